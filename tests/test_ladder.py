@@ -18,6 +18,7 @@ from seqloom.config.yaml_text import dump_yaml, parse_yaml
 from seqloom.core.errors import SeqloomError, UsageError
 from seqloom.core.files import tensors_from_file
 from seqloom.data.files import data_folder
+from seqloom.inspect.rehearsal import nearest_size
 from seqloom.nn.cells import CELLS
 from seqloom.predict.loader import load
 from seqloom.recipes import recipe_mapping
@@ -150,7 +151,7 @@ def test_the_nearest_size_is_found(target: int, a: int, b: int) -> None:
     def count(n: int) -> int:
         return a * n * n + b * n + 3
 
-    n, found = ladder.nearest_size(count, target)
+    n, found = nearest_size(count, target)
     assert found == count(n)
     assert all(abs(found - target) <= abs(count(other) - target) for other in (max(1, n - 1), n + 1))
 

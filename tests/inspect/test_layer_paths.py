@@ -5,8 +5,8 @@ from collections.abc import Callable
 import pytest
 import torch
 
-from seqloom.inspect.views import layer_costs as layer_paths
-from seqloom.inspect.views.layer_costs import chain, longest_chain, path
+from seqloom.inspect.views import layers as layer_paths
+from seqloom.inspect.views.layers import chain, longest_chain, path
 from seqloom.nn.mixers import MIXERS, Mixer, make_mixer
 
 WIDTH = 4

@@ -7,12 +7,12 @@ import pytest
 
 from seqloom.core.errors import UsageError
 from seqloom.inspect.plots.measurements import draw_memory
+from seqloom.inspect.rehearsal import nearest_size
 from seqloom.inspect.views.memory import (
     Memory,
     MemoryPlan,
     Outcome,
     collect,
-    equal_width,
     measure,
     parameters,
 )
@@ -40,7 +40,7 @@ def test_the_width_is_the_nearest_there_is(cell: str) -> None:
     """By trying them all."""
     for wanted in (300, 1000, 2345):
         off = {width: abs(parameters(cell, width, 3, 2) - wanted) for width in range(1, 60)}
-        assert off[equal_width(cell, wanted, 3, 2)] == min(off.values())
+        assert off[nearest_size(lambda width: parameters(cell, width, 3, 2), wanted)[0]] == min(off.values())
 
 
 @pytest.mark.parametrize("test", ["recall", "adding"])

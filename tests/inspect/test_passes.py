@@ -9,8 +9,8 @@ import torch
 from torch import Tensor, nn
 
 from seqloom.core.errors import out_of_memory
-from seqloom.inspect.views import layer_costs as passes
-from seqloom.inspect.views.layer_costs import TrainingPass, peak_memory, seconds, within
+from seqloom.inspect.views import layers as passes
+from seqloom.inspect.views.layers import TrainingPass, peak_memory, seconds, within
 
 CPU = torch.device("cpu")
 MEBI = 2**20
@@ -98,7 +98,7 @@ def test_passes_are_counted_after_the_warm_up(monkeypatch: pytest.MonkeyPatch) -
 
         return Costly(layer, torch.ones(1).requires_grad_())
 
-    monkeypatch.setattr("seqloom.inspect.views.layer_costs.time.perf_counter", lambda: now[0])
+    monkeypatch.setattr("seqloom.inspect.views.layers.time.perf_counter", lambda: now[0])
     assert seconds(passing(0.1), CPU, 4) == pytest.approx([0.1] * 4)
     assert layer.calls == passes.WARM_UP + 4
     layer.calls = 0

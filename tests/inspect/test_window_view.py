@@ -7,7 +7,7 @@ import torch
 
 from seqloom.inspect.plots.figures import to_bytes
 from seqloom.inspect.plots.measurements import draw_window
-from seqloom.inspect.views.memory import WindowView, _dealt, _loss, _seen
+from seqloom.inspect.views.memory import WindowView, deal_out, window_loss, windows_before
 from seqloom.models.window_lm import WindowLMConfig
 from seqloom.text import END
 
@@ -25,24 +25,24 @@ def model() -> Any:
 def test_the_windows_of_a_stream() -> None:
     stream = torch.tensor([5, END, 6, 7, 8])
     joined = [[END, END, END], [END, END, 5], [END, 5, END], [5, END, 6], [END, 6, 7]]
-    assert _seen(model(), stream, apart=False).tolist() == joined
+    assert windows_before(model(), stream, apart=False).tolist() == joined
     apart = [[END, END, END], [END, END, 5], [END, END, END], [END, END, 6], [END, 6, 7]]
-    assert _seen(model(), stream, apart=True).tolist() == apart
+    assert windows_before(model(), stream, apart=True).tolist() == apart
 
 
 @pytest.mark.parametrize("place", range(1, K + 1))
 def test_one_place_is_dealt_out_anew_and_no_other(place: int) -> None:
     seen = torch.arange(60).view(20, K)
-    dealt = _dealt(seen, place)
+    dealt = deal_out(seen, place)
     others = [column for column in range(K) if column != K - place]
     assert torch.equal(dealt[:, others], seen[:, others])
     assert not torch.equal(dealt, seen) and torch.equal(dealt[:, K - place].sort()[0], seen[:, K - place])
-    assert torch.equal(dealt, _dealt(seen, place))
+    assert torch.equal(dealt, deal_out(seen, place))
 
 
 def test_the_loss_is_that_of_the_scores_without_dropout() -> None:
     lm, stream = model(), torch.randint(V, (50,), generator=torch.Generator().manual_seed(1))
-    found = _loss(lm, _seen(lm, stream, apart=False), stream)
+    found = window_loss(lm, windows_before(lm, stream, apart=False), stream)
     assert lm.training  # as it was
     inputs = torch.cat([torch.tensor([END]), stream[:-1]])[None]
     scores, _ = lm.eval().score(inputs, stream[None], lm.start())
@@ -53,9 +53,9 @@ def test_a_place_that_the_model_does_not_look_at_is_worth_nothing() -> None:
     lm, stream = model(), torch.randint(V, (80,), generator=torch.Generator().manual_seed(1))
     with torch.no_grad():
         lm.hidden[0].weight[:, : 2 * 4] = 0  # blind but for the last token
-    seen = _seen(lm, stream, apart=False)
-    losses = [_loss(lm, _dealt(seen, place), stream) for place in (1, 2, 3)]
-    whole = _loss(lm, seen, stream)
+    seen = windows_before(lm, stream, apart=False)
+    losses = [window_loss(lm, deal_out(seen, place), stream) for place in (1, 2, 3)]
+    whole = window_loss(lm, seen, stream)
     assert losses[1] == losses[2] == whole != losses[0]
 
 

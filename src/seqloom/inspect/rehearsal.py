@@ -14,7 +14,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
@@ -58,6 +58,7 @@ PARTS = {
     "lexicon": "embedding",
     "chain": "CRF",
 }
+LARGEST_SIZE = 1 << 20  # no size is looked for beyond this
 STEPS = 64  # of a sequence that layers are asked about
 
 
@@ -118,6 +119,18 @@ def empty_model(task: Task) -> nn.Module:
 
 def parameters_of(task: Task) -> int:
     return sum(parameter.numel() for parameter in empty_model(task).parameters())
+
+
+def nearest_size(count: Callable[[int], int], target: int) -> tuple[int, int]:
+    """The whole number n ≥ 1 whose count(n), which grows with n, is nearest to the target; and that count."""
+    above = 1
+    while count(above) < target and above < LARGEST_SIZE:
+        above *= 2
+    below = max(1, above // 2)
+    while above - below > 1:
+        middle = (above + below) // 2
+        below, above = (middle, above) if count(middle) < target else (below, middle)
+    return min(((n, count(n)) for n in (below, above)), key=lambda found: abs(found[1] - target))
 
 
 @runtime_checkable

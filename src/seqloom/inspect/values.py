@@ -1,12 +1,14 @@
 """Views as plain values: what JSON can carry."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import fields, is_dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+
+from seqloom.core.errors import UsageError
 
 Array = NDArray[np.floating]
 
@@ -36,3 +38,13 @@ def to_plain(value: object) -> Any:
         names = [each.name for each in fields(value) if each.metadata.get("json", True)]
         return {name: to_plain(getattr(value, name)) for name in names}
     return value
+
+
+def check_choices(who: str, of_whom: str = "", **choices: Sequence[object]) -> None:
+    """Refuse a list of things to measure that is empty or names one twice."""
+    for name, values in choices.items():
+        if not values:
+            raise UsageError(f"{who} needs at least one of {name}; got none.")
+        if len(set(values)) < len(values):
+            listed = ", ".join(map(str, values))
+            raise UsageError(f"The {name}{of_whom} must differ from each other; got {listed}.")

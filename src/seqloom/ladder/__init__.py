@@ -10,7 +10,7 @@ ladder that was stopped, or killed, goes on where it was, and what is finished i
         print(rung.name, rung.mean, rung.deviation)
 """
 
-from seqloom.ladder.plan import Ladder, LadderConfig, Rung, ladder_names, nearest_size, read_ladder, solve
+from seqloom.ladder.plan import Ladder, LadderConfig, Rung, ladder_names, read_ladder, solve
 from seqloom.ladder.results import LadderResult, RungResult, RunResult, results
 from seqloom.ladder.runs import Place, climb, finished, places
 
@@ -25,7 +25,6 @@ __all__ = [
     "climb",
     "finished",
     "ladder_names",
-    "nearest_size",
     "places",
     "read_ladder",
     "results",

@@ -2,7 +2,7 @@
 
 import copy
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import reduce
 from pathlib import Path
@@ -11,7 +11,7 @@ from typing import Any, Literal
 from seqloom.config import apply_overrides, build, config, load_yaml, parse_overrides
 from seqloom.core.errors import SeqloomError, UsageError
 from seqloom.core.words import HIGHER_IS_BETTER, nearest
-from seqloom.inspect.rehearsal import budget_of, parameters_of
+from seqloom.inspect.rehearsal import budget_of, nearest_size, parameters_of
 from seqloom.nn.cells import CELLS
 from seqloom.recipes import RECIPES, build_recipe, recipe_mapping
 from seqloom.tasks import task_info
@@ -20,7 +20,6 @@ from seqloom.train.config import FitConfig
 
 LADDERS = RECIPES / "ladders"
 WITHIN = 0.01  # how far a rung's parameters, or the tokens it sees, may be from the others'
-LARGEST = 1 << 20  # no size is looked for beyond this
 REGISTRIES = {"cells": ("model.cell", CELLS)}  # what `rungs` may name: a rung for every member
 
 
@@ -280,18 +279,6 @@ def _sized(rung: Rung, task: Any, chosen: LadderConfig, target: int | None) -> R
         )
     mapping = apply_overrides(rung.mapping, [(path, value)])
     return replace(rung, mapping=mapping, recipe=built(value), size=value, parameters=count)
-
-
-def nearest_size(count: Callable[[int], int], target: int) -> tuple[int, int]:
-    """The whole number n ≥ 1 whose count(n), which grows with n, is nearest to the target; and that count."""
-    above = 1
-    while count(above) < target and above < LARGEST:
-        above *= 2
-    below = max(1, above // 2)
-    while above - below > 1:
-        middle = (above + below) // 2
-        below, above = (middle, above) if count(middle) < target else (below, middle)
-    return min(((n, count(n)) for n in (below, above)), key=lambda found: abs(found[1] - target))
 
 
 def _refuse_unequal(rungs: Sequence[Rung]) -> None:

@@ -1,4 +1,4 @@
-"""How far back a cell remembers: success at a memory test against the lag, for several cells on equal terms.
+"""How far back models remember: success at a memory test against the lag, and what each position of a window is worth.
 
     plan = MemoryPlan(test="recall", cells=("elman", "lstm", "gru"), lags=(5, 10, 20), steps=500)
     found = collect(plan, measure(plan))
@@ -10,21 +10,22 @@ a fresh training for every lag and seed. What `lag` means is up to the test:
     recall   symbols between the one to remember and the question
     adding   the steps the first number must be kept, at least: the sequence is twice as long
 
-What each place of a feed-forward language model's window is worth to it.
+Of a feed-forward language model, `window_view` measures each position of its window, in nats per token:
 
-    worth(d) = loss, the tokens d places back dealt out anew among all windows − loss
+    worth(d) = loss, the tokens d positions back dealt out anew among all windows − loss
 
-in nats per token: how much worse the model predicts a text when one place tells it nothing true and all others are as
-they were. The dealing keeps how often each token stands there.
+how much worse the model predicts a text when one position tells it nothing true and all others are as they were. The
+dealing keeps how often each token stands there.
 """
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from functools import partial
+from itertools import product
+from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
 from seqloom import accel
@@ -33,18 +34,18 @@ from seqloom.core.device import device_of
 from seqloom.core.errors import UsageError
 from seqloom.core.seeding import generator
 from seqloom.core.words import did_you_mean
-from seqloom.inspect.capture import evaluating
+from seqloom.inspect.capture import TrainedModel, evaluating
+from seqloom.inspect.rehearsal import nearest_size
+from seqloom.inspect.values import Array, check_choices
 from seqloom.models.recurrent_reader import RecurrentReaderConfig
 from seqloom.models.window_lm import WindowLM, windows, within_document
 from seqloom.nn.cells import CELLS
 from seqloom.nn.softmax import SCORED_AT_ONCE
 from seqloom.tasks import task_info
+from seqloom.tasks.text_base import TextTask
 from seqloom.train.loop import make_step
 from seqloom.train.state import TrainState
 from seqloom.train.wrappers import wrap
-
-if TYPE_CHECKING:
-    pass
 
 STEPS = {"recall": 500, "adding": 1000}  # updates, where the plan does not say
 
@@ -71,23 +72,17 @@ class MemoryPlan:
         for name in self.cells:
             if name not in CELLS:
                 raise UsageError(f"There is no cell {name!r}: {did_you_mean(name, CELLS)}.")
-        for name in ("cells", "lags", "seeds"):
-            values = getattr(self, name)
-            if not values:
-                raise UsageError(f"A memory test needs at least one of {name}; got none.")
-            if len(set(values)) < len(values):
-                raise UsageError(f"The {name} of a memory test must differ from each other; got {_listed(values)}.")
+        check_choices("A memory test", " of a memory test", cells=self.cells, lags=self.lags, seeds=self.seeds)
         if min(self.lags) < 1:
-            raise UsageError(f"A lag must be at least 1; got {_listed(self.lags)}.")
-        for name in ("updates", "hidden", "rows", "lr"):
-            if getattr(self, name) <= 0:
-                raise UsageError(
-                    f"{'steps' if name == 'updates' else name} must be above 0; got {getattr(self, name)}."
-                )
+            raise UsageError(f"A lag must be at least 1; got {', '.join(map(str, self.lags))}.")
+        numbers = {"steps": self.updates, "hidden": self.hidden, "rows": self.rows, "lr": self.lr}
+        for name, value in numbers.items():
+            if value <= 0:
+                raise UsageError(f"{name} must be above 0; got {value}.")
         if self.exact and self.test != "recall":
             raise UsageError("Only recall is trained at lags shorter than the one tested; leave out exact for adding.")
         if self.forget_bias is not None and "lstm" not in self.cells:
-            raise UsageError(f"A forget bias is for the lstm cell, which is not among {_listed(self.cells)}.")
+            raise UsageError(f"A forget bias is for the lstm cell, which is not among {', '.join(self.cells)}.")
 
     @property
     def updates(self) -> int:
@@ -107,24 +102,12 @@ class MemoryPlan:
         """For each cell its width, and the parameters it then has: as near as can be to those of the LSTM."""
         task = task_info(self.test).task.prepare(self.recipe("lstm", self.lags[0], 1, self.hidden))
         wanted = parameters("lstm", self.hidden, **task.sizes())
-        widths = {cell: equal_width(cell, wanted, **task.sizes()) for cell in self.cells}
-        return {cell: (width, parameters(cell, width, **task.sizes())) for cell, width in widths.items()}
+        return {cell: nearest_size(partial(parameters, cell, **task.sizes()), wanted) for cell in self.cells}
 
 
 def parameters(cell: str, hidden: int, inputs: int, outputs: int) -> int:
     model = RecurrentReaderConfig(cell=cell, hidden=hidden).build(inputs, outputs)
     return sum(parameter.numel() for parameter in model.parameters())
-
-
-def equal_width(cell: str, wanted: int, inputs: int, outputs: int) -> int:
-    """The width at which a cell's parameters come nearest to the number wanted; more width is always more of them."""
-    low, high = 1, 2
-    while parameters(cell, high, inputs, outputs) < wanted:
-        low, high = high, 2 * high
-    while high - low > 1:
-        middle = (low + high) // 2
-        low, high = (middle, high) if parameters(cell, middle, inputs, outputs) < wanted else (low, middle)
-    return min((low, high), key=lambda width: abs(parameters(cell, width, inputs, outputs) - wanted))
 
 
 @dataclass(frozen=True)
@@ -142,17 +125,15 @@ def measure(plan: MemoryPlan) -> Iterator[Outcome]:
     """Every training of the plan, one after another, each as soon as it is over."""
     accel.install()
     sizes = plan.sizes()
-    for cell in plan.cells:
-        for lag in plan.lags:
-            for seed in plan.seeds:
-                recipe = plan.recipe(cell, lag, seed, sizes[cell][0])
-                task = task_info(plan.test).task.prepare(recipe)
-                state = TrainState(task, recipe.train, seed)
-                step = wrap(state)
-                for _ in range(plan.updates):
-                    make_step(state, step)
-                metrics = task.evaluate(state.model.eval(), "test")  # nothing was chosen by it
-                yield Outcome(cell, lag, seed, metrics["success"], metrics["blind_success"])
+    for cell, lag, seed in product(plan.cells, plan.lags, plan.seeds):
+        recipe = plan.recipe(cell, lag, seed, sizes[cell][0])
+        task = task_info(plan.test).task.prepare(recipe)
+        state = TrainState(task, recipe.train, seed)
+        step = wrap(state)
+        for _ in range(plan.updates):
+            make_step(state, step)
+        metrics = task.evaluate(state.model.eval(), "test")  # nothing was chosen by it
+        yield Outcome(cell, lag, seed, metrics["success"], metrics["blind_success"])
 
 
 @dataclass(frozen=True)
@@ -160,7 +141,7 @@ class Memory:
     """What was found, as plain arrays."""
 
     plan: MemoryPlan
-    success: NDArray[np.float64]  # (cells, lags, seeds)
+    success: Array  # (cells, lags, seeds)
     blind: float  # mean success of blind guesses
     hidden: dict[str, int]  # by cell
     parameters: dict[str, int]
@@ -188,11 +169,7 @@ def collect(plan: MemoryPlan, outcomes: Iterable[Outcome]) -> Memory:
     return Memory(plan, success, float(np.mean(blind)), hidden, {cell: size[1] for cell, size in sizes.items()})
 
 
-def _listed(values: Iterable[Any]) -> str:
-    return ", ".join(map(str, values))
-
-
-# ---------------------------------------------------------------------------------------------------------------------
+# --- windows ----------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -209,7 +186,7 @@ class WindowView:
         return [loss - self.loss for loss in self.shuffled]
 
 
-def window_lm(trained: Any) -> WindowLM:
+def window_lm(trained: TrainedModel) -> WindowLM:
     """The feed-forward model of a `Trained`; refused if it is another."""
     if isinstance(trained.model, WindowLM):
         return trained.model
@@ -219,17 +196,20 @@ def window_lm(trained: Any) -> WindowLM:
     )
 
 
-def window_view(trained: Any, recipe: Any, split: str = "dev", most: int | None = None, name: str = "") -> WindowView:
+def window_view(
+    trained: TrainedModel, recipe: Any, split: str = "dev", most: int | None = None, name: str = ""
+) -> WindowView:
     """What the window of a run, as `seqloom.load` gives it, is worth on a split, or on its first `most` tokens."""
     model = window_lm(trained)
-    task: Any = task_info(recipe.task).task.reopen(recipe, trained.run)
+    task = task_info(recipe.task).task.reopen(recipe, trained.run)
+    assert isinstance(task, TextTask)
     targets = task.stream(split)[:most].to(device_of(model))
-    seen = _seen(model, targets, apart=recipe.batch.documents == "apart")
-    losses = [_loss(model, _dealt(seen, place), targets) for place in range(1, model.config.window + 1)]
-    return WindowView(name or trained.run.path.name, len(targets), _loss(model, seen, targets), losses)
+    seen = windows_before(model, targets, apart=recipe.batch.documents == "apart")
+    losses = [window_loss(model, deal_out(seen, place), targets) for place in range(1, model.config.window + 1)]
+    return WindowView(name or trained.run.path.name, len(targets), window_loss(model, seen, targets), losses)
 
 
-def _seen(model: WindowLM, targets: Tensor, apart: bool) -> Tensor:
+def windows_before(model: WindowLM, targets: Tensor, apart: bool) -> Tensor:
     """The window before each token of a stream (N, K)."""
     nothing = model.start().carry  # (1, K)
     inputs = torch.cat([nothing[:, -1:], targets[None, :-1]], dim=1)
@@ -237,7 +217,7 @@ def _seen(model: WindowLM, targets: Tensor, apart: bool) -> Tensor:
     return within_document(found) if apart else found
 
 
-def _dealt(seen: Tensor, place: int) -> Tensor:
+def deal_out(seen: Tensor, place: int) -> Tensor:
     """Windows (N, K) in which the tokens so many places back have changed places with each other."""
     order = torch.randperm(len(seen), generator=generator(0, "window", place)).to(seen.device)
     found = seen.clone()
@@ -246,7 +226,7 @@ def _dealt(seen: Tensor, place: int) -> Tensor:
 
 
 @torch.no_grad()
-def _loss(model: WindowLM, seen: Tensor, targets: Tensor) -> float:
+def window_loss(model: WindowLM, seen: Tensor, targets: Tensor) -> float:
     pieces = zip(seen.split(SCORED_AT_ONCE), targets.split(SCORED_AT_ONCE), strict=True)
     with evaluating(model):
         scores = [model.output.target_log_probs(model.features(some), wanted) for some, wanted in pieces]
