@@ -5,7 +5,7 @@ import torch
 from torch import nn
 
 from seqloom.accel.decoding import decoder_gpu
-from seqloom.accel.decoding.packed import APART, Packed
+from seqloom.accel.decoding.packed import APART, PackedWeights
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA GPU")
 
@@ -90,15 +90,15 @@ def test_a_norm_can_follow(rows: int, width: int, depth: int):
         norm.weight.normal_()
         norm.bias.normal_()
         wanted = norm(layer(x) + plus)
-        torch.testing.assert_close(Packed.of(layer)(x, plus, norm), wanted, rtol=1e-5, atol=1e-5)
+        torch.testing.assert_close(PackedWeights.of(layer)(x, plus, norm), wanted, rtol=1e-5, atol=1e-5)
         for other in (nn.RMSNorm(width, device="cuda"), nn.LayerNorm(width, bias=False, device="cuda")):
-            torch.testing.assert_close(Packed.of(layer)(x, None, other), other(layer(x)), rtol=1e-5, atol=1e-5)
+            torch.testing.assert_close(PackedWeights.of(layer)(x, None, other), other(layer(x)), rtol=1e-5, atol=1e-5)
 
 
 def test_few_rows_and_other_numbers_are_left_to_pytorch():
     layer = nn.Linear(8, 8, device="cuda")
     with torch.no_grad():
-        packed = Packed.of(layer)
+        packed = PackedWeights.of(layer)
         for x in (torch.randn(3, 8, device="cuda"), torch.randn(0, 8, device="cuda")):
             assert torch.equal(packed(x), layer(x))
     assert not decoder_gpu.suits(torch.zeros(8, 8, device="cuda", dtype=torch.float64))

@@ -16,7 +16,7 @@ from tests.accel.test_decoder_step import KINDS, made, steps
 from torch import Tensor, nn
 
 from seqloom.accel.decoding import decoder_numba
-from seqloom.accel.decoding.packed import Packed
+from seqloom.accel.decoding.packed import PackedWeights
 from seqloom.core.device import has_numba
 from seqloom.core.protocols import DecodeState, select
 from seqloom.core.tokens import best_tokens
@@ -356,7 +356,7 @@ def test_many_of_a_row_are_sorted_by_torch(count: int, monkeypatch: pytest.Monke
     torch.manual_seed(0)
     layer, x = nn.Linear(16, 300), torch.randn(4, 16)
     with torch.no_grad():
-        values, ids = Packed.of(layer).best(x, count)
+        values, ids = PackedWeights.of(layer).best(x, count)
         wanted = best_tokens(layer(x).log_softmax(-1), count)
     assert taken == ([count] if count <= decoder_numba.MOST else [])
     assert torch.equal(ids, wanted[1])

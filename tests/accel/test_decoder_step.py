@@ -12,7 +12,7 @@ from torch.nn.utils import parametrize
 from seqloom import accel
 from seqloom.accel.decoding import decoder_gpu, decoder_step, packed
 from seqloom.accel.decoding.decoder_step import is_usual_decoder
-from seqloom.accel.decoding.packed import Packed, made_of, packed_once
+from seqloom.accel.decoding.packed import PackedWeights, made_of, packed_once
 from seqloom.core.protocols import DecodeState, select
 from seqloom.models.transformer import Transformer, TransformerConfig
 from seqloom.nn.positions import PositionsConfig
@@ -216,10 +216,10 @@ def test_packed_layers_are_the_layers(activation: str, bias: bool, worth: int, m
     )
     with torch.no_grad():
         wanted = apply(layer(x))
-        torch.testing.assert_close(Packed.of(layer, activation)(x), wanted)
+        torch.testing.assert_close(PackedWeights.of(layer, activation)(x), wanted)
         if activation == "none":
-            torch.testing.assert_close(Packed.of(layer)(x, plus), wanted + plus)
-        double = Packed.of(layer.double(), activation)
+            torch.testing.assert_close(PackedWeights.of(layer)(x, plus), wanted + plus)
+        double = PackedWeights.of(layer.double(), activation)
         assert double.laid is None  # nothing to gain
         torch.testing.assert_close(double(x.double()), wanted.double(), rtol=1e-4, atol=1e-5)
 

@@ -9,7 +9,7 @@ from tests.models.small_transformer import SWITCHES, transformer
 from torch import Tensor, nn
 
 from seqloom import accel
-from seqloom.accel import padding
+from seqloom.accel import layers
 from seqloom.accel.decoding import write_in_place
 from seqloom.nn.cache import write_slots
 from seqloom.nn.masks import all_known_true, any_known_true, select_real
@@ -57,14 +57,14 @@ def test_recurrent_encoder_decoder(options: dict[str, Any]) -> None:
 def test_select_real_keeps_every_real_position() -> None:
     batch = pairs()
     x, mask = torch.randn(3, T, 4), batch["target_mask"]
-    assert torch.equal(padding.select_on_cpu(x, mask), select_real.definition(x, mask)[mask.flatten()])
+    assert torch.equal(layers.select_on_cpu(x, mask), select_real.definition(x, mask)[mask.flatten()])
 
 
 def test_unknown_is_never_answered_true() -> None:
     mask = torch.ones(3, dtype=torch.bool)
     assert all_known_true.definition(mask) and any_known_true.definition(mask)
-    assert not padding.answer_unknown(mask)
-    assert padding.is_elsewhere(mask.to("meta")) and not padding.is_elsewhere(mask)
+    assert not layers.answer_unknown(mask)
+    assert layers.is_elsewhere(mask.to("meta")) and not layers.is_elsewhere(mask)
 
 
 def test_slots_are_written_in_place_or_to_a_copy() -> None:

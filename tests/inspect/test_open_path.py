@@ -15,7 +15,7 @@ from tests.fine_tuning import SHAPES
 from tests.models.small_transformer import SWITCHES, transformer
 from torch import Tensor, nn
 
-from seqloom.accel.attention import MAX_PLAIN_QUERIES
+from seqloom.accel.layers import MAX_PLAIN_QUERIES
 from seqloom.config import build
 from seqloom.core.tokens import Specials
 from seqloom.models.bert import BERTConfig

@@ -7,8 +7,8 @@ import torch
 from tests.nn.torch_layers import D, N, copy_attention, exactly, same_gradients, wild
 from torch import nn
 
-from seqloom.accel import attention as attention_module
-from seqloom.accel.attention import MAX_PLAIN_QUERIES, REGISTER_NUMBERS
+from seqloom.accel import layers
+from seqloom.accel.layers import MAX_PLAIN_QUERIES, REGISTER_NUMBERS
 from seqloom.nn.masks import AttentionMask
 from seqloom.nn.multihead import MultiHeadAttention
 from seqloom.nn.positions import Rotary
@@ -20,7 +20,7 @@ LENGTHS = torch.tensor([5, 2, 3])
 @pytest.fixture(autouse=True, params=["few", "many"])
 def way(request, monkeypatch):
     """Without weights, few queries take the open way on a CPU and many the fused kernel: as if these were many."""
-    monkeypatch.setattr(attention_module, "MAX_PLAIN_QUERIES", MAX_PLAIN_QUERIES if request.param == "few" else 0)
+    monkeypatch.setattr(layers, "MAX_PLAIN_QUERIES", MAX_PLAIN_QUERIES if request.param == "few" else 0)
 
 
 def padding(lengths=LENGTHS, width=S):

@@ -15,19 +15,9 @@ __all__ = ["disabled", "install"]
 @functools.cache
 def install() -> None:
     """Register every faster implementation. Calling it again changes nothing."""
-    from seqloom.accel import (
-        attention,
-        cross_entropy,
-        decoding,
-        dropout,
-        hmm,
-        padding,
-        recurrence,
-        search,
-        training,
-        word_vectors,
-    )
+    from seqloom.accel import cross_entropy, decoding, hmm, layers, recurrence, search, training, word_vectors
 
-    parts = recurrence, cross_entropy, hmm, search, training, word_vectors, dropout, padding, decoding, attention
+    # Of two implementations of one operation, the one that is registered first is asked first.
+    parts = recurrence, cross_entropy, hmm, search, training, word_vectors, decoding, layers
     for part in parts:
         part.install()

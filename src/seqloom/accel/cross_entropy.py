@@ -15,7 +15,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from seqloom.accel.gradients import refuse_double_backward
+from seqloom.accel.double_backward import refuse_double_backward
 from seqloom.core.operations import always
 from seqloom.nn import cross_entropy
 from seqloom.nn.cross_entropy import IGNORE_INDEX, at_least_float32, summed_cross_entropy

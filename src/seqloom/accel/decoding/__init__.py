@@ -14,15 +14,11 @@ def install() -> None:
     run_blocks.register(decoder_step.applies, decoder_step.run)
     run_blocks.register(encoder_pass.applies, encoder_pass.run)
     source_keys_values.register(encoder_pass.keys_values_apply, encoder_pass.keys_values)
-    source_keys_values.register(_decodes, contiguous_keys_values)
+    source_keys_values.register(needs_no_gradient, contiguous_keys_values)
     extend_caches.register(slots.applies, slots.extend)
-    write_slots.register(_needs_no_gradient, write_in_place)
-    next_token_log_probs.register(_predicts, predict_next)
-    best_next_tokens.register(_predicts_best, predict_best)
-
-
-def _decodes(stack: TransformerStack, x: Tensor) -> bool:
-    return not torch.is_grad_enabled()
+    write_slots.register(needs_no_gradient, write_in_place)
+    next_token_log_probs.register(predicts, predict_next)
+    best_next_tokens.register(predicts, predict_best)
 
 
 def contiguous_keys_values(stack: TransformerStack, x: Tensor) -> tuple[tuple[Tensor, Tensor], ...]:
@@ -30,7 +26,7 @@ def contiguous_keys_values(stack: TransformerStack, x: Tensor) -> tuple[tuple[Te
     return tuple((k.contiguous(), v.contiguous()) for k, v in source_keys_values.definition(stack, x))
 
 
-def _needs_no_gradient(buffer: Tensor, start: int, keys: Tensor, values: Tensor) -> bool:
+def needs_no_gradient(*_: object, **__: object) -> bool:
     return not torch.is_grad_enabled()
 
 
@@ -40,16 +36,12 @@ def write_in_place(buffer: Tensor, start: int, keys: Tensor, values: Tensor) -> 
     return buffer
 
 
-def _predicts(output: FullSoftmax, hidden: Tensor) -> bool:
+def predicts(output: FullSoftmax, *_: object, **__: object) -> bool:
     return not (torch.is_grad_enabled() or output.training)
 
 
 def predict_next(output: FullSoftmax, hidden: Tensor) -> Tensor:
     return packed_once(output).log_softmax(hidden)
-
-
-def _predicts_best(output: FullSoftmax, hidden: Tensor, count: int) -> bool:
-    return _predicts(output, hidden)
 
 
 def predict_best(output: FullSoftmax, hidden: Tensor, count: int) -> tuple[Tensor, Tensor]:

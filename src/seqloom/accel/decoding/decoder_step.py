@@ -13,9 +13,8 @@ import torch
 from torch import Tensor, nn
 
 from seqloom.accel.decoding import decoder_gpu, decoder_numba
-from seqloom.accel.decoding.fixed_update import FixedUpdate
-from seqloom.accel.decoding.packed import Packed, made_of
-from seqloom.accel.decoding.slots import REUSES_SLOTS, SlotUpdate
+from seqloom.accel.decoding.packed import PackedWeights, made_of
+from seqloom.accel.decoding.slots import REUSES_SLOTS, FixedUpdate, SlotUpdate
 from seqloom.core.tree import Growing
 from seqloom.nn.cache import AttentionScope, CacheUpdate
 from seqloom.nn.masks import AttentionMask
@@ -143,9 +142,9 @@ class PackedBlock:
         own, cross, feed = block.self_attention, block.cross_attention, block.feed_forward
         assert cross is not None and block.cross_residual is not None
         self.heads, self.width = own.heads, own.head_width
-        self.own, self.own_out = join_products(own, "qkv"), Packed.of(own.out)
-        self.cross, self.cross_out = join_products(cross, "q"), Packed.of(cross.out)
-        self.up, self.down = Packed.of(feed.up, FUSED_ACTIVATIONS[feed.activation]), Packed.of(feed.down)
+        self.own, self.own_out = join_products(own, "qkv"), PackedWeights.of(own.out)
+        self.cross, self.cross_out = join_products(cross, "q"), PackedWeights.of(cross.out)
+        self.up, self.down = PackedWeights.of(feed.up, FUSED_ACTIVATIONS[feed.activation]), PackedWeights.of(feed.down)
         self.residuals = block.mixer_residual, block.cross_residual, block.feed_forward_residual
 
     def attend_to_cache(
@@ -174,13 +173,13 @@ class PackedBlock:
         return add_product(residual, y, self.down, self.up(normed_input(residual, y, parts)), parts)
 
 
-def join_products(attention: MultiHeadAttention, names: str) -> Packed:
+def join_products(attention: MultiHeadAttention, names: str) -> PackedWeights:
     """The products of some of an attention's queries, keys and values as one."""
     layers = [{"q": attention.q, "k": attention.k, "v": attention.v}[name] for name in names]
     weights, biases = [layer.weight.detach() for layer in layers], [layer.bias for layer in layers]
     weights[0] = weights[0] * attention.scale
     bias = None if biases[0] is None else torch.cat([biases[0].detach() * attention.scale, *biases[1:]])
-    return Packed(torch.cat(weights), bias)
+    return PackedWeights(torch.cat(weights), bias)
 
 
 def normed_input(residual: Residual, y: Tensor, parts: "TorchParts | NumbaParts") -> Tensor:
@@ -188,7 +187,9 @@ def normed_input(residual: Residual, y: Tensor, parts: "TorchParts | NumbaParts"
     return parts.norm(residual.norm, y) if residual.norm_first else y
 
 
-def add_product(residual: Residual, y: Tensor, product: Packed, x: Tensor, parts: "TorchParts | NumbaParts") -> Tensor:
+def add_product(
+    residual: Residual, y: Tensor, product: PackedWeights, x: Tensor, parts: "TorchParts | NumbaParts"
+) -> Tensor:
     """The sublayer's last product, the residual and the norm."""
     plus = y if residual.skip else None
     return product(x, plus) if residual.norm_first else parts.norm_product(residual.norm, product, x, plus)
@@ -219,7 +220,7 @@ class TorchParts:
         y: Tensor = norm(x)
         return y
 
-    def norm_product(self, norm: nn.Module, product: Packed, x: Tensor, plus: Tensor | None) -> Tensor:
+    def norm_product(self, norm: nn.Module, product: PackedWeights, x: Tensor, plus: Tensor | None) -> Tensor:
         return product(x, plus, norm)
 
 
@@ -262,7 +263,7 @@ class NumbaParts:
     def norm(self, norm: nn.Module, x: Tensor) -> Tensor:
         return self._norm(norm, x, torch.empty_like(x))
 
-    def norm_product(self, norm: nn.Module, product: Packed, x: Tensor, plus: Tensor | None) -> Tensor:
+    def norm_product(self, norm: nn.Module, product: PackedWeights, x: Tensor, plus: Tensor | None) -> Tensor:
         y = product(x, plus)
         return self._norm(norm, y, y)
 

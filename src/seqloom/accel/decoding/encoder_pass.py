@@ -19,7 +19,7 @@ from seqloom.accel.decoding.decoder_step import (
     join_products,
     normed_input,
 )
-from seqloom.accel.decoding.packed import Packed, made_of
+from seqloom.accel.decoding.packed import PackedWeights, made_of
 from seqloom.core.tree import Growing
 from seqloom.nn.cache import AttentionScope
 from seqloom.nn.mixers import SelfAttention
@@ -44,14 +44,7 @@ def applies(
     return len(attentions) == len(stack) and _is_wide(attentions[0].q.weight) and is_usual(stack, attentions)
 
 
-def run(
-    stack: TransformerStack,
-    x: Tensor,
-    scope: AttentionScope,
-    caches: Sequence[Growing] | None,
-    sources: Sequence[Source] | None,
-    wanted: Wanted,
-) -> StackOutput:
+def run(stack: TransformerStack, x: Tensor, scope: AttentionScope, *_: object, **__: object) -> StackOutput:
     assert scope.padding is not None
     return StackOutput(encoder_pass(stack)(x, scope.padding), (), [], [])
 
@@ -70,7 +63,7 @@ def keys_values(stack: TransformerStack, x: Tensor) -> tuple[tuple[Tensor, Tenso
     """The keys and values (B, N, S, d) that a decoder's blocks have of an encoder's x (B, S, D): all as one product."""
     attentions = [block.cross_attention for block in stack if block.cross_attention is not None]
     layers = [layer for attention in attentions for layer in (attention.k, attention.v)]
-    packed: Packed = made_of(layers, lambda: Packed.all_of(layers))
+    packed: PackedWeights = made_of(layers, lambda: PackedWeights.all_of(layers))
     (B, S, _), first = x.shape, attentions[0]
     products = packed(x.flatten(0, 1)).view(B, S, len(attentions), 2, first.heads, first.head_width)
     return tuple((k, v) for k, v in products.permute(2, 3, 0, 4, 1, 5).contiguous())
@@ -93,8 +86,8 @@ class PackedEncoderBlock:
     def __init__(self, block: TransformerBlock) -> None:
         attention, feed = block.self_attention, block.feed_forward
         self.heads, self.width = attention.heads, attention.head_width
-        self.own, self.out = join_products(attention, "qkv"), Packed.of(attention.out)
-        self.up, self.down = Packed.of(feed.up, FUSED_ACTIVATIONS[feed.activation]), Packed.of(feed.down)
+        self.own, self.out = join_products(attention, "qkv"), PackedWeights.of(attention.out)
+        self.up, self.down = PackedWeights.of(feed.up, FUSED_ACTIVATIONS[feed.activation]), PackedWeights.of(feed.down)
         self.mixer_residual, self.feed_forward_residual = block.mixer_residual, block.feed_forward_residual
 
     def __call__(self, x: Tensor, allowed: Tensor, some: Tensor) -> Tensor:

@@ -9,8 +9,8 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from seqloom.accel.decoding.decoder_step import decoder_step, is_usual_decoder
-from seqloom.accel.decoding.fixed_update import FixedUpdate
 from seqloom.accel.decoding.packed import packed_once, remade, versions
+from seqloom.accel.decoding.slots import FixedUpdate
 from seqloom.core.protocols import DecodeState, Steppable
 from seqloom.core.tree import Growing, Tree, select_rows
 from seqloom.models.recurrent_seq2seq import RecurrentSeq2Seq

@@ -39,7 +39,7 @@ def packs(weight: Tensor) -> bool:
     return bool(there and weight.device.type == "cpu" and weight.dtype == torch.float32)
 
 
-class Packed:
+class PackedWeights:
     """x (R, D) to activation(x Wᵀ + b), to that and what is added to it, or to a norm of that."""
 
     def __init__(self, weight: Tensor, bias: Tensor | None, activation: str = "none") -> None:
@@ -52,11 +52,11 @@ class Packed:
             self.sum = torch.ops.mkldnn._linear_pointwise.binary
 
     @classmethod
-    def of(cls, linear: nn.Linear, activation: str = "none") -> "Packed":
+    def of(cls, linear: nn.Linear, activation: str = "none") -> "PackedWeights":
         return cls(linear.weight, linear.bias, activation)
 
     @classmethod
-    def all_of(cls, layers: Sequence[nn.Linear]) -> "Packed":
+    def all_of(cls, layers: Sequence[nn.Linear]) -> "PackedWeights":
         """What each of these layers makes of x, side by side."""
         biases = [layer.bias.detach() for layer in layers if layer.bias is not None]
         return cls(torch.cat([layer.weight.detach() for layer in layers]), torch.cat(biases) if biases else None)
@@ -182,7 +182,7 @@ def remade() -> int:
     return _remade
 
 
-def packed_once(linear: nn.Linear) -> Packed:
+def packed_once(linear: nn.Linear) -> PackedWeights:
     """A layer, packed for the weights it has now."""
-    packed: Packed = made_of([linear], lambda: Packed.of(linear))
+    packed: PackedWeights = made_of([linear], lambda: PackedWeights.of(linear))
     return packed

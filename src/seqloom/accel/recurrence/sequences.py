@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from seqloom.accel.gradients import refuse_double_backward
+from seqloom.accel.double_backward import refuse_double_backward
 from seqloom.accel.recurrence import numba_steps, triton_steps
 from seqloom.accel.recurrence.steps import STEPS, Given, Padding, Steps, find_padding, steps_name
 from seqloom.accel.recurrence.torch_kernels import kernel_name

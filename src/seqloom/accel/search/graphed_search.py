@@ -83,16 +83,13 @@ _lock = threading.Lock()  # buffers are one search's at a time
 
 def can_graph_search(
     model: Steppable,
-    *,
+    *_: object,
     options: BeamConfig,
-    end: int,
     source: Tree = None,
     prompt: Tensor | None = None,
-    prompt_mask: Tensor | None = None,
-    rows: int | None = None,
-    banned: Collection[int] = (),
     attention: bool = False,
     recorder: Recorder | None = None,
+    **__: object,
 ) -> bool:
     if prompt is not None or recorder is not None or attention or source is None:
         return False
@@ -109,17 +106,7 @@ def can_fix_shapes(model: Steppable, source: Tree, options: BeamConfig) -> bool:
 
 
 def graphed_beam_search(
-    model: Steppable,
-    *,
-    options: BeamConfig,
-    end: int,
-    source: Tree = None,
-    prompt: Tensor | None = None,
-    prompt_mask: Tensor | None = None,
-    rows: int | None = None,
-    banned: Collection[int] = (),
-    attention: bool = False,
-    recorder: Recorder | None = None,
+    model: Steppable, *, options: BeamConfig, end: int, source: Tree = None, banned: Collection[int] = (), **_: object
 ) -> list[list[Hypothesis]]:
     """`beam_search` by CUDA graphs; without memory for them, by definition."""
     rules = BeamRules(options, end, tuple(sorted(set(banned) - {end})))

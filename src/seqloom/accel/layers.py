@@ -1,4 +1,8 @@
-"""Faster implementations of attention: torch's fused kernels, and other ways where they are slower than those."""
+"""Faster implementations of layers.
+
+Attention takes torch's fused kernels, or another way where that is faster. Dropout on a CPU draws bits on all cores.
+Padding is left out on a CPU, where that saves work, and computed along on a GPU, where finding it would synchronise.
+"""
 
 from collections.abc import Sequence
 from functools import partial
@@ -8,9 +12,11 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from seqloom.core.tree import Growing
-from seqloom.nn import multihead
+from seqloom.nn import dropout, multihead
+from seqloom.nn.bidirectional import BidirectionalStack, read_sequences
 from seqloom.nn.cache import AttentionScope
-from seqloom.nn.masks import AttentionMask
+from seqloom.nn.masks import AttentionMask, all_known_true, any_known_true, select_real
+from seqloom.nn.recurrent import Stack
 from seqloom.nn.transformer import Source, StackOutput, TransformerStack, Wanted, run_blocks, source_keys_values
 
 MAX_PLAIN_QUERIES = 16  # of a sequence, up to which the definition is faster than the fused kernel on a CPU
@@ -24,11 +30,14 @@ def install() -> None:
     multihead.project.register(trains_on_gpu, joint_projection)
     run_blocks.register(runs_on_gpu, run_blocks_on_gpu)
     source_keys_values.register(decoder_trains_on_gpu, joint_keys_values)
+    all_known_true.register(is_elsewhere, answer_unknown)
+    any_known_true.register(is_elsewhere, answer_unknown)
+    select_real.register(selects_on_cpu, select_on_cpu)
+    read_sequences.register(reads_on_cpu, read_on_cpu)
+    dropout.drop.register(on_cpu, drop)
 
 
-def fused_applies(
-    q: Tensor, k: Tensor, v: Tensor, mask: AttentionMask | None, is_causal: bool, scale: float, dropout: float = 0.0
-) -> bool:
+def fused_applies(q: Tensor, *_: object, **__: object) -> bool:
     return q.shape[2] > MAX_PLAIN_QUERIES or q.device.type != "cpu"
 
 
@@ -71,7 +80,7 @@ def joint_projection(layers: Sequence[nn.Linear], x: Tensor) -> Sequence[Tensor]
 
 
 def decoder_trains_on_gpu(stack: TransformerStack, x: Tensor) -> bool:
-    return x.device.type != "cpu" and torch.is_grad_enabled()
+    return trains_on_gpu((), x)
 
 
 def joint_keys_values(stack: TransformerStack, x: Tensor) -> tuple[tuple[Tensor, Tensor], ...]:
@@ -82,12 +91,7 @@ def joint_keys_values(stack: TransformerStack, x: Tensor) -> tuple[tuple[Tensor,
 
 
 def runs_on_gpu(
-    stack: TransformerStack,
-    x: Tensor,
-    scope: AttentionScope,
-    caches: Sequence[Growing] | None,
-    sources: Sequence[Source] | None,
-    wanted: Wanted,
+    stack: TransformerStack, x: Tensor, scope: AttentionScope, caches: object, *_: object, **__: object
 ) -> bool:
     return x.is_cuda and caches is None
 
@@ -106,3 +110,45 @@ def run_blocks_on_gpu(
     """
     torch.backends.cuda.enable_cudnn_sdp(x.shape[1] >= CUDNN_TILE)
     return run_blocks.definition(stack, x, scope, caches, sources, wanted)
+
+
+# --- dropout and padding ----------------------------------------------------------------------------------------------
+
+
+def on_cpu(x: Tensor, share: float) -> bool:
+    return x.device.type == "cpu"
+
+
+def drop(x: Tensor, share: float) -> Tensor:
+    """Draw 64 bits for four numbers each. The share is rounded to 1/65536, and what is kept divided accordingly."""
+    levels = 1 << 16
+    dropped = min(round(share * levels), levels - 1)
+    drawn = torch.empty(-(-x.numel() // 4), dtype=torch.int64).random_(-(2**63), None).view(torch.int16)
+    level = drawn[: x.numel()].view(x.shape)  # −levels/2 … levels/2 − 1
+    kept = torch.ge(level, dropped - levels // 2, out=torch.empty(x.shape, dtype=x.dtype))
+    return x * kept.mul_(levels / (levels - dropped))
+
+
+def is_elsewhere(mask: Tensor) -> bool:
+    return mask.device.type != "cpu"
+
+
+def answer_unknown(mask: Tensor) -> bool:
+    return False
+
+
+def selects_on_cpu(x: Tensor, mask: Tensor) -> bool:
+    return x.device.type == "cpu"
+
+
+def select_on_cpu(x: Tensor, mask: Tensor) -> Tensor:
+    return x[mask]
+
+
+def reads_on_cpu(stack: Stack | BidirectionalStack, x: Tensor, mask: Tensor) -> bool:
+    return not x.is_cuda
+
+
+def read_on_cpu(stack: Stack | BidirectionalStack, x: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
+    outputs, state = stack(x, mask=mask)
+    return outputs, stack.ends(state) if isinstance(stack, BidirectionalStack) else state[-1]["h"]
