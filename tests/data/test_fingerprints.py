@@ -38,10 +38,10 @@ from seqloom.data.files import (
 from seqloom.data.masking import MaskedBatches, MasksConfig, NextSentencePairs, pack
 from seqloom.data.noise import BARTNoiseConfig, DenoisingBatches, SpansConfig, cut_pieces
 from seqloom.data.readers import (
-    Frame,
     RowReader,
     SentenceReader,
     Spellings,
+    TextFrame,
     TextReader,
 )
 from seqloom.text import Characters, CharactersConfig
@@ -212,13 +212,13 @@ def words(count: int) -> dict[str, Ragged]:
 
 
 def rows(count: int) -> list[Any]:
-    reader = RowReader(tokenizer(), Frame(SPECIALS, "bert"), 40)
+    reader = RowReader(tokenizer(), TextFrame(SPECIALS, "bert"), 40)
     pairs = [reader.pair(SENTENCES[n], SENTENCES[-1 - n], symmetric=True) for n in range(count // 2)]
     return pairs + [reader.choice(SENTENCES[n], SENTENCES[n : n + 2]) for n in range(count // 2)]
 
 
 def windows() -> list[Any]:
-    reader = RowReader(tokenizer(), Frame(SPECIALS, "causal"), 30)
+    reader = RowReader(tokenizer(), TextFrame(SPECIALS, "causal"), 30)
     return [window for n in range(9) for window in reader.windows(n, SENTENCES[n], " ".join(SENTENCES[n:40]), 8, None)]
 
 
@@ -239,7 +239,7 @@ def told_batches(**options: Any) -> PromptCompletionBatches:
     )
 
 
-def tagger_batches(frame: Frame | None, shapes: int | None) -> Any:
+def tagger_batches(frame: TextFrame | None, shapes: int | None) -> Any:
     split = [text.split() for text in SENTENCES]
     spellings = Spellings.learned(word for sentence in split for word in sentence)
     reader = SentenceReader(tokenizer(), None if frame else spellings, 24, frame)
@@ -248,7 +248,7 @@ def tagger_batches(frame: Frame | None, shapes: int | None) -> Any:
     return reader.batches(split, found, tags=tags, tokens=120, shapes=shapes)
 
 
-def classifier_batches(frame: Frame | None, shapes: int | None) -> Any:
+def classifier_batches(frame: TextFrame | None, shapes: int | None) -> Any:
     spellings = None if frame else Spellings.learned(SENTENCES)
     labels = {"labels": [n % 4 for n in range(len(SENTENCES))]}
     return TextReader(tokenizer(), spellings, 20, frame).batches(SENTENCES, tokens=90, shapes=shapes, values=labels)
@@ -262,10 +262,10 @@ BATCHES: dict[str, Callable[[], Any]] = {
     "texts with words": lambda: TextBatches(ids(50, 20), tokens=80, words=words(50), max_length=15),
     "classifier": lambda: classifier_batches(None, None),
     "classifier of three shapes": lambda: classifier_batches(None, 3),
-    "classifier on a backbone": lambda: classifier_batches(Frame(SPECIALS, "bert"), None),
+    "classifier on a backbone": lambda: classifier_batches(TextFrame(SPECIALS, "bert"), None),
     "tagger": lambda: tagger_batches(None, None),
     "tagger of three shapes": lambda: tagger_batches(None, 3),
-    "tagger on a backbone": lambda: tagger_batches(Frame(SPECIALS, "ends"), None),
+    "tagger on a backbone": lambda: tagger_batches(TextFrame(SPECIALS, "ends"), None),
     "rows": lambda: RowBatches(rows(40), tokens=300, values={"y": [0.5] * 40, "answers": list(range(40))}),
     "rows of three shapes": lambda: RowBatches(rows(40), tokens=300, shapes=3),
     "windows": lambda: RowBatches([window.rows() for window in windows()], tokens=200),

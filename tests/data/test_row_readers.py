@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from seqloom.core.errors import DataError
 from seqloom.core.tokens import Specials
-from seqloom.data.collate import IGNORE, RowBatches, Rows
-from seqloom.data.readers import Frame, RowReader, Window, covering
+from seqloom.data.collate import IGNORE, ExampleRows, RowBatches
+from seqloom.data.readers import RowReader, TextFrame, Window, covering
 from seqloom.text import BytePairConfig, Tokenizer, WordsConfig, train_tokenizer
 from seqloom.text.specials import Form
 
@@ -23,7 +23,7 @@ BYTES = train_tokenizer(BytePairConfig(size=280), [TEXT])
 def reader(
     tokenizer: Tokenizer = WORDS, form: Form = "bert", most: int | None = None, apart: bool = False
 ) -> RowReader:
-    return RowReader(tokenizer, Frame(Specials.after(len(tokenizer)), form), most, apart)
+    return RowReader(tokenizer, TextFrame(Specials.after(len(tokenizer)), form), most, apart)
 
 
 def shown(row: list[int], tokenizer: Tokenizer = WORDS) -> str:
@@ -147,7 +147,7 @@ def test_a_long_question_is_cut() -> None:
 # --- batches ------------------------------------------------------------------------------------------------------
 
 
-def examples(counts: list[int]) -> list[Rows]:
+def examples(counts: list[int]) -> list[ExampleRows]:
     own = reader()
     texts = ["Ann", "Ann lives", "Ann lives in", "Ann lives in Bonn"]
     return [own.choice(texts[n % 4], [texts[k % 4] for k in range(count)]) for n, count in enumerate(counts)]

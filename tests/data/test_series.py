@@ -1,5 +1,6 @@
 """Series: times, gaps, splits that keep their past, files of one's own, and those inside packages."""
 
+from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -13,8 +14,8 @@ from seqloom.core.errors import DataError, ResourceError, UsageError
 from seqloom.data import corpora, series_files
 from seqloom.data.batching import SeriesWindows
 from seqloom.data.corpus import Corpus
-from seqloom.data.series import Series, arranged, clock_of, columns_of, filled, labels_of, parse_times, season_of
-from seqloom.data.series_files import SERIES
+from seqloom.data.series import Series, arrange_series, clock_of, columns_of, labels_of, season_of
+from seqloom.data.series_files import SERIES, parse_times
 
 
 def parsed(*texts: str, form: str | None = None) -> Any:
@@ -88,7 +89,7 @@ def test_times_must_rise(texts: tuple[str, ...], words: str) -> None:
 
 def made(times: list[str], **options: Any) -> tuple[Any, list[str]]:
     values = np.arange(float(len(times))).reshape(-1, 1)
-    return arranged(values, parsed(*times), ["y"], name="s", **options)
+    return arrange_series(values, parsed(*times), ["y"], name="s", **options)
 
 
 DAYS = [f"2020-01-{day:02d}" for day in range(1, 21)]
@@ -122,18 +123,20 @@ def test_rows_are_steps_where_many_are_missing() -> None:
 
 def test_what_models_see_of_missing_values() -> None:
     values = np.array([[1.0], [2.0], [np.nan], [4.0], [np.nan]])
-    assert filled(values, "previous", 2).ravel().tolist() == [1, 2, 2, 4, 4]
-    assert filled(values, "season", 2).ravel().tolist() == [1, 2, 1, 4, 1]
-    first = filled(np.array([[np.nan], [1.0]]), "previous", 1)
-    assert np.isnan(first[0, 0]), "nothing is known before the first value"
+    series = Series(values, np.arange(5.0), ("y",), season=2, fill="previous")
+    assert series.visible()[0].ravel().tolist() == [1, 2, 2, 4, 4]
+    assert replace(series, fill="season").visible()[0].ravel().tolist() == [1, 2, 1, 4, 1]
+    assert replace(series, fill="mask").visible()[1].ravel().tolist() == [True, True, False, True, False]
+    late = Series(np.array([[np.nan], [1.0]]), np.arange(2.0), ("y",), fill="previous")
+    assert late.visible()[1].ravel().tolist() == [False, True], "nothing is known before the first value"
 
 
 def test_no_series_without_values() -> None:
     times = parsed(*DAYS)
     with pytest.raises(DataError, match=r"The column 'b' of s has no value at all"):
-        arranged(np.column_stack([np.arange(20.0), np.full(20, np.nan)]), times, ["a", "b"], name="s")
+        arrange_series(np.column_stack([np.arange(20.0), np.full(20, np.nan)]), times, ["a", "b"], name="s")
     with pytest.raises(DataError, match=r"at least 8 rows"):
-        arranged(np.zeros((3, 1)), times[:3], ["a"], name="s")
+        arrange_series(np.zeros((3, 1)), times[:3], ["a"], name="s")
 
 
 # --- files ------------------------------------------------------------------------------------------------------------

@@ -9,7 +9,7 @@ import torch
 from seqloom.core.memory import measure_peak
 from seqloom.core.tokens import Specials
 from seqloom.data.collate import RowBatches
-from seqloom.data.readers import Frame, RowReader
+from seqloom.data.readers import RowReader, TextFrame
 from seqloom.models.bert import BERTConfig
 from seqloom.models.bodies import form_of
 from seqloom.models.gpt import GPTConfig
@@ -35,7 +35,7 @@ CHOICES = [("a b", ["c", "d e"]), ("c", ["a", "b", "f g h"]), ("d", ["e f", "g"]
 
 
 def reader(body: Any) -> RowReader:
-    return RowReader(TOKENIZER, Frame(Specials.after(V), form_of(body)), None)
+    return RowReader(TOKENIZER, TextFrame(Specials.after(V), form_of(body)), None)
 
 
 def pairs(body: Any, both: bool = False, **values: Any) -> RowBatches:

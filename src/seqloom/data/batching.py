@@ -7,20 +7,19 @@ examples may change places is fixed beforehand, so that every epoch has the same
 
     shapes=None   lengths are rounded up to a scale with steps of a fifth or so; examples are ordered by the second
                   length, then by the first (up and down in turn, so that neighbours across a border are similar too),
-                  and cut where the budget is full. Examples of equal rounded lengths change places, so that each meets
-                  others in every epoch.
+                  and cut where the budget is full. Examples of equal rounded lengths change places.
     shapes=n      at most n shapes (B, S, T) are chosen from the lengths, and every batch has exactly one of them. All
                   examples of a shape change places. Where a batch lacks examples, it has rows without any.
 
-
-Long streams in pieces: tokens for truncated backpropagation through time, and windows of series."""
+Long streams are read in pieces: tokens for truncated backpropagation through time, and windows of series.
+"""
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import chain
-from typing import Any, TypedDict
+from typing import Any, ClassVar, TypedDict
 
 import numpy as np
 import torch
@@ -110,8 +109,10 @@ class ShuffleSampler:
 
     def __init__(self, count: int, size: int, purpose: str) -> None:
         """`purpose` keeps the draws of one kind of data apart from those of others."""
-        self.count, self.size, self.purpose = count, size, purpose
-        self._order = lru_cache(maxsize=KEPT_EPOCHS)(self._draw_order)
+        self.count, self.size = count, size
+        self._order = lru_cache(maxsize=KEPT_EPOCHS)(
+            lambda seed, epoch: np.random.default_rng(derive(seed, purpose, epoch)).permutation(count)
+        )
 
     def __len__(self) -> int:
         """Batches in an epoch."""
@@ -121,9 +122,6 @@ class ShuffleSampler:
         """Return the epoch of a step and the members of its batch; steps are counted over all epochs."""
         epoch, place = divmod(step * world + rank, len(self))
         return epoch, self._order(seed, epoch)[place * self.size : (place + 1) * self.size]
-
-    def _draw_order(self, seed: int, epoch: int) -> Array:
-        return np.random.default_rng(derive(seed, self.purpose, epoch)).permutation(self.count)
 
 
 class LengthSampler:
@@ -138,27 +136,18 @@ class LengthSampler:
         self._group, self._cuts, self.shapes = planned  # shapes: of each batch
         self.lengths, self.purpose = lengths, purpose
         self.members = np.arange(len(lengths)) if members is None else members
-        self._epoch = lru_cache(maxsize=KEPT_EPOCHS)(self._draw_epoch)
+        self.epoch = lru_cache(maxsize=KEPT_EPOCHS)(self._draw_epoch)
 
     def __len__(self) -> int:
         """Batches in an epoch."""
         return len(self.shapes)
 
-    def padding(self) -> float:
-        """The share of an epoch's cells that hold no token; the same in every epoch."""
-        cells = sum(rows * (one + other) for rows, one, other in self.shapes)
-        return 1 - int(self.lengths.sum()) / cells
-
     def choose(self, seed: int, step: int, rank: int = 0, world: int = 1) -> tuple[Array, Shape]:
         """Return the members of a batch and its shape; steps are counted over all epochs."""
         epoch, place = divmod(step * world + rank, len(self))
-        order, batches = self._epoch(seed, epoch)
+        order, batches = self.epoch(seed, epoch)
         index = int(batches[place])
         return self.members[order[self._cuts[index] : self._cuts[index + 1]]], self.shapes[index]
-
-    def first_epoch(self, seed: int) -> list[Shape]:
-        """The shapes of the batches of the first epoch, in their order."""
-        return [self.shapes[index] for index in self._epoch(seed, 0)[1]]
 
     def _draw_epoch(self, seed: int, epoch: int) -> tuple[Array, Array]:
         """Draw the order of the examples, in which those of a group are at random, and the order of the batches."""
@@ -170,10 +159,6 @@ class LengthSampler:
 def check_budget(tokens: int, shapes: int | None) -> None:
     if tokens < 1 or (shapes is not None and shapes < 1):
         raise UsageError(f"Tokens and shapes must be at least 1, got {tokens} and {shapes}.")
-
-
-def _rows(tokens: int, one: int, other: int) -> int:
-    return max(1, tokens // max(one, other))
 
 
 def _cut_by_length(lengths: Array, tokens: int) -> tuple[Array, Array, list[Shape]]:
@@ -190,7 +175,7 @@ def _cut_by_length(lengths: Array, tokens: int) -> tuple[Array, Array, list[Shap
     for (target, signed), count in zip(kinds.tolist(), counts.tolist(), strict=True):
         while count:
             wider = (max(widest[0], abs(signed)), max(widest[1], target))
-            room = _rows(tokens, *wider) - filled
+            room = max(1, tokens // max(wider)) - filled
             if room <= 0:
                 cuts.append(cuts[-1] + filled)
                 shapes.append((filled, *widest))
@@ -218,7 +203,7 @@ def _cut_into_boxes(lengths: Array, tokens: int, most: int) -> tuple[Array, Arra
     cuts, shapes = [0], []
     for number, box in enumerate(boxes):
         box_of_kind[box.kinds] = number
-        batches = -(-box.examples // _rows(tokens, *box.widest))
+        batches = -(-box.examples // max(1, tokens // max(box.widest)))
         rows = -(-box.examples // batches)
         cuts += [cuts[-1] + min(rows * place, box.examples) for place in range(1, batches + 1)]
         shapes += [(rows, *box.widest)] * batches
@@ -258,6 +243,7 @@ class Batches(ABC):
     """The examples of a split as batches: a pure function of seed, step, rank and world."""
 
     sampler: LengthSampler
+    has_targets: ClassVar = True  # attention between source and target; of a text alone, within it
 
     @abstractmethod
     def collate(self, members: Array, shape: Shape | None = None) -> Tree:
@@ -273,7 +259,8 @@ class Batches(ABC):
 
     def padding(self) -> float:
         """The share of an epoch's cells that hold no token; the same in every epoch."""
-        return self.sampler.padding()
+        cells = sum(rows * (one + other) for rows, one, other in self.sampler.shapes)
+        return 1 - int(self.sampler.lengths.sum()) / cells
 
     def members(self, seed: int, step: int, rank: int = 0, world: int = 1) -> Array:
         """Return the numbers of the examples that make up this batch."""
@@ -289,12 +276,10 @@ class Batches(ABC):
 
     def largest_step(self, seed: int) -> int:
         """Return which batch of the first epoch has most cells, those of attention counted."""
-        return int(np.argmax([self.cells(*shape) for shape in self.sampler.first_epoch(seed)]))
-
-    @staticmethod
-    def cells(rows: int, source: int, target: int) -> int:
-        """The cells of a batch of this shape."""
-        return rows * (source * target + source + target)
+        shapes = (self.sampler.shapes[index] for index in self.sampler.epoch(seed, 0)[1])
+        if self.has_targets:
+            return int(np.argmax([rows * (source * target + source + target) for rows, source, target in shapes]))
+        return int(np.argmax([rows * (source * source + source) for rows, source, _ in shapes]))
 
 
 # --- stream --------------------------------------------------------------------------------

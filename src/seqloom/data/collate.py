@@ -40,7 +40,6 @@ class ParallelBatches(Batches):
         shapes: int | None = None,
         max_length: int | None = None,
     ):
-        check_budget(tokens, shapes)
         self.sources = sources if isinstance(sources, Ragged) else Ragged.of(sources)
         self.targets = targets if isinstance(targets, Ragged) else Ragged.of(targets)
         self.tokens = tokens
@@ -96,6 +95,8 @@ class TextBatches(Batches):
     characters (B, W, C) or (B, S, C)             how each word, or each token, is spelled, where there are spellings
     """
 
+    has_targets = False
+
     def __init__(
         self,
         texts: Iterable[Sequence[int]] | Ragged,
@@ -114,7 +115,6 @@ class TextBatches(Batches):
         A text longer than `max_length` tokens is cut there, END after it; its words are cut too, by their `first`.
         `was_cut` (N,) says of which texts only the beginning is read, `words_cut` counts the words that are not.
         """
-        check_budget(tokens, shapes)
         if max_length is not None and max_length < 2:
             raise UsageError(f"max_length must leave room for a token and its end: at least 2, got {max_length}.")
         texts = texts if isinstance(texts, Ragged) else Ragged.of(texts)
@@ -139,10 +139,6 @@ class TextBatches(Batches):
     def shapes(self) -> set[tuple[int, ...]]:
         """Every shape a batch can have: (B, S), or (B, S, W) where words are wanted."""
         return {shape if self.words else shape[:2] for shape in self.sampler.shapes}
-
-    @staticmethod
-    def cells(rows: int, source: int, target: int) -> int:
-        return rows * (source * source + source)
 
     def collate(self, members: Array, shape: Shape | None = None) -> Tree:
         if shape is None:
@@ -186,7 +182,7 @@ def pad_values(values: Array, members: Array, rows: int) -> Tensor:
 
 
 @dataclass(frozen=True)
-class Rows:
+class ExampleRows:
     """The rows of an example, and whether its texts had to be cut."""
 
     rows: Sequence[Row]
@@ -202,9 +198,11 @@ class RowBatches(Batches):
     a name of `values` (B,)               a number for each example: its label; IGNORE in rows without an example
     """
 
+    has_targets = False
+
     def __init__(
         self,
-        examples: Sequence[Rows],
+        examples: Sequence[ExampleRows],
         *,
         tokens: int,
         shapes: int | None = None,
@@ -234,10 +232,6 @@ class RowBatches(Batches):
 
     def shapes(self) -> set[tuple[int, ...]]:
         return {shape[:2] for shape in self.sampler.shapes}
-
-    @staticmethod
-    def cells(rows: int, source: int, target: int) -> int:
-        return TextBatches.cells(rows, source, target)
 
     def collate(self, members: Array, shape: Shape | None = None) -> Tree:
         size, width, _ = shape or (len(members), int(self.lengths[members].max()), 0)

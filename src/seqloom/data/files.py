@@ -9,7 +9,7 @@ import gzip
 import math
 import os
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
@@ -26,7 +26,6 @@ from seqloom.core.limits import (
     format_bytes,
     refuse_device,
 )
-from seqloom.core.words import shown
 
 CHUNK = 1 << 20  # bytes read at a time
 ENDINGS = (".txt", ".txt.gz")
@@ -39,16 +38,28 @@ _data_folder: ContextVar[Path | None] = ContextVar("data_folder", default=None)
 
 
 def read_files(path: Path) -> list[tuple[Path, str]]:
-    """The texts of a file, or of every .txt and .txt.gz file below a folder, sorted by name; blank ones left out."""
+    """The texts of a file, or of every .txt and .txt.gz file below a folder, sorted by name.
+
+    Blank files and hidden ones are left out. A folder that cannot be listed is an error, not empty.
+    """
     if not path.is_dir():
         return [(path, read_filled(path))]
-    found = sorted(_texts_below(path), key=lambda file: file.relative_to(path).as_posix())
+    found: list[Path] = []
+    for parent, folders, files in os.walk(path, onerror=_refuse_folder):
+        folders[:] = [name for name in folders if not name.startswith(".")]
+        names = [name for name in files if name.endswith(ENDINGS) and not name.startswith(".")]
+        found += [file for name in names if (file := Path(parent, name)).is_file()]
+    found.sort(key=lambda file: file.relative_to(path).as_posix())
     if not found:
         raise DataError(f"The folder {path} must hold files whose names end in .txt or .txt.gz; it has none.")
     texts = [(file, text) for file in found if (text := read_text(file)).strip()]
     if not texts:
         raise DataError(f"Every text file in the folder {path} is empty ({len(found)} files, first {found[0].name}).")
     return texts
+
+
+def _refuse_folder(error: OSError) -> NoReturn:
+    raise DataError(f"The folder {error.filename} cannot be read ({error.strerror}).") from error
 
 
 def read_lines(path: Path) -> list[str]:
@@ -67,39 +78,6 @@ def read_parallel(source: Path, target: Path) -> tuple[list[str], list[str]]:
     return sides
 
 
-def read_columns(path: Path, columns: Sequence[int] | Sequence[str]) -> tuple[int, list[list[str]]]:
-    """Columns of a table, tab-separated: the number of its first line of text, and the chosen columns, row by row.
-
-    Columns are numbers, from 1, or the names in the first line. Quotation marks are text. A blank line is a blank row.
-    """
-    rows, first = read_lines(path), 1
-    places = [column - 1 for column in columns if isinstance(column, int)]
-    if not places:
-        places, rows, first = _named(path, rows[0], [str(column) for column in columns]), rows[1:], 2
-    table: list[list[str]] = []
-    for number, row in enumerate(rows, start=first):
-        cells = row.split("\t") if row.strip() else [""] * (max(places) + 1)
-        if len(cells) <= max(places):
-            found = "no tab" if len(cells) == 1 else f"{len(cells)} columns"
-            raise DataError(
-                f"Line {number:,} of {path} must have at least {max(places) + 1} columns with a tab between; it has "
-                f"{found}: {shown(row)}."
-            )
-        table.append([cells[place] for place in places])
-    return first, table
-
-
-def _named(path: Path, header: str, columns: Sequence[str]) -> list[int]:
-    names = [name.strip() for name in header.split("\t")]
-    for column in columns:
-        if column not in names:
-            raise DataError(
-                f"The first line of {path} must name its columns, {column!r} among them; it has "
-                f"{shown(names)}. Columns may also be given by number, from 1."
-            )
-    return [names.index(column) for column in columns]
-
-
 def read_filled(path: Path) -> str:
     """The text of one file, which must hold some."""
     text = read_text(path)
@@ -114,7 +92,12 @@ def lines(text: str) -> list[str]:
 
 def read_text(path: Path) -> str:
     """The text of one file, decompressed if its name ends in .gz."""
-    return decode_text(_read_bytes(path), path)
+    with readable(path), open(path, "rb") as file:
+        refuse_device(path, file.fileno())
+        if not path.name.endswith(".gz"):
+            return decode_text(read_all(file, path), path)
+        with gzip.GzipFile(fileobj=file) as unpacked:
+            return decode_text(read_all(unpacked, path, packed=file), path)
 
 
 def decode_text(content: bytes | bytearray, path: Path | str) -> str:
@@ -123,35 +106,23 @@ def decode_text(content: bytes | bytearray, path: Path | str) -> str:
         raise DataError(f"{path} must be UTF-8 but begins like UTF-16. Convert it: iconv -f UTF-16 -t UTF-8.")
     if content.startswith(_GZIP):
         raise DataError(f"{path} is compressed with gzip. Its name must end in .gz (if it does, it is so twice).")
-    if (place := content.find(b"\0")) >= 0:
-        raise DataError(_nul(content, place, path))
+    if (place := content.find(b"\0")) >= 0:  # a text may have a stray one, a binary file has many
+        line, count = content.count(b"\n", 0, place) + 1, content.count(0)
+        problem = f"{path} must be text, but line {line} holds a NUL byte"
+        if count > max(1, len(content) // STRAY) or "\ufffd" in content.decode(errors="replace"):
+            raise DataError(f"{problem}: it is a binary file.")
+        where = f"byte {place + 1:,} of the text" + ("" if count == 1 else f", and {count:,} in all")
+        raise DataError(f"{problem} ({where}). Take it out, for example: tr -d '\\000' < OLD > NEW.")
     try:
         text = content.decode()
     except UnicodeDecodeError as error:
+        line = content.count(b"\n", 0, error.start) + 1
         raise DataError(
-            f"{path} must be UTF-8, but line {_line(content, error.start)} holds the byte 0x{content[error.start]:02X} "
+            f"{path} must be UTF-8, but line {line} holds the byte 0x{content[error.start]:02X} "
             f"(byte {error.start + 1} of the text). Convert it, for example: iconv -f LATIN1 -t UTF-8."
         ) from None
     text = text.removeprefix(MARK)
     return text.replace("\r\n", "\n") if "\n" in text else text.replace("\r", "\n")
-
-
-def _nul(content: bytes | bytearray, place: int, path: Path | str) -> str:
-    """What to say of the first NUL byte: a text may have a stray one, a binary file has many."""
-    found, count = f"{path} must be text, but line {_line(content, place)} holds a NUL byte", content.count(0)
-    if count > max(1, len(content) // STRAY) or "\ufffd" in content.decode(errors="replace"):
-        return f"{found}: it is a binary file."
-    more = "" if count == 1 else f", and {count:,} in all"
-    return f"{found} (byte {place + 1:,} of the text{more}). Take it out, for example: tr -d '\\000' < OLD > NEW."
-
-
-def _read_bytes(path: Path) -> bytearray:
-    with readable(path), open(path, "rb") as file:
-        refuse_device(path, file.fileno())
-        if not path.name.endswith(".gz"):
-            return read_all(file, path)
-        with gzip.GzipFile(fileobj=file) as unpacked:
-            return read_all(unpacked, path, packed=file)
 
 
 def read_all(file: IO[bytes] | gzip.GzipFile, path: Path | str, packed: IO[bytes] | None = None) -> bytearray:
@@ -164,7 +135,7 @@ def read_all(file: IO[bytes] | gzip.GzipFile, path: Path | str, packed: IO[bytes
     while chunk := file.read(CHUNK):
         content += chunk
         if chunk.count(0) > len(chunk) // 2:
-            break  # no text: `decoded` says so
+            break  # no text: `decode_text` says so
         if packed is not None and len(content) > max(GZIP_GRACE, MAX_GZIP_RATIO * packed.tell()):
             raise DataError(
                 f"{path} unpacks to more than {MAX_GZIP_RATIO} times its size, which no text does: "
@@ -203,24 +174,6 @@ def locate_file(name: str, recipe_folder: Path) -> str:
     """The whole path of a file. What is not in the current folder may lie beside the recipe that names it."""
     path, beside = expand_home(Path(name)), recipe_folder / name
     return str((beside if beside.exists() and not path.exists() else path).absolute())
-
-
-def _texts_below(folder: Path) -> list[Path]:
-    """The text files below a folder, hidden ones left out. A folder that cannot be listed is an error, not empty."""
-    found: list[Path] = []
-    for parent, folders, files in os.walk(folder, onerror=_refuse_folder):
-        folders[:] = [name for name in folders if not name.startswith(".")]
-        names = [name for name in files if name.endswith(ENDINGS) and not name.startswith(".")]
-        found += [path for name in names if (path := Path(parent, name)).is_file()]
-    return found
-
-
-def _refuse_folder(error: OSError) -> NoReturn:
-    raise DataError(f"The folder {error.filename} cannot be read ({error.strerror}).") from error
-
-
-def _line(content: bytes | bytearray, place: int) -> int:
-    return content.count(b"\n", 0, place) + 1
 
 
 # --- data sets outside the package, and files inside it ---------------------------------------------------------------

@@ -1,13 +1,10 @@
-"""Documents as rows of one length: packed, or as pairs of sentences.
+"""Documents as rows of one length, packed or as pairs of sentences, and masked tokens (BERT, 2018).
 
 A document is cut into pieces that fit a row; each piece stands as [CLS] piece [SEP]. Short pieces share a row, longest
 first, each where least room is left over; `documents` numbers them, so that none is seen from another.
 
-
-Masked tokens (BERT, 2018): some are chosen, to be told from what stands around them.
-
 Of a row's n tokens ⌊share · n + u⌋ are chosen, u drawn from [0, 1), so that the share is met on average, however short
-the row. What becomes of one that is chosen is drawn, too:
+the row, and are to be told from what stands around them. What becomes of one that is chosen is drawn, too:
 
     80 %   [MASK]              10 %   any token of the vocabulary              10 %   it stays
 
@@ -17,7 +14,7 @@ will be asked. END and special tokens are never chosen, and never put in another
 
 from collections.abc import Iterator, Sequence
 from functools import lru_cache
-from typing import Annotated, Any, Literal, NamedTuple
+from typing import Annotated, Literal, NamedTuple
 
 import numpy as np
 import torch
@@ -33,12 +30,12 @@ from seqloom.text.base import END
 from seqloom.text.specials import frame_length, framed
 
 
-class Packed(NamedTuple):
+class PackedRows(NamedTuple):
     tokens: Array  # (N, S), 0 where nothing stands
     documents: Array  # (N, S), from 1 in each row; 0 where nothing stands
 
 
-def pack(texts: Sequence[Sequence[int]], specials: Specials, length: int) -> Packed:
+def pack(texts: Sequence[Sequence[int]], specials: Specials, length: int) -> PackedRows:
     """Documents, each its tokens, in rows (N, S) of `length`; those without tokens are left out."""
     room = length - frame_length("bert", 1)
     pieces = [text[start : start + room] for text in texts for start in range(0, len(text), room)]
@@ -50,7 +47,7 @@ def pack(texts: Sequence[Sequence[int]], specials: Specials, length: int) -> Pac
             placed = framed(specials, "bert", pieces[member]).tokens
             start, end = end, end + len(placed)
             tokens[row, start:end], documents[row, start:end] = placed, number
-    return Packed(tokens, documents)
+    return PackedRows(tokens, documents)
 
 
 def share_rows(sizes: Sequence[int], length: int) -> list[list[int]]:
@@ -97,7 +94,11 @@ class NextSentencePairs:
         """`documents`, each its sentences, each its tokens; rows are `length` long; `what` is for the errors."""
         self.specials, self.length = specials, length
         self.room = length - frame_length("bert", 2)
-        pieces = [list(_pieces(document, self.room // 2)) for document in documents]
+        most = self.room // 2
+        pieces = [
+            [sentence[start : start + most] for sentence in document for start in range(0, len(sentence), most)]
+            for document in documents
+        ]
         self.alone = sum(len(document) == 1 for document in pieces)  # of one sentence: it has nothing to follow it
         pieces = [document for document in pieces if len(document) > 1]
         if len(pieces) < 2:
@@ -120,7 +121,7 @@ class NextSentencePairs:
         for document in range(len(self._first) - 1):
             begin, last = int(self._first[document]), int(self._first[document + 1])
             while begin < last:
-                end = self._filled(begin, self.room, last)
+                end = self._fill(begin, self.room, last)
                 if end - begin == 1:  # only at the end: a pair takes two, so the one before stands here as well
                     begin -= 1
                 found.append((begin, end, document))
@@ -128,32 +129,25 @@ class NextSentencePairs:
         begins, ends, documents = np.array(found).T
         return begins, ends, documents
 
-    def _filled(self, begin: Any, room: Any, last: Any) -> Any:
+    def _fill(self, begin: Array | int, room: Array | int, last: Array | int) -> Array:
         """The end of as many whole sentences from `begin` on as have room, up to `last`."""
         return np.minimum(np.searchsorted(self._starts, self._starts[begin] + room, side="right") - 1, last)
 
     def draw(self, draws: np.random.Generator) -> SentencePairRows:
         """Every row once: where a ends, whether b follows, and if not, where it comes from."""
         N, half = len(self), self.room // 2
-        latest = self._filled(self._begins, half, self._ends - 1)  # a ends no later, and leaves b a sentence
+        latest = self._fill(self._begins, half, self._ends - 1)  # a ends no later, and leaves b a sentence
         cut = draws.integers(self._begins + 1, latest + 1)
         other = draws.random(N) < 0.5
-        elsewhere = self._elsewhere(draws)
+        own, after = self._first[self._document], self._first[self._document + 1]
+        elsewhere = draws.integers(0, self._first[-1] - (after - own))  # a sentence of another document
+        elsewhere = np.where(elsewhere < own, elsewhere, elsewhere + (after - own))
         begin = np.where(other, elsewhere, cut)
         room = self.room - (self._starts[cut] - self._starts[self._begins])
         document = np.searchsorted(self._first, begin, side="right") - 1
-        end = np.where(other, self._filled(begin, room, self._first[document + 1]), self._ends)
-        return self._framed((self._begins, cut, begin, end), other)
-
-    def _elsewhere(self, draws: np.random.Generator) -> Array:
-        """For each row a sentence of another document, every one as likely."""
-        own, after = self._first[self._document], self._first[self._document + 1]
-        sentence = draws.integers(0, self._first[-1] - (after - own))
-        return np.where(sentence < own, sentence, sentence + (after - own))
-
-    def _framed(self, spans: Sequence[Array], other: Array) -> SentencePairRows:
-        """[CLS] a [SEP] b [SEP] of all rows at once, given where a and b begin and end."""
-        a, a_end, b, b_end = (self._starts[span][:, None] for span in spans)  # in ids, (N, 1)
+        end = np.where(other, self._fill(begin, room, self._first[document + 1]), self._ends)
+        # [CLS] a [SEP] b [SEP] of all rows at once
+        a, a_end, b, b_end = (self._starts[span][:, None] for span in (self._begins, cut, begin, end))  # in ids, (N, 1)
         place = np.arange(self.length)
         middle = 1 + a_end - a  # where the first [SEP] stands
         last = middle + 1 + b_end - b
@@ -166,14 +160,7 @@ class NextSentencePairs:
         return SentencePairRows(tokens.astype(np.int32), segments, last[:, 0] + 1, other.astype(np.int64))
 
 
-def _pieces(document: Sequence[Sequence[int]], most: int) -> Iterator[Sequence[int]]:
-    """The sentences that have tokens, those with more than `most` cut."""
-    for sentence in document:
-        yield from (sentence[start : start + most] for start in range(0, len(sentence), most))
-
-
-# --- masking --------------------------------------------------------------------------------
-
+# --- masks ------------------------------------------------------------------------------------------------------------
 
 NONE = -1  # the target where nothing was chosen
 Masking = Literal["dynamic", "static"]
@@ -209,16 +196,6 @@ def mask_rows(
 ) -> Masked:
     """Rows (N, S) with masks drawn for each; padding is END."""
     may = ~np.isin(rows, [END, *specials.names])  # (N, S)
-    places, chosen = _choose(may, config, draws)
-    originals = np.take_along_axis(rows, places, axis=1)  # (N, P)
-    shown = _shown(originals, config, specials, vocabulary, draws)
-    tokens = rows.copy()
-    tokens[np.nonzero(chosen)[0], places[chosen]] = shown[chosen]
-    return Masked(tokens, places, np.where(chosen, originals, NONE))
-
-
-def _choose(may: Array, config: MasksConfig, draws: np.random.Generator) -> tuple[Array, Array]:
-    """Places (N, P) in order, and which of them are meant (N, P), out of those that may be chosen (N, S)."""
     N, S = may.shape
     counts = np.floor(config.share * may.sum(axis=1) + draws.random(N)).astype(np.int64)  # (N,)
     keys = np.where(may, draws.random((N, S), dtype=np.float32), np.inf)
@@ -226,16 +203,16 @@ def _choose(may: Array, config: MasksConfig, draws: np.random.Generator) -> tupl
     smallest = np.argpartition(keys, P - 1, axis=1)[:, :P]
     ordered = np.take_along_axis(smallest, np.take_along_axis(keys, smallest, axis=1).argsort(axis=1), axis=1)
     places = np.sort(np.where(np.arange(P) < counts[:, None], ordered, S), axis=1)  # those with the smallest keys
-    return np.where(places < S, places, 0), places < S
-
-
-def _shown(
-    originals: Array, config: MasksConfig, specials: Specials, vocabulary: int, draws: np.random.Generator
-) -> Array:
+    chosen = places < S
+    places = np.where(chosen, places, 0)
+    originals = np.take_along_axis(rows, places, axis=1)  # (N, P)
     fate = draws.random(originals.shape)
     anything = draws.integers(END + 1, vocabulary, originals.shape)
     swapped = np.where(fate < config.hidden + config.swapped, anything, originals)
-    return np.where(fate < config.hidden, specials.mask, swapped)
+    shown = np.where(fate < config.hidden, specials.mask, swapped)
+    tokens = rows.copy()
+    tokens[np.nonzero(chosen)[0], places[chosen]] = shown[chosen]
+    return Masked(tokens, places, np.where(chosen, originals, NONE))
 
 
 # --- batches ----------------------------------------------------------------------------------------------------------
@@ -251,7 +228,7 @@ class MaskedBatches:
 
     def __init__(
         self,
-        source: Packed | NextSentencePairs,
+        source: PackedRows | NextSentencePairs,
         *,
         masks: MasksConfig,
         masking: Masking,

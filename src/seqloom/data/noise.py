@@ -15,9 +15,6 @@ Shares are met on average, however short a text is: of n tokens ⌊share · n + 
 do not touch, and every way of placing them is equally likely. Of the sentinels, rows of the embedding after [MASK], a
 text uses the first few.
 
-
-Batches of damaged texts and what they were.
-
 A document is cut into pieces of at most so many tokens, where a sentence ends, if any does. How a piece is damaged is
 drawn from the seed, the epoch and the piece's number alone; which pieces are read together is fixed by their lengths,
 as `seqloom.data.batching` says. A batch is as wide as its damaged texts have come to be.
@@ -117,14 +114,15 @@ def sentinels_of(noise: AnyNoiseConfig, vocabulary: int) -> range:
 
 def hide_spans(tokens: Sequence[int], noise: SpansConfig, vocabulary: int, draws: Random) -> Noised:
     n, sentinels = len(tokens), sentinels_of(noise, vocabulary)
-    hidden = min(max(_rounded(noise.share * n, draws), 1), n)
+    hidden = min(max(_round(noise.share * n, draws), 1), n)
     most = min(hidden, n - hidden + 1, len(sentinels) - 1)
-    count = min(max(_rounded(hidden / noise.mean_length, draws), 1), most)
-    lengths = _parts(hidden, count, draws)
+    count = min(max(_round(hidden / noise.mean_length, draws), 1), most)
+    cuts = sorted(draws.sample(range(1, hidden), count - 1))  # every sum of `count` numbers is equally likely
+    lengths = [after - before for before, after in pairwise([0, *cuts, hidden])]
     source: list[int] = []
     target: list[int] = []
     end = 0
-    for sentinel, start, length in zip(sentinels, _placed(n, lengths, draws), lengths, strict=False):
+    for sentinel, start, length in zip(sentinels, _place(n, lengths, draws), lengths, strict=False):
         source += [*tokens[end:start], sentinel]
         end = start + length
         target += [sentinel, *tokens[start:end]]
@@ -146,12 +144,6 @@ def spans_told(said: Sequence[int], sentinels: range) -> dict[int, list[int]]:
     return found
 
 
-def _parts(total: int, count: int, draws: Random) -> list[int]:
-    """`total` as a sum of `count` numbers of at least 1, every such sum equally likely."""
-    cuts = sorted(draws.sample(range(1, total), count - 1))
-    return [after - before for before, after in pairwise([0, *cuts, total])]
-
-
 # --- BART -------------------------------------------------------------------------------------------------------------
 
 
@@ -168,8 +160,13 @@ def damage(
         first = draws.randrange(n)
         shown = shown[first:] + shown[:first]
     if noise.infilled:
-        lengths = _poisson_lengths(_rounded(noise.infilled * n, draws), n, noise.mean_length, draws)
-        shown = _infilled(shown, _placed(n, lengths, draws), lengths)
+        lengths = _poisson_lengths(_round(noise.infilled * n, draws), n, noise.mean_length, draws)
+        infilled: list[int] = []  # with one MASKED for each span
+        end = 0
+        for start, length in zip(_place(n, lengths, draws), lengths, strict=True):
+            infilled += [*shown[end:start], MASKED]
+            end = start + length
+        shown = infilled + shown[end:]
     for place in _some(shown, noise.masked, draws):
         shown[place] = MASKED
     gone = set(_some(shown, noise.deleted, draws))
@@ -185,29 +182,14 @@ def _poisson_lengths(hidden: int, n: int, mean: float, draws: Random) -> list[in
     lengths: list[int] = []
     left = hidden
     while left:
-        lengths.append(min(_poisson(mean, draws), left))
+        count, product = 0, draws.random()  # numbers of [0, 1) until their product is below e^−mean, less one
+        while product > math.exp(-mean):
+            count, product = count + 1, product * draws.random()
+        lengths.append(min(count, left))
         left -= lengths[-1]
     while len(lengths) > min(n - hidden, hidden) + 1:
         lengths.remove(min(lengths))
     return lengths
-
-
-def _poisson(mean: float, draws: Random) -> int:
-    """How many numbers of [0, 1) it takes until their product is below e^−mean, less one."""
-    count, product, least = 0, draws.random(), math.exp(-mean)
-    while product > least:
-        count, product = count + 1, product * draws.random()
-    return count
-
-
-def _infilled(shown: list[int], starts: Sequence[int], lengths: Sequence[int]) -> list[int]:
-    """`shown` with one MASKED for each span."""
-    found: list[int] = []
-    end = 0
-    for start, length in zip(starts, lengths, strict=True):
-        found += [*shown[end:start], MASKED]
-        end = start + length
-    return found + shown[end:]
 
 
 def _some(shown: Sequence[int], share: float, draws: Random) -> list[int]:
@@ -215,18 +197,18 @@ def _some(shown: Sequence[int], share: float, draws: Random) -> list[int]:
     if not share:
         return []
     there = [place for place, token in enumerate(shown) if token != MASKED]
-    return draws.sample(there, _rounded(share * len(there), draws))
+    return draws.sample(there, _round(share * len(there), draws))
 
 
 # --- both -------------------------------------------------------------------------------------------------------------
 
 
-def _rounded(number: float, draws: Random) -> int:
+def _round(number: float, draws: Random) -> int:
     """Up or down, so that it is met on average."""
     return int(number + draws.random())
 
 
-def _placed(n: int, lengths: Sequence[int], draws: Random) -> list[int]:
+def _place(n: int, lengths: Sequence[int], draws: Random) -> list[int]:
     """Where spans of these lengths begin among n tokens: at least one token stands between any two."""
     kept = sorted(draws.sample(range(n - sum(lengths) + 1), len(lengths)))  # how many tokens stand before each
     return [before + hidden for before, hidden in zip(kept, accumulate([0, *lengths]), strict=False)]
@@ -236,16 +218,16 @@ def _placed(n: int, lengths: Sequence[int], draws: Random) -> list[int]:
 
 
 @dataclass(frozen=True)
-class Piece:
+class TextPiece:
     """A text that is damaged as a whole."""
 
     tokens: Sequence[int]
     sentences: Sequence[int]  # where each of its sentences begins; 0 first
 
 
-def cut_pieces(documents: Iterable[Sequence[Sequence[int]]], room: int) -> list[Piece]:
+def cut_pieces(documents: Iterable[Sequence[Sequence[int]]], room: int) -> list[TextPiece]:
     """Documents, each its sentences in tokens, in pieces of at most `room` tokens; what has no token is left out."""
-    found: list[Piece] = []
+    found: list[TextPiece] = []
     for document in documents:
         held: list[Sequence[int]] = []
         for sentence in (part[start : start + room] for part in document for start in range(0, len(part), room)):
@@ -258,10 +240,10 @@ def cut_pieces(documents: Iterable[Sequence[Sequence[int]]], room: int) -> list[
     return found
 
 
-def join_sentences(sentences: Sequence[Sequence[int]]) -> Piece:
+def join_sentences(sentences: Sequence[Sequence[int]]) -> TextPiece:
     """One text of these sentences."""
     starts = list(accumulate(map(len, sentences), initial=0))
-    return Piece(list(chain.from_iterable(sentences)), starts[:-1])
+    return TextPiece(list(chain.from_iterable(sentences)), starts[:-1])
 
 
 class DenoisingBatches(Batches):
@@ -269,7 +251,7 @@ class DenoisingBatches(Batches):
 
     def __init__(
         self,
-        texts: Sequence[Piece],
+        texts: Sequence[TextPiece],
         noise: AnyNoiseConfig,
         *,
         vocabulary: int,

@@ -1,32 +1,27 @@
-"""From text to what a classifier or a tagger reads, the same in training, in evaluation and in use.
+"""From text to what a model reads, the same in training, in evaluation and in use.
 
-A classifier reads the tokens of a text and END after them, and of a long text the beginning alone. A tagger reads the
-words of a sentence with a space between any two, whatever stood there, and of a long sentence one piece after the
-other: each of its words must have a tag. For a model on a pretrained body a frame of special tokens stands around what
-is read, in the place of END.
+    classifier   the tokens of a text and END after them; of a long text the beginning alone
+    tagger       the words of a sentence with a space between any two, whatever stood there; a long sentence one part
+                 after the other, since each of its words must have a tag
+    pair         a and b in one row; where symmetric, in two, b before a in the second
+    choice       a row for each option; of a text that is too long its end is read, where an option goes on
+    answer       the question, then the context; a long context in windows that overlap
 
-
-From several texts to the rows a fine-tuned model reads, the same in training, in evaluation and in use.
-
-    pair      a and b in one row; where symmetric, in two, b before a in the second
-    choice    a row for each option; of a text that is too long its end is read, since that is where an option goes on
-    answer    the question, then the context; a long context in windows that overlap
-
-Where two texts have no room, the longer one gives way first.
+For a model on a pretrained body a frame of special tokens stands around what is read, in the place of END. Where two
+texts have no room, the longer one gives way first.
 """
 
 import re
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from seqloom.data.batching import Ragged
-from seqloom.data.collate import FIRST, SPELLING, Rows, TextBatches
+from seqloom.data.collate import FIRST, SPELLING, ExampleRows, TextBatches
 from seqloom.text import Characters, CharactersConfig, Tokenizer, Words
 from seqloom.text.base import Span
 from seqloom.text.specials import Form, Row, Specials, frame_length, framed, shortened
@@ -64,27 +59,22 @@ class Spellings:
 
     def characters(self, numbers: Tensor) -> Tensor:
         """Numbers (…) to characters (…, C)."""
-        self._spell()
+        if len(self._rows) < len(self._numbers):
+            new = list(self._numbers)[len(self._rows) :]
+            rows, lengths = np.zeros((len(new), MAX_SPELLING), dtype=np.int32), np.zeros(len(new), dtype=np.int64)
+            for place, word in enumerate(new):
+                ends = word if len(word) <= MAX_SPELLING else word[: MAX_SPELLING // 2] + word[-MAX_SPELLING // 2 :]
+                ids = self.alphabet.encode(ends)
+                rows[place, : len(ids)], lengths[place] = ids, len(ids)
+            self._rows, self._lengths = np.concatenate([self._rows, rows]), np.concatenate([self._lengths, lengths])
         places = numbers.numpy()
         longest = int(self._lengths[places].max(initial=1))
-        rows = self._rows[places, : -(-longest // SPELLING_STEP) * SPELLING_STEP]
-        return torch.from_numpy(rows.astype(np.int64))
-
-    def _spell(self) -> None:
-        """Rows for the words that have none yet."""
-        if len(self._rows) == len(self._numbers):
-            return
-        new = list(self._numbers)[len(self._rows) :]
-        rows, lengths = np.zeros((len(new), MAX_SPELLING), dtype=np.int32), np.zeros(len(new), dtype=np.int64)
-        for place, word in enumerate(new):
-            ends = word if len(word) <= MAX_SPELLING else word[: MAX_SPELLING // 2] + word[-MAX_SPELLING // 2 :]
-            ids = self.alphabet.encode(ends)
-            rows[place, : len(ids)], lengths[place] = ids, len(ids)
-        self._rows, self._lengths = np.concatenate([self._rows, rows]), np.concatenate([self._lengths, lengths])
+        spelled = self._rows[places, : -(-longest // SPELLING_STEP) * SPELLING_STEP]
+        return torch.from_numpy(spelled.astype(np.int64))
 
 
 @dataclass(frozen=True)
-class Frame:
+class TextFrame:
     """The special tokens around a text, one before it and one after it; and where a row has two, one between."""
 
     specials: Specials
@@ -109,80 +99,87 @@ class TextReader:
     """
 
     def __init__(
-        self, tokenizer: Tokenizer, spellings: Spellings | None, max_length: int | None, frame: Frame | None = None
+        self, tokenizer: Tokenizer, spellings: Spellings | None, max_length: int | None, frame: TextFrame | None = None
     ) -> None:
         self.tokenizer, self.spellings, self.max_length, self.frame = tokenizer, spellings, max_length, frame
         self._apart = isinstance(tokenizer, Words) and tokenizer.config.split == "whitespace"
         self._pieces: dict[str, list[Span]] = {}  # how a piece of text falls into tokens
 
     def read(self, text: str) -> tuple[str, list[Span]]:
-        """The text as its tokens are taken from it, and where in the text that was given each of them stands."""
+        """Return the text as its tokens are taken from it, and where in the text that was given each of them stands."""
         if not self._apart:
             return text, self.tokenizer.spans(text)
-        found = [
+        spans = [
             (match.start() + start, match.start() + end)
             for match in re.finditer(r"\S+", text)
             for start, end in self._cut(match[0])
         ]
-        return " ".join([text[start:end] for start, end in found]), found
+        return " ".join([text[start:end] for start, end in spans]), spans
 
     def written(self, text: str) -> str:
-        """The text as its tokens are taken from it."""
+        """Return the text as its tokens are taken from it."""
         return self.read(text)[0] if self._apart else text
 
     def _cut(self, piece: str) -> list[Span]:
+        """Return the longest known parts from the left: `old-fashioned,` is old-fashioned and a comma."""
         if piece not in self._pieces:
-            whole = [(0, len(piece))]
-            self._pieces[piece] = whole if self._known(piece) else self._known_parts(piece) or whole
+            words, place, parts = [] if self._is_known(piece) else word_spans(piece), 0, []
+            while place < len(words):
+                start, most = words[place][0], min(TOGETHER, len(words) - place)
+                ends = [words[place + count][1] for count in range(most)]
+                count = next((n for n in range(most, 1, -1) if self._is_known(piece[start : ends[n - 1]])), 1)
+                parts.append((start, ends[count - 1]))
+                place += count
+            self._pieces[piece] = parts or [(0, len(piece))]
         return self._pieces[piece]
 
-    def _known_parts(self, piece: str) -> list[Span]:
-        """From the left the longest parts that are known: `old-fashioned,` is old-fashioned and a comma."""
-        words, place, found = word_spans(piece), 0, []
-        while place < len(words):
-            start, most = words[place][0], min(TOGETHER, len(words) - place)
-            ends = [words[place + count][1] for count in range(most)]
-            count = next((n for n in range(most, 1, -1) if self._known(piece[start : ends[n - 1]])), 1)
-            found.append((start, ends[count - 1]))
-            place += count
-        return found
-
-    def _known(self, piece: str) -> bool:
+    def _is_known(self, piece: str) -> bool:
         return self.tokenizer.encode(piece) != [self.tokenizer.unknown]
 
-    def batches(self, texts: Sequence[str], *, tokens: int, **options: Any) -> TextBatches:
-        """`options` are those of `TextBatches`."""
+    def batches(
+        self,
+        texts: Sequence[str],
+        *,
+        tokens: int,
+        shapes: int | None = None,
+        values: Mapping[str, Sequence[int]] | None = None,
+    ) -> TextBatches:
+        """Return batches of texts, or of the beginnings that have room within their frames."""
         ids = self.tokenizer.encode_batch(map(self.written, texts))
         if self.frame is not None:
-            return self._framed(self.frame, ids, tokens=tokens, **options)
+            room = None if self.max_length is None else self.max_length - self.frame.length
+            was_cut, rows = [], []
+            for text in ids:
+                was_cut.append(room is not None and len(text) > room)
+                rows.append(self.frame.around(text[:room]))
+            return TextBatches(Ragged.plain(rows), was_cut=was_cut, tokens=tokens, shapes=shapes, values=values)
         encoded, spelled = Ragged.of(ids), None
         if self.spellings is not None:
             spelled = Ragged.of(map(self.spellings.numbers, map(self.pieces, texts)))  # END is no word: number 0
         return TextBatches(
-            encoded, spellings=self.spellings, spelled=spelled, tokens=tokens, max_length=self.max_length, **options
+            encoded,
+            spellings=self.spellings,
+            spelled=spelled,
+            tokens=tokens,
+            shapes=shapes,
+            max_length=self.max_length,
+            values=values,
         )
 
-    def _framed(self, frame: Frame, texts: Iterable[Sequence[int]], **options: Any) -> TextBatches:
-        """The beginnings of texts, as much as there is room for within their frames."""
-        room = None if self.max_length is None else self.max_length - frame.length
-        lengths, rows = [], []
-        for ids in texts:
-            lengths.append(len(ids))
-            rows.append(frame.around(ids[:room]))
-        was_cut = [room is not None and length > room for length in lengths]
-        return TextBatches(Ragged.plain(rows), was_cut=was_cut, **options)
-
     def pieces(self, text: str) -> list[str]:
-        """What stands in the text where its tokens are: of an unknown word the word."""
+        """Return what stands in the text where its tokens are: of an unknown word the word."""
         return [text[start:end] for start, end in self.read(text)[1]]
 
     def unknown(self, text: str) -> list[str]:
-        """What the vocabulary does not have."""
+        """Return what the vocabulary does not have."""
         return self.tokenizer.unknown_pieces(self.written(text))
 
 
+# --- sentences --------------------------------------------------------------------------------------------------------
+
+
 @dataclass(frozen=True)
-class Piece:
+class SentencePart:
     """Words `start` to `end` of a sentence, the last one not included."""
 
     sentence: int
@@ -193,48 +190,54 @@ class Piece:
 
 
 class SentenceReader:
+    """Reads sentences for a tagger."""
+
     def __init__(
-        self, tokenizer: Tokenizer, spellings: Spellings | None, max_length: int | None, frame: Frame | None = None
+        self, tokenizer: Tokenizer, spellings: Spellings | None, max_length: int | None, frame: TextFrame | None = None
     ) -> None:
         self.tokenizer, self.spellings, self.max_length, self.frame = tokenizer, spellings, max_length, frame
 
-    def pieces(self, sentences: Iterable[Sequence[str]]) -> list[Piece]:
-        """In the order of the sentences; one without words has none."""
-        return [piece for number, words in enumerate(sentences) if words for piece in self._sentence(number, words)]
-
-    def _sentence(self, number: int, words: Sequence[str]) -> Iterator[Piece]:
-        text, spans = join_words(words)
-        ids = self.tokenizer.encode(text)
-        first = first_tokens(self.tokenizer.spans(text), spans)
-        borders = [*first, len(ids)]
-        added = 1 if self.frame is None else self.frame.length  # END comes after them, or a frame around
-        most = len(ids) if self.max_length is None else self.max_length - added
-        for start, end in cuts(words, borders, most):
-            tokens = ids[borders[start] : borders[end]][: max(most, 1)]
-            last = max(len(tokens) - 1, 0)  # a word without a token of its own has the last
-            yield Piece(number, start, end, tokens, [min(place - borders[start], last) for place in first[start:end]])
+    def pieces(self, sentences: Iterable[Sequence[str]]) -> list[SentencePart]:
+        """Return the parts of the sentences, in their order; one without words has none."""
+        parts: list[SentencePart] = []
+        for number, words in enumerate(sentences):
+            if not words:
+                continue
+            text, spans = join_words(words)
+            ids = self.tokenizer.encode(text)
+            first = first_tokens(self.tokenizer.spans(text), spans)
+            borders = [*first, len(ids)]
+            added = 1 if self.frame is None else self.frame.length  # END comes after them, or a frame around
+            most = len(ids) if self.max_length is None else self.max_length - added
+            for start, end in cuts(words, borders, most):
+                tokens = ids[borders[start] : borders[end]][: max(most, 1)]
+                last = max(len(tokens) - 1, 0)  # a word without a token of its own has the last
+                places = [min(place - borders[start], last) for place in first[start:end]]
+                parts.append(SentencePart(number, start, end, tokens, places))
+        return parts
 
     def batches(
         self,
         sentences: Sequence[Sequence[str]],
-        pieces: Sequence[Piece],
+        pieces: Sequence[SentencePart],
         *,
+        tokens: int,
+        shapes: int | None = None,
         tags: Sequence[Sequence[int]] | None = None,
-        **options: Any,
     ) -> TextBatches:
-        """Batches of pieces of these sentences. `tags` has a number for each word of each piece."""
+        """Return batches of parts of these sentences. `tags` has a number for each word of each part."""
         before = 0 if self.frame is None else self.frame.before
         words = {FIRST: Ragged.plain([[place + before for place in piece.first] for piece in pieces])}
         if tags is not None:
             words["tags"] = Ragged.plain(tags)
         if self.spellings is not None:
-            own = (sentences[piece.sentence][piece.start : piece.end] for piece in pieces)
-            words[SPELLING] = Ragged.plain([self.spellings.numbers(each) for each in own])
+            spelled = (sentences[piece.sentence][piece.start : piece.end] for piece in pieces)
+            words[SPELLING] = Ragged.plain([self.spellings.numbers(each) for each in spelled])
         if self.frame is None:
             texts = Ragged.of(piece.tokens for piece in pieces)
         else:
             texts = Ragged.plain([self.frame.around(piece.tokens) for piece in pieces])
-        return TextBatches(texts, spellings=self.spellings, words=words, **options)
+        return TextBatches(texts, spellings=self.spellings, words=words, tokens=tokens, shapes=shapes)
 
 
 def cuts(words: Sequence[str], borders: Sequence[int], most: int) -> Iterator[tuple[int, int]]:
@@ -255,7 +258,7 @@ def cuts(words: Sequence[str], borders: Sequence[int], most: int) -> Iterator[tu
         start = end
 
 
-# --- row readers --------------------------------------------------------------------------------
+# --- rows of several texts --------------------------------------------------------------------------------------------
 
 
 class RowReader:
@@ -264,7 +267,7 @@ class RowReader:
     With `apart`, words and marks are read with a space between any two, as WikiText and other treebanks write them.
     """
 
-    def __init__(self, tokenizer: Tokenizer, frame: Frame, max_length: int | None, apart: bool = False) -> None:
+    def __init__(self, tokenizer: Tokenizer, frame: TextFrame, max_length: int | None, apart: bool = False) -> None:
         self.tokenizer, self.frame, self.max_length, self.apart = tokenizer, replace(frame, texts=2), max_length, apart
         self._texts = TextReader(tokenizer, None, None)
         self._known: dict[str, list[int]] = {}
@@ -289,7 +292,15 @@ class RowReader:
         words = word_spans(text)
         joined, places = join_words([text[start:end] for start, end in words])
         begins, ends = [start for start, _ in places], [end for _, end in places]
-        return [_back(span, words, begins, ends) for span in self.tokenizer.spans(joined)]
+        spans = []
+        for start, end in self.tokenizer.spans(joined):  # of the joined words, to those of the text
+            first, last = bisect_right(ends, start), bisect_left(begins, end) - 1
+            if first > last:  # a space alone
+                spans.append((words[last][1], words[last][1]))
+            else:
+                begin = words[first][0] + max(start - begins[first], 0)
+                spans.append((begin, min(words[last][0] + end - begins[last], words[last][1])))
+        return spans
 
     def _written(self, text: str) -> str:
         return set_apart(text) if self.apart else self._texts.written(text)
@@ -304,18 +315,18 @@ class RowReader:
 
     # --- pairs and choices ------------------------------------------------------------------------------------------
 
-    def pair(self, first: str, second: str, symmetric: bool = False) -> Rows:
+    def pair(self, first: str, second: str, symmetric: bool = False) -> ExampleRows:
         one, other, cut = self._fitted(self.encode(first), self.encode(second))
         rows = [self.row(one, other), *([self.row(other, one)] if symmetric else [])]
-        return Rows(rows, cut)
+        return ExampleRows(rows, cut)
 
-    def choice(self, text: str, options: Sequence[str]) -> Rows:
+    def choice(self, text: str, options: Sequence[str]) -> ExampleRows:
         ids, rows, any_cut = self.encode(text), [], False
         for option in options:
             before, after, cut = self._fitted(ids, self.encode(option), from_end=True)
             rows.append(self.row(before, after))
             any_cut |= cut
-        return Rows(rows, any_cut)
+        return ExampleRows(rows, any_cut)
 
     def _fitted(self, one: list[int], other: list[int], from_end: bool = False) -> tuple[list[int], list[int], bool]:
         """Both texts as far as there is room, and whether anything was cut."""
@@ -365,13 +376,11 @@ class Window:
         """What is added to a token's number in the context to have its place in the row."""
         return self.row.starts[1] - self.start
 
-    def rows(self) -> Rows:
+    def rows(self) -> ExampleRows:
         begin = self.row.starts[1]
-        places = [place == self.row.summary or begin <= place < begin + self.end - self.start for place in self._all()]
-        return Rows([self.row], self.cut, [places])
-
-    def _all(self) -> range:
-        return range(len(self.row.tokens))
+        context = range(begin, begin + self.end - self.start)
+        places = [place == self.row.summary or place in context for place in range(len(self.row.tokens))]
+        return ExampleRows([self.row], self.cut, [places])
 
     def targets(self, span: tuple[int, int] | None) -> tuple[int, int]:
         """Where in the row the first and the last of the answer's tokens stand; at [CLS] if they are not both here."""
@@ -384,12 +393,3 @@ def covering(spans: Sequence[Span], start: int, end: int) -> tuple[int, int] | N
     """The first and the last token that have a character from `start` to `end`; None if there is none."""
     inside = [place for place, (begins, ends) in enumerate(spans) if begins < end and ends > start]
     return (inside[0], inside[-1]) if inside else None
-
-
-def _back(span: Span, words: Sequence[Span], begins: Sequence[int], ends: Sequence[int]) -> Span:
-    """A span of the joined words, which begin and end there, as a span of the text the words were cut from."""
-    first, last = bisect_right(ends, span[0]), bisect_left(begins, span[1]) - 1
-    if first > last:  # a space alone
-        return words[last][1], words[last][1]
-    start = words[first][0] + max(span[0] - begins[first], 0)
-    return start, min(words[last][0] + span[1] - begins[last], words[last][1])

@@ -1,9 +1,14 @@
-"""Files with series: the user's own tables, and series that ship inside statsmodels and vega_datasets."""
+"""Files with series: the user's own tables, and series that ship inside statsmodels and vega_datasets.
+
+A time is a date (2024, 2024-03, 2024-03-01, 2024/03/01 13:00, 20240301) or a plain number. An offset (+01:00) that all
+times share is left out; where they differ, times are those of UTC.
+"""
 
 import math
-from collections.abc import Callable, Sequence
+import re
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from importlib.metadata import version
+from datetime import UTC, datetime
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -13,10 +18,96 @@ from seqloom.core.errors import DataError, ResourceError
 from seqloom.core.words import shown
 from seqloom.data.corpus import Fill, Gaps
 from seqloom.data.files import expand_home
-from seqloom.data.series import LabelledSeries, Series, Times, Values, arranged, parse_times
+from seqloom.data.series import LabelledSeries, Series, Times, Values, arrange_series
 from seqloom.data.tables import Column, Format, column_names, read_table
 
 MISSING = {"", "na", "n/a", "nan", "null", "none", "-", "?", "."}  # written for a value that is not there
+_COMPACT = re.compile(r"(?P<year>(?:1[5-9]|20)\d\d)(?P<month>\d\d)(?P<day>\d\d)")
+_NUMBER = re.compile(r"[-+]?\d+(?:\.\d+)?")
+_OFFSET = re.compile(r"([T ]\d\d(?::\d\d)*(?:\.\d+)?) ?(Z|[-+]\d\d:?\d\d)$")  # from UTC, after the time of the day
+
+
+def number_of(cell: str) -> float:
+    """Return what a cell says, NaN where it is missing; raise ValueError if that is no finite number."""
+    if cell.strip().lower() in MISSING:
+        return math.nan
+    if not math.isfinite(number := float(cell)):
+        raise ValueError(f"{cell} is not finite")
+    return number
+
+
+def parse_numbers(cells: Sequence[str]) -> tuple[list[float], list[int]]:
+    """Return the numbers of cells, NaN where they are missing, and which cells are no finite numbers."""
+    numbers, wrong = [], []
+    for place, cell in enumerate(cells):
+        try:
+            numbers.append(number_of(cell))
+        except ValueError:
+            numbers.append(math.nan)
+            wrong.append(place)
+    return numbers, wrong
+
+
+# --- times ------------------------------------------------------------------------------------------------------------
+
+
+def parse_times(texts: Sequence[str], lines: Sequence[int], where: str, form: str | None = None) -> Times:
+    """Return the times of a column, ascending. The DataError has the line of one that is none or not after the last."""
+    texts = [text.strip() for text in texts]
+    if form is None:
+        offsets = {found[2] if (found := _OFFSET.search(text)) else "" for text in texts}
+        if len(offsets) == 1:  # times as they are written, where all have the same offset from UTC
+            texts = [_OFFSET.sub(r"\1", text) for text in texts]
+        elif "" not in offsets:  # those of UTC, where offsets differ, as in summer and winter
+            texts = [_in_utc(text) for text in texts]
+    if form is None and all(_NUMBER.fullmatch(text) for text in texts) and not all(map(_is_compact, texts)):
+        times: Times = np.asarray([float(text) for text in texts])
+    else:
+        times = np.asarray([_date(*one, where, form) for one in zip(texts, lines, strict=True)], dtype="datetime64[s]")
+    ahead = np.diff(times).astype(np.float64) > 0
+    if not ahead.all():
+        place = int(np.flatnonzero(~ahead)[0])
+        problem, hint = "is a time that stands there before", "Keep one row for each time"
+        if times[place] != times[place + 1]:
+            problem, hint = "is earlier than the line before it", "Sort the rows by time"
+        elif texts[place] != texts[place + 1]:
+            problem, hint = "is the same time as the line before it, to the second", "Write finer times as numbers"
+        raise DataError(f"Line {lines[place + 1]:,} of {where} {problem}: {shown(texts[place + 1])}. {hint}.")
+    return times
+
+
+def _in_utc(text: str) -> str:
+    try:
+        return datetime.fromisoformat(text.replace("/", "-")).astimezone(UTC).replace(tzinfo=None).isoformat(" ")
+    except ValueError:
+        return text  # no time: what reads it will say so
+
+
+def _is_compact(text: str) -> bool:
+    match = _COMPACT.fullmatch(text)
+    return match is not None and 1 <= int(match["month"]) <= 12 and 1 <= int(match["day"]) <= 31
+
+
+def _date(text: str, line: int, where: str, form: str | None) -> np.datetime64:
+    try:
+        if form is not None:
+            return np.datetime64(datetime.strptime(text, form).replace(tzinfo=None), "s")
+        if _is_compact(text):
+            return np.datetime64(f"{text[:4]}-{text[4:6]}-{text[6:]}", "s")
+        if not re.match(r"\d{4}", text):
+            raise ValueError("it does not begin with a year")
+        if _OFFSET.search(text):
+            raise ValueError("some lines say how far from UTC they are, and others do not")
+        return np.datetime64(text.replace("/", "-"), "s")
+    except ValueError as error:
+        hint = f"as data.time_format says, {form}" if form else "such as 2024-03-01 or 2024-03-01 13:00"
+        more = "" if form else ", or give its form, as strptime has it: data.time_format='%d.%m.%Y'"
+        raise DataError(
+            f"Line {line:,} of {where} must have a time {hint}{more}; got {shown(text)} ({error})."
+        ) from None
+
+
+# --- a row for each time ----------------------------------------------------------------------------------------------
 
 
 def read_series(
@@ -30,79 +121,49 @@ def read_series(
     gaps: Gaps | None = None,
     fill: Fill = "mask",
 ) -> tuple[Series, list[str]]:
-    """The series of a file, and notes on how it was read. Without `columns`, all that hold numbers."""
-    names = column_names(path, form)
-    time, chosen = _chosen(path, names, time, columns)
-    _refuse_unknown(path, names, chosen)
+    """Return the series of a file, and notes on how it was read.
+
+    The times are in the first column unless told; without `columns`, values are in all others that hold numbers.
+    """
+    names, time = column_names(path, form), 1 if time is None else time
+    chosen: list[Column] = list(columns or ())
+    if columns is None:
+        own = time - 1 if isinstance(time, int) else names.index(time) if time in names else -1
+        others = [place for place in range(len(names)) if place != own]
+        if not others:
+            have = shown(list(names))
+            raise DataError(f"{path} must have a column of times and one of numbers at least; it has {have}.")
+        chosen = [names[place] if names.count(names[place]) == 1 else place + 1 for place in others]
+    if lacking := [column for column in chosen if isinstance(column, str) and column not in names]:
+        them = ("the column " if len(lacking) == 1 else "the columns ") + ", ".join(map(repr, lacking))
+        raise DataError(f"The first line of {path} must name {them} (data.columns); it has {shown(list(names), 200)}.")
     rows = read_table(path, {"time": time, **{f"columns {n}": c for n, c in enumerate(chosen)}}, form=form, header=True)
     if not rows:
         raise DataError(f"{path} must hold a row for each time; there is nothing below the names of its columns.")
     lines = [line for line, _ in rows]
     times = parse_times([cells["time"] for _, cells in rows], lines, str(path), time_format)
-    kept, left = {}, []
+    kept, left_out = {}, []
     for number, column in enumerate(chosen):
         name = names[column - 1] if isinstance(column, int) else column
         cells = [row[f"columns {number}"] for _, row in rows]
-        wrong = [place for place, cell in enumerate(cells) if not is_number(cell)]
+        numbers, wrong = parse_numbers(cells)
         if not wrong:
-            kept[name] = [number_of(cell) for cell in cells]
+            kept[name] = numbers
         elif columns is None and len(wrong) > len(cells) / 2:
-            left.append(name)
+            left_out.append(name)
         else:  # it was asked for, or it holds numbers but for a few cells, which nobody meant
-            raise _no_number(path, lines[wrong[0]], name, cells[wrong[0]])
+            line, cell = lines[wrong[0]], cells[wrong[0]]
+            hint = "Write 3.5, not 3,5." if "," in cell else "Leave it blank where it is missing."
+            raise DataError(f"{shown(name)} at line {line:,} of {path} must be a number; got {shown(cell)}. {hint}")
     if not kept:
-        raise DataError(f"{path} must have a column of numbers beside its times; {', '.join(left) or 'it'} has none.")
+        none = ", ".join(left_out) or "it"
+        raise DataError(f"{path} must have a column of numbers beside its times; {none} has none.")
     values: Values = np.array(list(kept.values()), dtype=np.float64).T.copy()
-    series, notes = arranged(values, times, list(kept), name=path.name, season=season, gaps=gaps, fill=fill)
-    if left:
-        how = "holds no numbers and was" if len(left) == 1 else "hold no numbers and were"
-        notes.insert(0, f"{', '.join(left)} of {path.name} {how} left out (data.columns)")
+    series, notes = arrange_series(values, times, list(kept), name=path.name, season=season, gaps=gaps, fill=fill)
+    if left_out:
+        how = "holds no numbers and was" if len(left_out) == 1 else "hold no numbers and were"
+        notes.insert(0, f"{', '.join(left_out)} of {path.name} {how} left out (data.columns)")
     return series, notes
-
-
-def _refuse_unknown(path: Path, names: Sequence[str], chosen: Sequence[Column]) -> None:
-    """Columns asked for that the file does not have."""
-    lacking = [column for column in chosen if isinstance(column, str) and column not in names]
-    if lacking:
-        them = ("the column " if len(lacking) == 1 else "the columns ") + ", ".join(map(repr, lacking))
-        raise DataError(f"The first line of {path} must name {them} (data.columns); it has {shown(list(names), 200)}.")
-
-
-def _chosen(
-    path: Path, names: Sequence[str], time: Column | None, columns: Sequence[Column] | None
-) -> tuple[Column, list[Column]]:
-    """The column of times, the first unless told; and those of values, all others unless told."""
-    time = 1 if time is None else time
-    if columns is not None:
-        return time, list(columns)
-    own = time - 1 if isinstance(time, int) else names.index(time) if time in names else -1
-    others: list[Column] = [number + 1 for number in range(len(names)) if number != own]
-    if not others:
-        raise DataError(f"{path} must have a column of times and one of numbers at least; it has {shown(list(names))}.")
-    return time, [names[n - 1] if isinstance(n, int) and names.count(names[n - 1]) == 1 else n for n in others]
-
-
-def number_of(cell: str) -> float:
-    """What a cell says, NaN where it is missing; ValueError if that is no finite number."""
-    if cell.strip().lower() in MISSING:
-        return math.nan
-    if not math.isfinite(number := float(cell)):
-        raise ValueError(f"{cell} is not finite")
-    return number
-
-
-def is_number(cell: str) -> bool:
-    """A finite one, or missing."""
-    try:
-        number_of(cell)
-    except ValueError:
-        return False
-    return True
-
-
-def _no_number(path: Path, line: int, name: str, cell: str) -> DataError:
-    hint = " Write 3.5, not 3,5." if "," in cell else " Leave it blank where it is missing."
-    return DataError(f"{shown(name)} at line {line:,} of {path} must be a number; got {shown(cell)}.{hint}")
 
 
 # --- a series in every row --------------------------------------------------------------------------------------------
@@ -111,7 +172,10 @@ def _no_number(path: Path, line: int, name: str, cell: str) -> DataError:
 def read_rows(
     file: str, label: Column, header: bool | None = None, variables: int = 1, form: Format | None = None
 ) -> list[LabelledSeries]:
-    """Return the series of a file in which every row is one, with the label in column `label`."""
+    """Return the series of a file in which every row is one, with the label in column `label`.
+
+    Blank columns at the end of a row are no steps: series may be of different lengths.
+    """
     path = expand_home(Path(file))
     names = column_names(path, form)
     header = isinstance(label, str) if header is None else header
@@ -122,86 +186,46 @@ def read_rows(
     else:
         have = shown(list(names), 100)
         raise DataError(f"{file} has no column {label!r} for the labels (data.label); it has {len(names)}: {have}.")
-    columns = {str(number): number for number in range(1, len(names) + 1)}
-    rows = read_table(path, columns, form=form, header=header)
-    found = [_read_row(file, line, list(cells.values()), index, variables) for line, cells in rows]
-    if not found:
+    examples = []
+    rows = read_table(path, {str(number): number for number in range(1, len(names) + 1)}, form=form, header=header)
+    for line, row in rows:
+        where, cells = f"Line {line:,} of {file}", list(row.values())
+        name = cells.pop(index).strip()
+        numbers, wrong = parse_numbers(cells)
+        if wrong:
+            hint = " If it names the columns: data.header=true." if line == 1 else ""
+            raise DataError(f"{where} must hold finite numbers beside its label; got {shown(cells[wrong[0]])}.{hint}")
+        if not name:
+            raise DataError(f"{where} has no label, which is to stand in column {index + 1} (data.label).")
+        if len(numbers) % variables:
+            many = f"{len(numbers)} numbers, which are not as many for each of data.variables={variables}"
+            raise DataError(f"{where} has {many}.")
+        values = np.array(numbers).reshape(variables, -1).T.copy()  # (T, C)
+        known = np.flatnonzero(~np.isnan(values).all(axis=1))
+        if not len(known):
+            raise DataError(f"{where} has no number at all.")
+        examples.append(LabelledSeries(values[: known[-1] + 1], name))
+    if not examples:
         raise DataError(f"{file} must hold a series in every row; it has none.")
-    return found
+    return examples
 
 
-def _read_row(file: str, line: int, cells: Sequence[str], label: int, variables: int) -> LabelledSeries:
-    """Read a row. Blank columns at its end are no steps: series may be of different lengths."""
-    others = [cell for column, cell in enumerate(cells) if column != label]
-    wrong = [cell for cell in others if not is_number(cell)]
-    if wrong:
-        hint = " If it names the columns: data.header=true." if line == 1 else ""
-        raise DataError(
-            f"Line {line:,} of {file} must hold finite numbers beside its label; got {shown(wrong[0])}.{hint}"
-        )
-    if not cells[label].strip():
-        raise DataError(f"Line {line:,} of {file} has no label, which is to stand in column {label + 1} (data.label).")
-    numbers = np.array([number_of(cell) for cell in others])
-    if len(numbers) % variables:
-        raise DataError(
-            f"Line {line:,} of {file} has {len(numbers)} numbers, which are not as many for each of data.variables="
-            f"{variables}."
-        )
-    values = numbers.reshape(variables, -1).T.copy()  # (T, C)
-    known = np.flatnonzero(~np.isnan(values).all(axis=1))
-    if not len(known):
-        raise DataError(f"Line {line:,} of {file} has no number at all.")
-    return LabelledSeries(values[: known[-1] + 1], cells[label].strip())
-
-
-# --- packaged series --------------------------------------------------------------------------------
-
+# --- series inside packages -------------------------------------------------------------------------------------------
 
 Read = tuple[Values, Times, list[str]]  # values (T, C), times, names of the variables
+Rows = list[tuple[int, dict[str, str]]]
 
 
-@dataclass(frozen=True)
-class Packaged:
-    """A series of a package: how it is read, and its season where the calendar does not say."""
-
-    package: str
-    summary: str
-    read: Callable[[], Read]
-    season: int | None = None
+def arrange_columns(file: Path, rows: Rows) -> Read:
+    """Return the values of rows with a column `time`."""
+    times = parse_times([cells["time"] for _, cells in rows], [line for line, _ in rows], str(file))
+    names = [name for name in rows[0][1] if name != "time"]
+    return np.array([[number_of(cells[name]) for name in names] for _, cells in rows]), times, names
 
 
-def file_of(package: str, path: str) -> Path:
-    """A file inside a package that need not be imported for it; ResourceError where it is not installed."""
-    found = find_spec(package)
-    if found is None or not found.submodule_search_locations:
-        raise ResourceError(f"This series ships inside {package}: pip install 'seqloom[series]'.")
-    return Path(found.submodule_search_locations[0]) / path
-
-
-def version_of_package(package: str) -> str:
-    return f"{package} {version(package)}"
-
-
-def _table(package: str, path: str, time: str, columns: dict[str, str], form: str | None = None) -> Read:
-    """Columns of a file by the names they are to have."""
-    file = file_of(package, path)
-    rows = read_table(file, {"time": time, **columns}, header=True)
-    times = parse_times([cells["time"] for _, cells in rows], [line for line, _ in rows], str(file), form)
-    values = np.array([[number_of(cells[name]) for name in columns] for _, cells in rows])
-    return values, times, list(columns)
-
-
-def _statsmodels(name: str, time: str, columns: dict[str, str]) -> Read:
-    return _table("statsmodels", f"datasets/{name}/{name}.csv", time, columns)
-
-
-def _weekly_co2() -> Read:
-    return _statsmodels("co2", "date", {"co2": "co2"})
-
-
-def _monthly_co2() -> Read:
-    """Means of the weeks that begin in a month; a month without any is missing."""
-    values, times, names = _weekly_co2()
+def arrange_months(file: Path, rows: Rows) -> Read:
+    """Return means of the weeks that begin in a month; a month without any is missing."""
+    values, times, names = arrange_columns(file, rows)
     months = times.astype("datetime64[M]")
     every = np.arange(months[0], months[-1] + np.timedelta64(1, "M"))
     means = []
@@ -211,78 +235,115 @@ def _monthly_co2() -> Read:
     return np.array(means).reshape(-1, 1), every.astype("datetime64[s]"), names
 
 
-def _sea() -> Read:
-    """A row for each year and a column for each month, read on from January to December."""
-    months = ("JAN", "FEB", "MAR", "APR", "MAY", "JUN", "JUL", "AUG", "SEP", "OCT", "NOV", "DEC")
-    values, years, _ = _statsmodels("elnino", "YEAR", {month: month for month in months})
+def arrange_years(file: Path, rows: Rows) -> Read:
+    """Return what has a row for each year and a column for each month, read on from January to December."""
+    values, years, _ = arrange_columns(file, rows)
     first = np.datetime64(f"{int(years[0])}-01", "M")
     return values.reshape(-1, 1), (first + np.arange(values.size)).astype("datetime64[s]"), ["temperature"]
 
 
-def _macro() -> Read:
-    """Quarters of years, as the first day of each."""
-    wanted = {"gdp": "realgdp", "consumption": "realcons", "investment": "realinv", "unemployment": "unemp"}
-    values, years, _ = _quarters(wanted)
-    return values, years, list(wanted)
+def arrange_quarters(file: Path, rows: Rows) -> Read:
+    """Return the values of rows with columns `year` and `quarter`: a time is the first day of a quarter."""
+    times = [f"{int(float(row['year']))}-{3 * int(float(row['quarter'])) - 2:02d}" for _, row in rows]
+    names = [name for name in rows[0][1] if name not in ("year", "quarter")]
+    values = np.array([[number_of(row[name]) for name in names] for _, row in rows])
+    return values, np.array(times, dtype="datetime64[s]"), names
 
 
-def _quarters(columns: dict[str, str]) -> Read:
-    file = file_of("statsmodels", "datasets/macrodata/macrodata.csv")
-    rows = read_table(file, {"year": "year", "quarter": "quarter", **columns}, header=True)
-    cells = [row for _, row in rows]
-    times = [f"{int(float(row['year']))}-{3 * int(float(row['quarter'])) - 2:02d}" for row in cells]
-    values = np.array([[number_of(row[name]) for name in columns] for row in cells])
-    return values, np.array(times, dtype="datetime64[s]"), list(columns)
-
-
-def _vega(name: str, time: str, columns: dict[str, str]) -> Read:
-    return _table("vega_datasets", f"_data/{name}.csv", time, columns)
-
-
-def _temperatures() -> Read:
-    return _vega("seattle-temps", "date", {"temperature": "temp"})
-
-
-def _weather() -> Read:
-    columns = {"warmest": "temp_max", "coldest": "temp_min", "rain": "precipitation", "wind": "wind"}
-    return _vega("seattle-weather", "date", columns)
-
-
-def _employment() -> Read:
-    return _vega("us-employment", "month", {"construction": "construction", "manufacturing": "manufacturing"})
-
-
-def _stocks() -> Read:
-    """A row for each month and share, put side by side; one that was not traded yet is missing."""
-    file = file_of("vega_datasets", "_data/stocks.csv")
-    rows = read_table(file, {"symbol": "symbol", "date": "date", "price": "price"}, header=True)
+def arrange_shares(file: Path, rows: Rows) -> Read:
+    """Return what has a row for each month and share side by side; a share that was not traded yet is missing."""
     symbols = sorted({cells["symbol"] for _, cells in rows})
-    found: dict[str, dict[str, float]] = {}
+    prices: dict[str, dict[str, float]] = {}
     for _, cells in rows:
-        found.setdefault(cells["date"], {})[cells["symbol"]] = float(cells["price"])
-    dates = parse_times(list(found), list(range(2, len(found) + 2)), str(file), "%b %d %Y")
-    values = np.array([[row.get(symbol, np.nan) for symbol in symbols] for row in found.values()])
+        prices.setdefault(cells["date"], {})[cells["symbol"]] = float(cells["price"])
+    dates = parse_times(list(prices), list(range(2, len(prices) + 2)), str(file), "%b %d %Y")
+    values = np.array([[row.get(symbol, np.nan) for symbol in symbols] for row in prices.values()])
     return values, dates, symbols
 
 
-SERIES: dict[str, Packaged] = {
-    "co2": Packaged("statsmodels", "CO2 at Mauna Loa, monthly means, 1958 to 2001", _monthly_co2),
-    "co2-weekly": Packaged("statsmodels", "CO2 at Mauna Loa, weekly, 1958 to 2001", _weekly_co2),
-    "sunspots": Packaged(
-        "statsmodels",
+@dataclass(frozen=True)
+class PackagedSeries:
+    """A series that ships inside a package, whose file is read without importing the package."""
+
+    summary: str
+    file: str  # the package first
+    columns: Mapping[str, str]  # by the names they are to have
+    arrange: Callable[[Path, Rows], Read] = arrange_columns
+    season: int | None = None  # where the calendar does not say
+
+    @property
+    def package(self) -> str:
+        return self.file.partition("/")[0]
+
+    def read(self) -> Read:
+        """Return the series; raise ResourceError where the package is not installed."""
+        package, _, file = self.file.partition("/")
+        spec = find_spec(package)
+        if spec is None or not spec.submodule_search_locations:
+            raise ResourceError(f"This series ships inside {package}: pip install 'seqloom[series]'.")
+        path = Path(spec.submodule_search_locations[0]) / file
+        return self.arrange(path, read_table(path, self.columns, header=True))
+
+
+_CO2 = "statsmodels/datasets/co2/co2.csv"
+_MONTHS = ("JAN", "FEB", "MAR", "APR", "MAY", "JUN", "JUL", "AUG", "SEP", "OCT", "NOV", "DEC")
+SERIES: dict[str, PackagedSeries] = {
+    "co2": PackagedSeries(
+        "CO2 at Mauna Loa, monthly means, 1958 to 2001", _CO2, {"time": "date", "co2": "co2"}, arrange_months
+    ),
+    "co2-weekly": PackagedSeries("CO2 at Mauna Loa, weekly, 1958 to 2001", _CO2, {"time": "date", "co2": "co2"}),
+    "sunspots": PackagedSeries(
         "sunspots, yearly, 1700 to 2008",
-        lambda: _statsmodels("sunspots", "YEAR", {"sunspots": "SUNACTIVITY"}),
+        "statsmodels/datasets/sunspots/sunspots.csv",
+        {"time": "YEAR", "sunspots": "SUNACTIVITY"},
         season=11,
     ),
-    "nile": Packaged(
-        "statsmodels",
+    "nile": PackagedSeries(
         "flow of the Nile at Aswan, yearly, 1871 to 1970",
-        lambda: _statsmodels("nile", "year", {"flow": "volume"}),
+        "statsmodels/datasets/nile/nile.csv",
+        {"time": "year", "flow": "volume"},
     ),
-    "sea": Packaged("statsmodels", "sea temperature off Peru (El Niño), monthly, 1950 to 2010", _sea),
-    "macro": Packaged("statsmodels", "economy of the USA, quarterly, 1959 to 2009, four variables", _macro, season=1),
-    "temperatures": Packaged("vega_datasets", "temperature in Seattle, hourly, 2010", _temperatures),
-    "weather": Packaged("vega_datasets", "weather in Seattle, daily, 2012 to 2015, four variables", _weather, season=1),
-    "employment": Packaged("vega_datasets", "employment in the USA, monthly, 2006 to 2015, two branches", _employment),
-    "stocks": Packaged("vega_datasets", "five shares, monthly, 2000 to 2010", _stocks, season=1),
+    "sea": PackagedSeries(
+        "sea temperature off Peru (El Niño), monthly, 1950 to 2010",
+        "statsmodels/datasets/elnino/elnino.csv",
+        {"time": "YEAR", **{month: month for month in _MONTHS}},
+        arrange_years,
+    ),
+    "macro": PackagedSeries(
+        "economy of the USA, quarterly, 1959 to 2009, four variables",
+        "statsmodels/datasets/macrodata/macrodata.csv",
+        {
+            "year": "year",
+            "quarter": "quarter",
+            "gdp": "realgdp",
+            "consumption": "realcons",
+            "investment": "realinv",
+            "unemployment": "unemp",
+        },
+        arrange_quarters,
+        season=1,
+    ),
+    "temperatures": PackagedSeries(
+        "temperature in Seattle, hourly, 2010",
+        "vega_datasets/_data/seattle-temps.csv",
+        {"time": "date", "temperature": "temp"},
+    ),
+    "weather": PackagedSeries(
+        "weather in Seattle, daily, 2012 to 2015, four variables",
+        "vega_datasets/_data/seattle-weather.csv",
+        {"time": "date", "warmest": "temp_max", "coldest": "temp_min", "rain": "precipitation", "wind": "wind"},
+        season=1,
+    ),
+    "employment": PackagedSeries(
+        "employment in the USA, monthly, 2006 to 2015, two branches",
+        "vega_datasets/_data/us-employment.csv",
+        {"time": "month", "construction": "construction", "manufacturing": "manufacturing"},
+    ),
+    "stocks": PackagedSeries(
+        "five shares, monthly, 2000 to 2010",
+        "vega_datasets/_data/stocks.csv",
+        {"symbol": "symbol", "date": "date", "price": "price"},
+        arrange_shares,
+        season=1,
+    ),
 }

@@ -13,7 +13,7 @@ from torch import Tensor
 from seqloom.core.errors import UsageError
 from seqloom.core.tree import to_device
 from seqloom.core.words import one_line
-from seqloom.data.collate import RowBatches, Rows
+from seqloom.data.collate import ExampleRows, RowBatches
 from seqloom.data.readers import RowReader, Window
 from seqloom.predict.base import (
     Prediction,
@@ -82,7 +82,7 @@ class ChoicePrediction(Prediction):
 
 
 def predict_rows(
-    model: SplitPredictor[Any], rows: Sequence[Rows], batch_size: int, compute: Callable[[Any], Tensor]
+    model: SplitPredictor[Any], rows: Sequence[ExampleRows], batch_size: int, compute: Callable[[Any], Tensor]
 ) -> list[Any]:
     """Return what `compute` gives for each example; examples of similar length are computed together."""
     if not rows:
@@ -186,7 +186,7 @@ class ChoicePredictor(SplitPredictor[ChoicePrediction]):
             yield ChoicePrediction(raw, named, cut=bool(row.cut), unknown=tuple(reader.unknown(text, *options)))
 
 
-def _read_choice(reader: RowReader, text: str, options: Sequence[str]) -> Rows | None:
+def _read_choice(reader: RowReader, text: str, options: Sequence[str]) -> ExampleRows | None:
     """Return the rows of an example; None where a text is blank."""
     if not text:
         return None

@@ -12,7 +12,7 @@ from seqloom.core.tree import to_device
 from seqloom.core.words import one_line
 from seqloom.data.collate import TextBatches
 from seqloom.data.examples import TokenClassificationExample
-from seqloom.data.readers import Piece, SentenceReader
+from seqloom.data.readers import SentencePart, SentenceReader
 from seqloom.inspect.views.labels import TagPaths, how, joined, lattice_of
 from seqloom.inspect.views.texts import Read
 from seqloom.inspect.views.texts import one_line as check_one_line
@@ -118,7 +118,7 @@ class TaggerPredictor(SplitPredictor[TaggedLine]):
             yield self._line(line, spans, own, count)
 
     def _tag_pieces(
-        self, batches: TextBatches, chosen: list[int], pieces: Sequence[Piece]
+        self, batches: TextBatches, chosen: list[int], pieces: Sequence[SentencePart]
     ) -> Iterator[list[tuple[str, float]]]:
         """Yield the tag of each word of these pieces, and its probability."""
         batch = to_device(batches.collate(np.array(chosen)), self.device)

@@ -28,7 +28,7 @@ from seqloom.core.tree import Tree, to_device
 from seqloom.core.words import counted
 from seqloom.data.corpora import CorpusConfig
 from seqloom.data.corpus import SPLITS
-from seqloom.data.masking import NONE, MaskedBatches, Masking, MasksConfig, NextSentencePairs, Packed, pack
+from seqloom.data.masking import NONE, MaskedBatches, Masking, MasksConfig, NextSentencePairs, PackedRows, pack
 from seqloom.evaluate.perplexity import exp
 from seqloom.models.bert import BERT, BERTConfig
 from seqloom.models.electra import Electra, ElectraConfig
@@ -141,7 +141,7 @@ class Task(TextTask[Recipe, Any], BatchedTask[Recipe, Any]):
 
     def _make_batches(self, split: str) -> MaskedBatches:
         recipe, specials = self.recipe, Specials.after(len(self.tokenizer))
-        rows: NextSentencePairs | Packed
+        rows: NextSentencePairs | PackedRows
         if self.pairs:
             documents = self.encode_sentences(split)
             rows = NextSentencePairs(documents, specials, recipe.batch.max_length, f"the {split} split")

@@ -12,7 +12,7 @@ from seqloom.config import config
 from seqloom.config.constraints import Ge, NonNegativeFloat, PositiveInt
 from seqloom.data.collate import RowBatches, Rows
 from seqloom.data.corpus import Corpus
-from seqloom.data.readers import Frame, RowReader, SentenceReader, Spellings, TextReader, set_apart
+from seqloom.data.readers import RowReader, SentenceReader, Spellings, TextFrame, TextReader, set_apart
 from seqloom.data.word_vectors import FoundVectors, read_vectors, vector_words
 from seqloom.evaluate.classification import report
 from seqloom.models.bodies import BODIES, can_predict, form_of
@@ -103,11 +103,11 @@ def read_length(recipe: TaskRecipe) -> int | None:
     return own if most is None or not has_body(recipe.model) else min(own or most, most)
 
 
-def frame_of(recipe: TaskRecipe, tokenizer: Tokenizer) -> Frame | None:
+def frame_of(recipe: TaskRecipe, tokenizer: Tokenizer) -> TextFrame | None:
     """Return how texts stand in the rows that a model reads: between special tokens, if it has a body."""
     if not has_body(recipe.model) or recipe.model.body is None:
         return None
-    return Frame(Specials.after(len(tokenizer)), form_of(recipe.model.body))
+    return TextFrame(Specials.after(len(tokenizer)), form_of(recipe.model.body))
 
 
 def text_reader(recipe: TaskRecipe, tokenizer: Tokenizer, spellings: Spellings | None) -> TextReader:

@@ -20,7 +20,7 @@ from seqloom.data.collate import TextBatches
 from seqloom.data.corpora import CorpusConfig
 from seqloom.data.corpus import Corpus
 from seqloom.data.examples import TokenClassificationExample, has_spans
-from seqloom.data.readers import Piece, SentenceReader
+from seqloom.data.readers import SentencePart, SentenceReader
 from seqloom.evaluate.tagging import TagReport, report
 from seqloom.runs.models import MODELS
 from seqloom.tasks.base import ModelSection, TaskInfo, TaskRecipe, once
@@ -103,7 +103,7 @@ class Task(ReadingTask[TaskRecipe, Any]):
         return len({piece.sentence for piece in self.pieces("train") if piece.start})
 
     @once
-    def pieces(self, split: str) -> list[Piece]:
+    def pieces(self, split: str) -> list[SentencePart]:
         """Return what is read at once: a sentence, or a part of a long one."""
         return self.reader().pieces(self.words(split))
 

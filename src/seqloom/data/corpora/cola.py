@@ -5,8 +5,9 @@ from typing import Literal
 from seqloom.config import config
 from seqloom.data.corpus import Corpus
 from seqloom.data.examples import TextClassificationExample
-from seqloom.data.files import DataSet, read_columns
+from seqloom.data.files import DataSet
 from seqloom.data.splits import split_glue
+from seqloom.data.tables import read_columns
 
 SUMMARY = "CoLA: 9,600 sentences that are English or are not, by linguists (needs SEQLOOM_DATA)"
 FORM = "text-classification"

@@ -10,8 +10,9 @@ from seqloom.config.constraints import Fraction
 from seqloom.core.errors import DataError
 from seqloom.data.corpus import Corpus, FilesConfig
 from seqloom.data.examples import ParallelExample
-from seqloom.data.files import expand_home, read_columns, read_parallel
+from seqloom.data.files import expand_home, read_parallel
 from seqloom.data.splits import Read, check_files, complete_examples, load_files
+from seqloom.data.tables import read_columns
 
 SUMMARY = "one's own sentence pairs: two UTF-8 files line by line, or a tab-separated table"
 FORM = "parallel"

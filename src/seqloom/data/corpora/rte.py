@@ -5,8 +5,9 @@ from typing import Literal
 from seqloom.config import config
 from seqloom.data.corpus import Corpus
 from seqloom.data.examples import SentencePairExample
-from seqloom.data.files import DataSet, read_columns
+from seqloom.data.files import DataSet
 from seqloom.data.splits import split_glue
+from seqloom.data.tables import read_columns
 
 SUMMARY = "RTE: 2,770 pairs of texts, does the second follow from the first? (needs SEQLOOM_DATA)"
 FORM = "sentence-pair"

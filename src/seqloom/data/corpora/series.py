@@ -31,31 +31,32 @@ class Config(SeriesConfig):
 
 
 def load(config: Config) -> "Corpus[Series]":
-    from seqloom.data.series import absent_splits, arranged, in_splits
-    from seqloom.data.series_files import SERIES, version_of_package
+    import importlib.metadata
+
+    from seqloom.data.series import arrange_series, split_series
+    from seqloom.data.series_files import SERIES
 
     packaged = SERIES[config.series]
-    values, times, columns = packaged.read()
-    if config.columns is not None:
-        values = values[:, [_place(config.series, column, columns) for column in config.columns]]
-        columns = list(config.columns)
-    season = packaged.season if config.season is None else config.season
-    series, notes = arranged(
-        values, times, columns, name=config.series, season=season, gaps=config.gaps, fill=config.fill
+    values, times, names = packaged.read()
+    columns = names if config.columns is None else list(config.columns)
+    for column in columns:
+        if column not in names:
+            raise UsageError(f"The series {config.series} has no variable {column!r}: {did_you_mean(column, names)}.")
+    series, notes = arrange_series(
+        values[:, [names.index(column) for column in columns]],
+        times,
+        columns,
+        name=config.series,
+        season=packaged.season if config.season is None else config.season,
+        gaps=config.gaps,
+        fill=config.fill,
     )
-    splits = in_splits([series], config.dev_fraction, config.test_fraction)
-    return Corpus(
+    return split_series(
+        config,
+        series,
+        notes,
         name=f"series {config.series}",
-        version=version_of_package(packaged.package),
-        licence="BSD-3-Clause (as shipped in the package)",
         description=f"{packaged.summary}; season of {series.season}",
-        splits=splits,
-        absent=absent_splits(splits),
-        notes=tuple(notes),
+        licence="BSD-3-Clause (as shipped in the package)",
+        version=f"{packaged.package} {importlib.metadata.version(packaged.package)}",
     )
-
-
-def _place(name: str, column: str, columns: list[str]) -> int:
-    if column not in columns:
-        raise UsageError(f"The series {name} has no variable {column!r}: {did_you_mean(column, columns)}.")
-    return columns.index(column)

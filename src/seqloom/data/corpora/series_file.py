@@ -40,7 +40,7 @@ class Config(SeriesConfig, FilesConfig):
 
 
 def load(config: Config) -> "Corpus[Series]":
-    from seqloom.data.series import absent_splits, in_splits, version_of
+    from seqloom.data.series import split_series
     from seqloom.data.series_files import read_series
 
     check_files(config)
@@ -54,13 +54,6 @@ def load(config: Config) -> "Corpus[Series]":
         gaps=config.gaps,
         fill=config.fill,
     )
-    splits = in_splits([series], config.dev_fraction, config.test_fraction)
-    return Corpus(
-        name="series-file",
-        version=version_of([series]),
-        licence="the user's own",
-        description=f"{config.file}: {', '.join(series.columns)}, every {series.clock.said()}",
-        splits=splits,
-        absent=absent_splits(splits),
-        notes=tuple(notes),
-    )
+    every = series.clock.said()
+    description = f"{config.file}: {', '.join(series.columns)}, every {every}"
+    return split_series(config, series, notes, description=description, licence="the user's own")

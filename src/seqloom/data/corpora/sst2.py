@@ -10,7 +10,8 @@ from seqloom.core.errors import DataError
 from seqloom.core.words import shown
 from seqloom.data.corpus import SPLITS, Corpus
 from seqloom.data.examples import TextClassificationExample, sample_share
-from seqloom.data.files import DataSet, read_columns
+from seqloom.data.files import DataSet
+from seqloom.data.tables import read_columns
 
 SUMMARY = "SST-2: film reviews, positive or negative; 67,000 phrases or 6,900 sentences (needs SEQLOOM_DATA)"
 FORM = "text-classification"

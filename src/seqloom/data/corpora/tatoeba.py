@@ -9,8 +9,9 @@ from seqloom.config.constraints import PositiveInt
 from seqloom.core.errors import DataError
 from seqloom.data.corpus import SPLITS, Corpus
 from seqloom.data.examples import ParallelExample
-from seqloom.data.files import DataSet, read_columns
+from seqloom.data.files import DataSet
 from seqloom.data.splits import divide, hold_out, link_groups
+from seqloom.data.tables import read_columns
 
 SUMMARY = "Tatoeba: 160,000 everyday sentences, English with French or German (needs SEQLOOM_DATA)"
 FORM = "parallel"

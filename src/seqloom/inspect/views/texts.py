@@ -23,7 +23,7 @@ from seqloom.core.protocols import DecodeState
 from seqloom.core.tokens import Specials
 from seqloom.core.tree import Tree
 from seqloom.core.words import is_unicode
-from seqloom.data.readers import Frame
+from seqloom.data.readers import TextFrame
 from seqloom.decoding.beam import BeamConfig
 from seqloom.decoding.rules import Hypothesis
 from seqloom.evaluate.alignment import Word, words_of
@@ -232,7 +232,7 @@ class Read:
     answer: str
     log_prob: float
     unknown: Sequence[str]  # pieces the vocabulary does not have
-    frame: Frame | None = None  # of special tokens, in the place of END
+    frame: TextFrame | None = None  # of special tokens, in the place of END
 
     @property
     def before(self) -> int:
