@@ -121,7 +121,7 @@ class NextSentencePairs:
         for document in range(len(self._first) - 1):
             begin, last = int(self._first[document]), int(self._first[document + 1])
             while begin < last:
-                end = self._fill(begin, self.room, last)
+                end = int(self._fill(begin, self.room, last))
                 if end - begin == 1:  # only at the end: a pair takes two, so the one before stands here as well
                     begin -= 1
                 found.append((begin, end, document))

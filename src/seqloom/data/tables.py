@@ -65,7 +65,7 @@ def read_table(
             for key, column in columns.items():
                 if column not in found:
                     raise _no_column(f"Line {number:,} of {path}", key, str(column), list(found))
-            cells = {key: json_text(path, number, str(column), found[column]) for key, column in columns.items()}
+            cells = {key: json_text(path, number, str(column), found[str(column)]) for key, column in columns.items()}
             table.append((number, cells))
         return table
     text = read_filled(path)
@@ -205,12 +205,12 @@ def _first_row(path: Path, text: str, delimiter: str, form: Format | None = "csv
 # --- JSON lines -------------------------------------------------------------------------------------------------------
 
 
-def json_objects(path: Path) -> list[tuple[int, dict[object, object]]]:
+def json_objects(path: Path) -> list[tuple[int, dict[str, object]]]:
     """Return the objects of a JSON Lines file with the numbers of their lines, whatever they hold."""
     return [(number, _json_object(path, number, line)) for number, line in _numbered(read_filled(path))]
 
 
-def _json_object(path: Path, number: int, line: str) -> dict[object, object]:
+def _json_object(path: Path, number: int, line: str) -> dict[str, object]:
     try:
         found = json.loads(line)
     except (json.JSONDecodeError, RecursionError) as error:

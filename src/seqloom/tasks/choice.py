@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 import torch
 
 from seqloom.config import Discriminator, config
-from seqloom.data.collate import Rows
+from seqloom.data.collate import ExampleRows
 from seqloom.data.corpora import CorpusConfig
 from seqloom.data.corpus import Corpus
 from seqloom.data.examples import MultipleChoiceExample
@@ -34,7 +34,7 @@ class Recipe(RowRecipe):
 class Task(RowTask[Recipe, FineTunedChoice]):
     corpus: Corpus[MultipleChoiceExample]
 
-    def examples(self, reader: RowReader, split: str) -> list[Rows]:
+    def examples(self, reader: RowReader, split: str) -> list[ExampleRows]:
         return [reader.choice(choice.text, choice.options) for choice in self.corpus.split(split)]
 
     def values(self, split: str) -> dict[str, Sequence[float]]:

@@ -14,7 +14,7 @@ import torch
 
 from seqloom.config import Discriminator, config
 from seqloom.core.errors import DataError
-from seqloom.data.collate import Rows
+from seqloom.data.collate import ExampleRows
 from seqloom.data.corpora import CorpusConfig
 from seqloom.data.corpus import Corpus
 from seqloom.data.examples import SentencePairExample, check_labels, scores_of
@@ -103,7 +103,7 @@ class Task(TextLabelTask[Recipe], RowTask[Recipe, Any]):
             model.set_scores(*spread(scores_of(self.corpus, "train")))
         return model
 
-    def examples(self, reader: RowReader, split: str) -> list[Rows]:
+    def examples(self, reader: RowReader, split: str) -> list[ExampleRows]:
         both = self.recipe.both_orders
         return [reader.pair(pair.first, pair.second, both) for pair in self.corpus.split(split)]
 

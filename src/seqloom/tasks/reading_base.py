@@ -10,7 +10,7 @@ from torch import Tensor
 
 from seqloom.config import config
 from seqloom.config.constraints import Ge, NonNegativeFloat, PositiveInt
-from seqloom.data.collate import RowBatches, Rows
+from seqloom.data.collate import ExampleRows, RowBatches
 from seqloom.data.corpus import Corpus
 from seqloom.data.readers import RowReader, SentenceReader, Spellings, TextFrame, TextReader, set_apart
 from seqloom.data.word_vectors import FoundVectors, read_vectors, vector_words
@@ -277,7 +277,7 @@ class RowTask(ReadingTask[R, M]):
     def reader(self) -> RowReader:
         return row_reader(self.recipe, self.tokenizer)
 
-    def examples(self, reader: RowReader, split: str) -> list[Rows]:
+    def examples(self, reader: RowReader, split: str) -> list[ExampleRows]:
         """Return the rows of each example of a split."""
         raise NotImplementedError
 

@@ -97,17 +97,18 @@ def find_answer(cell: str, options: Sequence[str], counted_from: int, where: str
 
 
 def _json_rows(config: Config, path: Path) -> Iterator[Cells]:
+    keys = [str(key) for key in (config.text, config.options, config.answer)]
     for number, row in json_objects(path):
-        for key in (config.text, config.options, config.answer):
+        for key in keys:
             if key not in row:
                 raise DataError(f"Line {number:,} of {path} must have the key {key!r}; it has {shown(list(row), 200)}.")
-        listed = row[config.options]
+        listed, where = row[keys[1]], f"{config.options!r} at line {number:,} of {path}"
         if not isinstance(listed, list):
-            raise DataError(f"{config.options!r} at line {number:,} of {path} must be a list, got {shown(listed)}.")
-        options = [json_text(path, number, str(config.options), option).strip() for option in listed]
+            raise DataError(f"{where} must be a list, got {shown(listed)}.")
+        options = [json_text(path, number, keys[1], option).strip() for option in listed]
         if not all(options):
-            raise DataError(f"{config.options!r} at line {number:,} of {path} holds an option without text.")
-        text, answer = (json_text(path, number, str(key), row[key]).strip() for key in (config.text, config.answer))
+            raise DataError(f"{where} holds an option without text.")
+        text, answer = (json_text(path, number, key, row[key]).strip() for key in (keys[0], keys[2]))
         yield number, text, options, answer
 
 
