@@ -14,8 +14,7 @@ from tools import reference
 
 from seqloom import tasks
 from seqloom.cli import app
-from seqloom.config.constraints import Ge
-from seqloom.config.messages import key_of
+from seqloom.config.constraints import Ge, key_of
 from seqloom.config.yaml_text import parse_yaml
 from seqloom.core.errors import SeqloomError
 from seqloom.recipes import read_recipe, recipe_mapping, recipe_names

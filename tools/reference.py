@@ -12,14 +12,14 @@ import sys
 from collections.abc import Collection, Iterator
 from dataclasses import MISSING, Field, fields, is_dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import yaml
 
 from seqloom import tasks
 from seqloom.config import to_mapping
-from seqloom.config.constraints import bounds
-from seqloom.config.messages import describe, field_types, key_of, options, tags
+from seqloom.config.constraints import BOUNDS, field_types, key_of, options, tags
+from seqloom.config.messages import describe
 from seqloom.config.yaml_text import parse_yaml
 
 PAGE = Path(__file__).parents[1] / "docs" / "recipes.md"
@@ -80,7 +80,13 @@ def meaning_of(config: Any, field: Field[Any]) -> str:
             return comment.replace("|", "\\|").replace("None is", "`null` is").replace("None:", "`null`:")
     annotation = field_types(config)[key_of(field.name)]
     nullable = " or null" if options(annotation).nullable else ""
-    limits = "".join(f", {bound}" for bound in bounds(annotation))
+    constraints = [entry for part in (annotation, *get_args(annotation)) for entry in get_args(part)[1:]]
+    limits = "".join(
+        f", {bound.words} {getattr(constraint, bound.attribute)}"
+        for constraint in constraints
+        for bound in BOUNDS.values()
+        if isinstance(constraint, bound.constraint)
+    )
     return describe(annotation).removesuffix(nullable) + limits + nullable
 
 

@@ -5,7 +5,7 @@ from functools import cache
 import pytest
 
 from seqloom import tasks
-from seqloom.config.messages import field_types
+from seqloom.config.constraints import field_types
 from seqloom.core.errors import SeqloomError, UsageError
 from seqloom.recipes import read_recipe, recipe_mapping, recipe_names
 

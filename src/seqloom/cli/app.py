@@ -212,7 +212,7 @@ def _usage(error: Any) -> tuple[int, str]:
 
 def _in_our_words(error: Any) -> str | None:
     """What is wrong with a value, where pydantic found it for typer; None where it did not, or we have no words."""
-    from seqloom.config.messages import BOUNDS
+    from seqloom.config.constraints import BOUNDS
 
     name = re.match(r"Invalid value for (.+?): ", error.format_message())
     cause: Any = error.__cause__
@@ -221,8 +221,7 @@ def _in_our_words(error: Any) -> str | None:
     first = cause.errors(include_url=False)[0]
     kind, context = first["type"], first.get("ctx", {})
     if kind in BOUNDS:
-        key, words = BOUNDS[kind]
-        must = f"{words} {context[key]:g}"
+        must = f"{BOUNDS[kind].words} {context[BOUNDS[kind].attribute]:g}"
     elif kind in NUMBERS:
         must = NUMBERS[kind]
     elif choices := re.search(r" is not one of (.*?)\.?$", str(context.get("error", ""))):

@@ -1,124 +1,269 @@
-"""Constraints on single values, written in the annotation of a field: `layers: PositiveInt = 2`.
+"""What the annotation of a field allows: bounds of a value, and the sections to choose from.
 
-`build` checks them when a recipe is read, `violations` when a config is created in Python. A rule between several
-fields belongs to the config's method `problems`.
+A constraint on a single value is written in its annotation: `layers: PositiveInt = 2`. `build` checks it when a recipe
+is read, `violations` when a config is created in Python. A rule between several fields belongs to the config's method
+`problems`. A section that comes in kinds is imported when a recipe names it:
+
+    MODELS = Kinds("kind", {"gpt": "seqloom.models.gpt:GPTConfig", …})
+
+    @config
+    class Recipe:
+        model: Annotated[ModelConfig, MODELS.only("gpt", "recurrent-lm")] = MODELS.default("recurrent-lm")
 """
 
+import json
 import operator
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, fields
+import types
+import typing
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field, fields, is_dataclass
 from functools import cache
-from typing import Annotated, Any, Literal, get_args, get_origin
+from importlib import import_module
+from typing import Annotated, Any, Literal, NamedTuple, TypeAlias, Union, get_args, get_origin
 
 from annotated_types import Ge, Gt, Le, Lt, MinLen
+from pydantic import Field, TypeAdapter, ValidationError
+from pydantic_core import InitErrorDetails, PydanticKnownError, core_schema
 
-from seqloom.config.messages import field_types, key_of
+from seqloom.core import Json
 from seqloom.core.words import shown
 
-__all__ = [
-    "Fraction",
-    "Ge",
-    "Gt",
-    "Le",
-    "Lt",
-    "MinLen",
-    "NonNegativeFloat",
-    "NonNegativeInt",
-    "PositiveFloat",
-    "PositiveInt",
-    "Probability",
-    "bounds",
-    "violations",
-]
+__all__ = ["Ge", "Gt", "Le", "Lt", "MinLen"]  # besides what is defined here
 
+Annotation: TypeAlias = Any  # of a field: a type, a union of them, or Annotated
 PositiveInt = Annotated[int, Ge(1)]
 NonNegativeInt = Annotated[int, Ge(0)]
 PositiveFloat = Annotated[float, Gt(0)]
 NonNegativeFloat = Annotated[float, Ge(0)]
 Probability = Annotated[float, Ge(0), Le(1)]
 Fraction = Annotated[float, Ge(0), Lt(1)]  # a share that is never the whole, such as the rate of dropout
+Difference = Literal["none", "step", "season"]  # what is subtracted from a value of a series before it is modelled
 
-_BOUNDS: dict[type, tuple[str, Callable[[Any, Any], bool], str]] = {
-    Ge: ("ge", operator.ge, "at least"),
-    Gt: ("gt", operator.gt, "greater than"),
-    Le: ("le", operator.le, "at most"),
-    Lt: ("lt", operator.lt, "less than"),
+
+class Bound(NamedTuple):
+    """A bound of numbers: the attribute of its constraint that holds it, when it is kept, and its words."""
+
+    constraint: type
+    attribute: str
+    holds: Callable[[float, float], bool]
+    words: str
+
+
+BOUNDS = {  # by what pydantic calls their breach
+    "greater_than_equal": Bound(Ge, "ge", operator.ge, "at least"),
+    "greater_than": Bound(Gt, "gt", operator.gt, "greater than"),
+    "less_than_equal": Bound(Le, "le", operator.le, "at most"),
+    "less_than": Bound(Lt, "lt", operator.lt, "less than"),
 }
-
-
-@dataclass(frozen=True)
-class _Annotation:
-    """The constraints of a value, and the annotation of its items if it is a tuple."""
-
-    constraints: tuple[Any, ...]
-    items: Any = None
-
-
-def violations(instance: Any) -> Iterator[str]:
-    """One sentence for each field whose value violates a constraint of its annotation."""
-    cls: Any = type(instance)
-    for name, annotation in _constrained_fields(cls):
-        yield from _check(name, getattr(instance, name), annotation)
-
-
-def _check(name: str, value: Any, annotation: _Annotation) -> Iterator[str]:
-    if value is None:
-        return
-    for constraint in annotation.constraints:
-        if broken := _broken_rule(constraint, value):
-            yield f"{name} must {broken}; got {shown(value)}"
-            break
-    if annotation.items is not None and isinstance(value, tuple | list):
-        for index, item in enumerate(value):
-            yield from _check(f"{name}[{index}]", item, annotation.items)
-
-
-def _broken_rule(constraint: Any, value: Any) -> str | None:
-    if isinstance(constraint, MinLen):
-        return None if len(value) >= constraint.min_length else f"have at least {constraint.min_length} entries"
-    if not isinstance(value, int | float) or isinstance(value, bool):
-        return None
-    attribute, holds, words = _BOUNDS[type(constraint)]
-    bound = getattr(constraint, attribute)
-    return None if holds(value, bound) else f"be {words} {shown(bound)}"
-
-
-def bounds(annotation: Any) -> list[str]:
-    """The bounds of a number in words: `["at least 0", "less than 1"]`."""
-    found = _read(annotation)
-    numeric = [constraint for constraint in found.constraints if type(constraint) in _BOUNDS] if found else []
-    return [
-        f"{words} {shown(getattr(constraint, attribute))}"
-        for constraint in numeric
-        for attribute, _, words in (_BOUNDS[type(constraint)],)
-    ]
-
-
-@cache
-def _constrained_fields(cls: type) -> list[tuple[str, _Annotation]]:
-    types = field_types(cls)
-    found = ((field.name, _read(types[key_of(field.name)])) for field in fields(cls) if field.init)
-    return [(name, annotation) for name, annotation in found if annotation is not None]
-
-
-def _read(annotation: Any) -> _Annotation | None:
-    """Read the constraints of an annotation: its own, those of its items and those of the members of a union."""
-    if get_origin(annotation) is Annotated:
-        inner, *metadata = get_args(annotation)
-        own = tuple(entry for entry in metadata if isinstance(entry, Ge | Gt | Le | Lt | MinLen))
-        below = _read(inner)
-        items = below.items if below else None
-        return _Annotation(own, items) if own or items else None
-    if get_origin(annotation) is tuple:
-        items = next(filter(None, map(_read, get_args(annotation))), None)
-        return _Annotation((), items) if items else None
-    members = [found for member in get_args(annotation) if (found := _read(member))]
-    return members[0] if members else None
-
-
-Difference = Literal["none", "step", "season"]
 
 
 def lag_of(difference: Difference | None, season: int) -> int:
     """How many steps back lies what is subtracted; 0 for nothing. None is a season, or one step where there is none."""
     return season if difference is None else {"none": 0, "step": 1, "season": season}[difference]
+
+
+def key_of(name: str) -> str:
+    """The key of a field. One that Python keeps for itself has a _ after it there: `from_` is `from` in a recipe."""
+    return name.removesuffix("_")
+
+
+def field_types(section: Annotation) -> dict[str, Annotation]:
+    """The keys a section may have, each with its annotation."""
+    return _field_types(section)
+
+
+@cache
+def _field_types(section: type) -> dict[str, Annotation]:
+    hints = typing.get_type_hints(section, include_extras=True)
+    return {key_of(entry.name): hints[entry.name] for entry in fields(section) if entry.init}
+
+
+def origin(annotation: Any) -> Any:
+    """What a generic annotation is made of: tuple of tuple[int, ...], Literal, Annotated, a union; None of others."""
+    return get_origin(annotation)
+
+
+def item_type(annotation: Annotation, index: int) -> Annotation:
+    """The annotation of an entry of a tuple or list."""
+    arguments = [argument for argument in get_args(annotation) if argument is not ...]
+    return arguments[min(index, len(arguments) - 1)] if arguments else Any
+
+
+# --- constraints ------------------------------------------------------------------------------------------------------
+
+
+def violations(instance: object) -> Iterator[str]:
+    """One sentence for each field whose value violates a constraint of its annotation."""
+    annotations = field_types(type(instance))
+    for name, value in vars(instance).items():
+        if key_of(name) in annotations:
+            yield from _broken_constraints(name, value, annotations[key_of(name)])
+
+
+def _broken_constraints(name: str, value: Json, annotation: Annotation) -> list[str]:
+    if value is None:
+        return []
+    if origin(annotation) is Annotated:
+        inner, *metadata = get_args(annotation)
+        rules = [rule for constraint in metadata if (rule := _broken_rule(constraint, value))]
+        sentences = [f"{name} must {rule}; got {shown(value)}" for rule in rules[:1]]
+        return sentences + _broken_constraints(name, value, inner)
+    if origin(annotation) is tuple:
+        items = enumerate(value) if isinstance(value, tuple | list) else ()
+        return [text for i, x in items for text in _broken_constraints(f"{name}[{i}]", x, item_type(annotation, i))]
+    if origin(annotation) in (Union, types.UnionType):
+        members = (_broken_constraints(name, value, member) for member in get_args(annotation))
+        return next(filter(None, members), [])
+    return []
+
+
+def _broken_rule(constraint: object, value: Json) -> str | None:
+    if isinstance(constraint, MinLen):
+        return None if len(value) >= constraint.min_length else f"have at least {constraint.min_length} entries"
+    bound = next((bound for bound in BOUNDS.values() if isinstance(constraint, bound.constraint)), None)
+    if bound is None or not isinstance(value, int | float) or isinstance(value, bool):
+        return None
+    limit = getattr(constraint, bound.attribute)
+    return None if bound.holds(value, limit) else f"be {bound.words} {shown(limit)}"
+
+
+# --- sections to choose from ------------------------------------------------------------------------------------------
+
+
+@cache
+def adapter(cls: Annotation) -> TypeAdapter[Any]:
+    """The validator of a config."""
+    return TypeAdapter(cls)
+
+
+@dataclass(frozen=True)
+class Discriminator:
+    """Marks a union of configs with the key that tells them apart: `Annotated[A | B, Discriminator("kind")]`.
+
+    Unlike pydantic's own it also stands before a single config, so that a registry may begin with one member.
+    """
+
+    discriminator: str
+
+    def __get_pydantic_core_schema__(self, source: Annotation, handler: Any) -> core_schema.CoreSchema:
+        schema: core_schema.CoreSchema
+        if is_dataclass(source):
+            schema = handler(source)
+        else:
+            schema = handler.generate_schema(Annotated[source, Field(discriminator=self.discriminator)])
+        return schema
+
+
+class Kinds:
+    """The configs a section is chosen from by its key `discriminator`: name → "module:Class"."""
+
+    def __init__(self, discriminator: str, paths: Mapping[str, str]):
+        self.discriminator, self.paths = discriminator, dict(paths)
+
+    def names(self) -> list[str]:
+        return list(self.paths)
+
+    def find(self, name: object) -> Any:
+        """Import the config of a kind; None for a name that no kind has."""
+        if not isinstance(name, str) or name not in self.paths:
+            return None
+        module, _, attribute = self.paths[name].partition(":")
+        return getattr(import_module(module), attribute)
+
+    def members(self) -> tuple[Annotation, ...]:
+        """Import the configs of all kinds."""
+        return tuple(self.find(name) for name in self.names())
+
+    def only(self, *names: str) -> "Kinds":
+        """Some of these kinds."""
+        return Kinds(self.discriminator, {name: self.paths[name] for name in names})
+
+    def default(self, name: str, **values: Json) -> Any:
+        """The default of a field: a config of this kind."""
+        return field(default_factory=lambda: self.find(name)(**values))
+
+    def __get_pydantic_core_schema__(self, source: Annotation, handler: object) -> core_schema.CoreSchema:
+        return core_schema.no_info_plain_validator_function(self.validate)
+
+    def validate(self, section: Json) -> Any:
+        """Validate a section with the config of its kind. Locations of problems begin with the kind."""
+        if not isinstance(section, Mapping):
+            raise PydanticKnownError("dataclass_type", {"class_name": "section"})
+        names = self.names()
+        if self.discriminator not in section and len(names) != 1:
+            raise PydanticKnownError("union_tag_not_found", {"discriminator": self.discriminator})
+        name = section.get(self.discriminator, names[0])
+        if (config := self.find(name)) is None:
+            known = {"discriminator": self.discriminator, "tag": str(name), "expected_tags": ", ".join(names)}
+            raise PydanticKnownError("union_tag_invalid", known)
+        try:
+            return adapter(config).validate_json(json.dumps(section))
+        except ValidationError as error:
+            problems = []
+            for problem in error.errors():
+                located = InitErrorDetails(type=problem["type"], loc=(name, *problem["loc"]), input=problem["input"])
+                if "ctx" in problem:
+                    located["ctx"] = problem["ctx"]
+                problems.append(located)
+            raise ValidationError.from_exception_data(error.title, problems) from None
+
+
+@dataclass(frozen=True)
+class Options:
+    """An annotation taken apart: the types it allows, what tells them apart, and whether null is one of them."""
+
+    fixed: tuple[Annotation, ...]
+    discriminator: str | None = None
+    nullable: bool = False
+    kinds: Kinds | None = None  # sections to choose from besides, which are not imported yet
+
+    @property
+    def members(self) -> tuple[Annotation, ...]:
+        """All types it allows, imported."""
+        return self.fixed if self.kinds is None else (*self.fixed, *self.kinds.members())
+
+    @property
+    def is_section(self) -> bool:
+        """Whether it allows sections and, perhaps, null."""
+        return self.kinds is not None or all(map(is_dataclass, self.fixed))
+
+    def sections(self) -> dict[str, Annotation]:
+        """The sections to choose from that are imported already, by the names they answer to."""
+        key = self.discriminator or "kind"
+        sections = filter(is_dataclass, self.fixed)
+        return {name: section for section in sections for name in get_args(field_types(section).get(key))}
+
+    def names(self) -> list[str]:
+        """The names that the sections to choose from answer to."""
+        return list(self.sections()) if self.kinds is None else self.kinds.names()
+
+    def choose(self, label: int | str) -> Annotation:
+        """The section that a label of pydantic's means: its name, or that of its class."""
+        if self.kinds is not None:
+            return self.kinds.find(label)
+        if self.discriminator:
+            return self.sections().get(str(label))
+        return next((one for one in self.fixed if is_dataclass(one) and getattr(one, "__name__", "") == label), None)
+
+
+def options(annotation: Annotation) -> Options:
+    """Take an annotation apart."""
+    if origin(annotation) is Annotated:
+        inner, *metadata = get_args(annotation)
+        if kinds := next((entry for entry in metadata if isinstance(entry, Kinds)), None):
+            return Options((), kinds.discriminator, kinds=kinds)
+        allowed = options(inner)
+        names = (entry.discriminator for entry in metadata if isinstance(entry, Discriminator))
+        return Options(allowed.fixed, next(names, allowed.discriminator), allowed.nullable, allowed.kinds)
+    if origin(annotation) in (Union, types.UnionType):
+        parts = [options(part) for part in get_args(annotation)]
+        members = tuple(member for part in parts for member in part.fixed)
+        name = next((part.discriminator for part in parts if part.discriminator), None)
+        kinds = next((part.kinds for part in parts if part.kinds is not None), None)
+        return Options(members, name, any(part.nullable for part in parts), kinds)
+    return Options((), nullable=True) if annotation is type(None) else Options((annotation,))
+
+
+def tags(section: Annotation, discriminator: str) -> tuple[str, ...]:
+    """The names a union member answers to."""
+    return get_args(field_types(section)[discriminator])

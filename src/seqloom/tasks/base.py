@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, Protocol
 from torch import Tensor, nn
 
 from seqloom.config import config, to_mapping
-from seqloom.config.messages import field_types, options
+from seqloom.config.constraints import field_types, options
 from seqloom.core import protocols
 from seqloom.core.device import OnDevice, device_of
 from seqloom.core.errors import ChangedDataError, UsageError
