@@ -17,8 +17,8 @@ from torch import Tensor, nn
 
 from seqloom.accel.recurrence.steps import STEPS, steps_name
 from seqloom.cli.app import main
+from seqloom.core.device import seed_step
 from seqloom.core.protocols import Loss, Monitor, Task
-from seqloom.core.seeding import seed_step
 from seqloom.decoding.beam import BeamConfig, beam_search
 from seqloom.models.transformer import Transformer, TransformerConfig
 from seqloom.nn.cells import CELLS

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from seqloom.core.discovery import subclasses_by_name
+from seqloom.core.operations import subclasses_by_name
 from seqloom.nn.cells import CELLS, LSTM
 from seqloom.nn.scores import SCORES
 

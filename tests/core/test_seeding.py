@@ -3,7 +3,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from seqloom.core.seeding import derive, generator, seed_step
+from seqloom.core.device import derive, generator, seed_step
 
 paths = st.lists(st.integers(0, 10**6) | st.text(st.characters(categories=["L"]), min_size=1), max_size=3)
 

@@ -11,9 +11,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from seqloom.core.device import generator
 from seqloom.core.files import tensors_from_file
 from seqloom.core.protocols import Loss, Monitor, Task
-from seqloom.core.seeding import generator
 from seqloom.core.tree import Growing, Tree
 from seqloom.train.checkpoints import CheckpointStore
 from seqloom.train.config import FitConfig

@@ -21,11 +21,11 @@ from seqloom.config.constraints import (
     Kinds,
     adapter,
     field_types,
+    join,
     key_of,
     options,
     violations,
 )
-from seqloom.config.messages import explain, join
 from seqloom.config.yaml_text import dump_yaml, load_yaml, parse_yaml, plain_scalar
 from seqloom.core import Json
 from seqloom.core.errors import UsageError
@@ -143,6 +143,8 @@ def build(cls: Annotation, mapping: Mapping[str, Json], source: str = "the recip
         try:
             return adapter(cls).validate_json(json.dumps(complete_sections(cls, mapping), default=plain))
         except ValidationError as error:
+            from seqloom.config.messages import explain  # which a recipe without problems does not need
+
             problems = explain(cls, error.errors(include_url=False))
     count = "1 problem" if len(problems) == 1 else f"{len(problems)} problems"
     raise UsageError("\n".join([f"{source} has {count}:", *(f"  {problem}" for problem in problems)]))

@@ -67,6 +67,11 @@ def key_of(name: str) -> str:
     return name.removesuffix("_")
 
 
+def join(path: str, key: str) -> str:
+    """The path of a key within a section."""
+    return f"{path}.{key}" if path else key
+
+
 def field_types(section: Annotation) -> dict[str, Annotation]:
     """The keys a section may have, each with its annotation."""
     return _field_types(section)
@@ -189,12 +194,14 @@ class Kinds:
         """Validate a section with the config of its kind. Locations of problems begin with the kind."""
         if not isinstance(section, Mapping):
             raise PydanticKnownError("dataclass_type", {"class_name": "section"})
-        names = self.names()
-        if self.discriminator not in section and len(names) != 1:
+        if self.discriminator in section:
+            name = section[self.discriminator]
+        elif len(names := self.names()) == 1:
+            (name,) = names
+        else:
             raise PydanticKnownError("union_tag_not_found", {"discriminator": self.discriminator})
-        name = section.get(self.discriminator, names[0])
-        if (config := self.find(name)) is None:
-            known = {"discriminator": self.discriminator, "tag": str(name), "expected_tags": ", ".join(names)}
+        if (config := self.find(name)) is None:  # only the config of the kind that is named is imported
+            known = {"discriminator": self.discriminator, "tag": str(name), "expected_tags": ", ".join(self.names())}
             raise PydanticKnownError("union_tag_invalid", known)
         try:
             return adapter(config).validate_json(json.dumps(section))

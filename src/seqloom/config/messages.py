@@ -9,7 +9,7 @@ from dataclasses import dataclass, is_dataclass
 from pathlib import Path
 from typing import Any, Literal, get_args
 
-from seqloom.config.constraints import BOUNDS, Annotation, Options, field_types, item_type, options, origin, tags
+from seqloom.config.constraints import BOUNDS, Annotation, Options, field_types, item_type, join, options, origin, tags
 from seqloom.core import Json
 from seqloom.core.words import did_you_mean, nearest, shown
 
@@ -68,11 +68,6 @@ def locate(annotation: Annotation, labels: Sequence[int | str]) -> Location:
         else:
             break
     return Location(path, annotation, section, kinds, kind)
-
-
-def join(path: str, key: str) -> str:
-    """The path of a key within a section."""
-    return f"{path}.{key}" if path else key
 
 
 def describe(annotation: Annotation) -> str:

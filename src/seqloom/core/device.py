@@ -1,10 +1,13 @@
-"""Where to compute: devices, CPU threads, and the compilers that may be there.
+"""Where to compute, and reproducibly: devices, CPU threads, seeds, and the compilers that may be there.
+
+Seeds are pure functions: what is drawn at a step depends on the recipe's seed and that step alone.
 
 PyTorch adds up the gradients of LayerNorm, of convolutions and of oneDNN's LSTM in one part for each thread. So a
 training that is resumed ends with the same weights, to the bit, if it has the number of threads that it had before.
 """
 
 import functools
+import hashlib
 import importlib
 import importlib.util
 import os
@@ -140,3 +143,29 @@ def preserve_threads() -> Iterator[None]:
     finally:
         if torch.get_num_threads() != before:
             torch.set_num_threads(before)
+
+
+# --- seeds ------------------------------------------------------------------------------------------------------------
+
+
+def derive(seed: int, *path: int | str) -> int:
+    """A seed for one purpose, independent of the seeds of every other purpose."""
+    text = "/".join([str(seed), *map(str, path)])
+    return int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "big") >> 1
+
+
+def seed_step(seed: int, step: int, rank: int = 0) -> None:
+    """Make every random draw of this step (dropout above all) the same whether or not training was interrupted.
+
+    Seeding each step costs microseconds and replaces saved generator states: an evaluation in between, a resume, or a
+    batch looked at twice cannot shift the stream of random numbers.
+    """
+    drawn = derive(seed, "step", step, rank)
+    if torch.accelerator.is_available():
+        torch.manual_seed(drawn)
+    else:  # the same, without noting down the stack for every kind of device that might yet be asked for
+        torch.default_generator.manual_seed(drawn)
+
+
+def generator(seed: int, *path: int | str) -> torch.Generator:
+    return torch.Generator().manual_seed(derive(seed, *path))

@@ -8,12 +8,16 @@
 A call takes the first registered implementation whose `applies` accepts its arguments, else the definition. Both
 compute the same; the tests of `seqloom.accel` prove it. Within `definitions_only()` every call takes the definition.
 
-A function marked `compiled_region` is an ordinary one, too, until `compile_regions` names a compiler for it.
+A function marked `compiled_region` is an ordinary one, too, until `compile_regions` names a compiler for it. Classes
+that are found by name, such as cells, are discovered by `subclasses_by_name`: adding one is adding a file.
 """
 
 import functools
+import importlib
+import inspect
+import pkgutil
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any, Generic, NamedTuple, ParamSpec, Protocol, TypeVar
 
@@ -21,6 +25,7 @@ import torch
 
 P = ParamSpec("P")
 R = TypeVar("R")
+T = TypeVar("T")
 
 
 class Implementation(NamedTuple, Generic[P, R]):
@@ -108,3 +113,24 @@ def compile_regions(compiler: Compiler | None) -> Iterator[None]:
         yield
     finally:
         _compiler = before
+
+
+def subclasses_by_name(base: type[T], package: str, path: Iterable[str]) -> dict[str, type[T]]:
+    """Import every module of a package and return the subclasses of `base` that are defined there, by their `name`.
+
+    They are ordered by module and, within a module, as they are defined. Two of one name are an error.
+    """
+    found: dict[str, type[T]] = {}
+    for module in sorted(info.name for info in pkgutil.iter_modules(path)):
+        for member in vars(importlib.import_module(f"{package}.{module}")).values():
+            if not inspect.isclass(member) or not issubclass(member, base) or "name" not in vars(member):
+                continue
+            if member.__module__ != f"{package}.{module}":
+                continue
+            name = str(vars(member)["name"])
+            if name in found:
+                raise ValueError(
+                    f"{package}: {found[name].__qualname__} and {member.__qualname__} are both called {name!r}"
+                )
+            found[name] = member
+    return found

@@ -25,8 +25,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from seqloom.core.device import derive
 from seqloom.core.errors import DataError, UsageError
-from seqloom.core.seeding import derive
 from seqloom.core.tree import Tree
 from seqloom.text.base import END
 

@@ -21,8 +21,8 @@ import torch
 
 from seqloom.config import config
 from seqloom.config.constraints import Gt, Lt, Probability
+from seqloom.core.device import derive
 from seqloom.core.errors import DataError
-from seqloom.core.seeding import derive
 from seqloom.core.tokens import Specials
 from seqloom.core.tree import Tree
 from seqloom.data.batching import KEPT_EPOCHS, Array, ShuffleSampler

@@ -32,7 +32,7 @@ import torch
 
 from seqloom.config import Discriminator, config
 from seqloom.config.constraints import Fraction, Ge, Gt, Lt, Probability
-from seqloom.core.seeding import derive
+from seqloom.core.device import derive
 from seqloom.core.tokens import EXTRA, Specials
 from seqloom.core.tree import Tree
 from seqloom.data.batching import Array, Batches, LengthSampler, Ragged, Shape

@@ -19,8 +19,8 @@ from torch import Tensor
 
 from seqloom.config import config
 from seqloom.config.constraints import Ge, PositiveInt
+from seqloom.core.device import derive
 from seqloom.core.errors import DataError
-from seqloom.core.seeding import derive
 from seqloom.data.corpus import Corpus, Example
 
 Indices = NDArray[np.uint64]

@@ -14,10 +14,10 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
+from seqloom.core.device import derive, generator
 from seqloom.core.errors import DivergedError, UsageError
 from seqloom.core.progress import check_cancelled
 from seqloom.core.protocols import Steppable, select
-from seqloom.core.seeding import derive, generator
 from seqloom.core.tree import Tree
 from seqloom.decoding.processors import SamplingConfig, process
 from seqloom.decoding.rules import NOT_NUMBERS

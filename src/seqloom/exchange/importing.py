@@ -14,8 +14,8 @@ from torch import Tensor
 
 from seqloom.config import build, to_mapping
 from seqloom.core import VERSION
+from seqloom.core.device import seed_step
 from seqloom.core.errors import CheckpointError, UsageError
-from seqloom.core.seeding import seed_step
 from seqloom.core.words import counted
 from seqloom.exchange.directory import Directory, Json
 from seqloom.exchange.families import FAMILIES

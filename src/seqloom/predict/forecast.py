@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import torch
 
+from seqloom.core.device import generator
 from seqloom.core.errors import DataError, UsageError
-from seqloom.core.seeding import generator
 from seqloom.core.words import shown
 from seqloom.data.series import Series
 from seqloom.data.series_files import read_series

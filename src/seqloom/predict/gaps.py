@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from seqloom.core.device import derive
 from seqloom.core.errors import DataError, UsageError
-from seqloom.core.seeding import derive
 from seqloom.core.tokens import MASK_TEXT, Specials
 from seqloom.core.words import one_line, shown
 from seqloom.data.noise import SpansConfig, add_noise, join_sentences, sentinels_of, spans_told

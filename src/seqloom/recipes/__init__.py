@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from seqloom.config import apply_overrides, build, load_yaml, nearest, parse_overrides
-from seqloom.config.messages import NO_SUCH_KEY
 from seqloom.core.errors import CheckpointError, SeqloomError, UsageError
 from seqloom.data.corpus import FilesConfig
 from seqloom.data.files import locate_file
@@ -104,6 +103,8 @@ def _refuse_unknown_keys(mapping: dict[str, Any], source: str) -> None:
     try:
         whole_recipe(mapping, source)
     except UsageError as error:
+        from seqloom.config.messages import NO_SUCH_KEY
+
         if NO_SUCH_KEY in str(error):  # all else may be due to what could not be filled in
             raise
 

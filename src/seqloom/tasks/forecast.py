@@ -17,10 +17,9 @@ from torch import Tensor
 
 from seqloom.config import config
 from seqloom.config.constraints import Ge, PositiveInt
-from seqloom.core.device import device_of
+from seqloom.core.device import device_of, generator
 from seqloom.core.errors import DataError
 from seqloom.core.protocols import Estimate, Loss
-from seqloom.core.seeding import generator
 from seqloom.core.tree import Tree
 from seqloom.data.batching import SeriesWindows
 from seqloom.data.corpora import CorpusConfig

@@ -15,13 +15,11 @@ from torch import Tensor
 
 from seqloom.config import config
 from seqloom.config.constraints import PositiveInt, Probability
-from seqloom.core.device import device_of
+from seqloom.core.device import device_of, generator
 from seqloom.core.protocols import Loss
-from seqloom.core.seeding import generator
 from seqloom.core.tree import Tree, tree_map
 from seqloom.data.batching import StreamBatches
 from seqloom.data.corpora import CorpusConfig
-from seqloom.evaluate.perplexity import score_texts
 from seqloom.runs.models import MODELS
 from seqloom.tasks.base import InitRecipe, ModelSection, TaskInfo, dropout_problems
 from seqloom.tasks.text_base import TextTask
@@ -135,6 +133,8 @@ class Task(TextTask[Recipe, Any]):
         if self.recipe.batch.documents == "join":
             return super().log_probs(model, split, self.recipe.batch.eval_rows)
         encoded = list(self.tokenizer.encode_batch(self.corpus.split(split)))
+        from seqloom.evaluate.perplexity import score_texts
+
         return torch.cat(score_texts(model, encoded, end=self.tokenizer.end, device=device_of(model)))
 
 

@@ -19,10 +19,9 @@ from torch import Tensor
 
 from seqloom.config import Discriminator, config
 from seqloom.config.constraints import Ge, PositiveInt
-from seqloom.core.device import device_of
+from seqloom.core.device import device_of, generator
 from seqloom.core.errors import DataError
 from seqloom.core.protocols import Loss
-from seqloom.core.seeding import generator
 from seqloom.core.tokens import Specials
 from seqloom.core.tree import Tree, to_device
 from seqloom.core.words import counted

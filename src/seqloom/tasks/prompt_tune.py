@@ -14,10 +14,9 @@ import torch
 from torch import Tensor
 
 from seqloom.config import Discriminator, config
-from seqloom.core.device import device_of
+from seqloom.core.device import device_of, generator
 from seqloom.core.errors import DataError, UsageError
 from seqloom.core.files import tensors_to_bytes
-from seqloom.core.seeding import generator
 from seqloom.data.collate import PromptCompletion, encode_completion, shorten_prompt
 from seqloom.data.corpora import CorpusConfig
 from seqloom.data.corpus import Corpus

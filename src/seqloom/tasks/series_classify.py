@@ -13,10 +13,9 @@ from torch import Tensor
 
 from seqloom.config import Discriminator, config
 from seqloom.config.constraints import PositiveInt
-from seqloom.core.device import device_of
+from seqloom.core.device import derive, device_of
 from seqloom.core.errors import UsageError
 from seqloom.core.protocols import Loss
-from seqloom.core.seeding import derive
 from seqloom.core.tree import Tree, to_device
 from seqloom.data.corpora import CorpusConfig
 from seqloom.data.corpus import Corpus

@@ -14,7 +14,6 @@ from seqloom.core.errors import DataError
 from seqloom.core.protocols import Loss, Model
 from seqloom.core.tree import Tree
 from seqloom.data.corpus import TextCorpus, TextCounts
-from seqloom.evaluate.perplexity import RecallQuestion, Totals, metrics, recall, stream_log_probs
 from seqloom.runs.models import InitConfig
 from seqloom.tasks.base import BatchedTask, M, R, Task, TaskRecipe, dropout_problems, once
 from seqloom.text import Tokenizer, TokenizerConfig, encode_documents
@@ -22,6 +21,7 @@ from seqloom.text.pieces import split_sentences
 
 if TYPE_CHECKING:
     from seqloom.data.collate import PromptCompletion, PromptCompletionBatches
+    from seqloom.evaluate.perplexity import Totals
     from seqloom.runs.run import Run
     from seqloom.runs.transfer import Pretrained
 
@@ -79,6 +79,8 @@ class TextTask(Task[R, M]):
 
     def recall_accuracy(self, model: Any, split: str) -> dict[str, float]:
         """Return the share of right answers, by how often the text gave them before, where the corpus has questions."""
+        from seqloom.evaluate.perplexity import RecallQuestion, recall
+
         asked = self.corpus.asked
         if asked is None:
             return {}
@@ -96,6 +98,8 @@ class TextTask(Task[R, M]):
 
     def log_probs(self, model: Any, split: str, rows: int = 1) -> Tensor:
         """Return log p of every token of the split's stream (N,), which is read in `rows`, on the CPU."""
+        from seqloom.evaluate.perplexity import stream_log_probs
+
         return stream_log_probs(
             model,
             self.stream(split),
@@ -107,6 +111,8 @@ class TextTask(Task[R, M]):
 
     def metrics(self, log_probs: Tensor, split: str) -> dict[str, float]:
         """Return every metric of a split, given log p of each of its tokens (N,)."""
+        from seqloom.evaluate.perplexity import Totals
+
         return {**perplexity_metrics(Totals.of(log_probs), self.corpus.counts(split)), **self.tokenizer_metrics(split)}
 
     def tokenizer_metrics(self, split: str) -> dict[str, float]:
@@ -132,8 +138,10 @@ class TextTask(Task[R, M]):
         return count / len(self.stream(split))
 
 
-def perplexity_metrics(totals: Totals, counts: TextCounts) -> dict[str, float]:
+def perplexity_metrics(totals: "Totals", counts: TextCounts) -> dict[str, float]:
     """Return the metrics of a language model: per token, word, character and byte."""
+    from seqloom.evaluate.perplexity import metrics
+
     return metrics(totals, words=counts.words, characters=counts.characters, size=counts.bytes)
 
 

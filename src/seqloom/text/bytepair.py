@@ -21,10 +21,10 @@ from tokenizers.trainers import BpeTrainer
 
 from seqloom.config import config
 from seqloom.config.constraints import Ge, Le, Probability
+from seqloom.core.device import derive
 from seqloom.core.errors import DataError
 from seqloom.core.limits import MAX_VOCABULARY
 from seqloom.core.progress import track
-from seqloom.core.seeding import derive
 from seqloom.text.base import END, END_TEXT, StreamDecoder, Tokenizer, check_ids, require_text
 from seqloom.text.pieces import batches, cut_at_spaces
 

@@ -9,10 +9,9 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 import torch
 from torch import nn
 
-from seqloom.core.device import preserve_threads
+from seqloom.core.device import preserve_threads, seed_step
 from seqloom.core.errors import DivergedError, Interrupted
 from seqloom.core.protocols import Loss, Task
-from seqloom.core.seeding import seed_step
 from seqloom.core.tree import Tree, detach, to_device
 from seqloom.train.checkpoints import CheckpointStore
 from seqloom.train.config import FitConfig

@@ -14,11 +14,10 @@ from torch import Tensor, nn
 from torch.autograd.graph import increment_version
 from torch.utils.checkpoint import checkpoint as recompute_in_backward
 
-from seqloom.core.device import choose_device, make_deterministic, resume_threads, used_threads
+from seqloom.core.device import choose_device, derive, make_deterministic, resume_threads, used_threads
 from seqloom.core.errors import CheckpointError, ResourceError
 from seqloom.core.memory import build_within_memory
 from seqloom.core.protocols import Task
-from seqloom.core.seeding import derive
 from seqloom.core.tree import ANYTHING, Expected, Tree, check_tree, count_rows, leaves, slice_rows, to_device, tree_map
 from seqloom.train.checkpoints import Checkpoint
 from seqloom.train.config import FitConfig, Schedule

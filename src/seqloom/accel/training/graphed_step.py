@@ -27,9 +27,9 @@ from torch.autograd.graph import increment_version
 
 from seqloom.accel.cuda_graphs import capture
 from seqloom.accel.training.compiled_regions import RegionCompiler
+from seqloom.core.device import seed_step
 from seqloom.core.errors import out_of_memory
 from seqloom.core.operations import compile_regions
-from seqloom.core.seeding import seed_step
 from seqloom.core.tree import Tree, leaves, to_device, tree_map
 from seqloom.train.events import Prepared
 from seqloom.train.loop import Step

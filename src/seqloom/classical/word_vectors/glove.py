@@ -22,8 +22,8 @@ from torch import Tensor
 
 from seqloom.classical.word_vectors.model import WordVectors, WordVectorsConfig
 from seqloom.classical.word_vectors.negative_sampling import BlockSampler, Text
+from seqloom.core.device import generator
 from seqloom.core.errors import DataError
-from seqloom.core.seeding import generator
 
 Ints = NDArray[np.int64]
 Reals = NDArray[np.float64]

@@ -20,7 +20,7 @@ from torch import Tensor
 from seqloom.classical.tensor_model import Bounds, TensorModel
 from seqloom.config import config
 from seqloom.config.constraints import NonNegativeFloat, PositiveFloat, PositiveInt
-from seqloom.core.seeding import generator
+from seqloom.core.device import generator
 from seqloom.core.tree import Expected, check_tree, require
 
 Objective = Literal["skipgram", "cbow", "glove"]

@@ -27,9 +27,9 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from seqloom.classical.word_vectors.model import WordVectors, WordVectorsConfig
+from seqloom.core.device import derive
 from seqloom.core.errors import DataError
 from seqloom.core.operations import operation
-from seqloom.core.seeding import derive
 
 MOST = 1.0  # of the rates of all steps on a word in one batch
 GAMMA, FIRST, SECOND = 0x9E3779B97F4A7C15, 0xBF58476D1CE4E5B9, 0x94D049BB133111EB  # of SplitMix64

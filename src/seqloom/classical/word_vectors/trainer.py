@@ -18,9 +18,8 @@ from seqloom.classical.word_vectors.model import WordVectors
 from seqloom.classical.word_vectors.negative_sampling import BlockSampler, Sampler, Text
 from seqloom.config import config
 from seqloom.config.constraints import NonNegativeFloat, PositiveFloat, PositiveInt
-from seqloom.core.device import choose_device, has_numba, make_deterministic
+from seqloom.core.device import choose_device, derive, has_numba, make_deterministic
 from seqloom.core.errors import ResourceError
-from seqloom.core.seeding import derive
 from seqloom.train.estimate import EstimateConfig
 
 Engine = Literal["auto", "numba", "torch"]

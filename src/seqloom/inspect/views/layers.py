@@ -32,11 +32,10 @@ import torch
 from torch import Tensor, nn
 
 from seqloom import accel
-from seqloom.core.device import choose_device
+from seqloom.core.device import choose_device, derive
 from seqloom.core.errors import UsageError, out_of_memory
 from seqloom.core.limits import format_bytes
 from seqloom.core.operations import definitions_only
-from seqloom.core.seeding import derive
 from seqloom.core.words import did_you_mean
 from seqloom.inspect.rehearsal import memory_at_hand
 from seqloom.inspect.values import check_choices

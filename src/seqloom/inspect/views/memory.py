@@ -30,9 +30,8 @@ from torch import Tensor
 
 from seqloom import accel
 from seqloom.config import build
-from seqloom.core.device import device_of
+from seqloom.core.device import device_of, generator
 from seqloom.core.errors import UsageError
-from seqloom.core.seeding import generator
 from seqloom.core.words import did_you_mean
 from seqloom.inspect.capture import TrainedModel, evaluating
 from seqloom.inspect.rehearsal import nearest_size

@@ -8,7 +8,7 @@ that has a `name`; `CELLS` finds it.
 from collections.abc import Iterator
 from typing import Protocol
 
-from seqloom.core.discovery import subclasses_by_name
+from seqloom.core.operations import subclasses_by_name
 from seqloom.core.words import did_you_mean
 from seqloom.nn.cells.base import Cell, State
 from seqloom.nn.cells.standard import GRU, LSTM, MUT1, MUT2, MUT3, Elman, GRUCho

@@ -10,7 +10,7 @@
 Adding a score is one file in this folder with a subclass of `Score` that has a `name`; `SCORES` finds it.
 """
 
-from seqloom.core.discovery import subclasses_by_name
+from seqloom.core.operations import subclasses_by_name
 from seqloom.core.words import did_you_mean
 from seqloom.nn.scores.base import Score
 from seqloom.nn.scores.standard import LOCATIONS, Additive, Cosine, Dot, General, Location, ScaledDot
