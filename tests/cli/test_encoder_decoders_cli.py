@@ -17,7 +17,7 @@ from tests.exchange.small_encoder_decoders import write
 from tests.text.small_pairs import ENGLISH, FRENCH
 
 from seqloom.cli.app import main
-from seqloom.exchange.importing import read_directory
+from seqloom.exchange.conversion import read_directory
 from seqloom.nn.positions import sinusoid_table
 from seqloom.predict.loader import load
 

@@ -12,7 +12,7 @@ from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 from torch import Tensor, nn
 
 from seqloom.core.errors import CheckpointError
-from seqloom.exchange.importing import read_directory
+from seqloom.exchange.conversion import read_directory
 
 WORDS = ["the", "a", "<s>", "dog", "cat", "sees", "</s>", "barks", "<unk>", "and", "old", "big", "then", "it", "runs"]
 SPARE = 2  # rows of the embedding beyond the tokenizer's

@@ -16,9 +16,8 @@ from seqloom.cli.app import main
 from seqloom.core.errors import CheckpointError, UsageError
 from seqloom.core.files import tensors_from_file
 from seqloom.exchange import bert
-from seqloom.exchange.exporting import export_run
-from seqloom.exchange.importing import import_directory
-from seqloom.exchange.weights import Rows
+from seqloom.exchange.conversion import export_run, import_directory
+from seqloom.exchange.weights import TokenRows
 from seqloom.models.bert import BERT
 from seqloom.predict.loader import load
 from seqloom.text import BytePair, Imported
@@ -321,7 +320,7 @@ def test_control_a_wrong_table_shows(tmp_path: Path, monkeypatch: pytest.MonkeyP
         swapped = {"mixer.attention.q": "attention.self.key", "mixer.attention.k": "attention.self.query"}
         monkeypatch.setattr(bert, "LAYER", {**bert.LAYER, **swapped})
     elif part == "order":  # our order is taken for theirs
-        monkeypatch.setattr(Rows, "read", lambda self, theirs: (theirs[0][: len(self.order)],))
+        monkeypatch.setattr(TokenRows, "read", lambda self, theirs: (theirs[0][: len(self.order)],))
     theirs, ours = imported(tmp_path)
     if part == "epsilon":
         for module in ours.model.modules():

@@ -11,7 +11,7 @@ from tests.matching import pairs, write_pairs
 from tests.small_bert import save_bert
 from tests.understanding import trained
 
-from seqloom.exchange.importing import import_directory
+from seqloom.exchange.conversion import import_directory
 from seqloom.predict.loader import load
 from seqloom.recipes import build_recipe
 from seqloom.tasks import task_info

@@ -21,7 +21,7 @@ from tests.exchange.test_decoder_parity import both  # noqa: E402
 from tests.small_bert import save_bert  # noqa: E402
 
 from seqloom.core.errors import CheckpointError  # noqa: E402
-from seqloom.exchange.importing import read_directory  # noqa: E402
+from seqloom.exchange.conversion import read_directory  # noqa: E402
 
 ROPE = [
     {"rope_type": "default", "rope_theta": 500.0},

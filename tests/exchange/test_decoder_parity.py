@@ -13,8 +13,11 @@ from tests.exchange.small_decoders import SHAPES, begins, make, save, texts, wri
 
 from seqloom.core.errors import CheckpointError  # noqa: E402
 from seqloom.decoding.beam import BeamConfig, beam_search  # noqa: E402
-from seqloom.exchange.exporting import export_run  # noqa: E402
-from seqloom.exchange.importing import import_directory, read_directory  # noqa: E402
+from seqloom.exchange.conversion import (  # noqa: E402
+    export_run,
+    import_directory,
+    read_directory,
+)
 from seqloom.exchange.weights import SAME, Halves  # noqa: E402
 from seqloom.text import END  # noqa: E402
 
@@ -177,22 +180,22 @@ def test_a_wrong_transform_is_noticed(tmp_path: Path, monkeypatch: pytest.Monkey
 
     assert off("llama") < 1e-5
     with monkeypatch.context() as patch:
-        patch.setattr("seqloom.exchange.llama.SAME", Halves(4))
+        patch.setattr("seqloom.exchange.causal.SAME", Halves(4))
         assert off("llama") > 1e-2
     with monkeypatch.context() as patch:
         parts = {"feed_forward.up": "mlp.up_proj", "feed_forward.gate": "mlp.gate_proj"}
-        patch.setattr("seqloom.exchange.llama.PARTS", {**_parts(), **parts})
+        patch.setattr("seqloom.exchange.causal.LLAMA_PARTS", {**_parts(), **parts})
         assert off("llama") > 1e-2
     theirs = write(tmp_path / "gpt2", "gpt2-1-head", n_inner=15)  # square, so that its shape does not tell
     assert off("gpt2") < 1e-5
-    monkeypatch.setattr("seqloom.exchange.gpt2.TRANSPOSED", SAME)
+    monkeypatch.setattr("seqloom.exchange.causal.TRANSPOSED", SAME)
     assert off("gpt2") > 1e-2
 
 
 def _parts() -> dict[str, str]:
-    from seqloom.exchange.llama import PARTS
+    from seqloom.exchange.causal import LLAMA_PARTS
 
-    return PARTS
+    return LLAMA_PARTS
 
 
 @torch.no_grad()

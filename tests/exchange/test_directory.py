@@ -15,9 +15,8 @@ from tests.exchange.small_decoders import END, V, configure, refused, tokenizer_
 from tests.unprivileged import as_nobody, forbid
 
 from seqloom.core.errors import CheckpointError, UsageError
+from seqloom.exchange.conversion import FAMILIES, import_directory, read_directory
 from seqloom.exchange.directory import Directory, write_directory
-from seqloom.exchange.families import FAMILIES
-from seqloom.exchange.importing import import_directory, read_directory
 
 
 @pytest.fixture
@@ -183,11 +182,11 @@ def test_values_that_are_not_there_are_named_all_at_once(folder: Path) -> None:
     assert message.split("\n")[1:] == [
         "  add_cross_attention must be false; it is true",
         "  scale_attn_by_inverse_layer_idx must be false; it is true",
-        "  n_ctx must be 10; it is 20",
         "  n_layer must be a whole number of at least 1; it is 'two'",
         "  layer_norm_epsilon must be a number; it is null",
         "  activation_function must be gelu_new or gelu_pytorch_tanh or gelu or relu or silu or swish; "
         "it is 'quick_gelu'",
+        "  n_ctx must be 10; it is 20",
         "  pruned_heads must be {}; it is {0: [1]}",
         "  quantization_config is not known here; it is {bits: 4}",
         "  some_new_thing is not known here; it is [1, 2]",

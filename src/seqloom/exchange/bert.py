@@ -13,17 +13,8 @@ from typing import Any, ClassVar
 from seqloom.core.errors import CheckpointError
 from seqloom.core.tokens import CLASSIFY_TEXT, EXTRA, MASK_TEXT, SEPARATE_TEXT
 from seqloom.exchange.directory import Json
-from seqloom.exchange.family import (
-    ACTIVATIONS,
-    Config,
-    Family,
-    Ids,
-    Setting,
-    activation_name,
-    block_obstacles,
-    token_id,
-)
-from seqloom.exchange.weights import Rows, Tensors, Weight, layers, weight
+from seqloom.exchange.family import Config, ConfigSetting, Family, Ids, token_id
+from seqloom.exchange.weights import Tensors, TokenRows, WeightEntry, layers, weight
 from seqloom.models.bert import SEGMENTS, BERTConfig
 from seqloom.nn.transformer import EPSILON
 from seqloom.text import Imported, Tokenizer
@@ -53,7 +44,7 @@ HEADS = {
 class Twice:
     """A row for each token, in two tensors there: the first is computed with, the second is only kept."""
 
-    rows: Rows
+    rows: TokenRows
 
     def read(self, theirs: Tensors) -> Tensors:
         return self.rows.read(theirs[:1])
@@ -87,14 +78,17 @@ class BERTFamily(Family[BERTConfig]):
     ignored = (r"bert\.embeddings\.position_ids",)
     left = (r"(classifier|qa_outputs)\..+",)
     extra = EXTRA
+    positions = "learned"
     settings = (
-        Setting("width", "hidden_size", Config.whole, 768),
-        Setting("heads", "num_attention_heads", Config.whole, 12),
-        Setting("layers", "num_hidden_layers", Config.whole, 12),
-        Setting("dropout", "hidden_dropout_prob", Config.real, 0.1),
-        Setting("attention_dropout", "attention_probs_dropout_prob", Config.real, 0.1),
-        Setting("init", "initializer_range", Config.real, 0.02),
-        Setting("tied", "tie_word_embeddings", Config.flag, True),
+        ConfigSetting("width", "hidden_size", Config.whole, 768),
+        ConfigSetting("heads", "num_attention_heads", Config.whole, 12),
+        ConfigSetting("layers", "num_hidden_layers", Config.whole, 12),
+        ConfigSetting("dropout", "hidden_dropout_prob", Config.real, 0.1),
+        ConfigSetting("attention_dropout", "attention_probs_dropout_prob", Config.real, 0.1),
+        ConfigSetting("init", "initializer_range", Config.real, 0.02),
+        ConfigSetting("tied", "tie_word_embeddings", Config.flag, True),
+        ConfigSetting("feed_forward", "intermediate_size", Config.whole, 3072, "inner"),
+        ConfigSetting("activation", "hidden_act", Config.activation, "gelu"),
     )
     parts: ClassVar[dict[str, tuple[str, ...]]] = {
         "the head that tells hidden tokens": ("dense", "dense_norm", "output", "bias"),
@@ -109,6 +103,17 @@ class BERTFamily(Family[BERTConfig]):
         "embed_scale": False,
         "bias": True,
     }
+    required: ClassVar[Json] = {
+        "type_vocab_size": SEGMENTS,
+        "position_embedding_type": "absolute",
+        "is_decoder": False,
+        "add_cross_attention": False,
+        "is_encoder_decoder": False,
+    }
+    # the last two lines are said, and never used
+    aside = """pad_token_id vocab_size bos_token_id eos_token_id sep_token_id classifier_dropout
+        directionality pooler_type pooler_fc_size pooler_num_fc_layers
+        pooler_num_attention_heads pooler_size_per_head"""
 
     def architecture_without(self, drawn: Collection[str]) -> str:
         if "dense.weight" in drawn:
@@ -128,28 +133,15 @@ class BERTFamily(Family[BERTConfig]):
         return end, last
 
     def read_config(self, config: Config, ids: Ids) -> Json:
-        config.must("type_vocab_size", SEGMENTS)
-        config.must("position_embedding_type", "absolute")
-        for key in ("is_decoder", "add_cross_attention", "is_encoder_decoder"):
-            config.must(key, False)
-        config.aside("pad_token_id", "vocab_size", "bos_token_id", "eos_token_id", "sep_token_id", "classifier_dropout")
-        config.aside("directionality", "pooler_type", "pooler_fc_size", "pooler_num_fc_layers")  # said, never used
-        config.aside("pooler_num_attention_heads", "pooler_size_per_head")
         return {
-            "kind": self.kind,
-            **self.read_settings(config),
-            "feed_forward": config.whole("intermediate_size", 3072),
-            "activation": config.one_of("hidden_act", ACTIVATIONS, "gelu"),
+            **super().read_config(config, ids),
             "norm_epsilon": config.real("layer_norm_eps", 1e-12),
             "positions": {"kind": "learned", "max_length": config.whole("max_position_embeddings", 512)},
-            **self.fixed,
         }
 
     def write_config(self, model: BERTConfig, ids: Ids) -> Json:
         return {
-            **self.write_settings(model),
-            "intermediate_size": model.inner,
-            "hidden_act": activation_name(model.activation),
+            **super().write_config(model, ids),
             "layer_norm_eps": EPSILON["layer"] if model.norm_epsilon is None else model.norm_epsilon,
             "max_position_embeddings": model.longest,
             "position_embedding_type": "absolute",
@@ -160,16 +152,13 @@ class BERTFamily(Family[BERTConfig]):
 
     def obstacles(self, model: BERTConfig) -> Iterator[str]:
         yield from super().obstacles(model)
-        if model.positions.kind != "learned":
-            yield f"model.positions.kind must be learned; it is {model.positions.kind}"
-        elif model.longest != model.positions.longest:
+        if model.positions.kind == "learned" and model.longest != model.positions.longest:
             yield f"model.context must be all {model.positions.longest} positions; it is {model.context}"
-        yield from block_obstacles(model.kv_heads, model.heads, model.activation)
 
-    def names(self, model: BERTConfig, ids: Ids) -> list[Weight]:
-        every, told = Rows(ids.order, ids.rows), Rows(ids.order[: ids.vocabulary], ids.rows)
+    def names(self, model: BERTConfig, ids: Ids) -> list[WeightEntry]:
+        every, told = TokenRows(ids.order, ids.rows), TokenRows(ids.order[: ids.vocabulary], ids.rows)
         decoder, bias = "cls.predictions.decoder.weight", ("cls.predictions.decoder.bias", "cls.predictions.bias")
-        low = Rows(told.order, told.total, NEVER)
+        low = TokenRows(told.order, told.total, NEVER)
         mine, embeddings = "body.embedded", "bert.embeddings"
         copies = (decoder,) if model.tied else ()
         table = [
@@ -190,7 +179,7 @@ class BERTFamily(Family[BERTConfig]):
         return [
             *table,
             weight("output", decoder, told, optional=True),
-            Weight(("bias",), bias, Twice(low), optional=True),
+            WeightEntry(("bias",), bias, Twice(low), optional=True),
         ]
 
     def tokenizer_files(self, tokenizer: Tokenizer, model: BERTConfig) -> Json:

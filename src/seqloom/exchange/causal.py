@@ -1,18 +1,47 @@
-"""What the families of decoders share: tokens in and out, what begins and what ends a text."""
+"""Families of decoders.
 
-from collections.abc import Mapping
+GPT-2 has learned positions and norms before each layer; its layers have their matrices the other way round. Llama and
+its like have rotary positions in halves, RMS norms, SwiGLU, and keys and values for groups of heads. Their gate is what
+goes through SiLU; ours calls that `up`, and what it is multiplied by `gate`.
+"""
+
+from collections.abc import Iterator, Mapping
 from typing import Any, ClassVar
 
 from seqloom.exchange.directory import Json
-from seqloom.exchange.family import Config, Family, Ids
-from seqloom.exchange.weights import Rows, Weight, weight
+from seqloom.exchange.family import Config, ConfigSetting, Family, Ids
+from seqloom.exchange.tokenizer_files import tokenizer_files
+from seqloom.exchange.weights import (
+    SAME,
+    TRANSPOSED,
+    Halves,
+    How,
+    Joined,
+    Nothing,
+    TokenRows,
+    WeightEntry,
+    weight,
+)
 from seqloom.models.gpt import GPTConfig
+from seqloom.text import Tokenizer
 
 HEAD = "lm_head.weight"
 CHUNK = 256  # tokens of a row, where an imported model is trained further
+LLAMA_PARTS = {  # ours → theirs
+    "mixer.attention.v": "self_attn.v_proj",
+    "mixer.attention.out": "self_attn.o_proj",
+    "feed_forward.up": "mlp.gate_proj",
+    "feed_forward.gate": "mlp.up_proj",
+    "feed_forward.down": "mlp.down_proj",
+}
+LLAMA_NORMS = {"mixer_residual.norm": "input_layernorm", "feed_forward_residual.norm": "post_attention_layernorm"}
+BASE = 10000.0  # of rotary angles
+WINDOW = 4096  # of a Mistral whose config.json does not say
 
 
 class CausalFamily(Family[GPTConfig]):
+    """What decoders share: tokens in and out, what begins and what ends a text."""
+
     kind = "gpt"
     task = "language-model"
     embedding: ClassVar[str]  # their name of the token vectors
@@ -25,26 +54,23 @@ class CausalFamily(Family[GPTConfig]):
         config.must("is_decoder", False, True)
         return config.end(self.rows(config), self.default_end), []
 
-    def begun(self, config: Config, ids: Ids) -> Json:
-        """`begin`, where another token than END stands before a text."""
-        found = config.get("bos_token_id", self.default_begin)
-        if found is None or found == ids.order[0]:
-            return {"begin": None}
-        if type(found) is not int or not 0 <= found < ids.rows:
+    def read_config(self, config: Config, ids: Ids) -> Json:
+        """`begin` is set where another token than END stands before a text."""
+        found, begin = config.get("bos_token_id", self.default_begin), None
+        if type(found) is int and 0 <= found < ids.rows:
+            begin = None if found == ids.order[0] else ids.ours(found)
+        elif found is not None and found != ids.order[0]:
             config.problem("bos_token_id", f"must be one token below vocab_size, {ids.rows}", found)
-            return {"begin": None}
-        return {"begin": ids.ours(found)}
+        return {**super().read_config(config, ids), "begin": begin}
 
-    def written(self, model: GPTConfig, ids: Ids) -> Json:
-        return {
-            "vocab_size": ids.rows,
-            "bos_token_id": ids.order[model.begin or 0],
-            "eos_token_id": ids.order[0],
-            "tie_word_embeddings": model.tied,
-        }
+    def write_config(self, model: GPTConfig, ids: Ids) -> Json:
+        ends = {"bos_token_id": ids.order[model.begin or 0], "eos_token_id": ids.order[0]}
+        more = {"vocab_size": ids.rows, "initializer_range": model.init}
+        return {**ends, **more, **super().write_config(model, ids)}
 
-    def tokens(self, model: GPTConfig, ids: Ids) -> list[Weight]:
-        rows, vectors = Rows(ids.order, ids.rows), "body.embedded.embed.weight"
+    def names(self, model: GPTConfig, ids: Ids) -> list[WeightEntry]:
+        """The token vectors and the output layer; families add their layers."""
+        rows, vectors = TokenRows(ids.order, ids.rows), "body.embedded.embed.weight"
         if model.tied:
             return [weight(vectors, self.embedding, rows, shared=("output.weight",), copies=(HEAD,))]
         return [weight(vectors, self.embedding, rows), weight("output.weight", HEAD, rows)]
@@ -52,6 +78,225 @@ class CausalFamily(Family[GPTConfig]):
     def recipe(self, model: GPTConfig) -> Json:
         return {"batch": {"rows": 8, "chunk": min(CHUNK, model.window)}}
 
+    def tokenizer_files(self, tokenizer: Tokenizer, model: GPTConfig) -> Json:
+        return tokenizer_files(tokenizer, begin=model.begin or 0)
+
     def documents(self, model: GPTConfig, ids: Ids) -> Json:
         ends = {"bos_token_id": ids.order[model.begin or 0], "eos_token_id": ids.order[0]}
         return {"generation_config.json": {"_from_model_config": True, **ends}}
+
+
+class GPT2(CausalFamily):
+    name = "GPT-2"
+    model_types = ("gpt2",)
+    architecture = "GPT2LMHeadModel"
+    prefix = "transformer."
+    ignored = (r"transformer\.h\.\d+\.attn\.(masked_)?bias",)  # which positions lie ahead
+    embedding = "transformer.wte.weight"
+    default_begin = default_end = 50256
+    positions = "learned"
+    settings = (
+        ConfigSetting("width", "n_embd", Config.whole, 768),
+        ConfigSetting("heads", "n_head", Config.whole, 12),
+        ConfigSetting("layers", "n_layer", Config.whole, 12),
+        ConfigSetting("norm_epsilon", "layer_norm_epsilon", Config.real, 1e-5),
+        ConfigSetting("dropout", "resid_pdrop", Config.real, 0.1),
+        ConfigSetting("attention_dropout", "attn_pdrop", Config.real, 0.1),
+        ConfigSetting("tied", "tie_word_embeddings", Config.flag, True),
+        ConfigSetting("activation", "activation_function", Config.activation, "gelu_new"),
+    )
+    fixed: ClassVar[Json] = {
+        "norm": "layer",
+        "norm_first": True,
+        "embed_norm": False,
+        "embed_scale": False,
+        "output_bias": False,
+        "sliding_window": None,
+    }
+    required: ClassVar[Json] = {
+        "add_cross_attention": False,
+        "scale_attn_weights": True,
+        "scale_attn_by_inverse_layer_idx": False,
+    }
+    # embd_pdrop: there is one dropout here, that of the layers; reorder_and_upcast_attn is a matter of half precision
+    aside = """embd_pdrop reorder_and_upcast_attn summary_activation summary_first_dropout summary_proj_to_labels
+        summary_type summary_use_proj"""
+
+    def read_config(self, config: Config, ids: Ids) -> Json:
+        found = super().read_config(config, ids)
+        length = config.whole("n_positions", 1024, least=2)
+        config.must("n_ctx", length)
+        inner = None if config.get("n_inner") is None else config.whole("n_inner")
+        return {**found, "feed_forward": inner, "positions": {"kind": "learned", "max_length": length}, "bias": True}
+
+    def obstacles(self, model: GPTConfig) -> Iterator[str]:
+        yield from super().obstacles(model)
+        if model.positions.kind == "learned" and model.window != model.longest:
+            yield f"model.context must be all {model.longest} positions; it is {model.window}"
+
+    def write_config(self, model: GPTConfig, ids: Ids) -> Json:
+        sizes = {"n_inner": model.feed_forward, "n_positions": model.longest, "embd_pdrop": model.dropout}
+        return {**super().write_config(model, ids), **sizes}
+
+    def names(self, model: GPTConfig, ids: Ids) -> list[WeightEntry]:
+        table = [*super().names(model, ids), weight("body.embedded.positions.weight", "transformer.wpe.weight")]
+        sizes = {"attn.c_attn": 3 * model.width, "attn.c_proj": model.width, "mlp.c_proj": model.width}
+        sizes["mlp.c_fc"] = model.inner
+        linear = {
+            "mixer.attention.out": "attn.c_proj",
+            "feed_forward.up": "mlp.c_fc",
+            "feed_forward.down": "mlp.c_proj",
+        }
+        norms = {"mixer_residual.norm": "ln_1", "feed_forward_residual.norm": "ln_2"}
+        for layer in range(model.layers):
+            ours, theirs = f"body.blocks.{layer}.", f"transformer.h.{layer}."
+            heads = [f"{ours}mixer.attention.{name}" for name in "qkv"]
+            joined = Joined(3, dim=1, transposed=True)
+            table.append(
+                WeightEntry(tuple(f"{name}.weight" for name in heads), (f"{theirs}attn.c_attn.weight",), joined)
+            )
+            table += [
+                weight(f"{ours}{mine}.weight", f"{theirs}{one}.weight", TRANSPOSED) for mine, one in linear.items()
+            ]
+            if model.bias:
+                biases = tuple(f"{name}.bias" for name in heads)
+                table.append(WeightEntry(biases, (f"{theirs}attn.c_attn.bias",), Joined(3)))
+                table += [weight(f"{ours}{mine}.bias", f"{theirs}{one}.bias") for mine, one in linear.items()]
+            else:  # a layer without a bias is there one whose bias is 0
+                table += [WeightEntry((), (f"{theirs}{one}.bias",), Nothing((size,))) for one, size in sizes.items()]
+            table += _norms({f"{ours}{mine}": f"{theirs}{one}" for mine, one in norms.items()})
+        return table + _norms({"body.norm": "transformer.ln_f"})
+
+
+def _norms(names: Mapping[str, str]) -> list[WeightEntry]:
+    parts = ("weight", "bias")
+    return [weight(f"{ours}.{part}", f"{theirs}.{part}") for ours, theirs in names.items() for part in parts]
+
+
+class Llama(CausalFamily):
+    name = "Llama"
+    model_types = ("llama",)
+    architecture = "LlamaForCausalLM"
+    prefix = "model."
+    ignored = (r"model\.layers\.\d+\.self_attn\.rotary_emb\.inv_freq", r"model\.rotary_emb\.inv_freq")  # angles
+    embedding = "model.embed_tokens.weight"
+    default_begin, default_end = 1, 2
+    default_context = 2048
+    default_kv_heads: ClassVar[int | None] = None  # as many as heads
+    positions = "rotary"
+    grouped = True
+    settings = (
+        ConfigSetting("width", "hidden_size", Config.whole, 4096),
+        ConfigSetting("heads", "num_attention_heads", Config.whole, 32),
+        ConfigSetting("layers", "num_hidden_layers", Config.whole, 32),
+        ConfigSetting("feed_forward", "intermediate_size", Config.whole, 11008, "inner"),
+        ConfigSetting("norm_epsilon", "rms_norm_eps", Config.real, 1e-6),
+        ConfigSetting("attention_dropout", "attention_dropout", Config.real, 0.0),
+        ConfigSetting("tied", "tie_word_embeddings", Config.flag, False),
+    )
+    fixed: ClassVar[Json] = {
+        "norm": "rms",
+        "norm_first": True,
+        "embed_norm": False,
+        "embed_scale": False,
+        "activation": "swiglu",
+        "output_bias": False,
+        "sliding_window": None,
+    }
+    required: ClassVar[Json] = {"rope_interleaved": False}
+    aside = "is_llama_config"  # as some say of themselves
+
+    def read_config(self, config: Config, ids: Ids) -> Json:
+        found = super().read_config(config, ids)
+        if config.get("head_dim") is not None:
+            config.must("head_dim", found["width"] // found["heads"])
+        config.one_of("hidden_act", {"silu": None, "swish": None}, "silu")
+        kv_heads = config.get("num_key_value_heads", self.default_kv_heads)
+        same = kv_heads in (None, found["heads"])
+        return {
+            **found,
+            "kv_heads": None if same else config.whole("num_key_value_heads", kv_heads),
+            "positions": {"kind": "rotary", "layout": "halves", "base": _base(config)},
+            "context": config.whole("max_position_embeddings", self.default_context, least=2),
+            "bias": self.bias(config),
+            "dropout": 0.0,
+        }
+
+    def bias(self, config: Config) -> bool:
+        """There is one key for all layers here."""
+        found = config.flag("attention_bias", False)
+        config.must("mlp_bias", found, default=False)
+        return found
+
+    def write_config(self, model: GPTConfig, ids: Ids) -> Json:
+        base = model.positions.base or BASE
+        return {
+            **super().write_config(model, ids),
+            "num_key_value_heads": model.kv_heads or model.heads,
+            "head_dim": model.width // model.heads,
+            "hidden_act": "silu",
+            "max_position_embeddings": model.window,
+            "rope_theta": base,
+            "rope_parameters": {"rope_type": "default", "rope_theta": base},
+            "attention_bias": model.bias,
+            "mlp_bias": model.bias,
+        }
+
+    def names(self, model: GPTConfig, ids: Ids) -> list[WeightEntry]:
+        turned: dict[str, How] = {"q": SAME, "k": SAME}
+        if (model.positions.layout or "interleaved") == "interleaved":
+            turned = {"q": Halves(model.heads), "k": Halves(model.kv_heads or model.heads)}
+        table = super().names(model, ids)
+        for layer in range(model.layers):
+            ours, theirs = f"body.blocks.{layer}.", f"model.layers.{layer}."
+            for kind in ("weight", "bias") if model.bias else ("weight",):
+                table += [
+                    weight(f"{ours}mixer.attention.{name}.{kind}", f"{theirs}self_attn.{name}_proj.{kind}", how)
+                    for name, how in turned.items()
+                ]
+                table += [weight(f"{ours}{mine}.{kind}", f"{theirs}{one}.{kind}") for mine, one in LLAMA_PARTS.items()]
+            table += [weight(f"{ours}{mine}.weight", f"{theirs}{one}.weight") for mine, one in LLAMA_NORMS.items()]
+        return [*table, weight("body.norm.weight", "model.norm.weight")]
+
+
+class Mistral(Llama):
+    """Llama without biases, perhaps with a sliding window. Without a window it is exported as a Llama."""
+
+    name = "Mistral"
+    model_types = ("mistral",)
+    architecture = "MistralForCausalLM"
+    default_context = 131072
+    default_kv_heads = 8
+    fixed: ClassVar[Json] = {
+        **{name: value for name, value in Llama.fixed.items() if name != "sliding_window"},
+        "bias": False,
+    }
+
+    def read_config(self, config: Config, ids: Ids) -> Json:
+        unlimited = config.get("sliding_window", WINDOW) is None
+        window = None if unlimited else config.whole("sliding_window", WINDOW)
+        return {**super().read_config(config, ids), "sliding_window": window}
+
+    def bias(self, config: Config) -> bool:
+        return False
+
+    def write_config(self, model: GPTConfig, ids: Ids) -> Json:
+        written = {**super().write_config(model, ids), "sliding_window": model.sliding_window}
+        return {key: value for key, value in written.items() if key not in ("attention_bias", "mlp_bias")}
+
+
+def _base(config: Config) -> float:
+    """The base of the angles: rope_theta, or, as newer files have it, within rope_parameters."""
+    base, sections = config.get("rope_theta"), {key: config.get(key) for key in ("rope_parameters", "rope_scaling")}
+    for key, found in sections.items():
+        if found is None:
+            continue
+        kind = found.get("rope_type", found.get("type", "default")) if isinstance(found, dict) else None
+        if kind != "default" or not found.keys() <= {"rope_type", "type", "rope_theta"}:
+            config.problem(key, "must be of the default type, with rope_theta alone", found)
+            return BASE
+        base = found.get("rope_theta", base)
+    if base is not None and (type(base) not in (int, float) or base <= 1):
+        config.problem("rope_theta", "must be a number above 1", base)
+        return BASE
+    return BASE if base is None else float(base)

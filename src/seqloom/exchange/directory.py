@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save as dump_safetensors
@@ -70,42 +70,34 @@ class Directory:
         if not is_file(path / CONFIG):
             raise CheckpointError(f"{path} is no model of Hugging Face: it has no {CONFIG}.")
         found = cls(path, _mapping(path / CONFIG))
-        found._refuse_code()
-        found._refuse_pickles()
+        code = _some(sorted(file.name for file in path.glob("*.py")))
+        places = [name for name in (CONFIG, "tokenizer_config.json") if "auto_map" in (found.json(name) or {})]
+        code += [f"auto_map in {name}" for name in places]
+        if code:
+            raise CheckpointError(
+                f"{path} has code of its own ({', '.join(code)}), which would have to be run to know what the model "
+                "is. seqloom runs no code that comes with weights."
+            )
+        if not found.has(WEIGHTS) and not found.has(INDEX):
+            found._explain_missing_weights()
         return found
 
-    def _refuse_code(self) -> None:
-        files = sorted(file.name for file in self.path.glob("*.py"))
-        places = [name for name in (CONFIG, "tokenizer_config.json") if "auto_map" in (self.json(name) or {})]
-        if files or places:
-            found = [*_some(files), *(f"auto_map in {name}" for name in places)]
+    def _explain_missing_weights(self) -> NoReturn:
+        """Say what there is instead of weights that are read."""
+        files = sorted(file.name for file in self.path.iterdir())
+        if pickles := [name for name in files if name.endswith(PICKLES)]:
             raise CheckpointError(
-                f"{self.path} has code of its own ({', '.join(found)}), which would have to be run to know what the "
-                "model is. seqloom runs no code that comes with weights."
-            )
-
-    def _refuse_pickles(self) -> None:
-        if is_file(self.path / WEIGHTS) or is_file(self.path / INDEX):
-            return
-        files = sorted(file.name for file in self.path.iterdir() if file.suffix in PICKLES)
-        if files:
-            raise CheckpointError(
-                f"{self.path} has its weights as pickles only ({', '.join(_some(files))}), and a pickle can run any "
+                f"{self.path} has its weights as pickles only ({', '.join(_some(pickles))}), and a pickle can run any "
                 f"code when it is read. Where you trust them, write them as {WEIGHTS} with transformers: "
                 f"{conversion(self.config)}, and the tokenizer: "
                 "AutoTokenizer.from_pretrained(DIR).save_pretrained(NEW)."
             )
-        self._refuse_other_files()
-
-    def _refuse_other_files(self) -> None:
-        """Weights there are, perhaps, and not such as are read."""
-        parts = sorted(file.name for file in self.path.iterdir() if PART.fullmatch(file.name))
-        if parts:
+        if parts := [name for name in files if PART.fullmatch(name)]:
             raise CheckpointError(
                 f"{self.path} is incomplete: it has weights in parts ({', '.join(_some(parts))}), and {INDEX}, which "
                 "says what is in which, is missing. Download that file, too."
             )
-        others = sorted(file.name for file in self.path.iterdir() if file.suffix in (".safetensors", *OTHERS))
+        others = [name for name in files if name.endswith((".safetensors", *OTHERS))]
         there = f" ({', '.join(_some(others))} {'is' if len(others) == 1 else 'are'} not read)" if others else ""
         raise CheckpointError(f"{self.path} has no weights: there is neither {WEIGHTS} nor {INDEX}{there}.")
 
@@ -158,7 +150,11 @@ class Directory:
 
     def sha256(self) -> dict[str, str]:
         """Of each file of weights, by name."""
-        return {file.name: _digest(file) for file in self.files}
+        digests = {}
+        for path in self.files:
+            with open(path, "rb") as file:
+                digests[path.name] = hashlib.file_digest(file, "sha256").hexdigest()
+        return digests
 
 
 def read_safetensors(path: Path) -> dict[str, Tensor]:
@@ -203,24 +199,13 @@ def _mapping(path: Path) -> Json:
 
 def conversion(config: Mapping[str, Any]) -> str:
     """What writes a model anew with transformers, its head included."""
-    call, name = "from_pretrained(DIR).save_pretrained(NEW)", converter(config)
-    return f"{call} of the AutoModelFor… of its kind" if name is None else f"{name}.{call}"
-
-
-def converter(config: Mapping[str, Any]) -> str | None:
-    """The class of transformers that reads all of a model; None if it cannot be told."""
-    said = config.get("architectures")
-    for name in said if isinstance(said, list) else []:
-        for ending, found in CONVERTERS.items():
-            if isinstance(name, str) and name.endswith(ending):
-                return found
-    known = {model_type: found for found, names in TYPES.items() for model_type in names}
-    return known.get(str(config.get("model_type")))
-
-
-def _digest(path: Path) -> str:
-    with open(path, "rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
+    known = {model_type: reader for reader, names in TYPES.items() for model_type in names}
+    listed = config.get("architectures")
+    names = [name for name in (listed if isinstance(listed, list) else []) if isinstance(name, str)]
+    readers = [reader for name in names for ending, reader in CONVERTERS.items() if name.endswith(ending)]
+    reader = readers[0] if readers else known.get(str(config.get("model_type")))
+    call = "from_pretrained(DIR).save_pretrained(NEW)"
+    return f"{call} of the AutoModelFor… of its kind" if reader is None else f"{reader}.{call}"
 
 
 def _some(names: list[str]) -> list[str]:

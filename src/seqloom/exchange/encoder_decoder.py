@@ -7,20 +7,19 @@
 Where only target and output have one E it is `model.decoder.embed_tokens.weight`; where none have, there are three.
 """
 
-from abc import abstractmethod
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from seqloom.decoding.rules import MAX_LENGTH_PENALTY
 from seqloom.exchange.directory import GENERATION, Directory, Json
-from seqloom.exchange.family import ACTIVATIONS, Config, Family, Ids, Setting, activation_name, block_obstacles
+from seqloom.exchange.family import Config, ConfigSetting, Family, Ids
 from seqloom.exchange.tokenizer_files import tokenizer_files
-from seqloom.exchange.weights import SAME, How, Nothing, Rows, Tensors, Weight, weight
+from seqloom.exchange.weights import SAME, How, Nothing, Tensors, TokenRows, WeightEntry, weight
 from seqloom.models.transformer import TransformerConfig
 from seqloom.nn.positions import join_pairs, part_pairs
 from seqloom.text import END, Imported, Tokenizer
-from seqloom.text.base import END_TEXT
+from seqloom.text.base import END_TEXT, ForeignTokenizer
 
 OUTPUT = "lm_head.weight"
 SIDES = {"encoder": "source_embed", "decoder": "target_embed"}
@@ -39,7 +38,7 @@ NORMS = {
 class Bias:
     """(1, V) there, (V,) here, in another order."""
 
-    rows: Rows
+    rows: TokenRows
 
     def read(self, theirs: Tensors) -> Tensors:
         return self.rows.read((theirs[0][0],))
@@ -70,30 +69,19 @@ class Parted:
         return self.how.write(tuple(turned))
 
 
-def _ended(end: str) -> Json:
-    """A post-processor that puts END, their token 0, after a text."""
-    text, after = {"Sequence": {"id": "A", "type_id": 0}}, {"SpecialToken": {"id": end, "type_id": 0}}
-    other = {"Sequence": {"id": "B", "type_id": 1}}
-    return {
-        "type": "TemplateProcessing",
-        "single": [text, after],
-        "pair": [text, other, after],
-        "special_tokens": {end: {"id": end, "ids": [END], "tokens": [end]}},
-    }
-
-
 class EncoderDecoder(Family[TransformerConfig]):
     kind = "transformer"
     task = "translate"
     prefix = "model."
     settings = (
-        Setting("width", "d_model", Config.whole, 1024),
-        Setting("encoder_layers", "encoder_layers", Config.whole, 12),
-        Setting("decoder_layers", "decoder_layers", Config.whole, 12),
-        Setting("embed_scale", "scale_embedding", Config.flag, False),
-        Setting("dropout", "dropout", Config.real, 0.1),
-        Setting("attention_dropout", "attention_dropout", Config.real, 0.0),
-        Setting("activation_dropout", "activation_dropout", Config.real, 0.0),
+        ConfigSetting("width", "d_model", Config.whole, 1024),
+        ConfigSetting("encoder_layers", "encoder_layers", Config.whole, 12),
+        ConfigSetting("decoder_layers", "decoder_layers", Config.whole, 12),
+        ConfigSetting("embed_scale", "scale_embedding", Config.flag, False),
+        ConfigSetting("dropout", "dropout", Config.real, 0.1),
+        ConfigSetting("attention_dropout", "attention_dropout", Config.real, 0.0),
+        ConfigSetting("activation_dropout", "activation_dropout", Config.real, 0.0),
+        ConfigSetting("activation", "activation_function", Config.activation, "gelu"),
     )
     fixed: ClassVar[Json] = {
         "norm": "layer",
@@ -104,8 +92,18 @@ class EncoderDecoder(Family[TransformerConfig]):
         "bias": True,
         "encoder_layer": "self-attention",
     }
+    required: ClassVar[Json] = {
+        "is_encoder_decoder": True,
+        **dict.fromkeys(("is_decoder", "normalize_before", "add_final_layer_norm"), False),
+        **dict.fromkeys(("encoder_layerdrop", "decoder_layerdrop"), 0.0),
+    }
+    # the second line is of earlier versions and unused, the third says how a model was distilled
+    aside = """vocab_size eos_token_id pad_token_id classifier_dropout classif_dropout
+        _num_labels save_step add_bias_logits output_past
+        replacing_rate student_encoder_layers student_decoder_layers"""
+    ids: ClassVar[dict[str, int]]  # those that transformers takes where config.json does not say
 
-    def tokenizer(self, directory: Directory, config: Config) -> Tokenizer:
+    def tokenizer(self, directory: Directory, config: Config) -> ForeignTokenizer:
         self.generation(directory, config)
         return super().tokenizer(directory, config)
 
@@ -118,49 +116,16 @@ class EncoderDecoder(Family[TransformerConfig]):
     def specials(self, config: Config, file: Mapping[str, Any]) -> tuple[int, list[int]]:
         return config.end(self.rows(config), self.ids["eos_token_id"]), []
 
-    @property
-    @abstractmethod
-    def ids(self) -> dict[str, int]:
-        """The ids that transformers takes where config.json does not say."""
-
     def read_config(self, config: Config, ids: Ids) -> Json:
-        config.aside("vocab_size", "eos_token_id", "pad_token_id", "classifier_dropout", "classif_dropout")
-        config.aside("_num_labels", "save_step", "add_bias_logits", "output_past")  # of earlier versions, unused
-        config.aside("replacing_rate", "student_encoder_layers", "student_decoder_layers")  # how it was distilled
-        config.must("is_encoder_decoder", True)
-        for key in ("is_decoder", "normalize_before", "add_final_layer_norm"):
-            config.must(key, False)
-        for side in SIDES:
-            config.must(f"{side}_layerdrop", 0.0)
-        settings = self.read_settings(config)
-        config.must("num_hidden_layers", settings["encoder_layers"])
-        return {
-            "kind": self.kind,
-            **settings,
-            "heads": self._alike(config, "attention_heads", 16),
-            "feed_forward": self._alike(config, "ffn_dim", 4096),
-            "activation": config.one_of("activation_function", ACTIVATIONS, "gelu"),
-            **self._around(config, ids),
-        }
-
-    def _alike(self, config: Config, what: str, default: int) -> int:
-        found = config.whole(f"encoder_{what}", default)
-        config.must(f"decoder_{what}", found, default=default)
-        return found
-
-    def _around(self, config: Config, ids: Ids) -> dict[str, int | None]:
-        """The tokens that stand before a target."""
+        found = super().read_config(config, ids)
+        config.must("num_hidden_layers", found["encoder_layers"])
+        for ours, theirs, default in (("heads", "attention_heads", 16), ("feed_forward", "ffn_dim", 4096)):
+            found[ours] = config.whole(f"encoder_{theirs}", default)
+            config.must(f"decoder_{theirs}", found[ours], default=default)
         start = config.whole("decoder_start_token_id", self.ids["decoder_start_token_id"], least=0)
-        begin = None if start == ids.order[END] else self.token(config, ids, "decoder_start_token_id", start)
-        forced = self.token(config, ids, "forced_bos_token_id", config.get("forced_bos_token_id"))
-        return {"begin": begin, "target_begin": forced}
-
-    def token(self, config: Config, ids: Ids, key: str, theirs: Any) -> int | None:
-        """Our id of the one that is the value of a key; None for None."""
-        if theirs is None or (type(theirs) is int and 0 <= theirs < ids.rows):
-            return None if theirs is None else ids.ours(theirs)
-        config.problem(key, f"must be one of {ids.rows} tokens", theirs)
-        return None
+        begin = None if start == ids.order[END] else config.token("decoder_start_token_id", ids, start)
+        forced = config.token("forced_bos_token_id", ids, config.get("forced_bos_token_id"))
+        return {**found, "begin": begin, "target_begin": forced}
 
     def decoding(self, directory: Directory) -> Json:
         """As transformers searches: where there is a `generation_config.json`, config.json has no say in it."""
@@ -178,9 +143,8 @@ class EncoderDecoder(Family[TransformerConfig]):
         both = {"attention_heads": model.heads, "ffn_dim": model.inner, "layerdrop": 0.0}
         end = ids.order[END]
         return {
-            **self.write_settings(model),
+            **super().write_config(model, ids),
             **{f"{side}_{key}": value for side in SIDES for key, value in both.items()},
-            "activation_function": activation_name(model.activation),
             "vocab_size": ids.rows,
             "eos_token_id": end,
             "decoder_start_token_id": end if model.begin is None else ids.order[model.begin],
@@ -198,25 +162,31 @@ class EncoderDecoder(Family[TransformerConfig]):
             found["forced_bos_token_id"] = ids.order[model.target_begin]
         return {GENERATION: found}
 
-    def obstacles(self, model: TransformerConfig) -> Iterator[str]:
-        yield from super().obstacles(model)
-        yield from block_obstacles(model.kv_heads, model.heads, model.activation)
-
     def tokenizer_files(self, tokenizer: Tokenizer, model: TransformerConfig) -> Json:
         """Of a tokenizer that was learned here, too, the one there puts END after every text."""
         found = tokenizer_files(tokenizer, (), model.source_begin or END)
         about, special = found["tokenizer_config.json"], found["special_tokens_map.json"]
-        padding = getattr(tokenizer, "padding", None)
         for settings in (about, special):
+            padding = tokenizer.padding
             settings["pad_token"] = settings["eos_token"] if padding is None else tokenizer.token(padding)
         if not isinstance(tokenizer, Imported):
-            found["tokenizer.json"] = {**found["tokenizer.json"], "post_processor": _ended(END_TEXT)}
+            text, other = ({"Sequence": {"id": name, "type_id": segment}} for name, segment in (("A", 0), ("B", 1)))
+            after = {"SpecialToken": {"id": END_TEXT, "type_id": 0}}
+            found["tokenizer.json"] = {
+                **found["tokenizer.json"],
+                "post_processor": {
+                    "type": "TemplateProcessing",
+                    "single": [text, after],
+                    "pair": [text, other, after],
+                    "special_tokens": {END_TEXT: {"id": END_TEXT, "ids": [END], "tokens": [END_TEXT]}},
+                },
+            }
         return found
 
     # The table.
 
-    def names(self, model: TransformerConfig, ids: Ids) -> list[Weight]:
-        rows = Rows(ids.order, ids.rows)
+    def names(self, model: TransformerConfig, ids: Ids) -> list[WeightEntry]:
+        rows = TokenRows(ids.order, ids.rows)
         table = [*self._embeddings(model, rows), weight("output.bias", "final_logits_bias", Bias(rows), zero=True)]
         for side, attentions in (("encoder", ENCODER), ("decoder", DECODER)):
             for layer in range(getattr(model, f"{side}_layers")):
@@ -237,7 +207,7 @@ class EncoderDecoder(Family[TransformerConfig]):
         """What else happens to a tensor along whose `axis` the width lies."""
         return how
 
-    def _embeddings(self, model: TransformerConfig, rows: Rows) -> list[Weight]:
+    def _embeddings(self, model: TransformerConfig, rows: TokenRows) -> list[WeightEntry]:
         how = self.ordered(model, 1, rows)
         source, target, output = (f"{mine}.weight" for mine in ("source_embed.embed", "target_embed.embed", "output"))
         apart = {side: f"model.{side}.embed_tokens.weight" for side in SIDES}
@@ -247,5 +217,5 @@ class EncoderDecoder(Family[TransformerConfig]):
         own = weight(source, apart["encoder"], how)
         if model.tied == "decoder":
             return [own, weight(target, apart["decoder"], how, shared=(output,), copies=(OUTPUT,))]
-        unused = Weight((), ("model.shared.weight",), Nothing((rows.total, model.width)), optional=True)
+        unused = WeightEntry((), ("model.shared.weight",), Nothing((rows.total, model.width)), optional=True)
         return [own, weight(target, apart["decoder"], how), weight(output, OUTPUT, how), unused]

@@ -5,18 +5,19 @@ nobody asked for, and that is not known to mean nothing, is refused by name, all
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Generic, TypeVar
 
 from seqloom.config import ABSENT
-from seqloom.core.errors import CheckpointError, UsageError
+from seqloom.core.errors import CheckpointError
 from seqloom.core.tokens import CLASSIFY_TEXT, MASK_TEXT, SEPARATE_TEXT
 from seqloom.core.words import counted, shown
 from seqloom.exchange.directory import TOKENIZER, Directory, Json
 from seqloom.exchange.tokenizer_files import tokenizer_files
-from seqloom.exchange.weights import Weight
+from seqloom.exchange.weights import WeightEntry
 from seqloom.text import Imported, Tokenizer
+from seqloom.text.base import ForeignTokenizer
 from seqloom.text.imported import check_file
 
 SPECIAL_NAMES = (CLASSIFY_TEXT, SEPARATE_TEXT, MASK_TEXT)
@@ -44,7 +45,6 @@ ASIDE = {key: why for why, keys in _ASIDE.items() for key in keys.split()}
 # Keys of any config.json that must be this.
 FIXED: Json = {"pruned_heads": {}, "tie_encoder_decoder": False, "cross_attention_hidden_size": None}
 
-
 MOST, MOST_LAYERS = 1 << 24, 1000  # a number beyond is a mistake, or meant to fill the memory
 ACTIVATIONS = {  # theirs → ours; of several names, the first is written
     "gelu_new": "gelu-tanh",
@@ -68,10 +68,10 @@ class Ids:
     @classmethod
     def of(cls, tokenizer: Tokenizer, extra: int = 0) -> "Ids":
         """Of an imported tokenizer as it says; of another as they are, with `extra` special rows after them."""
-        order = getattr(tokenizer, "order", None)
-        order = range(len(tokenizer) + extra) if order is None else order
-        padding = getattr(tokenizer, "padding", None)
-        return cls(order, len(tokenizer), None if padding is None else order[padding])
+        order: Sequence[int] = range(len(tokenizer) + extra)
+        if isinstance(tokenizer, ForeignTokenizer):
+            order = tokenizer.order
+        return cls(order, len(tokenizer), None if tokenizer.padding is None else order[tokenizer.padding])
 
     @property
     def rows(self) -> int:
@@ -139,6 +139,19 @@ class Config:
         self.problem(key, f"must be {' or '.join(values)}", found)
         return values[default]
 
+    def activation(self, key: str, default: str) -> str:
+        """Our name of an activation."""
+        name: str = self.one_of(key, ACTIVATIONS, default)
+        return name
+
+    def token(self, key: str, ids: Ids, theirs: object) -> int | None:
+        """Our id of the token that is the value of a key; None for None."""
+        if type(theirs) is int and 0 <= theirs < ids.rows:
+            return ids.ours(theirs)
+        if theirs is not None:
+            self.problem(key, f"must be one of {ids.rows} tokens", theirs)
+        return None
+
     def must(self, key: str, *values: Any, default: Any = ABSENT) -> None:
         """The one value, or the few, that there is a place for; `default` where that is another than the first."""
         found = self.get(key, values[0] if default is ABSENT else default)
@@ -164,22 +177,26 @@ class Config:
         """What was found wrong so far."""
         lines = list(dict.fromkeys(self.problems))
         if lines:
-            raise CheckpointError(
-                "\n".join(
-                    [f"{self.where} asks for what seqloom has not ({counted(len(lines), 'problem')}):"]
-                    + [f"  {line}" for line in lines]
-                )
-            )
+            head = f"{self.where} asks for what seqloom has not ({counted(len(lines), 'problem')}):"
+            raise CheckpointError("\n  ".join([head, *lines]))
 
 
 @dataclass(frozen=True)
-class Setting:
+class ConfigSetting:
     """A value that our config and config.json both have, each under a name of its own."""
 
     ours: str
     theirs: str
-    read: Callable[[Config, str, Any], Any]  # Config.whole, Config.real or Config.flag
+    read: Callable[[Config, str, Any], Any]  # Config.whole, Config.real, Config.flag or Config.activation
     default: Any  # what transformers takes where config.json lacks it, and what is written where ours is None
+    written: str | None = None  # the attribute of our config that is written, where it is not `ours`
+
+    def write(self, model: object) -> object:
+        """The value of config.json."""
+        value = getattr(model, self.written or self.ours)
+        if self.read is Config.activation:
+            return next(theirs for theirs, ours in ACTIVATIONS.items() if ours == value)
+        return self.default if value is None else value
 
 
 class Family(ABC, Generic[C]):
@@ -191,21 +208,29 @@ class Family(ABC, Generic[C]):
     task: ClassVar[str]  # of the run that comes of it
     architecture: ClassVar[str]  # the class of transformers that reads what is written
     prefix: ClassVar[str] = ""  # of their names; a bare body is saved without it
-    ignored: ClassVar[tuple[str, ...]] = ()  # patterns of names of tensors that are no weights: masks, places
+    ignored: ClassVar[tuple[str, ...]] = ()  # patterns of names of tensors that are no weights: masks, positions
     left: ClassVar[tuple[str, ...]] = ()  # likewise of heads for other tasks, which are not read
-    exported: ClassVar[bool] = True  # whether models are written so, too
     extra: ClassVar[int] = 0  # rows of our embedding after the tokenizer's
     parts: ClassVar[Mapping[str, tuple[str, ...]]] = {}  # what may be missing, for people, and our names of it
 
-    settings: ClassVar[tuple[Setting, ...]] = ()
+    settings: ClassVar[tuple[ConfigSetting, ...]] = ()
     fixed: ClassVar[Json] = {}  # values that our config must have
+    required: ClassVar[Json] = {}  # values that keys of config.json must have
+    aside: ClassVar[str] = ""  # keys of config.json that change no number the model computes
+    positions: ClassVar[str]  # the kind of our positions
+    grouped: ClassVar[bool] = False  # whether heads may share keys and values, and activations have gates
 
-    def read_settings(self, config: Config) -> Json:
-        return {one.ours: one.read(config, one.theirs, one.default) for one in self.settings}
+    def read_config(self, config: Config, ids: Ids) -> Json:
+        """The `model` section of a recipe. Problems are noted in `config`, which is checked afterwards."""
+        for key, value in self.required.items():
+            config.must(key, value)
+        config.aside(*self.aside.split())
+        settings = {one.ours: one.read(config, one.theirs, one.default) for one in self.settings}
+        return {"kind": self.kind, **self.fixed, **settings}
 
-    def write_settings(self, model: C) -> Json:
-        values = ((one, getattr(model, one.ours)) for one in self.settings)
-        return {one.theirs: one.default if value is None else value for one, value in values}
+    def write_config(self, model: C, ids: Ids) -> Json:
+        """The config.json of a model with this config of ours, `model_type` and `architectures` aside."""
+        return {one.theirs: one.write(model) for one in self.settings}
 
     def architecture_without(self, drawn: Collection[str]) -> str:
         """The class of transformers that reads what is written without these of our tensors."""
@@ -225,31 +250,40 @@ class Family(ABC, Generic[C]):
     def specials(self, config: Config, file: Mapping[str, Any]) -> tuple[int, list[int]]:
         """Their ids of END and of [CLS], [SEP], [MASK] if it has these; `file` is the tokenizer.json."""
 
-    @abstractmethod
-    def read_config(self, config: Config, ids: Ids) -> Json:
-        """The `model` section of a recipe. Problems are noted in `config`, which is checked afterwards."""
-
-    @abstractmethod
-    def write_config(self, model: C, ids: Ids) -> Json:
-        """The config.json of a model with this config of ours, `model_type` and `architectures` aside."""
-
-    def obstacles(self, model: C) -> Iterator[str]:
+    def obstacles(self, model: Any) -> Iterator[str]:
         """Yield what of our config this family cannot say: a line each."""
         for name, value in self.fixed.items():
             if getattr(model, name) != value:
                 yield f"model.{name} must be {shown(value)}; it is {shown(getattr(model, name))}"
+        if model.positions.kind != self.positions:
+            yield f"model.positions.kind must be {self.positions}; it is {model.positions.kind}"
+        if not self.grouped and model.kv_heads not in (None, model.heads):
+            yield f"model.kv_heads must be as many as heads; it is {model.kv_heads}"
+        if not self.grouped and model.activation not in ACTIVATIONS.values():
+            yield f"model.activation must have no gate; it is {model.activation}"
 
     @abstractmethod
-    def names(self, model: C, ids: Ids) -> list[Weight]:
+    def names(self, model: C, ids: Ids) -> list[WeightEntry]:
         """Every tensor of a model with this config of ours."""
 
     def rows(self, config: Config) -> int:
         """How many tokens have a vector."""
         return config.whole("vocab_size")
 
-    def tokenizer(self, directory: Directory, config: Config) -> Tokenizer:
-        """That of the directory, its ids in our order."""
-        return imported_tokenizer(directory, self.rows(config), lambda file: self.specials(config, file))
+    def tokenizer(self, directory: Directory, config: Config) -> ForeignTokenizer:
+        """The tokenizer.json of the directory, its ids in our order."""
+        file, rows = directory.json(TOKENIZER), self.rows(config)
+        if file is None:
+            raise CheckpointError(
+                f"{directory.path} has no {TOKENIZER}. Write one where the model was loaded with transformers: "
+                "AutoTokenizer.from_pretrained(DIR).save_pretrained(DIR)."
+            )
+        try:
+            check_file(file)
+            end, last = self.specials(config, file)
+            return Imported.from_content({"file": file, "end": end, "last": last, "rows": rows})
+        except ValueError as error:
+            raise CheckpointError(f"{directory.path / TOKENIZER} does not fit the model: {error}.") from error
 
     def recipe(self, model: C) -> Json:
         """More keys of the recipe of an imported run: how to train it further, say. `model` is our config."""
@@ -261,29 +295,11 @@ class Family(ABC, Generic[C]):
 
     def tokenizer_files(self, tokenizer: Tokenizer, model: C) -> Json:
         """The files of the tokenizer of a directory that is written."""
-        return tokenizer_files(tokenizer, SPECIAL_NAMES[: self.extra], getattr(model, "begin", None) or 0)
+        return tokenizer_files(tokenizer, SPECIAL_NAMES[: self.extra])
 
     def documents(self, model: C, ids: Ids) -> Json:
         """More files of a directory that is written."""
         return {}
-
-
-def imported_tokenizer(
-    directory: Directory, rows: int, specials: Callable[[Mapping[str, Any]], tuple[int, Iterable[int]]]
-) -> Imported:
-    """The tokenizer.json of a directory; `specials` says what END is and what stands last."""
-    file = directory.json(TOKENIZER)
-    if file is None:
-        raise CheckpointError(
-            f"{directory.path} has no {TOKENIZER}. Write one where the model was loaded with transformers: "
-            "AutoTokenizer.from_pretrained(DIR).save_pretrained(DIR)."
-        )
-    try:
-        check_file(file)
-        end, last = specials(file)
-        return Imported.from_content({"file": file, "end": end, "last": list(last), "rows": rows})
-    except ValueError as error:
-        raise CheckpointError(f"{directory.path / TOKENIZER} does not fit the model: {error}.") from error
 
 
 def token_id(file: Mapping[str, Any], name: str) -> int | None:
@@ -297,47 +313,3 @@ def token_id(file: Mapping[str, Any], name: str) -> int | None:
         return found if isinstance(found, int) else None
     pieces = vocabulary if isinstance(vocabulary, list) else []  # each with its score
     return next((id for id, piece in enumerate(pieces) if isinstance(piece, list) and piece[:1] == [name]), None)
-
-
-def activation_name(activation: str) -> str:
-    """Return their name of an activation."""
-    return next(theirs for theirs, ours in ACTIVATIONS.items() if ours == activation)
-
-
-def block_obstacles(kv_heads: int | None, heads: int, activation: str) -> Iterator[str]:
-    """Yield what families without grouped heads and gates cannot say of a block."""
-    if kv_heads not in (None, heads):
-        yield f"model.kv_heads must be as many as heads; it is {kv_heads}"
-    if activation not in ACTIVATIONS.values():
-        yield f"model.activation must have no gate; it is {activation}"
-
-
-def find_family(families: Iterable[Family[Any]], model_type: object, where: str) -> Family[Any]:
-    """By config.json's model_type."""
-    known = {name: family for family in families for name in family.model_types}
-    if model_type is None:
-        raise CheckpointError(
-            f"{where} has no model_type, which says what kind of model it is; seqloom knows {', '.join(known)}."
-        )
-    if not isinstance(model_type, str) or model_type not in known:
-        raise CheckpointError(
-            f"{where} is of model_type {shown(model_type)}, which seqloom does not know; it knows {', '.join(known)}."
-        )
-    return known[model_type]
-
-
-def family_for(families: Iterable[Family[Any]], model: Any, where: str) -> Family[Any]:
-    """That which can hold a model with this config of ours; UsageError with what stands in the way in each."""
-    fitting = [family for family in families if family.kind == model.kind and family.exported]
-    if not fitting:
-        kinds = sorted({family.kind for family in families})
-        raise UsageError(
-            f"{where} cannot be exported: no family of Hugging Face is known for a model of kind {model.kind}, only "
-            f"for {', '.join(kinds)}."
-        )
-    found = {family: list(family.obstacles(model)) for family in fitting}
-    for family, obstacles in found.items():
-        if not obstacles:
-            return family
-    lines = [f"  {family.name}: {'; '.join(obstacles)}" for family, obstacles in found.items()]
-    raise UsageError("\n".join([f"{where} cannot be exported, for no family has all that its config says:", *lines]))

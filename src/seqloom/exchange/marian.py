@@ -10,7 +10,7 @@ so.
 import re
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import torch
 from safetensors import SafetensorError, safe_open
@@ -24,6 +24,7 @@ from seqloom.exchange.weights import SAME, How
 from seqloom.models.transformer import TransformerConfig
 from seqloom.nn.positions import BASE, sinusoid_table
 from seqloom.text import SentencePieces, Tokenizer
+from seqloom.text.base import ForeignTokenizer
 from seqloom.text.sentencepieces import decoded_model, encoded_model
 
 LONGEST = 1024  # places of the table that transformers makes; ours has no end
@@ -38,9 +39,16 @@ class Marian(EncoderDecoder):
     architecture = "MarianMTModel"
     fixed: ClassVar[Json] = {**EncoderDecoder.fixed, "embed_norm": False, "source_begin": None}
     ignored = (PLACES,)  # sinusoids, which are made on the spot
-    ids = {"eos_token_id": 0, "decoder_start_token_id": 58100}  # noqa: RUF012 (never changed)
+    positions = "sinusoidal"
+    required: ClassVar[Json] = {
+        **EncoderDecoder.required,
+        "normalize_embedding": False,
+        "static_position_embeddings": True,
+    }
+    aside = f"{EncoderDecoder.aside} bos_token_id extra_pos_embeddings"  # these two are said, and never used
+    ids: ClassVar[dict[str, int]] = {"eos_token_id": 0, "decoder_start_token_id": 58100}
 
-    def tokenizer(self, directory: Directory, config: Config) -> Tokenizer:
+    def tokenizer(self, directory: Directory, config: Config) -> ForeignTokenizer:
         if directory.has("tokenizer.json") and not any(map(directory.has, SPM)):  # that of a run that was trained here
             return super().tokenizer(directory, config)
         self.generation(directory, config)
@@ -49,15 +57,17 @@ class Marian(EncoderDecoder):
         about = directory.json("tokenizer_config.json") or {}
         if about.get("separate_vocabs"):
             config.problem("separate_vocabs in tokenizer_config.json", "must be false: both languages share one", True)
-        names = directory.json(VOCABULARY) or {}
+        names, unknown = directory.json(VOCABULARY) or {}, about.get("unk_token", "<unk>")
+        languages = {side: about.get(f"{side}_lang") for side in ("source", "target")}
+        tags = languages.values()
         content = {
             "vocabulary": names,
             **{name.removesuffix(".spm"): encoded_model(directory.read(name)) for name in SPM},
             "rows": self.rows(config),
             "end": config.end(self.rows(config), self.ids["eos_token_id"]),
             "padding": config.get("pad_token_id", self.ids["decoder_start_token_id"]),
-            "unknown": names.get(_text(about, "unk_token", "<unk>")),
-            "languages": _languages(about),
+            "unknown": names.get(str(unknown.get("content") if isinstance(unknown, Mapping) else unknown)),
+            "languages": languages if all(isinstance(tag, str) and TAG.fullmatch(tag) for tag in tags) else {},
         }
         try:
             return SentencePieces(content)
@@ -66,14 +76,14 @@ class Marian(EncoderDecoder):
 
     def generation(self, directory: Directory, config: Config) -> None:
         super().generation(directory, config)
-        for name, table in _places(directory):
-            if not _sinusoids(table):
-                config.problem(name, "must be the sinusoids of Marian", "another table")
+        with suppress(SafetensorError, OSError):  # a file that cannot be read is another's to refuse
+            for file in directory.files:
+                with safe_open(file, framework="pt") as tensors:
+                    for name in tensors.keys():  # noqa: SIM118 (not a dict)
+                        if re.fullmatch(PLACES, name) and not _are_sinusoids(tensors.get_tensor(name)):
+                            config.problem(name, "must be the sinusoids of Marian", "another table")
 
     def read_config(self, config: Config, ids: Ids) -> Json:
-        config.must("normalize_embedding", False)
-        config.must("static_position_embeddings", True)
-        config.aside("bos_token_id", "extra_pos_embeddings")  # said, never used
         config.whole("max_position_embeddings", LONGEST)
         config.must("decoder_vocab_size", ids.rows, None)
         found = super().read_config(config, ids)
@@ -95,8 +105,6 @@ class Marian(EncoderDecoder):
 
     def obstacles(self, model: TransformerConfig) -> Iterator[str]:
         yield from super().obstacles(model)
-        if model.positions.kind != "sinusoidal":
-            yield f"model.positions.kind must be sinusoidal; it is {model.positions.kind}"
         if model.positions.base not in (None, BASE):
             yield f"model.positions.base must be {BASE:g}; it is {model.positions.base:g}"
 
@@ -108,49 +116,22 @@ class Marian(EncoderDecoder):
         return found
 
     def tokenizer_files(self, tokenizer: Tokenizer, model: TransformerConfig) -> Json:
-        if isinstance(tokenizer, SentencePieces):
-            return sentencepiece_files(tokenizer)
-        return super().tokenizer_files(tokenizer, model)
+        if not isinstance(tokenizer, SentencePieces):
+            return super().tokenizer_files(tokenizer, model)
+        content = tokenizer.content()
+        names = {id: name for name, id in content["vocabulary"].items()}
+        kinds = {"eos_token": "end", "unk_token": "unknown", "pad_token": "padding"}
+        specials = {kind: names[content[key]] for kind, key in kinds.items() if content[key] is not None}
+        models = {name: decoded_model(content[name.removesuffix(".spm")]) for name in SPM}
+        languages = {f"{side}_lang": language for side, language in tokenizer.languages.items()}
+        about = {"tokenizer_class": "MarianTokenizer", "separate_vocabs": False, **languages, **specials}
+        return {**models, VOCABULARY: content["vocabulary"], "tokenizer_config.json": about}
 
     def ordered(self, model: TransformerConfig, axis: int, how: How = SAME) -> How:
         return how if model.positions.layout == "halves" else Parted(axis, how)
 
 
-def _places(directory: Directory) -> Iterator[tuple[str, Tensor]]:
-    """The tables of positions, where they were written down; a file that cannot be read is another's to refuse."""
-    with suppress(SafetensorError, OSError):
-        for file in directory.files:
-            with safe_open(file, framework="pt") as tensors:
-                found = [name for name in tensors.keys() if re.fullmatch(PLACES, name)]  # noqa: SIM118 (not a dict)
-                yield from ((name, tensors.get_tensor(name)) for name in found)
-
-
-def _sinusoids(table: Tensor) -> bool:
+def _are_sinusoids(table: Tensor) -> bool:
     if table.dim() != 2 or table.shape[1] % 2:
         return False
     return torch.allclose(table.float(), sinusoid_table(len(table), table.shape[1], "halves"), atol=1e-3)
-
-
-def sentencepiece_files(tokenizer: SentencePieces) -> Json:
-    """The files that `transformers` reads the tokenizer from."""
-    content = tokenizer.content()
-    names = {id: name for name, id in content["vocabulary"].items()}
-    specials = {"eos_token": names[content["end"]], "unk_token": names[content["unknown"]]}
-    if content["padding"] is not None:
-        specials["pad_token"] = names[content["padding"]]
-    models: Mapping[str, bytes] = {name: decoded_model(content[name.removesuffix(".spm")]) for name in SPM}
-    languages = {f"{side}_lang": language for side, language in tokenizer.languages.items()}
-    about = {"tokenizer_class": "MarianTokenizer", "separate_vocabs": False, **languages, **specials}
-    return {**models, VOCABULARY: content["vocabulary"], "tokenizer_config.json": about}
-
-
-def _languages(about: Mapping[str, Any]) -> dict[str, str]:
-    found = {side: about.get(f"{side}_lang") for side in ("source", "target")}
-    known = all(isinstance(tag, str) and TAG.fullmatch(tag) for tag in found.values())
-    return {side: str(tag) for side, tag in found.items()} if known else {}
-
-
-def _text(about: Mapping[str, Any], key: str, default: str) -> str:
-    """Of a special token, which may be a mapping that has it as its content."""
-    found = about.get(key, default)
-    return str(found.get("content") if isinstance(found, Mapping) else found)

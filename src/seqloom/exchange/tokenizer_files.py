@@ -48,10 +48,10 @@ def _file(tokenizer: Tokenizer, extra: Sequence[str]) -> Json:
     if isinstance(tokenizer, Words) and tokenizer.config.split == "whitespace" and not tokenizer.config.lowercase:
         between = [_split(f"[{re.escape(SPACES)}]+", "Removed"), _split("\n", "Isolated")]
         return _listed(tokenizer.words, after, between, None)
-    chosen = {"kind": tokenizer.kind, **getattr(tokenizer, "config", None).__dict__}
-    named = ", ".join(
-        f"tokenizer.{key}={value}" for key, value in chosen.items() if key in ("kind", "split", "lowercase")
-    )
+    chosen: Json = {"kind": tokenizer.kind}
+    if isinstance(tokenizer, Words):
+        chosen |= {"split": tokenizer.config.split, "lowercase": tokenizer.config.lowercase}
+    named = ", ".join(f"tokenizer.{key}={value}" for key, value in chosen.items())
     raise UsageError(
         f"The tokenizer cannot be exported ({named}): a tokenizer.json would read texts differently. Train with "
         "tokenizer.kind byte-pair, characters, or words split at white space in their own case."

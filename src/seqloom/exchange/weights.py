@@ -4,7 +4,7 @@ ours = how.read(theirs)          theirs = how.write(ours)          read(write(x)
 """
 
 import re
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -64,8 +64,8 @@ class Joined:
 
 
 @dataclass(frozen=True)
-class Rows:
-    """A row for each token: order[i] is theirs of our row i. Rows that ours has not are `fill` there."""
+class TokenRows:
+    """A row for each token: order[i] is theirs of our row i. TokenRows that ours has not are `fill` there."""
 
     order: Sequence[int]
     total: int  # rows there
@@ -127,7 +127,7 @@ SAME, TRANSPOSED = Same(), Transposed()
 
 
 @dataclass(frozen=True)
-class Weight:
+class WeightEntry:
     """Tensors of ours and of theirs that are the same numbers."""
 
     ours: tuple[str, ...]
@@ -139,11 +139,11 @@ class Weight:
     copies: tuple[str, ...] = ()  # where the first of theirs may stand once more
 
 
-def weight(ours: str, theirs: str, how: How = SAME, **options: bool | tuple[str, ...]) -> Weight:
-    return Weight((ours,), (theirs,), how, **options)  # type: ignore[arg-type]
+def weight(ours: str, theirs: str, how: How = SAME, **options: bool | tuple[str, ...]) -> WeightEntry:
+    return WeightEntry((ours,), (theirs,), how, **options)  # type: ignore[arg-type]
 
 
-def layers(ours: str, theirs: str, depth: int, names: Mapping[str, str], suffixes: Iterable[str]) -> list[Weight]:
+def layers(ours: str, theirs: str, depth: int, names: Mapping[str, str], suffixes: Iterable[str]) -> list[WeightEntry]:
     """The plain rows of a stack: `ours.0.NAME.weight` is `theirs.0.NAME.weight`, and so on."""
     return [
         weight(f"{ours}.{layer}.{mine}.{suffix}", f"{theirs}.{layer}.{other}.{suffix}")
@@ -157,7 +157,7 @@ def layers(ours: str, theirs: str, depth: int, names: Mapping[str, str], suffixe
 
 
 def read_tensors(
-    table: Sequence[Weight], theirs: Mapping[str, Tensor], shapes: Mapping[str, Tensor], where: str
+    table: Sequence[WeightEntry], theirs: Mapping[str, Tensor], shapes: Mapping[str, Tensor], where: str
 ) -> tuple[dict[str, Tensor], list[str]]:
     """Our tensors by name, in float32, and the names of those that are missing there and may be.
 
@@ -171,16 +171,9 @@ def read_tensors(
     absent = {name for one in missing for name in one.theirs}
     if wrong := list(_mismatches(table, theirs, {name: wanted[name] for name in wanted if name not in absent})):
         more = [f"  and {len(wrong) - SHOWN} more"] if len(wrong) > SHOWN else []
-        raise CheckpointError(
-            "\n".join(
-                [
-                    f"The weights of {where} are not those that its config.json describes "
-                    f"({counted(len(wrong), 'mismatch', 'mismatches')}):",
-                    *(f"  {line}" for line in wrong[:SHOWN]),
-                    *more,
-                ]
-            )
-        )
+        count = counted(len(wrong), "mismatch", "mismatches")
+        head = f"The weights of {where} are not those that its config.json describes ({count}):"
+        raise CheckpointError("\n".join([head, *(f"  {line}" for line in wrong[:SHOWN]), *more]))
     found: dict[str, Tensor] = {}
     wild: list[str] = []
     for one in table:
@@ -192,11 +185,18 @@ def read_tensors(
         found.update(zip(one.ours, made, strict=True))
         found.update((name, found[one.ours[0]]) for name in one.shared)
     if wild:
-        raise CheckpointError(_not_finite(wild, theirs, where))
+        count = f"{counted(len(wild), 'tensor')} hold{'s' * (len(wild) == 1)}"
+        lines = [
+            f"  {name}: {int((~theirs[name].float().isfinite()).sum()):,} of {theirs[name].numel():,}"
+            for name in wild[:SHOWN]
+        ]
+        lines += [f"  and {len(wild) - SHOWN} more"] if len(wild) > SHOWN else []
+        head = f"The weights of {where} must be finite numbers; {count} NaN or infinity. The file is damaged, or the "
+        raise CheckpointError("\n".join([f"{head}training was: take another.", *lines]))
     return found, [name for one in missing for name in (*one.ours, *one.shared)]
 
 
-def write_tensors(table: Sequence[Weight], ours: Mapping[str, Tensor]) -> dict[str, Tensor]:
+def write_tensors(table: Sequence[WeightEntry], ours: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """Their tensors by name."""
     found: dict[str, Tensor] = {}
     for one in table:
@@ -205,13 +205,15 @@ def write_tensors(table: Sequence[Weight], ours: Mapping[str, Tensor]) -> dict[s
     return found
 
 
-def uncovered(table: Sequence[Weight], ours: Iterable[str]) -> list[str]:
+def uncovered(table: Sequence[WeightEntry], ours: Iterable[str]) -> list[str]:
     """Our tensors that the table forgets."""
     covered = {name for one in table for name in (*one.ours, *one.shared)}
     return sorted(set(ours) - covered)
 
 
-def _mismatches(table: Sequence[Weight], theirs: Mapping[str, Tensor], wanted: Mapping[str, Tensor]) -> Iterator[str]:
+def _mismatches(
+    table: Sequence[WeightEntry], theirs: Mapping[str, Tensor], wanted: Mapping[str, Tensor]
+) -> Iterator[str]:
     copies = {copy: one.theirs[0] for one in table for copy in one.copies}
     for name, tensor in wanted.items():
         if name not in theirs:
@@ -240,39 +242,24 @@ def _finite(tensor: Tensor) -> bool:
     return bool(tensor.isfinite().all())
 
 
-def _not_finite(names: Sequence[str], theirs: Mapping[str, Tensor], where: str) -> str:
-    """What to say of tensors with NaN or infinity in them."""
-    lines = [
-        f"  {name}: {int((~theirs[name].float().isfinite()).sum()):,} of {theirs[name].numel():,}"
-        for name in names[:SHOWN]
-    ]
-    more = [f"  and {len(names) - SHOWN} more"] if len(names) > SHOWN else []
-    head = (
-        f"The weights of {where} must be finite numbers; {counted(len(names), 'tensor')} hold{'s' * (len(names) == 1)} "
-        "NaN or infinity. The file is damaged, or the training was: take another."
-    )
-    return "\n".join([head, *lines, *more])
-
-
 def shape(tensor: Tensor) -> str:
     return "×".join(map(str, tensor.shape)) or "one number"
 
 
-def named(names: Mapping[str, Tensor], prefix: str, ignored: Sequence[str]) -> dict[str, Tensor]:
+def named(tensors: Mapping[str, Tensor], prefix: str, ignored: Sequence[str]) -> dict[str, Tensor]:
     """Their tensors under the names of a whole model: a bare body lacks the prefix, and norms may have old names.
     `ignored` are patterns of names of what is no weight."""
-    names = {_renamed(name, names): tensor for name, tensor in names.items()}
+
+    def name_today(name: str) -> str:
+        for old, new in OLD_NAMES.items():
+            renamed = name.removesuffix(old) + new
+            if f".{name}".endswith(f".{old}") and renamed not in tensors:
+                return renamed
+        return name
+
+    names = {name_today(name): tensor for name, tensor in tensors.items()}
     bare = prefix and not any(name.startswith(prefix) for name in names)
     whole = {f"{prefix}{name}" if bare else name: tensor for name, tensor in names.items()}
     return {
         name: tensor for name, tensor in whole.items() if not any(re.fullmatch(pattern, name) for pattern in ignored)
     }
-
-
-def _renamed(name: str, names: Collection[str]) -> str:
-    """As it is called today, unless that is there as well."""
-    for old, new in OLD_NAMES.items():
-        if name == old or name.endswith(f".{old}"):
-            today = name.removesuffix(old) + new
-            return name if today in names else today
-    return name

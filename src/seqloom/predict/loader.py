@@ -33,7 +33,7 @@ def load(path: str | Path, device: str = "auto", use: type[Predictor[Any]] = Pre
 
 def import_hf(directory: str | Path, out: str | Path, device: str = "auto") -> Any:
     """Make a run of the model in a Hugging Face directory, and load it: what `seqloom import-hf` does."""
-    from seqloom.exchange.importing import import_directory
+    from seqloom.exchange.conversion import import_directory
 
     run, _ = import_directory(directory, out)
     return load(run.path, device)
@@ -41,15 +41,14 @@ def import_hf(directory: str | Path, out: str | Path, device: str = "auto") -> A
 
 def import_minilm(out: str | Path = "runs/minilm", device: str = "auto") -> Any:
     """Make a run of MiniLM, whose package must be installed, and load it: what `seqloom import-minilm` does."""
-    from seqloom.exchange.importing import import_directory
-    from seqloom.exchange.minilm import LICENCE, NAME, minilm_directory
+    from seqloom.exchange.conversion import MINILM_LICENCE, MINILM_NAME, import_directory, minilm_directory
 
-    run, _ = import_directory(minilm_directory(), out, NAME, LICENCE)
+    run, _ = import_directory(minilm_directory(), out, MINILM_NAME, MINILM_LICENCE)
     return load(run.path, device)
 
 
 def export_hf(run: str | Path, directory: str | Path) -> Path:
     """Write a run as a Hugging Face directory, and return its path: what `seqloom export-hf` does."""
-    from seqloom.exchange.exporting import export_run
+    from seqloom.exchange.conversion import export_run
 
     return export_run(run, directory).path

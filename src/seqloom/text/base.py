@@ -51,6 +51,7 @@ class Tokenizer(ABC):
     kind: ClassVar[str]
     end: ClassVar[int] = END
     unknown: int | None = None
+    padding: int | None = None  # the token that rows are filled up with, where it is known and not END
     begins_words_with_space: bool = False  # whether a word's first token has the space before it
     separates_words: ClassVar[bool] = False  # whether any two tokens are words with a space between
 
@@ -96,6 +97,11 @@ class Tokenizer(ABC):
         """The tokenizer as it reads what a source is translated into: the same, unless the two languages have their
         own."""
         return self
+
+    @property
+    def languages(self) -> dict[str, str]:
+        """The `source` and `target` language of a translator's tokenizer, where both are known."""
+        return {}
 
     @property
     def banned(self) -> tuple[int, ...]:

@@ -52,6 +52,9 @@ class Imported(ForeignTokenizer):
         special = {entry["id"] for entry in file.get("added_tokens") or () if entry.get("special")}
         self._silent = {end, *self.last} | (special - {unknown})  # their ids that no text has, and that say nothing
         self.unknown = None if unknown is None or unknown in (end, *self.last) else self._our_ids[unknown]
+        added = file.get("added_tokens") or ()
+        padding = next((one["id"] for one in added if one.get("special") and one["content"] in PADDING), end)
+        self.padding = None if padding == end else self._our_ids[padding]
         decoder = json.dumps(file.get("decoder"))
         self.begins_words_with_space = "ByteLevel" in decoder
         self._falls_back = "ByteFallback" in decoder
@@ -61,13 +64,6 @@ class Imported(ForeignTokenizer):
 
     def __len__(self) -> int:
         return self.rows - len(self.last)
-
-    @property
-    def padding(self) -> int | None:
-        """Our id of the token that rows are filled up with there, where it is known and not END."""
-        added = self.file.get("added_tokens") or ()
-        found = next((entry["id"] for entry in added if entry.get("special") and entry["content"] in PADDING), None)
-        return None if found is None or found == self.order[END] else self._our_ids[found]
 
     # Text to ids.
 

@@ -84,7 +84,6 @@ class SentencePieces(ForeignTokenizer):
 
     @property
     def languages(self) -> dict[str, str]:
-        """Their tags: `source` and `target`, where both are known."""
         return dict(self._content.get("languages") or {})
 
     # Text to ids.
