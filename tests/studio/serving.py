@@ -7,13 +7,14 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 import uvicorn
 from fastapi import FastAPI
 
 from seqloom.core.progress import check_cancelled
-from seqloom.studio.connections import Limits, protocol_with
+from seqloom.studio.safety import LimitedProtocol, Limits
 
 PATIENCE = 20.0  # seconds after which a test has failed
 
@@ -40,7 +41,7 @@ class Endless:
 def serving(app: FastAPI, limits: Limits | None = None) -> Iterator[int]:
     """Serve an application with the studio's connections; gives the port."""
     listening = socket.create_server(("127.0.0.1", 0))
-    protocol: Any = protocol_with(limits or Limits())
+    protocol: Any = partial(LimitedProtocol, limits or Limits())
     config = uvicorn.Config(app, http=protocol, log_level="critical", lifespan="off", timeout_graceful_shutdown=1)
     server = uvicorn.Server(config)
     thread = threading.Thread(target=lambda: asyncio.run(server.serve(sockets=[listening])), daemon=True)

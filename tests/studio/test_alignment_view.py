@@ -14,8 +14,10 @@ from tests.studio.test_heads_view import numbers, sums
 import seqloom
 from seqloom.studio.server import make_app
 from seqloom.studio.shelf import Shelf
-from seqloom.studio.views.alignment import suits
+from seqloom.studio.views import VIEWS
 from seqloom.training import begin
+
+suits = VIEWS["alignment"].suits
 
 TEXT, TARGET = "Sunday, November 15, 2026", "dimanche 15 novembre 2026"
 
@@ -146,7 +148,7 @@ def test_what_suits() -> None:
     assert suits({"task": "translate", "model": {"kind": "recurrent-seq2seq"}})
     assert not suits({"task": "translate", "model": {"kind": "recurrent-seq2seq", "attention": None}})
     assert suits({"task": "denoise", "model": {"kind": "transformer"}})
-    assert not suits({"task": "language-model", "model": {"kind": "gpt"}}) and not suits({})
+    assert not suits({"task": "language-model", "model": {"kind": "gpt"}}) and not VIEWS["alignment"].suits({})
 
 
 def test_hostile_words_stay_words(studio_page: StudioPage) -> None:

@@ -10,7 +10,7 @@ import pytest
 
 from seqloom.core.errors import UsageError
 from seqloom.inspect.values import to_plain as plain
-from seqloom.studio.arrays import half, lines, packed, thumbnail
+from seqloom.studio.endpoints import LineResponse, half, pack_arrays, thumbnail
 from seqloom.studio.queues import Queues
 
 
@@ -33,7 +33,7 @@ def unpack(body: "bytes | memoryview[int]") -> tuple[dict[str, Any], dict[str, A
 def test_packed_arrays_come_out_as_they_went_in() -> None:
     draws = np.random.default_rng(0)
     wide, small = draws.normal(size=(3, 5, 7)), draws.random((4, 1))
-    head, found = unpack(packed({"words": ["a", "ü", "\u202e"]}, wide=half(wide), small=thumbnail(small)).body)
+    head, found = unpack(pack_arrays({"words": ["a", "ü", "\u202e"]}, wide=half(wide), small=thumbnail(small)).body)
     assert head["words"] == ["a", "ü", "\u202e"]
     np.testing.assert_allclose(found["wide"], wide, rtol=1e-3)
     np.testing.assert_allclose(found["small"], small, atol=(small.max() - small.min()) / 255)
@@ -41,20 +41,20 @@ def test_packed_arrays_come_out_as_they_went_in() -> None:
 
 
 def test_a_range_may_be_given_and_constants_have_one() -> None:
-    _, found = unpack(packed({}, a=thumbnail([[0.5, 2.0]], 0.0, 1.0), b=thumbnail(np.full((2, 2), 3.0))).body)
+    _, found = unpack(pack_arrays({}, a=thumbnail([[0.5, 2.0]], 0.0, 1.0), b=thumbnail(np.full((2, 2), 3.0))).body)
     np.testing.assert_allclose(found["a"], [[0.5, 1.0]], atol=1 / 255)
     assert (found["b"] == 3.0).all()
 
 
 def test_what_is_not_finite_does_no_harm() -> None:
-    head, found = unpack(packed({"loss": float("nan")}, a=half([np.nan, np.inf, -1e9, 1.0])).body)
+    head, found = unpack(pack_arrays({"loss": float("nan")}, a=half([np.nan, np.inf, -1e9, 1.0])).body)
     assert head["loss"] is None
     assert np.isfinite(found["a"]).all() and found["a"][3] == 1.0
     assert plain({"a": np.array([1.0, np.inf]), "b": (np.int64(3), True)}) == {"a": [1.0, None], "b": [3, True]}
 
 
 def test_empty_arrays_travel_too() -> None:
-    _, found = unpack(packed({}, a=half(np.zeros((0, 4)))).body)
+    _, found = unpack(pack_arrays({}, a=half(np.zeros((0, 4)))).body)
     assert found["a"].shape == (0, 4)
 
 
@@ -64,7 +64,7 @@ def test_an_error_is_the_last_line() -> None:
         raise UsageError("no more")
 
     async def received() -> bytes:
-        answer = lines(events())
+        answer = LineResponse(events())
         answer.place = Queues().enter("run")
         return b"".join([chunk async for chunk in answer.body_iterator])  # type: ignore[misc]
 
@@ -90,7 +90,7 @@ def test_what_nobody_listens_to_is_ended(told: int) -> None:
             raise OSError("gone")
 
     async def answered(events: Any, queues: Queues) -> None:
-        answer = lines(events)
+        answer = LineResponse(events)
         answer.place = queues.enter("run")
         with pytest.raises(OSError, match="gone"):
             await answer({"type": "http"}, asyncio.Event().wait, gone)  # type: ignore[arg-type]

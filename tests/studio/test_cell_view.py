@@ -9,7 +9,9 @@ import torch
 
 import seqloom
 from seqloom.inspect.views.cells import token_classes
-from seqloom.studio.views.cell import suits
+from seqloom.studio.views import VIEWS
+
+suits = VIEWS["cell"].suits
 
 TEXT = "The class (a new one)"
 VIEW = "cell"

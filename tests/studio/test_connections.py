@@ -11,7 +11,7 @@ from fastapi import FastAPI
 from fastapi.responses import PlainTextResponse
 from tests.studio.serving import answer, ask, connect, is_closed, question, serving, wait_until
 
-from seqloom.studio.connections import Limits
+from seqloom.studio.safety import Limits
 
 SOON = 0.4  # seconds in which a request must have arrived
 LIMITS = Limits(receive_seconds=SOON, send_seconds=SOON, connections=8)

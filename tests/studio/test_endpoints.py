@@ -6,6 +6,7 @@ import time
 from collections.abc import Generator, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -14,16 +15,10 @@ from fastapi.routing import APIRoute
 from tests.studio.conftest import StudioPage, Window
 from tests.studio.serving import Endless, answer, ask, connect, serving, wait_until
 
-from seqloom.studio import views
-from seqloom.studio.arrays import lines
-from seqloom.studio.asking import Question
-from seqloom.studio.endpoints import queued
+from seqloom.studio.endpoints import LineResponse, RunQuestion, queued
 from seqloom.studio.queues import Queues
 from seqloom.studio.server import Studio
-
-
-class Ask(Question):
-    run: str
+from seqloom.studio.views import VIEWS
 
 
 class Computations:
@@ -32,18 +27,19 @@ class Computations:
     def __init__(self) -> None:
         self.app, self.slow, self.told, self.closed = FastAPI(), Endless(), 0, False
         self.app.state.queues = self.queues = Queues()
+        self.app.state.shelf = SimpleNamespace(open=str)
         self.app.post("/slow")(queued(self.compute_slowly))
         self.app.post("/fast")(queued(self.compute_fast))
         self.app.post("/lines")(queued(self.stream))
 
-    def compute_slowly(self, ask: Ask) -> dict[str, str]:
+    def compute_slowly(self, ask: RunQuestion, run: object) -> dict[str, str]:
         return {"answer": self.slow()}
 
-    def compute_fast(self, ask: Ask) -> dict[str, str]:
+    def compute_fast(self, ask: RunQuestion, run: object) -> dict[str, str]:
         return {"answer": ask.run}
 
-    def stream(self, ask: Ask) -> Response:
-        return lines(self.events())
+    def stream(self, ask: RunQuestion, run: object) -> Response:
+        return LineResponse(self.events())
 
     def events(self) -> Generator[dict[str, Any], None, None]:
         try:
@@ -112,7 +108,7 @@ def test_lines_beyond_the_deadline_end_with_the_reason(computations: Computation
 
 
 def test_every_endpoint_but_those_of_the_list_is_queued() -> None:
-    for name, view in views.modules().items():
+    for name, view in VIEWS.items():
         routes = [route for route in view.router.routes if isinstance(route, APIRoute)]
         assert routes
         for route in routes:

@@ -10,7 +10,7 @@ import torch
 
 import seqloom
 from seqloom.inspect.views.gradients import clipping, gradient_trace
-from seqloom.studio.views.gradients import describe_training
+from seqloom.studio.views.cell import describe_training
 
 TEXT = "The class statement"
 VIEW = "gradients"
@@ -85,10 +85,10 @@ def test_clipping_follows_its_slider(runs: Path, studio_page: Any) -> None:
 def test_what_is_clipped_is_counted_among_all_steps() -> None:
     """A rare large norm, which the line that is drawn leaves out."""
     norms = [(step, 9.0 if step % 1000 == 1 else 1.0) for step in range(1, 4001)]
-    found = describe_training(norms)
+    found: Any = describe_training(norms)
     assert len(found["training"]) == 1500 and found["logged"] == 4000
     assert sum(size > 2 for size in found["sizes"]) / len(found["sizes"]) == 4 / 4000
-    many = describe_training([(step, float(step % 100)) for step in range(100_000)])
+    many: Any = describe_training([(step, float(step % 100)) for step in range(100_000)])
     assert len(many["sizes"]) == 5000
     assert sum(size > 89.5 for size in many["sizes"]) / 5000 == pytest.approx(0.1, abs=1e-3)
 

@@ -14,9 +14,11 @@ import seqloom
 from seqloom.core.errors import UsageError
 from seqloom.inspect.views.attention import Part
 from seqloom.studio import shelf as shelf_module
-from seqloom.studio.attention import Looks, alignment_of, thumbnails
 from seqloom.studio.server import Studio
-from seqloom.studio.views.heads import suits
+from seqloom.studio.views import VIEWS
+from seqloom.studio.views.attention import AllHeads, read_alignment, read_heads, thumbnails
+
+suits = VIEWS["heads"].suits
 
 TEXT = "The class statement defines a new type."
 # From a click, in the page, to the frame in which what was asked for is painted.
@@ -215,9 +217,9 @@ def test_what_is_refused(client: Any, runs: Path) -> None:
     assert said("heads/map", head=0)[0] == 422 and said(target="what")[0] == 400
     assert said(run="lm-lstm")[0] == 400 and said("alignment", run="gpt")[0] == 400
     with pytest.raises(UsageError, match="only a translator"):
-        Looks.of(seqloom.load(runs / "gpt", "cpu"), TEXT, "what")
+        read_heads(seqloom.load(runs / "gpt", "cpu"), TEXT, "what")
     with pytest.raises(UsageError, match="no source and target"):
-        alignment_of(seqloom.load(runs / "lm-lstm", "cpu"), TEXT)
+        read_alignment(seqloom.load(runs / "lm-lstm", "cpu"), TEXT)
 
 
 def test_thumbnails_keep_lines() -> None:
@@ -230,7 +232,7 @@ def test_thumbnails_keep_lines() -> None:
 
 def test_large_answers_are_not_all_kept(runs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A long text's heads may take hundreds of megabytes: the oldest go, the one that is looked at stays."""
-    found = Looks.of(seqloom.load(runs / "gpt", "cpu"), TEXT)
+    found = read_heads(seqloom.load(runs / "gpt", "cpu"), TEXT)
     part = found.view.decoder
     assert found.nbytes == 4 * (part.tokens.weights.size + part.words.weights.size)
     monkeypatch.setattr(shelf_module, "KEPT_BYTES", int(2.5 * found.nbytes))
@@ -238,11 +240,11 @@ def test_large_answers_are_not_all_kept(runs: Path, monkeypatch: pytest.MonkeyPa
     made: list[str] = []
 
     def look(name: str) -> None:
-        def make() -> Looks:
+        def make() -> AllHeads:
             made.append(name)
             return found
 
-        shelf.remember("gpt", name, make)
+        shelf.open("gpt").remember(name, make)
 
     for name in ("a", "b", "b", "c", "b", "a"):
         look(name)

@@ -7,7 +7,7 @@ import pytest
 from tests.studio.conftest import StudioPage
 
 from seqloom.inspect.views.texts import unknown_notes
-from seqloom.studio.examples import example_of, examples_of, known_of
+from seqloom.studio.views.runs import examples_of, known_of
 
 expect: Any = pytest.importorskip("playwright.sync_api").expect
 EMPTY = "The text is empty: give at least one word."
@@ -115,7 +115,7 @@ def test_examples_are_of_the_kinds_that_were_learned() -> None:
     assert known_of(recipe) == "dates, lists of countries"
     recipe["data"] = {"corpus": "cldr", "source": "de", "kinds": ["number"]}
     assert examples_of(recipe) == ["achthundertzweiundvierzig"] and known_of(recipe) == "numbers in words"
-    assert example_of({"task": "translate", "data": {"corpus": "own"}}) and known_of({"data": {}}) is None
+    assert examples_of({"task": "translate", "data": {"corpus": "own"}})[0] and known_of({"data": {}}) is None
 
 
 def test_letters_that_are_not_named_are_counted() -> None:

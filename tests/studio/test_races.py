@@ -187,10 +187,10 @@ def test_what_is_made_of_old_weights_is_not_kept_for_new_ones(tmp_path: Path, mo
     shelf = Shelf(tmp_path)
 
     def seen() -> Any:
-        with shelf.using("run") as trained:
-            if trained.model == "old":
-                weights.write_text("new")
-            return shelf.remember("run", "key", lambda: trained.model)
+        opened = shelf.open("run")
+        if opened.trained.model == "old":
+            weights.write_text("new")
+        return opened.remember("key", lambda: opened.trained.model)
 
     assert seen() == "old"
     assert seen() == "new"

@@ -10,10 +10,10 @@ from starlette.testclient import TestClient
 from tests.studio.conftest import TOKEN
 
 from seqloom.core.errors import ResourceError, UsageError
-from seqloom.studio import views
 from seqloom.studio.safety import BODY, host_name
 from seqloom.studio.server import Studio, make_app
 from seqloom.studio.shelf import Shelf, UnknownRun
+from seqloom.studio.views import VIEWS
 
 GOOD = {"authorization": f"Bearer {TOKEN}", "host": "127.0.0.1:8733", "content-type": "application/json"}
 
@@ -90,7 +90,7 @@ def test_without_the_token_nothing_is_told(client: TestClient, header: str) -> N
 
 def test_every_question_needs_the_token(client: TestClient) -> None:
     """Whatever is added later: all addresses under /api are behind the guard, those that do not exist included."""
-    paths = [str(getattr(route, "path", "")) for view in views.modules().values() for route in view.router.routes]
+    paths = [str(getattr(route, "path", "")) for view in VIEWS.values() for route in view.router.routes]
     assert len(paths) >= 10
     for path in [*paths, "/api", "/api/nothing", "/api//runs"]:
         assert client.post(path, headers={"host": "127.0.0.1", "authorization": ""}, content="{}").status_code == 401, (

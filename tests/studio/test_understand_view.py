@@ -14,8 +14,10 @@ import seqloom
 from seqloom.predict.loader import load
 from seqloom.studio.server import Studio, make_app
 from seqloom.studio.shelf import Shelf
-from seqloom.studio.views.understand import suits
+from seqloom.studio.views import VIEWS
 from seqloom.training import train_recipe
+
+suits = VIEWS["understand"].suits
 
 TEXT = "Sonntag, 15. November"
 SENTENCE = "Maria Keller moved from Lisbon to Oslo ."

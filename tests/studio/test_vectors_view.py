@@ -15,7 +15,9 @@ from seqloom.data.word_vectors import write_vectors
 from seqloom.inspect.views.points import project_tsne
 from seqloom.predict.word_vectors import import_vectors, points_of
 from seqloom.studio.server import Studio
-from seqloom.studio.views.vectors import suits
+from seqloom.studio.views import VIEWS
+
+suits = VIEWS["vectors"].suits
 
 Array = np.ndarray[Any, Any]
 MANY = 10_000

@@ -14,7 +14,10 @@ from tests.studio.test_everyone import violations
 
 import seqloom
 from seqloom.inspect.views.texts import say
-from seqloom.studio.views.walk import first_text, suits
+from seqloom.studio.views import VIEWS
+from seqloom.studio.views.walk import first_text
+
+suits = VIEWS["walk"].suits
 
 DATE = "Sunday, November 15, 2026"
 WALKED = (

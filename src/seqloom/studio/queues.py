@@ -79,13 +79,13 @@ class Queues:
         self._held: Counter[Hashable] = Counter()
         self._threads = 0
 
-    def enter(self, key: Hashable) -> "Place":
+    def enter(self, key: Hashable) -> "QueuePlace":
         """Take a place in the queue of a key, or raise QueueFull."""
         with self._changed:
             if self._held[key] >= self.places:
                 raise QueueFull(f"{self.places} requests already wait for this model. Try again in a moment.")
             self._held[key] += 1
-        return Place(self, key)
+        return QueuePlace(self, key)
 
     def submit(self, job: Job) -> None:
         """Put a job at the end of the queue of its key. The caller holds a place."""
@@ -148,7 +148,7 @@ class Queues:
         return job
 
 
-class Place:
+class QueuePlace:
     """One request's place in the queue of a model, given back at the end of a `with` block."""
 
     def __init__(self, queues: Queues, key: Hashable) -> None:
@@ -179,7 +179,7 @@ class Place:
         if finish is not None:
             self.queues.submit(Job(self.key, finish, Cancellation()))
 
-    def __enter__(self) -> "Place":
+    def __enter__(self) -> "QueuePlace":
         return self
 
     def __exit__(self, *_: object) -> None:

@@ -1,4 +1,4 @@
-"""Who may ask: the guard in front of everything the studio answers.
+"""Who may ask, and for how long: the guard in front of everything the studio answers, and limits of connections.
 
 1. The Host must be one this server is called by, so that no other site's name can be pointed at it (DNS rebinding).
 2. An Origin, where a browser sends one, must be this server, so that no other page can ask.
@@ -8,23 +8,29 @@
 5. Every answer forbids what the page does not need: scripts but its own, other hosts, HTML made from strings.
 
 The page itself (what is in `web/`) is the same for everybody and says nothing of anybody's runs; it needs no token.
+
+uvicorn itself waits for ever for the rest of a request. Here
+
+- a request, headers and body, must arrive within `receive_seconds` of the opening of its connection, or of the end of
+  the answer before it (an idle connection is closed sooner, by uvicorn's keep-alive timeout);
+- a client must not stop reading an answer for `send_seconds`;
+- of more than `connections`, the one that has waited longest without a complete request is closed.
 """
 
+import asyncio
 import hmac
 import ipaddress
 import re
-import secrets
 import socket
-from collections.abc import Awaitable, Callable, Iterable, MutableMapping
+from dataclasses import dataclass
 from typing import Any
 
+import h11
 from starlette.datastructures import Headers
 from starlette.exceptions import HTTPException
 from starlette.responses import JSONResponse
-
-Scope = MutableMapping[str, Any]
-Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
-Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from uvicorn.protocols.http.h11_impl import H11Protocol
 
 BODY = 1_000_000  # bytes of a question
 TOO_LARGE = f"A question may have {BODY:,} bytes at most."
@@ -36,11 +42,7 @@ HOST = re.compile(
 NOTEBOOKS = "http://localhost:* http://127.0.0.1:* https://localhost:* https://127.0.0.1:*"
 
 
-def new_token() -> str:
-    return secrets.token_urlsafe(24)
-
-
-def policy(frames: str) -> str:
+def content_policy(frames: str) -> str:
     """The content security policy; `frames` says which pages may show this one inside of theirs."""
     return "; ".join(
         (
@@ -66,10 +68,10 @@ def is_here(host: str) -> bool:
 class Guard:
     """ASGI, around the whole application."""
 
-    def __init__(self, app: Any, token: str, host: str, notebook: bool = False) -> None:
+    def __init__(self, app: ASGIApp, token: str, host: str, notebook: bool = False) -> None:
         self.app, self.token, self.host = app, token, host
         self.headers = {
-            "content-security-policy": policy(NOTEBOOKS if notebook else "'none'"),
+            "content-security-policy": content_policy(NOTEBOOKS if notebook else "'none'"),
             "x-content-type-options": "nosniff",
             "referrer-policy": "no-referrer",
             "cross-origin-opener-policy": "same-origin",
@@ -85,7 +87,7 @@ class Guard:
         if scope["type"] != "http":  # there are no websockets here
             return
 
-        async def send_with_headers(message: MutableMapping[str, Any]) -> None:
+        async def send_with_headers(message: Message) -> None:
             if message["type"] == "http.response.start":
                 kept = [pair for pair in message["headers"] if pair[0].decode("latin-1") not in self.headers]
                 own = [(name.encode(), value.encode()) for name, value in self.headers.items()]
@@ -97,7 +99,7 @@ class Guard:
             status, words = refusal
             await JSONResponse({"error": words}, status)(scope, receive, send_with_headers)
             return
-        await self.app(scope, _limited(receive, BODY), send_with_headers)
+        await self.app(scope, _limit_body(receive), send_with_headers)
 
     def _refusal(self, scope: Scope, headers: Headers) -> tuple[int, str] | None:
         """The status and the words for a question that is not answered; None where it is."""
@@ -109,12 +111,10 @@ class Guard:
             return 403, "Another page may not ask this server anything."
         if not headers.get("content-length", "0").isdecimal() or int(headers.get("content-length", "0")) > BODY:
             return 413, TOO_LARGE
-        if scope["path"].startswith("/api") and not self._knows_token(headers.get("authorization", "")):
+        token = headers.get("authorization", "").encode("latin-1", "replace")
+        if scope["path"].startswith("/api") and not hmac.compare_digest(token, f"Bearer {self.token}".encode()):
             return 401, "The token is missing or wrong. Open the address that `seqloom studio` printed."
         return None
-
-    def _knows_token(self, header: str) -> bool:
-        return hmac.compare_digest(header.encode("latin-1", "replace"), f"Bearer {self.token}".encode())
 
     def _is_own(self, host: str) -> bool:
         """Whether a Host header names this server. Numbers cannot be rebound: listening elsewhere, any will do."""
@@ -125,7 +125,13 @@ class Guard:
             return True
         if is_here(self.host):
             return False
-        return name in _own_names() or _is_number(name)
+        if name in (socket.gethostname().lower(), socket.getfqdn().lower()):
+            return True
+        try:
+            ipaddress.ip_address(name)
+        except ValueError:
+            return False
+        return True
 
 
 def host_name(header: str) -> str | None:
@@ -141,28 +147,82 @@ def host_name(header: str) -> str | None:
         return None
 
 
-def _is_number(name: str) -> bool:
-    try:
-        ipaddress.ip_address(name)
-    except ValueError:
-        return False
-    return True
-
-
-def _own_names() -> Iterable[str]:
-    return {socket.gethostname().lower(), socket.getfqdn().lower()}
-
-
-def _limited(receive: Receive, most: int) -> Receive:
+def _limit_body(receive: Receive) -> Receive:
     """A body that was sent without saying its length may be no longer, either."""
     seen = 0
 
-    async def counted() -> MutableMapping[str, Any]:
+    async def receive_counted() -> Message:
         nonlocal seen
         message = await receive()
         seen += len(message.get("body", b""))
-        if seen > most:
+        if seen > BODY:
             raise HTTPException(413)
         return message
 
-    return counted
+    return receive_counted
+
+
+# --- connections ------------------------------------------------------------------------------------------------------
+
+INCOMPLETE = (h11.IDLE, h11.SEND_BODY)  # states of a client whose request has not arrived as a whole
+
+
+@dataclass(frozen=True)
+class Limits:
+    """Limits of connections."""
+
+    receive_seconds: float = 15.0
+    send_seconds: float = 60.0
+    connections: int = 128
+
+
+class LimitedProtocol(H11Protocol):
+    """One connection."""
+
+    def __init__(self, limits: Limits, **options: Any) -> None:
+        super().__init__(**options)
+        self.limits = limits
+        self.receiving: asyncio.TimerHandle | None = None  # runs while a request is incomplete
+        self.sending: asyncio.TimerHandle | None = None  # runs while the client does not read
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        super().connection_made(transport)
+        self._watch_request()
+        # If there are too many, close the one that has waited longest without a complete request; the newest, if all
+        # others have one.
+        others = [one for one in self.connections if isinstance(one, LimitedProtocol)]
+        still_open = [one for one in others if not one.transport.is_closing()]
+        if len(still_open) > self.limits.connections:
+            waiting = {one: one.receiving.when() for one in still_open if one.receiving is not None}
+            min(waiting, key=waiting.__getitem__, default=self).transport.abort()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        for timer in (self.receiving, self.sending):
+            if timer is not None:
+                timer.cancel()
+        self.receiving = self.sending = None
+        super().connection_lost(exc)
+
+    def handle_events(self) -> None:
+        super().handle_events()
+        self._watch_request()
+
+    def pause_writing(self) -> None:
+        super().pause_writing()
+        if self.sending is None:
+            self.sending = self.loop.call_later(self.limits.send_seconds, self.transport.abort)
+
+    def resume_writing(self) -> None:
+        super().resume_writing()
+        if self.sending is not None:
+            self.sending.cancel()
+            self.sending = None
+
+    def _watch_request(self) -> None:
+        """Let the time for a request run while it is incomplete."""
+        incomplete = self.conn.their_state in INCOMPLETE and not self.transport.is_closing()
+        if incomplete and self.receiving is None:
+            self.receiving = self.loop.call_later(self.limits.receive_seconds, self.transport.abort)
+        elif not incomplete and self.receiving is not None:
+            self.receiving.cancel()
+            self.receiving = None

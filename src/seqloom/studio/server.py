@@ -2,12 +2,15 @@
 
 import asyncio
 import errno
+import secrets
 import socket
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlencode
 
 import uvicorn
 from fastapi import FastAPI, Request
@@ -17,11 +20,10 @@ from starlette.exceptions import HTTPException
 
 from seqloom.core.errors import ResourceError, SeqloomError
 from seqloom.inspect.values import to_plain
-from seqloom.studio import views
-from seqloom.studio.connections import Limits, protocol_with
 from seqloom.studio.queues import DeadlineExceeded, QueueFull, Queues
-from seqloom.studio.safety import TOO_LARGE, Guard, new_token
+from seqloom.studio.safety import TOO_LARGE, Guard, LimitedProtocol, Limits
 from seqloom.studio.shelf import Shelf, UnknownRun, readable
+from seqloom.studio.views import VIEWS
 
 WEB = Path(__file__).parent / "web"
 PORT = 8733
@@ -37,53 +39,43 @@ def make_app(
     app = FastAPI(title="seqloom studio", openapi_url=None, docs_url=None, redoc_url=None)
     app.state.shelf = shelf
     app.state.queues = queues or Queues()
-    for module in views.modules().values():
-        app.include_router(module.router)
-    for name, path in _files().items():
+    for view in VIEWS.values():
+        app.include_router(view.router)
+    # Every file of the page by its address. The list is made once: no address is ever made into a path.
+    files = {f"/{path.relative_to(WEB).as_posix()}": path for path in sorted(WEB.rglob("*")) if path.suffix in TYPES}
+    for name, path in {"/": WEB / "index.html", **files}.items():
         app.get(name)(_sender(path))
-    app.exception_handler(SeqloomError)(_refuse)
-    app.exception_handler(RequestValidationError)(_refuse_question)
-    app.exception_handler(HTTPException)(_refuse_address)
-    app.exception_handler(Exception)(_apologise)
+    for kind in (SeqloomError, RequestValidationError, HTTPException, Exception):
+        app.exception_handler(kind)(_answer_error)
     return Guard(app, token, host, notebook)
 
 
-def _files() -> dict[str, Path]:
-    """Every file of the page by its address. The list is made once: no address is ever made into a path."""
-    found = {f"/{path.relative_to(WEB).as_posix()}": path for path in sorted(WEB.rglob("*")) if path.suffix in TYPES}
-    return {"/": WEB / "index.html", **found}
-
-
-def _sender(path: Path) -> Callable[[], Any]:
+def _sender(path: Path) -> Callable[[], Coroutine[Any, Any, FileResponse]]:
     async def send() -> FileResponse:
         return FileResponse(path, media_type=TYPES[path.suffix])
 
     return send
 
 
-async def _refuse(request: Request, error: Exception) -> Response:
-    status = next((status for kind, status in STATUS.items() if isinstance(error, kind)), 400)
-    return JSONResponse({"error": to_plain(str(error))}, status)
-
-
-async def _refuse_question(request: Request, error: Exception) -> Response:
-    """Which parts of a question are wrong, by name; never what was in them."""
-    assert isinstance(error, RequestValidationError)
-    problems = [
-        f"{'.'.join(str(part) for part in one['loc'][1:]) or 'the body'}: {one['msg']}" for one in error.errors()
-    ]
-    return JSONResponse({"error": to_plain("; ".join(problems)[:500])}, 422)
-
-
-async def _refuse_address(request: Request, error: Exception) -> Response:
-    assert isinstance(error, HTTPException)
-    words = TOO_LARGE if error.status_code == 413 else "There is nothing at this address."
-    return JSONResponse({"error": words}, error.status_code)
-
-
-async def _apologise(request: Request, error: Exception) -> Response:
-    words = readable(error) or f"Something went wrong in the studio itself ({type(error).__name__})."
-    return JSONResponse({"error": to_plain(words)}, 500)
+async def _answer_error(request: Request, error: Exception) -> Response:
+    """Say what is wrong in plain words; of a question, by the names of its parts, and never what was in them."""
+    match error:
+        case SeqloomError():
+            status = next((status for kind, status in STATUS.items() if isinstance(error, kind)), 400)
+            words = str(error)
+        case RequestValidationError():
+            problems = [
+                f"{'.'.join(str(part) for part in one['loc'][1:]) or 'the body'}: {one['msg']}"
+                for one in error.errors()
+            ]
+            status, words = 422, "; ".join(problems)[:500]
+        case HTTPException():
+            status = error.status_code
+            words = TOO_LARGE if status == 413 else "There is nothing at this address."
+        case _:
+            status = 500
+            words = readable(error) or f"Something went wrong in the studio itself ({type(error).__name__})."
+    return JSONResponse({"error": to_plain(words)}, status)
 
 
 class Studio:
@@ -100,25 +92,24 @@ class Studio:
         limits: Limits | None = None,
     ):
         self.shelf = Shelf(folder)
-        self.token, self.host = new_token(), host
-        self.socket = _bound(host, port)
+        self.token, self.host = secrets.token_urlsafe(24), host
+        self.socket = _listen(host, port)
         self.port: int = self.socket.getsockname()[1]
         app = make_app(self.shelf, self.token, host, notebook=notebook, queues=queues)
         options: dict[str, Any] = {
+            "http": partial(LimitedProtocol, limits or Limits()),
             "log_level": "error",
             "access_log": False,
             "server_header": False,
             "lifespan": "off",
             "ws": "none",
-            "http": protocol_with(limits or Limits()),
+            "timeout_graceful_shutdown": 1,
         }
-        self.server = uvicorn.Server(uvicorn.Config(app, timeout_graceful_shutdown=1, **options))
+        self.server = uvicorn.Server(uvicorn.Config(app, **options))
 
     def address(self, view: str = "runs", **parameters: str | list[str]) -> str:
         """Where the page opens: the token is behind the #, which browsers keep to themselves. Of a list, each has its
         own place in the address."""
-        from urllib.parse import urlencode
-
         named = "localhost" if self.host in ("0.0.0.0", "::") else f"[{self.host}]" if ":" in self.host else self.host
         return f"http://{named}:{self.port}/#/{view}?{urlencode({**parameters, 'token': self.token}, doseq=True)}"
 
@@ -145,7 +136,7 @@ class Studio:
         return thread
 
 
-def _bound(host: str, port: int | None) -> socket.socket:
+def _listen(host: str, port: int | None) -> socket.socket:
     """Listen at a port: the one asked for, or else the first that is free from 8733 on."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     wanted = range(PORT, PORT + TRIED) if port is None else [port]

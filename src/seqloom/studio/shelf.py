@@ -8,13 +8,18 @@ import os
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Iterator
-from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from seqloom.core.errors import CheckpointError, SeqloomError, UsageError
 
+if TYPE_CHECKING:
+    from seqloom.predict.base import Predictor
+
 T = TypeVar("T")
+P = TypeVar("P")
+Json = dict[str, Any]
 
 DEPTH = 3  # folders between the studio's and a run: ladders keep theirs one below
 OPEN_MODELS = 8
@@ -34,9 +39,9 @@ class Shelf:
             what = "is a file" if folder.exists() else "does not exist"
             raise UsageError(f"{folder} {what}. Name the folder that holds your runs, or one run.")
         self.folder, self.device = folder, device
-        self._models: OrderedDict[str, tuple[int, Any]] = OrderedDict()
+        self._models: OrderedDict[str, OpenRun] = OrderedDict()
         self._answers: OrderedDict[Hashable, Any] = OrderedDict()
-        self._lines: dict[str, tuple[Hashable, dict[str, Any]]] = {}
+        self._lines: dict[str, tuple[Hashable, Json]] = {}
         self._lock = threading.Lock()  # guards the dictionaries above, and is never held while something is computed
 
     @property
@@ -71,66 +76,74 @@ class Shelf:
         if below != displayable(below):
             raise CheckpointError(f"The name of the folder {displayable(below)} is not UTF-8. Rename it.")
 
-    def line(self, run: str, stamps: Hashable, make: Callable[[], dict[str, Any]]) -> dict[str, Any]:
+    def line(self, run: str, stamps: Hashable, make: Callable[[], Json]) -> Json:
         """What the list says of a run, made again only when the stamps of its files are others."""
         kept = self._lines.get(run)
         if kept is None or kept[0] != stamps:
             kept = self._lines[run] = (stamps, make())
         return kept[1]
 
-    @contextmanager
-    def using(self, run: str) -> Iterator[Any]:
-        """The trained model of a run, opened once. Models are not thread-safe: call this from the run's queue alone
+    def open(self, run: str) -> "OpenRun":
+        """Open the trained model of a run, once. Models are not thread-safe: call this from the run's queue alone
         (`endpoints.queued`), which computes one thing at a time."""
-        yield self._trained(run)
-
-    def _trained(self, run: str) -> Any:
         from seqloom.predict.loader import load
 
-        path, stamp = self.find(run), self.stamp(run)
-        with self._lock:
-            kept = self._models.get(run)
-            if kept is not None and kept[0] == stamp:
-                self._models.move_to_end(run)
-                return kept[1]
-        trained = load(path, self.device)
-        trained.model  # noqa: B018 (opened here, so that what is wrong with it is said here)
-        with self._lock:
-            self._models[run] = (stamp, trained)
-            while len(self._models) > OPEN_MODELS:
-                self._models.popitem(last=False)
-        return trained
-
-    def stamp(self, run: str) -> int:
-        """When the weights were written: a run that trains on is opened anew."""
+        path = self.find(run)
         try:
-            return (self.find(run) / "model.safetensors").stat().st_mtime_ns
+            stamp = (path / "model.safetensors").stat().st_mtime_ns  # a run that trains on is opened anew
         except FileNotFoundError:
-            return 0
-
-    def remember(self, run: str, key: Hashable, make: Callable[[], T]) -> T:
-        """What `make` gives, computed once as long as the run's weights are the same. The key must be hashable.
-
-        For what is made of a model, ask while it is in use: a run that is trained meanwhile has other weights on disk.
-        """
+            stamp = 0
         with self._lock:
             opened = self._models.get(run)
-        whole = (run, self.stamp(run) if opened is None else opened[0], key)
+            if opened is not None and opened.stamp == stamp:
+                self._models.move_to_end(run)
+                return opened
+        trained = load(path, self.device)
+        trained.model  # noqa: B018 (opened here, so that what is wrong with it is said here)
+        opened = OpenRun(self, run, stamp, trained)
         with self._lock:
-            if whole in self._answers:
-                self._answers.move_to_end(whole)
-                kept: T = self._answers[whole]
+            self._models[run] = opened
+            while len(self._models) > OPEN_MODELS:
+                self._models.popitem(last=False)
+        return opened
+
+    def remember(self, key: Hashable, make: Callable[[], T]) -> T:
+        """What `make` gives, computed once, as long as there is room for it."""
+        with self._lock:
+            if key in self._answers:
+                self._answers.move_to_end(key)
+                kept: T = self._answers[key]
                 return kept
         made = make()
         with self._lock:
-            self._answers[whole] = made
-            while len(self._answers) > REMEMBERED or (len(self._answers) > 1 and self._kept_bytes() > KEPT_BYTES):
+            self._answers[key] = made
+            while len(self._answers) > REMEMBERED or (len(self._answers) > 1 and self._count_bytes() > KEPT_BYTES):
                 self._answers.popitem(last=False)
         return made
 
-    def _kept_bytes(self) -> int:
+    def _count_bytes(self) -> int:
         """Of the answers that say how large they are."""
         return sum(getattr(answer, "nbytes", 0) for answer in self._answers.values())
+
+
+@dataclass(frozen=True, eq=False)
+class OpenRun:
+    """A run with its trained model, as an endpoint uses it."""
+
+    shelf: Shelf
+    name: str
+    stamp: int  # when its weights were written
+    trained: "Predictor[Any]"
+
+    def remember(self, key: Hashable, make: Callable[[], T]) -> T:
+        """What `make` computes with these weights, computed once."""
+        return self.shelf.remember((self.name, self.stamp, key), make)
+
+    def expect(self, kind: type[P], wanted: str) -> P:
+        """The model, if it is of this kind; else say what kind of run to choose."""
+        if not isinstance(self.trained, kind):
+            raise UsageError(f"{self.name} is {self.trained.what}. Choose a run that {wanted}.")
+        return self.trained
 
 
 def _folders(folder: Path) -> list[os.DirEntry[str]]:

@@ -1,33 +1,24 @@
-"""One file per view of the studio: which runs it suits, and what it answers.
+"""The views of the studio: which runs each suits, and what its endpoints answer.
 
-A view has a `router` with its questions under /api/<name>, and `suits(recipe)`, which says from a run's recipe alone
-whether there is anything to see. Its page is `web/views/<name>.js`.
+A `View` has its questions under /api/<name>; its page is `web/views/<name>.js`.
 """
 
-from collections.abc import Mapping
-from importlib import import_module
-from types import ModuleType
-from typing import Any
+from seqloom.studio.endpoints import View
+from seqloom.studio.views import attention, cell, runs, understand, vectors, walk, write
 
-# In the order of the page's menu.
-VIEWS = (
-    "runs",
-    "write",
-    "alignment",
-    "heads",
-    "beam",
-    "cell",
-    "gradients",
-    "vectors",
-    "walk",
-    "understand",
-)
-
-
-def modules() -> dict[str, ModuleType]:
-    return {name: import_module(f"seqloom.studio.views.{name}") for name in VIEWS}
-
-
-def suiting(recipe: Mapping[str, Any]) -> list[str]:
-    """The views that have something to show of a run with this recipe."""
-    return [name for name, module in modules().items() if name != "runs" and module.suits(recipe)]
+# By name, in the order of the page's menu.
+VIEWS: dict[str, View] = {
+    view.name: view
+    for view in (
+        runs.view,
+        write.view,
+        attention.alignment_view,
+        attention.heads_view,
+        write.beam_view,
+        cell.view,
+        cell.gradients_view,
+        vectors.view,
+        walk.view,
+        understand.view,
+    )
+}

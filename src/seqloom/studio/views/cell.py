@@ -1,42 +1,36 @@
-"""Inside the cell: gates and states of any recurrent cell over a text, unit by unit, and one step with its numbers."""
+"""Inside the cell: gates and states over a text, unit by unit, one step with its numbers, and how gradients flow."""
 
-from collections.abc import Mapping
-from typing import Annotated, Any
+from typing import Annotated, Literal
 
 import numpy as np
-from fastapi import APIRouter, Response
+from fastapi import Response
 from pydantic import Field
 
 from seqloom.core.errors import UsageError
 from seqloom.core.words import did_you_mean
 from seqloom.inspect.equations import arithmetic
-from seqloom.inspect.views.cells import By, CellPart, CellTraces, LayerTrace, Ranked, cell_traces, rank, token_classes
-from seqloom.studio.arrays import half, packed
-from seqloom.studio.asking import TOKENS, StudioShelf, TextQuestion
-from seqloom.studio.endpoints import queued
-from seqloom.studio.shelf import Shelf
-from seqloom.tasks import has_view
+from seqloom.inspect.values import to_plain
+from seqloom.inspect.views.cells import By, CellPart, CellTraces, LayerTrace, cell_traces, rank, token_classes
+from seqloom.inspect.views.curves import thinned
+from seqloom.inspect.views.gradients import gradient_parts, part_matrices, training_norms
+from seqloom.studio.endpoints import TOKENS, TextQuestion, View, half, pack_arrays, reader_kind
+from seqloom.studio.shelf import OpenRun
 
-router = APIRouter(prefix="/api/cell")
 UNITS = 256  # rows of a picture
 WITH_CELLS = ("recurrent", "recurrent-lm", "bilm", "recurrent-seq2seq")
+view = View("cell", lambda model: reader_kind(model) in WITH_CELLS)
 
 
-def suits(recipe: Mapping[str, Any]) -> bool:
-    """Whatever reads one text with recurrent cells."""
-    model = recipe.get("model") or {}
-    reader = model.get("body") or model.get("encoder") or model
-    return has_view(recipe, "cell") and reader.get("kind") in WITH_CELLS
-
-
-class Where(TextQuestion):
+class LayerQuestion(TextQuestion):
     """A layer of a part of a model on a text."""
 
     part: str | None = Field(None, max_length=40)
     layer: int | None = Field(None, ge=1, le=1000)  # None is the top one
 
 
-class CellQuestion(Where):
+class CellQuestion(LayerQuestion):
+    """One quantity of some units."""
+
     quantity: str | None = Field(None, max_length=20)  # None is the hidden state
     by: By = "variance"
     token_class: str | None = Field(None, max_length=100)  # of correlation
@@ -45,56 +39,72 @@ class CellQuestion(Where):
     units: Annotated[list[int], Field(max_length=UNITS)] | None = None  # these and no others, in this order
 
 
-class AskUnit(Where):
+class UnitQuestion(LayerQuestion):
+    """One unit over the text."""
+
     unit: int = Field(ge=0, le=100_000)
 
 
-class AskStep(AskUnit):
+class StepQuestion(UnitQuestion):
+    """One step of one unit."""
+
     place: int = Field(ge=0, le=10_000)  # of the token that is read
 
 
-@router.post("")
-@queued
-def cell(ask: CellQuestion, shelf: StudioShelf) -> Response:
+@view.post()
+def cell(ask: CellQuestion, run: OpenRun) -> Response:
     """One quantity over the text, of the units that come first in an order or that are named."""
-    traces, part, layer = looked(shelf, ask)
+    traces, part, layer = _read_layer(ask, run)
     name = ask.quantity or "h"
     if name not in layer.values:
         raise UsageError(f"There is no {name!r} in this layer: {did_you_mean(name, list(layer.values))}.")
-    ranked, classes = ordered(part, layer, name, ask)
-    units = chosen(layer, ranked, ask)
+    values, classes = layer.values[name], token_classes(part.tokens, ask.containing)
+    if ask.by == "correlation" and ask.units is None:
+        if ask.token_class not in classes:
+            known = did_you_mean(ask.token_class or "", list(classes)) if classes else "there is none"
+            raise UsageError(f"No such class tells these tokens apart: {known}.")
+        ranked = rank(values, "correlation", classes[ask.token_class])
+    else:
+        ranked = rank(values, "variance" if ask.by == "correlation" else ask.by)
+    units = ranked.units[: ask.count] if ask.units is None else ask.units
+    for unit in units:
+        layer.unit(unit)  # refuses what is not there
     meta = {
-        **sentence(traces, part),
+        "parts": [{"name": one.name, "title": one.title, "layers": len(one.layers)} for one in traces.parts.values()],
+        "part": part.name,
+        "title": part.title,
+        "tokens": part.tokens,
+        "order": part.order,
+        "says": part.says,
+        "answer": traces.read.answer,
+        "notes": traces.read.notes,
         "layer": part.trace.layers.index(layer) + 1,
         "layers": len(part.layers),
         "hidden": layer.hidden,
         "cell": part.trace.cell,
         "quantity": name,
         "quantities": [{"name": own, "words": layer.describe(own), "gate": own in layer.gates} for own in layer.values],
-        "gates": [gate(layer, own) for own in layer.gates],
-        "classes": classes,
+        "gates": _describe_gates(layer),
+        "classes": list(classes),
         "units": units,
         "scores": ranked.scores[units],
+        "reach": np.abs(values).max(),
     }
-    values = layer.values[name]
-    return packed({**meta, "reach": np.abs(values).max()}, map=half(values[:, units].T))
+    return pack_arrays(meta, map=half(values[:, units].T))
 
 
-@router.post("/unit")
-@queued
-def unit(ask: AskUnit, shelf: StudioShelf) -> dict[str, Any]:
+@view.post("/unit")
+def one_unit(ask: UnitQuestion, run: OpenRun) -> object:
     """One unit over the text: every number the cell computes of it."""
-    _, part, layer = looked(shelf, ask)
-    found = layer.unit(ask.unit)
-    gates = [gate(layer, name, ask.unit) for name in layer.gates]
-    return {"unit": ask.unit, "tokens": part.tokens, "values": found, "gates": gates}
+    _, part, layer = _read_layer(ask, run)
+    values = layer.unit(ask.unit)
+    return {"unit": ask.unit, "tokens": part.tokens, "values": values, "gates": _describe_gates(layer, ask.unit)}
 
 
-@router.post("/step")
-@queued
-def step(ask: AskStep, shelf: StudioShelf) -> dict[str, Any]:
+@view.post("/step")
+def one_step(ask: StepQuestion, run: OpenRun) -> object:
     """One step of one unit along the cell's equations."""
-    _, part, _ = looked(shelf, ask)
+    _, part, _ = _read_layer(ask, run)
     layer, number = part.layer(ask.layer), part.step_of(ask.place)
     before = {name: values[number] for name, values in layer.before.items()}
     return {
@@ -107,56 +117,91 @@ def step(ask: AskStep, shelf: StudioShelf) -> dict[str, Any]:
     }
 
 
-def looked(shelf: Shelf, ask: Where) -> tuple[CellTraces, CellPart, LayerTrace]:
+def _read_layer(ask: LayerQuestion, run: OpenRun) -> tuple[CellTraces, CellPart, LayerTrace]:
     """Computed once for a text, then kept for a while."""
     text, target = ask.text, ask.forced_target
-    with shelf.using(ask.run) as trained:
-        found = shelf.remember(
-            ask.run,
-            ("cells", text, target),
-            lambda: cell_traces(trained, text, target, allow_unknown=True, longest=TOKENS),
-        )
-    part = found[ask.part]
-    return found, part, part.trace.layer(ask.layer)
+    traces = run.remember(
+        ("cells", text, target),
+        lambda: cell_traces(run.trained, text, target, allow_unknown=True, longest=TOKENS),
+    )
+    part = traces[ask.part]
+    return traces, part, part.trace.layer(ask.layer)
 
 
-def sentence(traces: CellTraces, part: CellPart) -> dict[str, Any]:
+def _describe_gates(layer: LayerTrace, unit: int | None = None) -> list[dict[str, object]]:
+    units = slice(None) if unit is None else unit
+    return [
+        {
+            "name": name,
+            "does": does,
+            "mean": float(layer.values[name][:, units].mean()),
+            **layer.saturation(name, unit)._asdict(),
+        }
+        for name, does in layer.gates.items()
+    ]
+
+
+# --- gradients --------------------------------------------------------------------------------------------------------
+
+LOGGED = 1500  # steps of a training that are drawn
+SIZES = 5000  # of their norms that are counted: all, or of a longer training so many quantiles
+gradients_view = View("gradients", view.suits_model, task_view=view.name)
+
+
+class GradientQuestion(TextQuestion):
+    """Whose loss is traced back through time."""
+
+    of: Literal["last", "total"] = "last"
+    at: int | None = Field(None, ge=0, le=10_000)  # whose loss it is, where it is not the last one's
+
+
+@gradients_view.post()
+def gradients(ask: GradientQuestion, run: OpenRun) -> object:
+    """How far back a loss is felt, the matrices it passes, and what clipping does to it; of one run: the page asks for
+    several and draws them on one picture."""
+    text, target = ask.text, ask.forced_target
+    gradients = run.remember(
+        ("gradients", text, target, ask.of, ask.at),
+        lambda: gradient_parts(run.trained, text, target, of=ask.of, at=ask.at, allow_unknown=True, longest=TOKENS),
+    )
+    matrices = run.remember("matrices", lambda: part_matrices(run.trained))
     return {
-        "parts": [{"name": one.name, "title": one.title, "layers": len(one.layers)} for one in traces.parts.values()],
-        "part": part.name,
-        "title": part.title,
-        "tokens": part.tokens,
-        "order": part.order,
-        "says": part.says,
-        "answer": traces.read.answer,
-        "notes": traces.read.notes,
+        **to_plain(gradients),
+        "parts": [
+            {
+                **to_plain(part),
+                "flows": [
+                    {
+                        "layer": flow.layer + 1,
+                        "gammaW": flow.gamma_w,
+                        "gammaG": flow.gamma_g,
+                        "measured": flow.measured,
+                        "bound": flow.bound,
+                    }
+                    for flow in part.flows
+                ],
+            }
+            for part in gradients.parts.values()
+        ],
+        "matrices": [
+            {
+                "part": name,
+                "layer": matrix.layer + 1,
+                "name": matrix.name,
+                "values": matrix.singular_values,
+                "radius": matrix.spectral_radius,
+            }
+            for name, of_part in matrices.items()
+            for matrix in of_part
+        ],
+        "clip": run.trained.run.recipe["train"].get("clip"),
+        **describe_training(training_norms(run.trained.run)),
     }
 
 
-def gate(layer: LayerTrace, name: str, unit: int | None = None) -> dict[str, Any]:
-    values = layer.values[name] if unit is None else layer.values[name][:, unit]
-    return {
-        "name": name,
-        "does": layer.gates[name],
-        "mean": float(values.mean()),
-        **layer.saturation(name, unit)._asdict(),
-    }
-
-
-def ordered(part: CellPart, layer: LayerTrace, name: str, ask: CellQuestion) -> tuple[Ranked, list[str]]:
-    """The units in the order asked for, and the classes of tokens that could be asked for."""
-    classes = token_classes(part.tokens, ask.containing)
-    if ask.by != "correlation" or ask.units is not None:
-        return rank(layer.values[name], "variance" if ask.by == "correlation" else ask.by), list(classes)
-    if ask.token_class not in classes:
-        found = did_you_mean(ask.token_class or "", list(classes)) if classes else "there is none"
-        raise UsageError(f"No such class tells these tokens apart: {found}.")
-    return rank(layer.values[name], "correlation", classes[ask.token_class]), list(classes)
-
-
-def chosen(layer: LayerTrace, ranked: Ranked, ask: CellQuestion) -> list[int]:
-    if ask.units is None:
-        return ranked.units[: ask.count]
-    for number in ask.units:
-        layer.unit(number)  # refuses what is not there
-    return ask.units
+def describe_training(norms: list[tuple[int, float]]) -> dict[str, object]:
+    """A line to draw, and all norms by size: how many are above θ is counted among these, not on the line."""
+    sizes = np.sort([norm for _, norm in norms])
+    if len(sizes) > SIZES:
+        sizes = np.quantile(sizes, np.linspace(0, 1, SIZES))
+    return {"training": thinned(norms, LOGGED), "logged": len(norms), "sizes": sizes}

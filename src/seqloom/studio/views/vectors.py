@@ -1,13 +1,11 @@
 """Vectors: the words, tokens or texts of a model as points of a plane, who is near whom, and analogies."""
 
-from collections.abc import Generator, Mapping
-from typing import Any
-
 import numpy as np
-from fastapi import APIRouter, Response
+from fastapi import Response
 from pydantic import Field
 
 from seqloom.core.errors import UsageError
+from seqloom.inspect.values import Array
 from seqloom.inspect.views.points import (
     Colouring,
     PointKind,
@@ -20,54 +18,56 @@ from seqloom.inspect.views.points import (
 )
 from seqloom.inspect.views.tsne import Layout
 from seqloom.predict.word_vectors import kinds_of_points, points_of
-from seqloom.studio.arrays import lines
-from seqloom.studio.asking import POINTS, Document, Line, RunQuestion, StudioShelf
-from seqloom.studio.endpoints import queued
-from seqloom.studio.shelf import Shelf
-from seqloom.tasks import has_view
+from seqloom.studio.endpoints import Document, Events, Line, LineResponse, RunQuestion, View
+from seqloom.studio.shelf import OpenRun
 
-router = APIRouter(prefix="/api/vectors")
+view = View("vectors")
+POINTS = 20_000
 DIGITS = 5  # of a place on the page
 
 
-def suits(recipe: Mapping[str, Any]) -> bool:
-    return has_view(recipe, "vectors")
-
-
 class VectorQuestion(RunQuestion):
+    """Vectors of a kind."""
+
     kind: PointKind | None = None  # None is what the model has vectors of, words before texts
     lines: Document | None = None  # texts of one's own, one a line; None are those of the dev split
 
 
-class AskPoints(VectorQuestion):
+class PointsQuestion(VectorQuestion):
+    """So many of them as points."""
+
     count: int = Field(2_000, ge=4, le=POINTS)
 
 
-class AskTsne(AskPoints):
+class TsneQuestion(PointsQuestion):
+    """The same by t-SNE."""
+
     perplexity: float = Field(30.0, ge=2, le=100)
 
 
-class AskNear(VectorQuestion):
+class NearQuestion(VectorQuestion):
+    """Those nearest to one."""
+
     name: Line
     top: int = Field(12, ge=1, le=100)
 
 
-class AskAnalogy(VectorQuestion):
+class AnalogyQuestion(VectorQuestion):
+    """What stands to c as b stands to a."""
+
     a: Line
     b: Line
     c: Line
     top: int = Field(8, ge=1, le=100)
 
 
-@router.post("")
-@queued
-def vectors(ask: AskPoints, shelf: StudioShelf) -> dict[str, Any]:
+@view.post()
+def vectors(ask: PointsQuestion, run: OpenRun) -> object:
     """The points, by PCA, with their names and all they can be coloured by."""
-    with shelf.using(ask.run):  # one model from the vectors to the picture, also where it is trained meanwhile
-        kinds, points = found(shelf, ask)
-        count = min(ask.count, len(points))
-        check_points(points, count)
-        plane = shelf.remember(ask.run, ("pca", points.kind, ask.lines, count), lambda: pca(points.space.unit[:count]))
+    kinds, points = _read_points(ask, run)
+    count = min(ask.count, len(points))
+    check_points(points, count)
+    plane = run.remember(("pca", points.kind, ask.lines, count), lambda: pca(points.space.unit[:count]))
     return {
         "kinds": kinds,
         "kind": points.kind,
@@ -75,83 +75,63 @@ def vectors(ask: AskPoints, shelf: StudioShelf) -> dict[str, Any]:
         "width": points.space.vectors.shape[1],
         "total": len(points),
         "names": list(points.space.words[:count]),
-        **placed(plane.points),
+        **_describe_places(plane.points),
         "shares": plane.shares,
-        "colourings": [described(one, count) for one in points.colourings],
+        "colourings": [_describe_colouring(colouring, count) for colouring in points.colourings],
     }
 
 
-@router.post("/tsne")
-@queued
-def by_tsne(ask: AskTsne, shelf: StudioShelf) -> Response:
-    """The picture of t-SNE while it is made; a picture that was made before comes at once."""
-    with shelf.using(ask.run):
-        _, points = found(shelf, ask)
-        check_points(points, ask.count)
-        key = ("tsne", points.kind, ask.lines, ask.count, ask.perplexity)
-        picture = shelf.remember(ask.run, key, Picture)
-    return lines(picture.layouts(points, ask))
+@view.post("/tsne")
+def by_tsne(ask: TsneQuestion, run: OpenRun) -> Response:
+    """The layout of t-SNE while it is made; one that was made before comes at once."""
+    _, points = _read_points(ask, run)
+    check_points(points, ask.count)
+    finished: list[Layout] = run.remember(("tsne", points.kind, ask.lines, ask.count, ask.perplexity), list)
 
-
-class Picture:
-    """A picture of t-SNE, once it is made."""
-
-    last: Layout | None = None
-
-    def layouts(self, points: Points, ask: AskTsne) -> Generator[dict[str, Any], None, None]:
-        made = project_tsne(points, ask.count, perplexity=ask.perplexity) if self.last is None else [self.last]
+    def layouts() -> Events:
+        made = finished[-1:] or project_tsne(points, ask.count, perplexity=ask.perplexity)
         for layout in made:
             if layout.step == layout.of:
-                self.last = layout
-            yield {"step": layout.step, "of": layout.of, **placed(layout.points)}
+                finished.append(layout)
+            yield {"step": layout.step, "of": layout.of, **_describe_places(layout.points)}
+
+    return LineResponse(layouts())
 
 
-@router.post("/near")
-@queued
-def near(ask: AskNear, shelf: StudioShelf) -> dict[str, Any]:
+@view.post("/near")
+def near(ask: NearQuestion, run: OpenRun) -> object:
     """One point and those nearest to it, among all of its kind."""
-    points = found(shelf, ask)[1]
+    _, points = _read_points(ask, run)
     place = points.space.place(ask.name)
-    return {
-        "name": points.space.words[place],
-        "place": place,
-        "near": neighbours(points, ask.name, ask.top),
-    }
+    return {"name": points.space.words[place], "place": place, "near": neighbours(points, ask.name, ask.top)}
 
 
-@router.post("/analogy")
-@queued
-def analogies(ask: AskAnalogy, shelf: StudioShelf) -> dict[str, Any]:
+@view.post("/analogy")
+def analogies(ask: AnalogyQuestion, run: OpenRun) -> object:
     """What stands to c as b stands to a."""
-    points = found(shelf, ask)[1]
-    asked = [points.space.place(name) for name in (ask.a, ask.b, ask.c)]
+    _, points = _read_points(ask, run)
+    places = [points.space.place(name) for name in (ask.a, ask.b, ask.c)]
     best = analogy(points, ask.a, ask.b, ask.c, ask.top)
-    return {"names": [points.space.words[place] for place in asked], "places": asked, "near": best}
+    return {"names": [points.space.words[place] for place in places], "places": places, "near": best}
 
 
-def found(shelf: Shelf, ask: VectorQuestion) -> tuple[list[PointKind], Points]:
+def _read_points(ask: VectorQuestion, run: OpenRun) -> tuple[list[PointKind], Points]:
     """What the run has vectors of, and those that are asked for."""
-    with shelf.using(ask.run) as trained:
-        kinds = kinds_of_points(trained)
-        if not kinds:
-            raise UsageError(f"{ask.run} makes no vectors of words, tokens or texts.")
-        kind = ask.kind or kinds[0]
-        own = None if ask.lines is None or kind != "sentences" else tuple(ask.lines.splitlines())
-        return kinds, shelf.remember(ask.run, ("points", kind, own), lambda: points_of(trained, kind, own))
+    kinds = kinds_of_points(run.trained)
+    if not kinds:
+        raise UsageError(f"{run.name} makes no vectors of words, tokens or texts.")
+    kind = ask.kind or kinds[0]
+    texts = None if ask.lines is None or kind != "sentences" else tuple(ask.lines.splitlines())
+    return kinds, run.remember(("points", kind, texts), lambda: points_of(run.trained, kind, texts))
 
 
-def placed(points: Any) -> dict[str, Any]:
+def _describe_places(points: Array) -> dict[str, object]:
     """x, y, x, y … between −1 and 1 with few digits, and the `size` they are to be multiplied by."""
     size = float(np.abs(points).max()) or 1.0
     return {"points": np.round(np.asarray(points[:, :2], float) / size, DIGITS).ravel().tolist(), "size": size}
 
 
-def described(colouring: Colouring, count: int) -> dict[str, Any]:
+def _describe_colouring(colouring: Colouring, count: int) -> dict[str, object]:
     values = colouring.values[:count]
-    return {
-        "name": colouring.name,
-        "title": colouring.title,
-        "groups": colouring.groups,
-        "log": colouring.log,
-        "values": values.astype(int).tolist() if (values == values.astype(int)).all() else values.tolist(),
-    }
+    is_whole = (values == values.astype(int)).all()
+    return {**vars(colouring), "values": values.astype(int) if is_whole else values}

@@ -1,48 +1,55 @@
-"""Translate and generate: tokens as they come, and what else might have come in the place of each. Masked language
-models tell what may stand at a gap."""
+"""Writing: tokens as they come and what else might have come in the place of each, gaps filled, and beam search."""
 
-from collections.abc import Generator, Mapping
+from collections.abc import Generator
 from contextlib import closing
-from typing import Annotated, Any
+from typing import Annotated
 
-from fastapi import APIRouter, Response
+from fastapi import Response
 from pydantic import Field
 
 from seqloom.core.errors import UsageError
 from seqloom.inspect.views.next_tokens import (
     Beginning,
-    NextTokens,
+    SearchTree,
     WrittenToken,
     beginning,
     gap_guesses,
     next_tokens,
+    search_tree,
     with_token,
     write,
 )
 from seqloom.inspect.views.texts import one_line
-from seqloom.studio.arrays import lines, packed, single, thumbnail
-from seqloom.studio.asking import NEW_TOKENS, Line, RunQuestion, StudioShelf
-from seqloom.studio.endpoints import queued
-from seqloom.tasks import has_view
+from seqloom.predict.gaps import MaskedLMPredictor
+from seqloom.studio.endpoints import (
+    NEW_TOKENS,
+    Events,
+    Line,
+    LineResponse,
+    RunQuestion,
+    View,
+    pack_arrays,
+    single,
+    thumbnail,
+)
+from seqloom.studio.shelf import OpenRun
 from seqloom.text import END
 
-router = APIRouter(prefix="/api/write")
+view = View("write")
 NAMED = 200  # tokens that are told by name; of the others the page has the probability alone
-
-Id = Annotated[int, Field(ge=0, le=10_000_000)]
-Forced = Annotated[tuple[Id, ...], Field(max_length=NEW_TOKENS)]
+TokenId = Annotated[int, Field(ge=0, le=10_000_000)]
 
 
-def suits(recipe: Mapping[str, Any]) -> bool:
-    return has_view(recipe, "write")
+class NextQuestion(RunQuestion):
+    """A text, and tokens that are made to follow it."""
 
-
-class AskNext(RunQuestion):
     text: Line = ""
-    forced: Forced = ()
+    forced: Annotated[tuple[TokenId, ...], Field(max_length=NEW_TOKENS)] = ()
 
 
-class AskStream(AskNext):
+class StreamQuestion(NextQuestion):
+    """How to go on."""
+
     temperature: float = Field(1.0, ge=0, le=10)
     top_k: int | None = Field(None, ge=1, le=10_000_000)
     top_p: float = Field(1.0, gt=0, le=1)
@@ -50,85 +57,112 @@ class AskStream(AskNext):
     max_tokens: int = Field(60, ge=1, le=NEW_TOKENS)
 
 
-class AskFill(RunQuestion):
+class FillQuestion(RunQuestion):
+    """A text with gaps."""
+
     text: Line
     mask: int | None = Field(None, ge=0)  # where `token` is put first
-    token: Id | None = None
+    token: TokenId | None = None
 
 
-@router.post("/next")
-@queued
-def expected(ask: AskNext, shelf: StudioShelf) -> Response:
+@view.post("/next")
+def expect_next(ask: NextQuestion, run: OpenRun) -> Response:
     """The model's own distribution, whole: temperature, top-k and top-p are the page's, so they act at once."""
-    with shelf.using(ask.run) as trained:
-        key = ("write", ask.text, ask.forced)
-        found: NextTokens = shelf.remember(ask.run, key, lambda: next_tokens(trained, ask.text, ask.forced, top=NAMED))
-    meta = {"ids": found.ids[:NAMED], "tokens": found.tokens, "entropy": found.entropy}
-    return packed(meta, log_probs=single(found.log_probs), banned=thumbnail(found.banned, 0, 1))
+    expected = run.remember(
+        ("write", ask.text, ask.forced), lambda: next_tokens(run.trained, ask.text, ask.forced, top=NAMED)
+    )
+    meta = {"ids": expected.ids[:NAMED], "tokens": expected.tokens, "entropy": expected.entropy}
+    return pack_arrays(meta, log_probs=single(expected.log_probs), banned=thumbnail(expected.banned, 0, 1))
 
 
-@router.post("/stream")
-@queued
-def stream(ask: AskStream, shelf: StudioShelf) -> Response:
+@view.post("/stream")
+def stream(ask: StreamQuestion, run: OpenRun) -> Response:
     """Token by token; each is one computation in the queue, so other requests come in between."""
-    with shelf.using(ask.run) as trained:
-        begun = beginning(trained, ask.text, ask.forced)
-        tokens = write(
-            trained,
-            ask.text,
-            ask.forced,
-            max_tokens=ask.max_tokens,
-            seed=ask.seed,
-            temperature=ask.temperature,
-            top_k=ask.top_k,
-            top_p=ask.top_p,
-        )
-    return lines(_events(begun, tokens))
+    begun = beginning(run.trained, ask.text, ask.forced)
+    options = ask.model_dump(include={"max_tokens", "seed", "temperature", "top_k", "top_p"})
+    return LineResponse(_describe_tokens(begun, write(run.trained, ask.text, ask.forced, **options)))
 
 
-@router.post("/fill")
-@queued
-def fill(ask: AskFill, shelf: StudioShelf) -> dict[str, Any]:
-    with shelf.using(ask.run) as trained:
-        if not hasattr(trained, "fill"):
-            raise UsageError(f"{ask.run} is {trained.what}: it does not fill gaps.")
-        one_line(ask.text, "text")  # an empty one is refused
-        text = ask.text
-        if ask.mask is not None and ask.token is not None:
-            text = with_token(trained, text, ask.mask, ask.token)
-        found = gap_guesses(trained, text, NAMED)
-    return {**vars(found), "masks": [[[one.id, one.token, one.probability] for one in own] for own in found.masks]}
+@view.post("/fill")
+def fill(ask: FillQuestion, run: OpenRun) -> object:
+    """What may stand at each gap."""
+    if not isinstance(run.trained, MaskedLMPredictor):
+        raise UsageError(f"{run.name} is {run.trained.what}: it does not fill gaps.")
+    one_line(ask.text, "text")  # an empty one is refused
+    text = ask.text
+    if ask.mask is not None and ask.token is not None:
+        text = with_token(run.trained, text, ask.mask, ask.token)
+    guesses = gap_guesses(run.trained, text, NAMED)
+    return {**vars(guesses), "masks": [[[one.id, one.token, one.probability] for one in gap] for gap in guesses.masks]}
 
 
-def _events(begun: Beginning, tokens: Generator[WrittenToken, None, None]) -> Generator[dict[str, Any], None, None]:
-    yield {
-        "begin": {
-            "source": begun.has_source,
-            "prompt": "" if begun.has_source else begun.text,
-            "notes": begun.notes,
-        }
-    }
-    last: WrittenToken | None = None
+def _describe_tokens(begun: Beginning, tokens: Generator[WrittenToken, None, None]) -> Events:
+    prompt = "" if begun.has_source else begun.text
+    yield {"begin": {"source": begun.has_source, "prompt": prompt, "notes": begun.notes}}
+    last: int | None = None
     with closing(tokens):
         for token in tokens:
-            last = token
-            yield _event(token)
-    yield {"end": "end" if last is not None and last.token == END else "length"}
+            last, expected = token.token, token.expected
+            place = expected.rank(token.token) - 1
+            rows = zip(expected.ids, expected.tokens, expected.probabilities, expected.chances, strict=False)
+            yield {
+                "id": token.token,
+                "text": token.text,
+                "token": token.shown,
+                "forced": token.forced,
+                "rank": place + 1,
+                "p": expected.probabilities[place],
+                "chance": expected.chances[place],
+                "kept": expected.kept,
+                "entropy": expected.entropy,
+                "top": list(rows),
+            }
+    yield {"end": "end" if last == END else "length"}
 
 
-def _event(token: WrittenToken) -> dict[str, Any]:
-    found, place = token.expected, token.expected.rank(token.token) - 1
+# --- beam search ------------------------------------------------------------------------------------------------------
+
+BEAM = 16
+SOURCE = 128  # tokens of a text whose search can still be drawn
+NODE_FIELDS = ("id", "parent", "step", "text", "log_prob", "total", "score", "rank", "status", "best")
+MOST_NODES = 4000  # beyond, pruned branches stay here
+beam_view = View("beam")
+
+
+class BeamQuestion(RunQuestion):
+    """A search; None is what the run's recipe says."""
+
+    text: Line = ""
+    beam: int | None = Field(None, ge=1, le=BEAM)
+    n_best: int | None = Field(None, ge=1, le=BEAM)
+    length_penalty: float | None = Field(None, ge=0, le=5)
+    max_tokens: int = Field(20, ge=1, le=100)  # of language models
+
+
+@beam_view.post()
+def beam(ask: BeamQuestion, run: OpenRun) -> object:
+    """All that was compared, as a tree. The options are those of `seqloom translate`, and so is the best of it."""
+    tree = run.remember(("beam", ask), lambda: _search(ask, run))
+    is_cut = len(tree.nodes) > MOST_NODES
+    nodes = [node for node in tree.nodes if not (is_cut and node.status == "pruned")]
+    options = tree.options
     return {
-        "id": token.token,
-        "text": token.text,
-        "token": token.shown,
-        "forced": token.forced,
-        "rank": place + 1,
-        "p": found.probabilities[place],
-        "chance": found.chances[place],
-        "kept": found.kept,
-        "entropy": found.entropy,
-        "top": [
-            [int(found.ids[i]), name, found.probabilities[i], found.chances[i]] for i, name in enumerate(found.tokens)
-        ],
+        "nodes": [[getattr(node, name) for name in NODE_FIELDS] for node in nodes],
+        "candidates": tree.candidates,
+        "ended": tree.others,
+        "forced": tree.forced,
+        "steps": tree.steps,
+        "options": {name: getattr(options, name) for name in ("beam", "n_best", "length_penalty", "stopping")},
+        "pruned": tree.count("pruned"),
+        "cut": is_cut,
+        "notes": tree.notes,
     }
+
+
+def _search(ask: BeamQuestion, run: OpenRun) -> SearchTree:
+    begun = beginning(run.trained, ask.text)
+    tokens = len(begun.source or begun.prompt)
+    if tokens > SOURCE:
+        raise UsageError(f"The text has {tokens} tokens; a search of more than {SOURCE} cannot be drawn. Shorten it.")
+    options = ask.model_dump(include={"beam", "n_best", "length_penalty"}, exclude_none=True)
+    return search_tree(run.trained, ask.text, max_tokens=ask.max_tokens, **options)
