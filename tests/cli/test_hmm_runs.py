@@ -19,7 +19,7 @@ from seqloom.data.corpora import pydocs
 from seqloom.evaluate.classification import cluster_metrics
 from seqloom.inspect import doctor
 from seqloom.inspect.rehearsal import Rehearsal
-from seqloom.inspect.views.states import TextStates
+from seqloom.inspect.views.labels import TextStates
 from seqloom.recipes import read_recipe
 from seqloom.tasks import hmm
 from seqloom.train.events import Saved

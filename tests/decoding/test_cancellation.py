@@ -14,7 +14,7 @@ from seqloom.core.protocols import DecodeState, StepOutput
 from seqloom.decoding.beam import BeamConfig, beam_search
 from seqloom.decoding.generate import generate
 from seqloom.decoding.processors import SamplingConfig
-from seqloom.inspect.views.tsne import tsne
+from seqloom.inspect.views.points import tsne
 from seqloom.predict.base import similar_lengths
 
 STEPS = 7  # after which the model below is cancelled

@@ -8,7 +8,7 @@ import pytest
 
 from seqloom.inspect.plots.figures import fonts_for, to_bytes
 from seqloom.inspect.plots.inputs import draw_encodings, drawn_words
-from seqloom.inspect.views.encodings import Encoded, dense_table, encode, splitter, vocabulary_of
+from seqloom.inspect.views.inputs import Encoded, dense_table, encode, splitter, vocabulary_of
 
 pytest.importorskip("matplotlib")
 

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from seqloom.core.errors import DataError
-from seqloom.inspect.views.encodings import (
+from seqloom.inspect.views.inputs import (
     UNKNOWN,
     Encoded,
     Size,

@@ -12,8 +12,22 @@ from tests.understanding import classify_recipe, tag_recipe, trained
 from seqloom.core.errors import UsageError
 from seqloom.data.examples import TokenClassificationExample
 from seqloom.evaluate.word_space import WordSpace
-from seqloom.inspect.views.points import Points, analogy, by_group, kind_of, neighbours, pca, project_tsne
-from seqloom.inspect.views.tsne import Affinities, Grid, affinities, calibrated, gradient, nearest, tsne
+from seqloom.inspect.views.points import (
+    Affinities,
+    Points,
+    RepulsionGrid,
+    affinities,
+    analogy,
+    by_group,
+    calibrate,
+    gradient,
+    kind_of,
+    nearest,
+    neighbours,
+    pca,
+    project_tsne,
+    tsne,
+)
 from seqloom.predict.loader import load
 from seqloom.predict.word_vectors import _usual_tags, kinds_of_points, points_of, word_space
 
@@ -60,11 +74,11 @@ def divergence(p: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
 def test_the_gradient_of_tsne_is_that_of_the_divergence(
     scale: float, few: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("seqloom.inspect.views.tsne.FEW", few)
+    monkeypatch.setattr("seqloom.inspect.views.points.FEW", few)
     x, _ = cloud(150)
     p = affinities(x, 10)
     y = (scale * np.random.default_rng(2).normal(size=(150, 2))).astype(np.float32)
-    own = gradient(p, y, Grid())
+    own = gradient(p, y, RepulsionGrid())
     places = torch.tensor(y, dtype=torch.float64, requires_grad=True)
     square = (places.unsqueeze(1) - places).pow(2).sum(dim=2)  # whose root has no gradient at 0
     kernel = (1 / (1 + square)) * (1 - torch.eye(150))
@@ -82,14 +96,14 @@ def test_rows_have_the_perplexity_that_is_wished_and_the_nearest_ones() -> None:
     table = ((x[:, None] - x) ** 2).sum(axis=2) + np.diag(np.full(80, np.inf))
     assert [set(row) for row in near] == [set(row) for row in np.argsort(table, axis=1)[:, :30]]
     np.testing.assert_allclose(square, np.take_along_axis(table, near, axis=1), rtol=1e-4, atol=1e-3)
-    p = calibrated(square, 10)
+    p = calibrate(square, 10)
     np.testing.assert_allclose(np.exp(-(p * np.log(np.maximum(p, 1e-300))).sum(axis=1)), 10, rtol=1e-6)
 
 
 @pytest.mark.parametrize("few", [0, 1000], ids=["by a grid", "by pairs"])
 def test_tsne_finds_the_groups_and_the_same_each_time(few: int, monkeypatch: pytest.MonkeyPatch) -> None:
     manifold = pytest.importorskip("sklearn.manifold")
-    monkeypatch.setattr("seqloom.inspect.views.tsne.FEW", few)
+    monkeypatch.setattr("seqloom.inspect.views.points.FEW", few)
     x, group = cloud(120)
     *before, last = tsne(x, pca(x).points, perplexity=15, steps=300)
     assert [one.step for one in before[:2]] == [25, 50] and last.step == last.of == 300

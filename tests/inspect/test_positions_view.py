@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from seqloom.core.errors import UsageError
-from seqloom.inspect.views.positions import PositionsView, run_positions, sinusoids_view
+from seqloom.inspect.views.inputs import PositionsView, run_positions, sinusoids_view
 from seqloom.models.recurrent_seq2seq import RecurrentSeq2SeqConfig
 from seqloom.models.transformer import TransformerConfig
 from seqloom.nn.positions import PositionsConfig

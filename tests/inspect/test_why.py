@@ -7,7 +7,7 @@ import torch
 from tests.understanding import classify_recipe, trained
 
 from seqloom.core.errors import UsageError
-from seqloom.inspect.views.labels import Weight, without
+from seqloom.inspect.views.labels import WordWeight, without
 from seqloom.predict.classify import ClassifierPredictor
 from seqloom.predict.loader import load
 
@@ -62,7 +62,8 @@ def test_what_is_left_out_is_read_again_without_it(classifier: ClassifierPredict
 
 def test_a_word_goes_with_the_space_that_would_stand_twice() -> None:
     words = [
-        Weight(text, start, start + len(text), 0.0) for text, start in (("a", 0), ("dull", 2), (",", 6), ("film", 8))
+        WordWeight(text, start, start + len(text), 0.0)
+        for text, start in (("a", 0), ("dull", 2), (",", 6), ("film", 8))
     ]
     assert without("a dull, film", words) == ["dull, film", "a , film", "a dull film", "a dull, "]
 

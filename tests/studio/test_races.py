@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from tests.studio.conftest import StudioPage
 
-from seqloom.inspect.views.tsne import Layout
+from seqloom.inspect.views.points import Layout
 from seqloom.studio.shelf import Shelf
 from seqloom.studio.views import vectors
 

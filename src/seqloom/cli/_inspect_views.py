@@ -15,9 +15,9 @@ from seqloom.core.words import counted
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-    from seqloom.inspect.views.positions import PositionsView, Side
+    from seqloom.inspect.views.inputs import PositionsView, Side
+    from seqloom.inspect.views.labels import SeriesStates, TextStates
     from seqloom.inspect.views.series import Components, TrackTrace
-    from seqloom.inspect.views.states import SeriesStates, TextStates
 
 BAR = 40  # letters of the longest
 DISTANCES = (0, 1, 2, 3, 5, 10, 20, 50, 100, 200, 500, 1000)
@@ -85,7 +85,7 @@ def positions(
 def _positions_view(
     run: Path | None, length: int | None, side: "Side | None", options: dict[str, Any]
 ) -> "PositionsView":
-    from seqloom.inspect.views.positions import LENGTH, run_positions, sinusoids_view
+    from seqloom.inspect.views.inputs import LENGTH, run_positions, sinusoids_view
 
     if run is None:
         if side is not None:
@@ -142,7 +142,7 @@ def states(
 
     from seqloom.data.files import use_data_folder
     from seqloom.inspect.plots.series import draw_states
-    from seqloom.inspect.views.states import TextStates, states_view
+    from seqloom.inspect.views.labels import TextStates, states_view
     from seqloom.predict.loader import load
 
     check_out(out)
@@ -336,7 +336,7 @@ def mix(
     as_json: JsonObject = False,
 ) -> None:
     """How much of each layer a task reads: `seqloom inspect mix runs/tag-people-finetune`."""
-    from seqloom.inspect.views.positions import mix_view
+    from seqloom.inspect.views.inputs import mix_view
     from seqloom.predict.loader import load
 
     view = mix_view(load(run, "cpu"))

@@ -18,7 +18,7 @@ from seqloom.core.words import counted
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from seqloom.inspect.views.encodings import Comparison, Encoded, Vocabulary
+    from seqloom.inspect.views.inputs import Comparison, Encoded, Vocabulary
 
 ROWS = 20  # words of a text, and columns, that are shown
 WIDEST = 4096  # numbers of a dense vector
@@ -58,7 +58,7 @@ def encodings(
     note_place(texts, reads=False)
     check_out(out)
     from seqloom.data.files import use_data_folder
-    from seqloom.inspect.views.encodings import compare, encode
+    from seqloom.inspect.views.inputs import compare, encode
 
     with use_data_folder(data_dir):
         known = _vocabulary(texts, corpus, vocabulary, keep_case)
@@ -86,7 +86,7 @@ def _widths(words: str) -> list[int]:
 
 
 def _vocabulary(texts: list[str], corpus: str | None, file: Path | None, keep_case: bool) -> "Vocabulary":
-    from seqloom.inspect.views.encodings import splitter, vocabulary_of
+    from seqloom.inspect.views.inputs import splitter, vocabulary_of
 
     if file is not None:
         return _from_file(file, texts, keep_case)
@@ -100,7 +100,7 @@ def _vocabulary(texts: list[str], corpus: str | None, file: Path | None, keep_ca
 def _from_file(file: Path, texts: list[str], keep_case: bool) -> "Vocabulary":
     """The words of a list, or the tokens of a tokenizer: its file, or the run that has it."""
     from seqloom.data.files import read_lines
-    from seqloom.inspect.views.encodings import splitter, vocabulary_from_list
+    from seqloom.inspect.views.inputs import splitter, vocabulary_from_list
 
     file = file / "tokenizer.json" if file.is_dir() else file
     lines = read_lines(file)
@@ -113,7 +113,7 @@ def _from_file(file: Path, texts: list[str], keep_case: bool) -> "Vocabulary":
 
 
 def _from_tokenizer(file: Path, content: str, texts: list[str]) -> "Vocabulary":
-    from seqloom.inspect.views.encodings import vocabulary_of_tokenizer
+    from seqloom.inspect.views.inputs import vocabulary_of_tokenizer
     from seqloom.text import tokenizer_from_json
 
     try:
@@ -162,7 +162,7 @@ def _notes(encoded: Sequence["Encoded"], known: "Vocabulary") -> Iterator[str]:
 def _object(
     encoded: Sequence["Encoded"], known: "Vocabulary", widths: list[int], compared: Sequence["Comparison"]
 ) -> dict[str, Any]:
-    from seqloom.inspect.views.encodings import dense_table, occurring
+    from seqloom.inspect.views.inputs import dense_table, occurring
 
     columns = occurring(encoded)
     tables = {width: dense_table(known, width) for width in widths}
@@ -211,7 +211,7 @@ def _compared(one: "Comparison") -> dict[str, Any]:
 def _print(
     encoded: Sequence["Encoded"], known: "Vocabulary", widths: list[int], compared: Sequence["Comparison"]
 ) -> None:
-    from seqloom.inspect.views.encodings import occurring
+    from seqloom.inspect.views.inputs import occurring
 
     console = wide_console(120)
     columns = occurring(encoded, ROWS)
@@ -238,7 +238,7 @@ def _print_matrices(
 ) -> None:
     import numpy as np
 
-    from seqloom.inspect.views.encodings import dense_table
+    from seqloom.inspect.views.inputs import dense_table
 
     heads = [known.words[column] for column in columns]
     _head(console, "one-hot")
@@ -286,7 +286,7 @@ def _spell(head: str) -> str:
 
 
 def _print_sizes(console: "Console", one: "Encoded", widths: list[int], name: str) -> None:
-    from seqloom.inspect.views.encodings import LARGE
+    from seqloom.inspect.views.inputs import LARGE
 
     console.print(f"\nhow large {name} is, in numbers", style="bold")
     large = (f"of {size:,} words" for size in LARGE)

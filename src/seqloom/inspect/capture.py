@@ -46,6 +46,8 @@ class TrainedModel(Protocol):
     @property
     def device(self) -> torch.device: ...
 
+    def task(self) -> Any: ...
+
 
 Source = TrainedModel | nn.Module  # a view that needs no text takes a model alone, too
 

@@ -13,7 +13,7 @@ from seqloom.core.words import one_line
 from seqloom.data.collate import TextBatches
 from seqloom.data.examples import TokenClassificationExample
 from seqloom.data.readers import SentencePart, SentenceReader
-from seqloom.inspect.views.labels import TagPaths, how, joined, lattice_of
+from seqloom.inspect.views.labels import TagPaths, describe_tagger, lattice_of
 from seqloom.inspect.views.texts import Read
 from seqloom.inspect.views.texts import one_line as check_one_line
 from seqloom.predict.base import Prediction, Problems, SplitPredictor, as_lines, predict_batches, predict_windows
@@ -146,7 +146,7 @@ class TaggerPredictor(SplitPredictor[TaggedLine]):
         for piece in reader.pieces([words]):
             batch = to_device(reader.batches([words], [piece], tokens=1).collate(np.array([0])), self.device)
             found.append(lattice_of(self.model, batch, len(piece.first)))
-        return joined(found, words, self.tags, how(self.model), list(said.unknown))
+        return TagPaths.of(found, words, self.tags, describe_tagger(self.model), list(said.unknown))
 
     def read_one(self, line: str) -> Read:
         (said,), reader = self.tag(line), self.reader()

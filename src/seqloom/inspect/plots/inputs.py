@@ -25,9 +25,8 @@ from seqloom.inspect.plots.figures import (
 )
 from seqloom.inspect.plots.heatmaps import LETTER, SIZE
 from seqloom.inspect.values import Array
-from seqloom.inspect.views.encodings import Encoded, dense_table, occurring
+from seqloom.inspect.views.inputs import Encoded, PositionsView, dense_table, occurring
 from seqloom.inspect.views.points import LEAST, pca, plane_by_tsne
-from seqloom.inspect.views.positions import PositionsView
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

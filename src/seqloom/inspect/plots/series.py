@@ -17,8 +17,8 @@ from seqloom.inspect.plots.figures import (
     visible,
 )
 from seqloom.inspect.values import Array
+from seqloom.inspect.views.labels import SeriesStates, TextStates, runs_of
 from seqloom.inspect.views.series import Components, Forecasted, TrackTrace, ellipse
-from seqloom.inspect.views.states import SeriesStates, TextStates, runs_of
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

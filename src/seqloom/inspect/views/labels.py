@@ -1,4 +1,6 @@
-"""Why a classifier says what it says: how much each word weighed.
+"""Why a classifier says what it says, every tag that a sentence could have, and the states of hidden Markov models.
+
+How much each word weighed:
 
     attention   α_j, where the pooling attends: how much of its answer it took from word j
     influence   x_jᵀ ∂s/∂x_j, gradient × input: what word j adds to the score s of the label, to first order
@@ -8,7 +10,7 @@ Shares of attention are from 0 to 1, and with that of the text's end their sum i
 not for what. Influences are for the label, or below 0 against it; for a bag of words they are exact. What is left out
 is not a guess: the text is read again without the word; but of two words that say the same, neither is missed.
 
-All tags that a sentence could have, and the way through them that a tagger takes.
+All tags that a sentence could have, and the way through them that a tagger takes:
 
     posterior   p(y_t = k | x)                     how probable a tag is, whatever those of the other words
     pairs       p(y_t = j, y_{t+1} = k | x)        how probable a step from one tag to the next is
@@ -25,26 +27,44 @@ import math
 from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from itertools import pairwise
+from typing import Literal
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from seqloom.classical.hmm.discrete import HiddenMarkov
+from seqloom.classical.hmm.gaussian import GaussianHMM
 from seqloom.classical.hmm.tagger import HMMTagger
-from seqloom.core.errors import DataError
+from seqloom.core.errors import DataError, UsageError
 from seqloom.core.tree import Tree
+from seqloom.inspect.capture import TrainedModel
+from seqloom.inspect.values import Array
+from seqloom.inspect.views.next_tokens import Continues
+from seqloom.models.classifier import Classifier
+from seqloom.models.fine_tuned import FineTunedClassifier
+from seqloom.models.tagger import Tagging
 from seqloom.text import Characters, Tokenizer, Words
 from seqloom.text.base import Span
 from seqloom.text.word_spans import word_spans
 
 WhyKind = Literal["attention", "influence", "left out"]
+NEVER = -1e6  # what a tag scores that may not follow another; sums of it stay finite
+NAMING_SYMBOLS = 3  # by which a state is named
+STATE_SYMBOLS = 12  # of a state that are shown
+DEV_TOKENS = 280  # of the dev split that are shown, where no text is given
+VOWELS = frozenset("aeiou")
+LETTERS = ("vowels", "consonants", "spaces", "others")
+
+# --- why a label ------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
-class Weight:
-    text: str  # a word, or a character where the model reads characters
+class WordWeight:
+    """A word, or a character where the model reads characters, and how much it weighed."""
+
+    text: str
     start: int  # where it stands in the text
     end: int
     weight: float
@@ -52,17 +72,19 @@ class Weight:
 
 @dataclass(frozen=True)
 class Why:
+    """How much each word of a text weighed."""
+
     kind: WhyKind
-    words: list[Weight]
+    words: list[WordWeight]
     end: float  # what the end of the text weighed, and special tokens around it
 
-    def moved(self, places: int) -> "Why":
+    def moved(self, by: int) -> "Why":
         """The same where so many letters stand before the text."""
-        return replace(self, words=[replace(w, start=w.start + places, end=w.end + places) for w in self.words])
+        return replace(self, words=[replace(w, start=w.start + by, end=w.end + by) for w in self.words])
 
 
 def explain(
-    model: Any,
+    model: Classifier | FineTunedClassifier,
     batch: Tree,
     texts: Sequence[str],
     tokens: Sequence[Sequence[Span]],
@@ -71,61 +93,63 @@ def explain(
     labels: Tensor | None = None,
     wanted: WhyKind | None = None,
 ) -> list[Why]:
-    """For each of these texts, which `batch` holds in their order, why the most probable label is that, or why others
-    are, where `labels` (B,) names them.
+    """Explain the most probable label of each text, or those that `labels` (B,) names, by attention where the pooling
+    attends, unless influence is wanted.
 
-    `tokens` says where the tokens of each text stand in it, `before` how many special ones a row begins with.
+    `batch` holds the texts in their order, `tokens` says where the tokens of each stand in it, `before` how many
+    special ones a row begins with.
     """
-    weights, kind = token_weights(model, batch, labels, wanted)
-    found = []
-    for text, spans, row, mask in zip(texts, tokens, weights.tolist(), batch["mask"].cpu(), strict=True):
+    kind: WhyKind = "attention"
+    weights = None if wanted == "influence" else model.attention(batch)
+    if weights is None:
+        with torch.backends.cudnn.flags(enabled=False):  # whose recurrent layers have no gradient outside of training
+            weights, kind = model.influence(batch, labels), "influence"
+    reasons = []
+    rows = weights.float().cpu().tolist()  # (B, S)
+    for text, spans, row, mask in zip(texts, tokens, rows, batch["mask"].cpu(), strict=True):
         read = int(mask.sum()) - 1 - before  # without END, or the special tokens around
         own, around = row[before : before + read], sum(row[:before]) + row[before + read]
-        found.append(Why(kind, by_word(text, spans[:read], own, tokenizer), around))
-    return found
+        reasons.append(Why(kind, weigh_words(text, spans[:read], own, tokenizer), around))
+    return reasons
 
 
-def token_weights(
-    model: Any, batch: Tree, labels: Tensor | None = None, wanted: WhyKind | None = None
-) -> tuple[Tensor, WhyKind]:
-    """The weight of each token (B, S), on the CPU: attention where the pooling attends, unless influence is wanted."""
-    looked = None if wanted == "influence" else model.attention(batch)
-    if looked is not None:
-        return looked.float().cpu(), "attention"
-    with torch.backends.cudnn.flags(enabled=False):  # whose recurrent layers have no gradient outside of training
-        return model.influence(batch, labels).float().cpu(), "influence"
-
-
-def without(text: str, words: Sequence[Weight]) -> list[str]:
-    """The text once for each word, without that word and without the space that would stand twice."""
-    found = []
-    for word in words:
-        before, after = text[: word.start], text[word.end :]
-        found.append(before + (after.lstrip() if not before or before[-1].isspace() else after))
-    return found
-
-
-def by_word(text: str, tokens: Sequence[Span], weights: Sequence[float], tokenizer: Tokenizer) -> list[Weight]:
+def weigh_words(text: str, tokens: Sequence[Span], weights: Sequence[float], tokenizer: Tokenizer) -> list[WordWeight]:
     """The weights of words: a word that is spelled in several tokens has their sum."""
     if isinstance(tokenizer, Words | Characters):
-        return [Weight(text[a:b], a, b, weight) for (a, b), weight in zip(tokens, weights, strict=True)]
+        return [WordWeight(text[a:b], a, b, weight) for (a, b), weight in zip(tokens, weights, strict=True)]
     words = [span for span in word_spans(text) if tokens and span[0] < tokens[-1][1]]
     ends, sums = [end for _, end in words], [0.0] * len(words)
     for (start, _), weight in zip(tokens, weights, strict=True):  # one may begin with the space before its word
         if words:
             sums[min(bisect_right(ends, start), len(words) - 1)] += weight
-    return [Weight(text[a:b], a, b, total) for (a, b), total in zip(words, sums, strict=True)]
+    return [WordWeight(text[a:b], a, b, total) for (a, b), total in zip(words, sums, strict=True)]
 
 
-# ---------------------------------------------------------------------------------------------------------------------
+def without(text: str, words: Sequence[WordWeight]) -> list[str]:
+    """The text once for each word, without that word and without the space that would stand twice."""
+    shorter = []
+    for word in words:
+        before, after = text[: word.start], text[word.end :]
+        shorter.append(before + (after.lstrip() if not before or before[-1].isspace() else after))
+    return shorter
 
-Array = np.ndarray[Any, Any]
-NEVER = -1e6  # what a tag scores that may not follow another; sums of it stay finite
+
+# --- paths through tags -----------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Lattice:
+    """The tags of one piece of a sentence: W words, K tags."""
+
+    posterior: Array  # (W, K), each row sums to 1
+    pairs: Array  # (W − 1, K, K)
+    best: list[int]  # the tag of each word on the best path
+    log_prob: float  # of the best path, log p(y | x)
 
 
 @dataclass(frozen=True)
 class TagPaths:
-    """W words, K tags."""
+    """The tags of a sentence."""
 
     words: list[str]
     tags: list[str]
@@ -139,22 +163,22 @@ class TagPaths:
     @property
     def likeliest(self) -> list[int]:
         """The most probable tag of each word by itself."""
-        found: list[int] = self.posterior.argmax(axis=1).tolist()
-        return found
+        return self.posterior.argmax(axis=1).tolist()
 
-
-@dataclass(frozen=True)
-class Lattice:
-    """Of one piece of a sentence."""
-
-    posterior: Array  # (W, K)
-    pairs: Array  # (W − 1, K, K)
-    best: list[int]
-    log_prob: float
+    @classmethod
+    def of(
+        cls, pieces: Sequence[Lattice], words: list[str], tags: list[str], judged: str, unknown: list[str]
+    ) -> "TagPaths":
+        """Of a sentence that was read in several pieces; between two of them there are no pairs."""
+        between = np.zeros((1, len(tags), len(tags)))
+        pairs = [part for piece in pieces for part in (piece.pairs, between)][:-1]
+        posterior = np.concatenate([piece.posterior for piece in pieces])
+        best, log_prob = [tag for piece in pieces for tag in piece.best], sum(piece.log_prob for piece in pieces)
+        return cls(words, tags, posterior, np.concatenate(pairs), best, log_prob, judged, unknown)
 
 
 @torch.no_grad()
-def lattice_of(model: Any, batch: Tree, words: int) -> Lattice:
+def lattice_of(model: Tagging | HMMTagger, batch: Tree, words: int) -> Lattice:
     """Of the only sentence of a batch, which has so many words."""
     best, posterior = (values[0, :words] for values in model.answer(batch))
     table, scores = potentials(model, batch)
@@ -163,7 +187,8 @@ def lattice_of(model: Any, batch: Tree, words: int) -> Lattice:
     return Lattice(posterior.double().cpu().numpy(), pairs, best.tolist(), log_prob)
 
 
-def how(model: Any) -> str:
+def describe_tagger(model: Tagging | HMMTagger) -> str:
+    """How a tagger judges tags, in words."""
     if isinstance(model, HMMTagger):
         return f"hidden Markov model: a tag depends on the {'two' if model.config.order == 3 else 'one'} before it"
     if model.chain.learned:
@@ -173,16 +198,14 @@ def how(model: Any) -> str:
     return "softmax: each word by itself"
 
 
-def potentials(model: Any, batch: Tree) -> tuple[Tensor, Tensor]:
+def potentials(model: Tagging | HMMTagger, batch: Tree) -> tuple[Tensor, Tensor]:
     """A (K+1, K+1, K+1), whose last tag is END, and e (W, K) of the only sentence of a batch."""
     if isinstance(model, HMMTagger):
         return model.transition.double().clamp(min=NEVER), model.emissions(batch)[0].double()
     chain, scores = model.chain, model(batch)[0].double()
-    start, moves, end = (part.double() for part in (chain.start, chain.transitions, chain.end))
     table = scores.new_zeros(chain.tags + 1, chain.tags + 1)
-    table[:-1, :-1], table[-1, :-1], table[:-1, -1] = moves, start, end
-    table = table.masked_fill(~chain.allowed, NEVER)
-    return table.expand(chain.tags + 1, -1, -1), scores
+    table[:-1, :-1], table[-1, :-1], table[:-1, -1] = chain.transitions.double(), chain.start, chain.end
+    return table.masked_fill(~chain.allowed, NEVER).expand(chain.tags + 1, -1, -1), scores
 
 
 def score_of(table: Tensor, scores: Tensor, tags: list[int]) -> float:
@@ -204,60 +227,177 @@ def pairs_of(table: Tensor, scores: Tensor) -> tuple[Array, float]:
     for t in range(1, words):
         step = torch.logsumexp(forward[-1].unsqueeze(2) + table[:, :tags, :tags], dim=0) + scores[t]  # (K, K)
         forward.append(torch.cat([step, step.new_full((1, tags), -math.inf)]))
-    after, found = table[:, :tags, tags], list[Tensor]()
+    after, pairs = table[:, :tags, tags], list[Tensor]()
     total = float(torch.logsumexp((forward[-1] + after).flatten(), dim=0))
     for t in range(words - 1, 0, -1):
         both = (forward[t] + after)[:tags]
-        found.append(both.flatten().softmax(dim=0).view(tags, tags))
+        pairs.append(both.flatten().softmax(dim=0).view(tags, tags))
         after = torch.logsumexp(table[:, :tags, :tags] + (scores[t] + after[:tags]).unsqueeze(0), dim=2)
-    return (torch.stack(found[::-1]) if found else scores.new_zeros(0, tags, tags)).numpy(), total
+    return (torch.stack(pairs[::-1]) if pairs else scores.new_zeros(0, tags, tags)).numpy(), total
 
 
-def joined(pieces: list[Lattice], words: list[str], tags: list[str], judged: str, unknown: list[str]) -> TagPaths:
-    """A sentence that was read in several pieces; between two of them there are no pairs."""
-    between = np.zeros((1, len(tags), len(tags)))
-    pairs = [part for piece in pieces for part in (piece.pairs, between)][:-1]
-    return TagPaths(
-        words=words,
-        tags=tags,
-        posterior=np.concatenate([piece.posterior for piece in pieces]),
-        pairs=np.concatenate(pairs),
-        best=[tag for piece in pieces for tag in piece.best],
-        log_prob=sum(piece.log_prob for piece in pieces),
-        judged=judged,
-        unknown=unknown,
-    )
-
-
-# --- states without names ---------------------------------------------------------------------------------------------
-
-SAID = 3  # symbols by which a state is named
-
-
-def state_paths(trained: Any, text: str) -> TagPaths:
+def state_paths(trained: TrainedModel, text: str) -> TagPaths:
     """The same of a hidden Markov model of plain text, whose states nobody named: what they say most often is shown."""
     model, tokenizer = trained.model, trained.tokenizer
     assert isinstance(model, HiddenMarkov)
-    ids = tokenizer.encode(trained.as_taught(text))
-    if not ids:
-        raise DataError("There is nothing in this text that the model reads. Give it a word or two.")
-    tokens, states = torch.tensor(ids), model.states
+    tokens, states = _read_ids(trained, text), model.states
     scores = model.emitted(tokens[None])[0, :, :states]
     table = model.transition.clone()
     table[:, states] = 0  # a text may end anywhere
-    pairs, total = pairs_of(table.expand(states + 1, -1, -1), scores)
-    best = model.likeliest(tokens).tolist()
+    table = table.expand(states + 1, -1, -1)
+    pairs, total = pairs_of(table, scores)
+    best, names = model.likeliest(tokens).tolist(), []
+    for number, row in enumerate(model.emission[:states], start=1):
+        symbols = row.topk(min(NAMING_SYMBOLS, len(row))).indices.tolist()
+        names.append(f"{number}: {' '.join(tokenizer.token(symbol).strip() or '␣' for symbol in symbols)}")
     return TagPaths(
-        words=[tokenizer.token(number) for number in ids],
-        tags=[f"{number}: {_said(row, tokenizer)}" for number, row in enumerate(model.emission[:states], start=1)],
+        words=[tokenizer.token(number) for number in tokens.tolist()],
+        tags=names,
         posterior=model.believed(tokens)[:, :states].numpy(),
         pairs=pairs,
         best=best,
-        log_prob=score_of(table.expand(states + 1, -1, -1), scores, best) - total,
+        log_prob=score_of(table, scores, best) - total,
         judged="hidden Markov model without tags: its states were found, not taught",
         unknown=list(tokenizer.unknown_pieces(text)),
     )
 
 
-def _said(row: Tensor, tokenizer: Any) -> str:
-    return " ".join(tokenizer.token(number).strip() or "␣" for number in row.topk(min(SAID, len(row))).indices.tolist())
+def _read_ids(trained: TrainedModel, text: str) -> Tensor:
+    """The tokens of a text, in the form of the training texts (T,)."""
+    assert isinstance(trained, Continues)
+    ids = trained.tokenizer.encode(trained.as_taught(text))
+    if not ids:
+        raise DataError("There is nothing in this text that the model reads. Give it a word or two.")
+    return torch.tensor(ids)
+
+
+# --- states of hidden Markov models -----------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class TextStates:
+    """Of a model of text; its states are numbered from 1, END is none of them."""
+
+    said: list[list[tuple[str, float]]]  # of each state the likeliest symbols
+    transition: Array  # (N+1, N+1), the last is END
+    tokens: list[str]  # of the text that was read
+    path: list[int]  # the likeliest state of each of them, from 0
+    belief: list[float]  # how probable that state is, once all is read
+    share: list[float]  # how much of the measured text each state said
+    kinds: dict[str, list[float]] | None  # of letters: by kind the share that each state said of it
+    measured: str  # what shares and kinds were measured on
+
+    @property
+    def states(self) -> int:
+        return len(self.said)
+
+
+@dataclass(frozen=True)
+class SeriesStates:
+    """Of a model of series."""
+
+    columns: list[str]
+    means: Array  # (N, C), in the units of the data
+    deviations: Array  # (N, C)
+    transition: Array  # (N, N)
+    share: list[float]
+    values: Array  # (T, C)
+    times: list[str]
+    path: list[int]
+    train: int  # steps that it learned from; what comes after them it had not seen
+
+    @property
+    def states(self) -> int:
+        return len(self.means)
+
+    def lasts(self, state: int) -> str:
+        """How many steps a state lasts on average, 1 / (1 − A_kk)."""
+        steps = 1 / max(1 - float(self.transition[state, state]), 1e-12)
+        return f"{steps:.1f} steps at a time" if steps < len(self.path) else "never left again"
+
+
+def states_view(
+    trained: TrainedModel, text: str | None = None, *, top: int = STATE_SYMBOLS
+) -> TextStates | SeriesStates:
+    """What each state says, which follows which, and where a hidden Markov model was in a text or a series."""
+    model = trained.model
+    if isinstance(model, GaussianHMM):
+        if text is not None:
+            raise UsageError(f"{trained.name} is of a series, not of a text; leave the text out.")
+        return _series_states(trained, model)
+    if isinstance(model, HiddenMarkov):
+        return _text_states(trained, model, text, top)
+    raise UsageError(
+        f"Only a hidden Markov model has states to show (tasks hmm and hmm-series); {trained.name} is {trained.what} "
+        f"of kind {trained.run.recipe['model']['kind']}."
+    )
+
+
+def _text_states(trained: TrainedModel, model: HiddenMarkov, text: str | None, top: int) -> TextStates:
+    tokenizer = trained.tokenizer
+    if text is None:
+        stream, measured = trained.task().stream("dev"), f"{trained.run.data['corpus']}, dev"
+        shown = stream[:DEV_TOKENS]
+        ends = (shown == 0).nonzero().flatten().tolist()
+        shown = shown[: next((end for end in ends if end >= DEV_TOKENS // 4), None)]
+        shown = shown[shown != 0]
+    else:
+        shown = stream = _read_ids(trained, text)
+        measured = "this text"
+    everywhere = model.likeliest(stream)
+    inside = everywhere < model.states  # END is no state of theirs
+    counts = torch.bincount(everywhere[inside], minlength=model.states).double()
+    path, belief, said, kinds = model.likeliest(shown), model.believed(shown), [], None
+    for row in model.emission[: model.states]:
+        values, numbers = row.exp().topk(min(top, len(row)))
+        said.append([(tokenizer.token(n), value) for n, value in zip(numbers.tolist(), values.tolist(), strict=True)])
+    if isinstance(tokenizer, Characters):  # what share of the vowels, and of the others, each state said
+        kind = torch.tensor([LETTERS.index(kind_of(tokenizer.token(number))) for number in range(len(tokenizer))])
+        cells = kind[stream[inside]] * model.states + everywhere[inside]
+        table = torch.bincount(cells, minlength=len(LETTERS) * model.states).view(-1, model.states).double()
+        kinds = {name: (row / row.sum()).tolist() for name, row in zip(LETTERS, table, strict=True) if row.sum() > 0}
+    return TextStates(
+        said=said,
+        transition=model.transition.exp().numpy(),
+        tokens=[tokenizer.token(number) for number in shown.tolist()],
+        path=path.tolist(),
+        belief=belief.gather(1, path.unsqueeze(1)).squeeze(1).tolist(),
+        share=(counts / counts.sum()).tolist(),
+        kinds=kinds,
+        measured=measured,
+    )
+
+
+def kind_of(letter: str) -> str:
+    """One of `LETTERS`."""
+    if letter.isspace():
+        return "spaces"
+    if len(letter) != 1 or not letter.isalpha():
+        return "others"
+    return "vowels" if letter.lower() in VOWELS else "consonants"
+
+
+def _series_states(trained: TrainedModel, model: GaussianHMM) -> SeriesStates:
+    corpus = trained.task().corpus
+    last = next(name for name in ("test", "dev", "train") if name in corpus.splits)
+    series, train = corpus.split(last)[0], len(corpus.split("train")[0])
+    path = model.likeliest(torch.from_numpy(series.values))
+    spread = model.covariances.diagonal(dim1=1, dim2=2).sqrt() * model.scale
+    counts = torch.bincount(path, minlength=model.states).double()
+    return SeriesStates(
+        columns=list(series.columns),
+        means=(model.means * model.scale + model.center).numpy(),
+        deviations=spread.numpy(),
+        transition=model.transition.exp().numpy(),
+        share=(counts / counts.sum()).tolist(),
+        values=series.values,
+        times=series.time_labels(),
+        path=path.tolist(),
+        train=train,
+    )
+
+
+def runs_of(path: Sequence[int]) -> list[tuple[int, int, int]]:
+    """State, first position and the position after the last of each stretch in one state."""
+    borders = [0, *(t for t in range(1, len(path)) if path[t] != path[t - 1]), len(path)]
+    return [(path[a], a, b) for a, b in pairwise(borders) if a < b]

@@ -8,6 +8,7 @@ from seqloom.core.errors import UsageError
 from seqloom.inspect.values import Array
 from seqloom.inspect.views.points import (
     Colouring,
+    Layout,
     PointKind,
     Points,
     analogy,
@@ -16,7 +17,6 @@ from seqloom.inspect.views.points import (
     pca,
     project_tsne,
 )
-from seqloom.inspect.views.tsne import Layout
 from seqloom.predict.word_vectors import kinds_of_points, points_of
 from seqloom.studio.endpoints import Document, Events, Line, LineResponse, RunQuestion, View
 from seqloom.studio.shelf import OpenRun
