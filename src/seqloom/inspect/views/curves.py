@@ -1,90 +1,64 @@
-"""The unit in which a run's figures are measured, and which runs can share an axis.
+"""What a run's log says over its steps, in which units, and in what the recipes of several runs differ.
 
+    run_curves(Run.open("runs/lm-char-lstm"))["dev perplexity"].points      [(100, 14.2), (200, 11.9), …]
     loss_scale(Run.open("runs/lm-char-lstm"))      Scale("nats per character", "nats per character")
     loss_scale(Run.open("runs/gpt-pydocs"))        Scale("nats per token (vocabulary 2,000)", "nats per token 5f0c…")
 
 A nat per character and a nat per token are different units, and so are nats per token of two vocabularies: the more a
 token spells, the more nats it costs. Curves share an axis only where `Scale.key` is equal.
-
-What a run's log says over its steps, and in what the recipes of several runs differ: as plain values.
-
-run_curves(Run.open("runs/lm-char-lstm"))["dev perplexity"].points      [(100, 14.2), (200, 11.9), …]
 """
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from seqloom.runs.run import Run
 from seqloom.tasks import task_info
 
 Points = list[tuple[int, float]]
+MOST = 600  # points of a curve: more than a screen has places for
 UNNAMED = ("nats", "of samples")  # units of the log that do not say what they are per
 
 
 class Scale(NamedTuple):
-    unit: str  # the title of an axis
+    """The unit of an axis."""
+
+    unit: str  # the title of the axis
     key: str  # equal for curves that may share an axis
 
-
-class TokenUnit(NamedTuple):
-    name: str  # "character" or "token"
-    note: str  # which tokens: " (vocabulary 800)"
-    key: str
+    @classmethod
+    def of(cls, run: Run, unit: str) -> "Scale":
+        """A unit, with the name of this run's tokens where it counts tokens."""
+        if "token" not in unit or not run.of_text:
+            return cls(unit, unit)
+        tokenizer = run.tokenizer
+        if tokenizer.kind == "characters":  # a character is the same in every vocabulary
+            return cls(unit.replace("token", "character"), f"{unit} characters")
+        return cls(f"{unit} (vocabulary {len(tokenizer):,})", f"{unit} {tokenizer.fingerprint()}")
 
 
 def loss_scale(run: Run) -> Scale:
     """The unit of the loss, in training and on dev."""
-    unit = _logged_unit(run)
+    logged = [
+        str(entry.get("unit", "nats"))
+        for entry in run.log()
+        if entry["event"] == "progress" and entry["values"].get("loss") is not None
+    ]
+    unit = logged[-1].partition(", ")[0] if logged else "nats"  # without remarks on how training changes it
     task = str(run.recipe.get("task"))
     if unit in UNNAMED:
         if task == "word-vectors":
             unit = f"objective of {run.recipe['model']['objective']}"
         else:
             unit = f"nats per {task_info(task).loss_per}" if run.of_text else "nats"
-    return _per_token(run, unit) if "token" in unit and run.of_text else Scale(unit, unit)
-
-
-def perplexity_scale(run: Run) -> Scale:
-    return _per_token(run, "perplexity per token") if run.of_text else Scale("perplexity", "perplexity")
-
-
-def speed_scale(run: Run, counted: str) -> Scale:
-    unit = f"{counted}/s"
-    return _per_token(run, unit) if counted == "tokens" and run.of_text else Scale(unit, unit)
-
-
-def _logged_unit(run: Run) -> str:
-    """The unit of the last loss in the log, without remarks on how training changes it."""
-    units = [
-        str(entry.get("unit", "nats"))
-        for entry in run.log()
-        if entry["event"] == "progress" and entry["values"].get("loss") is not None
-    ]
-    return units[-1].partition(", ")[0] if units else "nats"
-
-
-def _per_token(run: Run, unit: str) -> Scale:
-    """A unit that counts tokens, with the name of this run's tokens."""
-    token = _token_unit(run)
-    return Scale(unit.replace("token", token.name) + token.note, f"{unit} {token.key}")
-
-
-def _token_unit(run: Run) -> TokenUnit:
-    tokenizer = run.tokenizer
-    if tokenizer.kind == "characters":  # a character is the same in every vocabulary
-        return TokenUnit("character", "", "characters")
-    return TokenUnit("token", f" (vocabulary {len(tokenizer):,})", tokenizer.fingerprint())
-
-
-# ---------------------------------------------------------------------------------------------------------------------
-
-MOST = 600  # points of a curve: more than a screen has places for
+    return Scale.of(run, unit)
 
 
 @dataclass(frozen=True)
 class Curve:
+    """One figure of a log over its steps."""
+
     group: str  # what is measured: loss, perplexity, learning_rate …
     split: str  # train or dev
     unit: str  # in words, for an axis
@@ -95,44 +69,38 @@ class Curve:
 
 def run_curves(run: Run) -> dict[str, Curve]:
     """Every figure of the log by name, thinned to what can be drawn. What was trained twice counts as trained last."""
-    found: dict[str, dict[int, float]] = {}
+    points: dict[str, dict[int, float]] = {}
     counted = "tokens"
     for entry in run.log():
-        counted = str(entry.get("counted", counted))
-        for name, value in _figures(entry):
+        counted, values = str(entry.get("counted", counted)), dict[str, object]()
+        if entry["event"] == "progress":
+            values = {f"train {name}": value for name, value in entry["values"].items()}
+            loss = entry["values"].get("loss")
+            is_nats = str(entry.get("unit", "nats")).partition(",")[0] == "nats"
+            if is_nats and isinstance(loss, float) and loss < 20:
+                values["train perplexity"] = math.exp(loss)
+            if speed := entry.get("tokens_per_second"):
+                values["train speed"] = speed
+        elif entry["event"] == "evaluated":
+            values = {f"{entry['split']} {name}": value for name, value in entry["metrics"].items()}
+        for name, value in values.items():
             if isinstance(value, int | float) and math.isfinite(value):
-                found.setdefault(name, {})[entry["step"]] = float(value)
-    if not found:
+                points.setdefault(name, {})[entry["step"]] = float(value)
+    if not points:
         return {}
     scales = {
         "loss": loss_scale(run),
-        "perplexity": perplexity_scale(run),
-        "speed": speed_scale(run, counted),
+        "perplexity": Scale.of(run, "perplexity per token") if run.of_text else Scale("perplexity", "perplexity"),
+        "speed": Scale.of(run, "tokens/s") if counted == "tokens" else Scale(f"{counted}/s", f"{counted}/s"),
         "bits_per_character": Scale("bits per character", ""),
     }
-    return {name: _curve(run, name, scales, points) for name, points in found.items()}
-
-
-def _figures(entry: Mapping[str, Any]) -> list[tuple[str, Any]]:
-    """Name and value of all that an entry of the log measured."""
-    if entry["event"] == "progress":
-        values = [(f"train {name}", value) for name, value in entry["values"].items()]
-        loss = entry["values"].get("loss")
-        nats = str(entry.get("unit", "nats")).partition(",")[0] == "nats"
-        if nats and isinstance(loss, float) and loss < 20:
-            values.append(("train perplexity", math.exp(loss)))
-        speed = entry.get("tokens_per_second")
-        return [*values, ("train speed", speed)] if speed else values
-    if entry["event"] == "evaluated":
-        return [(f"{entry['split']} {name}", value) for name, value in entry["metrics"].items()]
-    return []
-
-
-def _curve(run: Run, name: str, scales: Mapping[str, Scale], points: Mapping[int, float]) -> Curve:
-    split, _, group = name.partition(" ")
-    unit, scale = scales.get(group, Scale("", ""))
-    remark = training_remark(run).lstrip(", ") if name in ("train loss", "train perplexity") else ""
-    return Curve(group, split, unit, scale, thinned(sorted(points.items())), remark)
+    curves = {}
+    for name, own in points.items():
+        split, _, group = name.partition(" ")
+        unit, scale = scales.get(group, Scale("", ""))
+        remark = training_remark(run).lstrip(", ") if name in ("train loss", "train perplexity") else ""
+        curves[name] = Curve(group, split, unit, scale, thinned(sorted(own.items())), remark)
+    return curves
 
 
 def thinned(points: Points, most: int = MOST) -> Points:
@@ -143,22 +111,21 @@ def thinned(points: Points, most: int = MOST) -> Points:
     return [points[place] for place in sorted(places)]
 
 
-def differences(recipes: Mapping[str, Mapping[str, Any]]) -> list[dict[str, Any]]:
+def differences(recipes: Mapping[str, Mapping[str, object]]) -> list[dict[str, object]]:
     """The keys in which recipes are not all alike, each with what every one of them says; None where one is silent."""
-    flat = {name: dict(_flat(recipe)) for name, recipe in recipes.items()}
-    keys = dict.fromkeys(key for values in flat.values() for key in values)
-    found = []
-    for key in keys:
-        values = {name: one.get(key) for name, one in flat.items()}
+    flat = {name: dict(_flatten(recipe)) for name, recipe in recipes.items()}
+    differing: list[dict[str, object]] = []
+    for key in dict.fromkeys(key for values in flat.values() for key in values):
+        values = {name: own.get(key) for name, own in flat.items()}
         if len({repr(value) for value in values.values()}) > 1:
-            found.append({"key": key, "values": values})
-    return found
+            differing.append({"key": key, "values": values})
+    return differing
 
 
-def _flat(value: Any, path: str = "") -> Any:
+def _flatten(value: object, path: str = "") -> Iterator[tuple[str, object]]:
     if isinstance(value, Mapping) and value:
         for key, item in value.items():
-            yield from _flat(item, f"{path}.{key}" if path else str(key))
+            yield from _flatten(item, f"{path}.{key}" if path else str(key))
     else:
         yield path, value
 
@@ -191,27 +158,25 @@ def curves(run: Run, scale: float = 1.0) -> dict[str, Points]:
 
     Of what is measured otherwise also (step, figure) on dev: the first of `BESIDE` that there is, and what goes along.
     """
-    found: dict[str, Points] = {"train": [], "dev": []}
+    points: dict[str, Points] = {"train": [], "dev": []}
     for entry in run.log():
         step = entry["step"]
         if entry["event"] == "progress" and entry["values"].get("loss") is not None:
-            found["train"].append((step, entry["values"]["loss"] * scale))
+            points["train"].append((step, entry["values"]["loss"] * scale))
         elif entry["event"] == "evaluated" and entry["split"] == "dev":
-            if (loss := entry["metrics"].get("loss")) is not None:
-                found["dev"].append((step, loss * scale))
-            for name in _beside(entry["metrics"]):
-                if entry["metrics"].get(name) is not None:
-                    found.setdefault(name, []).append((step, entry["metrics"][name]))
-    return found
+            metrics = entry["metrics"]
+            if (loss := metrics.get("loss")) is not None:
+                points["dev"].append((step, loss * scale))
+            beside = figure_beside(metrics)
+            for name in [] if beside is None else [beside, *ALONG.get(beside, ())[:1]]:
+                if metrics.get(name) is not None:
+                    points.setdefault(name, []).append((step, metrics[name]))
+    return points
 
 
-def figure_beside(metrics: Mapping[str, Any]) -> str | None:
+def figure_beside(metrics: Mapping[str, float]) -> str | None:
+    """The metric on dev that is drawn beside the loss."""
     return next((name for name in BESIDE if name in metrics), None)
-
-
-def _beside(metrics: Mapping[str, Any]) -> list[str]:
-    name = figure_beside(metrics)
-    return [] if name is None else [name, *ALONG.get(name, ())[:1]]
 
 
 def training_remark(run: Run) -> str:

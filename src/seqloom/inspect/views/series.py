@@ -1,11 +1,7 @@
-"""What a series is made of, as a structural model sees it: level, slope and season, each with how sure it is.
+"""Series as models see them: the parts of a structural model, a forecast, a track, each with how sure it is.
 
-The state of a linear dynamical system with a name has parts that mean something. Smoothing says what each was at every
-step, given all that was observed: nothing is fitted but the noises.
-
-A forecast as plain values: what came, what is expected, and how sure that is.
-
-One track as a model sees it: where it thinks that something is, and was, and how sure it is of that.
+The state of a linear dynamical system with a name has parts that mean something: level, slope and season. Smoothing
+says what each was at every step, given all that was observed: nothing is fitted but the noises.
 """
 
 from collections.abc import Mapping
@@ -14,16 +10,15 @@ from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 
 from seqloom.classical.kalman.structures import PARTS
 from seqloom.core.errors import UsageError
 from seqloom.core.words import did_you_mean
 from seqloom.data.series import Series, Times, Values, labels_of
 from seqloom.decoding.forecast import INTERVALS, Forecast
+from seqloom.inspect.capture import TrainedModel
+from seqloom.inspect.values import Array
 from seqloom.tasks.track import CONFIDENCE, measure_tracks
-
-Array = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
@@ -32,17 +27,25 @@ class Components:
 
     series: str
     variable: str
-    times: Any  # (T,) datetime64, or numbers
+    times: Times  # (T,) datetime64, or numbers
     observed: Array
     parts: dict[str, tuple[Array, Array]]  # mean and deviation of each, by its name
     logarithmic: bool
     noise: float  # deviation of the observations' noise
 
 
-def components(trained: Any, split: str = "test", variable: str | None = None) -> Components:
+def components(trained: TrainedModel, split: str = "test", variable: str | None = None) -> Components:
     """The parts of the first series of a split, with all that came before it."""
-    model, recipe = _structural(trained), trained.run.recipe
-    task = trained.task()
+    model, recipe, task = trained.model, trained.run.recipe, trained.task()
+    if recipe.get("task") != "forecast" or recipe["model"].get("kind") != "kalman":
+        raise UsageError(
+            f"{trained.name} is no model with a level, a slope or a season. "
+            "Train one that has them: seqloom train series-forecast model.kind=kalman."
+        )
+    if model.structure not in PARTS:
+        raise UsageError(
+            f"The state of {trained.name} is free: its parts have no names. Train one with model.structure=trend, say."
+        )
     series = task.corpus.split(split)[0]
     if variable is not None and variable not in series.columns:
         raise UsageError(f"The series has no variable {variable!r}: {did_you_mean(variable, series.columns)}.")
@@ -67,24 +70,6 @@ def components(trained: Any, split: str = "test", variable: str | None = None) -
     )
 
 
-def _structural(trained: Any) -> Any:
-    """The model, if its state has parts with names."""
-    recipe = trained.run.recipe
-    if recipe.get("task") != "forecast" or recipe["model"].get("kind") != "kalman":
-        raise UsageError(
-            f"{trained.name} is no model with a level, a slope or a season. "
-            "Train one that has them: seqloom train series-forecast model.kind=kalman."
-        )
-    if trained.model.structure not in PARTS:
-        raise UsageError(
-            f"The state of {trained.name} is free: its parts have no names. Train one with model.structure=trend, say."
-        )
-    return trained.model
-
-
-# ---------------------------------------------------------------------------------------------------------------------
-
-
 @dataclass(frozen=True)
 class Forecasted:
     """The steps after the end of a series. All values are (horizon, C), of its columns, in its units."""
@@ -103,17 +88,14 @@ class Forecasted:
     @classmethod
     def of(cls, series: Series, found: Forecast, **more: Any) -> "Forecasted":
         """From a forecast of one series."""
-        intervals = {
-            share: (low[0].numpy(), high[0].numpy())
-            for share, (low, high) in ((share, found.interval(share)) for share in INTERVALS)
-        }
+        bounds = {share: found.interval(share) for share in INTERVALS}
         return cls(
             series=series,
             times=series.future(found.horizon),
             mean=found.mean[0].numpy(),
             median=found.quantile(0.5)[0].numpy(),
             deviation=found.deviation[0].numpy(),
-            intervals=intervals,
+            intervals={share: (low[0].numpy(), high[0].numpy()) for share, (low, high) in bounds.items()},
             exact=found.exact,
             **more,
         )
@@ -133,18 +115,14 @@ class Forecasted:
 
     def rows(self, column: int) -> list[dict[str, Any]]:
         """One variable, a row for each step: time, mean, median, deviation, both ends of each interval, the truth."""
-        found = []
-        for step, time in enumerate(self.labels):
-            row: dict[str, Any] = {"time": time}
-            for name in ("mean", "median", "deviation"):
-                row[name] = float(getattr(self, name)[step, column])
-            for share, (low, high) in self.intervals.items():
-                row |= {f"low_{share * 100:.0f}": float(low[step, column])}
-                row |= {f"high_{share * 100:.0f}": float(high[step, column])}
-            if self.truth is not None:
-                row["truth"] = float(self.truth[step, column])
-            found.append(row)
-        return found
+        values = {"mean": self.mean, "median": self.median, "deviation": self.deviation}
+        for share, (low, high) in self.intervals.items():
+            values |= {f"low_{share * 100:.0f}": low, f"high_{share * 100:.0f}": high}
+        values |= {} if self.truth is None else {"truth": self.truth}
+        return [
+            {"time": time, **{name: float(own[step, column]) for name, own in values.items()}}
+            for step, time in enumerate(self.labels)
+        ]
 
     def inside(self, share: float) -> float:
         """The share of known truths that lie in an interval; NaN where none is known."""
@@ -153,9 +131,6 @@ class Forecasted:
         low, high = self.intervals[share]
         known = ~np.isnan(self.truth)
         return float(((low <= self.truth) & (self.truth <= high))[known].mean()) if known.any() else float("nan")
-
-
-# ---------------------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -179,7 +154,7 @@ class TrackTrace:
         return [(int(first), int(end) - 1) for first, end in zip(edges[::2], edges[1::2], strict=True)]
 
 
-def track_trace(trained: Any, split: str = "test", number: int = 1) -> TrackTrace:
+def track_trace(trained: TrainedModel, split: str = "test", number: int = 1) -> TrackTrace:
     """Track `number` of a split, counted from 1."""
     if trained.run.recipe.get("task") != "track":
         raise UsageError(
@@ -206,5 +181,4 @@ def ellipse(mean: Array, covariance: Array, points: int = 60) -> Array:
     values, vectors = np.linalg.eigh(covariance)
     factor = vectors * np.sqrt(np.maximum(values, 0))
     circle = np.stack([np.cos(angles), np.sin(angles)])
-    found: Array = mean + (np.sqrt(-2 * np.log(1 - CONFIDENCE)) * factor @ circle).T
-    return found
+    return mean + (np.sqrt(-2 * np.log(1 - CONFIDENCE)) * factor @ circle).T
