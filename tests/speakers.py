@@ -18,7 +18,7 @@ from seqloom.models.transformer import TransformerConfig
 from seqloom.models.window_lm import WindowLMConfig
 from seqloom.predict.language_model import LanguageModelPredictor
 from seqloom.predict.translate import TranslatorPredictor
-from seqloom.text.characters import Characters
+from seqloom.text.vocabularies import Characters
 
 LETTERS = " abcdef"  # and </s>, <unk>
 TEXTS = ["abc def", "fed cab", "a bad cab", "dead beef", "a face"] * 3

@@ -9,7 +9,7 @@ import pytest
 from seqloom.core.errors import DataError
 from seqloom.core.tokens import Specials
 from seqloom.data.masking import NextSentencePairs
-from seqloom.text.pieces import split_sentences
+from seqloom.text.base import split_sentences
 from seqloom.text.specials import framed
 
 LENGTH, DOCUMENTS, SENTENCES = 32, 40, 25

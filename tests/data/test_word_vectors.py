@@ -14,8 +14,7 @@ from seqloom.data.word_vectors import read_vectors, vector_words
 from seqloom.models.classifier import ClassifierConfig
 from seqloom.nn.lexicon import VectorsConfig
 from seqloom.text.bytepair import BytePair, BytePairConfig
-from seqloom.text.characters import Characters
-from seqloom.text.words import Words, WordsConfig
+from seqloom.text.vocabularies import Characters, Words, WordsConfig
 
 PLAIN = "the 1 2 3\nmarket -0.5 0.25 1e-3\nबाज़ार 7 8 9\nbear 4 5 6\nThe 9 9 9\nbear 0 0 0\n"
 

@@ -11,7 +11,7 @@ from tests.understanding import classify_recipe, tag_recipe, trained
 
 from seqloom.models.recurrent_seq2seq import AttentionConfig, RecurrentSeq2SeqConfig
 from seqloom.predict.loader import load
-from seqloom.text.characters import Characters
+from seqloom.text.vocabularies import Characters
 
 LETTERS = "abcdefghijklmno "
 SOURCE, TARGET = "a big cabin", "ein heim"

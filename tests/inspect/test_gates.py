@@ -9,7 +9,7 @@ from tests.standard import STANDARD_CELLS
 from seqloom.core.errors import UsageError
 from seqloom.inspect.views.cells import GateTrace, gate_trace
 from seqloom.nn.cells import CELLS
-from seqloom.text.characters import Characters
+from seqloom.text.vocabularies import Characters
 
 TOLERANCE: dict[str, Any] = {"rtol": 0, "atol": 1e-10}
 

@@ -17,7 +17,7 @@ from seqloom.models.tagger import TaggerConfig
 from seqloom.nn.encoders import RecurrentEncoderConfig
 from seqloom.nn.spelling import CharacterCNNConfig
 from seqloom.runs.run import Run
-from seqloom.text.words import Words, WordsConfig
+from seqloom.text.vocabularies import Words, WordsConfig
 
 ENCODER = RecurrentEncoderConfig(hidden=6)
 SPELLED: dict[str, Any] = {"characters": CharacterCNNConfig(filters=4)}

@@ -16,7 +16,7 @@ from seqloom.text import (
     encode_documents,
     train_tokenizer,
 )
-from seqloom.text.pieces import PIECE, batches, cut_at_spaces, mark_last
+from seqloom.text.base import PIECE, batches, cut_at_spaces, mark_last
 
 # Runs of white space of all kinds, apostrophes, marks, digits, separators that Python alone calls white space.
 PARTS = [

@@ -4,8 +4,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from seqloom.core.tokens import EXTRA, MASK_TEXT, Specials
 from seqloom.text import CharactersConfig, WordsConfig, train_tokenizer
-from seqloom.text.specials import EXTRA, MASK_TEXT, Specials, frame_length, framed, read_gaps, shortened
+from seqloom.text.specials import frame_length, framed, read_gaps, shortened
 
 SPECIALS = Specials.after(100)
 

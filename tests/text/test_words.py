@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from seqloom.core.errors import DataError
 from seqloom.text import Tokenizer, Words, WordsConfig, train_tokenizer
-from seqloom.text.words import GLUE, normalise
+from seqloom.text.vocabularies import GLUE, normalise
 
 
 def tokens(tokenizer: Tokenizer) -> list[str]:

@@ -44,7 +44,7 @@ class TextCounts:
 
     @classmethod
     def of(cls, documents: Sequence[str]) -> "TextCounts":
-        from seqloom.text.pieces import cut_at_spaces  # here, so that corpora can be listed without the tokenizers
+        from seqloom.text.base import cut_at_spaces  # here, so that corpora can be listed without the tokenizers
 
         ends = len(documents)
         return cls(

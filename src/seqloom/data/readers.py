@@ -20,11 +20,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from seqloom.core.tokens import Specials
 from seqloom.data.batching import Ragged
 from seqloom.data.collate import FIRST, SPELLING, ExampleRows, TextBatches
 from seqloom.text import Characters, CharactersConfig, Tokenizer, Words
 from seqloom.text.base import Span
-from seqloom.text.specials import Form, Row, Specials, frame_length, framed, shortened
+from seqloom.text.specials import Form, Row, frame_length, framed, shortened
 from seqloom.text.word_spans import first_tokens, join_words, word_spans
 
 SENTENCE_ENDS = frozenset(".!?…。！？।॥؟۔") | {"...", "?!", "!!", "??", "!!!", "???"}

@@ -39,8 +39,7 @@ from seqloom.core.words import counted, shown
 from seqloom.data.files import MARK, DataSet, expand_home, read_lines, readable
 from seqloom.text import Tokenizer
 from seqloom.text.base import UNKNOWN_TEXT
-from seqloom.text.characters import Characters
-from seqloom.text.words import Words
+from seqloom.text.vocabularies import Characters, Words
 
 MAX_LINE = 1 << 20  # bytes: no vector takes more, and a file that is no text may have no lines at all
 MAX_WORD = 1 << 12  # bytes of a word in the binary format

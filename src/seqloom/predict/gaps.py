@@ -30,8 +30,7 @@ from seqloom.predict.base import (
     predict_windows,
 )
 from seqloom.predict.translate import change_search
-from seqloom.text.base import END, Span
-from seqloom.text.pieces import split_sentences
+from seqloom.text.base import END, Span, split_sentences
 from seqloom.text.specials import Gaps, frame_length, framed, read_gaps, with_gaps
 
 if TYPE_CHECKING:

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from seqloom.config import config
 from seqloom.config.constraints import Ge, NonNegativeFloat, PositiveInt
+from seqloom.core.tokens import Specials
 from seqloom.data.collate import ExampleRows, RowBatches
 from seqloom.data.corpus import Corpus
 from seqloom.data.readers import RowReader, SentenceReader, Spellings, TextFrame, TextReader, set_apart
@@ -19,7 +20,6 @@ from seqloom.models.bodies import BODIES, can_predict, form_of
 from seqloom.runs.models import has_body
 from seqloom.tasks.base import BatchedTask, InitRecipe, M, R, Task, TaskRecipe, dropout_problems
 from seqloom.text import Tokenizer
-from seqloom.text.specials import Specials
 
 if TYPE_CHECKING:
     from seqloom.runs.run import Run

@@ -17,7 +17,7 @@ from seqloom.data.corpus import TextCorpus, TextCounts
 from seqloom.runs.models import InitConfig
 from seqloom.tasks.base import BatchedTask, M, R, Task, TaskRecipe, dropout_problems, once
 from seqloom.text import Tokenizer, TokenizerConfig, encode_documents
-from seqloom.text.pieces import split_sentences
+from seqloom.text.base import split_sentences
 
 if TYPE_CHECKING:
     from seqloom.data.collate import PromptCompletion, PromptCompletionBatches

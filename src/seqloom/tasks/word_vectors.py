@@ -29,7 +29,7 @@ from seqloom.runs.run import Run
 from seqloom.tasks.base import TaskInfo
 from seqloom.tasks.text_base import TextRecipe, TextTask, create_run
 from seqloom.text import END, Tokenizer, Words, WordsConfig
-from seqloom.text.words import NEWLINE
+from seqloom.text.vocabularies import NEWLINE
 
 HELD_OUT_SEED = 0  # what is drawn to measure a split is the same for every run
 MOST_WORDS = 500_000  # of a split that are measured

@@ -13,10 +13,9 @@ from seqloom.text.base import END, StreamDecoder, Tokenizer, encode_documents, o
 
 if TYPE_CHECKING:
     from seqloom.text.bytepair import BytePair, BytePairConfig
-    from seqloom.text.characters import Characters, CharactersConfig
     from seqloom.text.imported import Imported, ImportedConfig
     from seqloom.text.sentencepieces import SentencePieceConfig, SentencePieces
-    from seqloom.text.words import Words, WordsConfig
+    from seqloom.text.vocabularies import Characters, CharactersConfig, Words, WordsConfig
 
     TokenizerConfig = CharactersConfig | WordsConfig | BytePairConfig | ImportedConfig | SentencePieceConfig
 
@@ -43,8 +42,8 @@ __all__ = [
 
 # Kind: the file here, the class in it and that of its config.
 TOKENIZERS = {
-    "characters": ("characters", "Characters", "CharactersConfig"),
-    "words": ("words", "Words", "WordsConfig"),
+    "characters": ("vocabularies", "Characters", "CharactersConfig"),
+    "words": ("vocabularies", "Words", "WordsConfig"),
     "byte-pair": ("bytepair", "BytePair", "BytePairConfig"),
     "huggingface": ("imported", "Imported", "ImportedConfig"),
     "sentencepiece": ("sentencepieces", "SentencePieces", "SentencePieceConfig"),

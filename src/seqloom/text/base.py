@@ -1,21 +1,27 @@
-"""What every tokenizer can do, and how it is kept.
+"""The base of all tokenizers, how they are saved, and how long texts are cut.
 
 Ids are 0 … len - 1. Id 0 is END, `</s>`: it ends a document, and it is the context before a document's first token. No
 text encodes to it. Kinds that cannot spell everything keep id 1 for `<unk>`.
+
+A tokenizer keeps up to a hundred bytes for each byte of a text while it encodes it, so a text of many megabytes is
+encoded a piece at a time. A cut lies between a character that is not white space and a space or line break. No word,
+and no pre-token of the tokenizers that are cut this way, spans such a cut, and each of them reads what follows it the
+same with or without the text before it. So the ids of the pieces, joined, are the ids of the whole text.
 """
 
+import codecs
 import hashlib
 import json
+import re
 from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from itertools import chain
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from seqloom.core.errors import CheckpointError, DataError, UsageError
 from seqloom.core.progress import track
-from seqloom.text.pieces import mark_last
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -24,6 +30,18 @@ Span = tuple[int, int]  # characters of a text, from the first to the one after 
 END, END_TEXT = 0, "</s>"
 UNKNOWN, UNKNOWN_TEXT = 1, "<unk>"
 FORMAT, VERSION = "seqloom-tokenizer", 1
+PIECE = 1 << 16  # characters of a piece; one without white space may be longer
+BATCH = 1024  # texts, or pieces of texts, …
+BATCH_CHARACTERS = 1 << 20  # … and characters, encoded in one call
+_AT_LINES_TOO = re.compile(r"(?<=\S)[ \n]")
+_AT_SPACES = re.compile(r"(?<=\S) ")
+SENTENCE_ENDS = re.compile(
+    r"""(?:[.!?…]['"”’)\]]*(?=\s))  # . " ' ) then white space
+    |   (?:[。！？][”’」』）]*)        # no space stands after these
+    |   (?<=\S)(?=\s*\n\s*\n)      # a blank line
+    """,
+    re.VERBOSE,
+)
 
 
 class StreamDecoder(ABC):
@@ -43,6 +61,20 @@ class StreamDecoder(ABC):
 
     def read(self, tokens: Iterable[int]) -> str:
         return "".join(map(self.push, tokens))
+
+
+class ByteStream(StreamDecoder):
+    """Holds bytes back until they make a character; bytes that never will become U+FFFD."""
+
+    def __init__(self, spell: Callable[[int], bytes]) -> None:
+        """`spell` gives the bytes that a token adds to a text."""
+        self._spell, self._decoder = spell, codecs.getincrementaldecoder("utf-8")(errors="replace")
+
+    def push(self, token: int) -> str:
+        return self._decoder.decode(self._spell(token), final=token == END)
+
+    def flush(self) -> str:
+        return self._decoder.decode(b"", final=True)
 
 
 class Tokenizer(ABC):
@@ -149,9 +181,9 @@ class Tokenizer(ABC):
             start, whole = end, whole if half else position + 1
         return spans
 
-    @abstractmethod
     def unknown_pieces(self, text: str) -> list[str]:
         """What the vocabulary cannot spell, each piece once, in the order of the text."""
+        return []
 
     @abstractmethod
     def content(self) -> dict[str, Any]:
@@ -229,7 +261,64 @@ def open_json(value: Any, kinds: Sequence[str]) -> tuple[str, Mapping[str, Any]]
     return kind, content
 
 
-def text_list(value: Any) -> list[str]:
+def cut_at_spaces(text: str, size: int = PIECE, line_breaks: bool = True) -> Iterator[str]:
+    """Cut a text after `size` characters or a few more, before white space; joined, the pieces are the text.
+
+    A text that is short enough is one piece, an empty one too. Without `line_breaks`, cuts lie before spaces only.
+    """
+    place = _AT_LINES_TOO if line_breaks else _AT_SPACES
+    start = 0
+    while len(text) - start > size and (cut := place.search(text, start + size)):
+        yield text[start : cut.start()]
+        start = cut.start()
+    yield text[start:] if start else text
+
+
+def batches(texts: Iterable[str], most: int = BATCH, characters: int = BATCH_CHARACTERS) -> Iterator[list[str]]:
+    """Group texts for a library that encodes many at once: at most so many, and of so many characters in all."""
+    batch: list[str] = []
+    length = 0
+    for text in texts:
+        if batch and (len(batch) == most or length + len(text) > characters):
+            yield batch
+            batch, length = [], 0
+        batch.append(text)
+        length += len(text)
+    if batch:
+        yield batch
+
+
+def mark_last(pieces: Iterable[str]) -> Iterator[tuple[str, bool]]:
+    """Yield each piece and whether it is the last one."""
+    remaining = iter(pieces)
+    piece = next(remaining, "")
+    for following in remaining:
+        yield piece, False
+        piece = following
+    yield piece, True
+
+
+def split_sentences(document: str) -> list[str]:
+    """Cut a document where its sentences end, as well as its marks show them; joined, they are the document.
+
+    A sentence ends after . ! ? … and what closes a quotation or a bracket, where white space follows, and at a blank
+    line: headings stand by themselves. Each begins with the white space before it.
+    """
+    found: list[str] = []
+    start = 0
+    for match in SENTENCE_ENDS.finditer(document):
+        if document[start : match.end()].strip():
+            found.append(document[start : match.end()])
+            start = match.end()
+    rest = document[start:]
+    if rest.strip() or not found:
+        found.append(rest)
+    else:
+        found[-1] += rest
+    return [sentence for sentence in found if sentence.strip()]
+
+
+def text_list(value: object) -> list[str]:
     """A list of strings out of JSON, or ValueError."""
     if not isinstance(value, list) or not all(isinstance(item, str) for item in value):
         raise ValueError("a list of strings is missing")
@@ -243,11 +332,8 @@ def check_ids(tokens: Sequence[int], size: int) -> None:
             raise IndexError(f"token ids go from 0 to {size - 1}, got {token}")
 
 
-def each_once(pieces: Iterable[str]) -> list[str]:
-    return list(dict.fromkeys(pieces))
-
-
-def require_text(found: Any) -> None:
+def require_text(found: object) -> None:
+    """Raise `DataError` if nothing was found to learn from."""
     if not found:
         raise DataError("A tokenizer needs text to learn from: the training split holds none.")
 

@@ -4,7 +4,6 @@ Words are cut into bytes; the pair of neighbours that is most frequent within wo
 Since every byte is a token, a character never seen in training falls back to its bytes, and every text can be spelled.
 """
 
-import codecs
 import json
 import random
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -15,7 +14,7 @@ import numpy as np
 from tokenizers import Regex
 from tokenizers import Tokenizer as Library
 from tokenizers.models import BPE
-from tokenizers.pre_tokenizers import ByteLevel, PreTokenizer, Split
+from tokenizers.pre_tokenizers import ByteLevel, Split
 from tokenizers.pre_tokenizers import Sequence as PreTokenizers
 from tokenizers.trainers import BpeTrainer
 
@@ -25,8 +24,17 @@ from seqloom.core.device import derive
 from seqloom.core.errors import DataError
 from seqloom.core.limits import MAX_VOCABULARY
 from seqloom.core.progress import track
-from seqloom.text.base import END, END_TEXT, StreamDecoder, Tokenizer, check_ids, require_text
-from seqloom.text.pieces import batches, cut_at_spaces
+from seqloom.text.base import (
+    END,
+    END_TEXT,
+    ByteStream,
+    StreamDecoder,
+    Tokenizer,
+    batches,
+    check_ids,
+    cut_at_spaces,
+    require_text,
+)
 
 # Merges stay within one of these: a word with the space or apostrophe before it, a number, a run of other marks, or
 # white space. \p{M} keeps combining marks with their letters.
@@ -42,17 +50,11 @@ class BytePairConfig:
     dropout: Probability = 0.0  # share of the merges skipped at random in training; see DropoutTexts
 
 
-def _byte_letters() -> list[str]:
-    """The printable letter that stands for each byte in the library's vocabulary.
-
-    Bytes that Latin-1 prints stand for themselves; the others, in order, for the letters from U+0100 on.
-    """
-    printable = {*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)}
-    substitutes = map(chr, range(0x100, 0x200))
-    return [chr(byte) if byte in printable else next(substitutes) for byte in range(256)]
-
-
-_BYTE_OF = {letter: byte for byte, letter in enumerate(_byte_letters())}
+# The printable letter that stands for each byte in the library's vocabulary: bytes that Latin-1 prints stand for
+# themselves; the others, in order, for the letters from U+0100 on.
+_PRINTABLE = {*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)}
+_SUBSTITUTES = map(chr, range(0x100, 0x200))
+_BYTE_OF = {chr(byte) if byte in _PRINTABLE else next(_SUBSTITUTES): byte for byte in range(256)}
 
 
 def _spelled(token: str) -> bytes:
@@ -89,16 +91,23 @@ class BytePair(Tokenizer):
     @classmethod
     def train(cls, config: BytePairConfig, texts: Iterable[str]) -> Self:
         library = Library(BPE())
-        library.pre_tokenizer = _pre_tokenizer()
+        words, as_letters = Split(Regex(WORD), "isolated"), ByteLevel(add_prefix_space=False, use_regex=False)
+        library.pre_tokenizer = PreTokenizers([words, as_letters])
         trainer = BpeTrainer(
             vocab_size=config.size - SHIFT,
             min_frequency=MIN_PAIRS,
             show_progress=False,
             initial_alphabet=ByteLevel.alphabet(),
         )
-        seen = _Seen(texts)
-        library.train_from_iterator(track(seen, "learning the tokenizer", texts), trainer)
-        require_text(seen.any)
+        lengths = [0]  # of all texts together; the library itself accepts none
+
+        def pieces() -> Iterator[str]:
+            for text in texts:
+                lengths[0] += len(text)
+                yield from cut_at_spaces(text)
+
+        library.train_from_iterator(track(pieces(), "learning the tokenizer", texts), trainer)
+        require_text(lengths[0])
         return cls(library)
 
     def __len__(self) -> int:
@@ -120,17 +129,16 @@ class BytePair(Tokenizer):
                 yield [id + SHIFT for id in encoding.ids]
 
     def stream(self) -> StreamDecoder:
-        return _ByteStream(self._bytes)
+        return ByteStream(self.spelled)
+
+    def spelled(self, token: int) -> bytes:
+        """The bytes that a token adds to a text."""
+        check_ids([token], len(self))
+        return self._bytes[token]
 
     def token(self, token: int) -> str:
         """The token's text; bytes that are no whole character are shown as <0xE2>."""
-        check_ids([token], len(self))
-        if token == END:
-            return END_TEXT
-        return _shown(self._bytes[token])
-
-    def unknown_pieces(self, text: str) -> list[str]:
-        return []
+        return END_TEXT if token == END else _shown(self.spelled(token))
 
     def merges(self) -> list[tuple[bytes, bytes]]:
         """What was joined, in the order it was learned."""
@@ -167,37 +175,6 @@ class BytePair(Tokenizer):
         if not whole or library.get_added_tokens_decoder():
             raise ValueError("its vocabulary must hold all 256 bytes, numbered without gaps, and nothing added")
         return cls(library)
-
-
-class _Seen:
-    """Passes texts on, a piece at a time, and remembers whether there were any; the library itself accepts none."""
-
-    def __init__(self, texts: Iterable[str]) -> None:
-        self._texts, self.any = texts, False
-
-    def __iter__(self) -> Iterator[str]:
-        for text in self._texts:
-            self.any = self.any or bool(text)
-            yield from cut_at_spaces(text)
-
-
-class _ByteStream(StreamDecoder):
-    """Holds bytes back until they make a character; bytes that never will become U+FFFD."""
-
-    def __init__(self, spellings: list[bytes]) -> None:
-        self._bytes = spellings
-        self._decoder = codecs.getincrementaldecoder("utf-8")(errors="replace")
-
-    def push(self, token: int) -> str:
-        check_ids([token], len(self._bytes))
-        return self._decoder.decode(self._bytes[token], final=token == END)
-
-    def flush(self) -> str:
-        return self._decoder.decode(b"", final=True)
-
-
-def _pre_tokenizer() -> PreTokenizer:
-    return PreTokenizers([Split(Regex(WORD), "isolated"), ByteLevel(add_prefix_space=False, use_regex=False)])
 
 
 def not_unicode(texts: list[str]) -> Exception:
@@ -266,15 +243,18 @@ class DropoutTexts:
         if seed != self._seed:
             self._seed, self._variants = seed, [[None] * VARIANTS for _ in self._words]
         drawn = np.random.default_rng(derive(seed, "byte-pair dropout", *path))
-        return [self._read(self._texts[index], drawn) for index in chosen]
-
-    def _read(self, words: np.ndarray, drawn: np.random.Generator) -> list[int]:
-        ids: list[int] = []
-        for word, number in zip(words.tolist(), drawn.integers(VARIANTS, size=len(words)).tolist(), strict=True):
-            ids += self._variants[word][number] or self._variant(word, number)
-        return ids
+        texts: list[list[int]] = []
+        for index in chosen:
+            words = self._texts[index]
+            numbers = drawn.integers(VARIANTS, size=len(words)).tolist()
+            pairs = zip(words.tolist(), numbers, strict=True)
+            texts.append([id for word, number in pairs for id in self._variant(word, number)])
+        return texts
 
     def _variant(self, word: int, number: int) -> Word:
-        draw = random.Random(f"{self._seed}/{number}/{self._words[word]}").random
-        made = self._variants[word][number] = segment(self._words[word], self._joins, self.rate, draw)
-        return made
+        """One of the segmentations of a word, drawn when it is first needed."""
+        variant = self._variants[word][number]
+        if variant is None:
+            draw = random.Random(f"{self._seed}/{number}/{self._words[word]}").random
+            variant = self._variants[word][number] = segment(self._words[word], self._joins, self.rate, draw)
+        return variant

@@ -16,10 +16,18 @@ from tokenizers import Tokenizer as Library
 
 from seqloom.config import config
 from seqloom.core.words import shown
-from seqloom.text.base import END, END_TEXT, ForeignTokenizer, Span, StreamDecoder, check_ids, each_once
+from seqloom.text.base import (
+    END,
+    END_TEXT,
+    ForeignTokenizer,
+    Span,
+    StreamDecoder,
+    batches,
+    check_ids,
+    cut_at_spaces,
+)
 from seqloom.text.bytepair import byte_text
 from seqloom.text.library_checks import check_time_and_growth, library_errors
-from seqloom.text.pieces import batches, cut_at_spaces
 
 HALF = "\N{REPLACEMENT CHARACTER}"  # the end of a text whose last character is not whole yet
 SPACE = "▁"  # how pieces of sentences write one
@@ -90,7 +98,8 @@ class Imported(ForeignTokenizer):
         if self.unknown is None:
             return []
         unknown = self.order[self.unknown]
-        return each_once(text[start:end] for id, (start, end) in self._pieces(text) if id == unknown)
+        found = (text[start:end] for id, (start, end) in self._pieces(text) if id == unknown)
+        return list(dict.fromkeys(found))
 
     def _pieces(self, text: str) -> list[tuple[int, Span]]:
         """Their ids and where they stand.

@@ -8,7 +8,6 @@ first, then all others as they stood. Rows of an embedding beyond the vocabulary
 """
 
 import base64
-import codecs
 import copy
 import re
 from collections.abc import Mapping
@@ -21,12 +20,12 @@ from seqloom.text.base import (
     END,
     END_TEXT,
     UNKNOWN_TEXT,
+    ByteStream,
     ForeignTokenizer,
     Span,
     StreamDecoder,
     Tokenizer,
     check_ids,
-    each_once,
 )
 from seqloom.text.bytepair import not_unicode
 
@@ -58,7 +57,7 @@ class SentencePieces(ForeignTokenizer):
         vocabulary: Mapping[str, int] = content["vocabulary"]
         self.rows: int = content["rows"]
         end, padding, unknown = (content[name] for name in ("end", "padding", "unknown"))
-        _check(vocabulary, self.rows, end, padding, unknown)
+        self._check(vocabulary, self.rows, {"end": end, "padding": padding, "unknown": unknown})
         self.order = [end, *(id for id in range(self.rows) if id != end)]
         self.unknown = self._unknown = self._our_ids[unknown]
         self.padding = None if padding is None else self._our_ids[padding]
@@ -96,7 +95,7 @@ class SentencePieces(ForeignTokenizer):
 
     def unknown_pieces(self, text: str) -> list[str]:
         found = (text[start:end].strip() for piece, start, end in self._pieces(text) if self._id(piece) == self.unknown)
-        return each_once(piece for piece in found if piece)
+        return list(dict.fromkeys(piece for piece in found if piece))
 
     def _id(self, piece: str) -> int:
         return self._ids.get(piece, self._unknown)
@@ -115,7 +114,7 @@ class SentencePieces(ForeignTokenizer):
     # Ids to text.
 
     def stream(self) -> StreamDecoder:
-        return _PieceStream(self)
+        return _PieceStream(self.spelled)
 
     def spelled(self, token: int) -> bytes:
         """What a token adds to a text."""
@@ -135,6 +134,24 @@ class SentencePieces(ForeignTokenizer):
 
     # On disk.
 
+    @staticmethod
+    def _check(vocabulary: object, rows: object, specials: Mapping[str, object]) -> None:
+        """Raise ValueError unless names, numbers and special tokens fit together."""
+        names = vocabulary if isinstance(vocabulary, Mapping) else {None: None}
+        if type(rows) is not int or not all(type(id) is int for id in names.values()):
+            raise ValueError("its vocabulary must be names with their numbers")
+        known = set(names.values())
+        if len(known) < len(names):
+            raise ValueError("two tokens of its vocabulary have the same number")
+        if known and (min(known) < 0 or max(known) >= rows):
+            ends = f"its ids go from {min(known)} to {max(known)}"
+            raise ValueError(f"{ends}, and the model has vectors for {rows} tokens")
+        for what, id in specials.items():
+            if (id is not None or what != "padding") and not (type(id) is int and 0 <= id < rows):
+                raise ValueError(f"the token for {what} must be one of {rows}; got {id!r}")
+        if len(set(specials.values())) < 3:
+            raise ValueError("end, padding and unknown must be different tokens")
+
     def content(self) -> dict[str, Any]:
         return self._content
 
@@ -144,27 +161,21 @@ class SentencePieces(ForeignTokenizer):
         return cls(content)
 
 
-class _PieceStream(StreamDecoder):
+class _PieceStream(ByteStream):
     """Spaces at the ends of a text are not part of it: they wait until something follows."""
 
-    def __init__(self, tokenizer: SentencePieces) -> None:
-        self._tokenizer = tokenizer
-        self._begin()
-
-    def _begin(self) -> None:
-        self._decoder = codecs.getincrementaldecoder("utf-8")(errors="replace")
-        self._space, self._begun = "", False
+    _space, _begun = "", False
 
     def push(self, token: int) -> str:
-        text = self._new(self._decoder.decode(self._tokenizer.spelled(token), final=token == END))
+        text = self._without_ends(super().push(token))
         if token == END:
-            self._begin()
+            self._space, self._begun = "", False
         return text
 
     def flush(self) -> str:
-        return self._new(self._decoder.decode(b"", final=True))
+        return self._without_ends(super().flush())
 
-    def _new(self, text: str) -> str:
+    def _without_ends(self, text: str) -> str:
         whole = (self._space if self._begun else "") + text
         said = whole.rstrip(" ")
         if not self._begun:
@@ -197,21 +208,3 @@ def _open(model: Any, name: str) -> Any:
     except (RuntimeError, ValueError) as error:
         raise ValueError(f"{name} is no SentencePiece model ({' '.join(str(error).split())})") from None
     return processor
-
-
-def _check(vocabulary: Any, rows: Any, end: Any, padding: Any, unknown: Any) -> None:
-    names = isinstance(vocabulary, Mapping) and all(type(id) is int for id in vocabulary.values())
-    if not names or type(rows) is not int:
-        raise ValueError("its vocabulary must be names with their numbers")
-    known = set(vocabulary.values())
-    if len(known) < len(vocabulary):
-        raise ValueError("two tokens of its vocabulary have the same number")
-    if known and (min(known) < 0 or max(known) >= rows):
-        raise ValueError(f"its ids go from {min(known)} to {max(known)}, and the model has vectors for {rows} tokens")
-    for what, id in (("end", end), ("padding", padding), ("unknown", unknown)):
-        if id is None and what == "padding":
-            continue
-        if type(id) is not int or not 0 <= id < rows:
-            raise ValueError(f"the token for {what} must be one of {rows}; got {id!r}")
-    if len({end, unknown, padding}) < 3:
-        raise ValueError("end, padding and unknown must be different tokens")

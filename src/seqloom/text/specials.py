@@ -10,24 +10,8 @@ from dataclasses import dataclass
 from itertools import groupby
 from typing import Literal
 
-from seqloom.core.tokens import CLASSIFY_TEXT, EXTRA, MASK_TEXT, SEPARATE_TEXT, Specials
+from seqloom.core.tokens import MASK_TEXT, Specials
 from seqloom.text.base import END, Span, Tokenizer
-
-__all__ = [
-    "CLASSIFY_TEXT",
-    "EXTRA",
-    "MASK_TEXT",
-    "SEPARATE_TEXT",
-    "Form",
-    "Gaps",
-    "Row",
-    "Specials",
-    "frame_length",
-    "framed",
-    "read_gaps",
-    "shortened",
-    "with_gaps",
-]
 
 Form = Literal["bert", "causal", "ends"]
 
@@ -44,36 +28,23 @@ class Row:
 
 def framed(specials: Specials, form: Form, first: Sequence[int], second: Sequence[int] | None = None) -> Row:
     """The form of a model that reads both ways (bert, ends), or of one that reads from left to right (causal)."""
-    if form == "bert":
-        return _between(specials.classify, specials.separate, first, second)
-    if form == "ends":
-        return _between(END, END, first, second)
-    return _causal(specials, first, second)
+    before, between, after = {
+        "bert": (specials.classify, specials.separate, specials.separate),
+        "ends": (END, END, END),
+        "causal": (END, specials.separate, specials.classify),
+    }[form]
+    if second is None:
+        tokens, segments = [before, *first, after], [0] * (len(first) + 2)
+    else:
+        tokens = [before, *first, between, *second, after]
+        segments = [0] * (len(first) + 2) + [1] * (len(second) + 1)
+    starts = (1,) if second is None else (1, len(first) + 2)
+    return Row(tokens, segments, starts, len(tokens) - 1 if form == "causal" else 0)
 
 
 def frame_length(form: Form, texts: int) -> int:
     """How many tokens the form itself takes, whichever it is, of one text or of two."""
     return 1 + texts
-
-
-def _between(before: int, after: int, first: Sequence[int], second: Sequence[int] | None) -> Row:
-    """One token before all, one after each text; summed up at the first."""
-    tokens = [before, *first, after]
-    segments = [0] * len(tokens)
-    if second is None:
-        return Row(tokens, segments, (1,), 0)
-    starts = (1, len(tokens))
-    tokens += [*second, after]
-    return Row(tokens, segments + [1] * (len(second) + 1), starts, 0)
-
-
-def _causal(specials: Specials, first: Sequence[int], second: Sequence[int] | None) -> Row:
-    if second is None:
-        tokens = [END, *first, specials.classify]
-        return Row(tokens, [0] * len(tokens), (1,), len(tokens) - 1)
-    tokens = [END, *first, specials.separate, *second, specials.classify]
-    segments = [0] * (len(first) + 2) + [1] * (len(second) + 1)
-    return Row(tokens, segments, (1, len(first) + 2), len(tokens) - 1)
 
 
 def shortened(lengths: Sequence[int], room: int) -> list[int]:

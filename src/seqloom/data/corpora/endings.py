@@ -11,7 +11,7 @@ from seqloom.core.errors import DataError
 from seqloom.data.corpora import pydocs, wikitext2
 from seqloom.data.corpus import Corpus, TextCorpus
 from seqloom.data.examples import MultipleChoiceExample
-from seqloom.text.pieces import split_sentences
+from seqloom.text.base import split_sentences
 
 SUMMARY = "which sentence comes next? made from pydocs, no download, or from WikiText-2 (needs SEQLOOM_DATA)"
 FORM = "multiple-choice"

@@ -22,7 +22,7 @@ from seqloom.core.errors import ResourceError, UsageError
 from seqloom.core.files import check_writable
 from seqloom.core.words import nearest
 from seqloom.inspect.values import Array
-from seqloom.text.words import GLUE
+from seqloom.text.vocabularies import GLUE
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

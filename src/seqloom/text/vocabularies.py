@@ -1,10 +1,14 @@
-"""Words: what stands between white space, or words and punctuation marks apart."""
+"""Tokenizers with a list of tokens: the characters of the training text, or its words.
+
+Words are what stands between white space, or words and punctuation marks apart.
+"""
 
 import re
 import sys
 import unicodedata
+from abc import abstractmethod
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from functools import cache, lru_cache
 from typing import Annotated, Any, Literal, Self
 
@@ -14,22 +18,105 @@ from seqloom.core.errors import DataError
 from seqloom.text.base import (
     END,
     END_TEXT,
+    PIECE,
     UNKNOWN,
     UNKNOWN_TEXT,
     Span,
     StreamDecoder,
     Tokenizer,
     check_ids,
-    each_once,
+    cut_at_spaces,
     require_text,
     text_list,
 )
-from seqloom.text.pieces import cut_at_spaces
 
 # Stands before a piece that was written without a space before it. It is a symbol, never part of a word, and every
 # symbol is a piece of its own: so a longer piece that begins with it can only be a marked one.
 GLUE = "\N{HALFWIDTH BLACK SQUARE}"
 NEWLINE = "\n"
+
+
+class VocabularyTokenizer(Tokenizer):
+    """`</s>`, `<unk>`, then the tokens that were learned."""
+
+    unknown = UNKNOWN
+
+    def __init__(self, tokens: Iterable[str]) -> None:
+        self._tokens = [END_TEXT, UNKNOWN_TEXT, *tokens]
+        self._ids = {token: id for id, token in enumerate(self._tokens) if id > UNKNOWN}
+
+    def __len__(self) -> int:
+        return len(self._tokens)
+
+    def token(self, token: int) -> str:
+        check_ids([token], len(self))
+        return self._tokens[token]
+
+    @abstractmethod
+    def pieces(self, text: str) -> Iterable[str]:
+        """Cut a text into what are tokens where they are known."""
+
+    def encode(self, text: str) -> list[int]:
+        get = self._ids.get
+        return [get(piece, UNKNOWN) for piece in self.pieces(text)]
+
+    def unknown_pieces(self, text: str) -> list[str]:
+        return list(dict.fromkeys(piece for piece in self.pieces(text) if piece not in self._ids))
+
+
+@config
+class CharactersConfig:
+    kind: Literal["characters"] = "characters"
+
+
+class Characters(VocabularyTokenizer):
+    """Every Unicode character of the training text is a token, in the order of their code points.
+
+    Nothing is normalised: decode(encode(x)) = x for every x within the alphabet. An unknown character decodes to
+    U+FFFD, so a text keeps its length.
+    """
+
+    kind = "characters"
+
+    def __init__(self, alphabet: Iterable[str]) -> None:
+        self.alphabet = list(alphabet)
+        super().__init__(self.alphabet)
+
+    @classmethod
+    def train(cls, config: CharactersConfig, texts: Iterable[str]) -> Self:
+        alphabet: set[str] = set()
+        for text in texts:
+            alphabet.update(text)
+        require_text(alphabet)
+        return cls(sorted(alphabet))
+
+    def pieces(self, text: str) -> Iterable[str]:
+        return text
+
+    def cut(self, text: str) -> Iterator[str]:
+        return (text[start : start + PIECE] for start in range(0, len(text), PIECE))
+
+    def stream(self) -> StreamDecoder:
+        return _CharacterStream(self)
+
+    def content(self) -> dict[str, Any]:
+        return {"alphabet": self.alphabet}
+
+    @classmethod
+    def from_content(cls, content: Mapping[str, Any]) -> Self:
+        alphabet = text_list(content["alphabet"])
+        if any(len(character) != 1 for character in alphabet) or len(set(alphabet)) != len(alphabet):
+            raise ValueError("the alphabet must hold single characters, each once")
+        return cls(alphabet)
+
+
+class _CharacterStream(StreamDecoder):
+    def __init__(self, tokenizer: Characters) -> None:
+        self._texts = ["", "\N{REPLACEMENT CHARACTER}", *tokenizer.alphabet]
+
+    def push(self, token: int) -> str:
+        check_ids([token], len(self._texts))
+        return self._texts[token]
 
 
 @config
@@ -41,8 +128,8 @@ class WordsConfig:
     lowercase: bool = False
 
 
-class Words(Tokenizer):
-    """`</s>`, `<unk>`, then the words by falling count; equal counts in the order of their code points.
+class Words(VocabularyTokenizer):
+    """The words by falling count; equal counts in the order of their code points.
 
     A line break within a document is a token; other white space only separates. So decode(encode(x)) = `normalise(x)`
     where every word is known, letters made lower-case included if `lowercase` is set. A word that is literally `<unk>`
@@ -50,26 +137,24 @@ class Words(Tokenizer):
     """
 
     kind = "words"
-    unknown = UNKNOWN
     separates_words = True
 
     def __init__(self, config: WordsConfig, words: Iterable[str]) -> None:
-        self.config = config
-        self.words = list(words)
-        self._ids = {UNKNOWN_TEXT: UNKNOWN}
-        self._ids.update((word, id) for id, word in enumerate(self.words, start=UNKNOWN + 1))
-        self._pieces = _splitter(config)
+        self.config, self.words = config, list(words)
+        super().__init__(self.words)
+        self._ids[UNKNOWN_TEXT] = UNKNOWN
         self._word_ids = lru_cache(maxsize=1 << 17)(self._encode_word)
 
     @classmethod
     def train(cls, config: WordsConfig, texts: Iterable[str]) -> Self:
+        untrained = cls(config, [])
         whole: Counter[str] = Counter()
         for text in texts:
-            whole.update(_whole_words(config, text))
+            whole.update(untrained.whole_words(text))
         require_text(whole)
-        split, counts = _splitter(config), Counter[str]()
+        counts = Counter[str]()
         for word, count in whole.items():
-            for piece in split(word):
+            for piece in untrained.split_word(word):
                 counts[piece] += count
         counts.pop(UNKNOWN_TEXT, None)
         frequent = [word for word, count in counts.items() if count >= config.min_count]
@@ -78,14 +163,30 @@ class Words(Tokenizer):
         frequent.sort(key=lambda word: (-counts[word], word))
         return cls(config, frequent[: None if config.max_size is None else config.max_size - 2])
 
-    def __len__(self) -> int:
-        return len(self.words) + 2
+    def whole_words(self, text: str) -> Iterator[str]:
+        """Yield what stands between white space, and each line break."""
+        first = True
+        for line in (text.lower() if self.config.lowercase else text).split(NEWLINE):
+            if not first:
+                yield NEWLINE
+            first = False
+            yield from line.split()
+
+    def split_word(self, word: str) -> list[str]:
+        """Cut what stands between white space into pieces."""
+        if self.config.split == "whitespace":
+            return [word]
+        first, *others = _piece_pattern().findall(word)
+        return [first, *(GLUE + piece for piece in others)]
+
+    def pieces(self, text: str) -> Iterable[str]:
+        return (piece for word in self.whole_words(text) for piece in self.split_word(word))
 
     def _encode_word(self, word: str) -> tuple[int, ...]:
-        return tuple(self._ids.get(piece, UNKNOWN) for piece in self._pieces(word))
+        return tuple(self._ids.get(piece, UNKNOWN) for piece in self.split_word(word))
 
     def encode(self, text: str) -> list[int]:
-        words = _whole_words(self.config, text)
+        words = self.whole_words(text)
         if self.config.split == "whitespace":
             get = self._ids.get
             return [get(word, UNKNOWN) for word in words]
@@ -96,10 +197,10 @@ class Words(Tokenizer):
         return cut_at_spaces(text)
 
     def spans(self, text: str) -> list[Span]:
-        found = []
+        found: list[Span] = []
         for match in re.finditer(rf"{NEWLINE}|\S+", text):
             place, word = match.start(), match[0].lower() if self.config.lowercase else match[0]
-            for piece in self._pieces(word):
+            for piece in self.split_word(word):
                 end = place + len(piece) - self.glued(piece)
                 found.append((place, min(end, match.end())))  # İ has more letters when it is made lower-case
                 place = found[-1][1]
@@ -108,16 +209,11 @@ class Words(Tokenizer):
     def stream(self) -> StreamDecoder:
         return _WordStream(self)
 
-    def token(self, token: int) -> str:
-        check_ids([token], len(self))
-        return {END: END_TEXT, UNKNOWN: UNKNOWN_TEXT}.get(token) or self.words[token - 2]
-
     def unknown_pieces(self, text: str) -> list[str]:
-        pieces = (piece for word in _whole_words(self.config, text) for piece in self._pieces(word))
-        unknown = (piece for piece in pieces if piece not in self._ids)
-        return each_once(map(self.plain, unknown))
+        return list(dict.fromkeys(map(self.plain, super().unknown_pieces(text))))
 
     def glued(self, piece: str) -> bool:
+        """Whether a piece was written without a space before it."""
         return self.config.split == "punctuation" and len(piece) > 1 and piece[0] == GLUE
 
     def plain(self, piece: str) -> str:
@@ -125,8 +221,7 @@ class Words(Tokenizer):
         return piece[1:] if self.glued(piece) else piece
 
     def content(self) -> dict[str, Any]:
-        chosen = self.config
-        settings = {name: getattr(chosen, name) for name in ("min_count", "max_size", "split", "lowercase")}
+        settings = {name: value for name, value in vars(self.config).items() if name != "kind"}
         return {**settings, "words": self.words}
 
     @classmethod
@@ -143,26 +238,6 @@ class Words(Tokenizer):
 def normalise(text: str) -> str:
     """Runs of white space become one space, lines lose it at both ends, line breaks stay."""
     return NEWLINE.join(" ".join(line.split()) for line in text.split(NEWLINE))
-
-
-def _whole_words(config: WordsConfig, text: str) -> Iterator[str]:
-    """What stands between white space, and each line break."""
-    first = True
-    for line in (text.lower() if config.lowercase else text).split(NEWLINE):
-        if not first:
-            yield NEWLINE
-        first = False
-        yield from line.split()
-
-
-def _splitter(config: WordsConfig) -> Callable[[str], list[str]]:
-    """How a whole word falls into pieces."""
-    return _punctuated if config.split == "punctuation" else lambda word: [word]
-
-
-def _punctuated(word: str) -> list[str]:
-    first, *others = _piece_pattern().findall(word)
-    return [first, *(GLUE + piece for piece in others)]
 
 
 @cache
@@ -186,7 +261,6 @@ class _WordStream(StreamDecoder):
         if token == END or word == NEWLINE:
             self._space = False
             return NEWLINE if token != END else ""
-        glued = self._words.glued(word)
-        text = word[1:] if glued else " " * self._space + word
+        text = self._words.plain(word) if self._words.glued(word) else " " * self._space + word
         self._space = True
         return text
