@@ -374,8 +374,8 @@ def test_the_tests_above_can_tell_a_broken_order(
     model, options = Tables(4, seed=1), BeamConfig(beam=150, n_best=20, max_length=4)
     expected = [tokens for _, _, tokens in every(model, options)[:20]]
     assert [tuple(h.tokens) for h in beam_search(model, options=options, end=END)[0]] == expected
-    right = module._rows
-    monkeypatch.setattr(module, "_rows", lambda node, slot: broken(right(node, slot)) % node.numel())
+    right = module.parent_rows
+    monkeypatch.setattr(module, "parent_rows", lambda node, slot: broken(right(node, slot)) % node.numel())
     assert [tuple(h.tokens) for h in beam_search(model, options=options, end=END)[0]] != expected
 
 

@@ -13,7 +13,7 @@ from seqloom.core.errors import UsageError
 from seqloom.core.protocols import DecodeState, LanguageModel, StepOutput, select
 from seqloom.core.tree import clone
 from seqloom.decoding.generate import generate
-from seqloom.decoding.mixture import Mixture, checked_weights, mix
+from seqloom.decoding.mixture import Mixture, mix, normalize_weights
 from seqloom.decoding.processors import SamplingConfig
 from seqloom.models.recurrent_lm import RecurrentLMConfig
 
@@ -152,8 +152,8 @@ def test_what_is_shared_by_the_hypotheses_of_a_source_stays_so() -> None:
 )
 def test_weights_that_are_no_shares_are_refused(weights: list[float], words: str) -> None:
     with pytest.raises(UsageError, match=words):
-        checked_weights(weights, 2)
+        normalize_weights(weights, 2)
 
 
 def test_rounded_weights_are_made_to_sum_to_one() -> None:
-    assert sum(checked_weights([0.33333, 0.33333, 0.33333], 3)) == pytest.approx(1, abs=1e-15)
+    assert sum(normalize_weights([0.33333, 0.33333, 0.33333], 3)) == pytest.approx(1, abs=1e-15)

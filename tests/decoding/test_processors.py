@@ -14,7 +14,6 @@ from seqloom.decoding.processors import (
     SamplingConfig,
     apply_temperature,
     ban,
-    ban_end,
     keep_top_k,
     keep_top_p,
     penalise_repetition,
@@ -102,8 +101,8 @@ def test_repetition_penalty_divides_the_odds_once(row: list[int], penalty: float
 def test_min_tokens_bans_the_end_until_then_and_renormalises() -> None:
     log_probs = distribution([2, 1, 1])
     early, late = torch.zeros(1, 2, dtype=torch.long), torch.zeros(1, 3, dtype=torch.long)
-    assert ban_end(log_probs, early, minimum=3, end=0).exp()[0].tolist() == pytest.approx([0, 0.5, 0.5])
-    assert torch.equal(ban_end(log_probs, late, minimum=3, end=0), log_probs)
+    assert ban(log_probs, early, tokens=(0,), until=3).exp()[0].tolist() == pytest.approx([0, 0.5, 0.5])
+    assert torch.equal(ban(log_probs, late, tokens=(0,), until=3), log_probs)
 
 
 def test_banned_tokens_are_never_chosen_and_the_rest_is_renormalised() -> None:
@@ -115,7 +114,7 @@ def test_banned_tokens_are_never_chosen_and_the_rest_is_renormalised() -> None:
 
 def test_where_only_the_end_is_possible_it_stays_possible() -> None:
     nothing = torch.zeros(1, 0, dtype=torch.long)
-    assert ban_end(distribution([1, 0]), nothing, minimum=3, end=0).exp().tolist() == [[1, 0]]
+    assert ban(distribution([1, 0]), nothing, tokens=(0,), until=3).exp().tolist() == [[1, 0]]
 
 
 def test_order_of_application() -> None:

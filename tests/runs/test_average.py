@@ -2,7 +2,9 @@
 
 import errno
 import json
+from collections.abc import Iterable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -14,7 +16,7 @@ from seqloom.core.files import tensors_from_file
 from seqloom.predict.ensembles import make_average
 from seqloom.runs import average as averages
 from seqloom.runs import layout
-from seqloom.runs.average import in_words, mean
+from seqloom.runs.average import AveragedWeights, mean
 from seqloom.runs.run import Run
 from seqloom.training import begin
 
@@ -64,9 +66,14 @@ def test_other_names_or_shapes_have_no_mean(other: dict[str, torch.Tensor]) -> N
 
 
 def test_steps_in_words() -> None:
-    assert in_words([5]) == "5"
-    assert in_words([900, 1000]) == "900, 1,000"
-    assert in_words(range(100, 2100, 100)) == "100, 200, 300, …, 2,000"
+    run: Any = SimpleNamespace(path=Path("runs/one"))
+
+    def words(steps: Iterable[int]) -> str:
+        return AveragedWeights([run], {}, list(steps)).what
+
+    assert words([5]) == "1 checkpoint of runs/one, step 5"
+    assert words([900, 1000]) == "2 checkpoints of runs/one, steps 900, 1,000"
+    assert words(range(100, 2100, 100)) == "20 checkpoints of runs/one, steps 100, 200, 300, …, 2,000"
 
 
 # --- the run ----------------------------------------------------------------------------------------------------------

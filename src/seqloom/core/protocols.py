@@ -67,8 +67,6 @@ class Steppable(Protocol):
     """A model that can be asked for the next token. All decoding is written against this and nothing else.
 
     One that cannot say more than so many tokens, END included, may also have `longest_target`: a search stops there.
-    One that finds its most probable tokens sooner than it writes down all of them may also have `step_best(tokens,
-    state, count) → BestOutput`, which decodes one token of each row.
     """
 
     def start(self, source: Tree = None, rows: int | None = None) -> DecodeState:
@@ -82,6 +80,21 @@ class Steppable(Protocol):
         to branch.
         """
         ...
+
+
+@runtime_checkable
+class BestSteppable(Steppable, Protocol):
+    """A Steppable that finds its most probable tokens sooner than it writes down all of them."""
+
+    def step_best(self, tokens: Tensor, state: DecodeState, count: int) -> BestOutput:
+        """Read one token of each row (B, 1)."""
+        ...
+
+
+def longest_target(model: Steppable) -> int | None:
+    """The most tokens that a model can say, END included; None for any number."""
+    longest: int | None = getattr(model, "longest_target", None)
+    return longest
 
 
 @runtime_checkable
@@ -103,13 +116,11 @@ class FutureStep:
     covariance: Tensor | None = None  # (B, C, C)
 
 
-@runtime_checkable
-class Forecastable(Protocol):
+class SeriesModel(Protocol):
     """A model of series, which can be asked for the next values. All forecasts are written against this.
 
     Values come and go in the units of the data, NaN never; `mask` is True where one was observed, and what stands at
-    the others is not looked at. A model that knows all of its future at once may also have
-    `exact_forecast(values, mask, horizon) → mean (B, h, C), covariance (B, h, C, C)`: then nothing is drawn.
+    the others is not looked at.
     """
 
     def start(self, rows: int) -> Tree:
@@ -120,8 +131,22 @@ class Forecastable(Protocol):
         """Read values (B, T, C), T ≥ 1, and predict the one after the last. Without a mask all were observed."""
         ...
 
+
+@runtime_checkable
+class Forecastable(SeriesModel, Protocol):
+    """A model of series that can also say how probable values are that it is shown."""
+
     def score(self, values: Tensor, mask: Tensor | None = None) -> Tensor:
         """log p of what was observed at each step (B, T), given all steps before it; 0 where nothing was."""
+        ...
+
+
+@runtime_checkable
+class ExactForecastable(Protocol):
+    """A model that knows all of its future at once, so that nothing has to be drawn."""
+
+    def exact_forecast(self, values: Tensor, mask: Tensor, horizon: int) -> tuple[Tensor, Tensor]:
+        """The mean (B, h, C) and the covariance (B, h, C, C) of the next h steps."""
         ...
 
 

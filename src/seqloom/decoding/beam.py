@@ -9,7 +9,7 @@ import itertools
 import math
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import torch
 from torch import Tensor
@@ -17,7 +17,7 @@ from torch import Tensor
 from seqloom.core.errors import DivergedError, UsageError
 from seqloom.core.operations import operation
 from seqloom.core.progress import check_cancelled
-from seqloom.core.protocols import BestOutput, DecodeState, StepOutput, Steppable, select
+from seqloom.core.protocols import BestOutput, BestSteppable, DecodeState, StepOutput, Steppable, longest_target, select
 from seqloom.core.tokens import best_tokens
 from seqloom.core.tree import Tree, leaves, select_rows
 from seqloom.decoding.rules import (
@@ -35,10 +35,12 @@ from seqloom.decoding.rules import (
     no_finished,
 )
 
-__all__ = ["BeamConfig", "Hypothesis", "beam_search", "release_memory"]
+__all__ = ["BeamConfig", "Hypothesis"]  # besides what is defined here
 
 DEFAULT_MAX_LENGTH = 1000  # tokens: 2 × source + 20 would have no end for a book
 UNATTENDED = 1e-10  # what a source position without attention counts as, so that the coverage penalty stays finite
+Item = TypeVar("Item")
+Result = TypeVar("Result")
 
 
 @operation
@@ -68,10 +70,28 @@ def beam_search(
         return []
     with torch.no_grad():
         state = model.start(source) if source is not None else model.start(rows=rows)
-        beams = _begin(next(leaves(state.carry)), source, prompt, prompt_mask, options, end)
-        beams = _within(beams, getattr(model, "longest_target", None))
+        like = next(leaves(state.carry))
+        prefix, prefix_length = sort_prompt(prompt, prompt_mask, len(like), end)
+        mask = source["mask"] if isinstance(source, dict) and "mask" in source else None
+        limit, longest = length_limits(options, mask, prefix_length), longest_target(model)
+        if longest is not None:
+            limit, forced = limit.clamp(max=longest), prefix.shape[1]
+            if forced >= longest:
+                raise UsageError(f"A prompt must be below the {longest} tokens this model can say; got {forced}.")
+        everyone, dtype = torch.arange(len(like), device=like.device), sum_dtype(like.device)
+        beams = Beams(  # one hypothesis for each source: nothing, with log p = 0
+            source=everyone,
+            limit=limit.to(like.device),
+            prefix=prefix.to(like.device),
+            prefix_length=prefix_length.to(like.device),
+            mask=None if mask is None else mask.to(like.device),
+            node=everyone.unsqueeze(1),
+            log_prob=torch.zeros(len(like), 1, dtype=dtype, device=like.device),
+            attended=None,
+            finished=no_finished(len(like), options.beam, dtype, like.device),
+        )
         rules = BeamRules(options, end, tuple(sorted(set(banned) - {end})))
-        return _Search(model, rules, attention, recorder).run(state, beams)
+        return BeamSearch(model, rules, attention, recorder).run(state, beams)
 
 
 @operation
@@ -80,10 +100,10 @@ def release_memory(model: Steppable) -> None:
 
 
 @dataclass(frozen=True)
-class _Beams:
-    """The b sources still searched, w hypotheses each, best first; a log-probability of −∞ is an empty place."""
+class Beams:
+    """The b sources still searched, w hypotheses each, best first; a log-probability of −∞ is an empty position."""
 
-    source: Tensor  # (b,) their places in the batch
+    source: Tensor  # (b,) their positions in the batch
     limit: Tensor  # (b,) most tokens
     prefix: Tensor  # (b, P) forced tokens
     prefix_length: Tensor  # (b,)
@@ -93,101 +113,111 @@ class _Beams:
     attended: Tensor | None  # (b, w, S) Σ_t a_tj, where coverage counts
     finished: Finished  # (b, k) those that ended, best first
 
-    def keep(self, rows: Tensor) -> "_Beams":
-        return _Beams(**select_rows(vars(self), rows))
+    def keep(self, rows: Tensor) -> "Beams":
+        return Beams(**select_rows(vars(self), rows))
 
 
-class _Search:
-    def __init__(
-        self, model: Steppable, rules: BeamRules, attention: bool = False, recorder: Recorder | None = None
-    ) -> None:
+class BeamSearch:
+    """A search whose sources leave once they are done."""
+
+    def __init__(self, model: Steppable, rules: BeamRules, attention: bool, recorder: Recorder | None) -> None:
         self.model, self.rules, self.options, self.end = model, rules, rules.options, rules.end
+        self.best_steppable = model if isinstance(model, BestSteppable) else None
         self.attention, self.recorder = attention, recorder
-        self.step_best = getattr(model, "step_best", None)
         self.nodes = Nodes()
 
-    def run(self, state: DecodeState, beams: _Beams) -> list[list[Hypothesis]]:
+    def run(self, state: DecodeState, beams: Beams) -> list[list[Hypothesis]]:
+        """Make steps until all sources are done."""
         sources, forced = len(beams.source), int(beams.prefix_length.min())
         widths = None if beams.mask is None else beams.mask.sum(1).tolist()
         tokens = torch.full_like(beams.node, self.end)
-        self.banned = tokens.new_tensor(self.rules.banned)
+        banned = tokens.new_tensor(self.rules.banned)
         self.nodes.grow(tokens.flatten(), beams.node.flatten(), beams.log_prob.flatten())
-        found: list[dict[str, Tensor]] = []
+        results: list[dict[str, Tensor]] = []
         for length in itertools.count(1):  # of every hypothesis, after the step
             check_cancelled()
             width = 1 if length <= forced else self.options.beam
-            values, ids, output = self._step(tokens.view(-1, 1), state, beams, width, length)
-            attended = self._attend(output, beams)
-            coverage = self._coverage(attended, beams.mask)
+            values, ids, output = self.step(tokens.view(-1, 1), state, beams, width, length, banned)
+            attended = self.attend(output, beams)
+            coverage = self.coverage(attended, beams.mask)
             best = best_candidates(values, ids, beams.log_prob, width + beams.node.shape[1])  # at most w of them end
-            chosen = best.going_on(self.end, width)
-            finished = beams.finished
+            chosen, finished = best.going_on(self.end, width), beams.finished
             if best.ended(self.end, self.options.beam).any():
                 finished = self.rules.set_aside(finished, best, beams.node, length, coverage)
-            after = self._extend(beams, chosen, attended, finished)
+            parents = beams.node.gather(1, chosen.slot)
+            node = self.nodes.grow(chosen.token.flatten(), parents.flatten(), chosen.own.flatten()).view_as(parents)
+            if attended is not None:
+                attended = attended.gather(1, chosen.slot.unsqueeze(2).expand(-1, -1, attended.shape[2]))
+            after = replace(beams, node=node, log_prob=chosen.total, attended=attended, finished=finished)
             if self.recorder is not None:
-                self.recorder.step(self._record(best, beams, after, coverage, length))
-            rows, tokens, leaving = _rows(beams.node, chosen.slot), chosen.token, self._leaving(after, length)
+                self.recorder.step(self.record(best, beams, after, coverage, length))
+            rows = parent_rows(beams.node, chosen.slot)
+            tokens, leaving = chosen.token, self.find_done(after, length)
             if not leaving.any():
-                state = _reordered(output.state, rows, beams.node)
+                state = output.state
+                if not beams.node.shape[1] == rows.shape[1] == 1:  # one hypothesis that stays one has nothing to move
+                    state = DecodeState(select_rows(state.carry, rows.flatten()), state.memory)
                 beams = after
                 continue
             gone, stay = (part.nonzero().squeeze(1).to(rows.device) for part in (leaving, ~leaving))
-            found.append(self._results(beams.keep(gone), after.keep(gone), length))
+            results.append(self.results(beams.keep(gone), after.keep(gone), length))
             if len(stay) == 0:
                 break
             tokens, beams = tokens.index_select(0, stay), after.keep(stay)
             state = select(output.state, rows.index_select(0, stay).flatten(), stay)
-        return collect(self.nodes, found, sources, widths)
+        return collect(self.nodes, results, sources, widths)
 
-    def _step(
-        self, tokens: Tensor, state: DecodeState, beams: _Beams, width: int, length: int
+    def step(
+        self, tokens: Tensor, state: DecodeState, beams: Beams, width: int, length: int, banned: Tensor
     ) -> tuple[Tensor, Tensor, StepOutput | BestOutput]:
         """Read tokens (b·w, 1): log p and ids (b, w, K) of the best to follow, and what else the model says.
 
         Of width + w continuations of a source no hypothesis gives more than width + 1, so the vocabulary is searched
-        row by row, and only the few best tokens of each row are compared with those of others.
+        row by row, and only the few best tokens of each row are compared with those of others. A source that is still
+        within its prefix has one alone: its next token.
         """
         (b, w), count = beams.node.shape, width + 1 + len(self.rules.banned)
-        if self.step_best is not None and length > beams.prefix.shape[1]:
-            best = self.step_best(tokens, state, count)
-            return *self._allow(best.values.view(b, w, -1), best.ids.view(b, w, -1), length), best
-        output = self.model.step(tokens, state)
-        values, ids = (part.view(b, w, -1) for part in best_tokens(output.log_probs, count))
-        values, ids = self._allow(values, ids, length)
-        if length <= beams.prefix.shape[1]:
-            values, ids = _forced(output.log_probs.view(b, w, -1), values, ids, beams, length)
+        is_forced = length <= beams.prefix.shape[1]
+        output: StepOutput | BestOutput
+        if self.best_steppable is not None and not is_forced:
+            output = self.best_steppable.step_best(tokens, state, count)
+            values, ids = output.values, output.ids
+        else:
+            output = self.model.step(tokens, state)
+            values, ids = best_tokens(output.log_probs, count)
+        values, ids = values.view(b, w, -1), ids.view(b, w, -1)
+        values = self.rules.forbid(values.to(sum_dtype(values.device)), ids, length, banned)
+        if is_forced and isinstance(output, StepOutput):
+            token = beams.prefix[:, length - 1, None, None].expand(-1, w, 1)
+            alone = torch.full_like(values, -math.inf)
+            alone[:, :, :1] = output.log_probs.view(b, w, -1).gather(2, token).to(alone.dtype)
+            inside = (beams.prefix_length >= length)[:, None, None]
+            values, ids = torch.where(inside, alone, values), torch.where(inside, token, ids)
         return values, ids, output
 
-    def _allow(self, values: Tensor, ids: Tensor, length: int) -> tuple[Tensor, Tensor]:
-        return self.rules.forbid(values.to(sum_dtype(values.device)), ids, length, self.banned), ids
-
-    def _attend(self, output: StepOutput | BestOutput, beams: _Beams) -> Tensor | None:
+    def attend(self, output: StepOutput | BestOutput, beams: Beams) -> Tensor | None:
         """Keep the attention weights (b·w, S) if they are wanted; their sums over time (b, w, S) if coverage counts."""
-        if output.attention is not None and not self.attention and self.options.coverage_penalty == 0:
+        counts = self.options.coverage_penalty > 0
+        if output.attention is not None and not self.attention and not counts:
             return None
         attention = output.mean_attention
-        if attention is None:
-            if self.options.coverage_penalty > 0:
-                raise UsageError("coverage_penalty needs a model with attention, which this one has not; set it to 0.")
-            return None
-        if self.attention:
+        if attention is None and counts:
+            raise UsageError("coverage_penalty needs a model with attention, which this one has not; set it to 0.")
+        if attention is not None and self.attention:
             self.nodes.attend(beams.node.flatten(), attention)
-        if self.options.coverage_penalty == 0:
+        if attention is None or not counts:
             return None
         attention = attention.view(*beams.node.shape, -1).to(beams.log_prob.dtype)
         return attention if beams.attended is None else beams.attended + attention
 
-    def _coverage(self, attended: Tensor | None, mask: Tensor | None) -> Tensor | None:
+    def coverage(self, attended: Tensor | None, mask: Tensor | None) -> Tensor | None:
         """β Σ_j log min(Σ_t a_tj, 1) over the real source positions, (b, w)."""
         if attended is None:
             return None
         logs = attended.clamp(UNATTENDED, 1.0).log()
         return self.options.coverage_penalty * (logs if mask is None else logs * mask.unsqueeze(1)).sum(2)
 
-    def _record(
-        self, best: Candidates, beams: _Beams, after: _Beams, coverage: Tensor | None, length: int
-    ) -> SearchStep:
+    def record(self, best: Candidates, beams: Beams, after: Beams, coverage: Tensor | None, length: int) -> SearchStep:
         """What a recorder is shown of a step."""
         score = self.rules.score(best.total, length, None if coverage is None else coverage.gather(1, best.slot))
         going = after.node.masked_fill(after.log_prob.isneginf(), -1)
@@ -196,16 +226,9 @@ class _Search:
         parent = beams.node.gather(1, best.slot)
         return SearchStep(length, beams.source, parent, best.token, best.own, best.total, score, node, ended)
 
-    def _extend(self, beams: _Beams, chosen: Candidates, attended: Tensor | None, finished: Finished) -> _Beams:
-        parents = beams.node.gather(1, chosen.slot)
-        node = self.nodes.grow(chosen.token.flatten(), parents.flatten(), chosen.own.flatten()).view_as(parents)
-        if attended is not None:
-            attended = attended.gather(1, chosen.slot.unsqueeze(2).expand(-1, -1, attended.shape[2]))
-        return replace(beams, node=node, log_prob=chosen.total, attended=attended, finished=finished)
-
-    def _leaving(self, beams: _Beams, length: int) -> Tensor:
+    def find_done(self, beams: Beams, length: int) -> Tensor:
         """Which sources (b,) are done, on the CPU: one wait for the device."""
-        coverage = self._coverage(beams.attended, beams.mask)
+        coverage = self.coverage(beams.attended, beams.mask)
         is_done = self.rules.is_done(beams.finished, beams.log_prob, beams.limit, length, coverage)
         is_broken = beams.log_prob[:, 0].isnan() | beams.finished["score"][:, 0].isnan()
         done, broken = torch.stack([is_done, is_broken]).cpu()
@@ -213,34 +236,18 @@ class _Search:
             raise DivergedError(NOT_NUMBERS)
         return done
 
-    def _results(self, before: _Beams, after: _Beams, length: int) -> dict[str, Tensor]:
+    def results(self, before: Beams, after: Beams, length: int) -> dict[str, Tensor]:
         """The n best of sources that leave."""
         cut, earlier = (
-            self.rules.unfinished(beams.log_prob, beams.node, reached, self._coverage(beams.attended, beams.mask))
+            self.rules.unfinished(beams.log_prob, beams.node, reached, self.coverage(beams.attended, beams.mask))
             for beams, reached in ((after, length), (before, length - 1))
         )
         return self.rules.results(after.finished, cut, earlier) | {"source": after.source}
 
 
-def _forced(log_probs: Tensor, values: Tensor, ids: Tensor, beams: _Beams, length: int) -> tuple[Tensor, Tensor]:
-    """Candidates (b, w, K) where sources still within their prefix have one alone: its next token."""
-    token = beams.prefix[:, length - 1, None, None].expand(-1, values.shape[1], 1)
-    alone = torch.full_like(values, -math.inf)
-    alone[:, :, :1] = log_probs.gather(2, token).to(alone.dtype)
-    inside = (beams.prefix_length >= length)[:, None, None]
-    return torch.where(inside, alone, values), torch.where(inside, token, ids)
-
-
-def _rows(before: Tensor, slot: Tensor) -> Tensor:
+def parent_rows(before: Tensor, slot: Tensor) -> Tensor:
     """Where each hypothesis (b, w) stood among the b·w rows before the step."""
     return torch.arange(len(before), device=slot.device).unsqueeze(1) * before.shape[1] + slot
-
-
-def _reordered(state: DecodeState, rows: Tensor, before: Tensor) -> DecodeState:
-    """All sources stay, so their memory is left where it is; one hypothesis each that stays one has nothing to move."""
-    if before.shape[1] == rows.shape[1] == 1:
-        return state
-    return DecodeState(select_rows(state.carry, rows.flatten()), state.memory)
 
 
 def sum_dtype(device: torch.device) -> torch.dtype:
@@ -248,39 +255,7 @@ def sum_dtype(device: torch.device) -> torch.dtype:
     return torch.float32 if device.type == "mps" else torch.float64
 
 
-def _begin(
-    like: Tensor, source: Tree, prompt: Tensor | None, prompt_mask: Tensor | None, options: BeamConfig, end: int
-) -> _Beams:
-    """One hypothesis for each source: nothing, with log p = 0."""
-    rows, device = len(like), like.device
-    everyone = torch.arange(rows, device=device)
-    prefix, prefix_length = _checked_prompt(prompt, prompt_mask, rows, end)
-    mask = source["mask"] if isinstance(source, dict) and "mask" in source else None
-    return _Beams(
-        source=everyone,
-        limit=length_limits(options, mask, prefix_length).to(device),
-        prefix=prefix.to(device),
-        prefix_length=prefix_length.to(device),
-        mask=None if mask is None else mask.to(device),
-        node=everyone.unsqueeze(1),
-        log_prob=torch.zeros(rows, 1, dtype=sum_dtype(device), device=device),
-        attended=None,
-        finished=no_finished(rows, options.beam, sum_dtype(device), device),
-    )
-
-
-def _within(beams: _Beams, longest: int | None) -> _Beams:
-    """No hypothesis may grow longer than a model can read."""
-    if longest is None:
-        return beams
-    if beams.prefix.shape[1] >= longest:
-        raise UsageError(
-            f"A prompt must be below the {longest} tokens this model can say; got {beams.prefix.shape[1]}."
-        )
-    return replace(beams, limit=beams.limit.clamp(max=longest))
-
-
-def _checked_prompt(prompt: Tensor | None, mask: Tensor | None, rows: int, end: int) -> tuple[Tensor, Tensor]:
+def sort_prompt(prompt: Tensor | None, mask: Tensor | None, rows: int, end: int) -> tuple[Tensor, Tensor]:
     """Forced tokens (B, P), the real ones first, and how many each row has (B,), on the CPU."""
     if prompt is None:
         return torch.empty(rows, 0, dtype=torch.long), torch.zeros(rows, dtype=torch.long)
@@ -314,20 +289,17 @@ def length_limits(options: BeamConfig, mask: Tensor | None, prefix_length: Tenso
     return torch.full_like(prefix_length, options.max_length)
 
 
-# --- batches ----------------------------------------------------------------------------------------------------------
-
-
-Item = TypeVar("Item")
-Result = TypeVar("Result")
+# --- batches of sources -----------------------------------------------------------------------------------------------
 
 
 def map_batches(function: Callable[[Item], Result], items: Sequence[Item], device: torch.device) -> list[Result]:
-    """The function's results, in the order of the items."""
+    """The function's results, in the order of the items; `seqloom.accel` decodes batches in threads."""
     return run_batches(function, items, device)
 
 
 @operation
-def run_batches(function: Callable[[Any], Any], items: Sequence[Any], device: torch.device) -> list[Any]:
+def run_batches(function: Callable[[Tree], Tree], items: Sequence[Tree], device: torch.device) -> list[Tree]:
+    """Call a function for one item after the other."""
     return [function(item) for item in items]
 
 

@@ -9,13 +9,12 @@ So the spread of the paths at step h is that of all that can happen until then.
 """
 
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 from torch import Tensor
 
 from seqloom.core.errors import UsageError
-from seqloom.core.protocols import Forecastable, FutureStep
+from seqloom.core.protocols import ExactForecastable, FutureStep, SeriesModel
 from seqloom.core.tree import tree_map
 
 INTERVALS = (0.8, 0.95)  # shares of the future that are to lie within
@@ -53,8 +52,8 @@ class Forecast:
         if self.gaussian is None:
             return self.points.quantile(share, dim=1)
         mean, deviation = self.gaussian
-        found = mean + torch.special.ndtri(torch.tensor(share, dtype=mean.dtype)) * deviation
-        return found.exp() if self.logarithmic else found
+        quantile = mean + torch.special.ndtri(torch.tensor(share, dtype=mean.dtype)) * deviation
+        return quantile.exp() if self.logarithmic else quantile
 
     def interval(self, share: float) -> tuple[Tensor, Tensor]:
         """The middle that holds so large a share: its two ends."""
@@ -71,7 +70,7 @@ class Forecast:
 
 
 def forecast(
-    model: Any,
+    model: SeriesModel,
     values: Tensor,
     mask: Tensor,
     horizon: int,
@@ -86,47 +85,38 @@ def forecast(
     if memory is not None:
         values, mask = values[:, -memory:], mask[:, -memory:]
     with torch.no_grad():
-        if hasattr(model, "exact_forecast"):
-            return _exact(*model.exact_forecast(values, mask, horizon))
-        drawn = _drawn_paths(model, values, mask, horizon, paths, generator)
-    return Forecast(drawn, drawn.mean(dim=1), _deviation(drawn))
+        if isinstance(model, ExactForecastable):
+            mean, covariance = model.exact_forecast(values, mask, horizon)  # (B, horizon, C), (B, horizon, C, C)
+            variance = covariance.diagonal(dim1=-2, dim2=-1).double().cpu()
+            return Forecast.normal(mean.double().cpu(), variance.clamp(min=0).sqrt())
+        # Noise is drawn on the CPU, so that every device draws the same, and row by row.
+        size = (paths, horizon, values.shape[2])
+        noise = torch.stack([torch.randn(size, generator=generator, dtype=torch.float64) for _ in values])
+        at_once = max(1, MOST_ROWS // paths)
+        pieces = zip(values.split(at_once), mask.split(at_once), noise.split(at_once), strict=True)
+        points = torch.cat([draw_paths(model, *piece) for piece in pieces])
+    return Forecast(points, points.mean(dim=1), _deviation(points))
 
 
-def _exact(mean: Tensor, covariance: Tensor) -> Forecast:
-    """Of means (B, horizon, C) and covariances (B, horizon, C, C)."""
-    variance = covariance.diagonal(dim1=-2, dim2=-1).double().cpu()
-    return Forecast.normal(mean.double().cpu(), variance.clamp(min=0).sqrt())
-
-
-def _deviation(points: Tensor) -> Tensor:
-    return points.std(dim=1, correction=1 if points.shape[1] > 1 else 0)
-
-
-def _drawn_paths(
-    model: Forecastable, values: Tensor, mask: Tensor, horizon: int, paths: int, generator: torch.Generator | None
-) -> Tensor:
-    """Paths (B, paths, horizon, C). Noise is drawn on the CPU, so that every device draws the same, and row by row."""
-    size = (paths, horizon, values.shape[2])
-    noise = torch.stack([torch.randn(size, generator=generator, dtype=torch.float64) for _ in values])
-    at_once = max(1, MOST_ROWS // paths)
-    pieces = zip(values.split(at_once), mask.split(at_once), noise.split(at_once), strict=True)
-    return torch.cat([_stepped(model, *piece) for piece in pieces])
-
-
-def _stepped(model: Forecastable, values: Tensor, mask: Tensor, noise: Tensor) -> Tensor:
+def draw_paths(model: SeriesModel, values: Tensor, mask: Tensor, noise: Tensor) -> Tensor:
+    """Paths (B, paths, horizon, C) of noise of that shape."""
     rows, paths, horizon, variables = noise.shape
     noise = noise.flatten(0, 1).to(values)  # (B · paths, horizon, C)
     after = model.step(values, model.start(rows), mask)
     state = tree_map(lambda leaf: leaf.repeat_interleave(paths, dim=0), after.state)
     mean, spread = (part.repeat_interleave(paths, dim=0) for part in _gaussian(after))
-    drawn = []
+    path = []
     for ahead in range(horizon):
         value = mean + (spread @ noise[:, ahead].to(spread).unsqueeze(2)).squeeze(2)  # (B · paths, C)
-        drawn.append(value)
+        path.append(value)
         if ahead + 1 < horizon:
             after = model.step(value.unsqueeze(1), state)
             state, (mean, spread) = after.state, _gaussian(after)
-    return torch.stack(drawn, dim=1).view(rows, paths, horizon, variables).double().cpu()
+    return torch.stack(path, dim=1).view(rows, paths, horizon, variables).double().cpu()
+
+
+def _deviation(points: Tensor) -> Tensor:
+    return points.std(dim=1, correction=1 if points.shape[1] > 1 else 0)
 
 
 def _gaussian(after: FutureStep) -> tuple[Tensor, Tensor]:

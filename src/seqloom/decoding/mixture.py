@@ -8,25 +8,26 @@ vocabulary.
 import math
 from collections.abc import Iterable, Sequence
 from functools import reduce
-from typing import Any
+from typing import Any, TypeAlias
 
 import torch
 from torch import Tensor, nn
 
 from seqloom.core.errors import UsageError
-from seqloom.core.protocols import DecodeState, StepOutput
+from seqloom.core.protocols import DecodeState, StepOutput, longest_target
 from seqloom.core.tree import Tree, leaves
 
-CLOSE = 1e-4  # how far from one the sum of given weights may lie; then they are made to sum to one
+Part: TypeAlias = Any  # a model to mix: of language models one with `score`, of translators with `target_log_probs`
+TOLERANCE = 1e-4  # how far from one the sum of given weights may lie; then they are made to sum to one
 
 
 class Mixture:
     """Linear interpolation of `Steppable`s. The state is that of every part, side by side, so a source is read once by
     each of them, and a hypothesis that moves takes along what each knows of it."""
 
-    def __init__(self, models: Sequence[Any], weights: Sequence[float]) -> None:
+    def __init__(self, models: Sequence[Part], weights: Sequence[float]) -> None:
         self.models = list(models)
-        self.weights = checked_weights(weights, len(models))
+        self.weights = normalize_weights(weights, len(models))
 
     @property
     def device(self) -> torch.device:
@@ -47,34 +48,35 @@ class Mixture:
         return mix([scores for scores, _ in scored], self.weights), _together([own for _, own in scored])
 
 
+def _together(states: Sequence[DecodeState]) -> DecodeState:
+    return DecodeState(tuple(state.carry for state in states), tuple(state.memory for state in states))
+
+
+def _apart(state: DecodeState) -> list[DecodeState]:
+    return [DecodeState(carry, memory) for carry, memory in zip(state.carry, state.memory, strict=True)]
+
+
 class Ensemble(nn.Module):
     """Translators as one, each with the same say: p(y_t | y_<t, x) = 1/M Σ_i p_i(y_t | y_<t, x)."""
 
-    def __init__(self, models: Sequence[nn.Module]) -> None:
+    def __init__(self, models: Sequence[Part]) -> None:
         super().__init__()
         self.models = nn.ModuleList(models)
-        self.mixture = Mixture(list(models), [1 / len(models)] * len(models))
+        self.mixture = Mixture(models, [1 / len(models)] * len(models))
+        self.start, self.step = self.mixture.start, self.mixture.step
 
     @property
     def longest_target(self) -> int | None:
         """The most tokens of a target that all of them can say, END included; None for any number."""
-        return min((n for model in self.models if (n := getattr(model, "longest_target", None))), default=None)
-
-    def start(self, source: Tree = None, rows: int | None = None) -> DecodeState:
-        return self.mixture.start(source, rows)
-
-    def step(self, tokens: Tensor, state: DecodeState, mask: Tensor | None = None) -> StepOutput:
-        return self.mixture.step(tokens, state, mask)
+        return min((n for model in self.mixture.models if (n := longest_target(model))), default=None)
 
     def target_log_probs(self, batch: Tree) -> Tensor:
         """log p of each target (B, T), 0 at padding."""
-        models: Any = self.models
-        return mix([model.target_log_probs(batch) for model in models], self.mixture.weights)
+        return mix([model.target_log_probs(batch) for model in self.mixture.models], self.mixture.weights)
 
     def attention(self, batch: Tree) -> Tensor | None:
         """Where each target (B, T) looked, on average: weights (B, T, S); None if no part has attention."""
-        models: Any = self.models
-        return mean_attention(model.attention(batch) for model in models)
+        return mean_attention(model.attention(batch) for model in self.mixture.models)
 
 
 def mean_attention(weights: Iterable[Tensor | None]) -> Tensor | None:
@@ -84,14 +86,6 @@ def mean_attention(weights: Iterable[Tensor | None]) -> Tensor | None:
         return None
     precision = reduce(torch.promote_types, [own.dtype for own in known])
     return torch.stack([own.to(precision) for own in known]).mean(dim=0)
-
-
-def _together(states: Sequence[DecodeState]) -> DecodeState:
-    return DecodeState(tuple(state.carry for state in states), tuple(state.memory for state in states))
-
-
-def _apart(state: DecodeState) -> list[DecodeState]:
-    return [DecodeState(carry, memory) for carry, memory in zip(state.carry, state.memory, strict=True)]
 
 
 def mix(log_probs: Sequence[Tensor], weights: Sequence[float]) -> Tensor:
@@ -109,7 +103,7 @@ def mix(log_probs: Sequence[Tensor], weights: Sequence[float]) -> Tensor:
     return most + (mixed / reduce(torch.add, shares)).log()
 
 
-def checked_weights(weights: Sequence[float], models: int) -> list[float]:
+def normalize_weights(weights: Sequence[float], models: int) -> list[float]:
     """The weights, made to sum to one to the last digit; refused if they are not shares of one at all."""
     shown = ", ".join(f"{weight:g}" for weight in weights)
     if len(weights) != models:
@@ -117,6 +111,6 @@ def checked_weights(weights: Sequence[float], models: int) -> list[float]:
     if not all(math.isfinite(weight) and weight >= 0 for weight in weights):
         raise UsageError(f"Weights must be numbers of at least 0; got {shown}.")
     total = math.fsum(weights)
-    if abs(total - 1) > CLOSE:
+    if abs(total - 1) > TOLERANCE:
         raise UsageError(f"The weights must sum to 1; {shown} sum to {total:g}. Left out, they are chosen on dev.")
     return [weight / total for weight in weights]

@@ -57,26 +57,25 @@ class SamplingConfig:
 
     def processors(self, end: int) -> list[Processor]:
         """Those that have an effect, in the order they are applied."""
-        chain: list[Processor] = []
-        if self.repetition_penalty != 1:
-            chain.append(partial(penalise_repetition, penalty=self.repetition_penalty))
-        if self.banned:
-            chain.append(partial(ban, tokens=self.banned))
-        if self.min_tokens > 0:
-            chain.append(partial(ban_end, minimum=self.min_tokens, end=end))
-        if self.greedy:
-            return chain
-        if self.temperature != 1:
-            chain.append(lambda log_probs, _: apply_temperature(log_probs, self.temperature))
-        if self.top_k is not None:
-            k = self.top_k
-            chain.append(lambda log_probs, _: keep_top_k(log_probs, k))
-        if self.top_p < 1:
-            chain.append(lambda log_probs, _: keep_top_p(log_probs, self.top_p))
-        return chain
+        k = self.top_k
+        wanted: list[tuple[bool, Processor]] = [
+            (self.repetition_penalty != 1, partial(penalise_repetition, penalty=self.repetition_penalty)),
+            (bool(self.banned), partial(ban, tokens=self.banned)),
+            (self.min_tokens > 0, partial(ban, tokens=(end,), until=self.min_tokens)),
+        ]
+        if not self.greedy:
+            wanted += [
+                (self.temperature != 1, lambda log_probs, _: apply_temperature(log_probs, self.temperature)),
+                (k is not None, lambda log_probs, _: keep_top_k(log_probs, k or 1)),
+                (self.top_p < 1, lambda log_probs, _: keep_top_p(log_probs, self.top_p)),
+            ]
+        return [processor for has_effect, processor in wanted if has_effect]
 
 
-def ban(log_probs: Tensor, generated: Tensor, tokens: tuple[int, ...]) -> Tensor:
+def ban(log_probs: Tensor, generated: Tensor, *, tokens: tuple[int, ...], until: int | None = None) -> Tensor:
+    """None of these tokens, or none before `until` tokens, unless the model allows nothing else."""
+    if until is not None and generated.shape[1] >= until:
+        return log_probs
     kept = torch.ones_like(log_probs, dtype=torch.bool)
     kept[:, list(tokens)] = False
     return keep_only(log_probs, kept)
@@ -107,15 +106,6 @@ def penalise_repetition(log_probs: Tensor, generated: Tensor, *, penalty: float)
     """
     used = torch.zeros_like(log_probs, dtype=torch.bool).scatter_(1, generated, True)  # (B, V)
     return torch.where(used, log_probs - math.log(penalty), log_probs).log_softmax(-1)
-
-
-def ban_end(log_probs: Tensor, generated: Tensor, *, minimum: int, end: int) -> Tensor:
-    """No END before `minimum` tokens, unless the model allows nothing else."""
-    if generated.shape[1] >= minimum:
-        return log_probs
-    kept = torch.ones_like(log_probs, dtype=torch.bool)
-    kept[:, end] = False
-    return keep_only(log_probs, kept)
 
 
 def apply_temperature(log_probs: Tensor, temperature: float) -> Tensor:

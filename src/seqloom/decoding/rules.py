@@ -22,6 +22,7 @@ from seqloom.config.constraints import Ge, Le, NonNegativeFloat, NonNegativeInt,
 NOT_NUMBERS = "The model's probabilities are not numbers: its weights are bad. Use another checkpoint."
 MAX_LENGTH_PENALTY = 10  # beyond it the longest always wins, and length^α soon is no number
 
+Numbers = NDArray[Any]
 Finished = dict[str, Tensor]  # (b, k) of those that ended, best first: score, log_prob, end, node, length, finished
 
 
@@ -179,9 +180,6 @@ def no_finished(rows: int, beam: int, dtype: torch.dtype, device: torch.device) 
 # --- hypotheses -------------------------------------------------------------------------------------------------------
 
 
-Numbers = NDArray[Any]
-
-
 @dataclass(frozen=True)
 class Hypothesis:
     """One sequence a search found."""
@@ -195,29 +193,30 @@ class Hypothesis:
 
 
 class Nodes:
-    """The tree, grown by as many nodes as there are rows at every step. Node ids are places in the order of arrival."""
+    """The hypotheses of a search as one tree: each token is a node that knows the node before it.
+
+    Hypotheses share their beginnings, so nothing is copied when the beam is reordered; only those that are wanted in
+    the end are walked back to the root. The tree grows by as many nodes as there are rows at every step, and the id of
+    a node is its position in the order of arrival.
+    """
 
     def __init__(self) -> None:
+        self.size = 0
         self._grown: list[tuple[Tensor, Tensor, Tensor]] = []
         self._attention: list[tuple[Tensor, Tensor]] = []
-        self._size = 0
-
-    @property
-    def size(self) -> int:
-        return self._size
 
     def grow(self, tokens: Tensor, parents: Tensor, log_probs: Tensor) -> Tensor:
-        """Add nodes (n,) and say their ids."""
+        """Add nodes (n,) and return their ids."""
         self._grown.append((tokens, parents, log_probs))
-        first, self._size = self._size, self._size + len(tokens)
-        return torch.arange(first, self._size, device=tokens.device)
+        first, self.size = self.size, self.size + len(tokens)
+        return torch.arange(first, self.size, device=tokens.device)
 
     def attend(self, nodes: Tensor, attention: Tensor) -> None:
-        """Where the model looked (n, S) after reading these nodes (n,): the attention of what comes after them."""
+        """Keep the attention weights (n, S) after reading these nodes (n,): those of what comes after them."""
         self._attention.append((nodes, attention))
 
     @property
-    def attended(self) -> bool:
+    def has_attention(self) -> bool:
         return bool(self._attention)
 
     def paths(self, last: Numbers, lengths: Numbers) -> tuple[Numbers, Numbers, Numbers]:
@@ -229,52 +228,52 @@ class Nodes:
         longest = int(lengths.max())
         nodes = np.zeros((len(last), longest + 1), dtype=np.int64)
         node = last
-        for place in range(longest, -1, -1):
-            inside = lengths >= place
-            nodes[:, place] = np.where(inside, node, 0)
+        for position in range(longest, -1, -1):
+            inside = lengths >= position
+            nodes[:, position] = np.where(inside, node, 0)
             node = np.where(inside, parents[node], node)
         return tokens[nodes[:, 1:]], log_probs[nodes[:, 1:]], nodes
 
     def attention_after(self, nodes: Sequence[Tensor]) -> list[Tensor]:
-        """Of each list of nodes (T,), where the model looked after reading them: (T, S), on the CPU."""
+        """Of each list of nodes (T,), the attention weights after reading them: (T, S), on the CPU."""
         read, attention = (torch.cat(part) for part in zip(*self._attention, strict=True))
-        place = torch.zeros(self._size, dtype=torch.long, device=read.device)
-        place[read] = torch.arange(len(read), device=read.device)
-        wanted = attention[place[torch.cat(list(nodes)).to(read.device)]].float().cpu()
+        positions = torch.zeros(self.size, dtype=torch.long, device=read.device)
+        positions[read] = torch.arange(len(read), device=read.device)
+        wanted = attention[positions[torch.cat(list(nodes)).to(read.device)]].float().cpu()
         return list(wanted.split([len(part) for part in nodes]))
 
 
 def collect(
-    nodes: Nodes, found: Sequence[dict[str, Tensor]], sources: int, widths: Sequence[int] | None = None
+    nodes: Nodes, results: Sequence[dict[str, Tensor]], sources: int, widths: Sequence[int] | None = None
 ) -> list[list[Hypothesis]]:
     """The hypotheses of each source, best first.
 
-    `found` holds, for some of the sources each, `source` (b,) and of their hypotheses (b, n), best first, the last
+    `results` hold, for some of the sources each, `source` (b,) and of their hypotheses (b, n), best first, the last
     `node`, the `length` in tokens, `score`, `log_prob`, `end` (log p of END) and whether they are `finished`; a score
-    of −∞ is an empty place. `widths` are the sources' own lengths, to which their attention is cut.
+    of −∞ is an empty position. `widths` are the sources' own lengths, to which their attention is cut.
     """
-    merged = {key: torch.cat([part[key] for part in found]).cpu().numpy() for key in found[0]}  # NumPy is the faster
-    there = ~np.isneginf(merged["score"])  # (B, n)
-    owners = np.broadcast_to(merged.pop("source")[:, None], there.shape)[there].tolist()
-    best = {key: values[there] for key, values in merged.items()}
+    merged = {key: torch.cat([part[key] for part in results]).cpu().numpy() for key in results[0]}  # NumPy is faster
+    exists = ~np.isneginf(merged["score"])  # (B, n)
+    owners = np.broadcast_to(merged.pop("source")[:, None], exists.shape)[exists].tolist()
+    best = {key: values[exists] for key, values in merged.items()}
     tokens, log_probs, paths = nodes.paths(best["node"], best["length"])
     lengths, finished, ends, scores, sums = (
         best[key].tolist() for key in ("length", "finished", "end", "score", "log_prob")
     )
-    looked: list[Tensor | None] = [None] * len(owners)
-    if nodes.attended and owners:  # a token's attention was had at the node before it
+    attention: list[Tensor | None] = [None] * len(owners)
+    if nodes.has_attention and owners:  # a token's attention was had at the node before it
         every = torch.from_numpy(paths)
         before = [path[: length + done] for path, length, done in zip(every, lengths, finished, strict=True)]
-        looked = [
+        attention = [
             weights if widths is None else weights[:, : widths[owner]]
             for weights, owner in zip(nodes.attention_after(before), owners, strict=True)
         ]
-    results: list[list[Hypothesis]] = [[] for _ in range(sources)]
-    rows = zip(owners, tokens.tolist(), log_probs.tolist(), lengths, finished, ends, sums, scores, looked, strict=True)
-    for owner, ids, own, length, done, end, log_prob, score, weights in rows:
-        values = own[:length] + [end] * done
-        results[owner].append(Hypothesis(ids[:length], done, log_prob, score, values, weights))
-    return results
+    hypotheses: list[list[Hypothesis]] = [[] for _ in range(sources)]
+    columns = (owners, tokens.tolist(), log_probs.tolist(), lengths, finished, ends, sums, scores, attention)
+    for owner, ids, values, length, done, end, log_prob, score, weights in zip(*columns, strict=True):
+        hypothesis = Hypothesis(ids[:length], done, log_prob, score, values[:length] + [end] * done, weights)
+        hypotheses[owner].append(hypothesis)
+    return hypotheses
 
 
 @dataclass(frozen=True)

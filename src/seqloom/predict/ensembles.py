@@ -12,7 +12,7 @@ from torch import Tensor
 from seqloom.core.errors import UsageError
 from seqloom.core.files import check_writable
 from seqloom.decoding import mixture
-from seqloom.decoding.mixture import checked_weights, mix
+from seqloom.decoding.mixture import mix, normalize_weights
 from seqloom.evaluate.perplexity import best_weights
 from seqloom.evaluate.translation import TranslationReport
 from seqloom.predict.base import Predictor
@@ -20,7 +20,7 @@ from seqloom.predict.language_model import LanguageModelPredictor
 from seqloom.predict.loader import load
 from seqloom.predict.translate import TranslatorPredictor
 from seqloom.runs import average as averages
-from seqloom.runs.average import Figures, Mean
+from seqloom.runs.average import AveragedWeights, DevMetrics
 from seqloom.runs.layout import refuse_existing
 from seqloom.runs.record import vocabularies
 from seqloom.runs.run import Run
@@ -40,7 +40,7 @@ class InterpolatedLM(LanguageModelPredictor):
         super().__init__(self.parts[0].run)
         if weights is None:
             weights = best_weights(self._split_log_probs("dev"))
-        self.weights = checked_weights(weights, len(self.parts))
+        self.weights = normalize_weights(weights, len(self.parts))
 
     @property
     def name(self) -> str:
@@ -186,9 +186,9 @@ class Averaged:
     """A mean that was made: its run, what it is the mean of, and how good it is on dev beside its parts."""
 
     run: Run
-    made: Mean
+    made: AveragedWeights
     metrics: Mapping[str, float]
-    alone: list[Figures]  # the best checkpoint of the run, or each of several runs
+    alone: list[DevMetrics]  # the best checkpoint of the run, or each of several runs
     goal: str  # the metric by which the best checkpoint was chosen
 
     def notes(self) -> list[str]:
@@ -243,7 +243,7 @@ def make_average(paths: Sequence[Path], last: int | None, out: Path | None, devi
                 " Several such models are one with `seqloom evaluate RUN RUN --interpolate`."
             )
     made = averages.mean_of_runs(runs) if len(runs) > 1 else averages.mean_of_checkpoints(runs[0], last or LAST)
-    alone = [Figures(_name(part.run, runs), _numbers(part.report("dev").kept())) for part in parts]
+    alone = [DevMetrics(_name(part.run, runs), _numbers(part.report("dev").kept())) for part in parts]
     task, model = parts[0].own_task, runs[0].model_of(made.weights, device, f"The mean of {made.what}")
     kept = task.report(model, "dev").kept()
     in_training = task.validate(model) if task.validates_part else _numbers(kept)

@@ -7,30 +7,31 @@ Either of the newest checkpoints of one run, or of the best weights of several. 
 import json
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import nullcontext
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import NoReturn
 
 import torch
 from torch import Tensor
 
 from seqloom.config import ABSENT, differences
-from seqloom.core import VERSION
+from seqloom.core import VERSION, Json
 from seqloom.core.errors import CheckpointError, UsageError
 from seqloom.core.files import to_json
-from seqloom.core.words import shown
+from seqloom.core.words import counted, shown
 from seqloom.runs.layout import FROZEN_FILE
 from seqloom.runs.record import data_section, machine, number, vocabularies
 from seqloom.runs.run import Run
+from seqloom.train.checkpoints import CheckpointStore
 from seqloom.train.events import Evaluated, Finished, event_to_json
 
 MOST_SHOWN = 12  # steps named one by one
 
 
 @dataclass(frozen=True)
-class Mean:
+class AveragedWeights:
     """Averaged weights, and where they come from."""
 
     runs: list[Run]
@@ -40,15 +41,16 @@ class Mean:
 
     @property
     def what(self) -> str:
-        """In words: 10 checkpoints of runs/X, steps 100, 200 …"""
+        """In words: 10 checkpoints of runs/X, steps 100, 200 …; of many the first three and the last."""
         if not self.steps:
             return " and ".join(str(run.path) for run in self.runs)
-        count = "1 checkpoint" if len(self.steps) == 1 else f"{len(self.steps)} checkpoints"
-        return f"{count} of {self.runs[0].path}, step{'s' * (len(self.steps) > 1)} {in_words(self.steps)}"
+        listed = [f"{step:,}" for step in self.steps]
+        steps = ", ".join(listed if len(listed) <= MOST_SHOWN else [*listed[:3], "…", listed[-1]])
+        return f"{counted(len(listed), 'checkpoint')} of {self.runs[0].path}, step{'s' * (len(listed) > 1)} {steps}"
 
 
 @dataclass(frozen=True)
-class Figures:
+class DevMetrics:
     """How good weights are on dev."""
 
     name: str  # whose they are
@@ -73,83 +75,70 @@ def mean(parts: Iterable[Mapping[str, Tensor]]) -> dict[str, Tensor]:
         for name, total in sums.items():
             total += part[name]
         count += 1
-    return {name: (sums[name] / count).to(own.dtype) if name in sums else own for name, own in first.items()}
+    return {name: (sums[name] / count).to(tensor.dtype) if name in sums else tensor for name, tensor in first.items()}
 
 
-def mean_of_checkpoints(run: Run, last: int) -> Mean:
+def mean_of_checkpoints(run: Run, last: int) -> AveragedWeights:
     """The mean of the newest `last` checkpoints of a run; refused if it has fewer."""
     if run.average is not None:
         raise UsageError(f"{run.path} is a mean itself and has no checkpoints. Average the run it was made from.")
     steps: list[int] = []
 
-    def weights(store: Any) -> Iterator[Mapping[str, Tensor]]:
-        for step, found in store.newest_weights(last, run.check_weights):
+    def weights(store: CheckpointStore) -> Iterator[Mapping[str, Tensor]]:
+        for step, tensors in store.newest_weights(last, run.check_weights):
             steps.append(step)
-            yield found
+            yield tensors
 
-    with _undisturbed(run):
+    # No checkpoint must go while it is read. Where nothing can be written, nobody trains.
+    with run.locked() if os.access(run.path, os.W_OK) else nullcontext():
         store = run.store()
         averaged = mean(weights(store))
     if len(steps) < last:
-        raise _too_few(run, len(steps), last, store.damaged)
-    return Mean([run], averaged, steps[::-1], tuple(store.damaged))
+        refuse_too_few(run, len(steps), last, store.damaged)
+    return AveragedWeights([run], averaged, steps[::-1], tuple(store.damaged))
 
 
-def _too_few(run: Run, found: int, last: int, damaged: Sequence[tuple[str, str]]) -> CheckpointError | UsageError:
-    if not (found or damaged):
-        return UsageError(
+def refuse_too_few(run: Run, count: int, last: int, damaged: Sequence[tuple[str, str]]) -> NoReturn:
+    """Say how a training like this one comes to so many checkpoints: it must write them, and keep them."""
+    if not (count or damaged):
+        raise UsageError(
             f"{run.path} has no checkpoints to average: its training has not come to one, or they are gone."
         )
-    there = "1 checkpoint" if found == 1 else f"{found} checkpoints"
-    causes = "; ".join(f"{name}: {cause}" for name, cause in damaged)
-    said = (
-        f"{run.path} has {there}{f' that can be read ({causes})' if damaged else ''}, and {last} were to be averaged."
-    )
-    less = f"Average what there is, --last {found}, or train" if found else "Train"
-    said = f"{said} {less} {_enough(run, last)}."
-    return CheckpointError(said) if damaged else UsageError(said)
-
-
-def _enough(run: Run, last: int) -> str:
-    """How a training like this one comes to so many checkpoints: it must write them, and keep them."""
-    log = run.log()
+    log = list(run.log())
     written = {entry["step"] for entry in log if entry["event"] == "saved"}
     often = max(1, max((entry["step"] for entry in log), default=0) // last)
     keys = [f"train.keep={last}"] * (run.recipe["train"]["keep"] < last)
     keys += [f"train.save_every={often}"] * (len(written) < last)
-    return f"with {' and '.join(keys)}, so that there are enough of them" if keys else "once more"
+    enough = f"with {' and '.join(keys)}, so that there are enough of them" if keys else "once more"
+    there = "1 checkpoint" if count == 1 else f"{count} checkpoints"
+    causes = "; ".join(f"{name}: {cause}" for name, cause in damaged)
+    readable = f" that can be read ({causes})" if damaged else ""
+    less = f"Average what there is, --last {count}, or train" if count else "Train"
+    kind = CheckpointError if damaged else UsageError
+    raise kind(f"{run.path} has {there}{readable}, and {last} were to be averaged. {less} {enough}.")
 
 
-@contextmanager
-def _undisturbed(run: Run) -> Iterator[None]:
-    """No checkpoint must go while it is read. Where nothing can be written, nobody trains."""
-    if not os.access(run.path, os.W_OK):
-        yield
-        return
-    with run.locked():
-        yield
-
-
-def mean_of_runs(runs: Sequence[Run]) -> Mean:
+def mean_of_runs(runs: Sequence[Run]) -> AveragedWeights:
     """The mean of the best weights of several runs of one model, with one tokenizer, on one data set."""
     first, *others = runs
     places = [run.path.resolve() for run in runs]
     if twice := [run for run, place in zip(runs, places, strict=True) if places.count(place) > 1]:
         raise UsageError(f"{twice[0].path} is named twice, and its mean with itself is itself. Name it once.")
     for other in others:
-        if reason := _strangers(first, other):
+        if reason := difference_of(first, other):
             raise UsageError(f"{first.path} and {other.path} cannot be averaged: {reason}.")
-    return Mean(list(runs), mean(run.weights() for run in runs), [])
+    return AveragedWeights(list(runs), mean(run.weights() for run in runs), [])
 
 
-def _strangers(a: Run, b: Run) -> str | None:
+def difference_of(a: Run, b: Run) -> str | None:
     """Why the weights of two runs do not mean the same, number by number."""
     if a.recipe.get("task") != b.recipe.get("task"):
         return f"their tasks differ, {a.recipe.get('task')} and {b.recipe.get('task')}"
     changed = differences({"model": a.recipe.get("model")}, {"model": b.recipe.get("model")})
     kind = [change for change in changed if change[0] == "model.kind"]
     if changed := kind or changed:  # of two kinds of models nothing else is worth a word
-        listed = [f"{key} is {_value(old)} and {_value(new)}" for key, old, new in changed]
+        values = [(key, *("absent" if x is ABSENT else shown(x) for x in pair)) for key, *pair in changed]
+        listed = [f"{key} is {old} and {new}" for key, old, new in values]
         more = f" and {len(listed) - 3} more keys" if len(listed) > 3 else ""
         return f"their models differ, {', '.join(listed[:3])}{more}"
     if a.of_text and a.tokenizer.fingerprint() != b.tokenizer.fingerprint():
@@ -159,21 +148,15 @@ def _strangers(a: Run, b: Run) -> str | None:
     return f"they were not trained on the same data, {', '.join(apart)} differ" if apart else None
 
 
-def _value(value: Any) -> str:
-    return "absent" if value is ABSENT else shown(value)
-
-
-def in_words(steps: Sequence[int]) -> str:
-    """100, 200, 300; of many the first three and the last."""
-    listed = [f"{step:,}" for step in steps]
-    return ", ".join(listed if len(listed) <= MOST_SHOWN else [*listed[:3], "…", listed[-1]])
-
-
 # --- the run ----------------------------------------------------------------------------------------------------------
 
 
 def create(
-    out: Path, made: Mean, kept: Mapping[str, Any], alone: Sequence[Figures], in_training: Mapping[str, float]
+    out: Path,
+    made: AveragedWeights,
+    kept: Mapping[str, Json],
+    alone: Sequence[DevMetrics],
+    in_training: Mapping[str, float],
 ) -> Run:
     """The run directory of a mean, whole or not at all.
 
@@ -196,12 +179,12 @@ def create(
     return Run.create(out, source.recipe, documents, files, weights=made.weights, records=records)
 
 
-def _log(made: Mean, metrics: Mapping[str, float]) -> str:
+def _log(made: AveragedWeights, metrics: Mapping[str, float]) -> str:
     """As a training would have ended, after a line that says what was averaged."""
     last = made.steps[-1] if made.steps else max((entry["step"] for entry in made.runs[0].log()), default=0)
     parameters = next((entry["parameters"] for entry in made.runs[0].log() if "parameters" in entry), 0)
     finished = Finished(last, f"the mean of {made.what}", last, metrics, parameters, 0.0, 0.0)
-    entries: list[dict[str, Any]] = [
+    entries: list[dict[str, Json]] = [
         {"event": "averaged", "step": last, "runs": [str(run.path) for run in made.runs], "steps": made.steps},
         event_to_json(Evaluated(last, "dev", metrics, best=True)),
         event_to_json(finished),
@@ -210,7 +193,7 @@ def _log(made: Mean, metrics: Mapping[str, float]) -> str:
     return "".join(json.dumps({"time": stamp, **entry}) + "\n" for entry in entries)
 
 
-def card(name: str, made: Mean, kept: Mapping[str, Any], alone: Sequence[Figures]) -> str:
+def card(name: str, made: AveragedWeights, kept: Mapping[str, Json], alone: Sequence[DevMetrics]) -> str:
     """The mean for a reader: of what, of which data, how good beside its parts."""
     source = made.runs[0]
     heads = " | ".join(["averaged", *(one.name for one in alone)])

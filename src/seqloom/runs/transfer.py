@@ -4,7 +4,7 @@ A recipe says `init: {from: runs/X}`, and its model is one on a body. What the b
 into the recipe before the recipe is checked, so that the run that comes of it needs no other to be opened.
 """
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -13,6 +13,7 @@ from typing import Any
 from torch import Tensor
 
 from seqloom.config import ABSENT
+from seqloom.core import Json
 from seqloom.core.errors import CheckpointError, UsageError
 from seqloom.core.files import sha256
 from seqloom.core.words import shown
@@ -39,49 +40,33 @@ SHOWN = 8  # mismatches named one by one
 
 
 @dataclass(frozen=True)
-class Whole:
-    """A model that goes on where another of its kind is: it takes over every weight."""
+class WholeModel:
+    """A model that goes on where another of its kind is: it takes over every weight.
 
-    model: Any
+    The other may have more tokens than the `vocabulary`: what follows its tokenizer's is left behind.
+    """
 
-    def take(self, weights: Mapping[str, Tensor], whose: str) -> None:
-        if next(self.model.parameters()).is_meta:  # it was only built to be counted
-            return
-        try:
-            self.model.load_state_dict(weights)
-        except RuntimeError as error:
-            raise UsageError(f"The weights of {whose} do not fit the model ({' '.join(str(error).split())}).") from None
-
-
-@dataclass(frozen=True)
-class Tokens:
-    """A model that goes on where another is that may have more tokens: what follows its tokenizer's is left behind."""
-
-    model: Any
-    vocabulary: int
+    model: Any  # an nn.Module
+    vocabulary: int | None = None
 
     def take(self, weights: Mapping[str, Tensor], whose: str) -> None:
-        own = self.model.state_dict(keep_vars=True)
-        there = {name: self._kept(tensor, own.get(name)) for name, tensor in weights.items()}
-        if wrong := list(_mismatches(own, there)):
+        """Load these weights; refused, with the first mismatches named, if they do not fit."""
+        here, there = self.model.state_dict(keep_vars=True), dict(weights)
+        for name, tensor in weights.items():
+            size = len(here[name]) if name in here and here[name].dim() else None
+            if size is not None and size == self.vocabulary and len(tensor) > size:  # a row for each token
+                there[name] = tensor[:size]
+        wrong = [f"{name} is not there" for name in here if name not in there]
+        for name, tensor in here.items():
+            if name in there and tensor.shape != there[name].shape:
+                shapes = ["×".join(map(str, one.shape)) for one in (there[name], tensor)]
+                wrong.append(f"{name} is {shapes[0]} there and {shapes[1]} here")
+        wrong += [f"{name} has no place here" for name in there if name not in here]
+        if wrong:
             more = f"; and {len(wrong) - SHOWN} more" if len(wrong) > SHOWN else ""
             raise UsageError(f"The weights of {whose} do not fit the model: {'; '.join(wrong[:SHOWN])}{more}.")
         if not next(self.model.parameters()).is_meta:  # then it was only built to be counted
             self.model.load_state_dict(there)
-
-    def _kept(self, tensor: Tensor, own: Tensor | None) -> Tensor:
-        a_row_each = own is not None and own.dim() > 0 and len(own) == self.vocabulary < len(tensor)
-        return tensor[: self.vocabulary] if a_row_each else tensor
-
-
-def _mismatches(own: Mapping[str, Tensor], there: Mapping[str, Tensor]) -> Iterator[str]:
-    for name, tensor in own.items():
-        if name not in there:
-            yield f"{name} is not there"
-        elif tensor.shape != there[name].shape:
-            found, wanted = ("×".join(map(str, one.shape)) for one in (there[name], tensor))
-            yield f"{name} is {found} there and {wanted} here"
-    yield from (f"{name} has no place here" for name in there if name not in own)
 
 
 @dataclass(frozen=True)
@@ -89,7 +74,7 @@ class Pretrained:
     """A run whose body is taken over."""
 
     run: Run
-    section: Mapping[str, Any]  # the recipe's words for the body
+    section: Mapping[str, Json]  # the recipe's words for the body
     inner: bool  # whether the run was fine-tuned itself: its body is a part of its model
 
     @classmethod
@@ -97,12 +82,17 @@ class Pretrained:
         """The run at this place, of one of these kinds; a word on why it cannot be taken over, if so."""
         path = Path(path)
         if is_missing(path):
+            first = "Train one first"
+            if path.name == "minilm":
+                first = f"Import it first, `seqloom import-minilm {path}`"
+            elif (Path(__file__).parents[1] / "recipes" / f"{path.name}.yaml").is_file():
+                first = f"Train it first, `seqloom train {path.name}`"
             raise CheckpointError(
-                f"init.from: there is no run {path}. {_first(path)}, or name another: init.from=RUN. "
+                f"init.from: there is no run {path}. {first}, or name another: init.from=RUN. "
                 "`seqloom train gpt-pydocs` and `bert-pydocs` need no download."
             )
         run = Run.open(path)
-        section: Any = run.recipe.get("model") or {}
+        section: Json = run.recipe.get("model") or {}
         kind = str(section.get("kind"))
         inner = kind.startswith(ON_A_BODY)
         section = section.get("body") or {} if inner else section
@@ -142,37 +132,26 @@ class Pretrained:
             )
         return sha256(read_run_file(self.run.path, WEIGHTS_FILE))
 
-    def give(self, body: Body | Whole | Tokens) -> None:
+    def give(self, body: Body | WholeModel) -> None:
         """Its weights to a body; refused, with all mismatches named, if they do not fit."""
         self.check_weights()
-        body.take(self._weights(type(body)), str(self.run.path))
-
-    def _weights(self, kind: type[Body | Whole | Tokens]) -> Mapping[str, Tensor]:
-        found = self.run.weights()
-        if not self.inner or not issubclass(kind, Body):
-            return found
-        own = {name.removeprefix("body."): tensor for name, tensor in found.items() if name.startswith("body.")}
-        return kind.as_pretrained(own)
+        weights: Mapping[str, Tensor] = self.run.weights()
+        if self.inner and isinstance(body, Body):
+            parts = {name.removeprefix("body."): x for name, x in weights.items() if name.startswith("body.")}
+            weights = body.as_pretrained(parts)
+        body.take(weights, str(self.run.path))
 
     def check_weights(self) -> None:
         """Refuse a run that has no weights yet."""
         self.sha256  # noqa: B018
 
-    def describe(self, chosen: InitConfig) -> dict[str, Any]:
+    def describe(self, chosen: InitConfig) -> dict[str, Json]:
         """What a run remembers of where it began."""
         found = {"from": chosen.from_, "kind": self.kind, "corpus": self.run.data["corpus"], "weights": chosen.weights}
         return {"init": {**found, "sha256": self.sha256} if chosen.weights else found}
 
 
-def _first(path: Path) -> str:
-    """How to come by a run that is not there."""
-    if path.name == "minilm":
-        return f"Import it first, `seqloom import-minilm {path}`"
-    recipe = Path(__file__).parents[1] / "recipes" / f"{path.name}.yaml"
-    return f"Train it first, `seqloom train {path.name}`" if recipe.is_file() else "Train one first"
-
-
-def fill_in(mapping: Mapping[str, Any]) -> dict[str, Any]:
+def fill_in(mapping: Mapping[str, Json]) -> dict[str, Json]:
     """A recipe's mapping with the body of the run that `init.from` names, or, where a task goes on with it, its model.
 
     What it says of the body itself must agree with the run, but for what changes no weight.
@@ -184,42 +163,39 @@ def fill_in(mapping: Mapping[str, Any]) -> dict[str, Any]:
     if task in GOES_ON:
         source = Pretrained.open(path, GOES_ON[task])
         source = source.as_language_model() if task == "instruct" else source
-        return {**mapping, "model": _agreed(source, model, "model")}
+        return {**mapping, "model": merge_agreeing(source, model, "model")}
     if task in BESIDE_A_BODY:
         source = Pretrained.open(path).as_language_model()
     elif str(model.get("kind")).startswith(ON_A_BODY):
         source = Pretrained.open(path)
     else:
         return dict(mapping)
-    return {**mapping, "model": {**model, "body": _agreed(source, model.get("body"), "model.body")}}
+    return {**mapping, "model": {**model, "body": merge_agreeing(source, model.get("body"), "model.body")}}
 
 
-def _agreed(source: Pretrained, given: Any, key: str) -> dict[str, Any]:
-    given = dict(given) if isinstance(given, Mapping) else {}
-    if wrong := list(_disagreements(given, source.section, key)):
+def merge_agreeing(source: Pretrained, given: Json, key: str) -> dict[str, Json]:
+    """The section of a run with what a recipe says of it; refused if they disagree on something that is not free."""
+    wrong: list[str] = []
+
+    def merge(there: Mapping[str, Json], given: Mapping[str, Json], path: str) -> dict[str, Json]:
+        merged = dict(there)
+        for name, value in given.items():
+            other = there.get(name, ABSENT)
+            if isinstance(value, Mapping) and isinstance(other, Mapping):
+                merged[name] = merge(other, value, f"{path}.{name}")
+                continue
+            if name not in FREE and value != other and other is not ABSENT:  # an unknown key is refused with the recipe
+                wrong.append(f"{path}.{name} is {shown(value)} here and {shown(other)} there")
+            merged[name] = value
+        return merged
+
+    merged = merge(source.section, given if isinstance(given, Mapping) else {}, key)
+    if wrong:
         raise UsageError(
             f"The {key.rpartition('.')[2]} is that of init.from, {source.run.path}, and this is another: "
             f"{'; '.join(wrong)}. Leave these out, or train without init.from."
         )
-    return _merged(source.section, given)
-
-
-def _merged(there: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
-    both = {key: _merged(there[key], value) for key, value in given.items() if _sections(there.get(key), value)}
-    return {**there, **given, **both}
-
-
-def _sections(*values: Any) -> bool:
-    return all(isinstance(value, Mapping) for value in values)
-
-
-def _disagreements(given: Mapping[str, Any], there: Mapping[str, Any], path: str) -> Iterator[str]:
-    for key, value in given.items():
-        other = there.get(key, ABSENT)
-        if _sections(value, other):
-            yield from _disagreements(value, other, f"{path}.{key}")
-        elif key not in FREE and value != other and other is not ABSENT:  # an unknown key is refused with the recipe
-            yield f"{path}.{key} is {shown(value)} here and {shown(other)} there"
+    return merged
 
 
 def pretrained(recipe: Any) -> Pretrained | None:
@@ -236,7 +212,7 @@ class StillNeeded:
     path: str
     kinds: Collection[str]
 
-    def give(self, body: Body | Whole | Tokens) -> None:
+    def give(self, body: Body | WholeModel) -> None:
         if any((self.run.path / "checkpoints").glob("step-*")):
             return
         found = Pretrained.open(self.path, self.kinds)
@@ -247,7 +223,7 @@ class StillNeeded:
             )
         found.give(body)
 
-    def describe(self, chosen: InitConfig) -> dict[str, Any]:
+    def describe(self, chosen: InitConfig) -> dict[str, Json]:
         """What the run remembers of where it began."""
         return {"init": self.run.data["init"]}
 

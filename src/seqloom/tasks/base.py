@@ -300,9 +300,9 @@ class Task(protocols.Task, protocols.Estimable, Generic[R, M]):
 
     def receiver(self, model: M) -> Any:
         """Return the part of the model that takes over the weights of another run: see `seqloom.runs.transfer`."""
-        from seqloom.runs.transfer import Whole
+        from seqloom.runs.transfer import WholeModel
 
-        return Whole(model)
+        return WholeModel(model)
 
     def model_section(self) -> object:
         return to_mapping(self.recipe.model)

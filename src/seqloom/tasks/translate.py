@@ -117,9 +117,9 @@ class Task(BatchedTask[Recipe, Any]):
         return {**super().describe_data(), **languages}
 
     def receiver(self, model: Any) -> Any:
-        from seqloom.runs.transfer import Tokens
+        from seqloom.runs.transfer import WholeModel
 
-        return Tokens(model, len(self.tokenizer))
+        return WholeModel(model, len(self.tokenizer))
 
     def check_model(self) -> None:
         """Refuse data with more tokens than the model has positions for."""

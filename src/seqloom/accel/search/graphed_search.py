@@ -25,7 +25,7 @@ from seqloom.accel.decoding.fixed_steps import fixed_steps
 from seqloom.core.device import has_triton
 from seqloom.core.errors import DivergedError, out_of_memory
 from seqloom.core.progress import check_cancelled
-from seqloom.core.protocols import DecodeState, Steppable
+from seqloom.core.protocols import DecodeState, Steppable, longest_target
 from seqloom.core.tree import Tree, leaves, select_rows, tree_map
 from seqloom.decoding.beam import beam_search, length_limits
 from seqloom.decoding.rules import (
@@ -124,7 +124,7 @@ def search_fixed(
     Without `capture` every step is run one operation at a time, on any device.
     """
     limit = length_limits(rules.options, source["mask"], torch.zeros(len(source["mask"]), dtype=torch.long))
-    if (longest := getattr(model, "longest_target", None)) is not None:
+    if (longest := longest_target(model)) is not None:
         limit = limit.clamp(max=longest)
     # Buffers outlive the search, and any inference mode it is made in.
     with torch.inference_mode(False), torch.no_grad(), torch.cuda.device_of(source["tokens"]):
