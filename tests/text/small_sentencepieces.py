@@ -2,14 +2,13 @@
 
 import io
 import json
+from base64 import b64encode
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 import sentencepiece
 from tests.text.small_pairs import ENGLISH, FRENCH
-
-from seqloom.text.sentencepieces import encoded_model
 
 
 @cache
@@ -53,6 +52,6 @@ def files(directory: Path, *, codes: tuple[str, ...] = (), **options: Any) -> di
 def content(directory: Path, *, spare: int = 0) -> dict[str, Any]:
     """Of a tokenizer from these files."""
     names = json.loads((directory / "vocab.json").read_text(encoding="utf-8"))
-    models = {side: encoded_model((directory / f"{side}.spm").read_bytes()) for side in ("source", "target")}
+    models = {side: b64encode((directory / f"{side}.spm").read_bytes()).decode() for side in ("source", "target")}
     specials = {"end": names["</s>"], "padding": names["<pad>"], "unknown": names["<unk>"]}
     return {"vocabulary": names, **models, **specials, "rows": len(names) + spare}

@@ -8,6 +8,7 @@ so.
 """
 
 import re
+from base64 import b64decode, b64encode
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from typing import ClassVar
@@ -25,7 +26,6 @@ from seqloom.models.transformer import TransformerConfig
 from seqloom.nn.positions import BASE, sinusoid_table
 from seqloom.text import SentencePieces, Tokenizer
 from seqloom.text.base import ForeignTokenizer
-from seqloom.text.sentencepieces import decoded_model, encoded_model
 
 LONGEST = 1024  # places of the table that transformers makes; ours has no end
 TAG = re.compile(r"[a-z]{2,3}([-_][A-Za-z0-9]+)*")  # of a language: en, pt-BR
@@ -62,7 +62,7 @@ class Marian(EncoderDecoder):
         tags = languages.values()
         content = {
             "vocabulary": names,
-            **{name.removesuffix(".spm"): encoded_model(directory.read(name)) for name in SPM},
+            **{name.removesuffix(".spm"): b64encode(directory.read(name)).decode() for name in SPM},
             "rows": self.rows(config),
             "end": config.end(self.rows(config), self.ids["eos_token_id"]),
             "padding": config.get("pad_token_id", self.ids["decoder_start_token_id"]),
@@ -122,7 +122,7 @@ class Marian(EncoderDecoder):
         names = {id: name for name, id in content["vocabulary"].items()}
         kinds = {"eos_token": "end", "unk_token": "unknown", "pad_token": "padding"}
         specials = {kind: names[content[key]] for kind, key in kinds.items() if content[key] is not None}
-        models = {name: decoded_model(content[name.removesuffix(".spm")]) for name in SPM}
+        models = {name: b64decode(content[name.removesuffix(".spm")]) for name in SPM}
         languages = {f"{side}_lang": language for side, language in tokenizer.languages.items()}
         about = {"tokenizer_class": "MarianTokenizer", "separate_vocabs": False, **languages, **specials}
         return {**models, VOCABULARY: content["vocabulary"], "tokenizer_config.json": about}

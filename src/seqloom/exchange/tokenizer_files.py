@@ -41,7 +41,11 @@ def tokenizer_files(tokenizer: Tokenizer, extra: Sequence[str] = (), begin: int 
 def _file(tokenizer: Tokenizer, extra: Sequence[str]) -> Json:
     after = {name: len(tokenizer) + place for place, name in enumerate(extra)}
     if isinstance(tokenizer, BytePair):
-        return _byte_pairs(tokenizer, after)
+        file = tokenizer.content()["library"]
+        pieces = {piece: id + 1 for piece, id in file["model"]["vocab"].items()}  # the library's ids begin after END
+        vocabulary = {END_TEXT: 0, **pieces, **after}
+        added = _added([END_TEXT, *after], vocabulary)
+        return {**file, "added_tokens": added, "decoder": BYTES, "model": {**file["model"], "vocab": vocabulary}}
     if isinstance(tokenizer, Characters):
         words = [tokenizer.token(id) for id in range(2, len(tokenizer))]
         return _listed(words, after, [_split(r"[\s\S]", "Isolated")], {"type": "Fuse"})
@@ -56,14 +60,6 @@ def _file(tokenizer: Tokenizer, extra: Sequence[str]) -> Json:
         f"The tokenizer cannot be exported ({named}): a tokenizer.json would read texts differently. Train with "
         "tokenizer.kind byte-pair, characters, or words split at white space in their own case."
     )
-
-
-def _byte_pairs(tokenizer: BytePair, after: Mapping[str, int]) -> Json:
-    """The library's ids begin after END."""
-    file = tokenizer.content()["library"]
-    vocabulary = {END_TEXT: 0, **{piece: id + 1 for piece, id in file["model"]["vocab"].items()}, **after}
-    model = {**file["model"], "vocab": vocabulary}
-    return {**file, "added_tokens": _added([END_TEXT, *after], vocabulary), "decoder": BYTES, "model": model}
 
 
 def _listed(words: Sequence[str], after: Mapping[str, int], splits: list[Any], decoder: Any) -> Json:

@@ -54,21 +54,36 @@ class Imported(ForeignTokenizer):
         them; `rows` is how many tokens have a vector in the model."""
         self.file, self.last, self.rows = dict(file), list(last), rows
         self._library, self._names = _open(file)
-        _check(self._names, end, self.last, rows)
+        self._check_ids(end)
         self.order = [end, *(id for id in range(rows) if id != end and id not in self.last), *self.last]
-        unknown = _unknown(file, self._names)
-        special = {entry["id"] for entry in file.get("added_tokens") or () if entry.get("special")}
-        self._silent = {end, *self.last} | (special - {unknown})  # their ids that no text has, and that say nothing
+        added, model = file.get("added_tokens") or (), file["model"]
+        special = {entry["id"]: entry["content"] for entry in added if entry.get("special")}
+        ids = {name: id for id, name in self._names.items()}
+        unknown = model["unk_id"] if isinstance(model.get("unk_id"), int) else ids.get(model.get("unk_token"))
+        self._silent = {end, *self.last} | (special.keys() - {unknown})  # their ids that no text has: they say nothing
         self.unknown = None if unknown is None or unknown in (end, *self.last) else self._our_ids[unknown]
-        added = file.get("added_tokens") or ()
-        padding = next((one["id"] for one in added if one.get("special") and one["content"] in PADDING), end)
+        padding = next((id for id, name in special.items() if name in PADDING), end)
         self.padding = None if padding == end else self._our_ids[padding]
         decoder = json.dumps(file.get("decoder"))
         self.begins_words_with_space = "ByteLevel" in decoder
         self._falls_back = "ByteFallback" in decoder
         self._cuts_at_spaces = _cuts_at_spaces(file)
-        self._shifted = _shifted(file, self._library)
+        # library's ids of added tokens that moved up when special ones before them were taken out → theirs
+        plain = {entry["content"]: entry["id"] for entry in added if not entry.get("special")}
+        moved = {self._library.token_to_id(name): id for name, id in plain.items()}
+        self._shifted = {library: id for library, id in moved.items() if library is not None and library != id}
         self._back = {theirs: library for library, theirs in self._shifted.items()}
+
+    def _check_ids(self, end: int) -> None:
+        """Raise ValueError unless the ids of the file fit the model."""
+        names, last, rows = self._names, self.last, self.rows
+        if names and max(names) >= rows:
+            raise ValueError(f"its ids go up to {max(names)}, and the model has vectors for {rows} tokens")
+        for id in (end, *last):
+            if not 0 <= id < rows:
+                raise ValueError(f"the special token {id} must be one of {rows} tokens")
+        if len({end, *last}) < 1 + len(last):
+            raise ValueError(f"END, [CLS], [SEP] and [MASK] must be different tokens; got {[end, *last]}")
 
     def __len__(self) -> int:
         return self.rows - len(self.last)
@@ -111,7 +126,11 @@ class Imported(ForeignTokenizer):
         parts = [(0, len(text))]
         while parts:
             remaining: list[Span] = []
-            for (start, end), encoding in zip(parts, self._encoded([text[a:b] for a, b in parts]), strict=True):
+            encodings: list[Encoding] = []
+            for batch in batches(text[start:end] for start, end in parts):
+                with library_errors(batch):
+                    encodings += self._library.encode_batch(batch, add_special_tokens=False)
+            for (start, end), encoding in zip(parts, encodings, strict=True):
                 ids = self._library_to_theirs(encoding.ids)
                 read = [(id, (start + a, start + b)) for id, (a, b) in zip(ids, encoding.offsets, strict=True)]
                 silent = [span for id, span in read if id in self._silent]
@@ -128,14 +147,6 @@ class Imported(ForeignTokenizer):
                 remaining += [(start, end)] if end > start else []
             parts = remaining
         return sorted(found, key=lambda piece: piece[1])
-
-    def _encoded(self, texts: list[str]) -> list[Encoding]:
-        """What the library makes of texts, with the place of each token."""
-        encodings: list[Encoding] = []
-        for batch in batches(texts):
-            with library_errors(batch):
-                encodings += self._library.encode_batch(batch, add_special_tokens=False)
-        return encodings
 
     def _library_to_theirs(self, ids: list[int]) -> list[int]:
         return [self._shifted.get(id, id) for id in ids] if self._shifted else ids
@@ -292,29 +303,3 @@ def _cuts_at_spaces(file: Mapping[str, Any]) -> bool:
         known = kinds == ["BertNormalizer", "BertPreTokenizer"]
     plain = (entry for entry in file.get("added_tokens") or () if not entry.get("special"))
     return known and not any(re.search(r"\s", entry["content"]) or entry.get("rstrip") for entry in plain)
-
-
-def _check(names: Mapping[int, str], end: int, last: Sequence[int], rows: int) -> None:
-    if names and max(names) >= rows:
-        raise ValueError(f"its ids go up to {max(names)}, and the model has vectors for {rows} tokens")
-    for id in (end, *last):
-        if not 0 <= id < rows:
-            raise ValueError(f"the special token {id} must be one of {rows} tokens")
-    if len({end, *last}) < 1 + len(last):
-        raise ValueError(f"END, [CLS], [SEP] and [MASK] must be different tokens; got {[end, *last]}")
-
-
-def _unknown(file: Mapping[str, Any], names: Mapping[int, str]) -> int | None:
-    """Their id of the token for what cannot be spelled."""
-    model = file["model"]
-    if isinstance(model.get("unk_id"), int):
-        return int(model["unk_id"])
-    ids = {name: id for id, name in names.items()}
-    return ids.get(model.get("unk_token"))
-
-
-def _shifted(file: Mapping[str, Any], library: Library) -> dict[int, int]:
-    """Library's ids → theirs, of added tokens that moved up when special ones before them were taken out."""
-    plain = {entry["content"]: entry["id"] for entry in file.get("added_tokens") or () if not entry.get("special")}
-    found = ((library.token_to_id(name), id) for name, id in plain.items())
-    return {moved: id for moved, id in found if moved is not None and moved != id}

@@ -34,13 +34,19 @@ _COUNT = re.compile(r"\{(\d*)(,?)(\d*)\}")
 def check_time_and_growth(file: Mapping[str, Any]) -> None:
     """Raise ValueError if a pattern may take exponential time, or the replacements lengthen a text without measure."""
     for name in ("normalizer", "pre_tokenizer", "decoder"):
-        for pattern in _patterns(file.get(name)):
-            if backtracks(pattern):
+        growth = 1.0  # how many times as long a text can become by the replacements, one after the other
+        for entry in _entries(file.get(name)):
+            pattern = entry.get("Regex")
+            if isinstance(pattern, str) and backtracks(pattern):
                 raise ValueError(
                     f"the pattern {shown(pattern)} of its {name} repeats a repetition or a choice, which may "
                     "take exponential time; write it without a repetition within a repetition"
                 )
-        growth = _growth(file.get(name))
+            if entry.get("type") == "Replace" and isinstance(entry.get("content"), str):
+                replaced = entry.get("pattern")
+                literal = replaced.get("String") if isinstance(replaced, Mapping) else None
+                shortest = len(literal) if isinstance(literal, str) and literal else 1
+                growth *= max(1.0, len(entry["content"]) / shortest)
         if growth > MAX_GROWTH:
             raise ValueError(f"its {name} may make a text {growth:,.0f} times as long; at most {MAX_GROWTH:,} is read")
 
@@ -115,26 +121,7 @@ def _after_class(pattern: str, place: int) -> int:
     return place
 
 
-def _patterns(section: Any) -> Iterator[str]:
-    """Every regular expression in a section."""
-    for entry in _entries(section):
-        if isinstance(entry.get("Regex"), str):
-            yield entry["Regex"]
-
-
-def _growth(section: Any) -> float:
-    """How many times as long a text can become by the replacements of a section, one after the other."""
-    growth = 1.0
-    for entry in _entries(section):
-        if entry.get("type") == "Replace" and isinstance(entry.get("content"), str):
-            pattern = entry.get("pattern")
-            literal = pattern.get("String") if isinstance(pattern, Mapping) else None
-            shortest = len(literal) if isinstance(literal, str) and literal else 1
-            growth *= max(1.0, len(entry["content"]) / shortest)
-    return growth
-
-
-def _entries(section: Any) -> Iterator[Mapping[str, Any]]:
+def _entries(section: object) -> Iterator[Mapping[str, Any]]:
     """The mappings of a section, however deep, in their order."""
     waiting = [section]
     while waiting:

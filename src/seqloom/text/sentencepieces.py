@@ -184,15 +184,6 @@ class _PieceStream(ByteStream):
         return said
 
 
-def encoded_model(model: bytes) -> str:
-    """A SentencePiece model as it stands in the content."""
-    return base64.b64encode(model).decode()
-
-
-def decoded_model(text: str) -> bytes:
-    return base64.b64decode(text, validate=True)
-
-
 def _open(model: Any, name: str) -> Any:
     try:
         from sentencepiece import SentencePieceProcessor
@@ -204,7 +195,7 @@ def _open(model: Any, name: str) -> Any:
         raise ValueError(f"{name} is missing")
     try:
         processor = SentencePieceProcessor()
-        processor.LoadFromSerializedProto(decoded_model(model))
+        processor.LoadFromSerializedProto(base64.b64decode(model, validate=True))
     except (RuntimeError, ValueError) as error:
         raise ValueError(f"{name} is no SentencePiece model ({' '.join(str(error).split())})") from None
     return processor
