@@ -1,6 +1,6 @@
 """Lines in windows and batches."""
 
-from seqloom.predict.base import TOKENS, as_lines, predict_windows, similar_lengths
+from seqloom.predict.base import TOKENS, predict_windows, similar_lengths
 
 
 def test_what_is_read_together_is_of_like_length() -> None:
@@ -17,12 +17,10 @@ def test_long_lines_go_in_smaller_batches_and_the_longest_alone() -> None:
 def test_a_window_is_answered_before_the_next_is_read() -> None:
     seen: list[list[str]] = []
 
-    def answer(lines: list[str]) -> list[str]:
+    def answer(lines: list[str], batch_size: int) -> list[str]:
         seen.append(lines)
         return [line.upper() for line in lines]
 
     assert list(predict_windows(iter("abcde"), answer, batch_size=1, window=2)) == list("ABCDE")
     assert seen == [["a", "b"], ["c", "d"], ["e"]]
-    assert list(predict_windows(as_lines("abc"), answer, batch_size=1, window=2)) == [
-        "ABC"
-    ]  # one text is a list of one
+    assert list(predict_windows("abc", answer, batch_size=1, window=2)) == ["ABC"]  # one text is a list of one

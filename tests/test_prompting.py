@@ -13,7 +13,6 @@ from tests.understanding import trained
 import seqloom
 from seqloom.core.errors import DataError, UsageError
 from seqloom.data.prompts import Prompt, Shot, Template
-from seqloom.decoding.mixture import Mixture
 from seqloom.predict.language_model import fit_shots
 from seqloom.recipes import build_recipe
 
@@ -181,8 +180,7 @@ def test_what_cannot_be_chosen(made: Path, tmp_path: Path) -> None:
 def test_a_mixture_can_be_asked_too(made: Path) -> None:
     parts = [seqloom.load(made / name, "cpu") for name in ("gpt", "lstm")]
     (alone,) = parts[0].choose("a film", ["good", "bad"])
-    mixed = seqloom.load(made / "gpt", "cpu")
-    mixed.__dict__["model"] = Mixture([part.model for part in parts], [0.5, 0.5])
+    mixed = seqloom.interpolate(parts, [0.5, 0.5])
     (both,) = mixed.choose("a film", ["good", "bad"])
     assert torch.isfinite(torch.tensor([said.score for said in both.candidates])).all()
     assert both.candidates[0].score != alone.candidates[0].score

@@ -249,14 +249,14 @@ def test_questions_are_answered_a_few_at_a_time_as_all_at_once(tmp_path: Path, m
     model = load(trained(recipe(tmp_path, "answer", "train.steps=1"), tmp_path / "run"), "cpu")
     asked, context = ["Which colour?", " ", "Which table?", "There is?"], "There is a grey cat . " * 9
     at_once, held = list(model.answer(asked, context, top=3)), list[int]()
-    read = model._places
+    read = model._find_spans
 
-    def counted(every: Any, *more: Any) -> Any:
-        held.append(len(every))
-        return read(every, *more)
+    def counted(by_question: Any, *more: Any) -> Any:
+        held.append(sum(map(len, by_question.values())))
+        return read(by_question, *more)
 
-    monkeypatch.setattr(matching, "BATCHES", 1)
-    monkeypatch.setattr(model, "_places", counted)
+    monkeypatch.setattr(matching, "HELD_BATCHES", 1)
+    monkeypatch.setattr(model, "_find_spans", counted)
     assert [one.question for one in at_once] == asked
     for one, other in zip(at_once, model.answer(asked, context, top=3, batch_size=2), strict=True):
         assert [own.text for own in one.answers] == [own.text for own in other.answers]

@@ -71,6 +71,12 @@ class Seq2Seq(nn.Module, ABC):
         longest: int | None = self.config.longest_source
         return longest
 
+    @property
+    def longest_target(self) -> int | None:
+        """The most tokens of a target, END included; None for any number."""
+        longest: int | None = self.config.longest_target
+        return longest
+
     def start(self, source: Tree = None, rows: int | None = None) -> DecodeState:
         """`source` is {"tokens": (B, S), "mask": (B, S)}; one hypothesis for each."""
         if source is None:

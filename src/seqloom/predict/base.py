@@ -1,9 +1,9 @@
-"""Lines in windows and batches: predictions come one per line, in the order of the lines."""
+"""A trained model in use: the base of all predictors and of what they predict, and lines in windows and batches."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, is_dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
 
@@ -15,7 +15,7 @@ from seqloom.core.device import device_of
 from seqloom.core.errors import DataError, ResourceError, SeqloomError, UsageError
 from seqloom.core.limits import max_source
 from seqloom.core.progress import check_cancelled
-from seqloom.core.words import shown
+from seqloom.core.words import one_line, shown
 from seqloom.recipes import recipe_of
 from seqloom.runs.run import Run
 from seqloom.tasks import task_info
@@ -28,114 +28,14 @@ if TYPE_CHECKING:
     from seqloom.inspect.views.texts import Read
     from seqloom.predict.embeddings import Array, SimilarTexts, TextPooling
 
-
-Answer = TypeVar("Answer")
-Line = TypeVar("Line")
-TOKENS = 8192  # computed together, padding included; a line that has more goes alone
-
-
-def predict_windows(
-    lines: Iterable[Line], predict: Callable[[list[Line]], Iterable[Answer]], *, batch_size: int, window: int
-) -> Iterator[Answer]:
-    """Give `predict` `window` lines at a time. Lines before one that cannot be read are still answered."""
-    check_sizes(batch_size=batch_size, window=window)
-    return (answer for read in windows(lines, window) for answer in predict(read))
-
-
-def predict_batches(
-    lengths: Sequence[int],
-    batch_size: int,
-    predict: Callable[[list[int]], Iterable[Answer]],
-    tokens: int = TOKENS,
-) -> list[Answer]:
-    """Return an answer per index of `lengths`; `predict` gets the indices of lines of similar length together."""
-    answers: dict[int, Answer] = {}
-    for indices in similar_lengths(lengths, batch_size, tokens):
-        answers.update(zip(indices, predict(indices), strict=True))
-    return [answers[index] for index in range(len(lengths))]
-
-
-def similar_lengths(lengths: Sequence[int], batch_size: int, tokens: int = TOKENS) -> Iterator[list[int]]:
-    """Yield batches of indices: `batch_size` of about the same length, fewer where they are long."""
-    check_cancelled()
-    batch: list[int] = []
-    for index in sorted(range(len(lengths)), key=lengths.__getitem__):
-        if batch and (len(batch) == batch_size or (len(batch) + 1) * lengths[index] > tokens):
-            yield batch
-            check_cancelled()
-            batch = []
-        batch.append(index)
-    if batch:
-        yield batch
-
-
-def windows(lines: Iterable[Line], size: int) -> Iterator[list[Line]]:
-    """Yield `size` lines at a time; those before a line that cannot be read come before its error."""
-    read: list[Line] = []
-    try:
-        for line in lines:
-            read.append(line)
-            if len(read) == size:
-                yield read
-                read = []
-    except SeqloomError:
-        if read:
-            yield read
-        raise
-    if read:
-        yield read
-
-
-def as_lines(lines: str | Iterable[str]) -> Iterable[str]:
-    """Return a single text as a list of one."""
-    return [lines] if isinstance(lines, str) else lines
-
-
-def split_columns(lines: Iterable[str], least: int, what: str, most: int | None = None) -> Iterator[list[str]]:
-    """Yield the fields between the tabs of each line; a blank line has `least` empty ones."""
-    for number, line in enumerate(lines, start=1):
-        cells = line.split("\t") if line.strip() else [""] * least
-        if len(cells) < least or (most is not None and len(cells) > most):
-            found = "no tab" if len(cells) == 1 else f"{len(cells)} columns"
-            raise DataError(f"Line {number:,} must hold {what} with a tab between; it has {found}: {shown(line)}.")
-        yield cells
-
-
-def pad_rows(rows: Sequence[list[int]], device: torch.device, padding: int = END) -> tuple[Tensor, Tensor]:
-    """Return rows of tokens with padding, and the mask of real tokens, both (B, S)."""
-    longest = max(map(len, rows))
-    tokens = torch.tensor([row + [padding] * (longest - len(row)) for row in rows], device=device)
-    lengths = torch.tensor([[len(row)] for row in rows], device=device)
-    return tokens, torch.arange(longest, device=device) < lengths
-
-
-def check_sizes(**sizes: int | None) -> None:
-    for name, value in sizes.items():
-        if value is not None and value < 1:
-            raise UsageError(f"{name} must be at least 1, got {value}.")
-
-
-def check_source(number: int, tokens: int, longest: int | None, key: str) -> None:
-    """Refuse a text with more tokens, its end included, than an encoder–decoder can read."""
-    most = max_source()
-    if longest is not None and tokens > longest:
-        raise DataError(
-            f"Line {number:,} has {tokens:,} tokens, its end included, and this model knows only {longest:,} places. "
-            f"Cut the line, or train with a larger {key}."
-        )
-    if tokens > most:
-        raise DataError(
-            f"Line {number:,} has {tokens:,} tokens, its end included; at most {most:,} are read at once. Cut the "
-            f"line into sentences, or allow more: SEQLOOM_MAX_SOURCE={tokens}."
-        )
-
-
 BATCH_SIZE, WINDOW = 32, 1024  # lines computed together, and lines read before the first is answered
 SHOWN_METRICS = (
     *("loss", "perplexity", "bits_per_character", "bleu", "accuracy", "span_f1", "token_accuracy"),
     *("masked_accuracy", "next_accuracy", "hidden_accuracy", "pearson", "answer_f1"),
 )
-T = TypeVar("T")
+TOKENS = 8192  # computed together, padding included; a line that has more goes alone
+Answer = TypeVar("Answer")
+Line = TypeVar("Line")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -143,14 +43,27 @@ class Prediction(ABC):
     """What a model predicts for one line."""
 
     unknown: tuple[str, ...] = ()  # pieces of the line that the vocabulary lacks
+    json_names: ClassVar[tuple[str, ...]] = ()  # the attributes that JSON has, in their order
 
     @abstractmethod
     def to_line(self) -> str:
         """Return it as one line of text, with tabs between fields."""
 
-    @abstractmethod
     def to_json(self) -> dict[str, object]:
         """Return it as values that JSON has."""
+        return {name: json_value(getattr(self, name)) for name in self.json_names}
+
+
+def json_value(value: object) -> object:
+    """Return a dataclass as an object and a tuple as an array, also within arrays."""
+    if isinstance(value, list | tuple):
+        return [json_value(item) for item in value]
+    return asdict(value) if is_dataclass(value) and not isinstance(value, type) else value
+
+
+def ranked_fields(ranked: Iterable[tuple[str, float]]) -> str:
+    """Return text, probability, the next text …, with tabs between."""
+    return "\t".join(f"{one_line(text)}\t{probability:.4f}" for text, probability in ranked)
 
 
 P = TypeVar("P", bound=Prediction)
@@ -185,10 +98,9 @@ class Predictor(Generic[P]):
     def tokenizer(self) -> Tokenizer:
         return self.run.tokenizer
 
-    @property
+    @cached_property
     def device(self) -> torch.device:
-        device: torch.device = device_of(self.model)
-        return device
+        return device_of(self.model)
 
     @property
     def spells(self) -> bool:
@@ -324,13 +236,13 @@ class TaskPredictor(Predictor[RecordPrediction]):
     def predict(
         self, lines: str | Iterable[str], *, batch_size: int = BATCH_SIZE, window: int = WINDOW
     ) -> Iterator[RecordPrediction]:
-        def predict_window(read: list[str]) -> Iterator[RecordPrediction]:
-            for start in range(0, len(read), batch_size):
-                batch = read[start : start + batch_size]
-                for record in self.task_class.predict(self.recipe, self.run, self.model, batch):
-                    yield RecordPrediction(record=record)
+        return predict_windows(lines, self._predict, batch_size=batch_size, window=window)
 
-        return predict_windows(as_lines(lines), predict_window, batch_size=batch_size, window=window)
+    def _predict(self, lines: list[str], batch_size: int) -> Iterator[RecordPrediction]:
+        for start in range(0, len(lines), batch_size):
+            batch = lines[start : start + batch_size]
+            for record in self.task_class.predict(self.recipe, self.run, self.model, batch):
+                yield RecordPrediction(record=record)
 
 
 class SplitPredictor(Predictor[P]):
@@ -369,4 +281,124 @@ class SplitPredictor(Predictor[P]):
     def read_one(self, line: str) -> "Read":
         raise UsageError(
             f"{self.name} is {self.what}: heads are shown of models that read one text, and this one reads several."
+        )
+
+
+# --- lines in windows and batches -------------------------------------------------------------------------------------
+
+
+def predict_windows(
+    lines: str | Iterable[Line],
+    predict: Callable[..., Iterable[Answer]],
+    *,
+    batch_size: int,
+    window: int,
+    **options: Any,
+) -> Iterator[Answer]:
+    """Give `predict` a window of lines at a time, and with it `batch_size` and the options.
+
+    Lines before one that cannot be read are still answered.
+    """
+    check_sizes(batch_size=batch_size, window=window, top=options.get("top"))
+    read: Iterable[Any] = as_lines(lines) if isinstance(lines, str) else lines
+    return (answer for some in windows(read, window) for answer in predict(some, batch_size=batch_size, **options))
+
+
+def predict_filled(
+    lines: Sequence[Line],
+    is_filled: Callable[[Line], object],
+    predict: Callable[[list[Line]], Iterable[Answer]],
+    blank: Callable[[Line], Answer],
+) -> Iterator[Answer]:
+    """Yield what `predict` gives for the lines that are filled, and between them what `blank` gives for the others."""
+    filled = [line for line in lines if is_filled(line)]
+    answers = iter(predict(filled) if filled else ())
+    return (next(answers) if is_filled(line) else blank(line) for line in lines)
+
+
+def predict_batches(
+    lengths: Sequence[int],
+    batch_size: int,
+    predict: Callable[[list[int]], Iterable[Answer]],
+    tokens: int = TOKENS,
+) -> list[Answer]:
+    """Return an answer per index of `lengths`; `predict` gets the indices of lines of similar length together."""
+    answers: dict[int, Answer] = {}
+    for indices in similar_lengths(lengths, batch_size, tokens):
+        answers.update(zip(indices, predict(indices), strict=True))
+    return [answers[index] for index in range(len(lengths))]
+
+
+def similar_lengths(lengths: Sequence[int], batch_size: int, tokens: int = TOKENS) -> Iterator[list[int]]:
+    """Yield batches of indices: `batch_size` of about the same length, fewer where they are long."""
+    check_cancelled()
+    batch: list[int] = []
+    for index in sorted(range(len(lengths)), key=lengths.__getitem__):
+        if batch and (len(batch) == batch_size or (len(batch) + 1) * lengths[index] > tokens):
+            yield batch
+            check_cancelled()
+            batch = []
+        batch.append(index)
+    if batch:
+        yield batch
+
+
+def windows(lines: Iterable[Line], size: int) -> Iterator[list[Line]]:
+    """Yield `size` lines at a time; those before a line that cannot be read come before its error."""
+    read: list[Line] = []
+    try:
+        for line in lines:
+            read.append(line)
+            if len(read) == size:
+                yield read
+                read = []
+    except SeqloomError:
+        if read:
+            yield read
+        raise
+    if read:
+        yield read
+
+
+def as_lines(lines: str | Iterable[str]) -> Iterable[str]:
+    """Return a single text as a list of one."""
+    return [lines] if isinstance(lines, str) else lines
+
+
+def split_columns(lines: Iterable[str], least: int, what: str, most: int | None = None) -> Iterator[list[str]]:
+    """Yield the fields between the tabs of each line; a blank line has `least` empty ones."""
+    for number, line in enumerate(lines, start=1):
+        cells = line.split("\t") if line.strip() else [""] * least
+        if len(cells) < least or (most is not None and len(cells) > most):
+            found = "no tab" if len(cells) == 1 else f"{len(cells)} columns"
+            raise DataError(f"Line {number:,} must hold {what} with a tab between; it has {found}: {shown(line)}.")
+        yield cells
+
+
+def pad_rows(rows: Sequence[list[int]], device: torch.device, padding: int = END) -> tuple[Tensor, Tensor]:
+    """Return rows of tokens with padding, and the mask of real tokens, both (B, S)."""
+    longest = max(map(len, rows))
+    tokens = torch.tensor([row + [padding] * (longest - len(row)) for row in rows], device=device)
+    lengths = torch.tensor([[len(row)] for row in rows], device=device)
+    return tokens, torch.arange(longest, device=device) < lengths
+
+
+def check_sizes(**sizes: int | None) -> None:
+    for name, value in sizes.items():
+        if value is not None and value < 1:
+            raise UsageError(f"{name} must be at least 1, got {value}.")
+
+
+def check_source(number: int, tokens: int, longest: int | None, key: str) -> None:
+    """Refuse a text with more tokens, its end included, than an encoder–decoder can read."""
+    most = max_source()
+    if longest is not None and tokens > longest:
+        raise DataError(
+            f"Line {number:,} has {tokens:,} tokens, its end included, and this model knows only {longest:,} places. "
+            f"Cut the line, or train with a larger {key}."
+        )
+    if tokens > most:
+        raise DataError(
+            f"Line {number:,} has {tokens:,} tokens, its end included; at most {most:,} are read at once. Cut the "
+            f"line into sentences, or allow more: SEQLOOM_MAX_SOURCE={tokens}."
         )

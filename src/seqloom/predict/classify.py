@@ -2,17 +2,16 @@
 
 import math
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import asdict, dataclass, replace
-from functools import partial
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
 from seqloom.core.errors import DataError, UsageError
-from seqloom.core.tree import to_device
-from seqloom.core.words import did_you_mean, one_line, shown
+from seqloom.core.tree import Tree, to_device
+from seqloom.core.words import did_you_mean, shown
 from seqloom.data.readers import TextReader
 from seqloom.data.series import LabelledSeries
 from seqloom.data.series_files import number_of
@@ -25,9 +24,11 @@ from seqloom.predict.base import (
     Problems,
     SplitPredictor,
     as_lines,
-    check_sizes,
+    json_value,
     predict_batches,
+    predict_filled,
     predict_windows,
+    ranked_fields,
 )
 from seqloom.tasks.reading_base import UNSEEN, spellings_of, text_reader
 from seqloom.tasks.series_classify import collate_series
@@ -57,14 +58,13 @@ class LabelPrediction(Prediction):
 
     def to_line(self) -> str:
         """label, probability, the next label …"""
-        return label_fields(self.candidates)
+        return ranked_fields((one.label, one.probability) for one in self.candidates)
 
     def to_json(self) -> dict[str, object]:
-        return {
-            "label": self.label or None,
-            "probability": self.probability if self.candidates else None,
-            "candidates": [asdict(candidate) for candidate in self.candidates],
-        }
+        labels: dict[str, object] = {"label": None, "probability": None}
+        if self.candidates:
+            labels = {"label": self.label, "probability": self.probability}
+        return {**labels, "candidates": json_value(self.candidates), **super().to_json()}
 
 
 @dataclass(frozen=True)
@@ -74,31 +74,21 @@ class Classification(LabelPrediction):
     text: str = ""  # as it came
     cut: bool = False  # whether only its beginning was read
     why: Why | None = None  # how much each word weighed, where that was asked for
+    json_names: ClassVar = ("unknown", "cut")
 
     def to_line(self) -> str:
         """label, probability, the next label …; with reasons each word and its weight, in one last field."""
         if self.why is None:
             return super().to_line()
-        sign = "+" if self.why.kind == "influence" else ""
-        words = " ".join(f"{_show_spaces(word.text)} {word.weight:{sign}.3f}" for word in self.why.words)
-        return f"{super().to_line()}\t{words}" if self.candidates else words
+        sign, words = "+" if self.why.kind == "influence" else "", []
+        for word in self.why.words:
+            visible = "".join("␣" if character.isspace() else character for character in word.text)
+            words.append(f"{visible} {word.weight:{sign}.3f}")
+        return "\t".join([super().to_line()] * bool(self.candidates) + [" ".join(words)])
 
     def to_json(self) -> dict[str, object]:
-        found = {"text": self.text, **super().to_json(), "unknown": list(self.unknown), "cut": self.cut}
-        if self.why is not None:
-            words = [asdict(word) for word in self.why.words]
-            found["why"] = {"kind": self.why.kind, "words": words, "end": self.why.end}
-        return found
-
-
-def label_fields(candidates: Iterable[LabelProbability]) -> str:
-    """Return label, probability, the next label …, with tabs between."""
-    return "\t".join(f"{one_line(one.label)}\t{one.probability:.4f}" for one in candidates)
-
-
-def _show_spaces(text: str) -> str:
-    """Return a word or character with white space made visible."""
-    return "".join("␣" if character.isspace() else character for character in text)
+        reasons = {} if self.why is None else {"why": json_value(self.why)}
+        return {"text": self.text, **super().to_json(), **reasons}
 
 
 @dataclass(frozen=True)
@@ -159,40 +149,40 @@ class ClassifierPredictor(LabelPredictor[Classification]):
         `top` is how many labels are named, best first; all, if left out. With `why`, an answer also says how much each
         word weighed. `window` and `batch_size` as in `predict`.
         """
-        check_sizes(top=top)
-        answer = partial(self._classify, batch_size=batch_size, top=top, why=why)
-        return predict_windows(as_lines(texts), answer, batch_size=batch_size, window=window)
+        return predict_windows(texts, self._classify, batch_size=batch_size, window=window, top=top, why=why)
 
-    def _classify(self, lines: Sequence[str], batch_size: int, top: int | None, why: bool) -> Iterator[Classification]:
-        texts, reader = [line.strip() for line in lines if line.strip()], self.reader()
-        batches = reader.batches(texts, tokens=1) if texts else None
+    def _classify(self, lines: list[str], batch_size: int, top: int | None, why: bool) -> Iterator[Classification]:
+        reader = self.reader()
 
-        def classify_batch(indices: list[int]) -> Iterator[Classification]:
-            assert batches is not None
-            batch = to_device(batches.collate(np.array(indices)), self.device)
-            own = [texts[index] for index in indices]
-            reasons: Sequence[Why | None] = [None] * len(own)
-            if why:
-                spans = [reader.read(text)[1] for text in own]
-                reasons = explain(self.model, batch, own, spans, self.tokenizer, _tokens_before(reader))
-            rows = self.model.probabilities(batch).tolist()
-            for index, text, row, reason in zip(indices, own, rows, reasons, strict=True):
-                yield Classification(
-                    candidates=self.rank(row, top),
-                    text=text,
-                    unknown=tuple(reader.unknown(text)),
-                    cut=bool(batches.was_cut[index]),
-                    why=reason,
-                )
+        def classify(filled: list[str]) -> list[Classification]:
+            texts = [line.strip() for line in filled]
+            batches = reader.batches(texts, tokens=1)
 
-        lengths = [] if batches is None else batches.texts.lengths.tolist()
-        answers = iter(predict_batches(lengths, batch_size, classify_batch))
-        for line in lines:
-            if not line.strip():
-                yield Classification([], text=line)
-                continue
-            answer, before = next(answers), len(line) - len(line.lstrip())
-            yield replace(answer, text=line, why=None if answer.why is None else answer.why.moved(before))
+            def classify_batch(indices: list[int]) -> Iterator[Classification]:
+                batch = to_device(batches.collate(np.array(indices)), self.device)
+                reasons: Sequence[Why | None] = [None] * len(indices)
+                if why:
+                    reasons = self.explain(reader, batch, [texts[index] for index in indices])
+                rows = self.model.probabilities(batch).tolist()
+                for index, row, reason in zip(indices, rows, reasons, strict=True):
+                    line = filled[index]
+                    yield Classification(
+                        candidates=self.rank(row, top),
+                        text=line,
+                        unknown=tuple(reader.unknown(texts[index])),
+                        cut=bool(batches.was_cut[index]),
+                        why=None if reason is None else reason.moved(len(line) - len(line.lstrip())),
+                    )
+
+            return predict_batches(batches.texts.lengths.tolist(), batch_size, classify_batch)
+
+        return predict_filled(lines, str.strip, classify, lambda line: Classification([], text=line))
+
+    def explain(self, reader: TextReader, batch: Tree, texts: list[str], **options: Any) -> list[Why]:
+        """Return how much each word of the texts of a batch weighs."""
+        before = 0 if reader.frame is None else reader.frame.before
+        spans = [reader.read(text)[1] for text in texts]
+        return explain(self.model, batch, texts, spans, self.tokenizer, before, **options)
 
     def why(self, text: str, label: str | None = None, kind: WhyKind | None = None) -> Why:
         """Return how much each word of a text weighs for a label, the most probable one unless another is named.
@@ -201,47 +191,37 @@ class ClassifierPredictor(LabelPredictor[Classification]):
         """
         line = check_one_line(text, "text")
         (answer,) = self.classify(line)
-        number = self._label_number(answer.label if label is None else label)
+        label = answer.label if label is None else label
+        if label not in self.labels:
+            raise UsageError(f"{self.name} knows no label {label!r}: {did_you_mean(label, self.labels)}.")
         reader = self.reader()
         batch = self._batch(reader, line)
         if kind == "attention" and self.model.attention(batch) is None:
             raise UsageError(f"{self.name} does not attend: its words weigh by influence, or by being left out.")
-        spans, labels = reader.read(line)[1], torch.tensor([number], device=self.device)
+        labels = torch.tensor([self.labels.index(label)], device=self.device)
         by: WhyKind | None = "influence" if kind == "left out" else kind
-        (reason,) = explain(self.model, batch, [line], [spans], self.tokenizer, _tokens_before(reader), labels, by)
+        (reason,) = self.explain(reader, batch, [line], labels=labels, wanted=by)
         if kind == "left out":
-            reason = self._leave_words_out(answer, reason, self.labels[number])
+            p, *rest = (
+                next((each.probability for each in one.candidates if each.label == label), None)
+                for one in [answer, *self.classify(without(line, reason.words))]
+            )
+            drops = [0.0 if other is None or p is None else p - other for other in rest]
+            words = [replace(word, weight=drop) for word, drop in zip(reason.words, drops, strict=True)]
+            reason = Why("left out", words, 0.0)
         return reason.moved(len(text) - len(text.lstrip()))
 
-    def _leave_words_out(self, whole: Classification, reason: Why, label: str) -> Why:
-        def probability(answer: Classification) -> float:
-            return next((each.probability for each in answer.candidates if each.label == label), 0.0)
-
-        rest = self.classify(without(whole.text, reason.words))
-        drops = [probability(whole) - probability(answer) if answer.candidates else 0.0 for answer in rest]
-        words = [replace(word, weight=drop) for word, drop in zip(reason.words, drops, strict=True)]
-        return Why("left out", words, 0.0)
-
-    def _label_number(self, label: str) -> int:
-        if label not in self.labels:
-            raise UsageError(f"{self.name} knows no label {label!r}: {did_you_mean(label, self.labels)}.")
-        return self.labels.index(label)
-
     def reader(self) -> TextReader:
+        """Return what makes tokens of texts."""
         return text_reader(self.recipe, self.tokenizer, spellings_of(self.run))
 
-    def _batch(self, reader: TextReader, line: str) -> Any:
+    def _batch(self, reader: TextReader, line: str) -> Tree:
         return to_device(reader.batches([line], tokens=1).collate(np.array([0])), self.device)
 
     def read_one(self, line: str) -> Read:
         (answer,), reader = self.classify(line, top=1), self.reader()
         batch, spans, log_prob = self._batch(reader, line), reader.read(line)[1], math.log(answer.probability)
         return Read(line, line, spans, batch, "label", answer.label, log_prob, answer.unknown, reader.frame)
-
-
-def _tokens_before(reader: TextReader) -> int:
-    """Return how many special tokens stand before a text."""
-    return 0 if reader.frame is None else reader.frame.before
 
 
 class SeriesClassifierPredictor(LabelPredictor[LabelPrediction]):

@@ -46,6 +46,11 @@ class InterpolatedLM(LanguageModelPredictor):
     def name(self) -> str:
         return " + ".join(part.name for part in self.parts)
 
+    @property
+    def longest(self) -> int | None:
+        """As many as all of them see."""
+        return min((part.longest for part in self.parts if part.longest is not None), default=None)
+
     @cached_property
     def model(self) -> mixture.Mixture:
         return mixture.Mixture([part.model for part in self.parts], self.weights)

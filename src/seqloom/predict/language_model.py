@@ -1,10 +1,10 @@
-"""Prompting: a language model reads a few examples and a question, and scores the choices or writes the answer."""
+"""Language models: they continue a prompt, score texts, and answer after a few examples."""
 
 import math
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import asdict, dataclass, field
-from typing import TYPE_CHECKING, Any, Literal
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import torch
 
@@ -15,7 +15,7 @@ from seqloom.decoding.beam import BeamConfig, beam_search
 from seqloom.decoding.generate import generate, text_stream
 from seqloom.decoding.processors import SamplingConfig
 from seqloom.evaluate.perplexity import continuation_log_probs, in_common, score_texts
-from seqloom.predict.base import Prediction, Predictor, Problems, as_lines, check_sizes, predict_windows
+from seqloom.predict.base import Prediction, Predictor, Problems, predict_filled, predict_windows, ranked_fields
 from seqloom.tasks.hmm import letters
 from seqloom.text import Tokenizer
 
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
 
 By = Literal["mean", "sum"]
+MOST_QUOTED = 8  # unknown pieces that an error names
 
 
 @dataclass(frozen=True)
@@ -50,13 +51,10 @@ class PromptAnswer(Prediction):
     def label(self) -> str:
         raise NotImplementedError
 
-    def answer_json(self) -> dict[str, object]:
-        raise NotImplementedError
-
     def to_json(self) -> dict[str, object]:
         expected = {} if self.expected is None else {"expected": self.expected or None}
         rest = {"unknown": list(self.unknown), "left_out": self.left_out, "cut": self.cut}
-        return {"text": self.text, **self.answer_json(), **expected, **rest}
+        return {"text": self.text, **super().to_json(), **expected, **rest}
 
 
 @dataclass(frozen=True)
@@ -64,6 +62,7 @@ class PromptedChoice(PromptAnswer):
     """A text and its likeliest label, the others after it. A blank text has no answer."""
 
     candidates: list[ScoredChoice] = field(default_factory=list)
+    json_names: ClassVar = ("label", "candidates")
 
     @property
     def label(self) -> str:
@@ -71,10 +70,10 @@ class PromptedChoice(PromptAnswer):
 
     def to_line(self) -> str:
         """label, probability, the next label …"""
-        return "\t".join(f"{one_line(one.label)}\t{one.probability:.4f}" for one in self.candidates)
+        return ranked_fields((one.label, one.probability) for one in self.candidates)
 
-    def answer_json(self) -> dict[str, object]:
-        return {"label": self.label or None, "candidates": [asdict(one) for one in self.candidates]}
+    def to_json(self) -> dict[str, object]:
+        return {**super().to_json(), "label": self.label or None}
 
 
 @dataclass(frozen=True)
@@ -82,6 +81,7 @@ class Completion(PromptAnswer):
     """A text and what the model wrote after it, or where its label belongs."""
 
     written: str = ""
+    json_names: ClassVar = ("written",)
 
     @property
     def label(self) -> str:
@@ -89,16 +89,6 @@ class Completion(PromptAnswer):
 
     def to_line(self) -> str:
         return one_line(self.written)
-
-    def answer_json(self) -> dict[str, object]:
-        return {"written": self.written}
-
-
-def longest_of(model: Any) -> int | None:
-    """Return how many tokens a model sees at once, END included; None for any number."""
-    parts = getattr(model, "models", None) or [model]  # a mixture sees what all of its parts do
-    found = (getattr(getattr(part, "config", None), "window", None) for part in parts)
-    return min((window for window in found if window is not None), default=None)
 
 
 def fit_shots(
@@ -122,52 +112,39 @@ class ChoiceScorer:
     """One prompt, and a language model that scores its choices for any number of texts."""
 
     def __init__(
-        self,
-        model: "LanguageModelPredictor",
-        prompt: Prompt,
-        choices: tuple[str, ...],
-        *,
-        by: By,
-        calibrate: bool,
-        batch_size: int,
-        top: int | None,
+        self, model: "LanguageModelPredictor", prompt: Prompt, choices: tuple[str, ...], by: By, calibrate: bool
     ) -> None:
-        self.lm, self.prompt, self.choices, self.top = model, prompt, choices, top
-        self.by, self.calibrate, self.batch_size = by, calibrate, batch_size
-        self.longest = longest_of(model.model)
+        self.lm, self.prompt, self.choices, self.by, self.calibrate = model, prompt, choices, by, calibrate
         self._blank: dict[int, list[float]] = {}  # scores of a blank text, by how many shots were left out
         self._checked = False
 
-    def answer(self, lines: list[str]) -> Iterator[PromptedChoice]:
-        filled = [line.strip() for line in lines if line.strip()]
-        tokenizer = self.lm.tokenizer
-        fitted = [fit_shots(tokenizer, self.prompt, text, self.choices, self.longest) for text in filled]
-        skips = [skip for skip, _ in fitted]
-        scored = iter(zip(fitted, self._score_choices(filled, skips), strict=True) if filled else ())
-        for line in lines:
-            if not line.strip():
-                yield PromptedChoice(line)
-                continue
-            (skip, cut), found = next(scored)
-            unknown = tuple(tokenizer.unknown_pieces(self.prompt.template.question(line.strip())))
-            candidates = self._rank(found, skip)[: self.top]
-            yield PromptedChoice(line, skip, cut, candidates=candidates, unknown=unknown)
+    def answer(self, lines: list[str], batch_size: int, top: int | None) -> Iterator[PromptedChoice]:
+        """Rank the choices for each line."""
 
-    def _score_choices(self, texts: Sequence[str], skips: Sequence[int]) -> list[list[tuple[float, int]]]:
-        """Of each text and each choice Σ log p of its tokens, and how many those are."""
-        rows, starts = list[list[int]](), list[int]()
+        def score(filled: list[str]) -> Iterator[PromptedChoice]:
+            tokenizer, texts = self.lm.tokenizer, [line.strip() for line in filled]
+            fitted = [fit_shots(tokenizer, self.prompt, text, self.choices, self.lm.longest) for text in texts]
+            scored = self._score_choices(texts, [skip for skip, _ in fitted], batch_size)
+            for line, text, (skip, cut), scores in zip(filled, texts, fitted, scored, strict=True):
+                unknown = tuple(tokenizer.unknown_pieces(self.prompt.template.question(text)))
+                candidates = self._rank(scores, skip, batch_size)[:top]
+                yield PromptedChoice(line, skip, cut, candidates=candidates, unknown=unknown)
+
+        return predict_filled(lines, str.strip, score, PromptedChoice)
+
+    def _score_choices(
+        self, texts: Sequence[str], skips: Sequence[int], batch_size: int
+    ) -> list[list[tuple[float, int]]]:
+        """Return for each text and each choice Σ log p of its tokens, and how many those are."""
+        rows, starts, lm = list[list[int]](), list[int](), self.lm
         for text, skip in zip(texts, skips, strict=True):
             own, start = self._rows(text, skip)
-            rows, starts = [*rows, *own], [*starts, *[start] * len(own)]
-        found = continuation_log_probs(
-            self.lm.model,
-            rows,
-            starts,
-            end=self.lm.tokenizer.end,
-            at_once=self.batch_size,
-            device=self.lm.device,
+            rows += own
+            starts += [start] * len(own)
+        log_probs = continuation_log_probs(
+            lm.model, rows, starts, end=lm.tokenizer.end, at_once=batch_size, device=lm.device
         )
-        pairs = [(row.double().sum().item(), len(row)) for row in found]
+        pairs = [(row.double().sum().item(), len(row)) for row in log_probs]
         return [pairs[place : place + len(self.choices)] for place in range(0, len(pairs), len(self.choices))]
 
     def _rows(self, text: str, skip: int) -> tuple[list[list[int]], int]:
@@ -198,18 +175,18 @@ class ChoiceScorer:
                 pair = f"{self.choices[rows.index(row)]!r} and {self.choices[place]!r}"
                 raise DataError(f"To {self.lm.name} the choices {pair} are the same tokens.")
 
-    def _rank(self, scored: Sequence[tuple[float, int]], skip: int) -> list[ScoredChoice]:
+    def _rank(self, scored: Sequence[tuple[float, int]], skip: int, batch_size: int) -> list[ScoredChoice]:
         scores = self._scores(scored)
         if self.calibrate:
             if skip not in self._blank:
-                self._blank[skip] = self._scores(self._score_choices([""], [skip])[0])
+                self._blank[skip] = self._scores(self._score_choices([""], [skip], batch_size)[0])
             scores = [own - blank for own, blank in zip(scores, self._blank[skip], strict=True)]
         shares = torch.tensor(scores, dtype=torch.float64).softmax(dim=0).tolist()
-        found = [
+        choices = [
             ScoredChoice(label, share, score, log_prob, tokens)
             for label, share, score, (log_prob, tokens) in zip(self.choices, shares, scores, scored, strict=True)
         ]
-        return sorted(found, key=lambda one: -one.score)
+        return sorted(choices, key=lambda one: -one.score)
 
     def _scores(self, scored: Sequence[tuple[float, int]]) -> list[float]:
         return [log_prob / tokens if self.by == "mean" else log_prob for log_prob, tokens in scored]
@@ -249,6 +226,17 @@ class LanguageModelPredictor(Predictor[PromptAnswer]):
     what = "a language model"
     used_by = "`seqloom generate` and `seqloom score` use it"
 
+    @property
+    def longest(self) -> int | None:
+        """How many tokens it sees at once, END included; None for any number."""
+        is_bounded = self.run.recipe["model"]["kind"] in ("gpt", "window-lm", "soft-prompt")
+        return self.model.config.window if is_bounded else None
+
+    @property
+    def banned(self) -> tuple[int, ...]:
+        """Tokens that are never written."""
+        return () if self.tokenizer.unknown is None else (self.tokenizer.unknown,)
+
     def predict(
         self, lines: str | Iterable[str], *, batch_size: int = 32, window: int = 1024
     ) -> Iterator[PromptAnswer]:
@@ -277,7 +265,7 @@ class LanguageModelPredictor(Predictor[PromptAnswer]):
 
         <unk> is never written, since no reader wants to see it, and read in the prompt only if `allow_unknown` is set.
         """
-        sampling = SamplingConfig(banned=self._unwanted(), **options)
+        sampling = SamplingConfig(banned=self.banned, **options)
         ids = self._read(prompt, allow_unknown)
         steps = generate(
             self.model,
@@ -317,30 +305,28 @@ class LanguageModelPredictor(Predictor[PromptAnswer]):
             prompt=torch.tensor([ids[1:]], dtype=torch.long),
             options=wanted,
             end=self.tokenizer.end,
-            banned=self._unwanted(),
+            banned=self.banned,
         )
         return [
             Continuation(self.continue_text(ids, one.tokens[forced:]), one.score, one.log_prob, one.finished)
             for one in found[0]
         ]
 
-    def _unwanted(self) -> tuple[int, ...]:
-        return () if self.tokenizer.unknown is None else (self.tokenizer.unknown,)
-
     def as_taught(self, text: str, whole: bool = True) -> str:
         """Return a text, or a prompt to continue, in the form of the training texts."""
         if self.run.recipe.get("read") != "letters":
             return text
-        found = letters(text)
-        return found.rstrip() if whole else found
+        return letters(text).rstrip() if whole else letters(text)
 
     def _read(self, prompt: str, allow_unknown: bool) -> list[int]:
         """END and the tokens of a prompt."""
         prompt = self.as_taught(prompt, whole=False)
         unknown = self.tokenizer.unknown_pieces(prompt)
         if unknown and not allow_unknown:
+            listed = ", ".join(map(repr, unknown[:MOST_QUOTED]))
+            more = f" and {len(unknown) - MOST_QUOTED} more" if len(unknown) > MOST_QUOTED else ""
             raise DataError(
-                f"The vocabulary of {self.name} cannot spell {_quoted(unknown)} in the prompt. "
+                f"The vocabulary of {self.name} cannot spell {listed}{more} in the prompt. "
                 "Write it without them, or read each as <unk>: --allow-unknown (in Python allow_unknown=True)."
             )
         return [self.tokenizer.end, *self.tokenizer.encode(prompt)]
@@ -388,11 +374,10 @@ class LanguageModelPredictor(Predictor[PromptAnswer]):
         """
         if by not in ("mean", "sum"):
             raise UsageError(f"Choices are compared by mean or sum; got {by!r}.")
-        check_sizes(top=top)
         prompt = self._prompt(shots, template, separator)
         named = check_choices(choices or (() if shots else self.own_choices), prompt.shots)
-        scorer = ChoiceScorer(self, prompt, named, by=by, calibrate=calibrate, batch_size=batch_size, top=top)
-        return predict_windows(as_lines(texts), scorer.answer, batch_size=batch_size, window=window)
+        scorer = ChoiceScorer(self, prompt, named, by, calibrate)
+        return predict_windows(texts, scorer.answer, batch_size=batch_size, window=window, top=top)
 
     def complete(
         self,
@@ -413,17 +398,16 @@ class LanguageModelPredictor(Predictor[PromptAnswer]):
         stop = [mark for mark in (prompt.template.after.format(), separator) if mark][:1]
         options = {"temperature": 0.0, "stop": stop, **options}
 
-        def write(lines: list[str]) -> Iterator[Completion]:
-            for line in lines:
-                yield self._complete(line, prompt, max_tokens, options)
+        def write(lines: list[str], batch_size: int) -> Iterator[Completion]:
+            return (self._complete(line, prompt, max_tokens, options) for line in lines)
 
-        return predict_windows(as_lines(texts), write, batch_size=1, window=window)
+        return predict_windows(texts, write, batch_size=1, window=window)
 
     def _complete(self, line: str, prompt: Prompt, max_tokens: int, options: dict[str, Any]) -> Completion:
         if not line.strip():
             return Completion(line)
         text, labels = line.strip(), tuple(shot.label for shot in prompt.shots) or ("",)
-        skip, cut = fit_shots(self.tokenizer, prompt, text, labels, longest_of(self.model))
+        skip, cut = fit_shots(self.tokenizer, prompt, text, labels, self.longest)
         asked = prompt.text(text, skip).rstrip(" ")  # the space belongs to the first token of what follows
         written = "".join(self.generate(asked, max_tokens=max_tokens, allow_unknown=True, **options))
         unknown = tuple(self.tokenizer.unknown_pieces(prompt.template.question(text)))
@@ -450,8 +434,3 @@ class LanguageModelPredictor(Predictor[PromptAnswer]):
         from seqloom.inspect.views.attention import gpt_heads_view
 
         return gpt_heads_view(self, text)
-
-
-def _quoted(pieces: Sequence[str], most: int = 8) -> str:
-    listed = ", ".join(repr(piece) for piece in pieces[:most])
-    return f"{listed} and {len(pieces) - most} more" if len(pieces) > most else listed

@@ -1,9 +1,10 @@
 """Taggers: lines in, a tag for each of their words, in order."""
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import asdict, dataclass, field
-from functools import partial
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import ClassVar
 
 import numpy as np
 
@@ -16,7 +17,7 @@ from seqloom.data.readers import SentencePart, SentenceReader
 from seqloom.inspect.views.labels import TagPaths, describe_tagger, lattice_of
 from seqloom.inspect.views.texts import Read
 from seqloom.inspect.views.texts import one_line as check_one_line
-from seqloom.predict.base import Prediction, Problems, SplitPredictor, as_lines, predict_batches, predict_windows
+from seqloom.predict.base import Prediction, Problems, SplitPredictor, json_value, predict_batches, predict_windows
 from seqloom.tasks.reading_base import sentence_reader, spellings_of
 from seqloom.text.base import Span
 from seqloom.text.word_spans import join_words, word_spans
@@ -50,6 +51,7 @@ class TaggedLine(Prediction):
     words: list[TaggedWord] = field(default_factory=list)
     entities: list[Entity] | None = None  # None where the tags mark no spans
     pieces: int = 0  # in how many the line was read; more than one only if it was too long
+    json_names: ClassVar = ("words", "unknown", "pieces")
 
     @property
     def marked(self) -> str:
@@ -67,9 +69,8 @@ class TaggedLine(Prediction):
         return one_line(self.marked)
 
     def to_json(self) -> dict[str, object]:
-        spans = {} if self.entities is None else {"spans": [asdict(entity) for entity in self.entities]}
-        words = [asdict(word) for word in self.words]
-        return {"text": self.text, **spans, "words": words, "unknown": list(self.unknown), "pieces": self.pieces}
+        spans = {} if self.entities is None else {"spans": json_value(self.entities)}
+        return {"text": self.text, **spans, **super().to_json()}
 
 
 class TaggerPredictor(SplitPredictor[TaggedLine]):
@@ -96,47 +97,43 @@ class TaggerPredictor(SplitPredictor[TaggedLine]):
         Words and punctuation are separated as `seqloom.text.word_spans` does; with `spaces`, words are what stands
         between white space. `window` and `batch_size` as in `predict`.
         """
-        answer = partial(self._tag, batch_size=batch_size, spaces=spaces)
-        return predict_windows(as_lines(lines), answer, batch_size=batch_size, window=window)
+        return predict_windows(lines, self._tag, batch_size=batch_size, window=window, spaces=spaces)
 
     def _tag(self, lines: Sequence[str], batch_size: int, spaces: bool) -> Iterator[TaggedLine]:
         reader = self.reader()
-        places = [split_at_spaces(line) if spaces else word_spans(line) for line in lines]
-        words = [[line[a:b] for a, b in own] for line, own in zip(lines, places, strict=True)]
+        cut: Callable[[str], list[Span]] = split_at_spaces if spaces else word_spans
+        spans = [cut(line) for line in lines]
+        words = [[line[start:end] for start, end in own] for line, own in zip(lines, spans, strict=True)]
         pieces = reader.pieces(words)
-        tags: list[list[tuple[str, float]]] = []
-        if pieces:
-            batches = reader.batches(words, pieces, tokens=1)
-            lengths = batches.texts.lengths.tolist()
-            tags = predict_batches(lengths, batch_size, lambda chosen: self._tag_pieces(batches, chosen, pieces))
-        found: list[list[tuple[str, float]]] = [[] for _ in lines]
-        read = [0] * len(lines)
-        for piece, own in zip(pieces, tags, strict=True):  # in the order of their lines
-            found[piece.sentence] += own
-            read[piece.sentence] += 1
-        for line, spans, own, count in zip(lines, places, found, read, strict=True):
-            yield self._line(line, spans, own, count)
+        tags = self._tag_pieces(reader.batches(words, pieces, tokens=1), pieces, batch_size) if pieces else []
+        by_line: list[list[tuple[str, float]]] = [[] for _ in lines]
+        for piece, tags_of_piece in zip(pieces, tags, strict=True):  # in the order of their lines
+            by_line[piece.sentence] += tags_of_piece
+        counts = Counter(piece.sentence for piece in pieces)
+        for number, (line, own) in enumerate(zip(lines, spans, strict=True)):
+            places = zip(own, by_line[number], strict=True)
+            tagged = [TaggedWord(line[start:end], start, end, tag, p) for (start, end), (tag, p) in places]
+            yield TaggedLine(
+                text=line,
+                words=tagged,
+                entities=entities_of(line, tagged) if marks_spans(self.tags) else None,
+                pieces=counts[number],
+                unknown=tuple(self.tokenizer.unknown_pieces(join_words(words[number])[0])),
+            )
 
     def _tag_pieces(
-        self, batches: TextBatches, chosen: list[int], pieces: Sequence[SentencePart]
-    ) -> Iterator[list[tuple[str, float]]]:
-        """Yield the tag of each word of these pieces, and its probability."""
-        batch = to_device(batches.collate(np.array(chosen)), self.device)
-        best, probabilities = self.model.answer(batch)
-        own = probabilities.gather(2, best.unsqueeze(2)).squeeze(2)  # (B, W)
-        for number, tags, values in zip(chosen, best.tolist(), own.tolist(), strict=True):
-            count = len(pieces[number].first)
-            yield [(self.tags[tag], p) for tag, p in zip(tags[:count], values[:count], strict=True)]
+        self, batches: TextBatches, pieces: Sequence[SentencePart], batch_size: int
+    ) -> list[list[tuple[str, float]]]:
+        """Return the tag of each word of each piece, and its probability."""
 
-    def _line(self, line: str, spans: Sequence[Span], said: Sequence[tuple[str, float]], pieces: int) -> TaggedLine:
-        words = [TaggedWord(line[a:b], a, b, tag, p) for (a, b), (tag, p) in zip(spans, said, strict=True)]
-        return TaggedLine(
-            text=line,
-            words=words,
-            entities=entities_of(line, words) if marks_spans(self.tags) else None,
-            pieces=pieces,
-            unknown=tuple(self.tokenizer.unknown_pieces(join_words([word.text for word in words])[0])),
-        )
+        def tag(chosen: list[int]) -> Iterator[list[tuple[str, float]]]:
+            best, probabilities = self.model.answer(to_device(batches.collate(np.array(chosen)), self.device))
+            own = probabilities.gather(2, best.unsqueeze(2)).squeeze(2)  # (B, W)
+            for number, tags, values in zip(chosen, best.tolist(), own.tolist(), strict=True):
+                count = len(pieces[number].first)
+                yield [(self.tags[tag], p) for tag, p in zip(tags[:count], values[:count], strict=True)]
+
+        return predict_batches(batches.texts.lengths.tolist(), batch_size, tag)
 
     def paths(self, line: str, *, spaces: bool = False) -> TagPaths:
         """How probable every tag of every word is, and every step between two, beside the tags that `tag` gives."""
@@ -171,9 +168,10 @@ def split_at_spaces(line: str) -> list[Span]:
 
 
 def entities_of(line: str, words: Sequence[TaggedWord]) -> list[Entity]:
-    found = []
+    """Return the spans that the tags of words mark."""
+    entities = []
     for span in spans_of([word.tag for word in words]):
         own = words[span.start : span.end]
         start, end = own[0].start, own[-1].end
-        found.append(Entity(line[start:end], start, end, span.type, min(word.probability for word in own)))
-    return found
+        entities.append(Entity(line[start:end], start, end, span.type, min(word.probability for word in own)))
+    return entities

@@ -23,13 +23,12 @@ from seqloom.predict.base import (
     Predictor,
     Problems,
     as_lines,
-    check_sizes,
     check_source,
     pad_rows,
+    predict_filled,
+    predict_windows,
     similar_lengths,
-    windows,
 )
-from seqloom.text import Tokenizer
 
 if TYPE_CHECKING:
     from seqloom.inspect.views.attention import AlignmentView, HeadsView
@@ -59,6 +58,9 @@ class Candidate:
         return {name: getattr(self, name) for name in names}
 
 
+BLANK = Candidate("", 0.0, 0.0, [])
+
+
 @dataclass(frozen=True)
 class Translation(Prediction):
     """A line and its translations, best first; `text` and `score` are those of the best."""
@@ -69,41 +71,44 @@ class Translation(Prediction):
     source_words: list[str] | None = None  # that the alignment counts; with `attention` only
 
     @property
+    def best(self) -> Candidate:
+        return self.candidates[0]
+
+    @property
     def text(self) -> str:
-        return self.candidates[0].text
+        return self.best.text
 
     @property
     def score(self) -> float:
-        return self.candidates[0].score
+        return self.best.score
 
     @property
     def log_prob(self) -> float:
-        return self.candidates[0].log_prob
+        return self.best.log_prob
 
     @property
     def attention(self) -> Tensor | None:
-        return self.candidates[0].attention
+        return self.best.attention
 
     @property
     def alignment(self) -> str | None:
-        return self.candidates[0].alignment
+        return self.best.alignment
 
     def to_line(self) -> str:
         return self.text if self.alignment is None else f"{self.text}\t{self.alignment}"
 
     def to_json(self) -> dict[str, object]:
-        found: dict[str, object] = {
+        best = self.best
+        aligned = {"source_words": self.source_words, "words": best.words, "alignment": best.alignment}
+        return {
             "source": self.source,
-            "translation": self.text,
-            "score": self.score,
-            "log_prob": self.log_prob,
+            "translation": best.text,
+            "score": best.score,
+            "log_prob": best.log_prob,
             "candidates": [candidate.to_json() for candidate in self.candidates],
             "unknown": list(self.unknown),
+            **(aligned if best.alignment is not None else {}),
         }
-        if self.alignment is not None:
-            words = {"source_words": self.source_words, "words": self.candidates[0].words}
-            found |= {**words, "alignment": self.alignment}
-        return found
 
 
 @dataclass(frozen=True)
@@ -165,9 +170,92 @@ class TranslatorPredictor(Predictor[Translation]):
         model attended, and which words belong together. `options` are those of `BeamConfig` (beam, n_best, …) and
         override the recipe's.
         """
-        check_sizes(batch_size=batch_size, window=window)
-        search = _Search(self, self.decode_options(**options), self._encode_prefix(prefix), attention)
-        return _translations(search, as_lines(lines), batch_size, window)
+        tokenizer = self.tokenizer.of_targets
+        if unknown := tokenizer.unknown_pieces(prefix):
+            raise DataError(f"The vocabulary of {self.name} cannot spell {shown(unknown[0])} in the prefix.")
+        return predict_windows(
+            map(self.read_line, itertools.count(1), as_lines(lines)),
+            self._translate,
+            batch_size=batch_size,
+            window=window,
+            search=self.decode_options(**options),
+            prefix=tokenizer.encode(prefix),
+            attention=attention,
+        )
+
+    def read_line(self, number: int, line: str) -> ReadLine:
+        """Return a line as tokens; one that is too long is refused."""
+        text, tokenizer = line.strip(), self.tokenizer
+        ids = tokenizer.encode(text) if text else []
+        if not ids:
+            return ReadLine(line, text, [])
+        check_source(number, len(ids) + 1, self.longest_source, self.longest_key)
+        return ReadLine(line, text, [*ids, tokenizer.end], tuple(tokenizer.unknown_pieces(text)))
+
+    def _translate(
+        self, lines: list[ReadLine], batch_size: int, search: BeamConfig, prefix: list[int], attention: bool
+    ) -> Iterator[Translation]:
+        """Translate lines of similar length together."""
+        device, end, banned = self.device, self.tokenizer.end, self.tokenizer.banned  # which no reader wants to see
+
+        def decode(batch: list[ReadLine]) -> list[list[Hypothesis]]:
+            tokens, mask = pad_rows([line.ids for line in batch], device, end)
+            return beam_search(
+                self.model,
+                source={"tokens": tokens, "mask": mask},
+                prompt=torch.tensor([prefix] * len(batch), device=device) if prefix else None,
+                options=search,
+                end=end,
+                banned=banned,
+                attention=attention,
+            )
+
+        def translate(filled: list[ReadLine]) -> list[Translation]:
+            most = choose_batch_size(len(lines), batch_size, device)
+            groups = list(similar_lengths([len(line.ids) for line in filled], most, TOKENS))
+            decoded = map_batches(lambda group: decode([filled[index] for index in group]), groups, device)
+            rows: dict[int, list[Hypothesis]] = {}
+            for group, hypotheses in zip(groups, decoded, strict=True):
+                rows.update(zip(group, hypotheses, strict=True))
+            return [self._translation(line, rows[index], attention) for index, line in enumerate(filled)]
+
+        blank = replace(BLANK, words=[], alignment="") if attention else BLANK
+        return predict_filled(
+            lines, lambda line: line.ids, translate, lambda line: Translation(line.raw, [blank], [], blank.words)
+        )
+
+    def _translation(self, line: ReadLine, hypotheses: Sequence[Hypothesis], attention: bool) -> Translation:
+        words = words_of(line.text, self.tokenizer.spans(line.text), end="") if attention else None
+        return Translation(
+            source=line.raw,
+            candidates=[self._candidate(hypothesis, words) for hypothesis in hypotheses],
+            source_tokens=[self.tokenizer.token(token) for token in line.ids],
+            source_words=None if words is None else [word.text for word in words[:-1]],
+            unknown=line.unknown,
+        )
+
+    def _candidate(self, hypothesis: Hypothesis, source: list[Word] | None) -> Candidate:
+        text, tokens = self.tokenizer.decode(hypothesis.tokens), hypothesis.tokens
+        candidate = Candidate(
+            text=text.translate(_ONE_LINE),
+            score=hypothesis.score,
+            log_prob=hypothesis.log_prob,
+            tokens=[self.tokenizer.token(token) for token in tokens],
+            finished=hypothesis.finished,
+            attention=hypothesis.attention,
+            ids=tokens,
+        )
+        if source is None:
+            return candidate
+        if hypothesis.attention is None:
+            raise UsageError(
+                f"{self.name} has no attention to align words by. Translate without --alignment (in Python "
+                "attention=True)."
+            )
+        target = words_of(text, self.tokenizer.decoded_spans(tokens))
+        links = hard_links(merge(hypothesis.attention.numpy(), target, source)) if target else []
+        inside = to_pharaoh(link for link in links if link[0] < len(source) - 1)  # not to the source's END
+        return replace(candidate, words=[word.text for word in target], alignment=inside)
 
     def attention(self, source: str, target: str | None = None, **options: Any) -> "AlignmentView":
         """Return where it attends while it translates a line, or produces the given translation of it."""
@@ -188,10 +276,50 @@ class TranslatorPredictor(Predictor[Translation]):
 
         score(y) = share · log p(y) / |y|^α + (1 − share) · its score there, α being the length penalty.
         """
-        from seqloom.predict.translate import rescore
-
+        if not 0 <= share <= 1:
+            raise UsageError(f"The share of the model in a score must be from 0 to 1, got {share:g}.")
         changes = {} if length_penalty is None else {"length_penalty": length_penalty}
-        return rescore(self, lists, share, self.decode_options(**changes).length_penalty)
+        penalty = self.decode_options(**changes).length_penalty
+        return (self._rescore(number, *one, share, penalty) for number, one in enumerate(lists, start=1))
+
+    def _rescore(self, number: int, line: str, given: Sequence[Given], share: float, penalty: float) -> Translation:
+        """Return a line with its translations, best first; of equally good ones, those that came first.
+
+        |y| counts the tokens, END included, as in beam search. With share = 1 the model alone decides.
+        """
+        read, pairs = self.read_line(number, line), [(one, None) if isinstance(one, str) else one for one in given]
+        if not read.ids or not pairs:  # a blank line stays blank, whatever others made of it
+            return Translation(line, [BLANK], [])
+        ids = [self.tokenizer.of_targets.encode(text) for text, _ in pairs]
+        longest: int | None = self.model.longest_target
+        most = max(map(len, ids)) + 1
+        if longest is not None and most > longest:
+            raise DataError(
+                f"A candidate of line {number:,} has {most:,} tokens, its end included, and this model can say only "
+                f"{longest:,}. Leave it out, or train with more positions."
+            )
+        candidates = []
+        for (text, theirs), own, log_prob in zip(pairs, ids, self._log_probs(read, ids), strict=True):
+            score = log_prob / (len(own) + 1) ** penalty
+            if share < 1:
+                if theirs is None:
+                    raise DataError(
+                        f"A candidate of line {number:,} has no score that a share could be left to: {text!r}."
+                    )
+                score = share * score + (1 - share) * theirs
+            tokens = [self.tokenizer.token(token) for token in own]
+            candidates.append(Candidate(text, score, log_prob, tokens, ids=own))
+        candidates.sort(key=lambda candidate: -candidate.score)
+        return Translation(line, candidates, [self.tokenizer.token(token) for token in read.ids], unknown=read.unknown)
+
+    @torch.no_grad()
+    def _log_probs(self, line: ReadLine, ids: Sequence[Sequence[int]]) -> list[float]:
+        """Return Σ log p of each translation, its END included."""
+        sums: dict[int, float] = {}
+        for members, batch in ParallelBatches([line.ids[:-1]] * len(ids), ids, tokens=TOKENS).every():
+            log_probs = self.model.target_log_probs(to_device(batch, self.device))
+            sums.update(zip(members.tolist(), log_probs.double().sum(dim=1).tolist(), strict=True))
+        return [sums[index] for index in range(len(ids))]
 
     def decode_options(self, **changes: Any) -> BeamConfig:
         """Return the options of its search, with these changes."""
@@ -201,12 +329,6 @@ class TranslatorPredictor(Predictor[Translation]):
         elif "beam" in changes:
             changes["n_best"] = max(1, min(options.n_best, changes["beam"]))
         return change_search(options, changes)
-
-    def _encode_prefix(self, prefix: str) -> list[int]:
-        tokenizer = self.tokenizer.of_targets
-        if unknown := tokenizer.unknown_pieces(prefix):
-            raise DataError(f"The vocabulary of {self.name} cannot spell {shown(unknown[0])} in the prefix.")
-        return tokenizer.encode(prefix)
 
     def report(self, split: str = "dev", **options: Any) -> TranslationReport:
         """Translate a split of its own data by its `decode` section, and report every metric.
@@ -240,148 +362,3 @@ def change_search(options: BeamConfig, changes: Mapping[str, Any]) -> BeamConfig
     except TypeError:
         known = ", ".join(vars(options))
         raise UsageError(f"A search has the options {known}; got {', '.join(changes)}.") from None
-
-
-class LineReader:
-    """From lines to tokens."""
-
-    def __init__(self, translator: TranslatorPredictor):
-        self.name, self.model, self.device = translator.name, translator.model, translator.device
-        self.tokenizer: Tokenizer = translator.tokenizer
-        self.longest, self.longest_key = translator.longest_source, translator.longest_key
-
-    def read(self, number: int, line: str) -> ReadLine:
-        text = line.strip()
-        ids = self.tokenizer.encode(text) if text else []
-        if not ids:
-            return ReadLine(line, text, [])
-        check_source(number, len(ids) + 1, self.longest, self.longest_key)
-        return ReadLine(line, text, [*ids, self.tokenizer.end], tuple(self.tokenizer.unknown_pieces(text)))
-
-
-class _Search(LineReader):
-    """From lines to translations, a batch at a time."""
-
-    def __init__(self, translator: TranslatorPredictor, options: BeamConfig, prefix: list[int], attention: bool):
-        super().__init__(translator)
-        self.options, self.prefix, self.attention = options, prefix, attention
-        self.banned = self.tokenizer.banned  # no reader wants to see them
-
-    def batches(self, lines: Sequence[ReadLine], most: int) -> Iterator[list[int]]:
-        """The places of lines that are decoded together: those of about the same length, blank ones left out."""
-        places = [place for place, line in enumerate(lines) if line.ids]
-        for chosen in similar_lengths([len(lines[place].ids) for place in places], most, TOKENS):
-            yield [places[number] for number in chosen]
-
-    def answer(self, lines: Sequence[ReadLine], most: int) -> list[Translation]:
-        blank = Candidate(
-            "", 0.0, 0.0, [], words=[] if self.attention else None, alignment="" if self.attention else None
-        )
-        answers = [Translation(line.raw, [blank], [], blank.words) for line in lines]
-        batches = list(self.batches(lines, choose_batch_size(len(lines), most, self.device)))
-        decoded = map_batches(lambda places: self._decode([lines[place] for place in places]), batches, self.device)
-        for places, rows in zip(batches, decoded, strict=True):
-            for place, found in zip(places, rows, strict=True):
-                answers[place] = self._translation(lines[place], found)
-        return answers
-
-    def _decode(self, lines: Sequence[ReadLine]) -> list[list[Hypothesis]]:
-        tokens, mask = pad_rows([line.ids for line in lines], self.device, self.tokenizer.end)
-        prompt = torch.tensor([self.prefix] * len(lines), device=self.device) if self.prefix else None
-        return beam_search(
-            self.model,
-            source={"tokens": tokens, "mask": mask},
-            prompt=prompt,
-            options=self.options,
-            end=self.tokenizer.end,
-            banned=self.banned,
-            attention=self.attention,
-        )
-
-    def _translation(self, line: ReadLine, found: Sequence[Hypothesis]) -> Translation:
-        words = words_of(line.text, self.tokenizer.spans(line.text), end="") if self.attention else None
-        return Translation(
-            source=line.raw,
-            candidates=[self._candidate(hypothesis, words) for hypothesis in found],
-            source_tokens=[self.tokenizer.token(token) for token in line.ids],
-            source_words=None if words is None else [word.text for word in words[:-1]],
-            unknown=line.unknown,
-        )
-
-    def _candidate(self, found: Hypothesis, source: list[Word] | None) -> Candidate:
-        text = self.tokenizer.decode(found.tokens)
-        made = Candidate(
-            text=text.translate(_ONE_LINE),
-            score=found.score,
-            log_prob=found.log_prob,
-            tokens=[self.tokenizer.token(token) for token in found.tokens],
-            finished=found.finished,
-            attention=found.attention,
-            ids=found.tokens,
-        )
-        if source is None:
-            return made
-        if found.attention is None:
-            raise UsageError(
-                f"{self.name} has no attention to align words by. Translate without --alignment (in Python "
-                "attention=True)."
-            )
-        target = words_of(text, self.tokenizer.decoded_spans(found.tokens))
-        links = hard_links(merge(found.attention.numpy(), target, source)) if target else []
-        inside = to_pharaoh(link for link in links if link[0] < len(source) - 1)  # not to the source's END
-        return replace(made, words=[word.text for word in target], alignment=inside)
-
-
-def _translations(search: _Search, lines: Iterable[str], batch_size: int, window: int) -> Iterator[Translation]:
-    for read in windows(map(search.read, itertools.count(1), lines), window):
-        yield from search.answer(read, batch_size)
-
-
-BLANK = Candidate("", 0.0, 0.0, [])
-
-
-def rescore(
-    translator: TranslatorPredictor, lists: Iterable[tuple[str, Sequence[Given]]], share: float, penalty: float
-) -> Iterator[Translation]:
-    """Return each line with its translations, best first; of equally good ones, those that came first."""
-    if not 0 <= share <= 1:
-        raise UsageError(f"The share of the model in a score must be from 0 to 1, got {share:g}.")
-    reader = LineReader(translator)
-    return (_rank(reader, number, *one, share, penalty) for number, one in enumerate(lists, start=1))
-
-
-def _rank(
-    reader: LineReader, number: int, line: str, given: Sequence[Given], share: float, penalty: float
-) -> Translation:
-    read, pairs = reader.read(number, line), [(one, None) if isinstance(one, str) else one for one in given]
-    if not read.ids or not pairs:  # a blank line stays blank, whatever others made of it
-        return Translation(line, [BLANK], [])
-    ids = [reader.tokenizer.of_targets.encode(text) for text, _ in pairs]
-    longest: int | None = getattr(reader.model, "longest_target", None)
-    most = max(map(len, ids)) + 1
-    if longest is not None and most > longest:
-        raise DataError(
-            f"A candidate of line {number:,} has {most:,} tokens, its end included, and this model can say only "
-            f"{longest:,}. Leave it out, or train with more positions."
-        )
-    found = []
-    for (text, theirs), own, log_prob in zip(pairs, ids, _log_probs(reader, read, ids), strict=True):
-        score = log_prob / (len(own) + 1) ** penalty
-        if share < 1:
-            if theirs is None:
-                raise DataError(f"A candidate of line {number:,} has no score that a share could be left to: {text!r}.")
-            score = share * score + (1 - share) * theirs
-        found.append(Candidate(text, score, log_prob, [reader.tokenizer.token(token) for token in own], ids=own))
-    tokens = [reader.tokenizer.token(token) for token in read.ids]
-    return Translation(line, sorted(found, key=lambda one: -one.score), tokens, unknown=read.unknown)
-
-
-@torch.no_grad()
-def _log_probs(reader: LineReader, line: ReadLine, ids: Sequence[Sequence[int]]) -> list[float]:
-    """Return Σ log p of each translation, its END included."""
-    found = [0.0] * len(ids)
-    for members, batch in ParallelBatches([line.ids[:-1]] * len(ids), ids, tokens=TOKENS).every():
-        sums = reader.model.target_log_probs(to_device(batch, reader.device)).double().sum(dim=1).tolist()
-        for place, value in zip(members.tolist(), sums, strict=True):
-            found[place] = value
-    return found

@@ -32,6 +32,7 @@ from torch import Tensor
 from seqloom.core.errors import UsageError
 from seqloom.core.tokens import Specials
 from seqloom.core.words import did_you_mean
+from seqloom.decoding.mixture import Ensemble
 from seqloom.evaluate.alignment import Word, hard_links, merge, to_pharaoh, words_of
 from seqloom.inspect.capture import TrainedModel, evaluating
 from seqloom.inspect.values import Array, to_plain
@@ -121,7 +122,7 @@ def alignment_view(translator: TrainedModel, source: str, target: str | None = N
     `options` are those of its search (beam, max_length …). Dropout is off.
     """
     model, weights = translator.model, None
-    if isinstance(model, Seq2Seq):
+    if isinstance(model, Seq2Seq | Ensemble):
         said = say(translator, source, target, **options)
         batch = said.batch(model)
         with evaluating(model), torch.no_grad():
