@@ -221,10 +221,10 @@ def test_a_run_that_fails_ends_the_ladder_with_its_words(
 
 
 def test_a_worker_whose_parent_is_gone_saves_and_leaves(toys: ladder.Ladder, tmp_path: Path) -> None:
-    place = ladder.places(toys, tmp_path / "out")[0]
+    place = ladder.ladder_runs(toys, tmp_path / "out")[0]
     rung = replace(place.rung, recipe=with_steps(place.rung.recipe, 100_000))
     said: queue.Queue[Any] = queue.Queue()
-    worker = workers._Worker(replace(place, rung=rung), ("dev",), 1, said)
+    worker = workers.Worker(replace(place, rung=rung), ("dev",), 1, said)
     while said.get(timeout=60)[1]["event"] != "saved":
         pass
     assert worker.process.stdin is not None

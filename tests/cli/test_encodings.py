@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from seqloom.cli import encodings
+from seqloom.data.corpus import Example
 from seqloom.data.examples import ParallelExample, TextClassificationExample, TokenClassificationExample
 from seqloom.text import WordsConfig, train_tokenizer
 
@@ -113,14 +114,14 @@ def test_words_of_a_corpus(seqloom: Any) -> None:
 
 def test_the_text_of_examples_of_every_form() -> None:
     tagged = TokenClassificationExample(words=("a", "b"), tags=("O", "O"), text="a b", spans=((0, 1), (2, 3)))
-    examples = [
+    examples: list[str | Example] = [
         "a b",
         ParallelExample("a b", "x"),
         TextClassificationExample("a b", "y"),
         tagged,
         TextClassificationExample("", "z"),
     ]
-    assert [encodings._text(example) for example in examples] == ["a b"] * 4 + [""]
+    assert [encodings.text_of(example) for example in examples] == ["a b"] * 4 + [""]
 
 
 def test_words_of_files(seqloom: Any, tmp_path: Path) -> None:
@@ -195,9 +196,9 @@ def test_colours_on_terminals_only(capsys: pytest.CaptureFixture[str]) -> None:
     from rich.console import Console
 
     terminal = Console(force_terminal=True, color_system="truecolor", width=80, file=sys.stdout)
-    encodings._matrix(terminal, "", ["a"], ["b"], np.array([[1.0]]), "{:.0f}")
+    encodings.print_matrix(terminal, "", ["a"], ["b"], np.array([[1.0]]), "{:.0f}")
     assert "48;2;" in capsys.readouterr().out
-    encodings._matrix(Console(width=80, file=sys.stdout), "", ["a"], ["b"], np.array([[1.0]]), "{:.0f}")
+    encodings.print_matrix(Console(width=80, file=sys.stdout), "", ["a"], ["b"], np.array([[1.0]]), "{:.0f}")
     assert "\x1b" not in capsys.readouterr().out
 
 

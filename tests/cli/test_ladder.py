@@ -80,7 +80,7 @@ def test_the_figure_says_what_was_read(seqloom: Any, tiny: str, monkeypatch: pyt
     planned, read = 80 * 4 * 8, Path("runs/tiny/ladder.csv").read_text().splitlines()[1].split(",")[4]
     assert f"about {planned:,} tokens" in shown.out and int(read) < planned
     assert f"{int(read):,} tokens each" in drawn[0]
-    assert command._budget({261_234, 262_345}) == "about 262,000"
+    assert command.format_tokens({261_234, 262_345}) == "about 262,000"
 
 
 def test_one_seed_has_no_spread(seqloom: Any, tiny: str) -> None:
@@ -92,18 +92,18 @@ def test_one_seed_has_no_spread(seqloom: Any, tiny: str) -> None:
 
 def test_ctrl_c_leaves_with_the_way_to_go_on(seqloom: Any, tiny: str, monkeypatch: pytest.MonkeyPatch) -> None:
     assert seqloom("ladder", tiny, "--out", "whole").code == 0
-    plain = command._line
+    plain = command.write_line
 
     def interrupt(place: Any, event: Any, metric: str, write: Any) -> None:
         plain(place, event, metric, write)
         if place.number == 3 and isinstance(event, Progress):
             os.kill(os.getpid(), signal.SIGINT)
 
-    monkeypatch.setattr(command, "_line", interrupt)
+    monkeypatch.setattr(command, "write_line", interrupt)
     stopped = seqloom("ladder", tiny, "--out", "parts", "--test")
     assert stopped.code == 75
     assert stopped.err.endswith("Go on with the same command: seqloom ladder tiny.yaml --out parts --test\n")
-    monkeypatch.setattr(command, "_line", plain)
+    monkeypatch.setattr(command, "write_line", plain)
     again = seqloom("ladder", tiny, "--out", "parts")
     assert again.out.count("finished before") == 2
     assert weights(Path("parts")) == weights(Path("whole"))
@@ -116,7 +116,7 @@ def test_several_at_once_are_shown_and_stopped_like_one(
 
     def climb(solved: Any, out: Path, stop: Any, **options: Any) -> Any:
         asked.update(options)
-        place = ladder.places(solved, out)[2]
+        place = ladder.ladder_runs(solved, out)[2]
         yield place, Finished(6, "all steps are done", 6, {"loss": 1.5}, 7250, 99.0, 2.0, 4096)
         yield place, Stopped(6)
 
@@ -129,10 +129,10 @@ def test_several_at_once_are_shown_and_stopped_like_one(
 
 
 def test_the_bar_is_one_line_however_many_train() -> None:
-    one = command._doing({4: ("gru seed 1", 30, 100)}, 9)
-    assert one == {"completed": 30, "total": 100, "description": "30/100  [4/9] gru seed 1"}
-    three = command._doing({4: ("gru seed 1", 30, 100), 5: ("lstm seed 1", 20, 100), 6: ("mut1 seed 1", 0, 100)}, 9)
-    assert three == {"completed": 50, "total": 300, "description": "50/300  3 of 9 runs: gru seed 1 …"}
+    one = command.describe_steps({4: ("gru seed 1", 30, 100)}, 9)
+    assert one == (30, 100, "30/100  [4/9] gru seed 1")
+    steps = {4: ("gru seed 1", 30, 100), 5: ("lstm seed 1", 20, 100), 6: ("mut1 seed 1", 0, 100)}
+    assert command.describe_steps(steps, 9) == (50, 300, "50/300  3 of 9 runs: gru seed 1 …")
 
 
 def test_other_metrics_and_memory_stand_in_the_table(seqloom: Any, tiny: str) -> None:

@@ -64,15 +64,15 @@ def test_letters_that_no_font_has_are_drawn_as_text(seqloom: Any, here: Path) ->
 
 
 def test_the_command_is_named_as_it_can_be_typed(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    from seqloom.cli.quickstart import _program
+    from seqloom.cli.quickstart import program_name
 
     monkeypatch.setattr(sys, "argv", [".venv/bin/seqloom", "quickstart"])
     monkeypatch.setenv("PATH", str(tmp_path))
-    assert _program() == ".venv/bin/seqloom"
+    assert program_name() == ".venv/bin/seqloom"
     (tmp_path / "seqloom").touch(mode=0o755)
-    assert _program() == "seqloom"
+    assert program_name() == "seqloom"
     monkeypatch.setattr(sys, "argv", ["-m", "quickstart"])
-    assert _program() == "seqloom"
+    assert program_name() == "seqloom"
 
 
 def test_without_attention_or_translations_of_dev_it_goes_on(seqloom: Any, here: Path) -> None:
@@ -83,12 +83,12 @@ def test_without_attention_or_translations_of_dev_it_goes_on(seqloom: Any, here:
 
 
 def test_a_free_name_is_found(here: Path) -> None:
-    from seqloom.cli.quickstart import _free
+    from seqloom.cli.quickstart import free_path
 
-    assert _free(Path("runs/quickstart-en-fr")) == Path("runs/quickstart-en-fr")
+    assert free_path(Path("runs/quickstart-en-fr")) == Path("runs/quickstart-en-fr")
     (here / "runs/quickstart-en-fr").mkdir(parents=True)
     (here / "runs/quickstart-en-fr-2").mkdir()
-    assert _free(Path("runs/quickstart-en-fr")) == Path("runs/quickstart-en-fr-3")
+    assert free_path(Path("runs/quickstart-en-fr")) == Path("runs/quickstart-en-fr-3")
 
 
 @pytest.mark.parametrize(

@@ -1,14 +1,21 @@
 """`seqloom inspect attention`: where a translator or a denoiser looked, or a Transformer that reads a text alone."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from seqloom.cli._options import Beam, JsonObject, PictureOut
-from seqloom.cli._output import check_out, coloured_console, plain_table, print_json, write_picture
+from seqloom.cli._options import Beam, JsonObject, PictureOut, given
+from seqloom.cli._output import (
+    Json,
+    check_out,
+    coloured_console,
+    plain_table,
+    print_json,
+    print_notes,
+    write_picture,
+)
 from seqloom.core.errors import UsageError
 
 if TYPE_CHECKING:
@@ -17,103 +24,78 @@ if TYPE_CHECKING:
 
     from seqloom.inspect.views.attention import AlignmentView, AttentionMap, HeadsView, Part
 
+Target = Annotated[str | None, typer.Option(help="Look at this translation of it. [default: the one the model finds]")]
 View = Literal["heat", "grid", "links"]
+PartOption = Annotated[
+    Literal["cross", "encoder", "decoder"] | None, typer.Option(help="Of a Transformer: whose heads to look at.")
+]
+ViewOption = Annotated[
+    View | None,
+    typer.Option(help="One map, all heads, or links between words. [default: heat of one head, else grid]"),
+]
+Color = Annotated[
+    bool | None, typer.Option("--color/--no-color", help="Colours or letters. [default: by the terminal]")
+]
 
 
 def attention(
     run: Annotated[Path, typer.Argument(help="A run of a translator with attention, or of what else has heads.")],
     text: Annotated[str, typer.Argument(help="The text to read.")],
-    target: Annotated[
-        str | None, typer.Option(help="Look at this translation of it. [default: the one the model finds]")
-    ] = None,
+    target: Target = None,
     beam: Beam = None,
-    part: Annotated[
-        Literal["cross", "encoder", "decoder"] | None, typer.Option(help="Of a Transformer: whose heads to look at.")
-    ] = None,
+    part: PartOption = None,
     layer: Annotated[int | None, typer.Option(help="Of a Transformer: this layer, 1 is the lowest.")] = None,
     head: Annotated[int | None, typer.Option(help="Of a Transformer: this head, counted from 1.")] = None,
-    view: Annotated[
-        View | None,
-        typer.Option(help="One map, all heads, or links between words. [default: heat of one head, else grid]"),
-    ] = None,
+    view: ViewOption = None,
     tokens: Annotated[bool, typer.Option("--tokens", help="The model's own pieces instead of words.")] = False,
     end: Annotated[bool, typer.Option("--end/--no-end", help="Show the end of both sentences too.")] = True,
     out: PictureOut = None,
     font: Annotated[str | None, typer.Option(help="Font of the picture. [default: what has the letters]")] = None,
-    color: Annotated[
-        bool | None, typer.Option("--color/--no-color", help="Colours or letters. [default: by the terminal]")
-    ] = None,
+    color: Color = None,
     as_json: JsonObject = False,
 ) -> None:
     """Where a model looked: `seqloom inspect attention runs/X "Sunday, November 15, 2026" --out attention.png`."""
+    from seqloom.inspect.plots.figures import fonts_for
     from seqloom.predict.loader import load
     from seqloom.predict.translate import TranslatorPredictor
 
     check_out(out)
     if font is not None:
-        _check_font(font, out)
+        if out is None:
+            raise UsageError("--font is about the picture: name one with --out.")
+        fonts_for([], font)  # refuses one that is not there
     if beam is not None and target is not None:
         raise UsageError("--beam is about how a translation is found; with --target there is nothing to find.")
     model = load(run, "cpu")
-    if not isinstance(model, TranslatorPredictor):
-        if beam is not None or target is not None:
-            raise UsageError(f"--beam and --target are for translators; {run} is {model.what}.")
-        found = model.heads(text)
-        usual = "cross" if "cross" in found.parts else next(iter(found.parts))
-        choice = Choice(part or usual, layer, head, view, tokens, end)
-        show_heads(found, choice, out, font, color, as_json)
+    names_heads = view == "grid" or any(option is not None for option in (part, layer, head))
+    if isinstance(model, TranslatorPredictor) and not names_heads:
+        alignment = model.attention(text, target, **given(beam=beam))
+        grid, links = alignment.grid(tokens=tokens, end=end), view == "links"
+        print_notes(alignment.notes)
+        if out is not None:  # first, so that `… | head` has it too
+            draw_grid(out, grid, [alignment.source, alignment.text], font, links=links)
+        if as_json:
+            print_json({"run": str(run), **alignment_json(alignment)})
+            return
+        print_alignment(alignment, grid, color, links=links)
+        if hasattr(model.model, "attentions"):
+            print("\nThis is the mean over the heads of one layer. Each head: --part cross, or encoder, or decoder.")
         return
-    options = {} if beam is None else {"beam": beam}
-    if view == "grid" or any(option is not None for option in (part, layer, head)):
-        choice = Choice(part or "cross", layer, head, view, tokens, end)
-        show_heads(model.heads(text, target, **options), choice, out, font, color, as_json)
-        return
-    found = model.attention(text, target, **options)
-    print_notes(found.notes)
-    grid = found.grid(tokens=tokens, end=end)
-    if out is not None:  # first, so that `… | head` has it too
-        draw_view(out, grid, [found.source, found.text], font, links=view == "links")
-    if as_json:
-        print_json({"run": str(run), **_object(found)})
-        return
-    print_view(found, grid, color, links=view == "links")
-    if hasattr(model.model, "attentions"):
-        print("\nThis is the mean over the heads of one layer. Each head: --part cross, or encoder, or decoder.")
+    if isinstance(model, TranslatorPredictor):
+        heads = model.heads(text, target, **given(beam=beam))
+    elif beam is not None or target is not None:
+        raise UsageError(f"--beam and --target are for translators; {run} is {model.what}.")
+    else:
+        heads = model.heads(text)
+    usual = "cross" if "cross" in heads.parts else next(iter(heads.parts))
+    show_heads(heads, HeadsChoice(heads.part(part or usual), layer, head, view, tokens, end), out, font, color, as_json)
 
 
-def _check_font(font: str, out: Path | None) -> None:
-    if out is None:
-        raise UsageError("--font is about the picture: name one with --out.")
-    from seqloom.inspect.plots.figures import fonts_for
-
-    fonts_for([], font)  # refuses one that is not there
+# --- alignments -----------------------------------------------------------------------------------------------------
 
 
-def print_notes(notes: tuple[str, ...]) -> None:
-    for note in notes:
-        typer.echo(f"note: {note}", err=True)
-
-
-def draw_view(
-    out: Path, grid: "AttentionMap", title: list[str], font: str | None = None, *, links: bool = False
-) -> None:
-    from seqloom.inspect.plots.heatmaps import draw_alignment, draw_links
-
-    drawn = (draw_links if links else draw_alignment)(grid, title, font=font)
-    write_worded(out, drawn, [*grid.rows, *grid.columns, *title], font)
-
-
-def write_worded(out: Path, figure: "Figure", texts: list[str], font: str | None) -> None:
-    """Write a picture with these words in it, and say so if they cannot all be drawn."""
-    from seqloom.inspect.plots.figures import fonts_for, label
-
-    complaint = fonts_for(map(label, texts), font).complaint()
-    if complaint and out.suffix.lower() == ".png":
-        typer.echo(f"note: {complaint}.", err=True)
-    write_picture(out, figure, text_stays_text=True)
-
-
-def _object(view: "AlignmentView") -> dict[str, Any]:
+def alignment_json(view: "AlignmentView") -> Json:
+    """Return an alignment as values that JSON has."""
     return {
         "source": view.source,
         "translation": view.text,
@@ -124,30 +106,50 @@ def _object(view: "AlignmentView") -> dict[str, Any]:
         "column_axis": view.tokens.axes.column,
         "source_tokens": view.tokens.columns,
         "target_tokens": view.tokens.rows,
-        "weights": view.tokens.weights.tolist(),
+        "weights": view.tokens.weights,
         "source_words": view.words.columns,
         "target_words": view.words.rows,
-        "word_weights": view.words.weights.tolist(),
+        "word_weights": view.words.weights,
         "alignment": view.links,
     }
 
 
-def print_view(view: "AlignmentView", grid: "AttentionMap", color: bool | None = None, *, links: bool = False) -> None:
-    console, shaded = coloured_console(color)
-    print_sentence(console, shaded, view.source, view.text, view.log_prob, view.given)
-    print_grid(console, shaded, grid, links=links)
-
-
-def print_sentence(
-    console: "Console", shaded: bool, source: str | None, text: str, log_prob: float | None, given: bool
+def draw_grid(
+    out: Path, grid: "AttentionMap", title: list[str], font: str | None = None, *, links: bool = False
 ) -> None:
-    both = text if source is None else f"{source}\n{text}"
-    console.print(both, markup=False, style="bold" if shaded else None, soft_wrap=True)
-    of = " of the translation that was given" if given and source is not None else ""
-    console.print("" if log_prob is None else f"log p = {log_prob:.3f}{of}\n")
+    """Draw one map, or its links."""
+    from seqloom.inspect.plots.heatmaps import draw_alignment, draw_links
+
+    drawn = (draw_links if links else draw_alignment)(grid, title, font=font)
+    write_labelled(out, drawn, [*grid.rows, *grid.columns, *title], font)
 
 
-def print_grid(console: "Console", shaded: bool, grid: "AttentionMap", *, links: bool = False) -> None:
+def write_labelled(out: Path, figure: "Figure", texts: list[str], font: str | None) -> None:
+    """Write a plot with these words in it, and say so if they cannot all be drawn."""
+    from seqloom.inspect.plots.figures import fonts_for, label
+
+    write_picture(out, figure, text_stays_text=True, complaint=fonts_for(map(label, texts), font).complaint())
+
+
+def print_alignment(
+    view: "AlignmentView", grid: "AttentionMap", color: bool | None = None, *, links: bool = False
+) -> None:
+    """Print both sentences and the map between them."""
+    console, is_coloured = coloured_console(color)
+    print_sentences(console, is_coloured, view)
+    print_grid(console, is_coloured, grid, links=links)
+
+
+def print_sentences(console: "Console", is_coloured: bool, view: "AlignmentView | HeadsView") -> None:
+    """Print what was read and said, and its log-probability."""
+    both = view.text if view.source is None else f"{view.source}\n{view.text}"
+    console.print(both, markup=False, style="bold" if is_coloured else None, soft_wrap=True)
+    of = " of the translation that was given" if view.given and view.source is not None else ""
+    console.print("" if view.log_prob is None else f"log p = {view.log_prob:.3f}{of}\n")
+
+
+def print_grid(console: "Console", is_coloured: bool, grid: "AttentionMap", *, links: bool = False) -> None:
+    """Print one map, or its links."""
     from seqloom.inspect.plots.terminal import LEAST, heat_map, link_list, scale
 
     console.print(f"{grid.axes}\n", markup=False, soft_wrap=True)
@@ -155,19 +157,19 @@ def print_grid(console: "Console", shaded: bool, grid: "AttentionMap", *, links:
         console.print(link_list(grid.rows, grid.columns, grid.weights), end="", crop=False, soft_wrap=True)
         console.print(f"\nat least {LEAST:g} of the attention of each row")
         return
-    shown = heat_map(grid.rows, grid.columns, grid.weights, width=console.width, colour=shaded)
+    shown = heat_map(grid.rows, grid.columns, grid.weights, width=console.width, colour=is_coloured)
     console.print(shown, end="", crop=False)
-    console.print("\n", scale(shaded), "  of the attention of each row", sep="")
+    console.print("\n", scale(is_coloured), "  of the attention of each row", sep="")
 
 
 # --- heads of Transformers -------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
-class Choice:
-    """What to show. Where no head is named, a map or links are of the mean over the layer's heads."""
+class HeadsChoice:
+    """Which heads to show. Where no head is named, a map or links are of the mean over the layer's heads."""
 
-    part: str
+    part: "Part"
     layer: int | None
     head: int | None
     view: View | None
@@ -176,106 +178,43 @@ class Choice:
 
     @property
     def how(self) -> View:
+        """What is shown where it is not said."""
         one = self.layer is not None and self.head is not None
         return self.view or ("heat" if one else "grid")
 
-    def layers(self, part: "Part") -> Sequence[int]:
-        """Those the grid shows."""
-        return range(1, part.layers + 1) if self.layer is None else [part.layer(self.layer)]
+    @property
+    def grid(self) -> "AttentionMap":
+        """One map: of a head, or the mean over the layer's heads."""
+        return self.part.grid(self.layer, self.head, tokens=self.tokens, end=self.end)
 
-    def heads(self, part: "Part") -> Sequence[int]:
-        return range(1, part.heads + 1) if self.head is None else [part.head(self.head)]
+    @property
+    def layers(self) -> list[int]:
+        """The layers that a grid shows; one that is not there is refused."""
+        return list(range(1, self.part.layers + 1)) if self.layer is None else [self.part.layer(self.layer)]
+
+    @property
+    def heads(self) -> list[int]:
+        """The heads that a grid shows; one that is not there is refused."""
+        return list(range(1, self.part.heads + 1)) if self.head is None else [self.part.head(self.head)]
 
 
 def show_heads(
-    view: "HeadsView", choice: Choice, out: Path | None, font: str | None, color: bool | None, as_json: bool
+    view: "HeadsView", choice: HeadsChoice, out: Path | None, font: str | None, color: bool | None, as_json: bool
 ) -> None:
-    part = view.part(choice.part)
-    layers, heads = choice.layers(part), choice.heads(part)  # refuses what is not there
+    """Draw heads if there is a file for them; then print them, or their JSON."""
+    part, layers, heads = choice.part, choice.layers, choice.heads
     print_notes(view.notes)
     if out is not None:
-        maps = part.maps(tokens=choice.tokens, end=choice.end)
-        title = _titles(view, part, choice)
-        write_worded(out, _draw_heads(part, choice, title, font), [*maps.rows, *maps.columns, *title], font)
+        draw_chosen(out, view, choice, font)
     if as_json:
-        print_json({"run": view.name, **_heads_object(view, part, choice)})
+        print_json({"run": view.name, **heads_json(view, choice)})
         return
-    console, shaded = coloured_console(color)
-    print_sentence(console, shaded, view.source, view.text, view.log_prob, view.given)
-    if choice.how == "grid":
-        _print_habits(console, part, layers, heads, drawn=out is not None)
+    console, is_coloured = coloured_console(color)
+    print_sentences(console, is_coloured, view)
+    if choice.how != "grid":
+        console.print(f"{part.title(choice.layer, choice.head)}\n", markup=False)
+        print_grid(console, is_coloured, choice.grid, links=choice.how == "links")
         return
-    console.print(f"{part.title(choice.layer, choice.head)}\n", markup=False)
-    grid = part.grid(choice.layer, choice.head, tokens=choice.tokens, end=choice.end)
-    print_grid(console, shaded, grid, links=choice.how == "links")
-
-
-def _titles(view: "HeadsView", part: "Part", choice: Choice) -> list[str]:
-    """Which heads, and of what: the source, and where it is looked at too, the translation."""
-    from seqloom.inspect.views.attention import NAMES
-
-    if choice.how == "grid":
-        which = "" if choice.layer is None else f" of layer {choice.layer}"
-        which = f"{which}: " + ("every head" if choice.head is None else f"head {choice.head}")
-        first = NAMES[part.name] + which
-    else:
-        first = part.title(choice.layer, choice.head)
-    source = [] if view.source is None else [view.source]
-    texts = {"encoder": source or [view.text], "decoder": [view.text], "cross": [*source, view.text]}
-    return [first, *texts[part.name]]
-
-
-def _draw_heads(part: "Part", choice: Choice, title: list[str], font: str | None) -> "Figure":
-    from seqloom.inspect.plots.heatmaps import draw_alignment, draw_heads, draw_links
-
-    if choice.how == "grid":
-        maps = part.maps(tokens=choice.tokens, end=choice.end)
-        return draw_heads(maps, title, layers=choice.layers(part), heads=choice.heads(part), font=font)
-    grid = part.grid(choice.layer, choice.head, tokens=choice.tokens, end=choice.end)
-    return (draw_links if choice.how == "links" else draw_alignment)(grid, title, font=font)
-
-
-def _heads_object(view: "HeadsView", part: "Part", choice: Choice) -> dict[str, Any]:
-    """The chosen maps; `head` is null where it is the mean over a layer's heads."""
-    tokens, words = part.maps(tokens=True), part.maps()
-    habits = {(habit.layer, habit.head): habit for habit in part.habits()}
-    if choice.how == "grid":
-        chosen: list[tuple[int, int | None]] = [
-            (layer, head) for layer in choice.layers(part) for head in choice.heads(part)
-        ]
-    else:
-        chosen = [(part.layer(choice.layer), choice.head)]
-    return {
-        **({} if view.source is None else {"source": view.source}),
-        view.says: view.text,
-        **({} if view.source is None else {"given": view.given, "finished": view.finished}),
-        "log_prob": view.log_prob,
-        "part": part.name,
-        "layers": part.layers,
-        "heads": part.heads,
-        "row_axis": tokens.axes.row,
-        "column_axis": tokens.axes.column,
-        "row_tokens": tokens.rows,
-        "column_tokens": tokens.columns,
-        "row_words": words.rows,
-        "column_words": words.columns,
-        "habits": [habit._asdict() for habit in habits.values()],
-        "maps": [
-            {
-                "layer": layer,
-                "head": head,
-                "weights": part.grid(layer, head, tokens=True).weights.tolist(),
-                "word_weights": part.grid(layer, head).weights.tolist(),
-            }
-            for layer, head in chosen
-        ],
-    }
-
-
-def _print_habits(
-    console: "Console", part: "Part", layers: Sequence[int], heads: Sequence[int], *, drawn: bool
-) -> None:
-    """The table of heads, and what its columns mean."""
     from seqloom.inspect.views.attention import NAMES
 
     end = part.tokens.columns[0 if part.name == "decoder" else -1]  # </s>, or [SEP] of a BERT
@@ -291,6 +230,61 @@ def _print_habits(
         "\nentropy: in bits; 0 is all on one token, 1 as if on two, 2 as if on four\n"
         f"distance: in tokens, from {where}\n"
         f"on {end}: the share on the sentence's {'beginning' if part.name == 'decoder' else 'end'}\n"
-        f"{'' if drawn else 'Draw them: --out heads.png. '}Look at one: --layer 1 --head 1",
+        f"{'' if out else 'Draw them: --out heads.png. '}Look at one: --layer 1 --head 1",
         markup=False,
     )
+
+
+def draw_chosen(out: Path, view: "HeadsView", choice: HeadsChoice, font: str | None) -> None:
+    """Draw the chosen heads under which they are, and of what: the source, the translation, or both."""
+    from seqloom.inspect.plots.heatmaps import draw_heads
+    from seqloom.inspect.views.attention import NAMES
+
+    part = choice.part
+    source = [] if view.source is None else [view.source]
+    texts = {"encoder": source or [view.text], "decoder": [view.text], "cross": [*source, view.text]}[part.name]
+    if choice.how != "grid":
+        title = [part.title(choice.layer, choice.head), *texts]
+        draw_grid(out, choice.grid, title, font, links=choice.how == "links")
+        return
+    of_layer = "" if choice.layer is None else f" of layer {choice.layer}"
+    which = "every head" if choice.head is None else f"head {choice.head}"
+    title = [f"{NAMES[part.name]}{of_layer}: {which}", *texts]
+    maps = part.maps(tokens=choice.tokens, end=choice.end)
+    figure = draw_heads(maps, title, layers=choice.layers, heads=choice.heads, font=font)
+    write_labelled(out, figure, [*maps.rows, *maps.columns, *title], font)
+
+
+def heads_json(view: "HeadsView", choice: HeadsChoice) -> Json:
+    """Return the chosen maps as values that JSON has; `head` is null where it is the mean over a layer's heads."""
+    part = choice.part
+    tokens, words = part.maps(tokens=True), part.maps()
+    shown: list[tuple[int, int | None]] = [(part.layer(choice.layer), choice.head)]
+    if choice.how == "grid":
+        shown = [(layer, head) for layer in choice.layers for head in choice.heads]
+    has_source = view.source is not None
+    return {
+        **({"source": view.source} if has_source else {}),
+        view.says: view.text,
+        **({"given": view.given, "finished": view.finished} if has_source else {}),
+        "log_prob": view.log_prob,
+        "part": part.name,
+        "layers": part.layers,
+        "heads": part.heads,
+        "row_axis": tokens.axes.row,
+        "column_axis": tokens.axes.column,
+        "row_tokens": tokens.rows,
+        "column_tokens": tokens.columns,
+        "row_words": words.rows,
+        "column_words": words.columns,
+        "habits": [habit._asdict() for habit in part.habits()],
+        "maps": [
+            {
+                "layer": layer,
+                "head": head,
+                "weights": part.grid(layer, head, tokens=True).weights,
+                "word_weights": part.grid(layer, head).weights,
+            }
+            for layer, head in shown
+        ],
+    }

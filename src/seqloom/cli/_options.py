@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import typer
+from typer.models import OptionInfo
 
 from seqloom.core.errors import DataError, UsageError
 from seqloom.core.words import WHOLE_NUMBERS, shown
@@ -16,30 +17,34 @@ BATCH_SIZE = 128
 WINDOW_BATCHES = 8  # batches read before the first line is answered, so that lines of one length are read together
 
 
-def json_option(help: str) -> Any:
+def option(name: str, help: str, least: int | None = None) -> OptionInfo:
+    """Build an option with a name of its own."""
+    return OptionInfo(default=..., param_decls=(name,), help=help, min=least)
+
+
+def json_option(help: str) -> OptionInfo:
     """Build `--json`."""
-    return typer.Option("--json", help=help)
+    return option("--json", help)
 
 
-def top_option(what: str) -> Any:
+def top_option(what: str) -> OptionInfo:
     """Build `--top`, which limits a ranking; `what` names what is ranked."""
-    return typer.Option("--top", min=1, help=f"{what}, best first.")
+    return option("--top", f"{what}, best first.", least=1)
 
 
-def batch_option(help: str) -> Any:
+def batch_option(help: str) -> OptionInfo:
     """Build `--batch`."""
-    return typer.Option("--batch", min=1, help=help)
+    return option("--batch", help, least=1)
 
 
-def window_option(unit: str) -> Any:
+def window_option(unit: str) -> OptionInfo:
     """Build `--window`; `unit` names what is read, in the plural."""
-    help = f"{unit} read before the first is answered. [default: {WINDOW_BATCHES} batches]"
-    return typer.Option("--window", min=1, help=help)
+    return option("--window", f"{unit} read before the first is answered. [default: {WINDOW_BATCHES} batches]", least=1)
 
 
-def run_out_option(default: str) -> Any:
+def run_out_option(default: str) -> OptionInfo:
     """Build `--out` of commands that write a run; `default` describes the directory they choose."""
-    return typer.Option("--out", help=f"Where to write the run. [default: {default}]")
+    return option("--out", f"Where to write the run. [default: {default}]")
 
 
 Run = Annotated[Path, typer.Argument(help="A run directory.")]

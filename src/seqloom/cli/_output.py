@@ -3,7 +3,7 @@
 import json
 import math
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import fields, is_dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
 
-    from seqloom.predict.base import P, Predictor
+    from seqloom.predict.base import P, Prediction, Predictor
 
 Json = dict[str, object]
 CONTROL = ("Cc", "Cs", "Zl", "Zp")  # control characters, halves of pairs, ends of lines and paragraphs
@@ -91,7 +91,7 @@ class Notes:
             print_notes([f"{lines}; the first is line {first:,}{more}"])
 
 
-def note_unknown(lines: Iterable[str], model: "Predictor[Any]", notes: Notes) -> Iterator[str]:
+def note_unknown(lines: Iterable[str], model: "Predictor[Prediction]", notes: Notes) -> Iterator[str]:
     """Yield the lines as they are read, noting those with parts that the vocabulary lacks."""
     for number, line in enumerate(lines, start=1):
         if unknown := unknown_pieces(model, line):
@@ -99,7 +99,7 @@ def note_unknown(lines: Iterable[str], model: "Predictor[Any]", notes: Notes) ->
         yield line
 
 
-def unknown_pieces(model: "Predictor[Any]", text: str) -> list[str]:
+def unknown_pieces(model: "Predictor[Prediction]", text: str) -> list[str]:
     """Return the parts of a text that a model's vocabulary lacks; none, where it reads characters too."""
     return [] if model.spells else model.tokenizer.unknown_pieces(text.strip())
 
@@ -255,9 +255,3 @@ def plain_table(heads: Iterable[str], left: int = 1, fold: int = 0) -> "Table":
 def columns(cells: Iterable[object], width: int) -> str:
     """Return cells as one line, each right-aligned in `width` characters."""
     return "".join(f"{cell!s:>{width}}" for cell in cells)
-
-
-def aligned(rows: Sequence[Sequence[str]], gap: int = 2) -> list[str]:
-    """Return rows as lines whose columns are as wide as their longest cell."""
-    widths = [gap + max(map(len, column)) for column in zip(*rows, strict=True)]
-    return ["".join(f"{cell:{width}}" for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]

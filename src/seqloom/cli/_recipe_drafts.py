@@ -11,11 +11,10 @@ from seqloom.core.errors import DataError, UsageError
 from seqloom.core.words import counted, did_you_mean, shorten
 
 if TYPE_CHECKING:
-    from seqloom.data.corpora.pairs import Config as PairsConfig
-    from seqloom.data.corpora.table import Config as TableConfig
-    from seqloom.data.series import Series
+    pass
 
 HELD_OUT = 2000  # examples are enough to measure by
+TEXT_FRACTION = 0.05  # of a text, for dev and for test
 MOST_DIGITS = 10  # of the number of a column
 UNEVEN = 5  # times as many texts of the largest class as of the smallest: then all count the same
 SHORT_SERIES = 150  # training steps: fewer are for a model with few parameters
@@ -92,14 +91,15 @@ def write_recipe(task: str, request: Request, name: str, path: str) -> tuple[str
 
     draft = DRAFTS[task](request)
     template = (RECIPES / "templates" / f"{task}.yaml").read_text(encoding="utf-8")
-    return template.format(name=_printable(name), recipe=_printable(path), **draft.fields), draft.notes
+    return template.format(name=to_printable(name), recipe=to_printable(path), **draft.fields), draft.notes
 
 
-def _draft_language_model(request: Request) -> Draft:
+def draft_language_model(request: Request) -> Draft:
+    """Fill in the template of a language model."""
     from seqloom.data.corpora import text
 
-    fraction, (path,) = 0.05, request.files
-    corpus = text.load(text.Config(train=str(path), dev_fraction=fraction, test_fraction=fraction))
+    (path,) = request.files
+    corpus = text.load(text.Config(train=str(path), dev_fraction=TEXT_FRACTION, test_fraction=TEXT_FRACTION))
     train = corpus.counts("train")
     if train.characters < 100_000:
         rows = max(1, min(8, train.characters // 256))
@@ -109,74 +109,89 @@ def _draft_language_model(request: Request) -> Draft:
     else:
         size = {"rows": 64, "layers": 2, "hidden": 512, "epochs": 10, "lr": "2.0e-3"}
     tokenizer = TOKENIZERS[request.tokens or "characters"].format(size=8000)
-    fields = {"path": _yaml(str(path)), "documents": "file", "fraction": fraction, "tokenizer": tokenizer}
+    fields = {"path": to_yaml(str(path)), "documents": "file", "fraction": TEXT_FRACTION, "tokenizer": tokenizer}
     note = f"{train.words:,} words, {train.characters:,} characters to train on"
     return Draft({**fields, "dropout": 0.2, **size}, [note])
 
 
-def _draft_translator(request: Request) -> Draft:
+def draft_translator(request: Request) -> Draft:
+    """Fill in the template of a translator. A table whose first line is two language tags has a header."""
     from seqloom.data.corpora import pairs
-    from seqloom.data.examples import side_counts
+    from seqloom.data.corpora.pairs import Config, is_language
+    from seqloom.data.files import expand_home, read_lines
 
-    config, corpus = _hold_out(_pairs_config(request.files), pairs.load)
-    size = _translator_size(len(corpus.split("train")), side_counts(corpus.split("train"))["target"].characters)
-    names = [_yaml(str(file)) for file in request.files]
-    named = isinstance(config.columns[0], str)
+    first, *second = request.files
+    config = Config(train=(str(first), str(second[0])) if second else str(first))
+    names = [to_yaml(str(file)) for file in request.files]
+    files, columns = names[0], ""
+    if second:  # in a list a comma or a bracket would mean something
+        has_mark = [name[0] not in "\"'" and any(mark in name for mark in ",[]{}") for name in names]
+        pairs_of = zip(names, has_mark, strict=True)
+        items = [json.dumps(name, ensure_ascii=False) if quote else name for name, quote in pairs_of]
+        files = f"[{', '.join(items)}]"
+    else:
+        header = [cell.strip() for cell in read_lines(expand_home(first))[0].split("\t")]
+        if len(header) > 1 and header[0] != header[1] and all(map(is_language, header[:2])):
+            config = replace(config, columns=(header[0], header[1]))
+            columns = f"  columns: [{header[0]}, {header[1]}]         # by their names\n"
+    config, corpus = hold_out(config, pairs.load)
+    sizes = corpus.sizes("train")
+    size = translator_size(sizes["pairs"], sizes["target_characters"])
     fields = {
-        "files": f"[{', '.join(map(_yaml_item, names))}]" if len(names) == 2 else names[0],
-        "columns": f"  columns: [{', '.join(map(str, config.columns))}]         # by their names\n" if named else "",
-        "source": _yaml(corpus.languages[0]),
-        "target": _yaml(corpus.languages[1]),
+        "files": files,
+        "columns": columns,
+        "source": to_yaml(corpus.languages[0]),
+        "target": to_yaml(corpus.languages[1]),
         "fraction": config.dev_fraction,
         "tokenizer": TOKENIZERS[request.tokens or "byte-pair"].format(size=size.pop("size")),
+        "dropout": 0.2,
         **size,
     }
-    sizes = corpus.sizes("train")
     words = " and ".join(f"{sizes[f'{side}_words']:,}" for side in ("source", "target"))
     return Draft(fields, [f"{counted(sizes['pairs'], 'pair')}, {words} words in train", *corpus.notes])
 
 
-def _pairs_config(files: Sequence[Path]) -> "PairsConfig":
-    """Return the pairs as the recipe names them; a table whose first line is two language tags has a header."""
-    from seqloom.data.corpora.pairs import Config, is_language
-    from seqloom.data.files import expand_home, read_lines
-
-    if len(files) == 2:
-        return Config(train=(str(files[0]), str(files[1])))
-    header = [cell.strip() for cell in read_lines(expand_home(files[0]))[0].split("\t")]
-    if len(header) > 1 and header[0] != header[1] and all(map(is_language, header[:2])):
-        return Config(train=str(files[0]), columns=(header[0], header[1]))
-    return Config(train=str(files[0]))
-
-
-def _translator_size(pairs: int, characters: int) -> dict[str, object]:
+def translator_size(pairs: int, characters: int) -> dict[str, object]:
     """Return the size for so many pairs, whose target sides have so many characters together."""
     if pairs < 3_000:
         tokens = max(64, min(256, characters // 60))
         epochs = max(20, min(100, 900_000 // max(characters, 1)))  # a few sentences must be read often
         size = {"size": 1000, "tokens": tokens, "hidden": 128, "epochs": epochs}
-        return {**size, "dropout": 0.2, "lr": "5.0e-3", "warmup": 50, "patience": 20}
+        return {**size, "lr": "5.0e-3", "warmup": 50, "patience": 20}
     if pairs < 50_000:
         size = {"size": 4000, "tokens": 2048, "hidden": 256, "epochs": 20}
-        return {**size, "dropout": 0.2, "lr": "2.0e-3", "warmup": 200, "patience": 5}
+        return {**size, "lr": "2.0e-3", "warmup": 200, "patience": 5}
     size = {"size": 8000, "tokens": 4096, "hidden": 512, "epochs": 10}
-    return {**size, "dropout": 0.2, "lr": "1.0e-3", "warmup": 400, "patience": 5}
+    return {**size, "lr": "1.0e-3", "warmup": 400, "patience": 5}
 
 
-def _draft_classifier(request: Request) -> Draft:
+def draft_classifier(request: Request) -> Draft:
+    """Fill in the template of a classifier. Columns are named, or numbered where the first line has no names."""
     from seqloom.data.corpora import load
+    from seqloom.data.corpora.table import Config
+    from seqloom.data.files import expand_home
+    from seqloom.data.tables import column_names, format_of
 
     (path,) = request.files
-    config, corpus = _hold_out(_table_config(path, request.text, request.label), load)
+    form = format_of(path)
+    if form is None:
+        raise UsageError(f"{path} must end in .csv, .tsv or .jsonl (or .gz after it) to hold texts with labels.")
+    names = column_names(expand_home(path), form)
+    chosen = {"text": request.text, "label": request.label}
+    columns = {option: find_column(path, option, given, names) for option, given in chosen.items()}
+    try:
+        config = Config(train=str(path), text=columns["text"], label=columns["label"])
+    except ValueError as error:
+        raise UsageError(f"{error}.") from None
+    config, corpus = hold_out(config, load)
     counts, sizes = corpus.label_counts("train"), corpus.sizes("train")
     is_uneven = max(counts.values()) > UNEVEN * min(counts.values())
     words = sizes["words"]
     tokens = request.tokens or ("words" if words > 2 * sizes["examples"] else "characters")
     fields = {
-        "path": _yaml(str(path)),
-        "text": _column(config.text),
-        "label": _column(config.label),
-        "labels": shorten(", ".join(map(_printable, corpus.labels))),
+        "path": to_yaml(str(path)),
+        **{option: str(name) if isinstance(name, int) else to_yaml(name) for option, name in columns.items()},
+        "labels": shorten(", ".join(map(to_printable, corpus.labels))),
         "format": f"  format: {config.format}\n" if config.format else "",
         "fraction": config.dev_fraction,
         "tokenizer": TOKENIZERS[tokens].format(size=8000),
@@ -188,24 +203,7 @@ def _draft_classifier(request: Request) -> Draft:
     return Draft(fields, [note, *corpus.notes])
 
 
-def _table_config(path: Path, text: str | None, label: str | None) -> "TableConfig":
-    """Return the table as the recipe names it: columns by name, or by number where the first line has no names."""
-    from seqloom.data.corpora.table import Config
-    from seqloom.data.files import expand_home
-    from seqloom.data.tables import column_names, format_of
-
-    form = format_of(path)
-    if form is None:
-        raise UsageError(f"{path} must end in .csv, .tsv or .jsonl (or .gz after it) to hold texts with labels.")
-    names = column_names(expand_home(path), form)
-    columns = {"text": _chosen_column(path, "text", text, names), "label": _chosen_column(path, "label", label, names)}
-    try:
-        return Config(train=str(path), **columns)
-    except ValueError as error:
-        raise UsageError(f"{error}.") from None
-
-
-def _chosen_column(path: Path, option: str, given: str | None, names: list[str]) -> Any:
+def find_column(path: Path, option: str, given: str | None, names: list[str]) -> str | int:
     """Return the name of a column, or its number: `--text 2` is the second one, unless one is called so."""
     column = given or option
     if column in names:
@@ -218,22 +216,19 @@ def _chosen_column(path: Path, option: str, given: str | None, names: list[str])
     raise DataError(f"{path} has no column {given!r} for --{option}: {did_you_mean(given, names)}.")
 
 
-def _column(column: str | int) -> str:
-    return str(column) if isinstance(column, int) else _yaml(column)
-
-
-def _draft_tagger(request: Request) -> Draft:
+def draft_tagger(request: Request) -> Draft:
+    """Fill in the template of a tagger."""
     from seqloom.data.corpora import load
     from seqloom.data.corpora.conll import Config
     from seqloom.data.examples import has_spans, tag_counts
 
     (path,) = request.files
-    conllu = path.name.removesuffix(".gz").lower().endswith(".conllu")
-    config, corpus = _hold_out(Config(train=str(path), format="conllu" if conllu else "conll"), load)
+    is_conllu = path.name.removesuffix(".gz").lower().endswith(".conllu")
+    config, corpus = hold_out(Config(train=str(path), format="conllu" if is_conllu else "conll"), load)
     sizes, counts = corpus.sizes("train"), tag_counts(corpus, "train")
     by_words = request.tokens in (None, "words")
     fields = {
-        "path": _yaml(str(path)),
+        "path": to_yaml(str(path)),
         "form": config.format,
         "fraction": config.dev_fraction,
         "tokenizer": SPELLED_WORDS if by_words else TOKENIZERS[str(request.tokens)].format(size=8000),
@@ -259,7 +254,11 @@ def reader_size(words: int) -> dict[str, Any]:
     return {"dropout": 0.4, **size}
 
 
-def _draft_forecaster(request: Request) -> Draft:
+def draft_forecaster(request: Request) -> Draft:
+    """Fill in the template of a forecaster."""
+    import torch
+
+    from seqloom.classical.autoregressive import AutoregressiveConfig
     from seqloom.data.corpora import series_file
     from seqloom.data.series import columns_of, season_of
     from seqloom.data.tables import column_names
@@ -269,14 +268,22 @@ def _draft_forecaster(request: Request) -> Draft:
     train, season = corpus.split("train")[0], season_of(corpus)
     difference: Difference = "season" if season > 1 else "step"
     is_long = len(train) >= max(SHORT_SERIES, 6 * season)
-    model = NEURAL if is_long else LINEAR if _is_solvable(train, difference) else STATE_SPACE
+    model = NEURAL
+    if not is_long:
+        autoregressive = AutoregressiveConfig(difference=difference).build(len(train.columns), train.season)
+        values, mask = map(torch.from_numpy, train.visible())
+        try:  # whether there are enough rows without a gap
+            autoregressive.solve([(values, mask)])
+            model = LINEAR
+        except DataError:
+            model = STATE_SPACE
     structure = "seasonal" if 1 < season <= LONG_SEASON else "trend"
     per_epoch = max(1, (len(train) - 3 * season) // 32)
     epochs = min(60, max(5, 600 // per_epoch))
     fields = {
-        "path": _yaml(str(path)),
-        "time": _yaml(column_names(path)[0]),
-        "columns": "[" + ", ".join(map(_yaml, columns_of(corpus))) + "]",
+        "path": to_yaml(str(path)),
+        "time": to_yaml(column_names(path)[0]),
+        "columns": "[" + ", ".join(map(to_yaml, columns_of(corpus))) + "]",
         "season": season,
         "horizon": min(max(season, 8), 48, max(1, len(train) // 4)),
         "model": model.format(difference=difference, structure=structure),
@@ -286,31 +293,16 @@ def _draft_forecaster(request: Request) -> Draft:
     return Draft(fields, [f"{len(train):,} steps of {variables} to train on, {train.clock.said()} each", *corpus.notes])
 
 
-def _is_solvable(train: "Series", difference: Difference) -> bool:
-    """Whether there are enough rows without a gap for an autoregressive model."""
-    import torch
-
-    from seqloom.classical.autoregressive import AutoregressiveConfig
-
-    model = AutoregressiveConfig(difference=difference).build(len(train.columns), train.season)
-    values, mask = map(torch.from_numpy, train.visible())
-    try:
-        model.solve([(values, mask)])
-    except DataError:
-        return False
-    return True
-
-
 DRAFTS: dict[str, Callable[[Request], Draft]] = {
-    "language-model": _draft_language_model,
-    "translate": _draft_translator,
-    "classify": _draft_classifier,
-    "tag": _draft_tagger,
-    "forecast": _draft_forecaster,
+    "language-model": draft_language_model,
+    "translate": draft_translator,
+    "classify": draft_classifier,
+    "tag": draft_tagger,
+    "forecast": draft_forecaster,
 }
 
 
-def _hold_out(config: Any, load: Callable[[Any], Any]) -> tuple[Any, Any]:
+def hold_out(config: Any, load: Callable[[Any], Any]) -> tuple[Any, Any]:
     """Return the data and its config, which holds out of much data only as much as it takes to measure."""
     corpus = load(config)
     total = sum(map(len, corpus.splits.values()))
@@ -321,12 +313,12 @@ def _hold_out(config: Any, load: Callable[[Any], Any]) -> tuple[Any, Any]:
     return config, load(config)
 
 
-def _printable(text: str) -> str:
+def to_printable(text: str) -> str:
     """Return a name inside a comment, which a line break in it would end."""
     return "".join(letter if letter.isprintable() else "?" for letter in text)
 
 
-def _yaml(text: str) -> str:
+def to_yaml(text: str) -> str:
     """Return a text as one line of YAML, in quotes where it could be read as anything else."""
     from seqloom.config import dump_yaml
 
@@ -334,10 +326,3 @@ def _yaml(text: str) -> str:
     if plain.isprintable():  # and so on one line
         return plain
     return '"' + "".join(c if c.isprintable() and c not in '"\\' else f"\\U{ord(c):08X}" for c in text) + '"'
-
-
-def _yaml_item(plain: str) -> str:
-    """Return YAML text for a list, where a comma or a bracket would mean something."""
-    if plain[0] not in "\"'" and any(mark in plain for mark in ",[]{}"):
-        return json.dumps(plain, ensure_ascii=False)
-    return plain

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from seqloom.evaluate.intervals import Interval
     from seqloom.evaluate.tagging import TagReport
     from seqloom.evaluate.translation import TranslationReport
-    from seqloom.predict.base import SplitPredictor
+    from seqloom.predict.base import Prediction, SplitPredictor
     from seqloom.predict.classify import LabelPredictor
     from seqloom.predict.forecast import ForecasterPredictor
     from seqloom.predict.tag import TaggerPredictor
@@ -198,7 +198,7 @@ def print_split_metrics(model: "SplitPredictor[Any]", split: str, report: Any) -
     print_metrics(report.metrics, suffixes, loss=loss, ordered=True)
 
 
-def report_labels(model: "LabelPredictor[Any] | TaggerPredictor", asked: EvaluateOptions) -> None:
+def report_labels(model: "LabelPredictor[Prediction] | TaggerPredictor", asked: EvaluateOptions) -> None:
     """Show all metrics of a split of a classifier or tagger, with intervals, and what was taken for what."""
     from seqloom.evaluate.classification import ClassificationReport
     from seqloom.inspect.plots.figures import class_name, fonts_for
@@ -260,7 +260,7 @@ def label_json(report: "ClassificationReport | TagReport") -> dict[str, object]:
     return {**report.metrics, **found, "unseen": report.unseen, **more}
 
 
-def label_rows(model: "LabelPredictor[Any]", split: str) -> Iterator[str]:
+def label_rows(model: "LabelPredictor[Prediction]", split: str) -> Iterator[str]:
     """Yield a table: the label of each text, the predicted one, its probability, the text."""
     yield "expected\tpredicted\tprobability\ttext\n"
     for one in model.predict_split(split):
@@ -301,7 +301,7 @@ def print_classes(report: "ClassificationReport | TagReport", unit: str) -> None
         print(f"{were} given tags that are not valid, and read as leniently as usual")
 
 
-def report_answers(model: "SplitPredictor[Any]", asked: EvaluateOptions) -> None:
+def report_answers(model: "SplitPredictor[Prediction]", asked: EvaluateOptions) -> None:
     """Show all metrics of a split of a model of scores, choices or answers, with intervals, and the worst mistakes."""
     split, out = asked.split, asked.out
     check_answers(out, "answers")
@@ -322,7 +322,7 @@ def report_answers(model: "SplitPredictor[Any]", asked: EvaluateOptions) -> None
         print(f"  {example}\n    {right}; it said {predicted or 'nothing'}")
 
 
-def answer_rows(model: "SplitPredictor[Any]", split: str) -> Iterator[Row]:
+def answer_rows(model: "SplitPredictor[Prediction]", split: str) -> Iterator[Row]:
     """Yield what was asked of a model of scores, choices or answers in a split, with what it predicted."""
     from seqloom.data.examples import scores_of
     from seqloom.evaluate.answers import f1

@@ -1,7 +1,7 @@
 """The shell around the commands: registration, and every error as one or two lines with the right exit code.
 
-A command is a file beside this one and a row in `COMMANDS`. Its module must be light (torch and the rooms that need it
-are imported inside the function), since all of them are imported to write `seqloom --help`.
+A command is a function in a file beside this one and a row in `COMMANDS`. Its module must be light (torch and the
+packages that need it are imported inside the function), since all of them are imported to write `seqloom --help`.
 """
 
 import errno
@@ -10,18 +10,20 @@ import re
 import signal
 import sys
 import traceback
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from importlib import import_module
+from io import TextIOWrapper
 from typing import Annotated, Any
 
 import typer
+from typer.core import TyperGroup
 
 from seqloom.core import VERSION
 from seqloom.core.errors import LACKING, SeqloomError, UsageError, out_of_memory
 
 # How often a thread of torch's on Linux looks for work before it sleeps. OpenMP's own choice is thirty times that: it
 # gains next to nothing on an idle machine, and where other programs want the cores it makes steps several times slower.
-PATIENCE = "10000"
+SPIN_COUNT = "10000"
 
 # In the order of `seqloom --help`. What a row names is a function, or a typer.Typer with commands of its own.
 COMMANDS = {
@@ -45,7 +47,7 @@ COMMANDS = {
     "similar": "seqloom.cli.vectors:similar",
     "forecast": "seqloom.cli.forecast:forecast",
     "evaluate": "seqloom.cli.evaluate:evaluate",
-    "average": "seqloom.cli.average:average",
+    "average": "seqloom.cli.compare:average",
     "bleu": "seqloom.cli.bleu:bleu",
     "compare": "seqloom.cli.compare:compare",
     "ladder": "seqloom.cli.ladder:ladder",
@@ -73,7 +75,8 @@ NUMBERS = {  # as pydantic calls what is none
 HELP = {"help_option_names": ["-h", "--help"], "max_content_width": 110}
 
 
-def _version(wanted: bool) -> None:
+def show_version(wanted: bool) -> None:
+    """Print the version and exit."""
     if wanted:
         typer.echo(f"seqloom {VERSION}")
         raise typer.Exit
@@ -82,7 +85,7 @@ def _version(wanted: bool) -> None:
 def seqloom(
     context: typer.Context,
     version: Annotated[
-        bool, typer.Option("--version", callback=_version, is_eager=True, help="Show it, leave.")
+        bool, typer.Option("--version", callback=show_version, is_eager=True, help="Show it, leave.")
     ] = False,
     debug: Annotated[bool, typer.Option("--debug", help="Show the traceback of an error; may stand anywhere.")] = False,
 ) -> None:
@@ -101,32 +104,34 @@ def build_app(commands: dict[str, str] = COMMANDS) -> typer.Typer:
         command = getattr(import_module(module), attribute)
         if isinstance(command, typer.Typer):
             app.add_typer(command, name=name)
-        else:
-            app.command(name, short_help=_summary(command), context_settings=HELP)(command)
+            continue
+        line = (command.__doc__ or "").strip().partition("\n")[0]
+        summary = re.sub(r"\W*`seqloom .*", "", line).rstrip(".") + "."  # without the example it may end with
+        app.command(name, short_help=summary, context_settings=HELP)(command)
     return app
-
-
-def _summary(command: Callable[..., Any]) -> str:
-    """The first line of a command's docstring, without the example it may end with."""
-    line = (command.__doc__ or "").strip().partition("\n")[0]
-    return re.sub(r"\W*`seqloom .*", "", line).rstrip(".") + "."
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line and return its exit code; without `arguments`, as the last thing the process does."""
     try:
-        return _run(arguments)
+        return run_command(sys.argv[1:] if arguments is None else list(arguments))
     finally:
         if arguments is None:
             for number in (signal.SIGINT, signal.SIGTERM):  # what has ended is not interrupted: its exit code stands
                 signal.signal(number, signal.SIG_IGN)
 
 
-def _run(arguments: Sequence[str] | None) -> int:
-    words, debug = _without_debug(sys.argv[1:] if arguments is None else list(arguments))
-    os.environ.setdefault("GOMP_SPINCOUNT", PATIENCE)
+def run_command(words: list[str]) -> int:
+    """Run a command, print its error if it fails, and return the exit code.
+
+    `--debug` may stand before or after the command, but after `--` it is an argument like any other.
+    """
+    end = words.index("--") if "--" in words else len(words)
+    debug = "--debug" in words[:end]
+    words = [word for word in words[:end] if word != "--debug"] + words[end:]
+    os.environ.setdefault("GOMP_SPINCOUNT", SPIN_COUNT)
     for stream in (sys.stdout, sys.stderr):
-        if hasattr(stream, "reconfigure"):
+        if isinstance(stream, TextIOWrapper):
             stream.reconfigure(errors="replace")  # a terminal that lacks a letter shows ? instead of failing
     command: Any = None
     try:
@@ -141,7 +146,7 @@ def _run(arguments: Sequence[str] | None) -> int:
             traceback.print_exc()
         code, message = explain(error)
         if isinstance(error, UsageError) and command is not None:
-            message = _by_options(message, _options(command, words))
+            message = name_options(message, command, words)
         if message:
             print(message if message.startswith("Usage: ") else f"seqloom: {message}", file=sys.stderr)
         if code == BROKEN_PIPE:
@@ -149,28 +154,18 @@ def _run(arguments: Sequence[str] | None) -> int:
         return code
 
 
-def _without_debug(words: list[str]) -> tuple[list[str], bool]:
-    """`--debug` may stand before or after the command, but after `--` it is an argument like any other."""
-    end = words.index("--") if "--" in words else len(words)
-    kept = [word for word in words[:end] if word != "--debug"]
-    return kept + words[end:], len(kept) < end
-
-
-def _options(command: Any, words: Sequence[str]) -> dict[str, str]:
-    """The options of the command that these words call, each by the name that Python knows it by."""
+def name_options(message: str, command: Any, words: Sequence[str]) -> str:
+    """Say of options what Python's arguments are told: n_best must be at most beam, --n-best at most --beam."""
     for word in words:
-        if (inner := getattr(command, "commands", {}).get(word)) is None:
+        if not isinstance(command, TyperGroup) or word not in command.commands:
             break
-        command = inner
-    named = {param.name: [name for name in param.opts if name.startswith("--")] for param in command.params}
-    return {name: written[0] for name, written in named.items() if written}
-
-
-def _by_options(message: str, options: Mapping[str, str]) -> str:
-    """What Python's arguments are told, said of options: n_best must be at most beam, --n-best at most --beam."""
-    for name, option in options.items():
-        alone = rf"(?<![\w./'\"-]){name}(?![\w/=]|\.\w)" if "_" in name else rf"^{name}(?= must be )"
-        message = re.sub(rf"{alone}|(?<= must be at most ){name}\b", option, message)
+        command = command.commands[word]
+    for param in command.params:
+        option = next((name for name in param.opts if name.startswith("--")), None)
+        if option is not None:
+            name = param.name
+            alone = rf"(?<![\w./'\"-]){name}(?![\w/=]|\.\w)" if "_" in name else rf"^{name}(?= must be )"
+            message = re.sub(rf"{alone}|(?<= must be at most ){name}\b", option, message)
     return message
 
 
@@ -193,7 +188,7 @@ def explain(error: BaseException) -> tuple[int, str]:
     if out_of_memory(error):
         return 5, "out of memory. Use a smaller batch or model, train.recompute=true, or free memory held by others."
     if hasattr(error, "format_message"):  # the command line itself is wrong; typer's errors share no public base
-        return _usage(error)
+        return explain_usage(error)
     first_line = (str(error) or "no message").splitlines()[0]
     return (
         1,
@@ -201,24 +196,31 @@ def explain(error: BaseException) -> tuple[int, str]:
     )
 
 
-def _usage(error: Any) -> tuple[int, str]:
-    message, context = _in_our_words(error) or error.format_message(), getattr(error, "ctx", None)
+def explain_usage(error: Any) -> tuple[int, str]:
+    """The exit code and the words for a command line that is wrong."""
+    message, context = describe_value(error) or error.format_message(), vars(error).get("ctx")
     if message.startswith("Usage: "):  # a group without its command: the whole help
         return error.exit_code, message
-    command = context.command_path if context is not None else "seqloom"
-    hint = _option_for(message, context.command.params) if context is not None else ""
-    return error.exit_code, f"{message}{hint}\nTry '{command} --help'."
+    if context is None:
+        return error.exit_code, f"{message}\nTry 'seqloom --help'."
+    # A word that stands where none is wanted may belong to an option that speaks of it: `memory recall`.
+    extra = re.search(r"unexpected extra argument(?:s|\(s\))? \((\S+)", message)
+    word = extra[1].rstrip(")") if extra else ""
+    options = [one.opts[0] for one in context.command.params if word in re.findall(r"[\w-]+", one.help or "")]
+    hint = f"; did you mean {options[0]} {word}?" if word and options else ""
+    return error.exit_code, f"{message}{hint}\nTry '{context.command_path} --help'."
 
 
-def _in_our_words(error: Any) -> str | None:
-    """What is wrong with a value, where pydantic found it for typer; None where it did not, or we have no words."""
+def describe_value(error: Any) -> str | None:
+    """Say what is wrong with a value, where pydantic found it for typer; None where it did not, or we have no words."""
+    from pydantic import ValidationError
+
     from seqloom.config.constraints import BOUNDS
 
     name = re.match(r"Invalid value for (.+?): ", error.format_message())
-    cause: Any = error.__cause__
-    if name is None or not hasattr(cause, "errors"):
+    if name is None or not isinstance(error.__cause__, ValidationError):
         return None
-    first = cause.errors(include_url=False)[0]
+    first = error.__cause__.errors(include_url=False)[0]
     kind, context = first["type"], first.get("ctx", {})
     if kind in BOUNDS:
         must = f"{BOUNDS[kind].words} {context[BOUNDS[kind].attribute]:g}"
@@ -230,11 +232,3 @@ def _in_our_words(error: Any) -> str | None:
         return None
     option, value = name[1].replace("'", ""), first["input"]
     return f"{option} must be {must}; got {value if kind in BOUNDS else repr(value)}."
-
-
-def _option_for(message: str, options: Sequence[Any]) -> str:
-    """A word that stands where none is wanted may belong to an option that speaks of it: `memory recall`."""
-    extra = re.search(r"unexpected extra argument(?:s|\(s\))? \((\S+)", message)
-    word = extra[1].rstrip(")") if extra else ""
-    found = [option.opts[0] for option in options if word and word in re.findall(r"[\w-]+", option.help or "")]
-    return f"; did you mean {found[0]} {word}?" if found else ""

@@ -2,12 +2,12 @@
 
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from seqloom.cli._options import JsonObject
-from seqloom.cli._output import escaped, print_json
+from seqloom.cli._output import Json, escaped, print_json
 from seqloom.core.errors import DataError, UsageError
 from seqloom.core.words import did_you_mean
 
@@ -32,36 +32,54 @@ def bleu(
     """BLEU and chrF, step by step for a line: `seqloom bleu --reference r.txt --hypothesis h.txt --explain 3`."""
     if tokenize not in TOKENIZERS:
         raise UsageError(f"There is no tokenizer {tokenize!r}: {did_you_mean(tokenize, TOKENIZERS)}.")
-    hypotheses = _read(hypothesis)
-    references = [_references(path, hypothesis, len(hypotheses)) for path in reference]
+    hypotheses = read_translation(hypothesis)
+    references = []
+    for path in reference:
+        if str(path) == "-":
+            raise UsageError("The references must be files; only --hypothesis may be -, the input.")
+        references.append(read_translation(path))
+        if len(references[-1]) != len(hypotheses):
+            name = "the input" if str(hypothesis) == "-" else hypothesis
+            raise DataError(
+                f"Reference and hypothesis must have as many lines: {path} has {len(references[-1]):,} and {name} has "
+                f"{len(hypotheses):,}.\nLine n of one is compared with line n of the other."
+            )
     if explain is not None and not 1 <= explain <= len(hypotheses):
         raise UsageError(f"--explain must name a line from 1 to {len(hypotheses):,}; got {explain}.")
     from sacrebleu.metrics.chrf import CHRF
 
-    from seqloom.evaluate.bleu import corpus_statistics
+    from seqloom.evaluate.bleu import corpus_in_words, corpus_statistics, in_words
     from seqloom.evaluate.bleu import explain as explain_tokens
     from seqloom.evaluate.translation import bleu_metric, tokens
 
     bleu_scorer = bleu_metric(tokenize, lowercase=lowercase)
-    metrics = {"bleu": bleu_scorer, "chrf": CHRF(lowercase=lowercase)}
-    scores = {name: metric.corpus_score(hypotheses, references) for name, metric in metrics.items()}
-    signatures = {name: str(metric.get_signature()) for name, metric in metrics.items()}
-    said = [tokens(bleu_scorer, line) for line in hypotheses]
+    scorers = {"bleu": bleu_scorer, "chrf": CHRF(lowercase=lowercase)}
+    scores = {name: scorer.corpus_score(hypotheses, references).score for name, scorer in scorers.items()}
+    signatures = {name: str(scorer.get_signature()) for name, scorer in scorers.items()}
+    translated = [tokens(bleu_scorer, line) for line in hypotheses]
     expected = [[tokens(bleu_scorer, line) for line in lines] for lines in zip(*references, strict=True)]
-    total = corpus_statistics(said, expected)
-    found = explain_tokens(said[explain - 1], expected[explain - 1]) if explain is not None else None
-    figures = {name: score.score for name, score in scores.items()}
+    total = corpus_statistics(translated, expected)
+    explained = None if explain is None else explain_tokens(translated[explain - 1], expected[explain - 1])
     if as_json:
-        explanation = {"explained": {"line": explain, **_explained(found)}} if found else {}
-        print_json({**figures, "signatures": signatures, "lines": len(hypotheses), **_statistics(total), **explanation})
+        more = {} if explained is None else {"explained": {"line": explain, **explanation_json(explained)}}
+        head = {**scores, "signatures": signatures, "lines": len(hypotheses)}
+        print_json({**head, **statistics_json(total), **more})
         return
-    _print(figures, signatures, total)
-    if found is not None:
-        _print_explanation(found, total, f"Line {explain:,} of {len(hypotheses):,}", len(hypotheses))
+    for name, label in {"bleu": "BLEU", "chrf": "chrF"}.items():
+        print(f"{label}  {scores[name]:6.2f}   {signatures[name]}")
+    precisions = ", ".join(f"{right}/{every}" for right, every in zip(total.correct, total.total, strict=True))
+    print(f"      n-grams right, n = 1 … 4: {precisions}")
+    print(f"      tokens: {total.length:,}, in the references {total.reference_length:,}; ", end="")
+    print(f"brevity penalty {total.brevity_penalty:.4f}")
+    if explained is not None:
+        title = f"Line {explain:,} of {len(hypotheses):,}"
+        of_corpus = corpus_in_words(total, len(hypotheses), explained.statistics)
+        for line in ["", title, *in_words(explained), "", *of_corpus]:
+            print(escaped(line))
 
 
-def _read(path: Path) -> list[str]:
-    """The lines of a file, or of the input if its name is -."""
+def read_translation(path: Path) -> list[str]:
+    """Return the lines of a file, or of the input if its name is -."""
     from seqloom.data.files import decode_text, lines, read_all, read_lines
 
     if str(path) != "-":
@@ -72,36 +90,8 @@ def _read(path: Path) -> list[str]:
     return lines(text)
 
 
-def _references(path: Path, hypothesis: Path, lines: int) -> list[str]:
-    if str(path) == "-":
-        raise UsageError("The references must be files; only --hypothesis may be -, the input.")
-    references = _read(path)
-    if len(references) != lines:
-        said = "the input" if str(hypothesis) == "-" else hypothesis
-        raise DataError(
-            f"Reference and hypothesis must have as many lines: {path} has {len(references):,} and {said} has "
-            f"{lines:,}.\nLine n of one is compared with line n of the other."
-        )
-    return references
-
-
-def _print(figures: dict[str, float], signatures: dict[str, str], total: "Statistics") -> None:
-    for name, label in {"bleu": "BLEU", "chrf": "chrF"}.items():
-        print(f"{label}  {figures[name]:6.2f}   {signatures[name]}")
-    precisions = ", ".join(f"{right}/{all_}" for right, all_ in zip(total.correct, total.total, strict=True))
-    print(f"      n-grams right, n = 1 … 4: {precisions}")
-    print(f"      tokens: {total.length:,}, in the references {total.reference_length:,}; ", end="")
-    print(f"brevity penalty {total.brevity_penalty:.4f}")
-
-
-def _print_explanation(found: "Explanation", total: "Statistics", title: str, lines: int) -> None:
-    from seqloom.evaluate.bleu import corpus_in_words, in_words
-
-    for line in ["", title, *in_words(found), "", *corpus_in_words(total, lines, found.statistics)]:
-        print(escaped(line))
-
-
-def _statistics(own: "Statistics") -> dict[str, Any]:
+def statistics_json(own: "Statistics") -> Json:
+    """Return n-gram statistics as values that JSON has."""
     return {
         "correct": own.correct,
         "total": own.total,
@@ -113,15 +103,14 @@ def _statistics(own: "Statistics") -> dict[str, Any]:
     }
 
 
-def _explained(found: "Explanation") -> dict[str, Any]:
-    counts = [
-        [{"ngram": one.ngram, "count": one.count, "most": one.most, "clipped": one.clipped} for one in of_order]
-        for of_order in found.counts
-    ]
+def explanation_json(explained: "Explanation") -> Json:
+    """Return BLEU of a line, step by step, as values that JSON has."""
+    keys = ("ngram", "count", "most", "clipped")
+    counts = [[{key: getattr(one, key) for key in keys} for one in of_order] for of_order in explained.counts]
     return {
-        "hypothesis": found.hypothesis,
-        "references": found.references,
-        **_statistics(found.statistics),
-        "sacrebleu": found.statistics.smoothed_bleu(whole=False),
+        "hypothesis": explained.hypothesis,
+        "references": explained.references,
+        **statistics_json(explained.statistics),
+        "sacrebleu": explained.statistics.smoothed_bleu(whole=False),
         "ngrams": counts,
     }

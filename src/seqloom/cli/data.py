@@ -12,7 +12,7 @@ from seqloom.cli._output import escaped, print_json
 from seqloom.core.words import shorten
 
 if TYPE_CHECKING:
-    from seqloom.data.corpus import Corpus, TextCorpus
+    from seqloom.data.corpus import Corpus, Example, TextCorpus
     from seqloom.data.examples import ParallelExample, TextClassificationExample, TokenClassificationExample
     from seqloom.data.series import LabelledSeries, Series
     from seqloom.data.vectors import Track
@@ -35,7 +35,7 @@ class CorpusView:
     columns: Sequence[Column]  # of the table of sizes
     begin: Callable[[str, int], Iterable[str]]  # the first so many examples of a split, as lines
     shares: Mapping[str, Mapping[str, int]] = field(default_factory=dict)  # how many of each kind in train, by title
-    json: Mapping[str, Any] = field(default_factory=dict)  # more for --json
+    json: Mapping[str, object] = field(default_factory=dict)  # more for --json
     has_notes: bool = True
 
 
@@ -57,17 +57,18 @@ def show(
     config = build(module.Config, mapping, source=f"corpus {corpus}")
     with use_data_folder(data_dir):
         found = corpora.load(config) if module.FORM in VIEWS else module.load(config)
-        view = VIEWS.get(module.FORM, _view_examples)(found)
-        _print_json(found, view) if as_json else _print(found, view, lines)
+        view = VIEWS.get(module.FORM, view_examples)(found)
+        if not as_json:
+            print_corpus(found, view, lines)
+            return
+        facts = {"corpus": found.name, "version": found.version, "licence": found.licence}
+        notes = {"notes": found.notes} if view.has_notes else {}
+        sizes = {"counts": view.counts, "absent": dict(found.absent)}
+        print_json({**facts, "sha256": found.fingerprint(), **view.json, **sizes, **notes})
 
 
-def _print_json(found: "Corpus[Any]", view: CorpusView) -> None:
-    facts = {"corpus": found.name, "version": found.version, "licence": found.licence, "sha256": found.fingerprint()}
-    notes = {"notes": list(found.notes)} if view.has_notes else {}
-    print_json({**facts, **view.json, "counts": view.counts, "absent": dict(found.absent), **notes})
-
-
-def _print(found: "Corpus[Any]", view: CorpusView, lines: int) -> None:
+def print_corpus(found: "Corpus[Example]", view: CorpusView, lines: int) -> None:
+    """Print what a corpus is, its sizes, the shares of its kinds, and how each split begins."""
     print(f"{found.name}: {found.description}\nversion {found.version}\nlicence {found.licence}\n")
     headings = "".join(f"{heading:>{width}}" for heading, _, width in view.columns)
     print(f"{'split':8}{headings}   sha256")
@@ -80,33 +81,25 @@ def _print(found: "Corpus[Any]", view: CorpusView, lines: int) -> None:
         print(f"{split:8}absent: {reason}")
     for note in found.notes if view.has_notes else ():
         print(f"note: {note}")
-    for title, counts in view.shares.items():
-        _print_shares(title, counts)
+    for title, kinds in view.shares.items():  # the most frequent first
+        total, most = sum(kinds.values()), dict(list(kinds.items())[:MOST_SHARES])
+        shares = [f"{escaped(name)} {count / total:.1%}" for name, count in most.items()]
+        shares += [f"and {len(kinds) - len(most)} more"] if len(most) < len(kinds) else []
+        lead = f"{title}:".ljust(8)
+        for start in range(0, len(shares), SHARES_TO_A_LINE):
+            margin = f"\n{lead}" if start == 0 else " " * len(lead)
+            print(margin + ", ".join(shares[start : start + SHARES_TO_A_LINE]))
     for split in found.splits if lines else ():
         print(f"\n{split} begins:")
         for line in view.begin(split, lines):
             print(f"  {line}")
 
 
-def _print_shares(title: str, counts: Mapping[str, int]) -> None:
-    """Print the share of each kind in train, the most frequent first."""
-    total, most = sum(counts.values()), dict(list(counts.items())[:MOST_SHARES])
-    shares = [f"{escaped(name)} {count / total:.1%}" for name, count in most.items()]
-    shares += [f"and {len(counts) - len(most)} more"] if len(most) < len(counts) else []
-    for start in range(0, len(shares), SHARES_TO_A_LINE):
-        lead = f"{title}:".ljust(8)
-        print(("\n" + lead if start == 0 else " " * len(lead)) + ", ".join(shares[start : start + SHARES_TO_A_LINE]))
-
-
-def _cut(line: str) -> str:
-    indent = line[: len(line) - len(line.lstrip(" "))]
-    return shorten(indent + escaped(" ".join(line.split())), WIDTH)
-
-
 # --- forms ----------------------------------------------------------------------------------------------------------
 
 
-def _view_text(found: "TextCorpus") -> CorpusView:
+def view_text(found: "TextCorpus") -> CorpusView:
+    """Show documents by their lines."""
     counts = {split: found.sizes(split) for split in found.splits}
     columns = [("documents", "documents", 12), ("words", "words", 12), ("characters", "characters", 14)]
 
@@ -116,7 +109,7 @@ def _view_text(found: "TextCorpus") -> CorpusView:
     return CorpusView(counts, columns, begin, has_notes=False)
 
 
-def _view_parallel(found: "Corpus[ParallelExample]") -> CorpusView:
+def view_parallel(found: "Corpus[ParallelExample]") -> CorpusView:
     """Both sides side by side."""
     counts: dict[str, dict[str, Any]] = {}
     for split, pairs in found.splits.items():
@@ -135,13 +128,13 @@ def _view_parallel(found: "Corpus[ParallelExample]") -> CorpusView:
     return CorpusView(counts, columns, begin, {"kinds": counts["train"]["kinds"]}, languages)
 
 
-def _view_texts(
-    found: "Corpus[Any]",
+def view_texts(
+    found: "Corpus[Example]",
     lines_of: Callable[[Any], Sequence[str]],
     title: str = "",
     name: str = "",
     kinds: Mapping[str, Mapping[str, int]] | None = None,
-    **json: Any,
+    **json: object,
 ) -> CorpusView:
     """Examples of texts, with how many of each of their `kinds` there are in each split."""
     counts = {
@@ -152,37 +145,54 @@ def _view_texts(
         }
         for split in found.splits
     }
-    columns = [*_size_columns(found), ("new words", "new_words", 12)]  # the last says how hard it is
+    columns = [*size_columns(found), ("new words", "new_words", 12)]  # the last says how hard it is
 
     def begin(split: str, lines: int) -> Iterable[str]:
-        return (_cut(line) for example in found.split(split)[:lines] for line in lines_of(example))
+        for line in (line for example in found.split(split)[:lines] for line in lines_of(example)):
+            indent = line[: len(line) - len(line.lstrip(" "))]
+            yield shorten(indent + escaped(" ".join(line.split())), WIDTH)
 
     return CorpusView(counts, columns, begin, {} if kinds is None else {title: kinds["train"]}, json)
 
 
-def _view_labelled(found: "Corpus[TextClassificationExample]") -> CorpusView:
+def view_labelled(found: "Corpus[TextClassificationExample]") -> CorpusView:
+    """Show texts after their labels."""
     labels = {split: found.label_counts(split) for split in found.splits}
     names = list(found.labels)
-    return _view_texts(found, lambda one: [f"{one.label}: {one.text}"], "labels", "labels_of", labels, labels=names)
+    return view_texts(found, lambda one: [f"{one.label}: {one.text}"], "labels", "labels_of", labels, labels=names)
 
 
-def _view_tagged(found: "Corpus[TokenClassificationExample]") -> CorpusView:
+def view_tagged(found: "Corpus[TokenClassificationExample]") -> CorpusView:
+    """Show sentences with their spans or tags."""
     from seqloom.data.examples import has_spans, tag_counts
 
     spans = has_spans(found)
     tags = {split: tag_counts(found, split) for split in found.splits}
-    show_tags = _in_brackets if spans else _in_pairs
     title = "spans" if spans else "tags"
-    return _view_texts(found, lambda one: [show_tags(one)], title, "tags_of", tags, tags=list(found.labels))
+    return view_texts(found, lambda one: [mark_tags(one, spans)], title, "tags_of", tags, tags=list(found.labels))
 
 
-def _view_examples(found: "Corpus[Any]") -> CorpusView:
-    """Sentence pairs, choices, questions, instructions."""
+def mark_tags(sentence: "TokenClassificationExample", spans: bool) -> str:
+    """Return `[Anna Schmidt PER] lives in [Bonn LOC].`, the text as it was written; or `Anna/PROPN lives/VERB`."""
+    from seqloom.core.iob import spans_of
+
+    if not spans:
+        return " ".join(f"{word}/{tag}" for word, tag in zip(sentence.words, sentence.tags, strict=True))
+    marked, end = "", 0
+    for span in spans_of(sentence.tags):
+        begins, ends = sentence.spans[span.start][0], sentence.spans[span.end - 1][1]
+        marked += f"{sentence.text[end:begins]}[{sentence.text[begins:ends]} {span.type}]"
+        end = ends
+    return marked + sentence.text[end:]
+
+
+def view_examples(found: "Corpus[Example]") -> CorpusView:
+    """Show sentence pairs, choices, questions and instructions by their parts."""
     labels = {split: found.label_counts(split) for split in found.splits} if found.labels else None
-    return _view_texts(found, _parts, "labels", "labels_of", labels)
+    return view_texts(found, example_lines, "labels", "labels_of", labels)
 
 
-def _parts(example: Any) -> list[str]:
+def example_lines(example: Any) -> list[str]:
     """Return an example as its parts: a pair under its label, options under their text, a question over its context."""
     from seqloom.data import examples
 
@@ -197,24 +207,8 @@ def _parts(example: Any) -> list[str]:
     return [f"{example.question} {example.answer.text}", f"  {example.context}"]
 
 
-def _in_brackets(sentence: "TokenClassificationExample") -> str:
-    """`[Anna Schmidt PER] lives in [Bonn LOC].`: the text as it was written."""
-    from seqloom.core.iob import spans_of
-
-    made, end = "", 0
-    for span in spans_of(sentence.tags):
-        begins, ends = sentence.spans[span.start][0], sentence.spans[span.end - 1][1]
-        made += f"{sentence.text[end:begins]}[{sentence.text[begins:ends]} {span.type}]"
-        end = ends
-    return made + sentence.text[end:]
-
-
-def _in_pairs(sentence: "TokenClassificationExample") -> str:
-    """`Anna/PROPN lives/VERB`: word for word."""
-    return " ".join(f"{word}/{tag}" for word, tag in zip(sentence.words, sentence.tags, strict=True))
-
-
-def _view_series(found: "Corpus[Series]") -> CorpusView:
+def view_series(found: "Corpus[Series]") -> CorpusView:
+    """Show the first steps of a series."""
     from seqloom.data.series import columns_of, season_of
 
     def begin(split: str, lines: int) -> Iterable[str]:
@@ -226,45 +220,48 @@ def _view_series(found: "Corpus[Series]") -> CorpusView:
             yield f"{labels[place]:16}" + "".join(f"{cell:>14}" for cell in cells)
 
     json = {"columns": list(columns_of(found)), "season": season_of(found)}
-    return CorpusView(_sizes(found), _size_columns(found), begin, json=json)
+    return CorpusView(default_sizes(found), size_columns(found), begin, json=json)
 
 
-def _view_labelled_series(found: "Corpus[LabelledSeries]") -> CorpusView:
+def view_labelled_series(found: "Corpus[LabelledSeries]") -> CorpusView:
+    """Show labelled series."""
+
     def begin(split: str, lines: int) -> Iterable[str]:
         return (shorten(f"{one.label}: {one.text}", WIDTH) for one in found.split(split)[:lines])
 
     shares, json = {"labels": found.label_counts("train")}, {"labels": list(found.labels)}
-    return CorpusView(_sizes(found), _size_columns(found), begin, shares, json)
+    return CorpusView(default_sizes(found), size_columns(found), begin, shares, json)
 
 
-def _view_tracks(found: "Corpus[Track]") -> CorpusView:
+def view_tracks(found: "Corpus[Track]") -> CorpusView:
+    """Show the first steps of a track."""
+
     def begin(split: str, lines: int) -> Iterable[str]:
         first = found.split(split)[0]
         yield f"{'step':6}{'observed':>22}{'true':>26}"
-        for step, (seen, true) in enumerate(zip(first.observed[:lines], first.truth[:lines], strict=True), start=1):
-            yield f"{step:<6}{_point(seen):>22}{_point(true):>26}"
+        for step, points in enumerate(zip(first.observed[:lines], first.truth[:lines], strict=True), start=1):
+            cells = ["  ".join("missing" if value != value else f"{value:.1f}" for value in point) for point in points]
+            yield f"{step:<6}{cells[0]:>22}{cells[1]:>26}"
 
-    return CorpusView(_sizes(found), _size_columns(found, 10), begin, has_notes=False)
-
-
-def _point(values: Iterable[float]) -> str:
-    return "  ".join("missing" if value != value else f"{value:.1f}" for value in values)
+    return CorpusView(default_sizes(found), size_columns(found, 10), begin, has_notes=False)
 
 
-def _sizes(found: "Corpus[Any]") -> dict[str, dict[str, int]]:
+def default_sizes(found: "Corpus[Example]") -> dict[str, dict[str, int]]:
+    """Return the sizes of each split."""
     return {split: found.sizes(split) for split in found.splits}
 
 
-def _size_columns(found: "Corpus[Any]", width: int = 12) -> list[Column]:
+def size_columns(found: "Corpus[Example]", width: int = 12) -> list[Column]:
+    """Return a column for each size."""
     return [(name, name, width) for name in found.sizes("train")]
 
 
 VIEWS: dict[str, Callable[[Any], CorpusView]] = {
-    "text": _view_text,
-    "parallel": _view_parallel,
-    "text-classification": _view_labelled,
-    "token-classification": _view_tagged,
-    "series": _view_series,
-    "series-labelled": _view_labelled_series,
-    "tracks": _view_tracks,
+    "text": view_text,
+    "parallel": view_parallel,
+    "text-classification": view_labelled,
+    "token-classification": view_tagged,
+    "series": view_series,
+    "series-labelled": view_labelled_series,
+    "tracks": view_tracks,
 }

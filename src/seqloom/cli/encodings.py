@@ -1,28 +1,32 @@
 """Words as numbers: one-hot, bag of words, tf–idf and dense, side by side."""
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import MISSING, fields
 from itertools import combinations, islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from seqloom.cli._input import arguments, note_place
 from seqloom.cli._options import DataDir, JsonObject, PictureOut
-from seqloom.cli._output import check_out, plain_table, print_json, wide_console, write_picture
+from seqloom.cli._output import Json, check_out, plain_table, print_json, print_notes, wide_console, write_picture
 from seqloom.core.errors import DataError, UsageError
 from seqloom.core.words import counted
 
 if TYPE_CHECKING:
+    import numpy as np
     from rich.console import Console
 
+    from seqloom.data.corpus import Example
     from seqloom.inspect.views.inputs import Comparison, Encoded, Vocabulary
 
 ROWS = 20  # words of a text, and columns, that are shown
 WIDEST = 4096  # numbers of a dense vector
 PAIRS = 6  # of texts that are compared
+SHOWN_LETTERS = 200  # of a text
+SHOWN_UNKNOWN = 8  # words
 NAMES = {"one-hot": "one-hot", "counts": "bag of words", "tf-idf": "tf–idf", "dense": "dense"}
 ABOUT = {
     "one-hot": "A row for each word, a column for each word of the vocabulary, and a single 1. The order is kept; any "
@@ -51,120 +55,97 @@ def encodings(
     as_json: JsonObject = False,
 ) -> None:
     """Words as numbers, four ways, and how large they are: `seqloom encodings "the market falls"`."""
-    widths = _widths(width)
+    try:
+        widths = list(dict.fromkeys(int(word) for word in width.split(",")))
+    except ValueError:
+        widths = []
+    if not widths or not all(1 <= number <= WIDEST for number in widths):
+        raise UsageError(f"--width takes numbers from 1 to {WIDEST} with commas between, like 8,16,32; got {width!r}.")
     if corpus is not None and vocabulary is not None:
         raise UsageError("Words come either from a --corpus or from a --vocabulary, not from both.")
-    arguments(texts)
-    note_place(texts, reads=False)
+    note_place(arguments(texts), reads=False)
     check_out(out)
     from seqloom.data.files import use_data_folder
+    from seqloom.inspect.plots.figures import fonts_for
+    from seqloom.inspect.plots.inputs import draw_encodings, drawn_words
     from seqloom.inspect.views.inputs import compare, encode
 
     with use_data_folder(data_dir):
-        known = _vocabulary(texts, corpus, vocabulary, keep_case)
+        known = load_vocabulary(texts, corpus, vocabulary, keep_case)
     encoded = encode(texts, known)
-    pairs = list(islice(combinations(range(len(texts)), 2), PAIRS))
+    pairs = islice(combinations(range(len(texts)), 2), PAIRS)
     compared = [compare(encoded, first, second, widths[0]) for first, second in pairs]
-    for note in _notes(encoded, known):
-        typer.echo(f"note: {note}", err=True)
+    if unknown := list(dict.fromkeys(word for one in encoded for word in one.unknown())):
+        few = ", ".join(unknown[:SHOWN_UNKNOWN]) + (" …" if len(unknown) > SHOWN_UNKNOWN else "")
+        print_notes([f"not in the vocabulary, so all the same word to it: {few}"])
+    if known.documents == 1:
+        print_notes(["a single document has every word, so tf–idf equals the counts; give more texts, or --corpus"])
     if out is not None:  # first, so that `… | head` has it too
-        _draw(out, encoded, widths[0])
-    print_json(_object(encoded, known, widths, compared)) if as_json else _print(encoded, known, widths, compared)
-
-
-def _widths(words: str) -> list[int]:
-    try:
-        found = [int(word) for word in words.split(",")]
-    except ValueError:
-        found = []
-    if not found or not all(1 <= number <= WIDEST for number in found):
-        raise UsageError(f"--width takes numbers from 1 to {WIDEST} with commas between, like 8,16,32; got {words!r}.")
-    return list(dict.fromkeys(found))
+        write_picture(out, draw_encodings(encoded, widths[0]), True, fonts_for(drawn_words(encoded)).complaint())
+    if as_json:
+        print_json(encodings_json(encoded, known, widths, compared))
+    else:
+        print_encodings(encoded, known, widths, compared)
 
 
 # --- where the words come from --------------------------------------------------------------------------------------
 
 
-def _vocabulary(texts: list[str], corpus: str | None, file: Path | None, keep_case: bool) -> "Vocabulary":
-    from seqloom.inspect.views.inputs import splitter, vocabulary_of
-
-    if file is not None:
-        return _from_file(file, texts, keep_case)
-    if corpus is not None:
-        name, documents = _documents(corpus)
-        return vocabulary_of(documents, f"{name}, {len(documents):,} documents", splitter(keep_case))
-    source = "the text itself" if len(texts) == 1 else f"these {len(texts)} texts"
-    return vocabulary_of(texts, source, splitter(keep_case), unknown=False)
-
-
-def _from_file(file: Path, texts: list[str], keep_case: bool) -> "Vocabulary":
-    """The words of a list, or the tokens of a tokenizer: its file, or the run that has it."""
+def load_vocabulary(texts: list[str], corpus: str | None, file: Path | None, keep_case: bool) -> "Vocabulary":
+    """Return the words of a file, of a corpus, or else of the texts themselves."""
     from seqloom.data.files import read_lines
-    from seqloom.inspect.views.inputs import splitter, vocabulary_from_list
-
-    file = file / "tokenizer.json" if file.is_dir() else file
-    lines = read_lines(file)
-    if file.suffix == ".json":
-        if keep_case:
-            raise UsageError("--keep-case is for lists of words; a tokenizer knows by itself what to do with capitals.")
-        return _from_tokenizer(file, "\n".join(lines), texts)
-    words = [word if keep_case else word.lower() for line in lines if (word := line.strip())]
-    return vocabulary_from_list(words, str(file), texts, splitter(keep_case))
-
-
-def _from_tokenizer(file: Path, content: str, texts: list[str]) -> "Vocabulary":
-    from seqloom.inspect.views.inputs import vocabulary_of_tokenizer
+    from seqloom.inspect.views.inputs import splitter, vocabulary_from_list, vocabulary_of, vocabulary_of_tokenizer
     from seqloom.text import tokenizer_from_json
 
+    if file is None and corpus is None:
+        source = "the text itself" if len(texts) == 1 else f"these {len(texts)} texts"
+        return vocabulary_of(texts, source, splitter(keep_case), unknown=False)
+    if file is None:
+        name, documents = load_documents(str(corpus))
+        return vocabulary_of(documents, f"{name}, {len(documents):,} documents", splitter(keep_case))
+    file = file / "tokenizer.json" if file.is_dir() else file
+    lines = read_lines(file)
+    if file.suffix != ".json":
+        words = [word if keep_case else word.lower() for line in lines if (word := line.strip())]
+        return vocabulary_from_list(words, str(file), texts, splitter(keep_case))
+    if keep_case:
+        raise UsageError("--keep-case is for lists of words; a tokenizer knows by itself what to do with capitals.")
     try:
-        value = json.loads(content)
+        value = json.loads("\n".join(lines))
     except json.JSONDecodeError as error:
         raise DataError(f"{file} must be the JSON of a tokenizer, and is none: {error}.") from None
     return vocabulary_of_tokenizer(tokenizer_from_json(value), f"the tokenizer {file}", texts)
 
 
-def _documents(corpus: str) -> tuple[str, list[str]]:
-    """The training texts of a corpus, or the lines of a file that is none."""
+def load_documents(corpus: str) -> tuple[str, list[str]]:
+    """Return the training texts of a corpus, of pairs the sources, or the lines of a file that is none."""
     from seqloom.config import build
     from seqloom.data import corpora
+    from seqloom.data.corpora.text import read_documents
 
     if corpus not in corpora.CORPORA and Path(corpus).exists():
-        from seqloom.data.corpora.text import read_documents
-
         return corpus, read_documents(Path(corpus), "line")
     module = corpora.find(corpus)
     if any(field.default is MISSING and field.default_factory is MISSING for field in fields(module.Config)):
         raise UsageError(f"The corpus {corpus} is of files of one's own. Name the file instead: --corpus FILE.")
-    found = module.load(build(module.Config, {"corpus": corpus}, source=f"corpus {corpus}"))
-    return f"corpus {corpus}, train", [_text(example) for example in found.split("train")]
+    loaded = module.load(build(module.Config, {"corpus": corpus}, source=f"corpus {corpus}"))
+    return f"corpus {corpus}, train", [text_of(example) for example in loaded.split("train")]
 
 
-def _text(example: Any) -> str:
-    """A document, or the text of an example: of a pair, the source."""
-    found: str = (
-        example if isinstance(example, str) else getattr(example, "text" if hasattr(example, "text") else "source")
-    )
-    return found
+def text_of(example: "str | Example") -> str:
+    """Return a document, or the text of an example: of a pair, the source."""
+    return example if isinstance(example, str) else example.texts()[0]
 
 
-def _notes(encoded: Sequence["Encoded"], known: "Vocabulary") -> Iterator[str]:
-    unknown = list(dict.fromkeys(word for one in encoded for word in one.unknown()))
-    if unknown:
-        few = ", ".join(unknown[:8]) + (" …" if len(unknown) > 8 else "")
-        yield f"not in the vocabulary, so all the same word to it: {few}"
-    if known.documents == 1:
-        yield "a single document has every word, so tf–idf equals the counts; give more texts, or --corpus"
+# --- output ---------------------------------------------------------------------------------------------------------
 
 
-# --- for programs ---------------------------------------------------------------------------------------------------
-
-
-def _object(
+def encodings_json(
     encoded: Sequence["Encoded"], known: "Vocabulary", widths: list[int], compared: Sequence["Comparison"]
-) -> dict[str, Any]:
+) -> Json:
+    """Return the encodings of all texts as values that JSON has."""
     from seqloom.inspect.views.inputs import dense_table, occurring
 
-    columns = occurring(encoded)
     tables = {width: dense_table(known, width) for width in widths}
     words = [
         {
@@ -172,120 +153,102 @@ def _object(
             "word": known.words[column],
             "documents": known.frequency[column],
             "idf": float(known.idf[column]),
-            "dense": {str(width): table[column].tolist() for width, table in tables.items()},
+            "dense": {width: table[column] for width, table in tables.items()},
         }
-        for column in columns
+        for column in occurring(encoded)
     ]
-    return {
-        "vocabulary": {"size": len(known), "source": known.source, "documents": known.documents},
-        "words": words,
-        "texts": [
-            {
-                "text": one.text,
-                "words": [word.text for word in one.words],
-                "one_hot": one.columns,
-                "counts": {str(column): count for column, count in one.counts.items()},
-                "tf_idf": {str(column): value for column, value in one.tf_idf.items()},
-                "sizes": [{**size._asdict(), "numbers": size.numbers} for size in one.sizes(widths)],
-            }
-            for one in encoded
-        ],
-        "comparisons": [_compared(one) for one in compared],
-    }
+    texts = [
+        {
+            "text": one.text,
+            "words": [word.text for word in one.words],
+            "one_hot": one.columns,
+            "counts": one.counts,
+            "tf_idf": one.tf_idf,
+            "sizes": [{**size._asdict(), "numbers": size.numbers} for size in one.sizes(widths)],
+        }
+        for one in encoded
+    ]
+    comparisons = [
+        {
+            "texts": [one.first + 1, one.second + 1],
+            "one_hot": {"same": one.place is None, "differs_at": None if one.place is None else one.place + 1},
+            "counts": {"same": one.same_counts, "cosine": one.counts},
+            "tf_idf": {"same": one.same_counts, "cosine": one.tf_idf},
+            "dense_mean": {"same": one.same_mean, "distance": one.mean},
+            "recurrent": {"same": one.same_state, "distance": one.state},
+        }
+        for one in compared
+    ]
+    source = {"size": len(known), "source": known.source, "documents": known.documents}
+    return {"vocabulary": source, "words": words, "texts": texts, "comparisons": comparisons}
 
 
-def _compared(one: "Comparison") -> dict[str, Any]:
-    return {
-        "texts": [one.first + 1, one.second + 1],
-        "one_hot": {"same": one.place is None, "differs_at": None if one.place is None else one.place + 1},
-        "counts": {"same": one.same_counts, "cosine": one.counts},
-        "tf_idf": {"same": one.same_counts, "cosine": one.tf_idf},
-        "dense_mean": {"same": one.same_mean, "distance": one.mean},
-        "recurrent": {"same": one.same_state, "distance": one.state},
-    }
-
-
-# --- for people -----------------------------------------------------------------------------------------------------
-
-
-def _print(
+def print_encodings(
     encoded: Sequence["Encoded"], known: "Vocabulary", widths: list[int], compared: Sequence["Comparison"]
 ) -> None:
-    from seqloom.inspect.views.inputs import occurring
-
-    console = wide_console(120)
-    columns = occurring(encoded, ROWS)
-    names = [f"text {number}" if len(encoded) > 1 else "the text" for number in range(1, len(encoded) + 1)]
-    for name, one in zip(names, encoded, strict=True):
-        console.print(f"{name}: {_cut(one.text)}  ({counted(len(one.words), 'word')})", markup=False, soft_wrap=True)
-    others = len(known) - len(columns)
-    rest = f"; {counted(others, 'column')} not shown" + ", all 0 here" * (occurring(encoded) == columns)
-    said = f"vocabulary: {counted(len(known), 'word')}, from {known.source}{rest if others else ''}"
-    console.print(said, markup=False, soft_wrap=True)
-    _print_matrices(console, encoded, known, columns, names, widths[0])
-    _print_sizes(console, encoded[0], widths, names[0])
-    for pair in compared:
-        _print_comparison(console, pair, encoded)
-
-
-def _print_matrices(
-    console: "Console",
-    encoded: Sequence["Encoded"],
-    known: "Vocabulary",
-    columns: list[int],
-    names: list[str],
-    width: int,
-) -> None:
+    """Print each encoding of all texts, their sizes, and whether they can be told apart."""
     import numpy as np
 
-    from seqloom.inspect.views.inputs import dense_table
+    from seqloom.inspect.plots.figures import label
+    from seqloom.inspect.views.inputs import dense_table, occurring
 
-    heads = [known.words[column] for column in columns]
-    _head(console, "one-hot")
+    console = wide_console(120)
+    shown, width = occurring(encoded, ROWS), widths[0]
+    heads = [known.words[column] for column in shown]
+    names = [f"text {number}" if len(encoded) > 1 else "the text" for number in range(1, len(encoded) + 1)]
     for name, one in zip(names, encoded, strict=True):
-        sides = [word.text for word in one.words[:ROWS]]
-        _matrix(console, name if len(encoded) > 1 else "", sides, heads, one.one_hot(columns)[:ROWS], "{:.0f}")
-        if len(one.words) > ROWS:
-            console.print(f"… and {len(one.words) - ROWS:,} more rows")
-    for kind, form in (("counts", "{:.0f}"), ("tf-idf", "{:.2f}")):
-        _head(console, kind)
-        bags: list[Mapping[int, float]] = [one.counts if kind == "counts" else one.tf_idf for one in encoded]
-        values = np.array([[bag.get(column, 0.0) for column in columns] for bag in bags], dtype=float)
-        _matrix(console, "", names, heads, values, form)
-    _head(console, "dense")
-    numbers = [str(number) for number in range(1, width + 1)][:ROWS]
-    some = f"the first {ROWS} of {width} numbers" if width > ROWS else ""
-    _matrix(console, some, heads, numbers, dense_table(known, width)[columns, :ROWS], "{:.2f}")
+        text = " ".join(label(word) for word in one.text[: SHOWN_LETTERS + 1].split())
+        text = text if len(one.text) <= SHOWN_LETTERS else text[:SHOWN_LETTERS] + "…"
+        console.print(f"{name}: {text}  ({counted(len(one.words), 'word')})", markup=False, soft_wrap=True)
+    others = len(known) - len(shown)
+    rest = f"; {counted(others, 'column')} not shown" + ", all 0 here" * (occurring(encoded) == shown)
+    source = f"vocabulary: {counted(len(known), 'word')}, from {known.source}{rest if others else ''}"
+    console.print(source, markup=False, soft_wrap=True)
+    for kind in NAMES:
+        console.print(f"\n{NAMES[kind]}", style="bold")
+        console.print(ABOUT[kind], markup=False)
+        if kind == "one-hot":
+            for name, one in zip(names, encoded, strict=True):
+                sides = [word.text for word in one.words[:ROWS]]
+                title = name if len(encoded) > 1 else ""
+                print_matrix(console, title, sides, heads, one.one_hot(shown)[:ROWS], "{:.0f}")
+                if len(one.words) > ROWS:
+                    console.print(f"… and {len(one.words) - ROWS:,} more rows")
+        elif kind == "dense":
+            numbers = [str(number) for number in range(1, width + 1)][:ROWS]
+            title = f"the first {ROWS} of {width} numbers" if width > ROWS else ""
+            print_matrix(console, title, heads, numbers, dense_table(known, width)[shown, :ROWS], "{:.2f}")
+        else:
+            bags = [one.counts if kind == "counts" else one.tf_idf for one in encoded]
+            values = np.array([[bag.get(column, 0.0) for column in shown] for bag in bags], dtype=float)
+            print_matrix(console, "", names, heads, values, "{:.0f}" if kind == "counts" else "{:.2f}")
+    print_sizes(console, encoded[0], widths, names[0])
+    for pair in compared:
+        print_comparison(console, pair, encoded)
 
 
-def _head(console: "Console", kind: str) -> None:
-    console.print(f"\n{NAMES[kind]}", style="bold")
-    console.print(ABOUT[kind], markup=False)
-
-
-def _matrix(console: "Console", title: str, rows: list[str], columns: list[str], values: Any, form: str) -> None:
-    """Numbers under their heads; the largest are the brightest, where there are colours."""
+def print_matrix(
+    console: "Console", title: str, rows: list[str], columns: list[str], values: "np.ndarray", form: str
+) -> None:
+    """Print numbers under their heads; the largest are the brightest, where there are colours."""
+    from seqloom.inspect.plots.figures import label
     from seqloom.inspect.plots.terminal import heat_map
 
+    def spell(head: str) -> str:
+        """The names we gave have spaces; tokens that have some must be seen to."""
+        return head if head.startswith(("text ", "the text")) else label(head)
+
     colour = console.color_system is not None and not console.no_color
-    largest = max(float(abs(values).max()), 1.0)
+    shades = abs(values) / max(float(abs(values).max()), 1.0)
     numbers = [[form.format(value) for value in row] for row in values]
     if title:
         console.print(title, style="dim")
-    shown = heat_map(
-        rows, columns, abs(values) / largest, width=console.width, colour=colour, numbers=numbers, spell=_spell
-    )
+    shown = heat_map(rows, columns, shades, width=console.width, colour=colour, numbers=numbers, spell=spell)
     console.print(shown, end="", crop=False)
 
 
-def _spell(head: str) -> str:
-    """The names we gave have spaces; tokens that have some must be seen to."""
-    from seqloom.inspect.plots.figures import label
-
-    return head if head.startswith(("text ", "the text")) else label(head)
-
-
-def _print_sizes(console: "Console", one: "Encoded", widths: list[int], name: str) -> None:
+def print_sizes(console: "Console", one: "Encoded", widths: list[int], name: str) -> None:
+    """Print how many numbers each encoding takes, here and with larger vocabularies."""
     from seqloom.inspect.views.inputs import LARGE
 
     console.print(f"\nhow large {name} is, in numbers", style="bold")
@@ -293,9 +256,8 @@ def _print_sizes(console: "Console", one: "Encoded", widths: list[int], name: st
     table = plain_table(["", "shape", "numbers", "not 0", *large, "learned", "order"])
     larger = [one.sizes(widths, size) for size in LARGE]
     for here, *there in zip(one.sizes(widths), *larger, strict=True):
-        width = f", {here.shape[-1]}" if here.encoding == "dense" else ""
         table.add_row(
-            NAMES[here.encoding] + width,
+            NAMES[here.encoding] + (f", {here.shape[-1]}" if here.encoding == "dense" else ""),
             " × ".join(f"{size:,}" for size in here.shape),
             f"{here.numbers:,}",
             f"{here.not_zero:,}",
@@ -310,46 +272,28 @@ def _print_sizes(console: "Console", one: "Encoded", widths: list[int], name: st
     )
 
 
-def _print_comparison(console: "Console", one: "Comparison", encoded: Sequence["Encoded"]) -> None:
+def print_comparison(console: "Console", one: "Comparison", encoded: Sequence["Encoded"]) -> None:
+    """Print by which encodings two texts can be told apart."""
     from seqloom.inspect.plots.terminal import beside
 
     console.print(f"\ncan text {one.first + 1} and text {one.second + 1} be told apart?", style="bold")
-    texts = encoded[one.first], encoded[one.second]
     if one.place is None:
         order = "no: the same words in the same order"
     else:
-        pair = [beside(own.words[one.place].text) if one.place < len(own.words) else "the end" for own in texts]
+        texts = [encoded[one.first].words, encoded[one.second].words]
+        pair = [beside(words[one.place].text) if one.place < len(words) else "the end" for words in texts]
         order = f"yes: at word {one.place + 1:,}, {pair[0]} and {pair[1]}"
     same = "no: the same words as often, so no model can that reads only these"
-    rows = [
-        ("one-hot, in order", order),
-        ("bag of words", same if one.same_counts else f"yes: cosine {one.counts:.3f}"),
-        ("tf–idf", same if one.same_counts else f"yes: cosine {one.tf_idf:.3f}"),
-        ("mean of dense vectors", same if one.same_mean else f"yes: {one.mean:.3f} apart"),
-        ("dense, read by a recurrent network", _read(one)),
-    ]
-    for name, answer in rows:
-        console.print(f"  {name:34} {answer}", markup=False, soft_wrap=True)
-
-
-def _read(one: "Comparison") -> str:
     if one.same_state:
-        return "no" if one.place is None else "no: it has forgotten what was different"
-    return f"yes: its last states, untrained, are {one.state:.3g} apart"
-
-
-def _draw(out: Path, encoded: Sequence["Encoded"], width: int) -> None:
-    from seqloom.inspect.plots.figures import fonts_for
-    from seqloom.inspect.plots.inputs import draw_encodings, drawn_words
-
-    complaint = fonts_for(drawn_words(encoded)).complaint()
-    if complaint and out.suffix.lower() == ".png":
-        typer.echo(f"note: {complaint}.", err=True)
-    write_picture(out, draw_encodings(encoded, width), text_stays_text=True)
-
-
-def _cut(text: str, most: int = 200) -> str:
-    from seqloom.inspect.plots.figures import label
-
-    shown = " ".join(label(word) for word in text[: most + 1].split())
-    return shown if len(text) <= most else shown[:most] + "…"
+        state = "no" if one.place is None else "no: it has forgotten what was different"
+    else:
+        state = f"yes: its last states, untrained, are {one.state:.3g} apart"
+    rows = {
+        "one-hot, in order": order,
+        "bag of words": same if one.same_counts else f"yes: cosine {one.counts:.3f}",
+        "tf–idf": same if one.same_counts else f"yes: cosine {one.tf_idf:.3f}",
+        "mean of dense vectors": same if one.same_mean else f"yes: {one.mean:.3f} apart",
+        "dense, read by a recurrent network": state,
+    }
+    for name, answer in rows.items():
+        console.print(f"  {name:34} {answer}", markup=False, soft_wrap=True)

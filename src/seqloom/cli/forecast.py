@@ -3,13 +3,15 @@
 import csv
 import math
 import sys
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from seqloom.cli._options import Device, JsonObject, PictureOut, Run
-from seqloom.cli._output import check_out, print_json, write_picture
+from seqloom.cli._output import check_out, print_json, print_notes, write_picture
+from seqloom.cli._output import columns as cells
 from seqloom.core.errors import UsageError
 from seqloom.core.words import did_you_mean
 
@@ -17,7 +19,8 @@ if TYPE_CHECKING:
     from seqloom.inspect.views.series import Forecasted
 
 
-NOTHING = 1e-9  # beside the mean: a deviation this small is none
+LEAST_DEVIATION = 1e-9  # of the mean: a deviation this small is none
+TITLES = {"mean": "mean", "truth": "what came"}
 
 
 def forecast(
@@ -53,87 +56,51 @@ def forecast(
 
     model: ForecasterPredictor = load(run, device, ForecasterPredictor)
     column: int | str | None = int(time) if time is not None and time.isdecimal() else time
-    found = model.forecast(file, horizon, back=back, paths=paths, seed=seed, time=column, time_format=time_format)
-    chosen = _chosen(columns, found.columns)
-    for note in found.notes:
-        typer.echo(f"note: {note}", err=True)
+    result = model.forecast(file, horizon, back=back, paths=paths, seed=seed, time=column, time_format=time_format)
+    names = result.columns if columns is None else [word.strip() for word in columns.split(",")]
+    for name in names:
+        if name not in result.columns:
+            raise UsageError(f"There is no variable {name!r}: {did_you_mean(name, result.columns)}.")
+    chosen = [result.columns.index(name) for name in names]
+    rows = {result.columns[number]: result.rows(number) for number in chosen}
+    print_notes(result.notes)
     if as_json:
-        print_json(_object(found, chosen))
+        shares = {f"{share:.0%}": result.inside(share) for share in result.intervals}
+        head = {"model": result.model, "after": result.series.time_labels()[-1], "horizon": result.horizon}
+        coverage = None if result.truth is None else shares
+        print_json({**head, "exact": result.exact, "forecast": rows, "coverage": coverage, "notes": list(result.notes)})
     elif as_csv:
-        _print_csv(found, chosen)
+        keys = [key for key in next(iter(rows.values()))[0] if key != "time"]
+        writer = csv.writer(sys.stdout, lineterminator="\n")
+        writer.writerow(["time", "variable", *keys])
+        for name, row in [(name, row) for name, forecast in rows.items() for row in forecast]:
+            values = ("" if math.isnan(row[key]) else repr(row[key]) for key in keys)
+            writer.writerow([row["time"], name, *values])
     else:
-        _print_table(found, chosen)
+        print_forecast(result, rows)
     if out is not None:
         from seqloom.inspect.plots.series import draw_forecast
 
-        write_picture(out, draw_forecast(found, history, chosen if columns else None))
+        write_picture(out, draw_forecast(result, history, chosen if columns else None))
 
 
-def _chosen(words: str | None, columns: tuple[str, ...]) -> list[int]:
-    if words is None:
-        return list(range(len(columns)))
-    names = [word.strip() for word in words.split(",")]
-    for name in names:
-        if name not in columns:
-            raise UsageError(f"There is no variable {name!r}: {did_you_mean(name, columns)}.")
-    return [columns.index(name) for name in names]
-
-
-def _print_table(found: "Forecasted", chosen: list[int]) -> None:
-    """A block for each variable."""
-    after = found.series.time_labels()[-1]
-    how = "exact" if found.exact else "from drawn paths"
-    print(f"{found.model}, {found.horizon} steps after {after}, {how}")
-    for column in chosen:
-        rows = found.rows(column)
-        digits = _digits([row["mean"] for row in rows], [row["deviation"] for row in rows])
+def print_forecast(result: "Forecasted", variables: Mapping[str, Sequence[dict[str, Any]]]) -> None:
+    """Print a block for each variable."""
+    how = "exact" if result.exact else "from drawn paths"
+    print(f"{result.model}, {result.horizon} steps after {result.series.time_labels()[-1]}, {how}")
+    for name, rows in variables.items():
+        # So many digits that a tenth of the deviation is seen; of what hardly deviates, a tenth of the mean.
+        usual = sorted(abs(row["deviation"]) for row in rows)[len(rows) // 2]
+        size = max(abs(row["mean"]) for row in rows)
+        usual = (size or 1.0) if usual <= LEAST_DEVIATION * size else usual
+        digits = min(max(0, 1 - math.floor(math.log10(usual))), 9) if math.isfinite(usual) else 2
         width = max(len(row["time"]) for row in rows)
-        names = [name for name in rows[0] if name not in ("time", "median", "deviation")]
-        print(f"\n{found.columns[column]}\n{'time':{width}}" + "".join(f"{_title(name):>12}" for name in names))
+        keys = [key for key in rows[0] if key not in ("time", "median", "deviation")]
+        titles = (TITLES.get(key) or key.replace("_", " ") + " %" for key in keys)
+        print(f"\n{name}\n{'time':{width}}" + cells(titles, 12))
         for row in rows:
-            cells = "".join(f"{_shown(row[name], digits):>12}" for name in names)
-            print(f"{row['time']:{width}}{cells}")
-    if found.truth is not None:
-        shares = [f"{found.inside(share):.0%} in the {share:.0%} interval" for share in found.intervals]
+            values = ("" if math.isnan(row[key]) else f"{row[key]:,.{digits}f}" for key in keys)
+            print(f"{row['time']:{width}}" + cells(values, 12))
+    if result.truth is not None:
+        shares = [f"{result.inside(share):.0%} in the {share:.0%} interval" for share in result.intervals]
         print(f"\nof what came lie {', '.join(shares)}")
-
-
-def _title(name: str) -> str:
-    return {"mean": "mean", "truth": "what came"}.get(name) or name.replace("_", " ") + " %"
-
-
-def _digits(means: list[float], deviations: list[float]) -> int:
-    """So many that a tenth of the deviation is seen; of what hardly deviates, a tenth of the mean."""
-    usual, size = sorted(map(abs, deviations))[len(deviations) // 2], max(map(abs, means))
-    if usual <= NOTHING * size:
-        usual = size or 1.0
-    return min(max(0, 1 - math.floor(math.log10(usual))), 9) if math.isfinite(usual) else 2
-
-
-def _shown(value: float, digits: int) -> str:
-    return "" if math.isnan(value) else f"{value:,.{digits}f}"
-
-
-def _print_csv(found: "Forecasted", chosen: list[int]) -> None:
-    """A row for each time and variable."""
-    names = list(found.rows(chosen[0])[0])
-    writer = csv.writer(sys.stdout, lineterminator="\n")
-    writer.writerow(["time", "variable", *names[1:]])
-    for column in chosen:
-        for row in found.rows(column):
-            cells = ["" if math.isnan(row[name]) else repr(row[name]) for name in names[1:]]
-            writer.writerow([row["time"], found.columns[column], *cells])
-
-
-def _object(found: "Forecasted", chosen: list[int]) -> dict[str, Any]:
-    return {
-        "model": found.model,
-        "after": found.series.time_labels()[-1],
-        "horizon": found.horizon,
-        "exact": found.exact,
-        "forecast": {found.columns[column]: found.rows(column) for column in chosen},
-        "coverage": {f"{share:.0%}": found.inside(share) for share in found.intervals}
-        if found.truth is not None
-        else None,
-        "notes": list(found.notes),
-    }

@@ -6,6 +6,7 @@ from typing import Annotated, Literal
 
 import typer
 
+from seqloom.cli._output import check_folder
 from seqloom.core.errors import DataError, UsageError
 from seqloom.core.words import is_unicode
 
@@ -41,16 +42,24 @@ def init(
     """Write a commented recipe for one's own text: `seqloom init corpus.txt`, then `seqloom train corpus.yaml`."""
     from seqloom.cli._recipe_drafts import Request, recipe_name, write_recipe
     from seqloom.core.files import write_atomic
+    from seqloom.data.files import expand_home
 
-    chosen = _chosen_task(texts, task, text is not None or label is not None)
+    chosen = choose_task(texts, task, text is not None or label is not None)
     if chosen != "classify" and (text is not None or label is not None):
         raise UsageError("--text and --label name columns of a table for a classifier: --task classify.")
     if chosen == "forecast" and tokens is not None:
         raise UsageError("--tokens is about texts; a series has numbers.")
     for file in texts:
-        _check_there(file)
+        if not expand_home(file).exists():
+            folder = "" if file.is_absolute() else ", and from which folder the command is run"
+            raise DataError(f"{file} does not exist. Check the name{folder}.")
     name = recipe_name(chosen, texts)
-    out = _checked(out or Path(f"{name or 'corpus'}.yaml"))
+    out = out or Path(f"{name or 'corpus'}.yaml")
+    if out.exists():
+        raise UsageError(f"{out} exists. Choose another name with --out, or remove it first.")
+    if out.suffix not in (".yaml", ".yml"):
+        raise UsageError(f"A recipe's name must end in .yaml; got {out}.")
+    check_folder(out)
     recipe, notes = write_recipe(chosen, Request(texts, tokens, text, label), name, shlex.quote(str(out)))
     write_atomic(out, recipe)
     print(f"{' and '.join(map(str, texts))}: {notes[0]}.")
@@ -59,7 +68,7 @@ def init(
     print(f"Wrote {out}. Look it over, then: seqloom train {shlex.quote(str(out))}")
 
 
-def _chosen_task(texts: list[Path], task: str | None, columns: bool) -> str:
+def choose_task(texts: list[Path], task: str | None, columns: bool) -> str:
     """What to train, if it is not said: two files are for a translator, and names tell what one file holds."""
     for text in texts:
         if not is_unicode(str(text)):
@@ -80,21 +89,3 @@ def _chosen_task(texts: list[Path], task: str | None, columns: bool) -> str:
     if columns or ending in TABLES:
         return "classify"
     return "tag" if ending in CONLL else "language-model"
-
-
-def _check_there(file: Path) -> None:
-    from seqloom.data.files import expand_home
-
-    if not expand_home(file).exists():
-        folder = "" if file.is_absolute() else ", and from which folder the command is run"
-        raise DataError(f"{file} does not exist. Check the name{folder}.")
-
-
-def _checked(out: Path) -> Path:
-    if out.exists():
-        raise UsageError(f"{out} exists. Choose another name with --out, or remove it first.")
-    if out.suffix not in (".yaml", ".yml"):
-        raise UsageError(f"A recipe's name must end in .yaml; got {out}.")
-    if not out.parent.is_dir():
-        raise UsageError(f"{out} cannot be written: the folder {out.parent} does not exist. Make it first.")
-    return out

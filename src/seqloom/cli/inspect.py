@@ -1,35 +1,32 @@
 """Look inside trained models: tables in the terminal, pictures, JSON."""
 
 import sys
-from collections.abc import Sequence
-from dataclasses import asdict
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
+from seqloom.cli import _inspect_views as views
 from seqloom.cli._attention import attention
-from seqloom.cli._inspect_views import components, mix, positions, short_names, show_view, states, track, window
+from seqloom.cli._inspect_views import short_names
 from seqloom.cli._options import DataDir, JsonObject, PictureOut
-from seqloom.cli._output import check_out, plain_table, wide_console
+from seqloom.cli._output import Json, check_out, plain_table, show_view, wide_console
 
 if TYPE_CHECKING:
-    from rich.console import Console
-    from rich.table import Table
     from rich.text import Text
 
     from seqloom.inspect.views.cells import GateTrace, LayerTrace
     from seqloom.inspect.views.gradients import GradientReport
-    from seqloom.predict.base import Predictor
 
 inspect = typer.Typer(help="Look inside trained models.", no_args_is_help=True, rich_markup_mode=None)
 inspect.command("attention", short_help="Where a model with attention looked.")(attention)
-inspect.command("mix", short_help="How much of each layer a task reads.")(mix)
-inspect.command("positions", short_help="What a Transformer is told of places.")(positions)
-inspect.command("states", short_help="What the states of a hidden Markov model stand for.")(states)
-inspect.command("components", short_help="Level, slope and season of a series.")(components)
-inspect.command("track", short_help="A track as filter and smoother see it.")(track)
-inspect.command("window", short_help="What a feed-forward model's window is worth.")(window)
+inspect.command("mix", short_help="How much of each layer a task reads.")(views.mix)
+inspect.command("positions", short_help="What a Transformer is told of places.")(views.positions)
+inspect.command("states", short_help="What the states of a hidden Markov model stand for.")(views.states)
+inspect.command("components", short_help="Level, slope and season of a series.")(views.components)
+inspect.command("track", short_help="A track as filter and smoother see it.")(views.track)
+inspect.command("window", short_help="What a feed-forward model's window is worth.")(views.window)
 
 DEV_TOKENS = 100  # of the dev split, where no text is given
 SHOWN_DISTANCES = (0, 1, 2, 5, 10, 20, 50, 100, 200, 500, 1000)
@@ -60,15 +57,84 @@ def gates(
     check_out(out)
     trace = gate_trace(load(run, "cpu"), text, part=part, allow_unknown=allow_unknown)
     shown = trace.layer(layer)
-    if unit is not None:
-        shown.unit(unit)  # refuses what is not there
+    values = None if unit is None else shown.unit(unit)  # refuses one that is not there
     title = run.name if trace.cell in run.name else f"{run.name} ({trace.cell})"
+
+    def json() -> Json:
+        """Summaries; the arrays themselves are for Python."""
+        return {
+            "run": str(run),
+            "cell": trace.cell,
+            "part": trace.part,
+            "layer": trace.layers.index(shown) + 1,
+            "layers": len(trace.layers),
+            "hidden": shown.hidden,
+            "tokens": trace.tokens,
+            "gates": {
+                name: {"does": does, "mean": float(shown.values[name].mean()), **shown.saturation(name)._asdict()}
+                for name, does in shown.gates.items()
+            },
+            "levels": {name: shown.level(name) for name in shown.values},
+            "most_varying": shown.most_varying(),
+            "unit": unit,
+            "values": values,
+        }
+
     show_view(
         out,
         lambda: draw_gates(trace, layer, title) if unit is None else draw_unit(trace, unit, layer, title),
-        (lambda: _gates_object(run, trace, shown, unit)) if as_json else None,
-        lambda: _print_gates(run, trace, shown, unit),
+        as_json,
+        json,
+        lambda: print_gates(run, trace, shown, unit),
     )
+
+
+def print_gates(run: Path, trace: "GateTrace", layer: "LayerTrace", unit: int | None) -> None:
+    """Print a row for each token with its gates and states, and what each of them did."""
+    from rich.text import Text
+
+    from seqloom.inspect.plots.figures import visible
+
+    where = trace.where(layer)
+    if unit is None:
+        rows = {name: layer.level(name) for name in layer.values}
+        heads = [name if name in layer.gates else f"|{name}|" for name in rows]
+        what = f"mean over {layer.hidden} units"
+    else:
+        rows, heads, what = layer.unit(unit), list(layer.values), f"unit {unit}"
+    console, table = wide_console(), plain_table(["token", *heads])
+    console.print(Text(f"{run} ({trace.cell}{where and f', {where}'}): {what}", style="italic"))
+    for position, token in enumerate(trace.tokens):
+        cells = [
+            format_gate(float(values[position]), name in layer.gates, unit is not None) for name, values in rows.items()
+        ]
+        table.add_row(Text(visible(token)), *cells)
+    console.print(table)
+    console.print()
+    for name in layer.values:
+        line = layer.describe(name)
+        if name in layer.gates:
+            share, of = layer.saturation(name, unit), "units and tokens" if unit is None else "tokens"
+            line += f"   (above 0.9: {share.open:.0%}, below 0.1: {share.closed:.0%} of {of})"
+        console.print(line, markup=False)
+    varying = ", ".join(map(str, layer.most_varying(8)))
+    console.print(
+        f"The hidden states of these units vary most: {varying}. Follow one: --unit {layer.most_varying(1)[0]}"
+    )
+
+
+def format_gate(value: float, is_gate: bool, is_signed: bool) -> "Text":
+    """Return a number; on a terminal a gate has a bar, and a sign its colour."""
+    from rich.text import Text
+
+    from seqloom.inspect.plots.figures import gate_colour
+
+    if not sys.stdout.isatty():
+        return Text(f"{value:.3f}")
+    if is_gate:
+        length = round(BAR * min(max(value, 0), 1))
+        return Text.assemble(f"{value:.2f} ", ("█" * length, gate_colour(value)), ("·" * (BAR - length), "dim"))
+    return Text(f"{value:.3f}", style="" if not is_signed else "blue" if value < 0 else "red")
 
 
 @inspect.command("gradients", short_help="How gradients flow back through time.")
@@ -90,6 +156,7 @@ def gradients(
     from seqloom.data.files import use_data_folder
     from seqloom.inspect.plots.cells import draw_gradients
     from seqloom.inspect.views.gradients import gradient_report
+    from seqloom.inspect.views.texts import recurrent_lm
     from seqloom.predict.loader import load
 
     check_out(out)
@@ -97,105 +164,21 @@ def gradients(
     with use_data_folder(data_dir):
         for run, name in zip(runs, short_names(runs), strict=True):
             model = load(run, "cpu")
-            tokens = _dev_tokens(model) if text is None else text
+            recurrent_lm(model)  # what has no gradients to show is refused before its data is read
+            tokens = model.task().stream("dev")[:DEV_TOKENS].tolist() if text is None else text
             reports.append(gradient_report(model, tokens, of=of, allow_unknown=allow_unknown, name=name))
-
-    def json() -> dict[str, Any]:
-        found = [{"run": str(run), **_gradients_object(report)} for run, report in zip(runs, reports, strict=True)]
-        return {"of": of, "runs": found}
-
-    show_view(out, lambda: draw_gradients(reports), json if as_json else None, lambda: _print_gradients(reports, of))
-
-
-def _dev_tokens(model: "Predictor[Any]") -> list[int]:
-    from seqloom.inspect.views.texts import recurrent_lm
-
-    recurrent_lm(model)  # what has no gradients to show is refused before its data is read
-    tokens: list[int] = model.task().stream("dev")[:DEV_TOKENS].tolist()
-    return tokens
-
-
-# --- gates ----------------------------------------------------------------------------------------------------------
-
-
-def _gates_object(run: Path, trace: "GateTrace", layer: "LayerTrace", unit: int | None) -> dict[str, Any]:
-    """Summaries; the arrays themselves are for Python."""
-    return {
-        "run": str(run),
-        "cell": trace.cell,
-        "part": trace.part,
-        "layer": trace.layers.index(layer) + 1,
-        "layers": len(trace.layers),
-        "hidden": layer.hidden,
-        "tokens": trace.tokens,
-        "gates": {
-            name: {"does": does, "mean": float(layer.values[name].mean()), **layer.saturation(name)._asdict()}
-            for name, does in layer.gates.items()
-        },
-        "levels": {name: layer.level(name).tolist() for name in layer.values},
-        "most_varying": layer.most_varying(),
-        "unit": unit,
-        "values": None if unit is None else {name: values.tolist() for name, values in layer.unit(unit).items()},
-    }
-
-
-def _print_gates(run: Path, trace: "GateTrace", layer: "LayerTrace", unit: int | None) -> None:
-    from rich.text import Text
-
-    from seqloom.inspect.plots.figures import visible
-
-    where = trace.where(layer)
-    if unit is None:
-        columns = {name: layer.level(name) for name in layer.values}
-        heads = [name if name in layer.gates else f"|{name}|" for name in columns]
-        what = f"mean over {layer.hidden} units"
-    else:
-        columns, heads, what = layer.unit(unit), list(layer.values), f"unit {unit}"
-    table, console = _table(f"{run} ({trace.cell}{where and f', {where}'}): {what}", ["token", *heads])
-    for place, token in enumerate(trace.tokens):
-        cells = [_cell(float(values[place]), name in layer.gates, unit is not None) for name, values in columns.items()]
-        table.add_row(Text(visible(token)), *cells)
-    console.print(table)
-    console.print()
-    for name in layer.values:
-        line = layer.describe(name)
-        if name in layer.gates:
-            share, of = layer.saturation(name, unit), "units and tokens" if unit is None else "tokens"
-            line += f"   (above 0.9: {share.open:.0%}, below 0.1: {share.closed:.0%} of {of})"
-        console.print(line, markup=False)
-    varying = ", ".join(map(str, layer.most_varying(8)))
-    console.print(
-        f"The hidden states of these units vary most: {varying}. Follow one: --unit {layer.most_varying(1)[0]}"
+    rows = [{"run": str(run), **gradients_json(report)} for run, report in zip(runs, reports, strict=True)]
+    show_view(
+        out,
+        lambda: draw_gradients(reports),
+        as_json,
+        lambda: {"of": of, "runs": rows},
+        lambda: print_gradients(reports, of),
     )
 
 
-def _cell(value: float, gate: bool, signed: bool) -> "Text":
-    """A number; on a terminal a gate has a bar, and a sign its colour."""
-    from rich.text import Text
-
-    from seqloom.inspect.plots.figures import gate_colour
-
-    if not sys.stdout.isatty():
-        return Text(f"{value:.3f}")
-    if gate:
-        length = round(BAR * min(max(value, 0), 1))
-        return Text.assemble(f"{value:.2f} ", ("█" * length, gate_colour(value)), ("·" * (BAR - length), "dim"))
-    return Text(f"{value:.3f}", style="" if not signed else "blue" if value < 0 else "red")
-
-
-def _table(title: str, heads: Sequence[str], left: int = 1) -> tuple["Table", "Console"]:
-    """Print a title, and return a table and the console to print it on."""
-    from rich.text import Text
-
-    console = wide_console()
-    console.print(Text(title, style="italic"))
-    return plain_table(heads, left), console
-
-
-# --- gradients ------------------------------------------------------------------------------------------------------
-
-
-def _gradients_object(report: "GradientReport") -> dict[str, Any]:
+def gradients_json(report: "GradientReport") -> Json:
+    """Return a model's gradients as values that JSON has."""
     trace, clip = report.trace, report.clipping
     return {
         "cell": report.cell,
@@ -204,62 +187,43 @@ def _gradients_object(report: "GradientReport") -> dict[str, Any]:
         "loss": trace.loss,
         "distances": trace.distances,
         "layers": [
-            {
-                "norms": {name: norms.tolist() for name, norms in states.items()},
-                "steps_per_tenth": {name: trace.steps_per_tenth(depth, name) for name in states},
-            }
+            {"norms": states, "steps_per_tenth": {name: trace.steps_per_tenth(depth, name) for name in states}}
             for depth, states in enumerate(trace.layers)
         ],
-        "matrices": [
-            {**asdict(matrix), "layer": matrix.layer + 1, "singular_values": matrix.singular_values.tolist()}
-            for matrix in report.matrices
-        ],
-        "flows": [
-            {**asdict(flow), "layer": flow.layer + 1, "measured": flow.measured.tolist(), "bound": flow.bound.tolist()}
-            for flow in report.flows
-        ],
-        "clipping": {**asdict(clip), "factor": clip.factor, "clipped": clip.clipped},
+        "matrices": [{**vars(matrix), "layer": matrix.layer + 1} for matrix in report.matrices],
+        "flows": [{**vars(flow), "layer": flow.layer + 1, "bound": flow.bound} for flow in report.flows],
+        "clipping": {**vars(clip), "factor": clip.factor, "clipped": clip.clipped},
         "training": report.training,
         "share_clipped": report.share_clipped,
     }
 
 
-def _print_gradients(reports: Sequence["GradientReport"], of: str) -> None:
-    columns = [
+def print_gradients(reports: Sequence["GradientReport"], of: str) -> None:
+    """Print norms by distance, singular values, and what becomes of a change and of clipping."""
+    from rich.text import Text
+
+    console = wide_console()
+    shown = [
         (report, depth, name)
         for report in reports
         for depth, states in enumerate(report.trace.layers)
         for name in states
     ]
-    heads = [
-        f"{r.name}{f' layer {depth + 1}' if len(r.trace.layers) > 1 else ''}: {name}" for r, depth, name in columns
-    ]
     loss = "the last token's loss" if of == "last" else "the sum of all tokens' losses"
-    table, console = _table(f"norm of the gradient of {loss} by each state", ["tokens back", *heads])
+    console.print(Text(f"norm of the gradient of {loss} by each state", style="italic"))
+    heads = [f"{r.name}{f' layer {depth + 1}' if len(r.trace.layers) > 1 else ''}: {name}" for r, depth, name in shown]
+    table = plain_table(["tokens back", *heads])
     longest = max(len(report.trace.tokens) for report in reports)
+    norms = [report.trace.layers[depth][name] for report, depth, name in shown]
     for distance in [*(d for d in SHOWN_DISTANCES if d < longest - 1), longest - 1]:
-        table.add_row(str(distance), *(_norm_at(*column, distance) for column in columns))
-    tenths = [report.trace.steps_per_tenth(depth, name) for report, depth, name in columns]
+        cells = (f"{values[-1 - distance]:.2e}" if distance < len(values) else "" for values in norms)
+        table.add_row(str(distance), *cells)
+    tenths = [report.trace.steps_per_tenth(depth, name) for report, depth, name in shown]
     if of == "last":
         table.add_row("a tenth every", *("does not fall" if n is None else f"{n:.1f} tokens" for n in tenths))
     console.print(table)
-    _print_matrices(reports)
-    console.print()
-    for report in reports:
-        for line in (*_flow_lines(report), _clipping_line(report)):
-            console.print(line, markup=False)
-
-
-def _norm_at(report: "GradientReport", depth: int, name: str, distance: int) -> str:
-    norms = report.trace.layers[depth][name]
-    return f"{norms[-1 - distance]:.2e}" if distance < len(norms) else ""
-
-
-def _print_matrices(reports: Sequence["GradientReport"]) -> None:
-    from rich.text import Text
-
-    heads = ["\nrun", "\nmatrix", "\nlargest", "\nmedian", "\nsmallest", "spectral\nradius"]
-    table, console = _table("\nsingular values of the recurrent matrices", heads, left=2)
+    console.print(Text("\nsingular values of the recurrent matrices", style="italic"))
+    table = plain_table(["\nrun", "\nmatrix", "\nlargest", "\nmedian", "\nsmallest", "spectral\nradius"], left=2)
     for report in reports:
         for matrix in report.matrices:
             values = matrix.singular_values
@@ -267,26 +231,26 @@ def _print_matrices(reports: Sequence["GradientReport"]) -> None:
             numbers = (values[0], values[len(values) // 2], values[-1], matrix.spectral_radius)
             table.add_row(Text(report.name), f"W_h {matrix.name}{layer}", *(f"{number:.3f}" for number in numbers))
     console.print(table)
+    console.print()
+    for line in (line for report in reports for line in gradient_remarks(report)):
+        console.print(line, markup=False)
 
 
-def _flow_lines(report: "GradientReport") -> list[str]:
-    """The bound beside what was measured, ten steps back or as far as there is."""
-    lines = []
+def gradient_remarks(report: "GradientReport") -> Iterator[str]:
+    """Yield the bound beside what was measured, ten steps back or as far as there is, and what clipping does."""
     for flow in report.flows:
         steps = min(10, len(flow.measured) - 1)
         layer = f", layer {flow.layer + 1}" if len(report.flows) > 1 else ""
         gammas, later = f"({flow.gamma_w:.3f} · {flow.gamma_g:g})", f"{steps} step{'s' * (steps != 1)} later"
-        lines.append(
+        yield (
             f"{report.name}{layer}: of a change of h, {flow.measured[steps]:.2e} arrives {later}; the "
             f"bound (γ_W γ_g)^{steps} = {gammas}^{steps} would allow {flow.bound[steps]:.2e}"
         )
-    return lines
-
-
-def _clipping_line(report: "GradientReport") -> str:
     clip, share = report.clipping, report.share_clipped
+    norm = f"{report.name}: ‖g‖ on this text is {clip.norm:.3g}"
     if clip.clip is None:
-        return f"{report.name}: ‖g‖ on this text is {clip.norm:.3g}; the recipe does not clip"
+        yield f"{norm}; the recipe does not clip"
+        return
     does = f"would be cut to {clip.clipped:.3g}" if clip.factor < 1 else "is left as it is"
     trained = "" if share is None else f"; in training {share:.0%} of the logged steps were clipped"
-    return f"{report.name}: ‖g‖ on this text is {clip.norm:.3g}; with clip θ = {clip.clip:g} it {does}{trained}"
+    yield f"{norm}; with clip θ = {clip.clip:g} it {does}{trained}"

@@ -32,6 +32,9 @@ if TYPE_CHECKING:
 LINES_AT_ONCE = 1024  # lines scored before the first is answered
 ESCAPES = {"\\n": "\n", "\\t": "\t"}  # as one types them on a command line
 
+SearchBeam = Annotated[int | None, typer.Option(min=1, help="Search for the likeliest text with so many hypotheses.")]
+LengthPenalty = Annotated[float, typer.Option(min=0, help="With --beam: divide scores by length to this power.")]
+
 
 def generate(
     run: Run,
@@ -45,13 +48,9 @@ def generate(
     stop: Annotated[list[str] | None, typer.Option(help="End before this text; may be given several times.")] = None,
     samples: Annotated[int, typer.Option(min=1, help="How many continuations.")] = 1,
     seed: Annotated[int, typer.Option(help="The same seed gives the same text.")] = 0,
-    beam: Annotated[
-        int | None, typer.Option(min=1, help="Search for the likeliest text with so many hypotheses.")
-    ] = None,
+    beam: SearchBeam = None,
     n_best: Annotated[int, typer.Option(min=1, help="With --beam: show the n best.")] = 1,
-    length_penalty: Annotated[
-        float, typer.Option(min=0, help="With --beam: divide scores by length to this power.")
-    ] = 1.0,
+    length_penalty: LengthPenalty = 1.0,
     stopping: Annotated[Literal["usual", "exact"], typer.Option(help="With --beam: usual, or exact.")] = "usual",
     allow_unknown: Annotated[bool, typer.Option("--allow-unknown", help="Read unknown pieces as <unk>.")] = False,
     device: Device = "auto",
@@ -171,11 +170,6 @@ def prompt(
     from seqloom.predict.language_model import LanguageModelPredictor
     from seqloom.predict.loader import load
 
-    def unescape(text: str) -> str:
-        for typed, meant in ESCAPES.items():
-            text = text.replace(typed, meant)
-        return text
-
     examples = [] if shots is None else read_shots(shots)[:first]
     model = load(run, device, LanguageModelPredictor)
     lines, size = open_lines(texts, batch, window)
@@ -194,6 +188,13 @@ def prompt(
     if checker is not None:
         share = f", {checker.right / checker.asked:.2%}" if checker.asked else ""
         typer.echo(f"right: {checker.right:,} of {checker.asked:,}{share}", err=True)
+
+
+def unescape(text: str) -> str:
+    """Return a text with the characters that were meant."""
+    for typed, meant in ESCAPES.items():
+        text = text.replace(typed, meant)
+    return text
 
 
 class LabelChecker:

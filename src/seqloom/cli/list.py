@@ -3,7 +3,7 @@
 import ast
 import inspect
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Annotated
 
@@ -38,53 +38,45 @@ def list_things(
             print(f"{margin}{name:{width}}" + summary.replace("\n", "\n" + " " * (width + len(margin))))
 
 
+def equations(parts: Mapping[str, type]) -> dict[str, str]:
+    """Return the equations of cells or scores, with which their docstrings begin."""
+    return {name: inspect.cleandoc(part.__doc__ or "").partition("\n\n")[0] for name, part in parts.items()}
+
+
 def cells() -> dict[str, str]:
+    """Return the equations of each cell."""
     from seqloom.nn.cells import CELLS
 
-    return {name: _equations(cell) for name, cell in CELLS.items()}
+    return equations(CELLS)
 
 
 def attention() -> dict[str, str]:
+    """Return the equation of each score."""
     from seqloom.nn.scores import SCORES
 
-    return {name: _equations(score) for name, score in SCORES.items()}
-
-
-def _equations(part: type) -> str:
-    """Of a cell or a score: its docstring begins with them."""
-    return inspect.cleandoc(part.__doc__ or "").partition("\n\n")[0]
+    return equations(SCORES)
 
 
 def tasks() -> dict[str, str]:
-    """Read, not imported: a task pulls in everything it ties together."""
+    """Return the summary of each task. Read, not imported: a task pulls in everything it ties together."""
     from seqloom.tasks import names
 
     files = {name: PACKAGE / "tasks" / f"{name.replace('-', '_')}.py" for name in names()}
-    return {name: _first_line(ast.get_docstring(ast.parse(file.read_bytes()))) for name, file in files.items()}
+    docstrings = {name: ast.get_docstring(ast.parse(file.read_bytes())) for name, file in files.items()}
+    return {name: (docstring or "").partition("\n")[0] for name, docstring in docstrings.items()}
 
 
 def corpora() -> dict[str, str]:
+    """Return the summary of each corpus."""
     from seqloom.data.corpora import CORPORA
 
     return {name: module.SUMMARY for name, module in CORPORA.items()}
 
 
-def recipes() -> dict[str, str]:
-    return _yaml_files(PACKAGE / "recipes")
-
-
-def ladders() -> dict[str, str]:
-    return _yaml_files(PACKAGE / "recipes" / "ladders")
-
-
-def _yaml_files(folder: Path) -> dict[str, str]:
-    """The summary of a recipe or a ladder is the comment on its first line."""
+def yaml_files(folder: Path) -> dict[str, str]:
+    """Return the summary of each recipe or ladder of a folder: the comment on its first line."""
     files = sorted(folder.glob("*.yaml"), key=lambda file: file.stem)
-    return {file.stem: _first_line(file.read_text("utf-8").lstrip("# ")) for file in files}
-
-
-def _first_line(text: str | None) -> str:
-    return (text or "").strip().partition("\n")[0]
+    return {file.stem: file.read_text("utf-8").lstrip("# ").strip().partition("\n")[0] for file in files}
 
 
 THINGS: dict[str, Callable[[], dict[str, str]]] = {
@@ -92,6 +84,6 @@ THINGS: dict[str, Callable[[], dict[str, str]]] = {
     "attention": attention,
     "tasks": tasks,
     "corpora": corpora,
-    "recipes": recipes,
-    "ladders": ladders,
+    "recipes": lambda: yaml_files(PACKAGE / "recipes"),
+    "ladders": lambda: yaml_files(PACKAGE / "recipes" / "ladders"),
 }

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from seqloom.cli._options import Device, JsonObject, PictureOut, parse_numbers, parse_words
-from seqloom.cli._output import Json, aligned, check_out, columns, print_json, write_picture
+from seqloom.cli._output import Json, check_out, columns, print_json, write_picture
 
 if TYPE_CHECKING:
     from seqloom.inspect.views.layers import Layers, Measured
@@ -204,7 +204,10 @@ def print_layers(result: "Layers") -> None:
         mixer = MIXERS[kind]
         row = [kind, f"O({mixer.complexity})", shown["count"], shown["time"], shown["memory"]]
         table.append([*row, f"O({mixer.sequential})", shown["chain"], f"O({mixer.path})", shown["path"]])
-    print("", *aligned(table), sep="\n")
+    widths = [2 + max(map(len, column)) for column in zip(*table, strict=True)]
+    print()
+    for row in table:
+        print("".join(f"{cell:{width}}" for cell, width in zip(row, widths, strict=True)).rstrip())
     if fit := result.fit():
         print(f"n^…: slope of log against log over {fit}. Counted: multiplications of a forward pass.")
     else:

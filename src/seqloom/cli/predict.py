@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from rich.text import Text
 
     from seqloom.inspect.views.labels import Why
-    from seqloom.predict.base import Predictor
+    from seqloom.predict.base import Prediction, Predictor
     from seqloom.predict.classify import Classification
     from seqloom.predict.tag import TaggedLine
 
@@ -57,7 +57,7 @@ def predict(
         raise UsageError("Give texts or a --file to read, not both.")
     from seqloom.predict.loader import load
 
-    model: Predictor[Any] = load(run, device)
+    model: Predictor[Prediction] = load(run, device)
     lines, size = open_lines(texts, batch, window, file)
     print_predictions(model, model.predict(lines, batch_size=batch, window=size), as_json)
 

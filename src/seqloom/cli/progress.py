@@ -35,11 +35,32 @@ def display(as_json: bool) -> Iterator[Show]:
     """What to call with every event, chosen by where the output goes."""
     if as_json:
         yield lambda event: print_json(e.event_to_json(event))
-    elif sys.stdout.isatty():
-        with _bar() as bar:
-            yield _Live(bar)
-    else:
-        yield _plain
+        return
+
+    def print_plain(event: e.Event) -> None:
+        if (line := describe(event)) is not None:
+            print(line, flush=True)
+
+    if not sys.stdout.isatty():
+        yield print_plain
+        return
+    columns = (SpinnerColumn(), BarColumn(bar_width=24))
+    text = TextColumn("{task.completed:.0f}/{task.total:.0f}  {task.description}")
+    with Progress(*columns, text, console=Console(highlight=False), transient=True) as bar:
+        task = bar.add_task("starting", total=1)
+
+        def show(event: e.Event) -> None:
+            """Update the bar at the bottom, and print above it the lines worth keeping."""
+            line = describe(event)
+            if isinstance(event, e.Progress):
+                metrics = (line or "").split("  ", 1)[-1]
+                bar.update(task, completed=event.step, total=event.total, description=metrics)
+            elif line is not None:
+                bar.console.print(line, markup=False)
+            if isinstance(event, e.Started):
+                bar.update(task, completed=event.step, total=max(event.total, 1), description="starting")
+
+        yield show
 
 
 @contextmanager
@@ -133,36 +154,3 @@ def describe(event: e.Event) -> str | None:
             within = "" if updating is None else f", {clock(updating)} of it in updates"
             return f"finished at step {step} after {clock(seconds)}{within}: {reason}"
     return None
-
-
-def _plain(event: e.Event) -> None:
-    line = describe(event)
-    if line is not None:
-        print(line, flush=True)
-
-
-def _bar() -> Progress:
-    return Progress(
-        SpinnerColumn(),
-        BarColumn(bar_width=24),
-        TextColumn("{task.completed:.0f}/{task.total:.0f}  {task.description}"),
-        console=Console(highlight=False),
-        transient=True,
-    )
-
-
-class _Live:
-    """The bar at the bottom, and above it the lines worth keeping."""
-
-    def __init__(self, bar: Progress) -> None:
-        self.bar = bar
-        self.task = bar.add_task("starting", total=1)
-
-    def __call__(self, event: e.Event) -> None:
-        if isinstance(event, e.Progress):
-            figures = (describe(event) or "").split("  ", 1)[-1]
-            self.bar.update(self.task, completed=event.step, total=event.total, description=figures)
-        elif (line := describe(event)) is not None:
-            self.bar.console.print(line, markup=False)
-        if isinstance(event, e.Started):
-            self.bar.update(self.task, completed=event.step, total=max(event.total, 1), description="starting")

@@ -4,7 +4,7 @@ import shlex
 import shutil
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from seqloom.train.stop import Stop
     from seqloom.training import Training
 
-SHOWN = ("full date", "countries", "quantity", "duration")  # of dev one phrase of each kind is followed …
+SHOWN_KINDS = ("full date", "countries", "quantity", "duration")  # of dev one phrase of each kind is followed …
 WATCHED = 3  # … as far as the languages have them, but no more than this
 
 
@@ -38,110 +38,108 @@ def quickstart(
     began, stop = time.perf_counter(), Stop()
     languages = [f"data.source={source}", f"data.target={target}"]
     _, recipe = read_recipe("translate-cldr", [*languages, *(overrides or [])])
-    place = out or _free(Path(f"runs/quickstart-{recipe.data.source}-{recipe.data.target}"))
+    place = out or free_path(Path(f"runs/quickstart-{recipe.data.source}-{recipe.data.target}"))
     if not place.name:
         raise UsageError(f"--out must name a directory to make; got {str(place)!r}.")
     with stop.on_signals():
         training = begin(recipe, place)
-        _introduce(training)
-        translator = _follow(training, stop)
-        _report(translator, _examples(training.task.corpus.split("test"), 1)[0].source, began)
+        corpus = training.task.corpus
+        print(f"1. The data: {len(corpus.split('train')):,} {corpus.description}. For example:")
+        for pair in choose_examples(corpus.split("train"), 4):
+            print(f"   {pair.source}  →  {pair.target}")
+        for warning in training.warnings():
+            print(f"   {warning}")
+        translator = follow(training, stop)
+        report(translator, choose_examples(corpus.split("test"), 1)[0].source, began)
 
 
-def _free(path: Path) -> Path:
+def free_path(path: Path) -> Path:
+    """Return a path that does not exist: this one, or with a number after it."""
     names = (path if number == 1 else path.with_name(f"{path.name}-{number}") for number in range(1, 10_000))
     return next(name for name in names if not name.exists())
 
 
-def _introduce(training: "Training") -> None:
-    corpus = training.task.corpus
-    print(f"1. The data: {len(corpus.split('train')):,} {corpus.description}. For example:")
-    for pair in _examples(corpus.split("train"), 4):
-        print(f"   {pair.source}  →  {pair.target}")
-    for warning in training.warnings():
-        print(f"   {warning}")
-
-
-def _examples(pairs: "Sequence[ParallelExample]", most: int) -> "list[ParallelExample]":
-    """One pair of each of a few kinds."""
+def choose_examples(pairs: "Sequence[ParallelExample]", most: int) -> "list[ParallelExample]":
+    """Return one pair of each of a few kinds."""
     first = {kind: pair for pair in reversed(pairs) for kind in [pair.kind]}
-    return [first[kind] for kind in SHOWN if kind in first][:most] or list(pairs[:most])
+    return [first[kind] for kind in SHOWN_KINDS if kind in first][:most] or list(pairs[:most])
 
 
-def _follow(training: "Training", stop: "Stop") -> "TranslatorPredictor":
+def follow(training: "Training", stop: "Stop") -> "TranslatorPredictor":
     """Show the training, and after each evaluation how it translates a few lines of dev."""
     from seqloom.cli.progress import display
     from seqloom.predict.loader import load
     from seqloom.train.events import Evaluated, Stopped
 
-    watched = _examples(training.task.corpus.split("dev"), WATCHED)
+    watched = choose_examples(training.task.corpus.split("dev"), WATCHED)
     print("\n2. Learning. Lines it never trains on, to be translated after each round:")
     for pair in watched:
         print(f"   {pair.source}")
     with display(as_json=False) as show:
         for event in training.events(stop):
-            if not isinstance(event, Evaluated):
-                show(event)
-            else:
-                print(f"step {event.step}: {_figures(event.metrics)}")
+            if isinstance(event, Evaluated):
+                metrics = event.metrics
+                shown = f"loss {metrics['loss']:.3f}"  # batch.dev_pairs=0
+                if "bleu" in metrics:
+                    shown = f"BLEU {metrics['bleu']:.1f}, {metrics['exact_match']:.1%} without a mistake"
+                print(f"step {event.step}: {shown}")
                 lines = load(training.run.path).translate([pair.source for pair in watched], beam=1)
                 for pair, line in zip(watched, lines, strict=True):
                     print(f"   {'✓' if line.text == pair.target else '·'} {line.text}", flush=True)
+            else:
+                show(event)
             if isinstance(event, Stopped):
                 raise Interrupted(f"Go on with: seqloom train --resume {shlex.quote(str(training.run.path))}")
-    return load(training.run.path)
+    translator: TranslatorPredictor = load(training.run.path)
+    return translator
 
 
-def _figures(found: Mapping[str, float]) -> str:
-    if "bleu" not in found:  # batch.dev_pairs=0
-        return f"loss {found['loss']:.3f}"
-    return f"BLEU {found['bleu']:.1f}, {found['exact_match']:.1%} without a mistake"
-
-
-def _report(translator: "TranslatorPredictor", example: str, began: float) -> None:
+def report(translator: "TranslatorPredictor", example: str, began: float) -> None:
+    """Print metrics of the test split, an alignment, and what to try next."""
     from seqloom.inspect.views.attention import alignment_view
 
-    found, path = translator.report("test"), shlex.quote(str(translator.run.path))
-    figures = found.metrics
-    print(f"\n3. The test split, {len(found.lines):,} phrases it has never seen ({found.decoding}):")
-    print(f"   BLEU {figures['bleu']:.2f}   chrF {figures['chrf']:.2f}   exactly right {figures['exact_match']:.2%}")
-    if "copy_bleu" in figures:
-        print(f"   to compare: the translation of the most similar training phrase has BLEU {figures['copy_bleu']:.2f}")
+    result, folder = translator.report("test"), translator.run.path
+    metrics, path = result.metrics, shlex.quote(str(folder))
+    print(f"\n3. The test split, {len(result.lines):,} phrases it has never seen ({result.decoding}):")
+    print(f"   BLEU {metrics['bleu']:.2f}   chrF {metrics['chrf']:.2f}   exactly right {metrics['exact_match']:.2%}")
+    if "copy_bleu" in metrics:
+        print(f"   to compare: the translation of the most similar training phrase has BLEU {metrics['copy_bleu']:.2f}")
     print("\n4. Where it looked for each word. Nobody taught it which words belong together:")
-    if "alignment_accuracy" in figures:
-        print(f"   {figures['alignment_accuracy']:.1%} of its words look at the right one, where that is known.\n")
+    if "alignment_accuracy" in metrics:
+        print(f"   {metrics['alignment_accuracy']:.1%} of its words look at the right one, where that is known.\n")
     try:
-        _draw(alignment_view(translator, example), translator.run.path)
+        show_alignment(alignment_view(translator, example), folder)
     except UsageError as error:  # model.attention=null
         print(f"   {error}")
-    program = _program()
+    program = program_name()
     print(f"\nDone in {time.perf_counter() - began:.0f} s. Now translate a line of your own:")
     print(f"   echo {shlex.quote(example)} | {program} translate {path}")
     print("What to try next:")
     print(f"   {program} translate {path} --beam 5 --n-best 5 < input.txt")
     print(f"   {program} inspect attention {path} {shlex.quote(example)} --out attention.png")
     print(f"   {program} evaluate {path} --split test")
-    print(f"   {program} studio {shlex.quote(str(translator.run.path.parent))}       see inside it, in the browser")
+    print(f"   {program} studio {shlex.quote(str(folder.parent))}       see inside it, in the browser")
     print(f"   {program} quickstart --source en --target hu       another pair: ja, ar, hi, ko, vi …")
     print(f"   {program} init corpus.en corpus.de                 a recipe for your own sentence pairs")
 
 
-def _program() -> str:
-    """What to type for `seqloom` here: `make demo` runs it from an environment that need not be active."""
+def program_name() -> str:
+    """Return what to type for `seqloom` here: `make demo` runs it from an environment that need not be active."""
     called = Path(sys.argv[0])
     return str(called) if called.name == "seqloom" and shutil.which("seqloom") is None else "seqloom"
 
 
-def _draw(view: "AlignmentView", folder: Path) -> None:
-    from seqloom.cli._attention import draw_view, print_view
+def show_alignment(view: "AlignmentView", folder: Path) -> None:
+    """Print an alignment and draw it beside the run."""
+    from seqloom.cli._attention import draw_grid, print_alignment
     from seqloom.core.errors import ResourceError
     from seqloom.inspect.plots.figures import fonts_for, label
 
     grid, title = view.grid(end=False), [view.source, view.text]
-    print_view(view, grid)
+    print_alignment(view, grid)
     try:
         # In an .svg text stays text, and the reader's fonts draw it.
         lacking = fonts_for(map(label, [*grid.rows, *grid.columns, *title])).complaint()
-        draw_view(folder / ("attention.svg" if lacking else "attention.png"), grid, title)
+        draw_grid(folder / ("attention.svg" if lacking else "attention.png"), grid, title)
     except ResourceError as error:
         print(f"No picture: {error}")

@@ -3,20 +3,20 @@
 import math
 import shlex
 import statistics
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from seqloom.cli._options import DataDir, RecipeWords, json_option, parse_numbers, run_out_option
 from seqloom.cli._output import print_json
 from seqloom.core.errors import Interrupted, NotBegun, SeqloomError, UsageError
+from seqloom.core.words import counted
 
 if TYPE_CHECKING:
-    from seqloom.runs.run import Run
     from seqloom.train.stop import Stop
     from seqloom.training import Training
 
@@ -36,32 +36,37 @@ def train(
     if resume is not None and (seeds or out):
         raise UsageError("--resume goes on with one run as it is; leave out --seeds and --out.")
     from seqloom.data.files import use_data_folder
+    from seqloom.recipes import read_recipe
     from seqloom.train.stop import Stop
+    from seqloom.training import resume as resume_run
 
     stop = Stop()
     with use_data_folder(data_dir), stop.on_signals():
-        if resume is not None:
-            _resume(resume, recipe, overrides, stop, as_json)
-        else:
+        if resume is None:
             assert recipe is not None
-            _begin(recipe, overrides, out, parse_seeds(seeds), stop, as_json)
+            begin_runs(recipe, overrides, out, parse_seeds(seeds), stop, as_json)
+            return
+        checked = read_recipe(recipe)[1] if recipe else None
+        try:
+            training = prepare(lambda: resume_run(resume, overrides, checked), stop)
+        except NotBegun as stopped:
+            raise Interrupted(str(stopped)) from None  # the run is there as before
+        follow(training, stop, as_json)
 
 
 def split_arguments(arguments: list[str]) -> tuple[str | None, list[str]]:
-    """What is KEY=VALUE is an override; of anything else there may be one, the recipe."""
-    recipes = [word for word in arguments if "=" not in word or _is_recipe_file(word)]
+    """Return the recipe, if any, and overrides, KEY=VALUE. A file may have = in its name, too."""
+    recipes = [
+        word for word in arguments if "=" not in word or (word.endswith((".yaml", ".yml")) and Path(word).is_file())
+    ]
     overrides = [word for word in arguments if word not in recipes]
     if len(recipes) > 1:
         raise UsageError(f"Name one recipe, got {', '.join(recipes)}. Overrides look like train.lr=2e-3.")
     return (recipes[0] if recipes else None), overrides
 
 
-def _is_recipe_file(word: str) -> bool:
-    """A file may well have = in its name."""
-    return word.endswith((".yaml", ".yml")) and Path(word).is_file()
-
-
 def parse_seeds(text: str | None) -> list[int]:
+    """Return the seeds of an option, which must differ."""
     if text is None:
         return []
     seeds = list(parse_numbers("--seeds", text, "1,2,3"))
@@ -70,7 +75,10 @@ def parse_seeds(text: str | None) -> list[int]:
     return seeds
 
 
-def _begin(recipe: str, overrides: list[str], out: Path | None, seeds: list[int], stop: "Stop", as_json: bool) -> None:
+def begin_runs(
+    recipe: str, overrides: list[str], out: Path | None, seeds: list[int], stop: "Stop", as_json: bool
+) -> None:
+    """Train a recipe once, or with each of several seeds."""
     from seqloom.recipes import read_recipe
     from seqloom.training import begin
 
@@ -79,41 +87,29 @@ def _begin(recipe: str, overrides: list[str], out: Path | None, seeds: list[int]
     if not out.name:
         raise UsageError(f"--out must name a directory to make; got {str(out)!r}.")
     if not seeds:
-        follow(_prepare(lambda: begin(checked, out), stop), stop, as_json)
+        follow(prepare(lambda: begin(checked, out), stop), stop, as_json)
         return
-    places = [out.with_name(f"{out.name}-seed{seed}") for seed in seeds]
-    for place in places:  # all of them before any work
-        if place.exists():
-            raise UsageError(f"{place} exists. Go on with it: --resume {place}; or name all runs anew: --out NAME.")
-    results = []
-    for seed, place in zip(seeds, places, strict=True):
+    paths = [out.with_name(f"{out.name}-seed{seed}") for seed in seeds]
+    for path in paths:  # all of them before any work
+        if path.exists():
+            raise UsageError(f"{path} exists. Go on with it: --resume {path}; or name all runs anew: --out NAME.")
+    results: list[dict[str, float]] = []
+    for seed, path in zip(seeds, paths, strict=True):
         seeded = replace(checked, seed=seed)
         try:
-            training = _prepare(lambda: begin(seeded, place), stop)  # noqa: B023 (called before the loop goes on)
+            training = prepare(lambda: begin(seeded, path), stop)  # noqa: B023 (called before the loop goes on)
             results.append(follow(training, stop, as_json, hint=False))
         except Interrupted as stopped:
-            begun = not isinstance(stopped, NotBegun)
-            if not (begun or results):
+            has_begun = not isinstance(stopped, NotBegun)
+            if not (has_begun or results):
                 raise
-            left = ",".join(map(str, seeds[len(results) + begun :]))
+            left = ",".join(map(str, seeds[len(results) + has_begun :]))
             raise Interrupted(f"{stopped}\nNot begun: --seeds {left}" if left else str(stopped)) from None
-    _spread(seeds, results, as_json)
+    print_spread(seeds, results, as_json)
 
 
-def _resume(path: Path, recipe: str | None, overrides: list[str], stop: "Stop", as_json: bool) -> None:
-    from seqloom.recipes import read_recipe
-    from seqloom.training import resume
-
-    checked = read_recipe(recipe)[1] if recipe else None
-    try:
-        training = _prepare(lambda: resume(path, overrides, checked), stop)
-    except NotBegun as stopped:
-        raise Interrupted(str(stopped)) from None  # the run is there as before
-    follow(training, stop, as_json)
-
-
-def _prepare(make: "Callable[[], Training]", stop: "Stop") -> "Training":
-    """Reading data can be broken off at once: there is nothing to save yet."""
+def prepare(make: "Callable[[], Training]", stop: "Stop") -> "Training":
+    """Read the data, which can be broken off at once: there is nothing to save yet."""
     from seqloom.cli.progress import preparation
 
     try:
@@ -128,62 +124,47 @@ def _prepare(make: "Callable[[], Training]", stop: "Stop") -> "Training":
 
 
 def follow(training: "Training", stop: "Stop", as_json: bool, hint: bool = True) -> dict[str, float]:
-    """Show a training as it goes; the best evaluation when it is over."""
+    """Show a training as it goes; return the best evaluation when it is over."""
     from seqloom.cli.progress import display
+    from seqloom.tasks import task_info
     from seqloom.train.events import Finished, Stopped
 
-    best: dict[str, float] = {}
-    with display(as_json) as show, _nothing_left_behind(training):
-        for event in training.events(stop):
-            show(event)
-            if isinstance(event, Finished):
-                best = dict(event.best)
-            stopped = isinstance(event, Stopped)
-    path = shlex.quote(str(training.run.path))
-    if stopped:
+    run, best, is_stopped = training.run, dict[str, float](), False
+    try:
+        with display(as_json) as show:
+            for event in training.events(stop):
+                show(event)
+                if isinstance(event, Finished):
+                    best = dict(event.best)
+                is_stopped = isinstance(event, Stopped)
+    except Exception:
+        if not training.resumed:  # what failed before its first step (too large, say) would only be in the way
+            with suppress(SeqloomError, OSError):
+                run.discard_unstarted()
+        raise
+    path = shlex.quote(str(run.path))
+    if is_stopped:
         raise Interrupted(f"Go on with: seqloom train --resume {path}")
     if hint and not as_json:
-        split = "test" if "test" in training.run.data["counts"] else "dev"
-        print(f"The run is in {path}. Try: {_use(training.run)}seqloom evaluate {path} --split {split}")
+        command = task_info(run.recipe["task"]).command
+        use = f"seqloom {command.format(run=path)} · " if command else ""
+        split = "test" if "test" in run.data["counts"] else "dev"
+        print(f"The run is in {path}. Try: {use}seqloom evaluate {path} --split {split}")
     return best
 
 
-def _use(run: "Run") -> str:
-    """What one would do first with such a model."""
-    from seqloom.tasks import task_info
-
-    command = task_info(run.recipe["task"]).command
-    return f"seqloom {command.format(run=shlex.quote(str(run.path)))} · " if command else ""
-
-
-@contextmanager
-def _nothing_left_behind(training: "Training") -> Iterator[None]:
-    """A new run that failed before its first step (too large for the memory, say) would only be in the way."""
-    try:
-        yield
-    except Exception:
-        if not training.resumed:
-            with suppress(SeqloomError, OSError):
-                training.run.discard_unstarted()
-        raise
-
-
-def _spread(seeds: list[int], results: list[dict[str, float]], as_json: bool) -> None:
-    """The mean over seeds and the standard deviation."""
-    summary: dict[str, Any] = {}
+def print_spread(seeds: list[int], results: list[dict[str, float]], as_json: bool) -> None:
+    """Print the mean over seeds and the standard deviation, which takes two values that are finite."""
+    summary = {}
     for name in results[0]:
         values = [result[name] for result in results]
-        summary[name] = {"mean": statistics.fmean(values), "stdev": _deviation(values), "values": values}
+        is_measurable = len(values) > 1 and all(map(math.isfinite, values))
+        deviation = statistics.stdev(values) if is_measurable else math.nan
+        summary[name] = {"mean": statistics.fmean(values), "stdev": deviation, "values": values}
     if as_json:
         print_json({"event": "seeds", "seeds": seeds, "metrics": summary})
         return
-    count = "1 seed" if len(seeds) == 1 else f"{len(seeds)} seeds"
+    count = counted(len(seeds), "seed")
     print(f"{count} ({', '.join(map(str, seeds))}), best evaluation on dev, mean ± standard deviation:")
     for name, value in summary.items():
         print(f"  {name:20} {value['mean']:.4f} ± {value['stdev']:.4f}")
-
-
-def _deviation(values: list[float]) -> float:
-    """Of a sample. It is not a number for one value alone, or where a value is infinite."""
-    finite = len(values) > 1 and all(map(math.isfinite, values))
-    return statistics.stdev(values) if finite else math.nan

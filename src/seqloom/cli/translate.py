@@ -1,7 +1,7 @@
 """Translate lines with a trained model, or with several as one."""
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from itertools import count
 from pathlib import Path
@@ -17,39 +17,41 @@ from seqloom.core.errors import UsageError
 if TYPE_CHECKING:
     from seqloom.predict.translate import Translation
 
+Words = Annotated[
+    list[str],
+    typer.Argument(
+        metavar="RUN... [TEXT]...",
+        help="A run directory, or several to translate together; then texts, without any each line of the input.",
+    ),
+]
+LengthPenalty = Annotated[float | None, typer.Option(help="0 favours short translations, above 1 long ones.")]
+CoveragePenalty = Annotated[
+    float | None, typer.Option(help="What it costs to leave source words unlooked at; needs attention.")
+]
+Stopping = Annotated[
+    Literal["usual", "exact"] | None, typer.Option(help="When a search may stop: see docs/decoding.md.")
+]
+Rescore = Annotated[Path | None, typer.Option(help="Search for nothing: rank the translations in this n-best list.")]
+Share = Annotated[
+    float | None,
+    typer.Option(help="With --rescore: what the model counts for, the list's scores the rest. [default: 1]"),
+]
+Alignment = Annotated[bool, typer.Option("--alignment", help="Which words belong together: 0-0 1-2, after a tab.")]
+
 
 def translate(
-    words: Annotated[
-        list[str],
-        typer.Argument(
-            metavar="RUN... [TEXT]...",
-            help="A run directory, or several to translate together; then texts, without any each line of the input.",
-        ),
-    ],
+    words: Words,
     beam: Beam = None,
     n_best: Annotated[int | None, typer.Option(min=1, help="Translations of each line, best first.")] = None,
-    length_penalty: Annotated[
-        float | None, typer.Option(help="0 favours short translations, above 1 long ones.")
-    ] = None,
-    coverage_penalty: Annotated[
-        float | None, typer.Option(help="What it costs to leave source words unlooked at; needs attention.")
-    ] = None,
+    length_penalty: LengthPenalty = None,
+    coverage_penalty: CoveragePenalty = None,
     min_length: Annotated[int | None, typer.Option(min=0, help="Fewest tokens before the end.")] = None,
     max_length: Annotated[int | None, typer.Option(min=1, help="Most tokens, the end included.")] = None,
-    stopping: Annotated[
-        Literal["usual", "exact"] | None, typer.Option(help="When a search may stop: see docs/decoding.md.")
-    ] = None,
+    stopping: Stopping = None,
     prefix: Annotated[str, typer.Option(help="Text that every translation must begin with.")] = "",
-    alignment: Annotated[
-        bool, typer.Option("--alignment", help="Which words belong together: 0-0 1-2, after a tab.")
-    ] = False,
-    rescore: Annotated[
-        Path | None, typer.Option(help="Search for nothing: rank the translations in this n-best list.")
-    ] = None,
-    share: Annotated[
-        float | None,
-        typer.Option(help="With --rescore: what the model counts for, the list's scores the rest. [default: 1]"),
-    ] = None,
+    alignment: Alignment = False,
+    rescore: Rescore = None,
+    share: Share = None,
     as_json: Annotated[bool, json_option("One object per line, with scores and candidates.")] = False,
     batch: Annotated[int, batch_option("Lines decoded together.")] = BATCH_SIZE,
     window: Window = None,
@@ -86,16 +88,20 @@ def translate(
         lists = lists_for(lines, rescore)
         ranked = model.rescore(lists, share=1.0 if share is None else share, length_penalty=length_penalty)
         translations = (replace(one, candidates=one.candidates[:n_best]) for one in ranked)
+    print_predictions(model, translations, as_json, moses_lists(alignment) if n_best else None)
+
+
+def moses_lists(alignment: bool) -> "Callable[[Translation], str]":
+    """Return a function that formats n-best lists as Moses does: the line, from 0, the text, the score."""
     numbers = count()
 
-    def moses_list(one: "Translation") -> str:
-        """An n-best list as Moses writes it: the line, from 0, the text, the score."""
+    def to_lines(one: "Translation") -> str:
         number = next(numbers)
         links = [f" ||| {candidate.alignment or ''}" if alignment else "" for candidate in one.candidates]
         rows = zip(one.candidates, links, strict=True)
         return "\n".join(f"{number} ||| {each.text} ||| {each.score:.4f}{link}" for each, link in rows)
 
-    print_predictions(model, translations, as_json, moses_list if n_best else None)
+    return to_lines
 
 
 def split_words(words: list[str]) -> tuple[list[Path], list[str]]:

@@ -4,28 +4,36 @@ A ladder is a YAML file: a base recipe and rungs, each a list of overrides. Ever
 ladder that was stopped, or killed, goes on where it was, and what is finished is not trained again.
 
     ladder = solve(read_ladder("ladder-lm", ["train.steps=200"]))
-    for place, event in climb(ladder, Path("runs/ladder-lm")):
+    for run, event in climb(ladder, Path("runs/ladder-lm")):
         ...
     for rung in results(ladder, Path("runs/ladder-lm")).rungs:
         print(rung.name, rung.mean, rung.deviation)
 """
 
 from seqloom.ladder.plan import Ladder, LadderConfig, Rung, ladder_names, read_ladder, solve
-from seqloom.ladder.results import LadderResult, RungResult, RunResult, results
-from seqloom.ladder.runs import Place, climb, finished, places
+from seqloom.ladder.runs import (
+    LadderResult,
+    LadderRun,
+    RungResult,
+    RunResult,
+    climb,
+    finished,
+    ladder_runs,
+    results,
+)
 
 __all__ = [
     "Ladder",
     "LadderConfig",
     "LadderResult",
-    "Place",
+    "LadderRun",
     "RunResult",
     "Rung",
     "RungResult",
     "climb",
     "finished",
     "ladder_names",
-    "places",
+    "ladder_runs",
     "read_ladder",
     "results",
     "solve",

@@ -2,7 +2,8 @@
 
 import copy
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, fields, replace
 from functools import reduce
 from pathlib import Path
@@ -20,6 +21,7 @@ from seqloom.train.config import FitConfig
 
 LADDERS = RECIPES / "ladders"
 WITHIN = 0.01  # how far a rung's parameters, or the tokens it sees, may be from the others'
+Key = tuple[str, ...]  # of a recipe, by its parts
 REGISTRIES = {"cells": ("model.cell", CELLS)}  # what `rungs` may name: a rung for every member
 
 
@@ -54,13 +56,31 @@ class LadderConfig:
         if isinstance(self.size, dict) and not self.size:
             yield "size must be a key, or name a key for each kind of model"
 
+    def differences(self) -> dict[str, tuple[str, ...]]:
+        """The overrides of each rung."""
+        if isinstance(self.rungs, dict):
+            return self.rungs
+        key, members = REGISTRIES[self.rungs]
+        return {name: (f"{key}={name}",) for name in members}
+
     def size_of(self, recipe: Any) -> str | None:
         """The key that is chosen in this recipe."""
         return self.size if isinstance(self.size, str) else self.size.get(recipe.model.kind)
 
 
+@contextmanager
+def naming_rung(name: str) -> Iterator[None]:
+    """Say in an error which rung it is about."""
+    try:
+        yield
+    except SeqloomError as error:
+        raise type(error)(f"rung {name}: {error}") from error
+
+
 @dataclass(frozen=True)
 class Rung:
+    """One variant of the base recipe."""
+
     name: str
     mapping: dict[str, Any]  # the recipe as plain values, without a seed of its own
     recipe: Any
@@ -69,27 +89,29 @@ class Rung:
     parameters: int | None = None  # None until solved, and for what is counted
     tokens: int | None = None  # that training will see
 
-    def named(self, error: SeqloomError) -> SeqloomError:
-        """The same error, saying whose it is."""
-        return type(error)(f"rung {self.name}: {error}")
+    @property
+    def size_path(self) -> tuple[str, ...]:
+        """The key that is chosen, by its parts."""
+        return tuple(self.size_key.split(".")) if self.size_key else ()
 
 
 @dataclass(frozen=True)
 class Ladder:
+    """A base recipe and its rungs."""
+
     name: str
     config: LadderConfig
     rungs: tuple[Rung, ...]
 
     @property
-    def task(self) -> type[Task]:
-        return task_info(self.rungs[0].recipe.task).task
-
-    @property
     def metric(self) -> str:
-        return self.config.metric or self.task.metric_of(self.rungs[0].recipe)
+        """The metric of dev that ranks the rungs; "" where that depends on the data."""
+        recipe = self.rungs[0].recipe
+        return self.config.metric or task_info(recipe.task).task.metric_of(recipe)
 
     @property
     def higher_is_better(self) -> bool:
+        """Whether the highest metric is the best."""
         return self.config.best == "highest" if self.config.best else self.metric in HIGHER_IS_BETTER
 
     @property
@@ -103,6 +125,7 @@ class Ladder:
 
 
 def ladder_names() -> list[str]:
+    """The names of the shipped ladders."""
     return sorted(path.stem for path in LADDERS.glob("*.yaml"))
 
 
@@ -113,102 +136,79 @@ def read_ladder(
     seeds: Sequence[int] | None = None,
     parameters: int | None = None,
 ) -> Ladder:
-    """A shipped ladder by name or a YAML file by path; every rung's recipe is checked. Overrides are for all rungs."""
-    name, path = _find_ladder(str(source))
-    told = {"seeds": seeds and list(seeds), "parameters": parameters}
-    mapping = {**load_yaml(path), **{key: value for key, value in told.items() if value is not None}}
+    """Read a shipped ladder by name or a YAML file by path, and check every rung's recipe. Overrides are for all rungs.
+
+    A rung that chooses another kind of model begins that section afresh, whatever the ladder says of it for the others.
+    """
+    path = Path(source)
+    if path.suffix not in (".yaml", ".yml"):
+        path = LADDERS / f"{source}.yaml"
+        if str(source) not in ladder_names():
+            guess = nearest(str(source), ladder_names())
+            hint = f"did you mean {guess}?" if guess else "`seqloom list ladders` shows them all."
+            raise UsageError(f"No shipped ladder is called {str(source)!r}, and a file must end in .yaml; {hint}")
+    elif not path.is_file():
+        raise UsageError(f"There is no ladder file {path}.")
+    options = {"seeds": seeds and list(seeds), "parameters": parameters}
+    mapping = {**load_yaml(path), **{key: value for key, value in options.items() if value is not None}}
     chosen = build(LadderConfig, mapping, source=f"ladder {source}")
-    base = recipe_mapping(_beside(path, chosen.base))[1] if isinstance(chosen.base, str) else chosen.base
-    own = _rung_overrides(chosen)
-    _refuse_for_all(overrides, own)
-    rungs = [_rung(name, base, (chosen.overrides, words, overrides), chosen) for name, words in own.items()]
-    _refuse_clashes(chosen, overrides, rungs)
-    ladder = Ladder(name, chosen, tuple(rungs))
+    base = chosen.base
+    if isinstance(base, str):
+        beside = path.parent / base  # a recipe file is named as seen from the ladder's own folder
+        is_file = base.endswith((".yaml", ".yml")) and beside.is_file()
+        base = recipe_mapping(str(beside) if is_file else base)[1]
+    differences = chosen.differences()
+    told, varied = override_keys(overrides), dict[str, set[Key]]()
+    for name, words in differences.items():
+        with naming_rung(name):
+            varied[name] = override_keys(words)
+    check_overrides(told, set().union(*varied.values()))
+    rungs = []
+    for name, words in differences.items():
+        with naming_rung(name):
+            mapping = base
+            for layer in (chosen.overrides, words, overrides):
+                mapping = apply_overrides(mapping, parse_overrides(layer))
+            recipe = build_recipe(mapping, "its recipe")
+            rungs.append(Rung(name, mapping, recipe, chosen.size_of(recipe)))
+    check_rungs(chosen, rungs, told, varied)
+    ladder = Ladder(path.stem, chosen, tuple(rungs))
     if not ladder.metric:
-        task = ladder.rungs[0].recipe.task
+        task = rungs[0].recipe.task
         raise UsageError(f"What the task {task} is measured by depends on its data. Say what to rank by: `metric`.")
     return ladder
 
 
-def _find_ladder(source: str) -> tuple[str, Path]:
-    path = Path(source)
-    if path.suffix in (".yaml", ".yml"):
-        if not path.is_file():
-            raise UsageError(f"There is no ladder file {path}.")
-        return path.stem, path
-    if source in ladder_names():
-        return source, LADDERS / f"{source}.yaml"
-    guess = nearest(source, ladder_names())
-    hint = f"did you mean {guess}?" if guess else "`seqloom list ladders` shows them all."
-    raise UsageError(f"No shipped ladder is called {source!r}, and a file must end in .yaml; {hint}")
+def override_keys(words: Sequence[str]) -> set[Key]:
+    """The keys that overrides set."""
+    return {path for path, _ in parse_overrides(words)}
 
 
-def _beside(ladder: Path, base: str) -> str:
-    """A recipe file is named as seen from the ladder's own folder."""
-    beside = ladder.parent / base
-    return str(beside) if base.endswith((".yaml", ".yml")) and beside.is_file() else base
-
-
-def _rung_overrides(chosen: LadderConfig) -> dict[str, tuple[str, ...]]:
-    if isinstance(chosen.rungs, dict):
-        return chosen.rungs
-    key, members = REGISTRIES[chosen.rungs]
-    return {name: (f"{key}={name}",) for name in members}
-
-
-def _rung(name: str, base: dict[str, Any], layers: Sequence[Sequence[str]], chosen: LadderConfig) -> Rung:
-    """Layer by layer: a rung that chooses another kind of model begins that section afresh, whatever the ladder says of
-    it for the others."""
-    try:
-        mapping = base
-        for words in layers:
-            mapping = apply_overrides(mapping, parse_overrides(words))
-        recipe = build_recipe(mapping, "its recipe")
-        return Rung(name, mapping, recipe, chosen.size_of(recipe))
-    except SeqloomError as error:
-        raise type(error)(f"rung {name}: {error}") from error
-
-
-def _refuse_for_all(overrides: Sequence[str], own: dict[str, tuple[str, ...]]) -> None:
-    """What the rungs are about cannot be set for all of them."""
-    told, varied = _keys(overrides), set().union(*(_keys(words, rung) for rung, words in own.items()))
+def check_overrides(told: set[Key], varied: set[Key]) -> None:
+    """Refuse to set for all rungs what they differ in."""
     if ("seed",) in told | varied:
         raise UsageError("seed cannot be set in a ladder: every rung is trained with each of --seeds.")
-    if clashes := [path for path in told if any(_overlap(path, other) for other in varied)]:
+    # One of two keys is the other, or lies within it.
+    clashes = [a for a in told if any(all(x == y for x, y in zip(a, b, strict=False)) for b in varied)]
+    if clashes:
         raise UsageError(f"{'.'.join(min(clashes))} is what the rungs differ in; it cannot be set for all of them.")
 
 
-def _keys(words: Sequence[str], rung: str | None = None) -> set[tuple[str, ...]]:
-    try:
-        return {path for path, _ in parse_overrides(words)}
-    except UsageError as error:
-        raise error if rung is None else UsageError(f"rung {rung}: {error}") from error
-
-
-def _refuse_clashes(chosen: LadderConfig, overrides: Sequence[str], rungs: Sequence[Rung]) -> None:
-    """What is solved for cannot be set too, and figures of other data could not be compared."""
-    told, own = _keys(overrides), {name: _keys(words) for name, words in _rung_overrides(chosen).items()}
-    equal, keys = chosen.equal == "parameters", {rung.name: _path(rung.size_key) for rung in rungs}
-    if chosen.parameters is not None and equal and (solved := told & set(keys.values())):
+def check_rungs(chosen: LadderConfig, rungs: Sequence[Rung], told: set[Key], varied: Mapping[str, set[Key]]) -> None:
+    """Refuse to set what is solved for, and rungs whose metrics could not be compared."""
+    equal = chosen.equal == "parameters"
+    if chosen.parameters is not None and equal and (solved := told & {rung.size_path for rung in rungs}):
         key = ".".join(min(solved))
         raise UsageError(f"{key} is chosen for every rung so that the parameters are equal; set --parameters.")
     first = rungs[0].name if chosen.parameters is None else None  # the measure of the others stays as it stands
-    if wrong := [name for name in own if equal and keys[name] in own[name] and name != first]:
-        raise UsageError(
-            f"rung {wrong[0]}: {'.'.join(keys[wrong[0]])} is chosen so that the parameters are equal. Leave it out, or "
-            "set `equal: nothing` in the ladder."
-        )
+    for rung in rungs:
+        if equal and rung.size_path in varied[rung.name] and rung.name != first:
+            raise UsageError(
+                f"rung {rung.name}: {rung.size_key} is chosen so that the parameters are equal. Leave it out, or "
+                "set `equal: nothing` in the ladder."
+            )
     if len({rung.recipe.task for rung in rungs}) > 1 or len({repr(rung.recipe.data) for rung in rungs}) > 1:
         raise UsageError("All rungs must have the same task and data, or their figures could not be compared.")
-
-
-def _path(key: str | None) -> tuple[str, ...]:
-    return tuple(key.split(".")) if key else ()
-
-
-def _overlap(a: tuple[str, ...], b: tuple[str, ...]) -> bool:
-    """Whether one of two keys is the other, or lies within it."""
-    return all(x == y for x, y in zip(a, b, strict=False))
 
 
 # --- equal sizes, equal budget --------------------------------------------------------------------------------------
@@ -217,73 +217,16 @@ def _overlap(a: tuple[str, ...], b: tuple[str, ...]) -> bool:
 def solve(ladder: Ladder) -> Ladder:
     """Read the data, choose every rung's size, and make sure all see as much of the text. Nothing is written."""
     target, rungs = ladder.config.parameters, []
-    prepared: dict[str, Any] = {}
+    prepared: dict[str, Task] = {}
     for rung in ladder.rungs:
-        try:
-            task = _task(rung.recipe, prepared)
-            solved = _sized(rung, task, ladder.config, target)
-            tokens = _tokens(_with_recipe(task, solved.recipe))
-        except SeqloomError as error:
-            raise rung.named(error) from error
+        with naming_rung(rung.name):
+            task = prepare_task(rung.recipe, prepared)
+            solved = choose_size(rung, task, ladder.config, target)
+            budget = budget_of(with_recipe(task, solved.recipe))
         target = target or solved.parameters
-        rungs.append(replace(solved, tokens=tokens))
-    if ladder.config.budget == "equal":
-        _refuse_unequal(rungs)
-    return replace(ladder, rungs=tuple(rungs))
-
-
-def _task(recipe: Any, prepared: dict[str, Any]) -> Any:
-    """The task of a rung. Where only model and training differ, the data is read once for all of them, unless the model
-    says how: what of it does, the task knows."""
-    kind = task_info(recipe.task).task
-    shared = [getattr(recipe, entry.name) for entry in fields(recipe) if entry.name not in ("model", "train")]
-    shared += [getattr(recipe.model, name, None) for name in kind.read_by_model]
-    if (name := repr(shared)) not in prepared:
-        prepared[name] = kind.prepare(recipe)
-        return prepared[name]
-    task = _with_recipe(prepared[name], recipe)
-    task.check_model()  # as `prepare` would have done
-    return task
-
-
-def _with_recipe(task: Any, recipe: Any) -> Any:
-    other = copy.copy(task)
-    other.recipe = recipe
-    return other
-
-
-def _tokens(task: Any) -> int | None:
-    budget = budget_of(task)
-    return budget.tokens_per_step and budget.steps * budget.tokens_per_step
-
-
-def _sized(rung: Rung, task: Any, chosen: LadderConfig, target: int | None) -> Rung:
-    if not isinstance(rung.recipe.train, FitConfig):
-        raise UsageError("a ladder's rungs are trained by gradient; what is counted has no size to choose.")
-    path = _path(rung.size_key)
-    as_it_stands = reduce(lambda part, name: getattr(part, name, None), path, rung.recipe) if path else None
-    if chosen.equal == "nothing" or target is None:
-        return replace(rung, size=as_it_stands, parameters=parameters_of(task))
-    if not path:
-        kind = rung.recipe.model.kind
-        raise UsageError(f"`size` names no key for a model of kind {kind}. Add it, or set `equal: nothing`.")
-
-    def built(value: int) -> Any:
-        return build_recipe(apply_overrides(rung.mapping, [(path, value)]), f"its recipe with {rung.size_key}={value}")
-
-    value, count = nearest_size(lambda n: parameters_of(_with_recipe(task, built(n))), target)
-    if abs(count - target) > WITHIN * target:
-        raise UsageError(
-            f"no {rung.size_key} gives {target:,} parameters within {WITHIN:.0%}: the nearest, {value}, gives "
-            f"{count:,}. Choose more --parameters: larger models come closer."
-        )
-    mapping = apply_overrides(rung.mapping, [(path, value)])
-    return replace(rung, mapping=mapping, recipe=built(value), size=value, parameters=count)
-
-
-def _refuse_unequal(rungs: Sequence[Rung]) -> None:
+        rungs.append(replace(solved, tokens=budget.tokens_per_step and budget.steps * budget.tokens_per_step))
     first = rungs[0]
-    for rung in rungs:
+    for rung in rungs if ladder.config.budget == "equal" else ():
         if rung.recipe.train.patience is not None:
             raise UsageError(
                 f"rung {rung.name}: train.patience may end one rung before the others; leave it out, or set "
@@ -294,3 +237,52 @@ def _refuse_unequal(rungs: Sequence[Rung]) -> None:
                 f"rung {rung.name} would see {rung.tokens:,} tokens and rung {first.name} {first.tokens:,}. Give all "
                 "as many steps of as many tokens, or set `budget: free` in the ladder."
             )
+    return replace(ladder, rungs=tuple(rungs))
+
+
+def prepare_task(recipe: Any, prepared: dict[str, Task]) -> Task:
+    """The task of a rung. Where only model and training differ, the data is read once for all of them, unless the model
+    says how: what of it does, the task knows."""
+    kind = task_info(recipe.task).task
+    shared = [getattr(recipe, entry.name) for entry in fields(recipe) if entry.name not in ("model", "train")]
+    shared += [getattr(recipe.model, name, None) for name in kind.read_by_model]
+    if (name := repr(shared)) not in prepared:
+        prepared[name] = kind.prepare(recipe)
+        return prepared[name]
+    task = with_recipe(prepared[name], recipe)
+    task.check_model()  # as `prepare` would have done
+    return task
+
+
+def with_recipe(task: Task, recipe: Any) -> Task:
+    """The same task, with its data, for another recipe."""
+    other = copy.copy(task)
+    other.recipe = recipe
+    return other
+
+
+def choose_size(rung: Rung, task: Task, chosen: LadderConfig, target: int | None) -> Rung:
+    """A rung with the size whose parameters are nearest to the target; as it stands where there is none."""
+    if not isinstance(rung.recipe.train, FitConfig):
+        raise UsageError("a ladder's rungs are trained by gradient; what is counted has no size to choose.")
+    path = rung.size_path
+    if chosen.equal == "nothing" or target is None:
+        size = reduce(lambda part, name: getattr(part, name, None), path, rung.recipe) if path else None
+        return replace(rung, size=size, parameters=parameters_of(task))
+    if not path:
+        kind = rung.recipe.model.kind
+        raise UsageError(f"`size` names no key for a model of kind {kind}. Add it, or set `equal: nothing`.")
+
+    def resize(value: int) -> Rung:
+        mapping = apply_overrides(rung.mapping, [(path, value)])
+        recipe = build_recipe(mapping, f"its recipe with {rung.size_key}={value}")
+        parameters = parameters_of(with_recipe(task, recipe))
+        return replace(rung, mapping=mapping, recipe=recipe, size=value, parameters=parameters)
+
+    value, count = nearest_size(lambda size: resize(size).parameters or 0, target)
+    if abs(count - target) > WITHIN * target:
+        raise UsageError(
+            f"no {rung.size_key} gives {target:,} parameters within {WITHIN:.0%}: the nearest, {value}, gives "
+            f"{count:,}. Choose more --parameters: larger models come closer."
+        )
+    return resize(value)
