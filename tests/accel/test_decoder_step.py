@@ -14,11 +14,12 @@ from seqloom.accel.decoding import decoder_gpu, decoder_step, packed
 from seqloom.accel.decoding.decoder_step import is_usual_decoder
 from seqloom.accel.decoding.packed import PackedWeights, made_of, packed_once
 from seqloom.core.protocols import DecodeState, select
-from seqloom.models.transformer import Transformer, TransformerConfig
+from seqloom.exchange.start_tokens import StartTokenConfig
+from seqloom.models.transformer import Transformer
 from seqloom.nn.positions import PositionsConfig
 from seqloom.train.state import count_step
 
-V, PLAIN = 37, TransformerConfig(width=24, heads=3, encoder_layers=1, decoder_layers=2, dropout=0.3)
+V, PLAIN = 37, StartTokenConfig(width=24, heads=3, encoder_layers=1, decoder_layers=2, dropout=0.3)
 KINDS = {
     "plain": PLAIN,
     "norm-first": replace(PLAIN, norm_first=True, activation="gelu"),
@@ -28,7 +29,7 @@ KINDS = {
 }
 
 
-def made(config: TransformerConfig) -> Transformer:
+def made(config: StartTokenConfig) -> Transformer:
     torch.manual_seed(0)
     model = config.build(V).eval()
     with torch.no_grad():
@@ -74,7 +75,7 @@ def test_a_step_in_few_passes_is_a_step_through_the_blocks(kind: str) -> None:
     ],
     ids=["rotary", "grouped", "gated"],
 )
-def test_what_is_not_of_the_usual_kind_goes_through_the_blocks(config: TransformerConfig) -> None:
+def test_what_is_not_of_the_usual_kind_goes_through_the_blocks(config: StartTokenConfig) -> None:
     with torch.no_grad():
         assert not is_usual_decoder(made(config).decoder)
 

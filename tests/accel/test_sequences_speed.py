@@ -43,7 +43,7 @@ def layer_of(name, size):
 @pytest.mark.parametrize("name", WITH_KERNELS)
 def test_faster_than_the_plain_loop(name):
     layer, x = layer_of(name, 64), torch.randn(16, 32, 64, requires_grad=True)
-    first, leaves = layer.initial_state(16), [x, *layer.parameters()]
+    first, leaves = layer.cell.initial_state(16), [x, *layer.parameters()]
     ways = {
         "whole": Way(lambda: sequences.run(layer.cell, x, first)[0], 1, leaves),
         "loop": Way(lambda: run(layer, x, first, fused=False)[0], 1, leaves),

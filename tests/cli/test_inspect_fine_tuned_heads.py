@@ -9,7 +9,7 @@ from tests.fine_tuning import KINDS, classify_recipe, pretrained_run, tag_recipe
 from tests.matching import recipe as matching_recipe
 from tests.understanding import trained
 
-from seqloom.nn.multihead import MultiHeadAttention
+from seqloom.nn.attention import MultiHeadAttention
 from seqloom.predict.loader import load
 
 SHORT = ["train.steps=2", "train.evaluate_every=2"]

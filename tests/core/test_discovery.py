@@ -11,7 +11,7 @@ from seqloom.nn.cells import CELLS, LSTM
 from seqloom.nn.scores import SCORES
 
 MEMBER = """
-from seqloom.nn.cells.base import Cell
+from seqloom.nn.cells import Cell
 
 class {cls}(Cell):
     name = "{name}"
@@ -35,14 +35,14 @@ def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 
 
 def test_every_file_is_searched_in_order(package: Path) -> None:
-    from seqloom.nn.cells.base import Cell
+    from seqloom.nn.cells import Cell
 
     found = subclasses_by_name(Cell, "extra_cells", [str(package)])  # type: ignore[type-abstract]
     assert list(found) == ["first", "second"]
 
 
 def test_two_members_of_one_name_are_refused(package: Path) -> None:
-    from seqloom.nn.cells.base import Cell
+    from seqloom.nn.cells import Cell
 
     (package / "c.py").write_text(MEMBER.format(cls="Third", name="first"))
     with pytest.raises(ValueError, match="First and Third are both called 'first'"):

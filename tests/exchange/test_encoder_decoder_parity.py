@@ -24,8 +24,8 @@ from seqloom.decoding.beam import BeamConfig, beam_search
 from seqloom.exchange.conversion import create_run, export_run, read_directory
 from seqloom.exchange.encoder_decoder import Parted
 from seqloom.exchange.marian import Marian
+from seqloom.exchange.start_tokens import StartTokenConfig
 from seqloom.exchange.weights import SAME, Leading, TokenRows
-from seqloom.models.transformer import TransformerConfig
 from seqloom.text import END
 
 SHORTEST, LONGEST = 4, 30  # what is generated
@@ -67,8 +67,8 @@ def test_logits(pair):
     [
         ("bart-2-heads", (Leading, "read", lambda self, theirs: (theirs[0][: -self.count],))),
         ("bart-2-heads", (TokenRows, "read", lambda self, theirs: theirs)),
-        ("bart-3-heads", (TransformerConfig, "source_begin", None)),
-        ("marian-2-heads", (TransformerConfig, "begin", None)),
+        ("bart-3-heads", (StartTokenConfig, "source_begin", None)),
+        ("marian-2-heads", (StartTokenConfig, "begin", None)),
         ("marian-2-heads", (Marian, "ordered", lambda self, model, axis, how=SAME: Parted(axis, how))),
     ],
 )
@@ -78,7 +78,7 @@ def test_a_wrong_turn_shows(name, wrong, tmp_path, monkeypatch):
     theirs = write(tmp_path / name, name)
     found: Any
     where, what, instead = wrong
-    if where is TransformerConfig:
+    if where is StartTokenConfig:
         found = read_directory(tmp_path / name)
         model = replace(found.model, **{what: instead}).build(len(found.tokenizer)).eval()
     else:

@@ -24,8 +24,8 @@ from seqloom.models.electra import ElectraConfig
 from seqloom.models.fine_tuned import FineTunedClassifierConfig, FineTunedTaggerConfig
 from seqloom.models.gpt import GPTConfig
 from seqloom.models.tagger import TaggerConfig
-from seqloom.nn import multihead
-from seqloom.nn.multihead import MultiHeadAttention
+from seqloom.nn import attention
+from seqloom.nn.attention import MultiHeadAttention
 from seqloom.nn.positions import PositionsConfig
 from seqloom.text.specials import framed
 
@@ -69,9 +69,9 @@ def agree(model: nn.Module, fast: Callable[[], Any], openly: Callable[[], Any], 
 
         return counted
 
-    kernel, definition = F.scaled_dot_product_attention, multihead.attention_with_weights
+    kernel, definition = F.scaled_dot_product_attention, attention.attention_with_weights
     monkeypatch.setattr(F, "scaled_dot_product_attention", counting("fused", kernel))
-    monkeypatch.setattr(multihead, "attention_with_weights", counting("open", definition))
+    monkeypatch.setattr(attention, "attention_with_weights", counting("open", definition))
     first, _ = contributions(model, fast)
     assert used["fused"] == len(first) > 0 and used["open"] == 0
     second, found = contributions(model, openly)

@@ -9,6 +9,7 @@ import torch
 from tests.inspect.walking import Trained, drawn, follows, keys, letters, output
 
 from seqloom.core.errors import UsageError
+from seqloom.exchange.start_tokens import StartTokenConfig
 from seqloom.inspect import capture
 from seqloom.inspect.tours.tour import LONGEST, Follow, Walk, suits, walk_through
 from seqloom.inspect.views.texts import say
@@ -16,7 +17,6 @@ from seqloom.models.bert import BERTConfig
 from seqloom.models.gpt import GPTConfig
 from seqloom.models.recurrent_lm import RecurrentLMConfig
 from seqloom.models.recurrent_seq2seq import AttentionConfig, RecurrentSeq2SeqConfig
-from seqloom.models.transformer import TransformerConfig
 from seqloom.models.window_lm import WindowLMConfig
 from seqloom.nn.cells import CELLS
 from seqloom.nn.positions import PositionsConfig
@@ -29,7 +29,7 @@ TINY: dict[str, Any] = {"width": 12, "heads": 3, "dropout": 0.3}
 
 def transformer(**options: Any) -> Trained:
     tokenizer = letters()
-    config = TransformerConfig(**{**TINY, "encoder_layers": 2, "decoder_layers": 2, **options})
+    config = StartTokenConfig(**{**TINY, "encoder_layers": 2, "decoder_layers": 2, **options})
     return Trained(drawn(config.build(len(tokenizer))), tokenizer, "transformer", "translate")
 
 

@@ -6,7 +6,8 @@ import torch
 from tests.models.small_seq2seq import V
 from torch import nn
 
-from seqloom.models.transformer import Transformer, TransformerConfig
+from seqloom.exchange.start_tokens import StartTokenConfig
+from seqloom.models.transformer import Transformer
 from seqloom.nn.positions import PositionsConfig
 
 D = 8
@@ -17,7 +18,7 @@ def transformer(seed: int = 0, positions: dict[str, Any] | str = "sinusoidal", *
     torch.manual_seed(seed)
     kind = {"kind": positions} if isinstance(positions, str) else positions
     sizes = {"width": D, "heads": 2, "encoder_layers": 2, "decoder_layers": 2, "feed_forward": 10}
-    made = TransformerConfig(**{**sizes, "positions": PositionsConfig(**kind), **options}).build(V)
+    made = StartTokenConfig(**{**sizes, "positions": PositionsConfig(**kind), **options}).build(V)
     for parameter in made.parameters():  # larger than a model begins, so that every part is heard
         nn.init.uniform_(parameter, -0.6, 0.6)
     return made.double().eval()

@@ -146,5 +146,7 @@ def test_all_that_is_wrong_is_said_at_once() -> None:
     wrong = {"layers": 0, "hidden": 0, "dropout": 1.0, "weight_dropout": -1, "init": 0.0, "cell": "lst"}
     with pytest.raises(UsageError) as error:
         build(BiLMConfig, wrong, source="the recipe")
-    for words in ("layers must be", "hidden must be", "dropout must be", "weight_dropout must", "init must", "lstm"):
-        assert words in str(error.value)
+    for key in ("layers", "hidden", "dropout", "weight_dropout", "init"):
+        assert f"{key}: must be" in str(error.value)
+    with pytest.raises(UsageError, match="did you mean lstm"):
+        build(BiLMConfig, {"cell": "lst"}, source="the recipe")

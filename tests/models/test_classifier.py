@@ -270,10 +270,13 @@ def test_dropout_falls_in_training_alone() -> None:
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        ({"embedding": 0, "dropout": 1.0}, "embedding must be at least 1"),
-        ({"embedding": 0, "dropout": 1.0}, "dropout must be at least 0"),
-        ({"encoder": {"kind": "bag"}, "pooling": "max", "embedding_dropout": -1.0}, "leave it out for a bag"),
-        ({"encoder": {"kind": "bag"}, "pooling": "max", "embedding_dropout": -1.0}, "embedding_dropout must be"),
+        ({"embedding": 0, "dropout": 1.0}, "embedding: must be at least 1"),
+        ({"embedding": 0, "dropout": 1.0}, "dropout: must be less than 1"),
+        ({"encoder": {"kind": "bag"}, "pooling": "max"}, "leave it out for a bag"),
+        (
+            {"encoder": {"kind": "bag"}, "pooling": "max", "embedding_dropout": -1.0},
+            "embedding_dropout: must be at least 0",
+        ),
         ({"encoder": {"kind": "bags"}}, "did you mean bag"),
         ({"encoder": {"kind": "recurrent", "hiden": 3}}, r"encoder\.hiden.*hidden"),
         ({"characters": {"kind": "cnn", "hidden": 3}}, r"characters\.hidden"),

@@ -10,9 +10,8 @@ from tests.models.small_transformer import transformer
 
 from seqloom.models.bert import BERTConfig
 from seqloom.models.classifier import ClassifierConfig
-from seqloom.models.fine_tuned import FineTunedClassifierConfig
+from seqloom.models.fine_tuned import FineTunedClassifierConfig, FineTunedPairConfig
 from seqloom.models.gpt import GPTConfig
-from seqloom.models.matching import FineTunedPairConfig
 from seqloom.models.recurrent_seq2seq import RecurrentSeq2SeqConfig
 
 MODELS = {

@@ -130,7 +130,7 @@ def test_the_generator_does_not_learn_to_deceive() -> None:
 
 def test_the_generator_is_a_narrower_model() -> None:
     config = ElectraConfig(width=24, heads=6, layers=4, feed_forward=60, generator=GeneratorConfig(share=0.25))
-    assert (config.narrow().width, config.narrow().heads, config.narrow().inner, config.narrow().layers) == (
+    assert (config.narrow().width, config.narrow().heads, config.narrow().d_ff, config.narrow().layers) == (
         8,
         2,
         20,

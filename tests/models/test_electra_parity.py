@@ -70,7 +70,7 @@ def theirs(model: Electra, kind: str) -> Any:
         hidden_size=config.width,
         num_hidden_layers=config.layers,
         num_attention_heads=config.heads,
-        intermediate_size=config.inner,
+        intermediate_size=config.d_ff,
         max_position_embeddings=LONGEST,
         layer_norm_eps=1e-5,
         tie_word_embeddings=model.config.tied,

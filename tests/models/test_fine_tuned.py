@@ -228,6 +228,6 @@ def test_no_more_is_read_than_body_and_encoder_can() -> None:
 
 
 def test_what_is_wrong_with_an_encoder_is_said() -> None:
-    with pytest.raises(UsageError, match=r"encoder: .*hidden must be at least 1") as error:
+    with pytest.raises(UsageError, match=r"encoder\.hidden: must be at least 1") as error:
         build(FineTunedTaggerConfig, {"encoder": {**ENCODER, "hidden": 0, "layers": 0}}, source="the recipe")
-    assert "layers must be at least 1" in str(error.value)
+    assert "encoder.layers: must be at least 1" in str(error.value)

@@ -11,10 +11,13 @@ from seqloom.core.errors import UsageError
 from seqloom.core.protocols import Forecastable
 from seqloom.core.tree import tree_map
 from seqloom.decoding.forecast import forecast
-from seqloom.models.forecaster import Forecaster, log_density
-from seqloom.models.recurrent_forecaster import RecurrentForecasterConfig
-from seqloom.models.transformer_forecaster import TransformerForecasterConfig
-from seqloom.models.window_forecaster import WindowForecasterConfig
+from seqloom.models.forecaster import (
+    Forecaster,
+    RecurrentForecasterConfig,
+    TransformerForecasterConfig,
+    WindowForecasterConfig,
+    log_density,
+)
 
 CONFIGS: dict[str, Any] = {
     "ffn": WindowForecasterConfig,

@@ -8,8 +8,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from seqloom.core.errors import UsageError
-from seqloom.models.bodies import GPTBody
-from seqloom.models.gpt import GPT, GPTConfig
+from seqloom.models.gpt import GPT, GPTBackbone, GPTConfig
 from seqloom.text import END
 
 V, BEGIN = 11, 7
@@ -73,7 +72,7 @@ def test_padding_before_a_text() -> None:
 
 def test_a_body_begins_so_too() -> None:
     model = made()
-    body = GPTBody(CONFIG, V, predicts=True).double().eval()
+    body = GPTBackbone(CONFIG, V, predicts=True).double().eval()
     body.take(model.state_dict(), "it")
     ids = rows(END, 3, 4)
     torch.testing.assert_close(body.next_token_logits(body.read(ids, torch.ones_like(ids).bool())), model(ids))
@@ -107,4 +106,4 @@ def test_no_bias(tied: bool) -> None:
 
 def test_a_bias_is_there_if_it_is_asked_for() -> None:
     assert "output.bias" in GPTConfig(width=8, heads=2, layers=1, output_bias=True).build(V).state_dict()
-    assert GPTBody(CONFIG, V, predicts=True).output.bias is None  # type: ignore[union-attr]
+    assert GPTBackbone(CONFIG, V, predicts=True).output.bias is None  # type: ignore[union-attr]

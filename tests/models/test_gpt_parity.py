@@ -72,7 +72,7 @@ def theirs(model: GPT) -> Any:
         n_embd=shape.width,
         n_layer=shape.layers,
         n_head=shape.heads,
-        n_inner=shape.inner,
+        n_inner=shape.d_ff,
         activation_function=NAMES[shape.activation],
         resid_pdrop=0.0,
         embd_pdrop=0.0,

@@ -8,9 +8,9 @@ import torch
 from torch import Tensor
 
 from seqloom.core.memory import measure_peak
+from seqloom.models.backbones import build_backbone
 from seqloom.models.bert import BERTConfig
 from seqloom.models.bilm import BiLMConfig
-from seqloom.models.bodies import build_body
 from seqloom.models.gpt import GPTConfig
 from seqloom.models.recurrent_lm import RecurrentLMConfig
 from seqloom.models.recurrent_seq2seq import RecurrentSeq2SeqConfig
@@ -59,7 +59,7 @@ MODELS: dict[str, tuple[Callable[[], Any], Callable[[Any], Tensor]]] = {
     "bilm": (lambda: BiLMConfig(hidden=8).build(V), both_ways),
     "seq2seq": (lambda: RecurrentSeq2SeqConfig(hidden=8).build(V), pairs),
     "transformer": (lambda: TransformerConfig(width=8, heads=2).build(V), pairs),
-    "a body's next token": (lambda: build_body(GPTConfig(**BODY), V, True), beside),
+    "a body's next token": (lambda: build_backbone(GPTConfig(**BODY), V, True), beside),
 }
 
 

@@ -10,15 +10,15 @@ from seqloom.core.memory import measure_peak
 from seqloom.core.tokens import Specials
 from seqloom.data.collate import RowBatches
 from seqloom.data.readers import RowReader, TextFrame
+from seqloom.models.backbones import backbone_class
 from seqloom.models.bert import BERTConfig
-from seqloom.models.bodies import form_of
-from seqloom.models.gpt import GPTConfig
-from seqloom.models.matching import (
+from seqloom.models.fine_tuned import (
     FineTunedAnswerConfig,
     FineTunedChoiceConfig,
     FineTunedPairConfig,
-    spread,
+    mean_and_deviation,
 )
+from seqloom.models.gpt import GPTConfig
 from seqloom.models.recurrent_lm import RecurrentLMConfig
 from seqloom.text import WordsConfig, train_tokenizer
 
@@ -35,7 +35,7 @@ CHOICES = [("a b", ["c", "d e"]), ("c", ["a", "b", "f g h"]), ("d", ["e f", "g"]
 
 
 def reader(body: Any) -> RowReader:
-    return RowReader(TOKENIZER, TextFrame(Specials.after(V), form_of(body)), None)
+    return RowReader(TOKENIZER, TextFrame(Specials.after(V), backbone_class(body).form), None)
 
 
 def pairs(body: Any, both: bool = False, **values: Any) -> RowBatches:
@@ -97,7 +97,7 @@ def test_both_orders_do_not_tell_first_from_second(body: Any) -> None:
 def test_scores_begin_at_their_mean_and_are_standardised(body: Any) -> None:
     scores = [0.0, 2.0, 3.0, 5.0]
     model = double(FineTunedPairConfig(body=body).build(V, scores=1))
-    model.set_scores(*spread(scores))
+    model.set_scores(*mean_and_deviation(scores))
     assert (float(model.center), float(model.scale)) == pytest.approx((2.5, np.std(scores)))
     batch = every(pairs(body, scores=scores))
     found = model(batch)
@@ -115,7 +115,7 @@ def test_scores_begin_at_their_mean_and_are_standardised(body: Any) -> None:
 
 
 def test_equal_scores_have_a_scale_of_one() -> None:
-    assert spread([3.0, 3.0]) == (3.0, 1.0)
+    assert mean_and_deviation([3.0, 3.0]) == (3.0, 1.0)
 
 
 def test_choices_are_a_softmax_over_their_own_options(body: Any) -> None:
@@ -263,6 +263,6 @@ def test_the_next_token_may_be_predicted_too() -> None:
 
 
 def test_problems_are_listed() -> None:
-    with pytest.raises(ValueError, match=r"dropout must be at least 0 and below 1; got 1\.0"):
+    with pytest.raises(ValueError, match=r"dropout must be less than 1; got 1\.0"):
         FineTunedAnswerConfig(dropout=1.0)
     assert FineTunedPairConfig(body=BERTConfig(**SHAPE)).longest == BERTConfig(**SHAPE).longest

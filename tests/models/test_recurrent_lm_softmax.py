@@ -44,7 +44,7 @@ def test_whole_stepped_and_scored_are_one_exact_distribution(
     lm, inputs, targets = model(softmax), tokens(), tokens(2)
     whole = lm(inputs)[0].log_softmax(-1)
     exactly(whole.exp().sum(-1), torch.ones(B, T, dtype=torch.float64))
-    monkeypatch.setattr("seqloom.models.recurrent_lm.SCORED_AT_ONCE", 4)  # in pieces, the last one smaller
+    monkeypatch.setattr("seqloom.nn.softmax.SCORED_AT_ONCE", 4)  # in pieces, the last one smaller
     scores, _ = lm.score(inputs, targets, lm.start(rows=B))
     exactly(scores, whole.gather(2, targets.unsqueeze(2)).squeeze(2))
     state = lm.start(rows=B)

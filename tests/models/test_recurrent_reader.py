@@ -104,9 +104,9 @@ def test_nothing_to_read_and_vectors_of_another_width() -> None:
         ({"cell": "lsmt"}, "did you mean lstm"),
         ({"cell": "gru", "activation": "relu"}, "elman cell only"),
         ({"cell": "gru", "forget_bias": 2.0}, "lstm cell only"),
-        ({"layers": 0}, "layers must be at least 1"),
-        ({"hidden": 0}, "hidden must be at least 1"),
-        ({"dropout": 1.0}, "below 1"),
+        ({"layers": 0}, "layers: must be at least 1"),
+        ({"hidden": 0}, "hidden: must be at least 1"),
+        ({"dropout": 1.0}, "dropout: must be less than 1"),
         ({"outputs": 3}, "no such key"),
     ],
 )

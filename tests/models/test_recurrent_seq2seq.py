@@ -13,7 +13,7 @@ from seqloom.core.protocols import DecodeState, Steppable, select
 from seqloom.core.tree import clone, leaves, select_rows
 from seqloom.models.recurrent_seq2seq import RecurrentSeq2SeqConfig
 from seqloom.nn.cells import CELLS
-from seqloom.nn.masks import reversal
+from seqloom.nn.masks import reversed_steps
 from seqloom.nn.scores import SCORES
 
 # Every way through the decoder.
@@ -34,7 +34,7 @@ def seq2seq(request):
 def follow(seq2seq, batch):
     """Token by token it must find what it found with the whole target before it."""
     state = seq2seq.start(source_of(batch))
-    r, weights, _ = seq2seq.decode(batch["inputs"], clone(state.carry), state.memory)
+    r, weights, _, _ = seq2seq.decode(batch["inputs"], clone(state.carry), state.memory)
     whole = seq2seq.output.log_probs(seq2seq.project(r))
     for t in range(whole.shape[1]):
         output = seq2seq.step(batch["inputs"][:, t : t + 1], state)
@@ -310,7 +310,7 @@ def test_without_a_mask_all_of_the_source_is_real(seq2seq):
 def test_reversal_turns_the_words_and_leaves_end_and_padding_last():
     tokens = torch.tensor([[3, 4, 5, 0, 9, 9], [7, 0, 9, 9, 9, 9], [0, 9, 9, 9, 9, 9], [9, 9, 9, 9, 9, 9]])
     mask = torch.arange(6) < torch.tensor([[4], [2], [1], [0]])
-    order = reversal(mask)
+    order = reversed_steps(mask, fixed=1)
     assert tokens.gather(1, order).tolist() == [[5, 4, 3, 0, 9, 9], *tokens[1:].tolist()]
     assert torch.equal(order.gather(1, order), torch.arange(6).expand(4, 6))
 
@@ -320,7 +320,7 @@ def test_a_reversed_source_is_the_reversed_sentence_read_plainly(options):
     """And the memory is in the order of the source, so that attention says where it looked there."""
     batch = some_batch()
     plain, reverse = model(**options), model(**options, reverse=True)
-    order = reversal(batch["source_mask"])
+    order = reversed_steps(batch["source_mask"], fixed=1)
     turned = batch | {"source": batch["source"].gather(1, order)}
     exactly(log_probs(reverse, batch), log_probs(plain, turned))
     assert (log_probs(plain, batch) - log_probs(reverse, batch)).abs().max() > 1e-4

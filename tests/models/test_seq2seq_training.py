@@ -5,6 +5,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 from tests.models.small_seq2seq import REPRESENTATIVE, TARGETS, H, V, exactly, log_probs, model, some_batch, source_of
+from torch import Tensor
 
 from seqloom.config import build, to_mapping
 from seqloom.core.errors import DataError, UsageError
@@ -39,7 +40,7 @@ def test_the_loss_is_torchs_cross_entropy_over_real_targets(seq2seq, smoothing):
 def test_scores_in_pieces_are_scores_at_once(seq2seq, monkeypatch):
     batch = some_batch()
     whole = seq2seq.target_log_probs(batch)
-    monkeypatch.setattr("seqloom.models.seq2seq.SCORED_AT_ONCE", 2)
+    monkeypatch.setattr("seqloom.nn.softmax.SCORED_AT_ONCE", 2)
     exactly(seq2seq.target_log_probs(batch), whole)
 
 
@@ -168,11 +169,15 @@ def test_dropout_falls_in_training_alone(name, variational):
 def test_variational_dropout_between_layers_is_the_same_at_every_step_of_a_loop():
     for variational in (True, False):
         seq2seq = model(dropout=0.5, variational=variational, decoder_layers=2, attention={"order": "bahdanau"})
-        (noise,) = seq2seq.train()._noise(torch.ones(3, 9, 4).double())
-        assert noise.shape == (3, 9, H)
-        assert torch.equal(noise, noise[:, :1].expand_as(noise)) == variational
-        assert set(noise.unique().tolist()) == {0.0, 2.0}
-    assert seq2seq.eval()._noise(torch.ones(3, 9, 4)) == []
+        noise: list[Tensor] = []
+        seq2seq.decoder.dropout.register_forward_hook(lambda _, __, output, noise=noise: noise.append(output))
+        seq2seq.eval().loss(some_batch())
+        assert noise == []
+        seq2seq.train().loss(some_batch())
+        (between,) = noise  # the two layers of all steps
+        assert between.shape[2] == H and between.shape[1] == some_batch()["inputs"].shape[1]
+        assert torch.equal(between, between[:, :1].expand_as(between)) == variational
+        assert set(between.unique().tolist()) == {0.0, 2.0}
 
 
 @pytest.mark.parametrize("variational", [False, True])
@@ -207,15 +212,15 @@ def test_what_is_projected_or_makes_little_difference_is_said():
         ({"cell": "lsmt"}, "did you mean lstm"),
         ({"cell": "gru", "activation": "relu"}, "elman cell only"),
         ({"cell": "gru", "forget_bias": 1.0}, "lstm cell only"),
-        ({"encoder_layers": 0}, "encoder_layers must be at least 1; got 0"),
-        ({"decoder_layers": 0}, "decoder_layers must be at least 1; got 0"),
-        ({"embedding": 0}, "embedding must be at least 1; got 0"),
-        ({"dropout": 1.0}, "dropout must be at least 0 and below 1; got 1.0"),
+        ({"encoder_layers": 0}, r"encoder_layers:? must be at least 1[;,] got 0"),
+        ({"decoder_layers": 0}, r"decoder_layers:? must be at least 1[;,] got 0"),
+        ({"embedding": 0}, r"embedding:? must be at least 1[;,] got 0"),
+        ({"dropout": 1.0}, r"dropout:? must be less than 1(\.0)?[;,] got 1\.0"),
         ({"bidirectional": False, "combine": "sum"}, "combine is about two directions"),
         ({"attention": {"score": "aditive"}}, "did you mean additive"),
         ({"attention": {"order": "bahdanau", "input_feeding": True}}, "input_feeding belongs to luong's order"),
         ({"attention": {"max_length": 9}}, "max_length belongs to the location score only"),
-        ({"attention": {"score": "location", "max_length": 0}}, "max_length must be at least 1; got 0"),
+        ({"attention": {"score": "location", "max_length": 0}}, r"max_length:? must be at least 1[;,] got 0"),
         ({"context": "end"}, "start, every"),
         ({"tied": "both"}, "none, decoder, all"),
     ],

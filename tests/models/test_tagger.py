@@ -90,7 +90,7 @@ def test_a_sentence_by_itself_is_the_sentence_in_a_batch_and_more_padding_change
 
 def test_a_word_is_read_off_at_its_first_token(model) -> None:
     batch = sentences(((2, 3, 1),))
-    spelled = model.lexicon.spelled(batch["characters"])
+    spelled = model.lexicon.read_spelling(batch["characters"])
     at = None
     if spelled is not None:  # [E w; c] at the first token of a word, [E w; 0] at the others
         at = torch.zeros(1, 6, spelled.shape[2], dtype=torch.float64)
@@ -263,8 +263,8 @@ def test_every_part_learns(model) -> None:
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        ({"embedding": 0, "dropout": 2.0}, "embedding must be at least 1"),
-        ({"embedding": 0, "dropout": 2.0}, "dropout must be"),
+        ({"embedding": 0, "dropout": 2.0}, "embedding: must be at least 1"),
+        ({"embedding": 0, "dropout": 2.0}, "dropout: must be less than 1"),
         ({"encoder": {"kind": "bag"}}, "encoder.kind"),
         ({"pooling": "max"}, "no such key"),
     ],

@@ -12,7 +12,7 @@ from torch import nn
 from seqloom.decoding.beam import BeamConfig, beam_search
 from seqloom.decoding.generate import generate
 from seqloom.decoding.processors import SamplingConfig
-from seqloom.models.transformer import TransformerConfig
+from seqloom.exchange.start_tokens import StartTokenConfig
 from seqloom.nn.positions import PositionsConfig
 
 NAMES = ["2017", "before", "learned", "rotary-halves", "today", "aligned", "recurrent", "begins"]
@@ -24,7 +24,7 @@ def translator(name: str) -> Any:
     kind = options.pop("positions", "sinusoidal")
     positions = PositionsConfig(**({"kind": kind} if isinstance(kind, str) else kind))
     torch.manual_seed(3)
-    model = TransformerConfig(positions=positions, **options).build(V).double().eval()
+    model = StartTokenConfig(positions=positions, **options).build(V).double().eval()
     for name, parameter in model.named_parameters():
         nn.init.uniform_(parameter, *((0.5, 1.5) if "norm.weight" in name else (-0.7, 0.7)))
     return model

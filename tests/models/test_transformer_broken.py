@@ -13,8 +13,8 @@ from tests.nn.torch_layers import copied, copy_attention, plain_pairs
 from torch import nn
 
 from seqloom.core.tree import select_rows
+from seqloom.nn.attention import MultiHeadAttention
 from seqloom.nn.cache import extend_caches
-from seqloom.nn.multihead import MultiHeadAttention
 
 # --- against torch's layers ------------------------------------------------------------------------------------------
 
@@ -107,7 +107,7 @@ def test_a_source_mask_that_is_not_minded_shows(monkeypatch):
     def unmasked(self, q, keys_values, mask=None, causal=False, weights=False):
         return attend(self, q, keys_values, None, causal, weights)
 
-    monkeypatch.setattr("seqloom.nn.multihead.MultiHeadAttention.attend", unmasked)
+    monkeypatch.setattr("seqloom.nn.attention.MultiHeadAttention.attend", unmasked)
     with pytest.raises(AssertionError):
         padding_changes_nothing(model)
 
@@ -133,7 +133,7 @@ def test_a_part_that_is_missing_shows(part, monkeypatch):
     attend = MultiHeadAttention.attend
     if part == "scale":
         unscaled = lambda self, q, *rest, **options: attend(self, 2 * q, *rest, **options)  # noqa: E731
-        monkeypatch.setattr("seqloom.nn.multihead.MultiHeadAttention.attend", unscaled)
+        monkeypatch.setattr("seqloom.nn.attention.MultiHeadAttention.attend", unscaled)
     elif part == "residual":
         broken = lambda self, x, sublayer: (self.norm(sublayer(x)[0]), sublayer(x)[1])  # noqa: E731
         monkeypatch.setattr("seqloom.nn.transformer.Residual.forward", broken)

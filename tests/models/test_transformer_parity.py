@@ -62,7 +62,7 @@ def theirs(kind: str, model: Transformer) -> Any:
     """The same model, with the same weights."""
     shape = model.config
     both = {f"{side}_attention_heads": shape.heads for side in ("encoder", "decoder")}
-    both |= {f"{side}_ffn_dim": shape.inner for side in ("encoder", "decoder")}
+    both |= {f"{side}_ffn_dim": shape.d_ff for side in ("encoder", "decoder")}
     config = getattr(transformers, f"{kind}Config")(
         vocab_size=V,
         d_model=shape.width,

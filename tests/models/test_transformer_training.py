@@ -12,7 +12,7 @@ from tests.models.small_transformer import SWITCHES, transformer
 from seqloom.config import build, to_mapping
 from seqloom.core.errors import UsageError
 from seqloom.decoding.beam import BeamConfig, beam_search
-from seqloom.models.transformer import TransformerConfig
+from seqloom.exchange.start_tokens import StartTokenConfig
 
 
 @pytest.fixture(params=SWITCHES)
@@ -39,7 +39,7 @@ def test_the_loss_is_the_mean_over_real_targets(model):
 def test_it_learns_eight_pairs_by_heart(name):
     torch.manual_seed(0)
     made = transformer(**SWITCHES[name]).config
-    model = TransformerConfig(**{**vars(made), "width": 32, "feed_forward": 64, "dropout": 0.0}).build(V)
+    model = StartTokenConfig(**{**vars(made), "width": 32, "feed_forward": 64, "dropout": 0.0}).build(V)
     batch = some_batch((5, 2, 4, 3, 4, 5, 3, 2), (4, 3, 2, 5, 4, 4, 2, 3))
     optimizer = torch.optim.Adam(model.parameters(), lr=3e-3)
     for _ in range(120):
@@ -55,7 +55,7 @@ def test_it_learns_eight_pairs_by_heart(name):
 @pytest.mark.parametrize("tied", ["none", "decoder", "all"])
 def test_a_fresh_model_thinks_all_tokens_nearly_equally_likely(tied):
     torch.manual_seed(0)
-    model = TransformerConfig(width=64, tied=tied).build(500)
+    model = StartTokenConfig(width=64, tied=tied).build(500)
     value, _ = model.loss(some_batch((9, 7), (6, 8)))
     assert abs(value.item() - math.log(500)) < 1.0
     assert model.source_embed.embed.weight.std().item() == pytest.approx(64**-0.5, rel=0.05)
@@ -171,17 +171,17 @@ def test_all_problems_are_told_at_once():
         ),
     ):
         with pytest.raises(UsageError) as error:
-            build(TransformerConfig, wrong)
+            build(StartTokenConfig, wrong)
         for problem in problems:
             assert problem in str(error.value)
     with pytest.raises(UsageError, match="width / heads must be even; got 12 / 4"):
-        build(TransformerConfig, {"width": 12, "positions": {"kind": "rotary"}})
+        build(StartTokenConfig, {"width": 12, "positions": {"kind": "rotary"}})
     with pytest.raises(UsageError, match="heads: must be at least 1, got 0"):
-        build(TransformerConfig, {"heads": 0})
+        build(StartTokenConfig, {"heads": 0})
 
 
 def test_a_config_survives_its_recipe(model):
-    assert build(TransformerConfig, to_mapping(model.config)) == model.config
+    assert build(StartTokenConfig, to_mapping(model.config)) == model.config
 
 
 def test_a_source_is_needed_and_rows_are_its():

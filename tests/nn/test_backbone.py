@@ -149,7 +149,7 @@ def test_segments_tell_two_texts_apart() -> None:
 @pytest.mark.parametrize("name", SHAPES)
 def test_token_by_token_is_all_at_once(name: str) -> None:
     body, tokens = make(**SHAPES[name]), some_tokens(3, 9)
-    known, caches, parts = empty_state(), body.caches(3), []
+    known, caches, parts = empty_state(), body.blocks.empty_caches(3), []
     for piece in tokens.split([3, 1, 1, 4], dim=1):
         h, known, caches = body.advance(piece, known, caches)
         parts.append(h)

@@ -6,9 +6,9 @@ from hypothesis import strategies as st
 from tests.nn.torch_layers import D, N, exactly, wild
 
 from seqloom.core.tree import Growing, clone, select_rows
+from seqloom.nn.attention import MultiHeadAttention
 from seqloom.nn.cache import STEPS_OF_GROWTH as ROOM
 from seqloom.nn.cache import empty_cache, empty_state, extend_caches
-from seqloom.nn.multihead import MultiHeadAttention
 from seqloom.nn.positions import Rotary
 
 

@@ -1,4 +1,4 @@
-"""Residual, highway and dense connections against the equations written out, layer by layer."""
+"""ResidualConnection, highway and dense connections against the equations written out, layer by layer."""
 
 import pytest
 import torch
@@ -7,8 +7,7 @@ from torch import nn
 
 from seqloom.core.tree import leaves
 from seqloom.nn.cells import CELLS
-from seqloom.nn.connections import Highway, Residual, input_widths
-from seqloom.nn.recurrent import Stack
+from seqloom.nn.recurrent import HighwayConnection, ResidualConnection, Stack, input_widths
 
 B, T, H, LAYERS = 3, 6, 5, 3
 MASK = torch.tensor([[1] * 6, [0, 1, 1, 0, 1, 0], [1, 1, 0, 0, 0, 0]], dtype=torch.bool)
@@ -125,9 +124,9 @@ def test_a_closed_highway_passes_its_input_and_an_open_one_its_layer() -> None:
 
 
 def test_a_highway_starts_mostly_closed() -> None:
-    gate = Highway(400, 400).gate
+    gate = HighwayConnection(400, 400).gate
     assert gate.bias.mean().item() == pytest.approx(-1, abs=0.01)
-    way = Highway(40, 400)
+    way = HighwayConnection(40, 400)
     way.reset_parameters(0.01)
     assert way.gate.bias.mean().item() == pytest.approx(-1, abs=0.01)
     assert 0.009 < way.gate.weight.abs().max() <= 0.01
@@ -143,7 +142,7 @@ def test_a_projection_is_said() -> None:
         "MUT2 projects its 3-wide input to 5 first (W_xp)",
         "the highway connection projects its 3-wide input to 5 on the way around",
     ]
-    assert Residual(3, 5).notes() and not Residual(5, 5).notes()
+    assert ResidualConnection(3, 5).notes() and not ResidualConnection(5, 5).notes()
 
 
 def test_dropout_spares_what_goes_around() -> None:

@@ -11,9 +11,8 @@ from seqloom.config import build
 from seqloom.core.errors import UsageError
 from seqloom.nn.bidirectional import BidirectionalStack
 from seqloom.nn.cells import CELLS
-from seqloom.nn.convolution import Windows
-from seqloom.nn.encoders import AnyEncoderConfig, Encoder, RecurrentEncoderConfig
-from seqloom.nn.masks import turned
+from seqloom.nn.encoders import AnyEncoderConfig, Encoder, RecurrentEncoderConfig, Windows
+from seqloom.nn.masks import reversed_steps
 from seqloom.nn.recurrent import Stack
 
 ENCODERS: dict[str, Any] = {of.kind: of for of in get_args(AnyEncoderConfig)}
@@ -187,7 +186,7 @@ def test_and_so_it_is_one_way(cell, connections) -> None:
 
 def test_turning_round_twice_changes_nothing() -> None:
     _, mask = sequences()
-    order = turned(mask)
+    order = reversed_steps(mask)
     assert order.tolist()[0] == [3, 2, 1, 0, 4, 5] and order.tolist()[2] == [0, 1, 2, 3, 4, 5]
     assert torch.equal(order.gather(1, order), torch.arange(6).expand_as(order))
 
@@ -206,14 +205,16 @@ def test_the_weights_are_thinned_on_both_ways() -> None:
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        ({"kind": "recurrent", "hidden": 0, "weight_dropout": 1.0}, "hidden must be at least 1"),
-        ({"kind": "recurrent", "hidden": 0, "weight_dropout": 1.0}, "weight_dropout must be"),
+        ({"kind": "recurrent", "hidden": 0, "weight_dropout": 1.0}, "hidden: must be at least 1"),
+        ({"kind": "recurrent", "hidden": 0, "weight_dropout": 1.0}, "weight_dropout: must be less than 1"),
         ({"kind": "recurrent", "bidirectional": False, "combine": "sum"}, "set bidirectional to true"),
         ({"kind": "recurrent", "cell": "lsmt"}, "did you mean lstm"),
         ({"kind": "convolution", "widths": []}, "widths must be"),
-        ({"kind": "convolution", "widths": [3, 3], "filters": 0, "layers": 0}, "layers must be"),
-        ({"kind": "convolution", "widths": [3, 3], "filters": 0, "layers": 0}, "filters must be"),
-        ({"kind": "convolution", "widths": [3, 0], "dropout": 1.5}, "dropout must be"),
+        ({"kind": "convolution", "widths": [3, 3]}, "widths must be"),
+        ({"kind": "convolution", "widths": [3, 0]}, "widths must be"),
+        ({"kind": "convolution", "widths": [3], "filters": 0, "layers": 0}, "layers: must be at least 1"),
+        ({"kind": "convolution", "widths": [3], "filters": 0, "layers": 0}, "filters: must be at least 1"),
+        ({"kind": "convolution", "dropout": 1.5}, "dropout: must be less than 1"),
         ({"kind": "transformer", "heads": 3}, "divisible by heads"),
         ({"kind": "transformer", "layers": 0, "attention_dropout": 1.0}, "attention_dropout: must be"),
         ({"kind": "transformer", "width": 7, "heads": 1}, "width must be even"),

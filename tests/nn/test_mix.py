@@ -3,7 +3,7 @@
 import torch
 from torch.autograd import gradcheck
 
-from seqloom.nn.mix import LayerMix
+from seqloom.nn.pooling import LayerMix
 
 
 def layers(count: int = 3) -> list[torch.Tensor]:

@@ -12,7 +12,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from seqloom import accel
 from seqloom.nn import mixers
-from seqloom.nn.attention import masked_softmax
+from seqloom.nn.attention import MultiHeadAttention, masked_softmax
 from seqloom.nn.mixers import (
     MIXERS,
     Convolution,
@@ -25,7 +25,6 @@ from seqloom.nn.mixers import (
     mixer_class,
     mixer_problems,
 )
-from seqloom.nn.multihead import MultiHeadAttention
 from seqloom.nn.positions import Rotary
 
 D, HEADS = 8, 2

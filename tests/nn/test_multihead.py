@@ -9,8 +9,8 @@ from torch import nn
 
 from seqloom.accel import layers
 from seqloom.accel.layers import MAX_PLAIN_QUERIES, REGISTER_NUMBERS
+from seqloom.nn.attention import MultiHeadAttention
 from seqloom.nn.masks import AttentionMask
-from seqloom.nn.multihead import MultiHeadAttention
 from seqloom.nn.positions import Rotary
 
 B, T, S = 3, 4, 5

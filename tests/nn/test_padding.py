@@ -10,21 +10,18 @@ from tests.nn.running import run
 from seqloom.accel.recurrence import numba_steps
 from seqloom.accel.recurrence.steps import steps_name
 from seqloom.core.tree import leaves
-from seqloom.models.recurrent_forecaster import RecurrentForecasterConfig
-from seqloom.models.series_classifier import SeriesClassifierConfig
+from seqloom.models.classifier import SeriesClassifierConfig
+from seqloom.models.forecaster import RecurrentForecasterConfig
 from seqloom.nn.attention import Attention
-from seqloom.nn.bag import Bag
 from seqloom.nn.bidirectional import BidirectionalStack
 from seqloom.nn.cells import CELLS
-from seqloom.nn.connections import input_widths
-from seqloom.nn.convolution import Windows
 from seqloom.nn.crf import LinearChainCRF
 from seqloom.nn.cross_entropy import IGNORE_INDEX, linear_cross_entropy
-from seqloom.nn.encoders import ConvolutionEncoderConfig, RecurrentEncoderConfig, TransformerEncoderConfig
+from seqloom.nn.encoders import ConvolutionEncoderConfig, RecurrentEncoderConfig, TransformerEncoderConfig, Windows
 from seqloom.nn.mixers import MIXERS, make_mixer
-from seqloom.nn.pooling import POOLINGS
+from seqloom.nn.pooling import POOLINGS, Bag
 from seqloom.nn.positions import PositionsConfig
-from seqloom.nn.recurrent import Recurrent, Stack
+from seqloom.nn.recurrent import Recurrent, Stack, input_widths
 from seqloom.nn.scores import SCORES
 
 B, D, H = 4, 4, 6

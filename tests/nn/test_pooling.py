@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from seqloom.nn.pooling import POOLINGS, Attend, Pooling
+from seqloom.nn.pooling import POOLINGS, AttentionPooling, Pooling
 
 LENGTHS = (4, 1, 0, 6)
 H = 5
@@ -29,7 +29,7 @@ def loop(pooling: Pooling, kind: str, rows: list[list[float]], end: list[float])
         return [sum(column) / len(rows) for column in columns]
     if kind == "max":
         return [max(column) for column in columns]
-    assert isinstance(pooling, Attend)
+    assert isinstance(pooling, AttentionPooling)
     W, b, v = pooling.weight.weight.tolist(), pooling.weight.bias.tolist(), pooling.v.weight[0].tolist()
     scores = []
     for h in rows:

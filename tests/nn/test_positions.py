@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from seqloom.config import build
 from seqloom.core.errors import UsageError
-from seqloom.nn.positions import Learned, PositionsConfig, Rotary, Sinusoidal, refuse_beyond, sinusoid_table
+from seqloom.nn.positions import Learned, PositionsConfig, Rotary, Sinusoidal, sinusoid_table
 
 
 @pytest.mark.parametrize("layout", ["interleaved", "halves"])
@@ -76,22 +76,26 @@ def test_learned_positions_are_rows():
 
 
 def test_beyond_the_learned_positions_is_one_clear_line():
-    refuse_beyond(None, 900, torch.tensor([900]), "source")
-    refuse_beyond(8, 9, torch.tensor([8, 3]), "source")  # only padding stands beyond
+    x, positions = torch.zeros(2, 9, 4), torch.arange(9)
+    assert Sinusoidal(4).add_to(x, positions, 900, torch.tensor([900]), "source").shape == x.shape
+    learned = Learned(4, 8)
+    learned.add_to(x, positions, 9, torch.tensor([8, 3]), "source")  # only padding stands beyond
     with pytest.raises(UsageError, match=r"knows 8 positions, and a source has 9 tokens.*larger model\.positions\.max"):
-        refuse_beyond(8, 9, torch.tensor([3, 9]), "source")
+        learned.add_to(x, positions, 9, torch.tensor([3, 9]), "source")
 
 
 def test_what_does_not_belong_together():
     with pytest.raises(UsageError) as error:
-        build(PositionsConfig, {"kind": "none", "layout": "halves", "max_length": 0, "base": 0.5})
+        build(PositionsConfig, {"kind": "none", "layout": "halves", "max_length": 5, "base": 2.0})
     for problem in (
         "layout belongs to sinusoidal and rotary positions only; leave it out for 'none'",
         "base belongs to sinusoidal and rotary",
         "max_length belongs to learned positions only",
-        "max_length must be at least 1; got 0",
-        "base must be above 1; got 0.5",
     ):
+        assert problem in str(error.value)
+    with pytest.raises(UsageError) as error:
+        build(PositionsConfig, {"max_length": 0, "base": 0.5})
+    for problem in ("max_length: must be at least 1, got 0", "base: must be greater than 1.0, got 0.5"):
         assert problem in str(error.value)
     assert PositionsConfig(kind="learned").longest == 512
     assert PositionsConfig(kind="learned", max_length=7).longest == 7

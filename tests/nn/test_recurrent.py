@@ -183,7 +183,7 @@ def test_shapes_and_types(layer):
     assert all(leaf.shape == (B, H) for leaf in state.values())
     assert torch.equal(outputs[:, -1], state["h"])
     single = copy.deepcopy(layer).float()
-    assert all(leaf.dtype == torch.float32 and not leaf.any() for leaf in single.initial_state(2).values())
+    assert all(leaf.dtype == torch.float32 and not leaf.any() for leaf in single.cell.initial_state(2).values())
 
 
 def test_no_steps_and_no_rows_leave_the_state_alone(layer):
@@ -295,7 +295,7 @@ def test_wrong_shapes_are_refused_before_a_kernel_sees_them():
     with pytest.raises(ValueError, match=r"\(B, T, 3\); got \(4, 7, 2\)"):
         layer(double(B, T, 2))
     with pytest.raises(ValueError, match=r"state 'h' must have shape \(4, 5\); got \(1, 5\)"):
-        layer(double(B, T, D), layer.initial_state(1))
+        layer(double(B, T, D), layer.cell.initial_state(1))
     with pytest.raises(ValueError, match=r"torch.bool \(4, 7\); got torch.int64 \(4, 7\)"):
         layer(double(B, T, D), None, torch.ones(B, T, dtype=torch.int64))
 

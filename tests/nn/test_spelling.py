@@ -10,7 +10,7 @@ from torch import Tensor
 from seqloom.config import build
 from seqloom.core.errors import UsageError
 from seqloom.nn.cells import CELLS
-from seqloom.nn.spelling import CharacterCNNConfig, CharacterRNNConfig, Spelling
+from seqloom.nn.lexicon import CharacterCNNConfig, CharacterRNNConfig, Spelling
 
 C = 9
 KINDS: dict[str, Any] = {
@@ -71,10 +71,11 @@ def test_where_both_directions_end() -> None:
 @pytest.mark.parametrize(
     ("config", "options", "words"),
     [
-        (CharacterCNNConfig, {"embedding": 0, "filters": 0, "widths": [0]}, "embedding must be"),
-        (CharacterCNNConfig, {"embedding": 0, "filters": 0, "widths": [0]}, "widths must be"),
-        (CharacterRNNConfig, {"hidden": 0, "cell": "lsmt"}, "hidden must be"),
-        (CharacterRNNConfig, {"hidden": 0, "cell": "lsmt"}, "did you mean lstm"),
+        (CharacterCNNConfig, {"embedding": 0, "filters": 0}, "embedding: must be at least 1"),
+        (CharacterCNNConfig, {"embedding": 0, "filters": 0}, "filters: must be at least 1"),
+        (CharacterCNNConfig, {"widths": [0]}, "widths must be"),
+        (CharacterRNNConfig, {"hidden": 0, "embedding": 0}, "hidden: must be at least 1"),
+        (CharacterRNNConfig, {"cell": "lsmt"}, "did you mean lstm"),
     ],
 )
 def test_settings_that_make_no_sense(config, options, words) -> None:

@@ -6,8 +6,8 @@ import torch
 from tests.nn.torch_layers import INNER, D, N, decoder_block, encoder_block, exactly, make_block, same_gradients, wild
 from torch import nn
 
+from seqloom.nn.attention import MultiHeadAttention
 from seqloom.nn.cache import AttentionScope
-from seqloom.nn.multihead import MultiHeadAttention
 from seqloom.nn.transformer import ACTIVATIONS, FeedForward, ResidualConfig, Source, make_norm
 
 B, T, S = 3, 4, 5
@@ -114,8 +114,8 @@ def test_dropout_falls_on_what_a_layer_adds():
 # Controls: a part that is broken shows.
 
 BROKEN = {
-    "the mask": ("seqloom.nn.multihead.MultiHeadAttention.attend", "mask"),
-    "the scale": ("seqloom.nn.multihead.MultiHeadAttention.attend", "scale"),
+    "the mask": ("seqloom.nn.attention.MultiHeadAttention.attend", "mask"),
+    "the scale": ("seqloom.nn.attention.MultiHeadAttention.attend", "scale"),
     "the residual": ("seqloom.nn.transformer.Residual.forward", "residual"),
     "the norm": ("seqloom.nn.transformer.make_norm", "norm"),
 }

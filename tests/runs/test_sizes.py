@@ -15,7 +15,7 @@ from seqloom.models.gpt import GPTConfig
 from seqloom.models.recurrent_lm import RecurrentLMConfig
 from seqloom.models.tagger import TaggerConfig
 from seqloom.nn.encoders import RecurrentEncoderConfig
-from seqloom.nn.spelling import CharacterCNNConfig
+from seqloom.nn.lexicon import CharacterCNNConfig
 from seqloom.runs.run import Run
 from seqloom.text.vocabularies import Words, WordsConfig
 

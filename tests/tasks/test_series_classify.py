@@ -13,7 +13,7 @@ from seqloom.cli.app import main
 from seqloom.core.errors import DataError, UsageError
 from seqloom.data import corpora
 from seqloom.data.series import variables_of
-from seqloom.models.series_classifier import SeriesClassifierConfig
+from seqloom.models.classifier import SeriesClassifierConfig
 from seqloom.nn.encoders import ConvolutionEncoderConfig, RecurrentEncoderConfig, TransformerEncoderConfig
 from seqloom.predict.classify import SeriesClassifierPredictor
 from seqloom.predict.loader import load

@@ -42,7 +42,7 @@ def model_of(task: Task) -> Any:
 def alone(model: Any, context: list[int], target: int) -> float:
     """−log p of a token after these, from one window."""
     window = torch.tensor([([END] * K + context)[-K:]])
-    return -model.output.log_probs(model.features(window))[0, target].item()
+    return -model.output.log_probs(model.before_output(window))[0, target].item()
 
 
 def row_so_far(task: Task, step: int, row: int) -> tuple[list[int], list[int]]:

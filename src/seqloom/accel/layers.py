@@ -12,7 +12,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from seqloom.core.tree import Growing
-from seqloom.nn import dropout, multihead
+from seqloom.nn import attention, dropout
 from seqloom.nn.bidirectional import BidirectionalStack, read_sequences
 from seqloom.nn.cache import AttentionScope
 from seqloom.nn.masks import AttentionMask, all_known_true, any_known_true, select_real
@@ -25,9 +25,9 @@ CUDNN_TILE = 128  # keys that cuDNN's attention takes at once
 
 
 def install() -> None:
-    multihead.scaled_dot_product_attention.register(fused_applies, fused_attention)
-    multihead.softmax.register(is_short_on_cpu, short_softmax)
-    multihead.project.register(trains_on_gpu, joint_projection)
+    attention.scaled_dot_product_attention.register(fused_applies, fused_attention)
+    attention.softmax.register(is_short_on_cpu, short_softmax)
+    attention.project.register(trains_on_gpu, joint_projection)
     run_blocks.register(runs_on_gpu, run_blocks_on_gpu)
     source_keys_values.register(decoder_trains_on_gpu, joint_keys_values)
     all_known_true.register(is_elsewhere, answer_unknown)
@@ -47,7 +47,7 @@ def fused_attention(
     """Attention by torch's fused kernel, which never writes the weights down."""
     (_, heads, T, _), (_, kv_heads, S, _) = q.shape, k.shape
     if is_causal and not (T == S and mask is None):  # the kernel's own causal mask counts from the first key
-        mask, is_causal = multihead.with_causal(mask, T, S, q.device), False
+        mask, is_causal = attention.with_causal(mask, T, S, q.device), False
     kernel = partial(F.scaled_dot_product_attention, dropout_p=dropout, scale=scale)
     if kv_heads < heads:  # a symbol while a block is compiled, and the kernel wants a bool
         kernel = partial(kernel, enable_gqa=True)

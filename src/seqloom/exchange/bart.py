@@ -12,8 +12,8 @@ from typing import Any, ClassVar
 from seqloom.exchange.directory import Json
 from seqloom.exchange.encoder_decoder import SIDES, EncoderDecoder
 from seqloom.exchange.family import Config, Ids
+from seqloom.exchange.start_tokens import StartTokenConfig
 from seqloom.exchange.weights import Leading, WeightEntry, weight
-from seqloom.models.transformer import TransformerConfig
 
 OFFSET = 2
 
@@ -66,19 +66,19 @@ class BART(EncoderDecoder):
     def _bos(self, config: Config) -> Any:
         return config.get("bos_token_id", self.ids["bos_token_id"])
 
-    def write_config(self, model: TransformerConfig, ids: Ids) -> Json:
+    def write_config(self, model: StartTokenConfig, ids: Ids) -> Json:
         return {
             **super().write_config(model, ids),
             "max_position_embeddings": model.positions.longest,
             "bos_token_id": None if model.source_begin is None else ids.order[model.source_begin],
         }
 
-    def obstacles(self, model: TransformerConfig) -> Iterator[str]:
+    def obstacles(self, model: StartTokenConfig) -> Iterator[str]:
         yield from super().obstacles(model)
         if model.tied == "decoder":
             yield "model.tied must be all or none; it is decoder"
 
-    def names(self, model: TransformerConfig, ids: Ids) -> list[WeightEntry]:
+    def names(self, model: StartTokenConfig, ids: Ids) -> list[WeightEntry]:
         table = super().names(model, ids)
         for theirs, ours in SIDES.items():
             table.append(weight(f"{ours}.positions.weight", f"model.{theirs}.embed_positions.weight", Leading(OFFSET)))

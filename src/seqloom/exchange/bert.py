@@ -87,7 +87,7 @@ class BERTFamily(Family[BERTConfig]):
         ConfigSetting("attention_dropout", "attention_probs_dropout_prob", Config.real, 0.1),
         ConfigSetting("init", "initializer_range", Config.real, 0.02),
         ConfigSetting("tied", "tie_word_embeddings", Config.flag, True),
-        ConfigSetting("feed_forward", "intermediate_size", Config.whole, 3072, "inner"),
+        ConfigSetting("feed_forward", "intermediate_size", Config.whole, 3072, "d_ff"),
         ConfigSetting("activation", "hidden_act", Config.activation, "gelu"),
     )
     parts: ClassVar[dict[str, tuple[str, ...]]] = {

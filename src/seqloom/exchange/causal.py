@@ -141,7 +141,7 @@ class GPT2(CausalFamily):
     def names(self, model: GPTConfig, ids: Ids) -> list[WeightEntry]:
         table = [*super().names(model, ids), weight("body.embedded.positions.weight", "transformer.wpe.weight")]
         sizes = {"attn.c_attn": 3 * model.width, "attn.c_proj": model.width, "mlp.c_proj": model.width}
-        sizes["mlp.c_fc"] = model.inner
+        sizes["mlp.c_fc"] = model.d_ff
         linear = {
             "mixer.attention.out": "attn.c_proj",
             "feed_forward.up": "mlp.c_fc",
@@ -189,7 +189,7 @@ class Llama(CausalFamily):
         ConfigSetting("width", "hidden_size", Config.whole, 4096),
         ConfigSetting("heads", "num_attention_heads", Config.whole, 32),
         ConfigSetting("layers", "num_hidden_layers", Config.whole, 32),
-        ConfigSetting("feed_forward", "intermediate_size", Config.whole, 11008, "inner"),
+        ConfigSetting("feed_forward", "intermediate_size", Config.whole, 11008, "d_ff"),
         ConfigSetting("norm_epsilon", "rms_norm_eps", Config.real, 1e-6),
         ConfigSetting("attention_dropout", "attention_dropout", Config.real, 0.0),
         ConfigSetting("tied", "tie_word_embeddings", Config.flag, False),

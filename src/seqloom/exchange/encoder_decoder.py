@@ -14,9 +14,9 @@ from typing import Any, ClassVar
 from seqloom.decoding.rules import MAX_LENGTH_PENALTY
 from seqloom.exchange.directory import GENERATION, Directory, Json
 from seqloom.exchange.family import Config, ConfigSetting, Family, Ids
+from seqloom.exchange.start_tokens import StartTokenConfig
 from seqloom.exchange.tokenizer_files import tokenizer_files
 from seqloom.exchange.weights import SAME, How, Nothing, Tensors, TokenRows, WeightEntry, weight
-from seqloom.models.transformer import TransformerConfig
 from seqloom.nn.positions import join_pairs, part_pairs
 from seqloom.text import END, Imported, Tokenizer
 from seqloom.text.base import END_TEXT, ForeignTokenizer
@@ -69,7 +69,7 @@ class Parted:
         return self.how.write(tuple(turned))
 
 
-class EncoderDecoder(Family[TransformerConfig]):
+class EncoderDecoder(Family[StartTokenConfig]):
     kind = "transformer"
     task = "translate"
     prefix = "model."
@@ -139,8 +139,8 @@ class EncoderDecoder(Family[TransformerConfig]):
 
     # Writing.
 
-    def write_config(self, model: TransformerConfig, ids: Ids) -> Json:
-        both = {"attention_heads": model.heads, "ffn_dim": model.inner, "layerdrop": 0.0}
+    def write_config(self, model: StartTokenConfig, ids: Ids) -> Json:
+        both = {"attention_heads": model.heads, "ffn_dim": model.d_ff, "layerdrop": 0.0}
         end = ids.order[END]
         return {
             **super().write_config(model, ids),
@@ -154,7 +154,7 @@ class EncoderDecoder(Family[TransformerConfig]):
             "tie_word_embeddings": model.tied != "none",
         }
 
-    def documents(self, model: TransformerConfig, ids: Ids) -> Json:
+    def documents(self, model: StartTokenConfig, ids: Ids) -> Json:
         written = self.write_config(model, ids)
         kept = ("eos_token_id", "bos_token_id", "pad_token_id", "decoder_start_token_id", "forced_eos_token_id")
         found = {key: written[key] for key in kept if written.get(key) is not None}
@@ -162,7 +162,7 @@ class EncoderDecoder(Family[TransformerConfig]):
             found["forced_bos_token_id"] = ids.order[model.target_begin]
         return {GENERATION: found}
 
-    def tokenizer_files(self, tokenizer: Tokenizer, model: TransformerConfig) -> Json:
+    def tokenizer_files(self, tokenizer: Tokenizer, model: StartTokenConfig) -> Json:
         """Of a tokenizer that was learned here, too, the one there puts END after every text."""
         found = tokenizer_files(tokenizer, (), model.source_begin or END)
         about, special = found["tokenizer_config.json"], found["special_tokens_map.json"]
@@ -185,7 +185,7 @@ class EncoderDecoder(Family[TransformerConfig]):
 
     # The table.
 
-    def names(self, model: TransformerConfig, ids: Ids) -> list[WeightEntry]:
+    def names(self, model: StartTokenConfig, ids: Ids) -> list[WeightEntry]:
         rows = TokenRows(ids.order, ids.rows)
         table = [*self._embeddings(model, rows), weight("output.bias", "final_logits_bias", Bias(rows), zero=True)]
         for side, attentions in (("encoder", ENCODER), ("decoder", DECODER)):
@@ -203,11 +203,11 @@ class EncoderDecoder(Family[TransformerConfig]):
                     table.append(weight(f"{own}.bias", f"{theirs}.bias", SAME if axis else self.ordered(model, 0)))
         return table
 
-    def ordered(self, model: TransformerConfig, axis: int, how: How = SAME) -> How:
+    def ordered(self, model: StartTokenConfig, axis: int, how: How = SAME) -> How:
         """What else happens to a tensor along whose `axis` the width lies."""
         return how
 
-    def _embeddings(self, model: TransformerConfig, rows: TokenRows) -> list[WeightEntry]:
+    def _embeddings(self, model: StartTokenConfig, rows: TokenRows) -> list[WeightEntry]:
         how = self.ordered(model, 1, rows)
         source, target, output = (f"{mine}.weight" for mine in ("source_embed.embed", "target_embed.embed", "output"))
         apart = {side: f"model.{side}.embed_tokens.weight" for side in SIDES}

@@ -21,8 +21,8 @@ from seqloom.core.errors import CheckpointError
 from seqloom.exchange.directory import Directory, Json
 from seqloom.exchange.encoder_decoder import EncoderDecoder, Parted
 from seqloom.exchange.family import Config, Ids
+from seqloom.exchange.start_tokens import StartTokenConfig
 from seqloom.exchange.weights import SAME, How
-from seqloom.models.transformer import TransformerConfig
 from seqloom.nn.positions import BASE, sinusoid_table
 from seqloom.text import SentencePieces, Tokenizer
 from seqloom.text.base import ForeignTokenizer
@@ -94,7 +94,7 @@ class Marian(EncoderDecoder):
             "tied": "none" if not tied else "all" if shared else "decoder",
         }
 
-    def write_config(self, model: TransformerConfig, ids: Ids) -> Json:
+    def write_config(self, model: StartTokenConfig, ids: Ids) -> Json:
         return {
             **super().write_config(model, ids),
             "max_position_embeddings": LONGEST,
@@ -103,19 +103,19 @@ class Marian(EncoderDecoder):
             "bos_token_id": None,
         }
 
-    def obstacles(self, model: TransformerConfig) -> Iterator[str]:
+    def obstacles(self, model: StartTokenConfig) -> Iterator[str]:
         yield from super().obstacles(model)
         if model.positions.base not in (None, BASE):
             yield f"model.positions.base must be {BASE:g}; it is {model.positions.base:g}"
 
-    def documents(self, model: TransformerConfig, ids: Ids) -> Json:
+    def documents(self, model: StartTokenConfig, ids: Ids) -> Json:
         found = super().documents(model, ids)
         if model.begin is not None:
             for said in found.values():
                 said["bad_words_ids"] = [[ids.order[model.begin]]]
         return found
 
-    def tokenizer_files(self, tokenizer: Tokenizer, model: TransformerConfig) -> Json:
+    def tokenizer_files(self, tokenizer: Tokenizer, model: StartTokenConfig) -> Json:
         if not isinstance(tokenizer, SentencePieces):
             return super().tokenizer_files(tokenizer, model)
         content = tokenizer.content()
@@ -127,7 +127,7 @@ class Marian(EncoderDecoder):
         about = {"tokenizer_class": "MarianTokenizer", "separate_vocabs": False, **languages, **specials}
         return {**models, VOCABULARY: content["vocabulary"], "tokenizer_config.json": about}
 
-    def ordered(self, model: TransformerConfig, axis: int, how: How = SAME) -> How:
+    def ordered(self, model: StartTokenConfig, axis: int, how: How = SAME) -> How:
         return how if model.positions.layout == "halves" else Parted(axis, how)
 
 

@@ -19,8 +19,8 @@ from torch.utils.hooks import RemovableHandle
 
 from seqloom.core.operations import definitions_only
 from seqloom.core.progress import check_cancelled
+from seqloom.nn.attention import MultiHeadAttention
 from seqloom.nn.cells import Cell, State
-from seqloom.nn.multihead import MultiHeadAttention
 from seqloom.runs.run import Run
 from seqloom.text import Tokenizer
 
@@ -95,7 +95,7 @@ class Captured:
         return [CellStep(call.inputs[0], call.inputs[1], call.output) for call in self.calls(self.names[name])]
 
     def shortcuts(self, name: str) -> dict[str, Tensor]:
-        """What goes around the layer of a cell, each (T, H) of the first row; see `seqloom.nn.connections`."""
+        """What goes around the layer of a cell, each (T, H) of the first row; see `seqloom.nn.recurrent`."""
         stack, _, layer = name.removesuffix(".cell").rpartition("layers.")
         around = self.names.get(f"{stack}around.{layer}")
         if around is None or not self.calls(around):

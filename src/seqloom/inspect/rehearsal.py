@@ -161,7 +161,7 @@ def kernel_notes(model: nn.Module, device: torch.device) -> list[str]:
     names, looped = {cell: name for name, cell in CELLS.items()}, set()
     for layer in layers:
         x = torch.empty(1, STEPS, layer.cell.inputs, device=device)
-        if run_cell.select(layer.cell, x, layer.initial_state(1)) is run_cell.definition:
+        if run_cell.select(layer.cell, x, layer.cell.initial_state(1)) is run_cell.definition:
             looped.add(names.get(type(layer.cell), type(layer.cell).__name__))
     if not looped:
         return ["every layer reads whole sequences at once"]

@@ -8,18 +8,22 @@ Its loss is the mean of −log p over the tokens that were chosen, and, where th
 RoBERTa (Liu et al. 2019) is the same without the pairs, its masks drawn anew in every epoch: the task decides.
 """
 
-from collections.abc import Iterator
-from typing import Literal, NamedTuple
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, ClassVar, Literal, NamedTuple
 
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from seqloom.config import config
 from seqloom.core.tokens import EXTRA, Specials
+from seqloom.models.backbones import TransformerTextBackbone
 from seqloom.nn.backbone import BackboneOptions, TransformerBackbone
 from seqloom.nn.cross_entropy import IGNORE_INDEX, linear_cross_entropy
 from seqloom.nn.softmax import at_least_float32
 from seqloom.nn.transformer import ACTIVATIONS, make_norm
+
+if TYPE_CHECKING:
+    from seqloom.models.electra import ElectraConfig
 
 # tokens (B, S), mask (B, S), segments or documents (B, S), places (B, P), targets (B, P), other (B,): see `BERT.loss`
 Batch = dict[str, Tensor]
@@ -48,6 +52,10 @@ class EncoderOptions(BackboneOptions):
     def longest(self) -> int | None:
         return self.context or self.positions.longest
 
+    def backbone(self, vocabulary: int) -> TransformerBackbone:
+        """Create its backbone, for the tokens of a tokenizer and [CLS], [SEP], [MASK]."""
+        return TransformerBackbone(self, vocabulary + EXTRA, causal=False, segments=SEGMENTS)
+
 
 @config
 class BERTConfig(EncoderOptions):
@@ -57,36 +65,32 @@ class BERTConfig(EncoderOptions):
         return BERT(self, vocabulary)
 
 
-class Told(NamedTuple):
-    """What a model thinks of a batch."""
+class BERTOutput(NamedTuple):
+    """The predictions for a batch."""
 
-    masked: Tensor  # logits (B, P, V) at the places that were asked for
+    masked: Tensor  # logits (B, P, V) at the positions that were asked for
     next: Tensor  # logits (B, 2): b follows a, or is from elsewhere
 
 
-class BERT(nn.Module):
-    """Tokens go from 0 to V + 2: those of the tokenizer, then [CLS], [SEP], [MASK]. It tells the first V only."""
+class MaskedTokenLayer(nn.Module):
+    """s = E · norm(g(W h + b)) + c: h (…, H) at masked tokens to logits (…, V); E the first V embeddings if tied."""
 
-    def __init__(self, config: BERTConfig, vocabulary: int) -> None:
-        super().__init__()
-        self.config, self.vocabulary, self.specials = config, vocabulary, Specials.after(vocabulary)
-        self.body = TransformerBackbone(config, vocabulary + EXTRA, causal=False, segments=SEGMENTS)
-        width = config.width
-        self.dense = nn.Linear(width, width)
-        self.dense_norm = make_norm(config.norm, width, config.norm_epsilon)
-        self.activation = ACTIVATIONS[config.activation]
-        self.output = None if config.tied else nn.Parameter(self.dense.weight.new_empty(vocabulary, width))
-        self.bias = nn.Parameter(self.dense.weight.new_zeros(vocabulary))
-        self.pool = nn.Linear(width, width)
-        self.next = nn.Linear(width, SEGMENTS)
-        self.reset_parameters()
+    dense: nn.Linear
+    dense_norm: nn.Module
+    output: nn.Parameter | None
+    bias: nn.Parameter
+    activation: Callable[[Tensor], Tensor]
 
-    def reset_parameters(self) -> None:
-        for linear in (self.dense, self.pool, self.next):
-            nn.init.normal_(linear.weight, std=self.config.init)
-            nn.init.zeros_(linear.bias)
-        if self.output is not None:
-            nn.init.normal_(self.output, std=self.config.init)
+    def layer_input(self, h: Tensor, embeddings: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """The input of the output layer (…, D), and its W (V, D) and b (V,)."""
+        weight = embeddings[: len(self.bias)] if self.output is None else self.output
+        return self.dense_norm(self.activation(self.dense(h))), weight, self.bias
+
+
+class MaskedLanguageModel(nn.Module):
+    """The base of BERT and ELECTRA."""
+
+    body: TransformerBackbone
 
     def read(
         self,
@@ -95,50 +99,8 @@ class BERT(nn.Module):
         segments: Tensor | None = None,
         documents: Tensor | None = None,
     ) -> Tensor:
-        """h (B, S, D); see `TransformerBackbone.read`."""
+        """h (B, S, D) of a text; see `TransformerBackbone`."""
         return self.body.read(tokens, mask, segments, documents)
-
-    def telling(self, h: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """h (…, D) as the output layer reads it, and W (V, D) and b (V,) of that."""
-        vectors = self.body.embed.weight[: self.vocabulary] if self.output is None else self.output
-        return self.dense_norm(self.activation(self.dense(h))), vectors, self.bias
-
-    def masked_logits(self, h: Tensor) -> Tensor:
-        """What stands at places whose h (…, D) are given: logits (…, V)."""
-        return F.linear(*self.telling(h))
-
-    def gap_logits(self, tokens: Tensor, mask: Tensor, gaps: Tensor) -> Tensor:
-        """What may stand at the gaps (B, S) of a text, row by row: logits (M, V)."""
-        return self.masked_logits(self.read(tokens, mask)[gaps])
-
-    def next_logits(self, h: Tensor) -> Tensor:
-        """h (B, S, D), with [CLS] first, to logits (B, 2)."""
-        logits: Tensor = self.next(self.pool(h[:, 0]).tanh())
-        return logits
-
-    def forward(self, batch: Batch) -> Told:
-        """Only the places that were asked for are told: making logits of all would cost most of the time."""
-        h, asked = self._asked(batch)
-        return Told(self.masked_logits(asked), self.next_logits(h))
-
-    def _asked(self, batch: Batch) -> tuple[Tensor, Tensor]:
-        """h of all places (B, S, D), and of those that were asked for (B, P, D)."""
-        h = self.read(batch["tokens"], batch.get("mask"), batch.get("segments"), batch.get("documents"))
-        return h, h.gather(1, batch["places"].unsqueeze(2).expand(-1, -1, h.shape[2]))
-
-    def loss(self, batch: Batch) -> Tensor:
-        """The mean of −log p over the targets (B, P) that are not below 0; if the batch has `other` (B,), 1 where the
-        second text is not what follows the first, also the mean over its pairs. Never waits for a GPU."""
-        h, asked = self._asked(batch)
-        known = batch["targets"] >= 0
-        goal = batch["targets"].masked_fill(~known, IGNORE_INDEX).flatten()
-        told, weight, bias = self.telling(asked)
-        value = linear_cross_entropy(told.flatten(0, 1), weight, bias, goal) / known.sum().clamp(min=1)
-        return (
-            value + F.cross_entropy(at_least_float32(self.next_logits(h)), batch["other"])
-            if "other" in batch
-            else value
-        )
 
     def attentions(
         self,
@@ -147,5 +109,86 @@ class BERT(nn.Module):
         segments: Tensor | None = None,
         documents: Tensor | None = None,
     ) -> list[Tensor]:
-        """Where every head of every layer looked: (B, N, S, S) by layer."""
+        """The attention weights of every layer (B, N, S, S)."""
         return self.body.attentions(tokens, mask, segments, documents)
+
+
+class BERT(MaskedLanguageModel, MaskedTokenLayer):
+    """Tokens go from 0 to V + 2: those of the tokenizer, then [CLS], [SEP], [MASK]. It predicts the first V only."""
+
+    def __init__(self, config: BERTConfig, vocabulary: int) -> None:
+        super().__init__()
+        self.config, self.vocabulary, self.specials = config, vocabulary, Specials.after(vocabulary)
+        self.body = config.backbone(vocabulary)
+        width = config.width
+        self.dense = nn.Linear(width, width)
+        self.dense_norm = make_norm(config.norm, width, config.norm_epsilon)
+        self.activation = ACTIVATIONS[config.activation]
+        self.output = None if config.tied else nn.Parameter(self.dense.weight.new_empty(vocabulary, width))
+        self.bias = nn.Parameter(self.dense.weight.new_zeros(vocabulary))
+        self.pool = nn.Linear(width, width)
+        self.next = nn.Linear(width, SEGMENTS)
+        for linear in (self.dense, self.pool, self.next):
+            nn.init.normal_(linear.weight, std=config.init)
+            nn.init.zeros_(linear.bias)
+        if self.output is not None:
+            nn.init.normal_(self.output, std=config.init)
+
+    def masked_logits(self, h: Tensor) -> Tensor:
+        """Logits (…, V) of the tokens at positions whose h (…, D) are given."""
+        return F.linear(*self.layer_input(h, self.body.embed.weight))
+
+    def gap_logits(self, tokens: Tensor, mask: Tensor, gaps: Tensor) -> Tensor:
+        """Logits (M, V) of the tokens at the gaps (B, S) of a text, row by row."""
+        return self.masked_logits(self.read(tokens, mask)[gaps])
+
+    def next_logits(self, h: Tensor) -> Tensor:
+        """h (B, S, D), with [CLS] first, to logits (B, 2)."""
+        logits: Tensor = self.next(self.pool(h[:, 0]).tanh())
+        return logits
+
+    def read_batch(self, batch: Batch) -> tuple[Tensor, Tensor]:
+        """h of all positions (B, S, D), and of those that were asked for (B, P, D)."""
+        h = self.read(batch["tokens"], batch.get("mask"), batch.get("segments"), batch.get("documents"))
+        return h, h.gather(1, batch["places"].unsqueeze(2).expand(-1, -1, h.shape[2]))
+
+    def forward(self, batch: Batch) -> BERTOutput:
+        """Only the positions that were asked for are predicted: logits of all would take most of the time."""
+        h, asked = self.read_batch(batch)
+        return BERTOutput(self.masked_logits(asked), self.next_logits(h))
+
+    def loss(self, batch: Batch) -> Tensor:
+        """The mean of −log p over the targets (B, P) that are not below 0; if the batch has `other` (B,), 1 where the
+        second text is not what follows the first, also the mean over its pairs. Never waits for a GPU."""
+        h, asked = self.read_batch(batch)
+        known = batch["targets"] >= 0
+        targets = batch["targets"].masked_fill(~known, IGNORE_INDEX).flatten()
+        hidden, weight, bias = self.layer_input(asked, self.body.embed.weight)
+        value = linear_cross_entropy(hidden.flatten(0, 1), weight, bias, targets) / known.sum().clamp(min=1)
+        if "other" not in batch:
+            return value
+        return value + F.cross_entropy(at_least_float32(self.next_logits(h)), batch["other"])
+
+
+class BERTBackbone(TransformerTextBackbone):
+    """The backbone of BERT or ELECTRA, and the layer above [CLS]."""
+
+    form = "bert"
+    names: ClassVar[dict[str, str]] = {"transformer.": "body.", "pool.": "pool."}
+    fresh = ("pool.",)  # electra has none
+
+    def __init__(self, config: "BERTConfig | ElectraConfig", vocabulary: int, predicts: bool = False) -> None:
+        super().__init__(vocabulary, predicts)
+        self.width = config.width
+        self.transformer = config.backbone(vocabulary)
+        self.pool = nn.Linear(config.width, config.width)
+        nn.init.normal_(self.pool.weight, std=config.init)
+        nn.init.zeros_(self.pool.bias)
+
+    def extract(self, h: Tensor, mask: Tensor) -> Tensor:
+        return self.pool(h[:, 0]).tanh()
+
+    def levels(self) -> list[list[nn.Parameter]]:
+        levels = super().levels()
+        levels[-1].extend(self.pool.parameters())
+        return levels

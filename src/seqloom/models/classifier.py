@@ -1,12 +1,12 @@
-"""Classifier: many tokens in, one of L labels out.
+"""Classifiers of texts and of series: a sequence in, one of L labels out.
 
     x_j = [E w_j; spelling]     h_1 … h_S = encoder(x_1 … x_S)     c = pooling(h)     p(y) = softmax(W c + b)
 
-A bag of words (`seqloom.nn.bag`) has neither order nor pooling: c = Σ_j w_j x_j. `seqloom.nn.encoders` has the other
-encoders, `seqloom.nn.pooling` the ways from many vectors to one, `seqloom.nn.lexicon` what is read of a token.
+A bag of words has neither order nor pooling: c = Σ_j w_j x_j. `seqloom.nn.encoders` has the other encoders,
+`seqloom.nn.pooling` poolings and the bag, `seqloom.nn.lexicon` the vectors of tokens.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Annotated, Literal
 
 import torch
@@ -14,32 +14,26 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from seqloom.config import Discriminator, config
-from seqloom.nn.bag import Bag, BagConfig
+from seqloom.config.constraints import Fraction
 from seqloom.nn.cross_entropy import IGNORE_INDEX, disagreement
 from seqloom.nn.dropout import make_dropout
-from seqloom.nn.encoders import AnyEncoderConfig, Encoder, RecurrentEncoderConfig
-from seqloom.nn.lexicon import Lexicon, VectorsConfig, lexicon_problems
-from seqloom.nn.pooling import POOLINGS, PoolingKind
+from seqloom.nn.encoders import AnyEncoderConfig, Encoder, EncoderConfig, RecurrentEncoderConfig
+from seqloom.nn.lexicon import Lexicon, LexiconOptions
+from seqloom.nn.masks import masked_moments
+from seqloom.nn.pooling import POOLINGS, Bag, BagConfig, PoolingKind
 from seqloom.nn.softmax import at_least_float32
-from seqloom.nn.spelling import SpellingConfig
 
 # tokens (B, S), mask (B, S), labels (B,), and where spelling is read, characters (B, S, C), 0 where there is none
 Batch = dict[str, Tensor]
 
 
 @config
-class ClassifierConfig:
+class ClassifierConfig(LexiconOptions):
     kind: Literal["classifier"] = "classifier"
-    embedding: int = 128  # width of the token vectors
-    vectors: VectorsConfig | None = None  # begin with vectors from a file
-    characters: SpellingConfig | None = None  # also read how each token is spelled
     encoder: Annotated[BagConfig | AnyEncoderConfig, Discriminator("kind")] = RecurrentEncoderConfig()
     pooling: PoolingKind | None = None  # last, mean, max or attention; None is mean, and a bag has none
-    dropout: float = 0.0  # on what is read of each token, and before the output layer
-    embedding_dropout: float = 0.0  # share of the token types that are the zero vector for one batch
 
     def problems(self) -> Iterator[str]:
-        yield from lexicon_problems(self)
         if self.pooling is not None and self.encoder.kind == "bag":
             yield "pooling is for encoders that keep the order of the words; leave it out for a bag"
 
@@ -53,10 +47,8 @@ class ClassifierConfig:
 
 
 class Labelling(nn.Module):
-    """What is made of the logits of labels, however these come about.
-
-    Labels below 0 are of a kind that was never seen in training: they have no loss.
-    """
+    """The base of classifiers: logits to losses and probabilities. Labels below 0 never occurred in training: they
+    have no loss."""
 
     def forward(self, batch: Batch) -> Tensor:
         """Logits (B, L)."""
@@ -113,6 +105,14 @@ def label_loss(
     return value, count // 2
 
 
+def label_influence(logits: Tensor, x: Tensor, mask: Tensor, labels: Tensor | None) -> Tensor:
+    """What each vector of x (B, S, D) adds to the logit of a label (B,), to first order: xᵀ ∂logit/∂x (B, S), 0 at
+    padding. Without labels, of the most probable one."""
+    chosen = logits.argmax(dim=1) if labels is None else labels
+    (gradient,) = torch.autograd.grad(logits.gather(1, chosen.unsqueeze(1)).sum(), x)
+    return at_least_float32(x.detach() * gradient).sum(dim=2).masked_fill(~mask, 0)
+
+
 class Classifier(Labelling):
     """Reads a text and says what it is. Tokens stand first and padding last; a text may have no tokens at all."""
 
@@ -136,19 +136,18 @@ class Classifier(Labelling):
         """What the model does beyond what its recipe says, in words for whoever trains it."""
         return [] if self.encoder is None else self.encoder.notes()
 
-    def set_documents(self, found_in: Tensor, documents: int) -> None:
+    def set_documents(self, document_counts: Tensor, documents: int) -> None:
         """In how many of the training texts each token is (V,), and how many there are: tf-idf weighs by it."""
         if self.bag is not None:
-            self.bag.set_documents(found_in, documents)
+            self.bag.set_documents(document_counts, documents)
+
+    def read(self, batch: Batch) -> Tensor:
+        """The vectors x (B, S, D) of the tokens."""
+        x: Tensor = self.lexicon(batch["tokens"], self.lexicon.read_spelling(batch.get("characters")))
+        return x
 
     def forward(self, batch: Batch) -> Tensor:
-        """Logits (B, L)."""
-        return self._logits(self._read(batch), batch)[0]
-
-    def _read(self, batch: Batch) -> Tensor:
-        """x (B, S, D)"""
-        x: Tensor = self.lexicon(batch["tokens"], self.lexicon.spelled(batch.get("characters")))
-        return x
+        return self._logits(self.read(batch), batch)[0]
 
     def _logits(self, x: Tensor, batch: Batch) -> tuple[Tensor, Tensor | None]:
         """x (B, S, D) to logits (B, L), and to the weights (B, S) of pooling that attends."""
@@ -162,22 +161,72 @@ class Classifier(Labelling):
 
     @torch.no_grad()
     def attention(self, batch: Batch) -> Tensor | None:
-        """How much each token (B, S) weighed in the pooling, 0 at padding; None where pooling does not attend."""
-        return self._logits(self._read(batch), batch)[1]
+        """The weight of each token (B, S) in the pooling, 0 at padding; None where pooling does not attend."""
+        return self._logits(self.read(batch), batch)[1]
 
     @torch.no_grad()
     def attentions(self, batch: Batch) -> list[Tensor]:
-        """Where the heads of each layer of the encoder look (B, N, S, S), 0 at padding; empty where there are none."""
-        return [] if self.encoder is None else self.encoder.attentions(self._read(batch), batch["mask"])
+        """The attention weights of each layer of the encoder (B, N, S, S), 0 at padding; empty without attention."""
+        return [] if self.encoder is None else self.encoder.attentions(self.read(batch), batch["mask"])
 
     @torch.enable_grad()
     def influence(self, batch: Batch, labels: Tensor | None = None) -> Tensor:
-        """What each token (B, S) adds to the logit of a label (B,), to first order: xᵀ ∂logit/∂x, 0 at padding.
+        """What each token (B, S) adds to the logit of a label (B,); see `label_influence`. For a bag it is exact."""
+        x = self.read(batch).detach().requires_grad_()
+        return label_influence(self._logits(x, batch)[0], x, batch["mask"], labels)
 
-        Of the most probable label unless told. For a bag it is exact: the sum of it is the logit, but for b.
-        """
-        x = self._read(batch).detach().requires_grad_()
-        logits, _ = self._logits(x, batch)
-        chosen = logits.argmax(dim=1) if labels is None else labels
-        (gradient,) = torch.autograd.grad(logits.gather(1, chosen.unsqueeze(1)).sum(), x)
-        return at_least_float32(x.detach() * gradient).sum(dim=2).masked_fill(~batch["mask"], 0)
+
+# --- series -----------------------------------------------------------------------------------------------------------
+
+
+@config
+class SeriesClassifierConfig:
+    kind: Literal["series-classifier"] = "series-classifier"
+    encoder: EncoderConfig = RecurrentEncoderConfig()
+    pooling: PoolingKind = "mean"  # last, mean, max or attention
+    dropout: Fraction = 0.0  # before the output layer
+
+    def build(self, variables: int, labels: int) -> "SeriesClassifier":
+        return SeriesClassifier(self, variables, labels)
+
+
+class SeriesClassifier(Labelling):
+    """Many vectors in, one of L labels out:
+
+        x_t = [(y_t − m) / s; observed]    h_1 … h_T = encoder(x_1 … x_T)    c = pooling(h)    p(l) = softmax(W c + b)
+
+    m and s are mean and deviation of each variable in train: buffers, so that they stay with the weights. It reads
+    values (B, T, C) with a mask (B, T) of real steps, which stand first, and `observed` (B, T, C).
+    """
+
+    centre: Tensor
+    scale: Tensor
+
+    def __init__(self, config: SeriesClassifierConfig, variables: int, labels: int) -> None:
+        super().__init__()
+        self.config, self.variables = config, variables
+        self.encoder = config.encoder.build(2 * variables)
+        self.pooling = POOLINGS[config.pooling](self.encoder.width)
+        self.dropout = make_dropout(config.dropout)
+        self.output = nn.Linear(self.encoder.width, labels)
+        nn.init.zeros_(self.output.bias)
+        self.register_buffer("centre", torch.zeros(variables))
+        self.register_buffer("scale", torch.ones(variables))
+
+    def set_scale(self, series: Sequence[Tensor]) -> None:
+        """Mean and deviation of the training series (T, C), NaN where a value is missing; 1 where nothing varies."""
+        mean, deviation = masked_moments(series, [~values.isnan() for values in series])
+        self.centre.copy_(mean)
+        self.scale.copy_(deviation)
+
+    def notes(self) -> list[str]:
+        return self.encoder.notes()
+
+    def forward(self, batch: Batch) -> Tensor:
+        """Logits (B, L)."""
+        values, observed, mask = batch["values"], batch["observed"], batch["mask"]
+        z = torch.where(observed, (values - self.centre) / self.scale, 0)
+        h, ends = self.encoder.read(torch.cat([z, observed.to(z.dtype)], dim=2), mask)
+        summary, _ = self.pooling(h, mask, ends)
+        logits: Tensor = self.output(self.dropout(summary))
+        return logits

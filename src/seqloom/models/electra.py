@@ -19,9 +19,9 @@ from torch import Tensor, nn
 
 from seqloom.config import config
 from seqloom.config.constraints import Gt, Le, PositiveFloat, PositiveInt
-from seqloom.core.tokens import EXTRA, Specials
-from seqloom.models.bert import SEGMENTS, Batch, EncoderOptions
-from seqloom.nn.backbone import TransformerBackbone, draw_matrices
+from seqloom.core.tokens import Specials
+from seqloom.models.bert import Batch, EncoderOptions, MaskedLanguageModel, MaskedTokenLayer
+from seqloom.nn.backbone import draw_matrices
 from seqloom.nn.cache import AttentionScope
 from seqloom.nn.cross_entropy import IGNORE_INDEX
 from seqloom.nn.softmax import at_least_float32
@@ -48,14 +48,14 @@ class ElectraConfig(EncoderOptions):
         """The shape of the generator's blocks."""
         heads = math.ceil(self.generator.share * self.heads)
         width = heads * self.width // self.heads
-        inner, layers = self.inner * heads // self.heads, self.generator.layers or self.layers
-        return replace(self, width=width, heads=heads, kv_heads=None, feed_forward=inner, layers=layers)
+        d_ff, layers = self.d_ff * heads // self.heads, self.generator.layers or self.layers
+        return replace(self, width=width, heads=heads, kv_heads=None, feed_forward=d_ff, layers=layers)
 
     def build(self, vocabulary: int) -> "Electra":
         return Electra(self, vocabulary)
 
 
-class Generator(nn.Module):
+class Generator(MaskedTokenLayer):
     """x (B, S, D), embedded by the model, to logits of V tokens."""
 
     def __init__(self, config: ElectraConfig, vocabulary: int) -> None:
@@ -77,14 +77,9 @@ class Generator(nn.Module):
         h: Tensor = self.norm(self.blocks(self.project(x), scope).x)
         return h
 
-    def logits(self, h: Tensor, embeddings: Tensor) -> Tensor:
-        """What stands at places whose h (…, G) are given: logits (…, V)."""
-        told = self.dense_norm(self.activation(self.dense(h)))
-        return F.linear(told, embeddings[: len(self.bias)] if self.output is None else self.output, self.bias)
-
 
 class Detected(NamedTuple):
-    """What generator and model made of a batch."""
+    """The predictions of generator and model for a batch."""
 
     masked: Tensor  # logits (B, P, V) of the generator at the gaps
     tokens: Tensor  # (B, S), the text with what was drawn in its gaps
@@ -93,13 +88,13 @@ class Detected(NamedTuple):
     logits: Tensor  # (B, S) of being replaced
 
 
-class Electra(nn.Module):
+class Electra(MaskedLanguageModel):
     """Tokens go from 0 to V + 2: those of the tokenizer, then [CLS], [SEP], [MASK]. Gaps are shown as [MASK]."""
 
     def __init__(self, config: ElectraConfig, vocabulary: int) -> None:
         super().__init__()
         self.config, self.vocabulary, self.specials = config, vocabulary, Specials.after(vocabulary)
-        self.body = TransformerBackbone(config, vocabulary + EXTRA, causal=False, segments=SEGMENTS)
+        self.body = config.backbone(vocabulary)
         self.generator = Generator(config, vocabulary)
         self.dense = nn.Linear(config.width, config.width)
         self.detect = nn.Linear(config.width, 1)
@@ -117,29 +112,19 @@ class Electra(nn.Module):
         segments: Tensor | None = None,
         documents: Tensor | None = None,
     ) -> Tensor:
-        """What the generator makes of a text (B, S) with gaps: h (B, S, G)."""
+        """The generator's h (B, S, G) of a text (B, S) with gaps."""
         h: Tensor = self.generator(*self.body.embed_tokens(tokens, mask, segments, documents))
         return h
 
     def masked_logits(self, h: Tensor) -> Tensor:
-        """What the generator puts at places whose h (…, G) are given: logits (…, V)."""
-        return self.generator.logits(h, self.body.embed.weight)
+        """The generator's logits (…, V) at positions whose h (…, G) are given."""
+        return F.linear(*self.generator.layer_input(h, self.body.embed.weight))
 
     def gap_logits(self, tokens: Tensor, mask: Tensor, gaps: Tensor) -> Tensor:
-        """What may stand at the gaps (B, S) of a text, row by row: logits (M, V)."""
+        """Logits (M, V) of the tokens at the gaps (B, S) of a text, row by row."""
         return self.masked_logits(self.generate(tokens, mask)[gaps])
 
     # --- the model --------------------------------------------------------------------------------------------------
-
-    def read(
-        self,
-        tokens: Tensor,
-        mask: Tensor | None = None,
-        segments: Tensor | None = None,
-        documents: Tensor | None = None,
-    ) -> Tensor:
-        """h (B, S, D) of a text without gaps; see `TransformerBackbone.read`."""
-        return self.body.read(tokens, mask, segments, documents)
 
     def detection_logits(self, h: Tensor) -> Tensor:
         """h (…, D) to logits (…) of the token having been replaced."""
@@ -156,32 +141,20 @@ class Electra(nn.Module):
         logits = self.detection_logits(self.read(shown, mask, *rest))
         return Detected(masked, shown, shown != real, mask & (real < self.vocabulary), logits)
 
-    def losses(self, told: Detected, targets: Tensor) -> tuple[Tensor, Tensor]:
+    def losses(self, outputs: Detected, targets: Tensor) -> tuple[Tensor, Tensor]:
         """The sum of −log p over the gaps whose targets (B, P) are not below 0, and over all tokens of the text."""
-        goal = targets.masked_fill(targets < 0, IGNORE_INDEX).flatten()
-        filling = F.cross_entropy(
-            at_least_float32(told.masked).flatten(0, 1), goal, ignore_index=IGNORE_INDEX, reduction="sum"
-        )
-        logits = at_least_float32(told.logits)
-        apart = F.binary_cross_entropy_with_logits(logits, told.replaced.to(logits.dtype), reduction="none")
-        return filling, apart.where(told.counted, 0).sum()
+        known = targets.masked_fill(targets < 0, IGNORE_INDEX).flatten()
+        filling = F.cross_entropy(at_least_float32(outputs.masked).flatten(0, 1), known, reduction="sum")
+        logits = at_least_float32(outputs.logits)
+        detecting = F.binary_cross_entropy_with_logits(logits, outputs.replaced.to(logits.dtype), reduction="none")
+        return filling, detecting.where(outputs.counted, 0).sum()
 
     def loss(self, batch: Batch) -> Tensor:
         """That of the gaps, and λ times that of what is replaced. Never waits for a GPU."""
-        told, targets = self(batch), batch["targets"]
-        filling, detecting = self.losses(told, targets)
-        each = detecting / told.counted.sum().clamp(min=1)
+        outputs, targets = self(batch), batch["targets"]
+        filling, detecting = self.losses(outputs, targets)
+        each = detecting / outputs.counted.sum().clamp(min=1)
         return filling / (targets >= 0).sum().clamp(min=1) + self.config.detection * each
-
-    def attentions(
-        self,
-        tokens: Tensor,
-        mask: Tensor | None = None,
-        segments: Tensor | None = None,
-        documents: Tensor | None = None,
-    ) -> list[Tensor]:
-        """Where every head of every layer of the model looked: (B, N, S, S) by layer."""
-        return self.body.attentions(tokens, mask, segments, documents)
 
 
 @torch.no_grad()
@@ -191,8 +164,8 @@ def draw(logits: Tensor, draws: Tensor) -> Tensor:
     logits = at_least_float32(logits).clone()
     logits[..., END] = -torch.inf
     sums = logits.softmax(dim=-1).cumsum(dim=-1)
-    found = (sums <= draws.unsqueeze(-1) * sums[..., -1:]).sum(dim=-1)
-    return found.clamp(max=logits.shape[-1] - 1)
+    drawn = (sums <= draws.unsqueeze(-1) * sums[..., -1:]).sum(dim=-1)
+    return drawn.clamp(max=logits.shape[-1] - 1)
 
 
 def put(tokens: Tensor, places: Tensor, known: Tensor, these: Tensor) -> Tensor:

@@ -1,44 +1,59 @@
-"""Fine-tuned models: a pretrained body, and on it as little as the new task needs.
+"""Fine-tuned models: a pretrained backbone, and above it as little as the new task needs.
 
-    classifier   h = body(x)     c = extract(h) or another pooling     p(y) = softmax(W c + b)
-    tagger       h = body(x)     e_w = W h_{first(w)} + b, judged together where there is a CRF
+    classifier   h = backbone(x)     c = extract(h) or another pooling     p(y) = softmax(W c + b)
+    tagger       h = backbone(x)     e_w = W h_{first(w)} + b, judged together where there is a CRF
+    pair         rows r of a pair: one, or both orders   c = Σ_r summary(backbone(x_r))    p(y) = softmax(W c + b)
+                 with a score for a label                ŷ = μ + σ (w · c + b), minimising (y − ŷ)² / σ²
+    choice       a row for each option                   s_r = w · summary(backbone(x_r))  p(r) = softmax_r(s_r)
+    answer       question and context in one row         s_j, e_j = W h_j       p(start = j), p(end = j) = softmax_j
 
-An encoder of the task's own may stand between, h = encoder(body(x)): above features that never change, as ELMo's.
-`seqloom.models.bodies` has the bodies. Their levels, and above them everything else as one more, are what
-`seqloom.train.optimizers` lets learn at rates of their own, and one after the other.
+A classifier and a tagger may have an encoder of the task's own between, h = encoder(backbone(x)): above features that
+never change, as ELMo's. μ and σ are those of the training scores. `seqloom.models.backbones` has the backbones,
+`seqloom.text.specials` the rows. `seqloom.train.optimizers` lets the levels of a backbone, and everything above them
+as one more, learn at rates of their own, and one after the other.
 """
 
-from collections.abc import Iterator
-from typing import Literal, Protocol
+import math
+from typing import Literal, NamedTuple
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from seqloom.config import config
-from seqloom.models.bodies import AnyBodyConfig, Body, BodyConfig, build_body, most_read
-from seqloom.models.classifier import Batch, Labelling, label_loss, readings
+from seqloom.config.constraints import Fraction
+from seqloom.models.backbones import Backbone, BackboneConfig, backbone_class, build_backbone
+from seqloom.models.classifier import Batch, Labelling, label_influence, label_loss, readings
 from seqloom.models.tagger import Tagging
+from seqloom.nn.cross_entropy import IGNORE_INDEX
 from seqloom.nn.dropout import make_dropout
 from seqloom.nn.encoders import AnyEncoderConfig, Encoder, EncoderConfig
 from seqloom.nn.masks import at_last
 from seqloom.nn.pooling import POOLINGS, Pooling
 from seqloom.nn.softmax import at_least_float32
 
+NO_ENCODER: AnyEncoderConfig | None = None
 SummaryKind = Literal["extract", "last", "mean", "max", "attention"]
 
 
-class OnABody(Protocol):
-    """The config of a model on a body."""
+@config
+class FineTunedOptions:
+    """The keys of every model on a backbone."""
+
+    kind: str = ""
+    body: BackboneConfig | None = None  # a pretrained model of any kind; with init.from that of the run
+    dropout: Fraction = 0.1  # before the output layer, and before the encoder if there is one; the body has its own
+
+    # Not every model makes a key of these.
+    characters = vectors = None
+    encoder = NO_ENCODER
 
     @property
-    def body(self) -> AnyBodyConfig | None: ...
-
-
-def body_of(config: OnABody) -> AnyBodyConfig:
-    """The body a recipe was filled in with, if nobody wrote it there."""
-    if config.body is None:
-        raise ValueError("model.body must be given, or a run to take it from, init.from")
-    return config.body
+    def longest(self) -> int | None:
+        """The most tokens of a row it can read, special ones included; None for any number."""
+        above = None if self.encoder is None else self.encoder.longest
+        below = None if self.body is None else backbone_class(self.body).longest(self.body)
+        return min((length for length in (above, below) if length is not None), default=None)
 
 
 class Summary(nn.Module):
@@ -55,106 +70,88 @@ class Summary(nn.Module):
         if kind != "extract" and kind != "last":
             self.pooling = POOLINGS[kind](width)
 
-    def forward(self, body: Body, h: Tensor, mask: Tensor, ends: Tensor | None = None) -> tuple[Tensor, Tensor | None]:
+    def forward(
+        self, backbone: Backbone, h: Tensor, mask: Tensor, ends: Tensor | None = None
+    ) -> tuple[Tensor, Tensor | None]:
         """`ends` (B, H) is where an encoder's reading ended, if h is of one."""
         if self.kind == "extract":
-            return body.extract(h, mask) if ends is None else ends, None
+            return backbone.extract(h, mask) if ends is None else ends, None
         if self.pooling is None:
             return at_last(h[:, :-1], mask[:, 1:]), None
         c, weights = self.pooling(h, mask, h[:, 0])
         return c, weights
 
 
-def levels_above(model: nn.Module, body: Body) -> list[list[nn.Parameter]]:
-    """The levels of a body, and one of all that stands above it."""
-    levels = body.levels()
-    below = {id(parameter) for level in levels for parameter in level}
-    return [*levels, [parameter for parameter in model.parameters() if id(parameter) not in below]]
+class FineTuned(nn.Module):
+    """A backbone, and layers above it. tokens, mask and segments are (B, S), or (B, R, S): R rows of each example."""
 
+    def __init__(self, config: FineTunedOptions, vocabulary: int, predicts: bool = False) -> None:
+        super().__init__()
+        if config.body is None:
+            raise ValueError("model.body must be given, or a run to take it from, init.from")
+        self.config = config
+        self.body = build_backbone(config.body, vocabulary, predicts)
+        self.encoder: Encoder | None = None if config.encoder is None else config.encoder.build(self.body.width)
+        self.width = self.body.width if self.encoder is None else self.encoder.width
 
-class Above(Protocol):
-    """The config of a model on a body with, perhaps, an encoder of its own."""
+    def notes(self) -> list[str]:
+        """What the backbone does beyond what its recipe says."""
+        return self.body.notes()
 
-    @property
-    def body(self) -> AnyBodyConfig | None: ...
-    @property
-    def encoder(self) -> AnyEncoderConfig | None: ...
-    @property
-    def dropout(self) -> float: ...
+    def levels(self) -> list[list[nn.Parameter]]:
+        """The levels of the backbone, and one of all that stands above it."""
+        levels = self.body.levels()
+        below = {id(parameter) for level in levels for parameter in level}
+        return [*levels, [parameter for parameter in self.parameters() if id(parameter) not in below]]
 
+    def read(self, batch: Batch) -> Tensor:
+        """h (B·R, S, H) of the backbone."""
+        segments = batch.get("segments")
+        rows = batch["tokens"].flatten(0, -2), batch["mask"].flatten(0, -2)
+        return self.body.read(*rows, None if segments is None else segments.flatten(0, -2))
 
-def above_problems(config: Above) -> Iterator[str]:
-    if not 0 <= config.dropout < 1:
-        yield f"dropout must be at least 0 and below 1; got {config.dropout}"
+    def add_next_token_loss(self, loss: Tensor, h: Tensor, batch: Batch, share: float) -> Tensor:
+        """The loss and `share` times that of a language model on the same rows (Radford et al. 2018)."""
+        if not share:
+            return loss
+        rows = batch["tokens"].flatten(0, -2), batch["mask"].flatten(0, -2)
+        return loss + share * self.body.next_token_loss(h, *rows)
 
-
-def longest_above(config: Above) -> int | None:
-    """The most tokens that body and encoder can read, special ones included; None for any number."""
-    found = [None if config.body is None else most_read(config.body)]
-    found += [] if config.encoder is None else [config.encoder.longest]
-    return min((most for most in found if most is not None), default=None)
-
-
-def encoder_above(config: Above, body: Body) -> tuple[Encoder | None, int]:
-    """The encoder that reads what a body makes of a text, if there is one; and how wide what comes out is."""
-    if config.encoder is None:
-        return None, body.width
-    encoder = config.encoder.build(body.width)
-    return encoder, encoder.width
+    @torch.no_grad()
+    def attentions(self, batch: Batch) -> list[Tensor]:
+        """The attention weights of each layer of the backbone (B, N, S, S), 0 at padding; empty without attention."""
+        return self.body.attentions(batch["tokens"], batch["mask"])
 
 
 # --- classifier -------------------------------------------------------------------------------------------------------
 
 
 @config
-class FineTunedClassifierConfig:
+class FineTunedClassifierConfig(FineTunedOptions):
     kind: Literal["fine-tuned-classifier"] = "fine-tuned-classifier"
-    body: BodyConfig | None = None  # a pretrained model of any kind; with init.from that of the run
     encoder: EncoderConfig | None = None  # reads what the body makes of a text: recurrent, convolution or transformer
     pooling: SummaryKind = "extract"  # what sums a text up: extract (at [CLS]), last, mean, max or attention
-    dropout: float = 0.1  # before the encoder and the output layer; the body has its own
-
-    characters = vectors = None  # what other classifiers may read besides
-
-    def problems(self) -> Iterator[str]:
-        yield from above_problems(self)
-
-    @property
-    def longest(self) -> int | None:
-        return longest_above(self)
 
     def build(self, vocabulary: int, labels: int, outputs: int = 0) -> "FineTunedClassifier":
-        """`outputs` is how many tokens the body also predicts: all, or none."""
+        """`outputs` is how many tokens the backbone also predicts: all, or none."""
         return FineTunedClassifier(self, vocabulary, labels, outputs > 0)
 
 
-class FineTunedClassifier(Labelling):
-    """Reads a text that stands between special tokens and says what it is."""
+class FineTunedClassifier(FineTuned, Labelling):
+    """Predicts the label of a text that stands between special tokens."""
 
     def __init__(self, config: FineTunedClassifierConfig, vocabulary: int, labels: int, predicts: bool = False) -> None:
-        super().__init__()
-        self.config = config
-        self.body = build_body(body_of(config), vocabulary, predicts)
-        self.encoder, width = encoder_above(config, self.body)
-        self.summary = Summary(config.pooling, width)
+        super().__init__(config, vocabulary, predicts)
+        self.summary = Summary(config.pooling, self.width)
         self.dropout = make_dropout(config.dropout)
-        self.output = nn.Linear(width, labels)
+        self.output = nn.Linear(self.width, labels)
         nn.init.zeros_(self.output.bias)
-
-    def notes(self) -> list[str]:
-        return self.body.notes()
-
-    def levels(self) -> list[list[nn.Parameter]]:
-        return levels_above(self, self.body)
-
-    def read(self, batch: Batch) -> Tensor:
-        """h (B, S, H) of the body."""
-        return self.body.read(batch["tokens"], batch["mask"], batch.get("segments"))
 
     def forward(self, batch: Batch) -> Tensor:
         return self._logits(self.read(batch), batch)[0]
 
     def _logits(self, h: Tensor, batch: Batch) -> tuple[Tensor, Tensor | None]:
+        """h (B, S, H) of the backbone to logits (B, L), and to the weights (B, S) of pooling that attends."""
         mask, ends = batch["mask"], None
         if self.encoder is not None:
             h, ends = self.encoder.read(self.dropout(h), mask)
@@ -172,93 +169,260 @@ class FineTunedClassifier(Labelling):
         """That of the labels, and λ times that of a language model on the same texts (Radford et al. 2018)."""
         batch, consistency = readings(self, batch, consistency)
         h = self.read(batch)
-        logits, labels = self._logits(h, batch)[0], batch["labels"]
-        value, count = label_loss(logits, labels, class_weights, label_smoothing, consistency)
-        if language_model:
-            value = value + language_model * self.body.next_token_loss(h, batch["tokens"], batch["mask"])
-        return value, count
-
-    @torch.no_grad()
-    def attentions(self, batch: Batch) -> list[Tensor]:
-        """Where the heads of each layer of the body look (B, N, S, S), 0 at padding; empty where there are none."""
-        return self.body.attentions(batch["tokens"], batch["mask"])
+        logits = self._logits(h, batch)[0]
+        value, count = label_loss(logits, batch["labels"], class_weights, label_smoothing, consistency)
+        return self.add_next_token_loss(value, h, batch, language_model), count
 
     @torch.no_grad()
     def attention(self, batch: Batch) -> Tensor | None:
-        """How much each token (B, S) weighed in the pooling, 0 at padding; None where pooling does not attend."""
+        """The weight of each token (B, S) in the pooling, 0 at padding; None where pooling does not attend."""
         return self._logits(self.read(batch), batch)[1]
 
     @torch.enable_grad()
     def influence(self, batch: Batch, labels: Tensor | None = None) -> Tensor:
         """What each token (B, S) adds to the logit of a label (B,), to first order: xᵀ ∂logit/∂x, x its vector."""
-        seen: list[Tensor] = []
+        vectors: list[Tensor] = []
 
         def watch(module: nn.Module, given: object, x: Tensor) -> Tensor:
-            seen.append(x.detach().requires_grad_())
-            return seen[0]
+            vectors.append(x.detach().requires_grad_())
+            return vectors[0]
 
         handle = self.body.vectors().register_forward_hook(watch)
         try:
             logits = self(batch)
         finally:
             handle.remove()
-        chosen = logits.argmax(dim=1) if labels is None else labels
-        (gradient,) = torch.autograd.grad(logits.gather(1, chosen.unsqueeze(1)).sum(), seen[0])
-        return at_least_float32(seen[0].detach() * gradient).sum(dim=2).masked_fill(~batch["mask"], 0)
+        return label_influence(logits, vectors[0], batch["mask"], labels)
 
 
 # --- tagger -----------------------------------------------------------------------------------------------------------
 
 
 @config
-class FineTunedTaggerConfig:
+class FineTunedTaggerConfig(FineTunedOptions):
     kind: Literal["fine-tuned-tagger"] = "fine-tuned-tagger"
-    body: BodyConfig | None = None  # a pretrained model of any kind; with init.from that of the run
     encoder: EncoderConfig | None = None  # reads what the body makes of a text: recurrent, convolution or transformer
-    dropout: float = 0.1  # before the encoder and the output layer; the body has its own
     crf: bool = False  # judge the tags of a sentence together
     constrain: bool = True  # where tags mark spans, only sequences that are valid: no I-PER after O
-
-    characters = vectors = None
-
-    def problems(self) -> Iterator[str]:
-        yield from above_problems(self)
-
-    @property
-    def longest(self) -> int | None:
-        return longest_above(self)
 
     def build(self, vocabulary: int, tags: int) -> "FineTunedTagger":
         return FineTunedTagger(self, vocabulary, tags)
 
 
-class FineTunedTagger(Tagging):
-    """Reads a sentence that stands between special tokens and says what each word is, at its first token."""
+class FineTunedTagger(FineTuned, Tagging):
+    """Predicts a tag for each word of a sentence that stands between special tokens, at the word's first token."""
 
     def __init__(self, config: FineTunedTaggerConfig, vocabulary: int, tags: int) -> None:
-        super().__init__()
-        self.config = config
-        self.body = build_body(body_of(config), vocabulary)
-        self.encoder, width = encoder_above(config, self.body)
-        self.top(width, tags, dropout=config.dropout, crf=config.crf, constrained=config.constrain)
-
-    def notes(self) -> list[str]:
-        return self.body.notes()
-
-    def levels(self) -> list[list[nn.Parameter]]:
-        return levels_above(self, self.body)
+        super().__init__(config, vocabulary)
+        self.top(self.width, tags, dropout=config.dropout, crf=config.crf, constrained=config.constrain)
 
     def read(self, batch: Batch) -> Tensor:
-        h = self.body.read(batch["tokens"], batch["mask"])
+        h = super().read(batch)
         if self.encoder is None:
             return h
-        read: Tensor = self.encoder(self.dropout(h), batch["mask"])
-        return read
+        encoded: Tensor = self.encoder(self.dropout(h), batch["mask"])
+        return encoded
+
+
+# --- pairs ------------------------------------------------------------------------------------------------------------
+
+
+@config
+class FineTunedPairConfig(FineTunedOptions):
+    kind: Literal["fine-tuned-pair"] = "fine-tuned-pair"
+    pooling: SummaryKind = "extract"  # what sums a row up: extract (at [CLS]), last, mean, max or attention
+
+    def build(self, vocabulary: int, labels: int = 0, scores: int = 0, outputs: int = 0) -> "FineTunedPair":
+        """Of so many labels, or of one score. `outputs` is how many tokens the backbone also predicts: all, or none."""
+        return FineTunedPair(self, vocabulary, labels or scores, outputs > 0)
+
+
+class RowModel(FineTuned):
+    """A model that reads one or several rows (B, R, S) of each example, with a linear layer above them."""
+
+    summary: Summary  # of models that need one vector for each row
+
+    def __init__(self, config: FineTunedOptions, vocabulary: int, outputs: int, predicts: bool) -> None:
+        super().__init__(config, vocabulary, predicts)
+        self.dropout = make_dropout(config.dropout)
+        self.output = nn.Linear(self.width, outputs)
+        nn.init.zeros_(self.output.bias)
+
+    def summaries(self, h: Tensor, batch: Batch) -> Tensor:
+        """h (B·R, S, H) to c (B, R, H), 0 of rows without tokens."""
+        mask = batch["mask"]
+        c, _ = self.summary(self.body, h, mask.flatten(0, 1))
+        return c.unflatten(0, mask.shape[:2]).where(mask.any(dim=2, keepdim=True), 0)
 
     @torch.no_grad()
-    def attentions(self, batch: Batch) -> list[Tensor]:
-        """Where the heads of each layer of the body look (B, N, S, S), 0 at padding; empty where there are none."""
-        return self.body.attentions(batch["tokens"], batch["mask"])
+    def probabilities(self, batch: Batch) -> Tensor:
+        """p (B, L) of every label or option, 0 where there is none."""
+        return at_least_float32(self(batch)).softmax(dim=1)
 
 
-FineTunedConfig = FineTunedClassifierConfig | FineTunedTaggerConfig
+class FineTunedPair(RowModel):
+    """Reads two texts and predicts how they go together: one of several labels, or, with one output, a score.
+
+    Labels below 0 never occurred in training: they have no loss.
+    """
+
+    center: Tensor
+    scale: Tensor
+
+    def __init__(self, config: FineTunedPairConfig, vocabulary: int, outputs: int, predicts: bool = False) -> None:
+        super().__init__(config, vocabulary, outputs, predicts)
+        self.summary = Summary(config.pooling, self.width)
+        self.scored = outputs == 1
+        if self.scored:
+            self.register_buffer("center", torch.zeros(()))
+            self.register_buffer("scale", torch.ones(()))
+
+    @torch.no_grad()
+    def set_scores(self, center: float, scale: float) -> None:
+        """Begin with the mean and the standard deviation of the training scores."""
+        self.center.fill_(center)
+        self.scale.fill_(scale)
+
+    def forward(self, batch: Batch) -> Tensor:
+        """Logits (B, L), or scores (B,)."""
+        return self._outputs(self.read(batch), batch)
+
+    def _outputs(self, h: Tensor, batch: Batch) -> Tensor:
+        outputs: Tensor = self.output(self.dropout(self.summaries(h, batch).sum(dim=1)))  # (B, L)
+        return self.center + self.scale * at_least_float32(outputs.squeeze(1)) if self.scored else outputs
+
+    def loss(
+        self,
+        batch: Batch,
+        class_weights: Tensor | None = None,
+        label_smoothing: float = 0.0,
+        consistency: float = 0.0,
+        language_model: float = 0.0,
+    ) -> tuple[Tensor, Tensor]:
+        """Of labels: see `label_loss`. Of scores: the mean of (y − ŷ)² / σ² over the examples that are there."""
+        batch, consistency = readings(self, batch, consistency)
+        h = self.read(batch)
+        outputs = self._outputs(h, batch)
+        if self.scored:
+            present = batch["mask"].any(dim=(1, 2))
+            count = present.sum()
+            error = ((outputs - batch["scores"]) / self.scale).square() * present
+            value = error.sum() / count.clamp(min=1)
+        else:
+            value, count = label_loss(outputs, batch["labels"], class_weights, label_smoothing, consistency)
+        return self.add_next_token_loss(value, h, batch, language_model), count
+
+
+def mean_and_deviation(scores: list[float]) -> tuple[float, float]:
+    """The mean of scores, and their standard deviation; 1 where all are the same."""
+    mean = math.fsum(scores) / len(scores)
+    return mean, math.sqrt(math.fsum((score - mean) ** 2 for score in scores) / len(scores)) or 1.0
+
+
+# --- choices ----------------------------------------------------------------------------------------------------------
+
+
+@config
+class FineTunedChoiceConfig(FineTunedOptions):
+    kind: Literal["fine-tuned-choice"] = "fine-tuned-choice"
+    pooling: SummaryKind = "extract"  # what sums a row up: extract (at [CLS]), last, mean, max or attention
+
+    def build(self, vocabulary: int, outputs: int = 0) -> "FineTunedChoice":
+        return FineTunedChoice(self, vocabulary, outputs > 0)
+
+
+class FineTunedChoice(RowModel):
+    """Reads a text with each of its options and predicts which is right. Examples may have different numbers."""
+
+    def __init__(self, config: FineTunedChoiceConfig, vocabulary: int, predicts: bool = False) -> None:
+        super().__init__(config, vocabulary, 1, predicts)
+        self.summary = Summary(config.pooling, self.width)
+
+    def forward(self, batch: Batch) -> Tensor:
+        """Logits (B, R), −∞ where there is no option."""
+        return self._logits(self.read(batch), batch)
+
+    def _logits(self, h: Tensor, batch: Batch) -> Tensor:
+        scores = self.output(self.dropout(self.summaries(h, batch))).squeeze(2)  # (B, R)
+        return scores.masked_fill(~batch["mask"].any(dim=2), -torch.inf)
+
+    def loss(self, batch: Batch, language_model: float = 0.0) -> tuple[Tensor, Tensor]:
+        """The mean of −log p of the right options, and how many examples there are."""
+        h = self.read(batch)
+        present = batch["mask"].any(dim=(1, 2))  # rows without an example have equal logits
+        logits = at_least_float32(self._logits(h, batch)).where(present.unsqueeze(1), 0)
+        targets, count = batch["answers"].masked_fill(~present, IGNORE_INDEX), present.sum()
+        value = F.cross_entropy(logits, targets, reduction="sum") / count.clamp(min=1)
+        return self.add_next_token_loss(value, h, batch, language_model), count
+
+
+# --- answers ----------------------------------------------------------------------------------------------------------
+
+
+@config
+class FineTunedAnswerConfig(FineTunedOptions):
+    kind: Literal["fine-tuned-answer"] = "fine-tuned-answer"
+
+    def build(self, vocabulary: int, outputs: int = 0) -> "FineTunedAnswer":
+        return FineTunedAnswer(self, vocabulary, outputs > 0)
+
+
+class Spans(NamedTuple):
+    """Answers in rows, best first; where there are fewer than asked for, the others have log p = −∞."""
+
+    log_probs: Tensor  # (B, K): log p(start) + log p(end)
+    first: Tensor  # (B, K), the position of their first token in the row
+    last: Tensor  # (B, K)
+    absent: Tensor  # (B,): log p(start) + log p(end) of [CLS], where the answer is not in this window
+    losses: Tensor | None  # (B,), where the right answer is known
+
+
+class FineTunedAnswer(RowModel):
+    """Reads a question and a context, in one row, and predicts where in the context the answer begins and ends.
+
+    `places` (B, 1, S) are where it may: the tokens of the context, and [CLS], which is the target where the answer is
+    not in this window of the context.
+    """
+
+    def __init__(self, config: FineTunedAnswerConfig, vocabulary: int, predicts: bool = False) -> None:
+        super().__init__(config, vocabulary, 2, predicts)
+
+    def forward(self, batch: Batch) -> tuple[Tensor, Tensor]:
+        """log p (B, S) of every position as the first token of the answer, and as the last; −∞ where it may not be."""
+        return self._log_probs(self.read(batch), batch)
+
+    def _log_probs(self, h: Tensor, batch: Batch) -> tuple[Tensor, Tensor]:
+        allowed = batch["places"].flatten(0, 1)
+        barred = ~allowed & allowed.any(dim=1, keepdim=True)  # rows without an example have equal, finite logits
+        logits = at_least_float32(self.output(self.dropout(h)))  # (B, S, 2)
+        first, last = logits.masked_fill(barred.unsqueeze(2), -torch.inf).log_softmax(dim=1).unbind(dim=2)
+        return first, last
+
+    def loss(self, batch: Batch, language_model: float = 0.0) -> tuple[Tensor, Tensor]:
+        """The mean of −(log p(start) + log p(end)) / 2, and how many windows there are."""
+        h = self.read(batch)
+        losses, count = self.losses(*self._log_probs(h, batch), batch), batch["mask"].any(dim=(1, 2)).sum()
+        return self.add_next_token_loss(losses.sum() / count.clamp(min=1), h, batch, language_model), count
+
+    def losses(self, first: Tensor, last: Tensor, batch: Batch) -> Tensor:
+        """−(log p(start) + log p(end)) / 2 (B,) of the right answers; 0 of rows without an example."""
+        start, end = (
+            log_probs.gather(1, batch[name].clamp(min=0).unsqueeze(1)).squeeze(1)
+            for log_probs, name in ((first, "starts"), (last, "ends"))
+        )
+        return (-(start + end) / 2).where(batch["mask"].any(dim=(1, 2)), 0)
+
+    @torch.no_grad()
+    def spans(self, batch: Batch, longest: int, most: int = 1) -> Spans:
+        """The `most` best spans of at most `longest` tokens in the context of each row."""
+        first, last = self(batch)
+        summary = torch.arange(batch["tokens"].shape[2], device=first.device) == batch["summary"].unsqueeze(1)
+        context = batch["places"].flatten(0, 1) & ~summary
+        starts, ends = (log_probs.masked_fill(~context, -torch.inf) for log_probs in (first, last))
+        longest = min(longest, starts.shape[1])
+        after = F.pad(ends, (0, longest - 1), value=-torch.inf).unfold(1, longest, 1)  # (B, S, longest), not S × S
+        ranked = (starts.unsqueeze(2) + after).flatten(1).topk(min(most, after[0].numel()), dim=1)
+        begins = ranked.indices // longest
+        absent = (first + last).masked_fill(~summary, -torch.inf).amax(dim=1)
+        losses = self.losses(first, last, batch) if "starts" in batch else None
+        return Spans(ranked.values, begins, begins + ranked.indices % longest, absent, losses)

@@ -1,17 +1,17 @@
 """GPT (Radford et al. 2018): p(y_1 … y_T) = Π_t p(y_t | y_1 … y_{t-1}), attending to the past.
 
     x_j = E[y_j] + PE(j)
-    x ← x + attention(norm(x)),  x ← x + FFN(norm(x))          L times, no place looking ahead
+    x ← x + attention(norm(x)),  x ← x + FFN(norm(x))          L times, attending to earlier positions only
     p(y_{j+1}) = softmax(E norm(x_j) + b)                      E once more, where it is tied
 
 `seqloom.nn.backbone` has all but the last line. The model sees `context` tokens at most. When these are full it
-goes on with the later half of them, read anew from place 0: so a text may be of any length, and beyond the first
-context every token is predicted from half a context at least. Where that happens, a token's place alone decides, not
-how the text is read.
+continues with the later half of them, read anew from position 0: so a text may be of any length, and beyond the first
+context every token is predicted from half a context at least. Where that happens depends on a token's position alone,
+not on how the text is cut.
 """
 
 from collections.abc import Iterator
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import torch
 from torch import Tensor, nn
@@ -20,12 +20,14 @@ from seqloom.config import config
 from seqloom.config.constraints import NonNegativeInt, PositiveInt
 from seqloom.core.errors import UsageError
 from seqloom.core.protocols import DecodeState, StepOutput
-from seqloom.core.tree import Tree
-from seqloom.nn.backbone import BackboneOptions, TransformerBackbone
+from seqloom.core.tokens import EXTRA
+from seqloom.models.backbones import NextTokenLayer, TransformerTextBackbone
+from seqloom.models.language_model import LeftToRightModel
+from seqloom.nn.backbone import BackboneOptions, Embedded, TransformerBackbone
 from seqloom.nn.cache import Caches, empty_state
 from seqloom.nn.masks import last_real
 from seqloom.nn.positions import LEARNED
-from seqloom.nn.softmax import SCORED_AT_ONCE, FullSoftmax
+from seqloom.nn.softmax import FullSoftmax
 
 Carry = dict[str, Any]  # of R hypotheses, see `start`
 NO_TOKEN = -1  # stands for padding among the tokens that were read
@@ -55,6 +57,10 @@ class GPTConfig(BackboneOptions):
         """The most tokens it sees at once."""
         return (self.longest or LEARNED) if self.context is None else self.context
 
+    def backbone(self, rows: int) -> TransformerBackbone:
+        """Create its backbone, for so many tokens."""
+        return TransformerBackbone(self, rows, causal=True, begin=self.begin, window=self.sliding_window)
+
     def build(self, vocabulary: int) -> "GPT":
         if self.begin is not None and self.begin >= vocabulary:
             raise UsageError(
@@ -63,27 +69,24 @@ class GPTConfig(BackboneOptions):
         return GPT(self, vocabulary)
 
 
-class GPT(nn.Module):
-    """Reads tokens from left to right and predicts the next one. Feed END before the first token."""
+class GPT(LeftToRightModel):
+    """Reads tokens from left to right and predicts the next one."""
 
     def __init__(self, config: GPTConfig, vocabulary: int) -> None:
         super().__init__()
         self.config = config
-        self.body = TransformerBackbone(
-            config, vocabulary, causal=True, begin=config.begin, window=config.sliding_window
-        )
+        self.body = config.backbone(vocabulary)
         tied = self.body.embed.weight if config.tied else None
         self.output = FullSoftmax(config.width, vocabulary, tied, bias=config.output_bias)
-        self.reset_parameters()
-
-    def reset_parameters(self) -> None:
-        """The body has seen to itself."""
         if not self.output.tied:
-            nn.init.normal_(self.output.weight, std=self.config.init)
+            nn.init.normal_(self.output.weight, std=config.init)
         self.output.initialise()
 
+    def embedding_owner(self) -> Embedded:
+        return self.body.embedded
+
     def notes(self) -> list[str]:
-        """What the model does beyond what its recipe says, in words for whoever trains it."""
+        """What the model does beyond what its recipe says, for whoever trains it."""
         if self.config.positions.kind == "none":
             return ["without positions the model knows which tokens came before, and hardly in which order"]
         return []
@@ -97,43 +100,32 @@ class GPT(nn.Module):
     def loss(
         self, inputs: Tensor, targets: Tensor, state: None = None, documents: Tensor | None = None
     ) -> tuple[Tensor, None]:
-        """What training lowers, a mean over inputs and targets (B, T). No state is carried on."""
+        """The training loss, a mean over inputs and targets (B, T). No state is carried on."""
         h = self.body.read(inputs, documents=documents)
         return self.output.total_loss(h.flatten(0, 1), targets.flatten()) / targets.numel(), None
 
     def attentions(self, tokens: Tensor) -> list[Tensor]:
-        """Where every head of every layer looked: (B, N, T, T) by layer."""
+        """The attention weights of every layer (B, N, T, T)."""
         return self.body.attentions(tokens)
 
     # Token by token.
 
-    def start(self, source: Tree = None, rows: int | None = None) -> DecodeState:
-        """Nothing read yet. Of each hypothesis: readout (R, D), the last h; text (R, P), the tokens in its context; and
-        the state of its cache. Keys and values are the memory's, one row for each text that was begun."""
-        if source is not None:
-            raise UsageError("A language model continues tokens and takes no source; feed the text to step instead.")
-        rows, weight = 1 if rows is None else rows, self.output.weight
+    def initial_state(self, rows: int) -> DecodeState:
+        """Of each hypothesis: readout (R, D), the last h; text (R, P), the tokens in its context; and the state of its
+        cache. Keys and values are the memory's, one row for each text that was begun."""
+        weight = self.output.weight
         text = torch.empty(rows, 0, dtype=torch.long, device=weight.device)
         return DecodeState(
             {"readout": weight.new_zeros(rows, self.config.width), "text": text, "cache": empty_state()},
-            {"caches": self.body.caches(rows)},
+            {"caches": self.body.blocks.empty_caches(rows)},
         )
 
     def step(self, tokens: Tensor, state: DecodeState, mask: Tensor | None = None) -> StepOutput:
         """A row without any real token keeps its carry, and predicts what it predicted before."""
-        _, state = self._advance(tokens, state, mask)
+        _, state = self.advance(tokens, state, mask)
         return StepOutput(self.output.log_probs(state.carry["readout"]), state)
 
-    def score(
-        self, inputs: Tensor, targets: Tensor, state: DecodeState, mask: Tensor | None = None
-    ) -> tuple[Tensor, DecodeState]:
-        """log p of each target (B, T), zero where masked. Logits are made for a few positions at a time."""
-        h, state = self._advance(inputs, state, mask)
-        pieces = zip(h.flatten(0, 1).split(SCORED_AT_ONCE), targets.flatten().split(SCORED_AT_ONCE), strict=True)
-        scores = torch.cat([self.output.target_log_probs(*piece) for piece in pieces]).view_as(targets)  # (B, T)
-        return scores if mask is None else scores.where(mask, 0), state
-
-    def _advance(self, tokens: Tensor, state: DecodeState, mask: Tensor | None) -> tuple[Tensor, DecodeState]:
+    def advance(self, tokens: Tensor, state: DecodeState, mask: Tensor | None) -> tuple[Tensor, DecodeState]:
         """Tokens (R, T) to h (R, T, D), and the state after them: as many at a time as the context has room for."""
         carry, caches = state.carry, state.memory["caches"]
         parts = [carry["readout"].new_empty(len(tokens), 0, self.config.width)]
@@ -151,12 +143,11 @@ class GPT(nn.Module):
         return torch.cat(parts, dim=1) if len(parts) > 2 else parts[-1], DecodeState(carry, {"caches": caches})
 
     def _slide(self, carry: Carry, caches: Caches) -> tuple[Carry, Caches]:
-        """Rows whose context is full forget its earlier half. What is left is read anew, from place 0."""
+        """Rows whose context is full forget its earlier half. The rest is read anew, from position 0."""
         text, real = latest(carry["text"], self.config.window)
         mask = None if bool(real.all()) else real
-        _, cache, caches = self.body.advance(
-            text.clamp(min=0), empty_state(), self.body.caches(len(caches[0].buffer)), mask
-        )
+        fresh = self.body.blocks.empty_caches(len(caches[0].buffer))
+        _, cache, caches = self.body.advance(text.clamp(min=0), empty_state(), fresh, mask)
         return {**carry, "text": text, "cache": cache}, caches
 
 
@@ -168,6 +159,33 @@ def latest(text: Tensor, window: int) -> tuple[Tensor, Tensor]:
     keep = torch.where(length < window, length, window // 2)
     most = int(keep.max())
     packed = text.gather(1, (~real).to(torch.int8).argsort(dim=1, stable=True))  # real tokens first, in their order
-    place = torch.arange(most, device=text.device)
-    kept = packed.gather(1, (length - keep + place).clamp(max=text.shape[1] - 1))
-    return kept.masked_fill(place >= keep, NO_TOKEN), place < keep
+    position = torch.arange(most, device=text.device)
+    kept = packed.gather(1, (length - keep + position).clamp(max=text.shape[1] - 1))
+    return kept.masked_fill(position >= keep, NO_TOKEN), position < keep
+
+
+class GPTBackbone(TransformerTextBackbone):
+    """A causal Transformer, without its output layer or with it."""
+
+    form = "causal"
+    names: ClassVar[dict[str, str]] = {"transformer.": "body.", "output.": "output."}
+
+    def __init__(self, config: GPTConfig, vocabulary: int, predicts: bool = False) -> None:
+        super().__init__(vocabulary, predicts)
+        self.width = config.width
+        self.transformer = config.backbone(vocabulary + EXTRA)
+        output = NextTokenLayer(config.width, vocabulary, config.tied, config.output_bias) if predicts else None
+        self.output = output
+
+    @classmethod
+    def longest(cls, config: GPTConfig) -> int | None:
+        return config.window
+
+    @classmethod
+    def can_predict(cls, config: GPTConfig) -> bool:
+        return True
+
+    def next_token_layer(self, h: Tensor) -> tuple[Tensor, Tensor, Tensor | None]:
+        if self.output is None:
+            return super().next_token_layer(h)
+        return h, *self.output.layer(self.transformer.embed.weight)

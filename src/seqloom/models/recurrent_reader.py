@@ -4,11 +4,10 @@
 
 Read from both ends, h_T is [→h_T; ←h_1], or another combination of `seqloom.nn.bidirectional`.
 
-What y means is the task's business: numbers where it measures a distance, logits where it chooses. How wide x and y are
-is the data's: see `build`.
+The task decides what y means: numbers where it measures a distance, logits where it chooses. The data decides how wide
+x and y are: see `build`.
 """
 
-from collections.abc import Iterator
 from typing import Literal
 
 from torch import Tensor, nn
@@ -16,29 +15,14 @@ from torch import Tensor, nn
 from seqloom.config import config
 from seqloom.core.errors import UsageError
 from seqloom.core.tree import Tree
-from seqloom.nn.bidirectional import BidirectionalStack, Combination, Depth, make_stack, stack_problems
+from seqloom.nn.bidirectional import BidirectionalStack, DirectionOptions
 from seqloom.nn.dropout import make_dropout
-from seqloom.nn.recurrent import Stack, StackState
+from seqloom.nn.recurrent import StackState
 
 
 @config
-class RecurrentReaderConfig:
+class RecurrentReaderConfig(DirectionOptions):
     kind: Literal["recurrent-reader"] = "recurrent-reader"
-    cell: str = "lstm"  # `seqloom list cells` shows them all
-    activation: Literal["tanh", "relu", "sigmoid"] = "tanh"  # of the elman cell; the others have their own
-    forget_bias: float | None = None  # of the lstm cell: how far its forget gate starts open; None is 1.0
-    layers: int = 1  # cells stacked on each other
-    hidden: int = 64  # width of every layer's state
-    dropout: float = 0.0  # between layers, and before the answer; never through time
-    bidirectional: bool = False  # read from both ends, with weights of their own
-    combine: Combination = "concat"  # the two directions: concat, sum or mix
-    depth: Depth = "each"  # combine them after each layer, or keep them apart up to the top
-
-    def problems(self) -> Iterator[str]:
-        yield from stack_problems(self)
-
-    def stack(self, inputs: int) -> Stack | BidirectionalStack:
-        return make_stack(self, inputs)
 
     def build(self, inputs: int, outputs: int) -> "RecurrentReader":
         """For vectors `inputs` wide and answers of `outputs` numbers."""
@@ -46,12 +30,12 @@ class RecurrentReaderConfig:
 
 
 class RecurrentReader(nn.Module):
-    """Reads vectors from first to last and answers once, from where the top layer then stands."""
+    """Reads vectors from first to last and answers once, from the last output of the top layer."""
 
     def __init__(self, config: RecurrentReaderConfig, inputs: int, outputs: int) -> None:
         super().__init__()
         self.config = config
-        self.stack = config.stack(inputs)
+        self.stack = config.directed_stack(inputs)
         self.dropout = make_dropout(config.dropout)
         self.output = nn.Linear(self.stack.width, outputs)
 
@@ -65,7 +49,7 @@ class RecurrentReader(nn.Module):
         return answer
 
     def notes(self) -> list[str]:
-        """What the model does beyond what its recipe says, in words for whoever trains it."""
+        """What the model does beyond what its recipe says, for whoever trains it."""
         return self.stack.notes()
 
     def trace(self, x: Tensor, state: StackState | None = None) -> tuple[dict[str, Tensor], ...]:

@@ -1,11 +1,11 @@
-"""What all encoder–decoders do alike: learn from pairs, and say what they think of them.
+"""The base class of encoder–decoders: learning from pairs, and decoding step by step.
 
     p(y_1 … y_T | x) = Π_t p(y_t | y_1 … y_{t-1}, x)
 
 A source ends with END, and its target begins after END; both sides share one vocabulary. Masks are True at real tokens,
 and those stand first; only `step` and `forward` take a target's padding anywhere.
 
-Decoding keeps the source as memory, one row each, and what the decoder knows as carry, any number k of rows for each
+Decoding keeps the source as memory, one row each, and the state of the decoder as carry, any number k of rows for each
 source, source-major. The memory is never copied k times.
 """
 
@@ -16,54 +16,58 @@ import torch
 from torch import Tensor, nn
 
 from seqloom.core.errors import UsageError
-from seqloom.core.protocols import DecodeState
+from seqloom.core.protocols import BestOutput, DecodeState, StepOutput
 from seqloom.core.tree import Tree
 from seqloom.nn.cross_entropy import IGNORE_INDEX, consistent_cross_entropy
-from seqloom.nn.masks import select_real
-from seqloom.nn.softmax import SCORED_AT_ONCE, FullSoftmax, best_next_tokens, next_token_log_probs
+from seqloom.nn.masks import last_real, select_real
+from seqloom.nn.softmax import FullSoftmax, best_next_tokens, next_token_log_probs, score_in_pieces
 
 Batch = dict[str, Tensor]  # source, source_mask (B, S); inputs, END first, targets, target_mask (B, T)
 BATCH = ("source", "source_mask", "inputs", "targets", "target_mask")
-Carry = dict[str, Tree]  # what is known of each hypothesis
+Carry = dict[str, Tree]  # the state of each hypothesis; `readout` (R, H) predicts its next token
+Memory = dict[str, Any]  # what decoding needs of each source
 
 
 class Seq2Seq(nn.Module, ABC):
-    """A model says how it encodes, begins and decodes; the rest follows."""
+    """A model defines how it encodes, begins and decodes; the rest follows."""
 
     config: Any
     output: FullSoftmax
-    whole_sentences = False  # whether what the output layer sees must be made of whole sentences at once
+    whole_sentences = False  # whether dropout before the output layer needs whole sentences
 
     @abstractmethod
-    def encode(self, tokens: Tensor, mask: Tensor | None = None) -> dict[str, Any]:
+    def encode(self, tokens: Tensor, mask: Tensor | None = None) -> Memory:
         """A source (B, S) to what decoding needs of it."""
 
     @abstractmethod
     def annotations(self, tokens: Tensor, mask: Tensor | None = None) -> Tensor:
-        """What the encoder makes of each token of a source (B, S): (B, S, H), in the source's own order."""
+        """The encoder's states of a source (B, S): (B, S, H), in the source's own order."""
 
     @abstractmethod
-    def first(self, memory: dict[str, Any]) -> Carry:
+    def first(self, memory: Memory) -> Carry:
         """The carry before the first token, one row for each source."""
 
     @abstractmethod
-    def taught(self, batch: Batch, weights: bool = False) -> tuple[Tensor, Tensor | None]:
+    def decode(
+        self, tokens: Tensor, carry: Carry, memory: Memory, mask: Tensor | None = None
+    ) -> tuple[Tensor, Tensor | None, Carry, Memory]:
+        """Tokens (R, T) to r (R, T, H), attention weights (R, T, S) or (R, T, N, S) of N heads, and carry and memory
+        after the last real token."""
+
+    @abstractmethod
+    def teacher_force(self, batch: Batch, weights: bool = False) -> tuple[Tensor, Tensor | None]:
         """r (B, T, H), from which each target is predicted, with the right tokens before it.
 
-        And, where the model can, weights (B, T, S): where it looked. They are made for sure only if they are asked for.
+        And, where the model has attention, weights (B, T, S), if they are asked for.
         """
 
     def before_output(self, r: Tensor) -> Tensor:
-        """r (…, H) to what the output layer sees."""
+        """r (…, H) to the input of the output layer."""
         return r
 
     def next_log_probs(self, r: Tensor) -> Tensor:
         """log p (R, V) of the token after each r (R, H)."""
         return next_token_log_probs(self.output, self.before_output(r))
-
-    def next_best(self, r: Tensor, count: int) -> tuple[Tensor, Tensor]:
-        """Of the same the `count` most probable, as `best_tokens` gives them."""
-        return best_next_tokens(self.output, self.before_output(r), count)
 
     @property
     def longest_source(self) -> int | None:
@@ -77,6 +81,8 @@ class Seq2Seq(nn.Module, ABC):
         longest: int | None = self.config.longest_target
         return longest
 
+    # Decoding step by step.
+
     def start(self, source: Tree = None, rows: int | None = None) -> DecodeState:
         """`source` is {"tokens": (B, S), "mask": (B, S)}; one hypothesis for each."""
         if source is None:
@@ -86,7 +92,21 @@ class Seq2Seq(nn.Module, ABC):
         memory = self.encode(source["tokens"], source.get("mask"))
         return DecodeState(self.first(memory), memory)
 
-    # Learning from pairs. Padding stands last, so what the decoder makes of it changes nothing.
+    def step(self, tokens: Tensor, state: DecodeState, mask: Tensor | None = None) -> StepOutput:
+        """A row without any real token keeps its carry, predicts what it predicted before, and attends to nothing."""
+        _, weights, carry, memory = self.decode(tokens, state.carry, state.memory, mask)
+        if weights is not None:
+            weights = weights.mean(dim=2) if weights.dim() == 4 else weights  # over heads
+            weights = last_real(torch.zeros_like(weights[:, 0]), weights, mask)  # (R, S)
+        return StepOutput(self.next_log_probs(carry["readout"]), DecodeState(carry, memory), weights)
+
+    def step_best(self, tokens: Tensor, state: DecodeState, count: int) -> BestOutput:
+        """The `count` most probable tokens after a step of one token each (R, 1)."""
+        _, weights, carry, memory = self.decode(tokens, state.carry, state.memory)
+        values, ids = best_next_tokens(self.output, self.before_output(carry["readout"]), count)
+        return BestOutput(values, ids, DecodeState(carry, memory), None if weights is None else weights[:, 0])
+
+    # Learning from pairs. Padding stands last, so what the decoder computes there changes nothing.
 
     def loss(self, batch: Batch, label_smoothing: float = 0.0, consistency: float = 0.0) -> tuple[Tensor, Tensor]:
         """The mean over all real targets of ℓ = −log p(y), and how many they are; never waits for a GPU.
@@ -98,28 +118,27 @@ class Seq2Seq(nn.Module, ABC):
         twice = consistency > 0 and self.training
         if twice:
             batch = {name: torch.cat([batch[name]] * 2) for name in BATCH}
-        r, _ = self.taught(batch)
+        r, _ = self.teacher_force(batch)
         targets, mask = batch["targets"], batch["target_mask"]
         count = mask.sum().clamp(min=1 + twice)
         if self.whole_sentences:
-            seen = select_real(self.before_output(r), mask)
+            hidden = select_real(self.before_output(r), mask)
         else:
-            seen = self.before_output(select_real(r, mask))
+            hidden = self.before_output(select_real(r, mask))
         targets = select_real(targets.masked_fill(~mask, IGNORE_INDEX), mask)
         if not twice:
-            return self.output.total_loss(seen, targets, label_smoothing) / count, count
-        value = consistent_cross_entropy(self.output(seen), targets, label_smoothing, consistency)
+            return self.output.total_loss(hidden, targets, label_smoothing) / count, count
+        value = consistent_cross_entropy(self.output(hidden), targets, label_smoothing, consistency)
         return value / count, count // 2
 
     def target_log_probs(self, batch: Batch) -> Tensor:
-        """log p of each target (B, T), 0 at padding. Logits are made for a few positions at a time."""
-        r, _ = self.taught(batch)
-        targets, mask = batch["targets"], batch["target_mask"]
-        pieces = zip(r[mask].split(SCORED_AT_ONCE), targets[mask].split(SCORED_AT_ONCE), strict=True)
-        found = torch.cat([self.output.target_log_probs(self.before_output(rows), own) for rows, own in pieces])
-        return found.new_zeros(mask.shape).masked_scatter(mask, found)
+        """log p of each target (B, T), 0 at padding."""
+        r, _ = self.teacher_force(batch)
+        mask = batch["target_mask"]
+        scores = score_in_pieces(self.output, r[mask], batch["targets"][mask], self.before_output)
+        return scores.new_zeros(mask.shape).masked_scatter(mask, scores)
 
     def attention(self, batch: Batch) -> Tensor | None:
-        """Where each target (B, T) looked: weights (B, T, S), zero at padding; None without attention."""
-        _, weights = self.taught(batch, weights=True)
+        """The attention weights of each target (B, T, S), 0 at padding; None without attention."""
+        _, weights = self.teacher_force(batch, weights=True)
         return None if weights is None else weights.masked_fill(~batch["target_mask"].unsqueeze(-1), 0)

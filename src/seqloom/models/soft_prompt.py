@@ -14,6 +14,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from seqloom.config import Discriminator, config
+from seqloom.config.constraints import PositiveInt
 from seqloom.core.protocols import DecodeState, StepOutput
 from seqloom.core.tree import Tree
 from seqloom.models.gpt import GPTConfig
@@ -27,14 +28,12 @@ LanguageModelConfig = Annotated[AnyLanguageModelConfig, Discriminator("kind")]
 @config
 class SoftPromptConfig:
     kind: Literal["soft-prompt"] = "soft-prompt"
-    length: int = 20  # P: how many vectors
+    length: PositiveInt = 20  # P: how many vectors
     begin: Literal["tokens", "random"] = "tokens"  # as vectors of tokens of the training texts; or drawn as small
     body: LanguageModelConfig | None = None  # the language model, filled in from init.from
 
     def problems(self) -> Iterator[str]:
-        if self.length < 1:
-            yield f"length must be at least 1; got {self.length}"
-        elif isinstance(self.body, GPTConfig) and self.length > self.body.window - 2:
+        if isinstance(self.body, GPTConfig) and self.length > self.body.window - 2:
             yield f"length must leave room in the {self.body.window} tokens the language model sees; got {self.length}"
 
     @property
@@ -74,9 +73,9 @@ class SoftPrompted(nn.Module):
             raise ValueError("a soft prompt stands before the texts of a language model: body is missing")
         self.config, self.vocabulary = config, vocabulary
         self.frozen = config.body.build(vocabulary)
-        holder, embed = _embedding(self.frozen)
-        self.prompt = nn.Parameter(torch.empty(config.length, embed.embedding_dim).normal_(std=0.02))
-        holder.embed = SoftEmbedding(embed, self.prompt)
+        owner = self.frozen.embedding_owner()
+        self.prompt = nn.Parameter(torch.empty(config.length, owner.embed.embedding_dim).normal_(std=0.02))
+        owner.embed = SoftEmbedding(owner.embed, self.prompt)
         self.frozen.requires_grad_(False)
         self.frozen.eval()
 
@@ -101,7 +100,7 @@ class SoftPrompted(nn.Module):
     @torch.no_grad()
     def begin_as(self, tokens: Tensor) -> None:
         """Begin with the vectors of these tokens (P,)."""
-        self.prompt.copy_(_embedding(self.frozen)[1].weight[tokens])
+        self.prompt.copy_(self.frozen.embedding_owner().embed.weight[tokens])
 
     # --- a language model -------------------------------------------------------------------------------------------
 
@@ -112,55 +111,39 @@ class SoftPrompted(nn.Module):
         return DecodeState({"unread": self.prompt.new_zeros(rows or 1, 1)})
 
     def step(self, tokens: Tensor, state: DecodeState, mask: Tensor | None = None) -> StepOutput:
-        if not _fresh(state):
+        if not _is_unread(state):
             return self.frozen.step(tokens, state, mask)
-        return self.frozen.step(*self._prompted(tokens, mask, state))
+        return self.frozen.step(*self._insert_prompt(tokens, mask)[:3])
 
     def score(
         self, inputs: Tensor, targets: Tensor, state: DecodeState, mask: Tensor | None = None
     ) -> tuple[Tensor, DecodeState]:
         """log p of each target (B, T), zero where masked."""
-        if not _fresh(state):
+        if not _is_unread(state):
             return self.frozen.score(inputs, targets, state, mask)
-        tokens, began, real = self._prompted(inputs, mask, state)
-        first = _first(inputs, mask)  # (B, 1): the token before the prompt, whose target comes after it
-        place = torch.arange(inputs.shape[1], device=inputs.device) + self.config.length * (mask_from(inputs, first))
-        moved = targets.new_zeros(tokens.shape).scatter(1, place, targets)
-        scores, state = self.frozen.score(tokens, moved, began, real)
-        scores = scores.gather(1, place)
+        tokens, start, real, first = self._insert_prompt(inputs, mask)
+        position = torch.arange(inputs.shape[1], device=inputs.device)
+        position = position + self.config.length * (position >= first)  # a target of END comes after the prompt
+        moved = targets.new_zeros(tokens.shape).scatter(1, position, targets)
+        scores, state = self.frozen.score(tokens, moved, start, real)
+        scores = scores.gather(1, position)
         return scores if mask is None else scores.where(mask, 0), state
 
-    def _prompted(
-        self, tokens: Tensor, mask: Tensor | None, state: DecodeState
-    ) -> tuple[Tensor, DecodeState, Tensor | None]:
-        """The first tokens (B, T) with the prompt after the first real one of each row, a state, and the mask."""
+    def _insert_prompt(self, tokens: Tensor, mask: Tensor | None) -> tuple[Tensor, DecodeState, Tensor | None, Tensor]:
+        """The first tokens (B, T) with the prompt after the first real one of each row, the language model's state
+        before them, the mask, and where that first one stands (B, 1)."""
         (B, T), P = tokens.shape, self.config.length
-        first = _first(tokens, mask)
-        place = torch.arange(T + P, device=tokens.device).expand(B, -1)
-        own = (place > first) & (place <= first + P)  # of the prompt
-        source = torch.where(place > first + P, place - P, place).clamp(max=T - 1)
-        made = torch.where(own, self.vocabulary + place - first - 1, tokens.gather(1, source))
-        real = None if mask is None else own | mask.gather(1, source)
-        return made, self.frozen.start(rows=B), real
+        first = torch.zeros(B, 1, dtype=torch.long, device=tokens.device)
+        if mask is not None:
+            first = mask.to(torch.int8).argmax(dim=1, keepdim=True)
+        position = torch.arange(T + P, device=tokens.device).expand(B, -1)
+        is_prompt = (position > first) & (position <= first + P)
+        source = torch.where(position > first + P, position - P, position).clamp(max=T - 1)
+        whole = torch.where(is_prompt, self.vocabulary + position - first - 1, tokens.gather(1, source))
+        real = None if mask is None else is_prompt | mask.gather(1, source)
+        return whole, self.frozen.start(rows=B), real, first
 
 
-def mask_from(tokens: Tensor, first: Tensor) -> Tensor:
-    """Which places (B, T) stand at the first real token or after it."""
-    return torch.arange(tokens.shape[1], device=tokens.device) >= first
-
-
-def _first(tokens: Tensor, mask: Tensor | None) -> Tensor:
-    """The place of the first real token of each row (B, 1)."""
-    if mask is None:
-        return torch.zeros(len(tokens), 1, dtype=torch.long, device=tokens.device)
-    return mask.to(torch.int8).argmax(dim=1, keepdim=True)
-
-
-def _fresh(state: DecodeState) -> bool:
+def _is_unread(state: DecodeState) -> bool:
+    """Whether nothing has been read yet, the prompt neither."""
     return isinstance(state.carry, dict) and "unread" in state.carry
-
-
-def _embedding(model: Any) -> tuple[nn.Module, nn.Embedding]:
-    """The token vectors of a language model, and the module that has them."""
-    holder = model.body.embedded if hasattr(model, "body") else model
-    return holder, holder.embed

@@ -6,7 +6,7 @@ Where words are cut into several tokens, a word is read off at its first one, wh
 CRF (`seqloom.nn.crf`) the tags of a sentence are judged together; without, p(y_w) = softmax(e_w), each by itself.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Literal
 
 import torch
@@ -19,9 +19,8 @@ from seqloom.nn.crf import LinearChainCRF
 from seqloom.nn.cross_entropy import IGNORE_INDEX
 from seqloom.nn.dropout import make_dropout
 from seqloom.nn.encoders import EncoderConfig, RecurrentEncoderConfig
-from seqloom.nn.lexicon import Lexicon, VectorsConfig, lexicon_problems
+from seqloom.nn.lexicon import Lexicon, LexiconOptions
 from seqloom.nn.softmax import at_least_float32
-from seqloom.nn.spelling import SpellingConfig
 
 # tokens (B, S), mask (B, S), first (B, W) the place of each word's first token, words (B, W) their mask, tags (B, W),
 # and where spelling is read, characters (B, W, C), 0 where there is none
@@ -29,19 +28,11 @@ Batch = dict[str, Tensor]
 
 
 @config
-class TaggerConfig:
+class TaggerConfig(LexiconOptions):
     kind: Literal["tagger"] = "tagger"
-    embedding: int = 128  # width of the token vectors
-    vectors: VectorsConfig | None = None  # begin with vectors from a file
-    characters: SpellingConfig | None = None  # also read how each word is spelled
     encoder: EncoderConfig = RecurrentEncoderConfig()
-    dropout: float = 0.0  # on what is read of each token, and before the output layer
-    embedding_dropout: float = 0.0  # share of the token types that are the zero vector for one batch
     crf: bool = True  # judge the tags of a sentence together
     constrain: bool = True  # where tags mark spans, only sequences that are valid: no I-PER after O
-
-    def problems(self) -> Iterator[str]:
-        yield from lexicon_problems(self)
 
     @property
     def longest(self) -> int | None:
@@ -53,9 +44,9 @@ class TaggerConfig:
 
 
 class Tagging(nn.Module):
-    """What is made of the vectors of words, however these come about: tags, judged together where there is a CRF.
+    """The base of taggers: the vectors of words to tags, judged together where there is a CRF.
 
-    Tags below 0 are of a kind that was never seen in training. They have no loss; with a CRF their sentences have none.
+    Tags below 0 never occurred in training. They have no loss; with a CRF their sentences have none.
     """
 
     def top(self, width: int, tags: int, *, dropout: float, crf: bool, constrained: bool) -> None:
@@ -134,23 +125,20 @@ class Tagger(Tagging):
         return self.encoder.notes()
 
     def read(self, batch: Batch) -> Tensor:
-        h: Tensor = self.encoder(self._vectors(batch), batch["mask"])
+        h: Tensor = self.encoder(self.read_vectors(batch), batch["mask"])
         return h
 
     @torch.no_grad()
     def attentions(self, batch: Batch) -> list[Tensor]:
-        """Where the heads of each layer of the encoder look (B, N, S, S), 0 at padding; empty where there are none."""
-        return self.encoder.attentions(self._vectors(batch), batch["mask"])
+        """The attention weights of each layer of the encoder (B, N, S, S), 0 at padding; empty without attention."""
+        return self.encoder.attentions(self.read_vectors(batch), batch["mask"])
 
-    def _vectors(self, batch: Batch) -> Tensor:
-        """x (B, S, D)"""
-        x: Tensor = self.lexicon(batch["tokens"], self._spelled(batch))
+    def read_vectors(self, batch: Batch) -> Tensor:
+        """x (B, S, D). Each word's spelling is read at its first token, zeros at the others."""
+        words = self.lexicon.read_spelling(batch.get("characters"))  # (B, W, F)
+        spelling = None
+        if words is not None:
+            positions = batch["first"].unsqueeze(2).expand_as(words)  # padding adds zeros
+            spelling = words.new_zeros(*batch["tokens"].shape, words.shape[2]).scatter_add(1, positions, words)
+        x: Tensor = self.lexicon(batch["tokens"], spelling)
         return x
-
-    def _spelled(self, batch: Batch) -> Tensor | None:
-        """Each word's spelling at its first token, zeros at the others (B, S, F)."""
-        words = self.lexicon.spelled(batch.get("characters"))  # (B, W, F)
-        if words is None:
-            return None
-        places = batch["first"].unsqueeze(2).expand_as(words)  # padding adds nothing: it is spelled with zeros
-        return words.new_zeros(*batch["tokens"].shape, words.shape[2]).scatter_add(1, places, words)

@@ -14,18 +14,18 @@ An n-gram of order K + 1 sees the same tokens. Before the first token of a text 
 
 from collections.abc import Callable, Iterator
 from itertools import pairwise
-from typing import Literal
+from typing import Annotated, Literal
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from seqloom.config import config
-from seqloom.core.errors import UsageError
+from seqloom.config.constraints import Fraction, Ge, PositiveFloat, PositiveInt
 from seqloom.core.protocols import DecodeState, StepOutput
-from seqloom.core.tree import Tree
+from seqloom.models.language_model import LeftToRightModel
 from seqloom.nn.dropout import Dropout, EmbeddingDropout
-from seqloom.nn.softmax import SCORED_AT_ONCE, FullSoftmaxConfig, SampledSoftmax, SoftmaxConfig
+from seqloom.nn.softmax import FullSoftmaxConfig, SoftmaxConfig, tied_problems
 
 END = 0  # as in seqloom.text.base
 ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
@@ -39,65 +39,51 @@ ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
 @config
 class WindowLMConfig:
     kind: Literal["window-lm"] = "window-lm"
-    window: int = 4  # K, the tokens it sees: those just before the one it predicts; an n-gram of order 5 sees 4
-    embedding: int = 64  # width of the token vectors
-    layers: int = 1  # hidden layers; 0 with direct connections alone
-    hidden: int = 256  # width of every hidden layer
+    window: PositiveInt = 4  # K, the tokens it sees: those just before the one it predicts; an n-gram of order 5 sees 4
+    embedding: PositiveInt = 64  # width of the token vectors
+    layers: Annotated[int, Ge(0)] = 1  # hidden layers; 0 with direct connections alone
+    hidden: PositiveInt = 256  # width of every hidden layer
     activation: Literal["tanh", "relu", "sigmoid", "gelu"] = "tanh"  # of the hidden layers
     direct: bool = False  # the output layer also sees the window's vectors themselves
-    dropout: float = 0.0  # on the window's vectors and on every hidden layer
-    embedding_dropout: float = 0.0  # share of the token types that are the zero vector for one chunk
+    dropout: Fraction = 0.0  # on the window's vectors and on every hidden layer
+    embedding_dropout: Fraction = 0.0  # share of the token types that are the zero vector for one chunk
     tied: bool = False  # one matrix for input and output embeddings; where widths differ, h is projected to meet it
-    init: float | None = None  # draw all parameters from (-init, init); None is each part's own habit
+    init: PositiveFloat | None = None  # draw all parameters from (-init, init); None is each part's own habit
     softmax: SoftmaxConfig = FullSoftmaxConfig()  # the output layer: full, adaptive or sampled
 
     def problems(self) -> Iterator[str]:
-        if self.window < 1:
-            yield f"window must be at least 1, so that something is seen; got {self.window}"
-        for name in ("embedding", "hidden"):
-            if getattr(self, name) < 1:
-                yield f"{name} must be at least 1; got {getattr(self, name)}"
-        if self.layers < 0 or (self.layers == 0 and not self.direct):
+        if self.layers == 0 and not self.direct:
             yield f"layers must be at least 1, or 0 with direct=true, so that something is said; got {self.layers}"
-        for name in ("dropout", "embedding_dropout"):
-            if not 0 <= getattr(self, name) < 1:
-                yield f"{name} must be at least 0 and below 1; got {getattr(self, name)}"
-        if self.init is not None and self.init <= 0:
-            yield f"init must be above 0; got {self.init}"
-        if self.tied and self.softmax.kind == "adaptive":
-            yield (
-                "tied needs one output matrix over all tokens, and an adaptive softmax has several, of different "
-                "widths; set tied to false, or softmax.kind to full or sampled"
-            )
+        yield from tied_problems(self.tied, self.softmax)
 
     @property
     def inputs(self) -> int:
-        """How wide x is."""
+        """The width of x."""
         return self.window * self.embedding
 
     @property
     def features(self) -> int:
-        """How wide h is, or [h; x] with direct connections."""
+        """The width of h, or of [h; x] with direct connections."""
         return (self.hidden if self.layers else 0) + (self.inputs if self.direct else 0)
 
     @property
     def output_width(self) -> int:
-        """How wide the output layer's input is: as wide as the embeddings where both are one matrix."""
+        """The width of the output layer's input: that of the embeddings where both are one matrix."""
         return self.embedding if self.tied else self.features
 
     def check(self, vocabulary: int) -> None:
-        """Does all of it fit a vocabulary of this size?"""
+        """Refuse a vocabulary that the output layer does not fit."""
         self.softmax.check(self.output_width, vocabulary)
 
     def build(self, vocabulary: int) -> "WindowLM":
         return WindowLM(self, vocabulary)
 
 
-class WindowLM(nn.Module):
-    """Sees the last K tokens and predicts the next one; what stood before them changes nothing.
+class WindowLM(LeftToRightModel):
+    """Predicts the next token from the last K; tokens before them have no influence.
 
-    Feed END before the first token. The state is these K tokens themselves (B, K), so chunks of a text may be cut
-    anywhere; padding may stand anywhere too, marked by a mask (B, T) that is True at real tokens.
+    The state is these K tokens themselves (B, K), so chunks of a text may be cut anywhere; padding may stand anywhere
+    too, marked by a mask (B, T) that is True at real tokens.
     """
 
     def __init__(self, config: WindowLMConfig, vocabulary: int) -> None:
@@ -121,73 +107,55 @@ class WindowLM(nn.Module):
                 nn.init.uniform_(parameter, -scale, scale)
         self.output.initialise(scale)
 
-    def set_counts(self, counts: Tensor) -> None:
-        """How often each token (V,) stands in the training text: some ways to sample the softmax draw by it."""
-        if isinstance(self.output, SampledSoftmax):
-            self.output.set_counts(counts)
-
     # All tokens of a chunk at once.
 
     def forward(self, tokens: Tensor, state: Tensor | None = None, mask: Tensor | None = None) -> tuple[Tensor, Tensor]:
         """Tokens (B, T) to the logits (B, T, V) of the token after each, and the state after the last real one."""
-        seen, state = self.read(tokens, state, mask)
-        return self.output(seen), state
+        hidden, state = self.read(tokens, state, mask)
+        return self.output(hidden), state
 
     def read(
         self, tokens: Tensor, state: Tensor | None = None, mask: Tensor | None = None, apart: bool = False
     ) -> tuple[Tensor, Tensor]:
-        """Tokens (B, T) to what the output layer sees (B, T, H or D), and the state after the last real one.
+        """Tokens (B, T) to the input of the output layer (B, T, H or D), and the state after the last real one.
 
         `apart`: a window that reaches back beyond the beginning of its document sees END there.
         """
-        state = self._nothing(len(tokens)) if state is None else state
-        seen, state = windows(tokens, state, mask)
-        return self.features(within_document(seen) if apart else seen), state
+        state = self.initial_state(len(tokens)).carry if state is None else state
+        window, state = windows(tokens, state, mask)
+        return self.before_output(within_document(window) if apart else window), state
 
-    def features(self, seen: Tensor) -> Tensor:
-        """Windows (…, K) to what the output layer sees (…, H or D): the equations at the top, but for the softmax."""
-        x = self.dropout(self.embedding_dropout(self.embed, seen).flatten(-2))  # (…, K·D)
+    def before_output(self, window: Tensor) -> Tensor:
+        """Windows (…, K) to the input of the output layer (…, H or D): the equations above but for the softmax."""
+        x = self.dropout(self.embedding_dropout(self.embed, window).flatten(-2))  # (…, K·D)
         h, activation = x, ACTIVATIONS[self.config.activation]
         for layer in self.hidden:
             h = self.dropout(activation(layer(h)))  # (…, H)
         if self.config.direct and self.config.layers:
             h = torch.cat([h, x], dim=-1)
-        found: Tensor = self.project(h)
-        return found
+        projected: Tensor = self.project(h)
+        return projected
 
     def loss(
         self, inputs: Tensor, targets: Tensor, state: Tensor | None = None, apart: bool = False
     ) -> tuple[Tensor, Tensor]:
-        """What training lowers, a mean over inputs and targets (B, T), and the state after the last token."""
-        seen, state = self.read(inputs, state, apart=apart)
-        return self.output.loss(seen.flatten(0, 1), targets.flatten()), state
+        """The training loss, a mean over inputs and targets (B, T), and the state after the last token."""
+        hidden, state = self.read(inputs, state, apart=apart)
+        return self.output.loss(hidden.flatten(0, 1), targets.flatten()), state
 
     # Token by token.
 
-    def start(self, source: Tree = None, rows: int | None = None) -> DecodeState:
-        if source is not None:
-            raise UsageError("A language model continues tokens and takes no source; feed the text to step instead.")
-        return DecodeState(self._nothing(1 if rows is None else rows))
+    def initial_state(self, rows: int) -> DecodeState:
+        return DecodeState(torch.full((rows, self.config.window), END, device=self.embed.weight.device))
 
-    def _nothing(self, rows: int) -> Tensor:
-        """The window before any token (B, K)."""
-        return torch.full((rows, self.config.window), END, device=self.embed.weight.device)
+    def advance(self, tokens: Tensor, state: DecodeState, mask: Tensor | None) -> tuple[Tensor, DecodeState]:
+        window, carry = windows(tokens, state.carry, mask)
+        return window, DecodeState(carry)
 
     def step(self, tokens: Tensor, state: DecodeState, mask: Tensor | None = None) -> StepOutput:
         """A row without any real token keeps its window, and so predicts what it predicted before."""
         _, carry = windows(tokens, state.carry, mask)
-        return StepOutput(self.output.log_probs(self.features(carry)), DecodeState(carry))
-
-    def score(
-        self, inputs: Tensor, targets: Tensor, state: DecodeState, mask: Tensor | None = None
-    ) -> tuple[Tensor, DecodeState]:
-        """log p of each target (B, T), zero where masked. Logits are made for a few positions at a time."""
-        seen, carry = windows(inputs, state.carry, mask)
-        flat = seen.flatten(0, 1), targets.flatten().contiguous()
-        pieces = zip(*(part.split(SCORED_AT_ONCE) for part in flat), strict=True)
-        scores = [self.output.target_log_probs(self.features(some), wanted) for some, wanted in pieces]
-        found = torch.cat(scores).view_as(targets)  # (B, T)
-        return found if mask is None else found.where(mask, 0), DecodeState(carry)
+        return StepOutput(self.output.log_probs(self.before_output(carry)), DecodeState(carry))
 
 
 def windows(tokens: Tensor, before: Tensor, mask: Tensor | None = None) -> tuple[Tensor, Tensor]:
@@ -199,12 +167,12 @@ def windows(tokens: Tensor, before: Tensor, mask: Tensor | None = None) -> tuple
         return history.unfold(1, size, 1)[:, 1:], history[:, length:].clone()
     real = F.pad(mask, (size, 0), value=True)
     history = history.gather(1, real.to(torch.int8).argsort(dim=1, stable=True))  # the real ones last, in their order
-    later = mask.sum(dim=1, keepdim=True) - mask.cumsum(dim=1)  # (B, T), real tokens after each place
-    places = (length - later).unsqueeze(2) + torch.arange(size, device=tokens.device)  # (B, T, K)
-    return history.gather(1, places.flatten(1)).view(*tokens.shape, size), history[:, length:].clone()
+    later = mask.sum(dim=1, keepdim=True) - mask.cumsum(dim=1)  # (B, T), real tokens after each position
+    positions = (length - later).unsqueeze(2) + torch.arange(size, device=tokens.device)  # (B, T, K)
+    return history.gather(1, positions.flatten(1)).view(*tokens.shape, size), history[:, length:].clone()
 
 
-def within_document(seen: Tensor) -> Tensor:
-    """Windows (…, K) in which all that stands before an END is END too: a document begins with the END before it."""
-    ended = (seen == END).flip(-1).cumsum(dim=-1).flip(-1) > 0  # whether an END stands here or later
-    return seen.masked_fill(ended, END)
+def within_document(window: Tensor) -> Tensor:
+    """Windows (…, K) in which all tokens before an END are END too: a document begins with the END before it."""
+    ended = (window == END).flip(-1).cumsum(dim=-1).flip(-1) > 0  # whether an END stands here or later
+    return window.masked_fill(ended, END)

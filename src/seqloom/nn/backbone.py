@@ -1,15 +1,16 @@
-"""The backbone of GPT, BERT and ELECTRA: tokens to vectors, and blocks of self-attention over them.
+"""Token embeddings of Transformers, and the backbone of GPT, BERT and ELECTRA.
 
     x_j = norm(√D · E[token_j] + PE(j) + G[segment_j])          each part only where the model has it
-    x ← block(x), L times:   self-attention, feed-forward       each with a way around it and a norm
+    x ← block(x), L times:   self-attention, feed-forward       each within a residual
     h = norm(x)                                                 where norms stand first
 
 A causal backbone attends to earlier positions only, with a sliding window no further back than that; another one to
 both sides. Several documents may be packed into a row: no position attends across a border, and positions begin anew at
-each. `seqloom.nn.embedded` has x, `seqloom.nn.transformer` the blocks.
+each. `seqloom.nn.transformer` has the blocks, `seqloom.nn.positions` PE.
 """
 
 import math
+from collections.abc import Iterator
 
 import torch
 from torch import Tensor, nn
@@ -17,11 +18,25 @@ from torch import Tensor, nn
 from seqloom.config import config
 from seqloom.config.constraints import PositiveFloat, PositiveInt
 from seqloom.nn.cache import AttentionScope, Caches, CacheState, extend_caches
-from seqloom.nn.embedded import Embedded, TokenTransformerOptions
+from seqloom.nn.dropout import Dropout
 from seqloom.nn.masks import AttentionMask, causal_mask
 from seqloom.nn.positions import PositionsConfig
+from seqloom.nn.transformer import TransformerOptions, TransformerStack, make_norm
 
 END = 0  # as in seqloom.text.base
+
+
+@config
+class TokenTransformerOptions(TransformerOptions):
+    """The keys of every Transformer that embeds tokens."""
+
+    embed_norm: bool = False  # the embeddings are normed too
+    embed_scale: bool = False  # embeddings are multiplied by √width
+
+    def problems(self) -> Iterator[str]:
+        yield from super().problems()
+        if self.embed_norm and self.norm == "none":
+            yield "embed_norm needs a norm: set norm to layer or rms"
 
 
 @config
@@ -33,12 +48,71 @@ class BackboneOptions(TokenTransformerOptions):
     init: PositiveFloat = 0.02  # weights begin as draws from N(0, init²)
 
 
-class TransformerBackbone(nn.Module):
-    """Tokens (B, S) to h (B, S, D). `rows` is how many tokens have a vector, `segments` how many segments. An END that
-    stands first is read as the token `begin`, where there is one. A causal backbone may have a sliding `window`: each
-    position then attends to that many positions, itself included.
+class Embedded(nn.Module):
+    """x of the equation above, with dropout. `what` is embedded, for error messages.
 
-    In `read` the real tokens of a row stand first; padding comes last and is masked out.
+    An END at position 0 is read as the token `begin`, where there is one: imported models have such tokens.
+    """
+
+    begin: int | None = None
+
+    def __init__(self, config: TokenTransformerOptions, embed: nn.Embedding, what: str, segments: int = 0) -> None:
+        super().__init__()
+        self.embed, self.what = embed, what
+        self.scale = math.sqrt(config.width) if config.embed_scale else 1.0
+        self.positions = config.positions.added(config.width)
+        self.segments = nn.Embedding(segments, config.width) if segments else None
+        self.norm = make_norm(config.norm, config.width, config.norm_epsilon) if config.embed_norm else nn.Identity()
+        self.dropout = Dropout(config.dropout)
+
+    def forward(
+        self, tokens: Tensor, positions: Tensor, most: int, lengths: Tensor, segments: Tensor | None = None
+    ) -> Tensor:
+        """Tokens (B, T) at positions (T,) or (B, T), of segments (B, T), None for the first, to (B, T, D).
+
+        Rows are `lengths` (B,) long after them, no more than `most`. Only padding may stand outside of that.
+        """
+        if self.begin is not None:
+            tokens = tokens.masked_fill((tokens == END) & (positions == 0), self.begin)
+        return self.embed_vectors(self.embed(tokens), positions, most, lengths, segments)
+
+    def embed_vectors(
+        self, x: Tensor, positions: Tensor, most: int, lengths: Tensor, segments: Tensor | None = None
+    ) -> Tensor:
+        """The same of vectors (B, T, D) that replace E[token]."""
+        x = x * self.scale
+        if self.positions is not None:
+            x = self.positions.add_to(x, positions, most, lengths, self.what)
+        if self.segments is not None:
+            x = x + (self.segments.weight[0] if segments is None else self.segments(segments))
+        embedded: Tensor = self.dropout(self.norm(x))
+        return embedded
+
+
+class SourceEncoder(nn.Module):
+    """The encoder of an encoder–decoder: source tokens (B, S) to x (B, S, D)."""
+
+    source_embed: Embedded
+    encoder: TransformerStack
+    encoder_norm: nn.Module
+
+    def run_encoder(self, tokens: Tensor, mask: Tensor, weights: bool = False) -> tuple[Tensor, list[Tensor]]:
+        """x (B, S, D), and if wanted the weights (B, N, S, S) of each layer that attends, 0 at padding."""
+        S = tokens.shape[1]
+        x = self.source_embed(tokens, torch.arange(S, device=tokens.device), S, mask.sum(dim=1))
+        wanted = dict.fromkeys(range(len(self.encoder)), ("self",)) if weights else None
+        output = self.encoder(x, AttentionScope.within(mask), wanted=wanted)
+        padding = ~mask[:, None, :, None]
+        return self.encoder_norm(output.x), [layer.masked_fill(padding, 0) for layer in output.self_weights]
+
+
+class TransformerBackbone(nn.Module):
+    """Tokens (B, S) to h (B, S, D). `rows` is how many tokens have a vector, `segments` how many segments. A causal
+    backbone may have a sliding `window`: each position then attends to that many positions, itself included.
+
+    In `read` the real tokens of a row stand first; padding comes last and is masked out. `mask` (B, S) is True at real
+    tokens, `segments` (B, S) is which of two texts a token belongs to, 0 or 1, and `documents` (B, S) numbers the
+    documents that are packed into a row, each with a number of its own.
     """
 
     def __init__(
@@ -52,19 +126,17 @@ class TransformerBackbone(nn.Module):
         window: int | None = None,
     ) -> None:
         super().__init__()
-        self.shape, self.causal, self.width, self.begin, self.window = shape, causal, shape.width, begin, window
+        self.shape, self.causal, self.width, self.window = shape, causal, shape.width, window
         self.embedded = Embedded(shape, nn.Embedding(rows, shape.width), "text", segments)
+        self.embedded.begin = begin
         self.blocks = shape.stack(shape.layers)
         self.norm = shape.final_norm()
-        self.reset_parameters()
+        draw_matrices(self, shape)
 
     @property
     def embed(self) -> nn.Embedding:
         """E, its vectors one for each of `rows` tokens."""
         return self.embedded.embed
-
-    def reset_parameters(self) -> None:
-        draw_matrices(self, self.shape)
 
     def levels(self) -> list[list[nn.Parameter]]:
         """Its parameters from the embeddings (level 0) up, a level for each block; the last norm is the top one's."""
@@ -81,13 +153,8 @@ class TransformerBackbone(nn.Module):
         segments: Tensor | None = None,
         documents: Tensor | None = None,
     ) -> Tensor:
-        """Tokens (B, S), of which those of `mask` (B, S) are real, to h (B, S, D).
-
-        `segments` (B, S) is which of two texts a token belongs to, 0 or 1. `documents` (B, S) numbers the documents
-        that are packed into a row, each with a number of its own.
-        """
-        x, scope = self.embed_tokens(tokens, mask, segments, documents)
-        h: Tensor = self.norm(self.blocks(x, scope).x)
+        """Tokens (B, S) to h (B, S, D)."""
+        h: Tensor = self.norm(self.blocks(*self.embed_tokens(tokens, mask, segments, documents)).x)
         return h
 
     def attentions(
@@ -98,9 +165,7 @@ class TransformerBackbone(nn.Module):
         documents: Tensor | None = None,
     ) -> list[Tensor]:
         """The attention weights of every layer (B, N, S, S), zero at padding."""
-        x, scope = self.embed_tokens(tokens, mask, segments, documents)
-        weights: list[Tensor] = self.blocks(x, scope, wanted=self.blocks.all_self_weights()).self_weights
-        return weights if mask is None else [layer.masked_fill(~mask[:, None, :, None], 0) for layer in weights]
+        return self.blocks.attentions(*self.embed_tokens(tokens, mask, segments, documents), mask)
 
     def embed_tokens(
         self, tokens: Tensor, mask: Tensor | None, segments: Tensor | None, documents: Tensor | None
@@ -109,37 +174,28 @@ class TransformerBackbone(nn.Module):
         S = tokens.shape[1]
         positions = torch.arange(S, device=tokens.device) if documents is None else document_positions(documents)
         ends = positions + 1 if mask is None else (positions + 1) * mask
-        x = self.embedded(self._replace_start(tokens, positions), positions, S, ends, segments)
+        x = self.embedded(tokens, positions, S, ends, segments)
         allowed = self._attention_mask(mask, documents, S)
         return x, AttentionScope(allowed, self.causal and allowed is None, positions)
 
-    def _replace_start(self, tokens: Tensor, positions: Tensor) -> Tensor:
-        """Tokens (B, S) at positions (S,) or (B, S), as they are embedded."""
-        return tokens if self.begin is None else tokens.masked_fill((tokens == END) & (positions == 0), self.begin)
-
     def _attention_mask(self, mask: Tensor | None, documents: Tensor | None, S: int) -> AttentionMask | None:
         """Which positions may attend to which (B or 1, 1, S or 1, S); None if a causal flag or nothing is enough."""
-        if documents is None and self.causal:
-            beyond = self.window is not None and self.window < S
-            return AttentionMask(self.causal_mask(S)[None, None], each=True) if beyond else None
-        if documents is None:
+        if documents is None and not self.causal:
             return None if mask is None else AttentionMask(mask[:, None, None, :])
+        if documents is None and (self.window is None or self.window >= S):
+            return None
+        past = causal_mask(S, S, self.window, self.embed.weight.device) if self.causal else None
+        if documents is None and past is not None:
+            return AttentionMask(past[None, None], each=True)
+        assert documents is not None
         same = documents.unsqueeze(2) == documents.unsqueeze(1)  # (B, S, S)
-        if self.causal:
-            same = same & self.causal_mask(S)
+        if past is not None:
+            same = same & past
         elif mask is not None:
             same = same & mask.unsqueeze(1)
         return AttentionMask(same.unsqueeze(1), each=self.causal or mask is None)
 
-    def causal_mask(self, S: int) -> Tensor:
-        """Which of S positions each of them may attend to (S, S) in a causal backbone."""
-        return causal_mask(S, S, self.window, self.embed.weight.device)
-
     # Token by token.
-
-    def caches(self, sources: int) -> Caches:
-        """Empty ones, for texts of which each may come to have several hypotheses."""
-        return self.blocks.empty_caches(sources)
 
     def advance(
         self, tokens: Tensor, state: CacheState, caches: Caches, mask: Tensor | None = None
@@ -151,25 +207,24 @@ class TransformerBackbone(nn.Module):
         """
         (R, T), B = tokens.shape, len(caches[0].buffer)
         caches, update = extend_caches(caches, state, tokens, mask, B, self.window)
-        tokens = self._replace_start(tokens.reshape(B, -1), update.positions)
-        x = self.embedded(tokens, update.positions, update.state["read"], update.lengths)
+        x = self.embedded(tokens.reshape(B, -1), update.positions, update.state["read"], update.lengths)
         output = self.blocks(x, update.scope, caches)
         return self.norm(output.x).reshape(R, T, -1), update.state, output.caches
 
 
 def draw_matrices(part: nn.Module, shape: BackboneOptions) -> None:
-    """Everything from N(0, init²); where norms stand first, x is a sum of 2L layers, which are drawn accordingly
-    smaller."""
+    """Draw all matrices from N(0, init²); where norms stand first, x is a sum of 2L layers, whose last matrices are
+    drawn smaller by √(2L)."""
     for name, parameter in part.named_parameters():
         if parameter.dim() < 2:
-            continue  # biases and norms have begun as they should
+            continue  # biases and norms keep their initial values
         summed = shape.norm_first and name.endswith(("attention.out.weight", "feed_forward.down.weight"))
         nn.init.normal_(parameter, std=shape.init / math.sqrt(2 * shape.layers) if summed else shape.init)
 
 
 def document_positions(documents: Tensor) -> Tensor:
-    """How many tokens of its own document stand before each: documents (B, S) to (B, S)."""
-    place = torch.arange(documents.shape[1], device=documents.device).expand_as(documents)
+    """The position of each token in its own document: documents (B, S) to (B, S)."""
+    position = torch.arange(documents.shape[1], device=documents.device).expand_as(documents)
     first = torch.ones_like(documents, dtype=torch.bool)
     first[:, 1:] = documents[:, 1:] != documents[:, :-1]
-    return place - (place * first).cummax(dim=1).values
+    return position - (position * first).cummax(dim=1).values

@@ -14,18 +14,19 @@ stands, is read by nobody.
 """
 
 from collections.abc import Callable, Iterator
-from functools import partial
 from itertools import pairwise
-from typing import Literal, Protocol, TypedDict
+from typing import Literal, TypedDict
 
 import torch
 from torch import Tensor, nn
 
+from seqloom.config import config
+from seqloom.config.constraints import PositiveInt
 from seqloom.core.operations import operation
-from seqloom.nn.cells import Cell, CellChoice, State, cell_problems, make_cell
+from seqloom.nn.cells import Cell, State
 from seqloom.nn.dropout import make_dropout
-from seqloom.nn.masks import at_last, turned, zero_padding
-from seqloom.nn.recurrent import Recurrent, Stack
+from seqloom.nn.masks import at_last, reversed_steps, zero_padding
+from seqloom.nn.recurrent import Recurrent, RecurrentOptions, Stack
 
 Combination = Literal["concat", "sum", "mix"]
 Depth = Literal["each", "apart"]
@@ -61,11 +62,6 @@ class Combine(nn.Module):
         return self.how
 
 
-def reverse(x: Tensor | None) -> Tensor | None:
-    """(B, T, …) from its end. A mask reversed with it still marks the real steps, now last to first."""
-    return None if x is None else x.flip(1)
-
-
 class Bidirectional(nn.Module):
     """Two cells over the same sequence, one from each end."""
 
@@ -79,27 +75,17 @@ class Bidirectional(nn.Module):
         self.forwards, self.backwards = Recurrent(forwards, weight_dropout), Recurrent(backwards, weight_dropout)
         self.combine = Combine(forwards.hidden, combine)
 
-    @property
-    def width(self) -> int:
-        return self.combine.width
-
-    def notes(self) -> list[str]:
-        return self.forwards.cell.notes()
-
-    def initial_state(self, rows: int) -> BothStates:
-        return {"forwards": self.forwards.initial_state(rows), "backwards": self.backwards.initial_state(rows)}
-
     def forward(
         self, x: Tensor, state: BothStates | None = None, mask: Tensor | None = None
     ) -> tuple[Tensor, BothStates]:
         """Inputs (B, T, D) to outputs (B, T, width), and the states where each direction ended."""
-        first = self.initial_state(len(x)) if state is None else state
-        right, last = self.forwards(x, first["forwards"], mask)
-        left, end = self.backwards(reverse(x), first["backwards"], reverse(mask))
-        return self.combine(right, left.flip(1), mask), {"forwards": last, "backwards": end}
+        start, end = (None, None) if state is None else (state["forwards"], state["backwards"])
+        right, last = self.forwards(x, start, mask)
+        left, first = self.backwards(x.flip(1), end, None if mask is None else mask.flip(1))
+        return self.combine(right, left.flip(1), mask), {"forwards": last, "backwards": first}
 
     def directions(self, x: Tensor, order: Tensor) -> tuple[Tensor, Tensor]:
-        """→h and ←h (B, T, H) from no memory; `order` (B, T, 1) turns the real steps round and leaves padding last."""
+        """→h and ←h (B, T, H) from the initial state; `order` (B, T, 1) reverses the real steps, padding stays last."""
         right = self.forwards(x)[0]
         left = self.backwards(x.take_along_dim(order, dim=1))[0]
         return right, left.take_along_dim(order, dim=1)
@@ -108,7 +94,7 @@ class Bidirectional(nn.Module):
 class BidirectionalStack(nn.Module):
     """Layers that read both ways: an encoder for whatever may see its whole input at once.
 
-    `make(inputs, hidden)` makes a cell: a class of `CELLS` is such a function. The state has the same form for both
+    `make(inputs, hidden)` creates a cell: a class of `CELLS` is such a function. The state has the same form for both
     values of `depth`: one `BothStates` per layer, the lowest first. Dropout falls between layers, as in `Stack`.
     """
 
@@ -150,25 +136,35 @@ class BidirectionalStack(nn.Module):
             self.combine = Combine(hidden, combine)
 
     def notes(self) -> list[str]:
+        """What the cells do beyond their equations; both directions say the same."""
         if self.depth == "apart":
-            return self._stacks()[0].notes()  # the other says the same
-        return [note for layer in self._layers() for note in layer.notes()]
+            return self._stacks()[0].notes()
+        return [note for layer in self._layers() for note in layer.forwards.cell.notes()]
 
     def initial_state(self, rows: int) -> tuple[BothStates, ...]:
-        if self.depth == "each":
-            return tuple(layer.initial_state(rows) for layer in self._layers())
-        forwards, backwards = self._stacks()
-        return _paired(forwards.initial_state(rows), backwards.initial_state(rows))
+        if self.depth == "apart":
+            return pair_states(*(stack.initial_state(rows) for stack in self._stacks()))
+        forwards, backwards = zip(
+            *((layer.forwards.cell, layer.backwards.cell) for layer in self._layers()), strict=True
+        )
+        return pair_states(*(tuple(cell.initial_state(rows) for cell in cells) for cells in (forwards, backwards)))
 
     def forward(
-        self,
-        x: Tensor,
-        state: tuple[BothStates, ...] | None = None,
-        mask: Tensor | None = None,
+        self, x: Tensor, state: tuple[BothStates, ...] | None = None, mask: Tensor | None = None
     ) -> tuple[Tensor, tuple[BothStates, ...]]:
         """Inputs (B, T, D) to outputs (B, T, width), zero at padding, and the states of every layer."""
-        first = self.initial_state(len(x)) if state is None else state
-        return (self._each if self.depth == "each" else self._apart)(x, first, mask)
+        state = self.initial_state(len(x)) if state is None else state
+        if self.depth == "each":
+            states = []
+            for depth, layer in enumerate(self.layers):
+                x, new_state = layer(self.dropout(x) if depth > 0 else x, state[depth], mask)
+                states.append(new_state)
+            return x, tuple(states)
+        forwards, backwards = self._stacks()
+        right, last = forwards(x, tuple(layer["forwards"] for layer in state), mask)
+        reverse_mask = None if mask is None else mask.flip(1)
+        left, first = backwards(x.flip(1), tuple(layer["backwards"] for layer in state), reverse_mask)
+        return self.combine(right, left.flip(1), mask), pair_states(last, first)
 
     def ends(self, state: tuple[BothStates, ...]) -> Tensor:
         """One vector (B, width) for a whole sequence: →h_T and ←h_1 of the top layer, combined as its outputs are."""
@@ -176,11 +172,11 @@ class BidirectionalStack(nn.Module):
         return vector
 
     def read(self, x: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
-        """Sequences whole, padding last: outputs (B, T, width), zero at padding, and `ends` (B, width), zero for none.
+        """Whole sequences, padding last: outputs (B, T, width), zero at padding, and `ends` (B, width), zero for none.
 
         Never waits for a GPU; see `Stack.read`.
         """
-        x, order = zero_padding(x, mask), turned(mask).unsqueeze(2)  # (B, T, 1)
+        x, order = zero_padding(x, mask), reversed_steps(mask).unsqueeze(2)  # (B, T, 1)
         if self.depth == "each":
             layers = self._layers()
             right, left = layers[0].directions(x, order)
@@ -197,24 +193,6 @@ class BidirectionalStack(nn.Module):
         """How the directions of the top layer are combined."""
         return self._layers()[-1].combine if self.depth == "each" else self.combine
 
-    def _each(
-        self, x: Tensor, first: tuple[BothStates, ...], mask: Tensor | None
-    ) -> tuple[Tensor, tuple[BothStates, ...]]:
-        after = []
-        for depth, layer in enumerate(self._layers()):
-            x = self.dropout(x) if depth > 0 else x
-            x, last = layer(x, first[depth], mask)
-            after.append(last)
-        return x, tuple(after)
-
-    def _apart(
-        self, x: Tensor, first: tuple[BothStates, ...], mask: Tensor | None
-    ) -> tuple[Tensor, tuple[BothStates, ...]]:
-        forwards, backwards = self._stacks()
-        right, last = forwards(x, tuple(layer["forwards"] for layer in first), mask)
-        left, end = backwards(reverse(x), tuple(layer["backwards"] for layer in first), reverse(mask))
-        return self.combine(right, left.flip(1), mask), _paired(last, end)
-
     def _layers(self) -> list[Bidirectional]:
         return [layer for layer in self.layers if isinstance(layer, Bidirectional)]
 
@@ -222,7 +200,8 @@ class BidirectionalStack(nn.Module):
         return [stack for stack in self.directions if isinstance(stack, Stack)]
 
 
-def _paired(forwards: tuple[State, ...], backwards: tuple[State, ...]) -> tuple[BothStates, ...]:
+def pair_states(forwards: tuple[State, ...], backwards: tuple[State, ...]) -> tuple[BothStates, ...]:
+    """The states of all layers in both directions, as one for each layer."""
     return tuple({"forwards": a, "backwards": b} for a, b in zip(forwards, backwards, strict=True))
 
 
@@ -232,54 +211,33 @@ def read_sequences(stack: Stack | BidirectionalStack, x: Tensor, mask: Tensor) -
     return stack.read(x, mask)
 
 
-# --- one way or both, as a config says --------------------------------------------------------------------------------
+@config
+class DirectionOptions(RecurrentOptions):
+    """The keys of a model whose recurrent layers read one way or both."""
 
+    layers: PositiveInt = 1  # cells stacked on each other
+    hidden: PositiveInt = 64  # width of every layer's state, in each direction
+    bidirectional: bool = False  # read from both ends, with weights of their own
+    combine: Combination = "concat"  # the two directions: concat, sum or mix
+    depth: Depth = "each"  # combine them after each layer, or keep them apart up to the top
 
-class StackChoice(CellChoice, Protocol):
-    """What a model's config says of its layers."""
+    def problems(self) -> Iterator[str]:
+        if not self.bidirectional and (self.combine, self.depth) != ("concat", "each"):
+            yield "combine and depth are about two directions; set bidirectional to true, or leave them out"
+        yield from super().problems()
 
-    @property
-    def layers(self) -> int: ...
-    @property
-    def hidden(self) -> int: ...
-    @property
-    def dropout(self) -> float: ...
-    @property
-    def bidirectional(self) -> bool: ...
-    @property
-    def combine(self) -> Combination: ...
-    @property
-    def depth(self) -> Depth: ...
-
-
-def stack_problems(choice: StackChoice) -> Iterator[str]:
-    """What is wrong with a choice of layers; a cell that does not exist ends the list."""
-    for name in ("layers", "hidden"):
-        if getattr(choice, name) < 1:
-            yield f"{name} must be at least 1; got {getattr(choice, name)}"
-    if not 0 <= choice.dropout < 1:
-        yield f"dropout must be at least 0 and below 1; got {choice.dropout}"
-    if not choice.bidirectional and (choice.combine, choice.depth) != ("concat", "each"):
-        yield "combine and depth are about two directions; set bidirectional to true, or leave them out"
-    yield from cell_problems(choice)
-
-
-def make_stack(
-    choice: StackChoice, inputs: int, *, variational: bool = False, weight_dropout: float = 0.0
-) -> Stack | BidirectionalStack:
-    make = partial(make_cell, choice)
-    if choice.bidirectional:
+    def directed_stack(self, inputs: int) -> Stack | BidirectionalStack:
+        """Create a stack that reads vectors `inputs` wide."""
+        if not self.bidirectional:
+            return self.stack(inputs, self.layers)
         return BidirectionalStack(
-            make,
+            self.make_cell,
             inputs,
-            choice.hidden,
-            choice.layers,
-            combine=choice.combine,
-            depth=choice.depth,
-            dropout=choice.dropout,
-            variational=variational,
-            weight_dropout=weight_dropout,
+            self.hidden,
+            self.layers,
+            combine=self.combine,
+            depth=self.depth,
+            dropout=self.dropout,
+            variational=self.variational,
+            weight_dropout=self.weight_dropout,
         )
-    widths = [inputs if depth == 0 else choice.hidden for depth in range(choice.layers)]
-    cells = [make(width, choice.hidden) for width in widths]
-    return Stack(cells, choice.dropout, variational=variational, weight_dropout=weight_dropout)

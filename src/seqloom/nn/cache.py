@@ -17,8 +17,8 @@ from torch import Tensor
 
 from seqloom.core.operations import operation
 from seqloom.core.tree import Growing
+from seqloom.nn.attention import MultiHeadAttention
 from seqloom.nn.masks import AttentionMask, all_known_true, causal_mask
-from seqloom.nn.multihead import MultiHeadAttention
 
 STEPS_OF_GROWTH = 6  # for which a cache gets room at a time
 

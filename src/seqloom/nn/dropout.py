@@ -21,11 +21,6 @@ def make_dropout(share: float, variational: bool = False) -> nn.Module:
     return VariationalDropout(share) if variational else nn.Dropout(share)
 
 
-def dropout_notes(share: float, variational: bool) -> list[str]:
-    """A word to whoever asks for a way to drop, and for nothing to be dropped."""
-    return ["variational changes nothing while dropout is 0"] if variational and share == 0 else []
-
-
 class _Dropout(nn.Module):
     def __init__(self, share: float) -> None:
         super().__init__()

@@ -1,7 +1,7 @@
 """Encoders: a sequence read whole, each vector computed anew from all of them.
 
     recurrent     a stack of cells, one way or both
-    convolution   features of the few vectors around each, layer on layer
+    convolution   y_t = ReLU(Σ_i W_i x_{t+i} + b),  i = −⌊(k−1)/2⌋ … ⌊k/2⌋,  layer on layer
     transformer   every vector attends to every other: `seqloom.nn.transformer`
 
 All take x (B, S, D) and a mask (B, S), True at real positions, which stand first. None of them waits for a GPU.
@@ -9,25 +9,26 @@ All take x (B, S, D) and a mask (B, S), True at real positions, which stand firs
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Annotated, Literal
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from seqloom.config import Discriminator, config
-from seqloom.config.constraints import PositiveInt
-from seqloom.nn.bidirectional import Combination, Depth, make_stack, stack_problems
+from seqloom.config.constraints import Fraction, PositiveInt
+from seqloom.nn.bidirectional import DirectionOptions
 from seqloom.nn.cache import AttentionScope
-from seqloom.nn.convolution import Windows, window_problems
-from seqloom.nn.dropout import Dropout, dropout_notes, make_dropout
+from seqloom.nn.dropout import Dropout, make_dropout
 from seqloom.nn.masks import at_last, zero_padding
-from seqloom.nn.positions import refuse_beyond
 from seqloom.nn.transformer import Activation, TransformerOptions
 
 
 class Encoder(nn.Module, ABC):
-    width: int  # of what comes out
+    """The interface of the encoders."""
+
+    width: int  # of the outputs
 
     @abstractmethod
     def read(self, x: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
@@ -38,11 +39,11 @@ class Encoder(nn.Module, ABC):
         return self.read(x, mask)[0]
 
     def attentions(self, x: Tensor, mask: Tensor) -> list[Tensor]:
-        """Where the heads of each layer look (B, N, S, S), 0 at padding; empty where there are no heads."""
+        """The attention weights of each layer (B, N, S, S), 0 at padding; empty where there are no heads."""
         return []
 
     def notes(self) -> list[str]:
-        """What it does beyond its equations, in words for whoever trains it."""
+        """What the encoder does beyond its equations, for whoever trains it."""
         return []
 
 
@@ -50,29 +51,14 @@ class Encoder(nn.Module, ABC):
 
 
 @config
-class RecurrentEncoderConfig:
+class RecurrentEncoderConfig(DirectionOptions):
     kind: Literal["recurrent"] = "recurrent"
-    cell: str = "lstm"  # `seqloom list cells` shows them all
-    activation: Literal["tanh", "relu", "sigmoid"] = "tanh"  # of the elman cell; the others have their own
-    forget_bias: float | None = None  # of the lstm cell: how far its forget gate starts open; None is 1.0
-    layers: int = 1  # cells stacked on each other
-    hidden: int = 128  # width of every layer's state, in each direction
+    hidden: PositiveInt = 128  # width of every layer's state, in each direction
     bidirectional: bool = True  # read from both ends, with weights of their own
-    combine: Combination = "concat"  # the two directions: concat, sum or mix
-    depth: Depth = "each"  # combine them after each layer, or keep them apart up to the top
-    dropout: float = 0.0  # between layers; never through time
     variational: bool = False  # dropout drops the same at every step
-    weight_dropout: float = 0.0  # share of the recurrent weights left out for one batch
+    weight_dropout: Fraction = 0.0  # share of the recurrent weights left out for one batch
 
-    def problems(self) -> Iterator[str]:
-        if not 0 <= self.weight_dropout < 1:
-            yield f"weight_dropout must be at least 0 and below 1; got {self.weight_dropout}"
-        yield from stack_problems(self)
-
-    @property
-    def longest(self) -> None:
-        """The most tokens it can read: any number."""
-        return None
+    longest = None  # it reads any number of tokens
 
     def build(self, inputs: int) -> "RecurrentEncoder":
         return RecurrentEncoder(self, inputs)
@@ -84,45 +70,66 @@ class RecurrentEncoder(Encoder):
     def __init__(self, config: RecurrentEncoderConfig, inputs: int) -> None:
         super().__init__()
         self.config = config
-        self.stack = make_stack(config, inputs, variational=config.variational, weight_dropout=config.weight_dropout)
+        self.stack = config.directed_stack(inputs)
         self.width = self.stack.width
 
     def read(self, x: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
         return self.stack.read(x, mask)
 
     def notes(self) -> list[str]:
-        return [*self.stack.notes(), *dropout_notes(self.config.dropout, self.config.variational)]
+        return [*self.stack.notes(), *self.config.dropout_notes()]
 
 
 # --- convolution ------------------------------------------------------------------------------------------------------
 
 
 @config
-class ConvolutionEncoderConfig:
-    kind: Literal["convolution"] = "convolution"
-    widths: tuple[int, ...] = (3, 4, 5)  # how many places a window sees; one set of filters for each
-    filters: int = 100  # features of each width
-    layers: int = 1  # stacked on each other
-    dropout: float = 0.0  # between layers
+class WindowOptions:
+    """The keys of a convolution with windows of several widths."""
+
+    kind: str = ""
+    widths: tuple[int, ...] = (3, 4, 5)  # how many positions a window sees; one set of filters for each
+    filters: PositiveInt = 100  # features of each width
 
     def problems(self) -> Iterator[str]:
-        yield from window_problems(self.filters, self.widths)
-        if self.layers < 1:
-            yield f"layers must be at least 1; got {self.layers}"
-        if not 0 <= self.dropout < 1:
-            yield f"dropout must be at least 0 and below 1; got {self.dropout}"
+        if not self.widths or min(self.widths) < 1 or len(set(self.widths)) < len(self.widths):
+            yield f"widths must be whole numbers above 0, each once; got {list(self.widths)}"
 
-    @property
-    def longest(self) -> None:
-        """The most tokens it can read: any number."""
-        return None
+
+@config
+class ConvolutionEncoderConfig(WindowOptions):
+    kind: Literal["convolution"] = "convolution"
+    layers: PositiveInt = 1  # stacked on each other
+    dropout: Fraction = 0.0  # between layers
+
+    longest = None  # it reads any number of tokens
 
     def build(self, inputs: int) -> "ConvolutionEncoder":
         return ConvolutionEncoder(self, inputs)
 
 
+class Windows(nn.Module):
+    """Convolutions of several widths k side by side, over the few vectors around each position.
+
+    x (B, S, D) and a mask (B, S) to y (B, S, widths · filters), zero at padding. Beyond the ends, and at padding, x is
+    zero.
+    """
+
+    def __init__(self, inputs: int, filters: int, widths: Sequence[int]) -> None:
+        super().__init__()
+        self.width = filters * len(widths)
+        self.layers = nn.ModuleList(nn.Conv1d(inputs, filters, width) for width in widths)
+        self.widths = tuple(widths)
+
+    def forward(self, x: Tensor, mask: Tensor) -> Tensor:
+        x = zero_padding(x, mask).transpose(1, 2)  # (B, D, S)
+        padded = [F.pad(x, ((width - 1) // 2, width // 2)) for width in self.widths]
+        y = torch.cat([layer(part) for layer, part in zip(self.layers, padded, strict=True)], dim=1)
+        return zero_padding(F.relu(y).transpose(1, 2), mask)
+
+
 class ConvolutionEncoder(Encoder):
-    """See `seqloom.nn.convolution`; it ends at the last real place."""
+    """Layers of `Windows`; the reading ends at the last real position."""
 
     def __init__(self, config: ConvolutionEncoderConfig, inputs: int) -> None:
         super().__init__()
@@ -153,8 +160,8 @@ class TransformerEncoderConfig(TransformerOptions):
 
 
 class TransformerEncoder(Encoder):
-    """x_j ← √D · P x_j + PE(j), P only where the widths differ; x ← block(x), N times. It ends at the last real
-    position."""
+    """x_j ← √D · P x_j + PE(j), P only where the widths differ; x ← block(x), N times. The reading ends at the last
+    real position."""
 
     def __init__(self, config: TransformerEncoderConfig, inputs: int) -> None:
         super().__init__()
@@ -165,22 +172,18 @@ class TransformerEncoder(Encoder):
         self.blocks, self.norm = config.stack(config.layers), config.final_norm()
 
     def read(self, x: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
-        h: Tensor = self.norm(self.blocks(self._embed(x, mask), AttentionScope.within(mask)).x)
+        h: Tensor = self.norm(self.blocks(self.embed_vectors(x, mask), AttentionScope.within(mask)).x)
         return h, at_last(h, mask)
 
     def attentions(self, x: Tensor, mask: Tensor) -> list[Tensor]:
-        wanted = self.blocks.all_self_weights()
-        output = self.blocks(self._embed(x, mask), AttentionScope.within(mask), wanted=wanted)
-        return [layer.masked_fill(~mask[:, None, :, None], 0) for layer in output.self_weights]
+        return self.blocks.attentions(self.embed_vectors(x, mask), AttentionScope.within(mask), mask)
 
-    def _embed(self, x: Tensor, mask: Tensor) -> Tensor:
-        """What the first block reads of x (B, S, D)."""
+    def embed_vectors(self, x: Tensor, mask: Tensor) -> Tensor:
+        """The input of the first block, of vectors x (B, S, D)."""
         x = self.project(zero_padding(x, mask)) * math.sqrt(self.width)
         if self.positions is not None:
-            longest, positions = self.config.longest, torch.arange(x.shape[1], device=x.device)
-            refuse_beyond(longest, x.shape[1], mask.sum(dim=1), "text", "model.encoder.positions.max_length")
-            inside = positions if longest is None else positions.clamp(max=longest - 1)  # only padding is beyond
-            x = x + self.positions(inside, like=x).to(x.dtype)
+            positions, key = torch.arange(x.shape[1], device=x.device), "model.encoder.positions.max_length"
+            x = self.positions.add_to(x, positions, x.shape[1], mask.sum(dim=1), "text", key)
         dropped: Tensor = self.dropout(x)
         return dropped
 

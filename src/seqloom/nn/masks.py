@@ -1,6 +1,6 @@
-"""What masks decide: where attention may look, what stands at padding, which rows go on, which token was the last real
-one, how a padded sequence is turned round."""
+"""Masks, True at real positions: for attention, zeros at padding, the last real step, reversed sequences."""
 
+from collections.abc import Sequence
 from functools import cached_property
 
 import torch
@@ -71,6 +71,11 @@ def causal_mask(queries: int, keys: int, window: int | None = None, device: torc
     return past if window is None else past.triu(ahead - window + 1)
 
 
+def mask_or_ones(mask: Tensor | None, like: Tensor) -> Tensor:
+    """The mask, or one that is True everywhere in the shape of `like`."""
+    return torch.ones_like(like, dtype=torch.bool) if mask is None else mask
+
+
 def zero_padding(x: Tensor, mask: Tensor | None) -> Tensor:
     """x (B, T, …) with zeros where `mask` (B, T) is False.
 
@@ -92,24 +97,15 @@ def last_real(before: Tensor, outputs: Tensor, mask: Tensor | None) -> Tensor:
     return candidates[torch.arange(len(before), device=real.device), last]
 
 
-def reversal(mask: Tensor) -> Tensor:
-    """Where each token of a reversed source comes from (B, S): x_1 … x_n END is read as x_n … x_1 END.
-
-    END, the last real token, stays last, and so does padding. Done twice it changes nothing.
-    """
-    place = torch.arange(mask.shape[1], device=mask.device)
-    words = mask.sum(dim=1, keepdim=True) - 1  # (B, 1)
-    return torch.where(place < words, words - 1 - place, place)
-
-
-def turned(mask: Tensor) -> Tensor:
+def reversed_steps(mask: Tensor, fixed: int = 0) -> Tensor:
     """Where each step of sequences read from their end comes from (B, T): x_1 … x_n is read as x_n … x_1.
 
-    Real steps stand first; padding stays where it is. Done twice it changes nothing.
+    Real steps stand first; padding stays where it is, and so do the last `fixed` real steps: an END, say. Done twice it
+    changes nothing.
     """
-    place = torch.arange(mask.shape[1], device=mask.device)
-    length = mask.sum(dim=1, keepdim=True)  # (B, 1)
-    return torch.where(place < length, length - 1 - place, place)
+    position = torch.arange(mask.shape[1], device=mask.device)
+    length = mask.sum(dim=1, keepdim=True) - fixed  # (B, 1)
+    return torch.where(position < length, length - 1 - position, position)
 
 
 def at_last(outputs: Tensor, mask: Tensor) -> Tensor:
@@ -117,6 +113,15 @@ def at_last(outputs: Tensor, mask: Tensor) -> Tensor:
     last = (mask.sum(dim=1) - 1).clamp(min=0)  # (B,)
     found = outputs[torch.arange(len(outputs), device=mask.device), last]
     return found.where(mask.any(dim=1, keepdim=True), 0)
+
+
+def masked_moments(values: Sequence[Tensor], masks: Sequence[Tensor]) -> tuple[Tensor, Tensor]:
+    """Mean and deviation (C,) of observed values (T, C); a variable that never changes has deviation 1."""
+    whole, known = torch.cat(list(values)).double(), torch.cat(list(masks))
+    count = known.sum(dim=0).clamp(min=1)
+    mean = torch.where(known, whole, 0).sum(dim=0) / count
+    variance = torch.where(known, (whole - mean) ** 2, 0).sum(dim=0) / count
+    return mean, torch.where(variance > 0, variance.sqrt(), 1.0)
 
 
 def choose(real: Tensor, after: Tree, before: Tree) -> Tree:

@@ -1,53 +1,64 @@
-"""Pooling: one vector for a whole sequence h_1 … h_S of them.
+"""One vector from many: pooling over the positions of a sequence, a bag of words, a mix of layers.
 
     last        c = where the reading ended: h_S; read both ways, →h_S and ←h_1 combined
     mean        c = 1/S Σ_j h_j
     max         c_i = max_j h_ji, each number by itself
     attention   e_j = vᵀ tanh(W h_j + b)     α = softmax(e)     c = Σ_j α_j h_j
 
-Only real places count; a sequence without any gives zeros. Adding one is a class and its entry in `POOLINGS`.
+Only real positions count; a sequence without any gives zeros. Adding one is a class and its entry in `POOLINGS`.
+
+A bag of words is a vector b with a number for each token of the vocabulary, without their order:
+
+    one-hot   b_v = 1 if v is in the text, else 0
+    counts    b_v = n_v, how often v is in the text
+    mean      b_v = n_v / Σ_u n_u
+    tf-idf    b_v = n_v · idf_v / ‖n ⊙ idf‖,   idf_v = ln((1 + N) / (1 + N_v)) + 1,   v in N_v of N training texts
+
+A layer over it is Eᵀ b = Σ_v b_v E_v: a sum of the vectors of the tokens that are there. So b, mostly zeros, is never
+computed: each position of the text has a share w_j of its token's b, and the layer is Σ_j w_j E[x_j].
 """
 
+from collections.abc import Sequence
 from typing import Literal
 
 import torch
 from torch import Tensor, nn
 
+from seqloom.config import config
 from seqloom.nn.attention import masked_softmax
 from seqloom.nn.masks import zero_padding
 
 PoolingKind = Literal["last", "mean", "max", "attention"]
+BagWeights = Literal["one-hot", "counts", "tf-idf", "mean"]
 
 
 class Pooling(nn.Module):
-    """For vectors `width` wide."""
+    """h (B, S, H), a mask (B, S) and where the reading ended (B, H) to c (B, H), and α (B, S) if there are any."""
 
     def __init__(self, width: int) -> None:
         super().__init__()
 
     def forward(self, h: Tensor, mask: Tensor, ends: Tensor) -> tuple[Tensor, Tensor | None]:
-        """h (B, S, H), a mask (B, S) and where the reading ended (B, H) to c (B, H), and α (B, S) if there are any."""
         raise NotImplementedError
 
 
-class Last(Pooling):
+class LastPooling(Pooling):
     def forward(self, h: Tensor, mask: Tensor, ends: Tensor) -> tuple[Tensor, Tensor | None]:
         return ends, None
 
 
-class Mean(Pooling):
+class MeanPooling(Pooling):
     def forward(self, h: Tensor, mask: Tensor, ends: Tensor) -> tuple[Tensor, Tensor | None]:
-        total = zero_padding(h, mask).sum(dim=1)
-        return total / mask.sum(dim=1, keepdim=True).clamp(min=1), None
+        return mean_of_real(h, mask), None
 
 
-class Max(Pooling):
+class MaxPooling(Pooling):
     def forward(self, h: Tensor, mask: Tensor, ends: Tensor) -> tuple[Tensor, Tensor | None]:
         largest = h.masked_fill(~mask.unsqueeze(2), torch.finfo(h.dtype).min).amax(dim=1)
         return largest.where(mask.any(dim=1, keepdim=True), 0), None
 
 
-class Attend(Pooling):
+class AttentionPooling(Pooling):
     def __init__(self, width: int) -> None:
         super().__init__(width)
         self.weight = nn.Linear(width, width)
@@ -59,4 +70,106 @@ class Attend(Pooling):
         return (weights.to(h.dtype).unsqueeze(1) @ h).squeeze(1), weights
 
 
-POOLINGS: dict[PoolingKind, type[Pooling]] = {"last": Last, "mean": Mean, "max": Max, "attention": Attend}
+POOLINGS: dict[PoolingKind, type[Pooling]] = {
+    "last": LastPooling,
+    "mean": MeanPooling,
+    "max": MaxPooling,
+    "attention": AttentionPooling,
+}
+
+
+def mean_of_real(h: Tensor, mask: Tensor) -> Tensor:
+    """The mean (B, H) over the real positions of h (B, S, H)."""
+    return zero_padding(h, mask).sum(dim=1) / mask.sum(dim=1, keepdim=True).clamp(min=1)
+
+
+@config
+class BagConfig:
+    kind: Literal["bag"] = "bag"
+    weights: BagWeights = "mean"  # what a word counts: one-hot, counts, tf-idf or mean
+
+    def build(self, vocabulary: int) -> "Bag":
+        return Bag(self.weights, vocabulary)
+
+
+class Bag(nn.Module):
+    """Vectors x (B, S, D) of tokens (B, S) to Σ_j w_j x_j (B, D); a text without tokens gives zeros.
+
+    Before `set_documents`, tf-idf takes all tokens for equally rare.
+    """
+
+    idf: Tensor
+
+    def __init__(self, weights: BagWeights, vocabulary: int) -> None:
+        super().__init__()
+        self.weights, self.vocabulary = weights, vocabulary
+        if weights == "tf-idf":
+            self.register_buffer("idf", torch.ones(vocabulary))
+
+    def extra_repr(self) -> str:
+        return self.weights
+
+    def set_documents(self, document_counts: Tensor, documents: int) -> None:
+        """In how many of the training texts each token is (V,), and how many texts there are."""
+        if self.weights == "tf-idf":
+            self.idf.copy_(torch.log((1 + documents) / (1 + document_counts.double())) + 1)
+
+    def forward(self, x: Tensor, tokens: Tensor, mask: Tensor) -> Tensor:
+        weights = self.position_weights(tokens, mask, torch.promote_types(x.dtype, torch.float32)).to(x.dtype)
+        return (weights.unsqueeze(1) @ zero_padding(x, mask)).squeeze(1)
+
+    def position_weights(self, tokens: Tensor, mask: Tensor, dtype: torch.dtype = torch.float32) -> Tensor:
+        """w (B, S), 0 at padding. The positions of a token that is there n_v times share its b_v."""
+        real = mask.to(dtype)
+        if self.weights == "counts":
+            return real
+        if self.weights == "mean":
+            return real / real.sum(dim=1, keepdim=True).clamp(min=1)
+        counts = counts_in_row(tokens, mask).to(dtype)
+        if self.weights == "one-hot":
+            return real / counts.clamp(min=1)
+        rarity = self.idf.to(dtype)[tokens] * real
+        square = (counts * rarity.square()).sum(dim=1, keepdim=True)  # Σ_v (n_v · idf_v)²: n_v positions, n_v · idf_v²
+        return rarity / square.clamp(min=torch.finfo(dtype).tiny).sqrt()
+
+    def vector(self, tokens: Tensor, mask: Tensor) -> Tensor:
+        """b itself (B, V)."""
+        weights = self.position_weights(tokens, mask, torch.float64)
+        return weights.new_zeros(len(tokens), self.vocabulary).scatter_add(1, tokens, weights)
+
+
+def counts_in_row(tokens: Tensor, mask: Tensor) -> Tensor:
+    """How often the token of each position is in its row (B, S); 0 at padding."""
+    ordered, positions = tokens.masked_fill(~mask, -1).sort(dim=1)  # equal tokens stand together, padding first
+    begins = torch.ones_like(ordered, dtype=torch.bool)
+    begins[:, 1:] = ordered[:, 1:] != ordered[:, :-1]
+    run = begins.long().cumsum(dim=1) - 1  # which run of equal tokens a position is in
+    lengths = torch.zeros_like(run).scatter_add(1, run, torch.ones_like(run))
+    counts = torch.zeros_like(run).scatter(1, positions, lengths.gather(1, run))
+    return counts.masked_fill(~mask, 0)
+
+
+class LayerMix(nn.Module):
+    """What a task reads of the layers of a pretrained model (ELMo), all of one width:
+
+        h = γ Σ_j s_j h_j          s = softmax(w)          j = 0 … L
+
+    The s_j are shares, and sum to 1; γ is how large the mix is. The task learns both, from equal shares and γ = 1.
+    """
+
+    def __init__(self, layers: int) -> None:
+        super().__init__()
+        self.weights = nn.Parameter(torch.zeros(layers))  # w
+        self.scale = nn.Parameter(torch.ones(1))  # γ
+
+    @property
+    def shares(self) -> Tensor:
+        """s (L + 1,)"""
+        return self.weights.softmax(dim=0)
+
+    def forward(self, layers: Sequence[Tensor]) -> Tensor:
+        """Each (B, S, H), the lowest first, to (B, S, H)."""
+        mixed = torch.zeros_like(layers[0])
+        for share, h in zip(self.shares.to(mixed.dtype).unbind(), layers, strict=True):
+            mixed = mixed + share * h
+        return self.scale.to(mixed.dtype) * mixed

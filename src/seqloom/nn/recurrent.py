@@ -1,18 +1,33 @@
-"""Cells over time and in depth: `run_cell` loops over the steps, `Stack` over the layers."""
+"""Cells over time and in depth: `run_cell` loops over the steps, `Stack` over the layers.
+
+With x the input of a layer and h its output, the next layer reads y:
+
+    none      y = h
+    residual  y = h + x
+    highway   y = T ⊙ h + (1 - T) ⊙ x,  T = σ(W_T x + b_T)
+    dense     y = h, and each layer reads the stack's input and the outputs of all layers below, concatenated
+
+Residual and highway connections add x to h: where their sizes differ (embeddings narrower than the layers, say), x is
+projected, x ← W_a x, and `notes` says so.
+"""
 
 import copy
 from collections.abc import Sequence
+from typing import Literal
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from seqloom.config import config
+from seqloom.config.constraints import Fraction, PositiveInt
 from seqloom.core.operations import operation
-from seqloom.nn.cells import Cell, State
-from seqloom.nn.connections import Connections, Residual, connect
+from seqloom.nn.cells import Cell, CellOptions, State
 from seqloom.nn.dropout import make_dropout
 from seqloom.nn.masks import at_last, zero_padding
 
+Connections = Literal["none", "residual", "highway", "dense"]
+NO_CONNECTIONS: Connections = "none"
 StackState = tuple[State, ...]  # one state per layer, the lowest first
 
 
@@ -51,38 +66,34 @@ class Recurrent(nn.Module):
             raise ValueError(f"weight_dropout must be at least 0 and below 1; got {weight_dropout}")
         self.cell, self.weight_dropout = cell, weight_dropout
 
-    def initial_state(self, rows: int) -> State:
-        return self.cell.initial_state(rows)
-
     def forward(self, x: Tensor, state: State | None = None, mask: Tensor | None = None) -> tuple[Tensor, State]:
-        """Inputs (B, T, D) to outputs (B, T, H) and the state after the last real step; see `run_cell`."""
-        state = self.initial_state(len(x)) if state is None else state
-        self._check_shapes(x, state, mask)
+        """Inputs (B, T, D) to outputs (B, T, H) and the state after the last real step; see `run_cell`.
+
+        Wrong shapes are refused: kernels trust what they are given.
+        """
         cell = self.cell
+        state = cell.initial_state(len(x)) if state is None else state
+        if x.dim() != 3 or x.shape[2] != cell.inputs:
+            raise ValueError(f"inputs must have shape (B, T, {cell.inputs}); got {tuple(x.shape)}")
+        for name in cell.state_names:
+            if state[name].shape != (len(x), cell.hidden):
+                got = tuple(state[name].shape)
+                raise ValueError(f"state {name!r} must have shape ({len(x)}, {cell.hidden}); got {got}")
+        if mask is not None and (mask.dtype != torch.bool or mask.shape != x.shape[:2]):
+            shape = tuple(x.shape[:2])
+            raise ValueError(f"mask must be torch.bool {shape}; got {mask.dtype} {tuple(mask.shape)}")
         if self.training and self.weight_dropout:
             cell = drop_recurrent_weights(cell, self.weight_dropout)
         return run_cell(cell, x, state, mask)
 
     def trace(self, x: Tensor, state: State | None = None) -> dict[str, Tensor]:
         """Everything the cell's equations compute, by name, at every step: each (B, T, H)."""
-        state = self.initial_state(len(x)) if state is None else state
+        state = self.cell.initial_state(len(x)) if state is None else state
         steps = []
         for x_t in x.unbind(dim=1):
             steps.append(self.cell.equations(x_t, state))
             state = {name: steps[-1][name] for name in self.cell.state_names}
         return {name: torch.stack([step[name] for step in steps], dim=1) for name in steps[0]}
-
-    def _check_shapes(self, x: Tensor, state: State, mask: Tensor | None) -> None:
-        """Refuse wrong shapes: kernels trust what they are given."""
-        if x.dim() != 3 or x.shape[2] != self.cell.inputs:
-            raise ValueError(f"inputs must have shape (B, T, {self.cell.inputs}); got {tuple(x.shape)}")
-        for name in self.cell.state_names:
-            if state[name].shape != (len(x), self.cell.hidden):
-                got = tuple(state[name].shape)
-                raise ValueError(f"state {name!r} must have shape ({len(x)}, {self.cell.hidden}); got {got}")
-        if mask is not None and (mask.dtype != torch.bool or mask.shape != x.shape[:2]):
-            shape = tuple(x.shape[:2])
-            raise ValueError(f"mask must be torch.bool {shape}; got {mask.dtype} {tuple(mask.shape)}")
 
 
 def drop_recurrent_weights(cell: Cell, p: float) -> Cell:
@@ -93,8 +104,70 @@ def drop_recurrent_weights(cell: Cell, p: float) -> Cell:
     return thinned
 
 
+class ResidualConnection(nn.Module):
+    """y = h + x"""
+
+    name = "residual"
+
+    def __init__(self, inputs: int, hidden: int) -> None:
+        super().__init__()
+        self.inputs, self.hidden = inputs, hidden
+        self.project = nn.Linear(inputs, hidden, bias=False) if inputs != hidden else None
+
+    def reset_parameters(self, scale: float | None = None) -> None:
+        """Draw every parameter uniformly from (-scale, scale); None is torch's initialisation."""
+        for module in self.modules():
+            if isinstance(module, nn.Linear):
+                module.reset_parameters()
+        if scale is not None:
+            for parameter in self.parameters():
+                nn.init.uniform_(parameter, -scale, scale)
+
+    def forward(self, x: Tensor, h: Tensor) -> dict[str, Tensor]:
+        """Everything that is computed, by name, each (B, T, H); y is the output."""
+        return {"y": h + (x if self.project is None else self.project(x))}
+
+    def notes(self) -> list[str]:
+        """What the connection does beyond its equation, for whoever trains it."""
+        if self.project is None:
+            return []
+        return [f"the {self.name} connection projects its {self.inputs}-wide input to {self.hidden} on the way around"]
+
+
+class HighwayConnection(ResidualConnection):
+    """T = σ(W_T x + b_T)
+    y = T ⊙ h + (1 - T) ⊙ x
+
+    b_T starts at -1, so that a fresh network passes most of x on, and learns where to transform it.
+    """
+
+    name = "highway"
+    first_bias = -1.0
+
+    def __init__(self, inputs: int, hidden: int) -> None:
+        super().__init__(inputs, hidden)
+        self.gate = nn.Linear(inputs, hidden)
+        self.reset_parameters()
+
+    def reset_parameters(self, scale: float | None = None) -> None:
+        super().reset_parameters(scale)
+        with torch.no_grad():
+            self.gate.bias.add_(self.first_bias)
+
+    def forward(self, x: Tensor, h: Tensor) -> dict[str, Tensor]:
+        t = torch.sigmoid(self.gate(x))
+        return {"T": t, "y": t * h + (1 - t) * (x if self.project is None else self.project(x))}
+
+
+def input_widths(connections: Connections, inputs: int, hidden: int, layers: int) -> list[int]:
+    """The width of the input of each layer, the lowest first."""
+    if connections == "dense":
+        return [inputs + depth * hidden for depth in range(layers)]
+    return [inputs if depth == 0 else hidden for depth in range(layers)]
+
+
 class Stack(nn.Module):
-    """Layers of `Recurrent`, each reading the outputs of those below; `seqloom.nn.connections` says which, and how.
+    """Layers of `Recurrent`, each reading the outputs of those below, connected as the equations above say.
 
     Dropout falls on what passes from one layer to the next: not on the stack's input or output, not on a connection
     around a layer, and never on the state. With `variational` it has one mask for all steps.
@@ -110,28 +183,42 @@ class Stack(nn.Module):
         weight_dropout: float = 0.0,
     ) -> None:
         super().__init__()
-        check_widths(cells, connections)
-        self.connections = connections
+        if not cells:
+            raise ValueError("a stack needs at least one layer; got none")
+        width = cells[0].inputs
+        for depth, cell in enumerate(cells):
+            if cell.inputs != width:
+                raise ValueError(
+                    f"layer {depth + 1} must take inputs of width {width}, as connections are {connections!r}; "
+                    f"its cell takes {cell.inputs}"
+                )
+            width = cell.hidden + (width if connections == "dense" else 0)
+        kind = {"residual": ResidualConnection, "highway": HighwayConnection}.get(connections)
+        self.connections, self.width = connections, cells[-1].hidden
         self.layers = nn.ModuleList(Recurrent(cell, weight_dropout) for cell in cells)
-        self.around = connect(connections, [(cell.inputs, cell.hidden) for cell in cells])
+        self.around = nn.ModuleList(kind(cell.inputs, cell.hidden) for cell in cells if kind is not None)
         self.dropout = make_dropout(dropout, variational)
 
     @property
     def cells(self) -> list[Cell]:
-        return [layer.cell for layer in self._recurrents()]
-
-    @property
-    def width(self) -> int:
-        """How wide the outputs are."""
-        return self.cells[-1].hidden
+        return [layer.cell for layer in self.layers if isinstance(layer, Recurrent)]
 
     def reset_parameters(self, scale: float | None = None) -> None:
-        for part in self._parts():
-            part.reset_parameters(scale)
+        for module in self.modules():
+            if isinstance(module, Cell | ResidualConnection):
+                module.reset_parameters(scale)
 
     def notes(self) -> list[str]:
-        """What the parts do beyond their equations, in words for whoever trains them."""
-        return [note for part in self._parts() for note in part.notes()]
+        """What cells and connections do beyond their equations, for whoever trains them."""
+        parts = (module for module in self.modules() if isinstance(module, Cell | ResidualConnection))
+        return [note for part in parts for note in part.notes()]
+
+    def levels(self) -> list[list[nn.Parameter]]:
+        """The parameters of each layer and its connection, the lowest first."""
+        levels = [list(layer.parameters()) for layer in self.layers]
+        for level, connection in zip(levels, self.around, strict=False):  # there may be no connections
+            level.extend(connection.parameters())
+        return levels
 
     def initial_state(self, rows: int) -> StackState:
         return tuple(cell.initial_state(rows) for cell in self.cells)
@@ -150,10 +237,20 @@ class Stack(nn.Module):
         state = self.initial_state(len(x)) if state is None else state
         outputs, states = [zero_padding(x, mask) if self.around else x], []
         for depth, layer in enumerate(self.layers):
-            h, new_state = layer(self._layer_input(outputs, depth), state[depth], mask)
-            outputs.append(zero_padding(self._connect(depth, outputs[depth], h)["y"], mask) if self.around else h)
+            y, new_state = layer(self.layer_input(outputs), state[depth], mask)
+            if self.around:
+                y = zero_padding(self.around[depth](outputs[-1], y)["y"], mask)
+            outputs.append(y)
             states.append(new_state)
         return outputs[1:], tuple(states)
+
+    def layer_input(self, outputs: list[Tensor]) -> Tensor:
+        """What the next layer reads: the last output with dropout, or all of them if connections are dense."""
+        x = self.dropout(outputs[-1]) if len(outputs) > 1 else outputs[0]
+        if self.connections != "dense":
+            return x
+        outputs[-1] = x  # dropped once for all layers that read it
+        return torch.cat(outputs, dim=-1)  # (B, T, D + depth · H)
 
     def trace(self, x: Tensor, state: StackState | None = None) -> tuple[dict[str, Tensor], ...]:
         """What every layer computes at every step, the lowest layer first; see `Recurrent.trace`.
@@ -163,11 +260,12 @@ class Stack(nn.Module):
         """
         state = self.initial_state(len(x)) if state is None else state
         outputs, traces = [x], []
-        for depth, layer in enumerate(self._recurrents()):
-            trace = layer.trace(self._layer_input(outputs, depth), state[depth])
-            connected = self._connect(depth, outputs[depth], trace["h"]) if self.around else {}
-            outputs.append(connected["y"] if connected else trace["h"])
-            traces.append({**trace, **connected})
+        for depth, cell in enumerate(self.cells):
+            trace = Recurrent(cell).trace(self.layer_input(outputs), state[depth])
+            if self.around:
+                trace |= self.around[depth](outputs[-1], trace["h"])
+            outputs.append(trace["y" if self.around else "h"])
+            traces.append(trace)
         return tuple(traces)
 
     def read(self, x: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
@@ -179,34 +277,30 @@ class Stack(nn.Module):
         outputs = zero_padding(self(zero_padding(x, mask))[0], mask)
         return outputs, at_last(outputs, mask)
 
-    def _layer_input(self, outputs: list[Tensor], depth: int) -> Tensor:
-        """What a layer reads: the output below it with dropout, or all outputs below it if connections are dense."""
-        x = self.dropout(outputs[depth]) if depth > 0 else outputs[depth]
-        if self.connections != "dense":
-            return x
-        outputs[depth] = x  # dropped once for all layers that read it
-        return torch.cat(outputs, dim=-1)  # (B, T, D + depth · H)
 
-    def _connect(self, depth: int, x: Tensor, h: Tensor) -> dict[str, Tensor]:
-        connected: dict[str, Tensor] = self.around[depth](x, h)
-        return connected
+@config
+class RecurrentOptions(CellOptions):
+    """The keys of every model with recurrent layers."""
 
-    def _recurrents(self) -> list[Recurrent]:
-        return [layer for layer in self.layers if isinstance(layer, Recurrent)]
+    hidden: PositiveInt = 256  # width of every layer's state
+    dropout: Fraction = 0.0  # between layers; never through time
 
-    def _parts(self) -> list[Cell | Residual]:
-        return [*self.cells, *(way for way in self.around if isinstance(way, Residual))]
+    # Not every model makes a key of these.
+    connections = NO_CONNECTIONS  # around and between layers
+    variational = False  # dropout drops the same at every step
+    weight_dropout = 0.0  # share of the recurrent weights left out for one batch
 
+    def stack(self, inputs: int, layers: int) -> Stack:
+        """Create a stack of so many layers that reads vectors `inputs` wide."""
+        widths = input_widths(self.connections, inputs, self.hidden, layers)
+        return Stack(
+            [self.make_cell(width, self.hidden) for width in widths],
+            self.dropout,
+            self.connections,
+            variational=self.variational,
+            weight_dropout=self.weight_dropout,
+        )
 
-def check_widths(cells: Sequence[Cell], connections: Connections) -> None:
-    """Each layer must take what those below it give."""
-    if not cells:
-        raise ValueError("a stack needs at least one layer; got none")
-    width = cells[0].inputs
-    for depth, cell in enumerate(cells):
-        if cell.inputs != width:
-            raise ValueError(
-                f"layer {depth + 1} must take inputs of width {width}, as connections are {connections!r}; "
-                f"its cell takes {cell.inputs}"
-            )
-        width = cell.hidden + (width if connections == "dense" else 0)
+    def dropout_notes(self) -> list[str]:
+        """A note for whoever asks for variational dropout, and for no dropout."""
+        return ["variational changes nothing while dropout is 0"] if self.variational and self.dropout == 0 else []

@@ -10,7 +10,7 @@ which are exact whatever the loss was.
 """
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from itertools import pairwise
 from typing import Annotated, Literal, Protocol, runtime_checkable
 
@@ -104,6 +104,19 @@ def next_token_log_probs(output: FullSoftmax, hidden: Tensor) -> Tensor:
 def best_next_tokens(output: FullSoftmax, hidden: Tensor, count: int) -> tuple[Tensor, Tensor]:
     """Of the same the `count` most probable, as `best_tokens` gives them."""
     return best_tokens(output.log_probs(hidden), count)
+
+
+def score_in_pieces(
+    output: OutputLayer, hidden: Tensor, targets: Tensor, prepare: Callable[[Tensor], Tensor] | None = None
+) -> Tensor:
+    """log p (N,) of targets (N,) given hidden (N, …), which `prepare` turns into the output layer's input (N, H).
+
+    Logits over the whole vocabulary are computed for `SCORED_AT_ONCE` positions at a time.
+    """
+    scores = []
+    for some, wanted in zip(hidden.split(SCORED_AT_ONCE), targets.split(SCORED_AT_ONCE), strict=True):
+        scores.append(output.target_log_probs(some if prepare is None else prepare(some), wanted))
+    return torch.cat(scores)
 
 
 # --- adaptive ---------------------------------------------------------------------------------------------------------
@@ -292,3 +305,14 @@ class SampledSoftmax(FullSoftmax):
 
 
 SoftmaxConfig = Annotated[FullSoftmaxConfig | AdaptiveSoftmaxConfig | SampledSoftmaxConfig, Discriminator("kind")]
+
+
+def tied_problems(
+    tied: bool, softmax: FullSoftmaxConfig | AdaptiveSoftmaxConfig | SampledSoftmaxConfig
+) -> Iterator[str]:
+    """What is wrong with sharing the embeddings with an output layer."""
+    if tied and softmax.kind == "adaptive":
+        yield (
+            "tied needs one output matrix over all tokens, and an adaptive softmax has several, of different "
+            "widths; set tied to false, or softmax.kind to full or sampled"
+        )

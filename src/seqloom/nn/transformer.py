@@ -24,11 +24,11 @@ from seqloom.config import config
 from seqloom.config.constraints import Fraction, Gt, Lt, PositiveInt
 from seqloom.core.operations import compiled_region, operation
 from seqloom.core.tree import Growing
+from seqloom.nn.attention import AttentionOptions, MultiHeadAttention, head_problems
 from seqloom.nn.cache import EVERYWHERE, AttentionScope, empty_cache
 from seqloom.nn.dropout import Dropout
 from seqloom.nn.masks import AttentionMask
 from seqloom.nn.mixers import Mixer, SelfAttention
-from seqloom.nn.multihead import MultiHeadAttention, head_problems
 from seqloom.nn.positions import PositionsConfig
 
 Extra = TypeVar("Extra")
@@ -44,6 +44,13 @@ ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
 EPSILON = {"layer": 1e-5, "rms": 1e-6}
 
 
+class RMSNorm(nn.RMSNorm):
+    """torch's, with its gain in the precision of its input: the fused kernel takes one precision only."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return F.rms_norm(x, tuple(self.normalized_shape), self.weight.to(x.dtype), self.eps)
+
+
 def make_norm(kind: Norm, width: int, epsilon: float | None = None) -> nn.Module:
     """Create a norm. `epsilon` is ε of the equations above; None is 1e-5 for a LayerNorm, 1e-6 for an RMSNorm."""
     if kind == "none":
@@ -52,24 +59,17 @@ def make_norm(kind: Norm, width: int, epsilon: float | None = None) -> nn.Module
     return nn.LayerNorm(width, eps=epsilon) if kind == "layer" else RMSNorm(width, eps=epsilon)
 
 
-class RMSNorm(nn.RMSNorm):
-    """torch's, with its gain in the precision of its input: the fused kernel takes one precision only."""
-
-    def forward(self, x: Tensor) -> Tensor:
-        return F.rms_norm(x, tuple(self.normalized_shape), self.weight.to(x.dtype), self.eps)
-
-
 class FeedForward(nn.Module):
-    """The same two layers at every position, x (…, D) to (…, D), `inner` wide between them."""
+    """The same two layers at every position, x (…, D) to (…, D), `d_ff` wide between them."""
 
     def __init__(
-        self, width: int, inner: int, activation: Activation = "relu", *, bias: bool = True, dropout: float = 0.0
+        self, width: int, d_ff: int, activation: Activation = "relu", *, bias: bool = True, dropout: float = 0.0
     ) -> None:
         super().__init__()
         self.activation = ACTIVATIONS[activation]
-        self.up = nn.Linear(width, inner, bias=bias)
-        self.gate = nn.Linear(width, inner, bias=bias) if activation == "swiglu" else None
-        self.down = nn.Linear(inner, width, bias=bias)
+        self.up = nn.Linear(width, d_ff, bias=bias)
+        self.gate = nn.Linear(width, d_ff, bias=bias) if activation == "swiglu" else None
+        self.down = nn.Linear(d_ff, width, bias=bias)
         self.dropout = Dropout(dropout)
         for linear in (self.up, self.gate, self.down):
             if linear is not None:
@@ -78,10 +78,10 @@ class FeedForward(nn.Module):
                     nn.init.zeros_(linear.bias)
 
     def forward(self, x: Tensor) -> Tensor:
-        inner = self.activation(self.up(x))
+        hidden = self.activation(self.up(x))
         if self.gate is not None:
-            inner = inner * self.gate(x)
-        output: Tensor = self.down(self.dropout(inner))
+            hidden = hidden * self.gate(x)
+        output: Tensor = self.down(self.dropout(hidden))
         return output
 
 
@@ -200,13 +200,14 @@ class TransformerStack(nn.ModuleList):
         """x (B, T, D) through all blocks; each has a cache and a source of its own, where there are any."""
         return run_blocks(self, x, scope, caches, sources, wanted or {})
 
+    def attentions(self, x: Tensor, scope: AttentionScope, mask: Tensor | None = None) -> list[Tensor]:
+        """The self-attention weights of every block that attends (B, N, T, T), 0 at padding."""
+        weights = self(x, scope, wanted=dict.fromkeys(range(len(self)), ("self",))).self_weights
+        return weights if mask is None else [layer.masked_fill(~mask[:, None, :, None], 0) for layer in weights]
+
     def empty_caches(self, sources: int) -> tuple[Growing, ...]:
         """Caches of keys and values before the first token, one for each block."""
         return tuple(empty_cache(block.self_attention, sources) for block in self)
-
-    def all_self_weights(self) -> Wanted:
-        """Name the self-attention weights of every block."""
-        return dict.fromkeys(range(len(self)), ("self",))
 
 
 @operation
@@ -258,7 +259,7 @@ class TransformerOptions:
     attention_dropout: Fraction = 0.0  # on the weights of attention
 
     # Not every Transformer makes a key of these.
-    residual = True  # there is a way around each layer
+    residual = True  # there is a residual connection around each layer
     scale = True  # scores of attention are divided by the square root of a head's width
     activation_dropout = 0.0  # inside the feed-forward layers
 
@@ -268,7 +269,7 @@ class TransformerOptions:
             yield from self.positions.width_problems(self.width, self.heads)
 
     @property
-    def inner(self) -> int:
+    def d_ff(self) -> int:
         """The width inside the feed-forward layers."""
         return 4 * self.width if self.feed_forward is None else self.feed_forward
 
@@ -279,27 +280,21 @@ class TransformerOptions:
 
     def attention(self, rotary: bool = True) -> MultiHeadAttention:
         """Create an attention; self-attention rotates queries and keys where positions are rotary."""
-        return MultiHeadAttention(
-            self.width,
-            self.heads,
-            self.kv_heads,
-            bias=self.bias,
-            scale=self.scale,
-            dropout=self.attention_dropout,
-            rotary=self.positions.rotary() if rotary else None,
-        )
+        positions = self.positions.rotary() if rotary else None
+        return MultiHeadAttention(self.width, self.heads, rotary=positions, **self.attention_options())
+
+    def attention_options(self) -> AttentionOptions:
+        """The options of an attention beside its width, its heads and positions."""
+        return {"kv_heads": self.kv_heads, "bias": self.bias, "scale": self.scale, "dropout": self.attention_dropout}
 
     def block(self, mixer: Mixer | None = None, cross_attention: bool = False) -> TransformerBlock:
         """Create a block. Its mixer is self-attention unless given."""
         mixer = SelfAttention(self.attention()) if mixer is None else mixer
         source = self.attention(rotary=False) if cross_attention else None
-        feed_forward = FeedForward(
-            self.width, self.inner, self.activation, bias=self.bias, dropout=self.activation_dropout
-        )
-        residual = ResidualConfig(
-            self.width, self.norm, self.norm_first, self.residual, self.dropout, self.norm_epsilon
-        )
-        return TransformerBlock(mixer, feed_forward, residual, source)
+        activation_dropout = self.activation_dropout
+        feed_forward = FeedForward(self.width, self.d_ff, self.activation, bias=self.bias, dropout=activation_dropout)
+        form = ResidualConfig(self.width, self.norm, self.norm_first, self.residual, self.dropout, self.norm_epsilon)
+        return TransformerBlock(mixer, feed_forward, form, source)
 
     def stack(self, layers: int) -> TransformerStack:
         """Create blocks of self-attention on top of each other."""

@@ -23,9 +23,9 @@ from seqloom.core.tokens import Specials
 from seqloom.core.tree import to_device
 from seqloom.core.words import did_you_mean
 from seqloom.data.readers import TextReader
+from seqloom.models.backbones import Backbone, backbone_class
 from seqloom.models.bert import BERT
 from seqloom.models.bilm import BiLM
-from seqloom.models.bodies import Body, most_read
 from seqloom.models.classifier import Classifier
 from seqloom.models.electra import Electra
 from seqloom.models.gpt import GPT
@@ -132,8 +132,8 @@ def reader_of(trained: Predictor[Any]) -> Reader:
         return _by_rows(trained, _after_end(None), read, width)
     if isinstance(model, BiLM):
         return _by_rows(trained, _frames(specials, "ends", None), model.read, 2 * model.config.hidden)
-    if isinstance(body := getattr(model, "body", None), Body):
-        frames = _frames(specials, body.form, most_read(model.config.body))
+    if isinstance(body := getattr(model, "body", None), Backbone):
+        frames = _frames(specials, body.form, backbone_class(model.config.body).longest(model.config.body))
         return _by_rows(trained, frames, body.read, body.width)
     if isinstance(model, Seq2Seq):
         return _by_rows(trained, _before_end(trained.recipe.model.longest_source), model.annotations, _width_of(model))
@@ -214,7 +214,7 @@ def _by_lexicon(trained: Predictor[Any]) -> Reader:
     model = trained.model
 
     def read(batch: Any) -> Tensor:
-        x = model.lexicon(batch["tokens"], model.lexicon.spelled(batch.get("characters")))
+        x = model.lexicon(batch["tokens"], model.lexicon.read_spelling(batch.get("characters")))
         h: Tensor = x if model.encoder is None else model.encoder(x, batch["mask"])
         return h
 

@@ -17,7 +17,7 @@ from seqloom.core import Json
 from seqloom.core.errors import CheckpointError, UsageError
 from seqloom.core.files import sha256
 from seqloom.core.words import shown
-from seqloom.models.bodies import BODIES, Body
+from seqloom.models.backbones import BACKBONES, Backbone
 from seqloom.runs.layout import WEIGHTS_FILE, is_missing, read_run_file
 from seqloom.runs.models import ON_A_BODY, InitConfig
 from seqloom.runs.run import Run
@@ -29,10 +29,11 @@ FREE = (
     *("variational", "align_layer"),
 )
 BESIDE_A_BODY = ("prompt-tune",)  # tasks whose model has one, which never changes
+BACKBONE_KINDS = tuple(BACKBONES.names())
 LANGUAGE_MODELS = ("recurrent-lm", "gpt")
 # Tasks that train a model further, as it is: which kinds of it.
 GOES_ON: dict[str, Collection[str]] = {
-    "instruct": BODIES,
+    "instruct": BACKBONE_KINDS,
     "language-model": (*LANGUAGE_MODELS, "window-lm"),
     "translate": ("transformer", "recurrent-seq2seq"),
 }
@@ -78,7 +79,7 @@ class Pretrained:
     inner: bool  # whether the run was fine-tuned itself: its body is a part of its model
 
     @classmethod
-    def open(cls, path: str | Path, kinds: Collection[str] = BODIES) -> "Pretrained":
+    def open(cls, path: str | Path, kinds: Collection[str] = BACKBONE_KINDS) -> "Pretrained":
         """The run at this place, of one of these kinds; a word on why it cannot be taken over, if so."""
         path = Path(path)
         if is_missing(path):
@@ -96,10 +97,10 @@ class Pretrained:
         kind = str(section.get("kind"))
         inner = kind.startswith(ON_A_BODY)
         section = section.get("body") or {} if inner else section
-        if section.get("kind") not in kinds or (inner and kinds is not BODIES):
-            tuned = ", or one that was fine-tuned from such a run" if kinds is BODIES else ""
+        if section.get("kind") not in kinds or (inner and kinds is not BACKBONE_KINDS):
+            tuned = ", or one that was fine-tuned from such a run" if kinds is BACKBONE_KINDS else ""
             raise UsageError(
-                f"init.from: {path} cannot be {'fine-tuned' if kinds is BODIES else 'gone on with'}: its model is of "
+                f"init.from: {path} cannot be {'fine-tuned' if kinds is BACKBONE_KINDS else 'gone on with'}: its model is of "
                 f"kind {kind}. Name a run of one of the kinds {', '.join(kinds)}{tuned}."
             )
         run.tokenizer  # noqa: B018 (a run that is not about text says so here)
@@ -132,11 +133,11 @@ class Pretrained:
             )
         return sha256(read_run_file(self.run.path, WEIGHTS_FILE))
 
-    def give(self, body: Body | WholeModel) -> None:
+    def give(self, body: Backbone | WholeModel) -> None:
         """Its weights to a body; refused, with all mismatches named, if they do not fit."""
         self.check_weights()
         weights: Mapping[str, Tensor] = self.run.weights()
-        if self.inner and isinstance(body, Body):
+        if self.inner and isinstance(body, Backbone):
             parts = {name.removeprefix("body."): x for name, x in weights.items() if name.startswith("body.")}
             weights = body.as_pretrained(parts)
         body.take(weights, str(self.run.path))
@@ -200,7 +201,7 @@ def merge_agreeing(source: Pretrained, given: Json, key: str) -> dict[str, Json]
 
 def pretrained(recipe: Any) -> Pretrained | None:
     """The run a recipe begins with, opened."""
-    return None if recipe.init is None else Pretrained.open(recipe.init.from_, GOES_ON.get(recipe.task, BODIES))
+    return None if recipe.init is None else Pretrained.open(recipe.init.from_, GOES_ON.get(recipe.task, BACKBONE_KINDS))
 
 
 @dataclass(frozen=True)
@@ -212,7 +213,7 @@ class StillNeeded:
     path: str
     kinds: Collection[str]
 
-    def give(self, body: Body | WholeModel) -> None:
+    def give(self, body: Backbone | WholeModel) -> None:
         if any((self.run.path / "checkpoints").glob("step-*")):
             return
         found = Pretrained.open(self.path, self.kinds)
@@ -230,5 +231,5 @@ class StillNeeded:
 
 def still_needed(recipe: Any, run: Run) -> StillNeeded | None:
     """What a run that exists began with, should it have to begin again."""
-    kinds = GOES_ON.get(recipe.task, BODIES)
+    kinds = GOES_ON.get(recipe.task, BACKBONE_KINDS)
     return None if recipe.init is None or not recipe.init.weights else StillNeeded(run, recipe.init.from_, kinds)

@@ -24,7 +24,7 @@ from seqloom.data.corpus import Corpus
 from seqloom.data.examples import QuestionAnsweringExample
 from seqloom.data.readers import RowReader, Window, covering
 from seqloom.evaluate.answers import AnswerReport, report
-from seqloom.models.matching import FineTunedAnswer, FineTunedAnswerConfig, Spans
+from seqloom.models.fine_tuned import FineTunedAnswer, FineTunedAnswerConfig, Spans
 from seqloom.tasks.base import TaskInfo, once
 from seqloom.tasks.reading_base import RowBatchConfig, RowLossConfig, RowRecipe, RowTask, read_length, row_reader
 from seqloom.text.base import Span

@@ -13,7 +13,7 @@ from seqloom.data.examples import MultipleChoiceExample
 from seqloom.data.readers import RowReader
 from seqloom.evaluate.answers import report_choices
 from seqloom.evaluate.intervals import MetricReport
-from seqloom.models.matching import FineTunedChoice, FineTunedChoiceConfig
+from seqloom.models.fine_tuned import FineTunedChoice, FineTunedChoiceConfig
 from seqloom.nn.softmax import at_least_float32
 from seqloom.tasks.base import TaskInfo
 from seqloom.tasks.reading_base import RowBatchConfig, RowLossConfig, RowRecipe, RowTask

@@ -149,7 +149,7 @@ def sum_targets(model: Transformer, batch: Tree) -> Tensor:
     """Return −log p of a batch's targets, how many were predicted right, how many there are; the last two also of those
     that the source does not show."""
     mask = batch["target_mask"]
-    r, targets, hidden = model.taught(batch)[0][mask], batch["targets"][mask], batch["hidden"][mask]
+    r, targets, hidden = model.teacher_force(batch)[0][mask], batch["targets"][mask], batch["hidden"][mask]
     sums = torch.zeros(5, dtype=torch.float64, device=mask.device)
     for rows, own, unseen in zip(*(part.split(SCORED_AT_ONCE) for part in (r, targets, hidden)), strict=True):
         logits = at_least_float32(model.output(model.before_output(rows)))

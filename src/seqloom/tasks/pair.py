@@ -21,8 +21,8 @@ from seqloom.data.examples import SentencePairExample, check_labels, scores_of
 from seqloom.data.readers import RowReader
 from seqloom.evaluate import correlation
 from seqloom.evaluate.intervals import MetricReport
-from seqloom.models.bodies import form_of
-from seqloom.models.matching import FineTunedPairConfig, spread
+from seqloom.models.backbones import backbone_class
+from seqloom.models.fine_tuned import FineTunedPairConfig, mean_and_deviation
 from seqloom.tasks.base import TaskInfo
 from seqloom.tasks.classify import ClassLossConfig, TextLabelTask
 from seqloom.tasks.reading_base import RowBatchConfig, RowRecipe, RowTask
@@ -57,7 +57,7 @@ class Recipe(RowRecipe):
     def both_orders(self) -> bool:
         """Whether a pair is two rows."""
         body = self.model.body
-        causal = body is not None and form_of(body) == "causal"
+        causal = body is not None and backbone_class(body).form == "causal"
         return self.target == "score" and causal if self.symmetric is None else self.symmetric
 
 
@@ -100,7 +100,7 @@ class Task(TextLabelTask[Recipe], RowTask[Recipe, Any]):
     def model(self) -> Any:
         model = super().model()
         if self.scored:
-            model.set_scores(*spread(scores_of(self.corpus, "train")))
+            model.set_scores(*mean_and_deviation(scores_of(self.corpus, "train")))
         return model
 
     def examples(self, reader: RowReader, split: str) -> list[ExampleRows]:
@@ -121,7 +121,7 @@ class Task(TextLabelTask[Recipe], RowTask[Recipe, Any]):
         if not self.scored:
             return super().measure(outputs, split)
         found = correlation.report(scores_of(self.corpus, split), outputs)
-        variance = spread(scores_of(self.corpus, "train"))[1] ** 2
+        variance = mean_and_deviation(scores_of(self.corpus, "train"))[1] ** 2
         return MetricReport({"loss": found.metrics["rmse"] ** 2 / variance, **found.metrics}, found.intervals)
 
 

@@ -16,7 +16,7 @@ from seqloom.data.corpus import Corpus
 from seqloom.data.readers import RowReader, SentenceReader, Spellings, TextFrame, TextReader, set_apart
 from seqloom.data.word_vectors import FoundVectors, read_vectors, vector_words
 from seqloom.evaluate.classification import report
-from seqloom.models.bodies import BODIES, can_predict, form_of
+from seqloom.models.backbones import BACKBONES, backbone_class
 from seqloom.runs.models import has_body
 from seqloom.tasks.base import BatchedTask, InitRecipe, M, R, Task, TaskRecipe, dropout_problems
 from seqloom.text import Tokenizer
@@ -69,13 +69,13 @@ class ReadingRecipe(InitRecipe):
         yield from super().problems()
         yield from dropout_problems(self.tokenizer)
         if self.takes_init and self.init is None and self.model.body is None:
-            kinds = ", ".join(BODIES)
+            kinds = ", ".join(BACKBONES.names())
             yield f"model.body: missing; it must be a section of kind {kinds}, or init.from a run that has one"
         if self.loss is None or not self.loss.language_model:
             return
         if not self.takes_init:
             yield f"loss.language_model is for model.kind fine-tuned-classifier; got {self.model.kind}"
-        elif self.model.body is not None and not can_predict(self.model.body):
+        elif self.model.body is not None and not backbone_class(self.model.body).can_predict(self.model.body):
             kind = self.model.body.kind
             why = "its softmax is not full" if kind == "recurrent-lm" else "it reads both ways"
             yield (
@@ -107,7 +107,7 @@ def frame_of(recipe: TaskRecipe, tokenizer: Tokenizer) -> TextFrame | None:
     """Return how texts stand in the rows that a model reads: between special tokens, if it has a body."""
     if not has_body(recipe.model) or recipe.model.body is None:
         return None
-    return TextFrame(Specials.after(len(tokenizer)), form_of(recipe.model.body))
+    return TextFrame(Specials.after(len(tokenizer)), backbone_class(recipe.model.body).form)
 
 
 def text_reader(recipe: TaskRecipe, tokenizer: Tokenizer, spellings: Spellings | None) -> TextReader:

@@ -20,7 +20,7 @@ from seqloom.core.tree import Tree, to_device
 from seqloom.data.corpora import CorpusConfig
 from seqloom.data.corpus import Corpus
 from seqloom.data.series import LabelledSeries, variables_of
-from seqloom.models.series_classifier import SeriesClassifier, SeriesClassifierConfig
+from seqloom.models.classifier import SeriesClassifier, SeriesClassifierConfig
 from seqloom.nn.softmax import at_least_float32
 from seqloom.tasks.base import TaskInfo, TaskRecipe
 from seqloom.tasks.reading_base import LabelTask

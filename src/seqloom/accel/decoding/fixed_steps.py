@@ -15,7 +15,6 @@ from seqloom.core.protocols import DecodeState, Steppable
 from seqloom.core.tree import Growing, Tree, select_rows
 from seqloom.models.recurrent_seq2seq import RecurrentSeq2Seq
 from seqloom.models.seq2seq import Carry, Seq2Seq
-from seqloom.models.start_tokens import StartTokenTransformer
 from seqloom.models.transformer import Transformer
 from seqloom.nn.cache import empty_cache
 from seqloom.nn.masks import AttentionMask
@@ -27,9 +26,9 @@ def fixed_steps(model: Steppable) -> "FixedSteps[Any] | None":
     """The steps of a model; None if it cannot be decoded so as it is now."""
     if isinstance(model, RecurrentSeq2Seq):
         return FixedRecurrent(model)
-    if isinstance(model, StartTokenTransformer) and model.config.target_begin is not None:
-        return None  # it reads two tokens first
-    return FixedTransformer(model) if isinstance(model, Transformer) and is_usual_decoder(model.decoder) else None
+    if not isinstance(model, Transformer) or type(model).start is not Transformer.start:
+        return None  # a subclass may read tokens before the first step
+    return FixedTransformer(model) if is_usual_decoder(model.decoder) else None
 
 
 class FixedSteps(ABC, Generic[Model]):
@@ -66,7 +65,7 @@ class FixedRecurrent(FixedSteps[RecurrentSeq2Seq]):
         return state
 
     def step(self, tokens: Tensor, state: DecodeState, at: Tensor, count: int) -> tuple[Tensor, Tensor, Carry]:
-        _, _, carry = self.model.decode(tokens, state.carry, state.memory)
+        _, _, carry, _ = self.model.decode(tokens, state.carry, state.memory)
         return *packed_once(self.model.output).ranked(self.model.before_output(carry["readout"]), count), carry
 
 
@@ -90,8 +89,6 @@ class FixedTransformer(FixedSteps[Transformer]):
         model, memory, owned = self.model, state.memory, state.carry["owned"]
         B = len(memory["added"])
         update = FixedUpdate(owned, at, len(tokens) // B)
-        if isinstance(model, StartTokenTransformer):
-            tokens = model.input_tokens(tokens)
         y = model.target_embed(tokens.view(B, -1), update.positions, 0, at)
         run = decoder_step(model.decoder)
         y, _, _ = run(y.flatten(0, 1), memory["layers"], memory["added"], memory["caches"], update)

@@ -116,7 +116,7 @@ def tour_classifier(tour: Tour, _: Said | None) -> Walk:
     mask, weights = text.batch["mask"], None
     if model.bag is not None:
         pooling = "bag"
-        weights = model.bag.place_weights(text.batch["tokens"], mask)[0].to(h.dtype)
+        weights = model.bag.position_weights(text.batch["tokens"], mask)[0].to(h.dtype)
         vector = weights @ h
     else:
         pooling = model.config.pooling or "mean"

@@ -29,7 +29,7 @@ from seqloom.inspect.equations import check_unit
 from seqloom.inspect.values import Array
 from seqloom.inspect.views.texts import ReadText, Text, read_text
 from seqloom.nn.cells import CELLS, Cell, State
-from seqloom.nn.connections import Residual
+from seqloom.nn.recurrent import ResidualConnection
 
 OPEN, CLOSED = 0.9, 0.1  # a gate beyond these is called saturated
 UNITS = 12  # rows of a heat map that can still be told apart
@@ -274,7 +274,7 @@ def cell_traces(
     """
     read, model = read_text(source, text, target, allow_unknown=allow_unknown, longest=longest), model_of(source)
     parts = {}
-    with evaluating(model), torch.no_grad(), capture(model, Cell, Residual) as captured:
+    with evaluating(model), torch.no_grad(), capture(model, Cell, ResidualConnection) as captured:
         read.run(model)
         cells = {name: cell for name, cell in cells_of(model).items() if captured.steps(name)}
         steps = {name: CellSteps.of(captured, name, cell) for name, cell in cells.items()}

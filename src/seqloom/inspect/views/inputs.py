@@ -432,7 +432,7 @@ def mix_view(trained: "TrainedModel") -> MixView:
     """The mix of a run that was fine-tuned from a bidirectional language model."""
     from torch import nn
 
-    from seqloom.models.bodies import BiLMBody
+    from seqloom.models.backbones import BiLMBody
 
     trained.run.tokenizer  # noqa: B018 (a run that is not about text says so here)
     modules = trained.model.modules() if isinstance(trained.model, nn.Module) else ()

@@ -228,5 +228,5 @@ def deal_out(seen: Tensor, place: int) -> Tensor:
 def window_loss(model: WindowLM, seen: Tensor, targets: Tensor) -> float:
     pieces = zip(seen.split(SCORED_AT_ONCE), targets.split(SCORED_AT_ONCE), strict=True)
     with evaluating(model):
-        scores = [model.output.target_log_probs(model.features(some), wanted) for some, wanted in pieces]
+        scores = [model.output.target_log_probs(model.before_output(some), wanted) for some, wanted in pieces]
     return -torch.cat(scores).double().mean().item()

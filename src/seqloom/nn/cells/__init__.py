@@ -6,12 +6,12 @@ that has a `name`; `CELLS` finds it.
 """
 
 from collections.abc import Iterator
-from typing import Protocol
+from typing import Literal
 
+from seqloom.config import config
 from seqloom.core.operations import subclasses_by_name
 from seqloom.core.words import did_you_mean
-from seqloom.nn.cells.base import Cell, State
-from seqloom.nn.cells.standard import GRU, LSTM, MUT1, MUT2, MUT3, Elman, GRUCho
+from seqloom.nn.cells.standard import GRU, LSTM, MUT1, MUT2, MUT3, Cell, Elman, GRUCho, State
 
 __all__ = [
     "CELLS",
@@ -21,46 +21,41 @@ __all__ = [
     "MUT2",
     "MUT3",
     "Cell",
-    "CellChoice",
+    "CellOptions",
     "Elman",
     "GRUCho",
     "State",
     "cell_class",
-    "cell_problems",
-    "make_cell",
 ]
 
 CELLS: dict[str, type[Cell]] = subclasses_by_name(Cell, __name__, __path__)  # type: ignore[type-abstract]
 
 
 def cell_class(name: str) -> type[Cell]:
-    """The cell of that name; a wrong name is answered with the right ones."""
+    """Find a cell by its name; the error for a wrong name suggests the right ones."""
     if name in CELLS:
         return CELLS[name]
     raise ValueError(f"no cell is called {name!r}: {did_you_mean(name, CELLS)}")
 
 
-class CellChoice(Protocol):
-    """What a model's config says of its cells."""
+@config
+class CellOptions:
+    """The keys of every model with recurrent cells."""
 
-    @property
-    def cell(self) -> str: ...
-    @property
-    def activation(self) -> str: ...
-    @property
-    def forget_bias(self) -> float | None: ...
+    kind: str = ""
+    cell: str = "lstm"  # elman, lstm, gru, gru-cho, mut1, mut2 or mut3; `seqloom list cells` shows them all
+    activation: Literal["tanh", "relu", "sigmoid"] = "tanh"  # of the elman cell; the others have their own
+    forget_bias: float | None = None  # of the lstm cell: how far its forget gate starts open; None is 1.0
 
+    def problems(self) -> Iterator[str]:
+        options = cell_class(self.cell).options
+        if self.activation != "tanh" and "activation" not in options:
+            yield f"activation can be chosen for the elman cell only; leave it out for {self.cell!r}"
+        if self.forget_bias is not None and "forget_bias" not in options:
+            yield f"forget_bias belongs to the lstm cell only; leave it out for {self.cell!r}"
 
-def cell_problems(choice: CellChoice) -> Iterator[str]:
-    """What is wrong with a choice of cell; a cell that does not exist ends the list."""
-    options = cell_class(choice.cell).options
-    if choice.activation != "tanh" and "activation" not in options:
-        yield f"activation can be chosen for the elman cell only; leave it out for {choice.cell!r}"
-    if choice.forget_bias is not None and "forget_bias" not in options:
-        yield f"forget_bias belongs to the lstm cell only; leave it out for {choice.cell!r}"
-
-
-def make_cell(choice: CellChoice, inputs: int, hidden: int) -> Cell:
-    kind = cell_class(choice.cell)
-    values = {name: getattr(choice, name) for name in kind.options}
-    return kind(inputs, hidden, **{name: value for name, value in values.items() if value is not None})
+    def make_cell(self, inputs: int, hidden: int) -> Cell:
+        """Create a cell from inputs `inputs` wide to a state `hidden` wide."""
+        kind = cell_class(self.cell)
+        values = {name: getattr(self, name) for name in kind.options}
+        return kind(inputs, hidden, **{name: value for name, value in values.items() if value is not None})

@@ -12,18 +12,26 @@ Adding a score is one file in this folder with a subclass of `Score` that has a 
 
 from seqloom.core.operations import subclasses_by_name
 from seqloom.core.words import did_you_mean
-from seqloom.nn.scores.base import Score
-from seqloom.nn.scores.standard import LOCATIONS, Additive, Cosine, Dot, General, Location, ScaledDot
+from seqloom.nn.scores.standard import (
+    LOCATIONS,
+    Additive,
+    Cosine,
+    DotProduct,
+    General,
+    Location,
+    ScaledDotProduct,
+    Score,
+)
 
 __all__ = [
     "LOCATIONS",
     "SCORES",
     "Additive",
     "Cosine",
-    "Dot",
+    "DotProduct",
     "General",
     "Location",
-    "ScaledDot",
+    "ScaledDotProduct",
     "Score",
     "score_class",
 ]
@@ -32,7 +40,7 @@ SCORES: dict[str, type[Score]] = subclasses_by_name(Score, __name__, __path__)
 
 
 def score_class(name: str) -> type[Score]:
-    """The score of that name; a wrong name is answered with the right ones."""
+    """Find a score by its name; the error for a wrong name suggests the right ones."""
     if name in SCORES:
         return SCORES[name]
     raise ValueError(f"no score is called {name!r}: {did_you_mean(name, SCORES)}")

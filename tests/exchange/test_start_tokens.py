@@ -10,7 +10,7 @@ from tests.models.small_transformer import transformer
 
 from seqloom.core.errors import UsageError
 from seqloom.decoding.beam import BeamConfig, beam_search
-from seqloom.models.transformer import TransformerConfig
+from seqloom.exchange.start_tokens import StartTokenConfig
 from seqloom.nn.positions import PositionsConfig
 
 LEARNED = {"kind": "learned", "max_length": 12}
@@ -82,7 +82,7 @@ def test_a_search_finds_what_it_finds_with_the_token_forced():
 
 
 def test_they_take_places():
-    config = TransformerConfig(positions=PositionsConfig(kind="learned", max_length=12), **ALL)
+    config = StartTokenConfig(positions=PositionsConfig(kind="learned", max_length=12), **ALL)
     assert (config.longest_source, config.longest_target) == (11, 11)
     model = transformer(positions=LEARNED, **ALL)
     log_probs(model, some_batch((11,), (11,)))
@@ -93,6 +93,6 @@ def test_they_take_places():
 
 def test_they_are_tokens():
     with pytest.raises(ValueError, match="begin must be at least 0; got -1"):
-        TransformerConfig(begin=-1)
+        StartTokenConfig(begin=-1)
     with pytest.raises(UsageError, match=rf"model.source_begin must be one of the {V} tokens .* got {V}"):
-        TransformerConfig(source_begin=V).build(V)
+        StartTokenConfig(source_begin=V).build(V)

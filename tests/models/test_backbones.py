@@ -10,13 +10,25 @@ from torch import Tensor
 from seqloom.config import build
 from seqloom.core.errors import UsageError
 from seqloom.core.tokens import EXTRA, Specials
-from seqloom.models.bilm import BiLM
-from seqloom.models.bodies import BODIES, BiLMBody, Body, build_body, can_predict, form_of, most_read
-from seqloom.nn.mix import LayerMix
+from seqloom.models.backbones import BACKBONES, CONFIGS, Backbone, backbone_class, build_backbone
+from seqloom.models.bilm import BiLM, BiLMBackbone
+from seqloom.nn.pooling import LayerMix
 from seqloom.runs.models import MODELS
 
 V = 20
 CLASSIFY, SEPARATE = Specials.after(V).classify, Specials.after(V).separate
+
+
+def form_of(config: Any) -> str:
+    return backbone_class(config).form
+
+
+def most_read(config: Any) -> int | None:
+    return backbone_class(config).longest(config)
+
+
+def can_predict(config: Any) -> bool:
+    return backbone_class(config).can_predict(config)
 
 
 def config_of(kind: str, **changes: Any) -> Any:
@@ -32,16 +44,16 @@ def trained(config: Any, seed: int = 1) -> Any:
     return model
 
 
-def taken(config: Any, model: Any, predicts: bool = False) -> Body:
+def taken(config: Any, model: Any, predicts: bool = False) -> Backbone:
     torch.manual_seed(9)
-    body = build_body(config, V, predicts).double().eval()
+    body = build_backbone(config, V, predicts).double().eval()
     body.take(model.state_dict(), "runs/there")
     return body
 
 
 def pretrained_h(model: Any, tokens: Tensor, mask: Tensor) -> Tensor:
     if hasattr(model, "stack"):
-        h: Tensor = model.stack.read(model.embedded(tokens), mask)[0]
+        h: Tensor = model.stack.read(model.embed_tokens(tokens), mask)[0]
         return h
     if isinstance(model, BiLM):  # all its levels, in equal shares
         return LayerMix(3).double()(model.body(tokens, mask).levels())
@@ -64,7 +76,7 @@ def test_a_body_reads_as_the_pretrained_model_did(kind: str) -> None:
     assert torch.equal(here[mask], there[mask])
     assert here.shape == (3, 6, body.width)
     assert not torch.allclose(
-        build_body(config, V).double().eval().read(tokens, mask)[mask], there[mask]
+        build_backbone(config, V).double().eval().read(tokens, mask)[mask], there[mask]
     )  # the control
 
 
@@ -150,11 +162,11 @@ def test_the_loss_of_a_language_model_leaves_special_tokens_out() -> None:
 def test_what_was_built_without_it_cannot_predict() -> None:
     for kind in ("recurrent-lm", "gpt"):
         with pytest.raises(ValueError, match="without what predicts"):
-            build_body(config_of(kind), V).next_token_logits(torch.zeros(1, 10 if kind == "recurrent-lm" else 12))
+            build_backbone(config_of(kind), V).next_token_logits(torch.zeros(1, 10 if kind == "recurrent-lm" else 12))
     with pytest.raises(ValueError, match="no next token"):
-        build_body(config_of("bert"), V, predicts=True)
+        build_backbone(config_of("bert"), V, predicts=True)
     with pytest.raises(ValueError, match="no next token"):
-        build_body(config_of("bilm"), V, predicts=True)
+        build_backbone(config_of("bilm"), V, predicts=True)
     assert [kind for kind in KINDS if can_predict(config_of(kind))] == ["recurrent-lm", "gpt"]
     assert not can_predict(config_of("recurrent-lm", tied=False, softmax={"kind": "adaptive", "cutoffs": [5]}))
 
@@ -163,7 +175,7 @@ def test_what_was_built_without_it_cannot_predict() -> None:
 def test_every_mismatch_is_named_and_nothing_is_taken(kind: str) -> None:
     model = trained(config_of(kind))
     wide = {"hidden": 14} if "hidden" in SHAPES[kind] else {"width": 16}
-    body = build_body(config_of(kind, layers=3, **wide), V)
+    body = build_backbone(config_of(kind, layers=3, **wide), V)
     before = {name: tensor.clone() for name, tensor in body.state_dict().items()}
     with pytest.raises(UsageError, match=r"runs/there do not fit the body: .* is .* there and .* here") as caught:
         body.take(model.state_dict(), "runs/there")
@@ -175,9 +187,9 @@ def test_every_mismatch_is_named_and_nothing_is_taken(kind: str) -> None:
 def test_layers_that_are_not_there_or_have_no_place_are_named(kind: str) -> None:
     two, three = (config_of(kind, layers=layers) for layers in (2, 3))
     with pytest.raises(UsageError, match="is not there"):
-        build_body(three, V).take(trained(two).state_dict(), "runs/there")
+        build_backbone(three, V).take(trained(two).state_dict(), "runs/there")
     with pytest.raises(UsageError, match="has no place here"):
-        build_body(two, V).take(trained(three).state_dict(), "runs/there")
+        build_backbone(two, V).take(trained(three).state_dict(), "runs/there")
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -185,12 +197,12 @@ def test_another_vocabulary_is_a_mismatch(kind: str) -> None:
     config = config_of(kind)
     torch.manual_seed(1)
     with pytest.raises(UsageError, match=rf"is {V + (4 if kind in ('bert', 'electra') else 1)}×.* there and"):
-        build_body(config, V).take(config.build(V + 1).state_dict(), "runs/there")
+        build_backbone(config, V).take(config.build(V + 1).state_dict(), "runs/there")
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_levels_hold_every_parameter_once(kind: str) -> None:
-    body = build_body(config_of(kind, layers=3), V)
+    body = build_backbone(config_of(kind, layers=3), V)
     levels = [[id(parameter) for parameter in level] for level in body.levels()]
     assert len(levels) == 4 and all(levels)
     mixed = {f"mix.{name}" for name in ("weights", "scale")}  # learns with what stands above
@@ -200,9 +212,9 @@ def test_levels_hold_every_parameter_once(kind: str) -> None:
 
 
 def test_levels_of_connected_layers() -> None:
-    body = build_body(config_of("recurrent-lm", layers=3, connections="highway", embedding=10), V)
+    body = build_backbone(config_of("recurrent-lm", layers=3, connections="highway", embedding=10), V)
     assert sum(len(level) for level in body.levels()) == len(list(body.parameters()))
-    both = build_body(config_of("bilm", layers=3, connections="highway"), V)
+    both = build_backbone(config_of("bilm", layers=3, connections="highway"), V)
     assert [len(level) for level in both.levels()] == [1, 12, 12, 12]
     assert sum(len(level) for level in both.levels()) == len(list(both.parameters())) - 2  # but for the mix
 
@@ -212,7 +224,7 @@ def test_a_model_without_a_pooler_leaves_it_as_it_is_drawn() -> None:
     assert not any(name.startswith("pool") for name in model.state_dict())
     body = taken(config_of("electra"), model)
     torch.manual_seed(9)
-    drawn = build_body(config_of("electra"), V).double().state_dict()
+    drawn = build_backbone(config_of("electra"), V).double().state_dict()
     assert torch.equal(body.state_dict()["pool.weight"], drawn["pool.weight"])
 
 
@@ -220,7 +232,7 @@ def test_a_mix_reads_every_level_and_where_both_directions_end() -> None:
     config = config_of("bilm")
     model = trained(config)
     (tokens, mask), body = padded(), taken(config, model)
-    assert isinstance(body, BiLMBody)
+    assert isinstance(body, BiLMBackbone)
     body.mix.weights.data = torch.tensor([0.5, -1.0, 2.0]).double()
     body.mix.scale.data = torch.tensor([3.0]).double()
     x, one, two = model.body(tokens, mask).levels()
@@ -236,13 +248,14 @@ def test_a_body_gives_its_weights_as_a_pretrained_model_would() -> None:
     for kind in KINDS:
         config = config_of(kind)
         first = taken(config, trained(config))
-        second = build_body(config, V).double()
+        second = build_backbone(config, V).double()
         second.take(type(first).as_pretrained(first.state_dict()), "runs/first")
         assert all(torch.equal(one, second.state_dict()[name]) for name, one in first.state_dict().items())
 
 
 def test_the_registry() -> None:
-    assert BODIES.keys() <= MODELS.paths.keys()
+    assert BACKBONES.paths.keys() == CONFIGS.paths.keys() <= MODELS.paths.keys()
+    assert all(MODELS.paths[kind] == path for kind, path in CONFIGS.paths.items())
     assert {kind: form_of(config_of(kind)) for kind in KINDS} == {
         "recurrent-lm": "causal",
         "gpt": "causal",

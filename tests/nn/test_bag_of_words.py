@@ -13,7 +13,7 @@ from torch import Tensor
 
 from seqloom.config import build
 from seqloom.core.errors import UsageError
-from seqloom.nn.bag import Bag, BagConfig, counts_in_row, inverse_frequency
+from seqloom.nn.pooling import Bag, BagConfig, counts_in_row
 
 V = 7
 KINDS: list[Any] = ["one-hot", "counts", "tf-idf", "mean"]
@@ -74,7 +74,7 @@ def test_the_layer_is_the_vector_times_the_matrix(kind) -> None:
     bag, (tokens, mask) = bag_of(kind), padded(TEXTS)
     matrix = torch.randn(V, 4, dtype=torch.float64)
     torch.testing.assert_close(bag(matrix[tokens], tokens, mask), bag.vector(tokens, mask) @ matrix, atol=1e-10, rtol=0)
-    assert not bag.place_weights(tokens, mask)[~mask].any()
+    assert not bag.position_weights(tokens, mask)[~mask].any()
     other, _ = padded(TEXTS, filler=2)
     torch.testing.assert_close(bag(matrix[other], other, mask), bag(matrix[tokens], tokens, mask), atol=0, rtol=0)
 
@@ -96,8 +96,9 @@ def test_no_order_is_left(order, kind) -> None:
 
 
 def test_rare_words_weigh_more_and_it_is_kept_with_the_weights() -> None:
-    idf = inverse_frequency(torch.tensor([100, 1, 0]), 100)
-    assert idf[0] == 1 and idf[0] < idf[1] < idf[2]
+    small = Bag("tf-idf", 3)
+    small.set_documents(torch.tensor([100, 1, 0]), 100)
+    assert small.idf[0] == 1 and small.idf[0] < small.idf[1] < small.idf[2]
     bag, other = bag_of("tf-idf"), Bag("tf-idf", V).double()
     assert torch.equal(other.idf, torch.ones(V).double())  # before it has heard of any text
     other.load_state_dict(bag.state_dict())

@@ -9,8 +9,8 @@ from torch import Tensor
 from seqloom.config import build
 from seqloom.core.errors import UsageError
 from seqloom.core.tokens import EXTRA
-from seqloom.models.bodies import EncoderBody, build_body, can_predict, form_of, most_read
-from seqloom.models.transformer import TransformerConfig
+from seqloom.exchange.start_tokens import StartTokenConfig
+from seqloom.models.backbones import EncoderBackbone, backbone_class, build_backbone
 
 V = 20
 SHAPE: dict[str, Any] = {
@@ -33,11 +33,11 @@ WAYS: dict[str, dict[str, Any]] = {
 }
 
 
-def config_of(**changes: Any) -> TransformerConfig:
-    return build(TransformerConfig, {**SHAPE, **changes})
+def config_of(**changes: Any) -> StartTokenConfig:
+    return build(StartTokenConfig, {**SHAPE, **changes})
 
 
-def trained(config: TransformerConfig, extra: int) -> Any:
+def trained(config: StartTokenConfig, extra: int) -> Any:
     torch.manual_seed(1)
     model = config.build(V, extra).double().eval()
     for parameter in model.parameters():
@@ -45,9 +45,9 @@ def trained(config: TransformerConfig, extra: int) -> Any:
     return model
 
 
-def taken(config: TransformerConfig, model: Any) -> EncoderBody:
-    body = build_body(config, V).double().eval()
-    assert isinstance(body, EncoderBody)
+def taken(config: StartTokenConfig, model: Any) -> EncoderBackbone:
+    body = build_backbone(config, V).double().eval()
+    assert isinstance(body, EncoderBackbone)
     body.take(model.state_dict(), "runs/there")
     return body
 
@@ -74,7 +74,7 @@ def test_a_body_reads_as_the_encoder_did(way: str, extra: int) -> None:
     here = body.read(*framed(tokens, mask))[:, 1:]
     there = model.annotations(tokens, mask)
     torch.testing.assert_close(here[mask], there[mask], rtol=0, atol=1e-12)
-    fresh = build_body(config, V).double().eval().read(*framed(tokens, mask))[:, 1:]
+    fresh = build_backbone(config, V).double().eval().read(*framed(tokens, mask))[:, 1:]
     assert not torch.allclose(fresh[mask], there[mask])  # the control
 
 
@@ -104,7 +104,7 @@ def test_where_its_heads_look() -> None:
 
 
 def test_levels_hold_every_parameter_once() -> None:
-    body = build_body(config_of(encoder_layers=3, norm_first=True), V)
+    body = build_backbone(config_of(encoder_layers=3, norm_first=True), V)
     levels = [[id(parameter) for parameter in level] for level in body.levels()]
     assert len(levels) == 4 and all(levels) and id(body.vectors().weight) in levels[0]
     assert sorted(one for level in levels for one in level) == sorted(map(id, body.parameters()))
@@ -117,26 +117,27 @@ def test_every_mismatch_is_named_and_nothing_is_taken() -> None:
         ({"encoder_layers": 1}, "has no place here"),
         ({"width": 16}, r"source_embed\.embed\.weight is 23×12 there and 20×16 here; .* and \d+ more"),
     ):
-        body = build_body(config_of(**changes), V)
+        body = build_backbone(config_of(**changes), V)
         before = {name: tensor.clone() for name, tensor in body.state_dict().items()}
         with pytest.raises(UsageError, match=rf"runs/there do not fit the body: .*{said}"):
             body.take(model.state_dict(), "runs/there")
         assert all(torch.equal(tensor, before[name]) for name, tensor in body.state_dict().items())
     with pytest.raises(UsageError, match=r"is 21×12 there and 20×12 here"):
-        build_body(config_of(), V).take(config_of().build(V + 1).state_dict(), "runs/there")
+        build_backbone(config_of(), V).take(config_of().build(V + 1).state_dict(), "runs/there")
 
 
 def test_what_was_fine_tuned_once_can_be_again() -> None:
     config = config_of()
     first = taken(config, trained(config, EXTRA + 5))
-    second = build_body(config, V).double()
+    second = build_backbone(config, V).double()
     second.take(type(first).as_pretrained(first.state_dict()), "runs/first")
     assert all(torch.equal(one, second.state_dict()[name]) for name, one in first.state_dict().items())
 
 
 def test_what_it_is_known_for() -> None:
     config = config_of()
-    assert form_of(config) == "ends" and most_read(config) is None and not can_predict(config)
-    assert most_read(config_of(positions={"kind": "learned", "max_length": 32})) == 32
+    kind = backbone_class(config)
+    assert kind.form == "ends" and kind.longest(config) is None and not kind.can_predict(config)
+    assert kind.longest(config_of(positions={"kind": "learned", "max_length": 32})) == 32
     with pytest.raises(ValueError, match="no next token"):
-        build_body(config, V, predicts=True)
+        build_backbone(config, V, predicts=True)

@@ -1,0 +1,144 @@
+"""Transformers with start tokens, as BART and Marian have them; batches, searches and scores know END alone.
+
+    source   source_begin, x_1 … x_n, END
+    target   begin (in place of END), target_begin, y_1 … y_m, END
+
+Each is added only where the config names a token for it, and left out of the attention weights that are returned.
+"""
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from seqloom.config import config
+from seqloom.config.constraints import NonNegativeInt
+from seqloom.core.errors import UsageError
+from seqloom.core.protocols import DecodeState
+from seqloom.core.tree import Tree
+from seqloom.models.backbones import EncoderBackbone
+from seqloom.models.seq2seq import Batch, Carry, Memory
+from seqloom.models.transformer import Transformer, TransformerConfig, Weights
+from seqloom.nn.masks import mask_or_ones
+from seqloom.nn.transformer import Wanted
+
+END = 0  # as in seqloom.text.base
+
+
+@config
+class StartTokenConfig(TransformerConfig):
+    begin: NonNegativeInt | None = None  # this token, not END, stands before every target
+    source_begin: NonNegativeInt | None = None  # this token stands before every source
+    target_begin: NonNegativeInt | None = None  # this token stands between END, or `begin`, and every target
+
+    @property
+    def longest_source(self) -> int | None:
+        """The most source tokens it can read, END included; None for any number."""
+        return None if self.longest is None else self.longest - (self.source_begin is not None)
+
+    @property
+    def longest_target(self) -> int | None:
+        """The most target tokens it can generate, END included; None for any number."""
+        return None if self.longest is None else self.longest - (self.target_begin is not None)
+
+    def build(self, vocabulary: int, extra: int = 0) -> Transformer:
+        tokens = {"begin": self.begin, "source_begin": self.source_begin, "target_begin": self.target_begin}
+        for name, token in tokens.items():
+            if token is not None and token >= vocabulary:
+                raise UsageError(
+                    f"model.{name} must be one of the {vocabulary:,} tokens of the vocabulary; got {token}."
+                )
+        if tokens == dict.fromkeys(tokens):
+            return Transformer(self, vocabulary + extra)
+        kind = StartTokenTransformer if self.target_begin is None else ForcedStartTransformer
+        return kind(self, vocabulary + extra)
+
+
+class StartTokenTransformer(Transformer):
+    """With `source_begin` and `begin`, which END is read as."""
+
+    def __init__(self, config: StartTokenConfig, vocabulary: int) -> None:
+        super().__init__(config, vocabulary)
+        self.source_begin, self.added = config.source_begin, int(config.source_begin is not None)
+        self.target_embed.begin = config.begin
+
+    def add_start(self, tokens: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor]:
+        """A source (B, S) with the token that stands before it, and its mask."""
+        mask = mask_or_ones(mask, tokens)
+        if self.source_begin is None:
+            return tokens, mask
+        return F.pad(tokens, (1, 0), value=self.source_begin), F.pad(mask, (1, 0), value=True)
+
+    def encode(self, tokens: Tensor, mask: Tensor | None = None) -> Memory:
+        return super().encode(*self.add_start(tokens, mask))
+
+    def annotations(self, tokens: Tensor, mask: Tensor | None = None) -> Tensor:
+        return super().annotations(*self.add_start(tokens, mask))[:, self.added :]
+
+    def decode(
+        self, tokens: Tensor, carry: Carry, memory: Memory, mask: Tensor | None = None
+    ) -> tuple[Tensor, Tensor, Carry, Memory]:
+        y, weights, carry, memory = super().decode(tokens, carry, memory, mask)
+        return y, weights[..., self.added :], carry, memory
+
+    def run_decoder(
+        self,
+        inputs: Tensor,
+        memory: Memory,
+        mask: Tensor | None,
+        wanted: Wanted | None = None,
+        padding_last: bool = False,
+    ) -> tuple[Tensor, Weights]:
+        y, weights = super().run_decoder(inputs, memory, mask, wanted, padding_last)
+        return y, {**weights, "cross": [layer[..., self.added :] for layer in weights["cross"]]}
+
+    def attentions(self, batch: Batch) -> Weights:
+        source, mask = self.add_start(batch["source"], batch["source_mask"])
+        weights = super().attentions({**batch, "source": source, "source_mask": mask})
+        return {**weights, "encoder": [layer[:, :, self.added :, self.added :] for layer in weights["encoder"]]}
+
+
+class ForcedStartTransformer(StartTokenTransformer):
+    """With `target_begin` too: after END, or `begin`, every target is read after that token."""
+
+    def __init__(self, config: StartTokenConfig, vocabulary: int) -> None:
+        super().__init__(config, vocabulary)
+        self.target_begin = config.target_begin or END
+
+    def start(self, source: Tree = None, rows: int | None = None) -> DecodeState:
+        """The first token has been read already; END is read as `target_begin` from now on."""
+        state = super().start(source, rows)
+        first = torch.full_like(state.memory["mask"][:, :1], END, dtype=torch.long)
+        _, _, carry, memory = super().decode(first, state.carry, state.memory)
+        return DecodeState(carry, memory)
+
+    def decode(
+        self, tokens: Tensor, carry: Carry, memory: Memory, mask: Tensor | None = None
+    ) -> tuple[Tensor, Tensor, Carry, Memory]:
+        return super().decode(tokens.masked_fill(tokens == END, self.target_begin), carry, memory, mask)
+
+    def run_decoder(
+        self,
+        inputs: Tensor,
+        memory: Memory,
+        mask: Tensor | None,
+        wanted: Wanted | None = None,
+        padding_last: bool = False,
+    ) -> tuple[Tensor, Weights]:
+        """The two tokens before a target count as one in the attention weights."""
+        mask = F.pad(mask_or_ones(mask, inputs), (1, 0), value=True)
+        inputs = F.pad(inputs.masked_fill(inputs == END, self.target_begin), (1, 0), value=END)
+        y, weights = super().run_decoder(inputs, memory, mask, wanted, padding_last)
+        weights = {name: [layer[:, :, 1:] for layer in layers] for name, layers in weights.items()}
+        weights["decoder"] = [
+            torch.cat([layer[..., :2].sum(dim=-1, keepdim=True), layer[..., 2:]], dim=-1)
+            for layer in weights["decoder"]
+        ]
+        return y[:, 1:], weights
+
+
+class StartTokenBackbone(EncoderBackbone):
+    """An encoder that reads `source_begin` for the END before a text."""
+
+    def __init__(self, config: StartTokenConfig, vocabulary: int, predicts: bool = False) -> None:
+        super().__init__(config, vocabulary, predicts)
+        self.source_embed.begin = config.source_begin
