@@ -99,9 +99,10 @@ class Pretrained:
         section = section.get("body") or {} if inner else section
         if section.get("kind") not in kinds or (inner and kinds is not BACKBONE_KINDS):
             tuned = ", or one that was fine-tuned from such a run" if kinds is BACKBONE_KINDS else ""
+            use = "fine-tuned" if kinds is BACKBONE_KINDS else "gone on with"
             raise UsageError(
-                f"init.from: {path} cannot be {'fine-tuned' if kinds is BACKBONE_KINDS else 'gone on with'}: its model is of "
-                f"kind {kind}. Name a run of one of the kinds {', '.join(kinds)}{tuned}."
+                f"init.from: {path} cannot be {use}: its model is of kind {kind}. "
+                f"Name a run of one of the kinds {', '.join(kinds)}{tuned}."
             )
         run.tokenizer  # noqa: B018 (a run that is not about text says so here)
         return cls(run, section, inner)

@@ -16,7 +16,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from seqloom.config import Discriminator, config
+from seqloom.config import config
 from seqloom.config.constraints import Ge, NonNegativeInt, PositiveInt
 from seqloom.core.device import device_of
 from seqloom.core.errors import DataError
@@ -28,6 +28,7 @@ from seqloom.decoding.beam import BeamConfig, beam_search, release_memory
 from seqloom.evaluate.perplexity import exp
 from seqloom.models.transformer import Transformer, TransformerConfig
 from seqloom.nn.softmax import SCORED_AT_ONCE, at_least_float32
+from seqloom.runs.models import MODELS
 from seqloom.tasks.base import BatchedTask, TaskInfo, TaskRecipe, dropout_problems
 from seqloom.tasks.text_base import TextTask
 from seqloom.text import TokenizerConfig
@@ -55,7 +56,7 @@ class Recipe(TaskRecipe):
     data: CorpusConfig[str]
     tokenizer: TokenizerConfig
     batch: BatchConfig = BatchConfig()
-    model: Annotated[TransformerConfig, Discriminator("kind")] = TransformerConfig()
+    model: Annotated[TransformerConfig, MODELS.only("transformer")] = MODELS.default("transformer")
     decode: BeamConfig = BeamConfig()  # how `seqloom restore` searches, unless it is told otherwise
     train: FitConfig
 

@@ -432,11 +432,11 @@ def mix_view(trained: "TrainedModel") -> MixView:
     """The mix of a run that was fine-tuned from a bidirectional language model."""
     from torch import nn
 
-    from seqloom.models.backbones import BiLMBody
+    from seqloom.models.bilm import BiLMBackbone
 
     trained.run.tokenizer  # noqa: B018 (a run that is not about text says so here)
     modules = trained.model.modules() if isinstance(trained.model, nn.Module) else ()
-    body = next((module for module in modules if isinstance(module, BiLMBody)), None)
+    body = next((module for module in modules if isinstance(module, BiLMBackbone)), None)
     if body is None:
         raise UsageError(
             f"Only a model that was fine-tuned from a bidirectional language model (init.from) mixes its layers; "
