@@ -11,7 +11,7 @@ import math
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import MISSING, dataclass, field, fields, is_dataclass
 from pathlib import PurePath
-from typing import Any, TypeVar, dataclass_transform, overload
+from typing import Any, Protocol, TypeVar, dataclass_transform, overload, runtime_checkable
 
 from pydantic import ConfigDict, ValidationError
 
@@ -55,18 +55,22 @@ def config(cls: type[T]) -> type[T]:
     Constraints on a single value stand in its annotation (`config/constraints.py`). Rules between fields: a method
     `problems` that yields a plain sentence for each thing wrong.
     """
-    if hasattr(cls, "problems") or not hasattr(cls, "__post_init__"):
-        cls.__post_init__ = _refuse  # type: ignore[attr-defined]
+    cls.__post_init__ = _refuse  # type: ignore[attr-defined]
     made = dataclass(frozen=True, kw_only=True)(cls)
     made.__pydantic_config__ = RULES  # type: ignore[attr-defined]
     return made
 
 
-def _refuse(self: Any) -> None:
+@runtime_checkable
+class _WithProblems(Protocol):
+    def problems(self) -> Iterable[str]: ...
+
+
+def _refuse(self: object) -> None:
     """All problems in one error, a line each. A ValueError on the way is the last of them."""
     problems = [*limit_problems(vars(self)), *violations(self)]
     try:
-        problems.extend(self.problems() if hasattr(self, "problems") else ())
+        problems.extend(self.problems() if isinstance(self, _WithProblems) else ())
     except ValueError as error:
         problems.append(str(error))
     if problems:

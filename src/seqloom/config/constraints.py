@@ -250,7 +250,8 @@ class Options:
             return self.kinds.find(label)
         if self.discriminator:
             return self.sections().get(str(label))
-        return next((one for one in self.fixed if is_dataclass(one) and getattr(one, "__name__", "") == label), None)
+        classes = [one for one in self.fixed if isinstance(one, type) and is_dataclass(one)]
+        return next((one for one in classes if one.__name__ == label), None)
 
 
 def options(annotation: Annotation) -> Options:

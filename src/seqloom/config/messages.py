@@ -83,7 +83,7 @@ def describe(annotation: Annotation) -> str:
         elif kind in (tuple, list, set, frozenset):
             words.append("a list")
         elif kind is not Literal:
-            words.append(PLAIN_TYPES.get(kind, getattr(kind, "__name__", str(kind))))
+            words.append(PLAIN_TYPES.get(kind, kind.__name__ if isinstance(kind, type) else str(kind)))
     if choices := literals(allowed):
         listed = ", ".join(choice if isinstance(choice, str) else shown(choice) for choice in choices)
         words.append(f"one of {listed}" if len(choices) > 1 else listed)

@@ -11,9 +11,10 @@ from typing import Any
 
 import yaml
 from yaml.constructor import ConstructorError
-from yaml.events import AliasEvent
+from yaml.events import AliasEvent, CollectionStartEvent, NodeEvent, ScalarEvent
 from yaml.nodes import MappingNode, Node, ScalarNode
 
+from seqloom.core import Json
 from seqloom.core.errors import UsageError
 from seqloom.core.limits import MAX_RECIPE
 
@@ -28,15 +29,16 @@ _NULL = re.compile(r"~|null|Null|NULL|")
 class _Loader(yaml.SafeLoader):
     yaml_implicit_resolvers = {}  # noqa: RUF012 (none of PyYAML's own; its stubs call this an instance variable)
 
-    def compose_node(self, parent: Node | None, index: Any) -> Node | None:
+    def compose_node(self, parent: Node | None, index: Json) -> Node | None:
         event = self.peek_event()
-        if isinstance(event, AliasEvent) or getattr(event, "anchor", None) is not None:
-            raise ConstructorError(None, None, "anchors (&x) and aliases (*x) are not used here", event.start_mark)
-        if getattr(event, "tag", None) is not None:
-            raise ConstructorError(None, None, f"tags ({event.tag}) are not used here", event.start_mark)
+        mark: Any = event.start_mark
+        if isinstance(event, AliasEvent) or (isinstance(event, NodeEvent) and event.anchor is not None):
+            raise ConstructorError(None, None, "anchors (&x) and aliases (*x) are not used here", mark)
+        if isinstance(event, ScalarEvent | CollectionStartEvent) and event.tag is not None:
+            raise ConstructorError(None, None, f"tags ({event.tag}) are not used here", mark)
         return super().compose_node(parent, index)
 
-    def construct_mapping(self, node: MappingNode, deep: bool = False) -> dict[Hashable, Any]:
+    def construct_mapping(self, node: MappingNode, deep: bool = False) -> dict[Hashable, Json]:
         seen: set[str] = set()
         for key, _ in node.value:
             if key.tag != "tag:yaml.org,2002:str":
@@ -46,18 +48,18 @@ class _Loader(yaml.SafeLoader):
             seen.add(key.value)
         return super().construct_mapping(node, deep)
 
-    def scalar(self, node: ScalarNode) -> Any:
+    def scalar(self, node: ScalarNode) -> Json:
         return plain_scalar(node.value)
 
 
 class _Dumper(yaml.SafeDumper):
     """Quotes whatever either set of rules would read as something other than text; writes short lists on one line."""
 
-    def short_list(self, value: list[Any]) -> Node:
+    def short_list(self, value: list[Json]) -> Node:
         nested = any(isinstance(item, list | dict) for item in value)
         return self.represent_sequence("tag:yaml.org,2002:seq", value, flow_style=not nested)
 
-    def ignore_aliases(self, data: Any) -> bool:
+    def ignore_aliases(self, data: Json) -> bool:
         return True
 
 
@@ -71,25 +73,21 @@ for _tag, _pattern in (("int", _INT), ("float", _FLOAT), ("bool", _BOOL), ("null
     _Dumper.add_implicit_resolver(_name, _whole, None)
 
 
-def plain_scalar(text: str) -> Any:
+def plain_scalar(text: str) -> Json:
     """The value of an unquoted YAML scalar."""
     if _NULL.fullmatch(text):
         return None
     if _BOOL.fullmatch(text):
         return text.lower() == "true"
     if _INT.fullmatch(text):
-        return _integer(text)
+        base = 0 if text[:2] in ("0x", "0o") else 10
+        return int(text, base) if len(text) <= MOST_DIGITS else text
     if whole := _WHOLE_EXPONENT.fullmatch(text):
         return int(whole[1]) * 10 ** int(whole[2])
     if _FLOAT.fullmatch(text):
         named = text.lower().endswith((".inf", ".nan"))
         return float(text.replace(".", "") if named else text)
     return text
-
-
-def _integer(text: str) -> Any:
-    base = 0 if text[:2] in ("0x", "0o") else 10
-    return int(text, base) if len(text) <= MOST_DIGITS else text
 
 
 def decode_utf8(content: bytes, name: str) -> str:
@@ -100,7 +98,7 @@ def decode_utf8(content: bytes, name: str) -> str:
         raise UsageError(f"{name}, line {line}: not UTF-8 text; save the file as UTF-8.") from None
 
 
-def parse_yaml(text: str, name: str) -> Any:
+def parse_yaml(text: str, name: str) -> Json:
     """Any YAML value; `name` is what the messages call it."""
     try:
         loader = _Loader(text)
@@ -112,41 +110,34 @@ def parse_yaml(text: str, name: str) -> Any:
         line = text.count("\n", 0, error.position) + 1
         raise UsageError(f"{name}, line {line}: contains the control character U+{error.character:04X}.") from None
     except yaml.MarkedYAMLError as error:
-        raise UsageError(f"{name}{_line(error)}: {_cause(error)}.") from None
+        mark = error.problem_mark or error.context_mark
+        cause = str(error.problem or error.context or "unknown reason")
+        if not isinstance(error, ConstructorError):  # whose words are ours
+            is_tab = "'\\t'" in cause
+            cause = "indentation must be spaces, not tabs" if is_tab else f"this is not valid YAML, {cause}"
+        raise UsageError(f"{name}{f', line {mark.line + 1}' if mark else ''}: {cause}.") from None
     except RecursionError:
         raise UsageError(f"{name}: nested too deeply.") from None
     except ValueError as error:
         raise UsageError(f"{name}: {error}.") from None
 
 
-def _line(error: yaml.MarkedYAMLError) -> str:
-    mark = error.problem_mark or error.context_mark
-    return f", line {mark.line + 1}" if mark else ""
-
-
-def _cause(error: yaml.MarkedYAMLError) -> str:
-    if isinstance(error, ConstructorError):
-        return str(error.problem)
-    cause = error.problem or error.context or "unknown reason"
-    return "indentation must be spaces, not tabs" if "'\\t'" in cause else f"this is not valid YAML, {cause}"
-
-
-def load_yaml(source: Path | str, name: str | None = None) -> dict[str, Any]:
+def load_yaml(source: Path | str, name: str | None = None) -> dict[str, Json]:
     """The mapping in a YAML file (a Path) or text (a str). An empty one is an empty mapping."""
     if isinstance(source, Path):
         name = name or str(source)
-        text = decode_utf8(_read(source), name)
+        text = decode_utf8(read_recipe_file(source), name)
     else:
         name, text = name or "the YAML text", source
     value = parse_yaml(text, name)
-    if value is None:
-        return {}
-    if not isinstance(value, dict):
-        raise UsageError(f"{name}: must be keys and values, such as 'seed: 1'; this is {_kind(value)}.")
-    return value
+    if not isinstance(value, dict | None):
+        kind = "a list" if isinstance(value, list) else "a single value"
+        raise UsageError(f"{name}: must be keys and values, such as 'seed: 1'; this is {kind}.")
+    return value or {}
 
 
-def _read(path: Path) -> bytes:
+def read_recipe_file(path: Path) -> bytes:
+    """The content of a YAML file, which may not be endless."""
     try:
         with path.open("rb") as file:
             content = file.read(MAX_RECIPE + 1)
@@ -161,10 +152,6 @@ def _read(path: Path) -> bytes:
     return content
 
 
-def _kind(value: Any) -> str:
-    return "a list" if isinstance(value, list) else "a single value"
-
-
-def dump_yaml(mapping: Any) -> str:
+def dump_yaml(mapping: Json) -> str:
     """The same text for the same mapping, in its own key order; what `load_yaml` reads back unchanged."""
     return yaml.dump(mapping, Dumper=_Dumper, sort_keys=False, allow_unicode=True, default_flow_style=False, width=110)

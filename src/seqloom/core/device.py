@@ -104,7 +104,10 @@ def compiler(**options: object) -> Callable[[Function], Function]:
 
 def available_cores() -> int:
     """The number of CPU cores that this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    try:
+        return len(os.sched_getaffinity(0))
+    except AttributeError:  # not on every system
+        return os.cpu_count() or 1
 
 
 def used_threads(device: torch.device) -> int:

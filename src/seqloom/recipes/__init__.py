@@ -4,9 +4,10 @@ import re
 from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from seqloom.config import apply_overrides, build, load_yaml, nearest, parse_overrides
+from seqloom.core import Json
 from seqloom.core.errors import CheckpointError, SeqloomError, UsageError
 from seqloom.data.corpus import FilesConfig
 from seqloom.data.files import locate_file
@@ -15,6 +16,7 @@ from seqloom.tasks import task_info
 if TYPE_CHECKING:
     from seqloom.runs.run import Run
 
+Recipe: TypeAlias = Any  # that of a task, see `seqloom.tasks`
 RECIPES = Path(__file__).parent
 
 
@@ -22,37 +24,28 @@ def recipe_names() -> list[str]:
     return sorted(path.stem for path in RECIPES.glob("*.yaml"))
 
 
-def read_recipe(source: str | Path, overrides: Iterable[str] = ()) -> tuple[str, Any]:
-    """A shipped recipe by name or a YAML file by path, overridden and checked: its name, and the recipe."""
+def read_recipe(source: str | Path, overrides: Iterable[str] = ()) -> tuple[str, Recipe]:
+    """A shipped recipe by name or a YAML file by path, overridden and checked: its name, and the recipe.
+
+    Files of one's own, and the run to begin with, get their whole paths, so that they are found from any folder.
+    """
     name, mapping = recipe_mapping(source)
     folder = _find_recipe(str(source))[1].parent
-    recipe = build_recipe(
-        _run_located(apply_overrides(mapping, parse_overrides(overrides)), folder), f"recipe {source}"
-    )
-    return name, _located(recipe, folder)
-
-
-def _run_located(mapping: dict[str, Any], folder: Path) -> dict[str, Any]:
-    """With the whole path of the run to begin with."""
-    init: Any = mapping.get("init")
-    if not isinstance(init, dict) or not isinstance(init.get("from"), str):
-        return mapping
-    return {**mapping, "init": {**init, "from": locate_file(init["from"], folder)}}
-
-
-def _located(recipe: Any, folder: Path) -> Any:
-    """The recipe with the whole paths of files of one's own, so that they are found again from any folder."""
-    data: Any = getattr(recipe, "data", None)
+    mapping = apply_overrides(mapping, parse_overrides(overrides))
+    init: Json = mapping.get("init")
+    if isinstance(init, dict) and isinstance(init.get("from"), str):
+        mapping["init"] = {**init, "from": locate_file(init["from"], folder)}
+    recipe = build_recipe(mapping, f"recipe {source}")
+    data, vectors = vars(recipe).get("data"), vars(recipe.model).get("vectors")
     if isinstance(data, FilesConfig):
         recipe = replace(recipe, data=data.locate(folder))
-    vectors = getattr(recipe.model, "vectors", None)
     if vectors is not None:
-        whole = replace(vectors, file=locate_file(vectors.file, folder))
-        recipe = replace(recipe, model=replace(recipe.model, vectors=whole))
-    return recipe
+        located = replace(vectors, file=locate_file(vectors.file, folder))
+        recipe = replace(recipe, model=replace(recipe.model, vectors=located))
+    return name, recipe
 
 
-def recipe_mapping(source: str | Path) -> tuple[str, dict[str, Any]]:
+def recipe_mapping(source: str | Path) -> tuple[str, dict[str, Json]]:
     """The name of a recipe and what it says, as it stands: nothing is filled in or checked yet."""
     name, path = _find_recipe(str(source))
     mapping = load_yaml(path)
@@ -79,42 +72,38 @@ def _find_recipe(source: str) -> tuple[str, Path]:
     raise UsageError(f"No shipped recipe is called {source!r}, and a file must end in .yaml; {hint}")
 
 
-def build_recipe(mapping: dict[str, Any], source: str) -> Any:
+def build_recipe(mapping: dict[str, Json], source: str) -> Recipe:
     """A recipe, checked; where it begins with a run, its model's body is filled in from there, and what a task makes of
     its other keys by itself."""
-    completed = task_info(mapping.get("task")).task.complete
-    try:
-        filled = _fill_in(mapping)
-    except SeqloomError:
-        _refuse_unknown_keys(completed(mapping), source)  # a mistyped key may be why there is no such run
-        raise
-    return whole_recipe(completed(filled), source)
+    complete, filled = task_info(mapping.get("task")).task.complete, mapping
+    if mapping.get("init") is not None:
+        from seqloom.runs.transfer import fill_in  # which imports every model that can be taken over
+
+        try:
+            filled = fill_in(mapping)
+        except SeqloomError:
+            refuse_unknown_keys(complete(mapping), source)  # a mistyped key may be why there is no such run
+            raise
+    return whole_recipe(complete(filled), source)
 
 
-def _fill_in(mapping: dict[str, Any]) -> dict[str, Any]:
-    if mapping.get("init") is None:
-        return mapping
-    from seqloom.runs.transfer import fill_in  # which imports every model that can be taken over
-
-    return fill_in(mapping)
-
-
-def _refuse_unknown_keys(mapping: dict[str, Any], source: str) -> None:
+def refuse_unknown_keys(mapping: dict[str, Json], source: str) -> None:
+    """Refuse keys that no recipe of this task has; all else may be due to what could not be filled in."""
     try:
         whole_recipe(mapping, source)
     except UsageError as error:
         from seqloom.config.messages import NO_SUCH_KEY
 
-        if NO_SUCH_KEY in str(error):  # all else may be due to what could not be filled in
+        if NO_SUCH_KEY in str(error):
             raise
 
 
-def whole_recipe(mapping: dict[str, Any], source: str) -> Any:
+def whole_recipe(mapping: dict[str, Json], source: str) -> Recipe:
     """The recipe of a run, or one made from it, checked: nothing is left to be filled in."""
     return build(task_info(mapping.get("task")).recipe, mapping, source=source)
 
 
-def recipe_of(run: "Run") -> Any:
+def recipe_of(run: "Run") -> Recipe:
     """The recipe a run was trained with."""
     try:
         return whole_recipe(run.recipe, str(run.path / "recipe.yaml"))

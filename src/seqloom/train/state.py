@@ -6,8 +6,10 @@ same to the bit, with the same number of CPU threads, which a resume keeps (`seq
 """
 
 import math
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from types import MethodType
+from typing import Protocol, runtime_checkable
 
 import torch
 from torch import Tensor, nn
@@ -76,6 +78,20 @@ class Counters:
         if tally.step != step or min(counts) < 0 or max(tally.evaluated, tally.best_step) > step or tally.decay <= 0:
             raise CheckpointError(f"tally does not describe a training at step {step}")
         return tally
+
+
+@runtime_checkable
+class WithNotes(Protocol):
+    """A model that has something to say to whoever trains it."""
+
+    def notes(self) -> Iterable[str]: ...
+
+
+@runtime_checkable
+class Recomputable(Protocol):
+    """A layer whose activations may be dropped and computed once more in the backward pass."""
+
+    recomputable: bool
 
 
 def device_for(config: FitConfig) -> torch.device:
@@ -225,7 +241,7 @@ class TrainState:
 
     def notes(self) -> list[str]:
         """What a person should know of the model and of how it learns; usually nothing."""
-        notes: list[str] = list(getattr(self.model, "notes", list)())  # not every model has something to say
+        notes = list(self.model.notes()) if isinstance(self.model, WithNotes) else []
         if self.checkpointed_layers == 0:
             notes.append("train.recompute changes nothing: the model has no blocks or layers")
         if self.layer_groups is not None:
@@ -315,7 +331,7 @@ def checkpoint_layers(model: nn.Module) -> int:
 
     count = 0
     for layer in model.children():
-        if getattr(layer, "recomputable", False):
+        if isinstance(layer, Recomputable):
             layer.forward = MethodType(forward, layer)
             count += 1
         else:
