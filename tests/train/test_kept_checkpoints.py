@@ -38,7 +38,7 @@ def test_a_training_that_was_stopped_keeps_what_it_would_have_kept(session, tiny
 
 def test_without_telling_them_apart_it_would_not(session, tiny_task, monkeypatch):
     """The control: if what a stop saves counted like any other, a stop would push one out."""
-    monkeypatch.setattr(CheckpointStore, "_passing", lambda self, step: False)
+    monkeypatch.setattr(CheckpointStore, "is_passing", lambda self, step: False)
     parts = session("parts", **OPTIONS)
     parts.train(tiny_task(), until=11)
     parts.train(tiny_task(), resume=True)

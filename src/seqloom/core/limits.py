@@ -10,8 +10,8 @@ import resource
 import stat
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
 
+from seqloom.core import Json
 from seqloom.core.errors import DataError, UsageError
 
 MAX_LINE = 1_000_000  # bytes of one line of input: a novel
@@ -42,14 +42,30 @@ def max_source() -> int:
 
 
 def available_memory() -> int | None:
-    """Bytes of memory that this process may still take; None where the system does not tell."""
+    """Bytes of memory that this process may still take; None where the system does not tell.
+
+    The least of what is free on the machine, in a container with a limit, and by `ulimit -v`.
+    """
     if "SEQLOOM_MEMORY" in os.environ:
         return _from_environment("SEQLOOM_MEMORY", 0)
-    found = [*_free_on_machine(), *_free_in_container(), *_free_by_ulimit()]
-    return max(0, min(found)) if found else None
+
+    def read(path: str) -> str:
+        return Path(path).read_text() if os.path.isfile(path) else ""
+
+    lines = read("/proc/meminfo").splitlines()
+    free = [int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable:")]
+    limit, used = read("/sys/fs/cgroup/memory.max").strip(), read("/sys/fs/cgroup/memory.current").strip()
+    if limit.isdigit():
+        free.append(int(limit) - (int(used) if used.isdigit() else 0))
+    if (limit := read("/sys/fs/cgroup/memory/memory.limit_in_bytes").strip()).isdigit():
+        free.append(int(limit))
+    most, pages = resource.getrlimit(resource.RLIMIT_AS)[0], read("/proc/self/statm").split()
+    if most != resource.RLIM_INFINITY and pages:
+        free.append(most - int(pages[0]) * resource.getpagesize())
+    return max(0, min(free)) if free else None
 
 
-def limit_problems(settings: Mapping[str, Any]) -> Iterator[str]:
+def limit_problems(settings: Mapping[str, Json]) -> Iterator[str]:
     """Yield a sentence for each setting beyond `MAX_SETTINGS`."""
     for name, most in MAX_SETTINGS.items():
         value = settings.get(name)
@@ -57,18 +73,18 @@ def limit_problems(settings: Mapping[str, Any]) -> Iterator[str]:
             yield f"{name} must be at most {most:,}, got {value:,}"
 
 
-def largest_settings(settings: Any, path: str = "", count: int = 3) -> str:
+def largest_settings(settings: Json, count: int = 3) -> str:
     """The largest whole numbers among nested settings, as `model.hidden=4096, model.layers=2`."""
-    found = sorted(_whole_numbers(settings, path), key=lambda entry: -entry[1])[:count]
-    return ", ".join(f"{name}={value}" for name, value in found)
 
+    def whole_numbers(value: Json, path: str) -> Iterator[tuple[str, int]]:
+        if isinstance(value, Mapping):
+            for name, inner in value.items():
+                yield from whole_numbers(inner, f"{path}.{name}" if path else name)
+        elif type(value) is int:
+            yield path, value
 
-def _whole_numbers(settings: Any, path: str) -> Iterator[tuple[str, int]]:
-    if isinstance(settings, Mapping):
-        for name, value in settings.items():
-            yield from _whole_numbers(value, f"{path}.{name}" if path else name)
-    elif type(settings) is int:
-        yield path, settings
+    largest = sorted(whole_numbers(settings, ""), key=lambda entry: -entry[1])[:count]
+    return ", ".join(f"{name}={value}" for name, value in largest)
 
 
 def refuse_device(path: Path | str, handle: int) -> None:
@@ -95,29 +111,3 @@ def _from_environment(name: str, default: int) -> int:
     if number is None or int(number[1]) < 1:
         raise UsageError(f"{name} must be a whole number above 0, such as 500000 or 8G; got {text!r}.")
     return int(number[1]) * UNITS[number[2]]
-
-
-def _free_on_machine() -> Iterator[int]:
-    file = Path("/proc/meminfo")
-    for line in file.read_text().splitlines() if file.exists() else []:
-        if line.startswith("MemAvailable:"):
-            yield int(line.split()[1]) * 1024
-
-
-def _free_in_container() -> Iterator[int]:
-    """The limit of a container less what it uses, where this process runs in one with a limit."""
-    for limit, used in (("memory.max", "memory.current"), ("memory/memory.limit_in_bytes", None)):
-        most = _number_in(Path("/sys/fs/cgroup", limit))
-        if most is not None:
-            yield most - ((_number_in(Path("/sys/fs/cgroup", used)) or 0) if used else 0)
-
-
-def _number_in(file: Path) -> int | None:
-    text = file.read_text().strip() if file.is_file() else ""
-    return int(text) if text.isdigit() else None
-
-
-def _free_by_ulimit() -> Iterator[int]:
-    most, file = resource.getrlimit(resource.RLIMIT_AS)[0], Path("/proc/self/statm")
-    if most != resource.RLIM_INFINITY and file.exists():
-        yield most - int(file.read_text().split()[0]) * resource.getpagesize()

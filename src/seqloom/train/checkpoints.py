@@ -16,10 +16,10 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
-from typing import Any
 
 from torch import Tensor
 
+from seqloom.core import Json
 from seqloom.core.errors import CheckpointError
 from seqloom.core.files import (
     disk_errors,
@@ -46,6 +46,8 @@ _STEP = re.compile(r"step-(\d+)")
 
 @dataclass(frozen=True)
 class Checkpoint:
+    """The parts of a training's state after a step."""
+
     step: int
     parts: dict[str, Tree]
 
@@ -75,7 +77,7 @@ class CheckpointStore:
             with new_directory(target) as folder:
                 self._fill(folder, step, parts, passing)
                 if os.path.lexists(target):  # saved before its evaluation was made, or damaged
-                    target.rename(self._aside(step))
+                    target.rename(self.folder / f".step-{step}.aside")  # where it waits for the other to take its place
             write_atomic(self.folder / "latest.json", to_json({"step": step}))
             self._unusable.discard(step)
             self._tidy()
@@ -83,21 +85,19 @@ class CheckpointStore:
         return target.name
 
     def _fill(self, folder: Path, step: int, parts: Mapping[str, Tree], passing: bool) -> None:
-        skeletons: dict[str, Any] = {}
-        digests: dict[str, str] = {}
+        skeletons: dict[str, Json] = {}
+        contents: dict[str, bytes] = {}
         for name, part in parts.items():
             skeletons[name], tensors = pack(part)
             if tensors:
-                self._write(folder, f"{name}.safetensors", tensors_to_bytes(tensors), digests)
-        self._write(folder, "state.json", to_json(skeletons).encode(), digests)
+                contents[f"{name}.safetensors"] = tensors_to_bytes(tensors)
+        contents["state.json"] = to_json(skeletons).encode()
+        for name, content in contents.items():
+            write_flushed(folder / name, content)
+        digests = {name: sha256(content) for name, content in contents.items()}
         manifest = {"format": FORMAT, "step": step, "run": self.identity, "files": digests}
         manifest |= {"passing": True} if passing else {}
         write_flushed(folder / "manifest.json", to_json(manifest).encode())
-
-    @staticmethod
-    def _write(folder: Path, name: str, content: bytes, digests: dict[str, str]) -> None:
-        write_flushed(folder / name, content)
-        digests[name] = sha256(content)
 
     def load(self, restore: Callable[[Checkpoint], object] | None = None) -> Checkpoint | None:
         """The newest checkpoint that is intact, or None where none was ever written.
@@ -183,39 +183,36 @@ class CheckpointStore:
             raise CheckpointError("manifest.json is damaged: it does not describe this checkpoint")
         if manifest.get("run") != self.identity:
             raise CheckpointError("it belongs to another run, with another recipe or other documents")
-        wanted = digests if only is None else {"state.json", f"{only}.safetensors"} & digests.keys()
-        self._verify(folder, {name: digests[name] for name in wanted})
+        for name in digests if only is None else {"state.json", f"{only}.safetensors"} & digests.keys():
+            self._verify(folder, name, digests[name])
         try:
             skeletons = parse_json(read_file(folder / "state.json"))
         except ValueError as error:
             raise CheckpointError(f"state.json is damaged: it is not readable JSON ({error})") from error
         if not isinstance(skeletons, dict):
             raise CheckpointError("state.json is damaged: it does not list the parts of a checkpoint")
-        names = skeletons if only is None else {only} & skeletons.keys()
-        return Checkpoint(step, {name: self._part(folder, name, skeletons[name], digests) for name in names})
-
-    @staticmethod
-    def _verify(folder: Path, digests: Mapping[str, str]) -> None:
-        for name, expected in digests.items():
-            if name != Path(name).name:
-                raise CheckpointError(f"its manifest names a file outside it ({name})")
+        parts: dict[str, Tree] = {}
+        for name in skeletons if only is None else {only} & skeletons.keys():
+            file = f"{name}.safetensors"
+            tensors = tensors_from_file(folder / file) if file in digests else {}
             try:
-                content = read_file(folder / name)
-            except FileNotFoundError:
-                raise CheckpointError(f"{name} is missing") from None
-            except OSError as error:
-                raise CheckpointError(f"{name} cannot be read ({error.strerror})") from error
-            if sha256(content) != expected:
-                raise CheckpointError(f"{name} is damaged: it does not match its checksum")
+                parts[name] = unpack(skeletons[name], tensors)
+            except ValueError as error:
+                raise CheckpointError(f"state.json is damaged: {name} is {error}") from error
+        return Checkpoint(step, parts)
 
     @staticmethod
-    def _part(folder: Path, name: str, skeleton: Any, digests: Mapping[str, str]) -> Tree:
-        file = f"{name}.safetensors"
-        tensors = tensors_from_file(folder / file) if file in digests else {}
+    def _verify(folder: Path, name: str, digest: str) -> None:
+        if name != Path(name).name:
+            raise CheckpointError(f"its manifest names a file outside it ({name})")
         try:
-            return unpack(skeleton, tensors)
-        except ValueError as error:
-            raise CheckpointError(f"state.json is damaged: {name} is {error}") from error
+            content = read_file(folder / name)
+        except FileNotFoundError:
+            raise CheckpointError(f"{name} is missing") from None
+        except OSError as error:
+            raise CheckpointError(f"{name} cannot be read ({error.strerror})") from error
+        if sha256(content) != digest:
+            raise CheckpointError(f"{name} is damaged: it does not match its checksum")
 
     def save_best(self, model: Mapping[str, Tensor]) -> None:
         write_atomic(self.run / "model.safetensors", tensors_to_bytes(model, self.identity))
@@ -228,10 +225,6 @@ class CheckpointStore:
         except OSError as error:
             raise CheckpointError(f"{self.folder} cannot be read ({error.strerror}).") from error
         return sorted((int(match[1]) for match in names if match), reverse=True)
-
-    def _aside(self, step: int) -> Path:
-        """Where a checkpoint waits while another of the same step takes its place."""
-        return self.folder / f".step-{step}.aside"
 
     def _tidy(self) -> None:
         """Sweep up after a save that was cut short; a replacement that was cut between its two renames is undone."""
@@ -246,15 +239,16 @@ class CheckpointStore:
     def _surplus(self, newest: int) -> set[int]:
         """All but the newest intact ones. What lies after `newest` belongs to steps that are being made again."""
         steps = self._steps()
-        lasting = [s for s in steps if s <= newest and s not in self._unusable and not self._passing(s)]
+        lasting = [s for s in steps if s <= newest and s not in self._unusable and not self.is_passing(s)]
         return set(steps) - {newest, *lasting[: self.keep]}
 
-    def _remove(self, steps: Iterable[int]) -> None:
-        for step in steps:
-            remove_directory(self.folder / f"step-{step}")  # at once: half of one would be taken for a damaged one
-
-    def _passing(self, step: int) -> bool:
+    def is_passing(self, step: int) -> bool:
+        """Whether a checkpoint was saved only because training was stopped."""
         try:
             return bool(parse_json(read_file(self.folder / f"step-{step}" / "manifest.json")).get("passing"))
         except (OSError, ValueError, AttributeError, CheckpointError):
             return False
+
+    def _remove(self, steps: Iterable[int]) -> None:
+        for step in steps:
+            remove_directory(self.folder / f"step-{step}")  # at once: half of one would be taken for a damaged one
