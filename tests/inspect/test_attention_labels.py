@@ -12,7 +12,7 @@ import torch
 from tests.inspect.walking import Trained, letters
 
 from seqloom.inspect.plots.heatmaps import draw_alignment, draw_heads, draw_links
-from seqloom.inspect.tours.panels import Matrix
+from seqloom.inspect.tours.panels import MatrixPanel
 from seqloom.inspect.tours.tour import Follow, walk_through
 from seqloom.inspect.views.attention import (
     CROSS_ATTENTION,
@@ -143,13 +143,15 @@ def test_row_of_a_recurrent_alignment_is_what_it_produces() -> None:
     assert view.tokens.rows == ["c", "b", "a", END] and view.tokens.axes == CROSS_ATTENTION
 
 
-def weights_panel(walk: Any, key: str) -> Matrix:
+def weights_panel(walk: Any, key: str) -> MatrixPanel:
     (stage,) = (stage for stage in walk.stages if stage.key == key)
-    (panel,) = (panel for panel in stage.panels if isinstance(panel, Matrix) and panel.shares and len(panel.rows) > 1)
+    (panel,) = (
+        panel for panel in stage.panels if isinstance(panel, MatrixPanel) and panel.shares and len(panel.rows) > 1
+    )
     return panel
 
 
-def check_same_map(panel: Matrix, grid: AttentionMap) -> None:
+def check_same_map(panel: MatrixPanel, grid: AttentionMap) -> None:
     """A walk stops at the step it follows; up to there the labels and the numbers are those of the view."""
     count = len(panel.rows)
     assert (panel.row_title, panel.column_title) == tuple(grid.axes)

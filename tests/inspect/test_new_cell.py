@@ -14,6 +14,7 @@ from seqloom.inspect.equations import arithmetic, trace_equations
 from seqloom.inspect.plots.cells import draw_gates, draw_unit
 from seqloom.inspect.plots.figures import to_bytes
 from seqloom.inspect.tours.tour import Follow, walk_through
+from seqloom.inspect.values import to_plain
 from seqloom.inspect.views.cells import cell_traces
 from seqloom.models.recurrent_lm import RecurrentLMConfig
 from seqloom.nn.cells import CELLS, Cell, State
@@ -83,7 +84,7 @@ def test_it_is_walked_through(writer: Trained) -> None:
     walk = walk_through(writer, "the cat", Follow(word=4, layer=2))
     follows(walk)
     assert walk.difference < 1e-9
-    json.dumps(walk.to_json(), allow_nan=False)
+    json.dumps(to_plain(walk), allow_nan=False)
     step = walk.stage("step")
     assert step.equation == (
         "i = σ(W xₜ + U hₜ₋₁ + V cₜ₋₁ + b)      g = softsign(W xₜ + U hₜ₋₁ + b)\n"

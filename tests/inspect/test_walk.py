@@ -12,6 +12,7 @@ from seqloom.core.errors import UsageError
 from seqloom.exchange.start_tokens import StartTokenConfig
 from seqloom.inspect import capture
 from seqloom.inspect.tours.tour import LONGEST, Follow, Walk, suits, walk_through
+from seqloom.inspect.values import to_plain
 from seqloom.inspect.views.texts import say
 from seqloom.models.bert import BERTConfig
 from seqloom.models.gpt import GPTConfig
@@ -47,7 +48,7 @@ def language_model(config: Any, kind: str) -> Trained:
 def check(walk: Walk) -> None:
     follows(walk)
     assert walk.difference < 1e-9
-    json.dumps(walk.to_json(), allow_nan=False)
+    json.dumps(to_plain(walk), allow_nan=False)
 
 
 # --- a Transformer that translates ------------------------------------------------------------------------------------
@@ -252,7 +253,7 @@ def test_a_bert_that_was_imported_without_an_output_ends_at_its_vectors() -> Non
         torch.tensor([[*framed(reader.specials, "bert", tokenizer.encode("the cat")).tokens]])
     )
     np.testing.assert_allclose(output(walk, "next"), own[0].detach(), atol=1e-9)
-    said = json.dumps(walk.to_json(), ensure_ascii=False)
+    said = json.dumps(to_plain(walk), ensure_ascii=False)
     assert "never trained" in said
     assert "would put" not in said
 

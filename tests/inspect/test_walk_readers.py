@@ -56,8 +56,8 @@ def follows_roughly(walk: Walk) -> None:
     follows(walk, close=1e-4)
 
 
-def test_a_model_on_a_body_is_refused(tmp_path: Path) -> None:
+def test_a_model_on_a_backbone_is_refused(tmp_path: Path) -> None:
     reader = seqloom.load(trained(classify_recipe(tmp_path, *FEW), tmp_path / "run"))
-    del reader.model.lexicon
-    with pytest.raises(UsageError, match="stands on a body"):
+    reader.run.recipe["model"]["kind"] = "fine-tuned-classifier"
+    with pytest.raises(UsageError, match="it is of kind fine-tuned-classifier"):
         walk_through(reader, "a film")

@@ -11,7 +11,7 @@ import torch
 
 from seqloom.core.tokens import Specials
 from seqloom.decoding.beam import BeamConfig, beam_search
-from seqloom.inspect.tours.panels import Dot, Map, Matrix, Mix, Panel, Shares, Stage, Sum
+from seqloom.inspect.tours.panels import DotPanel, MapPanel, MatrixPanel, MixPanel, Panel, SharesPanel, Stage, SumPanel
 from seqloom.inspect.tours.tour import Walk
 from seqloom.text import CharactersConfig, Tokenizer, train_tokenizer
 
@@ -41,6 +41,7 @@ class Trained:
         model = {"kind": self.kind, "cell": getattr(self.model.config, "cell", None)}
         return SimpleNamespace(
             path=self.name,
+            data={},
             recipe={"task": self.task, "model": model, "data": data, "tokenizer": {"kind": "characters"}},
         )
 
@@ -88,7 +89,7 @@ def follows(walk: Walk, close: float = 1e-9) -> None:
         assert 2 <= sentences(stage.words) <= 6, stage.words
         for panel in stage.panels:
             adds_up(panel, close)
-    ways = {stop.stage for panel in walk.stages[0].panels if isinstance(panel, Map) for stop in panel.stops}
+    ways = {stop.stage for panel in walk.stages[0].panels if isinstance(panel, MapPanel) for stop in panel.stops}
     assert ways <= {stage.key for stage in walk.stages}
 
 
@@ -98,26 +99,26 @@ def sentences(words: str) -> int:
 
 def adds_up(panel: Panel, close: float) -> None:
     match panel:
-        case Sum():
+        case SumPanel():
             assert_sum(panel, close)
-        case Dot():
+        case DotPanel():
             np.testing.assert_allclose(panel.a * panel.b, panel.products, atol=close)
             np.testing.assert_allclose(panel.products.sum() + panel.rest, panel.total, atol=close)
             assert_after(panel, close)
-        case Shares():
+        case SharesPanel():
             np.testing.assert_allclose(
                 np.exp(panel.scores - panel.scores.max()), panel.powers / panel.powers.max(), atol=close
             )
             np.testing.assert_allclose(panel.powers / panel.total, panel.shares, atol=close)
             rest = panel.rest[2] if panel.rest else 0.0
             np.testing.assert_allclose(panel.shares.sum() + rest, 1, atol=close)
-        case Mix():
+        case MixPanel():
             np.testing.assert_allclose(panel.weights @ panel.vectors, panel.result, atol=close)
-        case Matrix(shares=True):
+        case MatrixPanel(shares=True):
             np.testing.assert_allclose(panel.values.sum(axis=1), 1, atol=close)
 
 
-def assert_sum(panel: Sum, close: float) -> None:
+def assert_sum(panel: SumPanel, close: float) -> None:
     total = panel.terms[0].values
     for term in panel.terms[1:]:
         if term.sign == "+":
@@ -130,7 +131,7 @@ def assert_sum(panel: Sum, close: float) -> None:
             assert term.sign in ("→", "&")
 
 
-def assert_after(panel: Dot, close: float) -> None:
+def assert_after(panel: DotPanel, close: float) -> None:
     """÷ √16 =, + a bonus, × β: each line says what is done, the last is the result."""
     now = panel.total
     for words, value in panel.after:

@@ -1,16 +1,23 @@
 """Tours of models that read one text: language models, which continue it, and BERTs, which fill its gaps."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from seqloom.core.errors import UsageError
-from seqloom.inspect.capture import block_values, blocks_of, capture
-from seqloom.inspect.tours.layers import Form, add_block, changing_units, set_cell_step, set_embedding, set_form
+from seqloom.inspect.capture import TrainedModel, capture
+from seqloom.inspect.tours.layers import (
+    add_block,
+    changing_units,
+    read_blocks,
+    set_cell_step,
+    set_embedding,
+    set_form,
+)
 from seqloom.inspect.tours.template import quoted, visible
-from seqloom.inspect.tours.tour import Tour, Walk, check_length, logits_of
+from seqloom.inspect.tours.tour import Tour, Walk, compute_logits
 from seqloom.inspect.views.texts import Said, one_line, unknown_notes
 from seqloom.models.window_lm import ACTIVATIONS, windows
 from seqloom.text.base import END
@@ -24,11 +31,11 @@ class _Continuation:
     """What all language models share: a text is read up to one of its tokens, and the next one is predicted."""
 
     def __init__(self, tour: Tour) -> None:
-        self.tour, writer = tour, tour.trained
-        self.ids = [END, *tour.tokenizer.encode(writer.as_taught(tour.walk["text"], whole=False))]
-        check_length(self.ids)
+        self.tour, text = tour, tour.walk["text"]
+        self.ids = [END, *tour.tokenizer.encode(tour.trained.as_taught(text, whole=False))]
         self.row = tour.choose(tour.follow.word, len(self.ids) - 1, len(self.ids), "token")
-        tour.read(self.ids, tour.names(self.ids), self.row)
+        self.tokens = torch.tensor([self.ids], device=tour.trained.device)
+        tour.read(text, self.ids, tour.names(self.ids), self.row)
         tour.set(
             is_causal=True,
             so_far=tour.values["tokens"][: self.row + 1],
@@ -36,22 +43,22 @@ class _Continuation:
             is_tied=bool(tour.model.config.tied),
         )
 
-    def finish(
-        self, vectors: Tensor, letter: str, layers: int, heads: int, next_window: Sequence[int] | None = None
-    ) -> Walk:
-        """The last stages; `vectors` (T, D) go into the output layer. The next step reads the new token after
-        `next_window`, or after all tokens so far."""
-        tour, row, ids = self.tour, self.row, self.ids
-        all_logits = torch.stack([logits_of(tour.model.output, vector) for vector in vectors])
-        is_given = row + 1 < len(ids)
-        chosen = ids[row + 1] if is_given else int(all_logits[row].argmax())
-        names = [tour.tokenizer.token(token) for token in range(all_logits.shape[1])]
-        tour.set_output(tour.model.output, vectors[row], names, chosen, letter)
-        own = tour.model.step(
-            torch.tensor([ids[: row + 1]], device=vectors.device), tour.model.start(rows=1)
-        ).log_probs[0]
-        tour.compare_log_probs(own)
-        shares = torch.softmax(all_logits.double(), dim=-1)
+    def predict(self, vectors: Tensor) -> str:
+        """Choose the token that comes, as the map at the beginning announces it; `vectors` (T, D) go into the output
+        layer."""
+        self.vectors, ids, row = vectors, self.ids, self.row
+        self.logits = torch.stack([compute_logits(self.tour.model.output, vector) for vector in vectors])
+        self.chosen = ids[row + 1] if row + 1 < len(ids) else int(self.logits[row].argmax())
+        self.tour.set(vocabulary=self.logits.shape[1])
+        return visible(self.tour.tokenizer.token(self.chosen))
+
+    def finish(self, letter: str, layers: int, heads: int, next_window: Sequence[int] | None = None) -> Walk:
+        """The last stages. The next step reads the new token after `next_window`, or after all tokens so far."""
+        tour, row, ids, chosen = self.tour, self.row, self.ids, self.chosen
+        names = [tour.tokenizer.token(token) for token in range(self.logits.shape[1])]
+        tour.set_output(tour.model.output, self.vectors[row], names, chosen, letter)
+        tour.compare_log_probs(tour.model.step(self.tokens[:, : row + 1], tour.model.start(rows=1)).log_probs[0])
+        shares = torch.softmax(self.logits.double(), dim=-1)
         is_end = chosen == END
         if tour.values["has_memory"] and not (is_end and row):
             read: Sequence[int] = []
@@ -59,7 +66,7 @@ class _Continuation:
             read = ids[: row + 1] if next_window is None else next_window
         following = [*ids[1:], int(shares[-1].argmax())]
         tour.set(
-            is_given=is_given,
+            is_given=row + 1 < len(ids),
             is_end=is_end,
             next_ids=[*read, chosen],
             next_tokens=tour.names([*read, chosen]),
@@ -70,8 +77,7 @@ class _Continuation:
                 for t, (now, after) in enumerate(zip(tour.values["tokens"], following, strict=True))
             ],
         )
-        tour.add("outputs/logits")
-        tour.add("outputs/softmax")
+        tour.add("outputs/logits", "outputs/softmax")
         tour.add("outputs/next-token", key="next")
         text, unknown = tour.walk["text"], tour.tokenizer.unknown_pieces(tour.walk["text"])
         at_end = row == len(ids) - 1 and chosen != END
@@ -83,32 +89,25 @@ class _Continuation:
             notes=unknown_notes(unknown, "text"),
         )
 
-    def answer(self, vectors: Tensor) -> str:
-        """The token that comes, as the map at the beginning announces it."""
-        logits = logits_of(self.tour.model.output, vectors[self.row])
-        self.tour.set(vocabulary=len(logits))
-        chosen = self.ids[self.row + 1] if self.row + 1 < len(self.ids) else int(logits.argmax())
-        return visible(self.tour.tokenizer.token(chosen))
-
 
 def tour_recurrent_lm(tour: Tour, _: Said | None) -> Walk:
+    """A recurrent language model: one step of a cell, and what is handed on."""
     model, follow = tour.model, tour.follow
     layers = len(model.stack.cells)
     text = _Continuation(tour)
     follow.check(layers, 1)
     with capture(model) as captured:
-        x = model.embed(torch.tensor([text.ids], device=tour.trained.device))
+        x = model.embed(text.tokens)
         handed_on, _ = model.stack.run_layers(x)
         vectors = model.project(handed_on[-1])[0]
     cells = model.stack.cells
     steps = [captured.steps(name) for name in captured.names if captured.names[name] in cells]
     step, cell = steps[follow.layer - 1][text.row], cells[follow.layer - 1]
     is_projected = not isinstance(model.project, nn.Identity)
-    tour.set(layers=layers, has_memory=True, answer=text.answer(vectors))
+    tour.set(layers=layers, has_memory=True, answer=text.predict(vectors))
     tour.set_lookup(model.embed, x[0])
     set_cell_step(tour, cell, step)
-    for section in ("inputs/text", "inputs/tokens", "inputs/embeddings", "recurrent/memory", "recurrent/step"):
-        tour.add(section)
+    tour.add("inputs/text", "inputs/tokens", "inputs/embeddings", "recurrent/memory", "recurrent/step")
     tour.add(
         "recurrent/carried",
         lookup_tokens=tour.values["so_far"],
@@ -126,17 +125,17 @@ def tour_recurrent_lm(tour: Tour, _: Said | None) -> Walk:
             connections=model.config.connections,
         )
     tour.set(vector_origin="projection" if is_projected else "state", projected_from="the state h")
-    return text.finish(vectors, "result" if is_projected else "h", layers, 0)
+    return text.finish("result" if is_projected else "h", layers, 0)
 
 
 def tour_window_lm(tour: Tour, _: Said | None) -> Walk:
+    """A feed-forward language model: a window of tokens, and hidden layers."""
     model, config, follow = tour.model, tour.model.config, tour.follow
     layers = len(model.hidden)
     text = _Continuation(tour)
     follow.check(layers, 1)
     row = text.row
-    tokens = torch.tensor([text.ids], device=tour.trained.device)
-    seen = windows(tokens, model.start(rows=1).carry)[0][0]  # (T, K)
+    seen = windows(text.tokens, model.start(rows=1).carry)[0][0]  # (T, K)
     x = model.embed(seen).flatten(-2)  # (T, K·D)
     sums: list[Tensor] = []
     hidden = [x]
@@ -147,10 +146,10 @@ def tour_window_lm(tour: Tour, _: Said | None) -> Walk:
     joined = torch.cat([hidden[-1], x], dim=-1) if is_joined else hidden[-1]
     vectors = model.project(joined)
     window_ids = seen[row].tolist()
-    tour.set_lookup(model.embed, model.embed(tokens[0]))
+    tour.set_lookup(model.embed, model.embed(text.tokens[0]))
     tour.set(
         layers=layers,
-        answer=text.answer(vectors),
+        answer=text.predict(vectors),
         window=config.window,
         window_ids=window_ids,
         window_tokens=tour.names(window_ids),
@@ -160,8 +159,7 @@ def tour_window_lm(tour: Tour, _: Said | None) -> Walk:
         top_hidden=hidden[-1][row],
         joined_row=joined[row],
     )
-    for section in ("inputs/text", "inputs/tokens", "inputs/embeddings", "other/window"):
-        tour.add(section)
+    tour.add("inputs/text", "inputs/tokens", "inputs/embeddings", "other/window")
     if layers:
         depth = follow.layer - 1
         h, layer = hidden[depth + 1][row], model.hidden[depth]
@@ -182,10 +180,11 @@ def tour_window_lm(tour: Tour, _: Said | None) -> Walk:
     is_projected = not isinstance(model.project, nn.Identity)
     letter = "v" if is_joined else "h" if layers else "x"
     tour.set(vector_origin="projection" if is_projected else "itself", projected_from=letter)
-    return text.finish(vectors, "result" if is_projected else letter, layers, 0, next_window=window_ids[1:])
+    return text.finish("result" if is_projected else letter, layers, 0, next_window=window_ids[1:])
 
 
 def tour_gpt(tour: Tour, _: Said | None) -> Walk:
+    """A GPT: blocks of causal attention."""
     model, config = tour.model, tour.model.config
     text = _Continuation(tour)
     if len(text.ids) > config.window:
@@ -193,92 +192,82 @@ def tour_gpt(tour: Tour, _: Said | None) -> Walk:
             f"{tour.trained.name} sees {config.window} tokens at once, and the text has {len(text.ids)}: shorten it."
         )
     rows = text.row + 1  # what has been read by then: no token attends to later ones
-    top = _add_body(tour, model.body, torch.tensor([text.ids], device=tour.trained.device), rows, text.answer)
-    return text.finish(top, "x", len(model.body.blocks), config.heads)
+    _add_backbone(tour, model.body, text.tokens, rows, text.predict)
+    return text.finish("x", len(model.body.blocks), config.heads)
 
 
 def tour_bert(tour: Tour, _: Said | None) -> Walk:
+    """A masked language model: what may stand at the token that is followed."""
     reader, model, tokenizer = tour.trained, tour.model, tour.tokenizer
     text = one_line(tour.walk["text"], "text")
     gaps = read_gaps(tokenizer, reader.specials, text)
     ids = framed(reader.specials, "bert", gaps.ids).tokens
-    check_length(ids)
+    usual = gaps.masks[0] + 1 if gaps.masks else min(1, len(ids) - 1)
+    row = tour.choose(tour.follow.word, usual, len(ids), "token")
+    names = reader.specials.names
+    tour.read(text, ids, [names.get(token) or visible(tokenizer.token(token)) for token in ids], row)
     if reader.longest is not None and len(ids) > reader.longest:
         raise UsageError(
             f"{reader.name} reads {reader.longest} tokens at once, and the text has {len(ids)}: shorten it."
         )
-    usual = gaps.masks[0] + 1 if gaps.masks else min(1, len(ids) - 1)
-    row = tour.choose(tour.follow.word, usual, len(ids), "token")
-    names = reader.specials.names
-    tour.read(ids, [names.get(token) or visible(tokenizer.token(token)) for token in ids], row)
     is_untrained = lacks_output(reader)
-    tour.set(text=text, is_untrained=is_untrained, is_causal=False)
-    tour.walk["text"] = text
+    tour.set(is_untrained=is_untrained, is_causal=False)
     tokens = torch.tensor([ids], device=reader.device)
     weight = model.body.embed.weight[: model.vocabulary] if model.output is None else model.output
 
-    def scored(top: Tensor) -> tuple[Tensor, Tensor]:
+    def compute_scores(top: Tensor) -> tuple[Tensor, Tensor]:
         vector = model.dense_norm(model.activation(model.dense(top[row])))
         return vector, weight @ vector + model.bias
 
-    def announced(top: Tensor) -> str:
-        logits = scored(top)[1]
+    def predict(top: Tensor) -> str:
+        logits = compute_scores(top)[1]
         tour.set(vocabulary=len(logits))
         return "a vector for each token" if is_untrained else visible(tokenizer.token(int(logits.argmax())))
 
-    top = _add_body(tour, model.body, tokens, len(ids), announced)
-    own = model.read(tokens)
+    top = _add_backbone(tour, model.body, tokens, len(ids), predict)
+    captured = model.read(tokens)
     tour.set(top=top, d_model=top.shape[1])
     if is_untrained:
-        tour.compare(top, own[0])
+        tour.compare(top, captured[0])
         tour.add("outputs/next-vectors", key="next")
     else:
-        vector, logits = scored(top)
-        best = int(logits.argmax())
-        spelled = [tokenizer.token(token) for token in range(len(logits))]
-        tour.set_scores(logits, weight, model.bias, vector, spelled, best, "result")
-        tour.compare_log_probs(model.masked_logits(own)[0, row])
-        shares = tour.values["probabilities"]
-        likeliest = shares.argsort(descending=True, stable=True)[:5].tolist()
+        vector, logits = compute_scores(top)
+        words = [tokenizer.token(token) for token in range(len(logits))]
+        tour.set_scores(logits, (weight, model.bias), vector, words, int(logits.argmax()), "result")
+        tour.compare_log_probs(model.masked_logits(captured)[0, row])
         tour.set(
             top_row=top[row],
             is_tied=model.output is None,
             is_gap=ids[row] == reader.specials.mask,
-            best_rows=[
-                [place + 1, quoted(spelled[token]), float(shares[token])] for place, token in enumerate(likeliest)
-            ],
+            best_rows=[[rank + 1, quoted(words[token]), p] for rank, (token, p) in enumerate(tour.likeliest())],
         )
-        for section in ("told", "logits", "softmax"):
-            tour.add(f"outputs/{section}")
+        tour.add("outputs/told", "outputs/logits", "outputs/softmax")
         tour.add("outputs/next-gap", key="next")
     return tour.finish(tour.values["answer"], len(model.body.blocks), model.body.shape.heads)
 
 
-def lacks_output(reader: Any) -> bool:
+def lacks_output(reader: TrainedModel) -> bool:
     """Whether a BERT was imported without the layers that fill gaps: what they would say means nothing."""
-    return "dense.weight" in getattr(reader.run, "data", {}).get("imported", {}).get("drawn", ())
+    return "dense.weight" in reader.run.data.get("imported", {}).get("drawn", ())
 
 
-def _add_body(tour: Tour, body: Any, tokens: Tensor, rows: int, announce: Any) -> Tensor:
+def _add_backbone(tour: Tour, body: Any, tokens: Tensor, rows: int, predict: Callable[[Tensor], str]) -> Tensor:
     """From ids (1, T) to the top of a Transformer, h (T, D); the first `rows` positions are shown."""
-    shape, follow = body.shape, tour.follow
-    follow.check(len(body.blocks), shape.heads)
-    set_form(tour, Form(shape.activation, shape.norm, shape.norm_first))
+    shape = body.shape
+    tour.follow.check(len(body.blocks), shape.heads)
+    set_form(tour, shape.activation, shape.norm, shape.norm_first)
     with capture(body) as captured:
         body.attentions(tokens)
-    norm_first = tour.values["norm_first"]
-    blocks = [block_values(captured, block, norm_first=norm_first, residual=True) for block in blocks_of(body)]
-    top = body.norm(blocks[-1].after)
+    blocks = read_blocks(tour, captured, body)
+    top: Tensor = body.norm(blocks[-1].after)
     read = captured.calls(body.embedded.embed)[-1].inputs[0][0].tolist()
     set_embedding(tour, body.embedded, read[:rows], blocks[0].before[:rows], shape.positions.kind)
-    tour.set(answer=announce(top), layers=len(body.blocks), attends=True)
+    tour.set(answer=predict(top), layers=len(body.blocks), attends=True)
     shown = tour.values["tokens"][:rows]
-    tour.add("inputs/text")
-    tour.add("inputs/tokens")
+    tour.add("inputs/text", "inputs/tokens")
     tour.set(lookup_tokens=shown)
-    tour.add("inputs/embeddings")
-    tour.add("inputs/positions")
-    add_block(tour, "text", blocks, top, shown, tour.values["row"], is_normed=shape.norm_first)
+    tour.add("inputs/embeddings", "inputs/positions")
+    add_block(tour, "text", blocks, top, shown, tour.values["row"])
     return top
 
 

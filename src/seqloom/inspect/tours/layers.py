@@ -1,14 +1,15 @@
 """The values of one layer for a tour: a step of a recurrent cell, or the attention and the feed-forward of a block."""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
 
-from seqloom.inspect.capture import AttentionValues, BlockValues, CellStep
-from seqloom.inspect.equations import Equation, Expression, symbol_of, trace_equations
+from seqloom.inspect.capture import AttentionValues, BlockValues, Captured, CellStep, block_values, blocks_of
+from seqloom.inspect.equations import Equation, symbol_of, trace_equations
 from seqloom.inspect.tours.template import quoted
 from seqloom.inspect.tours.tour import Tour
 from seqloom.inspect.views.attention import CROSS_ATTENTION, SELF_ATTENTION
@@ -29,20 +30,6 @@ def changing_units(cell: Cell, step: CellStep, numbers: int) -> list[int]:
     return sorted(moved.topk(numbers).indices.tolist())
 
 
-class PanelTerm(NamedTuple):
-    """A line of a sum panel; `reference` is a value of the tour."""
-
-    sign: str
-    reference: str
-    label: str
-
-
-class StepPanel(NamedTuple):
-    title: str
-    terms: list[PanelTerm]
-    gate: int | None
-
-
 def set_cell_step(tour: Tour, cell: Cell, step: CellStep, *, state_letter: str = "h", input_symbol: str = "xₜ") -> None:
     """One step of a cell by its equations, whatever cell it is."""
     x, before = step.x[0], {name: value[0] for name, value in step.before.items()}
@@ -50,12 +37,13 @@ def set_cell_step(tour: Tour, cell: Cell, step: CellStep, *, state_letter: str =
     for equation in equations:
         if equation.name in cell.state_names:
             tour.compare(equation.value, step.after[equation.name][0].cpu())
-    notation = _Notation(state_letter, input_symbol)
+    write = partial(_write_symbols, state_letter=state_letter, input_symbol=input_symbol)
     gates = [equation for equation in equations if equation.name in cell.gates]
     content = [equation for equation in equations if equation.name not in cell.gates]
     intermediate = [each for each in content if each.symbol not in (f"{each.name}_t", symbol_of(each.name))]
     intermediate += [each for each in content if each.name not in (*cell.blocks, *cell.state_names)]
     new = [each for each in content if each.name not in cell.state_names and each not in intermediate]
+    panels = [panel for each in content for panel in _step_panels(cell, each, write)]
     tour.set(
         hidden=cell.hidden,
         state_names=cell.state_names,
@@ -71,105 +59,96 @@ def set_cell_step(tour: Tour, cell: Cell, step: CellStep, *, state_letter: str =
         gate_names=[equation.symbol for equation in gates],
         gate_values=torch.stack([equation.value for equation in gates]) if gates else None,
         content_functions=list(dict.fromkeys(each.function for each in content if each.function)),
-        content_symbols=[notation(each.symbol) for each in new],
-        intermediate_symbols=list(dict.fromkeys(notation(each.symbol) for each in intermediate)),
+        content_symbols=[write(each.symbol) for each in new],
+        intermediate_symbols=list(dict.fromkeys(write(each.symbol) for each in intermediate)),
         uses_weights=any(term.operation == "matrix" for each in equations for term in each.terms),
-        equation_lines=_equation_lines(cell, equations, notation),
-        step_panels=[panel for each in content for panel in _step_panels(tour, cell, each, notation)],
+        equation_lines=_equation_lines(cell, equations, write),
+        step_panels=panels,
+        **{f"step_terms_{number}": panel.terms for number, panel in enumerate(panels)},
     )
 
 
-class _Notation:
+def _write_symbols(text: str, state_letter: str, input_symbol: str) -> str:
     """Symbols as a tour writes them: hₜ₋₁ for h_{t-1}, W and U for the blocks of the two matrices."""
-
-    def __init__(self, state_letter: str, input_symbol: str) -> None:
-        self.replacements = [
-            (r"\bW_x\w", "W"),
-            (r"\bW_h\w", "U"),
-            (r"\bb_\w+", "b"),
-            (r"_\{t-1\}", "ₜ₋₁"),
-            (r"_t\b", "ₜ"),
-            (r"\bh(?=ₜ|̃)", state_letter),
-            (r"\bxₜ", input_symbol),
-        ]
-
-    def __call__(self, text: str) -> str:
-        for pattern, replacement in self.replacements:
-            text = re.sub(pattern, replacement, text)
-        return text
+    for pattern, replacement in (
+        (r"\bW_x\w", "W"),
+        (r"\bW_h\w", "U"),
+        (r"\bb_\w+", "b"),
+        (r"_\{t-1\}", "ₜ₋₁"),
+        (r"_t\b", "ₜ"),
+        (r"\bh(?=ₜ|̃)", state_letter),
+        (r"\bxₜ", input_symbol),
+    ):
+        text = re.sub(pattern, replacement, text)
+    return text
 
 
-def _equation_lines(cell: Cell, equations: Sequence[Equation], notation: _Notation) -> list[str]:
+def _equation_lines(cell: Cell, equations: Sequence[Equation], write: Callable[[str], str]) -> list[str]:
     """What is computed on the way in one line, the new states in another; what is made alike stands together."""
     lines: list[str] = []
     for is_state in (False, True):
         alike: dict[str, list[str]] = {}
         for equation in equations:
             if (equation.name in cell.state_names) is is_state:
-                alike.setdefault(notation(equation.right_side), []).append(notation(equation.symbol))
+                alike.setdefault(write(equation.right_side), []).append(write(equation.symbol))
         lines.append("      ".join(f"{', '.join(symbols)} = {right}" for right, symbols in alike.items()))
     return [line for line in lines if line]
 
 
-def _step_panels(tour: Tour, cell: Cell, equation: Equation, notation: _Notation) -> list[StepPanel]:
-    """How a value is computed: its products one by one, then their sum. Weighted sums of a gated cell are left out."""
+class StepPanel(NamedTuple):
+    """How a value of a step is computed: sign, vector and label of each term."""
+
+    title: str
+    terms: list[tuple[str, Tensor, str]]
+    gate: int | None = None
+
+
+def _step_panels(cell: Cell, equation: Equation, write: Callable[[str], str]) -> list[StepPanel]:
+    """The products of a value one by one, then their sum. Weighted sums of a gated cell are left out."""
     if cell.gates and any(term.operation == "matrix" for term in equation.terms):
         return []
-    is_state = equation.name in cell.state_names
-    label = f"{'state' if equation.name == 'h' else 'cell'} {notation(equation.symbol)[:-1]}" if is_state else ""
-    label = label or notation(equation.symbol)
-    panels, alone = [], len(equation.terms) == 1 and not equation.function
+    label = write(equation.symbol)
+    if equation.name in cell.state_names:
+        label = f"{'state' if equation.name == 'h' else 'cell'} {label[:-1]}"
+    panels, is_alone = [], len(equation.terms) == 1 and not equation.function
     for term in equation.terms:
         factors = term.parts("product")
         if len(factors) > 1:
-            lines = [(("×" if number else ""), factor, notation(str(factor))) for number, factor in enumerate(factors)]
-            lines.append(("=", term, label if alone else notation(str(term))))
-            gate = next((n for n, factor in enumerate(factors) if str(factor) in cell.gates), None)
-            panels.append(_panel(tour, notation(str(term)), lines, gate))
-    if not (alone and panels):
-        signs = ["", *["+"] * (len(equation.terms) - 1)]
-        lines = [(sign, term, notation(str(term))) for sign, term in zip(signs, equation.terms, strict=True)]
-        result = Expression("leaf", equation.value, symbol=equation.symbol)
-        if not equation.function:
-            lines.append(("=", result, label))
-        else:
-            if len(lines) > 1:
-                lines.append(("=", Expression("leaf", equation.total, symbol="sum"), "sum"))
-            lines.append(("→", result, f"{equation.function}: {label}"))
-        panels.append(_panel(tour, notation(equation.formula), lines, None))
+            terms = [("×" if number else "", each.value, write(str(each))) for number, each in enumerate(factors)]
+            terms.append(("=", term.value, label if is_alone else write(str(term))))
+            gate = next((number for number, factor in enumerate(factors) if str(factor) in cell.gates), None)
+            panels.append(StepPanel(write(str(term)), terms, gate))
+    if not (is_alone and panels):
+        terms = [("+" if number else "", term.value, write(str(term))) for number, term in enumerate(equation.terms)]
+        if equation.function and len(terms) > 1:
+            terms.append(("=", equation.total, "sum"))
+        result = ("→", f"{equation.function}: {label}") if equation.function else ("=", label)
+        terms.append((result[0], equation.value, result[1]))
+        panels.append(StepPanel(write(equation.formula), terms))
     return panels
-
-
-def _panel(tour: Tour, title: str, lines: Sequence[tuple[str, Expression, str]], gate: int | None) -> StepPanel:
-    terms = []
-    for sign, expression, label in lines:
-        reference = f"step_value_{len(tour.values)}"
-        tour.set(**{reference: expression.value})
-        terms.append(PanelTerm(sign, reference, label))
-    return StepPanel(title, terms, gate)
 
 
 # --- blocks of a Transformer ------------------------------------------------------------------------------------------
 
 
-class Form(NamedTuple):
+def set_form(
+    tour: Tour, activation: str, norm: str, norm_first: bool, residual: bool = True, scale: bool = True
+) -> None:
     """How the blocks of a model are put together."""
-
-    activation: str
-    norm: str
-    norm_first: bool
-    residual: bool = True
-    scale: bool = True
-
-
-def set_form(tour: Tour, form: Form) -> None:
     tour.set(
-        activation=SHOWN_AS[form.activation],
-        has_norm=form.norm != "none",
-        norm_first=form.norm_first or form.norm == "none",
-        has_residual=form.residual,
-        is_scaled=form.scale,
+        activation=SHOWN_AS[activation],
+        has_norm=norm != "none",
+        norm_first=norm_first or norm == "none",
+        has_residual=residual,
+        is_scaled=scale,
+        has_last_norm=norm_first,
     )
+
+
+def read_blocks(tour: Tour, captured: Captured, part: nn.Module) -> list[BlockValues]:
+    """What each block of an encoder, a decoder or a backbone computed."""
+    norm_first, residual = tour.values["norm_first"], tour.values["has_residual"]
+    return [block_values(captured, block, norm_first=norm_first, residual=residual) for block in blocks_of(part)]
 
 
 def set_embedding(tour: Tour, embedded: Any, ids: Sequence[int], x: Tensor, kind: str) -> None:
@@ -235,15 +214,9 @@ def set_attention(
     seen_tokens = [answering[place] for place in seen]
     residual = tour.values["has_residual"]
     output = values.output[:rows]
+    _set_part(tour, part, asking, row)
     tour.set(
-        part=part,
         attention_part=part if part != "text" else "decoder" if tour.values["is_causal"] else "encoder",
-        chapter="Reading" if part in ("text", "encoder") else "Writing",
-        asking=list(asking),
-        asking_row=row,
-        asking_token=[asking[row]],
-        asking_name=[quoted(asking[row])],
-        name=quoted(asking[row]),
         heads=len(values.q),
         head_index=head,
         head_names=[f"head\N{NO-BREAK SPACE}{number + 1}" for number in range(len(values.q))],
@@ -281,19 +254,29 @@ ATTENTION_STAGES = ("queries", "scores", "weights", "mix", "heads")
 
 
 def add_attention(tour: Tour, sections: Sequence[str] = ATTENTION_STAGES) -> None:
+    """The stages of an attention."""
     for section in sections:
         tour.add(f"transformer/{section}", key=f"{tour.values['part']}-{section}")
 
 
-def add_feed_forward(tour: Tour, part: str, block: BlockValues, asking: Sequence[str], row: int) -> None:
-    rows = len(asking)
-    before, fed, after = (each[:rows] for each in (block.before_feed, block.fed, block.after))
+def _set_part(tour: Tour, part: str, asking: Sequence[str], row: int) -> None:
+    """Which part of the model this is, the tokens it computes with, and the one that is followed."""
     tour.set(
         part=part,
         chapter="Reading" if part in ("text", "encoder") else "Writing",
         asking=list(asking),
+        asking_row=row,
+        asking_token=[asking[row]],
         asking_name=[quoted(asking[row])],
         name=quoted(asking[row]),
+    )
+
+
+def add_feed_forward(tour: Tour, part: str, block: BlockValues, asking: Sequence[str], row: int) -> None:
+    """The feed-forward layer of a block."""
+    before, fed, after = (each[: len(asking)] for each in (block.before_feed, block.fed, block.after))
+    _set_part(tour, part, asking, row)
+    tour.set(
         d_model=before.shape[1],
         d_ff=block.features.shape[1],
         features=block.features[row : row + 1],
@@ -307,11 +290,11 @@ def add_feed_forward(tour: Tour, part: str, block: BlockValues, asking: Sequence
     tour.add("transformer/feed", key=f"{part}-feed")
 
 
-def add_layers(tour: Tour, part: str, blocks: Sequence[BlockValues], top: Tensor, row: int, *, is_normed: bool) -> None:
+def add_layers(tour: Tour, part: str, blocks: Sequence[BlockValues], top: Tensor, row: int) -> None:
     """How the vector of the followed token changes through all layers, and by the norm after them."""
     names = ["goes in", *(f"after layer {depth + 1}" for depth in range(len(blocks)))]
     vectors = [blocks[0].before[row], *(block.after[row] for block in blocks)]
-    if is_normed:
+    if tour.values["has_last_norm"]:
         names.append("normed once more")
         vectors.append(top[row])
     tour.add(
@@ -326,14 +309,7 @@ def add_layers(tour: Tour, part: str, blocks: Sequence[BlockValues], top: Tensor
 
 
 def add_block(
-    tour: Tour,
-    part: str,
-    blocks: Sequence[BlockValues],
-    top: Tensor,
-    tokens: Sequence[str],
-    row: int,
-    *,
-    is_normed: bool,
+    tour: Tour, part: str, blocks: Sequence[BlockValues], top: Tensor, tokens: Sequence[str], row: int
 ) -> None:
     """The followed layer of a stack that reads, and the others in brief."""
     block = blocks[tour.follow.layer - 1]
@@ -341,4 +317,4 @@ def add_block(
         set_attention(tour, part, block.self_attention, block.before, block.after_self, tokens, tokens, row)
         add_attention(tour)
     add_feed_forward(tour, part, block, tokens, row)
-    add_layers(tour, part, blocks, top, row, is_normed=is_normed)
+    add_layers(tour, part, blocks, top, row)

@@ -6,12 +6,9 @@ many there are, and where a sum runs over all of them, `rest` is what those that
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-import numpy as np
-from numpy.typing import NDArray
-
-Array = NDArray[np.float64]
+from seqloom.inspect.values import Array
 
 
 class Link(NamedTuple):
@@ -19,7 +16,7 @@ class Link(NamedTuple):
 
     view: str
     text: str
-    parameters: Mapping[str, Any] = {}
+    parameters: Mapping[str, object] = {}
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -32,25 +29,24 @@ class Panel:
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class Tokens(Panel):
+class TokensPanel(Panel):
     """Pieces of text, each with its number."""
 
     kind: str = field(default="tokens", init=False)
     tokens: Sequence[str]
     ids: Sequence[int]
     followed: int | None = None  # the place of the one that is followed, from 0
-    said: int | None = None  # how many of them were there before the last was added
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class Matrix(Panel):
+class MatrixPanel(Panel):
     """Rows of numbers: a vector each, or how much each row attends to each column."""
 
     kind: str = field(default="matrix", init=False)
     rows: Sequence[str]
-    columns: Sequence[str]  # empty where they are only numbered
     values: Array  # (rows, columns)
     of: int  # how many numbers a row has in all
+    columns: Sequence[str] = ()  # empty where they are only numbered
     marked: int | None = None  # the row that is followed, from 0
     shares: bool = False  # attention: between 0 and 1, each row sums to 1
     gates: bool = False  # values of gates, from 0, closed, to 1, open
@@ -59,7 +55,7 @@ class Matrix(Panel):
     column_title: str = "number"
 
 
-class Term(NamedTuple):
+class SumTerm(NamedTuple):
     """A vector in a sum: what stands before it, what it is called, and its numbers."""
 
     sign: str  # "", "+", "×", "="
@@ -68,18 +64,18 @@ class Term(NamedTuple):
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class Sum(Panel):
+class SumPanel(Panel):
     """Vectors under each other that are put together number by number; the last is the result."""
 
     kind: str = field(default="sum", init=False)
-    terms: Sequence[Term]
+    terms: Sequence[SumTerm]
     of: int
-    units: Sequence[int] = ()  # as of a `Matrix`
+    units: Sequence[int] = ()  # as of a `MatrixPanel`
     gate: int | None = None  # the term that is a gate, from 0
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class Dot(Panel):
+class DotPanel(Panel):
     """Two vectors multiplied number by number, and the sum of that; then perhaps scaled, or something added."""
 
     kind: str = field(default="dot", init=False)
@@ -94,7 +90,7 @@ class Dot(Panel):
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class Shares(Panel):
+class SharesPanel(Panel):
     """A softmax: scores to shares of 1."""
 
     kind: str = field(default="shares", init=False)
@@ -109,7 +105,7 @@ class Shares(Panel):
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class Mix(Panel):
+class MixPanel(Panel):
     """One vector made of several, each with a weight."""
 
     kind: str = field(default="mix", init=False)
@@ -121,7 +117,7 @@ class Mix(Panel):
     names: tuple[str, str] = ("value", "mixture")
 
 
-class Stop(NamedTuple):
+class MapStop(NamedTuple):
     """A box of the map: its name, a few words, and the stage that begins there."""
 
     name: str
@@ -130,21 +126,21 @@ class Stop(NamedTuple):
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class Map(Panel):
+class MapPanel(Panel):
     """The whole way at a glance, from left to right."""
 
     kind: str = field(default="map", init=False)
-    stops: Sequence[Stop]
+    stops: Sequence[MapStop]
     back: tuple[int, str] | None = None  # from the last stop the way leads back to this one, and why
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class Lines(Panel):
+class LinesPanel(Panel):
     """A small table of words and numbers."""
 
     kind: str = field(default="lines", init=False)
     columns: Sequence[str]
-    rows: Sequence[Sequence[Any]]
+    rows: Sequence[Sequence[object]]
     marked: int | None = None
 
 

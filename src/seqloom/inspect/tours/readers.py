@@ -5,57 +5,50 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from seqloom.core.errors import UsageError
 from seqloom.core.iob import marks_spans
-from seqloom.inspect.capture import Captured, block_values, blocks_of, capture
-from seqloom.inspect.tours.layers import Form, add_block, set_form, set_positions
+from seqloom.inspect.capture import blocks_of, capture
+from seqloom.inspect.tours.layers import add_block, read_blocks, set_form, set_positions
 from seqloom.inspect.tours.template import quoted, visible
-from seqloom.inspect.tours.tour import Tour, Walk, check_length
+from seqloom.inspect.tours.tour import Tour, Walk
 from seqloom.inspect.tours.translators import add_reading
 from seqloom.inspect.views.texts import Said
 from seqloom.nn.encoders import ConvolutionEncoder, RecurrentEncoder, TransformerEncoder
 from seqloom.text.word_spans import word_spans
+
+ENCODERS: dict[type, tuple[str, str]] = {  # what templates call them, and the first stage of reading
+    RecurrentEncoder: ("recurrent", "step"),
+    ConvolutionEncoder: ("convolution", "windows"),
+    TransformerEncoder: ("transformer", "text-queries"),
+}
 
 
 class _Text:
     """A text as a classifier or a tagger reads it: tokens to vectors, and vectors to what is known at each."""
 
     def __init__(self, tour: Tour) -> None:
-        self.tour, reader = tour, tour.trained
-        model = tour.model
-        if not hasattr(model, "lexicon"):
-            raise UsageError(f"There is no walk through {reader.name}: it stands on a body that was trained before.")
-        looked = reader.looked(tour.walk["text"])
-        self.line, self.batch, self.answer = looked.line, looked.batch, looked.answer
+        self.tour, model = tour, tour.model
+        read = tour.trained.looked(tour.walk["text"])
+        self.line, self.batch, self.answer = read.line, read.batch, read.answer
         ids = self.batch["tokens"][0].tolist()
-        check_length(ids)
         self.encoder = model.encoder
         blocks = [] if self.encoder is None else blocks_of(self.encoder)
         self.layers, self.heads = max(1, len(blocks)), self.encoder.config.heads if blocks else 0
         tour.follow.check(self.layers, max(1, self.heads))
         self.first = self.batch["first"][0].tolist() if "first" in self.batch else []
         self.row = tour.choose(tour.follow.word, 0, len(ids), "token")
-        tour.read(ids, tour.names(ids), self.row)
-        with capture(model) as captured:
-            self.own = model(self.batch)[0]
+        tour.read(self.line, ids, tour.names(ids), self.row)
+        with capture(model) as self.captured:
+            self.output = model(self.batch)[0]
             if blocks:
                 model.attentions(self.batch)
-        self.captured = captured
-        tour.walk["text"] = self.line
+        encoder, stage = ENCODERS.get(type(self.encoder), ("bag", ""))
         tour.set(
-            text=self.line,
             answer=self.answer,
             is_causal=False,
             is_lowercased=self.line != self.line.lower() and all(each == each.lower() for each in tour.names(ids)),
-            encoder=self._kind(),
-            first_reading_stage={"recurrent": "step", "convolution": "windows", "transformer": "text-queries"}.get(
-                self._kind(), ""
-            ),
+            encoder=encoder,
+            first_reading_stage=stage,
         )
-
-    def _kind(self) -> str:
-        kinds = {RecurrentEncoder: "recurrent", ConvolutionEncoder: "convolution", TransformerEncoder: "transformer"}
-        return next((name for kind, name in kinds.items() if isinstance(self.encoder, kind)), "bag")
 
     def add_reading(self) -> tuple[Tensor, Tensor]:
         """The first stages and those of reading: h (S, H), and where the reading ended (H,)."""
@@ -64,11 +57,10 @@ class _Text:
         lookup = captured.output(lexicon.embed)
         tour.set_lookup(lexicon.embed, lookup)
         tour.set(d_read=x.shape[1], x_read=x, spelled=x[:, lookup.shape[1] :])
-        for section in ("text", "tokens", "embeddings"):
-            tour.add(f"inputs/{section}")
+        tour.add("inputs/text", "inputs/tokens", "inputs/embeddings")
         if x.shape[1] != lookup.shape[1]:
             tour.add("inputs/spelling")
-        if self._kind() == "bag":
+        if self.encoder is None:
             return x, x[-1]
         h, ends = (each[0] for each in self.encoder.read(x[None], self.batch["mask"]))
         tour.set(top=h, d_top=h.shape[1])
@@ -77,19 +69,18 @@ class _Text:
                 combine = encoder.config.combine
                 add_reading(tour, captured, encoder.stack, "", place=self.row, combine=combine, known=h)
             case TransformerEncoder() as encoder:
-                h = self._add_transformer(encoder, captured)
+                h = self._add_transformer(encoder)
                 ends = h[-1]
             case ConvolutionEncoder() as encoder:
                 layer: Any = encoder.layers[0]
                 tour.add("other/windows", window_widths=layer.widths)
         return h, ends
 
-    def _add_transformer(self, encoder: TransformerEncoder, captured: Captured) -> Tensor:
+    def _add_transformer(self, encoder: TransformerEncoder) -> Tensor:
         tour, config = self.tour, encoder.config
-        set_form(tour, Form(config.activation, config.norm, config.norm_first))
-        norm_first = tour.values["norm_first"]
-        blocks = [block_values(captured, block, norm_first=norm_first, residual=True) for block in blocks_of(encoder)]
-        x, scaled = blocks[0].before, captured.output(encoder.project) * encoder.width**0.5
+        set_form(tour, config.activation, config.norm, config.norm_first)
+        blocks = read_blocks(tour, self.captured, encoder)
+        x, scaled = blocks[0].before, self.captured.output(encoder.project) * encoder.width**0.5
         if encoder.positions is not None:
             positions = encoder.positions(torch.arange(len(x), device=x.device), like=x).to(x.dtype)
             set_positions(tour, scaled, positions, None, x, self.row)
@@ -101,14 +92,16 @@ class _Text:
                 is_projected=True,
             )
         top: Tensor = encoder.norm(blocks[-1].after)
-        add_block(tour, "text", blocks, top, tour.values["tokens"], self.row, is_normed=config.norm_first)
+        add_block(tour, "text", blocks, top, tour.values["tokens"], self.row)
         return top
 
     def finish(self) -> Walk:
+        """The tour with all its stages."""
         return self.tour.finish(self.answer, self.layers, self.heads)
 
 
 def tour_classifier(tour: Tour, _: Said | None) -> Walk:
+    """A classifier: the text is read, pooled, and each label scored."""
     labels = tour.trained.labels
     tour.set(labels=labels, what="label", vocabulary=len(labels))
     text, model = _Text(tour), tour.model
@@ -137,17 +130,15 @@ def tour_classifier(tour: Tour, _: Said | None) -> Walk:
     )
     logits = model.output(vector)
     tour.set_output(model.output, vector, labels, int(logits.argmax()), "summary")
-    tour.compare_log_probs(text.own)
-    shares = tour.values["probabilities"]
-    likeliest = shares.argsort(descending=True, stable=True)[:5].tolist()
-    tour.add("outputs/logits")
-    tour.add("outputs/softmax")
-    best_rows = [[labels[label], float(shares[label])] for label in likeliest]
+    tour.compare_log_probs(text.output)
+    tour.add("outputs/logits", "outputs/softmax")
+    best_rows = [[labels[label], probability] for label, probability in tour.likeliest()]
     tour.add("outputs/next-label", key="next", best_rows=best_rows)
     return text.finish()
 
 
 def tour_tagger(tour: Tour, _: Said | None) -> Walk:
+    """A tagger: the text is read, each word's tags are scored, and the best path is chosen."""
     tags = tour.trained.tags
     tour.set(labels=tags, what="tag", vocabulary=len(tags))
     text, model = _Text(tour), tour.model
@@ -159,7 +150,7 @@ def tour_tagger(tour: Tour, _: Said | None) -> Walk:
     path = chain.viterbi(emissions[None], count)[0][0]
     marginals = chain.marginals(emissions[None], count)[0]  # (W, K)
     tour.set_output(model.output, h[text.first[word]], tags, int(path[word]), "known")
-    tour.compare_log_probs(text.own[word])
+    tour.compare_log_probs(text.output[word])
     tour.set(vector_origin="word", word_name=quoted(words[word]), words=words, word=word)
     tour.add("outputs/logits")
     if chain.learned:

@@ -10,11 +10,13 @@ A section of a template is one stage. Jinja fills in the values of the tour; the
     ### dot: The score of “the”            a panel: its kind and title, then its options
     - q_vector: query of “cat”             a value of the tour by its name, and its label
     > This is the key that fits best.      a note
+
+An option of a panel is a field of its class in `panels.py`: a text as it is, else the name of a value of the tour.
 """
 
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from functools import cache
 from importlib.resources import files
 from typing import Any
@@ -25,22 +27,21 @@ from jinja2 import Environment, StrictUndefined, Template
 from torch import Tensor
 
 from seqloom.inspect.tours.panels import (
-    Array,
-    Dot,
-    Lines,
+    DotPanel,
+    LinesPanel,
     Link,
-    Map,
-    Matrix,
-    Mix,
+    MapPanel,
+    MapStop,
+    MatrixPanel,
+    MixPanel,
     Panel,
-    Shares,
+    SharesPanel,
     Stage,
-    Stop,
-    Sum,
-    Term,
-    Tokens,
+    SumPanel,
+    SumTerm,
+    TokensPanel,
 )
-from seqloom.inspect.tours.symbols import explain_symbols, meaning
+from seqloom.inspect.values import Array
 
 Values = Mapping[str, Any]
 TOP = 8  # tokens of a vocabulary that are shown, the likeliest ones
@@ -72,6 +73,7 @@ def equals(root: float) -> str:
 
 
 def subscript(number: int) -> str:
+    """`₁₂`"""
     return str(number).translate(str.maketrans("0123456789", "₀₁₂₃₄₅₆₇₈₉"))
 
 
@@ -88,6 +90,11 @@ def around_terms(before: str, made: str, label: str, total: str, after: str, res
     return "\n".join(lines)
 
 
+def meaning(symbol: str) -> str:
+    """What a sign that is the same everywhere means; nothing for one that is not."""
+    return next((words for _, name, words in SIGNS if name == symbol), "changes every number by itself")
+
+
 @cache
 def _sections() -> dict[str, Template]:
     """The sections of all templates by `file/key`."""
@@ -97,26 +104,14 @@ def _sections() -> dict[str, Template]:
     functions = (size, quoted, equals, subscript, around, around_terms, meaning)
     environment.globals |= {function.__name__: function for function in functions}
     environment.tests["contains"] = lambda text, part: part in text
-    found = {}
+    sections = {}
     for file in files(__package__).joinpath("templates").iterdir():
         for text in re.split(r"^## ", file.read_text("utf-8"), flags=re.MULTILINE)[1:]:
-            found[f"{file.name.removesuffix('.md')}/{text.partition(':')[0]}"] = environment.from_string(text)
-    return found
+            sections[f"{file.name.removesuffix('.md')}/{text.partition(':')[0]}"] = environment.from_string(text)
+    return sections
 
 
 # --- Markdown to stages -----------------------------------------------------------------------------------------------
-
-
-@dataclass
-class _Block:
-    """A panel as it is written."""
-
-    kind: str
-    title: str
-    options: dict[str, str] = field(default_factory=dict)
-    items: list[str] = field(default_factory=list)
-    after: list[str] = field(default_factory=list)
-    notes: list[str] = field(default_factory=list)
 
 
 def render_stage(section: str, values: Values, key: str | None = None) -> Stage:
@@ -124,18 +119,18 @@ def render_stage(section: str, values: Values, key: str | None = None) -> Stage:
     heading, *lines = _sections()[section].render(values).split("\n")
     name, _, title = heading.partition(": ")
     header: dict[str, str] = {}
-    links, words, equation, letters, blocks = [], [], [], {}, []
+    links, words, equation, letters, panels = [], [], [], {}, list[PanelText]()
     is_header = True
     for line in lines:
         if line.startswith("### "):
             kind, _, panel_title = line.removeprefix("### ").partition(": ")
-            blocks.append(_Block(kind, panel_title))
-        elif blocks:
-            _read_panel_line(blocks[-1], line)
+            panels.append(PanelText(kind, panel_title, values))
+        elif panels:
+            panels[-1].add(line)
         elif is_header and line.strip():
             option, _, value = line.partition(": ")
             if option == "link":
-                links.append(_link(value, values))
+                links.append(_read_link(value, values))
             else:
                 header[option] = value
         elif not line.strip():
@@ -148,7 +143,6 @@ def render_stage(section: str, values: Values, key: str | None = None) -> Stage:
         else:
             words.append(line.strip())
     formula = "\n".join(equation)
-    output = values[header["output"]] if "output" in header else None
     return Stage(
         key=key or name,
         chapter=header["chapter"],
@@ -158,196 +152,209 @@ def render_stage(section: str, values: Values, key: str | None = None) -> Stage:
         takes=header.get("takes", ""),
         gives=header["gives"],
         symbols=explain_symbols(formula, letters) if formula else (),
-        panels=[PANELS[block.kind](block, values) for block in blocks],
+        panels=[panel.build() for panel in panels],
         links=links,
-        output=None if output is None else to_array(output),
+        output=to_array(values[header["output"]]) if "output" in header else None,
     )
 
 
-def _read_panel_line(block: _Block, line: str) -> None:
-    if line.startswith("- "):
-        block.items.append(line.removeprefix("- "))
-    elif line.startswith("* "):
-        block.after.append(line.removeprefix("* "))
-    elif line.startswith("> "):
-        block.notes.append(line.removeprefix("> "))
-    elif line.strip():
-        option, _, value = line.partition(":")
-        block.options[option] = value.strip()
-
-
-def _link(text: str, values: Values) -> Link:
+def _read_link(text: str, values: Values) -> Link:
     """`view | words | part=attention_part layer`: parameters by the names of their values."""
     view, words, *parameters = text.split(" | ")
     names = [each.partition("=") for each in " ".join(parameters).split()]
     return Link(view, words, {name: values[value or name] for name, _, value in names})
 
 
-# --- panels -----------------------------------------------------------------------------------------------------------
-
-
 def to_array(values: Tensor | Sequence[float]) -> Array:
     """As float64, so that nothing is lost on the way to the reader."""
-    found: Array = torch.as_tensor(values).detach().double().cpu().numpy()
-    return found
+    array: Array = torch.as_tensor(values).detach().double().cpu().numpy()
+    return array
 
 
-class _Reader:
-    """The options of a panel, resolved by the values of the tour."""
+@dataclass
+class PanelText:
+    """A panel as a template writes it: options, `-` items, `*` lines after them, `>` notes."""
 
-    def __init__(self, block: _Block, values: Values) -> None:
-        self.block, self.values = block, values
-        self.title = {"title": block.title, "note": " ".join(block.notes)}
-        self.units: Sequence[int] = self.get("units", ())
-        self.numbers: int = self.get("numbers", values["numbers"])
+    kind: str
+    title: str
+    values: Values
+    options: dict[str, str] = field(default_factory=dict)
+    lines: dict[str, list[str]] = field(default_factory=lambda: {"-": [], "*": [], ">": []})
 
-    def get(self, option: str, otherwise: Any = None) -> Any:
-        return self.values[self.block.options[option]] if option in self.block.options else otherwise
+    def add(self, line: str) -> None:
+        """Read a line of the template."""
+        if line[:2] in ("- ", "* ", "> "):
+            self.lines[line[0]].append(line[2:])
+        elif line.strip():
+            option, _, value = line.partition(":")
+            self.options[option.replace(" ", "_")] = value.strip()
 
-    def text(self, option: str, otherwise: str) -> str:
-        return self.block.options.get(option, otherwise)
-
-    def cut(self, values: Tensor) -> Array:
-        """The first numbers of the last dimension, or those of `units`."""
-        return to_array(values[..., list(self.units)] if self.units else values[..., : self.numbers])
-
-    def shown_units(self) -> list[int]:
-        return [unit + 1 for unit in self.units]
+    def get(self, option: str, default: Any = None) -> Any:
+        """The value that an option names."""
+        return self.values[self.options[option]] if option in self.options else default
 
     def items(self) -> Iterator[tuple[str, Any, str]]:
         """Sign, value and label of each."""
-        for item in self.block.items:
+        for item in self.lines["-"]:
             reference, _, label = item.partition(": ")
             sign, _, name = reference.strip().rpartition(" ")
             yield sign, self.values[name], label
 
+    def cut(self, values: Tensor) -> Array:
+        """The numbers that are shown: the first of the last dimension, or those of `units`."""
+        units = list(self.get("units", ()))
+        return to_array(values[..., units] if units else values[..., : self.get("numbers", self.values["numbers"])])
 
-def _tokens(block: _Block, values: Values) -> Panel:
-    read = _Reader(block, values)
-    return Tokens(
-        tokens=read.get("tokens"),
-        ids=read.get("ids"),
-        followed=read.get("followed"),
-        title=block.title,
-        note=" ".join(block.notes),
-    )
-
-
-def _matrix(block: _Block, values: Values) -> Panel:
-    read = _Reader(block, values)
-    if block.items:
-        _, vectors, labels = zip(*read.items(), strict=True)
-        numbers, rows = torch.stack(vectors), list(labels)
-    else:
-        numbers, rows = read.get("values"), read.get("rows")
-    columns = read.get("columns", ())
-    return Matrix(
-        rows=rows,
-        columns=columns,
-        values=to_array(numbers) if columns else read.cut(numbers),
-        of=numbers.shape[1],
-        marked=read.get("marked"),
-        shares="shares" in block.options,
-        gates="gates" in block.options,
-        units=read.shown_units(),
-        row_title=read.text("row title", "token"),
-        column_title=read.text("column title", "number"),
-        **read.title,
-    )
+    def build(self) -> Panel:
+        """Make the panel: some of its fields are computed, the others are options."""
+        panel, compute = PANELS[self.kind]
+        given: dict[str, Any] = {"title": self.title, "note": " ".join(self.lines[">"]), **compute(self)}
+        for each in fields(panel):
+            if each.name in self.options and each.name not in given:
+                given[each.name] = self.options[each.name] if each.type is str else self.get(each.name)
+        if "units" in self.options:
+            given["units"] = [unit + 1 for unit in self.get("units")]
+        return panel(**given)
 
 
-def _sum(block: _Block, values: Values) -> Panel:
-    read = _Reader(block, values)
-    terms = [Term(sign, label, read.cut(vector)) for sign, vector, label in read.items()]
-    of = len(next(read.items())[1])
-    gate = int(block.options["gate"]) if "gate" in block.options else None
-    return Sum(terms=terms, of=of, units=read.shown_units(), gate=gate, **read.title)
+# --- computed fields of panels ----------------------------------------------------------------------------------------
 
 
-def _dot(block: _Block, values: Values) -> Panel:
-    read = _Reader(block, values)
-    (_, a, first), (_, b, second) = read.items()
+def _matrix(text: PanelText) -> dict[str, object]:
+    values = text.get("values")
+    computed: dict[str, object] = {name: name in text.options for name in ("shares", "gates")}
+    if values is None:
+        _, vectors, labels = zip(*text.items(), strict=True)
+        values, computed["rows"] = torch.stack(vectors), labels
+    return {**computed, "of": values.shape[1], "values": to_array(values) if text.get("columns") else text.cut(values)}
+
+
+def _sum(text: PanelText) -> dict[str, object]:
+    terms: list[tuple[str, Tensor, str]] = text.get("terms") or list(text.items())
+    cut = [SumTerm(sign, label, text.cut(vector)) for sign, vector, label in terms]
+    gate = int(text.options["gate"]) if "gate" in text.options else None
+    return {"terms": cut, "of": len(terms[0][1]), "gate": gate}
+
+
+def _dot(text: PanelText) -> dict[str, object]:
+    (_, a, first), (_, b, second) = text.items()
     products = to_array(a) * to_array(b)
-    after = [item.partition(": ") for item in block.after]
-    return Dot(
-        names=(first, second),
-        a=read.cut(a),
-        b=read.cut(b),
-        products=products[: read.numbers],
-        rest=float(products[read.numbers :].sum()),
-        of=len(products),
-        total=float(products.sum()),
-        after=[(words, float(values[name])) for name, _, words in after],
-        **read.title,
-    )
+    shown, after = len(text.cut(a)), [item.partition(": ") for item in text.lines["*"]]
+    return {
+        "names": (first, second),
+        "a": text.cut(a),
+        "b": text.cut(b),
+        "products": products[:shown],
+        "rest": float(products[shown:].sum()),
+        "of": len(products),
+        "total": float(products.sum()),
+        "after": [(words, float(text.values[name])) for name, _, words in after],
+    }
 
 
-def _softmax(block: _Block, values: Values) -> Panel:
+def _softmax(text: PanelText) -> dict[str, object]:
     """All scores; or the highest, and the one that is chosen, the others summed up."""
-    read = _Reader(block, values)
-    scores, labels, chosen = to_array(read.get("scores")), read.get("labels"), read.get("chosen")
+    scores, labels, chosen = to_array(text.get("scores")), text.get("labels"), text.get("chosen")
     powers = np.exp(scores - scores.max())
     total = float(powers.sum())
-    order, followed, rest = list(range(len(scores))), read.get("followed"), None
+    order, followed, rest = list(range(len(scores))), text.get("followed"), None
     if chosen is not None:
-        order = [int(place) for place in np.argsort(-scores, kind="stable")[:TOP]]
+        order = np.argsort(-scores, kind="stable")[:TOP].tolist()
         if chosen not in order:
             order[-1] = chosen
         followed, others = order.index(chosen), len(scores) - len(order)
         left = float(total - powers[order].sum())
         rest = (f"the other {others:,}", left, left / total) if others else None
-    return Shares(
-        labels=[labels[place] for place in order],
-        scores=scores[order],
-        powers=powers[order],
-        shares=powers[order] / total,
-        total=total,
-        rest=rest,
-        followed=followed,
-        of=read.text("of", "token"),
-        title=block.title,
-        note=HIGHEST,
-    )
+    return {
+        "labels": [labels[place] for place in order],
+        "scores": scores[order],
+        "powers": powers[order],
+        "shares": powers[order] / total,
+        "total": total,
+        "rest": rest,
+        "followed": followed,
+        "note": HIGHEST,
+    }
 
 
-def _mix(block: _Block, values: Values) -> Panel:
-    read = _Reader(block, values)
-    first, _, second = block.options["names"].partition(" | ")
-    return Mix(
-        labels=read.get("labels"),
-        weights=to_array(read.get("weights")),
-        vectors=read.cut(read.get("vectors")),
-        result=read.cut(read.get("result")),
-        of=read.get("vectors").shape[1],
-        names=(first, second),
-        **read.title,
-    )
+def _mix(text: PanelText) -> dict[str, object]:
+    vectors = text.get("vectors")
+    return {
+        "weights": to_array(text.get("weights")),
+        "vectors": text.cut(vectors),
+        "result": text.cut(text.get("result")),
+        "of": vectors.shape[1],
+        "names": text.options["names"].split(" | "),
+    }
 
 
-def _lines(block: _Block, values: Values) -> Panel:
-    read = _Reader(block, values)
-    rows = [item.split(" | ", 1) for item in block.items] or read.get("rows")
-    columns = [name.strip() for name in block.options.get("columns", "|").split("|")]
-    return Lines(columns=columns, rows=rows, marked=read.get("marked"), **read.title)
+def _lines(text: PanelText) -> dict[str, object]:
+    rows = [item.split(" | ", 1) for item in text.lines["-"]] or text.get("rows")
+    return {"rows": rows, "columns": [name.strip() for name in text.options.get("columns", "|").split("|")]}
 
 
-def _map(block: _Block, values: Values) -> Panel:
+def _map(text: PanelText) -> dict[str, object]:
     stops = []
-    for item in block.items:
-        stage, _, text = item.partition(": ")
-        name, _, words = text.partition(" | ")
-        stops.append(Stop(name, words, stage))
-    number, _, why = block.options.get("back", "").partition(" | ")
-    return Map(stops=stops, back=(int(number), why) if number else None, title=block.title, note=" ".join(block.notes))
+    for item in text.lines["-"]:
+        stage, _, words = item.partition(": ")
+        name, _, explanation = words.partition(" | ")
+        stops.append(MapStop(name, explanation, stage))
+    number, _, why = text.options.get("back", "").partition(" | ")
+    return {"stops": stops, "back": (int(number), why) if number else None}
 
 
-PANELS: dict[str, Callable[[_Block, Values], Panel]] = {
-    "tokens": _tokens,
-    "matrix": _matrix,
-    "sum": _sum,
-    "dot": _dot,
-    "softmax": _softmax,
-    "mix": _mix,
-    "lines": _lines,
-    "map": _map,
+PANELS: dict[str, tuple[type[Panel], Callable[[PanelText], dict[str, object]]]] = {
+    "tokens": (TokensPanel, lambda text: {}),
+    "matrix": (MatrixPanel, _matrix),
+    "sum": (SumPanel, _sum),
+    "dot": (DotPanel, _dot),
+    "softmax": (SharesPanel, _softmax),
+    "mix": (MixPanel, _mix),
+    "lines": (LinesPanel, _lines),
+    "map": (MapPanel, _map),
 }
+
+
+# --- symbols ----------------------------------------------------------------------------------------------------------
+
+WEIGHTS = (
+    "weights: a grid of numbers that the model has learned (a matrix). Each number that comes out is a weighted sum of "
+    "all that go in"
+)
+BIAS = "one more learned number for each of these sums, added to it"
+INDICES = (("ᵢ", "i"), ("ⱼ", "j"), ("ₜ", "t"))
+SOFT = ("GELU", "SiLU", "SwiGLU")
+# What the signs of a formula mean, in words: a beginner has seen none of them.
+SIGNS: list[tuple[str, str, str]] = [  # what gives it away in a formula, how it is shown, what it means
+    (r"E\[", "E[id]", "the row of the lookup table that has this number"),
+    (r"PE\(", "PE(j)", "the vector of place j"),
+    (r"ⱼ", "ⱼ", "of token number j: 1, 2, 3 …"),
+    (r"ₜ₋₁", "ₜ, ₜ₋₁", "now, at this token; and before, at the one before it"),
+    (r"W₁", "W₁, W₂", WEIGHTS),
+    (r"W(?!₁|₂)", "W", WEIGHTS),
+    (r"\bb₁", "b₁, b₂", BIAS),
+    (r"\bb\b", "b", BIAS),
+    (r"\[[^\]]*;", "[a; b]", "one list of numbers put behind the other"),
+    (r"⊙", "⊙", "multiply number by number: the first with the first, the second with the second …"),
+    (r" · ", "a · b", "multiply number by number and add up all products: one number comes out"),
+    *((f"Σ{index}", f"Σ{index}", f"add up what follows for every {letter}") for index, letter in INDICES),
+    (r"Σ(?![ᵢⱼₜ])", "Σ", "add this up for all of them"),
+    (r"exp\(", "exp(score)", "2.718… to the power of the score: never negative, and larger for a higher score"),
+    (r"tanh", "tanh", "squeezes every number between −1 and 1"),
+    (r"σ|sigmoid", "σ", "squeezes every number between 0 and 1"),
+    (r"(?i)relu", "ReLU", "sets every negative number to 0"),
+    *((name, name, "lets positive numbers through and nearly silences negative ones") for name in SOFT),
+    (r"norm\(", "norm", "shifts and stretches a list of numbers until its mean is 0 and its spread 1"),
+    (r" ← ", "x ← …", "x is replaced by what stands on the right"),
+]
+
+
+def explain_symbols(equation: str, letters: Mapping[str, str]) -> list[tuple[str, str]]:
+    """What each sign of a formula means: `letters` of this stage first, then those that are the same everywhere."""
+    own = {letter for letters_ in letters for letter in letters_.split(", ")}
+    found = list(letters.items())
+    if any(letter.startswith("W") for letter in letters):
+        own.add("W")
+    if any("ⱼ" in letter for letter in letters):
+        own.add("ⱼ")  # its words say it
+    return found + [(name, words) for sign, name, words in SIGNS if name not in own and re.search(sign, equation)]

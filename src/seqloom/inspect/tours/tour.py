@@ -8,7 +8,7 @@ All numbers are captured while the model runs, or computed from what was capture
 were computed are from the model's own. The text of the stages is in `templates/`.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from importlib import import_module
@@ -18,10 +18,9 @@ import torch
 from torch import Tensor, nn
 
 from seqloom.core.errors import UsageError
-from seqloom.inspect.capture import evaluating
+from seqloom.inspect.capture import TrainedModel, evaluating
 from seqloom.inspect.tours.panels import Stage
 from seqloom.inspect.tours.template import quoted, render_stage, visible
-from seqloom.inspect.values import to_plain
 from seqloom.inspect.views.texts import Said
 from seqloom.tasks import has_view
 from seqloom.text.base import END_TEXT
@@ -50,6 +49,8 @@ class Follow:
 
 @dataclass(frozen=True, eq=False)
 class Walk:
+    """A tour through a model with one text."""
+
     name: str  # of the model
     kind: str
     text: str
@@ -67,11 +68,8 @@ class Walk:
     notes: Sequence[str] = ()
 
     def stage(self, key: str) -> Stage:
+        """Return a stage by its key."""
         return next(stage for stage in self.stages if stage.key == key)
-
-    def to_json(self) -> dict[str, Any]:
-        plain: dict[str, Any] = to_plain(self)
-        return plain
 
 
 class Tour:
@@ -84,7 +82,6 @@ class Tour:
         self.walk: dict[str, Any] = {"text": text}  # of `Walk`, as it becomes known
         recipe = trained.run.recipe
         data = recipe.get("data") or {}
-        is_imported = "imported" in getattr(trained.run, "data", {})
         self.values: dict[str, Any] = {
             "kind": recipe["model"]["kind"],
             "cell": recipe["model"].get("cell"),
@@ -97,7 +94,7 @@ class Tour:
             "part": "",
             "chapter": "Reading",
             "zero": 0,
-            "corpus": None if is_imported or data.get("corpus") is None else _summary_of(str(data["corpus"])),
+            "corpus": None if "imported" in trained.run.data else _describe_corpus(data.get("corpus")),
             "source_language": _language_name(data.get("source")),
             "target_language": _language_name(data.get("target")),
             "tokenizer_kind": (recipe.get("tokenizer") or {}).get("kind"),
@@ -113,32 +110,35 @@ class Tour:
             "first_reading_stage": "",
         }
 
-    def set(self, **values: Any) -> None:
+    def set(self, **values: object) -> None:
+        """Provide values for the templates."""
         self.values |= values
 
-    def add(self, section: str, key: str | None = None, **values: Any) -> None:
-        """Render a stage with the values known so far and these."""
-        self.stages.append(render_stage(section, {**self.values, **values}, key))
+    def add(self, *sections: str, key: str | None = None, **values: object) -> None:
+        """Render stages with the values known so far and these."""
+        self.stages += [render_stage(section, {**self.values, **values}, key) for section in sections]
 
     def compare(self, computed: Tensor, captured: Tensor) -> None:
         """Note how far what was computed here is from what the model computed."""
         self.difference = max(self.difference, float((computed.double() - captured.double()).abs().max()))
 
-    def choose(self, value: int | None, usual: int, count: int, what: str) -> int:
-        """A place from 0, of one that people count from 1."""
-        place = usual if value is None else value - 1
-        if not 0 <= place < count:
+    def choose(self, value: int | None, default: int, count: int, what: str) -> int:
+        """A position from 0, of one that people count from 1."""
+        position = default if value is None else value - 1
+        if not 0 <= position < count:
             raise UsageError(f"There is no {what} {value}: there are {count}.")
-        return place
+        return position
 
     def names(self, ids: Sequence[int]) -> list[str]:
+        """The tokens of these ids, as they are shown."""
         return [visible(self.tokenizer.token(token)) for token in ids]
 
-    def read(self, ids: Sequence[int], tokens: Sequence[str], row: int) -> None:
-        """What the model reads, and the place that is followed."""
-        self.set(tokens=list(tokens), ids=list(ids), row=row, followed=quoted(tokens[row]), lookup_tokens=list(tokens))
-        self.set(token_names=[quoted(token) for token in tokens])
-        self.walk |= {"tokens": list(tokens), "word": row + 1}
+    def read(self, text: str, ids: Sequence[int], tokens: Sequence[str], row: int) -> None:
+        """What the model reads, and the position that is followed."""
+        check_length(ids)
+        self.set(tokens=tokens, ids=ids, row=row, followed=quoted(tokens[row]), lookup_tokens=tokens)
+        self.set(text=text.replace("\n", "↵"), token_names=[quoted(token) for token in tokens])
+        self.walk |= {"text": text, "tokens": tokens, "word": row + 1}
 
     def set_lookup(self, table: nn.Embedding, rows: Tensor) -> None:
         """The rows (T, D) that were looked up in a table."""
@@ -146,22 +146,20 @@ class Tour:
 
     def set_output(self, output: nn.Module, vector: Tensor, names: Sequence[str], chosen: int, letter: str) -> None:
         """One vector (D,) to a score for each of the names; one of them is chosen."""
-        logits = logits_of(output, vector)
         weight, bias = (output.weight, output.bias) if isinstance(output, nn.Linear) else (None, None)
-        self.set_scores(logits, weight, bias, vector, names, chosen, letter)
+        self.set_scores(compute_logits(output, vector), (weight, bias), vector, names, chosen, letter)
 
     def set_scores(
         self,
         logits: Tensor,
-        weight: Tensor | None,
-        bias: Tensor | None,
+        parameters: tuple[Tensor | None, Tensor | None],
         vector: Tensor,
         names: Sequence[str],
         chosen: int,
         letter: str,
     ) -> None:
-        """The same where scores (V,) were made by a weight (V, D); None where an output layer has no single matrix."""
-        shares = torch.softmax(logits.double(), dim=-1)
+        """The same where scores (V,) were made by a weight (V, D) and a bias; None where there is no single matrix."""
+        (weight, bias), shares = parameters, torch.softmax(logits.double(), dim=-1)
         self.set(
             vector=vector,
             vector_letter=letter,
@@ -181,12 +179,19 @@ class Tour:
             answer_ids=[chosen],
         )
 
-    def compare_log_probs(self, own: Tensor) -> None:
+    def compare_log_probs(self, captured: Tensor) -> None:
         """Compare the scores at the end with the model's own, or its log-probabilities: they differ by a constant."""
-        here, there = (torch.log_softmax(scores.double(), dim=-1) for scores in (self.values["logits"], own))
+        here, there = (torch.log_softmax(scores.double(), dim=-1) for scores in (self.values["logits"], captured))
         self.compare(here, there)
 
+    def likeliest(self, count: int = 5) -> list[tuple[int, float]]:
+        """The indices of the most probable outputs, and their probabilities."""
+        probabilities = self.values["probabilities"]
+        order = probabilities.argsort(descending=True, stable=True)[:count].tolist()
+        return [(index, float(probabilities[index])) for index in order]
+
     def finish(self, answer: str, layers: int, heads: int, **options: Any) -> Walk:
+        """The tour with all its stages."""
         return Walk(
             name=self.trained.name,
             kind=self.values["kind"],
@@ -200,17 +205,18 @@ class Tour:
         )
 
 
-def check_length(tokens: Sequence[Any], what: str = "text") -> None:
+def check_length(tokens: Sequence[object], what: str = "text") -> None:
+    """Refuse a text that is too long to be walked through."""
     if len(tokens) > LONGEST:
         raise UsageError(
             f"A walk is for a sentence of at most {LONGEST} tokens; this {what} has {len(tokens):,}. Shorten it."
         )
 
 
-def logits_of(output: Any, vector: Tensor) -> Tensor:
+def compute_logits(output: Any, vector: Tensor) -> Tensor:
     """Scores (V,) of a vector (D,): where an output layer has no single matrix, log p serves as well."""
-    found: Tensor = output(vector) if isinstance(output, nn.Linear) else output.log_probs(vector.unsqueeze(0))[0]
-    return found
+    logits: Tensor = output(vector) if isinstance(output, nn.Linear) else output.log_probs(vector.unsqueeze(0))[0]
+    return logits
 
 
 # --- tours by the kind of model ---------------------------------------------------------------------------------------
@@ -223,7 +229,7 @@ def suits(recipe: Mapping[str, Any]) -> bool:
     return recipe.get("model", {}).get("kind") in KINDS and has_view(recipe, "walk")
 
 
-def walk_through(trained: Any, text: str, follow: Follow | None = None, said: Said | None = None) -> Walk:
+def walk_through(trained: TrainedModel, text: str, follow: Follow | None = None, said: Said | None = None) -> Walk:
     """Make the tour of a text. `trained` is what `seqloom.load` gives; of a translator, `said` is the translation to
     follow, if it has been found already. Dropout is off."""
     from seqloom.inspect.tours import language_models, readers, translators
@@ -231,26 +237,22 @@ def walk_through(trained: Any, text: str, follow: Follow | None = None, said: Sa
     kind = trained.run.recipe["model"]["kind"]
     if not suits(trained.run.recipe):
         raise UsageError(f"There is no walk through {trained.name}: it is of kind {kind}.")
-    tours: dict[str, Callable[[Tour, Said | None], Walk]] = {
-        **language_models.TOURS,
-        **translators.TOURS,
-        **readers.TOURS,
-    }
+    tours = {**language_models.TOURS, **translators.TOURS, **readers.TOURS}
     with evaluating(trained.model), torch.no_grad():
         return tours[kind](Tour(trained, text, follow or Follow()), said)
 
 
-def _summary_of(corpus: str) -> str:
+def _describe_corpus(corpus: object) -> str | None:
     """What a corpus is, in words; its name, where it has none."""
-    name = corpus.replace("-", "_")
+    name = str(corpus).replace("-", "_")
     with suppress(ImportError, AttributeError):
         if name.isidentifier():
             summary: str = import_module(f"seqloom.data.corpora.{name}").SUMMARY
             return summary.partition(";")[0]
-    return corpus
+    return None if corpus is None else str(corpus)
 
 
-def _language_name(tag: Any) -> str | None:
+def _language_name(tag: object) -> str | None:
     """Its English name; None where the tag is not one of a language."""
     if not isinstance(tag, str) or len(tag) > 8:
         return None

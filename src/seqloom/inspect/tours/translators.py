@@ -6,20 +6,20 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from seqloom.inspect.capture import BlockValues, Captured, block_values, blocks_of, capture
+from seqloom.inspect.capture import BlockValues, Captured, capture
 from seqloom.inspect.tours.layers import (
-    Form,
     add_attention,
     add_block,
     add_feed_forward,
     add_layers,
+    read_blocks,
     set_attention,
     set_cell_step,
     set_embedding,
     set_form,
 )
 from seqloom.inspect.tours.template import quoted, visible
-from seqloom.inspect.tours.tour import Tour, Walk, check_length, logits_of
+from seqloom.inspect.tours.tour import Tour, Walk, check_length, compute_logits
 from seqloom.inspect.views.texts import Said, say
 from seqloom.nn.bidirectional import BidirectionalStack
 from seqloom.nn.cells import Cell
@@ -30,75 +30,67 @@ def _follow_step(tour: Tour, said: Said) -> int:
     """The token of the translation that is being written, from 0."""
     check_length(said.read)
     check_length(said.said, "translation")
-    tour.set(text=said.source, answer=said.text.replace("\n", "↵"), is_given=said.given)
-    tour.walk["text"] = said.source
-    return tour.choose(tour.follow.step, min(1, len(said.said) - 1), len(said.said), "step")
+    step = tour.choose(tour.follow.step, min(1, len(said.said) - 1), len(said.said), "step")
+    tour.set(answer=said.text.replace("\n", "↵"), is_given=said.given, step=step, steps=said.said)
+    return step
 
 
 def _finish(tour: Tour, said: Said, step: int, vectors: Tensor, letter: str, layers: int, heads: int) -> Walk:
     """The last stages. `vectors` (steps, D) go into the output layer."""
     output = tour.model.output
-    logits = torch.stack([logits_of(output, vector) for vector in vectors])
+    logits = torch.stack([compute_logits(output, vector) for vector in vectors])
     names = [tour.tokenizer.token(token) for token in range(logits.shape[1])]
     token, written, ids = said.said[step], tour.values["written"], tour.values["written_ids"]
     tour.set_output(output, vectors[step], names, token, letter)
     batch = said.batch(tour.model)
-    own = tour.model.forward(batch["source"], batch["source_mask"], batch["inputs"])[0, step]
-    tour.compare_log_probs(own)
-    is_end = token == END
-    is_short = tour.values["has_memory"] and not (is_end and ids)
+    tour.compare_log_probs(tour.model.forward(batch["source"], batch["source_mask"], batch["inputs"])[0, step])
+    is_short = tour.values["has_memory"] and not (token == END and ids)
+    shares = torch.softmax(logits.double(), dim=-1)
+    read = [written[len(written) - 1 - step], *(names[token] for token in said.said)]
     tour.set(
         is_tied=tour.model.config.tied != "none",
-        is_end=is_end,
+        is_end=token == END,
         next_ids=[token] if is_short else [*ids, token],
         next_tokens=tour.names([token]) if is_short else [*written, *tour.names([token])],
         last_next=0 if is_short else len(ids),
-        step=step,
-        steps=_step_rows(tour, said, step, logits, names),
+        steps=[  # number, token that was read, token that was written and its probability
+            [number + 1, quoted(before), quoted(names[now]), float(shares[number, now])]
+            for number, (before, now) in enumerate(zip(read, said.said, strict=False))
+        ],
     )
-    tour.add("outputs/logits")
-    tour.add("outputs/softmax")
+    tour.add("outputs/logits", "outputs/softmax")
     tour.add("outputs/next-token", key="next")
     tokens = [visible(each) for each in said.target_tokens]
     return tour.finish(said.text, layers, heads, steps=tokens, step=step + 1, notes=said.notes)
-
-
-def _step_rows(tour: Tour, said: Said, step: int, logits: Tensor, names: Sequence[str]) -> list[list[Any]]:
-    """Number, token that was read, token that was written and its probability, of each step."""
-    shares = torch.softmax(logits.double(), dim=-1)
-    first = tour.values["written"][len(tour.values["written"]) - 1 - step]
-    read = [first, *(names[token] for token in said.said)]
-    return [
-        [number + 1, quoted(before), quoted(names[now]), float(shares[number, now])]
-        for number, (before, now) in enumerate(zip(read, said.said, strict=False))
-    ]
 
 
 # --- Transformers -----------------------------------------------------------------------------------------------------
 
 
 def tour_transformer(tour: Tour, said: Said | None) -> Walk:
+    """An encoder–decoder Transformer: the source is read, and a token is written."""
     model, config, follow = tour.model, tour.model.config, tour.follow
     said = said or say(tour.trained, tour.walk["text"])
     step = _follow_step(tour, said)
     layers = min(len(model.encoder), len(model.decoder))
     follow.check(layers, config.heads)
-    set_form(tour, Form(config.activation, config.norm, config.norm_first, config.residual, config.scale))
+    set_form(tour, config.activation, config.norm, config.norm_first, config.residual, config.scale)
     with capture(model) as captured:
         model.attentions(said.batch(model))
-    form = {"norm_first": tour.values["norm_first"], "residual": config.residual}
-    encoder, decoder = (
-        [block_values(captured, block, **form) for block in blocks_of(part)] for part in (model.encoder, model.decoder)
-    )
+    encoder, decoder = (read_blocks(tour, captured, part) for part in (model.encoder, model.decoder))
     memory, y = model.encoder_norm(encoder[-1].after), model.decoder_norm(decoder[-1].after)
-    read, written = _embedded_ids(captured, model)
+    # The tokens that encoder and decoder embedded, whatever the model puts before them.
+    calls = captured.calls(model.source_embed.embed)
+    is_shared = model.target_embed.embed is model.source_embed.embed
+    target_calls = calls[1:] if is_shared else captured.calls(model.target_embed.embed)
+    read, written = (each.inputs[0][0].tolist() for each in (calls[0], target_calls[-1]))
     row = step + len(written) - len(said.said)  # of what the decoder reads
     source, target = tour.names(read), tour.names(written)[: row + 1]
     aligned = decoder[model.aligned].cross_attention
     assert aligned is not None
     usual = int(aligned.weights[:, row, : max(1, len(read) - 1)].mean(dim=0).argmax())
     word = tour.choose(follow.word, usual, len(read), "token")
-    tour.read(read, source, word)
+    tour.read(said.source, read, source, word)
     set_embedding(tour, model.source_embed, read, encoder[0].before, config.positions.kind)
     tour.set(
         vocabulary=model.output.weight.shape[0],
@@ -106,50 +98,29 @@ def tour_transformer(tour: Tour, said: Said | None) -> Walk:
         decoder_layers=len(decoder),
         attends=encoder[0].self_attention is not None,
         is_causal=False,
-        step=step,
-        steps=said.said,
         written=target,
         written_ids=written[: row + 1],
         written_row=row,
         written_name=quoted(target[row]),
     )
-    for section in ("text", "tokens", "embeddings", "positions"):
-        tour.add(f"inputs/{section}")
-    add_block(tour, "encoder", encoder, memory, source, word, is_normed=config.norm_first)
+    tour.add("inputs/text", "inputs/tokens", "inputs/embeddings", "inputs/positions")
+    add_block(tour, "encoder", encoder, memory, source, word)
     beginning = target[1 : row - step + 1]  # tokens that stand before every target
     produced = [*beginning, *tour.names(said.said[: step + 1])]
-    _add_decoder(tour, decoder, y, source, produced, is_normed=config.norm_first)
+    _add_decoder(tour, decoder, y, source, produced)
     return _finish(tour, said, step, y[row - step :], "x", layers, config.heads)
 
 
-def _embedded_ids(captured: Captured, model: Any) -> tuple[list[int], list[int]]:
-    """The tokens that encoder and decoder embedded, whatever the model puts before them."""
-    source, target = model.source_embed.embed, model.target_embed.embed
-    calls = captured.calls(source)
-    target_calls = calls[1:] if target is source else captured.calls(target)
-    return calls[0].inputs[0][0].tolist(), target_calls[-1].inputs[0][0].tolist()
-
-
 def _add_decoder(
-    tour: Tour,
-    blocks: Sequence[BlockValues],
-    top: Tensor,
-    source: Sequence[str],
-    produced: Sequence[str],
-    *,
-    is_normed: bool,
+    tour: Tour, blocks: Sequence[BlockValues], top: Tensor, source: Sequence[str], produced: Sequence[str]
 ) -> None:
     """What the decoder computes before it writes the token of this step."""
     model, values = tour.model, tour.values
     written, row = values["written"], values["written_row"]
     block = blocks[tour.follow.layer - 1]
-    own, cross, after_self, after_cross = (
-        block.self_attention,
-        block.cross_attention,
-        block.after_self,
-        block.after_cross,
-    )
-    assert own is not None and cross is not None and after_self is not None and after_cross is not None
+    attention, after_self = block.self_attention, block.after_self
+    cross, after_cross = block.cross_attention, block.after_cross
+    assert attention is not None and cross is not None and after_self is not None and after_cross is not None
     places = torch.arange(len(written), device=top.device)
     scaled = model.target_embed.embed(torch.tensor(values["written_ids"], device=top.device)) * model.target_embed.scale
     positions = model.target_embed.positions
@@ -162,19 +133,20 @@ def _add_decoder(
         target_sum=None if placed is None else scaled[row] + placed,
     )
     tour.set(is_causal=model.config.causal)
-    set_attention(tour, "decoder", own, block.before, after_self, written, written, row)
+    set_attention(tour, "decoder", attention, block.before, after_self, written, written, row)
     add_attention(tour, ["self"])
     tour.set(is_causal=False)
     set_attention(tour, "cross", cross, after_self, after_cross, written, source, row, produced)
     add_attention(tour, ["scores", "weights", "mix", "heads"])
     add_feed_forward(tour, "decoder", block, written, row)
-    add_layers(tour, "decoder", blocks, top, row, is_normed=is_normed)
+    add_layers(tour, "decoder", blocks, top, row)
 
 
 # --- recurrent translators --------------------------------------------------------------------------------------------
 
 
 def tour_recurrent_seq2seq(tour: Tour, said: Said | None) -> Walk:
+    """A recurrent encoder and decoder, with the attention between them if there is one."""
     model, config, follow = tour.model, tour.model.config, tour.follow
     said = said or say(tour.trained, tour.walk["text"])
     step = _follow_step(tour, said)
@@ -190,7 +162,7 @@ def tour_recurrent_seq2seq(tour: Tour, said: Said | None) -> Walk:
     attention = _attention_step(captured, model, step)
     usual = 0 if attention is None else int(attention[2][: max(1, len(said.read) - 1)].argmax())
     word = tour.choose(follow.word, usual, len(said.read), "token")
-    tour.read(said.read, [visible(token) for token in said.source_tokens], word)
+    tour.read(said.source, said.read, [visible(token) for token in said.source_tokens], word)
     written = [END, *said.said[:-1]][: step + 1]
     embedding = model.source_embed(batch["source"][0])
     tour.set_lookup(model.source_embed, embedding)
@@ -198,8 +170,6 @@ def tour_recurrent_seq2seq(tour: Tour, said: Said | None) -> Walk:
         has_memory=True,
         vocabulary=model.output.weight.shape[0],
         attends=model.attend is not None,
-        step=step,
-        steps=said.said,
         layers=layers,
         written=tour.names(written),
         written_ids=written,
@@ -208,8 +178,7 @@ def tour_recurrent_seq2seq(tour: Tour, said: Said | None) -> Walk:
         is_reversed=config.reverse,
         known=annotations,
     )
-    for section in ("text", "tokens", "embeddings"):
-        tour.add(f"inputs/{section}")
+    tour.add("inputs/text", "inputs/tokens", "inputs/embeddings")
     add_reading(
         tour,
         captured,
@@ -264,6 +233,7 @@ def add_reading(
     )
 
 
+ATTENTION = ("recurrent/scores", "recurrent/weights", "recurrent/context")
 Attended = tuple[Tensor, Tensor, Tensor, Tensor, Tensor | None]  # query, scores, weights, context, coverage before
 
 
@@ -293,7 +263,7 @@ def _add_writing(tour: Tour, captured: Captured, step: int, attention: Attended 
     if attention is not None:
         _set_attention_step(tour, attention)
     if attention is not None and order == "bahdanau":
-        _add_attention_stages(tour)
+        tour.add(*ATTENTION)
     tour.set(
         part="decoder",
         chapter="Writing",
@@ -306,7 +276,7 @@ def _add_writing(tour: Tour, captured: Captured, step: int, attention: Attended 
     set_cell_step(tour, list(cells.values())[depth], steps[depth][step], state_letter="s", input_symbol=symbol)
     tour.add("recurrent/step", key="decoder-step")
     if attention is not None and order != "bahdanau":
-        _add_attention_stages(tour)
+        tour.add(*ATTENTION)
     if model.readout is not None:
         joined = [*(["yₜ₋₁"] if config.reads_token else []), "s", *(["context"] if attention is not None else [])]
         joined += ["summary"] if config.context == "every" else []
@@ -320,11 +290,6 @@ def _add_writing(tour: Tour, captured: Captured, step: int, attention: Attended 
             top_state=steps[-1][step].after["h"][0],
             summary=summary,
         )
-
-
-def _add_attention_stages(tour: Tour) -> None:
-    for section in ("scores", "weights", "context"):
-        tour.add(f"recurrent/{section}")
 
 
 def _set_attention_step(tour: Tour, attention: Attended) -> None:
