@@ -1,29 +1,26 @@
-"""Phrases of one language as CLDR has them: dates, lists, quantities and money, piece by piece."""
+"""Phrases of one language as CLDR has them: dates, lists, quantities and money, piece by piece, as babel says them."""
 
 import difflib
 import re
-from functools import cache
+from collections import defaultdict
+from collections.abc import Callable, Hashable, Iterable, Sequence
+from datetime import datetime
+from decimal import Decimal
+from functools import cache, lru_cache
 from importlib.util import find_spec
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from seqloom.core.errors import ResourceError
+from seqloom.core.words import unspaced
+from seqloom.data.examples import Link, Span
 from seqloom.data.files import read_asset
 
 if TYPE_CHECKING:
     from babel import Locale
-from collections import defaultdict
-from collections.abc import Callable, Iterable, Sequence
-from datetime import datetime
-from decimal import Decimal
-from functools import lru_cache
-from typing import TYPE_CHECKING, Any, Literal
-
-from seqloom.core.words import unspaced
-from seqloom.data.examples import Link, Span
 
 WELL_KNOWN = read_asset("cldr.txt")["well known"]
 TAG = re.compile("[A-Za-z0-9_-]+")
-ENOUGH = 100  # countries a language must have names for; below that CLDR has hardly begun with it
+MIN_COUNTRIES = 100  # countries a language must have names for; below that CLDR has hardly begun with it
 
 
 def require_babel(corpus: str = "cldr") -> None:
@@ -43,41 +40,34 @@ def find(tag: str) -> "Locale":
         locale = Locale.parse(tag.replace("-", "_"))
     except (UnknownLocaleError, ValueError):
         raise ValueError(f"CLDR has no language '{tag}': {_suggestion(tag)}") from None
-    if not _enough(locale):
+    if not _has_enough(locale):
         raise ValueError(f"CLDR has too little of '{tag}' to make phrases of: {_suggestion(tag)}")
     return locale
 
 
 def same(one: str, other: str) -> bool:
     """Whether two tags name one language as it is written in one place: en and en-US, zh and zh-Hans."""
-    return _in_full(find(one)) == _in_full(find(other))
-
-
-def _in_full(locale: "Locale") -> str:
     from babel.core import get_global
 
-    likely = get_global("likely_subtags")
-    parts = [locale.language, locale.script or "", locale.territory or ""]
-    for known in (locale, f"{locale.language}_{locale.script}", locale.language):
-        if str(known) in likely:
-            full = str(likely[str(known)]).split("_")
-            return "_".join(part or assumed for part, assumed in zip(parts, full, strict=False))
-    return "_".join(parts)
+    likely, names = get_global("likely_subtags"), []
+    for locale in (find(one), find(other)):
+        parts = [locale.language, locale.script or "", locale.territory or ""]
+        for known in (str(locale), f"{locale.language}_{locale.script}", locale.language):
+            if known in likely:
+                full = str(likely[known]).split("_")
+                parts = [part or assumed for part, assumed in zip(parts, full, strict=False)]
+                break
+        names.append(parts)
+    return names[0] == names[1]
 
 
-def _enough(locale: "Locale") -> bool:
-    named = [code for code in map(str, locale.territories) if len(code) == 2]
-    return len(named) >= ENOUGH and locale.months["format"]["wide"][1] != "M01"
+def _has_enough(locale: "Locale") -> bool:
+    codes = [code for code in map(str, locale.territories) if len(code) == 2]
+    return len(codes) >= MIN_COUNTRIES and locale.months["format"]["wide"][1] != "M01"
 
 
 def _suggestion(tag: str) -> str:
-    close = _nearest(tag)
-    known = f"tags look like {', '.join(WELL_KNOWN)}, pt-PT or zh-Hant"
-    return f"did you mean {' or '.join(close)}? ({known})" if close else f"{known}."
-
-
-def _nearest(tag: str) -> list[str]:
-    """Tags by what they may have been taken for: a country's (jp), a name (French), or a slip of the hand."""
+    """Return tags by what they may have been taken for: a country's (jp), a name (French), or a slip of the hand."""
     from babel import Locale
     from babel.core import get_global
     from babel.localedata import locale_identifiers
@@ -85,22 +75,22 @@ def _nearest(tag: str) -> list[str]:
     english = Locale("en")
     languages = [name for name in locale_identifiers() if "_" not in name]
     first = tag.strip().replace("-", "_").split("_")[0]
-    found = [get_global("likely_subtags").get(f"und_{first.upper()}", "").split("_")[0]]
+    close = [get_global("likely_subtags").get(f"und_{first.upper()}", "").split("_")[0]]
     names = {str(english.languages[code]).lower(): code for code in languages if code in english.languages}
     names |= {str(Locale(code).get_display_name() or code).lower(): code for code in WELL_KNOWN}
-    found += [names[name] for name in difflib.get_close_matches(tag.lower(), names, n=2, cutoff=0.75)]
+    close += [names[name] for name in difflib.get_close_matches(tag.lower(), names, n=2, cutoff=0.75)]
     if len(first) <= 3:
-        found += difflib.get_close_matches(first.lower(), languages, n=3, cutoff=0.6)
-    usable = [code for code in dict.fromkeys(found) if code in languages and _enough(Locale(code))]
-    return [f"{code} ({english.languages.get(code, code)})" for code in usable[:3]]
+        close += difflib.get_close_matches(first.lower(), languages, n=3, cutoff=0.6)
+    usable = [code for code in dict.fromkeys(close) if code in languages and _has_enough(Locale(code))]
+    suggested = " or ".join(f"{code} ({english.languages.get(code, code)})" for code in usable[:3])
+    known = f"tags look like {', '.join(WELL_KNOWN)}, pt-PT or zh-Hant"
+    return f"did you mean {suggested}? ({known})" if suggested else f"{known}."
 
 
-# --- language --------------------------------------------------------------------------------
+# --- phrases ----------------------------------------------------------------------------------------------------------
 
-
-Piece = tuple[
-    str, tuple[str, ...]
-]  # some text, and the slots it says: none, one, or several ("15" says hour and period)
+# Some text, and the slots it says: none, one, or several ("15" says hour and period).
+Piece = tuple[str, tuple[str, ...]]
 Phrase = tuple[Piece, ...]
 
 # CLDR sets thin and unbreakable spaces, and marks for the direction of writing. Nobody types them: "3:45 PM" is the
@@ -147,11 +137,6 @@ def fill(pattern: str, *phrases: Phrase) -> Phrase:
     return tuple(found)
 
 
-def under(name: str, phrase: Phrase) -> Phrase:
-    """The same phrase with its slots renamed, so that it may stand beside others: `number` → `1.number`."""
-    return tuple((text, tuple(f"{name}.{slot}" for slot in slots)) for text, slots in phrase)
-
-
 def text_of(phrase: Phrase) -> str:
     return "".join([text for text, _ in phrase])
 
@@ -193,7 +178,7 @@ FIELDS: dict[str, tuple[str, ...]] = {
     "s": ("second",),
 }
 # What of a moment decides how a field is written; other letters are remembered by the whole moment.
-_DECIDES: dict[tuple[str, ...], Callable[[datetime], Any]] = {
+_DECIDES: dict[tuple[str, ...], Callable[[datetime], Hashable]] = {
     ("year",): lambda moment: moment.year,
     ("month",): lambda moment: moment.month,
     ("day",): lambda moment: moment.day,
@@ -214,12 +199,19 @@ _NUM2WORDS = {"pt": "pt_BR", "pt_PT": "pt", "kk": "kz", "nb": "no", "nn": "", "s
 
 
 class Language:
+    """How a language says things."""
+
     def __init__(self, tag: str) -> None:
+        from num2words import CONVERTER_CLASSES
+
         self.locale = find(tag)
         self.tag = str(self.locale).replace("_", "-")
-        self.spaced = not unspaced(self.locale.language)
-        self.number_words = _number_words(self.locale)  # what num2words calls it; empty where it lacks it
-        self._fields: dict[tuple[str, Any], Phrase] = {}
+        language, territory, script = self.locale.language, self.locale.territory, self.locale.script
+        self.spaced = not unspaced(language)
+        names = [_NUM2WORDS.get(name, name) for name in (f"{language}_{territory}", f"{language}_{script}", language)]
+        # what num2words calls it; empty where it lacks it
+        self.number_words = next((name for name in names if name in CONVERTER_CLASSES or not name), "")
+        self._fields: dict[tuple[str, Hashable], Phrase] = {}
         self._patterns: dict[str, list[str | tuple[str]]] = {}
         self._lengths: dict[str, Length] = {}
         self._spoken: dict[int, str] = {}
@@ -245,53 +237,56 @@ class Language:
     def date_range(self, start: datetime, end: datetime) -> Phrase:
         """`Nov 15 – 20, 2026`: what both ends have in common keeps its name, the rest is told apart by its end."""
         fields = {"y": "year", "M": "month", "d": "day"}
-        patterns = self.locale.interval_formats["yMMMd"]
-        differ = next(field for field, name in fields.items() if getattr(start, name) != getattr(end, name))
-        own = {name for name in fields.values() if getattr(start, name) != getattr(end, name)}
-        first, last = patterns[differ]
-        return self._end("start", own, first, start) + self._end("end", own, last, end)
-
-    def _end(self, which: str, own: set[str], pattern: str, moment: datetime) -> Phrase:
-        def named(slots: tuple[str, ...]) -> tuple[str, ...]:
-            return tuple(f"{which}.{slot}" if slot in own else slot for slot in slots)
-
-        return tuple((text, named(slots)) for text, slots in self._moment(pattern, moment))
-
-    def _moment(self, pattern: str, moment: datetime) -> Phrase:
-        if pattern not in self._patterns:
-            self._patterns[pattern] = _tokens(pattern)
-        phrase: list[Any] = []
-        for token in self._patterns[pattern]:
-            phrase += say(token) if isinstance(token, str) else self._field(token[0], moment)
+        differ = {field: name for field, name in fields.items() if getattr(start, name) != getattr(end, name)}
+        patterns = self.locale.interval_formats["yMMMd"][next(iter(differ))]
+        phrase: list[Piece] = []
+        for which, pattern, moment in zip(("start", "end"), patterns, (start, end), strict=True):
+            for text, slots in self._moment(pattern, moment):
+                phrase.append((text, tuple(f"{which}.{slot}" if slot in differ.values() else slot for slot in slots)))
         return tuple(phrase)
 
-    def _field(self, name: str, moment: datetime) -> Phrase:
-        if name == "a" and self.locale.language in LONG_PERIOD:
-            name = "aaaa"
-        slots = FIELDS.get(name[0], ())
-        key = (name, _DECIDES[slots](moment) if slots else moment)
-        if key not in self._fields:
-            from babel.dates import DateTimeFormat
+    def _moment(self, pattern: str, moment: datetime) -> Phrase:
+        """Say a moment by a pattern: literal text as it is, and fields, which are (`MMMM`,) here."""
+        if pattern not in self._patterns:
+            from babel.dates import tokenize_pattern
 
-            self._fields[key] = say(DateTimeFormat(moment, self.locale)[name], *slots)
-        return self._fields[key]
+            tokens = [value for _, value in tokenize_pattern(pattern)]
+            self._patterns[pattern] = [value if isinstance(value, str) else (value[0] * value[1],) for value in tokens]
+        phrase: list[Piece] = []
+        for token in self._patterns[pattern]:
+            if isinstance(token, str):
+                phrase += say(token)
+                continue
+            name = "aaaa" if token[0] == "a" and self.locale.language in LONG_PERIOD else token[0]
+            slots = FIELDS.get(name[0], ())
+            key = (name, _DECIDES[slots](moment) if slots else moment)
+            if key not in self._fields:
+                from babel.dates import DateTimeFormat
+
+                self._fields[key] = say(DateTimeFormat(moment, self.locale)[name], *slots)
+            phrase += self._fields[key]
+        return tuple(phrase)
 
     # Lists
 
     def list_of(self, style: str, items: Sequence[Phrase]) -> Phrase:
         """`A, B and C`: the slots of item i are called `i.`."""
-        numbered = [under(str(place), item) for place, item in enumerate(items)]
-        if len(numbered) == 2:
-            return fill(self._list_pattern(style, "2"), *numbered)
-        phrase = fill(self._list_pattern(style, "start"), *numbered[:2])
-        for item in numbered[2:-1]:
-            phrase = fill(self._list_pattern(style, "middle"), phrase, item)
-        return fill(self._list_pattern(style, "end"), phrase, numbered[-1])
-
-    def _list_pattern(self, style: str, place: str) -> str:
-        """CLDR writes down only where a style differs from the standard one."""
         patterns = self.locale.list_patterns
-        return str(next(patterns[name][place] for name in (style, "standard") if place in patterns.get(name, ())))
+
+        def join(place: str, *phrases: Phrase) -> Phrase:  # CLDR writes down only where a style differs
+            named = (name for name in (style, "standard") if place in patterns.get(name, ()))
+            return fill(str(patterns[next(named)][place]), *phrases)
+
+        numbered = [
+            tuple((text, tuple(f"{place}.{slot}" for slot in slots)) for text, slots in item)
+            for place, item in enumerate(items)
+        ]
+        if len(numbered) == 2:
+            return join("2", *numbered)
+        phrase = join("start", *numbered[:2])
+        for item in numbered[2:-1]:
+            phrase = join("middle", phrase, item)
+        return join("end", phrase, numbered[-1])
 
     def country(self, code: str) -> Phrase:
         return say(self.locale.territories[code], "name")
@@ -308,21 +303,16 @@ class Language:
     # Numbers
 
     def quantity(self, value: int | Decimal, unit: str) -> Phrase:
+        """Say a number of units. Some languages have no longer form than the short one."""
         from babel.units import format_unit
 
-        return around_number(plain(format_unit(value, unit, self._length(unit), locale=self.locale)), "unit")
-
-    def _length(self, unit: str) -> Length:
-        """Some languages have no longer form than the short one; what CLDR lacks altogether babel gives by its code."""
         if unit not in self._lengths:
-            from babel.units import format_unit
-
             lengths: tuple[Length, ...] = ("long", "short")
             known = [length for length in lengths if unit not in format_unit(5, unit, length, locale=self.locale)]
-            if not known:
+            if not known:  # what CLDR lacks altogether babel gives by its code
                 raise LookupError(f"CLDR has no word for {unit} in {self.tag}")
             self._lengths[unit] = known[0]
-        return self._lengths[unit]
+        return around_number(plain(format_unit(value, unit, self._lengths[unit], locale=self.locale)), "unit")
 
     def duration(self, parts: Sequence[tuple[int, str]]) -> Phrase:
         return self.list_of("unit", [self.quantity(count, f"duration-{unit}") for count, unit in parts])
@@ -351,20 +341,3 @@ class Language:
     def choice(self, numbers: Sequence[int]) -> Phrase:
         """Numbers in words with an or: an and could be part of a number."""
         return self.list_of("or", [self.spoken(number, "number") for number in numbers])
-
-
-def _tokens(pattern: str) -> list[str | tuple[str]]:
-    """Literal text as it is, fields as (`MMMM`,)."""
-    from babel.dates import tokenize_pattern
-
-    return [value if isinstance(value, str) else (value[0] * value[1],) for _, value in tokenize_pattern(pattern)]
-
-
-def _number_words(locale: "Locale") -> str:
-    from num2words import CONVERTER_CLASSES
-
-    for name in (f"{locale.language}_{locale.territory}", f"{locale.language}_{locale.script}", locale.language):
-        known = _NUM2WORDS.get(name, name)
-        if known in CONVERTER_CLASSES or not known:
-            return known
-    return ""

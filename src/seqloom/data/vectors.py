@@ -2,9 +2,8 @@
 
 So a batch can be drawn anywhere and again, alone or with others, and no sequence has to be kept. Training reads one
 stream and never the same sequence twice; dev and test are the first sequences of two other streams.
-
-
-Tracks: where something was on a plane, step by step, and what was observed of it."""
+Tracks, where something was on a plane and what was observed of it, are drawn in the same way.
+"""
 
 import hashlib
 from abc import ABC, abstractmethod
@@ -265,51 +264,37 @@ class Motion:
 
 
 def draw_track(motion: Motion, seed: int, split: str, number: int) -> Track:
-    """Track `number` of a split: a function of these four and nothing else."""
+    """Return track `number` of a split: a function of these four and nothing else."""
     numbers = uniform(derive(seed, "track", split), numbered(number, 1), 16 * motion.steps)[0].reshape(motion.steps, 16)
     normal = _normal(numbers[:, :8])  # (T, 4)
-    velocity = _turning(normal) if motion.kind == "turns" else _drifting(normal)
+    if motion.kind == "turns":
+        # a heading whose rate of turning wanders around straight on, and a speed that wanders around 4 m/s
+        rate, speed, heading = 0.0, 4.0, np.pi * normal[0, 2]
+        velocity = np.empty((len(normal), 2))
+        for t, row in enumerate(normal):
+            rate = 0.92 * rate + 0.04 * row[0]
+            speed = 4 + 0.95 * (speed - 4) + 0.15 * row[1]
+            heading += rate
+            velocity[t] = speed * np.cos(heading), speed * np.sin(heading)
+    else:  # steps of N(0, 0.4²): a model of constant velocity, but for when it changes
+        velocity = 3 * normal[0, 2:] + 0.4 * np.cumsum(normal[:, :2], axis=0)
     truth = np.cumsum(velocity, axis=0)
     observed = truth + motion.noise * _normal(numbers[:, 8:12])
-    observed[_gap(numbers[:, 12], numbers[:, 13], motion.gaps)] = np.nan
+    left = 0
+    for t, (begins, length) in enumerate(numbers[:, 12:14]):  # gaps of 4 to 12 steps, about that share of all
+        if left == 0 and begins < motion.gaps / (8 * (1 - motion.gaps)):
+            left = 4 + int(9 * length)
+        if left > 0:
+            observed[t] = np.nan
+        left = max(left - 1, 0)
     observed[numbers[:, 14:16] < motion.lost] = np.nan
     observed[0] = np.where(np.isnan(observed[0]), truth[0], observed[0])
     return Track(f"{split} {number + 1}", observed.round(DECIMALS), truth.round(DECIMALS))
 
 
 def _normal(uniform_numbers: Values) -> Values:
-    """N(0, 1) from pairs of numbers in [0, 1), by Box and Muller (T, k / 2)."""
+    """Return N(0, 1) from pairs of numbers in [0, 1), by Box and Muller (T, k / 2)."""
     half = uniform_numbers.shape[1] // 2
     radius = np.sqrt(-2 * np.log1p(-uniform_numbers[:, :half]))
-    found: Values = radius * np.cos(2 * np.pi * uniform_numbers[:, half:])
-    return found
-
-
-def _turning(normal: Values) -> Values:
-    """A heading whose rate of turning wanders around straight on, and a speed that wanders around 4 m/s (T, 2)."""
-    rate, speed, heading = 0.0, 4.0, np.pi * normal[0, 2]
-    found = np.empty((len(normal), 2))
-    for t, row in enumerate(normal):
-        rate = 0.92 * rate + 0.04 * row[0]
-        speed = 4 + 0.95 * (speed - 4) + 0.15 * row[1]
-        heading += rate
-        found[t] = speed * np.cos(heading), speed * np.sin(heading)
-    return found
-
-
-def _drifting(normal: Values) -> Values:
-    """Each velocity takes steps of its own, N(0, 0.4²): a model of constant velocity, but for when it changes."""
-    found: Values = 3 * normal[0, 2:] + 0.4 * np.cumsum(normal[:, :2], axis=0)
-    return found
-
-
-def _gap(begins: Values, lengths: Values, share: float) -> NDArray[np.bool_]:
-    """Steps of which nothing is observed: gaps of 4 to 12 steps, so many that about that share of all is gone."""
-    gone = np.zeros(len(begins), dtype=bool)
-    left = 0
-    for t in range(len(begins)):
-        if left == 0 and begins[t] < share / (8 * (1 - share)):
-            left = 4 + int(9 * lengths[t])
-        gone[t] = left > 0
-        left = max(left - 1, 0)
-    return gone
+    normal: Values = radius * np.cos(2 * np.pi * uniform_numbers[:, half:])
+    return normal

@@ -12,11 +12,8 @@ A file is taken for binary if it begins with such a line and what follows is not
 Only the words that are wanted are kept, so the file may be larger than memory. Every line must be as wide as the first;
 the numbers of words that nobody wants are counted, not read.
 
-
-What people say of words, to measure word vectors by: WordSim-353, SimLex-999, Google's analogies.
-
-They lie in `word_vectors_eval` of the data folder (SEQLOOM_DATA). None of it is inside seqloom; where the folder or a
-file is missing, that set is left out and `missing` says so.
+What people say of words, to measure vectors by, lies in `word_vectors_eval` of the data folder (SEQLOOM_DATA):
+WordSim-353, SimLex-999, Google's analogies. None of it is inside seqloom.
 """
 
 import gzip
@@ -151,13 +148,30 @@ def index_words(words: Sequence[str]) -> dict[bytes, list[int]]:
 
 def entries(path: Path, width: int | None = None) -> Iterator[Entry]:
     """Yield every word of a file with its vector; all are `width` wide, or as wide as the first."""
-    return _binary_entries(path, width) if is_binary(path) else _text_entries(path, width)
+    with _open(path) as file:
+        line = file.readline(MAX_HEAD)
+        head = _parse_head(line) if line.endswith(b"\n") else None
+        entry = file.read(MAX_WORD) if head is not None else b""
+    if head is not None:  # binary unless the first entry is spelled in digits
+        first = entry.partition(b"\n")[0].split()
+        in_digits = all(_is_number(text) for text in first[-min(head[1], 2) :])
+        if b"\0" in entry or (entry.strip() and not in_digits):
+            return _binary_entries(path, width)
+    return _text_entries(path, width)
 
 
-def _head(line: bytes) -> tuple[int, int] | None:
+def _parse_head(line: bytes) -> tuple[int, int] | None:
     """`400000 100`"""
     parts = line.split()
     return (int(parts[0]), int(parts[1])) if len(parts) == 2 and all(part.isdigit() for part in parts) else None
+
+
+def _is_number(text: bytes) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True
 
 
 def _check_width(path: Path, its_width: int, width: int | None) -> int:
@@ -180,34 +194,9 @@ def _open(path: Path) -> Iterator[IO[bytes] | gzip.GzipFile]:
         yield file
 
 
-# --- the text format --------------------------------------------------------------------------------------------------
-
-
 def _text_entries(path: Path, width: int | None) -> Iterator[Entry]:
-    promised, read = None, 0
-    for number, line in _lines(path):
-        if number == 1:
-            head = _head(line)
-            promised, its_width = head if head is not None else (None, line.count(b" "))
-            width = _check_width(path, its_width, width)
-            if head is not None:
-                continue
-        if not line:
-            continue
-        assert width is not None
-        word = line.partition(b" ")[0] if line.count(b" ") == width else _long_word(path, number, line, width)
-        read += 1
-        yield number, word, partial(_parse_numbers, path, number, line, width)
-    if promised is not None and read < promised:
-        raise DataError(f"{path} is cut short: its first line promises {promised:,} vectors, and it has {read:,}.")
-    if not read:
-        raise DataError(f"{path} is empty: a file of vectors must have a word and its numbers on each line.")
-
-
-def _lines(path: Path) -> Iterator[tuple[int, bytes]]:
-    """The lines of a file, .gz or not, without the space and line break at their end."""
+    promised, read, number = None, 0, 0
     with _open(path) as file:
-        number = 0
         while line := file.readline(MAX_LINE):
             number += 1
             if number == 1 and line.startswith(b"\x1f\x8b"):
@@ -217,19 +206,31 @@ def _lines(path: Path) -> Iterator[tuple[int, bytes]]:
                     f"{path} must be text, and line {number:,} is not; a file in word2vec's binary format begins with "
                     "a line of two numbers, how many vectors there are and how wide they are."
                 )
-            yield number, (line.removeprefix(MARK.encode()) if number == 1 else line).rstrip(b" \r\n")
-
-
-def _long_word(path: Path, number: int, line: bytes, width: int) -> bytes:
-    """A word with spaces in it, as some files have; anything else of another width is a mistake."""
-    parts = line.rsplit(b" ", width)
-    if len(parts) <= width or _parse_number(parts[0].rpartition(b" ")[2]) is not None:
-        found = line.count(b" ")
-        raise DataError(
-            f"Line {number:,} of {path} must have a word and {width:,} numbers; it has {found:,}: "
-            f"{shown(line.decode(errors='replace'))}."
-        )
-    return parts[0].strip()
+            line = (line.removeprefix(MARK.encode()) if number == 1 else line).rstrip(b" \r\n")
+            if number == 1:
+                head = _parse_head(line)
+                promised, its_width = head if head is not None else (None, line.count(b" "))
+                width = _check_width(path, its_width, width)
+                if head is not None:
+                    continue
+            if not line:
+                continue
+            assert width is not None
+            word = line.partition(b" ")[0]
+            if line.count(b" ") != width:  # a word with spaces in it, as some files have; else a mistake
+                parts = line.rsplit(b" ", width)
+                if len(parts) <= width or _parse_number(parts[0].rpartition(b" ")[2]) is not None:
+                    raise DataError(
+                        f"Line {number:,} of {path} must have a word and {width:,} numbers; it has "
+                        f"{line.count(b' '):,}: {shown(line.decode(errors='replace'))}."
+                    )
+                word = parts[0].strip()
+            read += 1
+            yield number, word, partial(_parse_numbers, path, number, line, width)
+    if promised is not None and read < promised:
+        raise DataError(f"{path} is cut short: its first line promises {promised:,} vectors, and it has {read:,}.")
+    if not read:
+        raise DataError(f"{path} is empty: a file of vectors must have a word and its numbers on each line.")
 
 
 def _parse_numbers(path: Path, number: int, line: bytes, width: int) -> list[float]:
@@ -250,62 +251,30 @@ def _parse_number(text: bytes) -> float | None:
     return value if math.isfinite(value) and abs(value) < 1e38 else None
 
 
-# --- the binary format ------------------------------------------------------------------------------------------------
-
-
-def is_binary(path: Path) -> bool:
-    """Return whether the first entry of a file with a head is not spelled in digits."""
-    with _open(path) as file:
-        line = file.readline(MAX_HEAD)
-        head = _head(line) if line.endswith(b"\n") else None
-        if head is None:
-            return False
-        entry = file.read(MAX_WORD)
-    first = entry.partition(b"\n")[0].split()
-    in_digits = all(map(_is_number, first[-min(head[1], 2) :]))
-    return b"\0" in entry or (bool(entry.strip()) and not in_digits)
-
-
-def _is_number(text: bytes) -> bool:
-    try:
-        float(text)
-    except ValueError:
-        return False
-    return True
-
-
 def _binary_entries(path: Path, width: int | None) -> Iterator[Entry]:
     with _open(path) as file:
-        head = _head(file.readline(MAX_HEAD))
-        assert head is not None, "is_binary has read it"
+        head = _parse_head(file.readline(MAX_HEAD))
+        assert head is not None, "`entries` has read it"
         promised, width = head[0], _check_width(path, head[1], width)
         for number in range(1, promised + 1):
-            word = _read_word(path, file, number)
+            letters = bytearray()
+            while (letter := file.read(1)) not in (b" ", b""):
+                if letter != b"\n" or letters:  # a line break after the vector before it
+                    letters += letter
+                if len(letters) > MAX_WORD:
+                    raise DataError(
+                        f"Vector {number:,} of {path} must begin with a word and a space; it has none within "
+                        f"{MAX_WORD:,} bytes. Is its first line right?"
+                    )
+            if letter and not letters:
+                raise DataError(f"Vector {number:,} of {path} must begin with a word; it begins with a space.")
             content = file.read(width * NUMBER.itemsize)
-            if word is None or len(content) < width * NUMBER.itemsize:
+            if not letter or len(content) < width * NUMBER.itemsize:
                 raise DataError(
                     f"{path} is cut short: its first line promises {promised:,} vectors, and it ends within number "
                     f"{number:,}."
                 )
-            yield number, word, partial(_unpack_numbers, path, number, word, content)
-
-
-def _read_word(path: Path, file: IO[bytes] | gzip.GzipFile, number: int) -> bytes | None:
-    """Return the word before the next vector; None if the file ends within it."""
-    letters = bytearray()
-    while (letter := file.read(1)) != b" ":
-        if not letter:
-            return None
-        if letter != b"\n" or letters:  # a line break after the vector before it
-            letters += letter
-        if len(letters) > MAX_WORD:
-            raise DataError(
-                f"Vector {number:,} of {path} must begin with a word and a space; it has none within "
-                f"{MAX_WORD:,} bytes. Is its first line right?"
-            )
-    if not letters:
-        raise DataError(f"Vector {number:,} of {path} must begin with a word; it begins with a space.")
-    return bytes(letters)
+            yield number, bytes(letters), partial(_unpack_numbers, path, number, bytes(letters), content)
 
 
 def _unpack_numbers(path: Path, number: int, word: bytes, content: bytes) -> Vectors:
@@ -318,48 +287,56 @@ def _unpack_numbers(path: Path, number: int, word: bytes, content: bytes) -> Vec
     return values
 
 
-# --- word questions --------------------------------------------------------------------------------
+# --- what people say of words -----------------------------------------------------------------------------------------
 
-
-FOLDER = "word_vectors_eval"
-WORDSIM = DataSet("WordSim-353", "https://gabrilovich.com/resources/data/wordsim353/ (no licence is stated)")
-SIMLEX = DataSet("SimLex-999", "https://fh295.github.io/simlex.html (no licence is stated; it asks to be cited)")
+SIMILARITY_SETS = {  # the set, its file, what stands between columns, and the column of the scores
+    "wordsim353": (
+        DataSet("WordSim-353", "https://gabrilovich.com/resources/data/wordsim353/ (no licence is stated)"),
+        "wordsim353_combined.csv",
+        ",",
+        2,
+    ),
+    "simlex999": (
+        DataSet("SimLex-999", "https://fh295.github.io/simlex.html (no licence is stated; it asks to be cited)"),
+        "SimLex-999.txt",
+        "\t",
+        3,
+    ),
+}
 GOOGLE = DataSet("Google's analogies", "https://github.com/tmikolov/word2vec, questions-words.txt (Apache-2.0)")
 
 
 @dataclass(frozen=True)
 class WordSets:
+    """Word pairs with ratings, and analogies."""
+
     rated: Mapping[str, Sequence[tuple[str, str, float]]]  # pairs and what people said of them, by the set's name
     analogies: Sequence[tuple[str, tuple[str, str, str, str]]]  # the section, and a : b = c : d
     missing: Sequence[str]  # titles of the sets that are not there
 
 
 def word_sets() -> WordSets:
-    """All sets that are there."""
+    """Return all sets that are there."""
     rated: dict[str, list[tuple[str, str, float]]] = {}
     analogies: list[tuple[str, tuple[str, str, str, str]]] = []
     missing = []
-    for source, name in ((WORDSIM, "wordsim353_combined.csv"), (SIMLEX, "SimLex-999.txt")):
-        if (path := _there(source, name)) is None:
+
+    def locate(source: DataSet, name: str) -> Path | None:
+        try:
+            return source.file(f"word_vectors_eval/{name}")
+        except DataError:
             missing.append(source.title)
-        else:
-            key, delimiter, column = ("wordsim353", ",", 2) if source is WORDSIM else ("simlex999", "\t", 3)
-            rated[key] = list(_rated(path, delimiter, column))
-    if (path := _there(GOOGLE, "questions-words.txt.gz")) is None:
-        missing.append(GOOGLE.title)
-    else:
-        analogies = list(_analogies(path))
+            return None
+
+    for key, (source, name, delimiter, column) in SIMILARITY_SETS.items():
+        if path := locate(source, name):
+            rated[key] = list(_read_ratings(path, delimiter, column))
+    if path := locate(GOOGLE, "questions-words.txt.gz"):
+        analogies = list(_read_analogies(path))
     return WordSets(rated, analogies, missing)
 
 
-def _there(source: DataSet, name: str) -> Path | None:
-    try:
-        return source.file(f"{FOLDER}/{name}")
-    except DataError:
-        return None
-
-
-def _rated(path: Path, delimiter: str, column: int) -> Iterator[tuple[str, str, float]]:
+def _read_ratings(path: Path, delimiter: str, column: int) -> Iterator[tuple[str, str, float]]:
     """A head line, then two words and, in a later column, a number."""
     lines = read_lines(path)
     for number, line in enumerate(lines[1:], start=2):
@@ -378,7 +355,7 @@ def _rated(path: Path, delimiter: str, column: int) -> Iterator[tuple[str, str, 
         yield row[0].strip(), row[1].strip(), score
 
 
-def _analogies(path: Path) -> Iterator[tuple[str, tuple[str, str, str, str]]]:
+def _read_analogies(path: Path) -> Iterator[tuple[str, tuple[str, str, str, str]]]:
     """`: section`, then four words on each line."""
     section = ""
     for number, line in enumerate(read_lines(path), start=1):

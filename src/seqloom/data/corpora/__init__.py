@@ -31,6 +31,7 @@ from seqloom.core.words import did_you_mean
 from seqloom.data.corpus import Corpus
 
 T = TypeVar("T")
+E_co = TypeVar("E_co", covariant=True)
 
 
 class CorpusModules(Mapping[str, ModuleType]):
@@ -73,19 +74,15 @@ class CorpusKinds(Kinds):
         return module.Config if module is not None and module.FORM in self.forms else None
 
 
-if TYPE_CHECKING:
-    E_co = TypeVar("E_co", covariant=True)
+class CorpusConfig(Protocol[E_co]):
+    """The Config of any corpus of such examples; of `str` for plain text."""
 
-    class CorpusConfig(Protocol[E_co]):
-        """The Config of any corpus of such examples; of `str` for plain text."""
+    @property
+    def corpus(self) -> str: ...
 
-        @property
-        def corpus(self) -> str: ...
+    if not TYPE_CHECKING:
 
-else:
-
-    class CorpusConfig:
-        def __class_getitem__(cls, example: Any) -> Any:
+        def __class_getitem__(cls, example: object) -> object:
             """Let a section choose among the corpora of such examples, or of several kinds: `str | Track`."""
             forms = ["text" if kind is str else kind.form for kind in get_args(example) or (example,)]
             return Annotated[Any, CorpusKinds(*forms)]

@@ -9,17 +9,18 @@ Tags of spans may be IOB1, IOB2, BIOES or BILOU in the files; what is read is IO
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import accumulate, pairwise
 from pathlib import Path
 from typing import Literal
 
 from seqloom.config import config
 from seqloom.core.errors import DataError
 from seqloom.core.iob import OUTSIDE, Scheme, parse_tag, read_tags, scheme_of, tags_of
-from seqloom.core.words import shown
+from seqloom.core.words import counted, shown
 from seqloom.data.corpus import Corpus, FileConfig
 from seqloom.data.examples import Span, TokenClassificationExample
 from seqloom.data.files import expand_home, lines, read_filled
-from seqloom.data.splits import check_files, load_files
+from seqloom.data.splits import Read, check_files, load_files
 
 SUMMARY = "one's own tagged sentences: CoNLL columns, a word a line, or CoNLL-U"
 FORM = "token-classification"
@@ -50,7 +51,7 @@ class Config(FileConfig):
 
 @dataclass
 class Sentence:
-    """A sentence as it was read, before its tags were parse_tags."""
+    """A sentence as it was read, before its tags were parsed."""
 
     lines: list[int] = field(default_factory=list)  # where each word stands
     words: list[str] = field(default_factory=list)
@@ -94,54 +95,44 @@ def read_sentences(config: Config, file: str) -> list[Sentence]:
 
 
 def read_conll(path: Path, columns: tuple[int, int] = (1, -1)) -> list[Sentence]:
-    """`columns` of the word and of its tag: from 1, or from the end, -1 being the last."""
-    found = [Sentence()]
+    """Read sentences; `columns` of the word and of its tag: from 1, or from the end, -1 being the last."""
+    sentences = [Sentence()]
     width, model = 0, 0  # how many columns there must be, and the line that said so
     tabs = False
     for number, line in enumerate(lines(read_filled(path)), start=1):
         if not line.strip():
-            found.append(Sentence())
+            sentences.append(Sentence())
             continue
         tabs = tabs if width else "\t" in line
         cells = line.split("\t") if tabs else line.split()
-        if cells[0] == "-DOCSTART-" or (line.startswith("# ") and not found[-1].words and len(cells) != width):
+        if cells[0] == "-DOCSTART-" or (line.startswith("# ") and not sentences[-1].words and len(cells) != width):
             continue  # a comment, or where a document begins
         width, model = (width, model) if width else (len(cells), number)
         places = [column - 1 if column > 0 else width + column for column in columns]
         if len(cells) != width or not all(0 <= place < width for place in places):
-            raise _misaligned(path, number, line, cells, width, model, columns)
+            must = f"{width} columns, as line {model:,} has"
+            if number == model:
+                must = f"the columns {columns[0]} and {columns[1]} that data.columns asks for"
+            has = counted(len(cells), "column")
+            raise DataError(f"Line {number:,} of {path} must have {must}; it has {has}: {shown(line)}.")
         word, tag = (cells[place].strip() for place in places)
         if not word or not tag:
             raise DataError(f"Line {number:,} of {path} must have a word and a tag; one is blank: {shown(line)}.")
-        found[-1].add(number, word, tag)
-    return _filled(path, found)
-
-
-def _misaligned(
-    path: Path, number: int, line: str, cells: Sequence[str], width: int, model: int, columns: tuple[int, int]
-) -> DataError:
-    count = "1 column" if len(cells) == 1 else f"{len(cells)} columns"
-    if number == model:
-        return DataError(
-            f"Line {number:,} of {path} must have the columns {columns[0]} and {columns[1]} that data.columns asks "
-            f"for; it has {count}: {shown(line)}."
-        )
-    return DataError(
-        f"Line {number:,} of {path} must have {width} columns, as line {model:,} has; it has {count}: {shown(line)}."
-    )
+        sentences[-1].add(number, word, tag)
+    return _require_words(path, sentences)
 
 
 def read_conllu(path: Path, tag: Field = "upos") -> list[Sentence]:
-    found = [Sentence()]
+    """Read sentences with one of the fields as tags."""
+    sentences = [Sentence()]
     spoken = 0  # the last word of those written as one, as 3-4 says
     for number, line in enumerate(lines(read_filled(path)), start=1):
-        sentence = found[-1]
         if not line.strip():
-            found.append(Sentence())
+            sentences.append(Sentence())
             spoken = 0
         elif line.startswith("#"):
             if line.startswith("# text = "):
-                sentence.text = line.removeprefix("# text = ")
+                sentences[-1].text = line.removeprefix("# text = ")
         else:
             cells = line.split("\t")
             if len(cells) != _COLUMNS:
@@ -149,14 +140,14 @@ def read_conllu(path: Path, tag: Field = "upos") -> list[Sentence]:
                     f"Line {number:,} of {path} must have the {_COLUMNS} columns of CoNLL-U with tabs between; it has "
                     f"{len(cells)}: {shown(line)}."
                 )
-            spoken = _read_word(path, number, cells, tag, sentence, spoken)
-    return _filled(path, found)
+            spoken = _read_word(path, number, cells, tag, sentences[-1], spoken)
+    return _require_words(path, sentences)
 
 
 def _read_word(path: Path, number: int, cells: Sequence[str], tag: Field, sentence: Sentence, spoken: int) -> int:
     name, form = cells[0], cells[1].strip()
     spaced = "SpaceAfter=No" not in cells[9].split("|")
-    if "." in name:  # a word that is parse_tags but not written
+    if "." in name:  # a word that is not written
         return spoken
     try:
         first, _, last = name.partition("-")
@@ -174,14 +165,14 @@ def _read_word(path: Path, number: int, cells: Sequence[str], tag: Field, senten
     return spoken
 
 
-def _filled(path: Path, sentences: Iterable[Sentence]) -> list[Sentence]:
-    found = [sentence for sentence in sentences if sentence.words]
-    if not found:
+def _require_words(path: Path, sentences: Iterable[Sentence]) -> list[Sentence]:
+    filled = [sentence for sentence in sentences if sentence.words]
+    if not filled:
         raise DataError(f"{path} must hold sentences, a word and its tag on each line; it has none.")
-    return found
+    return filled
 
 
-# --- tags -----------------------------------------------------------------------------------------------------------
+# --- tags -------------------------------------------------------------------------------------------------------------
 
 
 def find_scheme(asked: TagScheme, sentences: Sequence[Sentence]) -> Scheme | None:
@@ -197,27 +188,39 @@ def find_scheme(asked: TagScheme, sentences: Sequence[Sentence]) -> Scheme | Non
 
 def parse_tags(
     sentences: Sequence[Sentence], scheme: Scheme | None, invalid: Literal["repair", "refuse"], file: str
-) -> tuple[list[TokenClassificationExample], list[str]]:
-    """The sentences with tags of spans in IOB2, what breaks the scheme repaired and noted, or refused."""
-    found: list[TokenClassificationExample] = []
+) -> Read[TokenClassificationExample]:
+    """Return the sentences with tags of spans in IOB2, what breaks the scheme repaired and noted, or refused."""
+    examples: list[TokenClassificationExample] = []
     wrong: list[tuple[int, str, str]] = []  # the line, its tag, and what that became
     for sentence in sentences:
         tags = sentence.tags
         if scheme is not None:
-            written = _checked(sentence, file)
+            written = list(map(_as_bioes, tags))
+            for line, tag in zip(sentence.lines, written, strict=True):
+                if not _is_span_tag(tag):
+                    raise DataError(
+                        f"Line {line:,} of {file} must have a tag of a span, such as B-PER, or O; it has {tag!r}. "
+                        "To take tags as they are, set data.scheme=plain."
+                    )
             spans, mistakes = read_tags(written, scheme)
             if mistakes and invalid == "refuse":
-                raise _invalid(sentence, mistakes[0], scheme, file)
+                place = mistakes[0]
+                before = tags[place - 1] if place else "the beginning of a sentence"
+                after = f"before {tags[place + 1]}" if place + 1 < len(tags) else "at the end of a sentence"
+                raise DataError(
+                    f"Line {sentence.lines[place]:,} of {file} has {tags[place]} after {before} {after}, which is not "
+                    f"valid {scheme}. Mend it, or set data.invalid=repair."
+                )
             tags = tags_of(spans, len(written))
             wrong += [(sentence.lines[place], sentence.tags[place], tags[place]) for place in mistakes]
-        found.append(_placed(sentence, tags))
+        examples.append(_place_words(sentence, tags))
     if not wrong:
-        return found, []
+        return examples, []
     tags_are = "1 tag is" if len(wrong) == 1 else f"{len(wrong):,} tags are"
     first = "at" if len(wrong) == 1 else "the first at"
     line, old, new = wrong[0]
     became = f"{old} became {new}" if old != new else old  # what is wrong of it may be what stands beside it
-    return found, [f"{tags_are} not valid {scheme} and repaired, {first} line {line:,} of {file}: {became}"]
+    return examples, [f"{tags_are} not valid {scheme} and repaired, {first} line {line:,} of {file}: {became}"]
 
 
 def _as_bioes(tag: str) -> str:
@@ -234,54 +237,26 @@ def _is_span_tag(tag: str) -> bool:
     return True
 
 
-def _checked(sentence: Sentence, file: str) -> list[str]:
-    """The tags, BILOU as BIOES; DataError with the line of one that is no tag of a span."""
-    tags = list(map(_as_bioes, sentence.tags))
-    for line, tag in zip(sentence.lines, tags, strict=True):
-        if not _is_span_tag(tag):
-            raise DataError(
-                f"Line {line:,} of {file} must have a tag of a span, such as B-PER, or O; it has {tag!r}. To take tags "
-                "as they are, set data.scheme=plain."
-            )
-    return tags
+# --- where words stand ------------------------------------------------------------------------------------------------
 
 
-def _invalid(sentence: Sentence, place: int, scheme: Scheme, file: str) -> DataError:
-    before = sentence.tags[place - 1] if place else "the beginning of a sentence"
-    after = f" before {sentence.tags[place + 1]}" if place + 1 < len(sentence.tags) else " at the end of a sentence"
-    return DataError(
-        f"Line {sentence.lines[place]:,} of {file} has {sentence.tags[place]} after {before}{after}, which is not "
-        f"valid {scheme}. Mend it, or set data.invalid=repair."
-    )
-
-
-# --- where words stand ----------------------------------------------------------------------------------------------
-
-
-def _placed(sentence: Sentence, tags: Sequence[str]) -> TokenClassificationExample:
-    made = "".join(form + " " * spaced for form, _, spaced in sentence.surface).rstrip()
-    for text in (sentence.text, made):  # where the words are not in it as they stand, the text is made anew of them
-        if text and (spans := _found(sentence, text)):
+def _place_words(sentence: Sentence, tags: Sequence[str]) -> TokenClassificationExample:
+    """Return the sentence with its text; where the words are not in that as they stand, it is made anew of them."""
+    surface = "".join(form + " " * spaced for form, _, spaced in sentence.surface).rstrip()
+    for text in (sentence.text, surface):
+        spans: list[Span] = []
+        end = 0
+        for form, count, _ in sentence.surface if text else ():
+            start = next((place for place in range(end, len(text)) if not text[place].isspace()), len(text))
+            if not text.startswith(form, start):
+                break
+            end = start + len(form)
+            words = sentence.words[len(spans) : len(spans) + count]
+            if "".join(words) == form:  # written as one: do|n't
+                ends = list(accumulate(map(len, words), initial=start))
+                spans += pairwise(ends)
+            else:  # not made of their letters, as du for de le: all of it
+                spans += [(start, end)] * len(words)
+        if spans and len(spans) == len(sentence.words):
             return TokenClassificationExample(tuple(sentence.words), tuple(tags), text, tuple(spans))
     return TokenClassificationExample.of(sentence.words, tags)
-
-
-def _found(sentence: Sentence, text: str) -> list[Span] | None:
-    """Where the words stand in the text; None if they are not there one after the other."""
-    spans: list[Span] = []
-    end = 0
-    for form, count, _ in sentence.surface:
-        start = next((place for place in range(end, len(text)) if not text[place].isspace()), len(text))
-        if not text.startswith(form, start):
-            return None
-        end = start + len(form)
-        spans += _parts(sentence.words[len(spans) : len(spans) + count], form, start)
-    return spans if len(spans) == len(sentence.words) else None
-
-
-def _parts(words: Sequence[str], form: str, start: int) -> Iterator[Span]:
-    """The words that are written as one: do|n't; where it is not made of their letters, du for de le, all of it."""
-    whole = "".join(words) == form
-    for place, word in enumerate(words):
-        begin = start + sum(map(len, words[:place])) if whole else start
-        yield begin, begin + (len(word) if whole else len(form))

@@ -9,7 +9,7 @@ from seqloom.config import config
 from seqloom.config.constraints import Ge, PositiveInt
 from seqloom.core.errors import DataError
 from seqloom.data.corpora import pydocs, wikitext2
-from seqloom.data.corpus import Corpus, TextCorpus
+from seqloom.data.corpus import Corpus
 from seqloom.data.examples import MultipleChoiceExample
 from seqloom.text.base import split_sentences
 
@@ -30,10 +30,14 @@ class Config:
 
 def load(config: Config) -> Corpus[MultipleChoiceExample]:
     """The splits are those of the text, so no document stands in two of them; nor is a wrong sentence from another."""
-    source = pydocs.load(pydocs.Config()) if config.text == "pydocs" else _articles()
-    splits = {split: list(_choices(config, split, _documents(config, source, split))) for split in source.splits}
-    for split, choices in splits.items():
-        if not choices:
+    is_prose = config.text == "pydocs"
+    source = pydocs.load(pydocs.Config()) if is_prose else wikitext2.load(wikitext2.Config(documents="article"))
+    splits: dict[str, list[MultipleChoiceExample]] = {}
+    for split, texts in source.splits.items():
+        paragraphs = map(_prose if is_prose else _lines, texts)
+        documents = [[list(map(str.strip, split_sentences(part))) for part in document] for document in paragraphs]
+        splits[split] = list(_choices(config, split, documents))
+        if not splits[split]:
             raise DataError(
                 f"The {split} split of {config.text} must have documents with several sentences; it has none."
             )
@@ -47,54 +51,36 @@ def load(config: Config) -> Corpus[MultipleChoiceExample]:
 
 
 def _choices(config: Config, split: str, documents: Sequence[Document]) -> Iterator[MultipleChoiceExample]:
-    """Every sentence but the first of its paragraph is to be found once, after those before it."""
+    """Every sentence but the first of its paragraph is to be found once, after those before it.
+
+    The wrong ones are sentences of other documents, none twice.
+    """
     drawn = random.Random(f"{config.seed} {split}")
     offered = [(number, one) for number, own in enumerate(documents) for part in own for one in part[1:] if _fits(one)]
     if len({number for number, _ in offered}) < 2:
         return  # there is no other document to take wrong ones from
-    for number, document in enumerate(documents):
-        for paragraph in document:
-            for place in range(1, len(paragraph)):
-                right = paragraph[place]
-                if _fits(right):
-                    options = [right, *_wrong(config.options - 1, number, right, offered, drawn)]
-                    drawn.shuffle(options)
-                    before = " ".join(paragraph[max(0, place - config.before) : place])
-                    yield MultipleChoiceExample(before, tuple(options), options.index(right))
-
-
-def _wrong(
-    count: int, number: int, right: str, offered: Sequence[tuple[int, str]], drawn: random.Random
-) -> Iterator[str]:
-    """Sentences of other documents, none twice."""
-    taken, tried = {right}, 0
-    while len(taken) <= count:
-        other, sentence = drawn.choice(offered)
-        tried += 1
-        if tried > 1000 * count:
-            raise DataError(
-                f"The text has too few different sentences to offer {count + 1} of them. Lower data.options."
-            )
-        if other != number and sentence not in taken:
-            taken.add(sentence)
-            yield sentence
+    for number, paragraph in ((number, part) for number, document in enumerate(documents) for part in document):
+        for place, right in enumerate(paragraph):
+            if place == 0 or not _fits(right):
+                continue
+            options, tried = [right], 0
+            while len(options) < config.options:
+                other, sentence = drawn.choice(offered)
+                tried += 1
+                if tried > 1000 * (config.options - 1):
+                    raise DataError(
+                        f"The text has too few different sentences to offer {config.options} of them. "
+                        "Lower data.options."
+                    )
+                if other != number and sentence not in options:
+                    options.append(sentence)
+            drawn.shuffle(options)
+            before = " ".join(paragraph[max(0, place - config.before) : place])
+            yield MultipleChoiceExample(before, tuple(options), options.index(right))
 
 
 def _fits(sentence: str) -> bool:
     return SHORTEST <= len(sentence.split()) <= LONGEST
-
-
-def _articles() -> TextCorpus:
-    return wikitext2.load(wikitext2.Config(documents="article"))
-
-
-def _documents(config: Config, source: TextCorpus, split: str) -> list[Document]:
-    paragraphs = _lines if config.text == "wikitext2" else _prose
-    return [[_sentences(part) for part in paragraphs(text)] for text in source.split(split)]
-
-
-def _sentences(paragraph: str) -> list[str]:
-    return [sentence.strip() for sentence in split_sentences(paragraph)]
 
 
 def _lines(article: str) -> Iterator[str]:

@@ -30,12 +30,13 @@ class Config(HoldoutConfig):  # fractions of the names of each language
 
 def load(config: Config) -> Corpus[TextClassificationExample]:
     """Each name once in a language; all its languages are in one split, so that none is known beforehand."""
-    lines = {language: _names(language) for language in LANGUAGES}
+    lines = 0
     languages_of: dict[str, list[str]] = {}
-    for language, names in lines.items():
+    for language in LANGUAGES:
+        names = [name for line in read_lines(SOURCE.file(f"names/{language}.txt")) if (name := " ".join(line.split()))]
+        lines += len(names)
         for name in dict.fromkeys(names):
             languages_of.setdefault(name, []).append(language)
-    shared = [name for name, languages in languages_of.items() if len(languages) > 1]
     kept = {n: ls for n, ls in languages_of.items() if config.ambiguous == "keep" or len(ls) == 1}
     examples = [TextClassificationExample(name, language) for name, languages in kept.items() for language in languages]
     shares = {"dev": config.dev_fraction, "test": config.test_fraction}
@@ -44,32 +45,18 @@ def load(config: Config) -> Corpus[TextClassificationExample]:
     splits = divide(examples, chosen, SPLITS)
     if not all(splits.values()):
         raise DataError(f"There are too few names to hold any out: {len(examples)}. Check the files below names/.")
+    repeated = lines - sum(map(len, languages_of.values()))
+    shared = sum(len(languages) > 1 for languages in languages_of.values())
+    note = f"{shared:,} names that several languages have were left out"
+    if config.ambiguous == "keep":
+        best = len({example.text for example in splits["test"]}) / len(splits["test"])
+        several = f"{shared:,} of {len(languages_of):,} names are in several languages"
+        note = f"{several}: no model can have more than {best:.1%} of test right"
     return Corpus(
         name="names-18",
         version=f"{version_of(splits)} seed {config.seed}",
         licence="MIT (practical-pytorch)",
         description="family names of 18 languages; each name once in a language, and in one split only",
         splits=splits,
-        notes=_notes(config, sum(map(len, lines.values())), languages_of, shared, splits["test"]),
+        notes=(f"{repeated:,} of {lines:,} lines repeat a name of the same language and were left out", note),
     )
-
-
-def _notes(
-    config: Config,
-    lines: int,
-    languages_of: dict[str, list[str]],
-    shared: list[str],
-    test: list[TextClassificationExample],
-) -> tuple[str, ...]:
-    pairs = sum(map(len, languages_of.values()))
-    found = [f"{lines - pairs:,} of {lines:,} lines repeat a name of the same language and were left out"]
-    if config.ambiguous == "drop":
-        return (*found, f"{len(shared):,} names that several languages have were left out")
-    best = len({example.text for example in test}) / len(test)
-    several = f"{len(shared):,} of {len(languages_of):,} names are in several languages"
-    return (*found, f"{several}: no model can have more than {best:.1%} of test right")
-
-
-def _names(language: str) -> list[str]:
-    lines = read_lines(SOURCE.file(f"names/{language}.txt"))
-    return [name for line in lines if (name := " ".join(line.split()))]

@@ -2,7 +2,7 @@
 
 import hashlib
 import platform
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Literal
 
 from seqloom.config import config
@@ -28,33 +28,29 @@ def load(config: Config) -> TextCorpus:
     another is dropped, and topics that share a telling line go into the same split, so that no held-out passage can be
     had by heart from training.
     """
-    topics = _without_contained(_topics())
-    splits = _divide(topics)
-    return TextCorpus(
-        name="pydocs",
-        version=f"Python {platform.python_version()} {version_of({'topics': [*topics, *topics.values()]})}",
-        licence="PSF-2.0",
-        description=f"{len(topics)} topics of the Python language reference (pydoc_data.topics)",
-        splits={name: [topics[topic] for topic in sorted(chosen)] for name, chosen in splits.items()},
-    )
-
-
-def _topics() -> dict[str, str]:
     try:
-        from pydoc_data.topics import topics
+        from pydoc_data.topics import topics as raw
     except ImportError:
         raise DataError(
             "This Python was installed without pydoc_data, where the corpus pydocs comes from. "
             "Install Python's standard library whole, or use another corpus."
         ) from None
-    return {name: "\n".join(line.rstrip() for line in text.strip().split("\n")) for name, text in topics.items()}
+    whole = {name: "\n".join(line.rstrip() for line in text.strip().split("\n")) for name, text in raw.items()}
+    topics = drop_contained(whole)
+    return TextCorpus(
+        name="pydocs",
+        version=f"Python {platform.python_version()} {version_of({'topics': [*topics, *topics.values()]})}",
+        licence="PSF-2.0",
+        description=f"{len(topics)} topics of the Python language reference (pydoc_data.topics)",
+        splits={name: [topics[topic] for topic in sorted(chosen)] for name, chosen in _divide(topics).items()},
+    )
 
 
 def _telling_lines(text: str) -> frozenset[str]:
     return frozenset(line for raw in text.split("\n") if len(line := raw.strip()) >= TELLING)
 
 
-def _without_contained(topics: Mapping[str, str]) -> dict[str, str]:
+def drop_contained(topics: Mapping[str, str]) -> dict[str, str]:
     """Leave out every topic whose telling lines all stand in a longer one that is kept, or whose text another has."""
     kept: dict[str, frozenset[str]] = {}
     texts: set[str] = set()
@@ -68,27 +64,11 @@ def _without_contained(topics: Mapping[str, str]) -> dict[str, str]:
 
 
 def _divide(topics: Mapping[str, str]) -> dict[str, list[str]]:
-    """Deal the groups out in an order drawn from the seed: to dev and test while there is room, else to train.
+    """Deal groups of topics out in an order drawn from the seed: to dev and test while there is room, else to train.
 
-    None that would fill half of a held-out split goes there, so that each holds several subjects.
+    Topics that share a telling line, directly or through others, are a group. None that would fill half of a held-out
+    split goes there, so that each holds several subjects.
     """
-    share = sum(map(len, topics.values())) * HELD_OUT
-    splits: dict[str, list[str]] = {"train": [], "dev": [], "test": []}
-    room = {"dev": share, "test": share}
-    groups = sorted(_groups(topics), key=lambda group: hashlib.sha256(f"{SEED}/{group[0]}".encode()).digest())
-    for group in groups:
-        size = sum(len(topics[name]) for name in group)
-        roomier = max(room, key=room.__getitem__)
-        if size <= min(room[roomier], share / 2):
-            room[roomier] -= size
-            splits[roomier] += group
-        else:
-            splits["train"] += group
-    return splits
-
-
-def _groups(topics: Mapping[str, str]) -> Iterator[list[str]]:
-    """Topics that share a telling line, directly or through others, sorted by name."""
     members = {name: [name] for name in topics}  # each name to the group it is in
     first: dict[str, str] = {}
     for name, text in topics.items():
@@ -97,8 +77,16 @@ def _groups(topics: Mapping[str, str]) -> Iterator[list[str]]:
             if one is not other:
                 one += other
                 members.update((joined, one) for joined in other)
-    seen: set[int] = set()
-    for group in members.values():
-        if id(group) not in seen:
-            seen.add(id(group))
-            yield sorted(group)
+    groups = {id(group): sorted(group) for group in members.values()}.values()
+    share = sum(map(len, topics.values())) * HELD_OUT
+    splits: dict[str, list[str]] = {"train": [], "dev": [], "test": []}
+    room = {"dev": share, "test": share}
+    for group in sorted(groups, key=lambda group: hashlib.sha256(f"{SEED}/{group[0]}".encode()).digest()):
+        size = sum(len(topics[name]) for name in group)
+        roomier = max(room, key=room.__getitem__)
+        if size <= min(room[roomier], share / 2):
+            room[roomier] -= size
+            splits[roomier] += group
+        else:
+            splits["train"] += group
+    return splits

@@ -24,12 +24,12 @@ class Config:
 def load(config: Config) -> Corpus[QuestionAnsweringExample]:
     """No article stands in two splits. Figures of parts=dev are not to be compared with published ones: they are of a
     fifth of dev-v1.1, after training on the rest of it."""
-    known, notes = _read("dev-v1.1")
+    known, notes = read_squad(SOURCE.file("squad/dev-v1.1.json.gz"))
     if config.parts == "dev":
         splits = _divide(known, {"dev": DEV, "test": TEST})
         own = "dev-v1.1 shared out by article: trained on 7 of 10 questions, tested on 2; not the published test"
     else:
-        train, more = _read("train-v1.1")
+        train, more = read_squad(SOURCE.file("squad/train-v1.1.json.gz"))
         splits, notes = {**_divide(train, {"dev": DEV / 2}), "test": known}, more + notes
         own = "train-v1.1, a twentieth of it dev by article; test is dev-v1.1"
     return Corpus(
@@ -39,12 +39,6 @@ def load(config: Config) -> Corpus[QuestionAnsweringExample]:
         splits=splits,
         notes=tuple(notes),
     )
-
-
-def _read(part: str) -> tuple[list[QuestionAnsweringExample], list[str]]:
-    path = SOURCE.file(f"squad/{part}.json.gz")
-    found = read_squad(path)
-    return found.questions, found.notes(path.name)
 
 
 def _divide(

@@ -37,7 +37,7 @@ def load(config: Config) -> Corpus[TextClassificationExample]:
     if config.form == "sentence":
         splits = {split: _sentences(split) for split in SPLITS}
     else:
-        held = {"dev": _glue("dev"), "test": _labelled(_glue_test(), _sentences("test"))}
+        held = {"dev": _glue("dev"), "test": _label(_glue_test(), _sentences("test"))}
         phrases = _glue("train")
         kept = without(phrases, [example.text for examples in held.values() for example in examples])
         splits = {"train": kept, **held}
@@ -73,14 +73,17 @@ def without(phrases: Sequence[TextClassificationExample], sentences: Iterable[st
     return [phrase for phrase in phrases if _letters(phrase.text) not in known]
 
 
-def _sentences(split: str) -> list[TextClassificationExample]:
-    _, rows = read_columns(SOURCE.file(f"sst2/sentence/{split}.tsv.gz"), (1, 2))
+def _read(part: str, columns: tuple[int, int] | tuple[str, str]) -> list[TextClassificationExample]:
+    _, rows = read_columns(SOURCE.file(f"sst2/{part}.tsv.gz"), columns)
     return [TextClassificationExample(text.strip(), LABELS[label.strip()]) for text, label in rows]
+
+
+def _sentences(split: str) -> list[TextClassificationExample]:
+    return _read(f"sentence/{split}", (1, 2))
 
 
 def _glue(split: str) -> list[TextClassificationExample]:
-    _, rows = read_columns(SOURCE.file(f"sst2/glue/{split}.tsv.gz"), ("sentence", "label"))
-    return [TextClassificationExample(text.strip(), LABELS[label.strip()]) for text, label in rows]
+    return _read(f"glue/{split}", ("sentence", "label"))
 
 
 def _glue_test() -> list[str]:
@@ -88,7 +91,7 @@ def _glue_test() -> list[str]:
     return [text.strip() for (text,) in rows]
 
 
-def _labelled(texts: Sequence[str], sentences: Sequence[TextClassificationExample]) -> list[TextClassificationExample]:
+def _label(texts: Sequence[str], sentences: Sequence[TextClassificationExample]) -> list[TextClassificationExample]:
     """GLUE keeps the labels of test to itself; the same sentences have them where they are written without hyphens,
     accents and most punctuation. So the letters tell which is which."""
     labels = {_letters(sentence.text): sentence.label for sentence in sentences}
