@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 from peers.asked import say_load
 
-from seqloom.classical.ngram.backoff import NGramConfig
+from seqloom.classical.ngram import NGramConfig
 from seqloom.classical.ngram.kneser_ney import kneser_ney
 from seqloom.core.files import write_atomic
 from seqloom.inspect.plots.figures import COLOURS, new_figure, tidy, to_bytes

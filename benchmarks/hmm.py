@@ -25,7 +25,7 @@ from peers.asked import say_load
 
 from seqloom import accel
 from seqloom.accel.hmm import compiled
-from seqloom.classical.hmm.discrete import HiddenMarkov, HMMConfig
+from seqloom.classical.hmm import HiddenMarkov, HMMConfig
 from seqloom.classical.hmm.gaussian import GaussianHMM, GaussianHMMConfig
 from seqloom.classical.hmm.inference import log_likelihood, viterbi
 from seqloom.data.corpora import pydocs

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from seqloom.classical.hmm.discrete import HiddenMarkov, HMMConfig
+from seqloom.classical.hmm import HiddenMarkov, HMMConfig
 from seqloom.models.recurrent_lm import RecurrentLMConfig
 
 END, DOT, FIRST, SYMBOLS = 0, 1, 2, 16

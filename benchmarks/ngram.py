@@ -20,7 +20,7 @@ import numpy as np
 import torch
 from peers.asked import say_load
 
-from seqloom.classical.ngram.backoff import NGram, NGramConfig
+from seqloom.classical.ngram import NGram, NGramConfig
 from seqloom.classical.ngram.kneser_ney import kneser_ney
 
 CORPORA = {"ptb": "ptb/ptb.{}.txt.gz", "wikitext-2": "wikitext-2/{}.txt.gz"}

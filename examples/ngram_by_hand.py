@@ -8,8 +8,8 @@ from pathlib import Path
 
 import torch
 
+from seqloom.classical.ngram import NGramConfig
 from seqloom.classical.ngram.arpa import write_arpa
-from seqloom.classical.ngram.backoff import NGramConfig
 from seqloom.classical.ngram.kneser_ney import kneser_ney
 from seqloom.text import WordsConfig, encode_documents, train_tokenizer
 

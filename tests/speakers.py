@@ -7,8 +7,8 @@ import numpy as np
 import torch
 from torch import nn
 
-from seqloom.classical.hmm.discrete import HMMConfig
-from seqloom.classical.ngram.backoff import NGramConfig
+from seqloom.classical.hmm import HMMConfig
+from seqloom.classical.ngram import NGramConfig
 from seqloom.classical.ngram.kneser_ney import kneser_ney
 from seqloom.decoding.beam import BeamConfig
 from seqloom.models.gpt import GPTConfig

@@ -5,6 +5,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from seqloom.classical.kalman import LinearDynamical
 from seqloom.classical.kalman.filter import System
 
 Array = NDArray[np.float64]
@@ -96,3 +97,18 @@ class Joint:
         part = self.values[np.ix_(seen, seen)]
         volume = np.linalg.slogdet(part)[1]
         return float(-(error @ np.linalg.solve(part, error) + volume + seen.sum() * np.log(2 * np.pi)) / 2)
+
+
+def sample(model: LinearDynamical, rows: int, steps: int, generator: torch.Generator) -> Tensor:
+    """Values (rows, steps, C) drawn from a model without inputs."""
+    system, drawn = model.system, []
+
+    def noise(factor: Tensor) -> Tensor:
+        return torch.randn(rows, factor.shape[1], generator=generator, dtype=torch.float64) @ factor.mT
+
+    state = system.mean + noise(system.factor)
+    for t in range(steps):
+        if t:
+            state = state @ system.transition.mT + noise(system.process)
+        drawn.append(state @ system.emission.mT + system.offset + noise(system.observation))
+    return torch.stack(drawn, dim=1)

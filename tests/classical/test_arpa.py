@@ -10,8 +10,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from seqloom.classical.ngram import NGram, NGramConfig
 from seqloom.classical.ngram.arpa import escape, read_arpa, unescape, write_arpa
-from seqloom.classical.ngram.backoff import NGram, NGramConfig
 from seqloom.classical.ngram.kneser_ney import kneser_ney
 from seqloom.core.errors import DataError, UsageError
 

@@ -10,8 +10,8 @@ import pytest
 import torch
 from torch import Tensor
 
+from seqloom.classical.hmm import HiddenMarkov, HMMConfig, check_seen, documents
 from seqloom.classical.hmm import tag_chain as chain
-from seqloom.classical.hmm.discrete import HiddenMarkov, HMMConfig, check_seen, documents
 from seqloom.classical.hmm.gaussian import GaussianHMM, GaussianHMMConfig
 from seqloom.classical.hmm.inference import forward
 from seqloom.classical.hmm.restarts import Search, SearchConfig, climb
@@ -120,7 +120,7 @@ def test_every_iteration_is_more_probable_and_how_it_is_cut_changes_nothing(monk
     assert all(b >= a - 1e-12 for a, b in itertools.pairwise(values))
     assert values[-1] > values[0] + 1e-4
     whole, value = model.improved(tokens)
-    monkeypatch.setattr("seqloom.classical.hmm.discrete.BLOCK", 50)
+    monkeypatch.setattr("seqloom.classical.hmm.BLOCK", 50)
     parts = list(documents(tokens))
     assert len(parts) > 3 and sum(int(mask.sum()) for _, mask in parts) == len(tokens)
     assert all((rows[mask] == 0).sum() == len(rows) for rows, mask in parts)

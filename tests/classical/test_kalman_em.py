@@ -10,9 +10,10 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
-from tests.classical.dynamical import Array, Joint, drawn_system, drawn_values
+from tests.classical.dynamical import Array, Joint, drawn_system, drawn_values, sample
 from torch import Tensor
 
+from seqloom.classical.kalman import KalmanConfig, LinearDynamical
 from seqloom.classical.kalman.em import (
     LEARNED,
     Data,
@@ -25,7 +26,6 @@ from seqloom.classical.kalman.em import (
     regress,
 )
 from seqloom.classical.kalman.filter import System, covariance, kalman_filter, kalman_smoother
-from seqloom.classical.kalman.linear_dynamical import KalmanConfig, LinearDynamical
 from seqloom.core.errors import DataError
 
 STRUCTURES = ("free", "level", "trend", "seasonal", "constant-velocity")
@@ -177,8 +177,8 @@ def test_what_is_learned_predicts_as_the_truth_does() -> None:
     true = KalmanConfig(structure="free", hidden=2).build(3)
     true.system = truth
     train, held = (
-        true.sample(12, 150, torch.Generator().manual_seed(1)),
-        true.sample(40, 60, torch.Generator().manual_seed(2)),
+        sample(true, 12, 150, torch.Generator().manual_seed(1)),
+        sample(true, 40, 60, torch.Generator().manual_seed(2)),
     )
     model = KalmanConfig(structure="free", hidden=2, noise="full", rounds=60).build(3)
     data = Data(train, torch.ones_like(train, dtype=torch.bool))
@@ -200,7 +200,7 @@ def test_the_noises_of_a_local_level_are_found() -> None:
     true.system = replace(
         true.system, transition=one, emission=one, process=0.5 * one, observation=2 * one, factor=one, mean=one[0]
     )
-    values = true.sample(20, 100, torch.Generator().manual_seed(0))
+    values = sample(true, 20, 100, torch.Generator().manual_seed(0))
     model = KalmanConfig(structure="level").build(1)
     *_, last = model.estimates(Data(values, torch.ones_like(values, dtype=torch.bool)))
     assert last.step < 100  # it settled

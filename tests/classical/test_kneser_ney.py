@@ -9,8 +9,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from seqloom.classical.ngram import NGram, NGramConfig
 from seqloom.classical.ngram import kneser_ney as module
-from seqloom.classical.ngram.backoff import NGram, NGramConfig
 from seqloom.classical.ngram.kneser_ney import FALLBACK, discounts_of, estimate, kneser_ney
 from seqloom.core.errors import DataError
 from seqloom.core.protocols import DecodeState

@@ -6,12 +6,12 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from tests.classical.dynamical import Joint, drawn_system, drawn_values
+from tests.classical.dynamical import Joint, drawn_system, drawn_values, sample
 from tests.classical.test_kalman_em import STRUCTURES, walk
 
+from seqloom.classical.kalman import KalmanConfig, LinearDynamical
 from seqloom.classical.kalman.em import Data
 from seqloom.classical.kalman.filter import covariance, kalman_filter
-from seqloom.classical.kalman.linear_dynamical import KalmanConfig, LinearDynamical
 from seqloom.config import build
 from seqloom.core.errors import CheckpointError, UsageError
 from seqloom.core.protocols import Forecastable
@@ -152,7 +152,7 @@ def test_scores_add_up_to_the_likelihood() -> None:
 def test_what_is_drawn_is_as_likely_as_it_should_be() -> None:
     """−log p of a Gaussian's own draws is its entropy, on the average."""
     model = drawn_model()
-    values = model.sample(4000, 3, torch.Generator().manual_seed(0))
+    values = sample(model, 4000, 3, torch.Generator().manual_seed(0))
     spread = Joint(model.system, 3).values
     entropy = (np.linalg.slogdet(spread)[1] + len(spread) * np.log(2 * np.pi * np.e)) / 2
     assert -float(model.filter(values).log_likelihood.mean()) == pytest.approx(entropy, abs=0.08)

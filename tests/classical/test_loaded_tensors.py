@@ -9,14 +9,14 @@ import torch
 from torch import Tensor
 
 from seqloom.classical.autoregressive import Autoregressive
-from seqloom.classical.hmm.discrete import HMMConfig
+from seqloom.classical.hmm import HMMConfig
 from seqloom.classical.hmm.gaussian import GaussianHMMConfig
 from seqloom.classical.hmm.restarts import Search, SearchConfig
 from seqloom.classical.hmm.tagger import HMMTagger, HMMTaggerConfig, TaggedWords
-from seqloom.classical.kalman.linear_dynamical import KalmanConfig
-from seqloom.classical.ngram.backoff import NGramConfig
+from seqloom.classical.kalman import KalmanConfig
+from seqloom.classical.ngram import NGramConfig
 from seqloom.classical.ngram.kneser_ney import kneser_ney
-from seqloom.classical.word_vectors.model import WordVectorsConfig
+from seqloom.classical.word_vectors import WordVectorsConfig
 from seqloom.core.errors import CheckpointError
 
 V = 7

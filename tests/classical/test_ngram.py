@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from seqloom.classical.ngram.backoff import NGram, NGramConfig
+from seqloom.classical.ngram import NGram, NGramConfig
 from seqloom.classical.ngram.kneser_ney import kneser_ney
 from seqloom.core.errors import CheckpointError
 from seqloom.core.files import tensors_from_file, tensors_to_bytes

@@ -8,9 +8,8 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from seqloom.classical.word_vectors import glove, negative_sampling
+from seqloom.classical.word_vectors import Objective, WordVectors, WordVectorsConfig, glove, negative_sampling
 from seqloom.classical.word_vectors import trainer as words_training
-from seqloom.classical.word_vectors.model import Objective, WordVectors, WordVectorsConfig
 from seqloom.classical.word_vectors.negative_sampling import (
     GAMMA,
     Noise,

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from seqloom.classical.word_vectors.model import Objective, WordVectorsConfig
+from seqloom.classical.word_vectors import Objective, WordVectorsConfig
 from seqloom.classical.word_vectors.negative_sampling import Text
 from seqloom.classical.word_vectors.trainer import WordTrainConfig, WordVectorTrainer
 

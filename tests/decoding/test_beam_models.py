@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from seqloom.classical.ngram.backoff import NGramConfig
+from seqloom.classical.ngram import NGramConfig
 from seqloom.classical.ngram.kneser_ney import kneser_ney
 from seqloom.core.protocols import DecodeState, StepOutput, Steppable
 from seqloom.core.tree import Tree, select_rows, to_device

@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from seqloom.classical.ngram.backoff import NGramConfig
+from seqloom.classical.ngram import NGramConfig
 from seqloom.classical.ngram.kneser_ney import estimate
 from seqloom.core.errors import UsageError
 from seqloom.core.protocols import DecodeState, LanguageModel, StepOutput, select

@@ -10,7 +10,7 @@ import pytest
 
 from seqloom.core.errors import DataError
 from seqloom.core.iob import Scheme, Span, spans_of, strict_spans, tags_of
-from seqloom.evaluate.classification import Hits
+from seqloom.evaluate.classification import Hits, macro, micro, weighted
 from seqloom.evaluate.tagging import compare, score_spans
 
 TYPES = ["PER", "LOC", "ORG-x"]
@@ -52,9 +52,11 @@ def assert_as_seqeval(pairs: Pairs, strict: Scheme | None) -> None:
     np.testing.assert_allclose(np.transpose(rows), seqeval_scores(*pairs, strict, None), rtol=1e-12)
     assert all(0 < one.f1 < 1 for one in ours.by_type.values())  # the comparison says something
     first: Any = tuple(side[:500] for side in pairs)  # averages are made of the same counts
-    for average in ("micro", "macro", "weighted"):
-        theirs = seqeval_scores(first[0], first[1], strict, average)
-        np.testing.assert_allclose(getattr(score_spans(*first, strict=strict), average), theirs[:3], rtol=1e-12)
+    scores = score_spans(*first, strict=strict)
+    assert scores.micro == micro(scores.by_type.values())
+    for name, average in {"micro": micro, "macro": macro, "weighted": weighted}.items():
+        theirs = seqeval_scores(first[0], first[1], strict, name)
+        np.testing.assert_allclose(average(scores.by_type.values()), theirs[:3], rtol=1e-12)
 
 
 @pytest.mark.parametrize("prefixes", ["BI", "BIES"])
@@ -109,7 +111,7 @@ def test_half_a_name_is_one_too_many_and_one_too_few() -> None:
 def test_nothing_to_find_and_nothing_found_is_zero() -> None:
     scores = score_spans([["O", "O"]], [["O", "O"]])
     assert not scores.by_type
-    assert [tuple(average) for average in (scores.micro, scores.macro, scores.weighted)] == [(0, 0, 0)] * 3
+    assert [average(scores.by_type.values()) for average in (micro, macro, weighted)] == [(0, 0, 0)] * 3
     assert scores.interval() == (0, 0)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")

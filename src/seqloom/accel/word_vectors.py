@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from seqloom.accel.cuda_graphs import capture
-from seqloom.classical.word_vectors.model import WordVectors
+from seqloom.classical.word_vectors import WordVectors
 from seqloom.classical.word_vectors.negative_sampling import Predictions, update, update_in_batches
 
 WARM_UP_STEPS = 3  # before a capture, as CUDA's libraries want; they change nothing

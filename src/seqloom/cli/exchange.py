@@ -77,8 +77,8 @@ def report_import(run: Path, imported: "ImportedModel") -> None:
 @arpa.command("export")
 def export_arpa(run: Annotated[Path, typer.Argument(help="A run of an n-gram model.")], file: NewFile) -> None:
     """Write a trained n-gram model as an ARPA file, for KenLM, SRILM and others."""
+    from seqloom.classical.ngram import NGram
     from seqloom.classical.ngram.arpa import write_arpa
-    from seqloom.classical.ngram.backoff import NGram
     from seqloom.runs.run import Run
 
     check_new_file(file)

@@ -19,7 +19,7 @@ from itertools import chain
 
 from seqloom.core.errors import DataError
 from seqloom.core.iob import Scheme, Span, marks_spans, read_tags, spans_of, strict_spans
-from seqloom.evaluate.classification import Average, Confusion, Hits, macro, micro, unseen_labels, weighted
+from seqloom.evaluate.classification import Average, Confusion, Hits, macro, micro, unseen_labels
 from seqloom.evaluate.intervals import Interval, MetricReport, ratio_interval, wilson
 
 Tags = Sequence[str]
@@ -34,14 +34,6 @@ class SpanScores:
     def micro(self) -> Average:
         """The metrics to report: all types together."""
         return micro(self.by_type.values())
-
-    @property
-    def macro(self) -> Average:
-        return macro(self.by_type.values())
-
-    @property
-    def weighted(self) -> Average:
-        return weighted(self.by_type.values())
 
     def interval(self, *, seed: int = 0) -> Interval:
         """Of the micro F1: sentences drawn again, since the spans of one sentence are right or wrong together."""
@@ -128,7 +120,7 @@ def report(
     spans = score_spans(expected, found) if marks_spans([*tags, *words, *said]) else None
     if spans is not None:
         average = {f"span_{name}": value for name, value in spans.micro._asdict().items()}
-        metrics = {"span_f1": spans.micro.f1, **average, "span_macro_f1": spans.macro.f1, **metrics}
+        metrics = {"span_f1": spans.micro.f1, **average, "span_macro_f1": macro(spans.by_type.values()).f1, **metrics}
         intervals = {"span_f1": spans.interval(seed=seed), **intervals}
     return TagReport(
         metrics=metrics,

@@ -16,7 +16,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from seqloom.classical.word_vectors.model import WordVectors
+from seqloom.classical.word_vectors import WordVectors
 from seqloom.core.device import device_of
 from seqloom.core.errors import DataError, UsageError
 from seqloom.core.tokens import Specials

@@ -13,8 +13,8 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from seqloom.classical.word_vectors.model import WordVectors as Model
-from seqloom.classical.word_vectors.model import WordVectors as WordModel
+from seqloom.classical.word_vectors import WordVectors as Model
+from seqloom.classical.word_vectors import WordVectors as WordModel
 from seqloom.core.errors import DataError, SeqloomError, UsageError
 from seqloom.core.words import did_you_mean
 from seqloom.data.examples import TokenClassificationExample

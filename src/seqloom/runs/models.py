@@ -28,12 +28,12 @@ MODELS = Kinds(
         "ffn": "seqloom.models.forecaster:WindowForecasterConfig",
         "lstm": "seqloom.models.forecaster:RecurrentForecasterConfig",
         "ar": "seqloom.classical.autoregressive:AutoregressiveConfig",
-        "kalman": "seqloom.classical.kalman.linear_dynamical:KalmanConfig",
-        "ngram": "seqloom.classical.ngram.backoff:NGramConfig",
-        "hmm": "seqloom.classical.hmm.discrete:HMMConfig",
+        "kalman": "seqloom.classical.kalman:KalmanConfig",
+        "ngram": "seqloom.classical.ngram:NGramConfig",
+        "hmm": "seqloom.classical.hmm:HMMConfig",
         "hmm-tagger": "seqloom.classical.hmm.tagger:HMMTaggerConfig",
         "gaussian-hmm": "seqloom.classical.hmm.gaussian:GaussianHMMConfig",
-        "word-vectors": "seqloom.classical.word_vectors.model:WordVectorsConfig",
+        "word-vectors": "seqloom.classical.word_vectors:WordVectorsConfig",
     },
 )
 FORECASTERS = Kinds(

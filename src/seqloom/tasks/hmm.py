@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 
 import torch
 
-from seqloom.classical.hmm.discrete import HiddenMarkov, HMMConfig, check_seen
+from seqloom.classical.hmm import HiddenMarkov, HMMConfig, check_seen
 from seqloom.classical.hmm.restarts import Search, SearchConfig, climb
 from seqloom.config import Discriminator, config
 from seqloom.core.device import WITHOUT_NUMBA, has_numba

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Literal
 
-from seqloom.classical.ngram.backoff import NGram, NGramConfig
+from seqloom.classical.ngram import NGram, NGramConfig
 from seqloom.classical.ngram.kneser_ney import check_length, estimate
 from seqloom.config import Discriminator, config
 from seqloom.core.errors import DataError

@@ -10,7 +10,7 @@ from typing import Annotated, Literal
 import torch
 from torch import Tensor
 
-from seqloom.classical.kalman.linear_dynamical import KalmanConfig, LinearDynamical
+from seqloom.classical.kalman import KalmanConfig, LinearDynamical
 from seqloom.config import Discriminator, config
 from seqloom.core.protocols import Estimate
 from seqloom.data.corpora import CorpusConfig

@@ -14,8 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from seqloom.classical.word_vectors import glove, negative_sampling
-from seqloom.classical.word_vectors.model import WordVectors, WordVectorsConfig
+from seqloom.classical.word_vectors import WordVectors, WordVectorsConfig, glove, negative_sampling
 from seqloom.classical.word_vectors.negative_sampling import Sampler, Text
 from seqloom.classical.word_vectors.trainer import WordTrainConfig, WordVectorTrainer, engine_of
 from seqloom.config import Discriminator, config

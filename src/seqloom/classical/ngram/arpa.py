@@ -32,7 +32,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from seqloom.classical.ngram.backoff import END, NGram, Table
+from seqloom.classical.ngram import END, NGram, Table
 from seqloom.core.errors import DataError, UsageError
 from seqloom.core.files import replace_file
 from seqloom.core.limits import max_line, refuse_device

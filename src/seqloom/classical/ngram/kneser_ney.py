@@ -30,7 +30,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from seqloom.classical.ngram.backoff import END, NGram, NGramConfig, Table
+from seqloom.classical.ngram import END, NGram, NGramConfig, Table
 from seqloom.core.errors import DataError
 from seqloom.core.protocols import Estimate
 

@@ -1,1 +1,89 @@
-"""Word vectors: skip-gram, CBOW and GloVe."""
+"""Word vectors: words that stand among the same words come to lie in the same direction.
+
+A word w has two vectors: v_w, its own, and u_w, its vector as a neighbour of others. Three ways to learn them, with σ
+the logistic function, K negatives n_k drawn from the noise p(w) ∝ count(w)^¾, and X_ij how often j stands near i:
+
+    skip-gram   −log σ(v_c · u_o) − Σ_k log σ(−v_c · u_{n_k})         for every neighbour o of every word c
+    CBOW        −log σ(h · u_c) − Σ_k log σ(−h · u_{n_k})             h = mean of v_o over the neighbours o of c
+    GloVe       ½ Σ_ij f(X_ij) (v_i · u_j + b_i + d_j − log X_ij)²    f(x) = min(1, (x / cutoff)^power)
+
+`negative_sampling` and `glove` define their steps, in tensors; `numba_engine` compiles the same, a pair at a time, and
+tests prove the two equal.
+"""
+
+from collections.abc import Mapping
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from seqloom.classical.tensor_model import Bounds, TensorModel
+from seqloom.config import config
+from seqloom.config.constraints import NonNegativeFloat, PositiveFloat, PositiveInt
+from seqloom.core.device import generator
+from seqloom.core.tree import Expected, check_tree, require
+
+Objective = Literal["skipgram", "cbow", "glove"]
+
+
+@config
+class WordVectorsConfig:
+    kind: Literal["word-vectors"] = "word-vectors"
+    objective: Objective = "skipgram"
+    width: PositiveInt = 100  # numbers in a vector
+    window: PositiveInt = 5  # neighbours are at most so many words away; skip-gram, CBOW: 1 … window, drawn for each
+    negatives: PositiveInt = 5  # skip-gram, CBOW: words drawn from the noise for each that is there
+    noise: NonNegativeFloat = 0.75  # skip-gram, CBOW: the noise is p(w) ∝ count(w)^noise
+    subsample: NonNegativeFloat = 1e-3  # skip-gram, CBOW: words with a larger share are left out at times; 0: never
+    cutoff: PositiveFloat = 10.0  # GloVe: the count from which on a pair weighs no more
+    power: NonNegativeFloat = 0.75  # GloVe: how a rarer pair weighs less
+
+    def build(self, vocabulary: int) -> "WordVectors":
+        return WordVectors(self, vocabulary)
+
+
+class WordVectors(TensorModel):
+    """Vectors of V words. Before it is trained or loaded, every number is zero; `draw` initialises it."""
+
+    real = torch.float32
+    bounds: Mapping[str, Bounds] = {"counts": (0, None)}
+
+    def __init__(self, config: WordVectorsConfig, vocabulary: int) -> None:
+        self.config, self.vocabulary = config, vocabulary
+        self.glove = config.objective == "glove"
+        self.vectors, self.contexts = (torch.zeros(vocabulary, config.width) for _ in range(2))  # v, u: (V, D)
+        self.biases, self.context_biases = (torch.zeros(vocabulary) for _ in range(2))  # b, d: (V,), GloVe's
+        self.counts = torch.zeros(vocabulary, dtype=torch.int64)  # in the training text; 0 for what is no word there
+        learned = ("vectors", "contexts", *(("biases", "context_biases") if self.glove else ()))
+        self.names = (*learned, "counts")
+        # GloVe's training: the sum of squared steps of every number, which begins at 1 (AdaGrad).
+        self.squares = {name: torch.ones_like(getattr(self, name)) for name in learned if self.glove}
+
+    def draw(self, seed: int, counts: Tensor) -> "WordVectors":
+        """Draw v uniformly from ±½/D, with u zero; GloVe draws all of it so."""
+        self.counts = counts.clone()
+        for name in self.squares or ("vectors",):
+            uniform = torch.rand(getattr(self, name).shape, generator=generator(seed, "word vectors", name))
+            setattr(self, name, (uniform - 0.5) / self.config.width)
+        return self
+
+    @property
+    def words(self) -> Tensor:
+        """The vectors (V, D) one uses: v; of GloVe, where v and u differ only in where they began, v + u."""
+        return self.vectors + self.contexts if self.glove else self.vectors
+
+    def check(self, tensors: Mapping[str, Tensor]) -> None:
+        require(tensors["counts"].any(), "counts must not all be 0")
+
+    def training_state(self) -> dict[str, Tensor]:
+        """What resuming needs beside the vectors."""
+        return dict(self.squares)
+
+    def load_training_state(self, state: Mapping[str, Tensor]) -> None:
+        expected = {name: Expected.like(tensor, low=1) for name, tensor in self.squares.items()}
+        check_tree(dict(state), expected, "training")
+        self.squares = dict(state)
+
+    def to(self, device: torch.device | str) -> "WordVectors":
+        self.squares = {name: tensor.to(device) for name, tensor in self.squares.items()}
+        return super().to(device)

@@ -20,7 +20,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from seqloom.classical.word_vectors.model import WordVectors, WordVectorsConfig
+from seqloom.classical.word_vectors import WordVectors, WordVectorsConfig
 from seqloom.classical.word_vectors.negative_sampling import BlockSampler, Text
 from seqloom.core.device import generator
 from seqloom.core.errors import DataError

@@ -26,7 +26,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from seqloom.classical.word_vectors.model import WordVectors, WordVectorsConfig
+from seqloom.classical.word_vectors import WordVectors, WordVectorsConfig
 from seqloom.core.device import derive
 from seqloom.core.errors import DataError
 from seqloom.core.operations import operation

@@ -13,8 +13,8 @@ from typing import Literal
 import torch
 from torch import Tensor
 
+from seqloom.classical.word_vectors import WordVectors
 from seqloom.classical.word_vectors.glove import PairSampler
-from seqloom.classical.word_vectors.model import WordVectors
 from seqloom.classical.word_vectors.negative_sampling import BlockSampler, Sampler, Text
 from seqloom.config import config
 from seqloom.config.constraints import NonNegativeFloat, PositiveFloat, PositiveInt

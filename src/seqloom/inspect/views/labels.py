@@ -34,7 +34,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from seqloom.classical.hmm.discrete import HiddenMarkov
+from seqloom.classical.hmm import HiddenMarkov
 from seqloom.classical.hmm.gaussian import GaussianHMM
 from seqloom.classical.hmm.tagger import HMMTagger
 from seqloom.core.errors import DataError, UsageError
