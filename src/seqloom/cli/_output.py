@@ -57,7 +57,7 @@ def print_predictions(
 
     `to_line` and `print_one` replace the line that a prediction itself gives.
     """
-    notes, problems = Notes(), model.problems()
+    notes = Notes()
     for number, prediction in enumerate(predictions, start=1):
         if as_json:
             print_json(prediction.to_json())
@@ -67,9 +67,9 @@ def print_predictions(
             print(prediction.to_line() if to_line is None else to_line(prediction), flush=True)
         if prediction.unknown and not model.spells:
             notes.see(UNKNOWN, number, f": {prediction.unknown[0]!r}")
-        for note, applies in problems.items():
+        for note, applies in model.problems.items():
             if applies(prediction):
-                notes.see(note, number)
+                notes.see(note.replace("{longest}", str(model.longest)), number)
     notes.show()
 
 

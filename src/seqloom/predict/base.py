@@ -67,7 +67,6 @@ def ranked_fields(ranked: Iterable[tuple[str, float]]) -> str:
 
 
 P = TypeVar("P", bound=Prediction)
-Problems = Mapping[str, Callable[[P], bool]]  # notes, with {lines} for how many, and tests of what each is about
 
 
 class Predictor(Generic[P]):
@@ -76,6 +75,8 @@ class Predictor(Generic[P]):
     what: ClassVar[str] = "a trained model"  # in messages
     used_by: ClassVar[str] = "`seqloom evaluate` measures it"
     reads_text: ClassVar[bool] = True
+    # notes on predictions, with {lines} for how many and {longest}, and to which each applies
+    problems: ClassVar[Mapping[str, Callable[[Any], bool]]] = {}
 
     def __init__(self, run: Run, device: str = "auto"):
         self.run = run
@@ -103,6 +104,11 @@ class Predictor(Generic[P]):
         return device_of(self.model)
 
     @property
+    def longest(self) -> int | None:
+        """How many tokens are read at once, END or special ones included; None for any number."""
+        return None
+
+    @property
     def spells(self) -> bool:
         """Whether the model reads the characters of words, so that words it does not know still differ."""
         return False
@@ -114,10 +120,6 @@ class Predictor(Generic[P]):
         window=1 every line is answered before the next is read.
         """
         raise UsageError(f"{self.name} is {self.what}, which predicts nothing from lines: {self.uses()}.")
-
-    def problems(self) -> Problems[P]:
-        """Return notes on what can be wrong with predictions."""
-        return {}
 
     def evaluate(self, split: str = "dev") -> dict[str, float]:
         """Return every metric of a split of the training data; they are kept in the run for `compare`."""
@@ -250,7 +252,6 @@ class SplitPredictor(Predictor[P]):
 
     @property
     def longest(self) -> int | None:
-        """How many tokens are read at once, END or special ones included; None for any number."""
         from seqloom.tasks.reading_base import read_length
 
         return read_length(self.recipe)

@@ -21,7 +21,6 @@ from seqloom.inspect.views.texts import one_line as check_one_line
 from seqloom.predict.base import (
     P,
     Prediction,
-    Problems,
     SplitPredictor,
     as_lines,
     json_value,
@@ -125,15 +124,14 @@ class ClassifierPredictor(LabelPredictor[Classification]):
 
     what = "a classifier"
     used_by = "`seqloom classify` uses it"
+    problems: ClassVar = {
+        "of {lines} with more than {longest} tokens only the beginning was read": lambda answer: answer.cut
+    }
 
     def predict(
         self, lines: str | Iterable[str], *, batch_size: int = 128, window: int = 1024
     ) -> Iterator[Classification]:
         return self.classify(lines, top=1, batch_size=batch_size, window=window)
-
-    def problems(self) -> Problems[Classification]:
-        note = f"of {{lines}} with more than {self.longest} tokens only the beginning was read"
-        return {note: lambda answer: answer.cut}
 
     def classify(
         self,

@@ -8,26 +8,27 @@ vectors. A text with more tokens than a model can read at once is read in pieces
 Normalized, every vector v becomes v / ‖v‖: then products are cosines.
 """
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, get_args
+from typing import Any, ClassVar, Literal, get_args
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from seqloom.classical.word_vectors import WordVectors
-from seqloom.core.device import device_of
 from seqloom.core.errors import DataError, UsageError
 from seqloom.core.tokens import Specials
 from seqloom.core.tree import to_device
 from seqloom.core.words import did_you_mean
 from seqloom.data.readers import TextReader
-from seqloom.models.backbones import Backbone, backbone_class
+from seqloom.models.backbones import backbone_class
 from seqloom.models.bert import BERT
 from seqloom.models.bilm import BiLM
 from seqloom.models.classifier import Classifier
 from seqloom.models.electra import Electra
+from seqloom.models.fine_tuned import FineTuned
 from seqloom.models.gpt import GPT
 from seqloom.models.recurrent_lm import RecurrentLM
 from seqloom.models.seq2seq import Seq2Seq
@@ -46,7 +47,7 @@ from seqloom.predict.base import (
 from seqloom.tasks.reading_base import spellings_of
 from seqloom.tasks.word_vectors import plain_words
 from seqloom.text.base import END
-from seqloom.text.specials import Form, frame_length, framed
+from seqloom.text.specials import Form, framed
 
 Array = np.ndarray[Any, Any]
 TextPooling = Literal["mean", "first", "last", "max"]
@@ -72,162 +73,155 @@ def embed(
     check_pooling(pooling)
     check_sizes(batch_size=batch_size, window=window)
     reader = reader_of(trained)
-    found = [_embedded(reader, lines, pooling, batch_size) for lines in windows(as_lines(texts), window)]
-    vectors: Array = np.concatenate(found) if found else np.zeros((0, reader.width), np.float32)
-    return normalized(vectors) if normalize else vectors
+    parts = [embed_lines(reader, lines, pooling, batch_size) for lines in windows(as_lines(texts), window)]
+    vectors: Array = np.concatenate(parts) if parts else np.zeros((0, reader.width), np.float32)
+    if not normalize:
+        return vectors
+    lengths = np.linalg.norm(vectors, axis=1, keepdims=True)
+    unit: Array = vectors / np.where(lengths > 0, lengths, 1)  # zero stays zero
+    return unit
 
 
 def check_pooling(pooling: str) -> None:
+    """Refuse an unknown way to pool."""
     if pooling not in POOLINGS:
         raise UsageError(f"There is no pooling {pooling!r} of texts: {did_you_mean(pooling, get_args(TextPooling))}.")
 
 
-def normalized(vectors: Array) -> Array:
-    """v / ‖v‖ of each row (N, H); zero stays zero."""
-    lengths = np.linalg.norm(vectors, axis=1, keepdims=True)
-    unit: Array = vectors / np.where(lengths > 0, lengths, 1)
-    return unit
-
-
 @torch.no_grad()
-def _embedded(reader: "Reader", lines: Sequence[str], pooling: str, batch_size: int) -> Array:
-    """Each piece is pooled as soon as it is read: many texts have many tokens, whose vectors would fill the memory."""
-    places = [place for place, line in enumerate(lines) if line.strip()]
-    texts = [lines[place].strip() for place in places]
+def embed_lines(reader: "StateReader", lines: Sequence[str], pooling: str, batch_size: int) -> Array:
+    """Pool each piece as soon as it is read: many texts have many tokens, whose vectors would fill the memory."""
+    filled = [index for index, line in enumerate(lines) if line.strip()]
+    texts = [lines[index].strip() for index in filled]
     pieces: list[dict[int, tuple[int, Tensor]]] = [{} for _ in texts]
     for number, piece, h in reader.states(texts, batch_size) if texts else ():
         pieces[number][piece] = len(h), POOLINGS[pooling](h).float().cpu()
     vectors = np.zeros((len(lines), reader.width), np.float32)
-    for place, own in zip(places, pieces, strict=True):
-        vectors[place] = _joined(pooling, [own[piece] for piece in sorted(own)]).numpy()
+    for index, own in zip(filled, pieces, strict=True):
+        sizes, pooled = zip(*(own[piece] for piece in sorted(own)), strict=True)
+        stacked, counts = torch.stack(pooled), torch.tensor(sizes)
+        if pooling == "mean":
+            vectors[index] = ((stacked * counts.unsqueeze(1)).sum(dim=0) / counts.sum()).numpy()
+        else:
+            vectors[index] = POOLINGS[pooling](stacked).numpy()
     return vectors
 
 
-def _joined(pooling: str, pieces: Sequence[tuple[int, Tensor]]) -> Tensor:
-    """The vector (H,) of a text from those of its pieces and how many tokens each has."""
-    sizes, vectors = torch.tensor([size for size, _ in pieces]), torch.stack([vector for _, vector in pieces])
-    if pooling == "mean":
-        return (vectors * sizes.unsqueeze(1)).sum(dim=0) / sizes.sum()
-    return POOLINGS[pooling](vectors)
+# --- how models read texts --------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class Reader:
-    """How a model reads texts."""
+class StateReader(ABC):
+    """Reads texts with a model: the hidden states of every token."""
 
     width: int  # of h
-    states: Callable[[Sequence[str], int], States]  # texts, and how many are read together
+
+    def __init__(self, trained: Predictor[Any]) -> None:
+        self.trained, self.model, self.tokenizer = trained, trained.model, trained.tokenizer
+
+    @abstractmethod
+    def states(self, texts: Sequence[str], batch_size: int) -> States:
+        """Yield the hidden states of the texts, `batch_size` of which are read together."""
 
 
-def reader_of(trained: Predictor[Any]) -> Reader:
-    """How the model of a run reads texts; refused if it makes no vectors of them."""
+class RowStates(StateReader):
+    """Of a model that reads rows of tokens; a long text is read in several."""
+
+    def __init__(
+        self,
+        trained: Predictor[Any],
+        width: int,
+        read: Callable[[Tensor, Tensor], Tensor],
+        around: Callable[[list[int]], list[int]],
+        longest: int | None,
+    ) -> None:
+        """`around` adds the tokens around a text; a row has at most `longest`."""
+        super().__init__(trained)
+        self.width, self.read, self.around, self.longest = width, read, around, longest
+
+    def states(self, texts: Sequence[str], batch_size: int) -> States:
+        rows = []
+        for number, ids in enumerate(self.tokenizer.encode_batch(texts)):
+            room = max(1, len(ids) if self.longest is None else self.longest - len(self.around([])))
+            for piece, start in enumerate(range(0, max(len(ids), 1), room)):
+                rows.append((number, piece, self.around(ids[start : start + room])))
+        for chosen in similar_lengths([len(row) for *_, row in rows], batch_size):
+            h = self.read(*pad_rows([rows[index][2] for index in chosen], self.trained.device))
+            for own, index in zip(h, chosen, strict=True):
+                number, piece, row = rows[index]
+                yield number, piece, own[: len(row)]
+
+
+class WordStates(StateReader):
+    """The vectors of the words that have one; of a text without any, a vector that is zero."""
+
+    def __init__(self, trained: Predictor[Any]) -> None:
+        super().__init__(trained)
+        self.width = self.model.config.width
+
+    def states(self, texts: Sequence[str], batch_size: int) -> States:
+        plain = plain_words(self.tokenizer)
+        for number, ids in enumerate(self.tokenizer.encode_batch(texts)):
+            words = plain[torch.tensor(ids, dtype=torch.int64)]
+            h = self.model.words[words[words >= 0].to(self.model.device)]
+            yield number, 0, h if len(h) else h.new_zeros(1, self.width)
+
+
+class LexiconStates(StateReader):
+    """Of a classifier or tagger that reads words; of a text longer than its encoder reads, the beginning alone."""
+
+    def __init__(self, trained: Predictor[Any]) -> None:
+        super().__init__(trained)
+        self.width = (self.model.lexicon if self.model.encoder is None else self.model.encoder).width
+
+    def states(self, texts: Sequence[str], batch_size: int) -> States:
+        model, spellings = self.model, spellings_of(self.trained.run)
+        batches = TextReader(self.tokenizer, spellings, model.config.longest).batches(texts, tokens=1)
+        for chosen in similar_lengths(batches.texts.lengths.tolist(), batch_size):
+            batch = to_device(batches.collate(np.array(chosen)), self.trained.device)
+            h = model.lexicon(batch["tokens"], model.lexicon.spelled(batch.get("characters")))
+            if model.encoder is not None:
+                h = model.encoder(h, batch["mask"])
+            lengths = batch["mask"].sum(dim=1).tolist()
+            yield from ((number, 0, h[row, : lengths[row]]) for row, number in enumerate(chosen))
+
+
+def reader_of(trained: Predictor[Any]) -> StateReader:
+    """Return how the model of a run reads texts; one that makes no vectors of them is refused."""
     tokenizer, model = trained.tokenizer, trained.model  # a run that is not about text says so here
     specials = Specials.after(len(tokenizer))
+
+    def after_end(ids: list[int]) -> list[int]:
+        return [END, *ids]
+
+    def framed_by(form: Form) -> Callable[[list[int]], list[int]]:
+        return lambda ids: framed(specials, form, ids).tokens
+
     if isinstance(model, BERT | Electra):
-        return _by_rows(trained, _frames(specials, "bert", model.config.longest), model.read, model.config.width)
+        return RowStates(trained, model.config.width, model.read, framed_by("bert"), model.config.longest)
     if isinstance(model, GPT):
-        return _by_rows(trained, _after_end(model.config.window), model.body.read, model.config.width)
+        return RowStates(trained, model.config.width, model.body.read, after_end, model.config.window)
     if isinstance(model, RecurrentLM | WindowLM):
-        read, width = (lambda tokens, mask: model.read(tokens, None, mask)[0]), model.config.output_width
-        return _by_rows(trained, _after_end(None), read, width)
+        width = model.config.output_width
+        return RowStates(trained, width, lambda tokens, mask: model.read(tokens, None, mask)[0], after_end, None)
     if isinstance(model, BiLM):
-        return _by_rows(trained, _frames(specials, "ends", None), model.read, 2 * model.config.hidden)
-    if isinstance(body := getattr(model, "body", None), Backbone):
-        frames = _frames(specials, body.form, backbone_class(model.config.body).longest(model.config.body))
-        return _by_rows(trained, frames, body.read, body.width)
+        return RowStates(trained, 2 * model.config.hidden, model.read, framed_by("ends"), None)
+    if isinstance(model, FineTuned):
+        body, config = model.body, model.config.body
+        assert config is not None  # a trained model has one
+        longest = backbone_class(config).longest(config)
+        return RowStates(trained, body.width, body.read, framed_by(body.form), longest)
     if isinstance(model, Seq2Seq):
-        return _by_rows(trained, _before_end(trained.recipe.model.longest_source), model.annotations, _width_of(model))
+        width = model.annotations(torch.tensor([[END]], device=trained.device)).shape[2]
+        return RowStates(trained, width, model.annotations, lambda ids: [*ids, END], model.longest_source)
     if isinstance(model, Classifier | Tagger):
-        return _by_lexicon(trained)
+        return LexiconStates(trained)
     if isinstance(model, WordVectors):
-        return _by_words(trained)
+        return WordStates(trained)
     kind = trained.run.recipe["model"]["kind"]
     raise UsageError(f"{trained.name} has a model of kind {kind}, which makes no vectors of texts.")
 
 
-# --- rows of tokens ---------------------------------------------------------------------------------------------------
-
-Rows = Callable[[list[int]], Iterator[list[int]]]  # the tokens of a text to what is read, one row or several
-
-
-def _frames(specials: Specials, form: Form, longest: int | None) -> Rows:
-    def rows(ids: list[int]) -> Iterator[list[int]]:
-        yield from (framed(specials, form, piece).tokens for piece in _pieces(ids, longest, frame_length(form, 1)))
-
-    return rows
-
-
-def _after_end(longest: int | None) -> Rows:
-    def rows(ids: list[int]) -> Iterator[list[int]]:
-        yield from ([END, *piece] for piece in _pieces(ids, longest, 1))
-
-    return rows
-
-
-def _before_end(longest: int | None) -> Rows:
-    def rows(ids: list[int]) -> Iterator[list[int]]:
-        yield from ([*piece, END] for piece in _pieces(ids, longest, 1))
-
-    return rows
-
-
-def _pieces(ids: list[int], longest: int | None, besides: int) -> Iterator[list[int]]:
-    room = len(ids) if longest is None else max(1, longest - besides)
-    yield from (ids[start : start + room] for start in range(0, max(len(ids), 1), max(room, 1)))
-
-
-def _by_rows(trained: Predictor[Any], rows: Rows, read: Callable[[Tensor, Tensor], Tensor], width: int) -> Reader:
-    def states(texts: Sequence[str], batch_size: int) -> States:
-        encoded = trained.tokenizer.encode_batch(texts)
-        placed = [(number, piece, row) for number, ids in enumerate(encoded) for piece, row in enumerate(rows(ids))]
-        for chosen in similar_lengths([len(row) for *_, row in placed], batch_size):
-            together = [placed[n] for n in chosen]
-            h = read(*pad_rows([row for *_, row in together], trained.device))
-            yield from ((number, piece, own[: len(row)]) for own, (number, piece, row) in zip(h, together, strict=True))
-
-    return Reader(width, states)
-
-
-def _width_of(model: Seq2Seq) -> int:
-    device = device_of(model)
-    return model.annotations(torch.tensor([[END]], device=device)).shape[2]
-
-
-def _by_words(trained: Predictor[Any]) -> Reader:
-    """The vectors of the words that have one; of a text without any, a vector that is zero."""
-    model, plain = trained.model, plain_words(trained.tokenizer)
-
-    def states(texts: Sequence[str], batch_size: int) -> States:
-        for number, ids in enumerate(trained.tokenizer.encode_batch(texts)):
-            words = plain[torch.tensor(ids, dtype=torch.int64)]
-            h = model.words[words[words >= 0].to(model.device)]
-            yield number, 0, h if len(h) else h.new_zeros(1, model.config.width)
-
-    return Reader(model.config.width, states)
-
-
-# --- classifiers and taggers that read words --------------------------------------------------------------------------
-
-
-def _by_lexicon(trained: Predictor[Any]) -> Reader:
-    """Of a text longer than its encoder knows places, the beginning alone."""
-    model = trained.model
-
-    def read(batch: Any) -> Tensor:
-        x = model.lexicon(batch["tokens"], model.lexicon.read_spelling(batch.get("characters")))
-        h: Tensor = x if model.encoder is None else model.encoder(x, batch["mask"])
-        return h
-
-    def states(texts: Sequence[str], batch_size: int) -> States:
-        reader = TextReader(trained.tokenizer, spellings_of(trained.run), model.config.longest)
-        batches = reader.batches(texts, tokens=1)
-        for chosen in similar_lengths(batches.texts.lengths.tolist(), batch_size):
-            batch = to_device(batches.collate(np.array(chosen)), trained.device)
-            h, lengths = read(batch), batch["mask"].sum(dim=1).tolist()
-            yield from ((number, 0, h[row, : lengths[row]]) for row, number in enumerate(chosen))
-
-    return Reader(model.lexicon.width if model.encoder is None else model.encoder.width, states)
-
+# --- texts near a query -----------------------------------------------------------------------------------------------
 
 EQUAL = 6  # decimals in which scores must differ: a line has the last digits of those it was read with
 
@@ -279,15 +273,12 @@ def similar(
         seen, read = seen + len(lines), read + len(kept)
         if kept:
             scores = wanted @ vectors([line for _, line in kept]).T  # (Q, N)
-            best = [_merged(own, row, kept, top) for own, row in zip(best, scores, strict=True)]
+            for number, row in enumerate(scores):  # sorting is stable: who came first stands first
+                order = np.argsort(-row.round(EQUAL), kind="stable")[:top]
+                new = [SimilarText(float(row[index]), *kept[index]) for index in order]
+                ranked = sorted([*best[number], *new], key=lambda near: -round(near.score, EQUAL))
+                best[number] = ranked[:top]
     return [SimilarTexts(query, own, read, seen - read) for query, own in zip(asked, best, strict=True)]
-
-
-def _merged(best: list[SimilarText], scores: Array, lines: Sequence[tuple[int, str]], top: int) -> list[SimilarText]:
-    """The best of those before and of those that came now. Sorting is stable: who came first stands first."""
-    chosen = np.argsort(-scores.round(EQUAL), kind="stable")[:top]
-    new = [SimilarText(float(scores[place]), *lines[place]) for place in chosen]
-    return sorted([*best, *new], key=lambda near: -round(near.score, EQUAL))[:top]
 
 
 @dataclass(frozen=True)
@@ -296,12 +287,10 @@ class TextVector(Prediction):
 
     text: str
     vector: list[float]
+    json_names: ClassVar = ("text", "vector")
 
     def to_line(self) -> str:
         return "\t".join(f"{value:.6g}" for value in self.vector)
-
-    def to_json(self) -> dict[str, object]:
-        return {"text": self.text, "vector": self.vector}
 
 
 class BidirectionalLMPredictor(Predictor[TextVector]):
@@ -313,8 +302,8 @@ class BidirectionalLMPredictor(Predictor[TextVector]):
     def predict(self, lines: str | Iterable[str], *, batch_size: int = 32, window: int = 1024) -> Iterator[TextVector]:
         """Embed each line: the mean of its tokens' hidden states."""
 
-        def answer(read: list[str]) -> Iterator[TextVector]:
-            vectors = embed(self, read, batch_size=batch_size, window=window)
-            yield from (TextVector(text, vector.tolist()) for text, vector in zip(read, vectors, strict=True))
+        return predict_windows(lines, self._embed, batch_size=batch_size, window=window)
 
-        return predict_windows(as_lines(lines), answer, batch_size=batch_size, window=window)
+    def _embed(self, lines: list[str], batch_size: int) -> Iterator[TextVector]:
+        vectors = embed(self, lines, batch_size=batch_size, window=len(lines))
+        return (TextVector(text, vector.tolist()) for text, vector in zip(lines, vectors, strict=True))

@@ -8,9 +8,11 @@ from typing import Any
 import numpy as np
 import torch
 
+from seqloom.classical.autoregressive import Autoregressive
 from seqloom.core.device import generator
 from seqloom.core.errors import DataError, UsageError
 from seqloom.core.words import shown
+from seqloom.data.corpora.series_file import Config as SeriesFileConfig
 from seqloom.data.series import Series
 from seqloom.data.series_files import read_series
 from seqloom.data.tables import Column, column_names
@@ -63,16 +65,14 @@ class ForecasterPredictor(Predictor[ForecastLine]):
     def predict(self, lines: str | Iterable[str], *, batch_size: int = 1, window: int = 1) -> Iterator[ForecastLine]:
         """Forecast the series of each line: all numbers of the first variable, then all of the second, and so on."""
         for number, line in enumerate(as_lines(lines), start=1):
-            forecast = self._forecast_line(read_numbers(line, number), number) if line.strip() else None
-            yield ForecastLine(line, forecast)
+            yield ForecastLine(line, self._forecast_line(line, number) if line.strip() else None)
 
-    def _forecast_line(self, values: list[float], number: int) -> Forecasted:
-        variables = len(self.columns)
+    def _forecast_line(self, line: str, number: int) -> Forecasted:
+        values, variables = read_numbers(line, number), len(self.columns)
         if len(values) % variables:
             raise DataError(f"Line {number:,} must hold numbers of {variables} variables; got {len(values)} numbers.")
-        rows = np.array(values).reshape(variables, -1).T
+        rows, name = np.array(values).reshape(variables, -1).T, f"line {number:,}"
         times = np.arange(1.0, len(rows) + 1)
-        name = f"line {number:,}"
         return self.forecast(Series(rows, times, self.columns, self.season, name, fill=self.recipe.data.fill))
 
     def series(self) -> Series:
@@ -100,9 +100,9 @@ class ForecasterPredictor(Predictor[ForecastLine]):
             )
         found, notes = read_series(
             path,
-            time=getattr(data, "time", None) if time is None else time,
+            time=data.time if time is None and isinstance(data, SeriesFileConfig) else time,
             columns=columns,
-            time_format=time_format or getattr(data, "time_format", None),
+            time_format=time_format or (data.time_format if isinstance(data, SeriesFileConfig) else None),
             season=self.season,
             gaps=data.gaps,
             fill=data.fill,
@@ -142,7 +142,7 @@ class ForecasterPredictor(Predictor[ForecastLine]):
         history = series.until(len(series) - back)
         notes += self._check(history, horizon)
         made = self._ahead(history, horizon, paths, seed)
-        came = None if not back else _truth(series, len(history), horizon)
+        came = series.ahead(len(history), horizon) if back else None
         kind = self.run.recipe["model"]["kind"]
         return replace(made, model=f"{self.run.path.name} ({kind})", truth=came, notes=tuple(notes))
 
@@ -175,8 +175,8 @@ class ForecasterPredictor(Predictor[ForecastLine]):
             notes.append(
                 f"the model was trained on steps of {step}, and those of {history.name} are {history.clock.said()}"
             )
-        memory = getattr(self.model, "memory", 0) or 0
-        reads = getattr(self.model, "order", memory)  # of an autoregressive model, which reads more than it needs
+        model = self.model  # an autoregressive one reads more than it needs
+        reads = model.order if isinstance(model, Autoregressive) else model.memory or 0
         if len(history) < reads:
             notes.append(
                 f"the model looks back {reads} steps and {history.name} has {len(history)}: what is before is unknown"
@@ -185,11 +185,3 @@ class ForecasterPredictor(Predictor[ForecastLine]):
         if missing:
             notes.append(f"the last step of {history.name} lacks {missing} of its {len(history.columns)} values")
         return notes
-
-
-def _truth(series: Series, place: int, horizon: int) -> Any:
-    """What stands from a place on (horizon, C), NaN beyond the end."""
-    found = np.full((horizon, len(series.columns)), np.nan)
-    own = series.values[place : place + horizon]
-    found[: len(own)] = own
-    return found

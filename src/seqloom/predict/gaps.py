@@ -21,7 +21,6 @@ from seqloom.nn.softmax import at_least_float32
 from seqloom.predict.base import (
     Prediction,
     Predictor,
-    Problems,
     as_lines,
     check_source,
     pad_rows,
@@ -92,6 +91,9 @@ class MaskedLMPredictor(Predictor[FilledText]):
 
     what = "a masked language model"
     used_by = "`seqloom fill` uses it"
+    problems: ClassVar = {
+        "of {lines} with more than {longest} tokens only what is near the masks was read": lambda answer: answer.cut > 0
+    }
 
     def uses(self) -> str:
         return self.used_by if self._learned else f"it {self._other_uses}"
@@ -108,10 +110,6 @@ class MaskedLMPredictor(Predictor[FilledText]):
 
     def predict(self, lines: str | Iterable[str], *, batch_size: int = 32, window: int = 1024) -> Iterator[FilledText]:
         return self.fill(lines, batch_size=batch_size, window=window)
-
-    def problems(self) -> Problems[FilledText]:
-        note = f"of {{lines}} with more than {self.longest} tokens only what is near the masks was read"
-        return {note: lambda answer: answer.cut > 0}
 
     def fill(
         self, texts: str | Iterable[str], *, top: int = 5, batch_size: int = 32, window: int = 1024
@@ -228,6 +226,9 @@ class DenoiserPredictor(Predictor[RestoredText]):
 
     what = "a denoiser, which restores damaged texts"
     used_by = "`seqloom restore` uses it"
+    problems: ClassVar = {
+        "what was said of {lines} did not come to an end and was cut": lambda answer: not answer.finished
+    }
 
     @cached_property
     def sentinels(self) -> range:
@@ -254,9 +255,6 @@ class DenoiserPredictor(Predictor[RestoredText]):
         self, lines: str | Iterable[str], *, batch_size: int = 32, window: int = 1024
     ) -> Iterator[RestoredText]:
         return self.restore(lines, batch_size=batch_size, window=window)
-
-    def problems(self) -> Problems[RestoredText]:
-        return {"what was said of {lines} did not come to an end and was cut": lambda answer: not answer.finished}
 
     def restore(
         self,

@@ -15,7 +15,7 @@ from seqloom.decoding.beam import BeamConfig, beam_search
 from seqloom.decoding.generate import generate, text_stream
 from seqloom.decoding.processors import SamplingConfig
 from seqloom.evaluate.perplexity import continuation_log_probs, in_common, score_texts
-from seqloom.predict.base import Prediction, Predictor, Problems, predict_filled, predict_windows, ranked_fields
+from seqloom.predict.base import Prediction, Predictor, predict_filled, predict_windows, ranked_fields
 from seqloom.tasks.hmm import letters
 from seqloom.text import Tokenizer
 
@@ -225,6 +225,10 @@ class LanguageModelPredictor(Predictor[PromptAnswer]):
 
     what = "a language model"
     used_by = "`seqloom generate` and `seqloom score` use it"
+    problems: ClassVar = {
+        "there was no room for all shots before {lines}: the first were left out": lambda one: one.left_out > 0,
+        "{lines} cannot be seen at once, even without shots: the model saw the end": lambda one: one.cut,
+    }
 
     @property
     def longest(self) -> int | None:
@@ -244,12 +248,6 @@ class LanguageModelPredictor(Predictor[PromptAnswer]):
         if self.own_choices:
             return self.choose(lines, top=1, batch_size=batch_size, window=window)
         return self.complete(lines, template=None if self.own_template else "{text}{label}")
-
-    def problems(self) -> Problems[PromptAnswer]:
-        return {
-            "there was no room for all shots before {lines}: the first were left out": lambda one: one.left_out > 0,
-            "{lines} cannot be seen at once, even without shots: the model saw the end": lambda one: one.cut,
-        }
 
     def generate(
         self,

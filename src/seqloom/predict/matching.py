@@ -16,7 +16,6 @@ from seqloom.data.collate import ExampleRows, RowBatches
 from seqloom.data.readers import Window
 from seqloom.predict.base import (
     Prediction,
-    Problems,
     SplitPredictor,
     as_lines,
     predict_batches,
@@ -78,6 +77,7 @@ class PairPredictor(LabelPredictor[Match]):
 
     what = "a model of pairs of texts"
     used_by = "`seqloom match` uses it"
+    problems: ClassVar = {"of {lines} with more than {longest} tokens not all was read": lambda answer: answer.cut}
 
     @property
     def scored(self) -> bool:
@@ -88,9 +88,6 @@ class PairPredictor(LabelPredictor[Match]):
         """Match the two texts of each line, which has a tab between them."""
         pairs = split_columns(as_lines(lines), 2, "two texts", most=2)
         return self.match(((first, second) for first, second in pairs), top=1, batch_size=batch_size, window=window)
-
-    def problems(self) -> Problems[Match]:
-        return {f"of {{lines}} with more than {self.longest} tokens not all was read": lambda answer: answer.cut}
 
     def match(
         self, pairs: Iterable[Pair], *, top: int | None = None, batch_size: int = 32, window: int = 1024
@@ -161,6 +158,7 @@ class ChoicePredictor(SplitPredictor[ChoicePrediction]):
 
     what = "a model of choices"
     used_by = "`seqloom choose` uses it"
+    problems: ClassVar = {"of {lines} with more than {longest} tokens not all was read": lambda answer: answer.cut}
 
     def predict(
         self, lines: str | Iterable[str], *, batch_size: int = 8, window: int = 256
@@ -169,9 +167,6 @@ class ChoicePredictor(SplitPredictor[ChoicePrediction]):
         given = split_columns(as_lines(lines), 3, "a text and two options or more")
         choices = ((text, options) for text, *options in given)
         return self.choose(choices, top=1, batch_size=batch_size, window=window)
-
-    def problems(self) -> Problems[ChoicePrediction]:
-        return {f"of {{lines}} with more than {self.longest} tokens not all was read": lambda answer: answer.cut}
 
     def choose(
         self, examples: Iterable[Choice], *, top: int | None = None, batch_size: int = 8, window: int = 256
@@ -255,6 +250,12 @@ class AnswerPredictor(SplitPredictor[QuestionAnswer]):
 
     what = "a model that answers questions"
     used_by = "`seqloom answer` uses it"
+    problems: ClassVar = {
+        "of {lines} only the beginning was read (batch.question)": lambda answer: answer.cut,
+        "the model rather thinks the text has no answer to {lines}": lambda answer: (
+            bool(answer.answers) and answer.absent > answer.answers[0].probability
+        ),
+    }
 
     def predict(
         self, lines: str | Iterable[str], *, batch_size: int = 32, window: int = 256
@@ -263,14 +264,6 @@ class AnswerPredictor(SplitPredictor[QuestionAnswer]):
         rows = split_columns(as_lines(lines), 2, "a question and a text", most=2)
         for context, group in groupby(rows, key=lambda row: row[1]):
             yield from self.answer((question for question, _ in group), context, batch_size=batch_size, window=window)
-
-    def problems(self) -> Problems[QuestionAnswer]:
-        return {
-            "of {lines} only the beginning was read (batch.question)": lambda answer: answer.cut,
-            "the model rather thinks the text has no answer to {lines}": lambda answer: (
-                bool(answer.answers) and answer.absent > answer.answers[0].probability
-            ),
-        }
 
     def answer(
         self,

@@ -17,7 +17,7 @@ from seqloom.data.readers import SentencePart, SentenceReader
 from seqloom.inspect.views.labels import TagPaths, describe_tagger, lattice_of
 from seqloom.inspect.views.texts import Read
 from seqloom.inspect.views.texts import one_line as check_one_line
-from seqloom.predict.base import Prediction, Problems, SplitPredictor, json_value, predict_batches, predict_windows
+from seqloom.predict.base import Prediction, SplitPredictor, json_value, predict_batches, predict_windows
 from seqloom.tasks.reading_base import sentence_reader, spellings_of
 from seqloom.text.base import Span
 from seqloom.text.word_spans import join_words, word_spans
@@ -78,6 +78,7 @@ class TaggerPredictor(SplitPredictor[TaggedLine]):
 
     what = "a tagger"
     used_by = "`seqloom tag` uses it"
+    problems: ClassVar = {"read in pieces of at most {longest} tokens: {lines}": lambda line: line.pieces > 1}
 
     @property
     def tags(self) -> list[str]:
@@ -85,9 +86,6 @@ class TaggerPredictor(SplitPredictor[TaggedLine]):
 
     def predict(self, lines: str | Iterable[str], *, batch_size: int = 128, window: int = 1024) -> Iterator[TaggedLine]:
         return self.tag(lines, batch_size=batch_size, window=window)
-
-    def problems(self) -> Problems[TaggedLine]:
-        return {f"read in pieces of at most {self.longest} tokens: {{lines}}": lambda line: line.pieces > 1}
 
     def tag(
         self, lines: str | Iterable[str], *, spaces: bool = False, batch_size: int = 128, window: int = 1024

@@ -3,7 +3,7 @@
 import itertools
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import torch
 from torch import Tensor
@@ -21,7 +21,6 @@ from seqloom.evaluate.translation import TranslationReport
 from seqloom.predict.base import (
     Prediction,
     Predictor,
-    Problems,
     as_lines,
     check_source,
     pad_rows,
@@ -126,6 +125,11 @@ class TranslatorPredictor(Predictor[Translation]):
 
     what = "a translator"
     used_by = "`seqloom translate` uses it"
+    problems: ClassVar = {
+        "cut before its end came (--max-length allows more): the translation of {lines}": lambda answer: (
+            not answer.candidates[0].finished
+        )
+    }
 
     @property
     def longest_source(self) -> int | None:
@@ -148,10 +152,6 @@ class TranslatorPredictor(Predictor[Translation]):
         self, lines: str | Iterable[str], *, batch_size: int = 128, window: int = 1024
     ) -> Iterator[Translation]:
         return self.translate(lines, batch_size=batch_size, window=window)
-
-    def problems(self) -> Problems[Translation]:
-        note = "cut before its end came (--max-length allows more): the translation of {lines}"
-        return {note: lambda answer: not answer.candidates[0].finished}
 
     def translate(
         self,

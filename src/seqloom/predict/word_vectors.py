@@ -17,7 +17,7 @@ from seqloom.classical.word_vectors import WordVectors as Model
 from seqloom.classical.word_vectors import WordVectors as WordModel
 from seqloom.core.errors import DataError, SeqloomError, UsageError
 from seqloom.core.words import did_you_mean
-from seqloom.data.examples import TokenClassificationExample
+from seqloom.data.examples import ParallelExample, QuestionAnsweringExample, TokenClassificationExample
 from seqloom.data.word_vectors import Format, read_all_vectors, word_sets, write_vectors
 from seqloom.evaluate.word_space import Judged, NearWord, WordSpace, as_metrics
 from seqloom.inspect.views.points import Colouring, PointKind, Points, by_frequency, by_group, by_kind, by_length
@@ -222,7 +222,7 @@ def _tokens(trained: Predictor[Any]) -> Points:
 def _sentences(trained: Predictor[Any], lines: Sequence[str] | None) -> Points:
     reader_of(trained)  # one that reads no texts says so before they are looked for
     if lines is None:
-        rows = list(islice(_of_split(trained, "dev"), LINES))
+        rows = list(islice(labelled_texts(trained, "dev"), LINES))
         source = f"{len(rows):,} texts of {trained.run.data['corpus']}, dev"
     else:
         rows = [(line.strip(), "") for line in lines if line.strip()]
@@ -238,16 +238,15 @@ def _sentences(trained: Predictor[Any], lines: Sequence[str] | None) -> Points:
     return Points("sentences", space, colourings, source)
 
 
-def _of_split(trained: Predictor[Any], split: str) -> Iterator[tuple[str, str]]:
-    """The texts of a split, and the label of each where it has one."""
+def labelled_texts(trained: Predictor[Any], split: str) -> Iterator[tuple[str, str]]:
+    """Yield the texts of a split, and the label of each where it has one."""
     for example in trained.task().corpus.split(split):
         if isinstance(example, str):
             yield from ((line.strip(), "") for line in example.splitlines() if len(line.split()) > 2)
         elif isinstance(example, TokenClassificationExample):
             yield example.text, ""
+        elif isinstance(example, QuestionAnsweringExample):
+            yield example.question, ""
         else:
-            text = next(getattr(example, name) for name in TEXTS if getattr(example, name, None))
-            yield text, str(getattr(example, "label", "") or getattr(example, "kind", ""))
-
-
-TEXTS: Iterable[str] = ("first", "text", "source", "question", "instruction")  # what examples have, by what they are
+            kind = example.kind if isinstance(example, ParallelExample) else ""
+            yield next(filter(None, example.texts())), next(iter(example.labels()), kind)
