@@ -79,7 +79,7 @@ def streams() -> dict[str, tuple[torch.Tensor, int, int]]:
 def symbols(name: str, tokens: torch.Tensor, vocabulary: int, states: int, repeats: int) -> None:
     from hmmlearn.hmm import CategoricalHMM
 
-    model = HiddenMarkov(HMMConfig(states=states), vocabulary).drawn(tokens, 1, 0)
+    model = HiddenMarkov(HMMConfig(states=states), vocabulary).draw_start(tokens, 1, 0)
     print(f"{name}: {len(tokens):,} tokens, {vocabulary:,} symbols, {states} + 1 states")
     column = tokens.numpy()[:, None]
 
@@ -90,7 +90,7 @@ def symbols(name: str, tokens: torch.Tensor, vocabulary: int, states: int, repea
         made.emissionprob_ = model.emission.exp().numpy()
         return made
 
-    ours = timed(repeats, lambda: model.improved(tokens))
+    ours = timed(repeats, lambda: model.improve(tokens))
     report("an iteration of Baum–Welch", ours, {w: timed(repeats, lambda w=w: other(w).fit(column)) for w in WAYS})
     first, table, emitted = model.transition[-1], model.transition, lambda: model.emitted(tokens[None])
     ours = timed(repeats, lambda: log_likelihood(first, table, emitted()))
@@ -108,7 +108,7 @@ def vectors(repeats: int, steps: int = 20_000, variables: int = 4, states: int =
     values = random.normal(size=(states, variables))[kind] * 3 + random.normal(size=(steps, variables))
     series = [torch.from_numpy(values)]
     model = GaussianHMM(GaussianHMMConfig(states=states, smoothing=0, min_variance=0), variables)
-    model = model.drawn(series, 1, 0)
+    model = model.draw_start(series, 1, 0)
     print(f"vectors: {steps:,} of {variables} variables, {states} states, full covariances")
 
     def other(way: str) -> Any:
@@ -117,9 +117,9 @@ def vectors(repeats: int, steps: int = 20_000, variables: int = 4, states: int =
         made.means_, made.covars_ = model.means.numpy(), model.covariances.numpy()
         return made
 
-    ours = timed(repeats, lambda: model.improved(series))
+    ours = timed(repeats, lambda: model.improve(series))
     report("an iteration of Baum–Welch", ours, {w: timed(repeats, lambda w=w: other(w).fit(values)) for w in WAYS})
-    ours = timed(repeats, lambda: model.likeliest(series[0]))
+    ours = timed(repeats, lambda: model.likeliest_states(series[0]))
     report("Viterbi", ours, {"log": timed(repeats, lambda: other("log").decode(values))})
     same(float(model.score(series[0][None]).sum()), other("log").score(values))
 

@@ -41,9 +41,9 @@ def carried(model: Any) -> float:
 def markov(states: int, restarts: int = 10, iterations: int = 40) -> HiddenMarkov:
     stream, ends = texts().flatten(), []
     for restart in range(restarts):
-        model = HMMConfig(states=states).build(VOCABULARY).drawn(stream, 1, restart)
+        model = HMMConfig(states=states).build(VOCABULARY).draw_start(stream, 1, restart)
         for _ in range(iterations):
-            model, value = model.improved(stream)
+            model, value = model.improve(stream)
         ends.append((value, restart, model))
     return max(ends)[2]
 

@@ -15,7 +15,7 @@ from seqloom.classical.hmm import tag_chain as chain
 from seqloom.classical.hmm.gaussian import GaussianHMM, GaussianHMMConfig
 from seqloom.classical.hmm.inference import forward
 from seqloom.classical.hmm.restarts import Search, SearchConfig, climb
-from seqloom.classical.hmm.tagger import interpolated, letter_kinds, shapes_of
+from seqloom.classical.hmm.tagger import interpolate_counts, letter_kinds, shapes_of
 from seqloom.core.errors import CheckpointError, DataError
 from seqloom.core.protocols import LanguageModel
 from seqloom.decoding.beam import BeamConfig, beam_search
@@ -30,7 +30,7 @@ def stream(seed: int = 0, length: int = 400) -> Tensor:
 
 
 def drawn(states: int = 3, seed: int = 0, **options: Any) -> HiddenMarkov:
-    return HMMConfig(states=states, **options).build(V).drawn(stream(), seed, 0)
+    return HMMConfig(states=states, **options).build(V).draw_start(stream(), seed, 0)
 
 
 # --- as a language model --------------------------------------------------------------------------------------------
@@ -105,7 +105,7 @@ def test_an_iteration_is_hmmlearns() -> None:
     other.emissionprob_ = model.emission.exp().numpy()
     total = other.score(tokens.numpy()[:, None])
     other.fit(tokens.numpy()[:, None])
-    better, value = model.improved(tokens)
+    better, value = model.improve(tokens)
     assert value * len(tokens) == pytest.approx(total, rel=1e-11)
     np.testing.assert_allclose(better.emission.exp().numpy(), other.emissionprob_, atol=1e-10)
     # they count END → first only where it was seen before; ours knows that the stream itself begins after an END
@@ -115,16 +115,16 @@ def test_an_iteration_is_hmmlearns() -> None:
 def test_every_iteration_is_more_probable_and_how_it_is_cut_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     tokens, model, values = stream(), drawn(3, smoothing=0), []
     for _ in range(8):
-        model, value = model.improved(tokens)
+        model, value = model.improve(tokens)
         values.append(value)
     assert all(b >= a - 1e-12 for a, b in itertools.pairwise(values))
     assert values[-1] > values[0] + 1e-4
-    whole, value = model.improved(tokens)
+    whole, value = model.improve(tokens)
     monkeypatch.setattr("seqloom.classical.hmm.BLOCK", 50)
     parts = list(documents(tokens))
     assert len(parts) > 3 and sum(int(mask.sum()) for _, mask in parts) == len(tokens)
     assert all((rows[mask] == 0).sum() == len(rows) for rows, mask in parts)
-    cut, other = model.improved(tokens)
+    cut, other = model.improve(tokens)
     assert other == pytest.approx(value, rel=1e-12)
     torch.testing.assert_close(cut.transition.exp(), whole.transition.exp(), atol=1e-12, rtol=0)
     torch.testing.assert_close(cut.emission.exp(), whole.emission.exp(), atol=1e-12, rtol=0)
@@ -137,10 +137,10 @@ def test_two_states_find_what_takes_turns() -> None:
     search = Search(lambda: HMMConfig(states=2).build(V))
     shape = HMMConfig(states=2).build(V)
     config = SearchConfig(restarts=4, iterations=60)
-    for _ in climb(search, config, lambda r: shape.drawn(tokens, 1, r), lambda m: m.improved(tokens)):
+    for _ in climb(search, config, lambda r: shape.draw_start(tokens, 1, r), lambda m: m.improve(tokens)):
         pass
     assert isinstance(search.best, HiddenMarkov)
-    path = search.best.likeliest(tokens)[:-1]
+    path = search.best.likeliest_states(tokens)[:-1]
     assert path[0::2].unique().numel() == path[1::2].unique().numel() == 1
     assert path[0] != path[1]
 
@@ -149,7 +149,7 @@ def test_a_search_goes_on_as_if_it_had_not_stopped() -> None:
     tokens, shape, config = stream(), HMMConfig(states=2).build(V), SearchConfig(restarts=3, iterations=5, tolerance=0)
 
     def stages(search: Search) -> Any:
-        return climb(search, config, lambda r: shape.drawn(tokens, 1, r), lambda m: m.improved(tokens))
+        return climb(search, config, lambda r: shape.draw_start(tokens, 1, r), lambda m: m.improve(tokens))
 
     whole = Search(lambda: HMMConfig(states=2).build(V))
     for last in stages(whole):
@@ -214,8 +214,8 @@ def test_a_state_that_nothing_comes_from_goes_on_as_an_even_one() -> None:
     model = HMMConfig(states=2, smoothing=0).build(V)
     counts = torch.ones(3, 3).double()
     counts[:, 1] = 0  # no way leads to the second state
-    better, _ = model.set(counts, torch.ones(3, V).double()).improved(stream())
-    better, value = better.improved(stream())
+    better, _ = model.set(counts, torch.ones(3, V).double()).improve(stream())
+    better, value = better.improve(stream())
     assert math.isfinite(value)
     torch.testing.assert_close(better.transition[1].exp(), torch.full((3,), 1 / 3).double())
     assert float(better.emission[1, 0]) == -math.inf  # END is said by the last state alone
@@ -234,7 +234,7 @@ def two_moods(steps: int = 300, seed: int = 0) -> Tensor:
 
 def gaussian(values: Tensor, **options: Any) -> GaussianHMM:
     model = GaussianHMMConfig(**{"states": 2, "smoothing": 0, "min_variance": 0, **options}).build(values.shape[1])
-    return model.fitted_scale([values], ["a", "b", "c"][: values.shape[1]]).drawn([values], 1, 0)
+    return model.fit_scale([values], ["a", "b", "c"][: values.shape[1]]).draw_start([values], 1, 0)
 
 
 @pytest.mark.parametrize("kind", ["diagonal", "full"])
@@ -252,7 +252,7 @@ def test_gaussian_iterations_are_hmmlearns(kind: str) -> None:
     assert float(model.score(values[None]).sum()) == pytest.approx(expected, rel=1e-11)
     other.fit(scaled)
     for _ in range(5):
-        model, _ = model.improved([values])
+        model, _ = model.improve([values])
     np.testing.assert_allclose(model.means.numpy(), other.means_, atol=1e-8)
     covars = model.covariances.numpy()
     np.testing.assert_allclose(covars, other.covars_, atol=1e-8)
@@ -262,7 +262,7 @@ def test_gaussian_iterations_are_hmmlearns(kind: str) -> None:
 def test_what_is_missing_is_summed_out() -> None:
     """A number in place of a gap, integrated over, gives what the gap gives; and gaps change no other number."""
     values = two_moods(6)
-    model, _ = gaussian(two_moods()).improved([two_moods()])
+    model, _ = gaussian(two_moods()).improve([two_moods()])
     gaps = values.clone()
     gaps[2, 0] = gaps[3] = math.nan
     grid = torch.linspace(-40, 60, 4001, dtype=torch.float64)
@@ -285,10 +285,10 @@ def test_learning_with_gaps_goes_uphill_and_finds_the_moods(kind: str) -> None:
     gaps[torch.rand(values.shape, generator=torch.Generator().manual_seed(2)) < 0.25] = math.nan
     model, likelihoods = gaussian(gaps, covariance=kind), []
     for _ in range(25):
-        model, value = model.improved([gaps])
+        model, value = model.improve([gaps])
         likelihoods.append(value)
     assert all(b >= a - 1e-9 for a, b in itertools.pairwise(likelihoods))
-    path = model.likeliest(gaps)
+    path = model.likeliest_states(gaps)
     truth = torch.arange(400) // 25 % 2
     right = float((path == truth).double().mean())
     assert max(right, 1 - right) > 0.95
@@ -298,7 +298,7 @@ def test_learning_with_gaps_goes_uphill_and_finds_the_moods(kind: str) -> None:
 
 def test_what_comes_next_is_a_mixture() -> None:
     values = two_moods()
-    model, _ = gaussian(values).improved([values])
+    model, _ = gaussian(values).improve([values])
     after = model.step(values[None], model.start(1))
     weights = after.state.exp()[0]
     assert float(weights.sum()) == pytest.approx(1)
@@ -319,10 +319,10 @@ def test_a_singular_covariance_is_named_and_the_floor_mends_it() -> None:
         with pytest.raises(DataError, match=r"covariance of state \d has become singular.*model\.min_variance"):
             model = gaussian(given, covariance=kind)
             for _ in range(60):
-                model, _ = model.improved([given])
+                model, _ = model.improve([given])
         model = gaussian(given, covariance=kind, min_variance=1e-3)
         for _ in range(60):
-            model, value = model.improved([given])
+            model, value = model.improve([given])
         assert math.isfinite(value)
     for bad, message in (
         (torch.tensor([[1.0, 2], [1, 3]]), "variable a is the same everywhere"),
@@ -372,11 +372,11 @@ def test_transitions_are_interpolated_and_sum_to_one() -> None:
     counts = np.zeros((4, 4, 4))
     counts[3, 3, 0], counts[3, 0, 1], counts[0, 1, 2], counts[1, 2, 3], counts[0, 1, 3] = 5, 5, 4, 4, 1
     for order in (2, 3):
-        table, weights = interpolated(counts, order)
+        table, weights = interpolate_counts(counts, order)
         np.testing.assert_allclose(table.sum(axis=2), 1)
         assert sum(weights) == pytest.approx(1) and (weights[2] == 0) == (order == 2)
         assert (table[:, :, [0, 1, 2, 3]] > 0).all()  # every tag was seen: none is impossible anywhere
-    flat, _ = interpolated(counts, 2)
+    flat, _ = interpolate_counts(counts, 2)
     np.testing.assert_allclose(flat, np.broadcast_to(flat[:1], flat.shape))  # order 2 does not look at the first
 
 

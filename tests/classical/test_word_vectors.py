@@ -263,7 +263,7 @@ def test_pairs_are_those_of_a_loop_over_the_text(monkeypatch):
                 wanted[int(text.words[i]), int(text.words[j])] += 1 / abs(i - j)  # type: ignore[assignment]
     for at_once in (glove.AT_ONCE, 20):  # in one go, and in many
         monkeypatch.setattr(glove, "AT_ONCE", at_once)
-        found = glove.near_each_other(text, window, V)
+        found = glove.count_pairs(text, window, V)
         made = dict(
             zip(zip(found.rows.tolist(), found.columns.tolist(), strict=True), found.counts.tolist(), strict=True)
         )
@@ -272,8 +272,8 @@ def test_pairs_are_those_of_a_loop_over_the_text(monkeypatch):
 
 def test_a_step_of_glove_is_adagrad_on_the_weighted_square():
     model, text = small_model("glove", cutoff=2.0)
-    fitted = glove.fitted(model.config, glove.near_each_other(text, 3, V), torch.device("cpu"))
-    pair = glove.Fitted(fitted.rows[:1], fitted.columns[:1], fitted.logs[:1], fitted.weights[:1])
+    fitted = glove.weigh_pairs(model.config, glove.count_pairs(text, 3, V), torch.device("cpu"))
+    pair = glove.WeightedPairs(fitted.rows[:1], fitted.columns[:1], fitted.logs[:1], fitted.weights[:1])
     leaves = {name: getattr(model, name).clone().requires_grad_() for name in model.squares}
     i, j = int(pair.rows), int(pair.columns)
     o = leaves["vectors"][i] @ leaves["contexts"][j] + leaves["biases"][i] + leaves["context_biases"][j] - pair.logs[0]
@@ -291,7 +291,7 @@ def test_a_step_of_glove_is_adagrad_on_the_weighted_square():
 
 def test_rare_pairs_weigh_less():
     pairs = glove.Pairs(torch.tensor([2, 2, 2]), torch.tensor([3, 4, 5]), torch.tensor([1.0, 10.0, 500.0]).double())
-    found = glove.fitted(WordVectorsConfig(objective="glove", cutoff=10.0, power=0.75), pairs, torch.device("cpu"))
+    found = glove.weigh_pairs(WordVectorsConfig(objective="glove", cutoff=10.0, power=0.75), pairs, torch.device("cpu"))
     torch.testing.assert_close(found.weights, torch.tensor([0.1**0.75, 1, 1]))
     torch.testing.assert_close(found.logs, torch.tensor([0, math.log(10), math.log(500)]))
 

@@ -14,10 +14,10 @@ from seqloom.exchange.weights import (
     Leading,
     TokenRows,
     WeightEntry,
+    find_uncovered,
     layers,
-    named,
     read_tensors,
-    uncovered,
+    rename_tensors,
     weight,
     write_tensors,
 )
@@ -93,7 +93,7 @@ def test_a_table_in_both_directions() -> None:
     assert missing == []
     assert found["out"] is found["e"]
     assert all(torch.equal(tensor, theirs()[name]) for name, tensor in write_tensors(TABLE, found).items())
-    assert uncovered(TABLE, [*OURS, "more"]) == ["more"]
+    assert find_uncovered(TABLE, [*OURS, "more"]) == ["more"]
 
 
 def test_what_may_be_missing() -> None:
@@ -155,7 +155,7 @@ def test_a_row_nobody_reads_may_hold_anything() -> None:
 def test_old_names_of_norms() -> None:
     one, two = torch.ones(1), torch.zeros(1)
     old = {"m.LayerNorm.gamma": one, "m.LayerNorm.beta": two, "LayerNorm.gamma": one, "gamma": one, "m.gamma": one}
-    assert list(named(old, "", ())) == [
+    assert list(rename_tensors(old, "", ())) == [
         "m.LayerNorm.weight",
         "m.LayerNorm.bias",
         "LayerNorm.weight",
@@ -163,14 +163,14 @@ def test_old_names_of_norms() -> None:
         "m.gamma",
     ]
     both = {"m.LayerNorm.gamma": one, "m.LayerNorm.weight": two}  # one of them has no place then
-    assert named(both, "", ()) == both
+    assert rename_tensors(both, "", ()) == both
 
 
 def test_names_of_a_bare_body() -> None:
     one = torch.ones(1)
-    assert named({"a": one, "b.mask": one}, "model.", (r"model\.b\.mask",)) == {"model.a": one}
-    assert named({"model.a": one, "head": one}, "model.", ()) == {"model.a": one, "head": one}
-    assert named({"a": one}, "", ("b",)) == {"a": one}
+    assert rename_tensors({"a": one, "b.mask": one}, "model.", (r"model\.b\.mask",)) == {"model.a": one}
+    assert rename_tensors({"model.a": one, "head": one}, "model.", ()) == {"model.a": one, "head": one}
+    assert rename_tensors({"a": one}, "", ("b",)) == {"a": one}
 
 
 def test_layers_of_a_stack() -> None:

@@ -127,7 +127,7 @@ def test_states_nobody_named_are_shown_like_tags(tmp_path: Path) -> None:
     found = state_paths(lm, "a bird")
     tokens = torch.tensor(lm.tokenizer.encode("a bird"))
     assert "".join(found.words) == "a bird" and len(found.tags) == lm.model.states
-    assert found.best == lm.model.likeliest(tokens).tolist() and -50 < found.log_prob <= 0
-    np.testing.assert_allclose(found.posterior, lm.model.believed(tokens)[:, : lm.model.states], atol=1e-9)
+    assert found.best == lm.model.likeliest_states(tokens).tolist() and -50 < found.log_prob <= 0
+    np.testing.assert_allclose(found.posterior, lm.model.state_posteriors(tokens)[:, : lm.model.states], atol=1e-9)
     np.testing.assert_allclose(found.pairs.sum(axis=2), found.posterior[:-1], atol=1e-6)
     np.testing.assert_allclose(found.pairs.sum(axis=1), found.posterior[1:], atol=1e-6)

@@ -138,7 +138,7 @@ class Judged:
         return self.asked / self.total if self.total else 0.0
 
 
-def rated(space: WordSpace, pairs: Sequence[RatedPair]) -> Judged:
+def rate_pairs(space: WordSpace, pairs: Sequence[RatedPair]) -> Judged:
     """Spearman's ρ between cosines and what people said."""
     known = [(places, pair.score) for pair in pairs if (places := space.look_up(pair.one, pair.other)) is not None]
     if len(known) < LEAST:
@@ -182,7 +182,7 @@ def measure(
     space: WordSpace, similarity: Mapping[str, Sequence[RatedPair]], questions: Sequence[Analogy]
 ) -> dict[str, Judged]:
     """All metrics, by name."""
-    found = {name: rated(space, pairs) for name, pairs in similarity.items()}
+    found = {name: rate_pairs(space, pairs) for name, pairs in similarity.items()}
     if questions:
         solved = analogies(space, questions)
         found |= {f"analogies_{kind}" if kind else "analogies": judged for kind, judged in solved.items()}

@@ -24,7 +24,7 @@ from seqloom.exchange.causal import GPT2, Llama, Mistral
 from seqloom.exchange.directory import GENERATION, Directory, refuse_existing, write_directory
 from seqloom.exchange.family import Config, Family, Ids
 from seqloom.exchange.marian import Marian
-from seqloom.exchange.weights import named, read_tensors, uncovered, write_tensors
+from seqloom.exchange.weights import find_uncovered, read_tensors, rename_tensors, write_tensors
 from seqloom.runs.models import MODELS
 from seqloom.runs.run import Run
 from seqloom.tasks import task_info
@@ -117,7 +117,7 @@ def read_directory(source: str | Path) -> ImportedModel:
         model = build(MODELS.find(family.kind), section, source=where)
     except UsageError as error:
         raise CheckpointError(str(error)) from error
-    theirs = named(directory.tensors(), family.prefix, family.ignored)
+    theirs = rename_tensors(directory.tensors(), family.prefix, family.ignored)
     left = [name for name in theirs if any(re.fullmatch(pattern, name) for pattern in family.left)]
     own = {name: tensor for name, tensor in theirs.items() if name not in left}
     table = family.names(model, ids)
@@ -135,7 +135,7 @@ def read_directory(source: str | Path) -> ImportedModel:
 
 
 def check_table(family: Family[Any], table: Iterable[Any], ours: Iterable[str]) -> None:
-    if forgotten := uncovered(list(table), ours):
+    if forgotten := find_uncovered(list(table), ours):
         raise AssertionError(f"{family.name} has no names for {', '.join(forgotten)}")
 
 

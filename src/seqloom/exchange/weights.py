@@ -205,7 +205,7 @@ def write_tensors(table: Sequence[WeightEntry], ours: Mapping[str, Tensor]) -> d
     return found
 
 
-def uncovered(table: Sequence[WeightEntry], ours: Iterable[str]) -> list[str]:
+def find_uncovered(table: Sequence[WeightEntry], ours: Iterable[str]) -> list[str]:
     """Our tensors that the table forgets."""
     covered = {name for one in table for name in (*one.ours, *one.shared)}
     return sorted(set(ours) - covered)
@@ -246,7 +246,7 @@ def shape(tensor: Tensor) -> str:
     return "×".join(map(str, tensor.shape)) or "one number"
 
 
-def named(tensors: Mapping[str, Tensor], prefix: str, ignored: Sequence[str]) -> dict[str, Tensor]:
+def rename_tensors(tensors: Mapping[str, Tensor], prefix: str, ignored: Sequence[str]) -> dict[str, Tensor]:
     """Their tensors under the names of a whole model: a bare body lacks the prefix, and norms may have old names.
     `ignored` are patterns of names of what is no weight."""
 

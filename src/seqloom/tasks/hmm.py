@@ -101,8 +101,8 @@ class Task(TextTask[Recipe, Any]):
             yield from climb(
                 search,
                 self.recipe.train,
-                lambda restart: shape.drawn(stream, seed, restart),
-                lambda current: current.improved(stream),
+                lambda restart: shape.draw_start(stream, seed, restart),
+                lambda current: current.improve(stream),
                 read=len(stream),
             )
 
@@ -119,7 +119,9 @@ class Task(TextTask[Recipe, Any]):
         for first in range(0, len(sentences), TOGETHER):
             some = sentences[first : first + TOGETHER]
             tokens = [self.tokenizer.encode(sentence.text) for sentence in some]
-            states = model.likeliest(torch.tensor([t for own in tokens for t in [*own, self.tokenizer.end]])).tolist()
+            states = model.likeliest_states(
+                torch.tensor([t for own in tokens for t in [*own, self.tokenizer.end]])
+            ).tolist()
             begin = 0
             for sentence, own in zip(some, tokens, strict=True):
                 words = first_tokens(self.tokenizer.spans(sentence.text), sentence.spans)

@@ -38,7 +38,7 @@ class Task(SeriesTask[Recipe, Any]):
     @cached_property
     def scaled(self) -> GaussianHMM:
         """A model that knows the scale of the training values, and no more."""
-        return self.build().fitted_scale(self.values("train"), self.columns)
+        return self.build().fit_scale(self.values("train"), self.columns)
 
     def build(self) -> GaussianHMM:
         """Return a model of this size without weights."""
@@ -60,8 +60,8 @@ class Task(SeriesTask[Recipe, Any]):
             yield from climb(
                 search,
                 self.recipe.train,
-                lambda restart: shape.drawn(series, seed, restart),
-                lambda current: current.improved(series),
+                lambda restart: shape.draw_start(series, seed, restart),
+                lambda current: current.improve(series),
                 read=sum(int((~one.isnan()).sum()) for one in series),
                 counted="values",
             )
@@ -71,9 +71,9 @@ class Task(SeriesTask[Recipe, Any]):
         model = model.best if isinstance(model, Search) else model
         config, train = self.recipe.model, self.values("train")
         one = GaussianHMMConfig(states=1, covariance=config.covariance, min_variance=config.min_variance)
-        single = one.build(len(self.columns)).fitted_scale(train, self.columns)
+        single = one.build(len(self.columns)).fit_scale(train, self.columns)
         for _ in range(20):  # with missing values it takes more than one
-            single, _ = single.improved(train)
+            single, _ = single.improve(train)
         series = self.corpus.split(split)
         return {"loss": loss_of(model, series), "one_state": loss_of(single, series)}
 

@@ -160,11 +160,11 @@ def held_out_loss(model: WordVectors, text: Text) -> float:
     """The loss of a text that was not trained on, as training would have met it, per prediction or pair."""
     text = text.to(model.device)
     if model.glove:
-        pairs = glove.near_each_other(text.to("cpu"), model.config.window, model.vocabulary)
+        pairs = glove.count_pairs(text.to("cpu"), model.config.window, model.vocabulary)
         if not len(pairs):
             return math.nan
-        fitted = glove.fitted(model.config, pairs, model.device)
-        return float(glove.losses(fitted, glove.off(model, fitted)[2]).mean())
+        fitted = glove.weigh_pairs(model.config, pairs, model.device)
+        return float(glove.losses(fitted, glove.residuals(model, fitted)[2]).mean())
     total, count = 0.0, 0
     sampler = Sampler(model.config, text, model.counts, seed=HELD_OUT_SEED, block=10_000)
     for step in range(sampler.blocks):

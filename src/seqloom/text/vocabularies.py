@@ -201,7 +201,7 @@ class Words(VocabularyTokenizer):
         for match in re.finditer(rf"{NEWLINE}|\S+", text):
             place, word = match.start(), match[0].lower() if self.config.lowercase else match[0]
             for piece in self.split_word(word):
-                end = place + len(piece) - self.glued(piece)
+                end = place + len(piece) - self.is_glued(piece)
                 found.append((place, min(end, match.end())))  # İ has more letters when it is made lower-case
                 place = found[-1][1]
         return found
@@ -212,13 +212,13 @@ class Words(VocabularyTokenizer):
     def unknown_pieces(self, text: str) -> list[str]:
         return list(dict.fromkeys(map(self.plain, super().unknown_pieces(text))))
 
-    def glued(self, piece: str) -> bool:
+    def is_glued(self, piece: str) -> bool:
         """Whether a piece was written without a space before it."""
         return self.config.split == "punctuation" and len(piece) > 1 and piece[0] == GLUE
 
     def plain(self, piece: str) -> str:
         """Return a piece without the mark that no space stands before it."""
-        return piece[1:] if self.glued(piece) else piece
+        return piece[1:] if self.is_glued(piece) else piece
 
     def content(self) -> dict[str, Any]:
         settings = {name: value for name, value in vars(self.config).items() if name != "kind"}
@@ -261,6 +261,6 @@ class _WordStream(StreamDecoder):
         if token == END or word == NEWLINE:
             self._space = False
             return NEWLINE if token != END else ""
-        text = self._words.plain(word) if self._words.glued(word) else " " * self._space + word
+        text = self._words.plain(word) if self._words.is_glued(word) else " " * self._space + word
         self._space = True
         return text

@@ -112,7 +112,7 @@ class HiddenMarkov(MarkovModel):
 
     # --- learning ---------------------------------------------------------------------------------------------------
 
-    def drawn(self, tokens: Tensor, seed: int, restart: int) -> "HiddenMarkov":
+    def draw_start(self, tokens: Tensor, seed: int, restart: int) -> "HiddenMarkov":
         """A beginning: symbols as frequent as they are, in each state more or less, all transitions by chance."""
         draws, count = generator(seed, "hmm", restart), self.states + 1
         often = torch.bincount(tokens, minlength=self.vocabulary).double() + self.config.smoothing
@@ -120,7 +120,7 @@ class HiddenMarkov(MarkovModel):
         moves = torch.empty(count, count, dtype=torch.float64).exponential_(generator=draws)
         return HiddenMarkov(self.config, self.vocabulary).set(moves, noise * often)
 
-    def improved(self, tokens: Tensor) -> tuple["HiddenMarkov", float]:
+    def improve(self, tokens: Tensor) -> tuple["HiddenMarkov", float]:
         """One iteration of Baum–Welch over a stream that ends with END, and log p per token of this model."""
         smoothing, count = self.config.smoothing, self.states + 1
         moves = torch.full((count, count), smoothing, dtype=torch.float64)

@@ -176,7 +176,7 @@ class GaussianHMM(MarkovModel):
 
     # --- learning ---------------------------------------------------------------------------------------------------
 
-    def fitted_scale(self, series: Sequence[Tensor], names: Sequence[str]) -> "GaussianHMM":
+    def fit_scale(self, series: Sequence[Tensor], names: Sequence[str]) -> "GaussianHMM":
         """With the means and deviations of these series (T, C)."""
         values = torch.cat(list(series))
         if bool(values.isinf().any()):
@@ -193,7 +193,7 @@ class GaussianHMM(MarkovModel):
         scale = ((values - center).nan_to_num().square().sum(dim=0) / count).sqrt()
         return self.copy_with(center=center, scale=scale)
 
-    def drawn(self, series: Sequence[Tensor], seed: int, restart: int) -> "GaussianHMM":
+    def draw_start(self, series: Sequence[Tensor], seed: int, restart: int) -> "GaussianHMM":
         """A beginning: means at values far from each other (k-means++), every variance 1."""
         draws = generator(seed, "gaussian-hmm", restart)
         values = ((torch.cat(list(series)) - self.center) / self.scale).nan_to_num()
@@ -206,7 +206,7 @@ class GaussianHMM(MarkovModel):
         transition = (stays / stays.sum(dim=1, keepdim=True)).log()
         return self.copy_with(means=values[chosen].clone(), transition=transition)
 
-    def improved(self, series: Sequence[Tensor]) -> tuple["GaussianHMM", float]:
+    def improve(self, series: Sequence[Tensor]) -> tuple["GaussianHMM", float]:
         """One iteration of Baum–Welch over series (T, C), and log p per observed value of this model."""
         first = torch.full((self.states,), self.config.smoothing, dtype=torch.float64)
         moves = torch.full((self.states, self.states), self.config.smoothing, dtype=torch.float64)

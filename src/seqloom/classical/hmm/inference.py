@@ -224,11 +224,11 @@ class MarkovModel(TensorModel):
         """log b (B, T, N) of sequences (B, T, …)."""
         raise NotImplementedError
 
-    def likeliest(self, sequence: Tensor) -> Tensor:
+    def likeliest_states(self, sequence: Tensor) -> Tensor:
         """The likeliest states (T,) of a sequence (T, …)."""
         return viterbi(self.log_initial, self.transition, self.emitted(sequence[None].to(self.device)))[0][0]
 
-    def believed(self, sequence: Tensor) -> Tensor:
+    def state_posteriors(self, sequence: Tensor) -> Tensor:
         """p of every state (T, N) at each position of a sequence (T, …), once all of it is read."""
         return posterior(self.log_initial, self.transition, self.emitted(sequence[None].to(self.device))).states[0]
 

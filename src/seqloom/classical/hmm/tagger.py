@@ -217,7 +217,7 @@ class HMMTagger(TensorModel):
         inside &= ~((three == end) & (two == end))
         size = end + 1
         counts = np.bincount(((one * size + two) * size + three)[inside], minlength=size**3).reshape(size, size, size)
-        chances, weights = interpolated(counts.astype(float), self.config.order)
+        chances, weights = interpolate_counts(counts.astype(float), self.config.order)
         with np.errstate(divide="ignore"):
             table = torch.from_numpy(np.log(chances)).clamp(min=FORBIDDEN)
         if self.config.constrain and marks_spans(names):
@@ -303,7 +303,7 @@ def shapes_of(characters: Tensor, first: Tensor, kinds: Tensor) -> Tensor:
     return (capital * DIGITS + digit) * 2 + has[..., HYPHEN]
 
 
-def interpolated(counts: Reals, order: int) -> tuple[Reals, list[float]]:
+def interpolate_counts(counts: Reals, order: int) -> tuple[Reals, list[float]]:
     """p(k | i, j) (K+1, K+1, K+1) of counts of three tags, and the λ of one, two and three."""
     pairs = counts.sum(axis=0)  # c(j, k); the END before a sentence is counted once, as the second of two
     singles = pairs.sum(axis=0)  # c(k)

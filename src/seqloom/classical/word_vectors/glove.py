@@ -42,7 +42,7 @@ class Pairs:
         return len(self.rows)
 
 
-def near_each_other(text: Text, window: int, vocabulary: int) -> Pairs:
+def count_pairs(text: Text, window: int, vocabulary: int) -> Pairs:
     """All pairs of a text with X_ij > 0, both (i, j) and (j, i)."""
     keys: Ints = np.empty(0, np.int64)
     counts: Reals = np.empty(0)
@@ -88,7 +88,7 @@ def _first_of_each(ordered: Ints) -> Ints:
 
 
 @dataclass(frozen=True)
-class Fitted:
+class WeightedPairs:
     """Pairs as a step needs them."""
 
     rows: Tensor  # (P,)
@@ -96,31 +96,31 @@ class Fitted:
     logs: Tensor  # (P,) log X_ij
     weights: Tensor  # (P,) f(X_ij)
 
-    def select(self, chosen: Tensor | slice) -> "Fitted":
+    def select(self, chosen: Tensor | slice) -> "WeightedPairs":
         """Some of the pairs."""
-        return Fitted(*(part[chosen] for part in vars(self).values()))
+        return WeightedPairs(*(part[chosen] for part in vars(self).values()))
 
 
 class PairSampler(BlockSampler):
     """The pairs of a text in blocks, in another order in every epoch."""
 
     def __init__(self, config: WordVectorsConfig, text: Text, vocabulary: int, *, seed: int, block: int) -> None:
-        found = near_each_other(text.to("cpu"), config.window, vocabulary)
+        found = count_pairs(text.to("cpu"), config.window, vocabulary)
         super().__init__(len(found), block, seed)
         if not len(found):
             raise DataError("No two words stand near each other in this text: there is nothing to learn from.")
-        self.fitted = fitted(config, found, text.words.device)
+        self.weighted = weigh_pairs(config, found, text.words.device)
         self._order: tuple[int, Tensor] = (-1, torch.empty(0))
         self._one_at_a_time = Lock()
 
-    def block(self, step: int) -> Fitted:
+    def block(self, step: int) -> WeightedPairs:
         epoch, number = divmod(step, self.blocks)
         with self._one_at_a_time:  # threads that begin an epoch together draw it once
             if self._order[0] != epoch:
                 order = torch.randperm(self.total, generator=generator(self.seed, "pairs", epoch))
-                self._order = epoch, order.to(self.fitted.rows.device)
+                self._order = epoch, order.to(self.weighted.rows.device)
             order = self._order[1]
-        return self.fitted.select(order[number * self.size : (number + 1) * self.size])
+        return self.weighted.select(order[number * self.size : (number + 1) * self.size])
 
     def train(self, model: WordVectors, step: int, rate: float, batch: int) -> tuple[Tensor, int]:
         block, loss = self.block(step), torch.zeros((), device=model.device)
@@ -137,26 +137,26 @@ class PairSampler(BlockSampler):
         return loss, count
 
 
-def fitted(config: WordVectorsConfig, pairs: Pairs, device: torch.device) -> Fitted:
+def weigh_pairs(config: WordVectorsConfig, pairs: Pairs, device: torch.device) -> WeightedPairs:
     """Compute log X and f(X) of pairs."""
     weights = (pairs.counts / config.cutoff).clamp(max=1) ** config.power
     parts = (pairs.rows, pairs.columns, pairs.counts.log().float(), weights.float())
-    return Fitted(*(part.to(device) for part in parts))
+    return WeightedPairs(*(part.to(device) for part in parts))
 
 
-def off(model: WordVectors, pairs: Fitted) -> tuple[Tensor, Tensor, Tensor]:
+def residuals(model: WordVectors, pairs: WeightedPairs) -> tuple[Tensor, Tensor, Tensor]:
     """v_i, u_j (P, D) and o (P,)."""
     v, u = model.vectors[pairs.rows], model.contexts[pairs.columns]
     return v, u, (v * u).sum(dim=1) + model.biases[pairs.rows] + model.context_biases[pairs.columns] - pairs.logs
 
 
-def losses(pairs: Fitted, o: Tensor) -> Tensor:
+def losses(pairs: WeightedPairs, o: Tensor) -> Tensor:
     return 0.5 * pairs.weights * o**2
 
 
-def update(model: WordVectors, pairs: Fitted, rate: float) -> Tensor:
+def update(model: WordVectors, pairs: WeightedPairs, rate: float) -> Tensor:
     """One step from these pairs, in place; the sum of their losses before it."""
-    v, u, o = off(model, pairs)
+    v, u, o = residuals(model, pairs)
     g = rate * pairs.weights * o  # (P,)
     steps = {
         "vectors": (pairs.rows, g.unsqueeze(1) * u),

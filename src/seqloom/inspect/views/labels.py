@@ -246,14 +246,14 @@ def state_paths(trained: TrainedModel, text: str) -> TagPaths:
     table[:, states] = 0  # a text may end anywhere
     table = table.expand(states + 1, -1, -1)
     pairs, total = pairs_of(table, scores)
-    best, names = model.likeliest(tokens).tolist(), []
+    best, names = model.likeliest_states(tokens).tolist(), []
     for number, row in enumerate(model.emission[:states], start=1):
         symbols = row.topk(min(NAMING_SYMBOLS, len(row))).indices.tolist()
         names.append(f"{number}: {' '.join(tokenizer.token(symbol).strip() or '␣' for symbol in symbols)}")
     return TagPaths(
         words=[tokenizer.token(number) for number in tokens.tolist()],
         tags=names,
-        posterior=model.believed(tokens)[:, :states].numpy(),
+        posterior=model.state_posteriors(tokens)[:, :states].numpy(),
         pairs=pairs,
         best=best,
         log_prob=score_of(table, scores, best) - total,
@@ -344,10 +344,10 @@ def _text_states(trained: TrainedModel, model: HiddenMarkov, text: str | None, t
     else:
         shown = stream = _read_ids(trained, text)
         measured = "this text"
-    everywhere = model.likeliest(stream)
+    everywhere = model.likeliest_states(stream)
     inside = everywhere < model.states  # END is no state of theirs
     counts = torch.bincount(everywhere[inside], minlength=model.states).double()
-    path, belief, said, kinds = model.likeliest(shown), model.believed(shown), [], None
+    path, belief, said, kinds = model.likeliest_states(shown), model.state_posteriors(shown), [], None
     for row in model.emission[: model.states]:
         values, numbers = row.exp().topk(min(top, len(row)))
         said.append([(tokenizer.token(n), value) for n, value in zip(numbers.tolist(), values.tolist(), strict=True)])
@@ -381,7 +381,7 @@ def _series_states(trained: TrainedModel, model: GaussianHMM) -> SeriesStates:
     corpus = trained.task().corpus
     last = next(name for name in ("test", "dev", "train") if name in corpus.splits)
     series, train = corpus.split(last)[0], len(corpus.split("train")[0])
-    path = model.likeliest(torch.from_numpy(series.values))
+    path = model.likeliest_states(torch.from_numpy(series.values))
     spread = model.covariances.diagonal(dim1=1, dim2=2).sqrt() * model.scale
     counts = torch.bincount(path, minlength=model.states).double()
     return SeriesStates(

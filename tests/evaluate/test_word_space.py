@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from seqloom.core.errors import DataError, UsageError
-from seqloom.evaluate.word_space import Analogy, RatedPair, WordSpace, analogies, as_metrics, measure, rated
+from seqloom.evaluate.word_space import Analogy, RatedPair, WordSpace, analogies, as_metrics, measure, rate_pairs
 
 WORDS = ["the", "king", "queen", "man", "woman", "King", "paris", "france", "rome", "italy"]
 
@@ -81,7 +81,9 @@ def test_gensim_finds_the_same():
     pairs = [RatedPair(words[i], words[j], float(generator.normal())) for i, j in generator.integers(0, 60, (40, 2))]
     said = [theirs.similarity(pair.one, pair.other) for pair in pairs]
     stats = pytest.importorskip("scipy.stats")
-    assert rated(ours, pairs).value == pytest.approx(stats.spearmanr(said, [pair.score for pair in pairs]).statistic)
+    assert rate_pairs(ours, pairs).value == pytest.approx(
+        stats.spearmanr(said, [pair.score for pair in pairs]).statistic
+    )
 
 
 def test_figures_say_how_much_they_cover():
