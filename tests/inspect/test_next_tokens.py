@@ -129,7 +129,7 @@ def test_the_prompt_is_read_by_the_decoder() -> None:
     """An unknown letter is read, with a word on it, and never written."""
     begun = beginning(writer("lstm"), "aß")
     assert begun.prompt == [3, 1] and "'ß'" in begun.notes[0] and begun.banned == (1,)
-    assert begun.written([4, 5]) == "bc"
+    assert begun.decode([4, 5]) == "bc"
 
 
 @pytest.mark.parametrize("kind", KINDS)

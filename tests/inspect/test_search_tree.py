@@ -104,7 +104,7 @@ def test_numbers_and_parity(kind: str, beam: int, n_best: int, alpha: float) -> 
     assert {node.id for node in every if node.status == "ended"} == {n.id for n in tree.nodes if n.status == "ended"}
     for other in tree.others:
         said = [node.token for node in tree.path(other.node)][tree.forced : -1]
-        assert other.finished and other.text == beginning(trained, "bad cab").written(said)
+        assert other.finished and other.text == beginning(trained, "bad cab").decode(said)
 
 
 def found_alone(trained: Any, options: dict[str, Any]) -> list[tuple[str, float, float, bool]]:

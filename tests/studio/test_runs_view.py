@@ -12,7 +12,7 @@ from starlette.testclient import TestClient
 from tests.sealing import seal
 from tests.studio.conftest import RUNS, TOKEN, StudioPage, Window
 
-from seqloom.inspect.views.curves import differences, run_curves, thinned
+from seqloom.inspect.views.curves import differences, run_curves, thin_points
 from seqloom.runs.run import Run
 from seqloom.studio.server import Studio, make_app
 from seqloom.studio.shelf import Shelf
@@ -89,9 +89,9 @@ def test_differences_name_every_key_that_is_not_alike() -> None:
 
 def test_long_curves_are_thinned_and_keep_their_ends() -> None:
     points = [(step, float(step)) for step in range(10_000)]
-    kept = thinned(points, 500)
+    kept = thin_points(points, 500)
     assert len(kept) == 500 and kept[0] == points[0] and kept[-1] == points[-1]
-    assert thinned(points[:10]) == points[:10]
+    assert thin_points(points[:10]) == points[:10]
 
 
 def test_a_log_that_is_cut_short_is_read_as_far_as_it_goes(runs: Path, tmp_path: Path) -> None:

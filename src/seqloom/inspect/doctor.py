@@ -234,7 +234,7 @@ def split_facts(task: TextTask, name: str) -> Split:
         in_train=sum(document in known for document in real),
         lines_in_train=share_of_lines(documents, train) if name != "train" else 0.0,
         unknown_rate=task.unknown_rate(name),
-        new_characters=sorted(set().union(*documents) - set().union(*train)),
+        new_characters=sorted(set().union(*documents) - set().union(*train)) if name != "train" else [],
     )
 
 

@@ -260,12 +260,7 @@ class CellTraces:
 
 
 def cell_traces(
-    source: Source,
-    text: Text,
-    target: str | None = None,
-    *,
-    allow_unknown: bool = False,
-    longest: int | None = None,
+    source: Source, text: Text, target: str | None = None, *, allow_unknown: bool = False, longest: int | None = None
 ) -> CellTraces:
     """Let a model read a text and keep everything its cells compute. Dropout is off.
 

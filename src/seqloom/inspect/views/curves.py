@@ -99,11 +99,11 @@ def run_curves(run: Run) -> dict[str, Curve]:
         split, _, group = name.partition(" ")
         unit, scale = scales.get(group, Scale("", ""))
         remark = training_remark(run).lstrip(", ") if name in ("train loss", "train perplexity") else ""
-        curves[name] = Curve(group, split, unit, scale, thinned(sorted(own.items())), remark)
+        curves[name] = Curve(group, split, unit, scale, thin_points(sorted(own.items())), remark)
     return curves
 
 
-def thinned(points: Points, most: int = MOST) -> Points:
+def thin_points(points: Points, most: int = MOST) -> Points:
     """At most so many points, evenly chosen, the first and the last among them."""
     if len(points) <= most:
         return list(points)

@@ -24,7 +24,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import zip_longest
-from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 import numpy as np
 
@@ -34,7 +34,7 @@ from seqloom.inspect.values import Array, to_plain
 
 if TYPE_CHECKING:  # torch is imported where it is needed: words are counted without it
     from seqloom.inspect.capture import TrainedModel
-    from seqloom.nn.positions import Layout, PositionsConfig
+    from seqloom.nn.positions import Layout
     from seqloom.text import Tokenizer
 
 UNKNOWN = "<unk>"
@@ -358,36 +358,22 @@ def sinusoids_view(
     return PositionsView(kind, sinusoid_table(length, width, layout, base).double().numpy(), layout, base, name)
 
 
-@runtime_checkable
-class HasConfig(Protocol):
-    """A model with its configuration."""
-
-    config: object
-
-
-@runtime_checkable
-class HasPositions(Protocol):
-    """The configuration of a Transformer."""
-
-    positions: "PositionsConfig"
-    width: int
-    heads: int
-
-
 def run_positions(trained: "TrainedModel", length: int | None = None, side: Side | None = None) -> PositionsView:
     """A run's own: what it adds to the tokens of its source (or its target: `side`) or of its text, a learned table or
     sinusoids; or the angles by which it turns queries and keys."""
     import torch
 
+    from seqloom.models.bert import BERT
+    from seqloom.models.electra import Electra
+    from seqloom.models.gpt import GPT
     from seqloom.models.transformer import Transformer
     from seqloom.nn.positions import BASE
 
     model = trained.model
-    config = model.config if isinstance(model, HasConfig) else None
-    if not isinstance(config, HasPositions):
+    if not isinstance(model, Transformer | GPT | BERT | Electra):
         kind = trained.run.recipe["model"]["kind"]
         raise UsageError(f"{trained.name} has no positions to look at: it is of kind {kind}, not a transformer.")
-    positions = config.positions
+    config, positions = model.config, model.config.positions
     if positions.kind == "none":
         raise UsageError(f"{trained.name} knows no positions: its recipe says model.positions.kind=none.")
     known, layout, base = positions.longest, positions.layout or "interleaved", positions.base or BASE
@@ -397,8 +383,7 @@ def run_positions(trained: "TrainedModel", length: int | None = None, side: Side
     _check_length(length, known)
     which = ""
     if isinstance(model, Transformer):
-        embedded = model.target_embed if side == "target" else model.source_embed
-        which = f", {side or 'source'}"
+        embedded, which = model.target_embed if side == "target" else model.source_embed, f", {side or 'source'}"
     elif side is None:
         embedded = model.body.embedded
     else:

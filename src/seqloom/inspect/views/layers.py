@@ -456,12 +456,6 @@ class Layers:
             exponents[kind] = slope([(length, value) for length, value in points if value is not None])
         return exponents
 
-    def crowd(self) -> float | None:
-        """The most cores that other programs used while something was timed, if they can have been in the way."""
-        known = [one.others for rows in self.measured.values() for one in rows if one.others is not None]
-        left = max(0, (os.cpu_count() or 1) - self.threads)
-        return max(known) if self.device == "cpu" and known and max(known) > left + CROWDED else None
-
     def remarks(self) -> list[str]:
         """Where time does not grow as the arithmetic does, and what could not be measured."""
         time, count = self.exponents("time"), self.exponents("count")
@@ -473,7 +467,9 @@ class Layers:
                     f"{kind}: time grows as n^{spent:.2f}, multiplications as n^{due:.2f}: at these lengths fixed "
                     "costs, or processors that only longer sequences keep busy, still hide the rest"
                 )
-        if (crowd := self.crowd()) is not None:
+        crowd = max((one.others or 0.0 for rows in self.measured.values() for one in rows), default=0.0)
+        spare = max(0, (os.cpu_count() or 1) - self.threads)  # cores that others may use without being in the way
+        if self.device == "cpu" and crowd > spare + CROWDED:
             lines.append(
                 f"other programs used up to {crowd:.1f} cores meanwhile: times are too long, exponents of time doubtful"
             )

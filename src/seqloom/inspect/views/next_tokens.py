@@ -50,6 +50,7 @@ from seqloom.text import END
 from seqloom.text.base import StreamDecoder
 from seqloom.text.specials import read_gaps
 
+Ids = Sequence[int]
 ALTERNATIVES = 12  # that are kept of each token while a text is written
 ONE_LINE = {ord("\n"): " ", ord("\r"): " "}
 
@@ -70,10 +71,6 @@ class Beginning:
     names: Mapping[int, str] = field(default_factory=dict)  # of tokens that the model has beside its tokenizer's
 
     @property
-    def has_source(self) -> bool:
-        return self.source is not None
-
-    @property
     def prefix(self) -> list[int]:
         """All tokens that must come first, END not among them."""
         return [*self.prompt, *(token for token in self.forced if token != END)]
@@ -90,8 +87,7 @@ class Beginning:
         return {"tokens": tokens, "mask": torch.ones_like(tokens, dtype=torch.bool)}
 
     def start(self) -> DecodeState:
-        source = self.tree()
-        return self.trained.model.start(rows=1) if source is None else self.trained.model.start(source)
+        return self.trained.model.start(self.tree())
 
     def inputs(self, tokens: Sequence[int]) -> Tensor:
         """END before the text, as in training (1, T)."""
@@ -113,7 +109,7 @@ class Beginning:
         decoder.read([END, *self.prompt])
         return decoder
 
-    def written(self, tokens: Sequence[int]) -> str:
+    def decode(self, tokens: Sequence[int]) -> str:
         """The text of tokens that come after the prompt."""
         decoder = self.decoder()
         return decoder.read(tokens) + decoder.flush()
@@ -159,9 +155,11 @@ class Continues(Protocol):
     def as_taught(self, text: str, whole: bool = True) -> str: ...
 
 
-def beginning(trained: TrainedModel, text: str, forced: Sequence[int] = ()) -> Beginning:
+def beginning(trained: TrainedModel, text: str, forced: Ids = ()) -> Beginning:
     """`text` is the line to translate or restore, or the prompt to continue, which may be empty. `forced` are tokens
     that come next, whatever the model thinks of them."""
+    if not isinstance(trained, Translates | Restores | Continues):
+        raise UsageError(f"{trained.name} is {trained.what}: it does not write text, token after token.")
     tokenizer, source, names, banned = trained.tokenizer, None, dict[int, str](), tuple(trained.tokenizer.banned)
     if isinstance(trained, Translates) and isinstance(trained, Searches):
         text = one_line(text, "text")
@@ -175,13 +173,12 @@ def beginning(trained: TrainedModel, text: str, forced: Sequence[int] = ()) -> B
         text, names = one_line(text, "text"), special_names(tokenizer, trained.sentinels)
         gaps = read_gaps(tokenizer, Specials.after(len(tokenizer)), text)
         source, banned, notes = trained.source(text), trained.banned, unknown_notes(gaps.unknown, "text")
-    elif isinstance(trained, Continues):
+    else:
+        assert isinstance(trained, Continues)
         check_unicode(text, "prompt")
         read = trained.as_taught(text, whole=False)
         banned = () if tokenizer.unknown is None else (tokenizer.unknown,)
         notes = unknown_notes(tokenizer.unknown_pieces(read), "prompt")
-    else:
-        raise UsageError(f"{trained.name} is {trained.what}: it does not write text, token after token.")
     for token in forced:
         if not (0 <= token < len(tokenizer) or token in names):
             raise UsageError(f"Token ids go from 0 to {max(len(tokenizer) - 1, *names, 0)}; got {token}.")
@@ -206,7 +203,7 @@ class NextTokens:
 
     @property
     def nbytes(self) -> int:
-        return self.ids.nbytes + self.log_probs.nbytes + self.chances.nbytes + self.banned.nbytes
+        return sum(own.nbytes for own in (self.ids, self.log_probs, self.chances, self.banned))
 
     @property
     def probabilities(self) -> Array:
@@ -243,9 +240,7 @@ class WrittenToken:
         return float(self.expected.probabilities[self.expected.rank(self.token) - 1])
 
 
-def next_tokens(
-    trained: TrainedModel, text: str, forced: Sequence[int] = (), *, top: int = 200, **options: Any
-) -> NextTokens:
+def next_tokens(trained: TrainedModel, text: str, forced: Ids = (), *, top: int = 200, **options: Any) -> NextTokens:
     """What comes after a prompt, or in the translation of a text, and after the tokens that were `forced`.
 
     `options` are those of `SamplingConfig`. The first `top` tokens get names.
@@ -273,13 +268,7 @@ class _Listener:
 
 
 def write(
-    trained: TrainedModel,
-    text: str,
-    forced: Sequence[int] = (),
-    *,
-    max_tokens: int = 100,
-    seed: int = 0,
-    **options: Any,
+    trained: TrainedModel, text: str, forced: Ids = (), *, max_tokens: int = 100, seed: int = 0, **options: Any
 ) -> Generator[WrittenToken, None, None]:
     """The tokens that were forced and, until END comes or `max_tokens` are there, those that are drawn after them.
 
@@ -388,7 +377,7 @@ class _SearchRecorder:
 
 
 def search_tree(
-    trained: TrainedModel, text: str, forced: Sequence[int] = (), *, max_tokens: int = 20, **options: Any
+    trained: TrainedModel, text: str, forced: Ids = (), *, max_tokens: int = 20, **options: Any
 ) -> SearchTree:
     """Search, and keep all that was compared; `options` are those of `BeamConfig`.
 
@@ -410,7 +399,7 @@ def search_tree(
     (hypotheses,) = beam_search(
         trained.model,
         source=begun.tree(),
-        prompt=torch.tensor([prefix], dtype=torch.long) if prefix or not begun.has_source else None,
+        prompt=torch.tensor([prefix], dtype=torch.long) if prefix or begun.source is None else None,
         options=config,
         end=END,
         banned=begun.banned,
@@ -420,8 +409,8 @@ def search_tree(
 
     def found(tokens: Sequence[int], score: float, log_prob: float, finished: bool, node: int) -> TreeText:
         said = tokens[len(begun.prompt) :]
-        text = begun.written(said)
-        text = text.translate(ONE_LINE) if begun.has_source else text  # as a translation is printed
+        text = begun.decode(said)
+        text = text.translate(ONE_LINE) if begun.source is not None else text  # as a translation is printed
         return TreeText(text, [begun.name(token) for token in said], score, log_prob, finished, node)
 
     children, candidates = {(node.parent, node.token): node.id for node in nodes}, []

@@ -11,7 +11,7 @@ from seqloom.core.words import did_you_mean
 from seqloom.inspect.equations import arithmetic
 from seqloom.inspect.values import to_plain
 from seqloom.inspect.views.cells import By, CellPart, CellTraces, LayerTrace, cell_traces, rank, token_classes
-from seqloom.inspect.views.curves import thinned
+from seqloom.inspect.views.curves import thin_points
 from seqloom.inspect.views.gradients import gradient_parts, part_matrices, training_norms
 from seqloom.studio.endpoints import TOKENS, TextQuestion, View, half, pack_arrays, reader_kind
 from seqloom.studio.shelf import OpenRun
@@ -204,4 +204,4 @@ def describe_training(norms: list[tuple[int, float]]) -> dict[str, object]:
     sizes = np.sort([norm for _, norm in norms])
     if len(sizes) > SIZES:
         sizes = np.quantile(sizes, np.linspace(0, 1, SIZES))
-    return {"training": thinned(norms, LOGGED), "logged": len(norms), "sizes": sizes}
+    return {"training": thin_points(norms, LOGGED), "logged": len(norms), "sizes": sizes}

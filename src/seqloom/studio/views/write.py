@@ -97,8 +97,9 @@ def fill(ask: FillQuestion, run: OpenRun) -> object:
 
 
 def _describe_tokens(begun: Beginning, tokens: Generator[WrittenToken, None, None]) -> Events:
-    prompt = "" if begun.has_source else begun.text
-    yield {"begin": {"source": begun.has_source, "prompt": prompt, "notes": begun.notes}}
+    has_source = begun.source is not None
+    prompt = "" if has_source else begun.text
+    yield {"begin": {"source": has_source, "prompt": prompt, "notes": begun.notes}}
     last: int | None = None
     with closing(tokens):
         for token in tokens:
