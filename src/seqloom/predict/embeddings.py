@@ -178,7 +178,7 @@ class LexiconStates(StateReader):
         batches = TextReader(self.tokenizer, spellings, model.config.longest).batches(texts, tokens=1)
         for chosen in similar_lengths(batches.texts.lengths.tolist(), batch_size):
             batch = to_device(batches.collate(np.array(chosen)), self.trained.device)
-            h = model.lexicon(batch["tokens"], model.lexicon.spelled(batch.get("characters")))
+            h = model.lexicon(batch["tokens"], model.lexicon.read_spelling(batch.get("characters")))
             if model.encoder is not None:
                 h = model.encoder(h, batch["mask"])
             lengths = batch["mask"].sum(dim=1).tolist()
