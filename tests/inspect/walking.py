@@ -29,7 +29,7 @@ class Trained:
     model: Any
     tokenizer: Tokenizer
     kind: str
-    task: str
+    task_name: str
     name: str = "runs/x"
     what: str = "a model"
     labels: list[str] = field(default_factory=list)
@@ -42,12 +42,15 @@ class Trained:
         return SimpleNamespace(
             path=self.name,
             data={},
-            recipe={"task": self.task, "model": model, "data": data, "tokenizer": {"kind": "characters"}},
+            recipe={"task": self.task_name, "model": model, "data": data, "tokenizer": {"kind": "characters"}},
         )
 
     @property
     def device(self) -> Any:
         return torch.device("cpu")
+
+    def task(self) -> Any:
+        raise NotImplementedError
 
     @property
     def specials(self) -> Specials:

@@ -6,7 +6,7 @@
 `inspect` makes the arrays; what is here only hands them out, and the page in `web/` draws them.
 """
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from seqloom.studio.notebook import show as show
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 __all__ = ["show"]
 
 
-def __getattr__(name: str) -> Any:
+def __getattr__(name: str) -> object:
     """On demand, so that looking at the package loads neither torch nor a server."""
     if name == "show":
         from seqloom.studio.notebook import show

@@ -15,7 +15,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 from seqloom.core.errors import ResourceError, UsageError
@@ -144,18 +144,30 @@ def _ended_as_by_ctrl_c() -> Iterator[None]:
         signal.signal(signal.SIGTERM, before)
 
 
-@dataclass
-class _Learning:
-    """A model on its way, in a process of its own."""
+class _Training:
+    """A model on its way, in a process and a session of its own: Ctrl-C is for us, who then tell it to stop."""
 
-    model: Demo
-    aside: Path
-    process: subprocess.Popen[bytes]
-    began: float = field(default_factory=time.perf_counter)
+    def __init__(self, aside: Path, model: Demo) -> None:
+        self.model, self.aside, self.began = model, aside / model.name, time.perf_counter()
+        self.log = aside / f"{model.name}.log"
+        command = [sys.executable, "-m", "seqloom", "train", model.recipe, *model.overrides]
+        with self.log.open("wb") as output:
+            self.process = subprocess.Popen(
+                [*command, "--out", str(self.aside), "--json"],
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                env={**os.environ, "OMP_NUM_THREADS": "1"},
+                start_new_session=True,
+            )
 
-    @property
-    def output(self) -> Path:
-        return _output(self.aside)
+    def finish(self, folder: Path) -> None:
+        """Move what was trained to its place."""
+        if self.process.returncode != 0:
+            lines = self.log.read_text("utf-8", errors="replace").strip().splitlines()
+            reason = lines[-1] if lines else "no reason given"
+            raise ResourceError(f"The demo's {self.model.name} could not be trained: {reason}")
+        os.rename(self.aside, folder / self.model.name)
 
     def stop(self) -> None:
         """It saves what it has, which is then thrown away."""
@@ -169,54 +181,21 @@ class _Learning:
 
 def _train(folder: Path, missing: Sequence[Demo], report: Report, total: int) -> None:
     at_once = max(1, min(AT_ONCE, os.cpu_count() or 1))
-    report(f"Training {_models(len(missing))} for the studio in {folder}; a minute or two on two cores.")
-    waiting, learning = list(missing), list[_Learning]()
-    done = total - len(missing)
+    models = "a small model" if len(missing) == 1 else f"{len(missing)} small models"
+    report(f"Training {models} for the studio in {folder}; a minute or two on two cores.")
+    waiting, running, done = list(missing), list[_Training](), total - len(missing)
     try:
-        while waiting or learning:
-            while waiting and len(learning) < at_once:
-                learning.append(_begin(folder / ASIDE, waiting.pop(0)))
-                report(f"        {learning[-1].model.name}: {learning[-1].model.what} …")
-            for one in [one for one in learning if one.process.poll() is not None]:
-                learning.remove(one)
-                _finish(folder, one)
+        while waiting or running:
+            while waiting and len(running) < at_once:
+                running.append(_Training(folder / ASIDE, waiting.pop(0)))
+                report(f"        {running[-1].model.name}: {running[-1].model.what} …")
+            for training in [one for one in running if one.process.poll() is not None]:
+                running.remove(training)
+                training.finish(folder)
                 done += 1
-                report(f"{done:3}/{total}  {one.model.name} is ready ({time.perf_counter() - one.began:.0f} s)")
+                seconds = time.perf_counter() - training.began
+                report(f"{done:3}/{total}  {training.model.name} is ready ({seconds:.0f} s)")
             time.sleep(PATIENCE)
     finally:
-        for one in learning:
-            one.stop()
-
-
-def _models(count: int) -> str:
-    return "a small model" if count == 1 else f"{count} small models"
-
-
-def _begin(aside: Path, model: Demo) -> _Learning:
-    """In a session of its own: Ctrl-C is for us, who then tell it to stop."""
-    place = aside / model.name
-    command = [sys.executable, "-m", "seqloom", "train", model.recipe, *model.overrides, "--out", str(place), "--json"]
-    with _output(place).open("wb") as output:
-        process = subprocess.Popen(
-            command,
-            stdin=subprocess.DEVNULL,
-            stdout=output,
-            stderr=subprocess.STDOUT,
-            env={**os.environ, "OMP_NUM_THREADS": "1"},
-            start_new_session=True,
-        )
-    return _Learning(model, place, process)
-
-
-def _output(place: Path) -> Path:
-    """Where a process writes what it says."""
-    return place.with_name(f"{place.name}.log")
-
-
-def _finish(folder: Path, one: _Learning) -> None:
-    if one.process.returncode != 0:
-        said = one.output.read_text("utf-8", errors="replace").strip().splitlines()
-        raise ResourceError(
-            f"The demo's {one.model.name} could not be trained: {said[-1] if said else 'no reason given'}"
-        )
-    os.rename(one.aside, folder / one.model.name)
+        for training in running:
+            training.stop()

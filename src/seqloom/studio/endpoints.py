@@ -15,10 +15,10 @@ megabyte so, or a quarter as a thumbnail, where JSON would be five.
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Callable, Coroutine, Generator, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Generator, Mapping
 from dataclasses import dataclass
 from functools import partial, wraps
-from typing import Annotated, Any, TypeVar, get_type_hints
+from typing import Annotated, TypeVar, get_type_hints
 
 import numpy as np
 from fastapi import APIRouter, Request, Response
@@ -30,10 +30,9 @@ from starlette.types import Receive, Scope, Send
 from seqloom.core.errors import SeqloomError
 from seqloom.inspect.values import Array, to_plain
 from seqloom.studio.queues import QueuePlace, Queues
-from seqloom.studio.shelf import OpenRun, Shelf
+from seqloom.studio.shelf import Json, OpenRun, Shelf
 from seqloom.tasks import has_view
 
-T = TypeVar("T")
 Q = TypeVar("Q", bound="RunQuestion")
 
 # --- questions --------------------------------------------------------------------------------------------------------
@@ -91,13 +90,13 @@ class View:
     def __init__(
         self,
         name: str,
-        suits_model: Callable[[Mapping[str, Any]], bool] = lambda model: True,
+        suits_model: Callable[[Json], bool] = lambda model: True,
         task_view: str | None = None,  # the view that tasks name, where it is another
     ) -> None:
         self.name, self.suits_model, self.task_view = name, suits_model, task_view or name
         self.router = APIRouter(prefix=f"/api/{name}")
 
-    def suits(self, recipe: Mapping[str, Any]) -> bool:
+    def suits(self, recipe: Json) -> bool:
         """Tell from a run's recipe alone whether there is anything to see."""
         return has_view(recipe, self.task_view) and self.suits_model(recipe.get("model") or {})
 
@@ -111,13 +110,13 @@ class View:
         return add
 
 
-def reader_kind(model: Mapping[str, Any]) -> str | None:
+def reader_kind(model: Json) -> str | None:
     """The kind of what reads the text: of a model on a backbone, that of the backbone."""
-    reader: Mapping[str, Any] = model.get("body") or model.get("encoder") or model
+    reader: Json = model.get("body") or model.get("encoder") or model
     return reader.get("kind")
 
 
-def queued(compute: Callable[[Q, OpenRun], object]) -> Callable[[Q, Request], Coroutine[Any, Any, object]]:
+def queued(compute: Callable[[Q, OpenRun], object]) -> Callable[[Q, Request], Awaitable[object]]:
     """Make an endpoint that opens the run of a question and computes in the queue of that run.
 
     `compute` returns a response, or any values that `to_plain` takes. An answer in lines keeps its place in the queue
@@ -149,7 +148,7 @@ def queued(compute: Callable[[Q, OpenRun], object]) -> Callable[[Q, Request], Co
     return endpoint
 
 
-async def _until_disconnected(request: Request, computation: Coroutine[Any, Any, object]) -> object:
+async def _until_disconnected(request: Request, computation: Awaitable[object]) -> object:
     """The result of a computation, which is cancelled if the client closes its connection first."""
 
     async def wait_for_disconnection() -> None:

@@ -9,7 +9,7 @@ or when the notebook is read again elsewhere: it writes the picture, or the stag
 """
 
 from base64 import b64encode
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from html import escape
 from pathlib import Path
@@ -27,6 +27,7 @@ from seqloom.inspect.views.cells import gate_trace
 from seqloom.predict.base import Predictor
 from seqloom.predict.loader import load
 from seqloom.studio.server import Studio
+from seqloom.studio.shelf import Json, Trained
 from seqloom.studio.views import VIEWS
 from seqloom.studio.views.attention import read_alignment, read_heads
 
@@ -35,8 +36,6 @@ if TYPE_CHECKING:
 
 HEIGHT = 820  # pixels
 _SERVERS: dict[Path, Studio] = {}  # folder → the studio that shows it
-Trained = Predictor[Any]
-Parameters = Mapping[str, Any]  # of a view's address
 
 
 @dataclass(frozen=True)
@@ -84,7 +83,7 @@ def show(
 # --- without a server -------------------------------------------------------------------------------------------------
 
 
-def _draw_still(path: Path, view: str, parameters: Parameters) -> str:
+def _draw_still(path: Path, view: str, parameters: Json) -> str:
     if view not in STILLS:
         raise UsageError(f"Only {', '.join(STILLS)} can be shown without a server; {view} needs one: leave static out.")
     if view != "runs" and not isinstance(parameters.get("text"), str):
@@ -97,11 +96,11 @@ def _picture(figure: "Figure", words: str) -> str:
     return f'<img alt="{escape(words, quote=True)}" style="max-width:100%" src="data:image/png;base64,{data}">'
 
 
-def _draw_curves(trained: Trained, parameters: Parameters) -> str:
+def _draw_curves(trained: Trained, parameters: Json) -> str:
     return _picture(draw_curves([trained.run]), f"training curves of {trained.name}")
 
 
-def _draw_alignment(trained: Trained, parameters: Parameters) -> str:
+def _draw_alignment(trained: Trained, parameters: Json) -> str:
     read = read_alignment(trained, parameters["text"], parameters.get("target"))
     options = _map_options(parameters, end=False)
     if isinstance(read, AlignmentView):
@@ -112,7 +111,7 @@ def _draw_alignment(trained: Trained, parameters: Parameters) -> str:
     return _picture(draw_alignment(grid, title), " → ".join(title[:2]))
 
 
-def _draw_heads(trained: Trained, parameters: Parameters) -> str:
+def _draw_heads(trained: Trained, parameters: Json) -> str:
     """All heads of a part, or the one that is named."""
     view = read_heads(trained, parameters["text"], parameters.get("target")).view
     part = view.part(parameters.get("part") or next(iter(view.parts)))
@@ -124,24 +123,24 @@ def _draw_heads(trained: Trained, parameters: Parameters) -> str:
     return _picture(figure, f"attention of {trained.name}: {view.text}")
 
 
-def _choose_head(parameters: Parameters) -> tuple[int | None, int | None]:
+def _choose_head(parameters: Json) -> tuple[int | None, int | None]:
     """Layer and head as an address names them; `mean` is that over the heads."""
     layer, head = (parameters.get(name) for name in ("layer", "head"))
     return None if layer is None else int(layer), None if head in (None, "mean") else int(head)
 
 
-def _map_options(parameters: Parameters, end: bool) -> dict[str, bool]:
+def _map_options(parameters: Json, end: bool) -> dict[str, bool]:
     given = parameters.get("end")
     return {"tokens": parameters.get("by") == "tokens", "end": end if given is None else given not in ("no", False)}
 
 
-def _draw_cell(trained: Trained, parameters: Parameters) -> str:
+def _draw_cell(trained: Trained, parameters: Json) -> str:
     layer = parameters.get("layer")
     figure = draw_gates(gate_trace(trained, parameters["text"]), None if layer is None else int(layer))
     return _picture(figure, f"gates and states of {trained.name}")
 
 
-def _write_walk(trained: Trained, parameters: Parameters) -> str:
+def _write_walk(trained: Trained, parameters: Json) -> str:
     """The stages in words, with their shapes."""
     wanted = {key: int(parameters[key]) for key in ("word", "step", "layer", "head", "numbers") if key in parameters}
     walk = walk_through(trained, parameters["text"], Follow(**wanted))
@@ -156,7 +155,7 @@ def _write_walk(trained: Trained, parameters: Parameters) -> str:
     )
 
 
-STILLS: dict[str, Callable[[Trained, Parameters], str]] = {
+STILLS: dict[str, Callable[[Trained, Json], str]] = {
     "runs": _draw_curves,
     "alignment": _draw_alignment,
     "heads": _draw_heads,

@@ -10,16 +10,15 @@ from collections import OrderedDict
 from collections.abc import Callable, Hashable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 from seqloom.core.errors import CheckpointError, SeqloomError, UsageError
-
-if TYPE_CHECKING:
-    from seqloom.predict.base import Predictor
+from seqloom.predict.base import Predictor
 
 T = TypeVar("T")
 P = TypeVar("P")
 Json = dict[str, Any]
+Trained = Predictor[Any]
 
 DEPTH = 3  # folders between the studio's and a run: ladders keep theirs one below
 OPEN_MODELS = 8
@@ -133,7 +132,7 @@ class OpenRun:
     shelf: Shelf
     name: str
     stamp: int  # when its weights were written
-    trained: "Predictor[Any]"
+    trained: Trained
 
     def remember(self, key: Hashable, make: Callable[[], T]) -> T:
         """What `make` computes with these weights, computed once."""

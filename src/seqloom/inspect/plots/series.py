@@ -1,7 +1,7 @@
 """Plots of series: components, forecasts, tracks, and the states of hidden Markov models, also over text."""
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -23,6 +23,7 @@ from seqloom.inspect.views.series import Components, Forecasted, TrackTrace, ell
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure, SubFigure
+    from matplotlib.typing import ColorType
 
 DEVIATIONS = 1.959964  # that hold 95 %
 BLUE, ORANGE = COLOURS[0], COLOURS[1]
@@ -188,14 +189,14 @@ MOST_NUMBERED = 8  # states whose transitions are written out
 SYMBOLS = 10  # of a state; fewer where there are many states
 
 
-def _state_colour(state: int, states: int) -> Any:
+def _state_colour(state: int, states: int) -> "ColorType":
     """Few states have colours that colour-blind eyes tell apart, too."""
     from matplotlib import colormaps
 
     return COLOURS[state] if states <= len(COLOURS) else colormaps["tab20"](state % 20)
 
 
-def _pale(colour: Any) -> tuple[float, ...]:
+def _pale(colour: "ColorType") -> tuple[float, ...]:
     from matplotlib.colors import to_rgb
 
     return tuple(PALE + (1 - PALE) * part for part in to_rgb(colour))

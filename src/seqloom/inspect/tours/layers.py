@@ -3,7 +3,7 @@
 import re
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -13,6 +13,7 @@ from seqloom.inspect.equations import Equation, symbol_of, trace_equations
 from seqloom.inspect.tours.template import quoted
 from seqloom.inspect.tours.tour import Tour
 from seqloom.inspect.views.attention import CROSS_ATTENTION, SELF_ATTENTION
+from seqloom.nn.backbone import Embedded
 from seqloom.nn.cells import Cell
 
 SHOWN_AS = {"relu": "ReLU", "gelu": "GELU", "gelu-tanh": "GELU", "silu": "SiLU", "swiglu": "SwiGLU"}
@@ -151,7 +152,7 @@ def read_blocks(tour: Tour, captured: Captured, part: nn.Module) -> list[BlockVa
     return [block_values(captured, block, norm_first=norm_first, residual=residual) for block in blocks_of(part)]
 
 
-def set_embedding(tour: Tour, embedded: Any, ids: Sequence[int], x: Tensor, kind: str) -> None:
+def set_embedding(tour: Tour, embedded: Embedded, ids: Sequence[int], x: Tensor, kind: str) -> None:
     """What an `Embedded` made of tokens, part by part; x (T, D) is what goes into the first block."""
     tokens = torch.tensor(list(ids), device=x.device)
     rows = embedded.embed(tokens)

@@ -8,7 +8,7 @@ All numbers are captured while the model runs, or computed from what was capture
 were computed are from the model's own. The text of the stages is in `templates/`.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from importlib import import_module
@@ -20,7 +20,7 @@ from torch import Tensor, nn
 from seqloom.core.errors import UsageError
 from seqloom.inspect.capture import TrainedModel, evaluating
 from seqloom.inspect.tours.panels import Stage
-from seqloom.inspect.tours.template import quoted, render_stage, visible
+from seqloom.inspect.tours.template import Values, quoted, render_stage, visible
 from seqloom.inspect.views.texts import Said
 from seqloom.tasks import has_view
 from seqloom.text.base import END_TEXT
@@ -190,7 +190,7 @@ class Tour:
         order = probabilities.argsort(descending=True, stable=True)[:count].tolist()
         return [(index, float(probabilities[index])) for index in order]
 
-    def finish(self, answer: str, layers: int, heads: int, **options: Any) -> Walk:
+    def finish(self, answer: str, layers: int, heads: int, **options: object) -> Walk:
         """The tour with all its stages."""
         return Walk(
             name=self.trained.name,
@@ -224,7 +224,7 @@ def compute_logits(output: Any, vector: Tensor) -> Tensor:
 KINDS = ("recurrent-lm", "window-lm", "recurrent-seq2seq", "transformer", "gpt", "bert", "tagger", "classifier")
 
 
-def suits(recipe: Mapping[str, Any]) -> bool:
+def suits(recipe: Values) -> bool:
     """Whether there is a tour through a model of this recipe."""
     return recipe.get("model", {}).get("kind") in KINDS and has_view(recipe, "walk")
 
@@ -232,12 +232,12 @@ def suits(recipe: Mapping[str, Any]) -> bool:
 def walk_through(trained: TrainedModel, text: str, follow: Follow | None = None, said: Said | None = None) -> Walk:
     """Make the tour of a text. `trained` is what `seqloom.load` gives; of a translator, `said` is the translation to
     follow, if it has been found already. Dropout is off."""
-    from seqloom.inspect.tours import language_models, readers, translators
+    from seqloom.inspect.tours import readers, translators
 
     kind = trained.run.recipe["model"]["kind"]
     if not suits(trained.run.recipe):
         raise UsageError(f"There is no walk through {trained.name}: it is of kind {kind}.")
-    tours = {**language_models.TOURS, **translators.TOURS, **readers.TOURS}
+    tours = {**readers.TOURS, **translators.TOURS}
     with evaluating(trained.model), torch.no_grad():
         return tours[kind](Tour(trained, text, follow or Follow()), said)
 

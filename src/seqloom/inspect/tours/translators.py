@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from seqloom.inspect.capture import BlockValues, Captured, capture
 from seqloom.inspect.tours.layers import (
@@ -197,7 +197,7 @@ def tour_recurrent_seq2seq(tour: Tour, said: Said | None) -> Walk:
 def add_reading(
     tour: Tour,
     captured: Captured,
-    stack: Any,
+    stack: nn.Module,
     part: str,
     *,
     place: int,

@@ -1,8 +1,7 @@
 """Alignment and self-attention: which words a model attends to, one map large, thumbnails of all heads."""
 
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 from fastapi import Response
@@ -12,11 +11,10 @@ from seqloom.core.errors import UsageError
 from seqloom.inspect.values import Array
 from seqloom.inspect.views.attention import NAMES, AlignmentView, Habit, HeadsView, Part
 from seqloom.models.transformer import Transformer
-from seqloom.predict.base import Predictor
 from seqloom.predict.gaps import DenoiserPredictor
 from seqloom.predict.translate import TranslatorPredictor
 from seqloom.studio.endpoints import TOKENS, TextQuestion, View, half, pack_arrays, reader_kind, thumbnail
-from seqloom.studio.shelf import OpenRun
+from seqloom.studio.shelf import Json, OpenRun, Trained
 
 THUMBNAIL = 64  # cells a side, at most
 
@@ -35,7 +33,7 @@ class AllHeads:
         return sum(part.tokens.weights.nbytes + part.words.weights.nbytes for part in parts)
 
 
-def read_heads(trained: Predictor[Any], text: str, target: str | None = None, *, most: int = TOKENS) -> AllHeads:
+def read_heads(trained: Trained, text: str, target: str | None = None, *, most: int = TOKENS) -> AllHeads:
     """Let a model read a text, or say the given translation of it. No side may have more than `most` tokens."""
     check_length(trained, text, most)
     if target is None:
@@ -55,7 +53,7 @@ def _to_single(part: Part) -> Part:
 
 
 def read_alignment(
-    trained: Predictor[Any], text: str, target: str | None = None, *, most: int = TOKENS
+    trained: Trained, text: str, target: str | None = None, *, most: int = TOKENS
 ) -> AlignmentView | AllHeads:
     """The source × target maps of a model: of every head where it has heads, a denoiser's too, or else of the one
     attention of a recurrent translator."""
@@ -68,7 +66,7 @@ def read_alignment(
     return trained.attention(text, target)
 
 
-def check_length(trained: Predictor[Any], text: str, most: int = TOKENS) -> None:
+def check_length(trained: Trained, text: str, most: int = TOKENS) -> None:
     """Every token attends to every other: refuse what would be too large to draw, before it is computed."""
     if (count := len(trained.tokenizer.encode(text)) + 1) > most:
         raise UsageError(f"The text has {count:,} tokens, its end included, and {most} can be shown: shorten it.")
@@ -83,7 +81,7 @@ def describe_sentence(view: AlignmentView | HeadsView) -> dict[str, object]:
 # --- alignment --------------------------------------------------------------------------------------------------------
 
 
-def _aligns(model: Mapping[str, Any]) -> bool:
+def _aligns(model: Json) -> bool:
     """What reads one text and says another, and attends while it does."""
     if model.get("kind") == "recurrent-seq2seq":
         return model.get("attention", {}) is not None  # null is none; unsaid, there is one

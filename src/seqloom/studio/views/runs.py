@@ -10,7 +10,6 @@ from datetime import datetime
 from decimal import Decimal
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
 
 from fastapi import Request
 from pydantic import Field
@@ -210,7 +209,7 @@ KNOWN = {
     "languages": "phrases such as dates, countries and amounts, in many languages",
 }
 # What the kinds of phrases in the corpus `cldr` are called, and a meaning of each for an example.
-PHRASES: dict[str, tuple[str, tuple[Any, ...]]] = {
+PHRASES: dict[str, tuple[str, tuple[object, ...]]] = {
     "full date": ("dates", (DAY,)),
     "countries": ("lists of countries", (("IT", "ES", "JP"),)),
     "amount": ("amounts of money", (Decimal(250), "EUR")),
@@ -230,7 +229,7 @@ PHRASES: dict[str, tuple[str, tuple[Any, ...]]] = {
 }
 
 
-def examples_of(recipe: Mapping[str, Any]) -> list[str]:
+def examples_of(recipe: Json) -> list[str]:
     """A few texts such as the run has learned from."""
     data = recipe.get("data") or {}
     corpus = str(data.get("corpus"))
@@ -245,7 +244,7 @@ def examples_of(recipe: Mapping[str, Any]) -> list[str]:
     return list(TEXTS.get(corpus) or [example])
 
 
-def known_of(recipe: Mapping[str, Any]) -> str | None:
+def known_of(recipe: Json) -> str | None:
     """What a run has learned from, in a few words, where we can say it."""
     data = recipe.get("data") or {}
     corpus = str(data.get("corpus"))
@@ -255,7 +254,7 @@ def known_of(recipe: Mapping[str, Any]) -> str | None:
     return ", ".join(words[:6]) + (" and more" if len(words) > 6 else "")
 
 
-def _kinds(data: Mapping[str, Any]) -> tuple[str, ...]:
+def _kinds(data: Json) -> tuple[str, ...]:
     """Those that the data has, in our order."""
     wanted = data.get("kinds") or PHRASES
     return tuple(kind for kind in PHRASES if kind in wanted) or tuple(PHRASES)

@@ -1,16 +1,13 @@
 """How it works: one sentence on its way through a model, stage by stage, with the real numbers."""
 
-from collections.abc import Mapping
-from typing import Any
-
 from pydantic import Field
 
 from seqloom.core.tokens import MASK_TEXT
-from seqloom.inspect.tours.language_models import lacks_output
+from seqloom.inspect.tours.readers import lacks_output
 from seqloom.inspect.tours.tour import KINDS, NUMBERS, Follow, walk_through
 from seqloom.inspect.views.texts import say
 from seqloom.studio.endpoints import TOKENS, Line, RunQuestion, View
-from seqloom.studio.shelf import OpenRun
+from seqloom.studio.shelf import Json, OpenRun
 from seqloom.studio.views.runs import examples_of
 
 view = View("walk", lambda model: model.get("kind") in KINDS)
@@ -41,7 +38,7 @@ def walk(ask: WalkQuestion, run: OpenRun) -> object:
     return {**vars(walk_through(run.trained, text, follow, said)), "name": run.name}
 
 
-def first_text(recipe: Mapping[str, Any], fills: bool = True) -> str:
+def first_text(recipe: Json, fills: bool = True) -> str:
     """A text to begin with: short, so that every token has room; for a model that `fills` gaps, with one."""
     words = examples_of(recipe)[0].split(" ")
     if recipe.get("task") == "masked-lm" and not fills:
