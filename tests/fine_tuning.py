@@ -9,8 +9,8 @@ from tests.understanding import CLASSIFY, TAG, reviews, sentences, write_reviews
 from torch import Tensor
 
 from seqloom.config import apply_overrides, build, parse_overrides, to_mapping
+from seqloom.models import MODELS
 from seqloom.recipes import build_recipe
-from seqloom.runs.models import MODELS
 from seqloom.runs.run import Run
 from seqloom.text import BytePairConfig, Tokenizer, train_tokenizer
 

@@ -22,9 +22,9 @@ from seqloom.core.protocols import Loss, Monitor, Task
 from seqloom.decoding.beam import BeamConfig, beam_search
 from seqloom.models.transformer import Transformer, TransformerConfig
 from seqloom.nn.cells import CELLS
-from seqloom.nn.cross_entropy import linear_cross_entropy
-from seqloom.nn.dropout import drop
+from seqloom.nn.masks import drop
 from seqloom.nn.recurrent import Recurrent
+from seqloom.nn.softmax import linear_cross_entropy
 from seqloom.train.config import FitConfig
 from seqloom.train.loop import make_step
 from seqloom.train.state import TrainState

@@ -11,8 +11,7 @@ from seqloom.accel import cross_entropy
 from seqloom.accel.training.compiled_regions import RegionCompiler
 from seqloom.core.memory import measure_peak
 from seqloom.core.operations import compile_regions
-from seqloom.nn.cross_entropy import consistent_cross_entropy, linear_cross_entropy, summed_cross_entropy
-from seqloom.nn.softmax import FullSoftmax
+from seqloom.nn.softmax import FullSoftmax, consistent_cross_entropy, linear_cross_entropy, summed_cross_entropy
 
 V, H, N = 40, 8, 23
 

@@ -12,7 +12,7 @@ from seqloom import accel
 from seqloom.accel.decoding import encoder_pass as module
 from seqloom.accel.decoding.encoder_pass import encoder_pass, keys_values, keys_values_apply
 from seqloom.models.transformer import TransformerConfig
-from seqloom.nn.cache import AttentionScope
+from seqloom.nn.masks import AttentionScope
 from seqloom.nn.positions import PositionsConfig
 
 DEVICES = ["cpu", pytest.param("cuda", marks=pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU"))]

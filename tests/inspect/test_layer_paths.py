@@ -7,7 +7,8 @@ import torch
 
 from seqloom.inspect.views import layers as layer_paths
 from seqloom.inspect.views.layers import chain, longest_chain, path
-from seqloom.nn.mixers import MIXERS, Mixer, make_mixer
+from seqloom.nn.attention import Mixer
+from seqloom.nn.mixers import MIXERS, make_mixer
 
 WIDTH = 4
 

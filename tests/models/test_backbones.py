@@ -10,10 +10,10 @@ from torch import Tensor
 from seqloom.config import build
 from seqloom.core.errors import UsageError
 from seqloom.core.tokens import EXTRA, Specials
+from seqloom.models import MODELS
 from seqloom.models.backbones import BACKBONES, CONFIGS, Backbone, backbone_class, build_backbone
 from seqloom.models.bilm import BiLM, BiLMBackbone
 from seqloom.nn.pooling import LayerMix
-from seqloom.runs.models import MODELS
 
 V = 20
 CLASSIFY, SEPARATE = Specials.after(V).classify, Specials.after(V).separate

@@ -11,8 +11,8 @@ from seqloom.config import build, to_mapping
 from seqloom.core.errors import DataError, UsageError
 from seqloom.core.protocols import DecodeState
 from seqloom.core.tree import select_rows
+from seqloom.models import MODELS
 from seqloom.models.recurrent_seq2seq import AttentionConfig, RecurrentSeq2SeqConfig
-from seqloom.runs.models import MODELS
 
 
 @pytest.fixture(params=REPRESENTATIVE)

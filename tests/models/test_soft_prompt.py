@@ -15,7 +15,7 @@ from seqloom.decoding.processors import SamplingConfig
 from seqloom.models.gpt import GPTConfig
 from seqloom.models.recurrent_lm import RecurrentLMConfig
 from seqloom.models.soft_prompt import SoftPromptConfig, SoftPrompted
-from seqloom.nn.cache import AttentionScope
+from seqloom.nn.masks import AttentionScope
 from seqloom.nn.positions import PositionsConfig
 
 V, P = 9, 3

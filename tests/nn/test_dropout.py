@@ -11,7 +11,7 @@ from torch import nn
 from seqloom.accel.recurrence.torch_kernels import OnePiece
 from seqloom.core.tree import leaves
 from seqloom.nn.cells import CELLS
-from seqloom.nn.dropout import Dropout, EmbeddingDropout, VariationalDropout, make_dropout
+from seqloom.nn.masks import Dropout, EmbeddingDropout, VariationalDropout, make_dropout
 from seqloom.nn.recurrent import Recurrent, Stack
 
 B, T, D, H = 4, 7, 3, 5

@@ -12,14 +12,12 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from seqloom import accel
 from seqloom.nn import mixers
-from seqloom.nn.attention import MultiHeadAttention, masked_softmax
+from seqloom.nn.attention import Mixer, MultiHeadAttention, SelfAttention, masked_softmax
 from seqloom.nn.mixers import (
     MIXERS,
     Convolution,
     DilatedConvolution,
-    Mixer,
     RecurrentMixer,
-    SelfAttention,
     WindowedSelfAttention,
     make_mixer,
     mixer_class,

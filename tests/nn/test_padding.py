@@ -16,13 +16,13 @@ from seqloom.nn.attention import Attention
 from seqloom.nn.bidirectional import BidirectionalStack
 from seqloom.nn.cells import CELLS
 from seqloom.nn.crf import LinearChainCRF
-from seqloom.nn.cross_entropy import IGNORE_INDEX, linear_cross_entropy
 from seqloom.nn.encoders import ConvolutionEncoderConfig, RecurrentEncoderConfig, TransformerEncoderConfig, Windows
 from seqloom.nn.mixers import MIXERS, make_mixer
 from seqloom.nn.pooling import POOLINGS, Bag
 from seqloom.nn.positions import PositionsConfig
 from seqloom.nn.recurrent import Recurrent, Stack, input_widths
 from seqloom.nn.scores import SCORES
+from seqloom.nn.softmax import IGNORE_INDEX, linear_cross_entropy
 
 B, D, H = 4, 4, 6
 STEPS = (1, 2, 3, 7, 20)  # the implementation depends on the number of steps

@@ -7,7 +7,7 @@ from tests.nn.torch_layers import INNER, D, N, decoder_block, encoder_block, exa
 from torch import nn
 
 from seqloom.nn.attention import MultiHeadAttention
-from seqloom.nn.cache import AttentionScope
+from seqloom.nn.masks import AttentionScope
 from seqloom.nn.transformer import ACTIVATIONS, FeedForward, ResidualConfig, Source, make_norm
 
 B, T, S = 3, 4, 5

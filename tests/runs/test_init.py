@@ -12,10 +12,10 @@ from tests.understanding import trained
 
 from seqloom.config import build, to_mapping
 from seqloom.core.errors import CheckpointError, UsageError
+from seqloom.models import InitConfig
 from seqloom.predict.ensembles import average
 from seqloom.predict.loader import load
 from seqloom.recipes import build_recipe
-from seqloom.runs.models import InitConfig
 from seqloom.runs.run import Run
 from seqloom.runs.transfer import Pretrained, fill_in
 from seqloom.tasks.reading_base import read_length

@@ -17,7 +17,6 @@ from seqloom.train.loop import make_step
 from seqloom.train.state import TrainState
 
 SOURCE = Path(seqloom.__file__).parent
-# The goal is 12 files for the language model and 16 for the Transformer, and 40 modules for a recipe.
 COUNT_MODULES = """
 import sys
 from seqloom.recipes import read_recipe
@@ -58,11 +57,11 @@ def profile_step(name: str, overrides: list[str]) -> tuple[set[str], list[str]]:
 @pytest.mark.parametrize(
     ("name", "overrides", "most"),
     [
-        ("lm-char-lstm", ["data.corpus=toys", "batch.rows=4", "batch.chunk=8", "model.hidden=8"], 15),
+        ("lm-char-lstm", ["data.corpus=toys", "batch.rows=4", "batch.chunk=8", "model.hidden=8"], 12),
         (
             "translate-cldr-transformer",
             ["data.train=40", "data.dev=5", "data.test=5", "batch.tokens=200", "tokenizer.size=300"],
-            21,
+            16,
         ),
     ],
 )
@@ -72,7 +71,7 @@ def test_a_step_passes_few_files_and_frames(name: str, overrides: list[str], mos
     assert 1 <= len(frames) <= 2, frames
 
 
-@pytest.mark.parametrize(("name", "most"), [("lm-char-lstm", 45), ("translate-cldr-transformer", 66)])
+@pytest.mark.parametrize(("name", "most"), [("lm-char-lstm", 40), ("translate-cldr-transformer", 66)])
 def test_a_recipe_is_read_by_few_modules(name: str, most: int) -> None:
     words = [sys.executable, "-c", COUNT_MODULES.format(name=name)]
     modules = subprocess.run(words, capture_output=True, text=True, check=True).stdout.split()

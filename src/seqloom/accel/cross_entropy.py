@@ -17,9 +17,9 @@ from torch import Tensor
 
 from seqloom.accel.double_backward import refuse_double_backward
 from seqloom.core.operations import always
-from seqloom.nn import cross_entropy
-from seqloom.nn.cross_entropy import IGNORE_INDEX, at_least_float32, summed_cross_entropy
+from seqloom.nn import softmax
 from seqloom.nn.masks import zero_padding
+from seqloom.nn.softmax import IGNORE_INDEX, at_least_float32, summed_cross_entropy
 
 LOGITS_AT_ONCE = 1 << 21
 MIN_ROWS = 64  # of a piece: with fewer, W itself is read too often
@@ -28,9 +28,9 @@ GPU_LOGITS_AT_ONCE = 1 << 27
 
 def install() -> None:
     """Compute losses and probabilities over a vocabulary in pieces, where that pays."""
-    cross_entropy.linear_cross_entropy.register(pays_in_pieces, linear_cross_entropy)
-    cross_entropy.target_log_probs.register(always, target_log_probs)
-    cross_entropy.linear_log_softmax.register(decodes_on_cpu, linear_log_softmax)
+    softmax.linear_cross_entropy.register(pays_in_pieces, linear_cross_entropy)
+    softmax.target_log_probs.register(always, target_log_probs)
+    softmax.linear_log_softmax.register(decodes_on_cpu, linear_log_softmax)
 
 
 def rows_at_once(vocabulary: int, device: torch.device) -> int:

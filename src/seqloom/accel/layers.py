@@ -12,10 +12,9 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from seqloom.core.tree import Growing
-from seqloom.nn import attention, dropout
+from seqloom.nn import attention, masks
 from seqloom.nn.bidirectional import BidirectionalStack, read_sequences
-from seqloom.nn.cache import AttentionScope
-from seqloom.nn.masks import AttentionMask, all_known_true, any_known_true, select_real
+from seqloom.nn.masks import AttentionMask, AttentionScope, all_known_true, any_known_true, select_real
 from seqloom.nn.recurrent import Stack
 from seqloom.nn.transformer import Source, StackOutput, TransformerStack, Wanted, run_blocks, source_keys_values
 
@@ -34,7 +33,7 @@ def install() -> None:
     any_known_true.register(is_elsewhere, answer_unknown)
     select_real.register(selects_on_cpu, select_on_cpu)
     read_sequences.register(reads_on_cpu, read_on_cpu)
-    dropout.drop.register(on_cpu, drop)
+    masks.drop.register(on_cpu, drop)
 
 
 def fused_applies(q: Tensor, *_: object, **__: object) -> bool:

@@ -25,7 +25,7 @@ from seqloom.exchange.directory import GENERATION, Directory, refuse_existing, w
 from seqloom.exchange.family import Config, Family, Ids
 from seqloom.exchange.marian import Marian
 from seqloom.exchange.weights import find_uncovered, read_tensors, rename_tensors, write_tensors
-from seqloom.runs.models import MODELS
+from seqloom.models import MODELS
 from seqloom.runs.run import Run
 from seqloom.tasks import task_info
 from seqloom.text.base import ForeignTokenizer

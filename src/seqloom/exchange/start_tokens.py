@@ -15,9 +15,8 @@ from seqloom.config.constraints import NonNegativeInt
 from seqloom.core.errors import UsageError
 from seqloom.core.protocols import DecodeState
 from seqloom.core.tree import Tree
-from seqloom.models.backbones import EncoderBackbone
 from seqloom.models.seq2seq import Batch, Carry, Memory
-from seqloom.models.transformer import Transformer, TransformerConfig, Weights
+from seqloom.models.transformer import EncoderBackbone, Transformer, TransformerConfig, Weights
 from seqloom.nn.masks import mask_or_ones
 from seqloom.nn.transformer import Wanted
 

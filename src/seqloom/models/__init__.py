@@ -1,1 +1,70 @@
-"""One readable file per model, its Config beside it."""
+"""One readable file per model, its Config beside it; and every kind of model by the name that a recipe gives it.
+
+A kind is imported when it is needed. `InitConfig` is the section `init` of a recipe: the run that a training begins
+with, see `seqloom.runs.transfer`.
+"""
+
+from typing import Any
+
+from seqloom.config import Kinds, config
+
+MODELS = Kinds(
+    "kind",
+    {
+        "recurrent-lm": "seqloom.models.recurrent_lm:RecurrentLMConfig",
+        "gpt": "seqloom.models.gpt:GPTConfig",
+        "window-lm": "seqloom.models.window_lm:WindowLMConfig",
+        "soft-prompt": "seqloom.models.soft_prompt:SoftPromptConfig",
+        "bert": "seqloom.models.bert:BERTConfig",
+        "electra": "seqloom.models.electra:ElectraConfig",
+        "bilm": "seqloom.models.bilm:BiLMConfig",
+        "recurrent-reader": "seqloom.models.recurrent_reader:RecurrentReaderConfig",
+        "recurrent-seq2seq": "seqloom.models.recurrent_seq2seq:RecurrentSeq2SeqConfig",
+        "transformer": "seqloom.exchange.start_tokens:StartTokenConfig",
+        "classifier": "seqloom.models.classifier:ClassifierConfig",
+        "tagger": "seqloom.models.tagger:TaggerConfig",
+        "fine-tuned-classifier": "seqloom.models.fine_tuned:FineTunedClassifierConfig",
+        "fine-tuned-tagger": "seqloom.models.fine_tuned:FineTunedTaggerConfig",
+        "fine-tuned-pair": "seqloom.models.fine_tuned:FineTunedPairConfig",
+        "fine-tuned-choice": "seqloom.models.fine_tuned:FineTunedChoiceConfig",
+        "fine-tuned-answer": "seqloom.models.fine_tuned:FineTunedAnswerConfig",
+        "series-classifier": "seqloom.models.classifier:SeriesClassifierConfig",
+        "ffn": "seqloom.models.forecaster:WindowForecasterConfig",
+        "lstm": "seqloom.models.forecaster:RecurrentForecasterConfig",
+        "ar": "seqloom.classical.autoregressive:AutoregressiveConfig",
+        "kalman": "seqloom.classical.kalman:KalmanConfig",
+        "ngram": "seqloom.classical.ngram:NGramConfig",
+        "hmm": "seqloom.classical.hmm:HMMConfig",
+        "hmm-tagger": "seqloom.classical.hmm.tagger:HMMTaggerConfig",
+        "gaussian-hmm": "seqloom.classical.hmm.gaussian:GaussianHMMConfig",
+        "word-vectors": "seqloom.classical.word_vectors:WordVectorsConfig",
+    },
+)
+FORECASTERS = Kinds(
+    "kind",
+    {
+        **{name: MODELS.paths[name] for name in ("ar", "kalman", "ffn", "lstm")},
+        "transformer": "seqloom.models.forecaster:TransformerForecasterConfig",
+    },
+)
+
+
+def find_config(task: object, kind: object) -> Any:
+    """The config of a kind of model, as its task has it; None where there is none."""
+    return (FORECASTERS if task == "forecast" else MODELS).find(kind)
+
+
+ON_A_BODY = "fine-tuned-"  # how the kinds of models begin that have a body of another run
+
+
+@config
+class InitConfig:
+    """The run that a training begins with."""
+
+    from_: str  # a run: its tokenizer, and the weights of its body
+    weights: bool = True  # false: its tokenizer and the shape of its body alone, every weight drawn anew
+
+
+def has_body(model: Any) -> bool:
+    """Whether a model's config has a body, which may be taken over from another run."""
+    return str(model.kind).startswith(ON_A_BODY)

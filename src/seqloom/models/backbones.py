@@ -20,12 +20,8 @@ from torch import Tensor, nn
 
 from seqloom.config import Kinds
 from seqloom.core.errors import UsageError
-from seqloom.core.tokens import EXTRA
-from seqloom.models.transformer import TransformerConfig
-from seqloom.nn.backbone import Embedded, SourceEncoder, TransformerBackbone
-from seqloom.nn.cross_entropy import IGNORE_INDEX, linear_cross_entropy
 from seqloom.nn.masks import at_last
-from seqloom.nn.pooling import mean_of_real
+from seqloom.nn.softmax import IGNORE_INDEX, linear_cross_entropy
 
 if TYPE_CHECKING:
     from seqloom.models.bert import BERTConfig
@@ -33,6 +29,8 @@ if TYPE_CHECKING:
     from seqloom.models.electra import ElectraConfig
     from seqloom.models.gpt import GPTConfig
     from seqloom.models.recurrent_lm import RecurrentLMConfig
+    from seqloom.models.transformer import TransformerConfig
+    from seqloom.nn.backbone import TransformerBackbone
 
     AnyBackboneConfig: TypeAlias = (
         RecurrentLMConfig | GPTConfig | BERTConfig | ElectraConfig | BiLMConfig | TransformerConfig
@@ -190,7 +188,7 @@ class NextTokenLayer(nn.Module):
 class TransformerTextBackbone(Backbone):
     """The backbone of GPT, BERT and ELECTRA, under the name `transformer`."""
 
-    transformer: TransformerBackbone
+    transformer: "TransformerBackbone"
 
     def vectors(self) -> nn.Embedding:
         return self.transformer.embed
@@ -203,43 +201,6 @@ class TransformerTextBackbone(Backbone):
 
     def levels(self) -> list[list[nn.Parameter]]:
         return self.transformer.levels()
-
-
-class EncoderBackbone(SourceEncoder, Backbone):
-    """The encoder of an encoder–decoder, which reads END a END."""
-
-    form = "ends"
-    embeddings: ClassVar[str] = "source_embed.embed.weight"
-    names: ClassVar[dict[str, str]] = {name: name for name in ("source_embed.", "encoder.", "encoder_norm.")}
-
-    def __init__(self, config: TransformerConfig, vocabulary: int, predicts: bool = False) -> None:
-        super().__init__(vocabulary, predicts)
-        self.width = config.width
-        self.source_embed = Embedded(config, nn.Embedding(vocabulary + EXTRA, config.width), "text")
-        self.encoder, self.encoder_norm = config.encoder(), config.final_norm()
-        nn.init.normal_(self.vectors().weight, std=config.width**-0.5)
-
-    def vectors(self) -> nn.Embedding:
-        return self.source_embed.embed
-
-    def read(self, tokens: Tensor, mask: Tensor, segments: Tensor | None = None) -> Tensor:
-        return self.run_encoder(tokens, mask)[0]
-
-    def attentions(self, tokens: Tensor, mask: Tensor) -> list[Tensor]:
-        return self.run_encoder(tokens, mask, weights=True)[1]
-
-    def extract(self, h: Tensor, mask: Tensor) -> Tensor:
-        return mean_of_real(h, mask)
-
-    def levels(self) -> list[list[nn.Parameter]]:
-        levels = [list(part.parameters()) for part in (self.source_embed, *self.encoder)]
-        levels[-1].extend(self.encoder_norm.parameters())
-        return levels
-
-    def take(self, weights: Mapping[str, Tensor], whose: str) -> None:
-        """Of a denoiser's tokens without its sentinels."""
-        rows = weights.get(self.embeddings)
-        super().take(weights if rows is None else {**weights, self.embeddings: rows[: self.vocabulary + EXTRA]}, whose)
 
 
 def backbone_class(config: AnyBackboneConfig) -> type[Backbone]:

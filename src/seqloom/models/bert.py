@@ -18,8 +18,7 @@ from seqloom.config import config
 from seqloom.core.tokens import EXTRA, Specials
 from seqloom.models.backbones import TransformerTextBackbone
 from seqloom.nn.backbone import BackboneOptions, TransformerBackbone
-from seqloom.nn.cross_entropy import IGNORE_INDEX, linear_cross_entropy
-from seqloom.nn.softmax import at_least_float32
+from seqloom.nn.softmax import IGNORE_INDEX, at_least_float32, linear_cross_entropy
 from seqloom.nn.transformer import ACTIVATIONS, make_norm
 
 if TYPE_CHECKING:

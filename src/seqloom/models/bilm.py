@@ -19,12 +19,10 @@ from seqloom.config.constraints import PositiveInt
 from seqloom.core.tokens import EXTRA
 from seqloom.models.backbones import Backbone
 from seqloom.models.recurrent_lm import RecurrentLMOptions
-from seqloom.nn.cross_entropy import IGNORE_INDEX
-from seqloom.nn.dropout import EmbeddingDropout, make_dropout
-from seqloom.nn.masks import at_last, reversed_steps
+from seqloom.nn.masks import EmbeddingDropout, at_last, make_dropout, reversed_steps
 from seqloom.nn.pooling import LayerMix
 from seqloom.nn.recurrent import Stack
-from seqloom.nn.softmax import FullSoftmax, score_in_pieces
+from seqloom.nn.softmax import IGNORE_INDEX, FullSoftmax, score_in_pieces
 
 Batch = dict[str, Tensor]  # tokens (B, S) of whole texts or pieces of them, mask (B, S); real ones first
 

@@ -15,13 +15,11 @@ from torch import Tensor, nn
 
 from seqloom.config import Discriminator, config
 from seqloom.config.constraints import Fraction
-from seqloom.nn.cross_entropy import IGNORE_INDEX, disagreement
-from seqloom.nn.dropout import make_dropout
 from seqloom.nn.encoders import AnyEncoderConfig, Encoder, EncoderConfig, RecurrentEncoderConfig
 from seqloom.nn.lexicon import Lexicon, LexiconOptions
-from seqloom.nn.masks import masked_moments
+from seqloom.nn.masks import make_dropout, masked_moments
 from seqloom.nn.pooling import POOLINGS, Bag, BagConfig, PoolingKind
-from seqloom.nn.softmax import at_least_float32
+from seqloom.nn.softmax import IGNORE_INDEX, at_least_float32, disagreement
 
 # tokens (B, S), mask (B, S), labels (B,), and where spelling is read, characters (B, S, C), 0 where there is none
 Batch = dict[str, Tensor]

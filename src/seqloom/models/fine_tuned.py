@@ -25,12 +25,10 @@ from seqloom.config.constraints import Fraction
 from seqloom.models.backbones import Backbone, BackboneConfig, backbone_class, build_backbone
 from seqloom.models.classifier import Batch, Labelling, label_influence, label_loss, readings
 from seqloom.models.tagger import Tagging
-from seqloom.nn.cross_entropy import IGNORE_INDEX
-from seqloom.nn.dropout import make_dropout
 from seqloom.nn.encoders import AnyEncoderConfig, Encoder, EncoderConfig
-from seqloom.nn.masks import at_last
+from seqloom.nn.masks import at_last, make_dropout
 from seqloom.nn.pooling import POOLINGS, Pooling
-from seqloom.nn.softmax import at_least_float32
+from seqloom.nn.softmax import IGNORE_INDEX, at_least_float32
 
 NO_ENCODER: AnyEncoderConfig | None = None
 SummaryKind = Literal["extract", "last", "mean", "max", "attention"]

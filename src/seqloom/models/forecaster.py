@@ -24,9 +24,7 @@ from seqloom.config import config
 from seqloom.config.constraints import Difference, Fraction, PositiveInt, lag_of
 from seqloom.core.protocols import FutureStep
 from seqloom.core.tree import Tree
-from seqloom.nn.cache import AttentionScope
-from seqloom.nn.dropout import Dropout, make_dropout
-from seqloom.nn.masks import mask_or_ones, masked_moments, zero_padding
+from seqloom.nn.masks import AttentionScope, Dropout, make_dropout, mask_or_ones, masked_moments, zero_padding
 from seqloom.nn.positions import PositionsConfig
 from seqloom.nn.recurrent import RecurrentOptions
 from seqloom.nn.softmax import at_least_float32

@@ -17,8 +17,7 @@ from seqloom.core.protocols import DecodeState, StepOutput
 from seqloom.core.tokens import EXTRA
 from seqloom.models.backbones import Backbone, NextTokenLayer
 from seqloom.models.language_model import LeftToRightModel
-from seqloom.nn.dropout import EmbeddingDropout, make_dropout
-from seqloom.nn.masks import last_real
+from seqloom.nn.masks import EmbeddingDropout, last_real, make_dropout
 from seqloom.nn.recurrent import Connections, RecurrentOptions, StackState
 from seqloom.nn.softmax import FullSoftmaxConfig, SoftmaxConfig, tied_problems
 

@@ -16,7 +16,7 @@ from seqloom.config import config
 from seqloom.core.errors import UsageError
 from seqloom.core.tree import Tree
 from seqloom.nn.bidirectional import BidirectionalStack, DirectionOptions
-from seqloom.nn.dropout import make_dropout
+from seqloom.nn.masks import make_dropout
 from seqloom.nn.recurrent import StackState
 
 

@@ -27,8 +27,7 @@ from seqloom.config.constraints import Fraction, PositiveInt
 from seqloom.models.seq2seq import Batch, Carry, Memory, Seq2Seq
 from seqloom.nn.attention import Attention
 from seqloom.nn.bidirectional import BidirectionalStack, Combination, read_sequences
-from seqloom.nn.dropout import make_dropout
-from seqloom.nn.masks import choose, hypotheses, last_real, mask_or_ones, reversed_steps
+from seqloom.nn.masks import choose, hypotheses, last_real, make_dropout, mask_or_ones, reversed_steps
 from seqloom.nn.recurrent import RecurrentOptions, Stack
 from seqloom.nn.scores import LOCATIONS, Score, score_class
 from seqloom.nn.softmax import FullSoftmax, at_least_float32

@@ -18,9 +18,15 @@ from torch import Tensor, nn
 from seqloom.core.errors import UsageError
 from seqloom.core.protocols import BestOutput, DecodeState, StepOutput
 from seqloom.core.tree import Tree
-from seqloom.nn.cross_entropy import IGNORE_INDEX, consistent_cross_entropy
 from seqloom.nn.masks import last_real, select_real
-from seqloom.nn.softmax import FullSoftmax, best_next_tokens, next_token_log_probs, score_in_pieces
+from seqloom.nn.softmax import (
+    IGNORE_INDEX,
+    FullSoftmax,
+    best_next_tokens,
+    consistent_cross_entropy,
+    next_token_log_probs,
+    score_in_pieces,
+)
 
 Batch = dict[str, Tensor]  # source, source_mask (B, S); inputs, END first, targets, target_mask (B, T)
 BATCH = ("source", "source_mask", "inputs", "targets", "target_mask")

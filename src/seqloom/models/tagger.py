@@ -16,11 +16,10 @@ from torch import Tensor, nn
 from seqloom.config import config
 from seqloom.core.iob import Scheme, marks_spans
 from seqloom.nn.crf import LinearChainCRF
-from seqloom.nn.cross_entropy import IGNORE_INDEX
-from seqloom.nn.dropout import make_dropout
 from seqloom.nn.encoders import EncoderConfig, RecurrentEncoderConfig
 from seqloom.nn.lexicon import Lexicon, LexiconOptions
-from seqloom.nn.softmax import at_least_float32
+from seqloom.nn.masks import make_dropout
+from seqloom.nn.softmax import IGNORE_INDEX, at_least_float32
 
 # tokens (B, S), mask (B, S), first (B, W) the place of each word's first token, words (B, W) their mask, tags (B, W),
 # and where spelling is read, characters (B, W, C), 0 where there is none

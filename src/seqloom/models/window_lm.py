@@ -24,7 +24,7 @@ from seqloom.config import config
 from seqloom.config.constraints import Fraction, Ge, PositiveFloat, PositiveInt
 from seqloom.core.protocols import DecodeState, StepOutput
 from seqloom.models.language_model import LeftToRightModel
-from seqloom.nn.dropout import Dropout, EmbeddingDropout
+from seqloom.nn.masks import Dropout, EmbeddingDropout
 from seqloom.nn.softmax import FullSoftmaxConfig, SoftmaxConfig, tied_problems
 
 END = 0  # as in seqloom.text.base

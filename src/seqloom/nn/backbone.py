@@ -17,9 +17,8 @@ from torch import Tensor, nn
 
 from seqloom.config import config
 from seqloom.config.constraints import PositiveFloat, PositiveInt
-from seqloom.nn.cache import AttentionScope, Caches, CacheState, extend_caches
-from seqloom.nn.dropout import Dropout
-from seqloom.nn.masks import AttentionMask, causal_mask
+from seqloom.nn.cache import Caches, CacheState, extend_caches
+from seqloom.nn.masks import AttentionMask, AttentionScope, Dropout, causal_mask
 from seqloom.nn.positions import PositionsConfig
 from seqloom.nn.transformer import TransformerOptions, TransformerStack, make_norm
 

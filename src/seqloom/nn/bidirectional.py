@@ -24,8 +24,7 @@ from seqloom.config import config
 from seqloom.config.constraints import PositiveInt
 from seqloom.core.operations import operation
 from seqloom.nn.cells import Cell, State
-from seqloom.nn.dropout import make_dropout
-from seqloom.nn.masks import at_last, reversed_steps, zero_padding
+from seqloom.nn.masks import at_last, make_dropout, reversed_steps, zero_padding
 from seqloom.nn.recurrent import Recurrent, RecurrentOptions, Stack
 
 Combination = Literal["concat", "sum", "mix"]

@@ -18,7 +18,7 @@ from torch import Tensor
 from seqloom.core.operations import operation
 from seqloom.core.tree import Growing
 from seqloom.nn.attention import MultiHeadAttention
-from seqloom.nn.masks import AttentionMask, all_known_true, causal_mask
+from seqloom.nn.masks import AttentionMask, AttentionScope, all_known_true, causal_mask
 
 STEPS_OF_GROWTH = 6  # for which a cache gets room at a time
 
@@ -39,25 +39,6 @@ def empty_cache(attention: MultiHeadAttention, sources: int, slots: int = 0) -> 
     """Keys and values of one layer: a buffer (B, Nkv, 2, slots, d) of zeros."""
     buffer = attention.k.weight.new_zeros(sources, attention.kv_heads, 2, slots, attention.head_width)
     return Growing(buffer, torch.zeros(sources, dtype=torch.long, device=buffer.device))
-
-
-@dataclass(frozen=True)
-class AttentionScope:
-    """What each position may attend to by self-attention: the same for every block of a stack."""
-
-    mask: Tensor | AttentionMask | None = None  # (B, 1, T, ·)
-    is_causal: bool = False
-    positions: Tensor | None = None  # (T,) or (B, T), for rotary positions; None counts from 0
-    padding: Tensor | None = None  # (B, T), False at padding, for mixers that do not attend
-    update: "CacheUpdate | None" = None  # where keys and values are cached
-
-    @classmethod
-    def within(cls, padding: Tensor | None) -> "AttentionScope":
-        """All real positions: those of a mask (B, S)."""
-        return cls(None if padding is None else AttentionMask(padding[:, None, None, :]), padding=padding)
-
-
-EVERYWHERE = AttentionScope()
 
 
 @dataclass(frozen=True)

@@ -19,9 +19,7 @@ from torch import Tensor, nn
 from seqloom.config import Discriminator, config
 from seqloom.config.constraints import Fraction, PositiveInt
 from seqloom.nn.bidirectional import DirectionOptions
-from seqloom.nn.cache import AttentionScope
-from seqloom.nn.dropout import Dropout, make_dropout
-from seqloom.nn.masks import at_last, zero_padding
+from seqloom.nn.masks import AttentionScope, Dropout, at_last, make_dropout, zero_padding
 from seqloom.nn.transformer import Activation, TransformerOptions
 
 

@@ -20,8 +20,8 @@ from seqloom.config import Discriminator, config
 from seqloom.config.constraints import Fraction, PositiveInt
 from seqloom.nn.bidirectional import BidirectionalStack
 from seqloom.nn.cells import cell_class
-from seqloom.nn.dropout import EmbeddingDropout, make_dropout
 from seqloom.nn.encoders import WindowOptions, Windows
+from seqloom.nn.masks import EmbeddingDropout, make_dropout
 
 
 class Spelling(nn.Module, ABC):

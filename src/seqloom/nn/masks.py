@@ -1,14 +1,23 @@
-"""Masks, True at real positions: for attention, zeros at padding, the last real step, reversed sequences."""
+"""Masks, True at real positions: for attention, zeros at padding, the last real step, reversed sequences, dropout.
+
+Dropout is for training alone. What is kept is divided by the share that is kept, so that sums stay the same on average.
+Its masks are drawn anew in every forward pass and kept nowhere.
+"""
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import cached_property
+from typing import TYPE_CHECKING
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor
+from torch import Tensor, nn
 
 from seqloom.core.operations import operation
 from seqloom.core.tree import Tree
+
+if TYPE_CHECKING:
+    from seqloom.nn.cache import CacheUpdate
 
 
 @operation
@@ -59,6 +68,25 @@ class AttentionMask:
         a softmax is a number."""
         barred = ~self.mask if self.some is None else ~self.mask & self.some
         return torch.zeros(barred.shape, device=barred.device).masked_fill_(barred, -torch.inf)
+
+
+@dataclass(frozen=True)
+class AttentionScope:
+    """What each position may attend to by self-attention: the same for every block of a stack."""
+
+    mask: Tensor | AttentionMask | None = None  # (B, 1, T, ·)
+    is_causal: bool = False
+    positions: Tensor | None = None  # (T,) or (B, T), for rotary positions; None counts from 0
+    padding: Tensor | None = None  # (B, T), False at padding, for mixers that do not attend
+    update: "CacheUpdate | None" = None  # where keys and values are cached
+
+    @classmethod
+    def within(cls, padding: Tensor | None) -> "AttentionScope":
+        """All real positions: those of a mask (B, S)."""
+        return cls(None if padding is None else AttentionMask(padding[:, None, None, :]), padding=padding)
+
+
+EVERYWHERE = AttentionScope()
 
 
 def causal_mask(queries: int, keys: int, window: int | None = None, device: torch.device | None = None) -> Tensor:
@@ -139,3 +167,67 @@ def hypotheses(rows: Tensor, memory: Tensor) -> int:
     if k * len(memory) != len(rows):
         raise ValueError(f"every source must have as many hypotheses; got {len(rows)} for {len(memory)} sources")
     return k
+
+
+# --- dropout ----------------------------------------------------------------------------------------------------------
+
+
+def make_dropout(share: float, variational: bool = False) -> nn.Module:
+    """Of recurrent models, and of what reads texts: every number on its own, or one mask for all steps of a sequence.
+
+    The former is torch's, slower than `Dropout`: golden losses, and the figures the docs give for a seed, are of its
+    draws.
+    """
+    return VariationalDropout(share) if variational else nn.Dropout(share)
+
+
+class _Dropout(nn.Module):
+    def __init__(self, share: float) -> None:
+        super().__init__()
+        if not 0 <= share < 1:
+            raise ValueError(f"the share to drop must be at least 0 and below 1; got {share}")
+        self.share = share
+
+    @property
+    def idle(self) -> bool:
+        return not self.training or self.share == 0
+
+    def extra_repr(self) -> str:
+        return f"{self.share}"
+
+
+class Dropout(_Dropout):
+    """Every number on its own, as in `nn.Dropout`."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x if self.idle else drop(x, self.share)
+
+
+@operation
+def drop(x: Tensor, share: float) -> Tensor:
+    """x with a share of its numbers dropped, in training and in evaluation."""
+    return F.dropout(x, share)
+
+
+class VariationalDropout(_Dropout):
+    """One mask per sequence: what is dropped at one step is dropped at every step of the chunk.
+
+    Each row of the batch has its own mask. Without a time dimension, (B, D), it is plain dropout.
+    """
+
+    def forward(self, x: Tensor) -> Tensor:
+        if self.idle:
+            return x
+        steps = x[:, :1] if x.dim() > 2 else x  # (B, 1, D)
+        return x * F.dropout(torch.ones_like(steps), self.share)
+
+
+class EmbeddingDropout(_Dropout):
+    """Whole token types: a token that is dropped is the zero vector wherever it stands in the batch."""
+
+    def forward(self, embed: nn.Embedding, tokens: Tensor) -> Tensor:
+        """Tokens (B, T) to their vectors (B, T, D)."""
+        if self.idle:
+            return embed(tokens)
+        types = F.dropout(embed.weight.new_ones(embed.num_embeddings), self.share)  # (V,)
+        return embed(tokens) * types[tokens].unsqueeze(-1)

@@ -12,7 +12,6 @@ exactly; `seqloom layers` measures all three.
 """
 
 import math
-from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from typing import Any, ClassVar, Literal
 
@@ -20,11 +19,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from seqloom.core.tree import Growing
 from seqloom.core.words import did_you_mean
-from seqloom.nn.attention import MultiHeadAttention
+from seqloom.nn.attention import Mixer, MultiHeadAttention, SelfAttention, count_matrix_weights
 from seqloom.nn.bidirectional import Bidirectional
-from seqloom.nn.cache import AttentionScope
 from seqloom.nn.cells import cell_class
 from seqloom.nn.masks import zero_padding
 from seqloom.nn.positions import Rotary
@@ -33,74 +30,6 @@ MixerKind = Literal["self-attention", "windowed", "recurrent", "convolution", "d
 WINDOW, KERNEL, CELL = 16, 3, "lstm"  # defaults
 FURTHEST = 1 << 30  # positions apart, in dilated layers: no sequence is as long
 BLOCK = 32  # queries that go through windowed attention together, at least: fewer would leave a processor idle
-
-
-class Mixer(nn.Module, ABC):
-    """x (B, S, D) and a mask (B, S), True at real positions, to y (B, S, D), and to weights (B, N, S, S) if wanted.
-
-    Padding reaches no real position, and outputs there mean nothing. A mixer that attends needs finite numbers there,
-    since weights of 0 still multiply them: an encoder of vectors calls `zero_padding` once.
-    """
-
-    complexity: ClassVar[str]  # of a layer, in O(·)
-    sequential: ClassVar[str]  # operations that must wait for each other
-    path: ClassVar[str]  # the longest path between two positions
-    options: ClassVar[tuple[str, ...]] = ()  # settings that are this kind's own: window, kernel, cell
-    attends: ClassVar[bool] = False  # whether it has heads, and weights to show
-
-    @abstractmethod
-    def forward(self, x: Tensor, mask: Tensor | None = None, weights: bool = False) -> tuple[Tensor, Tensor | None]: ...
-
-    def mix(
-        self, x: Tensor, scope: AttentionScope, cache: Growing | None = None, weights: bool = False
-    ) -> tuple[Tensor, tuple[Growing | None, Tensor | None]]:
-        """The same within a block, where a scope says more than a mask: y, the cache after it, and the weights."""
-        y, attention_weights = self(x, scope.padding, weights)
-        return y, (cache, attention_weights)
-
-    @abstractmethod
-    def path_length(self, n: int) -> int:
-        """How many such layers until the last of n positions depends on the first; recurrent: how many steps."""
-
-    @abstractmethod
-    def multiplications(self, n: int) -> int:
-        """The multiplications of a forward pass over n positions, smaller terms included."""
-
-    def notes(self) -> list[str]:
-        """What the layer does beyond its equations, in words for whoever trains it."""
-        return []
-
-
-class SelfAttention(Mixer):
-    """y = MultiHead(x, x): see `seqloom.nn.attention`."""
-
-    complexity, sequential, path = "n²·d", "1", "1"
-    attends = True
-
-    def __init__(self, attention: MultiHeadAttention) -> None:
-        super().__init__()
-        self.attention = attention
-
-    def forward(self, x: Tensor, mask: Tensor | None = None, weights: bool = False) -> tuple[Tensor, Tensor | None]:
-        y, (_, attention_weights) = self.mix(x, AttentionScope.within(mask), None, weights)
-        return y, attention_weights
-
-    def mix(
-        self, x: Tensor, scope: AttentionScope, cache: Growing | None = None, weights: bool = False
-    ) -> tuple[Tensor, tuple[Growing | None, Tensor | None]]:
-        """Attend to x itself, and to what is in the cache."""
-        q, keys_values = self.attention.project_self(x, scope.positions)
-        if scope.update is not None and cache is not None:
-            cache = scope.update.write(cache, keys_values)
-            keys_values = scope.update.read(cache)
-        y, attention_weights = self.attention.attend(q, keys_values, scope.mask, scope.is_causal, weights)
-        return y, (cache, attention_weights)
-
-    def path_length(self, n: int) -> int:
-        return 1
-
-    def multiplications(self, n: int) -> int:
-        return n * _matrices(self.attention) + 2 * n * n * self.attention.out.in_features
 
 
 class WindowedSelfAttention(Mixer):
@@ -156,12 +85,7 @@ class WindowedSelfAttention(Mixer):
     def multiplications(self, n: int) -> int:
         r, b = self._sizes(n)
         spare, out = -n % b, self.attention.out.in_features
-        return n * _matrices(self.attention) + spare * out**2 + 2 * (n + spare) * (b + 2 * r) * out
-
-
-def _matrices(module: nn.Module) -> int:
-    """The number of weights in matrices, which every position is multiplied with once."""
-    return sum(parameter.numel() for parameter in module.parameters() if parameter.dim() == 2)
+        return n * count_matrix_weights(self.attention) + spare * out**2 + 2 * (n + spare) * (b + 2 * r) * out
 
 
 def _around(x: Tensor, r: int, b: int, spare: int) -> Tensor:
@@ -195,7 +119,7 @@ class RecurrentMixer(Mixer):
         return n
 
     def multiplications(self, n: int) -> int:
-        return n * _matrices(self.layer)
+        return n * count_matrix_weights(self.layer)
 
     def notes(self) -> list[str]:
         return self.layer.forwards.cell.notes()

@@ -23,8 +23,7 @@ from seqloom.config import config
 from seqloom.config.constraints import Fraction, PositiveInt
 from seqloom.core.operations import operation
 from seqloom.nn.cells import Cell, CellOptions, State
-from seqloom.nn.dropout import make_dropout
-from seqloom.nn.masks import at_last, zero_padding
+from seqloom.nn.masks import at_last, make_dropout, zero_padding
 
 Connections = Literal["none", "residual", "highway", "dense"]
 NO_CONNECTIONS: Connections = "none"

@@ -24,11 +24,9 @@ from seqloom.config import config
 from seqloom.config.constraints import Fraction, Gt, Lt, PositiveInt
 from seqloom.core.operations import compiled_region, operation
 from seqloom.core.tree import Growing
-from seqloom.nn.attention import AttentionOptions, MultiHeadAttention, head_problems
-from seqloom.nn.cache import EVERYWHERE, AttentionScope, empty_cache
-from seqloom.nn.dropout import Dropout
-from seqloom.nn.masks import AttentionMask
-from seqloom.nn.mixers import Mixer, SelfAttention
+from seqloom.nn.attention import AttentionOptions, Mixer, MultiHeadAttention, SelfAttention, head_problems
+from seqloom.nn.cache import empty_cache
+from seqloom.nn.masks import EVERYWHERE, AttentionMask, AttentionScope, Dropout
 from seqloom.nn.positions import PositionsConfig
 
 Extra = TypeVar("Extra")

@@ -29,6 +29,7 @@ from seqloom.core.files import (
 )
 from seqloom.core.memory import build_within_memory
 from seqloom.core.tree import check_tree
+from seqloom.models import find_config
 from seqloom.runs.layout import (
     DOCUMENTS,
     FROZEN_FILE,
@@ -45,7 +46,6 @@ from seqloom.runs.layout import (
     refuse_other_kinds,
     write_directory,
 )
-from seqloom.runs.models import find_config
 from seqloom.text import Characters, Tokenizer, tokenizer_from_json
 from seqloom.train.checkpoints import CheckpointStore
 

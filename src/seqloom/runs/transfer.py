@@ -17,9 +17,9 @@ from seqloom.core import Json
 from seqloom.core.errors import CheckpointError, UsageError
 from seqloom.core.files import sha256
 from seqloom.core.words import shown
+from seqloom.models import ON_A_BODY, InitConfig
 from seqloom.models.backbones import BACKBONES, Backbone
 from seqloom.runs.layout import WEIGHTS_FILE, is_missing, read_run_file
-from seqloom.runs.models import ON_A_BODY, InitConfig
 from seqloom.runs.run import Run
 from seqloom.text import Tokenizer
 

@@ -17,7 +17,7 @@ from seqloom.core.protocols import Estimate, Loss, Monitor
 from seqloom.core.tree import Tree, to_device
 from seqloom.data import corpora
 from seqloom.data.corpora import CorpusKinds
-from seqloom.runs.models import InitConfig
+from seqloom.models import InitConfig
 from seqloom.text import Tokenizer, TokenizerConfig, train_tokenizer
 
 if TYPE_CHECKING:

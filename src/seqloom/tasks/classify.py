@@ -21,8 +21,8 @@ from seqloom.data.corpora import CorpusConfig
 from seqloom.data.corpus import Corpus
 from seqloom.data.examples import TextClassificationExample
 from seqloom.data.readers import TextReader
+from seqloom.models import MODELS, has_body
 from seqloom.nn.softmax import at_least_float32
-from seqloom.runs.models import MODELS, has_body
 from seqloom.tasks.base import ModelSection, R, TaskInfo, TaskRecipe
 from seqloom.tasks.reading_base import (
     BatchConfig,

@@ -26,9 +26,9 @@ from seqloom.data.corpora import CorpusConfig
 from seqloom.data.noise import DenoisingBatches, NoiseConfig, SpansConfig, cut_pieces, sentinels_of, spans_told
 from seqloom.decoding.beam import BeamConfig, beam_search, release_memory
 from seqloom.evaluate.perplexity import exp
+from seqloom.models import MODELS
 from seqloom.models.transformer import Transformer, TransformerConfig
 from seqloom.nn.softmax import SCORED_AT_ONCE, at_least_float32
-from seqloom.runs.models import MODELS
 from seqloom.tasks.base import BatchedTask, TaskInfo, TaskRecipe, dropout_problems
 from seqloom.tasks.text_base import TextTask
 from seqloom.text import TokenizerConfig

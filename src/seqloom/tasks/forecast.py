@@ -26,7 +26,7 @@ from seqloom.data.corpora import CorpusConfig
 from seqloom.data.series import Series, Values
 from seqloom.decoding.forecast import Forecast, forecast
 from seqloom.evaluate.forecasts import Errors, naive_forecast, scale_of, seasonal_steps
-from seqloom.runs.models import FORECASTERS
+from seqloom.models import FORECASTERS
 from seqloom.tasks.base import ModelSection, SeriesTask, TaskInfo, TaskRecipe, count_parameters
 from seqloom.train.config import FitConfig
 from seqloom.train.estimate import EstimateConfig

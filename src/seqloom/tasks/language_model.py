@@ -8,7 +8,7 @@ sees no more than its chunk. Where documents are kept apart, the latter two see 
 
 from collections.abc import Iterator
 from functools import cached_property
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import torch
 from torch import Tensor
@@ -18,13 +18,15 @@ from seqloom.config.constraints import PositiveInt, Probability
 from seqloom.core.device import device_of, generator
 from seqloom.core.protocols import Loss
 from seqloom.core.tree import Tree, tree_map
-from seqloom.data.batching import StreamBatches
 from seqloom.data.corpora import CorpusConfig
-from seqloom.runs.models import MODELS
+from seqloom.models import MODELS
 from seqloom.tasks.base import InitRecipe, ModelSection, TaskInfo, dropout_problems
 from seqloom.tasks.text_base import TextTask
 from seqloom.text import END
 from seqloom.train.config import FitConfig
+
+if TYPE_CHECKING:
+    from seqloom.data.batching import StreamBatches
 
 
 @config
@@ -79,7 +81,9 @@ class Task(TextTask[Recipe, Any]):
         return model
 
     @cached_property
-    def batches(self) -> StreamBatches:
+    def batches(self) -> "StreamBatches":
+        from seqloom.data.batching import StreamBatches
+
         return StreamBatches(self.stream("train"), size=self.recipe.batch.rows, length=self.recipe.batch.chunk)
 
     def steps_per_epoch(self) -> int:

@@ -16,8 +16,8 @@ from seqloom.data.corpus import Corpus
 from seqloom.data.readers import RowReader, SentenceReader, Spellings, TextFrame, TextReader, set_apart
 from seqloom.data.word_vectors import FoundVectors, read_vectors, vector_words
 from seqloom.evaluate.classification import report
+from seqloom.models import has_body
 from seqloom.models.backbones import BACKBONES, backbone_class
-from seqloom.runs.models import has_body
 from seqloom.tasks.base import BatchedTask, InitRecipe, M, R, Task, TaskRecipe, dropout_problems
 from seqloom.text import Tokenizer
 

@@ -22,7 +22,7 @@ from seqloom.data.corpus import Corpus
 from seqloom.data.examples import TokenClassificationExample, has_spans
 from seqloom.data.readers import SentencePart, SentenceReader
 from seqloom.evaluate.tagging import TagReport, report
-from seqloom.runs.models import MODELS
+from seqloom.models import MODELS
 from seqloom.tasks.base import ModelSection, TaskInfo, TaskRecipe, once
 from seqloom.tasks.classify import length_problems
 from seqloom.tasks.reading_base import BatchConfig, ReadingRecipe, ReadingTask, read_length, sentence_reader

@@ -14,7 +14,7 @@ from seqloom.core.errors import DataError
 from seqloom.core.protocols import Loss, Model
 from seqloom.core.tree import Tree
 from seqloom.data.corpus import TextCorpus, TextCounts
-from seqloom.runs.models import InitConfig
+from seqloom.models import InitConfig
 from seqloom.tasks.base import BatchedTask, M, R, Task, TaskRecipe, dropout_problems, once
 from seqloom.text import Tokenizer, TokenizerConfig, encode_documents
 from seqloom.text.base import split_sentences

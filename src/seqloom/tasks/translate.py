@@ -17,6 +17,7 @@ from seqloom.config import config
 from seqloom.config.constraints import Fraction, Ge, NonNegativeFloat, NonNegativeInt, PositiveInt
 from seqloom.core.device import device_of
 from seqloom.core.errors import DataError
+from seqloom.core.protocols import Loss
 from seqloom.core.tree import Tree, to_device
 from seqloom.data.batching import Array, Ragged
 from seqloom.data.collate import ParallelBatches, collate_parallel
@@ -35,7 +36,7 @@ from seqloom.evaluate.translation import (
     report,
     score_translations,
 )
-from seqloom.runs.models import MODELS
+from seqloom.models import MODELS
 from seqloom.tasks.base import BatchedTask, InitRecipe, ModelSection, TaskInfo, once
 from seqloom.text import BytePair, Tokenizer
 from seqloom.text.bytepair import DropoutTexts
@@ -229,8 +230,10 @@ class Task(BatchedTask[Recipe, Any]):
             batch = self.batches.batch(seed, step, rank, world)
         return {**batch, "read": int(batch["target_mask"].sum())}  # counted here, where nothing waits for a GPU
 
-    def loss_options(self) -> Sequence[float]:
-        return self.recipe.loss.label_smoothing, self.recipe.loss.consistency
+    def loss(self, model: Any, batch: Tree, carry: Tree) -> Loss:
+        options = self.recipe.loss
+        value, count = model.loss(batch, options.label_smoothing, options.consistency)
+        return Loss(value, None, batch["read"], count)
 
     # --- measuring --------------------------------------------------------------------------------------------------
 

@@ -16,10 +16,9 @@ from seqloom.accel.decoding import decoder_gpu, decoder_numba
 from seqloom.accel.decoding.packed import PackedWeights, made_of
 from seqloom.accel.decoding.slots import REUSES_SLOTS, FixedUpdate, SlotUpdate
 from seqloom.core.tree import Growing
-from seqloom.nn.attention import MultiHeadAttention, softmax
-from seqloom.nn.cache import AttentionScope, CacheUpdate
-from seqloom.nn.masks import AttentionMask
-from seqloom.nn.mixers import SelfAttention
+from seqloom.nn.attention import MultiHeadAttention, SelfAttention, softmax
+from seqloom.nn.cache import CacheUpdate
+from seqloom.nn.masks import AttentionMask, AttentionScope
 from seqloom.nn.transformer import (
     ACTIVATIONS,
     Residual,

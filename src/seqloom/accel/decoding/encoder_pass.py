@@ -21,8 +21,8 @@ from seqloom.accel.decoding.decoder_step import (
 )
 from seqloom.accel.decoding.packed import PackedWeights, made_of
 from seqloom.core.tree import Growing
-from seqloom.nn.cache import AttentionScope
-from seqloom.nn.mixers import SelfAttention
+from seqloom.nn.attention import SelfAttention
+from seqloom.nn.masks import AttentionScope
 from seqloom.nn.transformer import Source, StackOutput, TransformerBlock, TransformerStack, Wanted
 
 TORCH_PARTS = TorchParts()

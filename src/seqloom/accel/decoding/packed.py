@@ -18,7 +18,7 @@ from torch import Tensor, nn
 
 from seqloom.accel.decoding import decoder_gpu, decoder_numba
 from seqloom.core.tokens import best_tokens, ranked_tokens
-from seqloom.nn.cross_entropy import at_least_float32
+from seqloom.nn.softmax import at_least_float32
 
 ROWS = 256  # for which weights are laid out; any other number will do
 WORTH = 1 << 20  # products of numbers from which on oneDNN, which takes longer to be called, is the faster

@@ -15,15 +15,7 @@ from torch import Tensor
 
 from seqloom.accel.decoding import decoder_numba
 from seqloom.core.tree import Growing
-from seqloom.nn.cache import (
-    STEPS_OF_GROWTH,
-    Caches,
-    CacheState,
-    CacheUpdate,
-    enlarge,
-    extend_caches,
-    token_positions,
-)
+from seqloom.nn.cache import STEPS_OF_GROWTH, Caches, CacheState, CacheUpdate, enlarge, extend_caches, token_positions
 from seqloom.nn.masks import AttentionMask
 
 REUSES_SLOTS = "reuses_slots"  # the entry of a cache's state

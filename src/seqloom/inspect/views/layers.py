@@ -39,8 +39,8 @@ from seqloom.core.operations import definitions_only
 from seqloom.core.words import did_you_mean
 from seqloom.inspect.rehearsal import memory_at_hand
 from seqloom.inspect.values import check_choices
-from seqloom.nn.attention import head_problems
-from seqloom.nn.mixers import MIXERS, DilatedConvolution, Mixer, RecurrentMixer, make_mixer, mixer_problems
+from seqloom.nn.attention import Mixer, head_problems
+from seqloom.nn.mixers import MIXERS, DilatedConvolution, RecurrentMixer, make_mixer, mixer_problems
 
 QUANTITIES = ("time", "memory", "chain", "path", "count")
 NARROW = 4  # what only asks what depends on what needs no wider layers
