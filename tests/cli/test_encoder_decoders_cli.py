@@ -120,8 +120,8 @@ def test_what_is_said_is_cut_by_the_model_of_targets(folder: Path) -> None:
     ids = tokenizer.of_targets.encode(text)
     assert ids != tokenizer.encode(text) and tokenizer.unknown not in ids
     view = translator.attention(source, text)
-    assert view.tokens.target[:-1] == [tokenizer.token(id) for id in ids]
-    assert "".join(view.words.target[:-1]) == text.replace(" ", "")
+    assert view.tokens.rows[:-1] == [tokenizer.token(id) for id in ids]
+    assert "".join(view.words.rows[:-1]) == text.replace(" ", "")
     (ranked,) = translator.rescore([(source, [text])])
     assert ranked.candidates[0].ids == ids and ranked.log_prob == pytest.approx(view.log_prob, abs=1e-4)
     (begun,) = translator.translate([source], prefix=text, max_length=60)

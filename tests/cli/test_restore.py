@@ -9,6 +9,7 @@ from tests.denoising import denoise_recipe
 from tests.understanding import trained
 
 from seqloom.core.errors import DataError, UsageError
+from seqloom.core.protocols import BestOutput
 from seqloom.core.tokens import Specials
 from seqloom.inspect.views.curves import curves
 from seqloom.predict.loader import load
@@ -41,8 +42,6 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 class Told:
     """A model that says what it is told to."""
 
-    step_best = None  # it is asked for all of a step
-
     def __init__(self, model: Any, said: list[int]):
         self.model, self.said = model, [*said, 0]
 
@@ -59,6 +58,10 @@ class Told:
         forced = torch.full_like(found.log_probs, -50.0)
         forced[:, self.said[min(place, len(self.said) - 1)]] = 0.0
         return type(found)(forced, found.state, found.attention)
+
+    def step_best(self, tokens: Any, state: Any, count: int) -> BestOutput:
+        found = self.step(tokens, state)
+        return BestOutput(*found.log_probs.topk(count), found.state)
 
 
 @pytest.mark.parametrize("name", ["spans", "bytes"])
