@@ -45,8 +45,8 @@ class Told:
     def __init__(self, model: Any, said: list[int]):
         self.model, self.said = model, [*said, 0]
 
-    @property
-    def __class__(self) -> Any:  # type: ignore[misc]  # views and devices are those of the model
+    @property  # type: ignore[misc]
+    def __class__(self) -> Any:  # views and devices are those of the model
         return type(self.model)
 
     def __getattr__(self, name: str) -> Any:
@@ -61,7 +61,8 @@ class Told:
 
     def step_best(self, tokens: Any, state: Any, count: int) -> BestOutput:
         found = self.step(tokens, state)
-        return BestOutput(*found.log_probs.topk(count), found.state)
+        values, ids = found.log_probs.topk(count)
+        return BestOutput(values, ids, found.state)
 
 
 @pytest.mark.parametrize("name", ["spans", "bytes"])

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from seqloom.cli._options import Beam, JsonObject, PictureOut, given
+from seqloom.cli._options import Beam, JsonObject, PictureOut, drop_unset
 from seqloom.cli._output import (
     Json,
     check_out,
@@ -69,7 +69,7 @@ def attention(
     model = load(run, "cpu")
     names_heads = view == "grid" or any(option is not None for option in (part, layer, head))
     if isinstance(model, TranslatorPredictor) and not names_heads:
-        alignment = model.attention(text, target, **given(beam=beam))
+        alignment = model.attention(text, target, **drop_unset(beam=beam))
         grid, links = alignment.grid(tokens=tokens, end=end), view == "links"
         print_notes(alignment.notes)
         if out is not None:  # first, so that `… | head` has it too
@@ -82,7 +82,7 @@ def attention(
             print("\nThis is the mean over the heads of one layer. Each head: --part cross, or encoder, or decoder.")
         return
     if isinstance(model, TranslatorPredictor):
-        heads = model.heads(text, target, **given(beam=beam))
+        heads = model.heads(text, target, **drop_unset(beam=beam))
     elif beam is not None or target is not None:
         raise UsageError(f"--beam and --target are for translators; {run} is {model.what}.")
     else:

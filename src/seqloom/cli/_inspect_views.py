@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from seqloom.cli._options import DataDir, JsonObject, PictureOut, given
+from seqloom.cli._options import DataDir, JsonObject, PictureOut, drop_unset
 from seqloom.cli._output import Json, check_out, columns, plain_table, print_json, show_view
 from seqloom.core.errors import UsageError
 from seqloom.core.words import counted
@@ -50,7 +50,7 @@ def positions(
 ) -> None:
     """What a Transformer is told of places: `seqloom inspect positions --width 128 --out positions.png`."""
     check_out(out)
-    options = given(width=width, layout=layout, base=base, kind=kind)
+    options = drop_unset(width=width, layout=layout, base=base, kind=kind)
     if run is None and side is not None:
         raise UsageError("--side is about the tables of a run: name one, or leave it out.")
     if run is not None and options:
@@ -60,7 +60,7 @@ def positions(
     from seqloom.predict.loader import load
 
     if run is None:
-        view = sinusoids_view(**given(length=length), **options)
+        view = sinusoids_view(**drop_unset(length=length), **options)
     else:
         view = run_positions(load(run, "cpu"), length, side)
     head = {"run": None if run is None else str(run)}

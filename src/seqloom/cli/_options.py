@@ -70,7 +70,7 @@ JsonLines = Annotated[bool, json_option("One object per line.")]
 Device = Annotated[str, typer.Option("--device", help="auto, cpu, cuda, mps.")]
 
 
-def given(**options: object) -> dict[str, Any]:
+def drop_unset(**options: object) -> dict[str, Any]:
     """Return the options that have a value; the others are left to the defaults of what is called."""
     return {name: value for name, value in options.items() if value is not None}
 

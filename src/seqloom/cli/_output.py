@@ -133,7 +133,7 @@ def to_plain(value: Any) -> Any:
     return str(value) if isinstance(value, Path) else to_plain(value.tolist())
 
 
-def escaped(text: str) -> str:
+def escape_controls(text: str) -> str:
     """A text as a person may see it: what would command the terminal, or turn the order of letters, is spelled out."""
     return "".join(
         letter.encode("unicode_escape").decode("ascii")

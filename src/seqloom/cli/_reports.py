@@ -5,11 +5,11 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from seqloom.cli._options import given
+from seqloom.cli._options import drop_unset
 from seqloom.cli._output import (
     check_answers,
     check_out,
-    escaped,
+    escape_controls,
     format_metric,
     format_sizes,
     print_json,
@@ -177,7 +177,7 @@ def format_value(name: str, value: float) -> str:
 
 def shorten_example(text: str) -> str:
     """Return the beginning of a text on one line, safe for a terminal."""
-    return shorten(escaped(one_line(text)), EXAMPLE_LETTERS)
+    return shorten(escape_controls(one_line(text)), EXAMPLE_LETTERS)
 
 
 # --- labels, scores, choices and answers ----------------------------------------------------------------------------
@@ -240,7 +240,7 @@ def report_labels(model: "LabelPredictor[Prediction] | TaggerPredictor", asked: 
         if wrong:
             print("\nmistakes it was surest of")
         for one in wrong[:EXAMPLES]:
-            expected, label = (escaped(one_line(part)) for part in (one.expected, one.label))
+            expected, label = (escape_controls(one_line(part)) for part in (one.expected, one.label))
             print(f"  {expected}, called {label} ({one.probability:.1%}): {shorten_example(one.text)}")
 
 
@@ -282,9 +282,9 @@ def print_classes(report: "ClassificationReport | TagReport", unit: str) -> None
     console = wide_console()
     print()
     of, each = report.counted
-    by_class = {escaped(name): hits for name, hits in report.by_class.items()}
+    by_class = {escape_controls(name): hits for name, hits in report.by_class.items()}
     console.print(class_table(by_class, of, unit if of == "class" else each))
-    confusion = replace(report.confusion, labels=tuple(map(escaped, report.confusion.labels)))
+    confusion = replace(report.confusion, labels=tuple(map(escape_controls, report.confusion.labels)))
     if confusion.labels and of != "span" and len(confusion.labels) <= MAPPED_CLASSES:
         colour = console.color_system is not None and not console.no_color
         print("\nwhat is taken for what: a row is what it is, a column what it was called")
@@ -294,7 +294,7 @@ def print_classes(report: "ClassificationReport | TagReport", unit: str) -> None
         print("\n".join(f"  {line}" for line in mistakes))
     if report.unseen:
         which = ("text has a label", "texts have labels") if each == "texts" else ("word has a tag", "words have tags")
-        unseen, names = counted(sum(report.unseen.values()), *which), escaped(", ".join(report.unseen))
+        unseen, names = counted(sum(report.unseen.values()), *which), escape_controls(", ".join(report.unseen))
         print(f"{unseen} that training never had ({names}): counted as wrong")
     if isinstance(report, TagReport) and report.invalid:
         were = counted(report.invalid, "sentence was", "sentences were")
@@ -355,7 +355,7 @@ def report_translations(model: "TranslatorPredictor", asked: EvaluateOptions) ->
     from seqloom.predict.ensembles import TranslatorEnsemble
 
     check_answers(asked.out, "translations")
-    search = given(beam=asked.beam, length_penalty=asked.length_penalty)
+    search = drop_unset(beam=asked.beam, length_penalty=asked.length_penalty)
     parts = model.parts if isinstance(model, TranslatorEnsemble) else []
     run = (parts[0] if parts else model).run
     if asked.files is None:
@@ -411,7 +411,7 @@ def print_translations(title: str, languages: str, report: "TranslationReport") 
     wrong = [line for line in report.examples(EXAMPLES) if line.hypothesis.split() != line.reference.split()]
     if wrong:
         print("  Some that differ from their reference (source, reference, translation):")
-        texts = [map(escaped, (line.source, line.reference, line.hypothesis)) for line in wrong]
+        texts = [map(escape_controls, (line.source, line.reference, line.hypothesis)) for line in wrong]
         print("\n\n".join("\n".join(f"    {text}" for text in each) for each in texts))
 
 

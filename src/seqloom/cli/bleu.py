@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from seqloom.cli._options import JsonObject
-from seqloom.cli._output import Json, escaped, print_json
+from seqloom.cli._output import Json, escape_controls, print_json
 from seqloom.core.errors import DataError, UsageError
 from seqloom.core.words import did_you_mean
 
@@ -75,7 +75,7 @@ def bleu(
         title = f"Line {explain:,} of {len(hypotheses):,}"
         of_corpus = corpus_in_words(total, len(hypotheses), explained.statistics)
         for line in ["", title, *in_words(explained), "", *of_corpus]:
-            print(escaped(line))
+            print(escape_controls(line))
 
 
 def read_translation(path: Path) -> list[str]:

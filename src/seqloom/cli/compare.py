@@ -225,13 +225,13 @@ def choose_ranking(opened: Sequence["Run"], by: str | None, split: str) -> Ranki
         return rank_masked(runs, by)
     translators = all("bleu" in metrics for metrics in every)
     if by in OF_TRANSLATIONS or (by is None and translators):
-        apart = measured_apart(runs, every)
+        apart = explain_unlike_bleu(runs, every)
         if by is not None or apart is None:
             return (None, f"Not ranked by {by}: {apart}") if apart else (by or "bleu", None)
     if len({run.tokenizer.fingerprint() if run.of_text else "" for run in runs}) == 1:
         return by or "loss", None
     if translators:
-        why_not = measured_apart(runs, every) or "Rank by bleu instead."
+        why_not = explain_unlike_bleu(runs, every) or "Rank by bleu instead."
         return None, f"Not ranked{f' by {by}' if by else ''}: the runs count different tokens. {why_not}"
     lossy = [str(run.path) for run, metrics in measured if metrics.get("text_kept", 1.0) < 1]
     if lossy:
@@ -259,7 +259,7 @@ def rank_masked(runs: Sequence["Run"], by: str | None) -> Ranking:
     return None, f"Not ranked: the runs were asked for different tokens. What is hidden hangs on {things}."
 
 
-def measured_apart(runs: Sequence["Run"], every: Sequence[Mapping[str, float]]) -> str | None:
+def explain_unlike_bleu(runs: Sequence["Run"], every: Sequence[Mapping[str, float]]) -> str | None:
     """Return why metrics of translations are not alike: in training a few pairs are translated greedily, then all."""
     early = [run for run, metrics in zip(runs, every, strict=True) if "step" in metrics]
     if early and (len(early) < len(runs) or len({run.recipe["batch"]["dev_pairs"] for run in early}) > 1):

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from seqloom.cli._options import DataDir, JsonObject
-from seqloom.cli._output import escaped, print_json
+from seqloom.cli._output import escape_controls, print_json
 from seqloom.core.words import shorten
 
 if TYPE_CHECKING:
@@ -83,7 +83,7 @@ def print_corpus(found: "Corpus[Example]", view: CorpusView, lines: int) -> None
         print(f"note: {note}")
     for title, kinds in view.shares.items():  # the most frequent first
         total, most = sum(kinds.values()), dict(list(kinds.items())[:MOST_SHARES])
-        shares = [f"{escaped(name)} {count / total:.1%}" for name, count in most.items()]
+        shares = [f"{escape_controls(name)} {count / total:.1%}" for name, count in most.items()]
         shares += [f"and {len(kinds) - len(most)} more"] if len(most) < len(kinds) else []
         lead = f"{title}:".ljust(8)
         for start in range(0, len(shares), SHARES_TO_A_LINE):
@@ -104,7 +104,7 @@ def view_text(found: "TextCorpus") -> CorpusView:
     columns = [("documents", "documents", 12), ("words", "words", 12), ("characters", "characters", 14)]
 
     def begin(split: str, lines: int) -> Iterable[str]:
-        return (escaped(line)[:WIDTH] for line in "\n".join(found.split(split)[:lines]).split("\n")[:lines])
+        return (escape_controls(line)[:WIDTH] for line in "\n".join(found.split(split)[:lines]).split("\n")[:lines])
 
     return CorpusView(counts, columns, begin, has_notes=False)
 
@@ -122,7 +122,7 @@ def view_parallel(found: "Corpus[ParallelExample]") -> CorpusView:
 
     def begin(split: str, lines: int) -> Iterable[str]:
         for pair in found.split(split)[:lines]:
-            yield " → ".join(shorten(escaped(side), WIDTH) for side in (pair.source, pair.target))
+            yield " → ".join(shorten(escape_controls(side), WIDTH) for side in (pair.source, pair.target))
 
     languages = {"source": source, "target": target}
     return CorpusView(counts, columns, begin, {"kinds": counts["train"]["kinds"]}, languages)
@@ -150,7 +150,7 @@ def view_texts(
     def begin(split: str, lines: int) -> Iterable[str]:
         for line in (line for example in found.split(split)[:lines] for line in lines_of(example)):
             indent = line[: len(line) - len(line.lstrip(" "))]
-            yield shorten(indent + escaped(" ".join(line.split())), WIDTH)
+            yield shorten(indent + escape_controls(" ".join(line.split())), WIDTH)
 
     return CorpusView(counts, columns, begin, {} if kinds is None else {title: kinds["train"]}, json)
 

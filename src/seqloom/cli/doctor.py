@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import typer
 
 from seqloom.cli._options import DataDir, JsonObject, RecipeWords
-from seqloom.cli._output import escaped, format_sizes, print_json
+from seqloom.cli._output import escape_controls, format_sizes, print_json
 from seqloom.core.errors import UsageError
 from seqloom.core.words import counted
 
@@ -130,7 +130,7 @@ def describe_examples(found: "ExampleFacts") -> list[str]:
         lines.append(f"  {split.name + ':':7}{', '.join([*remarks, f'{split.unknown_rate:.2%} unknown'])}")
     if found.classes:
         total = sum(found.classes.values())
-        shown = [f"{escaped(name)}: {count:,} ({count / total:.1%})" for name, count in found.classes.items()]
+        shown = [f"{escape_controls(name)}: {count:,} ({count / total:.1%})" for name, count in found.classes.items()]
         if len(shown) > CLASSES:  # the largest and the smallest
             shown = [*shown[: CLASSES - 3], "…", *shown[-2:]]
         counts = f"{len(found.classes)}, in {total:,} {found.of_classes} of train"

@@ -162,7 +162,7 @@ def report(models: "list[Predictor[Any]]", asked: EvaluateOptions) -> None:
     elif isinstance(model, TranslatorPredictor):
         if asked.text is not None:
             raise UsageError(f"{model.name} translates: give --source FILE and --reference FILE instead of --text.")
-        with or_measure("--source FILE --reference FILE"):
+        with suggest_options("--source FILE --reference FILE"):
             report_translations(model, asked)
     elif searches or asked.out is not None:
         raise UsageError(f"--beam, --length-penalty, --source, --reference and --out are for translators; {what}")
@@ -186,7 +186,7 @@ def report_metrics(models: list[Any], asked: EvaluateOptions, weights: list[floa
     if asked.text is not None:
         own = (run.recipe.get("data") or {}).get("documents")
         other = read_documents(asked.text, asked.documents or (own if own in ("file", "paragraph") else "line"))
-    with or_measure("--text FILE" if task_info(run.recipe["task"]).task.measures_text else ""):
+    with suggest_options("--text FILE" if task_info(run.recipe["task"]).task.measures_text else ""):
         if len(models) > 1:
             mixed = interpolate(models, weights)
             metrics, *alone = mixed.measure(asked.split, other)
@@ -218,7 +218,7 @@ def report_metrics(models: list[Any], asked: EvaluateOptions, weights: list[floa
 
 
 @contextmanager
-def or_measure(options: str) -> Iterator[None]:
+def suggest_options(options: str) -> Iterator[None]:
     """Where a run's own data has changed, say which options still measure it, if any do."""
     try:
         yield

@@ -59,7 +59,7 @@ def ladder(
                 solved = solve(read)
             if not as_json:
                 print_plan(solved)
-            with following(solved.metric, as_json) as show:
+            with follow_runs(solved.metric, as_json) as show:
                 for run, event in climb(solved, out, stop, jobs=jobs, splits=("dev", "test") if test else ("dev",)):
                     show(run, event)
                     if isinstance(event, Stopped):
@@ -92,7 +92,7 @@ def print_plan(solved: "Ladder") -> None:
 
 
 @contextmanager
-def following(metric: str, as_json: bool) -> Iterator[Show]:
+def follow_runs(metric: str, as_json: bool) -> Iterator[Show]:
     """What to call with every event: a line for each run that is over, on a terminal a bar too, or JSON."""
     from seqloom.train.events import Finished, Progress
 

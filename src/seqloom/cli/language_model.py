@@ -23,7 +23,7 @@ from seqloom.cli._options import (
     parse_words,
     top_option,
 )
-from seqloom.cli._output import escaped, print_json, print_predictions
+from seqloom.cli._output import escape_controls, print_json, print_predictions
 from seqloom.core.errors import DataError, UsageError
 
 if TYPE_CHECKING:
@@ -128,7 +128,7 @@ def score(
                 )
                 continue
             unknown = f"   (unknown: {', '.join(scored.unknown)})" if scored.unknown else ""
-            text = escaped(scored.text + unknown)
+            text = escape_controls(scored.text + unknown)
             print(f"{scored.log_prob:10.3f}  perplexity {scored.perplexity:10.2f}  {text}", flush=True)
 
 

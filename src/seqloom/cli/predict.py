@@ -16,7 +16,7 @@ from seqloom.cli._options import (
     Texts,
     Window,
     batch_option,
-    given,
+    drop_unset,
     json_option,
     top_option,
     window_option,
@@ -103,7 +103,7 @@ def restore(
         return f"{one_line(restored.read)}\t{restored.to_line()}"
 
     model = load(run, device, DenoiserPredictor)
-    options = {"noise": noise, "seed": seed, **given(beam=beam, max_length=max_length)}
+    options = {"noise": noise, "seed": seed, **drop_unset(beam=beam, max_length=max_length)}
     predict_lines(model, model.restore, texts, batch, window, as_json, after_damaged if noise else None, **options)
 
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from seqloom.cli._input import arguments, open_lines
-from seqloom.cli._options import BATCH_SIZE, Beam, Device, Window, batch_option, given, json_option
+from seqloom.cli._options import BATCH_SIZE, Beam, Device, Window, batch_option, drop_unset, json_option
 from seqloom.cli._output import print_predictions
 from seqloom.core.errors import UsageError
 
@@ -58,7 +58,7 @@ def translate(
     device: Device = "auto",
 ) -> None:
     """Translate line by line: `seqloom translate runs/X < input.txt > output.txt`."""
-    options = given(
+    options = drop_unset(
         beam=beam,
         n_best=n_best,
         length_penalty=length_penalty,

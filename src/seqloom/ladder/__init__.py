@@ -17,7 +17,6 @@ from seqloom.ladder.runs import (
     RungResult,
     RunResult,
     climb,
-    finished,
     ladder_runs,
     results,
 )
@@ -31,7 +30,6 @@ __all__ = [
     "Rung",
     "RungResult",
     "climb",
-    "finished",
     "ladder_names",
     "ladder_runs",
     "read_ladder",

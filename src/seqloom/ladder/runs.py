@@ -47,14 +47,14 @@ class LadderRun:
         if not self.path.exists():
             return False
         run = Run.open(self.path)
-        return not refuse_other_recipe(run, self.recipe) and finished(run) is not None
+        return not refuse_other_recipe(run, self.recipe) and find_end(run) is not None
 
     def is_over(self, splits: Sequence[str]) -> bool:
         """Whether nothing is left to do: it is trained, and its metrics are there."""
         if not self.is_trained():
             return False
         run = Run.open(self.path)
-        return all(kept_metrics(run, split) is not None for split in {"dev", *splits})
+        return all(find_kept_metrics(run, split) is not None for split in {"dev", *splits})
 
 
 def ladder_runs(ladder: Ladder, out: Path) -> list[LadderRun]:
@@ -103,7 +103,7 @@ def work(run: LadderRun, splits: Sequence[str], stop: Stop, jobs: int = 1) -> It
 
     def measure() -> dict[str, float]:
         every = dict.fromkeys(("dev", *splits))
-        return {split: measured_metrics(Run.open(run.path), split) for split in every}["dev"]
+        return {split: get_metrics(Run.open(run.path), split) for split in every}["dev"]
 
     with stop.interruptible():
         if not run.path.exists():
@@ -127,23 +127,23 @@ def work(run: LadderRun, splits: Sequence[str], stop: Stop, jobs: int = 1) -> It
         yield str(error)
 
 
-def finished(run: Run) -> dict[str, Any] | None:
+def find_end(run: Run) -> dict[str, Any] | None:
     """How a run ended; None if it has not, or was taken up again since."""
     last = [*run.log()][-1:]
     return last[0] if last and last[0]["event"] == "finished" else None
 
 
-def measured_metrics(run: Run, split: str) -> dict[str, float]:
+def get_metrics(run: Run, split: str) -> dict[str, float]:
     """Every metric of the best weights, of all of a split: as they were measured, if that is so, else measured now."""
     if split not in run.data["counts"]:
         raise DataError(f"The data of {run.path} has no {split} split.")
-    metrics = kept_metrics(run, split)
+    metrics = find_kept_metrics(run, split)
     if metrics is None:
         metrics = load(run.path, run.recipe["train"]["device"]).evaluate(split)
     return {name: value for name, value in metrics.items() if name not in NOT_METRICS}
 
 
-def kept_metrics(run: Run, split: str) -> dict[str, Any] | None:
+def find_kept_metrics(run: Run, split: str) -> dict[str, Any] | None:
     """Metrics that are of these weights, and of all of the split, which some tasks do not measure in training."""
     metrics, file = run.metrics(split), run.path / "metrics" / f"{split}.json"
     if metrics is None:
@@ -253,10 +253,10 @@ def results(ladder: Ladder, out: Path, split: str = "dev") -> LadderResult:
 def run_result(one: LadderRun, ladder: Ladder, split: str) -> RunResult:
     """What a run came to; of one that diverged nothing counts."""
     run = Run.open(one.path)
-    end = finished(run)
+    end = find_end(run)
     if end is None:
         return RunResult(one.seed, str(one.path), math.nan, {}, None, math.nan, math.nan, None)
-    metrics = measured_metrics(run, split)
+    metrics = get_metrics(run, split)
     for metric in (ladder.metric, *ladder.config.also):
         if metric not in metrics:
             raise UsageError(f"There is no metric {metric!r} in {one.path}: {did_you_mean(metric, metrics)}.")
