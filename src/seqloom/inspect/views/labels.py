@@ -139,24 +139,20 @@ def without(text: str, words: Sequence[WordWeight]) -> list[str]:
 
 @dataclass(frozen=True)
 class Lattice:
-    """The tags of one piece of a sentence: W words, K tags."""
+    """The tags of a sentence, or of one piece of it: W words, K tags."""
 
     posterior: Array  # (W, K), each row sums to 1
-    pairs: Array  # (W − 1, K, K)
+    pairs: Array  # (W − 1, K, K); 0 where a long sentence was read in two pieces
     best: list[int]  # the tag of each word on the best path
     log_prob: float  # of the best path, log p(y | x)
 
 
 @dataclass(frozen=True)
-class TagPaths:
-    """The tags of a sentence."""
+class TagPaths(Lattice):
+    """The tags of a sentence, in words."""
 
     words: list[str]
     tags: list[str]
-    posterior: Array  # (W, K), each row sums to 1
-    pairs: Array  # (W − 1, K, K); 0 where a long sentence was read in two pieces
-    best: list[int]  # the tag of each word on the best path
-    log_prob: float  # of the best path, log p(y | x)
     judged: str  # in words, how tags are judged
     unknown: list[str]  # pieces of the text the vocabulary does not have
 
@@ -174,7 +170,7 @@ class TagPaths:
         pairs = [part for piece in pieces for part in (piece.pairs, between)][:-1]
         posterior = np.concatenate([piece.posterior for piece in pieces])
         best, log_prob = [tag for piece in pieces for tag in piece.best], sum(piece.log_prob for piece in pieces)
-        return cls(words, tags, posterior, np.concatenate(pairs), best, log_prob, judged, unknown)
+        return cls(posterior, np.concatenate(pairs), best, log_prob, words, tags, judged, unknown)
 
 
 @torch.no_grad()

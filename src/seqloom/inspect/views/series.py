@@ -86,7 +86,7 @@ class Forecasted:
     notes: tuple[str, ...] = ()
 
     @classmethod
-    def of(cls, series: Series, found: Forecast, **more: Any) -> "Forecasted":
+    def of(cls, series: Series, found: Forecast) -> "Forecasted":
         """From a forecast of one series."""
         bounds = {share: found.interval(share) for share in INTERVALS}
         return cls(
@@ -97,7 +97,6 @@ class Forecasted:
             deviation=found.deviation[0].numpy(),
             intervals={share: (low[0].numpy(), high[0].numpy()) for share, (low, high) in bounds.items()},
             exact=found.exact,
-            **more,
         )
 
     @property
