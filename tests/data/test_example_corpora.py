@@ -21,7 +21,6 @@ from seqloom.data.examples import (
     TokenClassificationExample,
     check_labels,
     has_spans,
-    sort_labels,
     tag_counts,
 )
 from seqloom.data.files import use_data_folder
@@ -110,8 +109,8 @@ def test_labelled_fingerprint_sees_texts_and_labels() -> None:
 
 
 def test_labels_in_order() -> None:
-    assert sort_labels(["10", "9", "-1", "9"]) == ("-1", "9", "10")
-    assert sort_labels(["10", "9", "b"]) == ("10", "9", "b")
+    assert TextClassificationExample.sort_labels(["10", "9", "-1", "9"]) == ("-1", "9", "10")
+    assert TextClassificationExample.sort_labels(["10", "9", "b"]) == ("10", "9", "b")
 
 
 def made(**splits: list[tuple[str, str]]) -> Corpus[TextClassificationExample]:

@@ -241,7 +241,7 @@ def told_batches(**options: Any) -> PromptCompletionBatches:
 
 def tagger_batches(frame: TextFrame | None, shapes: int | None) -> Any:
     split = [text.split() for text in SENTENCES]
-    spellings = Spellings.learned(word for sentence in split for word in sentence)
+    spellings = Spellings.of_words(word for sentence in split for word in sentence)
     reader = SentenceReader(tokenizer(), None if frame else spellings, 24, frame)
     found = reader.pieces(split)
     tags = [[len(split[piece.sentence][n]) for n in range(piece.start, piece.end)] for piece in found]
@@ -249,7 +249,7 @@ def tagger_batches(frame: TextFrame | None, shapes: int | None) -> Any:
 
 
 def classifier_batches(frame: TextFrame | None, shapes: int | None) -> Any:
-    spellings = None if frame else Spellings.learned(SENTENCES)
+    spellings = None if frame else Spellings.of_words(SENTENCES)
     labels = {"labels": [n % 4 for n in range(len(SENTENCES))]}
     return TextReader(tokenizer(), spellings, 20, frame).batches(SENTENCES, tokens=90, shapes=shapes, values=labels)
 

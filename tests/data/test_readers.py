@@ -39,7 +39,7 @@ def test_each_word_is_read_off_at_a_token_that_begins_it(tokenizer: Tokenizer, t
 def test_a_long_sentence_is_read_in_pieces() -> None:
     words = [f"w{n}" for n in range(50)]
     tokenizer = train_tokenizer(WordsConfig(), [" ".join(words)])
-    reader = SentenceReader(tokenizer, Spellings.learned(words), 8)
+    reader = SentenceReader(tokenizer, Spellings.of_words(words), 8)
     pieces = reader.pieces([["w1"], [], words])
     assert [(p.sentence, p.start, p.end) for p in pieces][:3] == [(0, 0, 1), (2, 0, 7), (2, 7, 14)]
     assert all(len(p.tokens) <= 7 for p in pieces)
@@ -92,7 +92,7 @@ def test_a_classifier_reads_the_beginning_of_a_long_text() -> None:
 
 def test_an_unknown_token_is_spelled_as_it_stands() -> None:
     tokenizer = train_tokenizer(WordsConfig(lowercase=True), ["ab cd"])
-    reader = TextReader(tokenizer, Spellings.learned(["abcdX"]), None)
+    reader = TextReader(tokenizer, Spellings.of_words(["abcdX"]), None)
     assert reader.pieces("AB Xd") == ["AB", "Xd"]
     batch = reader.batches(["Xd"], tokens=10).collate(np.array([0]))
     assert batch["tokens"].tolist() == [[1, 0]]

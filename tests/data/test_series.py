@@ -44,7 +44,7 @@ def parsed(*texts: str, form: str | None = None) -> Any:
 def test_times_go_on_as_they_went(texts: list[str], said: str, season: int, then: list[str]) -> None:
     times = parsed(*texts)
     clock = clock_of(times)
-    assert (clock.said(), clock.season) == (said, season)
+    assert (clock.describe(), clock.season) == (said, season)
     assert labels_of(np.concatenate([times, clock.after(times, 2)]))[-2:] == then
 
 
@@ -59,7 +59,7 @@ def test_offsets_from_utc() -> None:
     assert labels_of(same) == ["2020-01-01", "2020-01-02"], "as it is written"
     assert labels_of(parsed("2020-01-01T10:00Z", "2020-01-01T11:00Z")) == ["2020-01-01 10:00", "2020-01-01 11:00"]
     summer = parsed("2020-03-29T01:00+01:00", "2020-03-29T03:00+02:00", "2020-03-29T04:00+02:00")
-    assert clock_of(summer).said() == "1 hour" and labels_of(summer)[1] == "2020-03-29 01:00", "clocks were changed"
+    assert clock_of(summer).describe() == "1 hour" and labels_of(summer)[1] == "2020-03-29 01:00", "clocks were changed"
     with pytest.raises(DataError, match=r"Line 2 of series.csv .* how far from UTC"):
         parsed("2020-01-01T10:00Z", "2020-01-01T11:00")
 

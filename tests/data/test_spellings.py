@@ -9,7 +9,7 @@ from seqloom.data.readers import MAX_SPELLING, SPELLING_STEP, Spellings
 
 
 def test_a_word_is_its_characters() -> None:
-    spellings = Spellings.learned(["abba", "c"])
+    spellings = Spellings.of_words(["abba", "c"])
     numbers = spellings.numbers(["abba", "", "cab", "abba", "x"])
     assert numbers == [1, 0, 2, 1, 3]
     rows = spellings.characters(torch.tensor([numbers]))
@@ -24,7 +24,7 @@ def test_a_word_is_its_characters() -> None:
 
 
 def test_words_may_come_later_and_rows_are_as_long_as_the_longest_asked_for() -> None:
-    spellings = Spellings.learned(["a"])
+    spellings = Spellings.of_words(["a"])
     first = spellings.characters(torch.tensor(spellings.numbers(["a" * 20])))
     assert first.shape == (1, 24)
     assert spellings.characters(torch.tensor(spellings.numbers(["aa"]))).shape == (1, 8)
@@ -32,7 +32,7 @@ def test_words_may_come_later_and_rows_are_as_long_as_the_longest_asked_for() ->
 
 
 def test_of_a_long_word_both_ends_are_read() -> None:
-    spellings = Spellings.learned(["ab"])
+    spellings = Spellings.of_words(["ab"])
     word = "a" * 30 + "b" * 5
     row = spellings.characters(torch.tensor(spellings.numbers([word])))[0].tolist()
     assert len(row) == MAX_SPELLING
@@ -40,7 +40,7 @@ def test_of_a_long_word_both_ends_are_read() -> None:
 
 
 def test_batches_spell_every_token_and_end_is_no_word() -> None:
-    spellings = Spellings.learned(["ab", "c"])
+    spellings = Spellings.of_words(["ab", "c"])
     texts = Ragged.of([[5, 6], [7]])
     spelled = Ragged.of([spellings.numbers(["ab", "c"]), spellings.numbers(["c"])])
     batches = TextBatches(texts, spellings=spellings, spelled=spelled, tokens=100)
@@ -51,7 +51,7 @@ def test_batches_spell_every_token_and_end_is_no_word() -> None:
 
 
 def test_what_is_cut_is_not_spelled() -> None:
-    spellings = Spellings.learned(["ab", "c"])
+    spellings = Spellings.of_words(["ab", "c"])
     texts = Ragged.of([[5, 6, 7], [7]])
     spelled = Ragged.of([spellings.numbers(["ab", "c", "ab"]), spellings.numbers(["c"])])
     batches = TextBatches(texts, spellings=spellings, spelled=spelled, tokens=100, max_length=2)

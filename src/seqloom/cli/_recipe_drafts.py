@@ -290,7 +290,9 @@ def draft_forecaster(request: Request) -> Draft:
         "train": LEARNED.format(epochs=epochs, every=max(1, epochs * per_epoch // 10)) if is_long else ESTIMATED,
     }
     variables = counted(len(columns_of(corpus)), "variable", "variables")
-    return Draft(fields, [f"{len(train):,} steps of {variables} to train on, {train.clock.said()} each", *corpus.notes])
+    return Draft(
+        fields, [f"{len(train):,} steps of {variables} to train on, {train.clock.describe()} each", *corpus.notes]
+    )
 
 
 DRAFTS: dict[str, Callable[[Request], Draft]] = {

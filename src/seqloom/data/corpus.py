@@ -1,6 +1,7 @@
 """A corpus: examples in splits that do not overlap, their origin, and the options that corpora share."""
 
 import hashlib
+import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
@@ -67,14 +68,26 @@ class Asked:
 class Example:
     """Base class of examples: everything that differs between corpora of different forms.
 
-    Subclasses set `form` and define `parts` (or `content`); the other methods have defaults.
+    Subclasses set `form` and name the fields with texts and with the label; whatever else differs they override.
     """
 
     form: ClassVar[str]  # as the module of a corpus names it: FORM
+    unit: ClassVar = "examples"  # what an example is called among the sizes of a split
+    text_fields: ClassVar[tuple[str, ...]] = ()  # the fields that a model reads
+    label_field: ClassVar[str] = ""  # the field that a model predicts
+    counts_repeats: ClassVar = False  # whether a text that occurs repeatedly counts each time
+
+    def texts(self) -> Sequence[str]:
+        """Return the texts that a model reads."""
+        return [getattr(self, name) for name in self.text_fields]
+
+    def labels(self) -> Sequence[str]:
+        """Return the labels or tags that a model predicts."""
+        return [getattr(self, self.label_field)] if self.label_field else []
 
     def parts(self) -> Sequence[str]:
         """Return every string of this example, in an order that determines the example."""
-        raise NotImplementedError
+        return [*self.texts(), *self.labels()]
 
     def content(self) -> bytes:
         """Return the bytes that the fingerprint of a split is computed from."""
@@ -84,35 +97,34 @@ class Example:
         """Return the bytes that the version of a corpus without one is computed from."""
         return self.content()
 
-    def texts(self) -> Sequence[str]:
-        """Return the texts that a model reads."""
-        return self.parts()
-
-    def labels(self) -> Sequence[str]:
-        """Return the labels or tags that a model predicts."""
-        return ()
-
     @staticmethod
     def sort_labels(labels: Iterable[str]) -> tuple[str, ...]:
-        """Return each label once, in the order of a model's outputs."""
-        return tuple(sorted(set(labels)))
+        """Return each label once, in the order of a model's outputs: alphabetical; if all are numbers, 2 before 10."""
+        unique = set(labels)
+        if all(re.fullmatch(r"[-+]?\d+(\.\d+)?", label) for label in unique):
+            return tuple(sorted(unique, key=lambda label: (float(label), label)))
+        return tuple(sorted(unique))
+
+    @classmethod
+    def all_texts(cls, examples: Iterable["Example"]) -> list[str]:
+        """Return the texts of the examples in their order, each once unless repeated ones count."""
+        texts = (text for example in examples for text in example.texts())
+        return list(texts) if cls.counts_repeats else list(dict.fromkeys(texts))
 
     @classmethod
     def all_words(cls, examples: Sequence[Self]) -> list[str]:
-        """Return the words of the examples; a text that occurs repeatedly is read once."""
+        """Return the words of the examples."""
         from seqloom.text.word_spans import split_words  # here, so that corpora can be listed without the tokenizers
 
-        return [word for text in unique_texts(examples) for word in split_words(text)]
+        return [word for text in cls.all_texts(examples) for word in split_words(text)]
 
     @classmethod
     def sizes(cls, corpus: "Corpus[Self]", split: str) -> dict[str, int]:
-        """Return examples, and words (between white space) and characters of the texts, each text counted once."""
-        texts = corpus.texts(split)
-        return {
-            "examples": len(corpus.split(split)),
-            "words": sum(len(text.split()) for text in texts),
-            "characters": sum(map(len, texts)),
-        }
+        """Return examples, labels where there are any, and words (between white space) and characters of the texts."""
+        texts = cls.all_texts(corpus.split(split))
+        labels = {"labels": len(corpus.label_counts(split))} if cls.label_field else {}
+        words, characters = sum(len(text.split()) for text in texts), sum(map(len, texts))
+        return {cls.unit: len(corpus.split(split)), **labels, "words": words, "characters": characters}
 
     @classmethod
     def check(cls, corpus: "Corpus[Self]") -> "Corpus[Self]":
@@ -152,7 +164,7 @@ class Corpus(Generic[ExampleT_co]):
 
     def texts(self, split: str) -> list[str]:
         """Return the texts of a split, each once."""
-        return unique_texts(self.split(split))
+        return list(dict.fromkeys(text for example in _as_examples(self.split(split)) for text in example.texts()))
 
     def sizes(self, split: str) -> dict[str, int]:
         """Return the sizes of a split by name: examples, words and whatever else its form counts."""
@@ -211,11 +223,6 @@ class TextCorpus(Corpus[str]):
 
     def checked(self) -> Self:
         return self
-
-
-def unique_texts(examples: Iterable[object]) -> list[str]:
-    """Return the texts of the examples, each once, in their order."""
-    return list(dict.fromkeys(text for example in _as_examples(examples) for text in example.texts()))
 
 
 def by_count(items: Iterable[str]) -> dict[str, int]:

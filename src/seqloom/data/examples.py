@@ -11,7 +11,6 @@ instructions           an instruction and the answer to it         Instruction
 
 import hashlib
 import math
-import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -35,40 +34,12 @@ class TextClassificationExample(Example):
     """A text and its label: sentiment, topic, language, nationality."""
 
     form: ClassVar = "text-classification"
-    unit: ClassVar = "examples"  # what its sizes call it
+    text_fields: ClassVar[tuple[str, ...]] = ("text",)
+    label_field = "label"
+    counts_repeats = True
 
     text: str
     label: str
-
-    def parts(self) -> Sequence[str]:
-        return self.text, self.label
-
-    def texts(self) -> Sequence[str]:
-        return (self.text,)
-
-    def labels(self) -> Sequence[str]:
-        return (self.label,)
-
-    @staticmethod
-    def sort_labels(labels: Iterable[str]) -> tuple[str, ...]:
-        return sort_labels(labels)
-
-    @classmethod
-    def all_words(cls, examples: Sequence[Self]) -> list[str]:
-        from seqloom.text.word_spans import split_words  # here, so that corpora can be listed without the tokenizers
-
-        return [word for example in examples for word in split_words(example.text)]
-
-    @classmethod
-    def sizes(cls, corpus: Corpus[Self], split: str) -> dict[str, int]:
-        """Return examples, labels, words (between white space) and characters."""
-        examples = corpus.split(split)
-        return {
-            cls.unit: len(examples),
-            "labels": len({example.label for example in examples}),
-            "words": sum(len(example.text.split()) for example in examples),
-            "characters": sum(len(text) for example in examples for text in example.texts()),
-        }
 
     @classmethod
     def check(cls, corpus: Corpus[Self]) -> Corpus[Self]:
@@ -107,14 +78,6 @@ def note_unseen_labels(corpus: Corpus[Example], who_has: tuple[str, str]) -> Ite
             yield f"{number:,} {split} {who_has[number > 1]} that train never has ({shortened}): {they} as wrong"
 
 
-def sort_labels(labels: Iterable[str]) -> tuple[str, ...]:
-    """Return each label once, in the order of the alphabet; where all are numbers, 2 before 10."""
-    found = set(labels)
-    if all(re.fullmatch(r"[-+]?\d+(\.\d+)?", label) for label in found):
-        return tuple(sorted(found, key=lambda label: (float(label), label)))
-    return tuple(sorted(found))
-
-
 def sample_share(examples: Sequence[ExampleT], share: float, seed: int) -> list[ExampleT]:
     """Return this share of the examples of each label, at least one, in their order.
 
@@ -142,6 +105,7 @@ class TokenClassificationExample(Example):
     """
 
     form: ClassVar = "token-classification"
+    text_fields: ClassVar[tuple[str, ...]] = ("text",)
 
     words: tuple[str, ...]
     tags: tuple[str, ...]
@@ -159,11 +123,12 @@ class TokenClassificationExample(Example):
     def parts(self) -> Sequence[str]:
         return *self.words, "", *self.tags, ""
 
-    def texts(self) -> Sequence[str]:
-        return (self.text,)
-
     def labels(self) -> Sequence[str]:
         return self.tags
+
+    @staticmethod
+    def sort_labels(labels: Iterable[str]) -> tuple[str, ...]:
+        return tuple(sorted(set(labels)))
 
     @classmethod
     def all_words(cls, examples: Sequence[Self]) -> list[str]:
@@ -215,7 +180,8 @@ class SentencePairExample(TextClassificationExample):
     """
 
     form: ClassVar = "sentence-pair"
-    unit: ClassVar = "pairs"
+    unit = "pairs"
+    text_fields = ("first", "second")
 
     first: str = ""
     second: str = ""
@@ -223,12 +189,6 @@ class SentencePairExample(TextClassificationExample):
     @classmethod
     def of(cls, first: str, second: str, label: str) -> "SentencePairExample":
         return cls(f"{first}\n{second}", label, first, second)
-
-    def parts(self) -> Sequence[str]:
-        return self.first, self.second, self.label
-
-    def texts(self) -> Sequence[str]:
-        return self.first, self.second
 
     def version_content(self) -> bytes:
         return TextClassificationExample(self.text, self.label).content()
@@ -277,9 +237,8 @@ class MultipleChoiceExample(Example):
 
     @classmethod
     def sizes(cls, corpus: Corpus[Self], split: str) -> dict[str, int]:
-        sizes = super().sizes(corpus, split)
         options = sum(len(choice.options) for choice in corpus.split(split))
-        return {"examples": sizes["examples"], "options": options, **sizes}
+        return {"examples": len(corpus.split(split)), "options": options, **super().sizes(corpus, split)}
 
 
 # --- question answering -----------------------------------------------------------------------------------------------
@@ -302,6 +261,8 @@ class QuestionAnsweringExample(Example):
     """A question about a context, and the answers that several people gave; any of them is right."""
 
     form: ClassVar = "question-answering"
+    unit = "questions"
+    text_fields = ("context", "question")
 
     context: str
     question: str
@@ -314,18 +275,14 @@ class QuestionAnsweringExample(Example):
         """The most frequent answer, which a model learns; of equally frequent ones the first."""
         return Counter(self.answers).most_common(1)[0][0]
 
-    def texts(self) -> Sequence[str]:
-        return self.context, self.question
-
     def parts(self) -> Sequence[str]:
         given = [part for answer in self.answers for part in (answer.text, str(answer.start))]
         return self.id, self.context, self.question, str(len(self.answers)), *given
 
     @classmethod
     def sizes(cls, corpus: Corpus[Self], split: str) -> dict[str, int]:
-        sizes = super().sizes(corpus, split)
         contexts = len({question.context for question in corpus.split(split)})
-        return {"questions": sizes.pop("examples"), "contexts": contexts, **sizes}
+        return {"questions": len(corpus.split(split)), "contexts": contexts, **super().sizes(corpus, split)}
 
 
 # --- parallel sentences -----------------------------------------------------------------------------------------------
@@ -336,14 +293,12 @@ class ParallelExample(Example):
     """A sentence and its translation, each one line."""
 
     form: ClassVar = "parallel"
+    text_fields = ("source", "target")
 
     source: str
     target: str
     kind: str = ""  # what sort of phrase it is, where the corpus knows
     links: tuple[Link, ...] = ()  # which part says what, where the corpus knows
-
-    def parts(self) -> Sequence[str]:
-        return self.source, self.target
 
     @classmethod
     def sizes(cls, corpus: Corpus[Self], split: str) -> dict[str, int]:

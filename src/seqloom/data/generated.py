@@ -79,7 +79,7 @@ class Scene:
     def value(self, slot: str) -> str:
         return str(getattr(self, slot))
 
-    def told(self, template: str) -> str:
+    def tell(self, template: str) -> str:
         return self.parts(template)[0]
 
     def parts(self, template: str) -> tuple[str, dict[str, tuple[int, int]]]:
@@ -96,7 +96,7 @@ class Scene:
                 text += piece
         return text, spans
 
-    def changed(self, slot: str, value: str) -> "Scene":
+    def with_value(self, slot: str, value: str) -> "Scene":
         return replace(self, **{slot: value})
 
 

@@ -50,7 +50,7 @@ class Spellings:
         self._lengths = np.zeros(1, dtype=np.int64)
 
     @classmethod
-    def learned(cls, words: Iterable[str]) -> "Spellings":
+    def of_words(cls, words: Iterable[str]) -> "Spellings":
         """With the characters of these words as its alphabet."""
         return cls(Characters.train(CharactersConfig(), words))
 

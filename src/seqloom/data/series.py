@@ -7,7 +7,7 @@ How far two times lie apart is counted in months where all fall on the same day 
 weekdays where days follow each other and none is a Saturday or a Sunday; and else in seconds.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import ClassVar, Literal
 
@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from seqloom.core.errors import DataError
 from seqloom.core.words import shown
 from seqloom.data.corpus import SPLITS, Corpus, Example, Fill, Gaps, SeriesConfig, digest, frame
-from seqloom.data.examples import refuse_single_label, sort_labels
+from seqloom.data.examples import refuse_single_label
 
 Values = NDArray[np.float64]
 Times = NDArray[np.datetime64] | NDArray[np.float64]
@@ -88,7 +88,7 @@ class Clock:
         """Return which step of a regular clock each time is, counted from the first."""
         return np.round(self.count(times) / self.step).astype(np.int64)
 
-    def said(self) -> str:
+    def describe(self) -> str:
         """`1 month`, `7 days`, `0.5`."""
         if self.unit == "numbers":
             return f"{self.step:g}"
@@ -250,16 +250,16 @@ def arrange_series(
         every[places] = times
         values, times = whole, every
         rows = "1 row is" if lacking == 1 else f"{lacking:,} rows are"
-        notes.append(f"{rows} missing of {name}, one every {clock.said()}: held as missing values (data.gaps)")
+        notes.append(f"{rows} missing of {name}, one every {clock.describe()}: held as missing values (data.gaps)")
     elif not clock.regular and gaps == "insert":
         raise DataError(
-            f"data.gaps=insert needs times that lie evenly, and those of {name} do not: mostly {clock.said()} apart, "
-            "and others no multiple of that. Set data.gaps=ignore, which takes every row as one step."
+            f"data.gaps=insert needs times that lie evenly, and those of {name} do not: mostly {clock.describe()} "
+            "apart, and others no multiple of that. Set data.gaps=ignore, which takes every row as one step."
         )
     elif lacking or not clock.regular:
-        longest = replace(clock, step=float(np.diff(clock.count(times)).max())).said()
+        longest = replace(clock, step=float(np.diff(clock.count(times)).max())).describe()
         notes.append(
-            f"the times of {name} do not lie evenly, mostly {clock.said()} apart and at most {longest}: "
+            f"the times of {name} do not lie evenly, mostly {clock.describe()} apart and at most {longest}: "
             "every row is taken as one step (data.gaps)"
         )
     # a week of seven days is not seven rows where some are gone
@@ -329,6 +329,7 @@ class LabelledSeries(Example):
     """Values (T, C), NaN where one is missing, and their label."""
 
     form: ClassVar = "series-labelled"
+    label_field = "label"
 
     values: Values
     label: str
@@ -340,13 +341,6 @@ class LabelledSeries(Example):
 
     def content(self) -> bytes:
         return f"{self.label}\n{self.values.shape}\n".encode() + array_bytes(self.values)
-
-    def labels(self) -> Sequence[str]:
-        return (self.label,)
-
-    @staticmethod
-    def sort_labels(labels: Iterable[str]) -> tuple[str, ...]:
-        return sort_labels(labels)
 
     @classmethod
     def sizes(cls, corpus: Corpus["LabelledSeries"], split: str) -> dict[str, int]:

@@ -114,21 +114,27 @@ def hold_out_evenly(groups: Sequence[str], labels: Sequence[str], shares: Mappin
     return chosen
 
 
-def split_glue(
-    train: Sequence[ExampleT], test: Sequence[ExampleT], group: Callable[[ExampleT], str], note: str
-) -> tuple[dict[str, list[ExampleT]], tuple[str, ...]]:
-    """Return the splits of a GLUE set, whose own test labels are not published: its dev part is test.
+def glue_corpus(
+    name: str, title: str, read: Callable[[str], list[ExampleT]], group: Callable[[ExampleT], str], note: str
+) -> Corpus[ExampleT]:
+    """Return the corpus of a GLUE set, whose own test labels are not published: its dev part is test.
 
-    A tenth is held out evenly from train as dev, whole groups at a time. Training examples with a group of test are
-    left out; `note` says of them that they are, after their number.
+    `read` returns a part of the set. A tenth is held out evenly from train as dev, whole groups at a time. Training
+    examples with a group of test are left out; `note` says of them that they are, after their number.
     """
+    train, test = read("train"), read("dev")
     tested = {group(example) for example in test}
     rest = [example for example in train if group(example) not in tested]
     labels = [example.labels()[0] for example in rest]
     chosen = hold_out_evenly([group(example) for example in rest], labels, {"dev": 0.1})
     left_out = len(train) - len(rest)
-    notes = (f"{left_out:,} of {len(train):,} training {note} and were left out",) if left_out else ()
-    return {**divide(rest, chosen, ("train", "dev")), "test": list(test)}, notes
+    return Corpus(
+        name=name,
+        licence="none stated by its source",
+        description=f"{title}; test is GLUE's dev part, dev a tenth of its train part",
+        splits={**divide(rest, chosen, ("train", "dev")), "test": test},
+        notes=(f"{left_out:,} of {len(train):,} training {note} and were left out",) if left_out else (),
+    )
 
 
 # --- corpora of files -------------------------------------------------------------------------------------------------

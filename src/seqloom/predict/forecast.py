@@ -171,9 +171,9 @@ class ForecasterPredictor(Predictor[ForecastLine]):
         if self.recipe.forecast.transform == "log":
             refuse_not_positive(history)
         notes, step = [], self.run.data.get("step")
-        if step is not None and history.clock.said() != step:
+        if step is not None and history.clock.describe() != step:
             notes.append(
-                f"the model was trained on steps of {step}, and those of {history.name} are {history.clock.said()}"
+                f"the model was trained on steps of {step}, and those of {history.name} are {history.clock.describe()}"
             )
         model = self.model  # an autoregressive one reads more than it needs
         reads = model.order if isinstance(model, Autoregressive) else model.memory or 0

@@ -407,7 +407,7 @@ class SeriesTask(Task[R, M]):
         return self.corpus.split("train")[0].season
 
     def describe_data(self) -> dict[str, Any]:
-        step = self.corpus.splits["train"][0].clock.said()
+        step = self.corpus.splits["train"][0].clock.describe()
         return {**super().describe_data(), "columns": list(self.columns), "step": step}
 
 

@@ -183,7 +183,7 @@ class ReadingTask(BatchedTask[R, M], SplitTask[R, M]):
     def prepare(cls, recipe: R) -> Self:
         task = super().prepare(recipe)
         if recipe.model.characters is not None:
-            task.spellings = Spellings.learned(cls.spelled_texts(task.corpus))
+            task.spellings = Spellings.of_words(cls.spelled_texts(task.corpus))
         return task
 
     @classmethod

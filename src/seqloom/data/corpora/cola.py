@@ -6,7 +6,7 @@ from seqloom.config import config
 from seqloom.data.corpus import Corpus
 from seqloom.data.examples import TextClassificationExample
 from seqloom.data.files import DataSet
-from seqloom.data.splits import split_glue
+from seqloom.data.splits import glue_corpus
 from seqloom.data.tables import read_columns
 
 SUMMARY = "CoLA: 9,600 sentences that are English or are not, by linguists (needs SEQLOOM_DATA)"
@@ -21,17 +21,9 @@ class Config:
 
 
 def load(config: Config) -> Corpus[TextClassificationExample]:
-    train, test = (_read(split) for split in ("train", "dev"))
-    splits, notes = split_glue(train, test, lambda example: example.text, "sentences stand in test too")
-    return Corpus(
-        name="cola",
-        licence="none stated by its source",
-        description="Corpus of Linguistic Acceptability; test is GLUE's dev part, dev a tenth of its train part",
-        splits=splits,
-        notes=notes,
-    )
+    def read(part: str) -> list[TextClassificationExample]:
+        _, rows = read_columns(SOURCE.file(f"glue/CoLA/{part}.tsv.gz"), (2, 4))  # source, label, star, sentence
+        return [TextClassificationExample(text.strip(), LABELS[label.strip()]) for label, text in rows if text.strip()]
 
-
-def _read(split: str) -> list[TextClassificationExample]:
-    _, rows = read_columns(SOURCE.file(f"glue/CoLA/{split}.tsv.gz"), (2, 4))  # source, label, star, sentence
-    return [TextClassificationExample(text.strip(), LABELS[label.strip()]) for label, text in rows if text.strip()]
+    title, note = "Corpus of Linguistic Acceptability", "sentences stand in test too"
+    return glue_corpus("cola", title, read, lambda example: example.text, note)

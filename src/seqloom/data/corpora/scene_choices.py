@@ -36,7 +36,7 @@ def draw_choice(config: Config, drawing: SceneDrawing) -> MultipleChoiceExample:
     values = [scene.value(slot)]
     while len(values) < config.options:
         values.append(drawing.other(slot, {scene.who, scene.whom, *values}))
-    options = [scene.changed(slot, value).told(template) for value in values]
+    options = [scene.with_value(slot, value).tell(template) for value in values]
     right = options[0]
     drawing.draws.shuffle(options)
-    return MultipleChoiceExample(scene.told(drawing.telling()), tuple(options), options.index(right))
+    return MultipleChoiceExample(scene.tell(drawing.telling()), tuple(options), options.index(right))

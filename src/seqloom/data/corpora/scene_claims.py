@@ -35,12 +35,12 @@ def load(config: Config) -> Corpus[SentencePairExample]:
 
 def draw_pair(config: Config, drawing: SceneDrawing, is_true: bool) -> SentencePairExample:
     scenes = drawing.scenes(config.scenes)
-    told = " ".join(scene.told(drawing.telling()) for scene in scenes)
+    told = " ".join(scene.tell(drawing.telling()) for scene in scenes)
     slot, about = drawing.draws.choice(SLOTS), drawing.draws.choice(scenes)
     claimed = about
     if not is_true:  # what another scene has there, or of one scene alone any other value
         others = [scene.value(slot) for scene in scenes if scene is not about]
         taken = {about.who, about.whom, about.value(slot)}
-        claimed = about.changed(slot, drawing.draws.choice(others) if others else drawing.other(slot, taken))
-    claim = claimed.told(drawing.draws.choice(CLAIMS[slot]))
+        claimed = about.with_value(slot, drawing.draws.choice(others) if others else drawing.other(slot, taken))
+    claim = claimed.tell(drawing.draws.choice(CLAIMS[slot]))
     return SentencePairExample.of(told, claim, "true" if is_true else "false")

@@ -33,8 +33,8 @@ def draw_pair(drawing: SceneDrawing, shared_slots: int) -> SentencePairExample:
     first = drawing.scene()
     second = drawing.scene([first])
     for slot in drawing.draws.sample(SLOTS, shared_slots):
-        second = second.changed(slot, first.value(slot))
+        second = second.with_value(slot, first.value(slot))
     telling = drawing.telling()
     other_telling = drawing.telling(but=telling)
     score = sum(first.value(slot) == second.value(slot) for slot in SLOTS)
-    return SentencePairExample.of(first.told(telling), second.told(other_telling), str(score))
+    return SentencePairExample.of(first.tell(telling), second.tell(other_telling), str(score))

@@ -39,7 +39,7 @@ def draw_questions(config: Config, drawing: SceneDrawing, split: str, count: int
         starts = [sum(len(text) + 1 for text, _ in told[:index]) for index in range(len(told))]
         for slot in drawing.draws.sample(SLOTS, config.questions):
             index = drawing.draws.randrange(len(scenes))
-            question = scenes[index].told(drawing.draws.choice(QUESTIONS[slot]))
+            question = scenes[index].tell(drawing.draws.choice(QUESTIONS[slot]))
             start, end = (starts[index] + border for border in told[index][1][slot])
             answers, name = (Answer(context[start:end], start),), f"{split}-{len(found) + 1}"
             found.append(QuestionAnsweringExample(context, question, answers, name))

@@ -54,6 +54,6 @@ def load(config: Config) -> "Corpus[Series]":
         gaps=config.gaps,
         fill=config.fill,
     )
-    every = series.clock.said()
+    every = series.clock.describe()
     description = f"{config.file}: {', '.join(series.columns)}, every {every}"
     return split_series(config, series, notes, description=description, licence="the user's own")

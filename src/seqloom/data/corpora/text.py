@@ -38,7 +38,18 @@ def load(config: Config) -> TextCorpus:
             raise DataError(
                 f"data.{one} and data.{other} must differ, but {given[one]} and {given[other]} hold the same text."
             )
-    splits = _hold_out_ends(config, splits)
+    shares, whole = missing_shares(config, splits), splits["train"]
+    for split in sorted(shares, reverse=True):  # test comes last
+        size = round(sum(map(len, whole)) * shares[split])
+        splits["train"], splits[split] = _cut(splits["train"], size, config.documents == "file")
+    if shares and not all(any(map(str.strip, splits[split])) for split in ("train", *shares)):
+        unit = "line" if config.documents == "file" else config.documents
+        count = sum(len(lines(text)) for text in whole) if unit == "line" else len(whole)
+        raise DataError(
+            f"{config.train} is too short: {' and '.join(shares)} are cut from its end, a {unit} at least, but it ends "
+            f"after {unit} {count}.\n"
+            f"Give more text, or files of their own: {', '.join(f'data.{split}' for split in shares)}."
+        )
     return TextCorpus(
         name="text",
         version=version_of(splits),
@@ -61,25 +72,6 @@ def _documents(texts: Sequence[str], kind: str) -> list[str]:
         return [line for text in texts for line in lines(text) if line.strip()]
     paragraphs = (paragraph.strip("\n") for text in texts for paragraph in re.split(r"\n(?:[^\S\n]*\n)+", text))
     return [paragraph for paragraph in paragraphs if paragraph.strip()]
-
-
-def _hold_out_ends(config: Config, splits: dict[str, list[str]]) -> dict[str, list[str]]:
-    """Cut what is missing from the end of the training text."""
-    shares = missing_shares(config, splits)
-    rest, made = splits["train"], dict(splits)
-    whole = sum(map(len, rest))
-    for split in sorted(shares, reverse=True):  # test comes last
-        rest, made[split] = _cut(rest, round(whole * shares[split]), config.documents == "file")
-    made["train"] = rest
-    if shares and not all(any(map(str.strip, made[split])) for split in ("train", *shares)):
-        unit = "line" if config.documents == "file" else config.documents
-        count = sum(len(lines(text)) for text in splits["train"]) if unit == "line" else len(splits["train"])
-        raise DataError(
-            f"{config.train} is too short: {' and '.join(shares)} are cut from its end, a {unit} at least, but it ends "
-            f"after {unit} {count}.\n"
-            f"Give more text, or files of their own: {', '.join(f'data.{split}' for split in shares)}."
-        )
-    return made
 
 
 def _cut(documents: Sequence[str], size: int, inside: bool) -> tuple[list[str], list[str]]:
