@@ -116,23 +116,19 @@ class Queues:
                 del self._held[key]
 
     def _work(self) -> None:
-        while self._compute_next():
-            pass
-
-    def _compute_next(self) -> bool:
-        """Wait for a job and compute it; False if there was none for so long that the thread is to end."""
-        with self._changed:
-            if not self._changed.wait_for(lambda: self._next_key() is not None, timeout=self.idle):
-                self._threads -= 1
-                return False
-            job = self._take()
-        try:
-            job.compute()
-        finally:
+        """Compute one job after another, until there was none for so long that the thread is to end."""
+        while True:
             with self._changed:
-                self._running.discard(job.key)
-                self._changed.notify()
-        return True
+                if not self._changed.wait_for(lambda: self._next_key() is not None, timeout=self.idle):
+                    self._threads -= 1
+                    return
+                job = self._take()
+            try:
+                job.compute()
+            finally:
+                with self._changed:
+                    self._running.discard(job.key)
+                    self._changed.notify()
 
     def _next_key(self) -> Hashable | None:
         return next((key for key in self._waiting if key not in self._running), None)

@@ -55,8 +55,14 @@ class Shelf:
         return dict(sorted(self._below(self.folder, DEPTH)))
 
     def _below(self, folder: Path, depth: int) -> Iterator[tuple[str, Path]]:
-        for entry in _folders(folder):
-            path = Path(entry.path)
+        try:
+            with os.scandir(folder) as entries:  # links are not followed: they could lead anywhere
+                folders = [
+                    Path(one.path) for one in entries if one.is_dir(follow_symlinks=False) and one.name[0] != "."
+                ]
+        except OSError:
+            return
+        for path in folders:
             if os.path.lexists(path / "recipe.yaml"):  # what is wrong with it, if it is no file, the list says
                 yield displayable(path.relative_to(self.folder).as_posix()), path
             elif depth > 1:
@@ -143,15 +149,6 @@ class OpenRun:
         if not isinstance(self.trained, kind):
             raise UsageError(f"{self.name} is {self.trained.what}. Choose a run that {wanted}.")
         return self.trained
-
-
-def _folders(folder: Path) -> list[os.DirEntry[str]]:
-    """Folders below this one. Links are not followed: they could lead anywhere."""
-    try:
-        with os.scandir(folder) as entries:
-            return [entry for entry in entries if entry.is_dir(follow_symlinks=False) and entry.name[0] != "."]
-    except OSError:
-        return []
 
 
 def displayable(name: str) -> str:
