@@ -1,7 +1,6 @@
 """Files of word vectors: what is found, what is not, and every way in which a file can be wrong."""
 
 import gzip
-from dataclasses import make_dataclass
 from pathlib import Path
 
 import pytest
@@ -11,8 +10,7 @@ from seqloom import recipes
 from seqloom.core.errors import DataError, UsageError
 from seqloom.data import word_vectors
 from seqloom.data.word_vectors import read_vectors, vector_words
-from seqloom.models.classifier import ClassifierConfig
-from seqloom.nn.lexicon import VectorsConfig
+from seqloom.recipes import read_recipe
 from seqloom.text.bytepair import BytePair, BytePairConfig
 from seqloom.text.vocabularies import Characters, Words, WordsConfig
 
@@ -113,7 +111,8 @@ def test_what_is_looked_up_for_each_token() -> None:
 
 def test_a_recipe_finds_its_vectors_beside_itself_and_again_from_anywhere(tmp_path) -> None:
     write(tmp_path, PLAIN)
-    recipe = make_dataclass("Recipe", ["data", "model"])
-    for vectors in (None, VectorsConfig(file="vectors.txt")):
-        found = recipes._located(recipe(None, ClassifierConfig(vectors=vectors)), tmp_path).model.vectors
-        assert found is None if vectors is None else Path(found.file) == tmp_path / "vectors.txt"
+    recipe = tmp_path / "recipe.yaml"
+    recipe.write_text((recipes.RECIPES / "classify-sst2-bilstm.yaml").read_text())
+    assert read_recipe(recipe)[1].model.vectors is None
+    found = read_recipe(recipe, ["model.vectors.file=vectors.txt"])[1].model.vectors
+    assert Path(found.file) == tmp_path / "vectors.txt"
