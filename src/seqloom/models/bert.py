@@ -91,25 +91,13 @@ class MaskedLanguageModel(nn.Module):
 
     body: TransformerBackbone
 
-    def read(
-        self,
-        tokens: Tensor,
-        mask: Tensor | None = None,
-        segments: Tensor | None = None,
-        documents: Tensor | None = None,
-    ) -> Tensor:
-        """h (B, S, D) of a text; see `TransformerBackbone`."""
-        return self.body.read(tokens, mask, segments, documents)
+    def read(self, tokens: Tensor, *text: Tensor | None, **named: Tensor | None) -> Tensor:
+        """h (B, S, D) of a text, with the arguments of `TransformerBackbone.read`."""
+        return self.body.read(tokens, *text, **named)
 
-    def attentions(
-        self,
-        tokens: Tensor,
-        mask: Tensor | None = None,
-        segments: Tensor | None = None,
-        documents: Tensor | None = None,
-    ) -> list[Tensor]:
-        """The attention weights of every layer (B, N, S, S)."""
-        return self.body.attentions(tokens, mask, segments, documents)
+    def attentions(self, tokens: Tensor, *text: Tensor | None, **named: Tensor | None) -> list[Tensor]:
+        """The attention weights of every layer (B, N, S, S), with the same arguments."""
+        return self.body.attentions(tokens, *text, **named)
 
 
 class BERT(MaskedLanguageModel, MaskedTokenLayer):

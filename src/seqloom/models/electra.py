@@ -104,15 +104,9 @@ class Electra(MaskedLanguageModel):
 
     # --- the generator ----------------------------------------------------------------------------------------------
 
-    def generate(
-        self,
-        tokens: Tensor,
-        mask: Tensor | None = None,
-        segments: Tensor | None = None,
-        documents: Tensor | None = None,
-    ) -> Tensor:
-        """The generator's h (B, S, G) of a text (B, S) with gaps."""
-        h: Tensor = self.generator(*self.body.embed_tokens(tokens, mask, segments, documents))
+    def generate(self, tokens: Tensor, *text: Tensor | None, **named: Tensor | None) -> Tensor:
+        """The generator's h (B, S, G) of a text (B, S) with gaps, with the arguments of `TransformerBackbone.read`."""
+        h: Tensor = self.generator(*self.body.embed_tokens(tokens, *text, **named))
         return h
 
     def masked_logits(self, h: Tensor) -> Tensor:

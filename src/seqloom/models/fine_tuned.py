@@ -14,7 +14,7 @@ as one more, learn at rates of their own, and one after the other.
 """
 
 import math
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -121,6 +121,35 @@ class FineTuned(nn.Module):
         return self.body.attentions(batch["tokens"], batch["mask"])
 
 
+class LabelModel(FineTuned):
+    """A model with one prediction for each example, and a loss of labels."""
+
+    def outputs(self, h: Tensor, batch: Batch) -> Tensor:
+        """h (B·R, S, H) of the backbone to logits (B, L)."""
+        raise NotImplementedError
+
+    def forward(self, batch: Batch) -> Tensor:
+        return self.outputs(self.read(batch), batch)
+
+    def output_loss(self, outputs: Tensor, batch: Batch, *options: Any) -> tuple[Tensor, Tensor]:
+        """See `label_loss`."""
+        return label_loss(outputs, batch["labels"], *options)
+
+    def loss(
+        self,
+        batch: Batch,
+        class_weights: Tensor | None = None,
+        label_smoothing: float = 0.0,
+        consistency: float = 0.0,
+        language_model: float = 0.0,
+    ) -> tuple[Tensor, Tensor]:
+        """The loss of the predictions, and λ times that of a language model on the same texts (Radford et al. 2018)."""
+        batch, consistency = readings(self, batch, consistency)
+        h = self.read(batch)
+        value, count = self.output_loss(self.outputs(h, batch), batch, class_weights, label_smoothing, consistency)
+        return self.add_next_token_loss(value, h, batch, language_model), count
+
+
 # --- classifier -------------------------------------------------------------------------------------------------------
 
 
@@ -135,7 +164,7 @@ class FineTunedClassifierConfig(FineTunedOptions):
         return FineTunedClassifier(self, vocabulary, labels, outputs > 0)
 
 
-class FineTunedClassifier(FineTuned, Labelling):
+class FineTunedClassifier(LabelModel, Labelling):
     """Predicts the label of a text that stands between special tokens."""
 
     def __init__(self, config: FineTunedClassifierConfig, vocabulary: int, labels: int, predicts: bool = False) -> None:
@@ -145,8 +174,8 @@ class FineTunedClassifier(FineTuned, Labelling):
         self.output = nn.Linear(self.width, labels)
         nn.init.zeros_(self.output.bias)
 
-    def forward(self, batch: Batch) -> Tensor:
-        return self._logits(self.read(batch), batch)[0]
+    def outputs(self, h: Tensor, batch: Batch) -> Tensor:
+        return self._logits(h, batch)[0]
 
     def _logits(self, h: Tensor, batch: Batch) -> tuple[Tensor, Tensor | None]:
         """h (B, S, H) of the backbone to logits (B, L), and to the weights (B, S) of pooling that attends."""
@@ -155,21 +184,6 @@ class FineTunedClassifier(FineTuned, Labelling):
             h, ends = self.encoder.read(self.dropout(h), mask)
         c, weights = self.summary(self.body, h, mask, ends)
         return self.output(self.dropout(c)), weights
-
-    def loss(
-        self,
-        batch: Batch,
-        class_weights: Tensor | None = None,
-        label_smoothing: float = 0.0,
-        consistency: float = 0.0,
-        language_model: float = 0.0,
-    ) -> tuple[Tensor, Tensor]:
-        """That of the labels, and λ times that of a language model on the same texts (Radford et al. 2018)."""
-        batch, consistency = readings(self, batch, consistency)
-        h = self.read(batch)
-        logits = self._logits(h, batch)[0]
-        value, count = label_loss(logits, batch["labels"], class_weights, label_smoothing, consistency)
-        return self.add_next_token_loss(value, h, batch, language_model), count
 
     @torch.no_grad()
     def attention(self, batch: Batch) -> Tensor | None:
@@ -258,7 +272,7 @@ class RowModel(FineTuned):
         return at_least_float32(self(batch)).softmax(dim=1)
 
 
-class FineTunedPair(RowModel):
+class FineTunedPair(RowModel, LabelModel):
     """Reads two texts and predicts how they go together: one of several labels, or, with one output, a score.
 
     Labels below 0 never occurred in training: they have no loss.
@@ -281,34 +295,18 @@ class FineTunedPair(RowModel):
         self.center.fill_(center)
         self.scale.fill_(scale)
 
-    def forward(self, batch: Batch) -> Tensor:
+    def outputs(self, h: Tensor, batch: Batch) -> Tensor:
         """Logits (B, L), or scores (B,)."""
-        return self._outputs(self.read(batch), batch)
-
-    def _outputs(self, h: Tensor, batch: Batch) -> Tensor:
         outputs: Tensor = self.output(self.dropout(self.summaries(h, batch).sum(dim=1)))  # (B, L)
         return self.center + self.scale * at_least_float32(outputs.squeeze(1)) if self.scored else outputs
 
-    def loss(
-        self,
-        batch: Batch,
-        class_weights: Tensor | None = None,
-        label_smoothing: float = 0.0,
-        consistency: float = 0.0,
-        language_model: float = 0.0,
-    ) -> tuple[Tensor, Tensor]:
+    def output_loss(self, outputs: Tensor, batch: Batch, *options: Any) -> tuple[Tensor, Tensor]:
         """Of labels: see `label_loss`. Of scores: the mean of (y − ŷ)² / σ² over the examples that are there."""
-        batch, consistency = readings(self, batch, consistency)
-        h = self.read(batch)
-        outputs = self._outputs(h, batch)
-        if self.scored:
-            present = batch["mask"].any(dim=(1, 2))
-            count = present.sum()
-            error = ((outputs - batch["scores"]) / self.scale).square() * present
-            value = error.sum() / count.clamp(min=1)
-        else:
-            value, count = label_loss(outputs, batch["labels"], class_weights, label_smoothing, consistency)
-        return self.add_next_token_loss(value, h, batch, language_model), count
+        if not self.scored:
+            return super().output_loss(outputs, batch, *options)
+        present = batch["mask"].any(dim=(1, 2))
+        error = ((outputs - batch["scores"]) / self.scale).square() * present
+        return error.sum() / present.sum().clamp(min=1), present.sum()
 
 
 def mean_and_deviation(scores: list[float]) -> tuple[float, float]:

@@ -145,29 +145,23 @@ class TransformerBackbone(nn.Module):
 
     # Whole texts at once.
 
-    def read(
-        self,
-        tokens: Tensor,
-        mask: Tensor | None = None,
-        segments: Tensor | None = None,
-        documents: Tensor | None = None,
-    ) -> Tensor:
-        """Tokens (B, S) to h (B, S, D)."""
-        h: Tensor = self.norm(self.blocks(*self.embed_tokens(tokens, mask, segments, documents)).x)
+    def read(self, tokens: Tensor, *text: Tensor | None, **named: Tensor | None) -> Tensor:
+        """Tokens (B, S) to h (B, S, D), with the arguments of `embed_tokens`."""
+        h: Tensor = self.norm(self.blocks(*self.embed_tokens(tokens, *text, **named)).x)
         return h
 
     def attentions(
+        self, tokens: Tensor, mask: Tensor | None = None, *text: Tensor | None, **named: Tensor | None
+    ) -> list[Tensor]:
+        """The attention weights of every layer (B, N, S, S), zero at padding, with the same arguments."""
+        return self.blocks.attentions(*self.embed_tokens(tokens, mask, *text, **named), mask)
+
+    def embed_tokens(
         self,
         tokens: Tensor,
         mask: Tensor | None = None,
         segments: Tensor | None = None,
         documents: Tensor | None = None,
-    ) -> list[Tensor]:
-        """The attention weights of every layer (B, N, S, S), zero at padding."""
-        return self.blocks.attentions(*self.embed_tokens(tokens, mask, segments, documents), mask)
-
-    def embed_tokens(
-        self, tokens: Tensor, mask: Tensor | None, segments: Tensor | None, documents: Tensor | None
     ) -> tuple[Tensor, AttentionScope]:
         """x (B, S, D) of the first block, and what its positions may attend to."""
         S = tokens.shape[1]
