@@ -9,9 +9,8 @@ from torch import Tensor
 from seqloom.config import build
 from seqloom.core.errors import UsageError
 from seqloom.core.tokens import EXTRA
-from seqloom.exchange.start_tokens import StartTokenConfig
+from seqloom.exchange.start_tokens import EncoderBackbone, StartTokenConfig
 from seqloom.models.backbones import backbone_class, build_backbone
-from seqloom.models.transformer import EncoderBackbone
 
 V = 20
 SHAPE: dict[str, Any] = {

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from tests.standard import STANDARD_SCORES
 
 from seqloom.core.errors import DataError
-from seqloom.nn.scores import LOCATIONS, SCORES, Location, score_class, standard
+from seqloom.nn.scores import LOCATIONS, SCORES, LocationScore, score_class, standard
 
 B, K, T, S, H, M = 2, 3, 4, 5, 6, 8
 
@@ -139,15 +139,15 @@ def test_a_zero_annotation_has_a_finite_gradient():
 
 
 def test_a_source_longer_than_the_places_is_refused_in_words():
-    score = Location(H, M, max_length=4)
+    score = LocationScore(H, M, max_length=4)
     with pytest.raises(DataError, match=r"knows 4 places and a source has 5 tokens.*max_length"):
         score.prepare(torch.randn(B, 5, M))
     assert score.prepare(torch.randn(B, 4, M)).shape == (B, 4, 0)
-    assert Location(H, M).max_length == LOCATIONS
+    assert LocationScore(H, M).max_length == LOCATIONS
 
 
 def test_padding_beyond_the_places_is_not_a_longer_source():
-    score = Location(H, M, max_length=4)
+    score = LocationScore(H, M, max_length=4)
     mask = torch.arange(6) < torch.tensor([[4], [2]])
     keys = score.prepare(torch.randn(B, 6, M), mask)
     found = score(torch.randn(B, T, H), keys)

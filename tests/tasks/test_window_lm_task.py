@@ -214,10 +214,10 @@ def test_a_sampled_loss_is_no_perplexity(recipe: Make) -> None:
 @pytest.mark.parametrize(
     ("overrides", "words"),
     [
-        ([*WINDOW, "model.window=0"], ["model: window must be at least 1"]),
+        ([*WINDOW, "model.window=0"], ["model.window: must be at least 1"]),
         (
-            [*WINDOW, "model.window=0", "model.layers=0", "model.dropout=1", "batch.rows=0", "batch.forget=2"],
-            ["window must be", "layers must be", "dropout must be", "rows: must be", "forget: must be"],
+            [*WINDOW, "model.window=0", "model.layers=-1", "model.dropout=1", "batch.rows=0", "batch.forget=2"],
+            ["window: must be", "layers: must be", "dropout: must be", "rows: must be", "forget: must be"],
         ),
         ([*WINDOW, "model.cell=gru"], ["model.cell"]),
         ([*WINDOW, "model.windows=3"], ["did you mean model.window?"]),

@@ -6,18 +6,25 @@
 Each is added only where the config names a token for it, and left out of the attention weights that are returned.
 """
 
+from collections.abc import Mapping
+from typing import ClassVar
+
 import torch
 import torch.nn.functional as F
-from torch import Tensor
+from torch import Tensor, nn
 
 from seqloom.config import config
 from seqloom.config.constraints import NonNegativeInt
 from seqloom.core.errors import UsageError
 from seqloom.core.protocols import DecodeState
+from seqloom.core.tokens import EXTRA
 from seqloom.core.tree import Tree
+from seqloom.models.backbones import Backbone
 from seqloom.models.seq2seq import Batch, Carry, Memory
-from seqloom.models.transformer import EncoderBackbone, Transformer, TransformerConfig, Weights
+from seqloom.models.transformer import Transformer, TransformerConfig, Weights
+from seqloom.nn.backbone import Embedded, SourceEncoder
 from seqloom.nn.masks import mask_or_ones
+from seqloom.nn.pooling import mean_of_real
 from seqloom.nn.transformer import Wanted
 
 END = 0  # as in seqloom.text.base
@@ -135,9 +142,39 @@ class ForcedStartTransformer(StartTokenTransformer):
         return y[:, 1:], weights
 
 
-class StartTokenBackbone(EncoderBackbone):
-    """An encoder that reads `source_begin` for the END before a text."""
+class EncoderBackbone(SourceEncoder, Backbone):
+    """The encoder of an encoder–decoder, which reads END a END; for the first END `source_begin`, if there is one."""
+
+    form = "ends"
+    embeddings: ClassVar[str] = "source_embed.embed.weight"
+    names: ClassVar[dict[str, str]] = {name: name for name in ("source_embed.", "encoder.", "encoder_norm.")}
 
     def __init__(self, config: StartTokenConfig, vocabulary: int, predicts: bool = False) -> None:
-        super().__init__(config, vocabulary, predicts)
+        super().__init__(vocabulary, predicts)
+        self.width = config.width
+        self.source_embed = Embedded(config, nn.Embedding(vocabulary + EXTRA, config.width), "text")
+        self.encoder, self.encoder_norm = config.encoder(), config.final_norm()
+        nn.init.normal_(self.vectors().weight, std=config.width**-0.5)
         self.source_embed.begin = config.source_begin
+
+    def vectors(self) -> nn.Embedding:
+        return self.source_embed.embed
+
+    def read(self, tokens: Tensor, mask: Tensor, segments: Tensor | None = None) -> Tensor:
+        return self.run_encoder(tokens, mask)[0]
+
+    def attentions(self, tokens: Tensor, mask: Tensor) -> list[Tensor]:
+        return self.run_encoder(tokens, mask, weights=True)[1]
+
+    def extract(self, h: Tensor, mask: Tensor) -> Tensor:
+        return mean_of_real(h, mask)
+
+    def levels(self) -> list[list[nn.Parameter]]:
+        levels = [list(part.parameters()) for part in (self.source_embed, *self.encoder)]
+        levels[-1].extend(self.encoder_norm.parameters())
+        return levels
+
+    def take(self, weights: Mapping[str, Tensor], whose: str) -> None:
+        """Of a denoiser's tokens without its sentinels."""
+        rows = weights.get(self.embeddings)
+        super().take(weights if rows is None else {**weights, self.embeddings: rows[: self.vocabulary + EXTRA]}, whose)

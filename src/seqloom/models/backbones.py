@@ -50,7 +50,7 @@ BACKBONES = Kinds(
         "bert": "seqloom.models.bert:BERTBackbone",
         "electra": "seqloom.models.bert:BERTBackbone",
         "bilm": "seqloom.models.bilm:BiLMBackbone",
-        "transformer": "seqloom.exchange.start_tokens:StartTokenBackbone",
+        "transformer": "seqloom.exchange.start_tokens:EncoderBackbone",
     },
 )
 CONFIGS = Kinds(

@@ -9,7 +9,7 @@
 read token by token, with a KV cache. Shapes: B batch, R = B·k hypotheses, S source and T target positions, N heads.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from functools import partial
 from typing import ClassVar, Literal
 
@@ -19,15 +19,12 @@ from torch import Tensor, nn
 from seqloom.config import config
 from seqloom.config.constraints import Fraction, PositiveInt
 from seqloom.core.protocols import DecodeState
-from seqloom.core.tokens import EXTRA
 from seqloom.core.tree import Tree
-from seqloom.models.backbones import Backbone
 from seqloom.models.seq2seq import Batch, Carry, Memory, Seq2Seq
 from seqloom.nn.backbone import Embedded, SourceEncoder, TokenTransformerOptions
 from seqloom.nn.cache import empty_state, extend_caches
 from seqloom.nn.masks import AttentionMask, AttentionScope, hypotheses, last_real, mask_or_ones
 from seqloom.nn.mixers import MixerKind, make_mixer, mixer_class, mixer_problems
-from seqloom.nn.pooling import mean_of_real
 from seqloom.nn.softmax import FullSoftmax
 from seqloom.nn.transformer import Activation, Source, TransformerStack, Wanted, source_keys_values
 
@@ -201,40 +198,3 @@ def sources_of(memory: Memory) -> list[Source]:
     """What each block of the decoder attends to."""
     mask = AttentionMask(memory["mask"][:, None, None, :])
     return [Source(keys_values, mask) for keys_values in memory["layers"]]
-
-
-class EncoderBackbone(SourceEncoder, Backbone):
-    """The encoder of an encoder–decoder, which reads END a END."""
-
-    form = "ends"
-    embeddings: ClassVar[str] = "source_embed.embed.weight"
-    names: ClassVar[dict[str, str]] = {name: name for name in ("source_embed.", "encoder.", "encoder_norm.")}
-
-    def __init__(self, config: TransformerConfig, vocabulary: int, predicts: bool = False) -> None:
-        super().__init__(vocabulary, predicts)
-        self.width = config.width
-        self.source_embed = Embedded(config, nn.Embedding(vocabulary + EXTRA, config.width), "text")
-        self.encoder, self.encoder_norm = config.encoder(), config.final_norm()
-        nn.init.normal_(self.vectors().weight, std=config.width**-0.5)
-
-    def vectors(self) -> nn.Embedding:
-        return self.source_embed.embed
-
-    def read(self, tokens: Tensor, mask: Tensor, segments: Tensor | None = None) -> Tensor:
-        return self.run_encoder(tokens, mask)[0]
-
-    def attentions(self, tokens: Tensor, mask: Tensor) -> list[Tensor]:
-        return self.run_encoder(tokens, mask, weights=True)[1]
-
-    def extract(self, h: Tensor, mask: Tensor) -> Tensor:
-        return mean_of_real(h, mask)
-
-    def levels(self) -> list[list[nn.Parameter]]:
-        levels = [list(part.parameters()) for part in (self.source_embed, *self.encoder)]
-        levels[-1].extend(self.encoder_norm.parameters())
-        return levels
-
-    def take(self, weights: Mapping[str, Tensor], whose: str) -> None:
-        """Of a denoiser's tokens without its sentinels."""
-        rows = weights.get(self.embeddings)
-        super().take(weights if rows is None else {**weights, self.embeddings: rows[: self.vocabulary + EXTRA]}, whose)

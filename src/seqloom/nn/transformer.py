@@ -7,9 +7,8 @@
     SwiGLU(x) = (SiLU(x W_1 + b_1) ⊙ (x W_3 + b_3)) W_2 + b_2
 
 Encoders, decoders, GPT, BERT, ELECTRA and forecasters are stacks of the same block. What a block may attend to is in
-its `AttentionScope`; only the block of a decoder attends to a source.
-
-Shapes: B batch, T positions, S source positions, D width, N heads.
+its `AttentionScope`; only the block of a decoder attends to a source. Shapes: B batch, T positions, S source positions,
+D width, N heads.
 """
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
@@ -69,11 +68,11 @@ class FeedForward(nn.Module):
         self.gate = nn.Linear(width, d_ff, bias=bias) if activation == "swiglu" else None
         self.down = nn.Linear(d_ff, width, bias=bias)
         self.dropout = Dropout(dropout)
-        for linear in (self.up, self.gate, self.down):
-            if linear is not None:
-                nn.init.xavier_uniform_(linear.weight)
-                if bias:
-                    nn.init.zeros_(linear.bias)
+        for parameter in self.parameters():
+            if parameter.dim() == 2:
+                nn.init.xavier_uniform_(parameter)
+            else:
+                nn.init.zeros_(parameter)
 
     def forward(self, x: Tensor) -> Tensor:
         hidden = self.activation(self.up(x))
@@ -127,8 +126,7 @@ class BlockOutput(NamedTuple):
 
 
 class TransformerBlock(nn.Module):
-    """Self-attention or another mixer, attention to a source if there is one, and a feed-forward layer, each within a
-    residual."""
+    """Self-attention or another mixer, attention to a source, if any, and a feed-forward layer, each in a residual."""
 
     recomputable = True  # see `seqloom.train.state.checkpoint_layers`
 
@@ -219,8 +217,7 @@ def run_blocks(
 ) -> StackOutput:
     """x (B, T, D) through all blocks of a stack."""
     new_caches: list[Growing] = []
-    self_weights: list[Tensor] = []
-    cross_weights: list[Tensor] = []
+    self_weights, cross_weights = list[Tensor](), list[Tensor]()
     for depth, block in enumerate(stack):
         cache = None if caches is None else caches[depth]
         source = None if sources is None else sources[depth]
@@ -289,10 +286,9 @@ class TransformerOptions:
         """Create a block. Its mixer is self-attention unless given."""
         mixer = SelfAttention(self.attention()) if mixer is None else mixer
         source = self.attention(rotary=False) if cross_attention else None
-        activation_dropout = self.activation_dropout
-        feed_forward = FeedForward(self.width, self.d_ff, self.activation, bias=self.bias, dropout=activation_dropout)
+        layer = FeedForward(self.width, self.d_ff, self.activation, bias=self.bias, dropout=self.activation_dropout)
         form = ResidualConfig(self.width, self.norm, self.norm_first, self.residual, self.dropout, self.norm_epsilon)
-        return TransformerBlock(mixer, feed_forward, form, source)
+        return TransformerBlock(mixer, layer, form, source)
 
     def stack(self, layers: int) -> TransformerStack:
         """Create blocks of self-attention on top of each other."""

@@ -18,7 +18,7 @@ from seqloom.nn.scores.standard import (
     Cosine,
     DotProduct,
     General,
-    Location,
+    LocationScore,
     ScaledDotProduct,
     Score,
 )
@@ -30,7 +30,7 @@ __all__ = [
     "Cosine",
     "DotProduct",
     "General",
-    "Location",
+    "LocationScore",
     "ScaledDotProduct",
     "Score",
     "score_class",

@@ -168,7 +168,7 @@ class Additive(Score):
         return found
 
 
-class Location(Score):
+class LocationScore(Score):
     """(W_a s)_j, for j up to a stated length
 
     Where to look depends on the state alone, not on what stands there. W_a has one row for each place, `max_length` of
