@@ -25,7 +25,7 @@ PLAIN_TYPES = {
 
 
 @dataclass(frozen=True)
-class Location:
+class ProblemLocation:
     """Where a problem lies: its key path, the annotation there (None for an unknown key), the section around it, and
     what that section was chosen from by which name, where it comes in kinds."""
 
@@ -40,7 +40,7 @@ class Location:
         return self.path or "the top level"
 
 
-def locate(annotation: Annotation, labels: Sequence[int | str]) -> Location:
+def locate(annotation: Annotation, labels: Sequence[int | str]) -> ProblemLocation:
     """Follow one of pydantic's locations from `annotation` down to the key it means."""
     path, section, chosen, kind = "", None, None, ""
     kinds: Options | None = None
@@ -67,7 +67,7 @@ def locate(annotation: Annotation, labels: Sequence[int | str]) -> Location:
             annotation = (*get_args(only), Any, Any)[1]
         else:
             break
-    return Location(path, annotation, section, kinds, kind)
+    return ProblemLocation(path, annotation, section, kinds, kind)
 
 
 def describe(annotation: Annotation) -> str:
@@ -119,7 +119,7 @@ def explain(annotation: Annotation, errors: Iterable[Mapping[str, Json]]) -> lis
     return list(lines)
 
 
-def explain_value(location: Location, kind: str, value: Json, context: Mapping[str, Json]) -> str:
+def explain_value(location: ProblemLocation, kind: str, value: Json, context: Mapping[str, Json]) -> str:
     """What is wrong with a value."""
     if kind in BOUNDS:
         return f"must be {BOUNDS[kind].words} {shown(context[BOUNDS[kind].attribute])}, got {shown(value)}"
@@ -138,14 +138,14 @@ def explain_value(location: Location, kind: str, value: Json, context: Mapping[s
     return f"must be {expected}, got {shown(value)}{hint}"
 
 
-def suggest_kind(location: Location, value: Json) -> str:
+def suggest_kind(location: ProblemLocation, value: Json) -> str:
     """`positions=learned` where `positions.kind=learned` was meant."""
     allowed = options(location.annotation)
     key = join(location.path, allowed.discriminator or "kind")
     return f"; did you mean {key}={value}?" if value in allowed.names() else ""
 
 
-def explain_kind(location: Location, value: Json) -> str:
+def explain_kind(location: ProblemLocation, value: Json) -> str:
     """What is wrong with the choice of a section, or why it is none."""
     if not isinstance(value, Mapping):
         return f"{location.name}: must be a section, got {shown(value)}{suggest_kind(location, value)}"
@@ -167,7 +167,7 @@ def explain_kind(location: Location, value: Json) -> str:
     return f"{path}: missing; it must be one of {', '.join(known)}"
 
 
-def explain_unknown_key(root: Annotation, location: Location) -> str:
+def explain_unknown_key(root: Annotation, location: ProblemLocation) -> str:
     """What a key that does not exist may have meant: one of another kind, a similar one, one of another section."""
     prefix, _, key = location.path.rpartition(".")
     known, kinds = field_types(location.section), location.kinds

@@ -29,7 +29,7 @@ class Span(NamedTuple):
 
 class Reading(NamedTuple):
     spans: list[Span]
-    mistakes: list[int]  # places of the tags that the scheme would have written otherwise
+    mistakes: list[int]  # positions of the tags that the scheme would have written otherwise
 
 
 # --- reading and writing --------------------------------------------------------------------------------------------
@@ -59,16 +59,16 @@ def spans_of(tags: Sequence[str]) -> list[Span]:
     A span begins at B or S, after E or S, after O, and where the type changes; it ends before the next one, before O,
     and after E or S.
     """
-    found: list[Span] = []
-    last, kind = OUTSIDE, ""  # of the tag before
-    for place, (prefix, own) in enumerate(map(parse_tag, tags)):
-        begins = prefix in ("B", "S") or last in (OUTSIDE, "E", "S") or own != kind
+    spans: list[Span] = []
+    last, last_type = OUTSIDE, ""  # of the tag before
+    for position, (prefix, kind) in enumerate(map(parse_tag, tags)):
+        begins = prefix in ("B", "S") or last in (OUTSIDE, "E", "S") or kind != last_type
         if prefix != OUTSIDE and begins:
-            found.append(Span(own, place, place + 1))
+            spans.append(Span(kind, position, position + 1))
         elif prefix != OUTSIDE:
-            found[-1] = found[-1]._replace(end=place + 1)
-        last, kind = prefix, own
-    return found
+            spans[-1] = spans[-1]._replace(end=position + 1)
+        last, last_type = prefix, kind
+    return spans
 
 
 def tags_of(spans: Iterable[Span], length: int, scheme: Scheme = "IOB2") -> list[str]:
@@ -77,21 +77,16 @@ def tags_of(spans: Iterable[Span], length: int, scheme: Scheme = "IOB2") -> list
     for span in sorted(spans, key=lambda span: span.start):
         if not max(before.end, 0) <= span.start < span.end <= length:
             raise DataError(f"Spans must lie within the {length} words, hold one at least and not overlap; got {span}.")
-        touching = before.end == span.start and before.type == span.type
+        inside = "I" * (span.end - span.start - 1)
+        prefixes = "B" + inside
+        if scheme == "IOB1" and not (before.end == span.start and before.type == span.type):
+            prefixes = "I" + inside  # no span of the same type ends where this one begins
+        elif scheme == "BIOES":
+            prefixes = "B" + inside[1:] + "E" if inside else "S"
         suffix = f"-{span.type}" if span.type else ""
-        tags[span.start : span.end] = [prefix + suffix for prefix in _prefixes(span, scheme, touching)]
+        tags[span.start : span.end] = [prefix + suffix for prefix in prefixes]
         before = span
     return tags
-
-
-def _prefixes(span: Span, scheme: Scheme, touching: bool) -> str:
-    """`touching`: a span of the same type ends where this one begins."""
-    inside = "I" * (span.end - span.start - 1)
-    if scheme == "IOB1":
-        return ("B" if touching else "I") + inside
-    if scheme == "IOB2":
-        return "B" + inside
-    return "B" + inside[1:] + "E" if inside else "S"
 
 
 # --- mistakes -------------------------------------------------------------------------------------------------------
@@ -104,7 +99,8 @@ def read_tags(tags: Sequence[str], scheme: Scheme = "IOB2") -> Reading:
     """
     spans = spans_of(tags)
     written = tags_of(spans, len(tags), scheme)
-    return Reading(spans, [place for place, (a, b) in enumerate(zip(tags, written, strict=True)) if a != b])
+    mistakes = [position for position, (a, b) in enumerate(zip(tags, written, strict=True)) if a != b]
+    return Reading(spans, mistakes)
 
 
 def strict_spans(tags: Sequence[str], scheme: Scheme = "IOB2") -> list[Span]:
@@ -114,16 +110,16 @@ def strict_spans(tags: Sequence[str], scheme: Scheme = "IOB2") -> list[Span]:
     `spans_of`: of O B-PER I-PER the B is skipped, which may only follow another person, and a span begins at the I.
     """
     parsed = [*map(parse_tag, tags), (OUTSIDE, "")]
-    found, before, start = [], (OUTSIDE, ""), 0
+    spans, before, start = [], (OUTSIDE, ""), 0
     while start < len(tags):
-        end = start + 1
+        end, kind = start + 1, parsed[start][1]
         if _starts(before, parsed[start], scheme):
-            while _continues(parsed[end - 1], parsed[end]):
+            while parsed[end - 1][0] in ("B", "I") and parsed[end] in (("I", kind), ("E", kind)):
                 end += 1
             if _ends(parsed[end - 1], parsed[end], scheme):
-                found.append(Span(parsed[start][1], start, end))
+                spans.append(Span(kind, start, end))
         before, start = parsed[end - 1], end
-    return found
+    return spans
 
 
 def _starts(before: tuple[str, str], tag: tuple[str, str], scheme: Scheme) -> bool:
@@ -131,10 +127,6 @@ def _starts(before: tuple[str, str], tag: tuple[str, str], scheme: Scheme) -> bo
     if scheme == "IOB1":
         return tag[0] == "I" or (tag[0] == "B" and before[0] in ("B", "I") and before[1] == tag[1])
     return tag[0] == "B" or (tag[0] == "S" and scheme == "BIOES")
-
-
-def _continues(before: tuple[str, str], tag: tuple[str, str]) -> bool:
-    return before[0] in ("B", "I") and tag[0] in ("I", "E") and before[1] == tag[1]
 
 
 def _ends(last: tuple[str, str], after: tuple[str, str], scheme: Scheme) -> bool:
@@ -150,9 +142,9 @@ def may_follow(before: str | None, tag: str | None, scheme: Scheme = "IOB2") -> 
 
     A sequence is valid in its scheme exactly if all its neighbours are, beginning and end included.
     """
-    last, kind = (OUTSIDE, "") if before is None else parse_tag(before)
-    prefix, own = (OUTSIDE, "") if tag is None else parse_tag(tag)
-    inside = last in ("B", "I") and kind == own
+    last, last_type = (OUTSIDE, "") if before is None else parse_tag(before)
+    prefix, kind = (OUTSIDE, "") if tag is None else parse_tag(tag)
+    inside = last in ("B", "I") and last_type == kind
     if scheme == "BIOES":
         return inside and prefix in ("I", "E") if last in ("B", "I") else prefix in (OUTSIDE, "B", "S")
     if prefix in ("E", "S") or last in ("E", "S"):

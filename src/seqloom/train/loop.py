@@ -124,7 +124,8 @@ def run_steps(state: TrainState, step: Step, store: CheckpointStore, stop: Stop)
             result = make_step(state, step)
         is_saved = False
         meter.add(result.tokens, preparation_seconds=result.preparation_seconds)
-        yield from state.take_events()
+        yield from state.events  # what wrappers of the step have reported
+        state.events = []
         results = state.take_results()
         yield from skipped_steps(tally.step, results)
         if state.diverged is not None:

@@ -185,11 +185,6 @@ class TrainState:
         results, self.results = self.results, []
         return results
 
-    def take_events(self) -> list[Event]:
-        """What wrappers of the step have reported since the last call."""
-        events, self.events = self.events, []
-        return events
-
     def report(self, result: StepResult) -> dict[str, float]:
         """What the log says of the updates since the last report, whether or not there was a resume in between."""
         tally = self.tally
