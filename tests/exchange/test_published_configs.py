@@ -62,7 +62,7 @@ CONFIGS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
         {**GPT2, "n_layer": 6, "_num_labels": 1, "id2label": {"0": "LABEL_0"}, "label2id": {"LABEL_0": 0}},
         {"layers": 6, "tied": True},
     ),
-    "TinyLlama": (LLAMA, {"kv_heads": 4, "inner": 5632, "begin": 2, "window": 2048, "norm_epsilon": 1e-5}),
+    "TinyLlama": (LLAMA, {"kv_heads": 4, "d_ff": 5632, "begin": 2, "window": 2048, "norm_epsilon": 1e-5}),
     "Llama without groups": (
         {key: value for key, value in LLAMA.items() if key not in ("num_key_value_heads", "pretraining_tp")},
         {"kv_heads": None, "tied": False},

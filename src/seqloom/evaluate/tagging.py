@@ -3,9 +3,8 @@
     token accuracy = words with the right tag / words      sentence accuracy = sentences without a mistake / sentences
 
 Token accuracy is the metric for parts of speech. Where most words are O it says little: quote span F1 there. A span is
-right if its type, its first word and its last word are; half of a name is a span too many and one too few.
-
-    precision = right / found      recall = right / expected      F1 = 2 · right / (found + expected)
+right if its type, its first word and its last word are; half of a name is a span too many and one too few. Precision,
+recall and F1 are those of `classification`.
 
 Tags are read as the CoNLL evaluations read them, forgiving what is not valid (`seqloom.core.iob.spans_of`); with a
 `strict` scheme only spans that are spelled as the scheme spells them are read. Both are what seqeval counts.

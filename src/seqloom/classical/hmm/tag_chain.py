@@ -18,7 +18,8 @@ from torch import Tensor
 def viterbi(table: Tensor, emission: Tensor, mask: Tensor) -> Tensor:
     """The best tags (B, W), 0 at padding; log A (K+1, K+1, K+1), log b (B, W, K)."""
     batch, length, tags = emission.shape
-    best = _first(table, emission[:, 0], -torch.inf)  # (B, K+1, K)
+    best = emission.new_full((batch, tags + 1, tags), -torch.inf)
+    best[:, tags] = table[tags, tags, :tags] + emission[:, 0]  # before the first word stand two ENDs
     none, came_from = best.new_full((batch, 1, tags), -torch.inf), []
     last = best + table[:, :tags, tags]
     for t in range(1, length):
@@ -45,15 +46,17 @@ def marginals(table: Tensor, emission: Tensor, mask: Tensor) -> tuple[Tensor, Te
     chances, emitted, highest = table.exp(), *_emitted(emission)
     forward, total = _forward(chances, emitted, mask)
     after = chances[:, :tags, tags].expand(len(emission), -1, -1)  # g (B, K+1, K)
-    found = [_states(forward[-1], after)]
-    for t in range(length - 2, -1, -1):
-        ahead = emitted[:, t + 1].unsqueeze(1) * after[:, :tags]  # (B, K, K): tag at t+1 after tag at t
-        now = torch.einsum("ijk,bjk->bij", chances[:, :tags, :tags], ahead)
-        now = now / now.amax(dim=(1, 2), keepdim=True)
-        after = torch.where(mask[:, t + 1, None, None], now, after)
-        found.append(_states(forward[t], after))
-    states = torch.stack(found[::-1], dim=1).masked_fill(~mask.unsqueeze(2), 0)
-    return states, total + highest.masked_fill(~mask, 0).sum(dim=1)
+    states = []
+    for t in range(length - 1, -1, -1):
+        if t < length - 1:
+            ahead = emitted[:, t + 1].unsqueeze(1) * after[:, :tags]  # (B, K, K): tag at t+1 after tag at t
+            now = torch.einsum("ijk,bjk->bij", chances[:, :tags, :tags], ahead)
+            now = now / now.amax(dim=(1, 2), keepdim=True)
+            after = torch.where(mask[:, t + 1, None, None], now, after)
+        joint = (forward[t] * after).sum(dim=1)  # (B, K)
+        states.append(joint / joint.sum(dim=1, keepdim=True))
+    posteriors = torch.stack(states[::-1], dim=1).masked_fill(~mask.unsqueeze(2), 0)
+    return posteriors, total + highest.masked_fill(~mask, 0).sum(dim=1)
 
 
 def log_likelihood(table: Tensor, emission: Tensor, mask: Tensor) -> Tensor:
@@ -72,14 +75,6 @@ def score(table: Tensor, emission: Tensor, tags: Tensor, mask: Tensor) -> Tensor
     counted = torch.cat([mask.new_ones(len(mask), 1), mask], dim=1)  # every word, and the first END after them
     own = emission.gather(2, tags.masked_fill(~mask, 0).unsqueeze(2)).squeeze(2)
     return moves.masked_fill(~counted, 0).sum(dim=1) + own.masked_fill(~mask, 0).sum(dim=1)
-
-
-def _first(table: Tensor, emission: Tensor, nothing: float) -> Tensor:
-    """Before the first word stand two ENDs (B, K+1, K); log space."""
-    batch, tags = emission.shape
-    found = emission.new_full((batch, tags + 1, tags), nothing)
-    found[:, tags] = table[tags, tags, :tags] + emission
-    return found
 
 
 def _emitted(emission: Tensor) -> tuple[Tensor, Tensor]:
@@ -106,8 +101,3 @@ def _forward(chances: Tensor, emitted: Tensor, mask: Tensor) -> tuple[list[Tenso
         found.append(now if not t else torch.where(real[:, None, None], now, found[-1]))
     ended = (found[-1] * chances[:, :tags, tags]).sum(dim=(1, 2))
     return found, kept + ended.log()
-
-
-def _states(forward: Tensor, after: Tensor) -> Tensor:
-    joint = (forward * after).sum(dim=1)  # (B, K)
-    return joint / joint.sum(dim=1, keepdim=True)
