@@ -53,7 +53,7 @@ def test_the_trace_is_what_the_fast_forward_computes(kind: str, sources: Any) ->
     outputs = fast_outputs(source.model, found.read.run)
     where = cell_positions(cells_of(source.model))  # those that spell are no part of it
     for name in where.keys() & outputs.keys():
-        layer = found.parts[where[name].part].layers[where[name].layer]
+        layer = found.parts[where[name].part].steps[where[name].layer]
         torch.testing.assert_close(layer.after["h"], outputs[name], rtol=0, atol=2e-6)
     assert {part for part in found.parts if part != "decoder"} <= {
         where[name].part for name in outputs if name in where
@@ -66,7 +66,7 @@ def test_every_step_goes_on_from_the_one_before_and_follows_the_equations(kind: 
     source, texts = sources[kind]
     for part in cell_traces(source, *texts).parts.values():
         assert sorted(part.order) == list(range(len(part.tokens)))
-        for layer, shown in zip(part.layers, part.trace.layers, strict=True):
+        for layer, shown in zip(part.steps, part.layers, strict=True):
             for name in layer.cell.state_names:
                 torch.testing.assert_close(layer.before[name][1:], layer.after[name][:-1])
             for step, place in enumerate(part.order):
@@ -81,7 +81,7 @@ def test_every_step_goes_on_from_the_one_before_and_follows_the_equations(kind: 
 def test_a_unit_by_hand_is_the_unit_of_the_trace(kind: str, sources: Any) -> None:
     source, texts = sources[kind]
     for part in cell_traces(source, *texts).parts.values():
-        layer, shown, place = part.layers[-1], part.trace.layers[-1], len(part.tokens) // 2
+        layer, shown, place = part.steps[-1], part.layers[-1], len(part.tokens) // 2
         step = part.step_of(place)
         found = arithmetic(layer.cell, layer.x[step], {k: v[step] for k, v in layer.before.items()}, 2)
         for name, values in shown.values.items():
@@ -91,13 +91,13 @@ def test_a_unit_by_hand_is_the_unit_of_the_trace(kind: str, sources: Any) -> Non
 def test_the_way_back_is_the_text_from_its_end(sources: Any) -> None:
     source, texts = sources["tagger"]
     part = cell_traces(source, *texts)["reader-backwards"]
-    layer, state = part.layers[0], part.layers[0].cell.initial_state(1)
+    layer, state = part.steps[0], part.steps[0].cell.initial_state(1)
     assert part.order == list(range(len(part.tokens)))[::-1]
     assert part.title == "right to left ←"
     for place in part.order:
         with torch.no_grad():
             state = layer.cell(layer.x[part.step_of(place)][None], state)
-        np.testing.assert_allclose(part.trace.layers[0].values["h"][place], state["h"][0].numpy(), atol=1e-6)
+        np.testing.assert_allclose(part.layers[0].values["h"][place], state["h"][0].numpy(), atol=1e-6)
 
 
 def test_a_reversed_source_is_read_from_its_end_and_end_last(sources: Any) -> None:
@@ -106,7 +106,7 @@ def test_a_reversed_source_is_read_from_its_end_and_end_last(sources: Any) -> No
     last = len(SOURCE)
     assert part.order == [*range(last - 1, -1, -1), last]
     tokens = source.model.source_embed.weight[source.tokenizer.encode(SOURCE)]
-    torch.testing.assert_close(part.layers[0].x[:-1], tokens.flip(0).detach())
+    torch.testing.assert_close(part.steps[0].x[:-1], tokens.flip(0).detach())
 
 
 def test_tokens_and_what_is_told(sources: Any) -> None:
@@ -138,7 +138,7 @@ def test_pictures_say_which_part_and_layer_it_is(sources: Any) -> None:
 
     source, texts = sources["no attention"]
     for part in ("encoder", "decoder"):
-        trace = cell_traces(source, *texts)[part].trace
+        trace = cell_traces(source, *texts)[part]
         for figure in (draw_gates(trace), draw_unit(trace, 1)):
             count = len(trace.layers)
             assert figure.get_suptitle().endswith(f" ({part}, layer {count} of {count})")

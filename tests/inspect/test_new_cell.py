@@ -71,12 +71,12 @@ def test_equations_are_derived() -> None:
 
 def test_it_is_traced_and_drawn(writer: Trained) -> None:
     part = cell_traces(writer, "the cat")["reader"]
-    assert part.trace.cell == "peephole"
-    layer = part.trace.layer(2)
+    assert part.cell == "peephole"
+    layer = part.layer(2)
     assert list(layer.values) == ["i", "g", "c", "h"]
     own = writer.model.eval().trace(torch.tensor([[0, *writer.tokenizer.encode("the cat")]]))
     np.testing.assert_allclose(layer.values["c"], own[1]["c"][0].detach(), atol=1e-12)
-    for figure in (draw_gates(part.trace, 2), draw_unit(part.trace, 3, 2)):
+    for figure in (draw_gates(part, 2), draw_unit(part, 3, 2)):
         assert to_bytes(figure).startswith(b"\x89PNG")
 
 

@@ -4,7 +4,7 @@
     trace.layers[0].values["f"]      (T, H): the forget gate of every unit at every token
 
     parts = cell_traces(seqloom.load("runs/translate-gru"), "Sunday, November 15, 2026")
-    parts["encoder-backwards"].trace.layers[0].values["z"]      (T, H), by tokens from left to right
+    parts["encoder-backwards"].layers[0].values["z"]      (T, H), by tokens from left to right
 
     rank(values, "correlation", token_classes(trace.tokens)["inside quotes"])      units, by |Pearson's r|
 
@@ -92,7 +92,7 @@ class LayerTrace:
         return f"{name}: " + words.get(name, f"new content offered to the {'cell' if has_content else 'state'}")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class GateTrace:
     """The layers of one part over a text."""
 
@@ -123,7 +123,7 @@ def gate_trace(source: Source, text: Text, *, part: str | None = None, allow_unk
 
     `source` is what `seqloom.load` gives, or a `RecurrentLM`, whose text is then given as ids. Dropout is off.
     """
-    return cell_traces(source, text, allow_unknown=allow_unknown)[part].trace
+    return cell_traces(source, text, allow_unknown=allow_unknown)[part]
 
 
 # --- parts of a model -------------------------------------------------------------------------------------------------
@@ -214,27 +214,20 @@ class CellSteps:
         return LayerTrace(arrays, gates, self.cell.state_names)
 
 
-@dataclass(frozen=True, eq=False)
-class CellPart:
-    """A stack of cells that goes one way over a text."""
+@dataclass(frozen=True, eq=False, kw_only=True)
+class CellPart(GateTrace):
+    """A stack of cells that goes one way over a text: layers by tokens from left to right, steps in the order read."""
 
-    name: str
     title: str
-    tokens: list[str]  # T of them, as they stand in the text
     order: list[int]  # step t reads tokens[order[t]]
     says: list[str]  # what is to be predicted at each token; empty where nothing is
-    layers: tuple[CellSteps, ...]  # the lowest first
-    trace: GateTrace  # by tokens from left to right, whatever the order they are read in
+    steps: tuple[CellSteps, ...]  # of each layer, the lowest first
 
     def step_of(self, position: int) -> int:
         """Which step reads the token at that position of the text."""
         if not 0 <= position < len(self.tokens):
             raise UsageError(f"There is no token {position}: the text has {len(self.tokens)}, counted from 0.")
         return self.order.index(position)
-
-    def layer(self, number: int | None) -> CellSteps:
-        """A layer as people count them, the lowest is 1; the top one, if no number is given."""
-        return self.layers[self.trace.layers.index(self.trace.layer(number))]
 
 
 @dataclass(frozen=True, eq=False)
@@ -247,7 +240,7 @@ class CellTraces:
     @property
     def nbytes(self) -> int:
         """Of all that was kept, more or less: what cells computed, and about as much of what they were given."""
-        layers = [layer for part in self.parts.values() for layer in part.trace.layers]
+        layers = [layer for part in self.parts.values() for layer in part.layers]
         return 2 * sum(values.nbytes for layer in layers for values in layer.values.values())
 
     def __getitem__(self, name: str | None) -> CellPart:
@@ -276,9 +269,16 @@ def cell_traces(
         for name, layers in group_by_part(steps).items():
             position, lowest = next(iter(layers.items()))
             order, tokens = position.reading_order(read, len(lowest.x)), read.tokens[position.role]
-            traces = tuple(layer.trace(order) for layer in layers.values())
-            says, trace = read.says.get(position.role, []), GateTrace(tokens, cell_name(lowest.cell), traces, name)
-            parts[name] = CellPart(name, position.title, tokens, order, says, tuple(layers.values()), trace)
+            parts[name] = CellPart(
+                tokens,
+                cell_name(lowest.cell),
+                tuple(layer.trace(order) for layer in layers.values()),
+                name,
+                title=position.title,
+                order=order,
+                says=read.says.get(position.role, []),
+                steps=tuple(layers.values()),
+            )
     return CellTraces(parts, read)
 
 

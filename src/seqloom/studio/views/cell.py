@@ -70,18 +70,18 @@ def cell(ask: CellQuestion, run: OpenRun) -> Response:
     for unit in units:
         layer.unit(unit)  # refuses what is not there
     meta = {
-        "parts": [{"name": one.name, "title": one.title, "layers": len(one.layers)} for one in traces.parts.values()],
-        "part": part.name,
+        "parts": [{"name": one.part, "title": one.title, "layers": len(one.layers)} for one in traces.parts.values()],
+        "part": part.part,
         "title": part.title,
         "tokens": part.tokens,
         "order": part.order,
         "says": part.says,
         "answer": traces.read.answer,
         "notes": traces.read.notes,
-        "layer": part.trace.layers.index(layer) + 1,
+        "layer": part.layers.index(layer) + 1,
         "layers": len(part.layers),
         "hidden": layer.hidden,
-        "cell": part.trace.cell,
+        "cell": part.cell,
         "quantity": name,
         "quantities": [{"name": own, "words": layer.describe(own), "gate": own in layer.gates} for own in layer.values],
         "gates": _describe_gates(layer),
@@ -104,16 +104,16 @@ def one_unit(ask: UnitQuestion, run: OpenRun) -> object:
 @view.post("/step")
 def one_step(ask: StepQuestion, run: OpenRun) -> object:
     """One step of one unit along the cell's equations."""
-    _, part, _ = _read_layer(ask, run)
-    layer, number = part.layer(ask.layer), part.step_of(ask.place)
-    before = {name: values[number] for name, values in layer.before.items()}
+    _, part, layer = _read_layer(ask, run)
+    steps, number = part.steps[part.layers.index(layer)], part.step_of(ask.place)
+    before = {name: values[number] for name, values in steps.before.items()}
     return {
-        **vars(arithmetic(layer.cell, layer.x[number], before, ask.unit)),
+        **vars(arithmetic(steps.cell, steps.x[number], before, ask.unit)),
         "place": ask.place,
         "step": number,
         "steps": len(part.order),
         "order": part.order,
-        "cell": part.trace.cell,
+        "cell": part.cell,
     }
 
 
@@ -125,7 +125,7 @@ def _read_layer(ask: LayerQuestion, run: OpenRun) -> tuple[CellTraces, CellPart,
         lambda: cell_traces(run.trained, text, target, allow_unknown=True, longest=TOKENS),
     )
     part = traces[ask.part]
-    return traces, part, part.trace.layer(ask.layer)
+    return traces, part, part.layer(ask.layer)
 
 
 def _describe_gates(layer: LayerTrace, unit: int | None = None) -> list[dict[str, object]]:
