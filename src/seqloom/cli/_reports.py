@@ -183,16 +183,11 @@ def shorten_example(text: str) -> str:
 # --- labels, scores, choices and answers ----------------------------------------------------------------------------
 
 
-def describe_split(model: "SplitPredictor[Any]", split: str) -> str:
-    """Return what a report begins with: the run, its data and their sizes."""
-    counts = {unit: count for unit, count in model.run.data["counts"][split].items() if unit != "characters"}
-    return f"{model.name} on {model.run.data['corpus']}, {split}: {format_sizes(counts)}"
-
-
 def print_split_metrics(model: "SplitPredictor[Any]", split: str, report: Any) -> None:
     """Print what was measured, and each metric with its interval."""
     intervals: Mapping[str, Interval] = report.intervals
-    print(describe_split(model, split))
+    counts = {unit: count for unit, count in model.run.data["counts"][split].items() if unit != "characters"}
+    print(f"{model.name} on {model.run.data['corpus']}, {split}: {format_sizes(counts)}")
     suffixes = {name: f"   95 %: {each.low:.4f} to {each.high:.4f}" for name, each in intervals.items()}
     loss = "loss" if "pearson" in report.metrics else "loss, nats"  # of scores, no nats
     print_metrics(report.metrics, suffixes, loss=loss, ordered=True)
