@@ -1,4 +1,4 @@
-"""A trained model in use: the base of all predictors and of what they predict, and lines in windows and batches."""
+"""The base of predictors and predictions, and lines in windows and batches."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -110,7 +110,7 @@ class Predictor(Generic[P]):
 
     @property
     def spells(self) -> bool:
-        """Whether the model reads the characters of words, so that words it does not know still differ."""
+        """Whether the model also reads the characters of words."""
         return False
 
     def predict(self, lines: str | Iterable[str], *, batch_size: int = BATCH_SIZE, window: int = WINDOW) -> Iterator[P]:
@@ -122,12 +122,12 @@ class Predictor(Generic[P]):
         raise UsageError(f"{self.name} is {self.what}, which predicts nothing from lines: {self.uses()}.")
 
     def evaluate(self, split: str = "dev") -> dict[str, float]:
-        """Return every metric of a split of the training data; they are kept in the run for `compare`."""
+        """Return every metric of a split of its data, and keep them in the run."""
         metrics: dict[str, float] = self.report(split).metrics
         return metrics
 
     def report(self, split: str = "dev") -> Any:
-        """Return everything that an evaluation of a split finds; its metrics are kept in the run for `compare`."""
+        """Return the report on a split of its data, and keep its metrics in the run."""
         report = self.compute_report(split)
         self.save_metrics(split, report.kept())
         return report
@@ -154,7 +154,7 @@ class Predictor(Generic[P]):
         batch_size: int = BATCH_SIZE,
         window: int = WINDOW,
     ) -> "Array":
-        """Return a vector for each text (N, H), float32: its tokens' hidden states, pooled; zero for a blank one."""
+        """Return a vector for each text (N, H): its hidden states, pooled; zero if blank."""
         from seqloom.predict.embeddings import embed
 
         return embed(self, texts, pooling, normalize=normalize, batch_size=batch_size, window=window)
@@ -169,7 +169,7 @@ class Predictor(Generic[P]):
         batch_size: int = BATCH_SIZE,
         window: int = WINDOW,
     ) -> "list[SimilarTexts]":
-        """Return the texts whose vectors are nearest to that of each query, best first, with their cosines."""
+        """Return the texts nearest to each query by cosine, best first."""
         from seqloom.predict.embeddings import similar
 
         return similar(self, queries, texts, top=top, pooling=pooling, batch_size=batch_size, window=window)
@@ -183,7 +183,7 @@ class Predictor(Generic[P]):
         )
 
     def task(self, documents: Sequence[str] | None = None) -> Any:
-        """Return the task it was trained for, on its own data; or on other documents, then its only split "other"."""
+        """Return its task on its own data, or on other documents, the split "other"."""
         if documents is None:
             return self.task_class.reopen(self.recipe, self.run)
         self.run.tokenizer  # noqa: B018 (a run that is not about text says so here)
@@ -209,7 +209,7 @@ class Predictor(Generic[P]):
         return f"<{what}; dev: {values or 'not evaluated'}>"
 
     def _repr_png_(self) -> bytes | None:
-        """Return the training curve, for notebooks. None, and so the text above, where matplotlib is missing."""
+        """Return the training curve, for notebooks; None where matplotlib is missing."""
         from seqloom.inspect.plots.figures import to_bytes
         from seqloom.inspect.plots.measurements import draw_curves
 
@@ -217,6 +217,9 @@ class Predictor(Generic[P]):
             return to_bytes(draw_curves([self.run]))
         except ResourceError:
             return None
+
+
+AnyPredictor = Predictor[Any]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -262,7 +265,7 @@ class SplitPredictor(Predictor[P]):
 
     @once
     def outputs(self, split: str = "dev") -> Any:
-        """Return what the model predicts for each example of a split of its own data; each split is read once."""
+        """Return what the model predicts for each example of a split, which is read once."""
         return self.own_task.outputs(self.model, split)
 
     def compute_report(self, split: str) -> Any:
@@ -311,7 +314,7 @@ def predict_filled(
     predict: Callable[[list[Line]], Iterable[Answer]],
     blank: Callable[[Line], Answer],
 ) -> Iterator[Answer]:
-    """Yield what `predict` gives for the lines that are filled, and between them what `blank` gives for the others."""
+    """Yield what `predict` gives for filled lines and `blank` for the others, in order."""
     filled = [line for line in lines if is_filled(line)]
     answers = iter(predict(filled) if filled else ())
     return (next(answers) if is_filled(line) else blank(line) for line in lines)
@@ -323,7 +326,7 @@ def predict_batches(
     predict: Callable[[list[int]], Iterable[Answer]],
     tokens: int = TOKENS,
 ) -> list[Answer]:
-    """Return an answer per index of `lengths`; `predict` gets the indices of lines of similar length together."""
+    """Return an answer per index; `predict` gets indices of similar lengths together."""
     answers: dict[int, Answer] = {}
     for indices in similar_lengths(lengths, batch_size, tokens):
         answers.update(zip(indices, predict(indices), strict=True))
@@ -331,7 +334,7 @@ def predict_batches(
 
 
 def similar_lengths(lengths: Sequence[int], batch_size: int, tokens: int = TOKENS) -> Iterator[list[int]]:
-    """Yield batches of indices: `batch_size` of about the same length, fewer where they are long."""
+    """Yield batches of indices of similar lengths, fewer where they are long."""
     check_cancelled()
     batch: list[int] = []
     for index in sorted(range(len(lengths)), key=lengths.__getitem__):
@@ -345,7 +348,7 @@ def similar_lengths(lengths: Sequence[int], batch_size: int, tokens: int = TOKEN
 
 
 def windows(lines: Iterable[Line], size: int) -> Iterator[list[Line]]:
-    """Yield `size` lines at a time; those before a line that cannot be read come before its error."""
+    """Yield `size` lines at a time, also those before a line that cannot be read."""
     read: list[Line] = []
     try:
         for line in lines:

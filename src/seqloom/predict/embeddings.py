@@ -35,6 +35,7 @@ from seqloom.models.seq2seq import Seq2Seq
 from seqloom.models.tagger import Tagger
 from seqloom.models.window_lm import WindowLM
 from seqloom.predict.base import (
+    AnyPredictor,
     Prediction,
     Predictor,
     as_lines,
@@ -61,7 +62,7 @@ States = Iterator[tuple[int, int, Tensor]]  # a text by its number, a piece of i
 
 
 def embed(
-    trained: Predictor[Any],
+    trained: AnyPredictor,
     texts: str | Iterable[str],
     pooling: TextPooling = "mean",
     *,
@@ -115,7 +116,7 @@ class StateReader(ABC):
 
     width: int  # of h
 
-    def __init__(self, trained: Predictor[Any]) -> None:
+    def __init__(self, trained: AnyPredictor) -> None:
         self.trained, self.model, self.tokenizer = trained, trained.model, trained.tokenizer
 
     @abstractmethod
@@ -128,7 +129,7 @@ class RowStates(StateReader):
 
     def __init__(
         self,
-        trained: Predictor[Any],
+        trained: AnyPredictor,
         width: int,
         read: Callable[[Tensor, Tensor], Tensor],
         around: Callable[[list[int]], list[int]],
@@ -154,7 +155,7 @@ class RowStates(StateReader):
 class WordStates(StateReader):
     """The vectors of the words that have one; of a text without any, a vector that is zero."""
 
-    def __init__(self, trained: Predictor[Any]) -> None:
+    def __init__(self, trained: AnyPredictor) -> None:
         super().__init__(trained)
         self.width = self.model.config.width
 
@@ -169,7 +170,7 @@ class WordStates(StateReader):
 class LexiconStates(StateReader):
     """Of a classifier or tagger that reads words; of a text longer than its encoder reads, the beginning alone."""
 
-    def __init__(self, trained: Predictor[Any]) -> None:
+    def __init__(self, trained: AnyPredictor) -> None:
         super().__init__(trained)
         self.width = (self.model.lexicon if self.model.encoder is None else self.model.encoder).width
 
@@ -185,7 +186,7 @@ class LexiconStates(StateReader):
             yield from ((number, 0, h[row, : lengths[row]]) for row, number in enumerate(chosen))
 
 
-def reader_of(trained: Predictor[Any]) -> StateReader:
+def reader_of(trained: AnyPredictor) -> StateReader:
     """Return how the model of a run reads texts; one that makes no vectors of them is refused."""
     tokenizer, model = trained.tokenizer, trained.model  # a run that is not about text says so here
     specials = Specials.after(len(tokenizer))
@@ -246,7 +247,7 @@ class SimilarTexts:
 
 
 def similar(
-    trained: Predictor[Any],
+    trained: AnyPredictor,
     queries: str | Iterable[str],
     texts: Iterable[str],
     *,

@@ -15,7 +15,7 @@ from seqloom.decoding import mixture
 from seqloom.decoding.mixture import mix, normalize_weights
 from seqloom.evaluate.perplexity import best_weights
 from seqloom.evaluate.translation import TranslationReport
-from seqloom.predict.base import Predictor
+from seqloom.predict.base import AnyPredictor
 from seqloom.predict.language_model import LanguageModelPredictor
 from seqloom.predict.loader import load
 from seqloom.predict.translate import TranslatorPredictor
@@ -147,7 +147,7 @@ def ensemble(models: Sequence[TranslatorPredictor | str | Path], device: str = "
     return TranslatorEnsemble(parts)
 
 
-def refuse_other_vocabularies(parts: Sequence[Predictor[Any]]) -> None:
+def refuse_other_vocabularies(parts: Sequence[AnyPredictor]) -> None:
     """Only models over one vocabulary can be mixed: token 17 must mean the same to all of them."""
     if len(parts) < 2:
         raise UsageError(f"It takes two or more models to mix; got {len(parts)}.")
@@ -170,7 +170,7 @@ def refuse_other_languages(parts: Sequence[TranslatorPredictor]) -> None:
             raise UsageError(f"{first.name} and {other.name} cannot be mixed: one translates {a}, the other {b}.")
 
 
-def refuse_other_data(parts: Sequence[Predictor[Any]], instead: str) -> None:
+def refuse_other_data(parts: Sequence[AnyPredictor], instead: str) -> None:
     """Refuse to measure models on a split unless it is the same text, which none of them has learned from."""
     first, *others = parts
     for other in others:
@@ -232,7 +232,7 @@ def make_average(paths: Sequence[Path], last: int | None, out: Path | None, devi
 
     Each of the runs is measured as its own recipe says, and the metrics are kept in it, as `evaluate` does.
     """
-    parts: list[Predictor[Any]] = [load(path, device) for path in paths]
+    parts: list[AnyPredictor] = [load(path, device) for path in paths]
     runs = [part.run for part in parts]
     if last is not None and (last < 1 or len(runs) > 1):
         raise UsageError(

@@ -4,25 +4,25 @@ from pathlib import Path
 from typing import Any, TypeVar, overload
 
 from seqloom.core.errors import UsageError
-from seqloom.predict.base import Predictor
+from seqloom.predict.base import AnyPredictor, Predictor
 from seqloom.runs.run import Run
 from seqloom.tasks import names, task_info
 
-Kind = TypeVar("Kind", bound=Predictor[Any])
+Kind = TypeVar("Kind", bound=AnyPredictor)
 
 
 @overload
 def load(path: str | Path, device: str = "auto") -> Any: ...
 @overload
 def load(path: str | Path, device: str, use: type[Kind]) -> Kind: ...
-def load(path: str | Path, device: str = "auto", use: type[Predictor[Any]] = Predictor) -> Any:
+def load(path: str | Path, device: str = "auto", use: type[AnyPredictor] = Predictor) -> Any:
     """Open a trained model from its run directory, as the predictor of its task.
 
     With `use`, a model of another kind is refused with a message that says what it is.
     """
     run = Run.open(path)
     task = str(run.recipe.get("task"))
-    predictor: type[Predictor[Any]] = task_info(task).predictor_class() if task in names() else Predictor
+    predictor: type[AnyPredictor] = task_info(task).predictor_class() if task in names() else Predictor
     model = predictor(run, device)
     if isinstance(model, use):
         return model

@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass
 from functools import cached_property
 from itertools import islice
 from pathlib import Path
-from typing import Any, ClassVar, get_args
+from typing import ClassVar, get_args
 
 import numpy as np
 import torch
@@ -21,7 +21,7 @@ from seqloom.data.examples import ParallelExample, QuestionAnsweringExample, Tok
 from seqloom.data.word_vectors import Format, read_all_vectors, word_sets, write_vectors
 from seqloom.evaluate.word_space import Judged, NearWord, WordSpace, as_metrics
 from seqloom.inspect.views.points import Colouring, PointKind, Points, by_frequency, by_group, by_kind, by_length
-from seqloom.predict.base import Prediction, Predictor, as_lines
+from seqloom.predict.base import AnyPredictor, Prediction, Predictor, as_lines
 from seqloom.predict.embeddings import embed, reader_of
 from seqloom.predict.loader import load
 from seqloom.runs.layout import refuse_existing
@@ -100,7 +100,7 @@ class WordVectorsPredictor(Predictor[NearestWords]):
         return WordReport(held_out, judged, tuple(sets.missing))
 
 
-def word_space(trained: Predictor[Any]) -> WordSpace:
+def word_space(trained: AnyPredictor) -> WordSpace:
     """The vectors of the words that a model reads, whatever it was trained for."""
     tokenizer, model = trained.tokenizer, trained.model  # a run that is not about text says so here
     if isinstance(model, Model):
@@ -154,7 +154,7 @@ SHOWN = 300  # letters of a text by which it is named
 LINES = 1_000  # of a split that are read
 
 
-def kinds_of_points(trained: Predictor[Any]) -> list[PointKind]:
+def kinds_of_points(trained: AnyPredictor) -> list[PointKind]:
     """What this model has vectors of, the most telling first."""
     model, tokenizer, found = trained.model, trained.tokenizer, list[PointKind]()
     if isinstance(model, WordModel) or token_vectors(model, len(tokenizer)) is not None:
@@ -165,7 +165,7 @@ def kinds_of_points(trained: Predictor[Any]) -> list[PointKind]:
     return found
 
 
-def points_of(trained: Predictor[Any], kind: PointKind, lines: Sequence[str] | None = None) -> Points:
+def points_of(trained: AnyPredictor, kind: PointKind, lines: Sequence[str] | None = None) -> Points:
     """Its words or tokens, the more frequent first; or these lines, or without any those of the dev split."""
     if kind not in get_args(PointKind):
         raise UsageError(f"There are no points of kind {kind!r}: {did_you_mean(kind, get_args(PointKind))}.")
@@ -174,7 +174,7 @@ def points_of(trained: Predictor[Any], kind: PointKind, lines: Sequence[str] | N
     return _tokens(trained) if kind == "tokens" else _sentences(trained, lines)
 
 
-def _words(trained: Predictor[Any]) -> Points:
+def _words(trained: AnyPredictor) -> Points:
     space, model, counts = word_space(trained), trained.model, None
     space = WordSpace(space.words[:MOST], space.vectors[:MOST], space.lowercase, space.name)
     if isinstance(model, WordModel):
@@ -185,7 +185,7 @@ def _words(trained: Predictor[Any]) -> Points:
     return Points("words", space, colourings, f"{len(space.words):,} words of its vocabulary")
 
 
-def _usual_tags(trained: Predictor[Any], space: WordSpace) -> Colouring | None:
+def _usual_tags(trained: AnyPredictor, space: WordSpace) -> Colouring | None:
     """Where the model was trained on tagged words: the tag that each has most often."""
     if trained.run.recipe.get("task") != "tag":
         return None
@@ -199,7 +199,7 @@ def _usual_tags(trained: Predictor[Any], space: WordSpace) -> Colouring | None:
     return None
 
 
-def _tokens(trained: Predictor[Any]) -> Points:
+def _tokens(trained: AnyPredictor) -> Points:
     tokenizer = trained.tokenizer
     rows = token_vectors(trained.model, len(tokenizer))
     if rows is None:
@@ -219,7 +219,7 @@ def _tokens(trained: Predictor[Any]) -> Points:
 # --- texts ------------------------------------------------------------------------------------------------------------
 
 
-def _sentences(trained: Predictor[Any], lines: Sequence[str] | None) -> Points:
+def _sentences(trained: AnyPredictor, lines: Sequence[str] | None) -> Points:
     reader_of(trained)  # one that reads no texts says so before they are looked for
     if lines is None:
         rows = list(islice(labelled_texts(trained, "dev"), LINES))
@@ -238,7 +238,7 @@ def _sentences(trained: Predictor[Any], lines: Sequence[str] | None) -> Points:
     return Points("sentences", space, colourings, source)
 
 
-def labelled_texts(trained: Predictor[Any], split: str) -> Iterator[tuple[str, str]]:
+def labelled_texts(trained: AnyPredictor, split: str) -> Iterator[tuple[str, str]]:
     """Yield the texts of a split, and the label of each where it has one."""
     for example in trained.task().corpus.split(split):
         if isinstance(example, str):

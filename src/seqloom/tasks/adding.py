@@ -1,4 +1,4 @@
-"""The adding problem: a recurrent network reads numbers, two of them marked, and answers with the sum of these two."""
+"""The adding problem: a recurrent network reads numbers and adds the two that are marked."""
 
 from typing import Annotated, Any, Literal
 
@@ -75,7 +75,7 @@ class VectorTask(BaseTask[TaskRecipe, nn.Module]):
         return {name: tensor[part] for name, tensor in sequences.items() if isinstance(tensor, Tensor)}
 
     def loss(self, model: nn.Module, batch: Tree, carry: Tree) -> Loss:
-        """Every sequence begins afresh, so nothing is carried. What is counted are the vectors read."""
+        """Sequences are independent, so nothing is carried. The vectors read are counted."""
         rows, steps, _ = batch["inputs"].shape
         value = self.losses(model(batch["inputs"]), batch["targets"]).mean()
         return Loss(value, None, rows * steps)
@@ -102,7 +102,7 @@ class VectorTask(BaseTask[TaskRecipe, nn.Module]):
 
 
 class Task(VectorTask):
-    """The loss is the squared error. Always answering 1 has the variance of the sum, 1/6, and is rarely right."""
+    """The loss is the squared error; that of always answering 1 is the variance of the sum, 1/6."""
 
     loss_unit = "squared error"
 

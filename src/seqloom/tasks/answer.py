@@ -113,7 +113,7 @@ class Task(RowTask[Recipe, FineTunedAnswer]):
         return [window.targets(answers[window.number]) for window in self.windows(split)]
 
     def cut(self) -> int:
-        """Return the number of questions of which only the beginning is read; a context is never cut."""
+        """Return how many questions are cut; a context never is."""
         return len({window.number for window in self.windows("train") if window.cut})
 
     def about_cut(self, cut: int) -> str:

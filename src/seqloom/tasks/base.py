@@ -34,7 +34,7 @@ T = TypeVar("T")
 
 
 def once(method: Callable[Concatenate[S, P], T]) -> Callable[Concatenate[S, P], T]:
-    """Compute a method once for each of its positional arguments and keep the result with the object."""
+    """Compute a method once for each of its arguments; the object keeps the results."""
     name = f"_{method.__qualname__}"
 
     @wraps(method)
@@ -259,7 +259,7 @@ class Task(protocols.Task, protocols.Estimable, Generic[R, M]):
     # --- what a run keeps -------------------------------------------------------------------------------------------
 
     def sizes(self) -> dict[str, int]:
-        """Return what the data decides of the model besides its vocabulary: arguments of its config's `build`."""
+        """Return what the data decides of the model: arguments of its config's `build`."""
         return {}
 
     def describe_data(self) -> dict[str, Any]:
@@ -299,7 +299,7 @@ class Task(protocols.Task, protocols.Estimable, Generic[R, M]):
             self.pretrained.give(self.receiver(model))
 
     def receiver(self, model: M) -> Any:
-        """Return the part of the model that takes over the weights of another run: see `seqloom.runs.transfer`."""
+        """Return the part of the model that takes over weights, see `seqloom.runs.transfer`."""
         from seqloom.runs.transfer import WholeModel
 
         return WholeModel(model)
@@ -313,7 +313,7 @@ class Task(protocols.Task, protocols.Estimable, Generic[R, M]):
         raise NotImplementedError
 
     def tokens_per_step(self) -> float | None:
-        """Return the mean number of tokens a batch predicts; None if all batches have as many as the first."""
+        """Return the mean number of tokens that a batch predicts; None if it is constant."""
         return None
 
     def batch(self, seed: int, step: int, rank: int = 0, world: int = 1) -> Tree:
@@ -336,12 +336,12 @@ class Task(protocols.Task, protocols.Estimable, Generic[R, M]):
 
     @classmethod
     def predict(cls, recipe: R, run: "Run", model: M, lines: Sequence[str]) -> Sequence[dict[str, object]]:
-        """Predict one record for each line. A task whose `TaskInfo` names a predictor need not define it."""
+        """Predict one record for each line, where `TaskInfo` names no predictor."""
         raise UsageError(f"{run.path} predicts nothing from lines: `seqloom evaluate` measures it.")
 
 
 class BatchedTask(Task[R, M]):
-    """A task that reads its examples in batches of similar lengths, which `make_batches` makes of a split."""
+    """A task that reads its examples in batches of similar lengths."""
 
     def make_batches(self, split: str, *, tokens: int, shapes: int | None = None) -> Any:
         """Return a split in batches of at most so many tokens, of at most so many shapes."""
@@ -380,7 +380,7 @@ class BatchedTask(Task[R, M]):
         return ()
 
     def for_each_example(self, model: M, split: str, compute: Callable[[Tree], Iterable[T]]) -> list[T]:
-        """Return what `compute` gives for each row of a batch, on the model's device, in the order of the split."""
+        """Return what `compute` gives for each example of a split, in their order."""
         batches = self.read(split)
         rows: dict[int, T] = {}
         for members, batch in batches.every():

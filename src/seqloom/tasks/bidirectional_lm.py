@@ -47,7 +47,7 @@ class Recipe(TextRecipe):
 
 
 def rows_of(ids: Sequence[int], length: int) -> Iterator[list[int]]:
-    """END and the tokens and END, in rows of at most `length`: the last token of one is the first of the next."""
+    """Cut END, tokens and END into rows; the last token of one is the first of the next."""
     whole = [END, *ids, END]
     for start in range(0, len(whole) - 1, length - 1):
         yield whole[start : start + length]
@@ -68,7 +68,7 @@ class Task(TextTask[Recipe, BiLM], BatchedTask[Recipe, BiLM]):
 
     @torch.no_grad()
     def evaluate(self, model: BiLM, split: str) -> dict[str, float]:
-        """Return the metrics of a language model, of the mean of both directions; and the perplexity of each."""
+        """Return the metrics of the mean of both directions, and the perplexity of each."""
         sums, tokens = torch.zeros(2, dtype=torch.float64), 0
         for _, batch in self.read(split).every():
             tokens += int(batch["mask"][:, 1:].sum())

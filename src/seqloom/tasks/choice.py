@@ -1,4 +1,4 @@
-"""Choices: a model reads a text with each of its options and says which is right. −log p of that one is made small."""
+"""Multiple choice: a model reads a text with each of its options; the loss is −log p of the right one."""
 
 from collections.abc import Sequence
 from typing import Annotated, Literal

@@ -54,7 +54,7 @@ class HorizonConfig:
 
 
 def choose_train_config(section: object) -> str:
-    """Return which config a `train` section is: only what learns by gradient has more to say than how much to keep."""
+    """Return which config a `train` section is: one with the keys of an estimation, or the other."""
     if not isinstance(section, Mapping | FitConfig | EstimateConfig):
         return "FitConfig"  # refused there: it must be a section
     keys = section if isinstance(section, Mapping) else {field.name for field in fields(section)}

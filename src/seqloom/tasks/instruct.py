@@ -76,7 +76,7 @@ class Task(CompletionTask[Recipe, Any]):
         return [self.encode(example) for example in self.corpus.split(split)]
 
     def encode(self, example: Instruction) -> PromptCompletion:
-        """Return an example in tokens; where it is too long, its input is cut first, then its instruction."""
+        """Encode an example; if it is too long, cut its input, then its instruction."""
         form, longest, cut = self.recipe.template, self.longest, False
         while True:
             answer = example.output + instruction_suffix(form)
@@ -109,7 +109,7 @@ class Task(CompletionTask[Recipe, Any]):
 
     @torch.no_grad()
     def evaluate(self, model: Any, split: str, most: int | None = None) -> dict[str, float]:
-        """Return loss and perplexity of the answers' tokens, and the share that greedy search gives word for word."""
+        """Return loss and perplexity of the answers, and the share that greedy search gives exactly."""
         examples, device, end = self.prompts(split), device_of(model), self.tokenizer.end
         nll, tokens = 0.0, 0
         for _, batch in PromptCompletionBatches(examples, tokens=self.recipe.batch.eval_tokens).every():

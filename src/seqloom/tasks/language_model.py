@@ -90,7 +90,7 @@ class Task(TextTask[Recipe, Any]):
         return self.batches.steps_per_epoch
 
     def warnings(self) -> list[str]:
-        """A text of less than one chunk per row is still read, as one short chunk: that works, but is rarely meant."""
+        """Warn of a text of less than one chunk per row, and of positions that are not learned."""
         model, notes = self.recipe.model, []
         rows, chunk, length = self.batches.size, self.batches.length, self.batches.row_length
         if length < chunk:
@@ -113,7 +113,7 @@ class Task(TextTask[Recipe, Any]):
         return notes
 
     def batch(self, seed: int, step: int, rank: int = 0, world: int = 1) -> Tree:
-        """The stream is read in order, epoch after epoch; the seed decides which rows forget and where epochs begin."""
+        """Read the stream in order; the seed decides which rows forget and where epochs begin."""
         offset, epoch = 0, step // self.steps_per_epoch()
         if self.recipe.batch.shift:
             offset = int(torch.randint(len(self.stream("train")), (), generator=generator(seed, "shift", epoch)))
@@ -133,7 +133,7 @@ class Task(TextTask[Recipe, Any]):
         return Loss(value, state, batch["targets"].numel())
 
     def log_probs(self, model: Any, split: str, rows: int = 1) -> Tensor:
-        """Documents that are kept apart in training are also read one by one here: each after its END alone."""
+        """Read documents one by one if training keeps them apart."""
         if self.recipe.batch.documents == "join":
             return super().log_probs(model, split, self.recipe.batch.eval_rows)
         encoded = list(self.tokenizer.encode_batch(self.corpus.split(split)))
@@ -143,7 +143,7 @@ class Task(TextTask[Recipe, Any]):
 
 
 def number_documents(inputs: Tensor) -> Tensor:
-    """Return which document of its row each token (B, T) belongs to; the END before a document is the first of it."""
+    """Return the document of each token (B, T) in its row; END before it is its first token."""
     return (inputs == END).cumsum(dim=1)
 
 

@@ -98,7 +98,7 @@ class Task(TextTask[Recipe, Any], BatchedTask[Recipe, Any]):
 
     @classmethod
     def complete(cls, mapping: Mapping[str, Any]) -> dict[str, Any]:
-        """With `objective: electra`, make a bert an electra of the same shape, and let all masks hide."""
+        """With `objective: electra`, make a bert an electra, and let all masks hide."""
         if mapping.get("objective") != "electra":
             return dict(mapping)
         model, masks = (mapping.get(name) or {} for name in ("model", "masks"))
@@ -111,7 +111,7 @@ class Task(TextTask[Recipe, Any], BatchedTask[Recipe, Any]):
 
     @classmethod
     def of_documents(cls, recipe: Recipe, run: "Run", documents: Sequence[str]) -> Self:
-        """Return another text, which may be a single document: it is asked for no next sentences."""
+        """Do not ask other texts for next sentences: there may be one document."""
         alone: Objective = "mlm" if recipe.objective == "mlm+nsp" else recipe.objective
         return super().of_documents(replace(recipe, objective=alone), run, documents)
 
@@ -186,7 +186,7 @@ class Task(TextTask[Recipe, Any], BatchedTask[Recipe, Any]):
 
     @torch.no_grad()
     def evaluate(self, model: Any, split: str) -> dict[str, float]:
-        """Return loss and accuracy of masked tokens, and of next sentences or of replaced tokens."""
+        """Measure masked tokens, and next sentences or replaced tokens."""
         batches, rows, sums = self.read(split), self.recipe.batch.eval_rows, dict[str, float]()
         draws = torch.rand(batches.epoch(EVALUATION, 0)["targets"].shape, generator=generator(EVALUATION, "replaced"))
         for batch, own in zip(batches.every(EVALUATION, rows), draws.split(rows), strict=True):
@@ -224,7 +224,7 @@ class Task(TextTask[Recipe, Any], BatchedTask[Recipe, Any]):
 
 
 def sum_replaced(model: Electra, batch: Tree, draws: Tensor) -> dict[str, Tensor]:
-    """Sum over the gaps of a batch and over its tokens: of how many the model says they were replaced, and is right."""
+    """Sum over the gaps of a batch, and over its tokens, replaced or not."""
     told, targets = model(batch, draws), batch["targets"]
     filling, detecting = model.losses(told, targets)
     said, replaced = (told.logits > 0) & told.counted, told.replaced & told.counted

@@ -39,7 +39,7 @@ class Task(TextTask[Recipe, NGram]):
 
 
 def adopt(model: NGram, words: list[str], path: Path) -> Run:
-    """Make a run of a model that was estimated elsewhere. It has no data of its own to be evaluated on."""
+    """Make a run of a model that was estimated elsewhere; it has no data."""
     if words[:2] != ["</s>", "<unk>"]:
         raise DataError(
             "A model must know <unk>, so that any text can be read; this file has none. Estimate it with one."

@@ -116,7 +116,7 @@ class Task(CompletionTask[Recipe, SoftPrompted]):
     # --- data -------------------------------------------------------------------------------------------------------
 
     def question(self, text: str) -> tuple[str, bool]:
-        """Return a text in the template, so long that any label has room after it; and whether it had to be cut."""
+        """Return a text in the template, cut so that any label fits, and whether it was cut."""
         if self.longest is None:
             return self.template.question(text), False
         label = max(map(len, self.label_tokens.values()))
@@ -150,7 +150,7 @@ class Task(CompletionTask[Recipe, SoftPrompted]):
         return {"loss": found.metrics["loss"], **found.metrics}
 
     def log_probs(self, model: SoftPrompted, split: str) -> Tensor:
-        """Return log p (N, L) of every label of every text among all labels: softmax of the mean per token."""
+        """Return log p (N, L) of every label of every text: softmax of the mean per token."""
         rows, starts, encode = list[list[int]](), list[int](), self.tokenizer.encode
         for example in self.corpus.split(split):
             question, _ = self.question(example.text)

@@ -1,4 +1,4 @@
-"""What tasks share whose models read texts, or several texts in a row, and predict labels, tags, scores or spans."""
+"""What tasks share that read texts and predict labels, tags, scores or spans."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from functools import cached_property
@@ -97,14 +97,14 @@ class RowRecipe(ReadingRecipe):
 
 
 def read_length(recipe: TaskRecipe) -> int | None:
-    """Return the most tokens of a row: as the recipe says, and no more than the body was made for."""
+    """Return the most tokens of a row that recipe and body allow."""
     own: int | None = recipe.batch.max_length
     most: int | None = recipe.model.longest
     return own if most is None or not has_body(recipe.model) else min(own or most, most)
 
 
 def frame_of(recipe: TaskRecipe, tokenizer: Tokenizer) -> TextFrame | None:
-    """Return how texts stand in the rows that a model reads: between special tokens, if it has a body."""
+    """Return the special tokens around texts, if the model has a body."""
     if not has_body(recipe.model) or recipe.model.body is None:
         return None
     return TextFrame(Specials.after(len(tokenizer)), backbone_class(recipe.model.body).form)
@@ -174,7 +174,7 @@ class LabelTask(SplitTask[R, M]):
 
 
 class ReadingTask(BatchedTask[R, M], SplitTask[R, M]):
-    """A task whose model reads texts. `spellings` are there where it reads the characters of words, too."""
+    """A task whose model reads texts, and with `spellings` the characters of words."""
 
     read_by_model = ("characters", "vectors", "body")
     spellings: Spellings | None = None

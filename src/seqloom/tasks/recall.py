@@ -1,4 +1,4 @@
-"""The recall problem: a recurrent network is shown a symbol, then others, and must say which was the first."""
+"""The recall problem: a recurrent network reads symbols and must say which was the first."""
 
 from typing import Annotated, Literal
 
@@ -30,7 +30,7 @@ class Task(VectorTask):
         return F.cross_entropy(answers.float(), targets, reduction="none")
 
     def right(self, answers: Tensor, targets: Tensor) -> Tensor:
-        """The likeliest alone counts: where several are equally likely, each is right by its share."""
+        """The likeliest counts; of several equally likely ones each by its share."""
         best = answers == answers.amax(dim=1, keepdim=True)
         return torch.where(best.gather(1, targets.unsqueeze(1)).squeeze(1), 1 / best.sum(dim=1), 0.0)
 

@@ -72,7 +72,7 @@ class Task(LabelTask[Recipe, SeriesClassifier]):
         return -(-len(self.corpus.split("train")) // self.recipe.batch.rows)
 
     def batch(self, seed: int, step: int, rank: int = 0, world: int = 1) -> Tree:
-        """An epoch reads every series once, in an order of its own; all batches have one shape but for their length."""
+        """An epoch reads every series once, in an order of its own."""
         rows, train = self.recipe.batch.rows, self.corpus.split("train")
         if rows % world:
             raise UsageError(f"batch.rows must be a multiple of the {world} processes, got {rows}.")
@@ -83,7 +83,7 @@ class Task(LabelTask[Recipe, SeriesClassifier]):
         return collate_series(own, self.numbers(one.label for one in own), max(len(one.values) for one in train))
 
     def loss(self, model: SeriesClassifier, batch: Tree, carry: Tree) -> Loss:
-        """Every series is read by itself, so nothing is carried. What is counted are the steps read."""
+        """Series are independent, so nothing is carried. The steps read are counted."""
         value, count = model.loss(batch)
         return Loss(value, None, batch["mask"].numel(), count)
 
@@ -100,7 +100,7 @@ class Task(LabelTask[Recipe, SeriesClassifier]):
 
 
 def collate_series(examples: Sequence[LabelledSeries], labels: Sequence[int], length: int) -> dict[str, Tensor]:
-    """Return values, what was observed, real steps and the numbers of labels, padded to `length`."""
+    """Return values, masks and labels, padded to `length`."""
     values = np.full((len(examples), length, examples[0].values.shape[1]), np.nan)
     mask = np.zeros((len(examples), length), dtype=bool)
     for row, example in enumerate(examples):

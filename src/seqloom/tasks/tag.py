@@ -108,7 +108,7 @@ class Task(ReadingTask[TaskRecipe, Any]):
         return self.reader().pieces(self.words(split))
 
     def tags(self, split: str) -> list[list[int]]:
-        """Return the numbers of the tags of each piece. A span that is cut begins anew: what follows is still valid."""
+        """Return the numbers of the tags of each piece. A span that is cut begins anew."""
         sentences, numbers = self.corpus.split(split), []
         for piece in self.pieces(split):
             tags = list(sentences[piece.sentence].tags[piece.start : piece.end])
@@ -131,7 +131,7 @@ class Task(ReadingTask[TaskRecipe, Any]):
 
     @torch.no_grad()
     def outputs(self, model: Any, split: str) -> tuple[list[list[str]], float]:
-        """Return the predicted tags of each sentence, and the mean of −log p over the words whose tag is known."""
+        """Return the predicted tags of each sentence, and −log p per word of known tag."""
         pieces, total, counted = self.pieces(split), 0.0, 0
         predicted: list[list[str]] = [[] for _ in pieces]
         for members, batch in self.read(split).every():

@@ -1,4 +1,4 @@
-"""What tasks on plain text share: documents as a stream of tokens, and the perplexity of a language model."""
+"""What tasks on plain text share: streams of tokens, perplexity, prompts and completions."""
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator, Sequence
@@ -78,7 +78,7 @@ class TextTask(Task[R, M]):
         return {**self.metrics(self.log_probs(model, split), split), **self.recall_accuracy(model, split)}
 
     def recall_accuracy(self, model: Any, split: str) -> dict[str, float]:
-        """Return the share of right answers, by how often the text gave them before, where the corpus has questions."""
+        """Return the share of right answers to the questions of a corpus, if it has any."""
         from seqloom.evaluate.perplexity import RecallQuestion, recall
 
         asked = self.corpus.asked
@@ -97,7 +97,7 @@ class TextTask(Task[R, M]):
         return recall(model, encoded, questions, end=self.tokenizer.end, device=device_of(model))
 
     def log_probs(self, model: Any, split: str, rows: int = 1) -> Tensor:
-        """Return log p of every token of the split's stream (N,), which is read in `rows`, on the CPU."""
+        """Return log p of every token of a split (N,), read in `rows`, on the CPU."""
         from seqloom.evaluate.perplexity import stream_log_probs
 
         return stream_log_probs(
@@ -116,19 +116,19 @@ class TextTask(Task[R, M]):
         return {**perplexity_metrics(Totals.of(log_probs), self.corpus.counts(split)), **self.tokenizer_metrics(split)}
 
     def tokenizer_metrics(self, split: str) -> dict[str, float]:
-        """Return what the tokenizer loses of a split: that need not be predicted, so metrics are too good."""
+        """Return what the tokenizer loses of a split, which flatters other metrics."""
         return {"unknown_rate": self.unknown_rate(split), "text_kept": self.text_kept(split)}
 
     @once
     def text_kept(self, split: str) -> float:
-        """Return the share of documents that come back from their tokens unchanged, white space at their ends aside."""
+        """Return the share of documents that their tokens restore, but for space at the ends."""
         documents = self.corpus.split(split)
         texts = map(self.tokenizer.decode, self.tokenizer.encode_batch(documents))
         same = [text.strip() == document.strip() for text, document in zip(texts, documents, strict=True)]
         return sum(same) / len(same)
 
     def unknown_rate(self, split: str) -> float:
-        """Return the share of tokens read as <unk> for words outside the vocabulary; a literal <unk> is not counted."""
+        """Return the share of tokens read as <unk>; a literal <unk> is not counted."""
         unknown = self.tokenizer.unknown
         if unknown is None:
             return 0.0
@@ -146,7 +146,7 @@ def perplexity_metrics(totals: "Totals", counts: TextCounts) -> dict[str, float]
 
 
 def create_run(path: Path, recipe: TaskRecipe, tokenizer: Tokenizer, model: Model) -> "Run":
-    """Make a run of a model that was trained elsewhere. It has no data of its own to be evaluated on."""
+    """Make a run of a model that was trained elsewhere; it has no data."""
     from seqloom.runs.run import Run
 
     data = {"corpus": "none", "version": "", "licence": "unknown", "sha256": {}, "counts": {}}

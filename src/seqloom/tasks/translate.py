@@ -162,7 +162,7 @@ class Task(BatchedTask[Recipe, Any]):
 
     @once
     def side(self, split: str, side: str) -> Ragged:
-        """Return the tokens of one side of a split; outside train, no more than the model can read."""
+        """Return the tokens of one side of a split, outside train as many as the model reads."""
         texts, most = self.encoded(split, side), self.places.get(side)
         if split == "train" or most is None or texts.lengths.max(initial=0) <= most:
             return texts
@@ -175,12 +175,12 @@ class Task(BatchedTask[Recipe, Any]):
 
     @property
     def places(self) -> dict[str, int]:
-        """The most tokens of each side that the model can read; a side that may have any number is not there."""
+        """The most tokens of each side that the model reads, where that is bounded."""
         most = {"source": self.recipe.model.longest_source, "target": self.recipe.model.longest_target}
         return {side: longest for side, longest in most.items() if longest is not None}
 
     def cut(self, split: str) -> Array:
-        """Which pairs (N,) of a split have a side with more tokens than that; only its beginning is read."""
+        """Return which pairs (N,) of a split have a side that is too long."""
         over = [self.encoded(split, side).lengths > longest for side, longest in self.places.items()]
         return np.any([np.zeros(len(self.corpus.split(split)), bool), *over], axis=0)
 
@@ -219,7 +219,7 @@ class Task(BatchedTask[Recipe, Any]):
         return int(self.side("train", "target").lengths[self.batches.pairs].sum()) / self.steps_per_epoch()
 
     def batch(self, seed: int, step: int, rank: int = 0, world: int = 1) -> Tree:
-        """With byte-pair dropout every reading is segmented anew, and padded to the longest it has come to."""
+        """Return a batch of pairs; with byte-pair dropout they are segmented anew."""
         if self.recipe.dropout:
             chosen = self.batches.members(seed, step, rank, world)
             source, target = (
@@ -238,7 +238,7 @@ class Task(BatchedTask[Recipe, Any]):
     # --- measuring --------------------------------------------------------------------------------------------------
 
     def validate(self, model: Any) -> dict[str, float]:
-        """Dev while a model trains: the loss of all of it, and of a few pairs spread over it greedy translations."""
+        """Measure the loss of dev, and greedy translations of a few pairs spread over it."""
         pairs, wanted = len(self.corpus.split("dev")), self.recipe.batch.dev_pairs
         chosen = np.linspace(0, pairs - 1, pairs if wanted is None else min(wanted, pairs)).round().astype(int)
         found = self.losses(model, "dev")
@@ -302,7 +302,7 @@ class Task(BatchedTask[Recipe, Any]):
 
     @torch.no_grad()
     def alignment(self, model: Any, split: str) -> dict[str, float]:
-        """Return how well attention finds the parts that say the same, where the corpus knows them; else {}."""
+        """Return how well attention finds aligned parts, where the corpus knows them."""
         pairs, examples = self.corpus.split(split), list[ForcedPair]()
         known = np.flatnonzero(np.array([bool(pair.links) for pair in pairs]) & ~self.cut(split))
         for members, batch in self.every(split, known) if len(known) else ():
@@ -316,7 +316,7 @@ class Task(BatchedTask[Recipe, Any]):
         return score_alignments(examples) if examples else {}
 
     def every(self, split: str, chosen: Array | None = None) -> Iterator[tuple[Array, Tree]]:
-        """Yield each pair of a split once, or each of those chosen: batches, with the indices of their pairs."""
+        """Yield batches of all pairs of a split, or of those chosen, with their indices."""
         sides = [self.side(split, side) for side in SIDES]
         chosen = np.arange(len(sides[0])) if chosen is None else chosen
         batches = ParallelBatches(*(side.take(chosen) for side in sides), tokens=self.recipe.batch.eval_tokens)

@@ -84,7 +84,7 @@ class Task(TextTask[Recipe, WordVectors]):
     # --- training ---------------------------------------------------------------------------------------------------
 
     def estimates(self, model: WordVectors | None, step: int) -> Iterator[Estimate]:
-        """A stage for every line of the log; the model is kept once an epoch, or as `save_every` says."""
+        """Yield a stage for every line of the log, with the model once an epoch or `save_every`."""
         train = self.recipe.train
         if model is None:
             model = self.model().draw(self.recipe.seed, self.counts())
@@ -131,7 +131,7 @@ def text_of(tokenizer: Tokenizer, stream: Tensor) -> Text:
 
 
 def plain_words(tokenizer: Tokenizer) -> Tensor:
-    """Return the word each token (V,) is, −1 for none; one written without a space before it is the same as with."""
+    """Return the word of each token (V,), −1 for none; a space before it makes no difference."""
     assert isinstance(tokenizer, Words)
     ids = {word: id for id, word in enumerate(tokenizer.words, start=2)}
     words = [-1 if word == NEWLINE else ids.get(tokenizer.plain(word), id) for word, id in ids.items()]
@@ -157,7 +157,7 @@ def judge(space: WordSpace, sets: WordSets) -> dict[str, Judged]:
 
 @torch.no_grad()
 def held_out_loss(model: WordVectors, text: Text) -> float:
-    """The loss of a text that was not trained on, as training would have met it, per prediction or pair."""
+    """Return the loss of a text that was not trained on, per prediction or pair."""
     text = text.to(model.device)
     if model.glove:
         pairs = glove.count_pairs(text.to("cpu"), model.config.window, model.vocabulary)
@@ -193,7 +193,7 @@ def neighbours(model: WordVectors, text: Text) -> float:
 
 
 def adopt(words: list[str], vectors: Tensor, path: Path) -> Run:
-    """Make a run of vectors that were trained elsewhere. It has no data of its own to be evaluated on."""
+    """Make a run of vectors that were trained elsewhere; it has no data."""
     tokenizer = Words(WordsConfig(), words)
     chosen = WordVectorsConfig(width=vectors.shape[1])
     recipe = Recipe(data=None, tokenizer=WordsConfig(), model=chosen)
