@@ -27,7 +27,7 @@ from seqloom import ladder, recipes, training
 from seqloom.cli.app import main
 from seqloom.data.corpora import pydocs
 from seqloom.data.files import DATA_VARIABLE
-from seqloom.exchange import minilm
+from seqloom.exchange import conversion
 from seqloom.inspect import doctor
 from seqloom.inspect.rehearsal import Rehearsal
 from seqloom.inspect.views import layers, memory
@@ -314,7 +314,7 @@ def run_command(
     read = re.sub(OTHER_DATA, "", command)
     if any(name in read for name in NEED_DATA) and not os.environ.get(DATA_VARIABLE):
         return
-    if "minilm" in command and find_spec(minilm.PACKAGE) is None:  # an extra that is not installed
+    if "minilm" in command and find_spec(conversion.MINILM_PACKAGE) is None:  # an extra that is not installed
         return
     if not command.startswith("seqloom train ") or "--resume" in command:
         for name in re.findall(r"runs/([\w-]+)", command):
