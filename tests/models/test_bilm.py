@@ -148,5 +148,4 @@ def test_all_that_is_wrong_is_said_at_once() -> None:
         build(BiLMConfig, wrong, source="the recipe")
     for key in ("layers", "hidden", "dropout", "weight_dropout", "init"):
         assert f"{key}: must be" in str(error.value)
-    with pytest.raises(UsageError, match="did you mean lstm"):
-        build(BiLMConfig, {"cell": "lst"}, source="the recipe")
+    assert "did you mean lstm" in str(error.value)

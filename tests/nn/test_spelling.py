@@ -74,8 +74,8 @@ def test_where_both_directions_end() -> None:
         (CharacterCNNConfig, {"embedding": 0, "filters": 0}, "embedding: must be at least 1"),
         (CharacterCNNConfig, {"embedding": 0, "filters": 0}, "filters: must be at least 1"),
         (CharacterCNNConfig, {"widths": [0]}, "widths must be"),
-        (CharacterRNNConfig, {"hidden": 0, "embedding": 0}, "hidden: must be at least 1"),
-        (CharacterRNNConfig, {"cell": "lsmt"}, "did you mean lstm"),
+        (CharacterRNNConfig, {"hidden": 0, "cell": "lsmt"}, "hidden: must be at least 1"),
+        (CharacterRNNConfig, {"hidden": 0, "cell": "lsmt"}, "did you mean lstm"),
     ],
 )
 def test_settings_that_make_no_sense(config, options, words) -> None:

@@ -27,6 +27,7 @@ from seqloom.config.constraints import Fraction, PositiveInt
 from seqloom.models.seq2seq import Batch, Carry, Memory, Seq2Seq
 from seqloom.nn.attention import Attention
 from seqloom.nn.bidirectional import BidirectionalStack, Combination, read_sequences
+from seqloom.nn.cells import CellName
 from seqloom.nn.masks import choose, hypotheses, last_real, make_dropout, mask_or_ones, reversed_steps
 from seqloom.nn.recurrent import RecurrentOptions, Stack
 from seqloom.nn.scores import LOCATIONS, Score, score_class
@@ -56,7 +57,7 @@ class AttentionConfig:
 @config
 class RecurrentSeq2SeqConfig(RecurrentOptions):
     kind: Literal["recurrent-seq2seq"] = "recurrent-seq2seq"
-    cell: str = "gru"  # of encoder and decoder; `seqloom list cells` shows them all
+    cell: CellName = "gru"  # of encoder and decoder; `seqloom list cells` shows them all
     encoder_layers: PositiveInt = 1  # cells stacked on each other
     decoder_layers: PositiveInt = 1
     hidden: PositiveInt = 256  # width of every layer's state, in each direction

@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from seqloom.config import Discriminator, config
 from seqloom.config.constraints import Fraction, PositiveInt
 from seqloom.nn.bidirectional import BidirectionalStack
-from seqloom.nn.cells import cell_class
+from seqloom.nn.cells import CellName, cell_class
 from seqloom.nn.encoders import WindowOptions, Windows
 from seqloom.nn.masks import EmbeddingDropout, make_dropout
 
@@ -69,7 +69,7 @@ class CharacterCNN(Spelling):
 class CharacterRNNConfig:
     kind: Literal["rnn"] = "rnn"
     embedding: PositiveInt = 32  # width of a character's vector
-    cell: str = "lstm"  # `seqloom list cells` shows them all
+    cell: CellName = "lstm"  # `seqloom list cells` shows them all
     hidden: PositiveInt = 32  # width of the state in each direction: a word's vector is twice as wide
 
     def problems(self) -> Iterator[str]:

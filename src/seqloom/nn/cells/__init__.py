@@ -6,7 +6,9 @@ that has a `name`; `CELLS` finds it.
 """
 
 from collections.abc import Iterator
-from typing import Literal
+from typing import Annotated, Literal
+
+from pydantic import AfterValidator
 
 from seqloom.config import config
 from seqloom.core.operations import subclasses_by_name
@@ -21,6 +23,7 @@ __all__ = [
     "MUT2",
     "MUT3",
     "Cell",
+    "CellName",
     "CellOptions",
     "Elman",
     "GRUCho",
@@ -38,12 +41,21 @@ def cell_class(name: str) -> type[Cell]:
     raise ValueError(f"no cell is called {name!r}: {did_you_mean(name, CELLS)}")
 
 
+def check_cell_name(name: str) -> str:
+    """The name of a cell, for the validation of recipes."""
+    cell_class(name)
+    return name
+
+
+CellName = Annotated[str, AfterValidator(check_cell_name)]
+
+
 @config
 class CellOptions:
     """The keys of every model with recurrent cells."""
 
     kind: str = ""
-    cell: str = "lstm"  # elman, lstm, gru, gru-cho, mut1, mut2 or mut3; `seqloom list cells` shows them all
+    cell: CellName = "lstm"  # elman, lstm, gru, gru-cho, mut1, mut2 or mut3; `seqloom list cells` shows them all
     activation: Literal["tanh", "relu", "sigmoid"] = "tanh"  # of the elman cell; the others have their own
     forget_bias: float | None = None  # of the lstm cell: how far its forget gate starts open; None is 1.0
 
