@@ -32,6 +32,7 @@ class Translator:
     what: str = "a translator"
     run: Any = None
     device: Any = None
+    task: Any = None
 
     def translate(self, lines: list[str], **options: Any) -> Any:
         for line in lines:

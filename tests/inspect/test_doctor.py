@@ -16,7 +16,7 @@ from seqloom.core.errors import DataError
 from seqloom.core.limits import format_bytes
 from seqloom.core.operations import Implementation
 from seqloom.inspect import doctor
-from seqloom.inspect.rehearsal import Rehearsal, kernel_notes
+from seqloom.inspect.rehearsal import Budget, Rehearsal, kernel_notes, model_facts
 from seqloom.nn.cells import CELLS
 from seqloom.nn.recurrent import Recurrent, run_cell
 from seqloom.recipes import read_recipe
@@ -90,7 +90,7 @@ def test_lengths_are_those_of_the_documents(documents: list[list[int]]) -> None:
 def test_parameters_by_part_are_those_of_the_real_model(tmp_path: Path, cell: str, more: list[str]) -> None:
     checked = recipe(tmp_path, "some text\nto read\n" * 9, "more text", f"model.cell={cell}", *more)
     task = task_info(checked.task).task.prepare(checked)
-    facts, model = doctor.model_facts(task, torch.device("cpu")), task.model()
+    facts, model = model_facts(task, torch.device("cpu")), task.model()
     assert facts.parameters == sum(facts.parts.values()) == sum(p.numel() for p in model.parameters())
     assert set(facts.parts) == {"embedding", "layers", "output"}
     assert facts.parts["embedding"] == model.embed.weight.numel()
@@ -111,7 +111,7 @@ def test_the_budget(tmp_path: Path) -> None:
     text = "\n".join("0123456789" for _ in range(100))  # 1,100 tokens, 550 a row, 69 chunks of 8
     changes = ["train.epochs=3", "train.accumulate=2", "train.evaluate_every=20"]
     budget = doctor.examine(recipe(tmp_path, text, "0", *changes)).budget
-    assert budget == doctor.Budget(steps_per_epoch=34, steps=104, epochs=208 / 69, tokens_per_step=32, evaluations=6)
+    assert budget == Budget(steps_per_epoch=34, steps=104, epochs=208 / 69, tokens_per_step=32, evaluations=6)
 
 
 @pytest.mark.parametrize(

@@ -39,6 +39,7 @@ class Translator:
     what: str = "a translator"
     run: Any = None
     device: Any = None
+    task: Any = None
 
     def translate(self, lines: list[str], **options: Any) -> Any:
         tokens = torch.tensor([[*self.tokenizer.encode(lines[0]), 0]])

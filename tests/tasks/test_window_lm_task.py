@@ -12,7 +12,7 @@ import torch
 from seqloom.core.errors import UsageError
 from seqloom.core.files import tensors_from_file
 from seqloom.core.protocols import Monitor
-from seqloom.inspect.doctor import model_facts
+from seqloom.inspect.rehearsal import model_facts
 from seqloom.models.window_lm import windows
 from seqloom.predict.loader import load
 from seqloom.recipes import read_recipe
