@@ -119,8 +119,8 @@ def _value(value: Any) -> str:
 def train_recipe(recipe: str | Path, *overrides: str, out: str | Path | None = None) -> Any:
     """Train a recipe to its end and return the trained model.
 
-    `recipe` is the name of a shipped recipe or the path of a YAML file; each override is "key.path=value". The run is
-    written to `out`, or to runs/<name of the recipe>.
+    `recipe` is the name of a shipped recipe or the path of a YAML file; each override is
+    "key.path=value". The run is written to `out`, or to runs/<name of the recipe>.
     """
     name, checked = read_recipe(recipe, overrides)
     training = begin(checked, Path(out) if out is not None else Path("runs") / name)

@@ -1,8 +1,9 @@
 """Faster implementations of operations: numba and Triton kernels, CUDA graphs, compilation.
 
-Nothing here defines anything. A definition is an operation (`seqloom.core.operations`) and stands where it belongs;
-`install` registers faster implementations of it, which the tests in `tests/accel` prove equal, gradients included.
-Training and prediction call `install` once; `disabled` turns all of it off for a block.
+Nothing here defines anything. A definition is an operation (`seqloom.core.operations`) and stands
+where it belongs; `install` registers faster implementations of it, which the tests in `tests/accel`
+prove equal, gradients included. Training and prediction call `install` once; `disabled` turns all
+of it off for a block.
 """
 
 import functools

@@ -2,10 +2,11 @@
 
     ∂loss/∂s = p − t
 
-A few positions at a time are carried all the way, from h to the gradients of h, W and b, while their logits are still
-in the processor's cache. A batch of N positions has N·V logits, hundreds of megabytes, which would otherwise be written
-to and read from memory many times over. A GPU has no use for small pieces: it computes up to half a gigabyte of logits
-at once, and pieces of that size beyond.
+A few positions at a time are carried all the way, from h to the gradients of h, W and b, while
+their logits are still in the processor's cache. A batch of N positions has N·V logits, hundreds of
+megabytes, which would otherwise be written to and read from memory many times over. A GPU has no
+use for small pieces: it computes up to half a gigabyte of logits at once, and pieces of that size
+beyond.
 """
 
 from collections.abc import Iterator

@@ -10,8 +10,8 @@ import torch
 def capture(work: Callable[[], Any], pool: Any = None, stream: Any = None) -> Any:
     """Capture the operations of `work` on the GPU; they are computed by `replay()` of the graph.
 
-    Graphs that share a `pool` of memory must not be replayed at the same time. During a capture no garbage is
-    collected: to free another graph's memory would invalidate it.
+    Graphs that share a `pool` of memory must not be replayed at the same time. During a capture no
+    garbage is collected: to free another graph's memory would invalidate it.
     """
     graph, here = torch.cuda.CUDAGraph(), torch.cuda.current_stream()
     collecting = gc.isenabled()

@@ -6,7 +6,8 @@ import torch
 def refuse_double_backward() -> None:
     """Raise if the backward pass that calls this is itself being recorded, because a second derivative is wanted.
 
-    torch's `once_differentiable` refuses later, and not at all where only gradients of named tensors are asked for.
+    torch's `once_differentiable` refuses later, and not at all where only gradients of named
+    tensors are asked for.
     """
     if torch.is_grad_enabled():
         raise RuntimeError(

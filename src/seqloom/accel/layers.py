@@ -1,7 +1,8 @@
 """Faster implementations of layers.
 
-Attention takes torch's fused kernels, or another way where that is faster. Dropout on a CPU draws bits on all cores.
-Padding is left out on a CPU, where that saves work, and computed along on a GPU, where finding it would synchronise.
+Attention takes torch's fused kernels, or another way where that is faster. Dropout on a CPU draws
+bits on all cores. Padding is left out on a CPU, where that saves work, and computed along on a GPU,
+where finding it would synchronise.
 """
 
 from collections.abc import Sequence

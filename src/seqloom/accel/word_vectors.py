@@ -1,8 +1,8 @@
 """Steps of skip-gram and CBOW on a CUDA GPU as a CUDA graph.
 
-A step is some forty small operations, and a GPU is done with each before Python has asked for the next. So the step is
-captured once, on predictions in static buffers, and replayed from then on. If fewer predictions are left than the
-buffers hold, the others count nothing.
+A step is some forty small operations, and a GPU is done with each before Python has asked for the
+next. So the step is captured once, on predictions in static buffers, and replayed from then on. If
+fewer predictions are left than the buffers hold, the others count nothing.
 """
 
 from weakref import WeakKeyDictionary

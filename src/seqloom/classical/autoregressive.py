@@ -2,13 +2,14 @@
 
     y_t = b + Σ_{k=1…p} A_k y_{t−k} + ε_t,   ε_t ~ N(0, Σ)
 
-A and b are estimated by least squares, Σ is the covariance of the residuals. With `difference` the equation is one of
-d_t = y_t − y_{t−m}; written out it is again one of y, with more taps: A(L) (1 − Lᵐ) y_t = b + ε_t.
+A and b are estimated by least squares, Σ is the covariance of the residuals. With `difference` the
+equation is one of d_t = y_t − y_{t−m}; written out it is again one of y, with more taps: A(L) (1 −
+Lᵐ) y_t = b + ε_t.
 
-As a state x_t = (y_t … y_{t−p+1}) it is a linear system, x_t = F x_{t−1} + b + ε_t, that is observed without noise. So
-forecasts are exact: means go on by F, covariances by F P Fᵀ + Σ; and a missing value is one more step of that kind. F
-is [A_1 … A_p] above rows that only move what is there, so it is never multiplied out; and once the last p steps have
-all been observed, P is 0.
+As a state x_t = (y_t … y_{t−p+1}) it is a linear system, x_t = F x_{t−1} + b + ε_t, that is
+observed without noise. So forecasts are exact: means go on by F, covariances by F P Fᵀ + Σ; and a
+missing value is one more step of that kind. F is [A_1 … A_p] above rows that only move what is
+there, so it is never multiplied out; and once the last p steps have all been observed, P is 0.
 """
 
 import math

@@ -1,7 +1,8 @@
 """Arguments and options that several commands declare, each as an annotated type.
 
-A command writes `device: Device = "auto"`. Where commands describe the same option in different words, a function
-builds it from these: `as_json: Annotated[bool, json_option("One object per query.")] = False`.
+A command writes `device: Device = "auto"`. Where commands describe the same option in different
+words, a function builds it from these: `as_json: Annotated[bool, json_option("One object per
+query.")] = False`.
 """
 
 from pathlib import Path

@@ -1,7 +1,8 @@
 """The shell around the commands: registration, and every error as one or two lines with the right exit code.
 
-A command is a function in a file beside this one and a row in `COMMANDS`. Its module must be light (torch and the
-packages that need it are imported inside the function), since all of them are imported to write `seqloom --help`.
+A command is a function in a file beside this one and a row in `COMMANDS`. Its module must be light
+(torch and the packages that need it are imported inside the function), since all of them are
+imported to write `seqloom --help`.
 """
 
 import errno
@@ -124,7 +125,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def run_command(words: list[str]) -> int:
     """Run a command, print its error if it fails, and return the exit code.
 
-    `--debug` may stand before or after the command, but after `--` it is an argument like any other.
+    `--debug` may stand before or after the command, but after `--` it is an argument like any
+    other.
     """
     end = words.index("--") if "--" in words else len(words)
     debug = "--debug" in words[:end]

@@ -274,8 +274,8 @@ def explain_unlike_bleu(runs: Sequence["Run"], every: Sequence[Mapping[str, floa
 def differing_keys(runs: Sequence["Run"]) -> dict[str, Json]:
     """Return the recipe keys on which not all runs agree: key → run → value.
 
-    Where sections are of different kinds (an LSTM, an n-gram), keys that one kind has alone are shown only if the runs
-    of that kind disagree on them.
+    Where sections are of different kinds (an LSTM, an n-gram), keys that one kind has alone are
+    shown only if the runs of that kind disagree on them.
     """
     flat = {str(run.path): flatten(run.recipe) for run in runs}
     keys = dict.fromkeys(key for recipe in flat.values() for key in recipe)

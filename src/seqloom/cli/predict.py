@@ -147,7 +147,8 @@ def classify(
 def shade_words(text: str, why: "Why", *, few: bool = False) -> "Text":
     """Return the text with its words in colours: the strongest has the full colour, the others a share of it.
 
-    Where a terminal has `few` colours there are no shares: strong words stand on the colour, others are written in it.
+    Where a terminal has `few` colours there are no shares: strong words stand on the colour, others
+    are written in it.
     """
     from rich.text import Text
 

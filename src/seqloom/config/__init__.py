@@ -1,8 +1,8 @@
 """The recipe grammar: configs as frozen dataclasses, constraints in their annotations, YAML, overrides, messages.
 
-A recipe is read once (`load_yaml`), overridden (`apply_overrides`) and checked in one pass (`build`), which reports the
-problems of all sections at once. Numbers, text and booleans are never turned into one another, and nothing is ever
-evaluated.
+A recipe is read once (`load_yaml`), overridden (`apply_overrides`) and checked in one pass
+(`build`), which reports the problems of all sections at once. Numbers, text and booleans are never
+turned into one another, and nothing is ever evaluated.
 """
 
 import copy
@@ -52,8 +52,8 @@ ABSENT = _Absent()  # stands in `differences` for a key that one side does not h
 def config(cls: type[T]) -> type[T]:
     """A frozen dataclass with named fields only, whose unknown keys are refused by `build`.
 
-    Constraints on a single value stand in its annotation (`config/constraints.py`). Rules between fields: a method
-    `problems` that yields a plain sentence for each thing wrong.
+    Constraints on a single value stand in its annotation (`config/constraints.py`). Rules between
+    fields: a method `problems` that yields a plain sentence for each thing wrong.
     """
     cls.__post_init__ = _refuse  # type: ignore[attr-defined]
     made = dataclass(frozen=True, kw_only=True)(cls)
@@ -100,8 +100,9 @@ def parse_overrides(words: Iterable[str]) -> list[Override]:
 def apply_overrides(mapping: Mapping[str, Json], overrides: Iterable[Override]) -> dict[str, Json]:
     """A copy of `mapping` with each override set, the later winning; missing sections are made.
 
-    Choosing another `kind` or `corpus` starts its section afresh, since the keys of the old one would mean nothing to
-    it; such choices are made first, so that the order of the words does not matter.
+    Choosing another `kind` or `corpus` starts its section afresh, since the keys of the old one
+    would mean nothing to it; such choices are made first, so that the order of the words does not
+    matter.
     """
     result: dict[str, Json] = copy.deepcopy(dict(mapping))
     for path, value in sorted(overrides, key=lambda override: override[0][-1] not in CHOOSERS):
@@ -131,10 +132,11 @@ def build(cls: Annotation, mapping: Mapping[str, Json], source: str = ...) -> An
 def build(cls: Annotation, mapping: Mapping[str, Json], source: str = "the recipe") -> Any:
     """An instance of `cls` from plain values, or one UsageError that names the problems of every section.
 
-    A section is first asked for its keys and types; only where these are right, what its values mean can be checked.
+    A section is first asked for its keys and types; only where these are right, what its values
+    mean can be checked.
 
-    The values pass through JSON on their way: there pydantic's strict mode takes lists for tuples and text for paths,
-    while numbers, text and booleans stay what they are.
+    The values pass through JSON on their way: there pydantic's strict mode takes lists for tuples
+    and text for paths, while numbers, text and booleans stay what they are.
     """
 
     def plain(value: object) -> Json:
@@ -173,7 +175,8 @@ def _unspeakable(value: Json, path: str = "") -> Iterator[str]:
 def complete_sections(cls: Annotation, mapping: Mapping[str, Json]) -> dict[str, Json]:
     """A section that may be left out may also be left empty, or without its kind where its keys are those of the usual.
 
-    `train:` with every key commented out reads as null; where null is a value of its own, it stays null.
+    `train:` with every key commented out reads as null; where null is a value of its own, it stays
+    null.
     """
     if not is_dataclass(cls):
         return dict(mapping)

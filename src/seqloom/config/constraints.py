@@ -1,8 +1,9 @@
 """What the annotation of a field allows: bounds of a value, and the sections to choose from.
 
-A constraint on a single value is written in its annotation: `layers: PositiveInt = 2`. `build` checks it when a recipe
-is read, `violations` when a config is created in Python. A rule between several fields belongs to the config's method
-`problems`. A section that comes in kinds is imported when a recipe names it:
+A constraint on a single value is written in its annotation: `layers: PositiveInt = 2`. `build`
+checks it when a recipe is read, `violations` when a config is created in Python. A rule between
+several fields belongs to the config's method `problems`. A section that comes in kinds is imported
+when a recipe names it:
 
     MODELS = Kinds("kind", {"gpt": "seqloom.models.gpt:GPTConfig", …})
 
@@ -145,7 +146,8 @@ def adapter(cls: Annotation) -> TypeAdapter[Any]:
 class Discriminator:
     """Marks a union of configs with the key that tells them apart: `Annotated[A | B, Discriminator("kind")]`.
 
-    Unlike pydantic's own it also stands before a single config, so that a registry may begin with one member.
+    Unlike pydantic's own it also stands before a single config, so that a registry may begin with
+    one member.
     """
 
     discriminator: str

@@ -1,7 +1,8 @@
 """What is wrong with a recipe, in our words: pydantic finds the problems, this file says them.
 
-Pydantic's locations carry labels of its own (the tag of a union member, the name of a type); following them along the
-annotations gives back the key path as it stands in the recipe, and the type that was expected there.
+Pydantic's locations carry labels of its own (the tag of a union member, the name of a type);
+following them along the annotations gives back the key path as it stands in the recipe, and the
+type that was expected there.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence

@@ -1,7 +1,8 @@
 """YAML as recipes use it: plain data only, and no surprises.
 
-Scalars follow YAML 1.2's core schema, so `no` is the word "no" (Norwegian, say), `12:30` is text and `2e-3` is a
-number, where PyYAML's own rules would give False, 750 and text. Repeated keys, anchors, aliases and tags are refused.
+Scalars follow YAML 1.2's core schema, so `no` is the word "no" (Norwegian, say), `12:30` is text
+and `2e-3` is a number, where PyYAML's own rules would give False, 750 and text. Repeated keys,
+anchors, aliases and tags are refused.
 """
 
 import re

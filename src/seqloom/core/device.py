@@ -2,8 +2,9 @@
 
 Seeds are pure functions: what is drawn at a step depends on the recipe's seed and that step alone.
 
-PyTorch adds up the gradients of LayerNorm, of convolutions and of oneDNN's LSTM in one part for each thread. So a
-training that is resumed ends with the same weights, to the bit, if it has the number of threads that it had before.
+PyTorch adds up the gradients of LayerNorm, of convolutions and of oneDNN's LSTM in one part for
+each thread. So a training that is resumed ends with the same weights, to the bit, if it has the
+number of threads that it had before.
 """
 
 import functools
@@ -118,7 +119,8 @@ def used_threads(device: torch.device) -> int:
 def resume_threads(before: int, device: torch.device) -> str | None:
     """Use as many CPU threads as the training used `before` (0: none); a note for the user if that is another number.
 
-    The number stays as it is where `OMP_NUM_THREADS` is set, or where this process has fewer cores than that.
+    The number stays as it is where `OMP_NUM_THREADS` is set, or where this process has fewer cores
+    than that.
     """
     now, cores = used_threads(device), available_cores()
     if 0 in (before, now) or before == now:
@@ -160,8 +162,8 @@ def derive(seed: int, *path: int | str) -> int:
 def seed_step(seed: int, step: int, rank: int = 0) -> None:
     """Make every random draw of this step (dropout above all) the same whether or not training was interrupted.
 
-    Seeding each step costs microseconds and replaces saved generator states: an evaluation in between, a resume, or a
-    batch looked at twice cannot shift the stream of random numbers.
+    Seeding each step costs microseconds and replaces saved generator states: an evaluation in
+    between, a resume, or a batch looked at twice cannot shift the stream of random numbers.
     """
     drawn = derive(seed, "step", step, rank)
     if torch.accelerator.is_available():

@@ -1,7 +1,7 @@
 """Errors a user can act on.
 
-Every message says what must hold, what arrived, and what to do. The command line prints it as it is and leaves with
-`exit_code`; a traceback appears only with `--debug`.
+Every message says what must hold, what arrived, and what to do. The command line prints it as it is
+and leaves with `exit_code`; a traceback appears only with `--debug`.
 """
 
 import errno

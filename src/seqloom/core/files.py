@@ -113,8 +113,8 @@ def create_file(path: Path) -> IO[bytes]:
 def hold_lock(path: Path, busy: str) -> Iterator[None]:
     """Hold an exclusive lock on a file; UsageError(busy) if another process does.
 
-    The lock ends with the block or with the process, however that ends. The file is created where it is missing, never
-    written to, and stays.
+    The lock ends with the block or with the process, however that ends. The file is created where
+    it is missing, never written to, and stays.
     """
     with disk_errors(path):
         descriptor = _lock(path, busy)
@@ -128,7 +128,8 @@ def hold_lock(path: Path, busy: str) -> Iterator[None]:
 def reserve(path: Path, busy: str) -> Iterator[None]:
     """Reserve the name of something new; UsageError(busy) if another process has.
 
-    It is done by a lock on a file beside it, `.NAME.lock`, which is removed at the end and blocks nobody after a kill.
+    It is done by a lock on a file beside it, `.NAME.lock`, which is removed at the end and blocks
+    nobody after a kill.
     """
     lock = path.with_name(f".{path.name}.lock")
     with disk_errors(path):
@@ -245,7 +246,8 @@ def temporary_path(path: Path, folder: Path | None = None) -> Path:
 def remove_leftovers(folder: Path, name: str | None = None, min_age: float = 0.0) -> None:
     """Delete the temporary files and directories that killed processes left in `folder`.
 
-    With `name` only those of that file or directory, with `min_age` only those unchanged for so many seconds.
+    With `name` only those of that file or directory, with `min_age` only those unchanged for so
+    many seconds.
     """
     with suppress(OSError), os.scandir(folder) as entries:
         for entry in entries:
@@ -306,9 +308,10 @@ def _digest(tensors: Mapping[str, Tensor]) -> str:
 def tensors_to_bytes(tensors: Mapping[str, Tensor], run: str = "") -> bytes:
     """A safetensors file whose header carries the digest of its content, so that damage is seen on reading.
 
-    `run` is the identity of the run that the tensors belong to (see `seqloom.runs.layout`); it follows the digest.
-    Tensors that share memory (tied weights) are written once for each name. The header has one entry only, since of
-    several entries the order, and so the bytes of the file, would be up to chance.
+    `run` is the identity of the run that the tensors belong to (see `seqloom.runs.layout`); it
+    follows the digest. Tensors that share memory (tied weights) are written once for each name. The
+    header has one entry only, since of several entries the order, and so the bytes of the file,
+    would be up to chance.
     """
     plain = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
     seen: set[int] = set()

@@ -5,8 +5,9 @@
     B-PER   I-PER  O      O   B-LOC  I-LOC  B-LOC     IOB2: every span begins with B
     B-PER   E-PER  O      O   B-LOC  E-LOC  S-LOC     BIOES: E ends a span, S is a span of one word
 
-Each scheme writes given spans in one way only. So one rule reads them all, and takes anything (`spans_of`, the rule of
-the CoNLL evaluations), and a sequence is valid if it is what its scheme would write of what was read.
+Each scheme writes given spans in one way only. So one rule reads them all, and takes anything
+(`spans_of`, the rule of the CoNLL evaluations), and a sequence is valid if it is what its scheme
+would write of what was read.
 """
 
 from collections.abc import Iterable, Sequence
@@ -56,8 +57,8 @@ def marks_spans(tags: Iterable[str]) -> bool:
 def spans_of(tags: Sequence[str]) -> list[Span]:
     """The spans of tags of any scheme, valid or not.
 
-    A span begins at B or S, after E or S, after O, and where the type changes; it ends before the next one, before O,
-    and after E or S.
+    A span begins at B or S, after E or S, after O, and where the type changes; it ends before the
+    next one, before O, and after E or S.
     """
     spans: list[Span] = []
     last, last_type = OUTSIDE, ""  # of the tag before
@@ -106,8 +107,9 @@ def read_tags(tags: Sequence[str], scheme: Scheme = "IOB2") -> Reading:
 def strict_spans(tags: Sequence[str], scheme: Scheme = "IOB2") -> list[Span]:
     """Only the spans whose tags are spelled as the scheme spells them: an I-PER after O is then no person.
 
-    Of tags that are not valid this reads what seqeval reads in its strict mode. In IOB1 that is not always a part of
-    `spans_of`: of O B-PER I-PER the B is skipped, which may only follow another person, and a span begins at the I.
+    Of tags that are not valid this reads what seqeval reads in its strict mode. In IOB1 that is not
+    always a part of `spans_of`: of O B-PER I-PER the B is skipped, which may only follow another
+    person, and a span begins at the I.
     """
     parsed = [*map(parse_tag, tags), (OUTSIDE, "")]
     spans, before, start = [], (OUTSIDE, ""), 0

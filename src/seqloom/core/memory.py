@@ -1,9 +1,10 @@
 """Memory of tensors: refuse a model that cannot fit while it is built, and measure the peak of a computation.
 
-Counted are weights, gradients, the optimizer's numbers and everything computed on the way; not the program, the data or
-what an allocator keeps in reserve. So a peak is that of the model and its batch, whatever else the process has done
-before. On a CUDA device PyTorch's allocator counts; elsewhere every operation's results are watched while they live,
-which misses only what a kernel uses within itself.
+Counted are weights, gradients, the optimizer's numbers and everything computed on the way; not the
+program, the data or what an allocator keeps in reserve. So a peak is that of the model and its
+batch, whatever else the process has done before. On a CUDA device PyTorch's allocator counts;
+elsewhere every operation's results are watched while they live, which misses only what a kernel
+uses within itself.
 """
 
 import math

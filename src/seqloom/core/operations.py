@@ -5,11 +5,13 @@
 
     run_cell.register(applies=fits_kernel, run=run_kernel)         # done by `seqloom.accel`, and by nobody else
 
-A call takes the first registered implementation whose `applies` accepts its arguments, else the definition. Both
-compute the same; the tests of `seqloom.accel` prove it. Within `definitions_only()` every call takes the definition.
+A call takes the first registered implementation whose `applies` accepts its arguments, else the
+definition. Both compute the same; the tests of `seqloom.accel` prove it. Within
+`definitions_only()` every call takes the definition.
 
-A function marked `compiled_region` is an ordinary one, too, until `compile_regions` names a compiler for it. Classes
-that are found by name, such as cells, are discovered by `subclasses_by_name`: adding one is adding a file.
+A function marked `compiled_region` is an ordinary one, too, until `compile_regions` names a
+compiler for it. Classes that are found by name, such as cells, are discovered by
+`subclasses_by_name`: adding one is adding a file.
 """
 
 import functools
@@ -118,7 +120,8 @@ def compile_regions(compiler: Compiler | None) -> Iterator[None]:
 def subclasses_by_name(base: type[T], package: str, path: Iterable[str]) -> dict[str, type[T]]:
     """Import every module of a package and return the subclasses of `base` that are defined there, by their `name`.
 
-    They are ordered by module and, within a module, as they are defined. Two of one name are an error.
+    They are ordered by module and, within a module, as they are defined. Two of one name are an
+    error.
     """
     found: dict[str, type[T]] = {}
     for module in sorted(info.name for info in pkgutil.iter_modules(path)):

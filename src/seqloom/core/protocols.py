@@ -21,8 +21,9 @@ from seqloom.core.tree import Tree, select_rows
 class DecodeState:
     """Where a model stands in the sequences it is producing.
 
-    `carry` has one row per hypothesis; `memory` one row per source (an encoder's output and its mask, say), shared by
-    the hypotheses of that source. Rows are source-major: with k hypotheses each, source i owns rows i·k … i·k+k−1.
+    `carry` has one row per hypothesis; `memory` one row per source (an encoder's output and its
+    mask, say), shared by the hypotheses of that source. Rows are source-major: with k hypotheses
+    each, source i owns rows i·k … i·k+k−1.
     """
 
     carry: Tree
@@ -66,7 +67,8 @@ class BestOutput(_WithAttention):
 class Steppable(Protocol):
     """A model that can be asked for the next token. All decoding is written against this and nothing else.
 
-    One that cannot say more than so many tokens, END included, may also have `longest_target`: a search stops there.
+    One that cannot say more than so many tokens, END included, may also have `longest_target`: a
+    search stops there.
     """
 
     def start(self, source: Tree = None, rows: int | None = None) -> DecodeState:
@@ -76,8 +78,8 @@ class Steppable(Protocol):
     def step(self, tokens: Tensor, state: DecodeState, mask: Tensor | None = None) -> StepOutput:
         """Read tokens (B, T) and predict what follows the last real one of each row.
 
-        T > 1 reads a prompt, T = 1 decodes. `mask` (B, T) marks the real tokens. The state is consumed: clone it first
-        to branch.
+        T > 1 reads a prompt, T = 1 decodes. `mask` (B, T) marks the real tokens. The state is
+        consumed: clone it first to branch.
         """
         ...
 
@@ -119,8 +121,8 @@ class FutureStep:
 class SeriesModel(Protocol):
     """A model of series, which can be asked for the next values. All forecasts are written against this.
 
-    Values come and go in the units of the data, NaN never; `mask` is True where one was observed, and what stands at
-    the others is not looked at.
+    Values come and go in the units of the data, NaN never; `mask` is True where one was observed,
+    and what stands at the others is not looked at.
     """
 
     def start(self, rows: int) -> Tree:

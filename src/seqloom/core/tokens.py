@@ -2,8 +2,9 @@
 
     [CLS]   where a whole text is summed up        [SEP]   after a text, before the next        [MASK]   hides a token
 
-Special tokens are rows of the model's embedding after the V of its tokenizer. No text encodes to them, and no model
-predicts them: it has V outputs. `seqloom.text.specials` has the forms in which texts stand between them.
+Special tokens are rows of the model's embedding after the V of its tokenizer. No text encodes to
+them, and no model predicts them: it has V outputs. `seqloom.text.specials` has the forms in which
+texts stand between them.
 """
 
 from dataclasses import dataclass
@@ -21,8 +22,9 @@ MANY = 1 << 18  # log-probabilities from which that is faster
 def best_tokens(log_probs: Tensor, count: int) -> tuple[Tensor, Tensor]:
     """The `count` most probable tokens of each row (B, V): their log-probabilities and ids (B, count), by rising id.
 
-    Of equally probable tokens those of lower id are taken. `topk` promises nothing about equals, so one more is asked
-    for: if it equals the last of those wanted, equals were cut apart, and the rows are looked at again.
+    Of equally probable tokens those of lower id are taken. `topk` promises nothing about equals, so
+    one more is asked for: if it equals the last of those wanted, equals were cut apart, and the
+    rows are looked at again.
     """
     count = min(count, log_probs.shape[1])
     values, ids = _top(log_probs, min(count + 1, log_probs.shape[1]))

@@ -1,9 +1,10 @@
 """State trees: nested values whose leaves are tensors with the batch in dimension 0.
 
-A tree is a tensor, a `Growing`, `None`, a number, a string, or a tuple, list or dict of trees. Models receive and
-return their state as such a value and keep nothing on themselves between calls, so whoever holds a state may clone it,
-reorder its rows, cut its gradient or write it to disk without knowing which model it belongs to. What is read from a
-file is compared with a template (`check_tree`) before anything is computed with it.
+A tree is a tensor, a `Growing`, `None`, a number, a string, or a tuple, list or dict of trees.
+Models receive and return their state as such a value and keep nothing on themselves between calls,
+so whoever holds a state may clone it, reorder its rows, cut its gradient or write it to disk
+without knowing which model it belongs to. What is read from a file is compared with a template
+(`check_tree`) before anything is computed with it.
 """
 
 import math
@@ -210,8 +211,9 @@ class Expected:
 def check_tree(tree: Tree, template: Tree, name: str = "") -> None:
     """Raise `CheckpointError` unless a tree has the structure, shapes and dtypes of the template, and finite numbers.
 
-    The leaves of a template are tensors, `Expected`, plain values or `ANYTHING`; a fresh model's `state_dict()` is one.
-    Plain values must be of the same type as in the template. Messages call the tree `name`.
+    The leaves of a template are tensors, `Expected`, plain values or `ANYTHING`; a fresh model's
+    `state_dict()` is one. Plain values must be of the same type as in the template. Messages call
+    the tree `name`.
     """
     if template is ANYTHING:
         return

@@ -1,9 +1,10 @@
 """Batches: a sampler decides which examples a batch holds, and `collate` turns them into padded tensors.
 
-`LengthSampler` puts examples of similar length together, as many as a budget of tokens allows. An example has two
-lengths, those of the two sides of a pair, or the tokens and the words of a sentence; where it has one, they are equal.
-A batch of B examples padded to S and T has B · max(S, T) ≤ `tokens`, unless it is one long example alone. Which
-examples may change places is fixed beforehand, so that every epoch has the same number of batches of the same shapes:
+`LengthSampler` puts examples of similar length together, as many as a budget of tokens allows. An
+example has two lengths, those of the two sides of a pair, or the tokens and the words of a
+sentence; where it has one, they are equal. A batch of B examples padded to S and T has B · max(S,
+T) ≤ `tokens`, unless it is one long example alone. Which examples may change places is fixed
+beforehand, so that every epoch has the same number of batches of the same shapes:
 
     shapes=None   lengths are rounded up to a scale with steps of a fifth or so; examples are ordered by the second
                   length, then by the first (up and down in turn, so that neighbours across a border are similar too),
@@ -11,7 +12,8 @@ examples may change places is fixed beforehand, so that every epoch has the same
     shapes=n      at most n shapes (B, S, T) are chosen from the lengths, and every batch has exactly one of them. All
                   examples of a shape change places. Where a batch lacks examples, it has rows without any.
 
-Long streams are read in pieces: tokens for truncated backpropagation through time, and windows of series.
+Long streams are read in pieces: tokens for truncated backpropagation through time, and windows of
+series.
 """
 
 from abc import ABC, abstractmethod
@@ -295,13 +297,15 @@ class Chunk(TypedDict):
 class StreamBatches:
     """The stream (N,) cut into `size` rows of L = ⌊N / size⌋ tokens, read side by side `length` tokens at a time.
 
-    Row r predicts stream[r·L : (r+1)·L]. Its first input is the token before its first target (END for row 0); chunks
-    of a row follow each other without a gap, so a state carried from one to the next has read exactly the row so far.
-    An epoch predicts size·L tokens, each once: only the last N mod size < size tokens of the stream are left out. The
-    last chunk of an epoch is shorter where `length` does not divide L, so there are at most two shapes.
+    Row r predicts stream[r·L : (r+1)·L]. Its first input is the token before its first target (END
+    for row 0); chunks of a row follow each other without a gap, so a state carried from one to the
+    next has read exactly the row so far. An epoch predicts size·L tokens, each once: only the last
+    N mod size < size tokens of the stream are left out. The last chunk of an epoch is shorter where
+    `length` does not divide L, so there are at most two shapes.
 
-    With an offset the stream is a ring that begins so many tokens later: rows and chunks are cut elsewhere. Its last
-    token is the END of the last document, so what comes before the first document is the same as ever.
+    With an offset the stream is a ring that begins so many tokens later: rows and chunks are cut
+    elsewhere. Its last token is the END of the last document, so what comes before the first
+    document is the same as ever.
     """
 
     stream: Tensor  # (N,)

@@ -35,7 +35,8 @@ class Fingerprinted(Protocol):
 class TextCounts:
     """What a figure per word, per character or per byte is divided by: the end of each document counts as one.
 
-    So PTB's test has 82,430 words, as published, and every prediction a language model makes is accounted for.
+    So PTB's test has 82,430 words, as published, and every prediction a language model makes is
+    accounted for.
     """
 
     documents: int
@@ -68,7 +69,8 @@ class Asked:
 class Example:
     """Base class of examples: everything that differs between corpora of different forms.
 
-    Subclasses set `form` and name the fields with texts and with the label; whatever else differs they override.
+    Subclasses set `form` and name the fields with texts and with the label; whatever else differs
+    they override.
     """
 
     form: ClassVar[str]  # as the module of a corpus names it: FORM

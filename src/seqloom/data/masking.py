@@ -1,15 +1,18 @@
 """Documents as rows of one length, packed or as pairs of sentences, and masked tokens (BERT, 2018).
 
-A document is cut into pieces that fit a row; each piece stands as [CLS] piece [SEP]. Short pieces share a row, longest
-first, each where least room is left over; `documents` numbers them, so that none is seen from another.
+A document is cut into pieces that fit a row; each piece stands as [CLS] piece [SEP]. Short pieces
+share a row, longest first, each where least room is left over; `documents` numbers them, so that
+none is seen from another.
 
-Of a row's n tokens ⌊share · n + u⌋ are chosen, u drawn from [0, 1), so that the share is met on average, however short
-the row, and are to be told from what stands around them. What becomes of one that is chosen is drawn, too:
+Of a row's n tokens ⌊share · n + u⌋ are chosen, u drawn from [0, 1), so that the share is met on
+average, however short the row, and are to be told from what stands around them. What becomes of one
+that is chosen is drawn, too:
 
     80 %   [MASK]              10 %   any token of the vocabulary              10 %   it stays
 
-The two tenths are there since a text that is read later has no masks: a model must not count on them to know what it
-will be asked. END and special tokens are never chosen, and never put in another's place.
+The two tenths are there since a text that is read later has no masks: a model must not count on
+them to know what it will be asked. END and special tokens are never chosen, and never put in
+another's place.
 """
 
 from collections.abc import Iterator, Sequence
@@ -79,9 +82,10 @@ class NextSentencePairs:
 
         [CLS] a [SEP] b [SEP]          a, b: one sentence after the other, as many whole ones as there is room for
 
-    A document is read once, a row after the other. Where a ends is drawn, but no later than in the middle of the row; b
-    is then what follows, or, half the time, begins at a sentence drawn from another document. Both are filled up in the
-    same way, so that their lengths tell hardly anything. A sentence that would fill more than half a row is cut.
+    A document is read once, a row after the other. Where a ends is drawn, but no later than in the
+    middle of the row; b is then what follows, or, half the time, begins at a sentence drawn from
+    another document. Both are filled up in the same way, so that their lengths tell hardly
+    anything. A sentence that would fill more than half a row is cut.
     """
 
     def __init__(
@@ -221,9 +225,10 @@ def mask_rows(
 class MaskedBatches:
     """Batches of masked rows: packed documents, or pairs of sentences.
 
-    What an epoch shows (the pairs, the masks) is drawn from the seed and the epoch alone; where masking is static,
-    every epoch shows what the first did, in another order. What is left over at the end of an epoch is not read in it,
-    and since the order is drawn anew, it is not the same twice.
+    What an epoch shows (the pairs, the masks) is drawn from the seed and the epoch alone; where
+    masking is static, every epoch shows what the first did, in another order. What is left over at
+    the end of an epoch is not read in it, and since the order is drawn anew, it is not the same
+    twice.
     """
 
     def __init__(

@@ -11,13 +11,14 @@ bart (BART, 2019)    the target is the text itself; its source is damaged in up 
                          masked      a [MASK] stands for each of some tokens
                          deleted     some tokens are left out, and nothing shows where
 
-Shares are met on average, however short a text is: of n tokens ⌊share · n + u⌋ are chosen, u drawn from [0, 1). Spans
-do not touch, and every way of placing them is equally likely. Of the sentinels, rows of the embedding after [MASK], a
-text uses the first few.
+Shares are met on average, however short a text is: of n tokens ⌊share · n + u⌋ are chosen, u drawn
+from [0, 1). Spans do not touch, and every way of placing them is equally likely. Of the sentinels,
+rows of the embedding after [MASK], a text uses the first few.
 
-A document is cut into pieces of at most so many tokens, where a sentence ends, if any does. How a piece is damaged is
-drawn from the seed, the epoch and the piece's number alone; which pieces are read together is fixed by their lengths,
-as `seqloom.data.batching` says. A batch is as wide as its damaged texts have come to be.
+A document is cut into pieces of at most so many tokens, where a sentence ends, if any does. How a
+piece is damaged is drawn from the seed, the epoch and the piece's number alone; which pieces are
+read together is fixed by their lengths, as `seqloom.data.batching` says. A batch is as wide as its
+damaged texts have come to be.
 """
 
 import math

@@ -4,8 +4,8 @@
     0 ||| dies ist ein Haus ||| LM0= -12.3 TM0= -4.5 ||| -2.01
     1 ||| …
 
-A candidate a line: the number of the source line, from 0 and in order; the text; then anything, of which the last field
-that is a single number is the score.
+A candidate a line: the number of the source line, from 0 and in order; the text; then anything, of
+which the last field that is a single number is the score.
 """
 
 import math

@@ -7,8 +7,8 @@
     choice       a row for each option; of a text that is too long its end is read, where an option goes on
     answer       the question, then the context; a long context in windows that overlap
 
-For a model on a pretrained body a frame of special tokens stands around what is read, in the place of END. Where two
-texts have no room, the longer one gives way first.
+For a model on a pretrained body a frame of special tokens stands around what is read, in the place
+of END. Where two texts have no room, the longer one gives way first.
 """
 
 import re
@@ -38,9 +38,9 @@ SPELLING_STEP = 8  # rows are as long as the longest word of a batch, rounded up
 class Spellings:
     """How words are spelled, for models that read it: rows of characters.
 
-    A word is known by its number, that of its row; number 0 is no word, and its row has no characters. Characters are
-    the ids of an alphabet learned from the training words: 0 is none, 1 is one that training did not have. Words may
-    be added at any time.
+    A word is known by its number, that of its row; number 0 is no word, and its row has no
+    characters. Characters are the ids of an alphabet learned from the training words: 0 is none, 1
+    is one that training did not have. Words may be added at any time.
     """
 
     def __init__(self, alphabet: Characters) -> None:
@@ -95,8 +95,9 @@ class TextFrame:
 class TextReader:
     """Reads texts for a classifier.
 
-    Where a vocabulary of what stands between white space does not have a piece of text, `film,` say, words and marks in
-    it are told apart: files are often written so that they already are, and what people type is not.
+    Where a vocabulary of what stands between white space does not have a piece of text, `film,`
+    say, words and marks in it are told apart: files are often written so that they already are, and
+    what people type is not.
     """
 
     def __init__(
@@ -244,8 +245,9 @@ class SentenceReader:
 def cuts(words: Sequence[str], borders: Sequence[int], most: int) -> Iterator[tuple[int, int]]:
     """Where to cut a sentence, so that no piece has more than `most` tokens, or it is one word alone.
 
-    `borders` (W + 1) says where the tokens of each word begin. Of the places that leave a piece at least half full, the
-    last one after the end of a sentence is best; if there is none, the last one of all.
+    `borders` (W + 1) says where the tokens of each word begin. Of the places that leave a piece at
+    least half full, the last one after the end of a sentence is best; if there is none, the last
+    one of all.
     """
     start = 0
     while start < len(words):
@@ -265,7 +267,8 @@ def cuts(words: Sequence[str], borders: Sequence[int], most: int) -> Iterator[tu
 class RowReader:
     """Reads texts for a model whose rows stand in this frame, of at most `max_length` tokens, special ones included.
 
-    With `apart`, words and marks are read with a space between any two, as WikiText and other treebanks write them.
+    With `apart`, words and marks are read with a space between any two, as WikiText and other
+    treebanks write them.
     """
 
     def __init__(self, tokenizer: Tokenizer, frame: TextFrame, max_length: int | None, apart: bool = False) -> None:

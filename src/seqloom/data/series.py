@@ -1,10 +1,12 @@
 """Series: values of one or several variables at times that follow each other, in splits that follow each other too.
 
-What comes later is dev, and what comes last is test. Each split keeps all that came before it, since that is what it is
-forecast from; `begins` says where its own values start. Gaps are rows of NaN, so that a step is a step everywhere.
+What comes later is dev, and what comes last is test. Each split keeps all that came before it,
+since that is what it is forecast from; `begins` says where its own values start. Gaps are rows of
+NaN, so that a step is a step everywhere.
 
-How far two times lie apart is counted in months where all fall on the same day of the month, or all on its last; in
-weekdays where days follow each other and none is a Saturday or a Sunday; and else in seconds.
+How far two times lie apart is counted in months where all fall on the same day of the month, or all
+on its last; in weekdays where days follow each other and none is a Saturday or a Sunday; and else
+in seconds.
 """
 
 from collections.abc import Sequence
@@ -160,8 +162,9 @@ class Series(Example):
     def visible(self) -> tuple[Values, NDArray[np.bool_]]:
         """Return what a model sees: values without NaN, and a mask of those it may look at, both (T, C).
 
-        With `fill`, a missing value is the last one there was, or that of a season ago; before the first value nothing
-        is. What is made up looks back only, so no forecast can see what it is to say.
+        With `fill`, a missing value is the last one there was, or that of a season ago; before the
+        first value nothing is. What is made up looks back only, so no forecast can see what it is
+        to say.
         """
         values = self.values.copy()
         for column in values.T if self.fill != "mask" else ():
@@ -237,7 +240,8 @@ def arrange_series(
 ) -> tuple[Series, list[str]]:
     """Return a series of rows in the order of time, and notes on what was missing of it.
 
-    Rows of NaN stand where the clock says that one should be, unless too many are missing or times lie unevenly.
+    Rows of NaN stand where the clock says that one should be, unless too many are missing or times
+    lie unevenly.
     """
     clock, notes = clock_of(times), []
     steps = len(times) - 1

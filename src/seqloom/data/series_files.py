@@ -1,7 +1,7 @@
 """Files with series: the user's own tables, and series that ship inside statsmodels and vega_datasets.
 
-A time is a date (2024, 2024-03, 2024-03-01, 2024/03/01 13:00, 20240301) or a plain number. An offset (+01:00) that all
-times share is left out; where they differ, times are those of UTC.
+A time is a date (2024, 2024-03, 2024-03-01, 2024/03/01 13:00, 20240301) or a plain number. An
+offset (+01:00) that all times share is left out; where they differ, times are those of UTC.
 """
 
 import math
@@ -123,7 +123,8 @@ def read_series(
 ) -> tuple[Series, list[str]]:
     """Return the series of a file, and notes on how it was read.
 
-    The times are in the first column unless told; without `columns`, values are in all others that hold numbers.
+    The times are in the first column unless told; without `columns`, values are in all others that
+    hold numbers.
     """
     names, time = column_names(path, form), 1 if time is None else time
     chosen: list[Column] = list(columns or ())

@@ -1,8 +1,8 @@
 """Splits: which examples are held out for dev and test, and corpora of the user's own files.
 
-Where a corpus does not say what is held out, the examples decide. They are put in groups that must stay together, and
-groups are taken in the order of a hash of their names. So the choice is the same everywhere, is spread over a sorted
-file, and depends neither on a seed nor on the order of lines.
+Where a corpus does not say what is held out, the examples decide. They are put in groups that must
+stay together, and groups are taken in the order of a hash of their names. So the choice is the same
+everywhere, is spread over a sorted file, and depends neither on a seed nor on the order of lines.
 """
 
 import hashlib
@@ -25,7 +25,8 @@ Read = tuple[list[ExampleT], list[str]]  # the examples of a file, and notes on 
 def normal_form(text: str) -> str:
     """The words of a text, without case, digits, punctuation and symbols: "7:05 PM, Monday" becomes "pm monday".
 
-    Texts with the same normal form are near duplicates, which must not be divided between train and a held-out split.
+    Texts with the same normal form are near duplicates, which must not be divided between train and
+    a held-out split.
     """
     folded = unicodedata.normalize("NFKC", text).casefold()
     return " ".join("".join(c if unicodedata.category(c)[0] in "LM" else " " for c in folded).split())
@@ -93,8 +94,9 @@ def link_groups(pairs: Sequence[tuple[str, str]]) -> list[str]:
 def hold_out_evenly(groups: Sequence[str], labels: Sequence[str], shares: Mapping[str, float]) -> list[str]:
     """The same by shares, with about the same mixture of labels in every split.
 
-    Each label is shared out by itself, so one that is too rare to be held out stays in "train". A group goes with the
-    label it has first. A split that would be empty gets a group of the label that has most left.
+    Each label is shared out by itself, so one that is too rare to be held out stays in "train". A
+    group goes with the label it has first. A split that would be empty gets a group of the label
+    that has most left.
     """
     label_of: dict[str, str] = {}
     for group, label in zip(groups, labels, strict=True):
@@ -119,8 +121,9 @@ def glue_corpus(
 ) -> Corpus[ExampleT]:
     """Return the corpus of a GLUE set, whose own test labels are not published: its dev part is test.
 
-    `read` returns a part of the set. A tenth is held out evenly from train as dev, whole groups at a time. Training
-    examples with a group of test are left out; `note` says of them that they are, after their number.
+    `read` returns a part of the set. A tenth is held out evenly from train as dev, whole groups at
+    a time. Training examples with a group of test are left out; `note` says of them that they are,
+    after their number.
     """
     train, test = read("train"), read("dev")
     tested = {group(example) for example in test}
@@ -153,9 +156,10 @@ def load_files(
 ) -> Corpus[ExampleT]:
     """Return the splits as given; what is missing of dev and test is held out from train.
 
-    `read` is called with a split and its files. `groups` returns the name of the group of each training example, given
-    how many splits are held out: a group stays in one split. With `label`, each label is held out evenly. `repeats` is
-    what should not occur in two of the given splits: its plural, and a function of an example.
+    `read` is called with a split and its files. `groups` returns the name of the group of each
+    training example, given how many splits are held out: a group stays in one split. With `label`,
+    each label is held out evenly. `repeats` is what should not occur in two of the given splits:
+    its plural, and a function of an example.
     """
     check_files(config)
     splits: dict[str, list[ExampleT]] = {}
@@ -229,8 +233,8 @@ def complete_examples(
 ) -> tuple[list[T], list[str]]:
     """Return the examples of a file that lack nothing, and notes on the others: how many, and the line of the first.
 
-    `lacks` are conditions by what an example lacks. `required` is what the file must hold, `blank` what it has if all
-    examples lack something; both are for the error.
+    `lacks` are conditions by what an example lacks. `required` is what the file must hold, `blank`
+    what it has if all examples lack something; both are for the error.
     """
     examples: list[T] = []
     left_out: dict[str, list[int]] = {lacking: [] for lacking in lacks}

@@ -118,8 +118,8 @@ def column_names(path: Path, form: Format | None = None) -> list[str]:
 def read_columns(path: Path, columns: Sequence[int] | Sequence[str]) -> tuple[int, list[list[str]]]:
     """Return the number of the first line of text of a tab-separated table, and the chosen columns, row by row.
 
-    Columns are numbers, from 1, or the names in the first line. Quotation marks are text. A blank line is a blank row,
-    and rows may have more columns than those.
+    Columns are numbers, from 1, or the names in the first line. Quotation marks are text. A blank
+    line is a blank row, and rows may have more columns than those.
     """
     rows, first = read_lines(path), 1
     places = [column - 1 for column in columns if isinstance(column, int)]

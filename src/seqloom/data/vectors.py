@@ -1,8 +1,9 @@
 """Sequences of vectors made on the spot. Sequence i of a stream is a function of the stream's seed and i, nothing else.
 
-So a batch can be drawn anywhere and again, alone or with others, and no sequence has to be kept. Training reads one
-stream and never the same sequence twice; dev and test are the first sequences of two other streams.
-Tracks, where something was on a plane and what was observed of it, are drawn in the same way.
+So a batch can be drawn anywhere and again, alone or with others, and no sequence has to be kept.
+Training reads one stream and never the same sequence twice; dev and test are the first sequences of
+two other streams. Tracks, where something was on a plane and what was observed of it, are drawn in
+the same way.
 """
 
 import hashlib
@@ -33,8 +34,9 @@ class Sequences(TypedDict):
 def uniform(seed: int, indices: Indices, width: int) -> NDArray[np.float64]:
     """Numbers in [0, 1), (N, width): place p of a row is a function of seed, the row's index and p.
 
-    The mixing is splitmix64's, whose definition will not change as the generators of libraries may. A number has 24
-    bits: float32 holds it exactly, and its product with a whole number below 2²⁹ is exact in float64.
+    The mixing is splitmix64's, whose definition will not change as the generators of libraries may.
+    A number has 24 bits: float32 holds it exactly, and its product with a whole number below 2²⁹ is
+    exact in float64.
     """
     counter = indices[:, None] * np.uint64(width) + np.arange(width, dtype=np.uint64)  # (N, width), wraps at 2⁶⁴
     z: Any = counter * np.uint64(0x9E3779B97F4A7C15) + np.uint64(seed)
@@ -131,7 +133,8 @@ class Adding(VectorData):
 
         x_t = (value in [0, 1), mark)        mark = 1 at one step of each half, else 0        y = the two values marked
 
-    Nothing but the marks says which numbers count, and the first must be kept for at least half of the sequence.
+    Nothing but the marks says which numbers count, and the first must be kept for at least half of
+    the sequence.
     """
 
     name = "adding"
@@ -181,9 +184,10 @@ class Recall(VectorData):
 
         s  d_1 … d_lag  ?          s, d_i any of K symbols          y = s
 
-    Every x_t is one-hot over the K symbols and the question mark. The others come from the same alphabet, so only being
-    the first makes s worth keeping, and it must be kept over `lag` steps that each offer something else to keep.
-    Training asks after `shortest` to `lag` steps, one of these for all of a batch; dev and test always after `lag`.
+    Every x_t is one-hot over the K symbols and the question mark. The others come from the same
+    alphabet, so only being the first makes s worth keeping, and it must be kept over `lag` steps
+    that each offer something else to keep. Training asks after `shortest` to `lag` steps, one of
+    these for all of a batch; dev and test always after `lag`.
     """
 
     name = "recall"

@@ -8,12 +8,13 @@ Or, in the binary format:
     400000 100⏎                      how many, and how wide, as text
     the ␣ 100 × float32              a word, a space, its numbers with the low byte first; perhaps a line break
 
-A file is taken for binary if it begins with such a line and what follows is not a word and its numbers in digits.
-Only the words that are wanted are kept, so the file may be larger than memory. Every line must be as wide as the first;
-the numbers of words that nobody wants are counted, not read.
+A file is taken for binary if it begins with such a line and what follows is not a word and its
+numbers in digits. Only the words that are wanted are kept, so the file may be larger than memory.
+Every line must be as wide as the first; the numbers of words that nobody wants are counted, not
+read.
 
-What people say of words, to measure vectors by, lies in `word_vectors_eval` of the data folder (SEQLOOM_DATA):
-WordSim-353, SimLex-999, Google's analogies. None of it is inside seqloom.
+What people say of words, to measure vectors by, lies in `word_vectors_eval` of the data folder
+(SEQLOOM_DATA): WordSim-353, SimLex-999, Google's analogies. None of it is inside seqloom.
 """
 
 import gzip
@@ -76,8 +77,8 @@ class FoundVectors:
 def read_vectors(path: Path, words: Sequence[str], width: int, *, lowercase: bool = True) -> FoundVectors:
     """Return the vectors of these words, which must be `width` numbers wide.
 
-    With `lowercase`, a word that is not in the file takes the vector of its lower-case form. Of a word that is there
-    twice, the first counts.
+    With `lowercase`, a word that is not in the file takes the vector of its lower-case form. Of a
+    word that is there twice, the first counts.
     """
     path = expand_home(path)
     exact, lowered = index_words(words), index_words([word.lower() for word in words]) if lowercase else {}

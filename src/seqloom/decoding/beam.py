@@ -1,8 +1,8 @@
 """Beam search over any `Steppable`: many sources at once, k hypotheses each, on any device.
 
-At each step the k best continuations of a source that do not end go on, and those among its k best continuations that
-do end are set aside; `seqloom.decoding.rules` has the score and the rules. docs/decoding.md tells the rest: stopping,
-penalties, ties, what happens at the longest length.
+At each step the k best continuations of a source that do not end go on, and those among its k best
+continuations that do end are set aside; `seqloom.decoding.rules` has the score and the rules.
+docs/decoding.md tells the rest: stopping, penalties, ties, what happens at the longest length.
 """
 
 import itertools
@@ -59,10 +59,11 @@ def beam_search(
 ) -> list[list[Hypothesis]]:
     """The `n_best` hypotheses of each source, best first; fewer where the model allows fewer.
 
-    `source` is what the model's `start` takes; without one, as many sequences are searched as `prompt` has rows, or
-    `rows` of them. `prompt` (B, T) holds the tokens each hypothesis must begin with, without END; `prompt_mask` marks
-    the real ones of prompts of unequal length. `banned` tokens are never chosen, unless forced. `attention` asks for
-    the attention weights, if the model has them. A `recorder` is shown every step. A module must be in evaluation mode.
+    `source` is what the model's `start` takes; without one, as many sequences are searched as
+    `prompt` has rows, or `rows` of them. `prompt` (B, T) holds the tokens each hypothesis must
+    begin with, without END; `prompt_mask` marks the real ones of prompts of unequal length.
+    `banned` tokens are never chosen, unless forced. `attention` asks for the attention weights, if
+    the model has them. A `recorder` is shown every step. A module must be in evaluation mode.
     """
     if rows is None:
         rows = 1 if prompt is None else len(prompt)
@@ -172,9 +173,10 @@ class BeamSearch:
     ) -> tuple[Tensor, Tensor, StepOutput | BestOutput]:
         """Read tokens (b·w, 1): log p and ids (b, w, K) of the best to follow, and what else the model says.
 
-        Of width + w continuations of a source no hypothesis gives more than width + 1, so the vocabulary is searched
-        row by row, and only the few best tokens of each row are compared with those of others. A source that is still
-        within its prefix has one alone: its next token.
+        Of width + w continuations of a source no hypothesis gives more than width + 1, so the
+        vocabulary is searched row by row, and only the few best tokens of each row are compared
+        with those of others. A source that is still within its prefix has one alone: its next
+        token.
         """
         (b, w), count = beams.node.shape, width + 1 + len(self.rules.banned)
         is_forced = length <= beams.prefix.shape[1]

@@ -1,7 +1,7 @@
 """Forecasts: what a model expects of the steps to come, and how sure it is of each.
 
-A model that knows its future exactly (a linear one) is asked for it. Of any other, paths are drawn: every value is
-drawn from what the model expects next, and read by it as if it had been observed.
+A model that knows its future exactly (a linear one) is asked for it. Of any other, paths are drawn:
+every value is drawn from what the model expects next, and read by it as if it had been observed.
 
     y_{t+1} ~ p(· | y_1 … y_t),   y_{t+2} ~ p(· | y_1 … y_{t+1}),   …
 

@@ -2,9 +2,10 @@
 
     x_t ~ processed p(· | prompt, x_<t)        until END or `max_tokens`
 
-Every row draws from a stream of its own: what it draws depends on its seed, never on the rows beside it. Text ends at
-the first stop string, the one that is complete first (of two complete at the same character, the longer), so it does
-not depend on how it was cut into tokens; what may turn out to be the beginning of a stop string is held back.
+Every row draws from a stream of its own: what it draws depends on its seed, never on the rows
+beside it. Text ends at the first stop string, the one that is complete first (of two complete at
+the same character, the longer), so it does not depend on how it was cut into tokens; what may turn
+out to be the beginning of a stop string is held back.
 """
 
 from collections.abc import Generator, Sequence
@@ -50,8 +51,8 @@ def row_seeds(seed: int | Sequence[int], rows: int) -> list[int]:
 def choose(log_probs: Tensor, draws: Tensor) -> Tensor:
     """Sample (B,) from log-probabilities (B, V) by inverting the distribution: the first v with P(≤ v) > u.
 
-    In double precision, so that devices which round sums differently still agree. A token without probability is never
-    returned, even where the rounding of a parallel sum opens a gap for it.
+    In double precision, so that devices which round sums differently still agree. A token without
+    probability is never returned, even where the rounding of a parallel sum opens a gap for it.
     """
     probs = log_probs.double().exp()
     cumulative = probs.cumsum(-1)
@@ -74,11 +75,11 @@ def generate(
 ) -> Steps:
     """Continue each row of `prompt` (B, T), yielding after every token.
 
-    `mask` (B, T) marks the real tokens of prompts of unequal length. Where there is nothing to continue, the prompt is
-    END, the context before the first token. `seed` is one number, or one for each row: a row draws from its own seed
-    alone, so row i by itself with `seed=[row_seeds(s, B)[i]]` gives what it gives in the batch of seed s. Rows that
-    finish leave the computation. A module must be in evaluation mode. Arguments are checked at the call, not at the
-    first token.
+    `mask` (B, T) marks the real tokens of prompts of unequal length. Where there is nothing to
+    continue, the prompt is END, the context before the first token. `seed` is one number, or one
+    for each row: a row draws from its own seed alone, so row i by itself with `seed=[row_seeds(s,
+    B)[i]]` gives what it gives in the batch of seed s. Rows that finish leave the computation. A
+    module must be in evaluation mode. Arguments are checked at the call, not at the first token.
     """
     if prompt.dim() != 2 or 0 in prompt.shape:
         shape = tuple(prompt.shape)

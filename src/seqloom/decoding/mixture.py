@@ -1,8 +1,8 @@
 """Several models as one: p(x_t | x_<t) = Σ_i λ_i p_i(x_t | x_<t), with λ_i ≥ 0 and Σ_i λ_i = 1.
 
-A mixture is a `Steppable` made of `Steppable`s, of whatever kinds: it steps and is searched like any other. Of language
-models it is a `LanguageModel`; of translators, all given one source, it is an `Ensemble`. Its parts must share one
-vocabulary.
+A mixture is a `Steppable` made of `Steppable`s, of whatever kinds: it steps and is searched like
+any other. Of language models it is a `LanguageModel`; of translators, all given one source, it is
+an `Ensemble`. Its parts must share one vocabulary.
 """
 
 import math
@@ -91,8 +91,9 @@ def mean_attention(weights: Iterable[Tensor | None]) -> Tensor | None:
 def mix(log_probs: Sequence[Tensor], weights: Sequence[float]) -> Tensor:
     """log Σ_i λ_i p_i of log-probabilities of one shape, in the highest precision among them.
 
-    Computed as m + log(Σ_i λ_i exp(log p_i − m) / Σ_i λ_i), m being the largest log p_i. Both sums are made alike, so
-    models that agree are mixed without any rounding, however many: a model mixed with itself is that model.
+    Computed as m + log(Σ_i λ_i exp(log p_i − m) / Σ_i λ_i), m being the largest log p_i. Both sums
+    are made alike, so models that agree are mixed without any rounding, however many: a model mixed
+    with itself is that model.
     """
     precision = reduce(torch.promote_types, [own.dtype for own in log_probs])
     heard = [(own.to(precision), share) for own, share in zip(log_probs, weights, strict=True) if share > 0]

@@ -1,7 +1,8 @@
 """Score processors: what is done to p(next token) before a token is chosen from it.
 
-Each is a pure function from log-probabilities (B, V) to log-probabilities (B, V), normalised again, that may look at
-the tokens generated so far (B, t), prompt not included. They are applied in this order:
+Each is a pure function from log-probabilities (B, V) to log-probabilities (B, V), normalised again,
+that may look at the tokens generated so far (B, t), prompt not included. They are applied in this
+order:
 
     1. repetition penalty   p(v) ← p(v) / θ  for every v generated before
     2. banned tokens        p(v) ← 0         for every v in `banned`, and for END before `min_tokens` tokens
@@ -9,8 +10,8 @@ the tokens generated so far (B, t), prompt not included. They are applied in thi
     4. top-k                p(v) ← 0         outside the k most probable
     5. top-p                p(v) ← 0         outside the smallest set of mass ≥ p, of what top-k left
 
-The first two say what is wanted and hold for every search; the last three shape chance and so are left out of greedy
-search, which they cannot change.
+The first two say what is wanted and hold for every search; the last three shape chance and so are
+left out of greedy search, which they cannot change.
 """
 
 import math
@@ -99,10 +100,11 @@ def keep_only(log_probs: Tensor, kept: Tensor) -> Tensor:
 def penalise_repetition(log_probs: Tensor, generated: Tensor, *, penalty: float) -> Tensor:
     """p(v) ← p(v) / θ for every token v generated before, however often, then normalised.
 
-    The odds of a used token against an unused one fall by the factor θ, whatever they were. CTRL's penalty divides
-    positive logits by θ and multiplies negative ones, so it depends on where the logits' arbitrary zero lies;
-    log-probabilities have none above zero, and θ · log p would leave a token of probability near 1, the very case
-    of a loop, untouched. The two scales differ: CTRL's usual 1.2 acts on a logit of 10 as 5.3 does here.
+    The odds of a used token against an unused one fall by the factor θ, whatever they were. CTRL's
+    penalty divides positive logits by θ and multiplies negative ones, so it depends on where the
+    logits' arbitrary zero lies; log-probabilities have none above zero, and θ · log p would leave a
+    token of probability near 1, the very case of a loop, untouched. The two scales differ: CTRL's
+    usual 1.2 acts on a logit of 10 as 5.3 does here.
     """
     used = torch.zeros_like(log_probs, dtype=torch.bool).scatter_(1, generated, True)  # (B, V)
     return torch.where(used, log_probs - math.log(penalty), log_probs).log_softmax(-1)

@@ -2,8 +2,9 @@
 
     score(y) = Σ_t log p(y_t | y_<t, x) / |y|^α + β Σ_j log min(Σ_t a_tj, 1)
 
-Sources are rows b, their hypotheses columns, best first; a log-probability of −∞ is an empty place. A length is a
-number, or a tensor if nothing may wait for the device. The second term of the score is the `coverage`, if there is one.
+Sources are rows b, their hypotheses columns, best first; a log-probability of −∞ is an empty place.
+A length is a number, or a tensor if nothing may wait for the device. The second term of the score
+is the `coverage`, if there is one.
 """
 
 import math
@@ -195,9 +196,9 @@ class Hypothesis:
 class Nodes:
     """The hypotheses of a search as one tree: each token is a node that knows the node before it.
 
-    Hypotheses share their beginnings, so nothing is copied when the beam is reordered; only those that are wanted in
-    the end are walked back to the root. The tree grows by as many nodes as there are rows at every step, and the id of
-    a node is its position in the order of arrival.
+    Hypotheses share their beginnings, so nothing is copied when the beam is reordered; only those
+    that are wanted in the end are walked back to the root. The tree grows by as many nodes as there
+    are rows at every step, and the id of a node is its position in the order of arrival.
     """
 
     def __init__(self) -> None:
@@ -222,7 +223,8 @@ class Nodes:
     def paths(self, last: Numbers, lengths: Numbers) -> tuple[Numbers, Numbers, Numbers]:
         """The paths from the root to the nodes `last` (n,), each `lengths` (n,) tokens long.
 
-        Tokens and log-probabilities (n, T), and the nodes (n, 1 + T) with the root in front; filled up at the end.
+        Tokens and log-probabilities (n, T), and the nodes (n, 1 + T) with the root in front; filled
+        up at the end.
         """
         tokens, parents, log_probs = (torch.cat(part).cpu().numpy() for part in zip(*self._grown, strict=True))
         longest = int(lengths.max())
@@ -248,9 +250,10 @@ def collect(
 ) -> list[list[Hypothesis]]:
     """The hypotheses of each source, best first.
 
-    `results` hold, for some of the sources each, `source` (b,) and of their hypotheses (b, n), best first, the last
-    `node`, the `length` in tokens, `score`, `log_prob`, `end` (log p of END) and whether they are `finished`; a score
-    of −∞ is an empty position. `widths` are the sources' own lengths, to which their attention is cut.
+    `results` hold, for some of the sources each, `source` (b,) and of their hypotheses (b, n), best
+    first, the last `node`, the `length` in tokens, `score`, `log_prob`, `end` (log p of END) and
+    whether they are `finished`; a score of −∞ is an empty position. `widths` are the sources' own
+    lengths, to which their attention is cut.
     """
     merged = {key: torch.cat([part[key] for part in results]).cpu().numpy() for key in results[0]}  # NumPy is faster
     exists = ~np.isneginf(merged["score"])  # (B, n)
@@ -280,8 +283,8 @@ def collect(
 class SearchStep:
     """The continuations that were compared at one step, (b, C) of the b sources still searched, best first.
 
-    One whose `total` is −∞ is an empty place. Nodes are numbered as they come, those of the sources first, which are
-    their roots.
+    One whose `total` is −∞ is an empty place. Nodes are numbered as they come, those of the sources
+    first, which are their roots.
     """
 
     length: int  # of every continuation, in tokens

@@ -1,7 +1,8 @@
 """Alignments: attention weights summed by word, made into links, and measured against known links.
 
-Weights are (T, S): row t is the attention when target token t was produced, and sums to 1. The last row belongs to END,
-the last column is the source's END. A link is (source position, target position), both from 0.
+Weights are (T, S): row t is the attention when target token t was produced, and sums to 1. The last
+row belongs to END, the last column is the source's END. A link is (source position, target
+position), both from 0.
 
     AER = 1 − (|A ∩ S| + |A ∩ P|) / (|A| + |S|)
 
@@ -43,9 +44,10 @@ class Word(NamedTuple):
 def words_of(text: str, spans: Sequence[Span], end: str | None = None) -> list[Word]:
     """Tokens gathered into words: what stands between white space, each punctuation mark for itself.
 
-    `spans` are the characters of each token. A token is never cut: one that reaches over several words makes them one.
-    In scripts without spaces a character is a word, and so is a token of several. White space belongs to the word after
-    it. Where `end` is given, END follows as a word of that name.
+    `spans` are the characters of each token. A token is never cut: one that reaches over several
+    words makes them one. In scripts without spaces a character is a word, and so is a token of
+    several. White space belongs to the word after it. Where `end` is given, END follows as a word
+    of that name.
     """
     units = word_spans(text)
     owner = {place: number for number, (start, stop) in enumerate(units) for place in range(start, stop)}
@@ -145,8 +147,9 @@ def diagonal_links(targets: int, sources: int) -> list[Link]:
 class Slots(NamedTuple):
     """What a corpus knows of a pair, in tokens.
 
-    It knows which part of the source a part of the target says, not which token within that part. So any link into the
-    part is possible, and a link is sure where the part is a single source token.
+    It knows which part of the source a part of the target says, not which token within that part.
+    So any link into the part is possible, and a link is sure where the part is a single source
+    token.
     """
 
     places: list[tuple[frozenset[int], frozenset[int]]]  # source tokens, target tokens of each slot
@@ -221,9 +224,10 @@ class ForcedPair(NamedTuple):
 def score_alignments(examples: Iterable[ForcedPair]) -> dict[str, float]:
     """Measure how well attention finds the slots of pairs whose slots are known; {} if none are.
 
-    Each target token of a slot is linked to the source token with the most weight, END included (and then wrong).
-    `alignment_error_rate` is the metric to quote. Beside it: what the diagonal and blind chance get, the share of those
-    links that lead into the slot, and the share of slots all of whose links do.
+    Each target token of a slot is linked to the source token with the most weight, END included
+    (and then wrong). `alignment_error_rate` is the metric to quote. Beside it: what the diagonal
+    and blind chance get, the share of those links that lead into the slot, and the share of slots
+    all of whose links do.
     """
     model = diagonal = chance = AlignmentCounts()
     for example in examples:

@@ -1,13 +1,14 @@
 """Metrics of answers: pieces of a text, counted as SQuAD's own evaluation counts, and choices among options.
 
-A written answer is normalised first: small letters, no ASCII punctuation, none of the words a, an, the, one space
-between words. It is exact if it then equals one of the right answers. For F1 both are bags of words with c words in
-common, each as often as it is in the bag that has it less often:
+A written answer is normalised first: small letters, no ASCII punctuation, none of the words a, an,
+the, one space between words. It is exact if it then equals one of the right answers. For F1 both
+are bags of words with c words in common, each as often as it is in the bag that has it less often:
 
     precision = c / words said    recall = c / words of the right answer    F1 = 2 · precision · recall / (sum of both)
 
-and 0 where c is 0, also for an answer without words. Of several right answers the best counts, for each metric by
-itself. The metrics of a split are means over its questions; SQuAD's are these times 100.
+and 0 where c is 0, also for an answer without words. Of several right answers the best counts, for
+each metric by itself. The metrics of a split are means over its questions; SQuAD's are these times
+100.
 """
 
 import re

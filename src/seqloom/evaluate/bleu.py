@@ -4,11 +4,12 @@
     BP     = exp(1 − r/c) if c ≤ r, else 1      c tokens in the hypothesis, r in the reference closest in length
     BLEU-N = BP · (p_1 · … · p_N)^(1/N)
 
-g runs over the n-grams of the hypothesis. Of two references equally close in length the shorter one counts. For a whole
-text the counts and lengths of all its sentences are added up first, then divided: it is not the mean of its sentences.
+g runs over the n-grams of the hypothesis. Of two references equally close in length the shorter one
+counts. For a whole text the counts and lengths of all its sentences are added up first, then
+divided: it is not the mean of its sentences.
 
-Everything is of given tokens. The scores to report are sacrebleu's (`seqloom.evaluate.translation`); these are proven
-equal to them, statistic by statistic.
+Everything is of given tokens. The scores to report are sacrebleu's
+(`seqloom.evaluate.translation`); these are proven equal to them, statistic by statistic.
 """
 
 import math

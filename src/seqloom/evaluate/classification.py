@@ -1,17 +1,18 @@
 """Metrics of classifiers: accuracy, precision, recall, F1, Matthews, confusion and calibration.
 
-C is the confusion matrix: C_ij texts are an i and were called a j. t_i = Σ_j C_ij are there in truth, p_j = Σ_i C_ij
-were said, c = Σ_i C_ii are right, s = Σ_ij C_ij are all.
+C is the confusion matrix: C_ij texts are an i and were called a j. t_i = Σ_j C_ij are there in
+truth, p_j = Σ_i C_ij were said, c = Σ_i C_ii are right, s = Σ_ij C_ij are all.
 
     precision_i = C_ii / p_i      recall_i = C_ii / t_i      F1_i = 2 C_ii / (t_i + p_i)      a ratio over 0 is 0
     accuracy = c / s              macro-F1 = mean_i F1_i
     Matthews = (c s − Σ_i p_i t_i) / √((s² − Σ_i p_i²) (s² − Σ_i t_i²))
 
-Matthews is 0 for answers that have nothing to do with the question, whatever their shares, and 1 if all are right. A
-class the model does not know, because training had none of it, is in C too: what is of that class is always wrong.
+Matthews is 0 for answers that have nothing to do with the question, whatever their shares, and 1 if
+all are right. A class the model does not know, because training had none of it, is in C too: what
+is of that class is always wrong.
 
-Calibration: answers are put into M bins by the model's confidence, (0, 1/M], (1/M, 2/M] … The expected calibration
-error is how far mean confidence and share of right answers are apart:
+Calibration: answers are put into M bins by the model's confidence, (0, 1/M], (1/M, 2/M] … The
+expected calibration error is how far mean confidence and share of right answers are apart:
 
     ECE = Σ_m |B_m| / N · |right(B_m) − confidence(B_m)|
 
@@ -261,7 +262,8 @@ class ClassificationReport(MetricReport):
 def report(expected: Sequence[str], log_probs: Values, labels: Sequence[str], *, seed: int = 0) -> ClassificationReport:
     """Measure a classifier's answers: `log_probs` (N, K) of the `labels` (K,), for texts that are `expected` (N,).
 
-    Texts with a label that the model does not know are wrong; the loss, which would be infinite, is of the others.
+    Texts with a label that the model does not know are wrong; the loss, which would be infinite, is
+    of the others.
     """
     if log_probs.shape != (len(expected), len(labels)):
         raise DataError(

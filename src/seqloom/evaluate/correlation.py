@@ -3,8 +3,9 @@
     Pearson   r = Σ (x − x̄)(y − ȳ) / √(Σ (x − x̄)² Σ (y − ȳ)²)
     Spearman  ρ = r of the ranks; equal values share the mean of their ranks
 
-Both are 1 where one rises with the other, −1 where it falls, 0 where there is nothing between them. Pearson asks for a
-straight line, Spearman only for the order. Neither is defined where all x, or all y, are the same: 0 then.
+Both are 1 where one rises with the other, −1 where it falls, 0 where there is nothing between them.
+Pearson asks for a straight line, Spearman only for the order. Neither is defined where all x, or
+all y, are the same: 0 then.
 """
 
 from collections.abc import Sequence

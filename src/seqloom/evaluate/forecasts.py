@@ -4,9 +4,9 @@
     sMAPE  mean 200 |y − ŷ| / (|y| + |ŷ|)                          in percent
     CRPS   E|Y − y| − ½ E|Y − Y'|,  Y and Y' from the forecast     in the unit of MASE: of a single point it is MASE
 
-ŷ is the median of the forecast, which is what absolute errors ask for. Coverage is the share of truths that lie in an
-interval: of an honest 80 % interval, 80 %. The seasonal naive forecast says what was there a season ago, and is as
-unsure as it was in train: σ √k for k seasons ahead.
+ŷ is the median of the forecast, which is what absolute errors ask for. Coverage is the share of
+truths that lie in an interval: of an honest 80 % interval, 80 %. The seasonal naive forecast says
+what was there a season ago, and is as unsure as it was in train: σ √k for k seasons ahead.
 """
 
 from collections.abc import Sequence

@@ -1,12 +1,13 @@
 """Confidence intervals of metrics, and the report that keeps both.
 
-A test set is a sample, and another one would have given another value. A 95 % interval holds the true value in 95 of
-100 such tests. A share p of n examples has Wilson's interval, which also holds where p is near 0 or 1 (z = 1.96):
+A test set is a sample, and another one would have given another value. A 95 % interval holds the
+true value in 95 of 100 such tests. A share p of n examples has Wilson's interval, which also holds
+where p is near 0 or 1 (z = 1.96):
 
     (p + z²/2n ± z √(p(1 − p)/n + z²/4n²)) / (1 + z²/n)
 
-Any other metric has a bootstrap interval: examples are drawn from the test set, with replacement, again and again.
-Both are about the choice of examples alone, not about the seed of the training.
+Any other metric has a bootstrap interval: examples are drawn from the test set, with replacement,
+again and again. Both are about the choice of examples alone, not about the seed of the training.
 """
 
 import math
@@ -68,9 +69,10 @@ def bootstrap(
 ) -> Interval:
     """Return the interval of a metric of examples that come in kinds: `counts` (U,) says how many there are of each.
 
-    `metric` gets (R, U), the counts in R samples, and gives the metric of each (R,). Examples of one kind are alike to
-    it, so drawing kinds is drawing examples. `numbers` is how many values the metric computes for each sample, if more
-    than U: samples are drawn in groups, so that memory suffices.
+    `metric` gets (R, U), the counts in R samples, and gives the metric of each (R,). Examples of
+    one kind are alike to it, so drawing kinds is drawing examples. `numbers` is how many values the
+    metric computes for each sample, if more than U: samples are drawn in groups, so that memory
+    suffices.
     """
     total = int(counts.sum())
     if total < 1:

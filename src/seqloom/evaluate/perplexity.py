@@ -2,15 +2,17 @@
 
     loss = −1/N Σ_t log p(x_t | x_<t)      perplexity = exp(loss)
 
-Tokens of different kinds cannot be compared; the same total spread over words, characters or bytes can:
+Tokens of different kinds cannot be compared; the same total spread over words, characters or bytes
+can:
 
     word perplexity = exp(−Σ log p / words)      bits per character = −Σ log p / (ln 2 · characters)
 
-The input before the first token is END and every token of a stream is predicted exactly once, the ENDs included, so the
-end of each document also counts as one word, one character and one byte.
+The input before the first token is END and every token of a stream is predicted exactly once, the
+ENDs included, so the end of each document also counts as one word, one character and one byte.
 
-Rows of unequal length are filled with END at their right. A left-to-right model cannot see what stands to the right of
-a prediction, so the filling is harmless once its own scores are dropped; `LanguageModel.score` needs no mask.
+Rows of unequal length are filled with END at their right. A left-to-right model cannot see what
+stands to the right of a prediction, so the filling is harmless once its own scores are dropped;
+`LanguageModel.score` needs no mask.
 """
 
 import math
@@ -74,9 +76,10 @@ def stream_log_probs(
 ) -> Tensor:
     """log p of every token of a stream (N,), in order, on the CPU.
 
-    `rows` > 1 cuts the stream into so many contiguous pieces, equal to within one token, that are read side by side:
-    faster, but each piece begins in the model's start state, knowing only the token before it. `chunk` is how many
-    tokens of a row are read at once, the state carried on; it bounds memory and changes nothing else.
+    `rows` > 1 cuts the stream into so many contiguous pieces, equal to within one token, that are
+    read side by side: faster, but each piece begins in the model's start state, knowing only the
+    token before it. `chunk` is how many tokens of a row are read at once, the state carried on; it
+    bounds memory and changes nothing else.
     """
     if stream.dim() != 1:
         raise UsageError(f"A stream must be one row of tokens; got the shape {tuple(stream.shape)}.")
@@ -99,7 +102,8 @@ def score_texts(
 ) -> list[Tensor]:
     """log p of every token of each text, and of the END after it: (length + 1,) each, on the CPU, in the order given.
 
-    Texts of similar length are read together, `rows` at a time, which changes no score. A text may be empty.
+    Texts of similar length are read together, `rows` at a time, which changes no score. A text may
+    be empty.
     """
     if rows < 1:
         raise UsageError(f"rows must be at least 1; got {rows}.")
@@ -163,8 +167,8 @@ def continuation_log_probs(
 ) -> list[Tensor]:
     """log p of the tokens of each row from its start on, given END and those before: (length − start,), on the CPU.
 
-    log p(c | prompt) = Σ_t log p(c_t | prompt, c_<t). What all rows begin with, the shots of a prompt say, is read
-    once. Rows of like length are read together.
+    log p(c | prompt) = Σ_t log p(c_t | prompt, c_<t). What all rows begin with, the shots of a
+    prompt say, is read once. Rows of like length are read together.
     """
     shared = min([in_common(rows) + 1, *starts])  # of the inputs, which begin with END
     inputs = torch.tensor([[end, *rows[0][: shared - 1]]], device=device)
@@ -208,8 +212,8 @@ def recall(
 ) -> dict[str, float]:
     """The share of the answers of each group that are right, groups in the order in which they first come.
 
-    An answer is right if each of its tokens is the likeliest one after all that stands before it: it is then what the
-    model would write there itself.
+    An answer is right if each of its tokens is the likeliest one after all that stands before it:
+    it is then what the model would write there itself.
     """
     right: dict[str, list[bool]] = {}
     for first in range(0, len(documents), rows):
@@ -236,8 +240,8 @@ def best_weights(log_probs: Sequence[Tensor]) -> list[float]:
 
         maximise   L(λ) = 1/N Σ_t log Σ_i λ_i p_i(x_t | x_<t)
 
-    Expectation–maximisation asks how much of each token's probability came from model i, and takes the average for its
-    new weight; L never falls:
+    Expectation–maximisation asks how much of each token's probability came from model i, and takes
+    the average for its new weight; L never falls:
 
         λ_i ← λ_i g_i,    g_i = 1/N Σ_t p_i(x_t) / Σ_j λ_j p_j(x_t)
 

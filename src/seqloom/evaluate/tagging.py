@@ -2,12 +2,13 @@
 
     token accuracy = words with the right tag / words      sentence accuracy = sentences without a mistake / sentences
 
-Token accuracy is the metric for parts of speech. Where most words are O it says little: quote span F1 there. A span is
-right if its type, its first word and its last word are; half of a name is a span too many and one too few. Precision,
-recall and F1 are those of `classification`.
+Token accuracy is the metric for parts of speech. Where most words are O it says little: quote span
+F1 there. A span is right if its type, its first word and its last word are; half of a name is a
+span too many and one too few. Precision, recall and F1 are those of `classification`.
 
-Tags are read as the CoNLL evaluations read them, forgiving what is not valid (`seqloom.core.iob.spans_of`); with a
-`strict` scheme only spans that are spelled as the scheme spells them are read. Both are what seqeval counts.
+Tags are read as the CoNLL evaluations read them, forgiving what is not valid
+(`seqloom.core.iob.spans_of`); with a `strict` scheme only spans that are spelled as the scheme
+spells them are read. Both are what seqeval counts.
 """
 
 from collections import Counter
@@ -96,7 +97,8 @@ def report(
 ) -> TagReport:
     """Measure a tagger's answers. `tags` are those the model knows; `scheme` is that of its tags, if they mark spans.
 
-    Whatever the scheme, invalid sequences are read as leniently as the CoNLL evaluations read them, and counted.
+    Whatever the scheme, invalid sequences are read as leniently as the CoNLL evaluations read them,
+    and counted.
     """
     check_aligned(expected, found)
     words, said = list(chain.from_iterable(expected)), list(chain.from_iterable(found))

@@ -1,7 +1,8 @@
 """Metrics of translations: BLEU and chrF as sacrebleu counts them, lines exactly right, BLEU by sentence length.
 
-The values are sacrebleu's, each with the signature that lets others compare with it; `seqloom.evaluate.bleu` shows how
-such a value comes about. sacrebleu is imported where it is used, and none of what is used here downloads anything.
+The values are sacrebleu's, each with the signature that lets others compare with it;
+`seqloom.evaluate.bleu` shows how such a value comes about. sacrebleu is imported where it is used,
+and none of what is used here downloads anything.
 """
 
 from collections.abc import Mapping, Sequence
@@ -90,7 +91,8 @@ def report(
 ) -> TranslationReport:
     """Score translations.
 
-    `before` and `after` are metrics found elsewhere: loss and perplexity; alignment_error_rate and copy_bleu.
+    `before` and `after` are metrics found elsewhere: loss and perplexity; alignment_error_rate and
+    copy_bleu.
     """
     hypotheses, references = [line.hypothesis for line in lines], [line.reference for line in lines]
     scores = score_translations(hypotheses, references, language=target_language)
@@ -177,8 +179,8 @@ def by_length(
 ) -> list[LengthRow]:
     """BLEU of the sentences of similar length, short ones first.
 
-    Buckets are steps of equal width, those with too few sentences joined to a neighbour. They depend on `lengths`
-    alone, so that models can be compared by them.
+    Buckets are steps of equal width, those with too few sentences joined to a neighbour. They
+    depend on `lengths` alone, so that models can be compared by them.
     """
     _check(hypotheses, references)
     usual = sorted(lengths)[int(0.98 * (len(lengths) - 1))]  # a few very long sentences widen no step

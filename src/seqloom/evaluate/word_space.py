@@ -3,9 +3,10 @@
 cos(x, y) = x · y / (‖x‖ ‖y‖)
 a : b = c : ?        the word w, none of the three, with the largest cos(w, b − a + c), a, b, c of length 1 (3CosAdd)
 
-Word vectors are measured by pairs of words that people rated, and by analogies. There words are looked up in any case,
-and a pair or question with a word that has no vector is left out: `coverage` is the share that was asked. A metric
-without it says little, since frequent words are the easy ones.
+Word vectors are measured by pairs of words that people rated, and by analogies. There words are
+looked up in any case, and a pair or question with a word that has no vector is left out: `coverage`
+is the share that was asked. A metric without it says little, since frequent words are the easy
+ones.
 """
 
 import difflib

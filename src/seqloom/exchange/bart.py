@@ -2,8 +2,9 @@
 
     source    <s> x_1 … x_n </s>          target    </s> <s> y_1 … y_m </s>
 
-</s> is END. <s> before a source, and before a target where the directory asks for it (forced_bos_token_id), is put
-there by our model. Their table of positions begins with two rows that mean nothing.
+</s> is END. <s> before a source, and before a target where the directory asks for it
+(forced_bos_token_id), is put there by our model. Their table of positions begins with two rows that
+mean nothing.
 """
 
 from collections.abc import Iterator, Mapping

@@ -1,9 +1,10 @@
 """BERT: `bert` there, a masked language model here.
 
-What a directory holds may be the body alone (BertModel), with the layers that tell masked tokens and next sentences
-(BertForPreTraining, BertForMaskedLM), or with another head, which stays behind (BertForSequenceClassification). Layers
-that are not there are drawn anew. [PAD] is END; [CLS], [SEP] and [MASK] come last, and nobody tells them: their biases
-are not read, and written so low that softmax leaves them nothing.
+What a directory holds may be the body alone (BertModel), with the layers that tell masked tokens
+and next sentences (BertForPreTraining, BertForMaskedLM), or with another head, which stays behind
+(BertForSequenceClassification). Layers that are not there are drawn anew. [PAD] is END; [CLS],
+[SEP] and [MASK] come last, and nobody tells them: their biases are not read, and written so low
+that softmax leaves them nothing.
 """
 
 from collections.abc import Collection, Iterator, Mapping

@@ -1,8 +1,9 @@
 """Families of decoders.
 
-GPT-2 has learned positions and norms before each layer; its layers have their matrices the other way round. Llama and
-its like have rotary positions in halves, RMS norms, SwiGLU, and keys and values for groups of heads. Their gate is what
-goes through SiLU; ours calls that `up`, and what it is multiplied by `gate`.
+GPT-2 has learned positions and norms before each layer; its layers have their matrices the other
+way round. Llama and its like have rotary positions in halves, RMS norms, SwiGLU, and keys and
+values for groups of heads. Their gate is what goes through SiLU; ours calls that `up`, and what it
+is multiplied by `gate`.
 """
 
 from collections.abc import Iterator, Mapping

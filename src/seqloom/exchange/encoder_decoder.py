@@ -4,7 +4,8 @@
     model.encoder.layers.0.self_attn.q_proj …    a layer each
     final_logits_bias (1, V)                     b_o
 
-Where only target and output have one E it is `model.decoder.embed_tokens.weight`; where none have, there are three.
+Where only target and output have one E it is `model.decoder.embed_tokens.weight`; where none have,
+there are three.
 """
 
 from collections.abc import Mapping

@@ -1,7 +1,8 @@
 """A family: how one kind of model stands in a Hugging Face directory.
 
-Its `names` are one table for both directions. Its `read_config` must ask for every key that means something: a key that
-nobody asked for, and that is not known to mean nothing, is refused by name, all of them at once.
+Its `names` are one table for both directions. Its `read_config` must ask for every key that means
+something: a key that nobody asked for, and that is not known to mean nothing, is refused by name,
+all of them at once.
 """
 
 from abc import ABC, abstractmethod

@@ -2,9 +2,9 @@
 
     source    x_1 … x_n </s>              target    <pad> y_1 … y_m </s>
 
-</s> is END, and <pad>, which stands before a target in its place, is never said. Their sines stand before their
-cosines; a model of ours that has them side by side is the same model with its width in another order, and is written
-so.
+</s> is END, and <pad>, which stands before a target in its place, is never said. Their sines stand
+before their cosines; a model of ours that has them side by side is the same model with its width in
+another order, and is written so.
 """
 
 import re

@@ -3,7 +3,8 @@
     source   source_begin, x_1 … x_n, END
     target   begin (in place of END), target_begin, y_1 … y_m, END
 
-Each is added only where the config names a token for it, and left out of the attention weights that are returned.
+Each is added only where the config names a token for it, and left out of the attention weights that
+are returned.
 """
 
 from collections.abc import Mapping

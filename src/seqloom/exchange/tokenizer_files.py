@@ -1,7 +1,8 @@
 """Tokenizers as `transformers` reads them: the same text, the same ids.
 
-An imported one is written as it came. Of those learned here, END and the special rows after the vocabulary become
-special tokens, under the ids they have. What the library would not read exactly as we do is refused by name.
+An imported one is written as it came. Of those learned here, END and the special rows after the
+vocabulary become special tokens, under the ids they have. What the library would not read exactly
+as we do is refused by name.
 """
 
 import re

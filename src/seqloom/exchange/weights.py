@@ -161,8 +161,8 @@ def read_tensors(
 ) -> tuple[dict[str, Tensor], list[str]]:
     """Our tensors by name, in float32, and the names of those that are missing there and may be.
 
-    `shapes` are the tensors our model has, perhaps on torch's meta device. Whatever is missing, left over or of another
-    shape is refused, all at once; and so is what is no number.
+    `shapes` are the tensors our model has, perhaps on torch's meta device. Whatever is missing,
+    left over or of another shape is refused, all at once; and so is what is no number.
     """
     wanted = write_tensors(table, shapes)
     zeros = {name: torch.zeros(wanted[name].shape) for one in table if one.zero for name in one.theirs}

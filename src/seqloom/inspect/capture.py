@@ -5,8 +5,9 @@
     captured.output(model.encoder_norm)               of the last call, the first row of the batch
     captured.steps("decoder.layers.0.cell")[3].after["h"]      (B, H): the state after the fourth step
 
-While a model is captured every operation is computed by its definition, so a recurrent layer is a loop over its cell.
-Nothing is detached: with gradients on, a captured state is the very tensor that the next step starts from.
+While a model is captured every operation is computed by its definition, so a recurrent layer is a
+loop over its cell. Nothing is detached: with gradients on, a captured state is the very tensor that
+the next step starts from.
 """
 
 from collections.abc import Iterator

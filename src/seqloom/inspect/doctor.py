@@ -1,6 +1,7 @@
 """What would happen if a recipe were trained: its data, its model, its length, its memory, and what to mend first.
 
-`examine` gives plain values. It raises what training would raise where the recipe or its data cannot be used at all.
+`examine` gives plain values. It raises what training would raise where the recipe or its data
+cannot be used at all.
 """
 
 from collections.abc import Iterator, Mapping, Sequence

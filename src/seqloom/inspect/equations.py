@@ -7,10 +7,11 @@
     step.lines[1].terms         W_xf x_t = 0.41, W_hf h_{t-1} = −0.13, b_f = 1.02: their sum is 1.30
     step.lines[1].value         σ(1.30) = 0.786
 
-`Cell.equations` is run once in float64 while every operation is recorded. A value that it returns is a line of its own;
-so is an intermediate result that is multiplied as a whole. Nothing is known of any particular cell. `arithmetic` shows
-one unit of a step: a term that is a product with a matrix is one row of it times a vector, `summands` are the
-weight · input pairs it is made of, the largest first.
+`Cell.equations` is run once in float64 while every operation is recorded. A value that it returns
+is a line of its own; so is an intermediate result that is multiplied as a whole. Nothing is known
+of any particular cell. `arithmetic` shows one unit of a step: a term that is a product with a
+matrix is one row of it times a vector, `summands` are the weight · input pairs it is made of, the
+largest first.
 """
 
 import copy

@@ -1,7 +1,8 @@
 """What a training takes: parameters, updates, and the time and memory of a few real steps in a process of its own.
 
-Nothing is modelled: a rehearsal reads the same data, makes the same updates, evaluates and saves as the training
-will, so its peak is the training's peak. The process is fresh, so that what this one holds is not counted.
+Nothing is modelled: a rehearsal reads the same data, makes the same updates, evaluates and saves as
+the training will, so its peak is the training's peak. The process is fresh, so that what this one
+holds is not counted.
 """
 
 import json

@@ -138,7 +138,8 @@ def read_ladder(
 ) -> Ladder:
     """Read a shipped ladder by name or a YAML file by path, and check every rung's recipe. Overrides are for all rungs.
 
-    A rung that chooses another kind of model begins that section afresh, whatever the ladder says of it for the others.
+    A rung that chooses another kind of model begins that section afresh, whatever the ladder says
+    of it for the others.
     """
     path = Path(source)
     if path.suffix not in (".yaml", ".yml"):

@@ -71,12 +71,12 @@ def climb(
     ladder: Ladder, out: Path, stop: Stop | None = None, *, jobs: int = 1, splits: Sequence[str] = ("dev",)
 ) -> Iterator[tuple[LadderRun, Happening]]:
     """Train every run that is not finished, and measure `splits` of each, yielding where and what happens: the events
-    of its training, None for a run that was finished before, and the reason for one that diverged, with which the
-    ladder goes on without it. After `Stopped` nothing follows.
+    of its training, None for a run that was finished before, and the reason for one that diverged,
+    with which the ladder goes on without it. After `Stopped` nothing follows.
 
-    With more `jobs` as many runs are trained at once, each in a process of its own, with its share of the threads. The
-    weights are those of one at a time with as many threads; the order of what is yielded and the speed of each run are
-    not. How a run shared the machine is kept beside it.
+    With more `jobs` as many runs are trained at once, each in a process of its own, with its share
+    of the threads. The weights are those of one at a time with as many threads; the order of what
+    is yielded and the speed of each run are not. How a run shared the machine is kept beside it.
     """
     stop = stop or Stop()
     if (out / "recipe.yaml").exists():

@@ -1,8 +1,9 @@
 """Several runs of a ladder at once, each in a process of its own.
 
-The parent sends an order on the other's standard input, and its events come back on standard output, a line of JSON
-each. Locks, checkpoints and figures are those of ordinary runs, so whatever way a process ends the ladder can go on
-from there. The parent keeps the input open: where it ends, however the parent was ended, the others save and leave.
+The parent sends an order on the other's standard input, and its events come back on standard
+output, a line of JSON each. Locks, checkpoints and figures are those of ordinary runs, so whatever
+way a process ends the ladder can go on from there. The parent keeps the input open: where it ends,
+however the parent was ended, the others save and leave.
 """
 
 import json

@@ -1,7 +1,7 @@
 """One readable file per model, its Config beside it; and every kind of model by the name that a recipe gives it.
 
-A kind is imported when it is needed. `InitConfig` is the section `init` of a recipe: the run that a training begins
-with, see `seqloom.runs.transfer`.
+A kind is imported when it is needed. `InitConfig` is the section `init` of a recipe: the run that a
+training begins with, see `seqloom.runs.transfer`.
 """
 
 from typing import Any

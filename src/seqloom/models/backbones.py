@@ -6,8 +6,9 @@
     c = [→h_S; ←h_1]                     bilm has read all where either direction ends
     c = 1/S Σ_j h_j                      the encoder of a transformer has no position that represents the text
 
-A backbone has EXTRA more rows of embeddings than its tokenizer has tokens; where the pretrained model had none, they
-keep their random initial values. A model on top of a backbone needs `read`, `extract`, `width` and `levels`.
+A backbone has EXTRA more rows of embeddings than its tokenizer has tokens; where the pretrained
+model had none, they keep their random initial values. A model on top of a backbone needs `read`,
+`extract`, `width` and `levels`.
 """
 
 from abc import ABC, abstractmethod

@@ -4,8 +4,9 @@
     masked tokens    p(w_j) = softmax(E · norm(g(W h_j + b)) + c)       E, the tokens' own vectors; g as in the blocks
     next sentence    p(b follows a) = softmax(U · tanh(P h_[CLS] + p) + u)
 
-Its loss is the mean of −log p over the tokens that were chosen, and, where there are pairs, that of the pairs besides.
-RoBERTa (Liu et al. 2019) is the same without the pairs, its masks drawn anew in every epoch: the task decides.
+Its loss is the mean of −log p over the tokens that were chosen, and, where there are pairs, that of
+the pairs besides. RoBERTa (Liu et al. 2019) is the same without the pairs, its masks drawn anew in
+every epoch: the task decides.
 """
 
 from collections.abc import Callable, Iterator

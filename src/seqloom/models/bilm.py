@@ -4,8 +4,9 @@
     →h_{k,j} from x_0 … x_k, layer j         p(y_{k+1} | y_0 … y_k) = softmax(W →h_{k,L} + b)
     ←h_{k,j} from x_{n+1} … x_k, layer j     p(y_{k−1} | y_{n+1} … y_k) = softmax(W ←h_{k,L} + b)
 
-The two share E and the output layer; their cells have weights of their own. The loss is the mean of both directions.
-A task that begins with it reads h_{k,0} = [x_k; x_k] and h_{k,j} = [→h_{k,j}; ←h_{k,j}], mixed: `LayerMix`.
+The two share E and the output layer; their cells have weights of their own. The loss is the mean of
+both directions. A task that begins with it reads h_{k,0} = [x_k; x_k] and h_{k,j} = [→h_{k,j};
+←h_{k,j}], mixed: `LayerMix`.
 """
 
 from collections.abc import Iterator

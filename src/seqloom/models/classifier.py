@@ -2,8 +2,8 @@
 
     x_j = [E w_j; spelling]     h_1 … h_S = encoder(x_1 … x_S)     c = pooling(h)     p(y) = softmax(W c + b)
 
-A bag of words has neither order nor pooling: c = Σ_j w_j x_j. `seqloom.nn.encoders` has the other encoders,
-`seqloom.nn.pooling` poolings and the bag, `seqloom.nn.lexicon` the vectors of tokens.
+A bag of words has neither order nor pooling: c = Σ_j w_j x_j. `seqloom.nn.encoders` has the other
+encoders, `seqloom.nn.pooling` poolings and the bag, `seqloom.nn.lexicon` the vectors of tokens.
 """
 
 from collections.abc import Iterator, Sequence
@@ -86,9 +86,10 @@ def label_loss(
 ) -> tuple[Tensor, Tensor]:
     """The mean of ℓ = −log p over the labels (B,) that are known, and how many they are; never waits for a GPU.
 
-    With class weights w (L,), Σ w_y · (−log p(y)) / Σ w_y. With label smoothing ε, the loss of a text is
-    (1−ε) · (−log p(y)) + ε/L · Σ_v −log p(v), each −log p(v) times w_v. With consistency α the second half of the batch
-    is the first once more (`readings`), and the two p shall agree: (ℓ(p) + ℓ(q)) / 2 + α/4 · (KL(p‖q) + KL(q‖p)).
+    With class weights w (L,), Σ w_y · (−log p(y)) / Σ w_y. With label smoothing ε, the loss of a
+    text is (1−ε) · (−log p(y)) + ε/L · Σ_v −log p(v), each −log p(v) times w_v. With consistency α
+    the second half of the batch is the first once more (`readings`), and the two p shall agree:
+    (ℓ(p) + ℓ(q)) / 2 + α/4 · (KL(p‖q) + KL(q‖p)).
     """
     known = labels >= 0
     targets, logits = labels.masked_fill(~known, IGNORE_INDEX), at_least_float32(logits)
@@ -193,8 +194,9 @@ class SeriesClassifier(Labelling):
 
         x_t = [(y_t − m) / s; observed]    h_1 … h_T = encoder(x_1 … x_T)    c = pooling(h)    p(l) = softmax(W c + b)
 
-    m and s are mean and deviation of each variable in train: buffers, so that they stay with the weights. It reads
-    values (B, T, C) with a mask (B, T) of real steps, which stand first, and `observed` (B, T, C).
+    m and s are mean and deviation of each variable in train: buffers, so that they stay with the
+    weights. It reads values (B, T, C) with a mask (B, T) of real steps, which stand first, and
+    `observed` (B, T, C).
     """
 
     centre: Tensor

@@ -5,8 +5,9 @@
     the model    h = body([CLS] w̃ [SEP])  p(replaced_j) = σ(u · g(U h_j + v) + c)           at every token
     loss         mean −log p(w_j) over the gaps + λ · mean −log p(replaced_j, or not) over all tokens
 
-x are the embeddings of tokens, places and segments; both share them, the generator through P. What is drawn has no
-gradient: the generator learns as any masked language model does, not to deceive. It is `model.body` that is fine-tuned.
+x are the embeddings of tokens, places and segments; both share them, the generator through P. What
+is drawn has no gradient: the generator learns as any masked language model does, not to deceive. It
+is `model.body` that is fine-tuned.
 """
 
 import math

@@ -7,10 +7,11 @@
     choice       a row for each option                   s_r = w · summary(backbone(x_r))  p(r) = softmax_r(s_r)
     answer       question and context in one row         s_j, e_j = W h_j       p(start = j), p(end = j) = softmax_j
 
-A classifier and a tagger may have an encoder of the task's own between, h = encoder(backbone(x)): above features that
-never change, as ELMo's. μ and σ are those of the training scores. `seqloom.models.backbones` has the backbones,
-`seqloom.text.specials` the rows. `seqloom.train.optimizers` lets the levels of a backbone, and everything above them
-as one more, learn at rates of their own, and one after the other.
+A classifier and a tagger may have an encoder of the task's own between, h = encoder(backbone(x)):
+above features that never change, as ELMo's. μ and σ are those of the training scores.
+`seqloom.models.backbones` has the backbones, `seqloom.text.specials` the rows.
+`seqloom.train.optimizers` lets the levels of a backbone, and everything above them as one more,
+learn at rates of their own, and one after the other.
 """
 
 import math
@@ -57,8 +58,8 @@ class FineTunedOptions:
 class Summary(nn.Module):
     """One vector for a row: h (B, S, H) to c (B, H), and to weights (B, S) where it attends.
 
-    extract is what [CLS] says; last is the h before the special token at the end; mean, max and attention are over all
-    real tokens. Above an encoder, extract is where its reading ended.
+    extract is what [CLS] says; last is the h before the special token at the end; mean, max and
+    attention are over all real tokens. Above an encoder, extract is where its reading ended.
     """
 
     def __init__(self, kind: SummaryKind, width: int) -> None:
@@ -376,8 +377,8 @@ class Spans(NamedTuple):
 class FineTunedAnswer(RowModel):
     """Reads a question and a context, in one row, and predicts where in the context the answer begins and ends.
 
-    `places` (B, 1, S) are where it may: the tokens of the context, and [CLS], which is the target where the answer is
-    not in this window of the context.
+    `places` (B, 1, S) are where it may: the tokens of the context, and [CLS], which is the target
+    where the answer is not in this window of the context.
     """
 
     def __init__(self, config: FineTunedAnswerConfig, vocabulary: int, predicts: bool = False) -> None:

@@ -4,10 +4,10 @@
     x ← x + attention(norm(x)),  x ← x + FFN(norm(x))          L times, attending to earlier positions only
     p(y_{j+1}) = softmax(E norm(x_j) + b)                      E once more, where it is tied
 
-`seqloom.nn.backbone` has all but the last line. The model sees `context` tokens at most. When these are full it
-continues with the later half of them, read anew from position 0: so a text may be of any length, and beyond the first
-context every token is predicted from half a context at least. Where that happens depends on a token's position alone,
-not on how the text is cut.
+`seqloom.nn.backbone` has all but the last line. The model sees `context` tokens at most. When these
+are full it continues with the later half of them, read anew from position 0: so a text may be of
+any length, and beyond the first context every token is predicted from half a context at least.
+Where that happens depends on a token's position alone, not on how the text is cut.
 """
 
 from collections.abc import Iterator

@@ -2,8 +2,8 @@
 
     x_t = E y_{t-1}          h_t = stack of cells (x_t, h_{t-1})          p(y_t) = softmax(W_hy h_t + b_y)
 
-(or another output layer of `seqloom.nn.softmax`). E are the token vectors; y_0 is END, so that the first token too is
-predicted from something.
+(or another output layer of `seqloom.nn.softmax`). E are the token vectors; y_0 is END, so that the
+first token too is predicted from something.
 """
 
 from collections.abc import Iterator
@@ -76,9 +76,10 @@ class RecurrentLMConfig(RecurrentLMOptions):
 class RecurrentLM(LeftToRightModel):
     """Reads tokens from left to right and predicts the next one.
 
-    The state is a value (one dict per layer), passed in and out; padding may stand anywhere, marked by a mask (B, T)
-    that is True at real tokens. In training, dropout falls on the embeddings, between layers, and on the top layer's
-    output; `embedding_dropout` takes whole token types and `weight_dropout` recurrent weights.
+    The state is a value (one dict per layer), passed in and out; padding may stand anywhere, marked
+    by a mask (B, T) that is True at real tokens. In training, dropout falls on the embeddings,
+    between layers, and on the top layer's output; `embedding_dropout` takes whole token types and
+    `weight_dropout` recurrent weights.
     """
 
     def __init__(self, config: RecurrentLMConfig, vocabulary: int) -> None:

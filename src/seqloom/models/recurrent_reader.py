@@ -4,8 +4,8 @@
 
 Read from both ends, h_T is [→h_T; ←h_1], or another combination of `seqloom.nn.bidirectional`.
 
-The task decides what y means: numbers where it measures a distance, logits where it chooses. The data decides how wide
-x and y are: see `build`.
+The task decides what y means: numbers where it measures a distance, logits where it chooses. The
+data decides how wide x and y are: see `build`.
 """
 
 from typing import Literal

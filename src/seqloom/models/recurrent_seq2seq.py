@@ -11,9 +11,9 @@
     Luong: c_t by s_t              s_t = f(s_{t-1}, y_{t-1})             r_t = tanh(W_r [s_t; c_t] + b_r)
     Luong with input feeding       s_t = f(s_{t-1}, [y_{t-1}; r_{t-1}])  the same, r_0 = 0
 
-c_t = Σ_j α_tj h_j, α_t = softmax_j(score(s, h_j)) over the real places of the source. With attention and context every,
-f and W_r read c besides. y_0 is END. Of a deep decoder the top layer's s attends and is read out, and the lowest layer
-is the one that is fed.
+c_t = Σ_j α_tj h_j, α_t = softmax_j(score(s, h_j)) over the real places of the source. With
+attention and context every, f and W_r read c besides. y_0 is END. Of a deep decoder the top layer's
+s attends and is read out, and the lowest layer is the one that is fed.
 """
 
 from collections.abc import Iterator
@@ -179,8 +179,8 @@ class RecurrentSeq2Seq(Seq2Seq):
     def reset_parameters(self) -> None:
         """An unbiased output, so that a fresh model thinks all tokens nearly equally likely.
 
-        Embeddings begin large, N(0, 1), for attention finds words sooner the better it can tell them apart; but small
-        where the output layer shares them.
+        Embeddings begin large, N(0, 1), for attention finds words sooner the better it can tell
+        them apart; but small where the output layer shares them.
         """
         for embed in (self.source_embed, self.target_embed):
             if embed.weight is self.output.weight:
@@ -226,7 +226,8 @@ class RecurrentSeq2Seq(Seq2Seq):
     def first(self, memory: Memory) -> Carry:
         """s_0 = tanh(W c + b), with no output and no coverage yet.
 
-        Of each hypothesis: layers, the decoder's state; readout r (R, H); coverage (R, S) if it is wanted.
+        Of each hypothesis: layers, the decoder's state; readout r (R, H); coverage (R, S) if it is
+        wanted.
         """
         summary = memory["summary"]
         parts = iter(torch.tanh(self.bridge(summary)).chunk(self.bridge.out_features // self.config.hidden, dim=-1))
@@ -256,7 +257,8 @@ class RecurrentSeq2Seq(Seq2Seq):
     ) -> tuple[Tensor, Tensor, Carry]:
         """Decode step by step; at padding the carry does not change.
 
-        Dropout between layers is drawn for all steps before the first, so that it can be the same at all of them.
+        Dropout between layers is drawn for all steps before the first, so that it can be the same
+        at all of them.
         """
         noise: list[Tensor] = []
         if self.training and self.config.dropout > 0:

@@ -2,11 +2,12 @@
 
     p(y_1 … y_T | x) = Π_t p(y_t | y_1 … y_{t-1}, x)
 
-A source ends with END, and its target begins after END; both sides share one vocabulary. Masks are True at real tokens,
-and those stand first; only `step` and `forward` take a target's padding anywhere.
+A source ends with END, and its target begins after END; both sides share one vocabulary. Masks are
+True at real tokens, and those stand first; only `step` and `forward` take a target's padding
+anywhere.
 
-Decoding keeps the source as memory, one row each, and the state of the decoder as carry, any number k of rows for each
-source, source-major. The memory is never copied k times.
+Decoding keeps the source as memory, one row each, and the state of the decoder as carry, any number
+k of rows for each source, source-major. The memory is never copied k times.
 """
 
 from abc import ABC, abstractmethod
@@ -117,9 +118,9 @@ class Seq2Seq(nn.Module, ABC):
     def loss(self, batch: Batch, label_smoothing: float = 0.0, consistency: float = 0.0) -> tuple[Tensor, Tensor]:
         """The mean over all real targets of ℓ = −log p(y), and how many they are; never waits for a GPU.
 
-        With label smoothing ε, ℓ = (1−ε) · (−log p(y)) + ε · mean over all tokens v of −log p(v). With consistency α
-        every pair is read twice in training, under two dropouts, and the two distributions p and q shall agree:
-        (ℓ(p) + ℓ(q)) / 2 + α/4 · (KL(p‖q) + KL(q‖p)).
+        With label smoothing ε, ℓ = (1−ε) · (−log p(y)) + ε · mean over all tokens v of −log p(v).
+        With consistency α every pair is read twice in training, under two dropouts, and the two
+        distributions p and q shall agree: (ℓ(p) + ℓ(q)) / 2 + α/4 · (KL(p‖q) + KL(q‖p)).
         """
         twice = consistency > 0 and self.training
         if twice:

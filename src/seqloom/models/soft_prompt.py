@@ -2,8 +2,9 @@
 
     p(y_t | y_<t) = p_θ(y_t | END, v_1 … v_P, y_<t)          θ stays as it is; v_1 … v_P learn
 
-The vectors stand where token vectors would, right after the END before the first token, as words of the prompt do that
-one would otherwise write. They are called tokens V … V + P − 1 here, which no text has and no model says.
+The vectors stand where token vectors would, right after the END before the first token, as words of
+the prompt do that one would otherwise write. They are called tokens V … V + P − 1 here, which no
+text has and no model says.
 """
 
 from collections.abc import Iterator, Mapping
@@ -63,8 +64,8 @@ class SoftEmbedding(nn.Embedding):
 class SoftPrompted(nn.Module):
     """A frozen language model with a soft prompt: itself a language model, used like any other.
 
-    All that learns, and all that `state_dict` has, is `prompt` (P, D). `load_state_dict` also takes the weights of the
-    language model, their names beginning with `frozen.`
+    All that learns, and all that `state_dict` has, is `prompt` (P, D). `load_state_dict` also takes
+    the weights of the language model, their names beginning with `frozen.`
     """
 
     def __init__(self, config: SoftPromptConfig, vocabulary: int) -> None:

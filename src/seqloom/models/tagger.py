@@ -2,8 +2,9 @@
 
     x_j = [E w_j; spelling]     h_1 … h_S = encoder(x_1 … x_S)     e_w = W h_{first(w)} + b
 
-Where words are cut into several tokens, a word is read off at its first one, which also carries its spelling. With a
-CRF (`seqloom.nn.crf`) the tags of a sentence are judged together; without, p(y_w) = softmax(e_w), each by itself.
+Where words are cut into several tokens, a word is read off at its first one, which also carries its
+spelling. With a CRF (`seqloom.nn.crf`) the tags of a sentence are judged together; without, p(y_w)
+= softmax(e_w), each by itself.
 """
 
 from collections.abc import Sequence
@@ -45,7 +46,8 @@ class TaggerConfig(LexiconOptions):
 class Tagging(nn.Module):
     """The base of taggers: the vectors of words to tags, judged together where there is a CRF.
 
-    Tags below 0 never occurred in training. They have no loss; with a CRF their sentences have none.
+    Tags below 0 never occurred in training. They have no loss; with a CRF their sentences have
+    none.
     """
 
     def top(self, width: int, tags: int, *, dropout: float, crf: bool, constrained: bool) -> None:
@@ -98,7 +100,8 @@ class Tagging(nn.Module):
     def probabilities(self, batch: Batch) -> Tensor:
         """p (B, W, K) of every tag of every word, whatever the tags of the others; 0 at padding.
 
-        Sequences that are not valid have no part in it, where `constrain` has been told of them; without a CRF too.
+        Sequences that are not valid have no part in it, where `constrain` has been told of them;
+        without a CRF too.
         """
         return self.chain.marginals(self(batch), batch["words"])
 

@@ -5,11 +5,12 @@
     p(y_t) = softmax(U h_t + b)
            = softmax(U h_t + D x_t + b)                          with direct connections
 
-(or another output layer of `seqloom.nn.softmax`). Where E is also the output's matrix, what it meets is projected to
-its width: softmax(E P h_t + b), and softmax(E P [h_t; x_t] + b) with direct connections. With these and no hidden
-layer, the model is log-bilinear (Mnih and Hinton 2007).
+(or another output layer of `seqloom.nn.softmax`). Where E is also the output's matrix, what it
+meets is projected to its width: softmax(E P h_t + b), and softmax(E P [h_t; x_t] + b) with direct
+connections. With these and no hidden layer, the model is log-bilinear (Mnih and Hinton 2007).
 
-An n-gram of order K + 1 sees the same tokens. Before the first token of a text stand as many ENDs as there is room for.
+An n-gram of order K + 1 sees the same tokens. Before the first token of a text stand as many ENDs
+as there is room for.
 """
 
 from collections.abc import Callable, Iterator
@@ -82,8 +83,8 @@ class WindowLMConfig:
 class WindowLM(LeftToRightModel):
     """Predicts the next token from the last K; tokens before them have no influence.
 
-    The state is these K tokens themselves (B, K), so chunks of a text may be cut anywhere; padding may stand anywhere
-    too, marked by a mask (B, T) that is True at real tokens.
+    The state is these K tokens themselves (B, K), so chunks of a text may be cut anywhere; padding
+    may stand anywhere too, marked by a mask (B, T) that is True at real tokens.
     """
 
     def __init__(self, config: WindowLMConfig, vocabulary: int) -> None:

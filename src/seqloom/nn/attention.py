@@ -6,9 +6,9 @@
     head_n = Attention(x W_n^Q, m W_n^K, m W_n^V)
     MultiHead(x, m) = [head_1; …; head_N] W^O
 
-x has the queries, the memory m the keys and values; in self-attention they are the same. With fewer key–value heads
-than heads, each serves a group of neighbouring heads. Without positions, and but for the location score, attention
-treats its memory as a set.
+x has the queries, the memory m the keys and values; in self-attention they are the same. With fewer
+key–value heads than heads, each serves a group of neighbouring heads. Without positions, and but
+for the location score, attention treats its memory as a set.
 
 `attention_with_weights` is the definition. Where nobody asks for the weights, implementations of
 `scaled_dot_product_attention` may compute the same without ever holding them.
@@ -34,7 +34,8 @@ Memory = dict[str, Tensor]  # of each source: annotations (B, S, M), keys (B, S,
 def masked_softmax(scores: Tensor, mask: Tensor) -> Tensor:
     """softmax over the last dimension of those positions that may be used; a row without any gives zeros.
 
-    In float32 at least. The fill is finite, so that a row without any position has a gradient too: zero.
+    In float32 at least. The fill is finite, so that a row without any position has a gradient too:
+    zero.
     """
     scores = scores.to(torch.promote_types(scores.dtype, torch.float32))
     weights = scores.masked_fill(~mask, torch.finfo(scores.dtype).min).softmax(dim=-1)
@@ -58,7 +59,8 @@ class Attention(nn.Module):
     def forward(self, query: Tensor, memory: Memory, coverage: Tensor | None = None) -> tuple[Tensor, Tensor]:
         """States (B, …, T, H) to contexts (B, …, T, M) and weights (B, …, T, S).
 
-        All states of a source share its one row of the memory. `coverage` (B, …, T, S) is the sum of past weights.
+        All states of a source share its one row of the memory. `coverage` (B, …, T, S) is the sum
+        of past weights.
         """
         annotations, mask = memory["annotations"], memory["mask"]
         scores = self.score(query, memory["keys"], coverage)
@@ -199,8 +201,8 @@ class MultiHeadAttention(nn.Module):
     ) -> tuple[Tensor, Tensor | None]:
         """Queries (B, N, T, d) to keys and values (B, Nkv, S, d): MultiHead (B, T, D), and the weights if wanted.
 
-        `is_causal`: the last query stands at the last key, the one before it at the key before that, and none attends
-        to a later one.
+        `is_causal`: the last query stands at the last key, the one before it at the key before
+        that, and none attends to a later one.
         """
         dropout = self.dropout if self.training else 0.0
         arguments = q, *keys_values, AttentionMask.of(mask), is_causal, self.scale, dropout
@@ -258,8 +260,9 @@ def with_causal(mask: AttentionMask | None, T: int, S: int, device: torch.device
 class Mixer(nn.Module, ABC):
     """x (B, S, D) and a mask (B, S), True at real positions, to y (B, S, D), and to weights (B, N, S, S) if wanted.
 
-    Padding reaches no real position, and outputs there mean nothing. A mixer that attends needs finite numbers there,
-    since weights of 0 still multiply them: an encoder of vectors calls `zero_padding` once.
+    Padding reaches no real position, and outputs there mean nothing. A mixer that attends needs
+    finite numbers there, since weights of 0 still multiply them: an encoder of vectors calls
+    `zero_padding` once.
     """
 
     complexity: ClassVar[str]  # of a layer, in O(·)

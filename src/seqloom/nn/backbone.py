@@ -4,9 +4,10 @@
     x ← block(x), L times:   self-attention, feed-forward       each within a residual
     h = norm(x)                                                 where norms stand first
 
-A causal backbone attends to earlier positions only, with a sliding window no further back than that; another one to
-both sides. Several documents may be packed into a row: no position attends across a border, and positions begin anew at
-each. `seqloom.nn.transformer` has the blocks, `seqloom.nn.positions` PE.
+A causal backbone attends to earlier positions only, with a sliding window no further back than
+that; another one to both sides. Several documents may be packed into a row: no position attends
+across a border, and positions begin anew at each. `seqloom.nn.transformer` has the blocks,
+`seqloom.nn.positions` PE.
 """
 
 import math
@@ -50,7 +51,8 @@ class BackboneOptions(TokenTransformerOptions):
 class Embedded(nn.Module):
     """x of the equation above, with dropout. `what` is embedded, for error messages.
 
-    An END at position 0 is read as the token `begin`, where there is one: imported models have such tokens.
+    An END at position 0 is read as the token `begin`, where there is one: imported models have such
+    tokens.
     """
 
     begin: int | None = None
@@ -69,7 +71,8 @@ class Embedded(nn.Module):
     ) -> Tensor:
         """Tokens (B, T) at positions (T,) or (B, T), of segments (B, T), None for the first, to (B, T, D).
 
-        Rows are `lengths` (B,) long after them, no more than `most`. Only padding may stand outside of that.
+        Rows are `lengths` (B,) long after them, no more than `most`. Only padding may stand outside
+        of that.
         """
         if self.begin is not None:
             tokens = tokens.masked_fill((tokens == END) & (positions == 0), self.begin)
@@ -107,11 +110,13 @@ class SourceEncoder(nn.Module):
 
 class TransformerBackbone(nn.Module):
     """Tokens (B, S) to h (B, S, D). `rows` is how many tokens have a vector, `segments` how many segments. A causal
-    backbone may have a sliding `window`: each position then attends to that many positions, itself included.
+    backbone may have a sliding `window`: each position then attends to that many positions, itself
+    included.
 
-    In `read` the real tokens of a row stand first; padding comes last and is masked out. `mask` (B, S) is True at real
-    tokens, `segments` (B, S) is which of two texts a token belongs to, 0 or 1, and `documents` (B, S) numbers the
-    documents that are packed into a row, each with a number of its own.
+    In `read` the real tokens of a row stand first; padding comes last and is masked out. `mask` (B,
+    S) is True at real tokens, `segments` (B, S) is which of two texts a token belongs to, 0 or 1,
+    and `documents` (B, S) numbers the documents that are packed into a row, each with a number of
+    its own.
     """
 
     def __init__(
@@ -195,8 +200,9 @@ class TransformerBackbone(nn.Module):
     ) -> tuple[Tensor, CacheState, Caches]:
         """Tokens (R, T) that continue what is in the caches, to h (R, T, D), and to state and caches after them.
 
-        For a causal backbone. Padding, where `mask` (R, T) is False, may stand anywhere. The hypotheses of a text are
-        read side by side, as k·T tokens of one row; `seqloom.nn.cache` says more.
+        For a causal backbone. Padding, where `mask` (R, T) is False, may stand anywhere. The
+        hypotheses of a text are read side by side, as k·T tokens of one row; `seqloom.nn.cache`
+        says more.
         """
         (R, T), B = tokens.shape, len(caches[0].buffer)
         caches, update = extend_caches(caches, state, tokens, mask, B, self.window)

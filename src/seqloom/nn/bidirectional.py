@@ -6,11 +6,11 @@
     sum     y_t = →h_t + ←h_t
     mix     y_t = g(W→ →h_t + W← ←h_t + b),  g = tanh
 
-In depth they are combined after `each` layer, so that every layer above reads both; or kept `apart`, two full stacks,
-and combined at the top.
+In depth they are combined after `each` layer, so that every layer above reads both; or kept
+`apart`, two full stacks, and combined at the top.
 
-Right to left means the real steps of each row in reverse: `mask` (B, T) is True at them, and padding, wherever it
-stands, is read by nobody.
+Right to left means the real steps of each row in reverse: `mask` (B, T) is True at them, and
+padding, wherever it stands, is read by nobody.
 """
 
 from collections.abc import Callable, Iterator
@@ -93,8 +93,9 @@ class Bidirectional(nn.Module):
 class BidirectionalStack(nn.Module):
     """Layers that read both ways: an encoder for whatever may see its whole input at once.
 
-    `make(inputs, hidden)` creates a cell: a class of `CELLS` is such a function. The state has the same form for both
-    values of `depth`: one `BothStates` per layer, the lowest first. Dropout falls between layers, as in `Stack`.
+    `make(inputs, hidden)` creates a cell: a class of `CELLS` is such a function. The state has the
+    same form for both values of `depth`: one `BothStates` per layer, the lowest first. Dropout
+    falls between layers, as in `Stack`.
     """
 
     def __init__(

@@ -1,9 +1,10 @@
 """The KV cache: keys and values of the tokens read so far, kept once for each source and shared by its hypotheses.
 
-The tokens that a step reads get the next free slots of their source's cache, k of them where there are k hypotheses,
-and their keys and values are written there. A hypothesis *owns* the slots of its own tokens, and attends to no others.
-So hypotheses that begin alike share what they have in common, and when a beam is reordered, no key or value moves: a
-hypothesis takes along what it owns, a row of a mask. Slots that no hypothesis owns are dropped when the cache grows.
+The tokens that a step reads get the next free slots of their source's cache, k of them where there
+are k hypotheses, and their keys and values are written there. A hypothesis *owns* the slots of its
+own tokens, and attends to no others. So hypotheses that begin alike share what they have in common,
+and when a beam is reordered, no key or value moves: a hypothesis takes along what it owns, a row of
+a mask. Slots that no hypothesis owns are dropped when the cache grows.
 
 A cache is a `Growing` for each layer, and a `CacheState` for all of them together.
 """
@@ -29,8 +30,9 @@ CacheState = dict[str, Any]  # of R = B·k hypotheses, see `empty_state`
 def empty_state() -> CacheState:
     """The state of hypotheses that have read nothing.
 
-    owned (R, P): which slots of its source's cache each owns; None while it owns all. length (R,): how many tokens each
-    has read; None while all have read equally many. read: the largest of these numbers, known without asking a device.
+    owned (R, P): which slots of its source's cache each owns; None while it owns all. length (R,):
+    how many tokens each has read; None while all have read equally many. read: the largest of these
+    numbers, known without asking a device.
     """
     return {"owned": None, "length": None, "read": 0}
 
@@ -77,7 +79,8 @@ class CacheUpdate:
 def write_slots(buffer: Tensor, start: int, keys: Tensor, values: Tensor) -> Tensor:
     """The buffer (B, Nkv, 2, P, d) with keys and values (B, Nkv, n, d) in the slots from `start` on.
 
-    The definition writes to a copy; a caller must not use the old buffer again, so that others may write in place.
+    The definition writes to a copy; a caller must not use the old buffer again, so that others may
+    write in place.
     """
     buffer = buffer.clone()
     for part, new in enumerate((keys, values)):
@@ -91,7 +94,8 @@ def extend_caches(
 ) -> tuple[Caches, CacheUpdate]:
     """Make room for tokens (R, T), of which those of `mask` (R, T) are real, in the caches of all layers.
 
-    With a sliding `window` each token attends to that many of its hypothesis' latest tokens, itself included.
+    With a sliding `window` each token attends to that many of its hypothesis' latest tokens, itself
+    included.
     """
     T, k = tokens.shape[1], len(tokens) // max(sources, 1)
     if mask is not None and all_known_true(mask):
@@ -147,7 +151,8 @@ def _own_tokens(tokens: Tensor, mask: Tensor | None, owned: Tensor | None, start
 def _within_window(window: int, owned: Tensor, positions: Tensor, T: int) -> Tensor:
     """Which slots (R, T, P) or (R, 1, P) lie within the sliding window of each token that is read.
 
-    A hypothesis owns its tokens in the order in which it read them, so the n-th slot it owns holds its n-th token.
+    A hypothesis owns its tokens in the order in which it read them, so the n-th slot it owns holds
+    its n-th token.
     """
     number = owned.cumsum(dim=1).unsqueeze(1)  # (R, 1, P), from 1
     last = (positions.view(-1, T) if positions.dim() == 2 else positions[:T]).unsqueeze(-1) + 1  # (R, T, 1) or (T, 1)
@@ -168,7 +173,8 @@ def _grow(caches: Caches, state: CacheState, needed: int, room: int, sources: in
 def _owned_slots(state: CacheState, sources: int) -> tuple[Tensor, CacheState]:
     """The slots (B, P') of each source that some hypothesis owns, in their order, and the state without the others.
 
-    P' is the most that any source has; a device must be asked for it, once in `STEPS_OF_GROWTH` steps.
+    P' is the most that any source has; a device must be asked for it, once in `STEPS_OF_GROWTH`
+    steps.
     """
     owned = state["owned"]
     living = owned.view(sources, -1, owned.shape[1]).any(dim=1)  # (B, P)

@@ -9,10 +9,11 @@
     marginals   p(y_t = k) = exp(α_t(k) + β_t(k) − log Z)
     Viterbi     forward with max in the place of log Σ exp, and the way back from where each max came from
 
-e are the emissions (B, T, K), what a model thinks of each word; A, a and z are learned. With A, a and z all zero every
-word is judged by itself: p(y) is then a product of softmaxes.
+e are the emissions (B, T, K), what a model thinks of each word; A, a and z are learned. With A, a
+and z all zero every word is judged by itself: p(y) is then a product of softmaxes.
 
-Masks (B, T) are True at words, and those stand first. A sentence without words has one sequence of tags, the empty one.
+Masks (B, T) are True at words, and those stand first. A sentence without words has one sequence of
+tags, the empty one.
 """
 
 import math
@@ -31,9 +32,9 @@ FORBIDDEN = -1e6  # added to what may not be: exp of it is 0 in every precision,
 class LinearChainCRF(nn.Module):
     """K tags. Without `learned`, A, a and z are and stay zero.
 
-    `allowed` (K + 1, K + 1) says which tag (column) may follow which (row); the last row is the beginning of the
-    sentence, the last column its end. All are, until `constrain` says otherwise. What is not allowed has probability 0
-    and is never decoded. It is kept with the weights.
+    `allowed` (K + 1, K + 1) says which tag (column) may follow which (row); the last row is the
+    beginning of the sentence, the last column its end. All are, until `constrain` says otherwise.
+    What is not allowed has probability 0 and is never decoded. It is kept with the weights.
     """
 
     start: Tensor

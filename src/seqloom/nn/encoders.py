@@ -4,7 +4,8 @@
     convolution   y_t = ReLU(Σ_i W_i x_{t+i} + b),  i = −⌊(k−1)/2⌋ … ⌊k/2⌋,  layer on layer
     transformer   every vector attends to every other: `seqloom.nn.transformer`
 
-All take x (B, S, D) and a mask (B, S), True at real positions, which stand first. None of them waits for a GPU.
+All take x (B, S, D) and a mask (B, S), True at real positions, which stand first. None of them
+waits for a GPU.
 """
 
 import math
@@ -109,8 +110,8 @@ class ConvolutionEncoderConfig(WindowOptions):
 class Windows(nn.Module):
     """Convolutions of several widths k side by side, over the few vectors around each position.
 
-    x (B, S, D) and a mask (B, S) to y (B, S, widths · filters), zero at padding. Beyond the ends, and at padding, x is
-    zero.
+    x (B, S, D) and a mask (B, S) to y (B, S, widths · filters), zero at padding. Beyond the ends,
+    and at padding, x is zero.
     """
 
     def __init__(self, inputs: int, filters: int, widths: Sequence[int]) -> None:

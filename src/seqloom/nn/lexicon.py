@@ -5,8 +5,8 @@
     cnn   c_i = max_t y_ti over the features y_t of the few characters around each (`seqloom.nn.encoders`)
     rnn   c = [→h_n; ←h_1], where cells that read the characters from both ends have ended
 
-E begins at random, or with vectors from a file for the words that are there. Characters are numbers; 0 is padding,
-which stands last. A word without characters has the zero vector.
+E begins at random, or with vectors from a file for the words that are there. Characters are
+numbers; 0 is padding, which stands last. A word without characters has the zero vector.
 """
 
 from abc import ABC, abstractmethod

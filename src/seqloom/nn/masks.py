@@ -1,7 +1,7 @@
 """Masks, True at real positions: for attention, zeros at padding, the last real step, reversed sequences, dropout.
 
-Dropout is for training alone. What is kept is divided by the share that is kept, so that sums stay the same on average.
-Its masks are drawn anew in every forward pass and kept nowhere.
+Dropout is for training alone. What is kept is divided by the share that is kept, so that sums stay
+the same on average. Its masks are drawn anew in every forward pass and kept nowhere.
 """
 
 from collections.abc import Sequence
@@ -44,7 +44,8 @@ def select_real(x: Tensor, mask: Tensor) -> Tensor:
 class AttentionMask:
     """Where queries may look, in every form attention wants it: made once, for all layers.
 
-    `mask` (…, T, S) is boolean; `each` says that every query may look somewhere, where that is known.
+    `mask` (…, T, S) is boolean; `each` says that every query may look somewhere, where that is
+    known.
     """
 
     def __init__(self, mask: Tensor, each: bool = False) -> None:
@@ -107,8 +108,8 @@ def mask_or_ones(mask: Tensor | None, like: Tensor) -> Tensor:
 def zero_padding(x: Tensor, mask: Tensor | None) -> Tensor:
     """x (B, T, …) with zeros where `mask` (B, T) is False.
 
-    Call it before x meets a weight. NaN or infinity at padding would otherwise reach gradients, since 0 · NaN is NaN,
-    even where the output at padding is masked out.
+    Call it before x meets a weight. NaN or infinity at padding would otherwise reach gradients,
+    since 0 · NaN is NaN, even where the output at padding is masked out.
     """
     return x if mask is None else x.masked_fill(~mask.reshape(*mask.shape, *(1,) * (x.dim() - mask.dim())), 0)
 
@@ -128,8 +129,8 @@ def last_real(before: Tensor, outputs: Tensor, mask: Tensor | None) -> Tensor:
 def reversed_steps(mask: Tensor, fixed: int = 0) -> Tensor:
     """Where each step of sequences read from their end comes from (B, T): x_1 … x_n is read as x_n … x_1.
 
-    Real steps stand first; padding stays where it is, and so do the last `fixed` real steps: an END, say. Done twice it
-    changes nothing.
+    Real steps stand first; padding stays where it is, and so do the last `fixed` real steps: an
+    END, say. Done twice it changes nothing.
     """
     position = torch.arange(mask.shape[1], device=mask.device)
     length = mask.sum(dim=1, keepdim=True) - fixed  # (B, 1)
@@ -175,8 +176,8 @@ def hypotheses(rows: Tensor, memory: Tensor) -> int:
 def make_dropout(share: float, variational: bool = False) -> nn.Module:
     """Of recurrent models, and of what reads texts: every number on its own, or one mask for all steps of a sequence.
 
-    The former is torch's, slower than `Dropout`: golden losses, and the figures the docs give for a seed, are of its
-    draws.
+    The former is torch's, slower than `Dropout`: golden losses, and the figures the docs give for a
+    seed, are of its draws.
     """
     return VariationalDropout(share) if variational else nn.Dropout(share)
 

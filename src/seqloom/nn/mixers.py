@@ -7,8 +7,8 @@
     convolution                 k·n·d²        1             n/k           every position reads the k around it
     dilated convolution         k·n·d²        1             log_k n       k around it, further apart the deeper it lies
 
-n positions, d wide. How many layers (recurrent: steps) a gradient passes from one end to the other, `path_length` says
-exactly; `seqloom layers` measures all three.
+n positions, d wide. How many layers (recurrent: steps) a gradient passes from one end to the other,
+`path_length` says exactly; `seqloom layers` measures all three.
 """
 
 import math
@@ -35,8 +35,8 @@ BLOCK = 32  # queries that go through windowed attention together, at least: few
 class WindowedSelfAttention(Mixer):
     """Self-attention in which position t attends to t − r … t + r only.
 
-    The queries go in blocks of b, and with each block the b + 2r keys that any of them may attend to: n·(b + 2r)
-    scores are computed, not n². b is r, or `BLOCK` if that is more.
+    The queries go in blocks of b, and with each block the b + 2r keys that any of them may attend
+    to: n·(b + 2r) scores are computed, not n². b is r, or `BLOCK` if that is more.
     """
 
     complexity, sequential, path = "r·n·d", "1", "n/r"
@@ -166,8 +166,9 @@ class Convolution(Mixer):
 class DilatedConvolution(Convolution):
     """The same with δ = (⌊k/2⌋ + 1)^depth: for k = 3 the layers of an encoder reach 1, 2, 4 … positions on either side.
 
-    L of them on each other reach (⌊k/2⌋ + 1)^L − 1 positions. With k^depth they would reach further, but by a single
-    path each (5 = 9 − 3 − 1), and paths that turn round may lead beyond the ends. From `FURTHEST` on, δ does not grow.
+    L of them on each other reach (⌊k/2⌋ + 1)^L − 1 positions. With k^depth they would reach
+    further, but by a single path each (5 = 9 − 3 − 1), and paths that turn round may lead beyond
+    the ends. From `FURTHEST` on, δ does not grow.
     """
 
     path = "log_k n"

@@ -5,7 +5,8 @@
     max         c_i = max_j h_ji, each number by itself
     attention   e_j = vᵀ tanh(W h_j + b)     α = softmax(e)     c = Σ_j α_j h_j
 
-Only real positions count; a sequence without any gives zeros. Adding one is a class and its entry in `POOLINGS`.
+Only real positions count; a sequence without any gives zeros. Adding one is a class and its entry
+in `POOLINGS`.
 
 A bag of words is a vector b with a number for each token of the vocabulary, without their order:
 
@@ -14,8 +15,9 @@ A bag of words is a vector b with a number for each token of the vocabulary, wit
     mean      b_v = n_v / Σ_u n_u
     tf-idf    b_v = n_v · idf_v / ‖n ⊙ idf‖,   idf_v = ln((1 + N) / (1 + N_v)) + 1,   v in N_v of N training texts
 
-A layer over it is Eᵀ b = Σ_v b_v E_v: a sum of the vectors of the tokens that are there. So b, mostly zeros, is never
-computed: each position of the text has a share w_j of its token's b, and the layer is Σ_j w_j E[x_j].
+A layer over it is Eᵀ b = Σ_v b_v E_v: a sum of the vectors of the tokens that are there. So b,
+mostly zeros, is never computed: each position of the text has a share w_j of its token's b, and the
+layer is Σ_j w_j E[x_j].
 """
 
 from collections.abc import Sequence
@@ -154,7 +156,8 @@ class LayerMix(nn.Module):
 
         h = γ Σ_j s_j h_j          s = softmax(w)          j = 0 … L
 
-    The s_j are shares, and sum to 1; γ is how large the mix is. The task learns both, from equal shares and γ = 1.
+    The s_j are shares, and sum to 1; γ is how large the mix is. The task learns both, from equal
+    shares and γ = 1.
     """
 
     def __init__(self, layers: int) -> None:

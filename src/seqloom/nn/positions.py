@@ -5,9 +5,10 @@
     rotary       q and k are rotated by angles that grow with their positions: q·k depends on their distance alone
     none         no positions
 
-Sinusoidal and learned vectors are added to the embeddings. A sine and its cosine stand side by side (interleaved, as in
-the paper), or all sines stand before all cosines (halves, as in Marian); the same for the pairs that rotary rotates.
-The sinusoids and the angles are computed for any position, so there is no longest sequence.
+Sinusoidal and learned vectors are added to the embeddings. A sine and its cosine stand side by side
+(interleaved, as in the paper), or all sines stand before all cosines (halves, as in Marian); the
+same for the pairs that rotary rotates. The sinusoids and the angles are computed for any position,
+so there is no longest sequence.
 """
 
 from collections.abc import Iterator
@@ -70,7 +71,8 @@ class PositionsConfig:
 def angles(positions: Tensor, width: int, base: float = BASE, like: Tensor | None = None) -> Tensor:
     """pos / base^(2i/d) for i = 0 … d/2 − 1: positions (…) to (…, d/2).
 
-    In float32 at least, so that positions stay exact; in float64 where `like`, what they are for, is.
+    In float32 at least, so that positions stay exact; in float64 where `like`, what they are for,
+    is.
     """
     precision = torch.float32 if like is None else torch.promote_types(like.dtype, torch.float32)
     even = torch.arange(0, width, 2, device=positions.device, dtype=precision)
@@ -119,8 +121,9 @@ class AddedPositions(nn.Module):
     ) -> Tensor:
         """x (B, T, D) with the vectors of positions (T,) or (B, T) added.
 
-        Rows are `lengths` (B,) long, no more than `most`; the device is asked for them only where `most` is beyond the
-        last position. Then `what` is too long, and `key` sets how long it may be. Only padding may stand beyond.
+        Rows are `lengths` (B,) long, no more than `most`; the device is asked for them only where
+        `most` is beyond the last position. Then `what` is too long, and `key` sets how long it may
+        be. Only padding may stand beyond.
         """
         if self.longest is not None and most > self.longest and (length := int(lengths.max())) > self.longest:
             raise UsageError(

@@ -7,8 +7,8 @@ With x the input of a layer and h its output, the next layer reads y:
     highway   y = T ⊙ h + (1 - T) ⊙ x,  T = σ(W_T x + b_T)
     dense     y = h, and each layer reads the stack's input and the outputs of all layers below, concatenated
 
-Residual and highway connections add x to h: where their sizes differ (embeddings narrower than the layers, say), x is
-projected, x ← W_a x, and `notes` says so.
+Residual and highway connections add x to h: where their sizes differ (embeddings narrower than the
+layers, say), x is projected, x ← W_a x, and `notes` says so.
 """
 
 import copy
@@ -34,8 +34,8 @@ StackState = tuple[State, ...]  # one state per layer, the lowest first
 def run_cell(cell: Cell, x: Tensor, state: State, mask: Tensor | None = None) -> tuple[Tensor, State]:
     """Run a cell over inputs (B, T, D): return the outputs (B, T, H) and the state after the last real step.
 
-    `mask` (B, T) is True at real steps. At the others the state is kept and the output is zero, wherever in the row
-    they are and whatever the input holds there, NaN included.
+    `mask` (B, T) is True at real steps. At the others the state is kept and the output is zero,
+    wherever in the row they are and whatever the input holds there, NaN included.
     """
     outputs = []
     for t, x_t in enumerate(zero_padding(x, mask).unbind(dim=1)):  # (B, D)
@@ -53,8 +53,8 @@ def run_cell(cell: Cell, x: Tensor, state: State, mask: Tensor | None = None) ->
 class Recurrent(nn.Module):
     """A recurrent layer: a cell run over time.
 
-    `weight_dropout` is DropConnect on the recurrent matrix in training: W_h loses single weights, drawn once per
-    forward pass for all rows and steps.
+    `weight_dropout` is DropConnect on the recurrent matrix in training: W_h loses single weights,
+    drawn once per forward pass for all rows and steps.
     """
 
     recomputable = True  # see `seqloom.train.state.checkpoint_layers`
@@ -168,8 +168,9 @@ def input_widths(connections: Connections, inputs: int, hidden: int, layers: int
 class Stack(nn.Module):
     """Layers of `Recurrent`, each reading the outputs of those below, connected as the equations above say.
 
-    Dropout falls on what passes from one layer to the next: not on the stack's input or output, not on a connection
-    around a layer, and never on the state. With `variational` it has one mask for all steps.
+    Dropout falls on what passes from one layer to the next: not on the stack's input or output, not
+    on a connection around a layer, and never on the state. With `variational` it has one mask for
+    all steps.
     """
 
     def __init__(
@@ -254,8 +255,8 @@ class Stack(nn.Module):
     def trace(self, x: Tensor, state: StackState | None = None) -> tuple[dict[str, Tensor], ...]:
         """What every layer computes at every step, the lowest layer first; see `Recurrent.trace`.
 
-        With residual and highway connections also the output `y` of each, and the highway's gate `T`. The recurrent
-        matrices are traced whole, whatever `weight_dropout` is.
+        With residual and highway connections also the output `y` of each, and the highway's gate
+        `T`. The recurrent matrices are traced whole, whatever `weight_dropout` is.
         """
         state = self.initial_state(len(x)) if state is None else state
         outputs, traces = [x], []
@@ -270,8 +271,9 @@ class Stack(nn.Module):
     def read(self, x: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
         """Whole sequences, padding last: outputs (B, T, H), zero at padding, and those of the last real steps (B, H).
 
-        `forward` with a mask skips padding, so it must know where it is, and a GPU would have to wait. Here padding is
-        read too. It comes last, so it reaches no real step; there should not be much of it.
+        `forward` with a mask skips padding, so it must know where it is, and a GPU would have to
+        wait. Here padding is read too. It comes last, so it reaches no real step; there should not
+        be much of it.
         """
         outputs = zero_padding(self(zero_padding(x, mask))[0], mask)
         return outputs, at_last(outputs, mask)

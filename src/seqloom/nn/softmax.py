@@ -5,8 +5,9 @@
                     = p(cluster | head) · p(v | cluster)         for the others
     sampled    trained against a few tokens drawn at random, used as full
 
-The loss is −Σ_v t_v log p(v) with t = (1 − ε) · [v = y] + ε/V. All of them offer the same: `loss` to train with, and
-`log_probs` and `target_log_probs` to evaluate and to decode with, which are exact whatever the loss was.
+The loss is −Σ_v t_v log p(v) with t = (1 − ε) · [v = y] + ε/V. All of them offer the same: `loss`
+to train with, and `log_probs` and `target_log_probs` to evaluate and to decode with, which are
+exact whatever the loss was.
 """
 
 import math
@@ -165,11 +166,13 @@ class AdaptiveSoftmax(nn.Module):
         log p(v) = log softmax(W_0 h + b_0)_v                                              v in the head
                  = log softmax(W_0 h + b_0)_c + log softmax(W_c P_c h)_v                   v in cluster c
 
-    Tokens 0 … cutoffs[0]−1 are the head, so ids must go from frequent to rare. Most targets are in the head, and a
-    cluster is computed only for the targets it holds: that is where the time is saved.
+    Tokens 0 … cutoffs[0]−1 are the head, so ids must go from frequent to rare. Most targets are in
+    the head, and a cluster is computed only for the targets it holds: that is where the time is
+    saved.
 
-    Names and shapes of the parameters are those of `torch.nn.AdaptiveLogSoftmaxWithLoss` with a head bias. The sums are
-    written anew since that one works in the precision of its input, which is too low under autocast.
+    Names and shapes of the parameters are those of `torch.nn.AdaptiveLogSoftmaxWithLoss` with a
+    head bias. The sums are written anew since that one works in the precision of its input, which
+    is too low under autocast.
     """
 
     def __init__(self, config: AdaptiveSoftmaxConfig, hidden: int, vocabulary: int) -> None:
@@ -252,10 +255,11 @@ class SampledSoftmax(FullSoftmax):
         uniform, log-uniform, unigram    loss = −log p̃(y)
         blackout (Ji et al. 2016)        loss = −log p̃(y) − Σ_{v ∈ S, v ≠ y} log(1 − p̃(v))
 
-    A sample that happens to be the target is left out. The samples are distinct: with K = V all tokens are drawn, every
-    π is 1, and p̃ is the full softmax. They are the first K arrivals of a race in which token v arrives after a time
-    drawn from Exp(q_v); given the time τ of the next arrival, π_v = 1 − exp(−q_v τ), and Σ_{v ∈ S} f(v) / π_v is
-    Σ_v f(v) on average. For all but the commonest tokens π_v ∝ q_v, and 1/q_v is the weight BlackOut gives them.
+    A sample that happens to be the target is left out. The samples are distinct: with K = V all
+    tokens are drawn, every π is 1, and p̃ is the full softmax. They are the first K arrivals of a
+    race in which token v arrives after a time drawn from Exp(q_v); given the time τ of the next
+    arrival, π_v = 1 − exp(−q_v τ), and Σ_{v ∈ S} f(v) / π_v is Σ_v f(v) on average. For all but the
+    commonest tokens π_v ∝ q_v, and 1/q_v is the weight BlackOut gives them.
 
         uniform       q_v = 1/V
         log-uniform   q_v ∝ log((v + 2) / (v + 1)), which takes ids to go from frequent to rare

@@ -116,8 +116,8 @@ class Predictor(Generic[P]):
     def predict(self, lines: str | Iterable[str], *, batch_size: int = BATCH_SIZE, window: int = WINDOW) -> Iterator[P]:
         """Predict each line, exactly one prediction per line, in order; a blank line gets an empty prediction.
 
-        `window` lines are read at a time, and lines of similar length are computed `batch_size` at a time; with
-        window=1 every line is answered before the next is read.
+        `window` lines are read at a time, and lines of similar length are computed `batch_size` at
+        a time; with window=1 every line is answered before the next is read.
         """
         raise UsageError(f"{self.name} is {self.what}, which predicts nothing from lines: {self.uses()}.")
 

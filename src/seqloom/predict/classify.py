@@ -144,8 +144,8 @@ class ClassifierPredictor(LabelPredictor[Classification]):
     ) -> Iterator[Classification]:
         """Classify each text, exactly one answer for each, in order; a blank text has no labels.
 
-        `top` is how many labels are named, best first; all, if left out. With `why`, an answer also says how much each
-        word weighed. `window` and `batch_size` as in `predict`.
+        `top` is how many labels are named, best first; all, if left out. With `why`, an answer also
+        says how much each word weighed. `window` and `batch_size` as in `predict`.
         """
         return predict_windows(texts, self._classify, batch_size=batch_size, window=window, top=top, why=why)
 
@@ -185,7 +185,8 @@ class ClassifierPredictor(LabelPredictor[Classification]):
     def why(self, text: str, label: str | None = None, kind: WhyKind | None = None) -> Why:
         """Return how much each word of a text weighs for a label, the most probable one unless another is named.
 
-        By attention where the pooling attends, else by influence, unless the kind is named. See `inspect.views.why`.
+        By attention where the pooling attends, else by influence, unless the kind is named. See
+        `inspect.views.why`.
         """
         line = check_one_line(text, "text")
         (answer,) = self.classify(line)

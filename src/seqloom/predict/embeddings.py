@@ -2,10 +2,11 @@
 
     mean    1/S Σ_j h_j          max    max_j h_ji, each number by itself          first    h_1          last    h_S
 
-h is what stands below the model's output layer, of every token it reads: of a BERT [CLS] and [SEP] too, of a language
-model END before the text, of a translator what its encoder makes of the source, of a bag of words the words' own
-vectors. A text with more tokens than a model can read at once is read in pieces, and pooled over all of them.
-Normalized, every vector v becomes v / ‖v‖: then products are cosines.
+h is what stands below the model's output layer, of every token it reads: of a BERT [CLS] and [SEP]
+too, of a language model END before the text, of a translator what its encoder makes of the source,
+of a bag of words the words' own vectors. A text with more tokens than a model can read at once is
+read in pieces, and pooled over all of them. Normalized, every vector v becomes v / ‖v‖: then
+products are cosines.
 """
 
 from abc import ABC, abstractmethod

@@ -217,8 +217,8 @@ def average(
 ) -> Any:
     """The mean of the weights of the newest `last` (10) checkpoints of a run, as a trained model with a run of its own.
 
-    The run is written to `out`, or beside its source as NAME-averaged. Of several runs the best weights are averaged;
-    they must be of one model, and `out` must be named.
+    The run is written to `out`, or beside its source as NAME-averaged. Of several runs the best
+    weights are averaged; they must be of one model, and `out` must be named.
     """
     given = [runs] if isinstance(runs, str | Path) else list(runs)
     if not given:
@@ -230,7 +230,8 @@ def average(
 def make_average(paths: Sequence[Path], last: int | None, out: Path | None, device: str = "auto") -> Averaged:
     """Average, measure on dev, and write the run: in this order, so that a run that is there is complete.
 
-    Each of the runs is measured as its own recipe says, and the metrics are kept in it, as `evaluate` does.
+    Each of the runs is measured as its own recipe says, and the metrics are kept in it, as
+    `evaluate` does.
     """
     parts: list[AnyPredictor] = [load(path, device) for path in paths]
     runs = [part.run for part in parts]

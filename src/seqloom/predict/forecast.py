@@ -129,7 +129,8 @@ class ForecasterPredictor(Predictor[ForecastLine]):
     ) -> Forecasted:
         """What comes after a series, or after that of a file; after its own, where none is given.
 
-        With `back`, the last so many steps are taken away first, and kept beside the forecast as what came then.
+        With `back`, the last so many steps are taken away first, and kept beside the forecast as
+        what came then.
         """
         notes: list[str] = []
         if series is None:

@@ -268,8 +268,9 @@ class DenoiserPredictor(Predictor[RestoredText]):
     ) -> Iterator[RestoredText]:
         """Restore each text, one answer for each, in order; a blank one stays blank.
 
-        A gap is written [MASK]. With `noise` texts come whole, and are damaged first as in training, by draws from
-        `seed` and a text's number. `options` are those of `BeamConfig`, and override the recipe's.
+        A gap is written [MASK]. With `noise` texts come whole, and are damaged first as in
+        training, by draws from `seed` and a text's number. `options` are those of `BeamConfig`, and
+        override the recipe's.
         """
         search = self.decode_options(**options)
         read = (self._read(text, number, seed if noise else None) for number, text in enumerate(as_lines(texts)))

@@ -150,8 +150,9 @@ class ChoiceScorer:
     def _rows(self, text: str, skip: int) -> tuple[list[list[int]], int]:
         """The tokens of the prompt with each choice, and where the choices begin.
 
-        A tokenizer may join the end of the prompt and the beginning of a choice, as byte-pair joins a space and the
-        word after it. So a choice begins where the tokens are no longer those of the prompt, or of all choices.
+        A tokenizer may join the end of the prompt and the beginning of a choice, as byte-pair joins
+        a space and the word after it. So a choice begins where the tokens are no longer those of
+        the prompt, or of all choices.
         """
         asked, encode = self.prompt.text(text, skip), self.lm.tokenizer.encode
         rows = [encode(asked + choice) for choice in self.choices]
@@ -261,7 +262,8 @@ class LanguageModelPredictor(Predictor[PromptAnswer]):
     ) -> Iterator[str]:
         """Continue a prompt, piece by piece. `options` are those of `SamplingConfig`: temperature, top_p, top_k …
 
-        <unk> is never written, since no reader wants to see it, and read in the prompt only if `allow_unknown` is set.
+        <unk> is never written, since no reader wants to see it, and read in the prompt only if
+        `allow_unknown` is set.
         """
         sampling = SamplingConfig(banned=self.banned, **options)
         ids = self._read(prompt, allow_unknown)
@@ -367,8 +369,9 @@ class LanguageModelPredictor(Predictor[PromptAnswer]):
     ) -> Iterator[PromptedChoice]:
         """Return the likeliest label of each text, exactly one answer for each, in order, with all (or `top`) choices.
 
-        `shots` are (text, label); without `choices` their labels are chosen from. `by` compares choices by the `mean`
-        of log p over their tokens or by the `sum`; `calibrate` subtracts the score of a blank text.
+        `shots` are (text, label); without `choices` their labels are chosen from. `by` compares
+        choices by the `mean` of log p over their tokens or by the `sum`; `calibrate` subtracts the
+        score of a blank text.
         """
         if by not in ("mean", "sum"):
             raise UsageError(f"Choices are compared by mean or sum; got {by!r}.")

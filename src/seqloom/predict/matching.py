@@ -94,7 +94,8 @@ class PairPredictor(LabelPredictor[Match]):
     ) -> Iterator[Match]:
         """Say how the texts of each pair go together, exactly one answer for each, in order.
 
-        `top` is how many labels are named, best first; all, if left out. `window` and `batch_size` as in `predict`.
+        `top` is how many labels are named, best first; all, if left out. `window` and `batch_size`
+        as in `predict`.
         """
         return predict_windows(pairs, self._match, batch_size=batch_size, window=window, top=top)
 
@@ -276,8 +277,8 @@ class AnswerPredictor(SplitPredictor[QuestionAnswer]):
     ) -> Iterator[QuestionAnswer]:
         """Answer questions about one context, exactly one answer for each, in order.
 
-        `top` is how many answers are given, best first. `window` questions are read at a time, and windows of the
-        context of similar length are computed `batch_size` at a time.
+        `top` is how many answers are given, best first. `window` questions are read at a time, and
+        windows of the context of similar length are computed `batch_size` at a time.
         """
         options = {"batch_size": batch_size, "window": window, "top": top}
         return predict_windows(questions, self._answer, context=context, **options)

@@ -92,8 +92,8 @@ class TaggerPredictor(SplitPredictor[TaggedLine]):
     ) -> Iterator[TaggedLine]:
         """Tag lines: exactly one answer for each, in order; a blank line stays blank.
 
-        Words and punctuation are separated as `seqloom.text.word_spans` does; with `spaces`, words are what stands
-        between white space. `window` and `batch_size` as in `predict`.
+        Words and punctuation are separated as `seqloom.text.word_spans` does; with `spaces`, words
+        are what stands between white space. `window` and `batch_size` as in `predict`.
         """
         return predict_windows(lines, self._tag, batch_size=batch_size, window=window, spaces=spaces)
 

@@ -165,10 +165,10 @@ class TranslatorPredictor(Predictor[Translation]):
     ) -> Iterator[Translation]:
         """Translate lines: exactly one translation for each, in order; a blank line stays blank.
 
-        `window` lines are read at a time, sorted by length and decoded `batch_size` at a time; with window=1 every line
-        is answered before the next is read. Each translation begins with `prefix`. With `attention` they say where the
-        model attended, and which words belong together. `options` are those of `BeamConfig` (beam, n_best, …) and
-        override the recipe's.
+        `window` lines are read at a time, sorted by length and decoded `batch_size` at a time; with
+        window=1 every line is answered before the next is read. Each translation begins with
+        `prefix`. With `attention` they say where the model attended, and which words belong
+        together. `options` are those of `BeamConfig` (beam, n_best, …) and override the recipe's.
         """
         tokenizer = self.tokenizer.of_targets
         if unknown := tokenizer.unknown_pieces(prefix):
@@ -274,7 +274,8 @@ class TranslatorPredictor(Predictor[Translation]):
     ) -> Iterator[Translation]:
         """Rank translations from elsewhere: of each line, texts, or texts with their scores there.
 
-        score(y) = share · log p(y) / |y|^α + (1 − share) · its score there, α being the length penalty.
+        score(y) = share · log p(y) / |y|^α + (1 − share) · its score there, α being the length
+        penalty.
         """
         if not 0 <= share <= 1:
             raise UsageError(f"The share of the model in a score must be from 0 to 1, got {share:g}.")

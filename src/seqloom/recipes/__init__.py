@@ -27,7 +27,8 @@ def recipe_names() -> list[str]:
 def read_recipe(source: str | Path, overrides: Iterable[str] = ()) -> tuple[str, Recipe]:
     """A shipped recipe by name or a YAML file by path, overridden and checked: its name, and the recipe.
 
-    Files of one's own, and the run to begin with, get their whole paths, so that they are found from any folder.
+    Files of one's own, and the run to begin with, get their whole paths, so that they are found
+    from any folder.
     """
     name, mapping = recipe_mapping(source)
     folder = _find_recipe(str(source))[1].parent

@@ -1,7 +1,8 @@
 """The mean of several sets of weights, w = 1/N Σ_i w_i, as a run of its own.
 
-Either of the newest checkpoints of one run, or of the best weights of several. The new run has what its source had
-(recipe, tokenizer, data) and instead of checkpoints `average.json`: of what it is the mean, and how good on dev.
+Either of the newest checkpoints of one run, or of the best weights of several. The new run has what
+its source had (recipe, tokenizer, data) and instead of checkpoints `average.json`: of what it is
+the mean, and how good on dev.
 """
 
 import json
@@ -160,8 +161,8 @@ def create(
 ) -> Run:
     """The run directory of a mean, whole or not at all.
 
-    `kept` is what is remembered of its evaluation on dev, `alone` what its parts reach, `in_training` its metrics as
-    training would have measured them.
+    `kept` is what is remembered of its evaluation on dev, `alone` what its parts reach,
+    `in_training` its metrics as training would have measured them.
     """
     source = made.runs[0]
     documents = source.documents()

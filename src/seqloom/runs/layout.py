@@ -18,8 +18,9 @@ runs/<name>/
     card.md              all of this for a reader
     .lock                held by the process that trains the run
 
-The run directory may be reached through links. What is in it must be regular files and directories: a link, FIFO or
-device of one of these names is refused when the run is opened, and no write follows a link (see `seqloom.core.files`).
+The run directory may be reached through links. What is in it must be regular files and directories:
+a link, FIFO or device of one of these names is refused when the run is opened, and no write follows
+a link (see `seqloom.core.files`).
 """
 
 import json
@@ -68,9 +69,10 @@ class Manifest:
         recipe    of recipe.yaml; while the recipe is being replaced, of the old and of the new one
         sha256    of these two entries themselves
 
-    Weights are replaced during training, so they carry their own checksum, and beside it the identity of the run: the
-    sha256 of all that decides what they mean, `files` and the recipe without its `train` section. Weights or
-    checkpoints that lie beside the documents of another run are refused.
+    Weights are replaced during training, so they carry their own checksum, and beside it the
+    identity of the run: the sha256 of all that decides what they mean, `files` and the recipe
+    without its `train` section. Weights or checkpoints that lie beside the documents of another run
+    are refused.
     """
 
     files: Mapping[str, str]  # by name
@@ -217,8 +219,8 @@ def parse_recipe(content: bytes, run: Path) -> dict[str, Json]:
 def claim(path: Path) -> Iterator[None]:
     """Reserve the path of a new run, from before the work for it begins until the run exists.
 
-    A path that exists, or that another process has reserved, is refused. What a killed process left of a run of that
-    name is removed.
+    A path that exists, or that another process has reserved, is refused. What a killed process left
+    of a run of that name is removed.
     """
     refuse_existing(path)
     missing = [folder for folder in path.absolute().parents if not folder.exists()]

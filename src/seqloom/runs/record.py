@@ -63,9 +63,10 @@ def rewrite_log(run: Run, keep: Callable[[dict[str, Json]], bool]) -> None:
 class EventWriter:
     """The curves of a training in an event file for TensorBoard.
 
-    What earlier files say of `purge_step` and later steps is no longer shown. torch's `SummaryWriter` opens its file by
-    name at each flush, in a thread of its own: it follows links, and it fails once somebody has removed the folder.
-    This writer creates one file of an unpredictable name and keeps it open.
+    What earlier files say of `purge_step` and later steps is no longer shown. torch's
+    `SummaryWriter` opens its file by name at each flush, in a thread of its own: it follows links,
+    and it fails once somebody has removed the folder. This writer creates one file of an
+    unpredictable name and keeps it open.
     """
 
     def __init__(self, folder: Path, purge_step: int | None = None):

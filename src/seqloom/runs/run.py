@@ -74,9 +74,9 @@ class Run:
     ) -> "Run":
         """Make a new run directory; it appears complete or not at all.
 
-        The manifest covers its JSON `documents` and other `files`. It does not cover `records`, such as a log or a
-        card, on which nothing depends. `weights` become model.safetensors. `claimed`: the caller holds the `claim` to
-        the path.
+        The manifest covers its JSON `documents` and other `files`. It does not cover `records`,
+        such as a log or a card, on which nothing depends. `weights` become model.safetensors.
+        `claimed`: the caller holds the `claim` to the path.
         """
         text = recipe_text(recipe).encode()
         covered = {name: to_json(content).encode() for name, content in documents.items()} | dict(files or {})
@@ -181,7 +181,8 @@ class Run:
     def sizes(self) -> dict[str, int]:
         """What the data decided of the model's shape: the arguments of its config's `build`.
 
-        The tokenizer says how large the vocabulary is, and `sizes.json` all else: how many labels there are, say.
+        The tokenizer says how large the vocabulary is, and `sizes.json` all else: how many labels
+        there are, say.
         """
         known = {"vocabulary": len(self.tokenizer)} if self.of_text else {}
         parameters = inspect.signature(self._config().build).parameters.values()
@@ -267,7 +268,8 @@ class Run:
     def _load_weights(self, model: Any, weights: Mapping[str, Tensor], device: str, name: str) -> Any:
         """Load tensors into a model; `CheckpointError`, and nothing is changed, unless they are finite and its own.
 
-        Frozen tensors are no part of its `state_dict()`. Classical models check their tensors themselves.
+        Frozen tensors are no part of its `state_dict()`. Classical models check their tensors
+        themselves.
         """
         frozen = self.frozen()
         with _refuse_unfitting(name):
@@ -284,7 +286,8 @@ class Run:
     def log(self) -> Iterator[dict[str, Json]]:
         """Every event of the training, oldest first.
 
-        The log is no part of the state: a line that is cut short, not UTF-8 or not an event is skipped.
+        The log is no part of the state: a line that is cut short, not UTF-8 or not an event is
+        skipped.
         """
         path = self.path / "log.jsonl"
         for line in read_file(path).split(b"\n") if path.exists() else []:

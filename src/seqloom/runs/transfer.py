@@ -1,7 +1,8 @@
 """Where a training begins: with the tokenizer, the shape and the weights of a run that exists.
 
-A recipe says `init: {from: runs/X}`, and its model is one on a body. What the body is, the run knows: it is written
-into the recipe before the recipe is checked, so that the run that comes of it needs no other to be opened.
+A recipe says `init: {from: runs/X}`, and its model is one on a body. What the body is, the run
+knows: it is written into the recipe before the recipe is checked, so that the run that comes of it
+needs no other to be opened.
 """
 
 from collections.abc import Collection, Mapping
@@ -44,7 +45,8 @@ SHOWN = 8  # mismatches named one by one
 class WholeModel:
     """A model that goes on where another of its kind is: it takes over every weight.
 
-    The other may have more tokens than the `vocabulary`: what follows its tokenizer's is left behind.
+    The other may have more tokens than the `vocabulary`: what follows its tokenizer's is left
+    behind.
     """
 
     model: Any  # an nn.Module

@@ -2,8 +2,9 @@
 
     make(Path("runs/studio-demo"), print)
 
-Each is trained aside, in `.unfinished`, and moves to its place once it is done. So what stands in the folder is whole,
-is used again, and a demo that was broken off goes on with the models that are still missing.
+Each is trained aside, in `.unfinished`, and moves to its place once it is done. So what stands in
+the folder is whole, is used again, and a demo that was broken off goes on with the models that are
+still missing.
 """
 
 import os

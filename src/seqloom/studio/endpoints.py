@@ -1,16 +1,17 @@
 """Endpoints of the studio: what the page may ask, where it is computed, and how answers travel.
 
-A question is a pydantic model whose limits keep the answer small; what does not fit is refused before any model is
-touched. It is computed in the queue of its run, and stops when the client disconnects. An answer is JSON, JSON with
-arrays behind it, or one line of JSON after another.
+A question is a pydantic model whose limits keep the answer small; what does not fit is refused
+before any model is touched. It is computed in the queue of its run, and stops when the client
+disconnects. An answer is JSON, JSON with arrays behind it, or one line of JSON after another.
 
 An answer with arrays is one block of bytes, little-endian:
 
     length of the head (uint32) · head (JSON, padded with spaces to 8 bytes) · the arrays, each padded to 8 bytes
 
-The head says of each array where it begins, its shape, and what it is made of: `f2` are float16 values as they are,
-`f4` the same in float32, `u1` are bytes b that stand for low + b · (high − low) / 255. A matrix of 512 × 512 is half a
-megabyte so, or a quarter as a thumbnail, where JSON would be five.
+The head says of each array where it begins, its shape, and what it is made of: `f2` are float16
+values as they are, `f4` the same in float32, `u1` are bytes b that stand for low + b · (high − low)
+/ 255. A matrix of 512 × 512 is half a megabyte so, or a quarter as a thumbnail, where JSON would be
+five.
 """
 
 import asyncio
@@ -119,8 +120,8 @@ def reader_kind(model: Json) -> str | None:
 def queued(compute: Callable[[Q, OpenRun], object]) -> Callable[[Q, Request], Awaitable[object]]:
     """Make an endpoint that opens the run of a question and computes in the queue of that run.
 
-    `compute` returns a response, or any values that `to_plain` takes. An answer in lines keeps its place in the queue
-    until the last line is sent.
+    `compute` returns a response, or any values that `to_plain` takes. An answer in lines keeps its
+    place in the queue until the last line is sent.
     """
 
     @wraps(compute)
@@ -231,8 +232,9 @@ Events = Generator[Mapping[str, object], None, None]
 class LineResponse(StreamingResponse):
     """One JSON object a line, each sent as soon as it is there; an error is the last of them.
 
-    Each event is one computation at the request's place in its queue, which is set before the answer is sent and given
-    back after it; the events are closed then, also if the client disconnected.
+    Each event is one computation at the request's place in its queue, which is set before the
+    answer is sent and given back after it; the events are closed then, also if the client
+    disconnected.
     """
 
     place: QueuePlace

@@ -4,8 +4,9 @@
     seqloom.studio.show("runs/x", view="heads", text="The class statement")
     seqloom.studio.show("runs/x", view="heads", text="The class statement", static=True)
 
-A server is started in a thread, once for each folder, and the view is shown in a frame. `static` needs no server, now
-or when the notebook is read again elsewhere: it writes the picture, or the stages of a walk, into the notebook.
+A server is started in a thread, once for each folder, and the view is shown in a frame. `static`
+needs no server, now or when the notebook is read again elsewhere: it writes the picture, or the
+stages of a walk, into the notebook.
 """
 
 from base64 import b64encode

@@ -7,7 +7,8 @@
 4. A body may have so many bytes and no more.
 5. Every answer forbids what the page does not need: scripts but its own, other hosts, HTML made from strings.
 
-The page itself (what is in `web/`) is the same for everybody and says nothing of anybody's runs; it needs no token.
+The page itself (what is in `web/`) is the same for everybody and says nothing of anybody's runs; it
+needs no token.
 
 uvicorn itself waits for ever for the rest of a request. Here
 

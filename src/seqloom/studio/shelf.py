@@ -1,7 +1,8 @@
 """The runs a studio shows: found below one folder, known by name, opened when they are asked for.
 
-A run's id is its place below the folder, `quickstart-en-fr` or `ladder/gru-1`. It is looked up among the runs that
-were found, and never made into a path: what is not below the folder cannot be named.
+A run's id is its place below the folder, `quickstart-en-fr` or `ladder/gru-1`. It is looked up
+among the runs that were found, and never made into a path: what is not below the folder cannot be
+named.
 """
 
 import os

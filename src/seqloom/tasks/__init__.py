@@ -7,8 +7,8 @@ A task's file has a `Recipe` (its configuration, from the `task` key down), a `T
     task.documents()               what to keep in the run besides recipe and weights: file name → JSON content
     task.files()                   where it has one: other files to keep there, name → bytes
 
-beside the protocol of `seqloom.core.protocols` (`Task` if it trains by gradient, `Estimable` if it does not), and
-`INFO`, a `TaskInfo` with what other packages need to know of it.
+beside the protocol of `seqloom.core.protocols` (`Task` if it trains by gradient, `Estimable` if it
+does not), and `INFO`, a `TaskInfo` with what other packages need to know of it.
 """
 
 import importlib

@@ -40,7 +40,8 @@ class Recipe(TaskRecipe):
 class VectorTask(BaseTask[TaskRecipe, nn.Module]):
     """A task that reads vectors drawn on the spot and answers once.
 
-    Its corpus gives the sequences; a subclass defines the loss of an answer, and which answers are right.
+    Its corpus gives the sequences; a subclass defines the loss of an answer, and which answers are
+    right.
     """
 
     corpus: VectorData

@@ -2,9 +2,10 @@
 
     −(log p(start) + log p(end)) / 2 is made small, over the windows of each context
 
-Where a context is longer than a row, it is read in windows that overlap. A window without the answer is taught to point
-at [CLS], so that windows can be compared: of all spans of all windows, the one with the largest
-log p(start) + log p(end) is the answer. `seqloom.evaluate.answers` says how it is measured.
+Where a context is longer than a row, it is read in windows that overlap. A window without the
+answer is taught to point at [CLS], so that windows can be compared: of all spans of all windows,
+the one with the largest log p(start) + log p(end) is the answer. `seqloom.evaluate.answers` says
+how it is measured.
 """
 
 import math

@@ -132,8 +132,9 @@ M = TypeVar("M", bound=nn.Module | OnDevice)  # the model
 class Task(protocols.Task, protocols.Estimable, Generic[R, M]):
     """The base class of all tasks: a default for everything that a task need not define.
 
-    One that is trained by gradient defines `steps_per_epoch`, `batch` and `loss`; one that is estimated `estimates`.
-    Either defines `evaluate`, or `report` if an evaluation finds more than metrics.
+    One that is trained by gradient defines `steps_per_epoch`, `batch` and `loss`; one that is
+    estimated `estimates`. Either defines `evaluate`, or `report` if an evaluation finds more than
+    metrics.
     """
 
     reads_tokens = True  # whether its model reads the tokens of texts
@@ -434,8 +435,9 @@ def refuse_changed_data(run: "Run", corpus: "Fingerprinted") -> None:
 class TaskInfo:
     """What other packages need to know of a task: the constant `INFO` of its file.
 
-    Its `name` is that of the file. `predictor` is the class that uses a trained model, as "module:Class", which is
-    imported when it is needed. `command` follows `seqloom ` in advice on what to do with a run.
+    Its `name` is that of the file. `predictor` is the class that uses a trained model, as
+    "module:Class", which is imported when it is needed. `command` follows `seqloom ` in advice on
+    what to do with a run.
     """
 
     name: str

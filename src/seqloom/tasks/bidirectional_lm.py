@@ -1,8 +1,9 @@
 """A bidirectional language model: every token is told from those before it, and from those after it.
 
-Every document is read by itself, END before it and after it. A long one is cut into rows of `batch.max_length` tokens,
-of which each begins with the token that the one before it ended with: so in either direction every token, and one END,
-is told exactly once. Documents without a token are left out. Rows of like length are read together.
+Every document is read by itself, END before it and after it. A long one is cut into rows of
+`batch.max_length` tokens, of which each begins with the token that the one before it ended with: so
+in either direction every token, and one END, is told exactly once. Documents without a token are
+left out. Rows of like length are read together.
 """
 
 from collections.abc import Iterator, Sequence

@@ -1,7 +1,8 @@
 """Classification: a model reads a text and says which of several labels it has.
 
-The labels are those of train; a text of dev or test with another one counts as wrong. The loss is −log p of the label,
-where wanted weighted by class: w_k = N / (K · N_k), so that all K classes count the same however many texts they have.
+The labels are those of train; a text of dev or test with another one counts as wrong. The loss is
+−log p of the label, where wanted weighted by class: w_k = N / (K · N_k), so that all K classes
+count the same however many texts they have.
 """
 
 from collections.abc import Iterable, Iterator

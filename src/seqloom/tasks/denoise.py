@@ -3,8 +3,8 @@
 noise: spans    some spans are hidden behind sentinels, and the target says what they were (T5)
 noise: bart     the text is damaged in up to five ways, and the target is the text itself (BART)
 
-`seqloom.data.noise` has both. The loss is −log p of each target token, END included. Dev and test are damaged once and
-for all: two evaluations of a split ask the same.
+`seqloom.data.noise` has both. The loss is −log p of each target token, END included. Dev and test
+are damaged once and for all: two evaluations of a split ask the same.
 """
 
 from collections.abc import Iterator

@@ -1,8 +1,9 @@
 """Forecasting: a model reads a series and says what comes next, and how sure it is.
 
-Neural kinds learn the next step by gradient; linear ones (ar, kalman) are estimated: by least squares, by expectation–
-maximisation. All are measured alike, by rolling origins: from the beginning of a split, and again a horizon later, all
-that came before is read and the horizon forecast; the seasonal naive forecast is measured beside it.
+Neural kinds learn the next step by gradient; linear ones (ar, kalman) are estimated: by least
+squares, by expectation– maximisation. All are measured alike, by rolling origins: from the
+beginning of a split, and again a horizon later, all that came before is read and the horizon
+forecast; the seasonal naive forecast is measured beside it.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -300,7 +301,8 @@ class Task(SeriesTask[Recipe, Any]):
     def one_step_loss(self, model: Any, split: str) -> float:
         """−log p of each value of a split given all before it, in nats per value.
 
-        A step with a value that was made up (data.fill) does not count: its density is that of the whole step.
+        A step with a value that was made up (data.fill) does not count: its density is that of the
+        whole step.
         """
         total, count, device = 0.0, 0, device_of(model)
         for series, (values, mask) in zip(self.corpus.split(split), self.seen(split), strict=True):

@@ -1,7 +1,8 @@
 """A hidden Markov model of a text, learned from the text alone by Baum–Welch, from several beginnings.
 
-It is a language model: it writes, scores, and has a perplexity. On a corpus whose words have tags it never sees them;
-what its states have to do with them is measured afterwards (many to one, V-measure).
+It is a language model: it writes, scores, and has a perplexity. On a corpus whose words have tags
+it never sees them; what its states have to do with them is measured afterwards (many to one,
+V-measure).
 """
 
 import re

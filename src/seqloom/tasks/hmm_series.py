@@ -1,7 +1,8 @@
 """A hidden Markov model of a series: every state has a Gaussian, and the states say in what mood the series is.
 
-It is learned from the series alone by Baum–Welch, from several beginnings; values that are missing are summed out. The
-loss is −log p of each observed value, given all that came before it; `one_state` is that of a single Gaussian.
+It is learned from the series alone by Baum–Welch, from several beginnings; values that are missing
+are summed out. The loss is −log p of each observed value, given all that came before it;
+`one_state` is that of a single Gaussian.
 """
 
 from collections.abc import Iterator, Sequence

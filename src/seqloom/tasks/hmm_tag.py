@@ -1,7 +1,7 @@
 """Tagging with a hidden Markov model: the tags are a chain, the words what it emits; estimated by counting.
 
-It reads sentences as the `tag` task does, answers in the same tags, and is measured by the same figures. The loss is
-−log p of the tags of a sentence given its words, per word.
+It reads sentences as the `tag` task does, answers in the same tags, and is measured by the same
+figures. The loss is −log p of the tags of a sentence given its words, per word.
 """
 
 from collections.abc import Iterator

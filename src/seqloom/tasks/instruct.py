@@ -1,7 +1,7 @@
 """Instruction tuning: a language model goes on learning, now from instructions with the answers they are to have.
 
-An example is written as the template says. Question and answer are read, but the loss is of the answer's tokens alone,
-and of END after them: −1/N Σ_t log p(answer_t | question, answer_<t).
+An example is written as the template says. Question and answer are read, but the loss is of the
+answer's tokens alone, and of END after them: −1/N Σ_t log p(answer_t | question, answer_<t).
 """
 
 from collections.abc import Iterator

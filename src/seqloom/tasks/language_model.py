@@ -1,9 +1,10 @@
 """A language model trained by gradient on a stream of text.
 
-The documents of a split, each followed by END, make one stream. It is cut into `batch.rows` contiguous rows, read side
-by side `batch.chunk` tokens at a time. A recurrent model carries its state from chunk to chunk, and the gradient is cut
-between them: truncated backpropagation through time. A feed-forward model carries the tokens of its window on. A GPT
-sees no more than its chunk. Where documents are kept apart, the latter two see no more than one document.
+The documents of a split, each followed by END, make one stream. It is cut into `batch.rows`
+contiguous rows, read side by side `batch.chunk` tokens at a time. A recurrent model carries its
+state from chunk to chunk, and the gradient is cut between them: truncated backpropagation through
+time. A feed-forward model carries the tokens of its window on. A GPT sees no more than its chunk.
+Where documents are kept apart, the latter two see no more than one document.
 """
 
 from collections.abc import Iterator

@@ -3,8 +3,9 @@
     class    does the one follow from the other?     −log p of the label is made small, as for single texts
     score    how much alike are they?                (y − ŷ)² / σ² is, σ² the variance of the training scores
 
-A score has no first and second text: a body that reads from left to right is given both orders, and what it makes of
-them is added (GPT, 2018). One that reads both ways sees both texts at once, and is given one.
+A score has no first and second text: a body that reads from left to right is given both orders, and
+what it makes of them is added (GPT, 2018). One that reads both ways sees both texts at once, and is
+given one.
 """
 
 from collections.abc import Iterator, Sequence

@@ -1,8 +1,8 @@
 """Prompt tuning: a few vectors before the text are learned, and a frozen language model answers with a label.
 
-A text and its label are written as a template says, `{text} = {label}`. The loss is −log p of the label's tokens and of
-END after them, and it changes nothing but the vectors. The answer is the label that is likeliest per token, as
-`seqloom prompt` chooses it.
+A text and its label are written as a template says, `{text} = {label}`. The loss is −log p of the
+label's tokens and of END after them, and it changes nothing but the vectors. The answer is the
+label that is likeliest per token, as `seqloom prompt` chooses it.
 """
 
 from collections.abc import Iterator

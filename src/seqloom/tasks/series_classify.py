@@ -1,7 +1,7 @@
 """Classification of series: a model reads numbers to their end and says which of several labels they have.
 
-The labels are those of train; a series of dev or test with another one counts as wrong. The loss is −log p of the
-label.
+The labels are those of train; a series of dev or test with another one counts as wrong. The loss is
+−log p of the label.
 """
 
 from collections.abc import Sequence

@@ -1,7 +1,8 @@
 """Tagging: a model reads a sentence and says what each of its words is: a part of speech, or part of a name.
 
-The tags are those of train; a word of dev or test with another one counts as wrong. The loss is −log p of the tags of a
-sentence, all together where the model has a CRF, per word. Names are spans of words, written as IOB2 tags.
+The tags are those of train; a word of dev or test with another one counts as wrong. The loss is
+−log p of the tags of a sentence, all together where the model has a CRF, per word. Names are spans
+of words, written as IOB2 tags.
 """
 
 from collections.abc import Iterable, Iterator, Sequence

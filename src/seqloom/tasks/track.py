@@ -1,7 +1,8 @@
 """Following something that moves, from observations with noise and gaps: the Kalman filter and smoother on tracks.
 
-Filtering says where it is, from what was observed until now; smoothing where it was, from what was observed later too.
-Where the truth is known, both can be measured against it, beside what the observations themselves are worth.
+Filtering says where it is, from what was observed until now; smoothing where it was, from what was
+observed later too. Where the truth is known, both can be measured against it, beside what the
+observations themselves are worth.
 """
 
 from collections.abc import Iterator, Sequence

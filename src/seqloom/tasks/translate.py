@@ -1,8 +1,8 @@
 """Translation: an encoder–decoder reads a sentence of one language and writes it in another.
 
-One tokenizer serves both languages; it is learned from both sides of train. Source and target are followed by END, and
-END is what the decoder reads before its first token. The loss is −log p of each target token, END included, given the
-source and the target before it.
+One tokenizer serves both languages; it is learned from both sides of train. Source and target are
+followed by END, and END is what the decoder reads before its first token. The loss is −log p of
+each target token, END included, given the source and the target before it.
 """
 
 from collections.abc import Iterable, Iterator, Sequence

@@ -1,8 +1,8 @@
 """Word vectors from plain text: word2vec's skip-gram and CBOW by negative sampling, or GloVe.
 
-What has a vector is a word of the tokenizer, wherever it stands: after a bracket or before a comma it is the same word.
-Line breaks, ends of documents and unknown words have none, and the words around them are neighbours, but for those of
-different documents.
+What has a vector is a word of the tokenizer, wherever it stands: after a bracket or before a comma
+it is the same word. Line breaks, ends of documents and unknown words have none, and the words
+around them are neighbours, but for those of different documents.
 """
 
 import math

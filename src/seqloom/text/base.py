@@ -1,12 +1,14 @@
 """The base of all tokenizers, how they are saved, and how long texts are cut.
 
-Ids are 0 … len - 1. Id 0 is END, `</s>`: it ends a document, and it is the context before a document's first token. No
-text encodes to it. Kinds that cannot spell everything keep id 1 for `<unk>`.
+Ids are 0 … len - 1. Id 0 is END, `</s>`: it ends a document, and it is the context before a
+document's first token. No text encodes to it. Kinds that cannot spell everything keep id 1 for
+`<unk>`.
 
-A tokenizer keeps up to a hundred bytes for each byte of a text while it encodes it, so a text of many megabytes is
-encoded a piece at a time. A cut lies between a character that is not white space and a space or line break. No word,
-and no pre-token of the tokenizers that are cut this way, spans such a cut, and each of them reads what follows it the
-same with or without the text before it. So the ids of the pieces, joined, are the ids of the whole text.
+A tokenizer keeps up to a hundred bytes for each byte of a text while it encodes it, so a text of
+many megabytes is encoded a piece at a time. A cut lies between a character that is not white space
+and a space or line break. No word, and no pre-token of the tokenizers that are cut this way, spans
+such a cut, and each of them reads what follows it the same with or without the text before it. So
+the ids of the pieces, joined, are the ids of the whole text.
 """
 
 import codecs
@@ -47,8 +49,8 @@ SENTENCE_ENDS = re.compile(
 class StreamDecoder(ABC):
     """Text piece by piece: the pieces read so far, and `flush`, join to what `decode` gives for the same ids.
 
-    To continue a prompt, `read` the prompt's ids first and throw the result away: what follows then begins with the
-    space, or the rest of a character, that belongs there.
+    To continue a prompt, `read` the prompt's ids first and throw the result away: what follows then
+    begins with the space, or the rest of a character, that belongs there.
     """
 
     @abstractmethod
@@ -160,15 +162,16 @@ class Tokenizer(ABC):
     def spans(self, text: str) -> list[Span]:
         """Return the part of `text` that each token of `encode(text)` stands for.
 
-        A byte-pair token may be a part of a character. The parts of one character all stand where that character
-        stands, so spans may overlap; they never go backwards.
+        A byte-pair token may be a part of a character. The parts of one character all stand where
+        that character stands, so spans may overlap; they never go backwards.
         """
         return self.decoded_spans(self.encode(text))
 
     def decoded_spans(self, ids: Sequence[int]) -> list[Span]:
         """Return the part of `decode(ids)` that each of these tokens stands for. END stands for nothing.
 
-        For tokens that a model made: another spelling of the text than `encode` would choose, perhaps.
+        For tokens that a model made: another spelling of the text than `encode` would choose,
+        perhaps.
         """
         decoder, spans, start = self.stream(), list[Span](), 0
         whole = 0  # where the tokens that are decoded anew begin: before it, no character was left half said
@@ -264,7 +267,8 @@ def open_json(value: Any, kinds: Sequence[str]) -> tuple[str, Mapping[str, Any]]
 def cut_at_spaces(text: str, size: int = PIECE, line_breaks: bool = True) -> Iterator[str]:
     """Cut a text after `size` characters or a few more, before white space; joined, the pieces are the text.
 
-    A text that is short enough is one piece, an empty one too. Without `line_breaks`, cuts lie before spaces only.
+    A text that is short enough is one piece, an empty one too. Without `line_breaks`, cuts lie
+    before spaces only.
     """
     place = _AT_LINES_TOO if line_breaks else _AT_SPACES
     start = 0
@@ -301,8 +305,9 @@ def mark_last(pieces: Iterable[str]) -> Iterator[tuple[str, bool]]:
 def split_sentences(document: str) -> list[str]:
     """Cut a document where its sentences end, as well as its marks show them; joined, they are the document.
 
-    A sentence ends after . ! ? … and what closes a quotation or a bracket, where white space follows, and at a blank
-    line: headings stand by themselves. Each begins with the white space before it.
+    A sentence ends after . ! ? … and what closes a quotation or a bracket, where white space
+    follows, and at a blank line: headings stand by themselves. Each begins with the white space
+    before it.
     """
     found: list[str] = []
     start = 0

@@ -1,7 +1,8 @@
 """Byte-pair encoding, learned from data by the `tokenizers` library.
 
-Words are cut into bytes; the pair of neighbours that is most frequent within words becomes a token, again and again.
-Since every byte is a token, a character never seen in training falls back to its bytes, and every text can be spelled.
+Words are cut into bytes; the pair of neighbours that is most frequent within words becomes a token,
+again and again. Since every byte is a token, a character never seen in training falls back to its
+bytes, and every text can be spelled.
 """
 
 import json
@@ -76,8 +77,8 @@ def byte_text(token: str) -> str:
 class BytePair(Tokenizer):
     """END, the 256 bytes, then the merges in the order they were learned.
 
-    Of pairs equally frequent the one with the smaller ids comes first, so the text alone decides. Any Unicode text
-    comes back exactly: nothing is normalised.
+    Of pairs equally frequent the one with the smaller ids comes first, so the text alone decides.
+    Any Unicode text comes back exactly: nothing is normalised.
     """
 
     kind = "byte-pair"
@@ -217,14 +218,15 @@ def segment(word: Sequence[int], joins: Joins, rate: float, draw: Callable[[], f
 class DropoutTexts:
     """Texts that are segmented anew at each reading (Provilkov et al., 2020).
 
-    A word begins as its bytes. At each turn every pair of neighbours that may be joined is passed over with chance p;
-    of those left, the one learned first is joined; when none is left, the word is done. With p = 0 that is the plain
-    segmentation, with p = 1 the bytes. Only training reads text so: what is evaluated or translated is segmented
-    plainly.
+    A word begins as its bytes. At each turn every pair of neighbours that may be joined is passed
+    over with chance p; of those left, the one learned first is joined; when none is left, the word
+    is done. With p = 0 that is the plain segmentation, with p = 1 the bytes. Only training reads
+    text so: what is evaluated or translated is segmented plainly.
 
-    The `tokenizers` library can do this too, but draws from a generator nobody can seed. Here the texts of a step are a
-    function of seed and step: a word has `VARIANTS` segmentations, each drawn from the seed, the word and its number
-    when it is first needed, and the step's own draws say which is read. So a word is rarely worked out anew.
+    The `tokenizers` library can do this too, but draws from a generator nobody can seed. Here the
+    texts of a step are a function of seed and step: a word has `VARIANTS` segmentations, each drawn
+    from the seed, the word and its number when it is first needed, and the step's own draws say
+    which is read. So a word is rarely worked out anew.
     """
 
     def __init__(self, tokenizer: BytePair, texts: Iterable[str], rate: float):

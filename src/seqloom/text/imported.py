@@ -1,8 +1,9 @@
 """A tokenizer from elsewhere: the tokenizer.json of a Hugging Face directory, read by the `tokenizers` library.
 
-Its ids are put in our order: END first, then all others as they stood, and last, where the model has them, [CLS],
-[SEP] and [MASK], which are then no tokens of the tokenizer any more (`seqloom.core.tokens`). Rows of an embedding
-beyond the vocabulary of the file are tokens too; no text encodes to them.
+Its ids are put in our order: END first, then all others as they stood, and last, where the model
+has them, [CLS], [SEP] and [MASK], which are then no tokens of the tokenizer any more
+(`seqloom.core.tokens`). Rows of an embedding beyond the vocabulary of the file are tokens too; no
+text encodes to them.
 """
 
 import json
@@ -42,8 +43,9 @@ class ImportedConfig:
 class Imported(ForeignTokenizer):
     """What the library makes of a text, in our order of ids.
 
-    No text encodes to END, to [CLS], [SEP], [MASK] or to another special token of the file: one that is spelled in a
-    text is read as other text is. `unknown` is the token for what the vocabulary cannot spell, where there is one.
+    No text encodes to END, to [CLS], [SEP], [MASK] or to another special token of the file: one
+    that is spelled in a text is read as other text is. `unknown` is the token for what the
+    vocabulary cannot spell, where there is one.
     """
 
     kind = "huggingface"
@@ -119,8 +121,9 @@ class Imported(ForeignTokenizer):
     def _pieces(self, text: str) -> list[tuple[int, Span]]:
         """Their ids and where they stand.
 
-        Every special token that was found is cut after its first character, and the parts are read anew, all of them at
-        once: each turn reads every character once more, and there are no more turns than a special token is long.
+        Every special token that was found is cut after its first character, and the parts are read
+        anew, all of them at once: each turn reads every character once more, and there are no more
+        turns than a special token is long.
         """
         found: list[tuple[int, Span]] = []
         parts = [(0, len(text))]
@@ -250,8 +253,8 @@ class _LibraryStream(StreamDecoder):
 def include_marks(text: str, spans: Sequence[Span]) -> list[Span]:
     """Extend spans of tokens whose tokenizer reads letters without their marks.
 
-    An accent that is a character of its own, or the sign of a vowel, then stands in no token. It belongs to the one
-    before it.
+    An accent that is a character of its own, or the sign of a vowel, then stands in no token. It
+    belongs to the one before it.
     """
     found: list[Span] = []
     begins = [*(start for start, _ in spans), len(text)]

@@ -1,7 +1,8 @@
 """Parts of a tokenizer.json that would take the library far too long, or far too much memory, on a short text.
 
-A pattern such as `(a+)+$` tries exponentially many ways to match, and thirty replacements of a letter by two make a
-thousand million of one. Both are found by looking at the file, before any text is read.
+A pattern such as `(a+)+$` tries exponentially many ways to match, and thirty replacements of a
+letter by two make a thousand million of one. Both are found by looking at the file, before any text
+is read.
 """
 
 import re

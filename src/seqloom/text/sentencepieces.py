@@ -3,8 +3,9 @@
     source   source.spm cuts a text into pieces,  vocab.json numbers them
     target   target.spm does,                     the same vocab.json
 
-The models are read by the `sentencepiece` library (`pip install 'seqloom[marian]'`). Ids are put in our order: END
-first, then all others as they stood. Rows of an embedding beyond the vocabulary are tokens that no text encodes to.
+The models are read by the `sentencepiece` library (`pip install 'seqloom[marian]'`). Ids are put in
+our order: END first, then all others as they stood. Rows of an embedding beyond the vocabulary are
+tokens that no text encodes to.
 """
 
 import base64
@@ -43,8 +44,9 @@ class SentencePieceConfig:
 class SentencePieces(ForeignTokenizer):
     """What SentencePiece makes of a text, in our order of ids.
 
-    `encode` reads a text as a source; `of_targets` is the same tokenizer, reading as targets are read. A text that
-    begins with a code, `>>fra<<`, begins with its token. No text encodes to END or to padding.
+    `encode` reads a text as a source; `of_targets` is the same tokenizer, reading as targets are
+    read. A text that begins with a code, `>>fra<<`, begins with its token. No text encodes to END
+    or to padding.
     """
 
     kind = "sentencepiece"

@@ -72,8 +72,8 @@ class CharactersConfig:
 class Characters(VocabularyTokenizer):
     """Every Unicode character of the training text is a token, in the order of their code points.
 
-    Nothing is normalised: decode(encode(x)) = x for every x within the alphabet. An unknown character decodes to
-    U+FFFD, so a text keeps its length.
+    Nothing is normalised: decode(encode(x)) = x for every x within the alphabet. An unknown
+    character decodes to U+FFFD, so a text keeps its length.
     """
 
     kind = "characters"
@@ -131,9 +131,10 @@ class WordsConfig:
 class Words(VocabularyTokenizer):
     """The words by falling count; equal counts in the order of their code points.
 
-    A line break within a document is a token; other white space only separates. So decode(encode(x)) = `normalise(x)`
-    where every word is known, letters made lower-case included if `lowercase` is set. A word that is literally `<unk>`
-    is the unknown word, since published texts mark theirs so.
+    A line break within a document is a token; other white space only separates. So
+    decode(encode(x)) = `normalise(x)` where every word is known, letters made lower-case included
+    if `lowercase` is set. A word that is literally `<unk>` is the unknown word, since published
+    texts mark theirs so.
     """
 
     kind = "words"

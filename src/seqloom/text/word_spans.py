@@ -1,10 +1,11 @@
 """Words of a text that nobody has split yet, and where they stand: from the first character to the one after the last.
 
-White space parts words, and punctuation stands apart; letters and their marks stay together in every script, and so do
-the parts of one emoji. Where treebanks keep a mark with its word, so does this: 1,000 · 10:30 · U.S. · J. · Mr. ·
-O'Hara · me@example.org · https://… · @name · #topic; and English words lose what was contracted: do|n't · Pankaj|'s.
-What cannot be seen (marks of direction, controls) is in no word. Chinese, Japanese and Thai words are not found: a run
-of their letters is one.
+White space parts words, and punctuation stands apart; letters and their marks stay together in
+every script, and so do the parts of one emoji. Where treebanks keep a mark with its word, so does
+this: 1,000 · 10:30 · U.S. · J. · Mr. · O'Hara · me@example.org · https://… · @name · #topic; and
+English words lose what was contracted: do|n't · Pankaj|'s. What cannot be seen (marks of direction,
+controls) is in no word. Chinese, Japanese and Thai words are not found: a run of their letters is
+one.
 """
 
 import re
@@ -50,8 +51,9 @@ def join_words(words: Sequence[str]) -> tuple[str, list[Span]]:
 def first_tokens(tokens: Sequence[Span], words: Sequence[Span]) -> list[int]:
     """For each word the place of the first token that has a character of it, given where both stand in one text.
 
-    A byte-pair token may begin with the space before a word, or be a part of a character: it belongs to the word all
-    the same. A word without a token of its own, which only white space can be, has that of what follows, or the last.
+    A byte-pair token may begin with the space before a word, or be a part of a character: it
+    belongs to the word all the same. A word without a token of its own, which only white space can
+    be, has that of what follows, or the last.
     """
     ends = [end for _, end in tokens]  # spans never go backwards, so these rise
     return [min(bisect_right(ends, start), max(len(tokens) - 1, 0)) for start, _ in words]

@@ -67,8 +67,9 @@ class CheckpointStore:
     def save(self, step: int, parts: Mapping[str, Tree], passing: bool = False) -> str:
         """Write a checkpoint whole, then move the pointer, then let the oldest go.
 
-        One that would not have been written had nobody stopped the training is `passing`: it goes with the next, so
-        that a training that was stopped keeps the same checkpoints in the end as one that was not.
+        One that would not have been written had nobody stopped the training is `passing`: it goes
+        with the next, so that a training that was stopped keeps the same checkpoints in the end as
+        one that was not.
         """
         target = self.folder / f"step-{step}"
         make_directory(self.folder)
@@ -102,9 +103,10 @@ class CheckpointStore:
     def load(self, restore: Callable[[Checkpoint], object] | None = None) -> Checkpoint | None:
         """The newest checkpoint that is intact, or None where none was ever written.
 
-        `restore` takes it over; if it raises `CheckpointError`, the checkpoint is damaged too, and the one before it
-        is tried. It must not change anything before it knows that the checkpoint fits. Older checkpoints beyond those
-        to keep are deleted; what is damaged or newer stays until the next save.
+        `restore` takes it over; if it raises `CheckpointError`, the checkpoint is damaged too, and
+        the one before it is tried. It must not change anything before it knows that the checkpoint
+        fits. Older checkpoints beyond those to keep are deleted; what is damaged or newer stays
+        until the next save.
         """
         with disk_errors(self.folder):
             self._tidy()
@@ -126,8 +128,8 @@ class CheckpointStore:
     ) -> Iterator[tuple[int, dict[str, Tensor]]]:
         """The model's tensors in the newest `most` intact checkpoints, newest first, each with its step.
 
-        `check` raises `CheckpointError` for tensors that are not those of the model. What had to be passed over is in
-        `damaged`. Nothing else of a checkpoint is read, nor looked at.
+        `check` raises `CheckpointError` for tensors that are not those of the model. What had to be
+        passed over is in `damaged`. Nothing else of a checkpoint is read, nor looked at.
         """
         if os.access(self.folder, os.W_OK):  # a run that may only be read can still be read
             self._tidy()

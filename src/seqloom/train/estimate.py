@@ -30,8 +30,8 @@ def estimate(
 ) -> Iterator[Event]:
     """Run the stages of an estimation, keeping every model worth keeping; then evaluate the last.
 
-    Estimations here draw no random numbers of their own; `seed` is taken so that both ways of training are called
-    alike, and reaches the task through its recipe.
+    Estimations here draw no random numbers of their own; `seed` is taken so that both ways of
+    training are called alike, and reaches the task through its recipe.
     """
     stop = stop or Stop()
     model: Model | None = None

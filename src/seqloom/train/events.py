@@ -1,7 +1,7 @@
 """The events of a training, and the meter of its speed.
 
-`fit` and `estimate` are generators of these events. The progress bar, the log, the live curve and the tests are
-consumers of them; nothing calls back into training.
+`fit` and `estimate` are generators of these events. The progress bar, the log, the live curve and
+the tests are consumers of them; nothing calls back into training.
 """
 
 import math

@@ -5,8 +5,8 @@ Layer groups go from the embeddings (group 0) up to the head (top).
     discriminative rates   group l learns at lr · decay^(top − l)
     unfreezing             at step t, groups from max(freeze, top − ⌊t / every⌋) up learn
 
-Both are pure functions of the step, so a training that is resumed learns the same. What does not learn has no gradient:
-neither its weights nor the optimizer's state of them move.
+Both are pure functions of the step, so a training that is resumed learns the same. What does not
+learn has no gradient: neither its weights nor the optimizer's state of them move.
 """
 
 from collections.abc import Sequence
@@ -113,7 +113,8 @@ def build_optimizer(
 ) -> torch.optim.Optimizer:
     """Weight decay falls on matrices only: biases and gains have no reason to shrink towards zero.
 
-    With `layer_groups`, each has parameter groups of its own, whose `scale` the rate is to be multiplied by.
+    With `layer_groups`, each has parameter groups of its own, whose `scale` the rate is to be
+    multiplied by.
     """
     trainable = [parameter for parameter in model.parameters() if parameter.requires_grad]
     scaled: list[tuple[Sequence[nn.Parameter], float | None]] = [(trainable, None)]
@@ -140,8 +141,8 @@ def build_optimizer(
 def validate_optimizer_state(optimizer: torch.optim.Optimizer, saved: Tree) -> OptimizerState:
     """What to load into the optimizer: the tensors of a saved `state_dict()`, and the settings of the recipe.
 
-    `CheckpointError` unless the tensors belong to the optimizer's parameters. Adam has none for a parameter before its
-    first gradient.
+    `CheckpointError` unless the tensors belong to the optimizer's parameters. Adam has none for a
+    parameter before its first gradient.
     """
     current = optimizer.state_dict()
     try:

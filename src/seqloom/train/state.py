@@ -1,8 +1,9 @@
 """Everything that a training by gradient moves, and everything that a checkpoint of it holds.
 
-The whole state is a value, written with every checkpoint: weights, optimizer, carried state, and `Counters`. What is
-drawn at a step depends on the seed and the step alone. Together these make 2N steps and N + save + load + N steps the
-same to the bit, with the same number of CPU threads, which a resume keeps (`seqloom.core.device`).
+The whole state is a value, written with every checkpoint: weights, optimizer, carried state, and
+`Counters`. What is drawn at a step depends on the seed and the step alone. Together these make 2N
+steps and N + save + load + N steps the same to the bit, with the same number of CPU threads, which
+a resume keeps (`seqloom.core.device`).
 """
 
 import math
@@ -279,8 +280,8 @@ class TrainState:
     def validate_carry(self, carry: Tree, step: int) -> Tree:
         """A saved carry on the device; `CheckpointError` if the task's loss cannot start from it.
 
-        The expected form is that of the carry after one row of the next batch. Integers in it are tokens. A run may be
-        resumed on a device with another precision, so floats are converted.
+        The expected form is that of the carry after one row of the next batch. Integers in it are
+        tokens. A run may be resumed on a device with another precision, so floats are converted.
         """
         if carry is None:
             return None
@@ -312,10 +313,11 @@ def count_step(optimizer: torch.optim.Optimizer, *_: object) -> None:
 def checkpoint_layers(model: nn.Module) -> int:
     """Checkpoint the gradient of every layer of this model that says it can be (`recomputable`); how many that are.
 
-    The activations of such a layer are dropped after the forward pass and computed once more in the backward pass. Of a
-    stack of L layers with a values each, L·a values wait for the backward pass; recomputed, it is what each layer was
-    given, L·x, and the values of one, a. That takes about a third more time. Random draws are made again as they were,
-    so that the gradients are the same. Layers within a layer follow it.
+    The activations of such a layer are dropped after the forward pass and computed once more in the
+    backward pass. Of a stack of L layers with a values each, L·a values wait for the backward pass;
+    recomputed, it is what each layer was given, L·x, and the values of one, a. That takes about a
+    third more time. Random draws are made again as they were, so that the gradients are the same.
+    Layers within a layer follow it.
     """
 
     def forward(layer: nn.Module, *arguments: Tree, **named: Tree) -> Tree:

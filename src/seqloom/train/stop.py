@@ -1,7 +1,8 @@
 """Being asked to stop, and doing it only where nothing can be lost.
 
-A signal that arrives while weights change or files are written is remembered and obeyed a moment later; one that
-arrives inside an `interruptible` block (reading data, evaluating) breaks the block off at once.
+A signal that arrives while weights change or files are written is remembered and obeyed a moment
+later; one that arrives inside an `interruptible` block (reading data, evaluating) breaks the block
+off at once.
 """
 
 import signal

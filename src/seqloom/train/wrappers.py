@@ -1,13 +1,14 @@
 """The wrappers of a training step: microbatches when memory runs out, CUDA graphs, measured memory.
 
-The loss of a batch is a mean over its n predictions, so its gradient is that of its microbatches, each weighted by its
-share of them:
+The loss of a batch is a mean over its n predictions, so its gradient is that of its microbatches,
+each weighted by its share of them:
 
     L = Σ_i (n_i / n) · L_i          ∇L = Σ_i (n_i / n) · ∇L_i
 
-Rows are shared out, and so is the state they carry on; afterwards it is concatenated again. A microbatch that does not
-fit either is halved in turn, down to single rows. What was too large once is not tried again: the smallest size that
-did not fit is kept with the checkpoint (`Counters.limit`), so that a resume takes the same microbatches.
+Rows are shared out, and so is the state they carry on; afterwards it is concatenated again. A
+microbatch that does not fit either is halved in turn, down to single rows. What was too large once
+is not tried again: the smallest size that did not fit is kept with the checkpoint
+(`Counters.limit`), so that a resume takes the same microbatches.
 """
 
 from collections.abc import Callable, Container, Sequence
@@ -29,8 +30,8 @@ from seqloom.train.state import StepResult, TrainState
 def wrap(state: TrainState) -> Step:
     """The step of a training that takes microbatches if it must, is accelerated if it can be, and measures memory.
 
-    Memory is measured at the second step, the first that finds the optimizer's state, and at the largest of the first
-    epoch.
+    Memory is measured at the second step, the first that finds the optimizer's state, and at the
+    largest of the first epoch.
     """
     steps = {min(1, state.total - 1)}
     if (largest := state.task.largest_step(state.seed)) is not None:
@@ -123,7 +124,8 @@ def microbatch_gradient(
 ) -> Loss:
     """Add the gradient of a batch to that of the model, one microbatch at a time: the loss of the whole, detached.
 
-    `loss_of` gives the loss of a batch and a carried state, `backward` adds the gradient of a scalar.
+    `loss_of` gives the loss of a batch and a carried state, `backward` adds the gradient of a
+    scalar.
     """
     accumulated = [parameter.grad for parameter in model.parameters()]  # of other batches of this step
     model.zero_grad(set_to_none=True)

@@ -4,11 +4,13 @@
     best_tokens                 log softmax of logits, and the largest of each row, while the row is in the cache
     layer_norm                  γ ⊙ (x − μ) / √(σ² + ε) + β
 
-Compilers do not vectorize such short loops well, so these call `vector_intrinsics`, sixteen float32 at a time. numba
-compiles a cached loop again only when this file changes: touch it after a change of the intrinsics.
+Compilers do not vectorize such short loops well, so these call `vector_intrinsics`, sixteen float32
+at a time. numba compiles a cached loop again only when this file changes: touch it after a change
+of the intrinsics.
 
-What a loop is given are addresses of tensors, as they lie in memory, and their sizes: to look into tensors again and
-again takes Python longer than some of the loops take. `seqloom.accel.decoding.decoder_numba` has them.
+What a loop is given are addresses of tensors, as they lie in memory, and their sizes: to look into
+tensors again and again takes Python longer than some of the loops take.
+`seqloom.accel.decoding.decoder_numba` has them.
 """
 
 import math
@@ -270,8 +272,8 @@ def best_tokens(logits: Array, values: Array, ids: Array) -> None:
     """The largest of each row of log softmax (R, V) and where they are, (R, count) by rising id; of equal logits those
     of lower id. A row in which something is not a number has no other values.
 
-    A row is passed over twice: for the maxima of its blocks, and for Σ e^(x − max). The best lie in the blocks of the
-    largest maxima, and only these are looked at once more.
+    A row is passed over twice: for the maxima of its blocks, and for Σ e^(x − max). The best lie in
+    the blocks of the largest maxima, and only these are looked at once more.
     """
     (R, V), count = logits.shape, values.shape[1]
     blocks = V // BLOCK

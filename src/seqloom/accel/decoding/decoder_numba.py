@@ -1,7 +1,8 @@
 """What lies between the products of a decoder's step, by `decoder_loops`, of tensors on a CPU in float32.
 
-Everywhere else PyTorch computes the same, and the tests hold the one to the other. Whether it pays to load the loops is
-decided by how much is decoded together, not by what was decoded before: so the same search always finds the same.
+Everywhere else PyTorch computes the same, and the tests hold the one to the other. Whether it pays
+to load the loops is decided by how much is decoded together, not by what was decoded before: so the
+same search always finds the same.
 """
 
 import functools

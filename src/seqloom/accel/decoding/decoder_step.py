@@ -2,9 +2,10 @@
 
     x ← norm(x + attention(x, tokens before)),   x ← norm(x + attention(x, source)),   x ← norm(x + FFN(x))
 
-It computes what `seqloom.nn.transformer.run_blocks` computes of one token, and is tested to. Queries, keys and values
-are one product, with the scale of attention in the weights of the queries; `packed` has the products. What lies between
-the products is computed by PyTorch (`TorchParts`), by numba kernels (`NumbaParts`) or on a GPU by Triton (`GPUParts`).
+It computes what `seqloom.nn.transformer.run_blocks` computes of one token, and is tested to.
+Queries, keys and values are one product, with the scale of attention in the weights of the queries;
+`packed` has the products. What lies between the products is computed by PyTorch (`TorchParts`), by
+numba kernels (`NumbaParts`) or on a GPU by Triton (`GPUParts`).
 """
 
 from collections.abc import Sequence
@@ -110,8 +111,8 @@ class DecoderStep:
     ) -> tuple[Tensor, tuple[Growing, ...], Tensor]:
         """y (R, D) to the same shape, the caches after it, and the source weights (B, N, k, S) of block `shown`.
 
-        `sources` has the keys and values (B, N, S, d) of each block, `source_mask` (B, 1, 1, S) says which are real; or
-        it is what is added to the scores, where every source has real ones.
+        `sources` has the keys and values (B, N, S, d) of each block, `source_mask` (B, 1, 1, S)
+        says which are real; or it is what is added to the scores, where every source has real ones.
         """
         parts = self._parts(update, len(caches[0].buffer), source_mask, y)
         new_caches, shown_weights = [], y

@@ -1,10 +1,10 @@
 # mypy: ignore-errors
 """A decoder's step on a GPU: its products, its attention and its most probable tokens, each in one kernel.
 
-Products of float32 are made by the units for TF32, which are several times as fast, in three parts: TF32 keeps 11 bits
-of a number's 24, but x = x₁ + x₂ of which each is short enough, and x w ≈ x₁ w₁ + x₂ w₁ + x₁ w₂. Weights come in parts.
-The units cut off what they sum, and what they sum for long loses by it; so they sum some places at a time, and these
-sums are added as float32.
+Products of float32 are made by the units for TF32, which are several times as fast, in three parts:
+TF32 keeps 11 bits of a number's 24, but x = x₁ + x₂ of which each is short enough, and x w ≈ x₁ w₁
++ x₂ w₁ + x₁ w₂. Weights come in parts. The units cut off what they sum, and what they sum for long
+loses by it; so they sum some places at a time, and these sums are added as float32.
 """
 
 import triton
@@ -36,7 +36,8 @@ def product(
     """activation(x Wᵀ + b) + plus of x (R, D), W (N, D) in two parts, b (N,) and plus (R, N): ROWS · WIDTH numbers of
     `out` (R, N).
 
-    Where there are few numbers, several share each: one takes `share` of D, and has an `out` of its own.
+    Where there are few numbers, several share each: one takes `share` of D, and has an `out` of its
+    own.
     """
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)
     column = tl.program_id(1) * WIDTH + tl.arange(0, WIDTH)
@@ -98,10 +99,11 @@ def attend(
 ):  # fmt: skip
     """softmax(q kᵀ) v of one source's hypotheses and one head: rows of `out` (R, N·d).
 
-    Scaled queries stand `q_row` apart; keys and values (B, N, P, d) stand `source`, `head` and `place` apart. OWN:
-    behind the queries stand the keys and the values of the same tokens, which the hypotheses look at first and write to
-    the next places; they have read `read` tokens before, and `allowed` (R, P) says which are whose. Else `allowed` (B,
-    S) is added to the scores. Sums go on from block to block, scaled by the largest score so far:
+    Scaled queries stand `q_row` apart; keys and values (B, N, P, d) stand `source`, `head` and
+    `place` apart. OWN: behind the queries stand the keys and the values of the same tokens, which
+    the hypotheses look at first and write to the next places; they have read `read` tokens before,
+    and `allowed` (R, P) says which are whose. Else `allowed` (B, S) is added to the scores. Sums go
+    on from block to block, scaled by the largest score so far:
 
         m' = max(m, s)     l' = l · e^(m − m') + Σ e^(s − m')     o' = o · e^(m − m') + e^(s − m') v     out = o / l
     """
@@ -158,8 +160,8 @@ def ranked(
 
         log p = s − m − log Σ exp(s − m),   m the largest s
 
-    The largest is in the first of the blocks of largest maximum. That block alone is looked at, and what is left of it
-    has another maximum.
+    The largest is in the first of the blocks of largest maximum. That block alone is looked at, and
+    what is left of it has another maximum.
     """
     row = tl.program_id(0).to(tl.int64)
     logits += row * vocabulary

@@ -1,7 +1,8 @@
 """Sources through a Transformer's encoder where no gradient is wanted, in few passes on a GPU.
 
-It computes what `seqloom.nn.transformer.run_blocks` computes, and is tested to: as `decoder_step` does of one token,
-with queries, keys and values as one product, and the residual and its norm within the last product.
+It computes what `seqloom.nn.transformer.run_blocks` computes, and is tested to: as `decoder_step`
+does of one token, with queries, keys and values as one product, and the residual and its norm
+within the last product.
 """
 
 from collections.abc import Sequence

@@ -1,7 +1,8 @@
 """Linear layers for decoding: few rows at a time, the same weights again and again.
 
-On a CPU the weights are laid out once as oneDNN's product wants them, and bias, activation and a sum are made within
-the product. On a GPU that is `seqloom.accel.decoding.decoder_gpu`. Else it is the plain layer.
+On a CPU the weights are laid out once as oneDNN's product wants them, and bias, activation and a
+sum are made within the product. On a GPU that is `seqloom.accel.decoding.decoder_gpu`. Else it is
+the plain layer.
 """
 
 import threading
@@ -128,8 +129,8 @@ class PackedWeights:
 def versions(weights: Iterable[Tensor]) -> Hashable:
     """Another value whenever weights lie elsewhere, or were changed, as far as torch counts it.
 
-    Not counted is what is written through `.data`, into weights made in inference mode, or by torch's fused optimizers;
-    `seqloom.train.optimizers` has these count their steps.
+    Not counted is what is written through `.data`, into weights made in inference mode, or by
+    torch's fused optimizers; `seqloom.train.optimizers` has these count their steps.
     """
     own = list(weights)
     try:

@@ -1,9 +1,11 @@
 """The KV cache as numba kernels use it: tokens go to any free slot of their source, and no slot is ever dropped.
 
-The kernels skip the slots that a hypothesis does not own, so order and gaps do not matter to them. `decoder_step`
-decides at the first token whether a search decodes so, and notes it in the state of the cache.
+The kernels skip the slots that a hypothesis does not own, so order and gaps do not matter to them.
+`decoder_step` decides at the first token whether a search decodes so, and notes it in the state of
+the cache.
 
-CUDA graphs need caches of their final size instead, so that all steps have the same shapes: `FixedUpdate`.
+CUDA graphs need caches of their final size instead, so that all steps have the same shapes:
+`FixedUpdate`.
 """
 
 from dataclasses import dataclass
@@ -75,8 +77,8 @@ def extend(
 def _with_free_slots(caches: Caches, state: CacheState, tokens: Tensor, sources: int) -> tuple[Caches, Tensor]:
     """The caches, and who owns which of their slots (R, P), with one free slot for each token at least.
 
-    Behind the slots of a cache there is room for more: memory that is not written to costs nothing, and as it is left
-    out of the buffer, it is not moved when sources leave.
+    Behind the slots of a cache there is room for more: memory that is not written to costs nothing,
+    and as it is left out of the buffer, it is not moved when sources leave.
     """
     owned, k = state["owned"], len(tokens) // sources
     owned = torch.ones(len(tokens), state["read"], dtype=torch.bool) if owned is None else owned

@@ -1,7 +1,8 @@
 """Numba kernels of hidden Markov models, for the CPU (extra `fast`).
 
-Scaled as in `seqloom.accel.hmm.scaled`: every step is divided by its sum, the logarithms are kept, and a sequence is
-trusted only if every share that could be reached was above MIN_PROBABILITY. The definition computes the others.
+Scaled as in `seqloom.accel.hmm.scaled`: every step is divided by its sum, the logarithms are kept,
+and a sequence is trusted only if every share that could be reached was above MIN_PROBABILITY. The
+definition computes the others.
 """
 
 from typing import Any
@@ -135,7 +136,8 @@ def e_step(
 ) -> None:
     """p(z_t | x) (B, T, N), Σ_t p(z_t, z_{t+1} | x) (B, N, N) and log p(x) (B,).
 
-    Forward, keeping the shares in `posterior`; then backward, which makes them posteriors on its way.
+    Forward, keeping the shares in `posterior`; then backward, which makes them posteriors on its
+    way.
     """
     batch, longest, states = emission.shape
     share, after, weight = np.empty(states), np.empty(states), np.empty(states)

@@ -214,8 +214,8 @@ def _agree(ended: Tensor, began: Tensor) -> bool:
 def backtrack(came_from: Tensor, last: Tensor) -> Tensor:
     """The states (B, T) of the path that ends in `last` (B,).
 
-    A long sequence is cut into pieces that go back side by side from every state they could end in; which one it was is
-    known when those after them are through.
+    A long sequence is cut into pieces that go back side by side from every state they could end in;
+    which one it was is known when those after them are through.
     """
     batch, steps, states = came_from.shape
     size = steps if steps < 64 * batch else max(1, int((steps * batch) ** 0.5))

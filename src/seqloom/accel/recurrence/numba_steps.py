@@ -1,8 +1,8 @@
 """Whole sequences on the CPU with numba kernels: `seqloom.accel.recurrence.numba_loops`, run by torch's own threads.
 
-They need numba, MKL and GNU OpenMP, and run where they pay (`applies`); `steps` computes the same everywhere else. The
-products of the steps and of the inputs are oneDNN's, which is fast for few rows too (MKL's where oneDNN has none for
-the processor); all other products are MKL's.
+They need numba, MKL and GNU OpenMP, and run where they pay (`applies`); `steps` computes the same
+everywhere else. The products of the steps and of the inputs are oneDNN's, which is fast for few
+rows too (MKL's where oneDNN has none for the processor); all other products are MKL's.
 """
 
 import ctypes

@@ -1,6 +1,7 @@
 """`run_cell` over whole sequences: the gradient of every step is written by hand, so that autograd sees one function.
 
-The steps are those of `steps`, computed by PyTorch, by numba kernels (`numba_steps`) or by Triton (`triton_steps`).
+The steps are those of `steps`, computed by PyTorch, by numba kernels (`numba_steps`) or by Triton
+(`triton_steps`).
 """
 
 from typing import Any

@@ -1,9 +1,10 @@
 """The steps of every cell over whole sequences, with the gradient of every step by hand.
 
-Each of `STEPS` computes what its cell's equations say. What x gives to all steps is one product, made before the first
-(`inputs`). A step then is its products with h and a few calls that write where memory is ready and find what they read
-still in the cache. On the way back each step leaves `da`, the gradient of what stands before its σ and tanh, and all
-steps share the products that make dW of it.
+Each of `STEPS` computes what its cell's equations say. What x gives to all steps is one product,
+made before the first (`inputs`). A step then is its products with h and a few calls that write
+where memory is ready and find what they read still in the cache. On the way back each step leaves
+`da`, the gradient of what stands before its σ and tanh, and all steps share the products that make
+dW of it.
 
 Padding costs a gated cell nothing: its gate is told to keep. Buffers are time-major: (T, B, ·).
 """
@@ -74,7 +75,8 @@ class Steps(ABC):
     def backward(self, kept: Kept, dy: Tensor, d_last: list[Tensor], given: Given) -> tuple[Tensor, ...]:
         """Gradients of `a`, the first state and the weights.
 
-        `d_last`, that of the last state by all ways, dy (T, B, H) included, becomes that of the first.
+        `d_last`, that of the last state by all ways, dy (T, B, H) included, becomes that of the
+        first.
         """
 
 

@@ -54,8 +54,8 @@ def _run_whole(cell: Cell, x: Tensor, state: State) -> tuple[Tensor, State]:
 class Packing:
     """The real steps of a batch in the order the kernels want: first steps of all rows, second steps, and so on.
 
-    Skipping a masked step and freezing the state there are the same thing, so it does not matter where in a row the
-    padding stands.
+    Skipping a masked step and freezing the state there are the same thing, so it does not matter
+    where in a row the padding stands.
     """
 
     rows: Tensor  # rows with at least one real step, the longest first
@@ -111,8 +111,9 @@ def _named(cell: Cell, last: list[Tensor]) -> State:
 def _in_one_piece(cell: Cell, weights: list[Tensor]) -> list[Tensor]:
     """The weights in the one piece of memory cuDNN wants.
 
-    Parameters are laid there once and stay: looking every time costs a microsecond and needs no hook, and a module
-    moved, copied or loaded is put right by itself. Weights computed for this call (by weight dropout) are copied there.
+    Parameters are laid there once and stay: looking every time costs a microsecond and needs no
+    hook, and a module moved, copied or loaded is put right by itself. Weights computed for this
+    call (by weight dropout) are copied there.
     """
     if _is_one_piece(weights) or not _cudnn_takes(weights):
         return weights

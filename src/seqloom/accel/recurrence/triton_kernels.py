@@ -1,9 +1,10 @@
 # mypy: ignore-errors
 """What lies between the products of `seqloom.accel.recurrence.triton_steps`: an elementwise kernel before each.
 
-Buffers are time-major and whole; t says which step is meant. `a` (T, B, 3H) holds r, z and the candidate side by side,
-`states` (T + 1, B, H) the first state and all others. All is computed in float32, or with WIDE in float64.
-TAKES: z is the share of the candidate, else that of the old state. LOOKS: z looks at nothing (0), h (1), tanh h (2).
+Buffers are time-major and whole; t says which step is meant. `a` (T, B, 3H) holds r, z and the
+candidate side by side, `states` (T + 1, B, H) the first state and all others. All is computed in
+float32, or with WIDE in float64. TAKES: z is the share of the candidate, else that of the old
+state. LOOKS: z looks at nothing (0), h (1), tanh h (2).
 """
 
 import triton

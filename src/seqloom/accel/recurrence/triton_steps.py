@@ -1,11 +1,12 @@
 """Cells that reset before their matrix, over whole sequences on a GPU: what lies between products, in Triton.
 
-No kernel of cuDNN's computes them. A step is two products (three where z looks at tanh h) and two kernels, forward and
-back, and nothing waits for the device, so that a captured step of training can hold them. Products are made in the
-precision of x and the weights, the state and its gradient are kept in their own, and the tests hold all of it to the
-plain loop.
+No kernel of cuDNN's computes them. A step is two products (three where z looks at tanh h) and two
+kernels, forward and back, and nothing waits for the device, so that a captured step of training can
+hold them. Products are made in the precision of x and the weights, the state and its gradient are
+kept in their own, and the tests hold all of it to the plain loop.
 
-`states` (T + 1, B, H) has the first state before all others: that of step t is what step t − 1 left.
+`states` (T + 1, B, H) has the first state before all others: that of step t is what step t − 1
+left.
 """
 
 from collections.abc import Callable
@@ -87,8 +88,8 @@ class GPUReset(ResetSteps):
 class Kernels:
     """The kernels of `triton_kernels` over one sequence.
 
-    Triton looks at what it is given at every call, which takes it longer than the call. Here all steps are given the
-    same tensors, so it looks at those of the first.
+    Triton looks at what it is given at every call, which takes it longer than the call. Here all
+    steps are given the same tensors, so it looks at those of the first.
     """
 
     def __init__(self, steps: ResetSteps, a: Tensor, states: Tensor) -> None:

@@ -1,7 +1,8 @@
 # mypy: ignore-errors
 """What a step of a beam search does with what the model says, in one kernel: see `seqloom.accel.search.graphed_search`.
 
-Everything is compared as `seqloom.decoding.rules` does it: larger first, and of equals the one that stands first.
+Everything is compared as `seqloom.decoding.rules` does it: larger first, and of equals the one that
+stands first.
 """
 
 import triton

@@ -1,9 +1,10 @@
 """Beam search in steps of one fixed shape, which a GPU captures as a CUDA graph and then replays.
 
-A step of a small model is hundreds of small kernels, and to launch them takes longer than to run them. So everything a
-step changes lies in static buffers, sources that are done stay where they are and keep what they found, and no step
-waits for the device: whether all are done is read every few steps. Then, too, sources move together, to buffers for
-half as many, or to buffers with room for more tokens.
+A step of a small model is hundreds of small kernels, and to launch them takes longer than to run
+them. So everything a step changes lies in static buffers, sources that are done stay where they are
+and keep what they found, and no step waits for the device: whether all are done is read every few
+steps. Then, too, sources move together, to buffers for half as many, or to buffers with room for
+more tokens.
 
 The rules are those of `seqloom.decoding.rules`; a Triton kernel applies them in one launch.
 """
@@ -308,7 +309,8 @@ class FixedSearch:
 def choose(search: dict[str, Any], values: Tensor, ids: Tensor, banned: Tensor, rules: BeamRules) -> Tensor:
     """Apply the rules to tokens `ids` (R, K) of log p `values`, most probable first, in the buffers of a search.
 
-    A source that is done keeps what it found. Returned is which row (R,) each hypothesis was before.
+    A source that is done keeps what it found. Returned is which row (R,) each hypothesis was
+    before.
     """
     if values.is_cuda and rules.options.beam * values.shape[1] <= MAX_KERNEL_CANDIDATES and has_triton():
         return choose_by_kernel(search, values, ids, banned, rules)

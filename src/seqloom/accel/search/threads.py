@@ -1,7 +1,8 @@
 """Batches decoded in threads: on a CPU each by one thread, as many at a time as torch has threads.
 
-A step of a search is many small operations, and threads that share each of them mostly wait for each other. On a GPU
-two take turns: while it searches for the one, the other is written down, or begun.
+A step of a search is many small operations, and threads that share each of them mostly wait for
+each other. On a GPU two take turns: while it searches for the one, the other is written down, or
+begun.
 """
 
 import sys
@@ -63,8 +64,8 @@ def run_in_threads(function: Callable[[Any], Any], items: Sequence[Any], device:
 def _take_one_each(pool: ThreadPoolExecutor, together: int, threads: int) -> None:
     """One thread of torch's for each thread of the pool.
 
-    What is set holds for the thread that sets it and for all that use torch for the first time afterwards, for ever. So
-    it is set back at once, and not when all is decoded.
+    What is set holds for the thread that sets it and for all that use torch for the first time
+    afterwards, for ever. So it is set back at once, and not when all is decoded.
     """
     all_there = threading.Barrier(together + 1)
 

@@ -1,7 +1,8 @@
 """`torch.compile` for the regions that `seqloom.core.operations.compiled_region` marks.
 
-A region is compiled once for all who call it: the blocks of a stack are the same function, so a deep model takes no
-longer to compile than one block. Results are the same but for rounding, and for the numbers that dropout draws.
+A region is compiled once for all who call it: the blocks of a stack are the same function, so a
+deep model takes no longer to compile than one block. Results are the same but for rounding, and for
+the numbers that dropout draws.
 """
 
 import functools

@@ -1,17 +1,19 @@
 """A training step on a GPU as a CUDA graph: captured once for each shape of batch, and replayed from then on.
 
-A small model's step is a thousand small operations, and a GPU is done with each before Python has asked for the next.
-So all of a step is captured as a CUDA graph, on a batch and a carried state in static buffers:
+A small model's step is a thousand small operations, and a GPU is done with each before Python has
+asked for the next. So all of a step is captured as a CUDA graph, on a batch and a carried state in
+static buffers:
 
     loss and its gradient g     ‖g‖     g · min(1, clip/‖g‖)     the optimizer     the state carried on
 
-Nothing in it waits for the device, and its result is read when somebody wants to know. If the loss or ‖g‖ is not
-finite, the weights and the optimizer stay exactly as they were, and the carried state begins anew, at zero.
+Nothing in it waits for the device, and its result is read when somebody wants to know. If the loss
+or ‖g‖ is not finite, the weights and the optimizer stay exactly as they were, and the carried state
+begins anew, at zero.
 
-The first batch of a shape is computed one operation at a time, then the same operations are captured; random numbers
-are drawn from the step's own seed in both. So it makes no difference which step was the first of its shape, and if
-kernels are deterministic a resumed training is the same to the bit. Regions of a model may be compiled first, see
-`seqloom.accel.training.compiled_regions`.
+The first batch of a shape is computed one operation at a time, then the same operations are
+captured; random numbers are drawn from the step's own seed in both. So it makes no difference which
+step was the first of its shape, and if kernels are deterministic a resumed training is the same to
+the bit. Regions of a model may be compiled first, see `seqloom.accel.training.compiled_regions`.
 """
 
 import math

@@ -2,16 +2,18 @@
 
     z_t ~ A(z_{t−1}, ·)      x_t ~ B(z_t, ·)
 
-A document begins after END and closes with it. END is a state of its own, the last of N + 1, that emits END and nothing
-else; no other state does. So π is the row of A after END, how probable it is that a text is over is the column before
-it, and a whole stream of documents is one sequence.
+A document begins after END and closes with it. END is a state of its own, the last of N + 1, that
+emits END and nothing else; no other state does. So π is the row of A after END, how probable it is
+that a text is over is the column before it, and a whole stream of documents is one sequence.
 
-What is known of the state after reading x_1 … x_t is all that is kept of them, N numbers that say which of N states:
+What is known of the state after reading x_1 … x_t is all that is kept of them, N numbers that say
+which of N states:
 
     p(z_{t+1} = k | x_1 … x_t) = Σ_j p(z_t = j | x_1 … x_t) A_jk
     p(x_{t+1} | x_1 … x_t) = Σ_k p(z_{t+1} = k | x_1 … x_t) B_k(x_{t+1})
 
-Baum–Welch counts what it expects to have happened and divides; s is added to every count, so nothing is impossible:
+Baum–Welch counts what it expects to have happened and divides; s is added to every count, so
+nothing is impossible:
 
     A_jk = (Σ_t p(z_t = j, z_{t+1} = k | x) + s) / Σ_k …        B_k(v) = (Σ_{t: x_t = v} p(z_t = k | x) + s) / Σ_v …
 """

@@ -2,17 +2,19 @@
 
     z_t ~ A(z_{t−1}, ·)      y_t ~ N(μ_{z_t}, Σ_{z_t})
 
-Values may be missing. What was not observed is summed out: log b uses the rows and columns o of μ and Σ that were. When
-it learns, it counts with what it expects there, and with how unsure it is of that:
+Values may be missing. What was not observed is summed out: log b uses the rows and columns o of μ
+and Σ that were. When it learns, it counts with what it expects there, and with how unsure it is of
+that:
 
     ŷ_o = y_o     ŷ_m = μ_m + Σ_mo Σ_oo⁻¹ (y_o − μ_o)     S_mm = Σ_mm − Σ_mo Σ_oo⁻¹ Σ_om      and S is 0 elsewhere
 
     w_k = Σ_t p(z_t = k | y)        μ_k = Σ_t p(z_t = k | y) ŷ_t / w_k
     Σ_k = Σ_t p(z_t = k | y) ((ŷ_t − μ_k)(ŷ_t − μ_k)ᵀ + S_t) / w_k
 
-Inside, every variable has mean 0 and variance 1 over the training values; what comes in and goes out is in the units of
-the data. A state that is left with values on a line, or with one value alone, would have a singular Σ and an infinite
-density: no eigenvalue of Σ falls below `min_variance`.
+Inside, every variable has mean 0 and variance 1 over the training values; what comes in and goes
+out is in the units of the data. A state that is left with values on a line, or with one value
+alone, would have a singular Σ and an infinite density: no eigenvalue of Σ falls below
+`min_variance`.
 """
 
 import math

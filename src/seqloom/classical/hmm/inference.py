@@ -9,11 +9,12 @@
     pairs       p(z_t = j, z_{t+1} = k | x) ∝ exp(α_t(j) + log A_jk + log b(x_{t+1} | k) + β_{t+1}(k))
     Viterbi     forward with max in the place of log Σ exp, and the way back from where each max came from
 
-A model is log π (N,) or (B, N) and log A (N, N); what it thinks of the sequences is log b (B, T, N). What is said here
-holds for whatever emits: symbols, vectors, words. Masks (B, T) are True at what was seen, which stands first.
+A model is log π (N,) or (B, N) and log A (N, N); what it thinks of the sequences is log b (B, T,
+N). What is said here holds for whatever emits: symbols, vectors, words. Masks (B, T) are True at
+what was seen, which stands first.
 
-The forward and the backward pass are one recursion, the latter on the reversed sequence with A transposed:
-γ_t = log b(x_t | ·) + β_t obeys the equation of α.
+The forward and the backward pass are one recursion, the latter on the reversed sequence with A
+transposed: γ_t = log b(x_t | ·) + β_t obeys the equation of α.
 """
 
 from dataclasses import dataclass
@@ -119,8 +120,8 @@ def _pairs(alpha: Tensor, transition: Tensor, gamma: Tensor, mask: Tensor | None
 
         Σ_t a_tᵀ g_{t+1} ∘ A / Z_t,   a = exp(α − max α),  g = exp(γ − max γ),  Z_t = a_t A g_{t+1}
 
-    a product of two tables over time. Where Z is so small that terms were lost on the way, those t are added in log
-    space.
+    a product of two tables over time. Where Z is so small that terms were lost on the way, those t
+    are added in log space.
     """
     batch, length, states = alpha.shape
     if length < 2:

@@ -1,7 +1,7 @@
 """Expectation–maximisation from several beginnings: each climbs to a maximum of its own, and the highest is kept.
 
-`Search` is the whole state of such a search: the model under way, the best of those before, and the numbers that decide
-how to continue. It is what a checkpoint keeps, so resuming a search is exact.
+`Search` is the whole state of such a search: the model under way, the best of those before, and the
+numbers that decide how to continue. It is what a checkpoint keeps, so resuming a search is exact.
 """
 
 import math
@@ -98,7 +98,8 @@ def climb(
 ) -> Iterator[Estimate]:
     """Every iteration a stage. `begin(restart)` draws a model; `improve` gives a better one, and log p of the given.
 
-    `read` is how many tokens, or whatever is `counted`, an iteration reads: what speed is measured in.
+    `read` is how many tokens, or whatever is `counted`, an iteration reads: what speed is measured
+    in.
     """
     unit = "nats" if counted == "tokens" else "nats per value"
     total, saved = config.restarts * config.iterations, time.monotonic()

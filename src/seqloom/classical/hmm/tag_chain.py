@@ -2,13 +2,14 @@
 
     p(x, z) = Π_{t=1}^{T+1} A(z_{t−2}, z_{t−1}, z_t) · Π_t b(x_t | z_t)          z_{−1} = z_0 = z_{T+1} = END
 
-It is a hidden Markov model whose states are pairs of tags. Only K of the K² pairs can follow a pair, so a step is K³
-and not K⁴ products:
+It is a hidden Markov model whose states are pairs of tags. Only K of the K² pairs can follow a
+pair, so a step is K³ and not K⁴ products:
 
     f_t(j, k) = b(x_t | k) Σ_i f_{t−1}(i, j) A_ijk          g_t(i, j) = Σ_k A_ijk b(x_{t+1} | k) g_{t+1}(j, k)
 
-The last of the K + 1 tags is END, which no word has. f is divided by its sum at every step and the logarithms are kept.
-Sentences are short and no word rules a tag out by more than some powers of ten, so nothing is lost that way.
+The last of the K + 1 tags is END, which no word has. f is divided by its sum at every step and the
+logarithms are kept. Sentences are short and no word rules a tag out by more than some powers of
+ten, so nothing is lost that way.
 """
 
 import torch

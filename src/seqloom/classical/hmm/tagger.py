@@ -1,13 +1,14 @@
 """A hidden Markov tagger, estimated from tagged sentences by counting alone.
 
-The tags of a sentence are a Markov chain (`seqloom.classical.hmm.tag_chain`), and words are emitted by it. Transitions
-are interpolated from one, two and three tags (Brants' TnT, 2000):
+The tags of a sentence are a Markov chain (`seqloom.classical.hmm.tag_chain`), and words are emitted
+by it. Transitions are interpolated from one, two and three tags (Brants' TnT, 2000):
 
     p(k | i, j) = λ_1 p̂(k) + λ_2 p̂(k | j) + λ_3 p̂(k | i, j)
 
-The λ are found by deleted interpolation. Each trigram of tags gives its count to whichever would foretell it best, had
-it not been seen: the largest of (c(k) − 1)/(n − 1), (c(jk) − 1)/(c(j) − 1) and (c(ijk) − 1)/(c(ij) − 1). With
-`order: 2` the last is left out, and a tag depends on one before it.
+The λ are found by deleted interpolation. Each trigram of tags gives its count to whichever would
+foretell it best, had it not been seen: the largest of (c(k) − 1)/(n − 1), (c(jk) − 1)/(c(j) − 1)
+and (c(ijk) − 1)/(c(ij) − 1). With `order: 2` the last is left out, and a tag depends on one before
+it.
 
 p(tag | word) comes from counts, each level smoothed by the one below:
 
@@ -16,14 +17,16 @@ p(tag | word) comes from counts, each level smoothed by the one below:
     p_word(k)  = (c(w, k) + λ p_m(k)) / (c(w) + λ)
     p_form(k)  = (c(w, form, k) + μ p_word(k)) / (c(w, form) + μ)            the word written like this
 
-A word that was never seen has no counts of its own: its ending and its shape speak for it. A level that was never seen
-is passed over, c = n = 0. By Bayes' rule and without p(w), which is the same for all tags, the model emits
+A word that was never seen has no counts of its own: its ending and its shape speak for it. A level
+that was never seen is passed over, c = n = 0. By Bayes' rule and without p(w), which is the same
+for all tags, the model emits
 
     b(w | k) ∝ p(k | w) / p(k)
 
-Shape: capitals (none, the first letter at the beginning of a sentence, the first elsewhere, all), digits (none, some,
-nothing else), a hyphen. Endings are kept as a tree: the letter n places from the end is a child of the ending of n − 1
-letters, found by bisection among sorted keys, (number of the parent)·(letters) + letter.
+Shape: capitals (none, the first letter at the beginning of a sentence, the first elsewhere, all),
+digits (none, some, nothing else), a hyphen. Endings are kept as a tree: the letter n places from
+the end is a child of the ending of n − 1 letters, found by bisection among sorted keys, (number of
+the parent)·(letters) + letter.
 """
 
 import math

@@ -2,8 +2,8 @@
 
     h_t = W_hh h_{t-1} + W_hx x_t + ε        y_t = W_yh h_t + d + δ
 
-What the state is can be given by a name (`structures`) or left to be learned. `filter` has filter and smoother, `em`
-learning. Everything is float64, and in the units of the data.
+What the state is can be given by a name (`structures`) or left to be learned. `filter` has filter
+and smoother, `em` learning. Everything is float64, and in the units of the data.
 """
 
 from collections.abc import Iterator, Mapping, Sequence

@@ -1,13 +1,14 @@
 """Expectation–maximisation for linear dynamical systems (Shumway and Stoffer, 1982), values missing or not.
 
-The E-step is the smoother. The M-step is two regressions, of h_t on (h_{t-1}, x_t) and of y_t on (h_t, 1), with
-expectations in place of the states nobody has seen:
+The E-step is the smoother. The M-step is two regressions, of h_t on (h_{t-1}, x_t) and of y_t on
+(h_t, 1), with expectations in place of the states nobody has seen:
 
     W = Σ E[target regressorᵀ] (Σ E[regressor regressorᵀ])⁻¹        noise = mean of E[(target − W regressor)(…)ᵀ]
 
-The noise is summed up as residual · residualᵀ + factor · factorᵀ, so it cannot come out negative. What a parameter is
-held to (a part of W that is fixed, noise that is diagonal, the same for several, or above a floor) each M-step keeps
-while it finds the best there is, so that the likelihood never falls.
+The noise is summed up as residual · residualᵀ + factor · factorᵀ, so it cannot come out negative.
+What a parameter is held to (a part of W that is fixed, noise that is diagonal, the same for
+several, or above a floor) each M-step keeps while it finds the best there is, so that the
+likelihood never falls.
 """
 
 from collections.abc import Iterator, Sequence
@@ -35,8 +36,9 @@ LEARNED = ("transition", "drive", "process", "emission", "offset", "observation"
 class Rules:
     """What EM may change, and what it must keep.
 
-    The noise of the state is `shape` · u, u ~ N(0, W), and W is learned: any covariance where `groups` is None, else
-    diagonal, with one variance for all places of a group. A floor is the least variance in any direction.
+    The noise of the state is `shape` · u, u ~ N(0, W), and W is learned: any covariance where
+    `groups` is None, else diagonal, with one variance for all places of a group. A floor is the
+    least variance in any direction.
     """
 
     learn: frozenset[str] = frozenset(LEARNED)
@@ -100,8 +102,9 @@ class Round:
 def expectation_maximisation(system: System, data: Data, rules: Rules, stretch: float = 1.0) -> Iterator[Round]:
     """Rounds, for ever.
 
-    EM creeps where a variance is small. So each round also tries to go farther in its direction, on the logarithms of
-    the variances, and is as bold as that paid off before; what is less likely than EM's own step is not taken.
+    EM creeps where a variance is small. So each round also tries to go farther in its direction, on
+    the logarithms of the variances, and is as bold as that paid off before; what is less likely
+    than EM's own step is not taken.
     """
     filtered = kalman_filter(system, data.values, data.mask, data.inputs)
     while True:

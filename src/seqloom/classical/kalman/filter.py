@@ -4,12 +4,13 @@
     h_t = W_hh h_{t-1} + W_hx x_t + ε,    ε ~ N(0, Q)     it moves, driven by inputs x (X) where there are any
     y_t = W_yh h_t + d + δ,               δ ~ N(0, R)     what is observed of it (C values, any of them perhaps missing)
 
-A covariance P is kept as a factor S with P = S Sᵀ. Whatever happens to it is then one orthogonal triangularisation, a
-QR decomposition: [A | B] Θ = [L | 0] says A Aᵀ + B Bᵀ = L Lᵀ. No covariance is ever subtracted from another, so none
-can lose its symmetry or become negative, and half of the digits are needed.
+A covariance P is kept as a factor S with P = S Sᵀ. Whatever happens to it is then one orthogonal
+triangularisation, a QR decomposition: [A | B] Θ = [L | 0] says A Aᵀ + B Bᵀ = L Lᵀ. No covariance is
+ever subtracted from another, so none can lose its symmetry or become negative, and half of the
+digits are needed.
 
-Covariances depend on which values were observed, not on what they were. So they are computed once for every pattern of
-gaps, and only the means for every sequence.
+Covariances depend on which values were observed, not on what they were. So they are computed once
+for every pattern of gaps, and only the means for every sequence.
 """
 
 import math
@@ -183,7 +184,8 @@ def _observed(system: System, mask: Tensor, expected: Tensor) -> tuple[Tensor, T
 def _rows_observed(system: System, mask: Tensor) -> tuple[Tensor, Tensor]:
     """W_yh and a factor of R where a value was observed.
 
-    A missing value has no row in either, and noise of its own that tells nothing: a deviation of 1, whose log is 0.
+    A missing value has no row in either, and noise of its own that tells nothing: a deviation of 1,
+    whose log is 0.
     """
     seen = mask[..., None].to(system.emission.dtype)  # (U, T, C, 1)
     alone = torch.diag_embed((~mask).to(system.emission.dtype))
@@ -236,8 +238,8 @@ def _looking_back(system: System, factors: Tensor) -> tuple[Tensor, Tensor]:
         [ W_hh S   √Q ]       [ √(W_hh P W_hhᵀ + Q)   0 ]
         [ S         0 ]  Θ =  [ Γ                     Δ ]     J = Γ · inverse of what stands above it
 
-    Where the next state cannot vary in some direction, that inverse is a pseudo-inverse, and the part of Γ it does not
-    reach is left over beside Δ.
+    Where the next state cannot vary in some direction, that inverse is a pseudo-inverse, and the
+    part of Γ it does not reach is left over beside Δ.
     """
     size = len(system.transition)
     process = system.process.expand(*factors.shape[:-2], -1, -1)

@@ -9,8 +9,9 @@
                                                  cov(ε_place, ε_velocity) = q [[1/3, 1/2], [1/2, 1]]
     free               h is whatever explains the values best: all of W_hh, W_yh and the noises are learned
 
-Each of the C values has a state of its own; only `free` shares one among them. Where learning begins is computed from
-the data: half of how much a value changes from step to step is put down to noise, half to the state.
+Each of the C values has a state of its own; only `free` shares one among them. Where learning
+begins is computed from the data: half of how much a value changes from step to step is put down to
+noise, half to the state.
 """
 
 from collections.abc import Callable, Collection, Sequence

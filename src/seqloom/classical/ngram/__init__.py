@@ -3,15 +3,17 @@
     log p(w | h) = log_prob(h w)                      if h w is in the table
                  = backoff(h) + log p(w | h')          otherwise, h' being h without its first word
 
-`backoff(h)` is 0 for a context the table does not know. How the numbers in the table are had is the matter of
-`kneser_ney`; `arpa` reads and writes the file format every other n-gram toolkit speaks.
+`backoff(h)` is 0 for a context the table does not know. How the numbers in the table are had is the
+matter of `kneser_ney`; `arpa` reads and writes the file format every other n-gram toolkit speaks.
 
-The n-grams of order k are sorted 64-bit keys, (place of the first k−1 words in the table below)·(V+1) + last word. So
-any order and any vocabulary fits, an n-gram is found by bisection, the n-grams that continue one context lie side by
-side, and a whole text is scored with a few vectorised searches per order.
+The n-grams of order k are sorted 64-bit keys, (place of the first k−1 words in the table
+below)·(V+1) + last word. So any order and any vocabulary fits, an n-gram is found by bisection, the
+n-grams that continue one context lie side by side, and a whole text is scored with a few vectorised
+searches per order.
 
-Ids are those of the tokenizer: 0 … V−1, where 0 ends a document. The context before a document's first word is `<s>`,
-which the model adds itself as id V: it is never predicted, and no n-gram reaches across it.
+Ids are those of the tokenizer: 0 … V−1, where 0 ends a document. The context before a document's
+first word is `<s>`, which the model adds itself as id V: it is never predicted, and no n-gram
+reaches across it.
 """
 
 import math
@@ -71,8 +73,9 @@ class Table:
 class NGram(TensorModel):
     """An n-gram model; before it is estimated or loaded it knows nothing and predicts 1/V.
 
-    `discounts` (order, 3) are the D1, D2, D3+ of each order, zero where the tables came from elsewhere; `fallback`
-    (order,) is true where the text could not give them and the usual constants were taken.
+    `discounts` (order, 3) are the D1, D2, D3+ of each order, zero where the tables came from
+    elsewhere; `fallback` (order,) is true where the text could not give them and the usual
+    constants were taken.
     """
 
     def __init__(self, order: int, vocabulary: int) -> None:
@@ -111,7 +114,8 @@ class NGram(TensorModel):
     def step(self, tokens: Tensor, state: DecodeState, mask: Tensor | None = None) -> StepOutput:
         """The distribution (B, V) after the tokens (B, T).
 
-        The lowest order for all V words, each higher order written over it where it knows a continuation.
+        The lowest order for all V words, each higher order written over it where it knows a
+        continuation.
         """
         history = self._history(tokens, state)
         if mask is not None:  # the real tokens move to the end, in their order; the carry is always real

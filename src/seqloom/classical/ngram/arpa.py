@@ -9,11 +9,12 @@
     …
     \\end\\
 
-A word may not hold what separates words, and three names have a meaning of their own. So a white-space character, NUL,
-a lone surrogate and the escape character itself are written as `␛` (U+241B) and four hexadecimal digits: a space is
-`␛0020`, a line feed `␛000A`. A token that would read as `<s>`, `</s>` or `<unk>` without being it has its first
-character written so (`␛003Cs>`), and the empty token is a bare `␛`. Other toolkits take these for words like any other,
-and `read_arpa` turns them back. Words of other toolkits' files pass unchanged.
+A word may not hold what separates words, and three names have a meaning of their own. So a
+white-space character, NUL, a lone surrogate and the escape character itself are written as `␛`
+(U+241B) and four hexadecimal digits: a space is `␛0020`, a line feed `␛000A`. A token that would
+read as `<s>`, `</s>` or `<unk>` without being it has its first character written so (`␛003Cs>`),
+and the empty token is a bare `␛`. Other toolkits take these for words like any other, and
+`read_arpa` turns them back. Words of other toolkits' files pass unchanged.
 """
 
 import gzip

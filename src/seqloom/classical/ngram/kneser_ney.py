@@ -5,22 +5,25 @@ For a context h and a word w, with h' the context without its first word:
     p(w | h) = (c(h w) − D(c(h w))) / Σ_v c(h v)  +  γ(h) p(w | h')
     γ(h)     = Σ_v D(c(h v)) / Σ_v c(h v)
 
-and below the single words stands 1/V for every word of the vocabulary, so that no word is impossible. V counts the end
-of a document, which is predicted like a word, and not `<s>`, which never is.
+and below the single words stands 1/V for every word of the vocabulary, so that no word is
+impossible. V counts the end of a document, which is predicted like a word, and not `<s>`, which
+never is.
 
-c is how often h w was seen in the highest order, and below it in how many different words it was seen to continue:
-c(h w) = |{v : v h w was seen}|. What begins with `<s>` has no word before it and keeps its plain count.
+c is how often h w was seen in the highest order, and below it in how many different words it was
+seen to continue: c(h w) = |{v : v h w was seen}|. What begins with `<s>` has no word before it and
+keeps its plain count.
 
-D takes one value for counts of one, of two, and of three and more, from n_1 … n_4, the number of n-grams of that order
-with c = 1 … 4:
+D takes one value for counts of one, of two, and of three and more, from n_1 … n_4, the number of
+n-grams of that order with c = 1 … 4:
 
     Y = n_1 / (n_1 + 2 n_2)    D_1 = 1 − 2Y n_2/n_1    D_2 = 2 − 3Y n_3/n_2    D_3+ = 3 − 4Y n_4/n_3
 
-Small or odd texts (letters, of which each has followed many others) may lack one of n_1 … n_4, or give a D outside
-(0, c]. The order then takes D = 0.5, 1, 1.5 and `NGram.fallback` says so.
+Small or odd texts (letters, of which each has followed many others) may lack one of n_1 … n_4, or
+give a D outside (0, c]. The order then takes D = 0.5, 1, 1.5 and `NGram.fallback` says so.
 
-With `min_count` m, n-grams of three words and more that were seen fewer than m times are left out of the table after
-counting; their share of the probability goes to γ(h), so that everything still sums to one.
+With `min_count` m, n-grams of three words and more that were seen fewer than m times are left out
+of the table after counting; their share of the probability goes to γ(h), so that everything still
+sums to one.
 """
 
 from collections.abc import Iterator

@@ -1,14 +1,15 @@
 """Word vectors: words that stand among the same words come to lie in the same direction.
 
-A word w has two vectors: v_w, its own, and u_w, its vector as a neighbour of others. Three ways to learn them, with σ
-the logistic function, K negatives n_k drawn from the noise p(w) ∝ count(w)^¾, and X_ij how often j stands near i:
+A word w has two vectors: v_w, its own, and u_w, its vector as a neighbour of others. Three ways to
+learn them, with σ the logistic function, K negatives n_k drawn from the noise p(w) ∝ count(w)^¾,
+and X_ij how often j stands near i:
 
     skip-gram   −log σ(v_c · u_o) − Σ_k log σ(−v_c · u_{n_k})         for every neighbour o of every word c
     CBOW        −log σ(h · u_c) − Σ_k log σ(−h · u_{n_k})             h = mean of v_o over the neighbours o of c
     GloVe       ½ Σ_ij f(X_ij) (v_i · u_j + b_i + d_j − log X_ij)²    f(x) = min(1, (x / cutoff)^power)
 
-`negative_sampling` and `glove` define their steps, in tensors; `numba_engine` compiles the same, a pair at a time, and
-tests prove the two equal.
+`negative_sampling` and `glove` define their steps, in tensors; `numba_engine` compiles the same, a
+pair at a time, and tests prove the two equal.
 """
 
 from collections.abc import Mapping

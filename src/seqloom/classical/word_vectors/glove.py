@@ -2,13 +2,15 @@
 
     X_ij = Σ 1/distance        over all places where j stands at most `window` words from i, on either side
 
-and for every pair with X_ij > 0, in an order drawn for each epoch, a step of AdaGrad, s being the sums of squares:
+and for every pair with X_ij > 0, in an order drawn for each epoch, a step of AdaGrad, s being the
+sums of squares:
 
     o = v_i · u_j + b_i + d_j − log X_ij        g = η f(X_ij) o        f(x) = min(1, (x / cutoff)^power)
     v_i ← v_i − g u_j / √s        s ← s + (g u_j)²        and alike u_j with g v_i, b_i and d_j with g
 
-As in `negative_sampling`, a batch makes all its steps from the same vectors: each is divided by the √s from before it,
-and steps on one word are added up. A batch of one is GloVe itself, which `numba_engine` compiles.
+As in `negative_sampling`, a batch makes all its steps from the same vectors: each is divided by the
+√s from before it, and steps on one word are added up. A batch of one is GloVe itself, which
+`numba_engine` compiles.
 """
 
 from collections.abc import Iterator

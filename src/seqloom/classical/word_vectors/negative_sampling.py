@@ -1,20 +1,22 @@
 """Skip-gram and CBOW by negative sampling, as equations on tensors: what a step does, on any device.
 
-The text is read a block of words at a time. Of a block, frequent words are left out at random: word w is kept with
+The text is read a block of words at a time. Of a block, frequent words are left out at random: word
+w is kept with
 
     min(1, √(t / q_w) + t / q_w)        q_w its share of the text, t = `subsample`
 
-and each that is left looks 1 … `window` words to either side, how far is drawn. Then, with x = v_c (skip-gram: for each
-neighbour o, which is what is there) or x = mean of v_o (CBOW: c is what is there) and y = 1 for the word that is there,
-0 for its negatives w,
+and each that is left looks 1 … `window` words to either side, how far is drawn. Then, with x = v_c
+(skip-gram: for each neighbour o, which is what is there) or x = mean of v_o (CBOW: c is what is
+there) and y = 1 for the word that is there, 0 for its negatives w,
 
     g_w = η (y_w − σ(x · u_w))        e = Σ_w g_w u_w        u_w ← u_w + g_w x        v ← v + e
 
-v being v_c, or of CBOW each v_o, as word2vec has it: e is not divided among the neighbours. A word that is drawn twice
-for one prediction, or is the one that is there, counts once. `Predictions` of any number are made at once, all from the
-vectors as they were before; a batch of one is word2vec itself, and that is what `numba_engine` compiles. In a batch the
-n steps on one word are added up, and where n η would be more than `MOST`, all of them are made smaller by so much: one
-by one, each would have been corrected by those before it.
+v being v_c, or of CBOW each v_o, as word2vec has it: e is not divided among the neighbours. A word
+that is drawn twice for one prediction, or is the one that is there, counts once. `Predictions` of
+any number are made at once, all from the vectors as they were before; a batch of one is word2vec
+itself, and that is what `numba_engine` compiles. In a batch the n steps on one word are added up,
+and where n η would be more than `MOST`, all of them are made smaller by so much: one by one, each
+would have been corrected by those before it.
 """
 
 from abc import ABC, abstractmethod
@@ -68,7 +70,8 @@ def lower(r: Tensor) -> Tensor:
 class Noise:
     """Draws from any distribution p (V,) with one number each: a column is drawn, and then it or its alias (Walker).
 
-    Columns are of equal height 1/V, each of at most two outcomes: itself up to `share`, above it `alias`.
+    Columns are of equal height 1/V, each of at most two outcomes: itself up to `share`, above it
+    `alias`.
     """
 
     def __init__(self, p: Tensor) -> None:

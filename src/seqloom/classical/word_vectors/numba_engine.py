@@ -1,8 +1,9 @@
 """The steps of word vectors compiled for a CPU by numba (extra `fast`): the equations of `negative_sampling` and
 `glove`, one prediction after the other, each from the vectors the one before it left.
 
-The compiled loops hold no lock of Python's, so threads run side by side. They write into the same vectors without
-asking each other (Hogwild): two rarely touch the same word at once, and then one step may be lost.
+The compiled loops hold no lock of Python's, so threads run side by side. They write into the same
+vectors without asking each other (Hogwild): two rarely touch the same word at once, and then one
+step may be lost.
 
 Import this only where numba is installed: `trainer` asks.
 """

@@ -1,8 +1,8 @@
 """The training of word vectors, block by block: which engine makes the steps, on how many threads, at which rate.
 
-`torch` takes the equations as they stand, a batch of predictions at a time, on any device. `numba` compiles them for
-the CPU, one prediction at a time. With one worker each is the same to the bit however often it is stopped; several
-workers are faster and not so (see `numba_engine`).
+`torch` takes the equations as they stand, a batch of predictions at a time, on any device. `numba`
+compiles them for the CPU, one prediction at a time. With one worker each is the same to the bit
+however often it is stopped; several workers are faster and not so (see `numba_engine`).
 """
 
 from collections.abc import Iterator, Sequence

@@ -1,7 +1,7 @@
 """The corpora, one file each: a new file here is a new corpus, and its name is the file's.
 
-Each has `SUMMARY` (one line), `FORM` (what its examples are), `Config` (whose `corpus` is the name) and `load(config)`,
-which returns a `Corpus` of these examples:
+Each has `SUMMARY` (one line), `FORM` (what its examples are), `Config` (whose `corpus` is the name)
+and `load(config)`, which returns a `Corpus` of these examples:
 
     text                  documents                            str, in a TextCorpus
     parallel              sentences and their translations     ParallelExample
@@ -15,8 +15,9 @@ which returns a `Corpus` of these examples:
     series-labelled       series with a label each             LabelledSeries
     tracks                positions, observed and true         Track
 
-A recipe declares what it reads by the class of the examples: `data: CorpusConfig[TextClassificationExample]`.
-A corpus is imported when it is named; whatever is slow or may be missing it imports when it loads.
+A recipe declares what it reads by the class of the examples: `data:
+CorpusConfig[TextClassificationExample]`. A corpus is imported when it is named; whatever is slow or
+may be missing it imports when it loads.
 """
 
 from collections.abc import Iterator, Mapping

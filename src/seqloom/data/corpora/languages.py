@@ -57,9 +57,9 @@ class Config(GeneratedConfig):
 def load(config: Config) -> Corpus[TextClassificationExample]:
     """The phrases, as many of each language.
 
-    The normal form of a phrase decides its split: no phrase of dev or test stands in another split with other digits,
-    punctuation or capitals. No phrase stands twice, dev and test have each normal form once, and their phrases read
-    differently in every other language.
+    The normal form of a phrase decides its split: no phrase of dev or test stands in another split
+    with other digits, punctuation or capitals. No phrase stands twice, dev and test have each
+    normal form once, and their phrases read differently in every other language.
     """
     require_babel("languages")
     return Corpus(

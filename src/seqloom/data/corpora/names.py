@@ -113,8 +113,9 @@ def faker_version() -> str:
 def faker_names(locale: str, kind: str) -> tuple[str, ...]:
     """Return given or family names, or places by faker's name of the list: cities, countries, states.
 
-    They are those of the lists themselves, not what faker draws from them: that differs between versions. A name has
-    a few words in Latin letters and begins with a capital, or has a particle before one: van Dijk.
+    They are those of the lists themselves, not what faker draws from them: that differs between
+    versions. A name has a few words in Latin letters and begins with a capital, or has a particle
+    before one: van Dijk.
     """
     provider = "person" if kind in KINDS else "address"
     lists = import_module(f"faker.providers.{provider}.{locale}").Provider

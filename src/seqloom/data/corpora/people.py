@@ -1,7 +1,8 @@
 """Sentences with persons and places: "Pankaj lives in Munich", made from templates and faker's names.
 
-A name, a place or a template of one split stands in no other. No word of a name or a place of dev or test that has four
-letters or more stands in one of train, but for words such as Saint and North. `assets/people.txt` holds the templates.
+A name, a place or a template of one split stands in no other. No word of a name or a place of dev
+or test that has four letters or more stands in one of train, but for words such as Saint and North.
+`assets/people.txt` holds the templates.
 """
 
 import re
@@ -128,7 +129,8 @@ class SentenceDrawing:
     def _template(self, split: str) -> str:
         """Draw a sentence with slots: a fifth stand alone by nature, half are one clause, the others are put together.
 
-        One person, or more, stand for {who}; an explanation's last comma goes where another mark follows.
+        One person, or more, stand for {who}; an explanation's last comma goes where another mark
+        follows.
         """
         if self.dice.uniform() < 0.2:
             template = self._one_of(f"whole {split}")

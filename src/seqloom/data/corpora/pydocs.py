@@ -24,9 +24,9 @@ class Config:
 def load(config: Config) -> TextCorpus:
     """Documents are topics, whole.
 
-    The reference repeats itself: `compound` contains `if`, `while`, `for` and more, word for word. A topic contained in
-    another is dropped, and topics that share a telling line go into the same split, so that no held-out passage can be
-    had by heart from training.
+    The reference repeats itself: `compound` contains `if`, `while`, `for` and more, word for word.
+    A topic contained in another is dropped, and topics that share a telling line go into the same
+    split, so that no held-out passage can be had by heart from training.
     """
     try:
         from pydoc_data.topics import topics as raw
@@ -66,8 +66,8 @@ def drop_contained(topics: Mapping[str, str]) -> dict[str, str]:
 def _divide(topics: Mapping[str, str]) -> dict[str, list[str]]:
     """Deal groups of topics out in an order drawn from the seed: to dev and test while there is room, else to train.
 
-    Topics that share a telling line, directly or through others, are a group. None that would fill half of a held-out
-    split goes there, so that each holds several subjects.
+    Topics that share a telling line, directly or through others, are a group. None that would fill
+    half of a held-out split goes there, so that each holds several subjects.
     """
     members = {name: [name] for name in topics}  # each name to the group it is in
     first: dict[str, str] = {}

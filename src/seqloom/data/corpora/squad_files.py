@@ -3,8 +3,9 @@
     {"data": [{"title": …, "paragraphs": [{"context": …, "qas": [{"id": …, "question": …,
         "answers": [{"text": …, "answer_start": …}]}]}]}]}
 
-`answer_start` counts characters. Where the answer does not stand there but elsewhere in the context, the nearest place
-is taken; where it stands nowhere, the question cannot be learnt from and is left out, or the file is refused.
+`answer_start` counts characters. Where the answer does not stand there but elsewhere in the
+context, the nearest place is taken; where it stands nowhere, the question cannot be learnt from and
+is left out, or the file is refused.
 """
 
 import json

@@ -67,7 +67,8 @@ def sentences() -> dict[str, list[str]]:
 def without(phrases: Sequence[TextClassificationExample], sentences: Iterable[str]) -> list[TextClassificationExample]:
     """The phrases that are none of these sentences, however they are punctuated.
 
-    A phrase within a longer sentence stays: what `funny` says of itself tells nothing of a review it stands in.
+    A phrase within a longer sentence stays: what `funny` says of itself tells nothing of a review
+    it stands in.
     """
     known = set(map(_letters, sentences))
     return [phrase for phrase in phrases if _letters(phrase.text) not in known]

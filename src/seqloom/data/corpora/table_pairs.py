@@ -62,7 +62,8 @@ def read_pairs(config: Config, file: str) -> Read[SentencePairExample]:
 def linked_pairs(pairs: Sequence[SentencePairExample], held_out: int) -> list[str]:
     """Group pairs that share a text, directly or through others.
 
-    Where that would leave a split empty, because all are linked, only the same first texts are a group.
+    Where that would leave a split empty, because all are linked, only the same first texts are a
+    group.
     """
     groups = link_groups([(pair.first, pair.second) for pair in pairs])
     return groups if len(set(groups)) > held_out else [pair.first for pair in pairs]

@@ -1,9 +1,11 @@
 """What all plots share: figure set-up, labels of any script and their fonts, colours, PNG and SVG.
 
-matplotlib brings DejaVu Sans: Latin, Greek, Cyrillic, Arabic, Hebrew, Armenian, Georgian, but no Han, kana, Hangul,
-Devanagari or Thai. Letters it lacks are looked for in the fonts of the system, and named if none has them.
+matplotlib brings DejaVu Sans: Latin, Greek, Cyrillic, Arabic, Hebrew, Armenian, Georgian, but no
+Han, kana, Hangul, Devanagari or Thai. Letters it lacks are looked for in the fonts of the system,
+and named if none has them.
 
-`studio/web/lib/palette.js` has the same colours for the page; tests/studio/test_colours.py compares the two.
+`studio/web/lib/palette.js` has the same colours for the page; tests/studio/test_colours.py compares
+the two.
 """
 
 import io

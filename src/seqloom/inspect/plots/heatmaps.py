@@ -66,8 +66,8 @@ def draw_alignment(
 ) -> "Figure":
     """Draw weights from 0 to 1: keys across the top, queries, or what they produce, down the side.
 
-    `links` (source place, target place) are outlined: known ones, say. `title` are lines, each cut to what fits.
-    `font` is the family to try first.
+    `links` (source place, target place) are outlined: known ones, say. `title` are lines, each cut
+    to what fits. `font` is the family to try first.
     """
     from matplotlib.patches import Rectangle
 
@@ -122,7 +122,8 @@ def draw_heads(
 ) -> "Figure":
     """Draw a thumbnail for each head, layers down, heads across, all on one scale from 0 to 1.
 
-    Words are named at the left and below, unless there are too many. `layers` and `heads`, from 1, choose some.
+    Words are named at the left and below, unless there are too many. `layers` and `heads`, from 1,
+    choose some.
     """
     layers = range(1, len(maps.weights) + 1) if layers is None else layers
     heads = range(1, maps.weights.shape[1] + 1) if heads is None else heads
@@ -174,7 +175,8 @@ def draw_links(
 ) -> "Figure":
     """Draw rows of the grid at the left, columns at the right, joined by lines: the more attention, the stronger.
 
-    Lines of less than `least` are not drawn. The titles of the grid's axes stand over the two columns.
+    Lines of less than `least` are not drawn. The titles of the grid's axes stand over the two
+    columns.
     """
     left, right = ([cut(label(word), 2 * LONGEST_NAME) for word in words] for words in (grid.rows, grid.columns))
     margins = [0.3 + _widest([*words, head]) for words, head in zip((left, right), grid.axes, strict=True)]
@@ -245,10 +247,11 @@ def draw_confusion(
     font: str | None = None,
 ) -> "Figure":
     """Draw a row for each true class, a column for each predicted one. A square's shade is the share of its row; how
-    many the row has stands at its end. The shades follow the square root, so that a mistake of one in fifty is seen.
+    many the row has stands at its end. The shades follow the square root, so that a mistake of one
+    in fifty is seen.
 
-    `of` is what texts are sorted into, `unit` what is counted. `title` are lines, each cut to what fits. `font` is the
-    family to try first.
+    `of` is what texts are sorted into, `unit` what is counted. `title` are lines, each cut to what
+    fits. `font` is the family to try first.
     """
     from matplotlib.colors import PowerNorm
 

@@ -46,8 +46,8 @@ SMALL = 9.0  # points
 def draw_encodings(texts: Sequence[Encoded], width: int, *, font: str | None = None) -> "Figure":
     """Draw one-hot, counts, tf–idf and dense vectors beside each other, a row of panels for each text.
 
-    Only columns that are not 0 in all texts are drawn, and of long texts the first words. Panels stand at their places
-    in inches, so that squares are as large everywhere.
+    Only columns that are not 0 in all texts are drawn, and of long texts the first words. Panels
+    stand at their places in inches, so that squares are as large everywhere.
     """
     drawn = list(texts[:MOST_TEXTS])
     columns, vocabulary = occurring(drawn, MOST_WORDS), drawn[0].vocabulary

@@ -350,9 +350,9 @@ def draw_curves(runs: Sequence[Run]) -> "Figure":
     """Draw thin lines for training, thick ones for dev, with dots where they are few; a level line for a run that was
     estimated in one go. Losses in different units have a panel each.
 
-    A thin line is dotted where training lowers another sum than dev measures: that of a few samples, or a smoothed one.
-    Translators, taggers and classifiers also have a panel with their BLEU, F1 or accuracy on dev, if they have it in
-    common.
+    A thin line is dotted where training lowers another sum than dev measures: that of a few
+    samples, or a smoothed one. Translators, taggers and classifiers also have a panel with their
+    BLEU, F1 or accuracy on dev, if they have it in common.
     """
     beside = {name for run in runs for name in BESIDE if curves(run).get(name)}
     name = beside.pop() if len(beside) == 1 else None

@@ -1,7 +1,8 @@
 """Heat maps and tables in the terminal: in colour, or in plain characters where there is none.
 
-Columns are as wide as their headings. Where that is too much for the screen they are numbered, with the numbers
-explained above; and where even that is too much, the columns are cut into blocks below each other.
+Columns are as wide as their headings. Where that is too much for the screen they are numbered, with
+the numbers explained above; and where even that is too much, the columns are cut into blocks below
+each other.
 """
 
 import unicodedata

@@ -1,7 +1,8 @@
 """What a tour is made of: stages, and the panels that show their numbers.
 
-A panel holds real numbers, which add up to what it says. Vectors may be cut to their first numbers: then `of` says how
-many there are, and where a sum runs over all of them, `rest` is what those that are not shown add to it.
+A panel holds real numbers, which add up to what it says. Vectors may be cut to their first numbers:
+then `of` says how many there are, and where a sum runs over all of them, `rest` is what those that
+are not shown add to it.
 """
 
 from collections.abc import Mapping, Sequence

@@ -11,7 +11,8 @@ A section of a template is one stage. Jinja fills in the values of the tour; the
     - q_vector: query of “cat”             a value of the tour by its name, and its label
     > This is the key that fits best.      a note
 
-An option of a panel is a field of its class in `panels.py`: a text as it is, else the name of a value of the tour.
+An option of a panel is a field of its class in `panels.py`: a text as it is, else the name of a
+value of the tour.
 """
 
 import re

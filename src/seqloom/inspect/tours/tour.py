@@ -4,8 +4,9 @@
     for stage in walk.stages:
         print(stage.title, stage.takes, "→", stage.gives)
 
-All numbers are captured while the model runs, or computed from what was captured; `difference` is how far those that
-were computed are from the model's own. The text of the stages is in `templates/`.
+All numbers are captured while the model runs, or computed from what was captured; `difference` is
+how far those that were computed are from the model's own. The text of the stages is in
+`templates/`.
 """
 
 from collections.abc import Sequence

@@ -12,13 +12,14 @@ Three parts have heads:
     decoder   self-attention: a word that was read attends to itself and to the words before it
     cross     to produce a word, the decoder attends to the source
 
-A GPT has a decoder alone; a BERT, and a classifier or tagger with a Transformer encoder, an encoder alone, in which
-[SEP], at the end of the text, takes the place of END. A denoiser has all three, and reads [MASK] where something is
-hidden.
+A GPT has a decoder alone; a BERT, and a classifier or tagger with a Transformer encoder, an encoder
+alone, in which [SEP], at the end of the text, takes the place of END. A denoiser has all three, and
+reads [MASK] where something is hidden.
 
-A row is a query and a column a key. In encoder and decoder both have the same labels: the tokens that are read. A
-decoder reads END, which stands before every sentence, and then the target. In cross a row is labelled by the token that
-its query produces, as in alignments; the token that it reads is the one before it. `AttentionMap.axes` says which.
+A row is a query and a column a key. In encoder and decoder both have the same labels: the tokens
+that are read. A decoder reads END, which stands before every sentence, and then the target. In
+cross a row is labelled by the token that its query produces, as in alignments; the token that it
+reads is the one before it. `AttentionMap.axes` says which.
 """
 
 from collections.abc import Mapping, Sequence
@@ -349,8 +350,8 @@ def part_of(
 ) -> Part:
     """A part of the weights (B, N, rows, columns) of each layer, of the first sentence, by tokens and by words.
 
-    A word's weights are A W B, where B sums over the columns of a word and A takes the mean over its rows, as
-    `evaluate.alignment.merge` does for one head.
+    A word's weights are A W B, where B sums over the columns of a word and A takes the mean over
+    its rows, as `evaluate.alignment.merge` does for one head.
     """
     weights = np.stack([layer[0].double().cpu().numpy() for layer in layers])  # (layers, heads, rows, columns)
     members = []

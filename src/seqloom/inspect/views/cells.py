@@ -8,9 +8,10 @@
 
     rank(values, "correlation", token_classes(trace.tokens)["inside quotes"])      units, by |Pearson's r|
 
-Row t is what was computed when token t was read; a language model's row 0 is END, which stands before every text. A
-part is a stack of cells that goes one way: of a language model there is one, `reader`; of a translator there are
-`encoder` and `decoder`, and where it reads both ways `encoder-forwards` and `encoder-backwards`.
+Row t is what was computed when token t was read; a language model's row 0 is END, which stands
+before every text. A part is a stack of cells that goes one way: of a language model there is one,
+`reader`; of a translator there are `encoder` and `decoder`, and where it reads both ways
+`encoder-forwards` and `encoder-backwards`.
 """
 
 import unicodedata
@@ -121,7 +122,8 @@ class GateTrace:
 def gate_trace(source: Source, text: Text, *, part: str | None = None, allow_unknown: bool = False) -> GateTrace:
     """Let a model read a text and keep everything its cells compute: those of one part, the first if none is named.
 
-    `source` is what `seqloom.load` gives, or a `RecurrentLM`, whose text is then given as ids. Dropout is off.
+    `source` is what `seqloom.load` gives, or a `RecurrentLM`, whose text is then given as ids.
+    Dropout is off.
     """
     return cell_traces(source, text, allow_unknown=allow_unknown)[part]
 
@@ -257,8 +259,8 @@ def cell_traces(
 ) -> CellTraces:
     """Let a model read a text and keep everything its cells compute. Dropout is off.
 
-    `source` is what `seqloom.load` gives, or a `RecurrentLM`, whose text is then given as ids. `target` is the
-    translation a translator is made to say, its own where it is left out.
+    `source` is what `seqloom.load` gives, or a `RecurrentLM`, whose text is then given as ids.
+    `target` is the translation a translator is made to say, its own where it is left out.
     """
     read, model = read_text(source, text, target, allow_unknown=allow_unknown, longest=longest), model_of(source)
     parts = {}
@@ -337,8 +339,8 @@ def correlations(values: Array, marks: Array) -> Array:
 def token_classes(tokens: Sequence[str], containing: str = "") -> dict[str, Array]:
     """The classes that tell these tokens apart, by name; with `containing`, also the tokens with that in them.
 
-    A class marks tokens (T,) with 1 and the others with 0, by what they are or by where they stand; a position grows
-    from token to token. What is the same for all tokens is left out.
+    A class marks tokens (T,) with 1 and the others with 0, by what they are or by where they stand;
+    a position grows from token to token. What is the same for all tokens is left out.
     """
     classes: dict[str, list] = {name: [] for name in (*LETTERS, "starts a word", "inside brackets", "inside quotes")}
     in_word, depth, in_quotes, since_line, last = False, 0, False, 0, " "

@@ -4,8 +4,9 @@
     loss_scale(Run.open("runs/lm-char-lstm"))      Scale("nats per character", "nats per character")
     loss_scale(Run.open("runs/gpt-pydocs"))        Scale("nats per token (vocabulary 2,000)", "nats per token 5f0c…")
 
-A nat per character and a nat per token are different units, and so are nats per token of two vocabularies: the more a
-token spells, the more nats it costs. Curves share an axis only where `Scale.key` is equal.
+A nat per character and a nat per token are different units, and so are nats per token of two
+vocabularies: the more a token spells, the more nats it costs. Curves share an axis only where
+`Scale.key` is equal.
 """
 
 import math
@@ -156,7 +157,8 @@ ALONG = {
 def curves(run: Run, scale: float = 1.0) -> dict[str, Points]:
     """(step, loss · scale) as logged in training, and as evaluated on dev; of a model of text, in nats per token.
 
-    Of what is measured otherwise also (step, figure) on dev: the first of `BESIDE` that there is, and what goes along.
+    Of what is measured otherwise also (step, figure) on dev: the first of `BESIDE` that there is,
+    and what goes along.
     """
     points: dict[str, Points] = {"train": [], "dev": []}
     for entry in run.log():

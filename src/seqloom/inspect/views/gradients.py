@@ -9,9 +9,10 @@
     found = gradient_parts(seqloom.load("runs/translate-gru"), "Sunday, November 15, 2026")
     found.parts["encoder-forwards"].layers[0]["h"]      (T,): ‖∂L/∂h_t‖ of each token of the source
 
-L is −log p of one of the model's predictions, the last if none is named, or of all of them: see `ReadText`. Everything
-is computed in float64 on the CPU, on a copy of the model, without dropout. `gradient_trace`, `flows`, `clipping` and
-`gradient_report` are of recurrent language models alone, which have one part.
+L is −log p of one of the model's predictions, the last if none is named, or of all of them: see
+`ReadText`. Everything is computed in float64 on the CPU, on a copy of the model, without dropout.
+`gradient_trace`, `flows`, `clipping` and `gradient_report` are of recurrent language models alone,
+which have one part.
 """
 
 import copy
@@ -155,8 +156,8 @@ def gradient_parts(
 ) -> GradientParts:
     """‖∂L/∂h_t‖ of every layer of every part at every step; 0 where nothing depends on a state.
 
-    L is of the prediction at position `at`, counted from 0. `patience` is how many operations ‖∂h_t/∂h_k‖ may take;
-    None is any number.
+    L is of the prediction at position `at`, counted from 0. `patience` is how many operations
+    ‖∂h_t/∂h_k‖ may take; None is any number.
     """
     read = read_text(source, text, target, allow_unknown=allow_unknown, longest=longest)
     at = len(read.told) - 1 if at is None else at
@@ -273,8 +274,9 @@ class GradientReport:
 def gradient_trace(source: Source, text: Text, *, of: Of = "last", allow_unknown: bool = False) -> GradientTrace:
     """‖∂L/∂h_t‖ of every layer of a recurrent language model at every step, through all that comes after t.
 
-    L is −log p of the text's last token given all before it (`last`), or summed over all its tokens (`total`).
-    `source` is what `seqloom.load` gives, or a `RecurrentLM`, whose text is then given as ids.
+    L is −log p of the text's last token given all before it (`last`), or summed over all its tokens
+    (`total`). `source` is what `seqloom.load` gives, or a `RecurrentLM`, whose text is then given
+    as ids.
     """
     return _report(source, text, of, allow_unknown).trace
 

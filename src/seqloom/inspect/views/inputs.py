@@ -5,17 +5,19 @@
     tf–idf    c_w · idf_w          idf_w = ln((1 + N) / (1 + df_w)) + 1                                       (V,)
     dense     x_t = e_w E          a row of a table E (V, D) that is learned                                  (T, D)
 
-V words are in the vocabulary; df_w of the N documents have the word w. A sum does not know in which order it was made:
-texts with the same words have the same counts and the same tf–idf, and no model that reads only these can tell them
-apart (C01). A recurrent network reads the rows one after the other and can.
+V words are in the vocabulary; df_w of the N documents have the word w. A sum does not know in which
+order it was made: texts with the same words have the same counts and the same tf–idf, and no model
+that reads only these can tell them apart (C01). A recurrent network reads the rows one after the
+other and can.
 
     view = sinusoids_view(width=128, length=100)
     view.table          (length, width): row p is what position p is told
     view.products       (length, length): PE(p) · PE(q)
     view.by_distance    (length,): the mean of PE(p) · PE(p + k) over p, as a share of that at k = 0
 
-Of sinusoids PE(p) · PE(p + k) = Σ_i cos(k / base^(2i/d)), whatever p is: they tell how far apart two positions are.
-Rotary positions leave the same sum in q·k, for q = k with all pairs equally long.
+Of sinusoids PE(p) · PE(p + k) = Σ_i cos(k / base^(2i/d)), whatever p is: they tell how far apart
+two positions are. Rotary positions leave the same sum in q·k, for q = k with all pairs equally
+long.
 """
 
 import math

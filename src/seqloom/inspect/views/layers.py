@@ -12,8 +12,8 @@ For every kind of layer (`seqloom.nn.mixers`) and every length n:
     path      layers, or steps of a recurrent one, that ∂y_n/∂x_1 passes until it is not zero
     count     multiplications of a forward pass, smaller terms of the complexity included
 
-The last is not measured but counted: it says what exponent the arithmetic alone would have at these lengths. Chain and
-path do not depend on how wide a layer is, so both are found with narrow ones.
+The last is not measured but counted: it says what exponent the arithmetic alone would have at these
+lengths. Chain and path do not depend on how wide a layer is, so both are found with narrow ones.
 """
 
 import math
@@ -147,9 +147,9 @@ def synchronize(device: torch.device) -> None:
 def peak_memory(passing: TrainingPass, device: torch.device) -> int | None:
     """The most bytes that a pass holds at once beyond what was held before it; None where there is no telling.
 
-    On CUDA torch counts them itself. On a CPU they are added up from what torch's allocator hands out and takes back
-    during the pass, as its profiler saw it: temporary tensors inside of operations are counted, what the libraries
-    beneath take for themselves is not.
+    On CUDA torch counts them itself. On a CPU they are added up from what torch's allocator hands
+    out and takes back during the pass, as its profiler saw it: temporary tensors inside of
+    operations are counted, what the libraries beneath take for themselves is not.
     """
     passing.clear()
     if device.type == "cuda":
@@ -268,8 +268,9 @@ def chain(mixer: Mixer, width: int, n: int) -> int:
 def path(make: Callable[[int], Mixer], width: int, n: int) -> int | None:
     """How many layers, `make(depth)` at each depth, or steps lie between y_n and x_1; None if it takes too long.
 
-    A gradient goes from y_n back through the layers' own backward passes. Where it is not zero it is drawn anew after
-    each, so that no number of them can make it vanish or explode: only which positions it comes to is of interest.
+    A gradient goes from y_n back through the layers' own backward passes. Where it is not zero it
+    is drawn anew after each, so that no number of them can make it vanish or explode: only which
+    positions it comes to is of interest.
     """
     mixer, began = make(0).double(), time.perf_counter()
     if isinstance(mixer, RecurrentMixer):

@@ -4,18 +4,19 @@
     found = collect(plan, measure(plan))
     found.success            # (cells, lags, seeds), shares of right answers on sequences no training has seen
 
-All cells get the same number of parameters (those of an LSTM `hidden` wide), updates, sequences and learning rate, and
-a fresh training for every lag and seed. What `lag` means is up to the test:
+All cells get the same number of parameters (those of an LSTM `hidden` wide), updates, sequences and
+learning rate, and a fresh training for every lag and seed. What `lag` means is up to the test:
 
     recall   symbols between the one to remember and the question
     adding   the steps the first number must be kept, at least: the sequence is twice as long
 
-Of a feed-forward language model, `window_view` measures each position of its window, in nats per token:
+Of a feed-forward language model, `window_view` measures each position of its window, in nats per
+token:
 
     worth(d) = loss, the tokens d positions back dealt out anew among all windows − loss
 
-how much worse the model predicts a text when one position tells it nothing true and all others are as they were. The
-dealing keeps how often each token stands there.
+how much worse the model predicts a text when one position tells it nothing true and all others are
+as they were. The dealing keeps how often each token stands there.
 """
 
 from collections.abc import Iterable, Iterator

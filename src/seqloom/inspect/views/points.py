@@ -12,9 +12,10 @@ Both are of unit vectors, x / ‖x‖, so that what is near is what has a large 
     ∂KL(p ‖ q)/∂y_i = 4 Σ_j p_ij K(y_i − y_j) (y_i − y_j)  −  4/Z Σ_j K(y_i − y_j)² (y_i − y_j)
                       neighbours attract each other           all repel each other
 
-the first sum is over neighbours only. The second, and Z, are convolutions: points are spread onto the nodes of a grid,
-convolved there with K(v) and K(v)² v by Fourier transforms, and read off again where they are (Linderman et al. 2019).
-So ten thousand points take seconds and not hours. Nothing is drawn at random: the same vectors make the same picture.
+the first sum is over neighbours only. The second, and Z, are convolutions: points are spread onto
+the nodes of a grid, convolved there with K(v) and K(v)² v by Fourier transforms, and read off again
+where they are (Linderman et al. 2019). So ten thousand points take seconds and not hours. Nothing
+is drawn at random: the same vectors make the same picture.
 """
 
 import unicodedata

@@ -1,7 +1,8 @@
 """Series as models see them: the parts of a structural model, a forecast, a track, each with how sure it is.
 
-The state of a linear dynamical system with a name has parts that mean something: level, slope and season. Smoothing
-says what each was at every step, given all that was observed: nothing is fitted but the noises.
+The state of a linear dynamical system with a name has parts that mean something: level, slope and
+season. Smoothing says what each was at every step, given all that was observed: nothing is fitted
+but the noises.
 """
 
 from collections.abc import Mapping

@@ -4,9 +4,9 @@
     read.tokens["encoder"]      the tokens of the source; those of "decoder" are END and the translation
     read.log_probs(model)       log p of each prediction, given the right ones before it
 
-A language model predicts the next token, a translator the translation, a tagger the tag of each word, a classifier a
-label, a bidirectional language model every token from either side. A tag, a label or a translation that is not given is
-the model's own answer.
+A language model predicts the next token, a translator the translation, a tagger the tag of each
+word, a classifier a label, a bidirectional language model every token from either side. A tag, a
+label or a translation that is not given is the model's own answer.
 """
 
 from collections.abc import Callable, Mapping, Sequence

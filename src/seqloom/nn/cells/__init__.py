@@ -1,8 +1,8 @@
 """Recurrent cells: what happens in one time step.
 
-A cell is defined once, in `equations`: the next state, and every value computed on the way. Its forward, its traces and
-the contract of the fused kernels derive from that. Adding a cell is one file in this folder with a subclass of `Cell`
-that has a `name`; `CELLS` finds it.
+A cell is defined once, in `equations`: the next state, and every value computed on the way. Its
+forward, its traces and the contract of the fused kernels derive from that. Adding a cell is one
+file in this folder with a subclass of `Cell` that has a `name`; `CELLS` finds it.
 """
 
 from collections.abc import Iterator

@@ -1,11 +1,13 @@
 """The base class of recurrent cells and the cells of the literature: Elman's, LSTM, both forms of the GRU, and the
 mutations of Jozefowicz et al. (2015).
 
-Weights have torch's layout, the blocks of all gates stacked, so that fused kernels take them as they are:
+Weights have torch's layout, the blocks of all gates stacked, so that fused kernels take them as
+they are:
 
     weight_x (G·H, D)   weight_h (G·H, H)   bias_x (G·H,)   bias_h (G·H,)
 
-Where a gate has no product with x, or none with h, that matrix has no block for it (`x_blocks`, `h_blocks`).
+Where a gate has no product with x, or none with h, that matrix has no block for it (`x_blocks`,
+`h_blocks`).
 """
 
 import math
@@ -117,8 +119,9 @@ class LSTM(Cell):
     c_t     = f ⊙ c_{t-1} + i ⊙ g
     h_t     = o ⊙ tanh(c_t)
 
-    W [h; x] is computed as W_h h + W_x x, and b is the sum of bias_x and bias_h. The forget gate's bias starts
-    `forget_bias` higher than the others, so that a fresh cell remembers; 0 leaves it as torch and Zaremba have it.
+    W [h; x] is computed as W_h h + W_x x, and b is the sum of bias_x and bias_h. The forget gate's
+    bias starts `forget_bias` higher than the others, so that a fresh cell remembers; 0 leaves it as
+    torch and Zaremba have it.
     """
 
     name = "lstm"
@@ -204,8 +207,8 @@ class MUT1(Cell):
     h̃   = tanh(W_hh (r ⊙ h_{t-1}) + tanh(x_t) + b_h)
     h_t = h̃ ⊙ z + h_{t-1} ⊙ (1 - z)
 
-    Here z admits the new, and does not look at h. x meets h without a matrix: where their sizes differ, x_t is W_xp x_t
-    throughout, and `notes` says so. No kernel of torch's computes it.
+    Here z admits the new, and does not look at h. x meets h without a matrix: where their sizes
+    differ, x_t is W_xp x_t throughout, and `notes` says so. No kernel of torch's computes it.
     """
 
     name = "mut1"
@@ -233,8 +236,8 @@ class MUT2(Cell):
     h̃   = tanh(W_hh (r ⊙ h_{t-1}) + W_xh x_t + b_h)
     h_t = h̃ ⊙ z + h_{t-1} ⊙ (1 - z)
 
-    Here z admits the new. x meets h without a matrix: where their sizes differ, x_t is W_xp x_t throughout, and `notes`
-    says so. No kernel of torch's computes it.
+    Here z admits the new. x meets h without a matrix: where their sizes differ, x_t is W_xp x_t
+    throughout, and `notes` says so. No kernel of torch's computes it.
     """
 
     name = "mut2"

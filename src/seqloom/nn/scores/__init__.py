@@ -7,7 +7,8 @@
     additive    v^T tanh(W [s; h_j])
     location    (W_a s)_j,  for j up to a stated length
 
-Adding a score is one file in this folder with a subclass of `Score` that has a `name`; `SCORES` finds it.
+Adding a score is one file in this folder with a subclass of `Score` that has a `name`; `SCORES`
+finds it.
 """
 
 from seqloom.core.operations import subclasses_by_name

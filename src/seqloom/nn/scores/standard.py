@@ -1,14 +1,15 @@
 """The base class of attention scores and those of the literature: dot, scaled dot, cosine, general, additive, location.
 
-`prepare` computes what depends on h alone, once for each source; `forward` scores any number of states against its
-result, (B, …, T, H) against keys (B, S, …), and the keys are not copied for them.
+`prepare` computes what depends on h alone, once for each source; `forward` scores any number of
+states against its result, (B, …, T, H) against keys (B, S, …), and the keys are not copied for
+them.
 
-`dot`, `scaled-dot` and `cosine` compare s with h number by number. Where their widths differ, h is projected to the
-width of s first, h ← W_p h, and `notes` says so.
+`dot`, `scaled-dot` and `cosine` compare s with h number by number. Where their widths differ, h is
+projected to the width of s first, h ← W_p h, and `notes` says so.
 
-With coverage a score also depends on how much attention each position has had so far, a_j = Σ α_j over all steps
-before: inside the tanh of `additive`, v^T tanh(W [s; h_j] + w a_j); for the others a learned multiple is added,
-score + w · a_j.
+With coverage a score also depends on how much attention each position has had so far, a_j = Σ α_j
+over all steps before: inside the tanh of `additive`, v^T tanh(W [s; h_j] + w a_j); for the others a
+learned multiple is added, score + w · a_j.
 """
 
 import math
@@ -83,7 +84,8 @@ class DotProduct(Score):
 class ScaledDotProduct(DotProduct):
     """s^T h_j / √n, n the width of s
 
-    The sum of n products of independent numbers of variance 1 has variance n; so scaled it has variance 1.
+    The sum of n products of independent numbers of variance 1 has variance n; so scaled it has
+    variance 1.
     """
 
     name = "scaled-dot"
@@ -95,8 +97,8 @@ class ScaledDotProduct(DotProduct):
 class Cosine(DotProduct):
     """β · cos(s, h_j), β learned
 
-    Cosines lie between -1 and 1: of 20 places the best could be told from the others by a factor of e² at most. β
-    begins at 10.
+    Cosines lie between -1 and 1: of 20 places the best could be told from the others by a factor of
+    e² at most. β begins at 10.
     """
 
     name = "cosine"
@@ -132,8 +134,8 @@ class General(Score):
 class Additive(Score):
     """v^T tanh(W [s; h_j])
 
-    Computed as v^T tanh(W_s s + W_h h_j), W_h h_j once for each source. The tanh is as wide as s; w of the coverage is
-    a vector.
+    Computed as v^T tanh(W_s s + W_h h_j), W_h h_j once for each source. The tanh is as wide as s; w
+    of the coverage is a vector.
     """
 
     name = "additive"
@@ -171,8 +173,8 @@ class Additive(Score):
 class LocationScore(Score):
     """(W_a s)_j, for j up to a stated length
 
-    Where to look depends on the state alone, not on what stands there. W_a has one row for each place, `max_length` of
-    them. A longer source is refused; whatever is beyond is padding.
+    Where to look depends on the state alone, not on what stands there. W_a has one row for each
+    place, `max_length` of them. A longer source is refused; whatever is beyond is padding.
     """
 
     name = "location"
