@@ -154,7 +154,7 @@ def test_a_label_the_vocabulary_lacks(made: Path, tmp_path: Path) -> None:
         (["init.weights=false"], "init.weights must be true"),
         (["tokenizer.kind=words"], "leave the section out"),
         (['template="{text}"'], "must have {text} and then {label}"),
-        (["model.length=0"], "length must be at least 1"),
+        (["model.length=0"], "length: must be at least 1"),
         (["model.length=95"], "leave room in the 96 tokens"),
         (["model.body.width=99"], "model.body.width is 99 here and 12 there"),
         (["init.from=nowhere"], "there is no run nowhere"),
