@@ -1,7 +1,6 @@
 """How examples of each kind become a batch of padded tensors; `seqloom.data.batching` decides which examples.
 
-Rows without an example, all of whose masks are False, come only where `shapes` says how many shapes
-there may be.
+Rows without an example, all of whose masks are False, come only where `shapes` says how many shapes there may be.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -90,11 +89,10 @@ def shift_right(targets: Tensor) -> Tensor:
 class TextBatches(Batches):
     """Texts with a label each, or a number for each word.
 
-    tokens (B, S), mask (B, S)                    the texts; padding is 0 and False a name of
-    `values` (B,)                       a number for each text: its label; IGNORE in rows without a
-    text a name of `words` (B, W), words (B, W)        a number for each word: its tag, its first
-    token; padding is 0, False characters (B, W, C) or (B, S, C)             how each word, or each
-    token, is spelled, where there are spellings
+    tokens (B, S), mask (B, S)                    the texts; padding is 0 and False
+    a name of `values` (B,)                       a number for each text: its label; IGNORE in rows without a text
+    a name of `words` (B, W), words (B, W)        a number for each word: its tag, its first token; padding is 0, False
+    characters (B, W, C) or (B, S, C)             how each word, or each token, is spelled, where there are spellings
     """
 
     has_targets = False
@@ -114,9 +112,8 @@ class TextBatches(Batches):
     ):
         """`texts` has END at the end of each, `words` has none. `spelled` has the spellings of all tokens, END too.
 
-        A text longer than `max_length` tokens is cut there, END after it; its words are cut too, by
-        their `first`. `was_cut` (N,) says of which texts only the beginning is read, `words_cut`
-        counts the words that are not.
+        A text longer than `max_length` tokens is cut there, END after it; its words are cut too, by their `first`.
+        `was_cut` (N,) says of which texts only the beginning is read, `words_cut` counts the words that are not.
         """
         if max_length is not None and max_length < 2:
             raise UsageError(f"max_length must leave room for a token and its end: at least 2, got {max_length}.")
@@ -196,10 +193,9 @@ class ExampleRows:
 class RowBatches(Batches):
     """Examples of one row or several: a pair, a text with each of its options, a window of a context.
 
-    tokens, mask, segments (B, R, S)      padding is 0 and False; rows that an example has not are
-    all padding places (B, R, S)                      where an answer may be, where that is asked
-    for a name of `values` (B,)               a number for each example: its label; IGNORE in rows
-    without an example
+    tokens, mask, segments (B, R, S)      padding is 0 and False; rows that an example has not are all padding
+    places (B, R, S)                      where an answer may be, where that is asked for
+    a name of `values` (B,)               a number for each example: its label; IGNORE in rows without an example
     """
 
     has_targets = False
@@ -271,8 +267,7 @@ class PromptCompletion:
 def encode_completion(tokenizer: Tokenizer, prompt: str, completion: str) -> PromptCompletion:
     """Encode a prompt and its completion as one text.
 
-    The space before a completion belongs to it, since byte pairs join the two: a prompt ends before
-    it.
+    The space before a completion belongs to it, since byte pairs join the two: a prompt ends before it.
     """
     ids, before = tokenizer.encode(prompt + completion), tokenizer.encode(prompt.rstrip(" "))
     pairs = zip(ids, before, strict=False)
@@ -292,8 +287,7 @@ def shorten_prompt(tokenizer: Tokenizer, text: str, over: int) -> str:
 class PromptCompletionBatches(TextBatches):
     """Prompts that are only read, and completions that are learned, END included.
 
-    inputs, targets (B, T), counted (B, T): which targets the loss is of; read: how many tokens
-    there are in all.
+    inputs, targets (B, T), counted (B, T): which targets the loss is of; read: how many tokens there are in all.
     """
 
     def __init__(self, examples: Iterable[PromptCompletion], *, tokens: int, shapes: int | None = None) -> None:

@@ -65,7 +65,7 @@ class Joined:
 
 @dataclass(frozen=True)
 class TokenRows:
-    """A row for each token: order[i] is theirs of our row i. TokenRows that ours has not are `fill` there."""
+    """A row for each token: order[i] is theirs of our row i. Rows that only theirs has are filled with `fill`."""
 
     order: Sequence[int]
     total: int  # rows there

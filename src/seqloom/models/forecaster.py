@@ -5,9 +5,9 @@
     o_t = network(x_1 … x_t)
     p(y_{t+1}) = N(y_{t+1−m} + c + s μ(o_t), (s σ(o_t))²),   σ = softplus
 
-c and s are mean and deviation of d in train, one each for every variable: buffers, so that they
-stay with the weights. Training raises log p of each next value given those before, as in DeepAR
-(Salinas et al. 2017). A kind of network says how it begins (`initial`) and how it reads (`read`).
+c and s are mean and deviation of d in train, one each for every variable: buffers, so that they stay with the weights.
+Training raises log p of each next value given those before, as in DeepAR (Salinas et al. 2017). A kind of network says
+how it begins (`initial`) and how it reads (`read`).
 """
 
 import math
@@ -234,8 +234,8 @@ class WindowForecasterConfig(ForecasterConfig):
 class WindowForecaster(Forecaster):
     """o_t = layers of tanh or another g over [x_t; x_{t−1}; … x_{t−n+1}],  n = `context`
 
-    No memory but a window of delay taps on the last values: the autoregressive model with a network
-    in place of the matrix.
+    No memory but a window of delay taps on the last values: the autoregressive model with a network in place of the
+    matrix.
     """
 
     def __init__(self, config: WindowForecasterConfig, variables: int, season: int) -> None:
@@ -284,8 +284,8 @@ class TransformerForecasterConfig(TransformerOptions, ForecasterConfig):
 
 class TransformerForecaster(Forecaster):
     """e_j = W x_j + PE(j)
-    e ← e + attention(norm(e)),  e ← e + FFN(norm(e))          L times, attending to earlier steps
-    only o_j = norm(e_j)
+    e ← e + attention(norm(e)),  e ← e + FFN(norm(e))          L times, attending to earlier steps only
+    o_j = norm(e_j)
     """
 
     def __init__(self, config: TransformerForecasterConfig, variables: int, season: int) -> None:

@@ -30,7 +30,7 @@ LanguageModelConfig = Annotated[AnyLanguageModelConfig, Discriminator("kind")]
 class SoftPromptConfig:
     kind: Literal["soft-prompt"] = "soft-prompt"
     length: PositiveInt = 20  # P: how many vectors
-    begin: Literal["tokens", "random"] = "tokens"  # as vectors of tokens of the training texts; or drawn as small
+    begin: Literal["tokens", "random"] = "tokens"  # copied from vectors of training tokens, or drawn
     body: LanguageModelConfig | None = None  # the language model, filled in from init.from
 
     def problems(self) -> Iterator[str]:
@@ -108,7 +108,7 @@ class SoftPrompted(nn.Module):
     def start(self, source: Tree = None, rows: int | None = None) -> DecodeState:
         """Nothing read yet, the prompt neither: it comes after the first token, END."""
         if source is not None:
-            return self.frozen.start(source, rows)  # which says why not
+            return self.frozen.start(source, rows)  # which refuses a source
         return DecodeState({"unread": self.prompt.new_zeros(rows or 1, 1)})
 
     def step(self, tokens: Tensor, state: DecodeState, mask: Tensor | None = None) -> StepOutput:
@@ -124,7 +124,8 @@ class SoftPrompted(nn.Module):
             return self.frozen.score(inputs, targets, state, mask)
         tokens, start, real, first = self._insert_prompt(inputs, mask)
         position = torch.arange(inputs.shape[1], device=inputs.device)
-        position = position + self.config.length * (position >= first)  # a target of END comes after the prompt
+        # The token after END is predicted at the last vector of the prompt.
+        position = position + self.config.length * (position >= first)
         moved = targets.new_zeros(tokens.shape).scatter(1, position, targets)
         scores, state = self.frozen.score(tokens, moved, start, real)
         scores = scores.gather(1, position)

@@ -1,13 +1,11 @@
 """A masked language model: it learns to tell tokens that are hidden, and whether one text follows another.
 
-objective: mlm        documents packed into rows of `batch.max_length`, none seen from another
-(RoBERTa) objective: mlm+nsp    pairs of texts, of which the second follows the first or is from
-elsewhere (BERT) objective: electra    as mlm; a generator fills the gaps, and the model tells which
-tokens it replaced (ELECTRA)
+objective: mlm        documents packed into rows of `batch.max_length`, none seen from another (RoBERTa)
+objective: mlm+nsp    pairs of texts, of which the second follows the first or is from elsewhere (BERT)
+objective: electra    as mlm; a generator fills the gaps, and the model tells which tokens it replaced (ELECTRA)
 
-The loss is that of the hidden tokens, and with pairs the sum of it and of theirs, with a generator
-that of both. Dev and test are read with masks, pairs and replacements that are drawn once and for
-all: two evaluations ask the same.
+The loss is that of the hidden tokens, and with pairs the sum of it and of theirs, with a generator that of both. Dev
+and test are read with masks, pairs and replacements that are drawn once and for all: two evaluations ask the same.
 """
 
 from collections.abc import Iterator, Mapping, Sequence

@@ -1,9 +1,8 @@
 """The forms in which texts stand between special tokens; `seqloom.core.tokens` says which those are.
 
-bert     [CLS] a [SEP]          [CLS] a [SEP] b [SEP]         segments 0 … 0 1 … 1, each [SEP] with
-what it ends causal   END a [CLS]            END a [SEP] b [CLS]           the sum comes last, where
-all has been read ends     END a END              END a END b END               as a model reads
-that learned from documents so
+bert     [CLS] a [SEP]          [CLS] a [SEP] b [SEP]         segments 0 … 0 1 … 1, each [SEP] with what it ends
+causal   END a [CLS]            END a [SEP] b [CLS]           the sum comes last, where all has been read
+ends     END a END              END a END b END               as a model reads that learned from documents so
 """
 
 from collections.abc import Sequence

@@ -6,10 +6,9 @@ How much each word weighed:
     influence   x_jᵀ ∂s/∂x_j, gradient × input: what word j adds to the score s of the label, to first order
     left out    p − p_{−j}: how much less probable the label would be had word j not been there
 
-Shares of attention are from 0 to 1, and with that of the text's end their sum is 1; they say where
-the model looked, not for what. Influences are for the label, or below 0 against it; for a bag of
-words they are exact. What is left out is not a guess: the text is read again without the word; but
-of two words that say the same, neither is missed.
+Shares of attention are from 0 to 1, and with that of the text's end their sum is 1; they say where the model looked,
+not for what. Influences are for the label, or below 0 against it; for a bag of words they are exact. What is left out
+is not a guess: the text is read again without the word; but of two words that say the same, neither is missed.
 
 All tags that a sentence could have, and the way through them that a tagger takes:
 
@@ -17,9 +16,9 @@ All tags that a sentence could have, and the way through them that a tagger take
     pairs       p(y_t = j, y_{t+1} = k | x)        how probable a step from one tag to the next is
     best path   argmax_y p(y | x)                  by Viterbi; it need not go through the most probable tag of each word
 
-A tagger without a CRF, one with a CRF and a hidden Markov model are read alike: each gives every
-word and tag a score e_t(k) and every tag that follows two others a score A_ijk; a CRF's do not look
-at the first of them, and without a CRF they are 0, or −∞ where a tag may not follow another. Then
+A tagger without a CRF, one with a CRF and a hidden Markov model are read alike: each gives every word and tag a score
+e_t(k) and every tag that follows two others a score A_ijk; a CRF's do not look at the first of them, and without a CRF
+they are 0, or −∞ where a tag may not follow another. Then
 
     p(y | x) ∝ exp(Σ_t e_t(y_t) + Σ_t A(y_{t−2}, y_{t−1}, y_t))          END before the first word and after the last
 """
@@ -97,8 +96,8 @@ def explain(
     """Explain the most probable label of each text, or those that `labels` (B,) names, by attention where the pooling
     attends, unless influence is wanted.
 
-    `batch` holds the texts in their order, `tokens` says where the tokens of each stand in it,
-    `before` how many special ones a row begins with.
+    `batch` holds the texts in their order, `tokens` says where the tokens of each stand in it, `before` how many
+    special ones a row begins with.
     """
     kind: WhyKind = "attention"
     weights = None if wanted == "influence" else model.attention(batch)
@@ -216,8 +215,7 @@ def score_of(table: Tensor, scores: Tensor, tags: list[int]) -> float:
 def pairs_of(table: Tensor, scores: Tensor) -> tuple[Array, float]:
     """p(y_t = j, y_{t+1} = k | x) (W − 1, K, K), and log Σ_y of all sequences; in log space
 
-    forward   f_t(j, k) = e_t(k) + log Σ_i exp(f_{t−1}(i, j) + A_ijk)        backward   g_t(j, k)
-    likewise from the end
+    forward   f_t(j, k) = e_t(k) + log Σ_i exp(f_{t−1}(i, j) + A_ijk)        backward   g_t(j, k) likewise from the end
     """
     words, tags = scores.shape
     forward = [scores.new_full((tags + 1, tags), -math.inf)]
