@@ -75,6 +75,7 @@ def arithmetic(cell: Cell) -> int:
 
 
 def ways(name: str, x: Tensor, hidden: int, mask: Tensor | None) -> dict[str, Way]:
+    accel.install()
     kind, options = VARIANTS[name]
     layer, lstm = Recurrent(CELLS[kind](x.shape[2], hidden, **options)), nn.LSTM(x.shape[2], hidden, batch_first=True)
     work, work_of_lstm = arithmetic(layer.cell), 4 * hidden * (x.shape[2] + hidden)

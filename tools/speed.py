@@ -1,0 +1,83 @@
+"""Compare the speed of two checkouts on this machine: rounds of each alternate, and ratios are taken round by round.
+
+    python tools/speed.py OLD NEW --rounds 15 --data FOLDER --json result.json
+
+Each round starts `benchmarks/cpu.py` of one checkout, without peers, then that of the other, and swaps their order for
+the next round. A ratio above 1 means that NEW is faster. Nothing else should run on the machine.
+"""
+
+import argparse
+import json
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+PARTS = {"cells": ["--rounds", "3"], "training": ["--rounds", "2"], "decoding": ["--rounds", "1"]}
+
+
+def measure(checkout: Path, part: str, data: Path | None) -> dict[str, float]:
+    """Run one part of a checkout's benchmarks and return its rates, higher is faster, by row."""
+    with tempfile.TemporaryDirectory() as folder:
+        result = Path(folder) / "result.json"
+        command = [sys.executable, "benchmarks/cpu.py", part, "--peers", "--json", str(result), *PARTS[part]]
+        environment = os.environ | {"PYTHONPATH": str(checkout / "src")}
+        if data is not None:
+            command += ["--data", str(data)]
+        subprocess.run(command, cwd=checkout, env=environment, check=True, stdout=subprocess.DEVNULL)
+        return dict(rates(part, json.loads(result.read_text())[part]))
+
+
+def rates(part: str, result: dict[str, Any]) -> Iterator[tuple[str, float]]:
+    """Yield the row and the rate of everything that a part measured of seqloom."""
+    if part == "cells":
+        for size, cells in result.items():
+            for cell, ways in cells.items():
+                yield f"{cell}, {size}", 1000 / ways["seqloom"]["milliseconds"]
+    elif part == "training":
+        yield "training, Transformer 128", statistics.median(result["found"]["seqloom"]["tokens_per_second"])
+    else:
+        for row in result["results"]:
+            yield f"decoding, {row['name']}", row["speeds"]["seqloom"]["median"]
+
+
+def interval(values: list[float]) -> tuple[float, float]:
+    """Return the 95 % interval of a median, by the ranks of the sorted values (sign test)."""
+    ordered, count = sorted(values), len(values)
+    below = max(0, round(count / 2 - 0.98 * count**0.5) - 1)
+    return ordered[below], ordered[-1 - below]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("old", type=Path)
+    parser.add_argument("new", type=Path)
+    parser.add_argument("--parts", nargs="+", choices=PARTS, default=list(PARTS))
+    parser.add_argument("--rounds", type=int, default=15)
+    parser.add_argument("--data", type=Path, help="folder with multi30k/; without it the embedded corpus is used")
+    parser.add_argument("--json", type=Path)
+    options = parser.parse_args()
+    checkouts = [options.old.resolve(), options.new.resolve()]
+    data = options.data.resolve() if options.data else None
+    found: dict[str, list[float]] = {}
+    for part in options.parts:
+        for number in range(options.rounds):
+            order = checkouts if number % 2 == 0 else checkouts[::-1]
+            measured = {checkout: measure(checkout, part, data) for checkout in order}
+            old, new = (measured[checkout] for checkout in checkouts)
+            for row in old:
+                found.setdefault(row, []).append(new[row] / old[row])
+    print(f"{'':44} new / old   95 % of the median   rounds")
+    for row, ratios in found.items():
+        low, high = interval(ratios)
+        print(f"{row:44} {statistics.median(ratios):9.3f}   {low:.3f} to {high:.3f}       {len(ratios)}")
+    if options.json:
+        options.json.write_text(json.dumps(found, indent=2))
+
+
+if __name__ == "__main__":
+    main()
