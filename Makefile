@@ -35,8 +35,8 @@ help:
 	@echo "make slow    the tests that take minutes"
 	@echo "make bench   training, cells and decoding beside other toolkits, which it installs into .venv-peers"
 	@echo "make lock    write requirements.lock with the newest versions and their hashes"
-	@echo "make licences write docs/licences.md, the licences of all dependencies"
-	@echo "make reference write the tables of keys in docs/recipes.md"
+	@echo "make licences write docs/reference/licences.md, the licences of all dependencies"
+	@echo "make reference write the tables of keys in docs/reference/recipes.md"
 	@echo "make clean   remove .venv and caches; runs/ stays"
 
 setup: $(READY)

@@ -1,4 +1,4 @@
-"""The pictures of docs/studio.md: every view of the studio on the models of its demo, in both themes.
+"""The pictures of docs/how-to/studio.md: every view of the studio on the models of its demo, in both themes.
 
     python benchmarks/studio_pictures.py --runs runs/studio-demo --out docs/pictures/studio
 

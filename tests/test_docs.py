@@ -22,7 +22,7 @@ from seqloom.train.events import Event
 from seqloom.training import RESUMABLE
 
 ROOT = Path(__file__).parents[1]
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 SHIPPED_CORPORA = json.loads((ROOT / "tests/data/fingerprints.json").read_text())["corpora"]
 
 
@@ -35,13 +35,13 @@ def page(name: str) -> str:
 
 def documented_tasks() -> list[str]:
     """The tasks that the page names; a new one is a file and needs no other, so it may come without its tables."""
-    row = reference.table(dict(reference.parts(page("docs/recipes.md")))[reference.TOP])["task"]
+    row = reference.table(dict(reference.parts(page("docs/reference/recipes.md")))[reference.TOP])["task"]
     return [task for task in tasks.names() if f"`{task}`" in row[1]]
 
 
 def shipped_sections() -> dict[str, Any]:
     """What the page must describe: the configs of the documented tasks, without new corpora that it does not name."""
-    headings = dict(reference.parts(page("docs/recipes.md")))
+    headings = dict(reference.parts(page("docs/reference/recipes.md")))
     return {
         heading: section
         for heading, section in reference.all_sections(documented_tasks()).items()
@@ -50,7 +50,7 @@ def shipped_sections() -> dict[str, Any]:
 
 
 def test_the_tables_of_keys_are_current() -> None:
-    text = page("docs/recipes.md")
+    text = page("docs/reference/recipes.md")
     assert reference.update(text, shipped_sections()) == text, "the configs have changed: run make reference"
 
 
@@ -72,7 +72,7 @@ def test_recipes_names_every_key_and_its_default(heading: str) -> None:
 
 def page_part(heading: str) -> str:
     """The text of recipes.md below a heading."""
-    _, _, after = page("docs/recipes.md").partition(f"# {heading}\n")
+    _, _, after = page("docs/reference/recipes.md").partition(f"# {heading}\n")
     return re.split(r"^#", after, maxsplit=1, flags=re.MULTILINE)[0]
 
 
@@ -153,7 +153,7 @@ def parse(words: list[str]) -> None:
 
 
 def rows_of_the_index() -> list[str]:
-    return [line for line in page("docs/index.md").split("\n") if line.startswith("| R")]
+    return [line for line in page("docs/contributing/equations-and-claims.md").split("\n") if line.startswith("| R")]
 
 
 @pytest.mark.usefixtures("pretended_runs")
@@ -262,7 +262,7 @@ def subclasses(kind: type[Any]) -> Iterator[type[Any]]:
 
 
 def test_training_names_every_event_and_exit_code() -> None:
-    text = page("docs/training.md")
+    text = page("docs/explanations/training.md")
     events = {kind.__name__ for kind in subclasses(Event) if kind.__module__.startswith("seqloom.")}
     assert events == set(re.findall(r"^\| `([A-Z]\w+)` \|", text, re.MULTILINE))
     errors = [kind for kind in subclasses(SeqloomError) if kind.__module__.startswith("seqloom.")]
@@ -271,7 +271,8 @@ def test_training_names_every_event_and_exit_code() -> None:
 
 
 def test_training_names_what_may_change_on_resume() -> None:
-    paragraph = page("docs/training.md").partition("Overrides, or a recipe, may be given with `--resume`")[2]
+    text = page("docs/explanations/training.md")
+    paragraph = text.partition("Overrides, or a recipe, may be given with `--resume`")[2]
     paragraph = paragraph.partition("Anything else is refused")[0]
     assert set(re.findall(r"`(train\.\w+)`", paragraph)) == RESUMABLE
 
@@ -289,7 +290,7 @@ def anchors(text: str) -> set[str]:
     return made | set(re.findall(r'<a id="([^"]+)">', text))
 
 
-@pytest.mark.parametrize("path", PAGES, ids=lambda path: path.name)
+@pytest.mark.parametrize("path", PAGES, ids=lambda path: path.relative_to(ROOT).as_posix())
 def test_links_lead_somewhere(path: Path) -> None:
     text = re.sub(r"^```.*?^```", "", path.read_text("utf-8"), flags=re.MULTILINE | re.DOTALL)
     for target in re.findall(r"\]\(([^)]+)\)", text):
@@ -301,7 +302,7 @@ def test_links_lead_somewhere(path: Path) -> None:
         assert not anchor or anchor in anchors(file.read_text("utf-8")), f"{path.name} links to {target}"
 
 
-@pytest.mark.parametrize("path", ["ARCHITECTURE.md", "CONTRIBUTING.md", "docs/decisions.md"])
+@pytest.mark.parametrize("path", ["ARCHITECTURE.md", "CONTRIBUTING.md", "docs/explanations/decisions.md"])
 def test_named_modules_exist(path: str) -> None:
     named = re.findall(r"`(?:src/seqloom/)?([a-z_]+/[a-z_/]+\.py)`", page(path))
     assert len(named) > 3

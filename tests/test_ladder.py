@@ -134,7 +134,7 @@ def test_a_ladder_that_is_not_there(source: str) -> None:
 
 
 def test_the_page_names_every_key_and_its_default() -> None:
-    page = (Path(__file__).parents[1] / "docs" / "ladder.md").read_text("utf-8")
+    page = (Path(__file__).parents[1] / "docs" / "explanations" / "ladder.md").read_text("utf-8")
     rows = dict(re.findall(r"^\| `(\w+)` \| (.+?) \|", page.partition("## From Python")[0], re.MULTILINE))
     entries = {entry.name: entry.default for entry in dataclasses.fields(ladder.LadderConfig)}
     assert rows.keys() == entries.keys()

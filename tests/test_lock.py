@@ -177,7 +177,7 @@ def test_licence_page_is_current() -> None:
 
 
 def test_licence_page_names_every_pin_and_the_copyleft_ones() -> None:
-    text = (ROOT / "docs" / "licences.md").read_text("utf-8")
+    text = (ROOT / "docs" / "reference" / "licences.md").read_text("utf-8")
     copyleft, everything = text.split("## All packages")
     rows = re.findall(r"^\| ([\w.-]+) \| ([^|]+) \| ([\w, ]+) \|$", everything, re.MULTILINE)[1:]
     assert [name for name, _, _ in rows] == list(PINS)

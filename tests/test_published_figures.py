@@ -1,7 +1,7 @@
 """The figures of the documentation are those of the shipped code: a page cannot drift away from what is measured.
 
-`docs/ladder-runs.csv` has the value of every run behind the CPU tables of `docs/ladder.md`. The tables must follow from
-it, and the slow tests train one cheap row of each table again, with one seed.
+`docs/explanations/ladder-runs.csv` has the value of every run behind the CPU tables of `docs/explanations/ladder.md`.
+The tables must follow from it, and the slow tests train one cheap row of each table again, with one seed.
 """
 
 import csv
@@ -18,7 +18,7 @@ from seqloom.cli.app import main
 from seqloom.ladder import climb, read_ladder, results, solve
 from seqloom.predict.loader import load
 
-DOCS = Path(__file__).parents[1] / "docs"
+DOCS = Path(__file__).parents[1] / "docs" / "explanations"
 COLUMNS = {  # heading of a table: split and metric
     "bits per character": ("dev", "bits_per_character"),
     "BLEU": ("dev", "bleu"),
@@ -41,7 +41,7 @@ def read_runs() -> Runs:
 def read_table(page: str, command: str) -> list[dict[str, str]]:
     """The rows of the first table after the command that made it."""
     found = re.search(rf"`seqloom {command}[ `].*?\n((?:\|[^\n]*\n)+)", (DOCS / page).read_text("utf-8"), re.DOTALL)
-    assert found, f"docs/{page} has no table after `seqloom {command}`"
+    assert found, f"{page} has no table after `seqloom {command}`"
     head, _, *rows = ([cell.strip() for cell in line.strip("|").split("|")] for line in found[1].splitlines())
     return [dict(zip(head, row, strict=True)) for row in rows]
 

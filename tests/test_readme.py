@@ -38,8 +38,9 @@ from seqloom.train.config import FitConfig
 from seqloom.training import begin
 
 ROOT = Path(__file__).parents[1]
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
-READ_FIRST = {"README.md", "index.md", "language-models.md", "translation.md", "python.md", "data.md"}
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+READ_FIRST = {"README", "docs/index", "docs/how-to/language-models", "docs/how-to/translation", "docs/how-to/python"}
+READ_FIRST |= {"docs/reference/data"}
 STEPS = 3
 ROWS = 4  # of a batch
 HELD_OUT = 0.02  # of the reference of Python
@@ -336,7 +337,8 @@ def run_command(
 
 def first_read_first(path: Path) -> Any:
     """What a newcomer reads runs with every test; the other pages, two minutes of trainings, with the slow ones."""
-    return pytest.param(path, id=path.name, marks=() if path.name in READ_FIRST else pytest.mark.slow)
+    name = path.relative_to(ROOT).with_suffix("").as_posix()
+    return pytest.param(path, id=name, marks=() if name in READ_FIRST else pytest.mark.slow)
 
 
 @pytest.mark.parametrize("path", [first_read_first(path) for path in PAGES if blocks(path)])

@@ -1,7 +1,7 @@
 """What is fast stays fast: our ways beside the plain ones that do the same, in turns on one thread.
 
 Compared are ratios of the processor's own time in the best of several rounds, which other work on the machine hardly
-disturbs; and the bounds leave room. What is really reached, `docs/performance.md` tells.
+disturbs; and the bounds leave room. What is really reached, `docs/explanations/performance.md` tells.
 """
 
 import os

@@ -1,4 +1,4 @@
-"""Write docs/licences.md: the licence of every package in requirements.lock. Called by `make licences`.
+"""Write docs/reference/licences.md: the licence of every package in requirements.lock. Called by `make licences`.
 
 The licences are read from the metadata of the installed packages, so all of them must be installed.
 """
@@ -15,7 +15,7 @@ from packaging.utils import canonicalize_name
 
 ROOT = Path(__file__).parents[1]
 LOCK = ROOT / "requirements.lock"
-PAGE = ROOT / "docs" / "licences.md"
+PAGE = ROOT / "docs" / "reference" / "licences.md"
 BASE = "always"
 COPYLEFT = re.compile(r"\b(A?GPL|LGPL|MPL|EPL|CDDL|EUPL)\b")
 

@@ -1,4 +1,4 @@
-"""Write the tables of keys in docs/recipes.md from the configs. Called by `make reference`.
+"""Write the tables of keys in docs/reference/recipes.md from the configs. Called by `make reference`.
 
 Keys, their order of appearance and their defaults come from the configs. A row keeps the meaning that the page gives;
 a new row takes it from where the key is defined: the comment at the end of its line, the comment lines above it, or
@@ -22,7 +22,7 @@ from seqloom.config.constraints import BOUNDS, field_types, key_of, options, tag
 from seqloom.config.messages import describe
 from seqloom.config.yaml_text import parse_yaml
 
-PAGE = Path(__file__).parents[1] / "docs" / "recipes.md"
+PAGE = Path(__file__).parents[1] / "docs" / "reference" / "recipes.md"
 TOP = "The top level"
 HEAD = ["| key | default | meaning |", "|---|---|---|"]
 ROW = re.compile(r"\| `(\w+)` \| (.+?) \| (.*?) ?\|")

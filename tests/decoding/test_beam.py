@@ -175,7 +175,7 @@ def test_two_hypotheses_find_the_pie_that_one_misses() -> None:
 
 
 def test_the_tree_step_by_step() -> None:
-    """What is in the beam after each step, as docs/decoding.md draws it."""
+    """What is in the beam after each step, as docs/explanations/decoding.md draws it."""
     beams: list[list[str]] = []
 
     class Watched(Pies):

@@ -60,7 +60,7 @@ def test_the_guard() -> None:
 
 
 def test_the_documentation_shows_what_is_shown() -> None:
-    page = (Path(__file__).parents[2] / "docs/bleu.md").read_text("utf-8")
+    page = (Path(__file__).parents[2] / "docs/explanations/bleu.md").read_text("utf-8")
     (block,) = [block for block in page.split("```")[1::2] if "p_2 = " in block]
     assert set(block.strip("\n").split("\n")) <= set(bleu.in_words(explained(GUARD, GUARD_REFERENCE)))
 

@@ -21,17 +21,17 @@ SHORT_SERIES = 150  # training steps: fewer are for a model with few parameters
 LONG_SEASON = 60  # steps: more are too many for a state that holds each of them
 
 TOKENIZERS = {
-    "characters": "  kind: characters          # or words, byte-pair: see docs/recipes.md",
+    "characters": "  kind: characters          # or words, byte-pair: see docs/reference/recipes.md",
     "words": """\
-  kind: words               # or characters, byte-pair: see docs/recipes.md
+  kind: words               # or characters, byte-pair: see docs/reference/recipes.md
   split: punctuation        # marks apart from words
   min_count: 2              # rarer words become <unk>""",
     "byte-pair": """\
-  kind: byte-pair           # or characters, words: see docs/recipes.md
+  kind: byte-pair           # or characters, words: see docs/reference/recipes.md
   size: {size}                # tokens in the vocabulary; a translator's two languages share it""",
 }
 SPELLED_WORDS = """\
-  kind: words               # or byte-pair: see docs/recipes.md
+  kind: words               # or byte-pair: see docs/reference/recipes.md
   lowercase: true           # capitals are read from the characters
   min_count: 2              # rarer words become <unk>, and are told apart by their spelling"""
 LINEAR = """\

@@ -29,7 +29,7 @@ CoveragePenalty = Annotated[
     float | None, typer.Option(help="What it costs to leave source words unlooked at; needs attention.")
 ]
 Stopping = Annotated[
-    Literal["usual", "exact"] | None, typer.Option(help="When a search may stop: see docs/decoding.md.")
+    Literal["usual", "exact"] | None, typer.Option(help="When a search may stop: see docs/explanations/decoding.md.")
 ]
 Rescore = Annotated[Path | None, typer.Option(help="Search for nothing: rank the translations in this n-best list.")]
 Share = Annotated[

@@ -1,4 +1,6 @@
-"""Limits on what is read and built, so that no input takes all memory or time. docs/limits.md lists them for users.
+"""Limits on what is read and built, so that no input takes all memory or time.
+
+docs/reference/limits.md lists them for users.
 
 Limits on memory follow what is free on this machine. `SEQLOOM_MEMORY` replaces that number;
 `SEQLOOM_MAX_LINE` and `SEQLOOM_MAX_SOURCE` replace the constants of that name.

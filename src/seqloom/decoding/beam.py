@@ -2,7 +2,7 @@
 
 At each step the k best continuations of a source that do not end go on, and those among its k best
 continuations that do end are set aside; `seqloom.decoding.rules` has the score and the rules.
-docs/decoding.md tells the rest: stopping, penalties, ties, what happens at the longest length.
+docs/explanations/decoding.md tells the rest: stopping, penalties, ties, what happens at the longest length.
 """
 
 import itertools
