@@ -33,7 +33,7 @@ from torch import Tensor, nn
 
 from seqloom.accel.cross_entropy import rows_at_once
 from seqloom.core.files import write_atomic
-from seqloom.core.memory import watch
+from seqloom.core.memory import measure_peak
 from seqloom.inspect.plots.figures import COLOURS, new_figure, tidy, to_bytes
 from seqloom.models.bert import BERTConfig
 from seqloom.models.gpt import GPTConfig
@@ -42,7 +42,8 @@ from seqloom.models.recurrent_seq2seq import RecurrentSeq2SeqConfig
 from seqloom.models.transformer import TransformerConfig
 from seqloom.nn.positions import PositionsConfig
 from seqloom.train.optimizers import build_optimizer
-from seqloom.train.wrappers import checkpoint_layers
+from seqloom.train.state import recomputable_layers
+from seqloom.train.wrappers import recompute_activations
 
 HEADS, MASKED = 4, 0.15
 ROUNDS, ENOUGH = 3, 0.3  # steps timed at least, and seconds after which it is enough
@@ -250,14 +251,14 @@ class Point:
 def measured(family: Family, size: Size, at: int, device: torch.device, less: bool) -> Point:
     torch.manual_seed(1)
     model = family.build(size).to(device).train()
-    if less:
-        checkpoint_layers(model)
+    layers = recomputable_layers(model) if less else []
     optimizer = build_optimizer("adamw", model, lr=1e-3, weight_decay=0.01, momentum=0.0, betas=(0.9, 0.999))
     batch = _moved(family.batch(size), device)
 
     def step() -> None:
         optimizer.zero_grad(set_to_none=True)
-        family.loss(model, batch).backward()
+        with recompute_activations(layers):
+            family.loss(model, batch).backward()
         optimizer.step()
 
     step()  # from now on the optimizer has its numbers
@@ -266,7 +267,7 @@ def measured(family: Family, size: Size, at: int, device: torch.device, less: bo
         *model.parameters(),
         *(v for state in optimizer.state.values() for v in state.values() if torch.is_tensor(v)),
     ]
-    with watch(device, kept) as peak:
+    with measure_peak(device, kept) as peak:
         step()
     numbers = sum(parameter.numel() for parameter in model.parameters())
     return Point(

@@ -19,9 +19,9 @@ from seqloom.nn.encoders import TransformerEncoderConfig
 from seqloom.recipes import read_recipe
 from seqloom.tasks.language_model import Task
 from seqloom.train.config import FitConfig
-from seqloom.train.loop import make_step, training_step
-from seqloom.train.state import TrainState, checkpoint_layers
-from seqloom.train.wrappers import measure_memory
+from seqloom.train.loop import make_step
+from seqloom.train.state import TrainState, recomputable_layers
+from seqloom.train.wrappers import recompute_activations, wrap
 
 CPU = torch.device("cpu")
 V, B, T = 20, 4, 48
@@ -99,9 +99,11 @@ def test_the_same_gradients_for_less_memory(kind: str) -> None:
     build, loss, at_most = MODELS[kind]
     plain = build()
     other = copy.deepcopy(plain)
-    assert checkpoint_layers(other) > 0
+    layers = recomputable_layers(other)
+    assert layers
     value, gradients, peak = trained(plain, loss)
-    again, same, less = trained(other, loss)
+    with recompute_activations(layers):
+        again, same, less = trained(other, loss)
     assert value == again
     for one, two in zip(gradients, same, strict=True):
         assert (one is None and two is None) or torch.equal(one, two)  # type: ignore[arg-type]
@@ -110,7 +112,6 @@ def test_the_same_gradients_for_less_memory(kind: str) -> None:
 
 def test_nothing_is_computed_twice_where_no_gradient_is_wanted() -> None:
     model = GPTConfig(**BODY).build(V)
-    checkpoint_layers(model)
     calls = 0
 
     def count(*_: Any) -> None:
@@ -119,26 +120,38 @@ def test_nothing_is_computed_twice_where_no_gradient_is_wanted() -> None:
 
     for block in model.body.blocks:
         block.feed_forward.register_forward_hook(count)
-    model.eval()
+    with recompute_activations(recomputable_layers(model)):
+        model.eval()
+        stream(model).backward()
+        assert calls == 6
+        with torch.no_grad():
+            stream(model.train())
+        assert calls == 12
+        stream(model).backward()
+        assert calls == 24
     stream(model).backward()
-    assert calls == 6
-    with torch.no_grad():
-        stream(model.train())
-    assert calls == 12
-    stream(model).backward()
-    assert calls == 24
+    assert calls == 30
+
+
+def test_layers_are_restored_even_after_an_error() -> None:
+    model = GPTConfig(**BODY).build(V)
+    layers = recomputable_layers(model)
+    with pytest.raises(KeyError), recompute_activations(layers):
+        assert all("forward" in vars(layer) for layer in layers)
+        raise KeyError
+    assert not any("forward" in vars(layer) for layer in layers)
 
 
 def test_a_copy_recomputes_itself_and_its_weights_have_the_same_names() -> None:
     model = GPTConfig(**BODY).build(V)
     names = list(model.state_dict())
-    checkpoint_layers(model)
-    twin = copy.deepcopy(model)
-    assert list(twin.state_dict()) == names
-    with torch.no_grad():
-        for parameter in twin.parameters():
-            parameter.zero_()
-    stream(twin.train()).backward()
+    with recompute_activations(recomputable_layers(model)):
+        twin = copy.deepcopy(model)
+        assert list(twin.state_dict()) == names
+        with torch.no_grad():
+            for parameter in twin.parameters():
+                parameter.zero_()
+        stream(twin.train()).backward()
     assert all(p.grad is None for p in model.parameters())
     assert any(p.grad is not None for p in twin.parameters())
 
@@ -149,8 +162,9 @@ def test_a_training_is_the_same_and_takes_less(tiny_task) -> None:
     def trained(*words: str) -> TrainState:
         _, recipe = read_recipe("gpt-facts", [*small, *words])
         made = TrainState(Task.prepare(recipe), recipe.train, 1)
+        step = wrap(made)
         for _ in range(3):
-            make_step(made, measure_memory(training_step, {1}))
+            make_step(made, step)
         return made
 
     plain, twice = trained(), trained("train.recompute=true")

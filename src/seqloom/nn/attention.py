@@ -45,7 +45,7 @@ def masked_softmax(scores: Tensor, mask: Tensor) -> Tensor:
 class Attention(nn.Module):
     """Decoder states attend to the annotations of their sources; see `seqloom.nn.scores` for the scores."""
 
-    recomputable = True  # see `seqloom.train.state.checkpoint_layers`
+    recomputable = True  # see `seqloom.train.wrappers.checkpoint_activations`
 
     def __init__(self, score: Score) -> None:
         super().__init__()

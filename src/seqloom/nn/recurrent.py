@@ -57,7 +57,7 @@ class Recurrent(nn.Module):
     drawn once per forward pass for all rows and steps.
     """
 
-    recomputable = True  # see `seqloom.train.state.checkpoint_layers`
+    recomputable = True  # see `seqloom.train.wrappers.checkpoint_activations`
 
     def __init__(self, cell: Cell, weight_dropout: float = 0.0) -> None:
         super().__init__()

@@ -128,7 +128,7 @@ class BlockOutput(NamedTuple):
 class TransformerBlock(nn.Module):
     """Self-attention or another mixer, attention to a source, if any, and a feed-forward layer, each in a residual."""
 
-    recomputable = True  # see `seqloom.train.state.checkpoint_layers`
+    recomputable = True  # see `seqloom.train.wrappers.checkpoint_activations`
 
     def __init__(
         self,

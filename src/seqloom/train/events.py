@@ -134,10 +134,9 @@ class Meter:
     def __exit__(self, *_: object) -> None:
         self.seconds += time.perf_counter() - self._entered
 
-    def add(self, tokens: int, steps: int = 1, preparation_seconds: float = 0.0) -> None:
-        """Count what was done within the last block."""
-        self.tokens, self.steps = self.tokens + tokens, self.steps + steps
-        self.seconds -= preparation_seconds
+    def add(self, tokens: int, steps: int = 1, seconds: float = 0.0) -> None:
+        """Count steps and their tokens, and the seconds of steps that were not made in a `with` block."""
+        self.tokens, self.steps, self.seconds = self.tokens + tokens, self.steps + steps, self.seconds + seconds
 
     def speed(self) -> float:
         """Tokens per second."""

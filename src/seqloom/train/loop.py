@@ -1,7 +1,7 @@
-"""The training loop: what happens at a step can be read here. How it is made faster or smaller cannot.
+"""The training loop and the definition of a training step.
 
-`training_step` is the definition. Wrappers with the same signature, `Step`, split a batch that does not fit into
-microbatches, measure memory, or replay the step as a CUDA graph; `seqloom.train.wrappers.wrap` chooses them.
+Wrappers with the signature of the step, `Step`, replay it as a CUDA graph, split a batch that does not fit into
+microbatches, checkpoint gradients, or measure time and memory. `seqloom.train.wrappers.wrap` chooses them.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -19,28 +19,27 @@ from seqloom.train.events import Damaged, Evaluated, Event, Finished, Meter, Sav
 from seqloom.train.state import StepResult, TrainState, non_finite_cause
 from seqloom.train.stop import Stop
 
-Step = Callable[[TrainState, Sequence[Tree], float], StepResult]
-AddGradient = Callable[[TrainState, Tree, int], Loss]
+Step = Callable[[TrainState], StepResult]
+AddGradient = Callable[[TrainState, Tree], Loss]
 
 
-def add_gradient(state: TrainState, batch: Tree, accumulate: int) -> Loss:
-    """Add the gradient of one of the `accumulate` batches of a step; the carried state moves on."""
+def add_gradient(state: TrainState, batch: Tree) -> Loss:
+    """Add the gradient of one of the batches of a step; the carried state moves on."""
     with state.autocast():
         loss = state.task.loss(state.model, to_device(batch, state.device), state.carry)
-    state.scaler.scale(loss.value / accumulate).backward()
+    state.scaler.scale(loss.value / state.config.accumulate).backward()
     state.carry = detach(loss.carry)
     return Loss(loss.value.detach(), state.carry, loss.tokens)
 
 
-def training_step(
-    state: TrainState, batches: Sequence[Tree], lr: float, add_gradient: AddGradient = add_gradient
-) -> StepResult:
+def training_step(state: TrainState, add_gradient: AddGradient = add_gradient) -> StepResult:
     """Make one optimizer step; if the loss or the gradient is not finite, weights and optimizer stay as they were."""
+    batches, lr = state.batches(), state.learning_rate()
     seed_step(state.seed, state.tally.step)  # dropout draws the same numbers after a resume
     state.optimizer.zero_grad(set_to_none=True)
     losses: list[Loss] = []
     for batch in batches:
-        losses.append(add_gradient(state, batch, len(batches)))
+        losses.append(add_gradient(state, batch))
     loss = torch.stack([loss.value for loss in losses]).mean()
     state.scaler.unscale_(state.optimizer)
     gradients = [parameter.grad for parameter in state.model.parameters() if parameter.grad is not None]
@@ -57,20 +56,16 @@ def training_step(
     else:
         state.carry = None
     state.scaler.update()
-    return StepResult(loss_value, norm_value, sum(loss.tokens for loss in losses), lr, cause)
+    return state.count(StepResult(loss_value, norm_value, sum(loss.tokens for loss in losses), lr, cause))
 
 
 def make_step(state: TrainState, step: Step = training_step) -> StepResult:
-    """Make the next step of a training: its batches, its learning rate, and what of the model learns at it."""
+    """Make the next step of a training; its model is put into training mode, and layers that are due are unfrozen."""
     if not state.model.training:  # the call visits hundreds of modules
         state.model.train()
     if state.layer_groups is not None:
         state.layer_groups.unfreeze(state.tally.step)
-    number, accumulate = state.tally.step, state.config.accumulate
-    batches = [state.task.batch(state.seed, number * accumulate + part) for part in range(accumulate)]
-    result = step(state, batches, state.learning_rate())
-    state.count(result)
-    return result
+    return step(state)
 
 
 def fit(
@@ -120,10 +115,9 @@ def run_steps(state: TrainState, step: Step, store: CheckpointStore, stop: Stop)
             return
         if ending:
             break
-        with meter:
-            result = make_step(state, step)
+        result = make_step(state, step)
         is_saved = False
-        meter.add(result.tokens, preparation_seconds=result.preparation_seconds)
+        meter.add(result.tokens, seconds=result.seconds)
         yield from state.events  # what wrappers of the step have reported
         state.events = []
         results = state.take_results()

@@ -9,13 +9,11 @@ a resume keeps (`seqloom.core.device`).
 import math
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass
-from types import MethodType
 from typing import Protocol, runtime_checkable
 
 import torch
 from torch import Tensor, nn
 from torch.autograd.graph import increment_version
-from torch.utils.checkpoint import checkpoint as recompute_in_backward
 
 from seqloom.core.device import choose_device, derive, make_deterministic, resume_threads, used_threads
 from seqloom.core.errors import CheckpointError, ResourceError
@@ -41,6 +39,7 @@ class StepResult:
     cause: str | None = None
     unread: Tensor | None = None  # loss and gradient norm, if they have not been read from the device yet
     preparation_seconds: float = 0.0  # of the step's time, what later steps of its kind will not need
+    seconds: float = 0.0  # of the step without preparation, if a wrapper measured them
 
 
 @dataclass
@@ -115,7 +114,6 @@ class TrainState:
         with build_within_memory({"model": task.model_section()}):
             self.model: nn.Module = task.model()
         self.model.to(self.device)
-        self.checkpointed_layers = checkpoint_layers(self.model) if config.recompute else None
         self.steps_per_epoch = max(1, task.steps_per_epoch() // config.accumulate)
         self.total = config.total_steps(task.steps_per_epoch())
         self.layer_groups = build_layer_groups(self.model, config, self.steps_per_epoch)
@@ -131,6 +129,7 @@ class TrainState:
         self.scaler = torch.amp.GradScaler(self.device.type, enabled=config.precision == "fp16")
         self.optimizer.register_step_post_hook(count_step)
         self.carry: Tree = None
+        self.drawn_batches: list[Tree] = []  # of the next step, if they were asked for
         self.tally = Counters(threads=used_threads(self.device))
         self.thread_note: str | None = None  # if a resume uses another number of threads than there would be
         self.events: list[Event] = []  # what wrappers of the step report
@@ -151,10 +150,18 @@ class TrainState:
         base = learning_rate(c.schedule, c.lr, self.tally.step, self.total, c.warmup, c.min_lr)
         return max(base * self.tally.decay, min(c.min_lr, base))
 
+    def batches(self) -> list[Tree]:
+        """The batches of the next step; they are drawn once."""
+        if not self.drawn_batches:
+            first, count = self.tally.step * self.config.accumulate, self.config.accumulate
+            self.drawn_batches = [self.task.batch(self.seed, first + part) for part in range(count)]
+        return self.drawn_batches
+
     # --- results of steps ---------------------------------------------------------------------------------------------
 
-    def count(self, result: StepResult) -> None:
+    def count(self, result: StepResult) -> StepResult:
         """Count a step that was made. A result on the device is read once somebody will look, or many are waiting."""
+        self.drawn_batches = []
         self.tally.step += 1
         self.tally.tokens += result.tokens
         self.pending.append(result)
@@ -162,6 +169,7 @@ class TrainState:
         is_awaited = self.tally.step % c.log_every == 0 or len(self.pending) >= MAX_PENDING
         if result.unread is None or is_awaited or any(map(self.is_due, (c.evaluate_every, c.save_every))):
             self.settle()
+        return result
 
     def settle(self) -> None:
         """Enter pending results into the tally; this waits for the device."""
@@ -238,7 +246,7 @@ class TrainState:
     def notes(self) -> list[str]:
         """What a person should know of the model and of how it learns; usually nothing."""
         notes = list(self.model.notes()) if isinstance(self.model, WithNotes) else []
-        if self.checkpointed_layers == 0:
+        if self.config.recompute and not recomputable_layers(self.model):
             notes.append("train.recompute changes nothing: the model has no blocks or layers")
         if self.layer_groups is not None:
             notes += self.layer_groups.notes(self.config.lr)
@@ -310,30 +318,12 @@ def count_step(optimizer: torch.optim.Optimizer, *_: object) -> None:
     increment_version([parameter for group in optimizer.param_groups for parameter in group["params"]])
 
 
-def checkpoint_layers(model: nn.Module) -> int:
-    """Checkpoint the gradient of every layer of this model that says it can be (`recomputable`); how many that are.
-
-    The activations of such a layer are dropped after the forward pass and computed once more in the
-    backward pass. Of a stack of L layers with a values each, L·a values wait for the backward pass;
-    recomputed, it is what each layer was given, L·x, and the values of one, a. That takes about a
-    third more time. Random draws are made again as they were, so that the gradients are the same.
-    Layers within a layer follow it.
-    """
-
-    def forward(layer: nn.Module, *arguments: Tree, **named: Tree) -> Tree:
-        plain = MethodType(type(layer).forward, layer)
-        if layer.training and torch.is_grad_enabled():
-            return recompute_in_backward(plain, *arguments, use_reentrant=False, **named)
-        return plain(*arguments, **named)
-
-    count = 0
+def recomputable_layers(model: nn.Module) -> list[nn.Module]:
+    """The outermost layers of a model whose activations can be recomputed."""
+    layers: list[nn.Module] = []
     for layer in model.children():
-        if isinstance(layer, Recomputable):
-            layer.forward = MethodType(forward, layer)
-            count += 1
-        else:
-            count += checkpoint_layers(layer)
-    return count
+        layers += [layer] if isinstance(layer, Recomputable) else recomputable_layers(layer)
+    return layers
 
 
 def learning_rate(schedule: Schedule, peak: float, step: int, total: int, warmup: int = 0, floor: float = 0.0) -> float:

@@ -1,4 +1,6 @@
-"""The wrappers of a training step: microbatches when memory runs out, CUDA graphs, measured memory.
+"""The wrappers of a training step: microbatches, CUDA graphs, gradient checkpointing, measured memory and time.
+
+Each takes a step and returns one with the same signature; `wrap` chooses them.
 
 The loss of a batch is a mean over its n predictions, so its gradient is that of its microbatches,
 each weighted by its share of them:
@@ -11,11 +13,15 @@ is not tried again: the smallest size that did not fit is kept with the checkpoi
 (`Counters.limit`), so that a resume takes the same microbatches.
 """
 
-from collections.abc import Callable, Container, Sequence
+import time
+from collections.abc import Callable, Container, Iterator, Sequence
+from contextlib import contextmanager
 from itertools import pairwise
+from types import MethodType
 
 import torch
 from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
 
 from seqloom.core.errors import out_of_memory
 from seqloom.core.memory import measure_peak
@@ -24,19 +30,22 @@ from seqloom.core.protocols import Loss
 from seqloom.core.tree import Tree, concatenate_rows, count_rows, detach, leaves, slice_rows, to_device
 from seqloom.train.events import BatchSplit
 from seqloom.train.loop import Step, add_gradient, training_step
-from seqloom.train.state import StepResult, TrainState
+from seqloom.train.state import StepResult, TrainState, recomputable_layers
 
 
 def wrap(state: TrainState) -> Step:
-    """The step of a training that takes microbatches if it must, is accelerated if it can be, and measures memory.
+    """The step of a training with the wrappers that its configuration and its device call for.
 
     Memory is measured at the second step, the first that finds the optimizer's state, and at the
     largest of the first epoch.
     """
+    step = accelerate(split_on_oom, state)
+    if state.config.recompute:
+        step = checkpoint_activations(step, recomputable_layers(state.model))
     steps = {min(1, state.total - 1)}
     if (largest := state.task.largest_step(state.seed)) is not None:
         steps.add(largest // state.config.accumulate)
-    return measure_memory(accelerate(split_on_oom, state), steps)
+    return measure_time(measure_memory(step, steps))
 
 
 @operation
@@ -48,36 +57,82 @@ def accelerate(step: Step, state: TrainState) -> Step:
 def measure_memory(step: Step, steps: Container[int]) -> Step:
     """Measure the memory of these steps; the most is kept in the tally."""
 
-    def measured_step(state: TrainState, batches: Sequence[Tree], lr: float) -> StepResult:
+    def measured_step(state: TrainState) -> StepResult:
         if state.tally.step not in steps:
-            return step(state, batches, lr)
+            return step(state)
         state.optimizer.zero_grad(set_to_none=True)  # the last update's gradients are no part of this one
-        with measure_peak(state.device, leaves([state.tensors(), batches])) as peak:
-            result = step(state, batches, lr)
+        with measure_peak(state.device, leaves([state.tensors(), state.batches()])) as peak:
+            result = step(state)
         state.tally.memory = max(state.tally.memory, peak.bytes)
         return result
 
     return measured_step
 
 
+def measure_time(step: Step) -> Step:
+    """Measure the seconds of every step, without those of preparation."""
+
+    def timed_step(state: TrainState) -> StepResult:
+        began = time.perf_counter()
+        result = step(state)
+        result.seconds = time.perf_counter() - began - result.preparation_seconds
+        return result
+
+    return timed_step
+
+
+def checkpoint_activations(step: Step, layers: Sequence[nn.Module]) -> Step:
+    """Recompute the activations of these layers in the backward pass of every step (gradient checkpointing).
+
+    A stack of L layers keeps a activations of each, L·a, until the backward pass. With
+    checkpointing it keeps the input x of each layer and the activations of one, L·x + a, and takes
+    about a third more time. Random draws are repeated, so the gradients are the same.
+    """
+
+    def checkpointed_step(state: TrainState) -> StepResult:
+        with recompute_activations(layers):
+            return step(state)
+
+    return checkpointed_step
+
+
+@contextmanager
+def recompute_activations(layers: Sequence[nn.Module]) -> Iterator[None]:
+    """Within this block, keep only the inputs of these layers for the gradient and compute the rest again."""
+
+    def forward(layer: nn.Module, *arguments: Tree, **named: Tree) -> Tree:
+        plain = MethodType(type(layer).forward, layer)
+        if layer.training and torch.is_grad_enabled():
+            return checkpoint(plain, *arguments, use_reentrant=False, **named)
+        return plain(*arguments, **named)
+
+    for layer in layers:
+        layer.forward = MethodType(forward, layer)
+    try:
+        yield
+    finally:
+        for layer in layers:
+            vars(layer).pop("forward", None)
+
+
 class BatchTooLargeError(Exception):
     """There is not enough memory for a batch as it was split; in more microbatches there may be."""
 
 
-def split_on_oom(state: TrainState, batches: Sequence[Tree], lr: float) -> StepResult:
+def split_on_oom(state: TrainState) -> StepResult:
     """Make a training step; whenever it is out of memory, once more, from the beginning and in smaller microbatches."""
     carry = state.carry
     while True:
         state.carry = carry
         try:
-            return training_step(state, batches, lr, add_split_gradient)
+            return training_step(state, add_split_gradient)
         except BatchTooLargeError:
             pass  # and with it goes what filled the memory
         if state.device.type == "cuda":
             torch.cuda.empty_cache()
 
 
-def add_split_gradient(state: TrainState, batch: Tree, accumulate: int) -> Loss:
+def add_split_gradient(state: TrainState, batch: Tree) -> Loss:
     """Add the gradient of a batch in as many microbatches as it takes to fit."""
     batch, tally = to_device(batch, state.device), state.tally
     count = microbatch_count(tally.limit, batch, state.carry)
@@ -87,11 +142,11 @@ def add_split_gradient(state: TrainState, batch: Tree, accumulate: int) -> Loss:
             return state.task.loss(state.model, part, carry)
 
     def backward(value: Tensor) -> None:
-        state.scaler.scale(value / accumulate).backward()
+        state.scaler.scale(value / state.config.accumulate).backward()
 
     try:
         if count == 1:
-            return add_gradient(state, batch, accumulate)
+            return add_gradient(state, batch)
         loss = microbatch_gradient(state.model, batch, state.carry, count, loss_of, backward)
         state.carry = loss.carry
         return loss

@@ -19,7 +19,7 @@ the bit. Regions of a model may be compiled first, see `seqloom.accel.training.c
 import math
 import time
 import warnings
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable
 from dataclasses import dataclass
 from typing import Any
 
@@ -90,12 +90,12 @@ class GraphedStep:
         self.seconds, self.shapes = 0.0, 0  # of preparation, since it was last reported
         self.notes: list[str] = []
 
-    def __call__(self, state: TrainState, batches: Sequence[Tree], lr: float) -> StepResult:
+    def __call__(self, state: TrainState) -> StepResult:
         if not self.is_enabled or not state.tally.recorded:
-            return self.plain(state, batches, lr)
-        seconds, carry = self.seconds, state.carry
+            return self.plain(state)
+        seconds, carry, lr = self.seconds, state.carry, state.learning_rate()
         try:
-            tokens = self._run(state, batches[0], lr)
+            tokens = self._run(state, state.batches()[0], lr)
         except CannotGraphError as reason:
             self.notes.append(f"steps are made one operation at a time: {reason}")
             self.is_enabled = False
@@ -107,11 +107,11 @@ class GraphedStep:
         if not self.is_enabled:  # by now what filled the memory is gone
             self.graphs, self.carries, state.carry = {}, {}, carry
             self._report(state)
-            return self.plain(state, batches, lr)
+            return self.plain(state)
         seconds = self.seconds - seconds
         self._report(state)
         unread = self.outcome.clone()
-        return StepResult(math.nan, math.nan, tokens, lr, unread=unread, preparation_seconds=seconds)
+        return state.count(StepResult(math.nan, math.nan, tokens, lr, unread=unread, preparation_seconds=seconds))
 
     def _report(self, state: TrainState) -> None:
         """Report the preparation once there is something to say."""
