@@ -51,7 +51,7 @@ def drawn(width: int, seed: int = 1) -> Transformer:
     torch.manual_seed(seed)
     layers = 6 if width >= 512 else 4
     config = TransformerConfig(
-        width=width, heads=max(4, width // 64), encoder_layers=layers, decoder_layers=layers, tied="all"
+        d_model=width, heads=max(4, width // 64), encoder_layers=layers, decoder_layers=layers, tied="all"
     )
     return config.build(VOCABULARY).eval()
 

@@ -31,7 +31,13 @@ from peers.turns import written
 from seqloom.recipes import read_recipe
 
 MULTI30K, EMBEDDED = "translate-multi30k", "translate-cldr-transformer"
-SMALL = ["tokenizer.size=300", "batch.tokens=256", "model.width=32", "model.encoder_layers=1", "model.decoder_layers=1"]
+SMALL = [
+    "tokenizer.size=300",
+    "batch.tokens=256",
+    "model.d_model=32",
+    "model.encoder_layers=1",
+    "model.decoder_layers=1",
+]
 DECODERS = {"ctranslate2": "CTranslate2", "huggingface": "Hugging Face"}
 PEERS = list(dict.fromkeys([*training.RIVALS, *DECODERS]))
 

@@ -34,7 +34,7 @@ def train(options: argparse.Namespace) -> list[dict[str, Any]]:
         def ways(ours: gpu_training.Ours, work: gpu_training.Work = work) -> dict[str, Any]:
             others: dict[str, Any] = {}
             if options.plain:
-                others["seqloom, train.fast=false"] = gpu_training.Ours(work, options.device, fast=False)
+                others["seqloom, train.cuda_graphs=false"] = gpu_training.Ours(work, options.device, cuda_graphs=False)
             return others | {"Hugging Face": gpu_training.Theirs(ours, options.device)}
 
         one = gpu_training.measured(work, options.device, options.rounds, options.steps, ways)

@@ -2,7 +2,7 @@
 
     python benchmarks/growth.py                               # a few minutes on one core; pictures in docs/pictures
     python benchmarks/growth.py --device cuda --out pictures
-    python benchmarks/growth.py --recompute --out pictures    # with train.recompute
+    python benchmarks/growth.py --recompute --out pictures    # with train.gradient_checkpointing
 
 Beside what was measured stands the arithmetic of the model itself, written down from its equations:
 
@@ -206,7 +206,7 @@ FAMILIES = {
     "transformer": Family(
         "Transformer",
         lambda size: TransformerConfig(
-            width=size.width, heads=HEADS, encoder_layers=size.layers, decoder_layers=size.layers
+            d_model=size.width, heads=HEADS, encoder_layers=size.layers, decoder_layers=size.layers
         ).build(size.vocabulary),
         pairs_loss,
         pairs,
@@ -391,7 +391,7 @@ def main() -> None:
     parser.add_argument("--axes", default=",".join(AXES), help="some of the default, by comma")
     parser.add_argument("--steps", type=int, help="the first so many sizes of each axis only")
     parser.add_argument("--layers", type=int, default=2, help="of each model; of an encoder and a decoder as many each")
-    parser.add_argument("--recompute", action="store_true", help="with train.recompute")
+    parser.add_argument("--recompute", action="store_true", help="with train.gradient_checkpointing")
     parser.add_argument("--out", type=Path, default=Path("docs/pictures"), help="folder for the pictures")
     parser.add_argument("--json", type=Path, help="all figures, to this file, beside those it has")
     arguments = parser.parse_args()

@@ -66,7 +66,7 @@ def theirs(ours: Any) -> Any:
     made = getattr(transformers, "PegasusForConditionalGeneration" if config.norm_first else "MarianMTModel")(
         getattr(transformers, f"{kind}Config")(
             vocab_size=ours.output.out_features,
-            d_model=config.width,
+            d_model=config.d_model,
             encoder_layers=config.encoder_layers,
             decoder_layers=config.decoder_layers,
             activation_function=config.activation,

@@ -39,7 +39,7 @@ def main() -> None:
 
     figures: dict[str, Figures] = {"dev": {}, "test": {}}
     for share, steps in zip(arguments.shares, arguments.steps, strict=True):
-        words = [f"data.share={share}", f"train.steps={steps}", f"train.evaluate_every={max(1, steps // 20)}"]
+        words = [f"data.fraction={share}", f"train.steps={steps}", f"train.evaluate_every={max(1, steps // 20)}"]
         solved = ladder.solve(
             ladder.read_ladder(arguments.ladder, [*words, *arguments.overrides], seeds=arguments.seeds)
         )

@@ -59,7 +59,7 @@ def trained(name: str, fast: bool, device: str) -> tuple[list[float], float, Tra
     with tempfile.TemporaryDirectory() as folder:
         task = begin(recipe, Path(folder) / "run").task
     accel.install()
-    state = TrainState(task, replace(recipe.train, fast=fast), recipe.seed)
+    state = TrainState(task, replace(recipe.train, cuda_graphs=fast), recipe.seed)
     step = wrap(state)
     first = [make_step(state, step) for _ in range(LOSSES)]
     state.settle()

@@ -3,7 +3,7 @@
 Both read the same batches of the same text, with the same sizes, dropout, clipping and optimizer (AdamW, updated by one
 fused kernel), both carry their state from chunk to chunk, and both read their losses when a round is over. They take
 turns, several rounds each, in one process; reported is the median over rounds with its range, and the ratio round by
-round. On a GPU seqloom's steps are captured whole, as in every training; `train.fast=false` turns that off.
+round. On a GPU seqloom's steps are captured whole, as in every training; `train.cuda_graphs=false` turns that off.
 
     python benchmarks/training_speed.py --rounds 7 --steps 40
 """
@@ -60,7 +60,7 @@ def bare_loop(task, recipe, device):
             loss = F.cross_entropy(logits.flatten(0, 1), batch["targets"].flatten())
             optimizer.zero_grad(set_to_none=True)
             loss.backward()
-            nn.utils.clip_grad_norm_(model.parameters(), recipe.train.clip)
+            nn.utils.clip_grad_norm_(model.parameters(), recipe.train.clip_norm)
             optimizer.step()
             losses.append(loss.detach())
             progress["state"] = tuple(part.detach() for part in state)

@@ -8,7 +8,7 @@ Beside others, in turns and in the same run, `cpu.py` puts it. For a glance: Joe
 target tokens per second for such a model (width 128, 4+4 layers, vocabulary of 8,000, Multi30k) on two CPU cores.
 
     python benchmarks/translation_training_speed.py --threads 2
-    python benchmarks/translation_training_speed.py batch.tokens=2048 model.width=256
+    python benchmarks/translation_training_speed.py batch.tokens=2048 model.d_model=256
 """
 
 import platform
@@ -25,7 +25,7 @@ from seqloom.train.events import Progress
 from seqloom.training import begin
 
 RECIPE = "translate-multi30k"
-TINY = ["tokenizer.size=8000", "batch.tokens=4096", "model.width=128", "model.dropout=0.3", "loss.consistency=0"]
+TINY = ["tokenizer.size=8000", "batch.tokens=4096", "model.d_model=128", "model.dropout=0.3", "loss.consistency=0"]
 JOEY = 1400
 
 
@@ -34,7 +34,7 @@ def speeds(recipe: list[str], intervals: int, folder: Path) -> Iterator[float]:
     training = begin(read_recipe(RECIPE, recipe)[1], folder)
     batches, model = training.task.batches, training.recipe.model
     print(
-        f"width {model.width}, {model.encoder_layers}+{model.decoder_layers} layers, feed-forward {model.inner}, "
+        f"width {model.d_model}, {model.encoder_layers}+{model.decoder_layers} layers, feed-forward {model.inner}, "
         f"vocabulary {len(training.task.tokenizer):,}; batches of {training.recipe.batch.tokens:,} tokens, "
         f"{training.task.tokens_per_step():,.0f} of the target on average, {batches.padding():.1%} padding"
     )
@@ -63,7 +63,7 @@ def main() -> None:
     print(f"{where}, torch {torch.__version__}, {platform.machine()}")
     say_load(arguments.threads)
     for inner in arguments.feed_forward:
-        recipe = [*TINY, f"model.feed_forward={inner}", f"train.device={arguments.device}"]
+        recipe = [*TINY, f"model.d_ff={inner}", f"train.device={arguments.device}"]
         recipe += ["train.precision=fp32"] if arguments.device == "cpu" else []
         recipe += [f"train.log_every={arguments.steps}", "train.evaluate_every=1000000", "train.save_every=1000000"]
         with tempfile.TemporaryDirectory() as folder:

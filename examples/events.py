@@ -10,7 +10,7 @@ from seqloom.recipes import read_recipe
 from seqloom.train.events import Evaluated, Finished, Progress, Started
 from seqloom.training import begin
 
-OVERRIDES = ["train.steps=60", "train.warmup=5", "train.log_every=5", "model.hidden=64", "batch.eval_rows=8"]
+OVERRIDES = ["train.steps=60", "train.warmup=5", "train.log_every=5", "model.hidden=64", "batch.eval_size=8"]
 
 with tempfile.TemporaryDirectory() as folder:
     name, recipe = read_recipe("lm-char-lstm", OVERRIDES)

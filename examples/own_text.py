@@ -12,7 +12,7 @@ RECIPE = """
 task: language-model
 data: {{corpus: text, train: {text}, documents: line, dev_fraction: 0.1, test_fraction: 0}}
 tokenizer: {{kind: characters}}
-batch: {{rows: 8, chunk: 32}}
+batch: {{size: 8, length: 32}}
 model: {{cell: gru, hidden: 64}}
 train: {{steps: 300, lr: 1.0e-2, schedule: cosine}}
 """

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import seqloom
 
-SHORT = ["train.steps=120", "train.lr=1e-2", "train.warmup=10", "model.hidden=128", "batch.eval_rows=8"]
+SHORT = ["train.steps=120", "train.lr=1e-2", "train.warmup=10", "model.hidden=128", "batch.eval_size=8"]
 PAIRS = [
     ("The value of the expression is an object.", "object the value is expression The an of."),
     ("Virat Kohli plays cricket for India.", "plays Kohli cricket for India Virat."),

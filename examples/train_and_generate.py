@@ -13,7 +13,7 @@ import seqloom
 with tempfile.TemporaryDirectory() as folder:
     place = Path(folder) / "run"
     seqloom.train_recipe(
-        "lm-char-lstm", "train.steps=200", "train.warmup=10", "model.hidden=96", "batch.eval_rows=8", out=place
+        "lm-char-lstm", "train.steps=200", "train.warmup=10", "model.hidden=96", "batch.eval_size=8", out=place
     )
 
     model = seqloom.load(place)  # a run is all it takes, today or in a year

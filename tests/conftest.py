@@ -59,7 +59,7 @@ def _the_command_line_is_built_once() -> Iterator[None]:
 MINILM: dict[str, Any] = {
     "task": "masked-lm",
     "tokenizer": {"kind": "huggingface"},
-    "model": {"kind": "bert", "width": 384, "heads": 12, "layers": 6, "norm_epsilon": 1e-12},
+    "model": {"kind": "bert", "d_model": 384, "heads": 12, "layers": 6, "norm_epsilon": 1e-12},
 }
 
 
@@ -81,8 +81,8 @@ def pretended_runs(monkeypatch: pytest.MonkeyPatch) -> None:
         mapping: dict[str, Any] = MINILM if name == "minilm" else recipe_mapping(name)[1]
         return Pretrained(
             Run(Path(path), mapping, Manifest({}, ())),
-            mapping["model"].get("body", mapping["model"]),
-            "body" in mapping["model"],
+            mapping["model"].get("backbone", mapping["model"]),
+            "backbone" in mapping["model"],
         )
 
     monkeypatch.setattr(Pretrained, "open", pretend)

@@ -14,15 +14,15 @@ RECIPE: dict[str, Any] = {
     "batch": {"tokens": 192, "max_length": 24, "dev_texts": 6},
     "model": {
         "kind": "transformer",
-        "width": 16,
+        "d_model": 16,
         "heads": 2,
         "encoder_layers": 1,
         "decoder_layers": 1,
-        "feed_forward": 32,
+        "d_ff": 32,
         "norm_first": True,
         "positions": {"kind": "rotary"},
         "tied": "all",
-        "source_begin": 0,
+        "source_bos": 0,
     },
     "train": {"steps": 6, "lr": 0.01, "evaluate_every": 3, "log_every": 1, "device": "cpu"},
 }

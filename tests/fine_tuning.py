@@ -16,10 +16,10 @@ from seqloom.text import BytePairConfig, Tokenizer, train_tokenizer
 
 POSITIONS = {"kind": "learned", "max_length": 32}
 SHAPE: dict[str, Any] = {
-    "width": 12,
+    "d_model": 12,
     "heads": 2,
     "layers": 2,
-    "feed_forward": 16,
+    "d_ff": 16,
     "positions": POSITIONS,
     "dropout": 0.0,
 }
@@ -32,12 +32,15 @@ SHAPES: dict[str, dict[str, Any]] = {
 }
 KINDS = tuple(SHAPES)
 TASKS = {"bert": "masked-lm", "electra": "masked-lm", "bilm": "bidirectional-lm"}
-VECTORS = {"recurrent-lm": "embed.weight", "bilm": "body.embed.weight"}  # those of its tokens, in a pretrained model
+VECTORS = {
+    "recurrent-lm": "embed.weight",
+    "bilm": "backbone.embed.weight",
+}  # those of its tokens, in a pretrained model
 
 
 def token_vectors(kind: str, weights: Mapping[str, Tensor]) -> Tensor:
     """Those of a pretrained model."""
-    return weights[VECTORS.get(kind, "body.embedded.embed.weight")]
+    return weights[VECTORS.get(kind, "backbone.embedded.embed.weight")]
 
 
 def tokenizer() -> Tokenizer:

@@ -11,8 +11,8 @@ SUBJECTS = {"cats": ("purr", "milk"), "dogs": ("bark", "bones"), "owls": ("hoot"
 RECIPE: dict[str, Any] = {
     "task": "masked-lm",
     "tokenizer": {"kind": "words"},
-    "batch": {"rows": 8, "max_length": 24},
-    "model": {"kind": "bert", "width": 16, "heads": 2, "layers": 1, "feed_forward": 32},
+    "batch": {"size": 8, "max_length": 24},
+    "model": {"kind": "bert", "d_model": 16, "heads": 2, "layers": 1, "d_ff": 32},
     "train": {"steps": 6, "lr": 0.01, "evaluate_every": 3, "log_every": 1, "device": "cpu"},
 }
 

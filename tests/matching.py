@@ -9,8 +9,8 @@ from seqloom.recipes import build_recipe
 
 COLOURS, THINGS = ("red", "blue", "green", "grey"), ("fox", "cat", "hat", "box", "cup")
 BODY: dict[str, dict[str, Any]] = {
-    "bert": {"kind": "bert", "width": 16, "heads": 2, "layers": 1, "dropout": 0.0, "init": 0.1, "norm_first": True},
-    "gpt": {"kind": "gpt", "width": 16, "heads": 2, "layers": 1, "dropout": 0.0, "init": 0.1},
+    "bert": {"kind": "bert", "d_model": 16, "heads": 2, "layers": 1, "dropout": 0.0, "init": 0.1, "norm_first": True},
+    "gpt": {"kind": "gpt", "d_model": 16, "heads": 2, "layers": 1, "dropout": 0.0, "init": 0.1},
     "recurrent-lm": {"kind": "recurrent-lm", "cell": "gru", "hidden": 16},
 }
 TRAIN = {"steps": 60, "lr": 0.01, "evaluate_every": 30, "log_every": 5, "device": "cpu"}
@@ -64,11 +64,11 @@ def write_questions(path: Path) -> Path:
     return path
 
 
-def recipe(folder: Path, task: str, *overrides: str, body: str = "bert") -> Any:
+def recipe(folder: Path, task: str, *overrides: str, backbone: str = "bert") -> Any:
     """A recipe of one of the tasks; `score` is that of pairs with scores."""
     data: dict[str, dict[str, Any]] = {
-        "pair": {"corpus": "table-pairs", "train": str(folder / "pairs.tsv")},
-        "score": {"corpus": "table-pairs", "train": str(folder / "scores.tsv")},
+        "pair": {"corpus": "sentence-pairs", "train": str(folder / "pairs.tsv")},
+        "score": {"corpus": "sentence-pairs", "train": str(folder / "scores.tsv")},
         "choice": {"corpus": "choices", "train": str(folder / "choices.jsonl")},
         "answer": {"corpus": "squad-files", "train": str(folder / "questions.json")},
     }
@@ -83,9 +83,9 @@ def recipe(folder: Path, task: str, *overrides: str, body: str = "bert") -> Any:
         "data": data[task],
         "tokenizer": {"kind": "words", "split": "punctuation"},
         "batch": {"tokens": 160, "max_length": 24},
-        "model": {"kind": f"fine-tuned-{kind}", "body": BODY[body], "dropout": 0.0},
+        "model": {"kind": f"fine-tuned-{kind}", "backbone": BODY[backbone], "dropout": 0.0},
         "train": TRAIN,
     }
     made |= {"target": "score"} if task == "score" else {}
-    made["batch"] |= {"question": 8} if task == "answer" else {}
+    made["batch"] |= {"max_question_length": 8} if task == "answer" else {}
     return build_recipe(apply_overrides(made, parse_overrides(overrides)), "the recipe")

@@ -58,7 +58,7 @@ def writer(kind: str) -> SmallWriter:
         return SmallWriter(kind, HMMConfig(states=4).build(size).set(*counts))
     configs: dict[str, Any] = {
         "lstm": RecurrentLMConfig(cell="lstm", hidden=6, embedding=5, layers=1, dropout=0.4),
-        "gpt": GPTConfig(width=8, heads=2, layers=2, context=12),
+        "gpt": GPTConfig(d_model=8, heads=2, layers=2, context=12),
         "window": WindowLMConfig(window=3, embedding=4, hidden=8),
     }
     return SmallWriter(kind, shaken(configs[kind].build(size)))
@@ -67,7 +67,7 @@ def writer(kind: str) -> SmallWriter:
 def translator(kind: str = "gru") -> SmallTranslator:
     configs: dict[str, Any] = {
         "gru": RecurrentSeq2SeqConfig(hidden=6, dropout=0.4),
-        "transformer": TransformerConfig(width=8, heads=2, encoder_layers=1, decoder_layers=1),
+        "transformer": TransformerConfig(d_model=8, heads=2, encoder_layers=1, decoder_layers=1),
     }
     return SmallTranslator(kind, shaken(configs[kind].build(len(Characters(LETTERS)))))
 

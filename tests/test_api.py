@@ -28,8 +28,8 @@ data:
 tokenizer:
   kind: characters
 batch:
-  rows: 2
-  chunk: 8
+  size: 2
+  length: 8
 model:
   kind: recurrent-lm
   cell: gru
@@ -124,7 +124,7 @@ def test_a_recipe_that_is_wrong(recipe, override, words):
     [
         (["train.device=cuda:7"], ResourceError, 5),
         (["train.precision=bf16"], ResourceError, 5),
-        (["batch.rows=5000"], DataError, 3),
+        (["batch.size=5000"], DataError, 3),
         (["data.train=/nowhere/at/all.txt"], DataError, 3),
         (["data.dev=null", "data.dev_fraction=0"], DataError, 3),
     ],
@@ -183,7 +183,8 @@ def test_more_steps_go_on_to_where_a_longer_run_ends(trained, recipe, out, tmp_p
 
 
 @pytest.mark.parametrize(
-    "override", ["train.patience=3", "train.keep=5", "train.log_every=1", "train.device=auto", "train.epochs=2"]
+    "override",
+    ["train.patience=3", "train.keep_checkpoints=5", "train.log_every=1", "train.device=auto", "train.epochs=2"],
 )
 def test_what_may_change(trained, out, override):
     resume(out, [override])
@@ -197,8 +198,8 @@ def test_what_may_change(trained, out, override):
         ("model.cell=lstm", "'gru'", "'lstm'"),
         ("train.lr=0.5", "0.002", "0.5"),
         ("seed=4", "3", "4"),
-        ("batch.rows=4", "2", "4"),
-        ("train.accumulate=2", "1", "2"),
+        ("batch.size=4", "2", "4"),
+        ("train.accumulate_steps=2", "1", "2"),
         ("tokenizer.kind=bytes", "", ""),
         ("train.schedule=cosine", "'constant'", "'cosine'"),
     ],
@@ -230,9 +231,12 @@ def test_the_length_of_a_cosine_run_is_fixed(recipe, out):
 def test_a_run_from_before_a_setting_existed_can_go_on(trained, out):
     """A key the run's recipe lacks means its default, not a difference."""
     run = Run.open(out)
-    older = {**run.recipe, "train": {key: value for key, value in run.recipe["train"].items() if key != "max_skips"}}
+    older = {
+        **run.recipe,
+        "train": {key: value for key, value in run.recipe["train"].items() if key != "max_nonfinite_steps"},
+    }
     run.update_recipe(older)
-    assert resume(out).recipe.train.max_skips == 10
+    assert resume(out).recipe.train.max_nonfinite_steps == 10
 
 
 def test_data_that_changed_since_is_refused_with_both_versions(trained, recipe, out):

@@ -25,7 +25,7 @@ from seqloom.recipes import recipe_mapping
 from seqloom.train.events import Finished, Saved, Started, Stopped
 from seqloom.train.stop import Stop
 
-TINY = ["data.train=60", "data.dev=10", "data.test=10", "batch.rows=4", "batch.chunk=8", "model.embedding=16"]
+TINY = ["data.train=60", "data.dev=10", "data.test=10", "batch.size=4", "batch.length=8", "model.embedding=16"]
 SHORT = ["train.epochs=null", "train.steps=6", "train.evaluate_every=3", "train.log_every=2"]
 TWO = {"elman": ["model.cell=elman"], "gru": ["model.cell=gru"]}
 
@@ -95,7 +95,7 @@ def test_overrides_are_for_every_rung_and_the_file_is_named_from_its_folder(writ
         ({"rungs": {"a": [], "b": ["model.hidden=9"]}, "size": {"recurrent-lm": "model.hidden"}}, ["rung b", "chosen"]),
         ({"size": {}}, ["size", "kind of model"]),
         ({"rungs": {"a": [], "b": ["seed=9"]}}, ["seed", "--seeds"]),
-        ({"rungs": {"a": [], "b": ["data.longest=3"]}}, ["same task and data"]),
+        ({"rungs": {"a": [], "b": ["data.max_length=3"]}}, ["same task and data"]),
         ({"rungs": {"../b": []}}, ["../b", "becomes a folder"]),
         ({"rungs": {}}, ["at least one rung"]),
         ({"rungs": "cell"}, ["cells"]),
@@ -180,8 +180,11 @@ def test_without_a_number_the_first_rung_is_the_measure(write: Any) -> None:
     ("changes", "words"),
     [
         ({"parameters": 50}, "no model.hidden gives 50 parameters within 1 ?%"),
-        ({"size": "model.width"}, "(?s)rung elman: .*model.width: is a key of kind gpt"),
-        ({"size": {"transformer": "model.width"}}, "rung elman: `size` names no key for a model of kind recurrent-lm"),
+        ({"size": "model.d_model"}, "(?s)rung elman: .*model.d_model: is a key of kind gpt"),
+        (
+            {"size": {"transformer": "model.d_model"}},
+            "rung elman: `size` names no key for a model of kind recurrent-lm",
+        ),
         ({"rungs": {"a": [], "b": ["train.steps=9"]}}, "rung b would see 288 tokens and rung a 192"),
         ({"rungs": {"a": [], "b": ["train.patience=1"]}}, "rung b: train.patience"),
         ({"base": "ngram-kn5", "overrides": [], "rungs": {"a": []}}, "rung a: .*by gradient"),
@@ -194,7 +197,7 @@ def test_what_cannot_be_made_equal_is_refused_before_any_work(write: Any, change
 
 
 def test_as_many_tokens_in_other_batches_are_an_equal_budget(write: Any) -> None:
-    rungs = {"a": [], "b": ["batch.rows=8", "train.steps=3", "train.evaluate_every=3"]}
+    rungs = {"a": [], "b": ["batch.size=8", "train.steps=3", "train.evaluate_every=3"]}
     assert {rung.tokens for rung in ladder.solve(ladder.read_ladder(write(rungs=rungs))).rungs} == {192}
     ladder.solve(ladder.read_ladder(write(rungs={"a": [], "b": ["train.steps=9"]}, budget="free")))
 
@@ -266,8 +269,8 @@ def test_a_rung_that_diverges_does_not_end_the_ladder(write: Any, tmp_path: Path
     wild = [
         "model.activation=relu",
         "train.lr=1.0e+30",
-        "train.clip=null",
-        "train.max_skips=1",
+        "train.clip_norm=null",
+        "train.max_nonfinite_steps=1",
         "train.schedule=constant",
     ]
     rungs = {"wild": ["model.cell=elman", *wild], "tame": ["model.cell=gru"]}

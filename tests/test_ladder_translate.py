@@ -23,15 +23,15 @@ from seqloom.train.stop import Stop
 
 TINY = ["data.kinds=[time, duration]", "data.train=80", "data.dev=24", "data.test=8", "tokenizer.size=300"]
 SHORT = ["batch.tokens=64", "batch.dev_pairs=4", "train.epochs=null", "train.steps=6", "train.evaluate_every=3"]
-BLOCKS = ["model.width=16", "model.heads=2", "model.encoder_layers=1", "model.decoder_layers=1"]
+BLOCKS = ["model.d_model=16", "model.heads=2", "model.encoder_layers=1", "model.decoder_layers=1"]
 RUNGS = {"gru": [], "fixed": ["model.attention=null"], "transformer": ["model.kind=transformer", *BLOCKS]}
-TOYS = ["data.train=60", "data.dev=10", "data.test=10", "batch.rows=4", "batch.chunk=8", "model.embedding=16"]
+TOYS = ["data.train=60", "data.dev=10", "data.test=10", "batch.size=4", "batch.length=8", "model.embedding=16"]
 
 
 @pytest.fixture
 def write(tmp_path: Path) -> Any:
     def make(**changes: Any) -> Path:
-        size = {"recurrent-seq2seq": "model.hidden", "transformer": "model.feed_forward"}
+        size = {"recurrent-seq2seq": "model.hidden", "transformer": "model.d_ff"}
         plain: dict[str, Any] = {
             "base": "translate-cldr",
             "overrides": [*TINY, *SHORT, "model.dropout=0.3"],
@@ -70,8 +70,8 @@ def test_another_kind_begins_its_section_afresh_and_is_as_large(write: Any) -> N
     assert (gru.recipe.model.dropout, fixed.recipe.model.dropout) == (0.3, 0.3)
     assert transformer.recipe.model.dropout == type(transformer.recipe.model)().dropout  # not what GRUs are told
     assert fixed.recipe.model.attention is None
-    assert (gru.size_key, transformer.size_key) == ("model.hidden", "model.feed_forward")
-    assert transformer.size == transformer.recipe.model.feed_forward
+    assert (gru.size_key, transformer.size_key) == ("model.hidden", "model.d_ff")
+    assert transformer.size == transformer.recipe.model.d_ff
     for rung in (gru, fixed, transformer):
         assert rung.parameters == pytest.approx(150_000, rel=0.01)
     for rung in ladder.read_ladder(write(), ["model.dropout=0.2", "train.lr=0.1"]).rungs:
@@ -93,7 +93,7 @@ def test_what_one_model_cannot_read_is_said_before_any_work(write: Any) -> None:
 def test_without_a_metric_the_recipe_says_what_is_best(write: Any) -> None:
     read = ladder.read_ladder(write(metric=None))
     assert (read.metric, read.higher_is_better) == ("loss", False)
-    read = ladder.read_ladder(write(metric=None, overrides=[*TINY, *SHORT, "goal=chrf"]))
+    read = ladder.read_ladder(write(metric=None, overrides=[*TINY, *SHORT, "monitor=chrf"]))
     assert (read.metric, read.higher_is_better) == ("chrf", True)
 
 

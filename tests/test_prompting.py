@@ -162,7 +162,7 @@ def test_what_cannot_be_chosen(made: Path, tmp_path: Path) -> None:
         "task": "language-model",
         "data": {"corpus": "facts", "train": 100, "dev": 8, "test": 8},
         "tokenizer": {"kind": "words", "lowercase": True},
-        "batch": {"rows": 4, "chunk": 24},
+        "batch": {"size": 4, "length": 24},
         "model": {"kind": "recurrent-lm", "hidden": 8},
         "train": {"steps": 1, "device": "cpu"},
     }

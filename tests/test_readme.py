@@ -122,8 +122,8 @@ def workplace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]
             recipe = dataclasses.replace(recipe, train=dataclasses.replace(recipe.train, epochs=1))
         if recipe.model.kind == "kalman":
             recipe = dataclasses.replace(recipe, model=dataclasses.replace(recipe.model, rounds=STEPS))
-        if recipe.model.kind in ("gpt", "bert", "electra") and recipe.model.width > 256:  # one for a GPU
-            small = dataclasses.replace(recipe.model, width=8 * recipe.model.heads, layers=2)
+        if recipe.model.kind in ("gpt", "bert", "electra") and recipe.model.d_model > 256:  # one for a GPU
+            small = dataclasses.replace(recipe.model, d_model=8 * recipe.model.heads, layers=2)
             recipe = dataclasses.replace(recipe, model=small)
         if isinstance(recipe.train, FitConfig):
             train = dataclasses.replace(recipe.train, steps=STEPS, epochs=None, warmup=0)
@@ -147,7 +147,7 @@ def workplace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]
 
     def short_sequences(**options: Any) -> layers.LayersPlan:
         number = len(options.get("lengths", (1, 2)))
-        return plan(**{**options, "lengths": tuple(8 * (place + 1) for place in range(number)), "width": 16})
+        return plan(**{**options, "lengths": tuple(8 * (place + 1) for place in range(number)), "d_model": 16})
 
     monkeypatch.setattr(pydocs, "HELD_OUT", HELD_OUT)
     monkeypatch.setattr(layers, "LayersPlan", short_sequences)
@@ -193,7 +193,7 @@ def workplace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]
 
 
 def smaller_batch(batch: Any) -> Any:
-    rows = {"rows": min(batch.rows, ROWS)} if hasattr(batch, "rows") else {}
+    rows = {"size": min(batch.size, ROWS)} if hasattr(batch, "size") else {}
     aside = {"eval_rows": 16} if hasattr(batch, "eval_rows") else {}
     return dataclasses.replace(batch, **rows, **aside)
 
@@ -380,10 +380,10 @@ def checkpoints_of(name: str, overrides: list[str]) -> int:
     """How many a training leaves, at least."""
     _, recipe = read_recipe(name, overrides)
     if recipe.data.corpus in NEED_DATA and not os.environ.get(DATA_VARIABLE):
-        return int(recipe.train.keep)
+        return int(recipe.train.keep_checkpoints)
     of_the_data = tuple(word for word in overrides if not word.startswith("train."))
     steps = recipe.train.steps or recipe.train.epochs * epoch_of(name, of_the_data)
-    return min(recipe.train.keep, int(steps) // (recipe.train.save_every or recipe.train.evaluate_every))
+    return min(recipe.train.keep_checkpoints, int(steps) // (recipe.train.save_every or recipe.train.evaluate_every))
 
 
 @cache
@@ -417,7 +417,7 @@ def test_the_readme_shows_what_matters() -> None:
     [
         ("rm -rf runs", "no rule says what to do"),
         ("printf 'a' > ../a.txt", "no rule says what to do"),
-        ("seqloom train pair-rte init.from=runs/no data.corpus=table-pairs data.train=mine.tsv", "there is no run"),
+        ("seqloom train pair-rte init.from=runs/no data.corpus=sentence-pairs data.train=mine.tsv", "there is no run"),
         ("seqloom train lm-char-lstm model.cel=gru", "did you mean model.cell"),
         ("seqloom generate runs/nothing", "is not a run"),
     ],

@@ -99,7 +99,7 @@ def test_the_loss_over_a_large_vocabulary_is_faster_in_pieces() -> None:
 
 
 def transformer() -> Transformer:
-    config = TransformerConfig(width=64, encoder_layers=2, decoder_layers=2, dropout=0.3, tied="all")
+    config = TransformerConfig(d_model=64, encoder_layers=2, decoder_layers=2, dropout=0.3, tied="all")
     return config.build(1000)
 
 

@@ -22,7 +22,7 @@ from seqloom.training import train_recipe
 
 RECIPE = """
 task: translate
-data: {{corpus: pairs, train: [{folder}/a.en, {folder}/a.de]}}
+data: {{corpus: parallel, train: [{folder}/a.en, {folder}/a.de]}}
 tokenizer: {tokenizer}
 batch: {{tokens: 200, dev_pairs: 0}}
 model: {{kind: recurrent-seq2seq, hidden: 8, {model}}}

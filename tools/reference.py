@@ -35,7 +35,7 @@ REQUIRED, SECTION = "required", "section"  # stand where there is no default, an
 def sections(recipe: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:
     """Every config a recipe can hold, sections within sections too, with how its heading begins."""
     for name, annotation in field_types(recipe).items():
-        if name == "body":  # a model itself, described as such
+        if name == "backbone":  # a model itself, described as such
             continue
         allowed = options(annotation)
         for member in filter(is_dataclass, allowed.members):

@@ -41,7 +41,7 @@ class Work:
     vocabulary: int = 0
 
     def task(self, device: str, fast: bool = True) -> Any:
-        recipe = recipe_of(self.recipe, [*self.overrides, f"train.fast={str(fast).lower()}"], device)
+        recipe = recipe_of(self.recipe, [*self.overrides, f"train.cuda_graphs={str(fast).lower()}"], device)
         if not self.rows:
             return translate.Task.prepare(recipe)
         if recipe.task == "translate":
@@ -52,11 +52,11 @@ class Work:
 def bart(width: int, heads: int, layers: int, inner: int) -> tuple[str, ...]:
     """Our Transformer as BART has it."""
     return (
-        f"model.width={width}",
+        f"model.d_model={width}",
         f"model.heads={heads}",
         f"model.encoder_layers={layers}",
         f"model.decoder_layers={layers}",
-        f"model.feed_forward={inner}",
+        f"model.d_ff={inner}",
         "model.positions={kind: learned, max_length: 256}",
         "model.activation=gelu",
         "model.embed_norm=true",
@@ -75,9 +75,9 @@ def bart(width: int, heads: int, layers: int, inner: int) -> tuple[str, ...]:
 def gpt(rows: int, length: int, width: int, heads: int, layers: int) -> tuple[str, ...]:
     """Our GPT as GPT-2 has it."""
     return (
-        f"batch.rows={rows}",
-        f"batch.chunk={length}",
-        f"model.width={width}",
+        f"batch.size={rows}",
+        f"batch.length={length}",
+        f"model.d_model={width}",
         f"model.heads={heads}",
         f"model.layers={layers}",
         f"model.positions={{kind: learned, max_length: {length}}}",
@@ -98,7 +98,13 @@ def works(small: bool, real: bool) -> list[Work]:
             Work("GPT 2×32, 4×16", "gpt-shakespeare", gpt(4, 16, 32, 2, 2), 4, 16, 65),
         ]
         return found + (
-            [Work(f"{pair} d 32, Multi30k", name, (*tiny, "batch.tokens=512", "tokenizer.size=300", "data.share=0.02"))]
+            [
+                Work(
+                    f"{pair} d 32, Multi30k",
+                    name,
+                    (*tiny, "batch.tokens=512", "tokenizer.size=300", "data.fraction=0.02"),
+                )
+            ]
             if real
             else []
         )
@@ -215,7 +221,7 @@ def _gpt2(recipe: Any, vocabulary: int) -> Any:
     return transformers.GPT2LMHeadModel(
         transformers.GPT2Config(
             vocab_size=vocabulary,
-            n_positions=recipe.batch.chunk,
+            n_positions=recipe.batch.length,
             n_embd=m.width,
             n_layer=m.layers,
             n_head=m.heads,

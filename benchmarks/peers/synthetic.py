@@ -66,6 +66,6 @@ class Stream(language_model.Task):
 def stream(recipe: Any, vocabulary: int) -> language_model.Task:
     """A language model's text, cut into the recipe's rows and chunks."""
     task = Stream(recipe, None, Vocabulary(vocabulary))  # type: ignore[arg-type]
-    length = BATCHES * recipe.batch.rows * recipe.batch.chunk + 1
+    length = BATCHES * recipe.batch.size * recipe.batch.length + 1
     task.drawn = torch.randint(vocabulary, (length,), generator=torch.Generator().manual_seed(0))
     return task

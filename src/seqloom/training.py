@@ -28,7 +28,7 @@ from seqloom.train.wrappers import wrap
 LENGTH = {"train.steps", "train.epochs"}  # except where the schedule depends on them
 LAID_OUT = ("cosine", "linear")  # as these do
 OR_ELSE = ", inverse-sqrt or plateau"  # what else `fit` has
-RESUMABLE = LENGTH | {"train.patience", "train.keep", "train.log_every", "train.device"}
+RESUMABLE = LENGTH | {"train.patience", "train.keep_checkpoints", "train.log_every", "train.device"}
 
 
 @dataclass(frozen=True)
@@ -44,7 +44,7 @@ class Training:
         """Train, yielding what happens; everything is written into the run on the way."""
         accel.install()
         method: Any = partial(fit, wrap=wrap) if isinstance(self.recipe.train, FitConfig) else estimate
-        store = self.run.store(self.recipe.train.keep)
+        store = self.run.store(self.recipe.train.keep_checkpoints)
         events = method(self.task, self.recipe.train, store, seed=self.recipe.seed, stop=stop, resume=self.resumed)
         return record(events, self.run)
 

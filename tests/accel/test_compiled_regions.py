@@ -36,7 +36,7 @@ def test_a_stack_is_compiled_once_for_all_its_blocks_and_all_shapes():
     torch._dynamo.reset()
     counters.clear()
     torch.manual_seed(0)
-    model = TransformerConfig(width=16, heads=2, encoder_layers=2, decoder_layers=2, dropout=0.0).build(40)
+    model = TransformerConfig(d_model=16, heads=2, encoder_layers=2, decoder_layers=2, dropout=0.0).build(40)
     for shape in ((3, 18, 20), (4, 21, 19), (2, 30, 33)):
         batch = pairs(*shape)
         plain = model.loss(batch, 0.1)[0]
@@ -53,7 +53,7 @@ def test_a_gpt_too():
     torch._dynamo.reset()
     counters.clear()
     torch.manual_seed(0)
-    given = {"width": 16, "heads": 2, "layers": 4, "dropout": 0.0, "positions": {"kind": "learned", "max_length": 40}}
+    given = {"d_model": 16, "heads": 2, "layers": 4, "dropout": 0.0, "positions": {"kind": "learned", "max_length": 40}}
     model = build(GPTConfig, given).build(40)
     tokens = torch.randint(1, 40, (3, 33))
     plain = model.loss(tokens[:, :-1], tokens[:, 1:])[0]

@@ -24,7 +24,7 @@ from seqloom.decoding.beam import BeamConfig, beam_search
 from seqloom.models.transformer import Transformer
 
 pytestmark = pytest.mark.skipif(find_spec("numba") is None, reason="needs numba")
-WIDE = {name: replace(config, width=48, heads=3) for name, config in KINDS.items()}  # heads of 16
+WIDE = {name: replace(config, d_model=48, heads=3) for name, config in KINDS.items()}  # heads of 16
 
 
 @pytest.fixture
@@ -386,7 +386,7 @@ def test_few_sentences_do_not_load_it() -> None:
         "from seqloom.models.transformer import TransformerConfig\n"
         "accel.install()\n"
         "torch.manual_seed(0)\n"
-        "model = TransformerConfig(width=32, heads=2).build(50).eval()\n"
+        "model = TransformerConfig(d_model=32, heads=2).build(50).eval()\n"
         "source = {'tokens': torch.ones(8, 4, dtype=torch.long), 'mask': torch.ones(8, 4, dtype=torch.bool)}\n"
         "beam_search(model, source=source, options=BeamConfig(min_length=3), end=0)\n"
         "assert 'numba' not in sys.modules\n"

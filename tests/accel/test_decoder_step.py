@@ -19,13 +19,13 @@ from seqloom.models.transformer import Transformer
 from seqloom.nn.positions import PositionsConfig
 from seqloom.train.state import count_step
 
-V, PLAIN = 37, StartTokenConfig(width=24, heads=3, encoder_layers=1, decoder_layers=2, dropout=0.3)
+V, PLAIN = 37, StartTokenConfig(d_model=24, heads=3, encoder_layers=1, decoder_layers=2, dropout=0.3)
 KINDS = {
     "plain": PLAIN,
     "norm-first": replace(PLAIN, norm_first=True, activation="gelu"),
     "rms": replace(PLAIN, norm="rms", activation="gelu-tanh", bias=False),
     "bare": replace(PLAIN, norm="none", residual=False, scale=False),
-    "begun": replace(PLAIN, source_begin=3, target_begin=4, begin=5, align_layer=1),
+    "begun": replace(PLAIN, source_bos=3, target_bos=4, bos=5, align_layer=1),
 }
 
 

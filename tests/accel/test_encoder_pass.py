@@ -19,7 +19,7 @@ DEVICES = ["cpu", pytest.param("cuda", marks=pytest.mark.skipif(not torch.cuda.i
 
 
 def pays(model: Any) -> bool:
-    x, mask = torch.empty(2, 3, model.config.width), torch.ones(2, 3, dtype=torch.bool)
+    x, mask = torch.empty(2, 3, model.config.d_model), torch.ones(2, 3, dtype=torch.bool)
     return module.applies(model.encoder, x, AttentionScope.within(mask), None, None, {})
 
 
@@ -48,7 +48,7 @@ def test_sources_in_few_passes_come_out_as_from_the_blocks(kind: str, device: st
 def test_the_keys_and_values_of_all_blocks_are_one_product(kind: str, device: str) -> None:
     model = made(KINDS[kind]).to(device)
     with torch.no_grad():
-        x = torch.randn(9, 7, PLAIN.width, device=device)
+        x = torch.randn(9, 7, PLAIN.d_model, device=device)
         found = keys_values(model.decoder, x)
         for (k, v), block in zip(found, model.decoder, strict=True):
             assert block.cross_attention is not None
@@ -90,7 +90,7 @@ def test_a_gpu_takes_the_few_passes_where_it_can(monkeypatch: pytest.MonkeyPatch
 
 
 def test_a_cpu_takes_the_blocks() -> None:
-    model = TransformerConfig(width=512, heads=2, encoder_layers=1, decoder_layers=1).build(V).eval()
+    model = TransformerConfig(d_model=512, heads=2, encoder_layers=1, decoder_layers=1).build(V).eval()
     with torch.no_grad():
         assert not pays(model)
         assert not keys_values_apply(model.decoder, torch.empty(0))

@@ -21,13 +21,17 @@ from seqloom.nn.positions import PositionsConfig
 
 V = 23
 MODELS: dict[str, Any] = {
-    "transformer": TransformerConfig(width=16, heads=2, encoder_layers=2, decoder_layers=2, tied="all"),
-    "untied": TransformerConfig(width=16, heads=2, encoder_layers=2, decoder_layers=2),
+    "transformer": TransformerConfig(d_model=16, heads=2, encoder_layers=2, decoder_layers=2, tied="all"),
+    "untied": TransformerConfig(d_model=16, heads=2, encoder_layers=2, decoder_layers=2),
     "norm-first": TransformerConfig(
-        width=16, heads=4, encoder_layers=1, decoder_layers=3, norm_first=True, activation="gelu", bias=False
+        d_model=16, heads=4, encoder_layers=1, decoder_layers=3, norm_first=True, activation="gelu", bias=False
     ),
     "learned": TransformerConfig(
-        width=16, heads=2, encoder_layers=1, decoder_layers=1, positions=PositionsConfig(kind="learned", max_length=30)
+        d_model=16,
+        heads=2,
+        encoder_layers=1,
+        decoder_layers=1,
+        positions=PositionsConfig(kind="learned", max_length=30),
     ),
     "luong": RecurrentSeq2SeqConfig(hidden=12, decoder_layers=2),
     "bahdanau": RecurrentSeq2SeqConfig(
@@ -179,7 +183,7 @@ def test_what_it_cannot_do_it_leaves() -> None:
     model = MODELS["transformer"].build(V).eval()
     with torch.no_grad():
         assert fixed_search(model, sources(3), BeamConfig(beam=2, coverage_penalty=0.2), 0, capture=False) is None
-        turned = TransformerConfig(width=16, heads=2, positions=PositionsConfig(kind="rotary")).build(V).eval()
+        turned = TransformerConfig(d_model=16, heads=2, positions=PositionsConfig(kind="rotary")).build(V).eval()
         assert fixed_search(turned, sources(3), BeamConfig(beam=2), 0, capture=False) is None
 
 

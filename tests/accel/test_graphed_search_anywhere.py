@@ -85,7 +85,7 @@ def test_without_memory_the_plain_search_does_it(monkeypatch: pytest.MonkeyPatch
 
 
 def test_a_model_that_cannot_is_not_begun(monkeypatch: pytest.MonkeyPatch) -> None:
-    config = TransformerConfig(width=16, heads=2, positions=PositionsConfig(kind="rotary"))
+    config = TransformerConfig(d_model=16, heads=2, positions=PositionsConfig(kind="rotary"))
     model = config.build(23).eval()
     monkeypatch.setattr(type(model), "encode", lambda *_: pytest.fail("it reads the source for nothing"))
     assert found(model) is None

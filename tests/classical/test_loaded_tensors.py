@@ -49,7 +49,7 @@ def tagger() -> HMMTagger:
 
 
 def word_vectors(objective: Any = "skipgram") -> Any:
-    return WordVectorsConfig(objective=objective, width=4).build(V).draw(1, torch.arange(V))
+    return WordVectorsConfig(objective=objective, vector_size=4).build(V).draw(1, torch.arange(V))
 
 
 MODELS: dict[str, Callable[[], Any]] = {

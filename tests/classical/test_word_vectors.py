@@ -37,7 +37,7 @@ def small_text(length=240, seed=0):
 
 def small_model(objective, width=7, **keys):
     text = small_text()
-    chosen = WordVectorsConfig(**{"objective": objective, "width": width, "window": 3, "negatives": 4, **keys})
+    chosen = WordVectorsConfig(**{"objective": objective, "vector_size": width, "window": 3, "negatives": 4, **keys})
     return chosen.build(V).draw(1, torch.bincount(text.words, minlength=V)), text
 
 
@@ -305,7 +305,7 @@ def test_all_of_them_learn_which_words_stand_together(objective):
     generator = np.random.default_rng(0)
     documents = [generator.integers(2 + 5 * group, 7 + 5 * group, size=12) for group in generator.integers(0, 5, 150)]
     text = Text(torch.from_numpy(np.concatenate(documents)), torch.arange(150).repeat_interleave(12))
-    model = WordVectorsConfig(objective=objective, width=8, window=3, subsample=0).build(27)
+    model = WordVectorsConfig(objective=objective, vector_size=8, window=3, subsample=0).build(27)
     model.draw(1, torch.bincount(text.words, minlength=27))
     trainer = WordVectorTrainer(
         model, text, WordTrainConfig(epochs=25, lr=0.1, device="cpu", batch=64, block=300), seed=1
@@ -326,8 +326,8 @@ def test_foreign_tensors_are_refused_by_name():
 
 
 def test_every_problem_of_the_settings_is_named():
-    with pytest.raises(ValueError, match=r"width.*\n.*window.*\n.*subsample.*\n.*cutoff"):
-        WordVectorsConfig(width=0, window=-1, subsample=-1.0, cutoff=0.0)
+    with pytest.raises(ValueError, match=r"vector_size.*\n.*window.*\n.*subsample.*\n.*cutoff"):
+        WordVectorsConfig(vector_size=0, window=-1, subsample=-1.0, cutoff=0.0)
     with pytest.raises(ValueError, match=r"epochs.*\n.*workers.*\n.*batch.*\n.*numba computes on the CPU"):
         WordTrainConfig(epochs=0, workers=0, batch=0, engine="numba", device="cuda")
 

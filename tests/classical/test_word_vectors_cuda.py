@@ -15,7 +15,7 @@ V = 200
 def trained(objective: Objective, device: str, deterministic: bool = False, lr: float = 0.1):
     words = torch.randint(2, V, (4000,), generator=torch.Generator().manual_seed(0))
     text = Text(words, torch.arange(4000) // 40)
-    model = WordVectorsConfig(objective=objective, width=16).build(V).draw(1, torch.bincount(words, minlength=V))
+    model = WordVectorsConfig(objective=objective, vector_size=16).build(V).draw(1, torch.bincount(words, minlength=V))
     chosen = WordTrainConfig(epochs=2, block=500, batch=256, engine="torch", device=device, lr=lr)
     trainer = WordVectorTrainer(model, text, chosen, seed=3)
     if deterministic:

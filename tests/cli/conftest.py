@@ -22,7 +22,7 @@ from seqloom.train import events as e
 
 NOUNS = {"cat": "Katze", "dog": "Hund", "owl": "Eule"}
 VERBS = {"sat": "sass", "saw": "sah", "slept": "schlief", "ran": "lief"}
-SMALL = ["batch.rows=4", "batch.chunk=16", "model.hidden=12", "train.log_every=2", "train.schedule=constant"]
+SMALL = ["batch.size=4", "batch.length=16", "model.hidden=12", "train.log_every=2", "train.schedule=constant"]
 
 
 @dataclass(frozen=True)
@@ -123,7 +123,7 @@ def runs(tmp_path_factory: pytest.TempPathFactory, own: list[str]) -> Path:
         "pairs": ["lm-bpe-gru", *own, *recurrent, "tokenizer.size=300", "model.tied=false"],
         "words": ["lm-word-lstm", *own, *recurrent, "tokenizer.min_count=2", "model.tied=false"],
         "grams": ["ngram-kn5", *own, "model.order=3", "tokenizer.split=whitespace", "tokenizer.min_count=2"],
-        "toys": ["toys-copy", "data.train=200", "data.dev=20", "data.test=20", "data.longest=4", *recurrent],
+        "toys": ["toys-copy", "data.train=200", "data.dev=20", "data.test=20", "data.max_length=4", *recurrent],
     }
     for name, words in commands.items():
         assert main(["train", *words, "--out", str(folder / name)]) == 0, name
@@ -199,9 +199,15 @@ def translators(tmp_path_factory: pytest.TempPathFactory, pairs: Path) -> Path:
         for a, b in (("en", "de"), ("de", "en"))
     )
     small = ["batch.tokens=200", "batch.dev_pairs=4", "decode.beam=3", "train.warmup=0", "train.schedule=constant"]
-    small += ["train.steps=10", "train.evaluate_every=2", "train.lr=0.02", "train.keep=4", "train.log_every=5"]
+    small += [
+        "train.steps=10",
+        "train.evaluate_every=2",
+        "train.lr=0.02",
+        "train.keep_checkpoints=4",
+        "train.log_every=5",
+    ]
     words, recurrent = "tokenizer.kind=words", "model.hidden=12"
-    transformer = ["model.kind=transformer", "model.width=12", "model.heads=2", "model.feed_forward=16"]
+    transformer = ["model.kind=transformer", "model.d_model=12", "model.heads=2", "model.d_ff=16"]
     commands = {
         "one": [*there, words, recurrent],
         "two": [*there, words, recurrent, "seed=2"],

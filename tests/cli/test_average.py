@@ -98,8 +98,8 @@ def test_language_models_too(seqloom: Any, copy: Any) -> None:
 
 
 def test_models_of_vectors_too(seqloom: Any, tmp_path: Path) -> None:
-    sizes = ["data.length=5", "data.dev=20", "data.test=20", "batch.rows=4", "model.hidden=4"]
-    steps = ["train.steps=6", "train.evaluate_every=2", "train.keep=3"]
+    sizes = ["data.length=5", "data.dev=20", "data.test=20", "batch.size=4", "model.hidden=4"]
+    steps = ["train.steps=6", "train.evaluate_every=2", "train.keep_checkpoints=3"]
     assert seqloom("train", "toys-adding", *sizes, *steps, "--out", tmp_path / "run").code == 0
     shown = seqloom("average", tmp_path / "run", "--last", "3")
     assert shown.code == 0 and ", steps 2, 4, 6: dev loss " in shown.out
@@ -180,9 +180,11 @@ def test_too_few(seqloom: Any, mine: Path) -> None:
         shown.refuses(2, lines=1)
         assert shown.err == (
             f"seqloom: {one} has 4 checkpoints, and 10 were to be averaged. Average what there is, --last 4, or train "
-            "with train.keep=10 and train.save_every=1, so that there are enough of them.\n"
+            "with train.keep_checkpoints=10 and train.save_every=1, so that there are enough of them.\n"
         )
-    seqloom("average", one, "--last", "5").refuses(2, "or train with train.keep=5, so that there are enough", lines=1)
+    seqloom("average", one, "--last", "5").refuses(
+        2, "or train with train.keep_checkpoints=5, so that there are enough", lines=1
+    )
     recipe = one / "recipe.yaml"
     recipe.write_text(recipe.read_text().replace("keep: 4", "keep: 12"))  # as if it had been large enough
     seal(one)

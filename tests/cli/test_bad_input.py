@@ -91,11 +91,11 @@ def test_a_file_that_has_no_place_is_refused_before_any_work(
 
 
 def test_every_misspelt_key_is_named_at_once_with_the_nearest(seqloom: Any, here: Path) -> None:
-    shown = seqloom("train", "lm-char-lstm", "model.hiden=3", "train.learning_rate=1", "modle.x=1", "batch.rows=many")
+    shown = seqloom("train", "lm-char-lstm", "model.hiden=3", "train.learning_rate=1", "modle.x=1", "batch.size=many")
     shown.refuses(2, "recipe lm-char-lstm has 4 problems:", lines=5)
     lines = shown.err.splitlines()[1:]
     assert sorted(lines) == [
-        "  batch.rows: must be a whole number, got 'many'",
+        "  batch.size: must be a whole number, got 'many'",
         "  model.hiden: no such key; did you mean model.hidden?",
         "  modle: no such key; did you mean model?",
         next(line for line in lines if line.startswith("  train.learning_rate: no such key; ")),
@@ -117,7 +117,7 @@ def test_misspelt_keys_in_a_file_are_named_by_the_file(seqloom: Any, here: Path,
     text = (runs / "chars/recipe.yaml").read_text().replace(" dropout:", " droput:").replace("  rows:", "  row:")
     (here / "mine.yaml").write_text(text)
     shown = seqloom("train", "mine.yaml")
-    shown.refuses(2, "recipe mine.yaml has 2 problems:", "did you mean model.dropout?", "batch.rows?", lines=3)
+    shown.refuses(2, "recipe mine.yaml has 2 problems:", "did you mean model.dropout?", "batch.size?", lines=3)
 
 
 @pytest.mark.parametrize(
@@ -195,7 +195,7 @@ def test_a_text_that_cannot_be_used(
 def test_a_text_too_short_for_its_rows(seqloom: Any, here: Path) -> None:
     (here / "short.txt").write_text("some\nfew\nlines\nof text\n")
     shown = seqloom("train", "lm-char-lstm", "data.corpus=text", "data.train=short.txt")
-    shown.refuses(3, "32 rows need at least 64 tokens", "lower batch.rows", lines=1)
+    shown.refuses(3, "32 rows need at least 64 tokens", "lower batch.size", lines=1)
     assert not (here / "runs").exists()
 
 
@@ -491,7 +491,14 @@ def test_exporting_to_a_full_disk_leaves_no_half_file(seqloom: Any, disk: Disk, 
 
 def test_updates_that_are_not_finite_end_the_training_with_step_and_cause(seqloom: Any, here: Path, runs: Path) -> None:
     recipe = runs / "toys/recipe.yaml"
-    words = ["train.optimizer=sgd", "train.lr=1e38", "train.clip=null", "train.max_skips=3", "--out", "run"]
+    words = [
+        "train.optimizer=sgd",
+        "train.lr=1e38",
+        "train.clip_norm=null",
+        "train.max_nonfinite_steps=3",
+        "--out",
+        "run",
+    ]
     shown = seqloom("train", recipe, *words)
     assert shown.code == 5
     assert "the update was skipped, " in shown.out

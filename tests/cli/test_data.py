@@ -90,7 +90,7 @@ def test_no_text_commands_the_terminal(seqloom: Any, here: Path) -> None:
     (here / "a.txt").write_text("".join(lines))
     (here / "a.tsv").write_text("".join(line.replace("\t", f"\t{n} ") for n, line in enumerate(lines)))
     (here / "b.tsv").write_text("text\tlabel\n" + "".join(f"{n} \x1bwords\tno\x07{n % 2}\n" for n in range(18)))
-    for corpus, train in {"text": "a.txt", "pairs": "a.tsv", "table": "b.tsv"}.items():
+    for corpus, train in {"text": "a.txt", "parallel": "a.tsv", "table": "b.tsv"}.items():
         shown = seqloom("data", "show", corpus, f"train={train}", "dev_fraction=0.2", "test_fraction=0.2")
         assert shown.code == 0, shown.err
         assert "\\x1b" in shown.out and not set("\x1b\x07\u202e") & set(shown.out)

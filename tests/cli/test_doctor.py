@@ -9,7 +9,7 @@ from seqloom.inspect import doctor
 from seqloom.inspect.rehearsal import Rehearsal
 
 MIB = 1 << 20
-SMALL = ["batch.rows=4", "batch.chunk=16", "model.hidden=12", "model.embedding=8", "train.steps=30", "train.warmup=0"]
+SMALL = ["batch.size=4", "batch.length=16", "model.hidden=12", "model.embedding=8", "train.steps=30", "train.warmup=0"]
 
 
 @pytest.fixture
@@ -104,16 +104,16 @@ def test_a_text_shorter_than_a_chunk_per_row_is_trained_on_with_a_warning(
 ) -> None:
     words = "The training text is shorter than one chunk per row: "
     for command in (["train"], ["doctor"]):
-        shown = seqloom(*command, *short, "batch.rows=4", "batch.chunk=64")
+        shown = seqloom(*command, *short, "batch.size=4", "batch.length=64")
         assert shown.code == 0
         assert f"warning: {words}" in shown.out + shown.err
-        assert "lower batch.rows to 1 or less" in shown.out + shown.err
-    lower = seqloom("train", *short, "batch.rows=4", "batch.chunk=200", "--out", "two")
-    assert "Give more text, or lower batch.chunk." in lower.err
-    assert words not in seqloom("train", *short, "batch.rows=1", "batch.chunk=16", "--out", "three").err
+        assert "lower batch.size to 1 or less" in shown.out + shown.err
+    lower = seqloom("train", *short, "batch.size=4", "batch.length=200", "--out", "two")
+    assert "Give more text, or lower batch.length." in lower.err
+    assert words not in seqloom("train", *short, "batch.size=1", "batch.length=16", "--out", "three").err
 
 
 def test_a_text_of_less_than_two_tokens_a_row_is_refused(seqloom: Any, short: list[str]) -> None:
     for command in ("train", "doctor"):
-        seqloom(command, *short, "batch.rows=60").refuses(3, "60 rows need at least 120 tokens", "lower batch.rows")
+        seqloom(command, *short, "batch.size=60").refuses(3, "60 rows need at least 120 tokens", "lower batch.size")
     assert not Path("runs").exists()

@@ -22,7 +22,7 @@ from seqloom.text import END
 LINES = ["the owl slept here .", "", "a cat", "the dog saw in the hay . the owl slept here . the cat sat on a mat ."]
 KINDS = ["bert", "gpt", "lstm", "classifier", "bag", "spelled", "tagger", "seq2seq", "transformer"]
 KINDS += ["fine-tuned-bert", "fine-tuned-gpt"]
-GPT = ["model.kind=gpt", "model.width=12", "model.heads=2", "model.layers=1", "model.positions.kind=learned"]
+GPT = ["model.kind=gpt", "model.d_model=12", "model.heads=2", "model.layers=1", "model.positions.kind=learned"]
 
 
 @pytest.fixture(scope="module")
@@ -30,7 +30,7 @@ def readers(tmp_path_factory: pytest.TempPathFactory, own: list[str], runs: Path
     """A run of each kind of model that reads text."""
     folder = tmp_path_factory.mktemp("readers")
     steps = ["train.steps=1", "train.evaluate_every=1"]
-    small = [*own, *steps, "batch.rows=4", "batch.chunk=16", "model.positions.max_length=16"]
+    small = [*own, *steps, "batch.size=4", "batch.length=16", "model.positions.max_length=16"]
     assert main(["train", "lm-char-lstm", *GPT, *small, "--out", str(folder / "gpt")]) == 0
     for name, recipe in {
         "bert": masked_recipe(folder, *steps, "model.positions.kind=learned", "model.positions.max_length=24"),
@@ -70,7 +70,9 @@ def test_they_are_the_means_of_what_the_model_makes(readers: dict[str, Path]) ->
         row = torch.tensor([[END, *lstm.tokenizer.encode("the owl")]])
         assert lstm.embed("the owl", "last")[0] == pytest.approx(lstm.model.read(row)[0][0, -1].numpy(), abs=1e-6)
         row = torch.tensor([[END, *gpt.tokenizer.encode("the owl")]])
-        assert gpt.embed("the owl", "max")[0] == pytest.approx(gpt.model.body.read(row)[0].amax(0).numpy(), abs=1e-6)
+        assert gpt.embed("the owl", "max")[0] == pytest.approx(
+            gpt.model.backbone.read(row)[0].amax(0).numpy(), abs=1e-6
+        )
 
 
 @pytest.mark.parametrize(("name", "room"), [("bert", 22), ("gpt", 15)])
@@ -82,7 +84,7 @@ def test_what_is_too_long_is_read_in_pieces(readers: dict[str, Path], name: str,
         piece = ids[start : start + room]
         framed = [model.specials.classify, *piece, model.specials.separate] if name == "bert" else [END, *piece]
         with torch.no_grad():
-            h.append(model.model.body.read(torch.tensor([framed]))[0])
+            h.append(model.model.backbone.read(torch.tensor([framed]))[0])
     assert len(h) > 2 and len(h[-1]) < len(h[0])  # the last piece is read first: like lengths are read together
     for pooling, pooled in POOLINGS.items():
         wanted = pooled(torch.cat(h)).numpy()

@@ -75,7 +75,7 @@ def test_it_can_be_trained_further_and_goes_back(seqloom: Any, folder: Path, tmp
     recipe = tmp_path / "further.yaml"
     recipe.write_text(
         f"task: translate\ninit: {{from: {run}}}\n"
-        f"data: {{corpus: pairs, train: [{folder}/t.en, {folder}/t.fr]}}\n"
+        f"data: {{corpus: parallel, train: [{folder}/t.en, {folder}/t.fr]}}\n"
         "batch: {tokens: 400, dev_pairs: 0, max_length: 38}\ntrain: {steps: 30, lr: 0.01, device: cpu}\n"
     )
     shown = seqloom("train", recipe, "--out", tmp_path / "run")
@@ -160,10 +160,10 @@ def test_what_earlier_versions_wrote_is_understood(copied: Any, name: str) -> No
 def test_a_bart_that_was_told_so_begins_with_its_bos(copied: Any) -> None:
     path = copied("bart")
     change(path / "generation_config.json", forced_bos_token_id=None)
-    assert read_directory(path).model.target_begin is None
+    assert read_directory(path).model.target_bos is None
     change(path / "config.json", force_bos_token_to_be_generated=True)
     found: Any = read_directory(path)
-    assert found.tokenizer.theirs([found.model.target_begin]) == [0]
+    assert found.tokenizer.theirs([found.model.target_bos]) == [0]
 
 
 @pytest.mark.parametrize(
@@ -276,7 +276,7 @@ def test_pairs_beyond_the_places_of_a_model_that_is_gone_on_with(seqloom: Any, f
     recipe = tmp_path / "further.yaml"
     recipe.write_text(
         f"task: translate\ninit: {{from: {run}}}\n"
-        f"data: {{corpus: pairs, train: [t.en, t.fr], dev: [dev.en, dev.fr]}}\n"
+        f"data: {{corpus: parallel, train: [t.en, t.fr], dev: [dev.en, dev.fr]}}\n"
         "batch: {tokens: 400, max_length: null}\ntrain: {steps: 2, lr: 0.01, device: cpu}\n"
     )
     refused = seqloom("train", recipe, "--out", tmp_path / "run")

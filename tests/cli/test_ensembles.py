@@ -209,7 +209,7 @@ def test_the_figures_of_all_together_then_of_each_alone(
     names, out = ["one", "transformer"], tmp_path / "out.txt"
     paths = [mine / name for name in names]
     found = seqloom("evaluate", *paths, "--split", "test", "--out", out, "--json").json
-    assert (found["runs"], found["data"], found["pairs"]) == ([str(path) for path in paths], "pairs, test", 12)
+    assert (found["runs"], found["data"], found["pairs"]) == ([str(path) for path in paths], "parallel, test", 12)
     type_in((pairs / "test.en").read_bytes())
     assert seqloom("translate", *paths).out == out.read_text("utf-8")
     scored = seqloom("bleu", "--reference", pairs / "test.de", "--hypothesis", out, "--json").json

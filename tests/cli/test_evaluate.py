@@ -119,7 +119,7 @@ def test_a_split_that_is_absent_says_why(seqloom: Any, tmp_path: Path, texts: Pa
     folder = tmp_path / "data"
     (folder / "tinyshakespeare").mkdir(parents=True)
     (folder / "tinyshakespeare/input.txt").write_bytes((texts / "train.txt").read_bytes())
-    small = ["batch.rows=2", "batch.chunk=16", "model.hidden=4", "model.layers=1", "train.steps=1", "train.device=cpu"]
+    small = ["batch.size=2", "batch.length=16", "model.hidden=4", "model.layers=1", "train.steps=1", "train.device=cpu"]
     words = ["lm-shakespeare-lstm", *small, "train.precision=fp32", "--out", tmp_path / "run", "--data-dir", folder]
     trained = seqloom("train", *words)
     assert trained.code == 0, trained.err

@@ -40,7 +40,7 @@ def trained(parallel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     recipe = tmp_path_factory.mktemp("recipe") / "tiny.yaml"
     files = "\n".join(f"  {name}: [{parallel / name}.en, {parallel / name}.de]" for name in FILES)
     recipe.write_text(
-        f"task: translate\ndata:\n  corpus: pairs\n{files}\ntokenizer: {{kind: words, split: whitespace}}\n"
+        f"task: translate\ndata:\n  corpus: parallel\n{files}\ntokenizer: {{kind: words, split: whitespace}}\n"
         "batch: {tokens: 200, dev_pairs: 2}\nmodel: {kind: recurrent-seq2seq, hidden: 16}\ndecode: {beam: 3}\n"
         "train: {steps: 40, evaluate_every: 20, lr: 0.02, schedule: constant}\n",
         "utf-8",
@@ -72,7 +72,7 @@ def test_the_figures_are_sacrebleus_of_what_was_written(
     assert found["signatures"]["bleu"] == str(bleu.get_signature())
     assert found["signatures"]["chrf"] == str(chrf.get_signature())
     assert found["exact_match"] == sum(map(str.__eq__, said, expected)) / len(expected)
-    assert (found["run"], found["data"], found["pairs"]) == (str(run), "pairs, test", len(expected))
+    assert (found["run"], found["data"], found["pairs"]) == (str(run), "parallel, test", len(expected))
     assert found["decoding"] == "beam search, 3 hypotheses, length penalty 1"
     assert found["length_unit"] == "words"
     assert sum(row["pairs"] for row in found["by_length"]) == len(expected)
@@ -110,7 +110,7 @@ def test_copying_is_the_baseline_on_cldr(trained: Path, monkeypatch: pytest.Monk
     expected = BLEU().corpus_score(["die cat sass hier ."], [["die caterpillar sass hier ."]]).score
     assert task.copying("dev") == {"copy_bleu": expected}
     assert task.copying("train") == {}
-    monkeypatch.setattr(task, "corpus", replace(made, name="pairs"))
+    monkeypatch.setattr(task, "corpus", replace(made, name="parallel"))
     assert task.copying("dev") == {}
 
 

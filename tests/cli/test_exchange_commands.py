@@ -90,7 +90,7 @@ def test_it_is_asked(seqloom: Any, run: Path) -> None:
 
 def test_it_goes_on_learning(seqloom: Any, run: Path, mine: Path, tmp_path: Path) -> None:
     """And what came of it is exported, and imported again."""
-    small = [f"init.from={run}", f"data.train={mine}", "batch.chunk=8", "batch.rows=2", "train.device=cpu"]
+    small = [f"init.from={run}", f"data.train={mine}", "batch.length=8", "batch.size=2", "train.device=cpu"]
     before = seqloom("evaluate", run, "--text", mine, "--json", "--device", "cpu").json["loss"]
     trained = seqloom("train", "gpt-finetune", *small, "train.lr=0.01", "--out", tmp_path / "tuned")
     assert trained.code == 0, trained.err
@@ -106,11 +106,11 @@ def test_it_goes_on_learning(seqloom: Any, run: Path, mine: Path, tmp_path: Path
 
 def test_going_on_is_checked(seqloom: Any, run: Path, mine: Path, tmp_path: Path) -> None:
     begin = ["train", "gpt-finetune", f"data.train={mine}", "--out", str(tmp_path / "new")]
-    seqloom(*begin, f"init.from={run}").refuses(2, "batch.chunk must be at most the 10 tokens", "Set batch.chunk=10")
-    seqloom(*begin, f"init.from={run}", "batch.chunk=8", "model.width=16").refuses(
-        2, "model.width is 16 here and 8 there"
+    seqloom(*begin, f"init.from={run}").refuses(2, "batch.length must be at most the 10 tokens", "Set batch.length=10")
+    seqloom(*begin, f"init.from={run}", "batch.length=8", "model.d_model=16").refuses(
+        2, "model.d_model is 16 here and 8 there"
     )
-    seqloom(*begin, f"init.from={run}", "batch.chunk=8", "tokenizer.kind=words").refuses(2, "leave the section out")
+    seqloom(*begin, f"init.from={run}", "batch.length=8", "tokenizer.kind=words").refuses(2, "leave the section out")
     seqloom(*begin, f"init.from={tmp_path}/none").refuses(4, "there is no run")
     seqloom("train", "lm-char-lstm", "tokenizer=null", "--out", tmp_path / "new").refuses(2, "tokenizer: missing")
     seqloom("train", "lm-char-lstm", "tokenizer.kind=huggingface", "--out", tmp_path / "new").refuses(
@@ -120,7 +120,7 @@ def test_going_on_is_checked(seqloom: Any, run: Path, mine: Path, tmp_path: Path
 
 
 def test_a_twin_draws_its_weights_anew(seqloom: Any, run: Path, mine: Path, tmp_path: Path) -> None:
-    small = [f"init.from={run}", f"data.train={mine}", "batch.chunk=8", "batch.rows=2", "train.device=cpu"]
+    small = [f"init.from={run}", f"data.train={mine}", "batch.length=8", "batch.size=2", "train.device=cpu"]
     small += ["train.steps=1", "train.epochs=null", "train.lr=1e-9"]
     losses = []
     for weights in ("true", "false"):

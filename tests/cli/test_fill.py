@@ -1,4 +1,4 @@
-"""`seqloom fill`, and what else is done with a masked language model: attention, curves, comparison."""
+"""`seqloom fill-mask`, and what else is done with a masked language model: attention, curves, comparison."""
 
 import json
 from pathlib import Path
@@ -42,7 +42,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.mark.parametrize("name", ["words", "bytes", "packed"])
 def test_each_mask_is_told_best_first(seqloom: Any, folder: Path, name: str) -> None:
     model = load(folder / name, "cpu")
-    shown = seqloom("fill", folder / name, SENTENCE, "They [MASK] [MASK] .", "--top", 3, "--json")
+    shown = seqloom("fill-mask", folder / name, SENTENCE, "They [MASK] [MASK] .", "--top", 3, "--json")
     one, two = shown.objects
     assert len(one["masks"]) == 1 and len(two["masks"]) == 2 and one["text"] == SENTENCE
     for guesses in (*one["masks"], *two["masks"]):
@@ -82,7 +82,7 @@ def test_a_line_alone_is_told_as_among_others(folder: Path) -> None:
 
 def test_plain_output_has_a_line_for_each_and_a_field_for_each_mask(seqloom: Any, folder: Path, type_in: Any) -> None:
     type_in(f"{SENTENCE}\nThey [MASK] [MASK] .\n".encode())
-    shown = seqloom("fill", folder / "words", "--top", 2)
+    shown = seqloom("fill-mask", folder / "words", "--top", 2)
     one, two = (line.split("\t") for line in shown.out.splitlines())
     assert len(one) == 2 and len(two) == 3 and len(one[1].split()) == 4
     assert shown.err == ""
@@ -90,7 +90,7 @@ def test_plain_output_has_a_line_for_each_and_a_field_for_each_mask(seqloom: Any
 
 def test_unknown_words_and_long_texts_are_said(seqloom: Any, folder: Path) -> None:
     long = " ".join(["cats"] * 30)
-    shown = seqloom("fill", folder / "words", f"zebras {SENTENCE}", f"{long} {SENTENCE} {long}")
+    shown = seqloom("fill-mask", folder / "words", f"zebras {SENTENCE}", f"{long} {SENTENCE} {long}")
     assert "note: the vocabulary lacks parts of 1 line; the first is line 1: 'zebras'" in shown.err
     assert "of 1 line with more than 24 tokens only what is near the masks was read; the first is line 2" in shown.err
     assert shown.out.startswith("zebras The cats ")  # as it came
@@ -111,7 +111,7 @@ def test_unknown_words_and_long_texts_are_said(seqloom: Any, folder: Path) -> No
     ],
 )
 def test_what_cannot_be_told(seqloom: Any, folder: Path, text: str, words: str) -> None:
-    seqloom("fill", folder / "words", text).refuses(3, words)
+    seqloom("fill-mask", folder / "words", text).refuses(3, words)
 
 
 def test_no_guess_is_no_answer(folder: Path) -> None:
@@ -123,18 +123,18 @@ def test_blank_lines_stay_blank_and_what_came_before_a_wrong_one_is_told(
     seqloom: Any, folder: Path, type_in: Any
 ) -> None:
     type_in(f"{SENTENCE}\n\nno mask\n{SENTENCE}\n".encode())
-    shown = seqloom("fill", folder / "words")
+    shown = seqloom("fill-mask", folder / "words")
     assert shown.code == 3 and "there is none in 'no mask'" in shown.err
     assert shown.out.count("\n") == 2 and shown.out.endswith("\n\n")
 
 
 def test_a_model_without_masks_is_refused(seqloom: Any, runs: Path) -> None:
     """Its vocabulary has no mask: [MASK] would be spelled like any text."""
-    seqloom("fill", runs / "chars", SENTENCE).refuses(2, "is a language model", "needs a masked language model")
+    seqloom("fill-mask", runs / "chars", SENTENCE).refuses(2, "is a language model", "needs a masked language model")
 
 
 def test_a_masked_model_does_not_write(seqloom: Any, folder: Path) -> None:
-    seqloom("generate", folder / "words").refuses(2, "is a masked language model: `seqloom fill` uses it")
+    seqloom("generate", folder / "words").refuses(2, "is a masked language model: `seqloom fill-mask` uses it")
 
 
 # --- looked into ------------------------------------------------------------------------------------------------------
@@ -200,12 +200,12 @@ def test_train_names_what_to_do_next(
     file = tmp_path / "mine.yaml"
     file.write_text(json.dumps({**recipe, "train": {**recipe["train"], "steps": 1}}), "utf-8")
     shown = seqloom("train", file, "--out", tmp_path / "again")
-    assert shown.code == 0 and f"Try: seqloom fill {tmp_path / 'again'} · " in shown.out
+    assert shown.code == 0 and f"Try: seqloom fill-mask {tmp_path / 'again'} · " in shown.out
 
 
 def test_the_mean_of_its_checkpoints_is_a_run(seqloom: Any, folder: Path) -> None:
     assert seqloom("average", folder / "words", "--last", 2).code == 0
-    assert seqloom("fill", folder / "words-averaged", SENTENCE).code == 0
+    assert seqloom("fill-mask", folder / "words-averaged", SENTENCE).code == 0
 
 
 def test_a_line_break_is_not_shown_as_a_space() -> None:
@@ -213,7 +213,9 @@ def test_a_line_break_is_not_shown_as_a_space() -> None:
 
 
 def test_what_is_measured_of_an_electra_has_names_of_its_own(seqloom: Any, tmp_path: Path) -> None:
-    trained(masked_recipe(tmp_path, "objective=electra", "train.steps=1", "model.detection=20"), tmp_path / "run")
+    trained(
+        masked_recipe(tmp_path, "objective=electra", "train.steps=1", "model.detection_weight=20"), tmp_path / "run"
+    )
     shown = seqloom("evaluate", tmp_path / "run").out
     rows = [line[2:24].strip() for line in shown.splitlines()[1:-1]]
     assert len(set(rows)) == len(rows) and {"share told right", "replaced or not, right"} <= set(rows)

@@ -18,7 +18,7 @@ from seqloom.inspect.rehearsal import Rehearsal
 from seqloom.runs import record
 
 Seqloom = Callable[..., Result]
-SHORT = ["train.epochs=null", "train.steps=12", "train.evaluate_every=4", "train.warmup=0", "train.keep=3"]
+SHORT = ["train.epochs=null", "train.steps=12", "train.evaluate_every=4", "train.warmup=0", "train.keep_checkpoints=3"]
 SHORT += ["train.log_every=4", "train.device=cpu", "train.precision=fp32", "batch.tokens=64"]
 
 
@@ -31,7 +31,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
     write_sentences(folder / "mine.conll")
     pretrained_run(folder / "bert", "bert")
     text = ["data.corpus=text", f"data.train={folder}/text.txt", "data.documents=line", "tokenizer.size=280"]
-    small = ["batch.rows=4", "batch.chunk=12", "model.hidden=12", "train.schedule=constant"]
+    small = ["batch.size=4", "batch.length=12", "model.hidden=12", "train.schedule=constant"]
     table, tags = table_of(folder), ["data.corpus=conll", f"data.train={folder}/mine.conll"]
     commands = {
         "lm": ["lm-bpe-gru", *text, *small, *SHORT[:-1]],
@@ -78,7 +78,8 @@ def test_evaluate_average_and_compare(seqloom: Seqloom, place: Path, tmp_path: P
     both = seqloom("compare", place / "from-lm", place / "from-bert", tmp_path / "mean", "--json").json
     assert both["ranked_by"] == "accuracy" and len(both["runs"]) == 3
     assert (
-        "init.from" in both["recipes"] and both["recipes"]["model.body.kind"][str(place / "from-lm")] == "recurrent-lm"
+        "init.from" in both["recipes"]
+        and both["recipes"]["model.backbone.kind"][str(place / "from-lm")] == "recurrent-lm"
     )
     assert "(mean of 2 checkpoints)" in seqloom("compare", place / "from-bert", tmp_path / "mean").out
 
@@ -105,7 +106,7 @@ def test_bad_beginnings(seqloom: Seqloom, place: Path, tmp_path: Path) -> None:
     (tmp_path / "there").mkdir()
     (tmp_path / "there" / "config.json").write_text("{}")
     begun(f"{tmp_path}/there").refuses(4, f"Import it first: seqloom import-hf {tmp_path}/there RUN")
-    found = begun(f"{place}/bert", "model.body.layers=5", "model.body.heads=3")
+    found = begun(f"{place}/bert", "model.backbone.layers=5", "model.backbone.heads=3")
     found.refuses(2, "layers is 5 here and 2 there", "heads is 3 here and 2 there")
     begun(f"{place}/bert", *table_of(place), *SHORT, "train.freeze=4").refuses(2, "train.freeze", "at most 3")
     plain = seqloom(
@@ -126,7 +127,7 @@ def test_a_mistyped_key_is_named_before_a_run_that_is_not_there(seqloom: Seqloom
     shown = seqloom("train", "classify-sst2-finetune", "init.frm=runs/bert")
     shown.refuses(2, "init.frm: no such key; did you mean init.from?")
     assert "there is no run" not in shown.err
-    seqloom("train", "gpt-finetune", "data.train=mine.txt", "batch.chunk=4096").refuses(4, "there is no run")
+    seqloom("train", "gpt-finetune", "data.train=mine.txt", "batch.length=4096").refuses(4, "there is no run")
 
 
 def test_a_shipped_recipe_says_what_to_train_first(seqloom: Seqloom, here: Path) -> None:
@@ -152,4 +153,4 @@ def test_doctor(seqloom: Seqloom, place: Path, monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr(doctor, "rehearse", lambda recipe: Rehearsal(12, 0.5, 2.0, memory=1 << 29))
     found = seqloom("doctor", "classify-sst2-finetune", f"init.from={place}/bert", *table_of(place), *SHORT)
     assert found.code == 0, found.err
-    assert re.search(r"model: fine-tuned-classifier, [\d,]+ parameters: body", found.out)
+    assert re.search(r"model: fine-tuned-classifier, [\d,]+ parameters: backbone", found.out)

@@ -10,7 +10,7 @@ from seqloom.cli.app import main
 from seqloom.predict.loader import load
 
 TEXT = "the owl slept here ."
-SIZES = ["batch.rows=4", "batch.chunk=16", "model.width=16", "model.layers=2", "model.positions.max_length=16"]
+SIZES = ["batch.size=4", "batch.length=16", "model.d_model=16", "model.layers=2", "model.positions.max_length=16"]
 STEPS = ["train.steps=24", "train.evaluate_every=8", "train.log_every=2", "train.schedule=constant", "train.warmup=0"]
 
 
@@ -18,10 +18,10 @@ STEPS = ["train.steps=24", "train.evaluate_every=8", "train.log_every=2", "train
 def folder(tmp_path_factory: pytest.TempPathFactory, own: list[str]) -> Path:
     """`pairs`, of byte pairs, documents joined; `letters`, of characters, documents apart, with rotary positions."""
     folder = tmp_path_factory.mktemp("gpts")
-    rotary = ["model.kind=gpt", "model.width=16", "model.layers=2", "model.positions.kind=rotary", "model.context=24"]
+    rotary = ["model.kind=gpt", "model.d_model=16", "model.layers=2", "model.positions.kind=rotary", "model.context=24"]
     commands = {
         "pairs": ["gpt-pydocs", *own, *SIZES, *STEPS, "tokenizer.size=300"],
-        "letters": ["lm-char-lstm", *own, *rotary, *SIZES[:2], *STEPS, "batch.documents=apart"],
+        "letters": ["lm-char-lstm", *own, *rotary, *SIZES[:2], *STEPS, "batch.cross_document_attention=false"],
     }
     for name, words in commands.items():
         assert main(["train", *words, "--out", str(folder / name)]) == 0, name
@@ -153,9 +153,12 @@ def test_a_recurrent_model_has_no_heads(seqloom: Any, runs: Path) -> None:
 @pytest.mark.parametrize(
     ("words", "told"),
     [
-        (["model.positions.max_length=8", "batch.chunk=16"], ["batch.chunk must be at most the 8 tokens"]),
-        (["model.width=15", "model.heads=0"], ["model.heads: must be at least 1"]),
-        (["model.kind=recurrent-lm", "batch.documents=apart"], ["batch.documents=apart is for model.kind gpt"]),
+        (["model.positions.max_length=8", "batch.length=16"], ["batch.length must be at most the 8 tokens"]),
+        (["model.d_model=15", "model.heads=0"], ["model.heads: must be at least 1"]),
+        (
+            ["model.kind=recurrent-lm", "batch.cross_document_attention=false"],
+            ["batch.cross_document_attention=false is for model.kind gpt"],
+        ),
         (["model.positions.kind=relative"], ["model.positions.kind", "rotary"]),
     ],
 )

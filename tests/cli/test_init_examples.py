@@ -25,7 +25,7 @@ def test_a_classifier(seqloom: Any, here: Path) -> None:
     ]
     _, recipe = read_recipe("reviews.yaml")
     assert (recipe.data.text, recipe.data.label) == ("review", "verdict")
-    assert recipe.loss.class_weights == "none" and recipe.goal == "accuracy"
+    assert recipe.loss.class_weights == "none" and recipe.monitor == "accuracy"
     assert "# the column of the labels: bad, good" in Path("reviews.yaml").read_text()
     assert seqloom("train", *steps("reviews.yaml")).code == 0
     assert seqloom("classify", "runs/it", "a dull film").code == 0
@@ -53,7 +53,7 @@ def test_classes_of_uneven_size(seqloom: Any, here: Path) -> None:
     write_reviews(here / "reviews.csv", rows)
     seqloom("init", "reviews.csv", "--text", "review", "--label", "verdict")
     _, recipe = read_recipe("reviews.yaml")
-    assert recipe.loss.class_weights == "balanced" and recipe.goal == "macro_f1"
+    assert recipe.loss.class_weights == "balanced" and recipe.monitor == "macro_f1"
 
 
 @pytest.mark.parametrize("name", ["own.jsonl", "own.csv", "own.tsv", "own.tsv.gz"])

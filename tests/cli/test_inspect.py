@@ -162,7 +162,14 @@ def test_gradients_as_json(seqloom: Any, runs: Path) -> None:
 
 
 def test_the_elman_bound(seqloom: Any, own: list[str], tmp_path: Path) -> None:
-    small = ["model.hidden=8", "model.layers=2", "train.steps=4", "batch.rows=4", "batch.chunk=16", "train.clip=null"]
+    small = [
+        "model.hidden=8",
+        "model.layers=2",
+        "train.steps=4",
+        "batch.size=4",
+        "batch.length=16",
+        "train.clip_norm=null",
+    ]
     run = tmp_path / "elman"
     assert seqloom("train", "lm-char-lstm", *own, *small, "model.cell=elman", "--out", run).code == 0
     found = seqloom("inspect", "gradients", run, "--json").json["runs"][0]

@@ -38,7 +38,7 @@ def translators(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for name, (tokenizer, model) in kinds.items():
         recipe = folder / f"{name}.yaml"
         recipe.write_text(
-            f"task: translate\ndata: {{corpus: pairs, {files}}}\ntokenizer: {tokenizer}\n"
+            f"task: translate\ndata: {{corpus: parallel, {files}}}\ntokenizer: {tokenizer}\n"
             f"batch: {{tokens: 100, dev_pairs: 0}}\nmodel: {model}\ndecode: {{beam: 2, max_length: 12}}\n"
             "train: {steps: 4, lr: 0.05, schedule: constant}\n",
             "utf-8",

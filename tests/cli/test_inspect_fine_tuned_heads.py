@@ -1,4 +1,4 @@
-"""`inspect attention` of classifiers and taggers on a pretrained body, and of what reads several texts at once."""
+"""`inspect attention` of classifiers and taggers on a pretrained backbone, and of what reads several texts at once."""
 
 from pathlib import Path
 from typing import Any

@@ -18,7 +18,7 @@ PAIRS = [
     ("the dog is here", "الكلب هنا"),
     ("a cat", "猫"),
 ]
-TRANSFORMER = "kind: transformer, width: 16, heads: 4, encoder_layers: 2, decoder_layers: 3"
+TRANSFORMER = "kind: transformer, d_model: 16, heads: 4, encoder_layers: 2, decoder_layers: 3"
 
 
 @pytest.fixture(scope="module")
@@ -39,7 +39,7 @@ def translators(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for name, model in models.items():
         recipe = folder / f"{name}.yaml"
         recipe.write_text(
-            f"task: translate\ndata: {{corpus: pairs, {files}}}\ntokenizer: {{kind: byte-pair, size: 290}}\n"
+            f"task: translate\ndata: {{corpus: parallel, {files}}}\ntokenizer: {{kind: byte-pair, size: 290}}\n"
             f"batch: {{tokens: 100, dev_pairs: 0}}\nmodel: {{{model}}}\ndecode: {{beam: 2, max_length: 8}}\n"
             "train: {steps: 4, lr: 0.01, schedule: constant}\n",
             "utf-8",

@@ -25,7 +25,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_the_mix_of_a_task_is_shown(seqloom: Any, folder: Path) -> None:
     (found,) = seqloom("inspect", "mix", folder / "features", "--json").objects
-    mix = load(folder / "features", "cpu").model.body.mix
+    mix = load(folder / "features", "cpu").model.backbone.mix
     assert [layer["layer"] for layer in found["layers"]] == ["token vectors", "layer 1", "layer 2"]
     assert [layer["share"] for layer in found["layers"]] == pytest.approx(mix.shares.tolist())
     assert found["scale"] == pytest.approx(mix.scale.item()) and found["scale"] != 1  # it was learned
@@ -35,7 +35,7 @@ def test_the_mix_of_a_task_is_shown(seqloom: Any, folder: Path) -> None:
 
 
 def test_features_that_are_frozen_stay_what_they_were(folder: Path) -> None:
-    before, after = (load(folder / name, "cpu").model.body for name in ("base", "features"))
+    before, after = (load(folder / name, "cpu").model.backbone for name in ("base", "features"))
     own, there = after.ways.state_dict(), before.state_dict()
     V = len(there["embed.weight"])
     assert np.array_equal(own["embed.weight"][:V], there["embed.weight"])

@@ -11,7 +11,12 @@ from seqloom.predict.classify import ClassifierPredictor
 from seqloom.predict.loader import load
 from seqloom.predict.tag import TaggerPredictor
 
-TRANSFORMER = ["model.encoder.kind=transformer", "model.encoder.width=8", "model.encoder.heads=2", "train.steps=4"]
+TRANSFORMER = [
+    "model.encoder.kind=transformer",
+    "model.encoder.output_size=8",
+    "model.encoder.heads=2",
+    "train.steps=4",
+]
 BYTES = ["tokenizer.kind=byte-pair", "tokenizer.size=280"]
 FILM, LINE = "a gripping, funny film", "Ann sings in New Delhi."
 

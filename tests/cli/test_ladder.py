@@ -21,7 +21,7 @@ from seqloom.core.files import tensors_from_file
 from seqloom.inspect.plots.measurements import draw_spread
 from seqloom.train.events import Finished, Progress, Stopped
 
-TINY = ["data.train=60", "data.dev=10", "data.test=10", "batch.rows=4", "batch.chunk=8", "model.embedding=16"]
+TINY = ["data.train=60", "data.dev=10", "data.test=10", "batch.size=4", "batch.length=8", "model.embedding=16"]
 SHORT = ["train.epochs=null", "train.steps=6", "train.evaluate_every=3", "train.log_every=2"]
 PNG = b"\x89PNG\r\n\x1a\n"
 
@@ -187,7 +187,13 @@ def test_bad_input_is_refused_before_any_work(seqloom: Any, tiny: str, words: li
 
 
 def test_a_rung_that_diverged_is_shown_as_such(seqloom: Any, here: Path) -> None:
-    wild = ["model.activation=relu", "train.lr=1.0e+30", "train.clip=null", "train.max_skips=1", "train.warmup=0"]
+    wild = [
+        "model.activation=relu",
+        "train.lr=1.0e+30",
+        "train.clip_norm=null",
+        "train.max_nonfinite_steps=1",
+        "train.warmup=0",
+    ]
     rungs = {"wild": [*wild, "model.cell=elman", "train.schedule=constant"], "tame": ["model.cell=gru"]}
     content = {"base": "toys-copy", "overrides": [*TINY, *SHORT], "rungs": rungs, "parameters": 7250, "seeds": [1]}
     Path("wild.yaml").write_text(dump_yaml(content), encoding="utf-8")

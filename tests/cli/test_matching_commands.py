@@ -21,8 +21,8 @@ CONTEXT = "There is a green box. It stands on the table.\n"
 @pytest.fixture(scope="module")
 def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("matching")
-    for name, body in NAMES.items():
-        trained(recipe(folder, name, body=body), folder / name)
+    for name, backbone in NAMES.items():
+        trained(recipe(folder, name, backbone=backbone), folder / name)
     (folder / "page.txt").write_text(CONTEXT)
     return folder
 
@@ -162,7 +162,7 @@ def test_evaluate_pairs_as_classifiers_are(seqloom: Any, runs: Path, tmp_path: P
     assert re.search(r"^ *class .* pairs", shown.out, re.M), shown.out
     assert ">true class<" in picture.read_text("utf-8") and ">pairs<" in picture.read_text("utf-8")
     assert shown.code == 0 and "what is taken for what" in shown.out and "Matthews correlation" in shown.out
-    assert re.search(r"on table-pairs, test: \d+ pairs, 2 labels", shown.out)
+    assert re.search(r"on sentence-pairs, test: \d+ pairs, 2 labels", shown.out)
     rows = (tmp_path / "a.tsv").read_text().split("\n")
     assert rows[0] == "expected\tpredicted\tprobability\ttext" and "it is" in rows[1]
 
@@ -203,8 +203,8 @@ def test_the_curves_say_what_the_loss_is(runs: Path) -> None:
 
 def test_training_says_what_to_do_next(seqloom: Any, made: Path, here: Path) -> None:
     settings = [
-        "model.body.width=8",
-        "model.body.heads=2",
+        "model.backbone.d_model=8",
+        "model.backbone.heads=2",
         "train.steps=2",
         "data.train=20",
         "data.dev=4",

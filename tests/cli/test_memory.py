@@ -8,7 +8,7 @@ TINY = ["--steps", "4", "--hidden", "5", "--lags", "2,4", "--seeds", "1,2", "--d
 
 
 def test_for_programs(seqloom: Any) -> None:
-    found = seqloom("memory", *TINY, "--cells", "elman,gru", "--json").json
+    found = seqloom("memory-test", *TINY, "--cells", "elman,gru", "--json").json
     assert (found["test"], found["lags"], found["seeds"], found["steps"]) == ("recall", [2, 4], [1, 2], 4)
     assert found["blind"] == 0.125 and not found["exact"]
     assert list(found["cells"]) == ["elman", "gru"]
@@ -16,11 +16,13 @@ def test_for_programs(seqloom: Any) -> None:
         assert [len(row) for row in cell["success"]] == [2, 2]
         assert all(0 <= share <= 1 for row in cell["success"] for share in row)
         assert cell["hidden"] > 5 and cell["parameters"] > 0
-    assert found == seqloom("memory", *TINY, "--cells", "elman,gru", "--json").json, "the same seeds, the same figures"
+    assert found == seqloom("memory-test", *TINY, "--cells", "elman,gru", "--json").json, (
+        "the same seeds, the same figures"
+    )
 
 
 def test_for_people(seqloom: Any) -> None:
-    shown = seqloom("memory", *TINY, "--cells", "lstm", "--test", "adding", "--forget-bias", "2")
+    shown = seqloom("memory-test", *TINY, "--cells", "lstm", "--test", "adding", "--forget-bias", "2")
     title, heads, row = shown.out.splitlines()
     assert title.startswith("adding, share answered right after 4 updates, mean over seeds (worst–best); a blind guess")
     assert heads.split() == ["cell", "hidden", "parameters", "lag", "2", "lag", "4", "holds", "to"]
@@ -31,14 +33,14 @@ def test_for_people(seqloom: Any) -> None:
 
 
 def test_a_test_named_without_its_option(seqloom: Any) -> None:
-    seqloom("memory", "adding").refuses(2, "(adding); did you mean --test adding?")
-    shown = seqloom("memory", "something")
+    seqloom("memory-test", "adding").refuses(2, "(adding); did you mean --test adding?")
+    shown = seqloom("memory-test", "something")
     shown.refuses(2, "(something)")
     assert "did you mean" not in shown.err
 
 
 def test_one_seed_has_no_spread(seqloom: Any) -> None:
-    shown = seqloom("memory", *TINY, "--seeds", "3", "--cells", "gru", "--exact")
+    shown = seqloom("memory-test", *TINY, "--seeds", "3", "--cells", "gru", "--exact")
     assert shown.code == 0 and "worst" not in shown.out and "–" not in shown.out.splitlines()[-1]
 
 
@@ -46,7 +48,7 @@ def test_one_seed_has_no_spread(seqloom: Any) -> None:
 def test_a_picture(seqloom: Any, tmp_path: Path, ending: str) -> None:
     pytest.importorskip("matplotlib", reason="the extra plot is not installed")
     picture = tmp_path / f"memory.{ending}"
-    shown = seqloom("memory", *TINY, "--cells", "elman", "--out", picture)
+    shown = seqloom("memory-test", *TINY, "--cells", "elman", "--out", picture)
     assert shown.out.endswith(f"The picture is in {picture}.\n")
     content = picture.read_bytes()
     assert content.startswith(b"\x89PNG") if ending == "png" else b"<svg" in content
@@ -76,5 +78,5 @@ def test_a_picture(seqloom: Any, tmp_path: Path, ending: str) -> None:
     ],
 )
 def test_what_is_refused_before_any_work(seqloom: Any, here: Path, words: list[str], message: str) -> None:
-    seqloom("memory", *words).refuses(2, message, lines=1)
+    seqloom("memory-test", *words).refuses(2, message, lines=1)
     assert not any(here.iterdir())

@@ -13,7 +13,7 @@ from seqloom.predict.base import Predictor
 from seqloom.predict.loader import load
 from seqloom.tasks import names, task_info
 
-BODIES = {"pair": "recurrent-lm", "choice": "bert", "answer": "bert"}
+BACKBONES = {"pair": "recurrent-lm", "choice": "bert", "answer": "bert"}
 SERIES = "1 2 3 4 5 6 7 8 9 10 11 12 13 14"
 
 
@@ -21,8 +21,8 @@ SERIES = "1 2 3 4 5 6 7 8 9 10 11 12 13 14"
 def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A small run of each of these tasks."""
     folder = tmp_path_factory.mktemp("predict")
-    for name, body in BODIES.items():
-        trained(recipe(folder, name, "train.steps=2", body=body), folder / name)
+    for name, backbone in BACKBONES.items():
+        trained(recipe(folder, name, "train.steps=2", backbone=backbone), folder / name)
     trained(classify_recipe(folder, "train.steps=2"), folder / "classify")
     trained(tag_recipe(folder, "train.steps=2"), folder / "tag")
     (folder / "sales.csv").write_text("\n".join(["t,sales", *(f"{n},{n + n % 3}" for n in range(60))]) + "\n")
@@ -115,7 +115,7 @@ def test_what_is_refused(seqloom: Any, made: Path, runs: Path, tmp_path: Path) -
 
 
 def test_a_model_without_predictions_says_so(seqloom: Any, tmp_path: Path) -> None:
-    small = ["batch.rows=4", "model.hidden=4", "train.steps=2", "train.evaluate_every=2"]
+    small = ["batch.size=4", "model.hidden=4", "train.steps=2", "train.evaluate_every=2"]
     assert main(["train", "toys-adding", *small, "--out", str(tmp_path / "adding")]) == 0
     seqloom("predict", tmp_path / "adding", "1 2").refuses(2, "predicts nothing from lines", "`seqloom evaluate`")
 

@@ -1,4 +1,4 @@
-"""`seqloom restore`, and what else is done with a denoiser: vectors, curves, comparison, averages."""
+"""`seqloom denoise`, and what else is done with a denoiser: vectors, curves, comparison, averages."""
 
 from pathlib import Path
 from typing import Any
@@ -85,12 +85,12 @@ def test_a_gap_that_nothing_is_said_of_is_empty(folder: Path) -> None:
 
 @pytest.mark.parametrize("name", ["spans", "bytes", "bart"])
 def test_each_line_is_answered_and_a_blank_one_stays_blank(seqloom: Any, folder: Path, name: str) -> None:
-    shown = seqloom("restore", folder / name, GAPS, "", "They eat [MASK] .", "--json")
+    shown = seqloom("denoise", folder / name, GAPS, "", "They eat [MASK] .", "--json")
     one, blank, two = shown.objects
     assert one["text"] == GAPS and blank["restored"] == "" and blank["log_prob"] == 0
     assert (one["spans"], two["spans"]) == (None, None) if name == "bart" else len(two["spans"]) == 1
     assert one["log_prob"] < 0
-    plain = seqloom("restore", folder / name, GAPS, "", "They eat [MASK] .").out.split("\n")
+    plain = seqloom("denoise", folder / name, GAPS, "", "They eat [MASK] .").out.split("\n")
     assert len(plain) == 4 and plain[1].strip() == ""
     assert plain[0].count("\t") == (0 if name == "bart" else 2)
 
@@ -121,12 +121,12 @@ def test_it_is_what_the_search_finds(folder: Path) -> None:
 @pytest.mark.parametrize("name", ["spans", "bytes", "bart"])
 def test_noise_is_drawn_from_the_seed_and_the_number(seqloom: Any, folder: Path, name: str) -> None:
     one, two, other = (
-        seqloom("restore", folder / name, "--noise", "--seed", seed, WHOLE, WHOLE, "--json").objects
+        seqloom("denoise", folder / name, "--noise", "--seed", seed, WHOLE, WHOLE, "--json").objects
         for seed in (1, 1, 2)
     )
     assert one == two and one != other
     assert one[0]["read"] != one[1]["read"] and "[MASK]" in one[0]["read"] + one[1]["read"]
-    fields = seqloom("restore", folder / name, "--noise", WHOLE).out.rstrip("\n").split("\t")
+    fields = seqloom("denoise", folder / name, "--noise", WHOLE).out.rstrip("\n").split("\t")
     assert fields[0] == one[0]["read"] and fields[1] == one[0]["restored"]
 
 
@@ -138,13 +138,13 @@ def test_many_lines_are_what_each_is_alone(folder: Path) -> None:
 
 
 def test_what_cannot_be_told_is_refused_and_what_came_before_is_answered(seqloom: Any, folder: Path) -> None:
-    shown = seqloom("restore", folder / "spans", GAPS, "no gap here")
+    shown = seqloom("denoise", folder / "spans", GAPS, "no gap here")
     assert shown.code == 3 and shown.out.count("\n") == 1
     assert "written [MASK]; there is none in 'no gap here'. With --noise" in shown.err
-    seqloom("restore", folder / "spans", "a <extra_id_0> b").refuses(3, "written [MASK], not <extra_id_0>")
-    seqloom("restore", folder / "spans", "[MASK] " * 8).refuses(3, "may have 7 gaps", "this has 8")
-    seqloom("restore", folder / "bart", "cats " * 40).refuses(3, "Line 1 has 41 tokens", "knows only 29 places")
-    seqloom("restore", folder / "spans", GAPS, "--beam", "0").refuses(2)
+    seqloom("denoise", folder / "spans", "a <extra_id_0> b").refuses(3, "written [MASK], not <extra_id_0>")
+    seqloom("denoise", folder / "spans", "[MASK] " * 8).refuses(3, "may have 7 gaps", "this has 8")
+    seqloom("denoise", folder / "bart", "cats " * 40).refuses(3, "Line 1 has 41 tokens", "knows only 29 places")
+    seqloom("denoise", folder / "spans", GAPS, "--beam", "0").refuses(2)
     with pytest.raises(UsageError, match="A search has the options beam"):
         list(load(folder / "spans").restore(GAPS, width=3))
     with pytest.raises(DataError, match="there is none"):
@@ -153,15 +153,15 @@ def test_what_cannot_be_told_is_refused_and_what_came_before_is_answered(seqloom
 
 def test_what_it_is_not_for_is_refused(seqloom: Any, folder: Path, tmp_path: Path) -> None:
     run = folder / "spans"
-    for words in (["fill", run, "x"], ["generate", run], ["translate", run, "x"], ["classify", run, "x"]):
-        seqloom(*words).refuses(2, "a denoiser", "`seqloom restore` uses it")
+    for words in (["fill-mask", run, "x"], ["generate", run], ["translate", run, "x"], ["classify", run, "x"]):
+        seqloom(*words).refuses(2, "a denoiser", "`seqloom denoise` uses it")
     shape = ["model.norm_first=false", "model.embed_norm=true", "model.positions.kind=learned", "train.steps=1"]
     fits = trained(denoise_recipe(tmp_path, *shape, "noise.kind=bart"), tmp_path / "fits")
     seqloom("export-hf", fits, tmp_path / "out").refuses(2, "has 3 tokens that its tokenizer has not")
 
 
 def test_what_the_vocabulary_lacks_is_noted(seqloom: Any, folder: Path) -> None:
-    shown = seqloom("restore", folder / "spans", "The zebras [MASK] .")
+    shown = seqloom("denoise", folder / "spans", "The zebras [MASK] .")
     assert shown.code == 0 and "note: the vocabulary lacks parts of 1 line; the first is line 1: 'zebras'" in shown.err
 
 
@@ -174,15 +174,21 @@ def test_what_else_is_done_with_a_run(seqloom: Any, folder: Path, tmp_path: Path
     assert [step for step, _ in curves(Run.open(folder / "spans"))["hidden_accuracy"]] == [2, 4]
     assert load(folder / "bart").embed(["The cats purr .", ""]).shape == (2, 16)
     assert seqloom("average", folder / "spans", "--last", 2, "--out", tmp_path / "mean").code == 0
-    assert seqloom("restore", tmp_path / "mean", GAPS).code == 0
+    assert seqloom("denoise", tmp_path / "mean", GAPS).code == 0
 
 
 def test_training_says_what_to_do_next(seqloom: Any, tmp_path: Path) -> None:
-    small = ["train.steps=1", "model.width=8", "model.encoder_layers=1", "model.decoder_layers=1", "batch.dev_texts=0"]
+    small = [
+        "train.steps=1",
+        "model.d_model=8",
+        "model.encoder_layers=1",
+        "model.decoder_layers=1",
+        "batch.dev_texts=0",
+    ]
     shown = seqloom(
         "train", "denoise-pydocs", *small, "tokenizer.size=300", "train.device=cpu", "--out", tmp_path / "run"
     )
-    assert shown.code == 0 and f"Try: seqloom restore {tmp_path / 'run'}" in shown.out
+    assert shown.code == 0 and f"Try: seqloom denoise {tmp_path / 'run'}" in shown.out
 
 
 @pytest.mark.parametrize("name", ["spans", "bytes"])

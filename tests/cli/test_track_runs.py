@@ -79,8 +79,8 @@ def test_a_run_of_something_else(seqloom: Any, run: Path, tmp_path: Path) -> Non
 
 
 def test_a_recipe_that_is_wrong_in_several_ways(seqloom: Any, tmp_path: Path) -> None:
-    wrong = ["data.noise=-1.0", "model.rounds=-1", "model.hidden=0", "train.keep=x"]
+    wrong = ["data.noise=-1.0", "model.rounds=-1", "model.hidden=0", "train.keep_checkpoints=x"]
     shown = seqloom("train", "kalman-track", *wrong, "--out", tmp_path / "run")
     assert shown.code == 2
-    for words in ("data.noise: must", "model.hidden: must", "model.rounds: must", "train.keep"):
+    for words in ("data.noise: must", "model.hidden: must", "model.rounds: must", "train.keep_checkpoints"):
         assert words in shown.err

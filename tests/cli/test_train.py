@@ -12,8 +12,8 @@ from seqloom.config import load_yaml
 from seqloom.predict.loader import load
 from seqloom.train import events as e
 
-TOYS = ["toys-copy", "data.train=100", "data.dev=10", "data.test=10", "data.longest=4", "model.hidden=8"]
-TOYS += ["batch.rows=4", "batch.chunk=16", "train.steps=6", "train.log_every=2", "train.evaluate_every=3"]
+TOYS = ["toys-copy", "data.train=100", "data.dev=10", "data.test=10", "data.max_length=4", "model.hidden=8"]
+TOYS += ["batch.size=4", "batch.length=16", "train.steps=6", "train.log_every=2", "train.evaluate_every=3"]
 TOYS += ["train.schedule=constant"]
 
 
@@ -41,9 +41,9 @@ def test_a_shipped_recipe_with_overrides_trains_into_runs(seqloom: Any, here: Pa
 def test_a_yaml_file_trains_and_names_its_run(seqloom: Any, here: Path) -> None:
     (here / "mine.yaml").write_text(
         "task: language-model\n"
-        "data: {corpus: toys, train: 60, dev: 5, test: 5, longest: 4}\n"
+        "data: {corpus: toys, train: 60, dev: 5, test: 5, max_length: 4}\n"
         "tokenizer: {kind: characters}\n"
-        "batch: {rows: 2, chunk: 8}\n"
+        "batch: {size: 2, length: 8}\n"
         "model: {hidden: 4, cell: gru-cho}\n"
         "train: {steps: 2}\n"
     )

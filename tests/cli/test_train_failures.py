@@ -14,8 +14,8 @@ import pytest
 from seqloom.core.errors import ResourceError
 from seqloom.train import events as e
 
-TOYS = ["toys-copy", "data.train=100", "data.dev=10", "data.test=10", "data.longest=4", "model.hidden=8"]
-TOYS += ["batch.rows=4", "batch.chunk=16", "train.steps=9", "train.log_every=1", "train.evaluate_every=3"]
+TOYS = ["toys-copy", "data.train=100", "data.dev=10", "data.test=10", "data.max_length=4", "model.hidden=8"]
+TOYS += ["batch.size=4", "batch.length=16", "train.steps=9", "train.log_every=1", "train.evaluate_every=3"]
 TOYS += ["train.schedule=constant"]
 
 

@@ -209,7 +209,7 @@ def test_what_to_mend(seqloom: Any, tmp_path: Path, canned: None) -> None:
         for file, text in zip(files[split], (source, target), strict=True):
             file.write_text("\n".join(text) + "\n", encoding="utf-8")
     data = [f"data.{split}=[{one},{other}]" for split, (one, other) in files.items()]
-    words = ["tokenizer.kind=words", "batch.shapes=1", *(word for word in SMALL if "tokenizer" not in word)]
+    words = ["tokenizer.kind=words", "batch.max_shapes=1", *(word for word in SMALL if "tokenizer" not in word)]
     found = seqloom("doctor", "translate-files", *data, *words, "--json").json
     train, dev, test = found["pairs"]["splits"]
     assert (train["duplicates"], dev["in_train"], dev["sources_in_train"], test["in_train"]) == (10, 0, 10, 2)
@@ -230,7 +230,7 @@ def test_what_to_mend(seqloom: Any, tmp_path: Path, canned: None) -> None:
 
 def test_pairs_side_by_side(seqloom: Any, own: list[str]) -> None:
     settings = [word.removeprefix("data.") for word in own]
-    shown = seqloom("data", "show", "pairs", *settings, "--lines=2")
+    shown = seqloom("data", "show", "parallel", *settings, "--lines=2")
     assert shown.code == 0 and shown.err == ""
     assert re.search(r"^split +pairs +en words +characters +de words +characters   sha256$", shown.out, re.MULTILINE)
     assert re.search(r"^train +90 +270 +[\d,]+ +270 +[\d,]+   [0-9a-f]{12}$", shown.out, re.MULTILINE)

@@ -8,7 +8,7 @@ from tests.sealing import seal
 
 from seqloom.cli.app import main
 
-SMALL = ["batch.rows=8", "model.hidden=6", "train.steps=4", "train.log_every=2", "data.dev=50", "data.test=50"]
+SMALL = ["batch.size=8", "model.hidden=6", "train.steps=4", "train.log_every=2", "data.dev=50", "data.test=50"]
 
 
 @pytest.fixture(scope="session")
@@ -134,7 +134,7 @@ def test_a_lost_or_wrong_size_is_a_damaged_run(seqloom: Any, vectors: Path, tmp_
         ("data.lenght=9", "did you mean data.length?"),
         ("model.cell=lsmt", "did you mean lstm?"),
         ("model.outputs=3", "model.outputs: no such key"),
-        ("batch.rows=0", "batch.rows: must be at least 1"),
+        ("batch.size=0", "batch.size: must be at least 1"),
         ("tokenizer.kind=characters", "tokenizer: no such key"),
         ("model.kind=recurrent-lm", "model.kind"),
     ],

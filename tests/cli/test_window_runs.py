@@ -9,7 +9,7 @@ from seqloom.cli.app import main
 from seqloom.predict.loader import load
 
 TEXT = "the owl slept here ."
-SIZES = ["batch.rows=4", "batch.chunk=16", "model.embedding=6", "model.hidden=12"]
+SIZES = ["batch.size=4", "batch.length=16", "model.embedding=6", "model.hidden=12"]
 STEPS = ["train.steps=24", "train.evaluate_every=8", "train.log_every=2", "train.schedule=constant", "train.warmup=0"]
 WORDS = ["tokenizer.split=whitespace", "tokenizer.min_count=2"]  # as `grams` and `words` have them, but for the marks
 

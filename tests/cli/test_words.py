@@ -134,8 +134,8 @@ def test_a_bad_file_is_named_by_its_line(seqloom, folder):
 def test_runs_of_other_models(seqloom, folder, text):
     """A language model of words has vectors of words, one of characters has none, an n-gram has none at all."""
     small = [
-        "batch.rows=4",
-        "batch.chunk=16",
+        "batch.size=4",
+        "batch.length=16",
         "model.hidden=8",
         "train.steps=2",
         "train.evaluate_every=2",
@@ -161,7 +161,7 @@ def test_trained_evaluated_listed_and_compared(seqloom, folder, text, monkeypatc
     small = [
         "tokenizer.min_count=1",
         "tokenizer.split=whitespace",
-        "model.width=6",
+        "model.d_model=6",
         "train.epochs=2",
         "train.device=cpu",
     ]

@@ -48,8 +48,8 @@ def test_absurd_number_of_layers_is_refused_in_recipe_and_constructor() -> None:
 
 
 def test_largest_settings_are_named() -> None:
-    settings = {"model": {"kind": "gpt", "layers": 3, "width": 512, "tied": True, "positions": {"max_length": 64}}}
-    assert largest_settings(settings) == "model.width=512, model.positions.max_length=64, model.layers=3"
+    settings = {"model": {"kind": "gpt", "layers": 3, "d_model": 512, "tied": True, "positions": {"max_length": 64}}}
+    assert largest_settings(settings) == "model.d_model=512, model.positions.max_length=64, model.layers=3"
 
 
 def test_model_that_does_not_fit_is_refused_before_it_is_allocated() -> None:

@@ -92,7 +92,7 @@ SETTINGS: dict[str, dict[str, Any]] = {
     "languages": {"train": 102, "dev": 34, "test": 34},
     "table": {"train": "table.csv"},
     "conll": {"train": "mine.conll"},
-    "table-pairs": {"train": "pairs.tsv"},
+    "sentence-pairs": {"train": "pairs.tsv"},
     "choices": {"train": "choices.jsonl"},
     "squad-files": {"train": "mine.json"},
     "scene-claims": {"train": 200, "dev": 40, "test": 60},

@@ -40,7 +40,7 @@ def test_a_sentence_without_room_is_cut_and_nothing_is_nothing() -> None:
     assert cut_pieces([[], [[]]], 4) == []
 
 
-@pytest.mark.parametrize("noise", [SpansConfig(), BARTNoiseConfig(deleted=0.1)], ids=["spans", "bart"])
+@pytest.mark.parametrize("noise", [SpansConfig(), BARTNoiseConfig(delete=0.1)], ids=["spans", "bart"])
 def test_a_batch_is_a_function_of_seed_and_step(noise: Any) -> None:
     one, two = made(noise), made(noise)
     for step in (9, 0, 31):

@@ -72,7 +72,7 @@ def test_copy_and_reverse() -> None:
 
 
 def test_recall() -> None:
-    for before, after in parts(make(task="recall", longest=5)):
+    for before, after in parts(make(task="recall", max_length=5)):
         pairs = [before[start : start + 2] for start in range(0, len(before), 2)]
         assert after in pairs
         assert len({pair[0] for pair in pairs}) == len(pairs)  # so the letter decides the digit
@@ -80,7 +80,7 @@ def test_recall() -> None:
 
 @pytest.mark.parametrize("task", ["copy", "reverse", "recall"])
 def test_toys_differ_and_keep_their_sizes(task: str) -> None:
-    corpus = make(task=task, shortest=3, longest=6, symbols=7)
+    corpus = make(task=task, min_length=3, max_length=6, symbols=7)
     asked = [before for before, _ in parts(corpus)]
     assert len(set(asked)) == len(asked) == 360
     assert [len(corpus.split(name)) for name in ("train", "dev", "test")] == [300, 30, 30]
@@ -97,22 +97,22 @@ def test_toys_follow_the_seed() -> None:
 def test_toys_are_what_they_have_always_been() -> None:
     """Golden lists are made from these: if this changes, so must toys.VERSION."""
     assert list(make().split("train")[:3]) == ["hac|hac", "cfcd|cfcd", "fhfhdbeg|fhfhdbeg"]
-    assert list(make(task="recall", longest=4).split("dev")[:2]) == ["a4h2|h2", "f6c6h5a3|c6"]
+    assert list(make(task="recall", max_length=4).split("dev")[:2]) == ["a4h2|h2", "f6c6h5a3|c6"]
 
 
 def test_too_many_toys_are_refused() -> None:
     with pytest.raises(DataError, match=r"360 were asked for and 30 exist"):
-        make(symbols=2, longest=4)
+        make(symbols=2, max_length=4)
 
 
 @pytest.mark.parametrize(
     ("settings", "said"),
     [
-        ({"shortest": 0}, "shortest must be from 1"),
-        ({"shortest": 5, "longest": 4}, "shortest must be from 1"),
+        ({"min_length": 0}, "min_length must be from 1"),
+        ({"min_length": 5, "max_length": 4}, "min_length must be from 1"),
         ({"symbols": 27}, "symbols must be from 1 to 26"),
         ({"dev": 0}, "at least 1"),
-        ({"task": "recall", "longest": 9}, "each letter once"),
+        ({"task": "recall", "max_length": 9}, "each letter once"),
     ],
 )
 def test_impossible_toys_are_refused(settings: dict[str, Any], said: str) -> None:

@@ -66,15 +66,15 @@ def test_a_phrase_that_is_a_whole_sentence_is_left_out(phrase: str, stays: bool)
 
 def test_a_share_of_the_labels(folder: Path) -> None:
     """dev and test stay; of each label at least one text."""
-    whole, part = (load(folder, sst2.Config(share=share)) for share in (1.0, 0.5))
+    whole, part = (load(folder, sst2.Config(fraction=share)) for share in (1.0, 0.5))
     assert sorted(example.label for example in part.split("train")) == ["negative", "positive"]
-    assert part.notes[-1] == "of 4 training texts 2 are read (data.share)"
+    assert part.notes[-1] == "of 4 training texts 2 are read (data.fraction)"
     assert (part.split("dev"), part.split("test")) == (whole.split("dev"), whole.split("test"))
     assert part.fingerprint()["train"] != whole.fingerprint()["train"]
     assert whole.notes[-1].startswith("2 of GLUE's")
-    for share, words in ((0.0, "share must be greater than 0"), (1.5, "share must be at most 1")):
+    for share, words in ((0.0, "fraction must be greater than 0"), (1.5, "fraction must be at most 1")):
         with pytest.raises(ValueError, match=words):
-            sst2.Config(share=share)
+            sst2.Config(fraction=share)
 
 
 @given(

@@ -51,10 +51,10 @@ def test_what_is_asked_is_every_colour_by_how_often_it_was_told() -> None:
 
 
 def test_all_that_is_wrong_is_said_at_once() -> None:
-    across_fields = {"fewest": 1, "names": 4, "colours": 99}
+    across_fields = {"min_names": 1, "names": 4, "colours": 99}
     with pytest.raises(UsageError) as caught:
         build(corpora.find("facts").Config, {"corpus": "facts", **across_fields})
-    for words in ("fewest must be from 2", "names must be from most", "colours must be from 2 to 32"):
+    for words in ("min_names must be from 2", "names must be from max_names", "colours must be from 2 to 32"):
         assert words in str(caught.value)
     with pytest.raises(UsageError) as caught:
         build(corpora.find("facts").Config, {"corpus": "facts", "lines": 0, "dev": 0})
@@ -64,4 +64,4 @@ def test_all_that_is_wrong_is_said_at_once() -> None:
 
 def test_more_documents_than_there_can_be_are_refused() -> None:
     with pytest.raises(DataError, match=r"undrawn: 20,160 were asked for.*Raise data\.lines"):
-        load(Config(lines=2, colours=2, fewest=2, most=2))
+        load(Config(lines=2, colours=2, min_names=2, max_names=2))

@@ -34,14 +34,14 @@ def test_its_words_are_those_of_facts() -> None:
 
 def test_what_cannot_be() -> None:
     with pytest.raises(UsageError) as caught:
-        build(corpora.find("known-facts").Config, {"known": 1, "colours": 99})
-    for words in ("known must be from 2 to names", "colours must be from 2 to 32"):
+        build(corpora.find("known-facts").Config, {"known_names": 1, "colours": 99})
+    for words in ("known_names must be from 2 to names", "colours must be from 2 to 32"):
         assert words in str(caught.value)
     with pytest.raises(UsageError) as caught:
-        build(corpora.find("known-facts").Config, {"told": -1, "dev": 0})
-    for words in ("told: must be at least 0, got -1", "dev: must be at least 1, got 0"):
+        build(corpora.find("known-facts").Config, {"max_lines": -1, "dev": 0})
+    for words in ("max_lines: must be at least 0, got -1", "dev: must be at least 1, got 0"):
         assert words in str(caught.value)
-    with pytest.raises(UsageError, match="known must be at most colours"):
-        build(corpora.find("known-facts").Config, {"known": 8, "colours": 4})
+    with pytest.raises(UsageError, match="known_names must be at most colours"):
+        build(corpora.find("known-facts").Config, {"known_names": 8, "colours": 4})
     with pytest.raises(DataError, match="2,600 were asked for"):
-        load(Config(told=2))
+        load(Config(max_lines=2))

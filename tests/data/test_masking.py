@@ -51,8 +51,8 @@ def test_the_rates_are_those_of_the_paper() -> None:
 @given(st.integers(1, 30), st.integers(4, 40), st.floats(0.01, 0.9), st.integers(0, 99))
 def test_only_what_was_chosen_changes(count, length, share, seed) -> None:
     given = rows(count, length, seed)
-    found = masked(given, MasksConfig(share=share), seed)
-    assert found.places.shape == found.targets.shape == (count, MasksConfig(share=share).most(length))
+    found = masked(given, MasksConfig(mlm_probability=share), seed)
+    assert found.places.shape == found.targets.shape == (count, MasksConfig(mlm_probability=share).most(length))
     for row, shown, places, targets in zip(given, *found, strict=True):
         own = places[targets != NONE]
         assert len(set(own)) == len(own) and list(own) == sorted(own)
@@ -64,16 +64,19 @@ def test_only_what_was_chosen_changes(count, length, share, seed) -> None:
 
 
 def test_shares_of_ones_own() -> None:
-    found = masked(rows(2000), MasksConfig(share=0.5, hidden=0.0, swapped=0.0))
+    found = masked(rows(2000), MasksConfig(mlm_probability=0.5, mask_replace_prob=0.0, random_replace_prob=0.0))
     assert (found.tokens == rows(2000)).all()  # all chosen ones stay
     assert (found.targets != NONE).sum() / (np.isin(rows(2000), range(1, V))).sum() == pytest.approx(0.5, abs=0.01)
-    every = masked(rows(2000), MasksConfig(hidden=1.0, swapped=0.0))
+    every = masked(rows(2000), MasksConfig(mask_replace_prob=1.0, random_replace_prob=0.0))
     assert (every.tokens == SPECIALS.mask).sum() == (every.targets != NONE).sum()
 
 
 def test_wrong_shares_are_refused_all_at_once() -> None:
-    with pytest.raises(ValueError, match=r"(?s)share must be greater than 0.*swapped must be at .*shares of one whole"):
-        MasksConfig(share=0.0, hidden=0.9, swapped=1.2)
+    with pytest.raises(
+        ValueError,
+        match=r"(?s)mlm_probability must be greater than 0.*random_replace_prob must be at .*at most 1; got 0.9",
+    ):
+        MasksConfig(mlm_probability=0.0, mask_replace_prob=0.9, random_replace_prob=1.2)
 
 
 def batches(masking, seed: int = 0, size: int = 4) -> MaskedBatches:

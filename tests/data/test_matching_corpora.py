@@ -61,7 +61,7 @@ def corpus(request: pytest.FixtureRequest, folder: Path) -> Any:
 
 
 def test_forms_and_names() -> None:
-    assert set(MATCHED) >= {"rte", "table-pairs", "flickr8k-pairs", "scene-claims", "scene-likeness"}
+    assert set(MATCHED) >= {"rte", "sentence-pairs", "flickr8k-pairs", "scene-claims", "scene-likeness"}
     assert set(CHOICES) >= {"choices", "endings", "scene-choices"}
     assert set(ANSWERS) >= {"squad", "squad-files", "scene-questions"}
 
@@ -154,7 +154,7 @@ def test_labels_that_are_no_scores_are_named(folder: Path) -> None:
         DataError, match=r"that of pair 1 of dev is 'not_entailment'|that of pair 1 of dev is 'entailment'"
     ):
         scores_of(load("rte", folder), "dev")
-    assert set(scores_of(load("table-pairs", folder), "train")) == {0.0, 1.0, 2.0}
+    assert set(scores_of(load("sentence-pairs", folder), "train")) == {0.0, 1.0, 2.0}
 
 
 def test_infinite_scores_are_none() -> None:
@@ -181,7 +181,7 @@ def test_tables_of_pairs_that_cannot_be_read(tmp_path: Path, text: str, more: di
         corpora.load(
             build(
                 corpora.CorpusConfig[SentencePairExample],
-                {"corpus": "table-pairs", "train": str(tmp_path / "a.tsv"), **more},
+                {"corpus": "sentence-pairs", "train": str(tmp_path / "a.tsv"), **more},
             )
         )
 
@@ -190,7 +190,7 @@ def test_pairs_of_one_text_stay_together(tmp_path: Path) -> None:
     rows = [f"same {n // 4}\tother {n}\t{n % 2}" for n in range(80)]
     (tmp_path / "a.tsv").write_text("\n".join(["first\tsecond\tlabel", *rows, "\t x\t1", "a\tb\t"]))
     corpus = corpora.load(
-        build(corpora.CorpusConfig[SentencePairExample], {"corpus": "table-pairs", "train": str(tmp_path / "a.tsv")})
+        build(corpora.CorpusConfig[SentencePairExample], {"corpus": "sentence-pairs", "train": str(tmp_path / "a.tsv")})
     )
     firsts = [{pair.first for pair in pairs} for pairs in corpus.splits.values()]
     assert not firsts[0] & firsts[1] and not firsts[0] & firsts[2] and not firsts[1] & firsts[2]
@@ -231,7 +231,7 @@ def test_choices_in_columns_and_by_word(tmp_path: Path) -> None:
     every = [choice for choices in corpus.splits.values() for choice in choices]
     assert {choice.answer for choice in every} == {1}
     assert {len(choice.options) for choice in every} == {2, 3}
-    one = corpora.load(build(corpora.CorpusConfig[MultipleChoiceExample], {**made, "counted_from": 1}))
+    one = corpora.load(build(corpora.CorpusConfig[MultipleChoiceExample], {**made, "index_base": 1}))
     assert {choice.answer for choices in one.splits.values() for choice in choices} == {0, 1}
 
 

@@ -25,7 +25,7 @@ from seqloom.data.noise import (
 Array = np.ndarray[Any, Any]
 V = 1000
 MASK = Specials.after(V).mask
-NONE: dict[str, float] = {"permuted": 0, "rotated": 0, "infilled": 0, "masked": 0, "deleted": 0}
+NONE: dict[str, float] = {"permute_sentences": 0, "rotate": 0, "infill": 0, "mask": 0, "delete": 0}
 
 
 def text(n: int) -> Array:
@@ -75,7 +75,7 @@ def is_gap(source: Array) -> Array:
     seed=st.integers(0, 99),
 )
 def test_source_and_target_together_are_the_text(n: int, share: float, mean: float, sentinels: int, seed: int) -> None:
-    noise = SpansConfig(share=share, mean_length=mean, sentinels=sentinels)
+    noise = SpansConfig(noise_density=share, mean_span_length=mean, sentinels=sentinels)
     found = arrays(hide_spans(text(n).tolist(), noise, V, Random(seed)))
     known = sentinels_of(noise, V)
     told = spans_told(found.target.tolist(), known)
@@ -109,7 +109,7 @@ def test_the_share_and_the_length_of_spans_are_met() -> None:
 def test_no_place_is_spared() -> None:
     """Fewer spans reach the ends, either of them alike."""
     hidden = np.zeros(21)
-    for one in many(SpansConfig(share=0.3), 20, times=3000):
+    for one in many(SpansConfig(noise_density=0.3), 20, times=3000):
         hidden[one.target[one.hidden]] += 1
     shares = hidden[1:] / 3000
     assert shares.mean() == pytest.approx(0.3, abs=0.01)
@@ -133,7 +133,7 @@ def test_spans_are_read_off_whatever_is_said() -> None:
 
 
 def test_masked() -> None:
-    for one in (found := many(bart(masked=0.2), 33)):
+    for one in (found := many(bart(mask=0.2), 33)):
         kept = ~is_gap(one.source)
         assert (one.source[kept] == text(33)[kept]).all() and (one.source[~kept] == MASK).all()
         assert (one.hidden == ~kept).all() and (one.target == text(33)).all()
@@ -141,7 +141,7 @@ def test_masked() -> None:
 
 
 def test_deleted() -> None:
-    for one in (found := many(bart(deleted=0.2), 33)):
+    for one in (found := many(bart(delete=0.2), 33)):
         assert one.source.tolist() == [token for token in text(33).tolist() if token in one.source]  # in their order
         assert (one.target[~one.hidden] == one.source).all()
     assert np.mean([len(one.source) for one in found]) / 33 == pytest.approx(0.8, abs=0.003)
@@ -149,7 +149,7 @@ def test_deleted() -> None:
 
 def test_infilled() -> None:
     lengths: Counter[int] = Counter()
-    found = many(bart(infilled=0.3), 200)
+    found = many(bart(infill=0.3), 200)
     for one in found:
         assert [token for token in one.source.tolist() if token < V] == one.target[~one.hidden].tolist()
         gaps = is_gap(one.source)
@@ -166,30 +166,30 @@ def test_infilled() -> None:
 
 
 def test_a_mask_may_hide_nothing() -> None:
-    found = many(bart(infilled=0.3, mean_length=0.5), 40)
+    found = many(bart(infill=0.3, mean_span_length=0.5), 40)
     assert any(len(one.source) > 40 for one in found)
-    assert all(len(one.source) + 1 <= bart(infilled=0.3).longest(40)[0] for one in found)
+    assert all(len(one.source) + 1 <= bart(infill=0.3).longest(40)[0] for one in found)
 
 
 def test_permuted() -> None:
     orders: Counter[tuple[int, ...]] = Counter()
-    for one in many(bart(permuted=1), 30, times=1200):
+    for one in many(bart(permute_sentences=1), 30, times=1200):
         parts = one.source.reshape(3, 10)
         assert (np.diff(parts, axis=1) == 1).all()
         orders[tuple((parts[:, 0] // 10).tolist())] += 1
         assert not one.hidden.any() and (one.target == text(30)).all()
     assert len(orders) == 6 and all(150 < count < 250 for count in orders.values())
-    half = [(one.source == text(30)).all() for one in many(bart(permuted=0.5), 30, times=1200)]
+    half = [(one.source == text(30)).all() for one in many(bart(permute_sentences=0.5), 30, times=1200)]
     assert np.mean(half) == pytest.approx(0.5 + 0.5 / 6, abs=0.04)
 
 
 def test_rotated() -> None:
     first: Counter[int] = Counter()
-    for one in many(bart(rotated=1), 12, times=2400):
+    for one in many(bart(rotate=1), 12, times=2400):
         assert (np.roll(text(12), 1 - one.source[0]) == one.source).all()
         first[int(one.source[0])] += 1
     assert len(first) == 12 and all(140 < count < 260 for count in first.values())
-    once = [one.source[0] == 1 for one in many(bart(rotated=0.5), 12, times=1200)]
+    once = [one.source[0] == 1 for one in many(bart(rotate=0.5), 12, times=1200)]
     assert np.mean(once) == pytest.approx(0.5 + 0.5 / 12, abs=0.04)
 
 
@@ -204,8 +204,8 @@ def test_rotated() -> None:
 def test_all_five_together_keep_count_of_what_is_hidden(
     n: int, size: int, rates: list[float], mean: float, seed: int
 ) -> None:
-    switches: dict[str, Any] = dict(zip(NONE, rates, strict=True)) | {"permuted": 1.0}
-    noise = BARTNoiseConfig(**switches, mean_length=mean)
+    switches: dict[str, Any] = dict(zip(NONE, rates, strict=True)) | {"permute_sentences": 1.0}
+    noise = BARTNoiseConfig(**switches, mean_span_length=mean)
     found = arrays(damage(text(n).tolist(), sentences(n, size).tolist(), noise, V, Random(seed)))
     shown = found.source[~is_gap(found.source)]
     assert sorted(shown.tolist()) == found.target[~found.hidden].tolist()
@@ -214,7 +214,7 @@ def test_all_five_together_keep_count_of_what_is_hidden(
 
 
 def test_both_are_functions_of_their_draws() -> None:
-    for noise in (SpansConfig(), BARTNoiseConfig(masked=0.1, deleted=0.1, rotated=0.5)):
+    for noise in (SpansConfig(), BARTNoiseConfig(mask=0.1, delete=0.1, rotate=0.5)):
         one, two, other = (made(noise, 50, seed) for seed in (1, 1, 2))
         assert all((a == b).all() for a, b in zip(one, two, strict=True))
         assert one.source.tolist() != other.source.tolist()
@@ -225,17 +225,21 @@ def test_both_are_functions_of_their_draws() -> None:
 
 def test_all_that_is_wrong_is_said_at_once() -> None:
     with pytest.raises(ValueError) as error:
-        SpansConfig(share=1.0, mean_length=0.5, sentinels=1)
-    for words in ("share must be less than 1; got 1.0", "mean_length must be at least 1", "sentinels must be"):
+        SpansConfig(noise_density=1.0, mean_span_length=0.5, sentinels=1)
+    for words in (
+        "noise_density must be less than 1; got 1.0",
+        "mean_span_length must be at least 1",
+        "sentinels must be",
+    ):
         assert words in str(error.value)
     with pytest.raises(ValueError) as error:
-        BARTNoiseConfig(permuted=2, rotated=-1, infilled=1, masked=-0.1, deleted=1, mean_length=0)
+        BARTNoiseConfig(permute_sentences=2, rotate=-1, infill=1, mask=-0.1, delete=1, mean_span_length=0)
     for words in (
-        "permuted must be at most 1",
-        "rotated",
-        "infilled must be less than 1",
-        "masked",
-        "deleted",
+        "permute_sentences must be at most 1",
+        "rotate",
+        "infill must be less than 1",
+        "mask",
+        "delete",
         "mean_",
     ):
         assert words in str(error.value)

@@ -33,7 +33,7 @@ FILES = {
     "mine.en": "".join(f"line {n}\n" for n in range(40)),
     "mine.de": "".join(f"Zeile {n}\n" for n in range(40)),
 }
-BY_FILES = ["multi30k", "pairs", "tatoeba"]
+BY_FILES = ["multi30k", "parallel", "tatoeba"]
 
 
 @pytest.fixture(scope="module")
@@ -47,7 +47,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def settings(name: str, folder: Path) -> dict[str, Any]:
     own: dict[str, dict[str, Any]] = {
-        "pairs": {"train": [str(folder / "mine.en"), str(folder / "mine.de")]},
+        "parallel": {"train": [str(folder / "mine.en"), str(folder / "mine.de")]},
         "tatoeba": {"dev": 5, "test": 5},
     }
     return {"corpus": name, **own.get(name, {})}
@@ -103,15 +103,15 @@ def test_a_share_of_multi30k_is_part_of_a_larger_one(folder: Path, tmp_path: Pat
         (other / f"multi30k/train.{language}.gz").write_bytes(gzip.compress(lines.encode()))
     with use_data_folder(other):
         whole, half, tenth, another = (
-            multi30k.load(multi30k.Config(share=share, seed=seed)).split("train")
+            multi30k.load(multi30k.Config(fraction=share, seed=seed)).split("train")
             for share, seed in ((1.0, 0), (0.5, 0), (0.1, 0), (0.1, 1))
         )
-        (note,) = multi30k.load(multi30k.Config(share=0.1)).notes
+        (note,) = multi30k.load(multi30k.Config(fraction=0.1)).notes
     assert (len(whole), len(half), len(tenth)) == (50, 25, 5) and set(tenth) < set(half) < set(whole)
     assert list(tenth) == [pair for pair in whole if pair in tenth] and set(another) != set(tenth)
-    assert note == "of 50 training pairs 5 are read (data.share)"
-    with pytest.raises(ValueError, match="share must be greater than 0; got 0"):
-        multi30k.Config(share=0)
+    assert note == "of 50 training pairs 5 are read (data.fraction)"
+    with pytest.raises(ValueError, match="fraction must be greater than 0; got 0"):
+        multi30k.Config(fraction=0)
 
 
 def test_multi30k_sides_of_different_length_are_refused(folder: Path, tmp_path: Path) -> None:

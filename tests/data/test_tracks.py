@@ -51,10 +51,10 @@ def test_without_noise_what_is_seen_is_true() -> None:
 def test_the_config() -> None:
     made = build(CorpusConfig[Track], {"corpus": "track", "motion": "drift"})
     assert isinstance(made, Config) and build(CorpusConfig[Track], to_mapping(made)) == made
-    wrong = {"corpus": "track", "steps": 1, "noise": -1.0, "gaps": 0.9, "lost": -0.1, "dev": 0}
+    wrong = {"corpus": "track", "steps": 1, "noise": -1.0, "gaps": 0.9, "dropped": -0.1, "dev": 0}
     with pytest.raises(UsageError) as raised:
         build(CorpusConfig[Track], wrong)
-    for words in ("steps: must", "noise: must", "gaps: must", "lost: must", "dev: must be at least 1"):
+    for words in ("steps: must", "noise: must", "gaps: must", "dropped: must", "dev: must be at least 1"):
         assert words in str(raised.value)
 
 

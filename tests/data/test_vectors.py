@@ -149,7 +149,7 @@ def test_the_first_symbol_is_asked_for_after_the_lag(lag: int, symbols: int, see
 
 
 def test_training_lags_cover_the_range_and_exact_ones_do_not_vary() -> None:
-    mixed, exact = RecallConfig(lag=6).data(), RecallConfig(lag=6, shortest=6).data()
+    mixed, exact = RecallConfig(lag=6).data(), RecallConfig(lag=6, min_lag=6).data()
     lengths = {mixed.batch(1, 16 * step, 16)["inputs"].shape[1] - 2 for step in range(100)}
     assert lengths == {1, 2, 3, 4, 5, 6}
     assert {exact.batch(1, 16 * step, 16)["inputs"].shape[1] - 2 for step in range(30)} == {6}
@@ -173,8 +173,8 @@ def test_other_symbols_say_nothing_about_the_first() -> None:
         (AddingConfig, {"dev": 0}, "dev: must be at least 1, got 0"),
         (AddingConfig, {"epoch": 0}, "epoch: must be at least 1"),
         (RecallConfig, {"lag": 0}, "lag: must be at least 1"),
-        (RecallConfig, {"lag": 3, "shortest": 4}, r"shortest must be from 1 to lag \(3\), got 4"),
-        (RecallConfig, {"shortest": 0}, "shortest: must be at least 1"),
+        (RecallConfig, {"lag": 3, "min_lag": 4}, r"min_lag must be from 1 to lag \(3\), got 4"),
+        (RecallConfig, {"min_lag": 0}, "min_lag: must be at least 1"),
         (RecallConfig, {"symbols": 1}, "symbols: must be at least 2, got 1"),
         (RecallConfig, {"test": 0}, "test: must be at least 1"),
         (RecallConfig, {"lenght": 5}, "no such key"),

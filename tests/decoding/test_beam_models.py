@@ -61,8 +61,8 @@ LANGUAGE = {
     "gru with highways": lambda: prepared(
         RecurrentLMConfig(cell="gru", hidden=8, layers=2, connections="highway").build(V)
     ),
-    "gpt": lambda: prepared(GPTConfig(width=8, heads=2, layers=2).build(V), scale=2.0),
-    "gpt, past its context": lambda: prepared(GPTConfig(width=8, heads=2, layers=2, context=5).build(V), scale=2.0),
+    "gpt": lambda: prepared(GPTConfig(d_model=8, heads=2, layers=2).build(V), scale=2.0),
+    "gpt, past its context": lambda: prepared(GPTConfig(d_model=8, heads=2, layers=2, context=5).build(V), scale=2.0),
     "n-gram": ngram,
     "both": lambda: Mixture([ngram(), prepared(RecurrentLMConfig(hidden=8).build(V))], [0.5, 0.5]),
 }

@@ -28,7 +28,7 @@ def prepared(config: Any, seed: int, vocabulary: int = V, scale: float = 3.0) ->
 
 
 def small_transformer(**options: Any) -> TransformerConfig:
-    sizes: dict[str, Any] = {"width": 8, "heads": 2, "encoder_layers": 1, "decoder_layers": 2, "feed_forward": 12}
+    sizes: dict[str, Any] = {"d_model": 8, "heads": 2, "encoder_layers": 1, "decoder_layers": 2, "d_ff": 12}
     return TransformerConfig(**sizes, **options)
 
 

@@ -15,8 +15,8 @@ from seqloom.nn.positions import PositionsConfig
 V = 11
 CONFIGS: dict[str, Any] = {
     "recurrent": RecurrentLMConfig(hidden=8, layers=2, connections="highway"),
-    "gpt": GPTConfig(width=8, heads=2, layers=2, positions=PositionsConfig(kind="rotary"), context=40),
-    "gpt that slides": GPTConfig(width=8, heads=2, layers=2, positions=PositionsConfig(kind="learned", max_length=6)),
+    "gpt": GPTConfig(d_model=8, heads=2, layers=2, positions=PositionsConfig(kind="rotary"), context=40),
+    "gpt that slides": GPTConfig(d_model=8, heads=2, layers=2, positions=PositionsConfig(kind="learned", max_length=6)),
 }
 
 

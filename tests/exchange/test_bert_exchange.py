@@ -133,17 +133,17 @@ def test_the_command_says_what_was_not_there(tmp_path: Path, capfd: Any) -> None
         "sentences: they are drawn anew, and know nothing yet." in shown.err
     )
     assert "left behind: classifier.bias, classifier.weight" in shown.err
-    assert "seqloom similar" in shown.out and "seqloom fill" not in shown.out
+    assert "seqloom similar" in shown.out and "seqloom fill-mask" not in shown.out
     assert "drawn anew: dense.weight" in (tmp_path / "run" / "card.md").read_text()
     for words in (
-        ["fill", str(tmp_path / "run"), "the [MASK]"],
+        ["fill-mask", str(tmp_path / "run"), "the [MASK]"],
         ["evaluate", str(tmp_path / "run"), "--text", __file__],
     ):
         assert main(words) == 2
         assert "cannot tell masked tokens: it was imported without the layers" in capfd.readouterr().err
     assert main(["generate", str(tmp_path / "run"), "--prompt", "the"]) == 2
     said = capfd.readouterr().err
-    assert "seqloom embed, similar" in said and "init.from=" in said and "seqloom fill" not in said
+    assert "seqloom embed, similar" in said and "init.from=" in said and "seqloom fill-mask" not in said
 
 
 def test_the_command_says_which_part_was_not_there(tmp_path: Path, capfd: Any) -> None:
@@ -327,5 +327,5 @@ def test_control_a_wrong_table_shows(tmp_path: Path, monkeypatch: pytest.MonkeyP
             if isinstance(module, torch.nn.LayerNorm):
                 module.eps = 1e-3
     if part == "segments":
-        monkeypatch.setattr(ours.model.body.embedded, "segments", None)
+        monkeypatch.setattr(ours.model.backbone.embedded, "segments", None)
     assert max(differences(theirs, ours.model, ours.tokenizer).values()) > 1e-4

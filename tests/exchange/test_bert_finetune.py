@@ -1,4 +1,4 @@
-"""An imported BERT, taken over: every task that begins with a body can begin with it."""
+"""An imported BERT, taken over: every task that begins with a backbone can begin with it."""
 
 import json
 from pathlib import Path
@@ -61,9 +61,9 @@ def recipe_for(task: str, folder: Path, run: Path) -> Any:
         return tag_recipe(folder, run, *STEPS)
     if task == "answer":
         data = {"corpus": "squad-files", "train": str(write_questions(folder / "questions.json"))}
-        more: dict[str, Any] = {"batch": {"max_length": 40, "question": 4}}
+        more: dict[str, Any] = {"batch": {"max_length": 40, "max_question_length": 4}}
     else:
-        data, more = {"corpus": "table-pairs", "train": str(write_pairs(folder / "pairs.tsv", pairs()))}, {}
+        data, more = {"corpus": "sentence-pairs", "train": str(write_pairs(folder / "pairs.tsv", pairs()))}, {}
     train = {"steps": 2, "lr": 1e-3, "evaluate_every": 1, "device": "cpu"}
     model = {"kind": f"fine-tuned-{task}"}
     mapping = {"task": task, "init": {"from": str(run)}, "data": data, "model": model, "train": train, **more}
@@ -75,7 +75,7 @@ def test_every_task_begins_with_its_weights(task: str, run: Path, tmp_path: Path
     recipe = recipe_for(task, tmp_path, run)
     fresh = task_info(task).task.prepare(recipe).model()
     there = load(run, "cpu").model.state_dict()
-    for name, tensor in fresh.body.as_pretrained(fresh.body.state_dict()).items():
+    for name, tensor in fresh.backbone.as_pretrained(fresh.backbone.state_dict()).items():
         assert torch.equal(tensor, there[name]), name
     trained(recipe, tmp_path / "tuned")
     model = load(tmp_path / "tuned", "cpu")

@@ -238,7 +238,7 @@ def test_a_beginning_that_is_none(folder: Path) -> None:
 
 def test_heads_that_do_not_share(folder: Path) -> None:
     configure(folder, n_head=3)
-    refused(folder, "width must be divisible by heads")
+    refused(folder, "d_model must be divisible by heads")
 
 
 @pytest.mark.parametrize(

@@ -67,8 +67,8 @@ def test_logits(pair):
     [
         ("bart-2-heads", (Leading, "read", lambda self, theirs: (theirs[0][: -self.count],))),
         ("bart-2-heads", (TokenRows, "read", lambda self, theirs: theirs)),
-        ("bart-3-heads", (StartTokenConfig, "source_begin", None)),
-        ("marian-2-heads", (StartTokenConfig, "begin", None)),
+        ("bart-3-heads", (StartTokenConfig, "source_bos", None)),
+        ("marian-2-heads", (StartTokenConfig, "bos", None)),
         ("marian-2-heads", (Marian, "ordered", lambda self, model, axis, how=SAME: Parted(axis, how))),
     ],
 )
@@ -123,7 +123,7 @@ def test_what_is_generated(pair, beams, penalty):
         min_length=SHORTEST - forced,
         max_length=LONGEST - forced,
     )
-    banned = [found.model.begin] if found.family.name == "Marian" else []
+    banned = [found.model.bos] if found.family.name == "Marian" else []
     made = beam_search(model, options=options, end=END, source=source, banned=banned)
     compared = 0
     for row, other in zip(made, generated(theirs, found.tokenizer, beams, options.length_penalty), strict=True):

@@ -31,14 +31,14 @@ LLAMA = {"norm": "rms", "positions": {"kind": "rotary"}, "activation": "swiglu",
 def make_run(path: Path, tokens: Any = TOKENS["byte-pair"], task: str = "language-model", **model: Any) -> Run:
     """As a training would have left it, with random weights."""
     tokenizer = train_tokenizer(tokens, TEXTS)
-    section = {"kind": "gpt", "width": 16, "heads": 2, "layers": 2, **model}
+    section = {"kind": "gpt", "d_model": 16, "heads": 2, "layers": 2, **model}
     if "context" not in section and section.get("positions", {}).get("kind", "learned") == "learned":
         section["positions"] = {"kind": "learned", "max_length": 64}
     mapping = {
         "task": task,
         "data": {"corpus": "pydocs"},
         "tokenizer": to_mapping(tokens),
-        "batch": {"chunk": 16},
+        "batch": {"length": 16},
         "model": section,
         "train": {"steps": 1},
     }
@@ -55,11 +55,11 @@ def make_run(path: Path, tokens: Any = TOKENS["byte-pair"], task: str = "languag
 SHAPES: dict[str, dict[str, Any]] = {
     "gpt2": {},
     "gpt2-no-bias": {"bias": False, "activation": "silu"},
-    "gpt2-untied": {"tied": False, "activation": "relu", "feed_forward": 20},
-    "gpt2-begin": {"begin": 5, "activation": "gelu-tanh", "norm_epsilon": 1e-3},
+    "gpt2-untied": {"tied": False, "activation": "relu", "d_ff": 20},
+    "gpt2-begin": {"bos": 5, "activation": "gelu-tanh", "norm_epsilon": 1e-3},
     "llama": {**LLAMA},
     "llama-halves": {**LLAMA, "positions": {"kind": "rotary", "layout": "halves", "base": 500.0}, "tied": False},
-    "llama-grouped": {**LLAMA, "heads": 4, "kv_heads": 2, "bias": True, "begin": 7, "context": 32},
+    "llama-grouped": {**LLAMA, "heads": 4, "kv_heads": 2, "bias": True, "bos": 7, "context": 32},
 }
 
 
@@ -76,7 +76,7 @@ def test_logits(name: str, tmp_path: Path) -> None:
     assert tokenizer(text)["input_ids"] == ids
     assert tokenizer.eos_token_id == theirs.config.eos_token_id == 0
     assert tokenizer.decode(ids) == text
-    begin = SHAPES[name].get("begin", 0)
+    begin = SHAPES[name].get("bos", 0)
     assert theirs.config.bos_token_id == theirs.generation_config.bos_token_id == begin
     with torch.no_grad():
         made, wanted = run.model("cpu")(torch.tensor([[0, *ids]])), theirs(torch.tensor([[begin, *ids]])).logits

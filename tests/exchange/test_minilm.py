@@ -90,7 +90,7 @@ def test_likeness_is_of_meaning(model: Any) -> None:
 
 @installed
 def test_it_has_nothing_to_fill_gaps_with(run: Path, capfd: Any) -> None:
-    for words in (["fill", str(run), "the [MASK]"], ["evaluate", str(run), "--text", __file__]):
+    for words in (["fill-mask", str(run), "the [MASK]"], ["evaluate", str(run), "--text", __file__]):
         capfd.readouterr()
         assert main(words) == 2
         assert "cannot tell masked tokens" in capfd.readouterr().err
@@ -111,9 +111,9 @@ def test_words_keep_their_places(model: Any) -> None:
 @installed
 def test_fine_tuning_begins_with_it(run: Path, model: Any, tmp_path: Path) -> None:
     recipe = classify_recipe(tmp_path, run, "train.steps=1", "train.evaluate_every=1", "batch.max_length=32")
-    assert recipe.model.body.norm_epsilon == 1e-12 and recipe.model.body.layers == 6
+    assert recipe.model.backbone.norm_epsilon == 1e-12 and recipe.model.backbone.layers == 6
     task = Task.prepare(recipe)
-    own = task.model().body
+    own = task.model().backbone
     there = model.model.state_dict()
     for name, tensor in own.as_pretrained(own.state_dict()).items():
         assert torch.equal(tensor, there[name]), name

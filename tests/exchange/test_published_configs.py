@@ -57,12 +57,12 @@ LLAMA: dict[str, Any] = {
     "vocab_size": 32000,
 }
 CONFIGS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
-    "GPT-2": (GPT2, {"width": 768, "heads": 12, "layers": 12, "longest": 1024, "window": 1024, "begin": None}),
+    "GPT-2": (GPT2, {"d_model": 768, "heads": 12, "layers": 12, "longest": 1024, "window": 1024, "bos": None}),
     "distilled": (
         {**GPT2, "n_layer": 6, "_num_labels": 1, "id2label": {"0": "LABEL_0"}, "label2id": {"LABEL_0": 0}},
         {"layers": 6, "tied": True},
     ),
-    "TinyLlama": (LLAMA, {"kv_heads": 4, "d_ff": 5632, "begin": 2, "window": 2048, "norm_epsilon": 1e-5}),
+    "TinyLlama": (LLAMA, {"kv_heads": 4, "feed_forward_size": 5632, "bos": 2, "window": 2048, "norm_epsilon": 1e-5}),
     "Llama without groups": (
         {key: value for key, value in LLAMA.items() if key not in ("num_key_value_heads", "pretraining_tp")},
         {"kv_heads": None, "tied": False},
@@ -85,7 +85,7 @@ CONFIGS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
             "tie_word_embeddings": True,
             "transformers.js_config": {"kv_cache_dtype": {"fp16": "float16"}},
         },
-        {"heads": 9, "kv_heads": 3, "begin": None, "tied": True},
+        {"heads": 9, "kv_heads": 3, "bos": None, "tied": True},
     ),
     "Mistral": (
         {

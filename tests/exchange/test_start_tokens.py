@@ -14,32 +14,32 @@ from seqloom.exchange.start_tokens import StartTokenConfig
 from seqloom.nn.positions import PositionsConfig
 
 LEARNED = {"kind": "learned", "max_length": 12}
-ALL: dict[str, Any] = {"source_begin": 3, "begin": 5, "target_begin": 4}
+ALL: dict[str, Any] = {"source_bos": 3, "bos": 5, "target_bos": 4}
 
 
-def given(batch, begin=None, source_begin=None, target_begin=None):
+def given(batch, bos=None, source_bos=None, target_bos=None):
     """The same batch with these tokens in it, for a model that adds none."""
     made = dict(batch)
-    if source_begin is not None:
-        made["source"] = F.pad(batch["source"], (1, 0), value=source_begin)
+    if source_bos is not None:
+        made["source"] = F.pad(batch["source"], (1, 0), value=source_bos)
         made["source_mask"] = F.pad(batch["source_mask"], (1, 0), value=True)
-    if begin is not None:
-        made["inputs"] = torch.cat([torch.full_like(batch["inputs"][:, :1], begin), batch["inputs"][:, 1:]], dim=1)
-    if target_begin is not None:
+    if bos is not None:
+        made["inputs"] = torch.cat([torch.full_like(batch["inputs"][:, :1], bos), batch["inputs"][:, 1:]], dim=1)
+    if target_bos is not None:
         first, rest = made["inputs"][:, :1], made["inputs"][:, 1:]
-        made["inputs"] = torch.cat([first, torch.full_like(first, target_begin), rest], dim=1)
+        made["inputs"] = torch.cat([first, torch.full_like(first, target_bos), rest], dim=1)
         made["target_mask"] = F.pad(batch["target_mask"], (1, 0), value=True)
-        made["targets"] = F.pad(batch["targets"], (1, 0), value=target_begin)
+        made["targets"] = F.pad(batch["targets"], (1, 0), value=target_bos)
     return made
 
 
-@pytest.mark.parametrize("names", [["begin"], ["source_begin"], ["target_begin"], list(ALL)], ids=" ".join)
+@pytest.mark.parametrize("names", [["bos"], ["source_bos"], ["target_bos"], list(ALL)], ids=" ".join)
 @torch.no_grad()
 def test_added_is_as_good_as_given(names):
     added = {name: ALL[name] for name in names}
     model, plain = transformer(positions=LEARNED, **added), transformer(positions=LEARNED)
     batch = some_batch()
-    whole, before = given(batch, **added), int("target_begin" in added)
+    whole, before = given(batch, **added), int("target_bos" in added)
     real = batch["target_mask"]
     exactly(log_probs(model, batch)[real], log_probs(plain, whole)[:, before:][real])
     exactly(model.target_log_probs(batch), plain.target_log_probs(whole)[:, before:])
@@ -71,10 +71,10 @@ def test_a_search_finds_what_it_finds_with_the_token_forced():
     model, plain, batch = transformer(**ALL), transformer(), some_batch()
     sums = BeamConfig(beam=4, n_best=4, length_penalty=0.0, max_length=9)
     found = beam_search(model, options=sums, end=0, source=source_of(batch))
-    forced = torch.full((len(batch["source"]), 1), ALL["target_begin"])
-    with_end = transformer(begin=ALL["begin"])
+    forced = torch.full((len(batch["source"]), 1), ALL["target_bos"])
+    with_end = transformer(bos=ALL["bos"])
     longer = BeamConfig(beam=4, n_best=4, length_penalty=0.0, max_length=10)
-    source = source_of(given(batch, source_begin=ALL["source_begin"]))
+    source = source_of(given(batch, source_bos=ALL["source_bos"]))
     others = beam_search(with_end, options=longer, end=0, source=source, prompt=forced)
     assert [[one.tokens for one in row] for row in found] == [[one.tokens[1:] for one in row] for row in others]
     plainly = beam_search(plain, options=sums, end=0, source=source_of(batch))  # the control
@@ -92,7 +92,7 @@ def test_they_take_places():
 
 
 def test_they_are_tokens():
-    with pytest.raises(ValueError, match="begin must be at least 0; got -1"):
-        StartTokenConfig(begin=-1)
-    with pytest.raises(UsageError, match=rf"model.source_begin must be one of the {V} tokens .* got {V}"):
-        StartTokenConfig(source_begin=V).build(V)
+    with pytest.raises(ValueError, match="bos must be at least 0; got -1"):
+        StartTokenConfig(bos=-1)
+    with pytest.raises(UsageError, match=rf"model.source_bos must be one of the {V} tokens .* got {V}"):
+        StartTokenConfig(source_bos=V).build(V)

@@ -19,7 +19,7 @@ from seqloom.runs.run import Run
 from seqloom.tasks.translate import Recipe
 from seqloom.text import BytePairConfig, train_tokenizer
 
-SMALL = {"kind": "transformer", "width": 12, "heads": 3, "encoder_layers": 2, "decoder_layers": 1, "feed_forward": 16}
+SMALL = {"kind": "transformer", "d_model": 12, "heads": 3, "encoder_layers": 2, "decoder_layers": 1, "d_ff": 16}
 LEARNED = {"positions": {"kind": "learned", "max_length": 30}, "embed_norm": True}
 MODELS: dict[str, tuple[str, dict[str, Any]]] = {
     "side by side": ("Marian", {"tied": "all"}),
@@ -33,7 +33,7 @@ MODELS: dict[str, tuple[str, dict[str, Any]]] = {
 
 def make_run(path: Path, model: dict[str, Any]) -> Any:
     """A run as training leaves it; its model."""
-    data = {"corpus": "pairs", "train": ["a.en", "a.fr"]}
+    data = {"corpus": "parallel", "train": ["a.en", "a.fr"]}
     tokenizer = train_tokenizer(BytePairConfig(size=300), [*ENGLISH, *FRENCH])
     mapping = {"data": data, "tokenizer": {"kind": "byte-pair"}, "model": {**SMALL, **model}, "train": {"steps": 1}}
     recipe = build(Recipe, mapping)
@@ -41,7 +41,7 @@ def make_run(path: Path, model: dict[str, Any]) -> Any:
     made = recipe.model.build(len(tokenizer)).eval()
     for name, parameter in made.named_parameters():
         nn.init.uniform_(parameter, *((0.5, 1.5) if "norm.weight" in name else (-0.5, 0.5)))
-    about = {"corpus": "pairs", "version": "1", "sha256": {}, "counts": {}, "source": "en", "target": "fr"}
+    about = {"corpus": "parallel", "version": "1", "sha256": {}, "counts": {}, "source": "en", "target": "fr"}
     documents = {"tokenizer.json": tokenizer.to_json(), "data.json": about}
     Run.create(path, to_mapping(recipe), documents, weights=made.state_dict())
     return made, tokenizer

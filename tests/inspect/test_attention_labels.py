@@ -62,17 +62,17 @@ def show_positions_only(embedded: Any) -> None:
 @pytest.fixture(scope="module")
 def gpt() -> Trained:
     tokenizer = letters()
-    model = GPTConfig(width=WIDTH, heads=2, layers=1, positions=LEARNED, tied=False).build(len(tokenizer)).double()
+    model = GPTConfig(d_model=WIDTH, heads=2, layers=1, positions=LEARNED, tied=False).build(len(tokenizer)).double()
     with torch.no_grad():
-        show_positions_only(model.body.embedded)
-        set_pattern(model.body.blocks[0].self_attention)
+        show_positions_only(model.backbone.embedded)
+        set_pattern(model.backbone.blocks[0].self_attention)
     return Trained(model, tokenizer, "gpt", "language-model")
 
 
 @pytest.fixture(scope="module")
 def translator() -> Trained:
     tokenizer = letters()
-    config = TransformerConfig(width=WIDTH, heads=2, encoder_layers=1, decoder_layers=1, positions=LEARNED)
+    config = TransformerConfig(d_model=WIDTH, heads=2, encoder_layers=1, decoder_layers=1, positions=LEARNED)
     model = config.build(len(tokenizer)).double()
     with torch.no_grad():
         show_positions_only(model.source_embed)
@@ -85,10 +85,10 @@ def translator() -> Trained:
 @pytest.fixture(scope="module")
 def bert() -> Trained:
     tokenizer = letters()
-    model = BERTConfig(width=WIDTH, heads=2, layers=1, positions=LEARNED).build(len(tokenizer)).double()
+    model = BERTConfig(d_model=WIDTH, heads=2, layers=1, positions=LEARNED).build(len(tokenizer)).double()
     with torch.no_grad():
-        show_positions_only(model.body.embedded)
-        set_pattern(model.body.blocks[0].self_attention)
+        show_positions_only(model.backbone.embedded)
+        set_pattern(model.backbone.blocks[0].self_attention)
     return Trained(model, tokenizer, "bert", "masked-lm")
 
 

@@ -173,7 +173,7 @@ def test_watching_leaves_nothing_behind(sources: Any) -> None:
         ("stack.layers.1.cell", CellPosition("reader", "", 1)),
         ("encoder.stack.layers.0.backwards.cell", CellPosition("reader", "backwards", 0)),
         ("encoder.stack.directions.1.layers.2.cell", CellPosition("reader", "backwards", 2)),
-        ("body.ways.forwards.layers.1.cell", CellPosition("reader", "forwards", 1)),
+        ("backbone.ways.forwards.layers.1.cell", CellPosition("reader", "forwards", 1)),
     ],
 )
 def test_places(name: str, place: CellPosition) -> None:

@@ -24,7 +24,7 @@ from seqloom.tasks import task_info
 from seqloom.training import begin
 
 GIB = 1 << 30
-SMALL = ["batch.rows=2", "batch.chunk=8", "model.hidden=12", "model.embedding=6"]
+SMALL = ["batch.size=2", "batch.length=8", "model.hidden=12", "model.embedding=6"]
 
 
 @pytest.fixture(autouse=True)
@@ -109,7 +109,7 @@ def test_cells_that_must_be_looped_over_are_named(cell: str, monkeypatch: pytest
 
 def test_the_budget(tmp_path: Path) -> None:
     text = "\n".join("0123456789" for _ in range(100))  # 1,100 tokens, 550 a row, 69 chunks of 8
-    changes = ["train.epochs=3", "train.accumulate=2", "train.evaluate_every=20"]
+    changes = ["train.epochs=3", "train.accumulate_steps=2", "train.evaluate_every=20"]
     budget = doctor.examine(recipe(tmp_path, text, "0", *changes)).budget
     assert budget == Budget(steps_per_epoch=34, steps=104, epochs=208 / 69, tokens_per_step=32, evaluations=6)
 
@@ -119,8 +119,8 @@ def test_the_budget(tmp_path: Path) -> None:
     [
         ("train.warmup=5000", "the learning rate never reaches"),
         ("train.lr=0.1", "far above what adamw usually bears"),
-        ("train.clip=null", "can explode"),
-        ("batch.chunk=4000", "shorter than one chunk per row"),
+        ("train.clip_norm=null", "can explode"),
+        ("batch.length=4000", "shorter than one chunk per row"),
     ],
 )
 def test_what_is_odd_is_said_once(tmp_path: Path, change: str, words: str) -> None:
@@ -133,7 +133,7 @@ def test_what_is_odd_is_said_once(tmp_path: Path, change: str, words: str) -> No
 def test_memory_that_will_not_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     checked = recipe(tmp_path, "some text\nto read\n" * 9, "more text")
     monkeypatch.setattr(doctor, "rehearse", lambda recipe: Rehearsal(12, 0.5, 2.0, memory=8 * GIB))
-    assert advice(doctor.examine(checked), "needs 8.0 GiB of memory. 4.0 GiB are free. Take a smaller batch.rows")
+    assert advice(doctor.examine(checked), "needs 8.0 GiB of memory. 4.0 GiB are free. Take a smaller batch.size")
     monkeypatch.setattr(doctor, "rehearse", lambda recipe: Rehearsal(failure="out of memory: the system ended it"))
     assert advice(doctor.examine(checked), "Out of memory: the system ended it. 4.0 GiB are free. Take a smaller")
     monkeypatch.setattr(doctor, "rehearse", lambda recipe: Rehearsal(12, 0.5, 2.0, memory=GIB, parts=4))
@@ -155,7 +155,7 @@ def test_what_cannot_fit_is_not_even_tried(tmp_path: Path, monkeypatch: pytest.M
 
 
 def test_data_that_cannot_be_used_is_refused_as_training_refuses_it(tmp_path: Path) -> None:
-    short = recipe(tmp_path, "abc\n", "b", "batch.rows=4")
+    short = recipe(tmp_path, "abc\n", "b", "batch.size=4")
     with pytest.raises(DataError) as trained:
         begin(short, tmp_path / "run")
     with pytest.raises(DataError) as examined:

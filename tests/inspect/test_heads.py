@@ -55,7 +55,7 @@ class Translator:
 def make(tokenizer: Any = None, **options: Any) -> Translator:
     found = train_tokenizer(tokenizer or CharactersConfig(), TEXTS)
     torch.manual_seed(3)
-    settings: dict[str, Any] = {"width": 16, "heads": 4, "encoder_layers": 2, "decoder_layers": 3, **options}
+    settings: dict[str, Any] = {"d_model": 16, "heads": 4, "encoder_layers": 2, "decoder_layers": 3, **options}
     model = TransformerConfig(**settings).build(len(found)).double()
     for parameter in model.parameters():
         if parameter.ndim > 1:

@@ -15,7 +15,7 @@ from seqloom.inspect.views import layers
 from seqloom.inspect.views.layers import QUANTITIES, Layers, LayersPlan, Measured, collect, measure, slope
 from seqloom.nn.mixers import MIXERS
 
-SMALL: dict[str, Any] = {"lengths": (8, 16), "width": 8, "heads": 2, "window": 2, "repeats": 2, "device": "cpu"}
+SMALL: dict[str, Any] = {"lengths": (8, 16), "d_model": 8, "heads": 2, "window": 2, "repeats": 2, "device": "cpu"}
 
 
 def plan(**more: Any) -> LayersPlan:
@@ -266,9 +266,9 @@ def test_a_device_that_cannot_tell_its_memory_is_drawn_without() -> None:
         ({"lengths": ()}, "at least one of lengths"),
         ({"lengths": (8, 8)}, "lengths must differ"),
         ({"lengths": (8, 0)}, "length must be at least 1; got 8, 0"),
-        ({"width": 9}, "Width must be divisible by heads, so that all are equally wide; got 9 and 2"),
-        ({"width": 9, "kinds": ("recurrent",)}, "width must be even; got 9"),
-        ({"width": 0}, "width must be at least 1"),
+        ({"d_model": 9}, "D_model must be divisible by heads, so that all are equally wide; got 9 and 2"),
+        ({"d_model": 9, "kinds": ("recurrent",)}, "d_model must be even; got 9"),
+        ({"d_model": 0}, "width must be at least 1"),
         ({"heads": 0}, "Heads must be at least 1"),
         ({"kernel": 4}, "Kernel must be odd and at least 3"),
         ({"window": 0}, "Window must be at least 1"),

@@ -64,8 +64,8 @@ def test_all_trainings_differ_in_nothing_but_the_cell_the_lag_and_the_seed(test:
 def test_what_a_lag_is() -> None:
     assert plan(test="adding").recipe("lstm", 7, 1, 4).data.length == 14
     recall = plan().recipe("lstm", 7, 1, 4).data
-    assert (recall.lag, recall.shortest) == (7, 1)
-    assert plan(exact=True).recipe("lstm", 7, 1, 4).data.shortest == 7
+    assert (recall.lag, recall.min_lag) == (7, 1)
+    assert plan(exact=True).recipe("lstm", 7, 1, 4).data.min_length == 7
 
 
 def test_the_forget_bias_is_the_lstms_alone() -> None:

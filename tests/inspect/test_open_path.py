@@ -30,9 +30,9 @@ from seqloom.nn.positions import PositionsConfig
 from seqloom.text.specials import framed
 
 V, S, T = 11, MAX_PLAIN_QUERIES + 5, MAX_PLAIN_QUERIES + 3  # long enough for the fused kernel on a CPU
-SHAPE: dict[str, Any] = {"width": 16, "heads": 4, "layers": 2, "feed_forward": 24, "dropout": 0.0}
-BODIES: dict[str, dict[str, Any]] = {**SHAPES, "transformer": {"width": 16, "heads": 4, "dropout": 0.0}}
-ENCODER = {"kind": "transformer", "width": 16, "heads": 2, "dropout": 0.0, "attention_dropout": 0.0}
+SHAPE: dict[str, Any] = {"d_model": 16, "heads": 4, "layers": 2, "d_ff": 24, "dropout": 0.0}
+BACKBONES: dict[str, dict[str, Any]] = {**SHAPES, "transformer": {"d_model": 16, "heads": 4, "dropout": 0.0}}
+ENCODER = {"kind": "transformer", "d_model": 16, "heads": 2, "dropout": 0.0, "attention_dropout": 0.0}
 
 
 def ready(model: nn.Module) -> Any:
@@ -128,7 +128,7 @@ def test_a_gpt(options: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None
 @pytest.mark.parametrize("config", [BERTConfig, ElectraConfig])
 def test_a_reader(config: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     model, tokens = ready(config(**SHAPE, positions=PositionsConfig(kind="rotary")).build(V)), text()["tokens"]
-    agree(model, lambda: model.body.read(tokens), lambda: model.attentions(tokens), monkeypatch)
+    agree(model, lambda: model.backbone.read(tokens), lambda: model.attentions(tokens), monkeypatch)
 
 
 @pytest.mark.parametrize(
@@ -148,9 +148,9 @@ def test_classifiers_and_taggers(model: Any, monkeypatch: pytest.MonkeyPatch) ->
 @pytest.mark.parametrize("config", [FineTunedClassifierConfig, FineTunedTaggerConfig])
 @pytest.mark.parametrize("kind", ["gpt", "bert", "electra", "transformer"])
 def test_what_stands_on_a_body(kind: str, config: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    body = {"kind": kind, **BODIES[kind]}
-    model = ready(build(config, {"body": body, "dropout": 0.0}).build(V, 3))
-    batch = text(framed(Specials.after(V), model.body.form, torch.randint(1, V, (S,)).tolist()).tokens)
+    backbone = {"kind": kind, **BACKBONES[kind]}
+    model = ready(build(config, {"backbone": backbone, "dropout": 0.0}).build(V, 3))
+    batch = text(framed(Specials.after(V), model.backbone.form, torch.randint(1, V, (S,)).tolist()).tokens)
     agree(model, lambda: model(batch), lambda: model.attentions(batch), monkeypatch)
 
 

@@ -31,17 +31,17 @@ gpu = torch.cuda.max_memory_allocated() if torch.cuda.is_available() else 0
 print(code, peak_memory(), gpu)
 """
 TOYS = ["toys-copy", "data.train=2000", "data.dev=100", "data.test=20", "train.steps=20"]
-SMALL = [*TOYS, "batch.rows=8", "model.hidden=32"]
+SMALL = [*TOYS, "batch.size=8", "model.hidden=32"]
 SHAPES = {
     "small": SMALL,
-    "plain loop": [*TOYS, "model.cell=gru-cho", "model.hidden=64", "batch.rows=256", "batch.chunk=16"],
+    "plain loop": [*TOYS, "model.cell=gru-cho", "model.hidden=64", "batch.size=256", "batch.length=16"],
     "many words": [  # little to compute, much to hold: four numbers for each parameter
         "lm-word-lstm",
         "model.hidden=256",
         "model.embedding=256",
-        "batch.rows=8",
-        "batch.chunk=16",
-        "batch.eval_rows=32",
+        "batch.size=8",
+        "batch.length=16",
+        "batch.eval_size=32",
         "train.steps=20",
     ],
 }

@@ -25,7 +25,7 @@ from seqloom.nn.softmax import AdaptiveSoftmaxConfig
 from seqloom.nn.transformer import Norm
 from seqloom.text.specials import framed
 
-TINY: dict[str, Any] = {"width": 12, "heads": 3, "dropout": 0.3}
+TINY: dict[str, Any] = {"d_model": 12, "heads": 3, "dropout": 0.3}
 
 
 def transformer(**options: Any) -> Trained:
@@ -64,7 +64,7 @@ SHAPES: list[dict[str, Any]] = [
     {"positions": PositionsConfig(kind="none"), "tied": "all"},
     {"encoder_layer": "windowed", "window": 2},
     {"encoder_layer": "convolution"},
-    {"begin": 3, "source_begin": 4, "target_begin": 5},
+    {"bos": 3, "source_bos": 4, "target_bos": 5},
     {"encoder_layers": 1, "decoder_layers": 3, "tied": "decoder", "bias": False},
 ]
 
@@ -187,7 +187,7 @@ MODELS: list[tuple[Any, str]] = [
     (WindowLMConfig(window=3, embedding=4, hidden=6, activation="sigmoid", direct=True, tied=True), "window-lm"),
     (WindowLMConfig(window=1, embedding=5, layers=0, direct=True), "window-lm"),
     (GPTConfig(**TINY, layers=2), "gpt"),
-    (GPTConfig(**TINY, layers=1, norm="rms", kv_heads=1, positions=PositionsConfig(kind="rotary"), begin=2), "gpt"),
+    (GPTConfig(**TINY, layers=1, norm="rms", kv_heads=1, positions=PositionsConfig(kind="rotary"), bos=2), "gpt"),
     (GPTConfig(**TINY, layers=2, norm_first=False, embed_norm=True, tied=False, output_bias=True), "gpt"),
 ]
 

@@ -17,7 +17,7 @@ def transformer(seed: int = 0, positions: dict[str, Any] | str = "sinusoidal", *
     """`positions` are the options of a PositionsConfig, or its kind alone."""
     torch.manual_seed(seed)
     kind = {"kind": positions} if isinstance(positions, str) else positions
-    sizes = {"width": D, "heads": 2, "encoder_layers": 2, "decoder_layers": 2, "feed_forward": 10}
+    sizes = {"d_model": D, "heads": 2, "encoder_layers": 2, "decoder_layers": 2, "d_ff": 10}
     made = StartTokenConfig(**{**sizes, "positions": PositionsConfig(**kind), **options}).build(V)
     for parameter in made.parameters():  # larger than a model begins, so that every part is heard
         nn.init.uniform_(parameter, -0.6, 0.6)
@@ -52,6 +52,6 @@ SWITCHES: dict[str, dict[str, Any]] = {
     "recurrent": {"encoder_layer": "recurrent", "cell": "gru"},
     "convolution": {"encoder_layer": "convolution", "positions": "none"},
     "dilated": {"encoder_layer": "dilated", "kernel": 3},
-    "begin": {"begin": 5, "tied": "all"},
-    "begins": {"source_begin": 3, "begin": 5, "target_begin": 4, "positions": {"kind": "learned", "max_length": 40}},
+    "bos": {"bos": 5, "tied": "all"},
+    "begins": {"source_bos": 3, "bos": 5, "target_bos": 4, "positions": {"kind": "learned", "max_length": 40}},
 }

@@ -46,9 +46,9 @@ def trained(config: Any, seed: int = 1) -> Any:
 
 def taken(config: Any, model: Any, predicts: bool = False) -> Backbone:
     torch.manual_seed(9)
-    body = build_backbone(config, V, predicts).double().eval()
-    body.take(model.state_dict(), "runs/there")
-    return body
+    backbone = build_backbone(config, V, predicts).double().eval()
+    backbone.take(model.state_dict(), "runs/there")
+    return backbone
 
 
 def pretrained_h(model: Any, tokens: Tensor, mask: Tensor) -> Tensor:
@@ -56,8 +56,8 @@ def pretrained_h(model: Any, tokens: Tensor, mask: Tensor) -> Tensor:
         h: Tensor = model.stack.read(model.embed_tokens(tokens), mask)[0]
         return h
     if isinstance(model, BiLM):  # all its levels, in equal shares
-        return LayerMix(3).double()(model.body(tokens, mask).levels())
-    h = model.body.read(tokens, mask)
+        return LayerMix(3).double()(model.backbone(tokens, mask).levels())
+    h = model.backbone.read(tokens, mask)
     return h
 
 
@@ -71,10 +71,10 @@ def padded(seed: int = 0) -> tuple[Tensor, Tensor]:
 def test_a_body_reads_as_the_pretrained_model_did(kind: str) -> None:
     config = config_of(kind)
     model = trained(config)
-    body, (tokens, mask) = taken(config, model), padded()
-    here, there = body.read(tokens, mask), pretrained_h(model, tokens, mask)
+    backbone, (tokens, mask) = taken(config, model), padded()
+    here, there = backbone.read(tokens, mask), pretrained_h(model, tokens, mask)
     assert torch.equal(here[mask], there[mask])
-    assert here.shape == (3, 6, body.width)
+    assert here.shape == (3, 6, backbone.output_size)
     assert not torch.allclose(
         build_backbone(config, V).double().eval().read(tokens, mask)[mask], there[mask]
     )  # the control
@@ -96,36 +96,38 @@ def test_special_tokens_are_taken_over_or_drawn(kind: str) -> None:
 def test_bert_takes_its_pooler_and_its_segments() -> None:
     config = config_of("bert")
     model = trained(config)
-    body = taken(config, model)
+    backbone = taken(config, model)
     tokens = torch.tensor([[CLASSIFY, 3, SEPARATE, 5, SEPARATE, 0], [CLASSIFY, 3, 4, SEPARATE, 6, SEPARATE]])
     segments, mask = torch.tensor([[0, 0, 0, 1, 1, 0], [0, 0, 0, 0, 1, 1]]), torch.ones(2, 6, dtype=torch.bool)
     mask[0, 5] = False
-    h = body.read(tokens, mask, segments)
+    h = backbone.read(tokens, mask, segments)
     assert torch.equal(h[mask], model.read(tokens, mask, segments)[mask])
-    assert not torch.equal(h[mask], body.read(tokens, mask)[mask])
-    assert torch.equal(body.extract(h, mask), model.pool(h[:, 0]).tanh())
+    assert not torch.equal(h[mask], backbone.read(tokens, mask)[mask])
+    assert torch.equal(backbone.extract(h, mask), model.pool(h[:, 0]).tanh())
 
 
 @pytest.mark.parametrize("kind", ["recurrent-lm", "gpt"])
 def test_a_causal_body_is_summed_up_where_it_ends(kind: str) -> None:
     config = config_of(kind)
-    body, (tokens, mask) = taken(config, trained(config)), padded()
-    h = body.read(tokens, mask)
-    assert torch.equal(body.extract(h, mask), torch.stack([h[0, 5], h[1, 3], h[2, 0]]))
+    backbone, (tokens, mask) = taken(config, trained(config)), padded()
+    h = backbone.read(tokens, mask)
+    assert torch.equal(backbone.extract(h, mask), torch.stack([h[0, 5], h[1, 3], h[2, 0]]))
     other = tokens.clone()
     other[0, 3] = (other[0, 3] + 1) % V
-    assert torch.equal(body.read(other, mask)[0, :3], h[0, :3])  # it does not look ahead
-    assert not torch.equal(body.read(other, mask)[0, 3:], h[0, 3:])
+    assert torch.equal(backbone.read(other, mask)[0, :3], h[0, :3])  # it does not look ahead
+    assert not torch.equal(backbone.read(other, mask)[0, 3:], h[0, 3:])
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_padding_changes_nothing(kind: str) -> None:
     config = config_of(kind)
-    body, (tokens, mask) = taken(config, trained(config)), padded()
-    together = body.extract(body.read(tokens, mask), mask)
+    backbone, (tokens, mask) = taken(config, trained(config)), padded()
+    together = backbone.extract(backbone.read(tokens, mask), mask)
     for row, length in enumerate((6, 4, 1)):
         alone, real = tokens[row : row + 1, :length], mask[row : row + 1, :length]
-        torch.testing.assert_close(body.extract(body.read(alone, real), real)[0], together[row], rtol=0, atol=1e-12)
+        torch.testing.assert_close(
+            backbone.extract(backbone.read(alone, real), real)[0], together[row], rtol=0, atol=1e-12
+        )
 
 
 PREDICTING: dict[str, list[dict[str, Any]]] = {
@@ -138,9 +140,9 @@ PREDICTING: dict[str, list[dict[str, Any]]] = {
 def test_what_predicts_the_next_token_is_taken_over_too(kind: str, changes: dict[str, Any]) -> None:
     config = config_of(kind, **changes)
     model = trained(config)
-    body, (tokens, mask) = taken(config, model, predicts=True), padded()
+    backbone, (tokens, mask) = taken(config, model, predicts=True), padded()
     there = model(tokens)[0] if kind == "recurrent-lm" else model(tokens)
-    here = body.next_token_logits(body.read(tokens, mask))
+    here = backbone.next_token_logits(backbone.read(tokens, mask))
     torch.testing.assert_close(here[mask], there[mask], rtol=0, atol=1e-12)
     assert here.shape == (3, 6, V)  # no special token is ever predicted
 
@@ -148,10 +150,10 @@ def test_what_predicts_the_next_token_is_taken_over_too(kind: str, changes: dict
 def test_the_loss_of_a_language_model_leaves_special_tokens_out() -> None:
     config = config_of("gpt")
     model = trained(config)
-    body = taken(config, model, predicts=True)
+    backbone = taken(config, model, predicts=True)
     tokens = torch.tensor([[0, 3, 4, CLASSIFY, 0], [0, 5, 6, 7, CLASSIFY]])
     mask = torch.arange(5) < torch.tensor([[4], [5]])
-    found = body.next_token_loss(body.read(tokens, mask), tokens, mask)
+    found = backbone.next_token_loss(backbone.read(tokens, mask), tokens, mask)
     scores = [
         model.score(torch.tensor([[0, *text[:-1]]]), torch.tensor([text]), model.start())[0].sum()
         for text in ([3, 4], [5, 6, 7])
@@ -174,13 +176,13 @@ def test_what_was_built_without_it_cannot_predict() -> None:
 @pytest.mark.parametrize("kind", KINDS)
 def test_every_mismatch_is_named_and_nothing_is_taken(kind: str) -> None:
     model = trained(config_of(kind))
-    wide = {"hidden": 14} if "hidden" in SHAPES[kind] else {"width": 16}
-    body = build_backbone(config_of(kind, layers=3, **wide), V)
-    before = {name: tensor.clone() for name, tensor in body.state_dict().items()}
-    with pytest.raises(UsageError, match=r"runs/there do not fit the body: .* is .* there and .* here") as caught:
-        body.take(model.state_dict(), "runs/there")
+    wide = {"hidden": 14} if "hidden" in SHAPES[kind] else {"d_model": 16}
+    backbone = build_backbone(config_of(kind, layers=3, **wide), V)
+    before = {name: tensor.clone() for name, tensor in backbone.state_dict().items()}
+    with pytest.raises(UsageError, match=r"runs/there do not fit the backbone: .* is .* there and .* here") as caught:
+        backbone.take(model.state_dict(), "runs/there")
     assert "more." in str(caught.value) or "is not there" in str(caught.value)
-    assert all(torch.equal(tensor, before[name]) for name, tensor in body.state_dict().items())
+    assert all(torch.equal(tensor, before[name]) for name, tensor in backbone.state_dict().items())
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -202,18 +204,18 @@ def test_another_vocabulary_is_a_mismatch(kind: str) -> None:
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_levels_hold_every_parameter_once(kind: str) -> None:
-    body = build_backbone(config_of(kind, layers=3), V)
-    levels = [[id(parameter) for parameter in level] for level in body.levels()]
+    backbone = build_backbone(config_of(kind, layers=3), V)
+    levels = [[id(parameter) for parameter in level] for level in backbone.levels()]
     assert len(levels) == 4 and all(levels)
     mixed = {f"mix.{name}" for name in ("weights", "scale")}  # learns with what stands above
-    own = [id(parameter) for name, parameter in body.named_parameters() if name not in mixed]
+    own = [id(parameter) for name, parameter in backbone.named_parameters() if name not in mixed]
     assert sorted(name for level in levels for name in level) == sorted(own)
-    assert id(body.vectors().weight) in levels[0]
+    assert id(backbone.vectors().weight) in levels[0]
 
 
 def test_levels_of_connected_layers() -> None:
-    body = build_backbone(config_of("recurrent-lm", layers=3, connections="highway", embedding=10), V)
-    assert sum(len(level) for level in body.levels()) == len(list(body.parameters()))
+    backbone = build_backbone(config_of("recurrent-lm", layers=3, connections="highway", embedding=10), V)
+    assert sum(len(level) for level in backbone.levels()) == len(list(backbone.parameters()))
     both = build_backbone(config_of("bilm", layers=3, connections="highway"), V)
     assert [len(level) for level in both.levels()] == [1, 12, 12, 12]
     assert sum(len(level) for level in both.levels()) == len(list(both.parameters())) - 2  # but for the mix
@@ -222,25 +224,25 @@ def test_levels_of_connected_layers() -> None:
 def test_a_model_without_a_pooler_leaves_it_as_it_is_drawn() -> None:
     model = trained(config_of("electra"))
     assert not any(name.startswith("pool") for name in model.state_dict())
-    body = taken(config_of("electra"), model)
+    backbone = taken(config_of("electra"), model)
     torch.manual_seed(9)
     drawn = build_backbone(config_of("electra"), V).double().state_dict()
-    assert torch.equal(body.state_dict()["pool.weight"], drawn["pool.weight"])
+    assert torch.equal(backbone.state_dict()["pool.weight"], drawn["pool.weight"])
 
 
 def test_a_mix_reads_every_level_and_where_both_directions_end() -> None:
     config = config_of("bilm")
     model = trained(config)
-    (tokens, mask), body = padded(), taken(config, model)
-    assert isinstance(body, BiLMBackbone)
-    body.mix.weights.data = torch.tensor([0.5, -1.0, 2.0]).double()
-    body.mix.scale.data = torch.tensor([3.0]).double()
-    x, one, two = model.body(tokens, mask).levels()
+    (tokens, mask), backbone = padded(), taken(config, model)
+    assert isinstance(backbone, BiLMBackbone)
+    backbone.mix.weights.data = torch.tensor([0.5, -1.0, 2.0]).double()
+    backbone.mix.scale.data = torch.tensor([3.0]).double()
+    x, one, two = model.backbone(tokens, mask).levels()
     shares = torch.tensor([0.5, -1.0, 2.0]).double().softmax(dim=0)
-    h = body.read(tokens, mask)
+    h = backbone.read(tokens, mask)
     torch.testing.assert_close(h, 3 * (shares[0] * x + shares[1] * one + shares[2] * two), rtol=0, atol=1e-12)
     last = torch.stack([h[0, 5], h[1, 3], h[2, 0]])
-    assert torch.equal(body.extract(h, mask), torch.cat([last[:, :6], h[:, 0, 6:]], dim=1))
+    assert torch.equal(backbone.extract(h, mask), torch.cat([last[:, :6], h[:, 0, 6:]], dim=1))
 
 
 def test_a_body_gives_its_weights_as_a_pretrained_model_would() -> None:

@@ -14,7 +14,7 @@ from seqloom.models.bert import BERT, BERTConfig
 from seqloom.nn.positions import PositionsConfig
 
 V, S = 30, 24
-SHAPE: dict[str, Any] = {"width": 16, "heads": 2, "layers": 2, "feed_forward": 32, "dropout": 0.0}
+SHAPE: dict[str, Any] = {"d_model": 16, "heads": 2, "layers": 2, "d_ff": 32, "dropout": 0.0}
 POSITIONS = {
     "learned": PositionsConfig(kind="learned", max_length=S),
     "rotary": PositionsConfig(kind="rotary"),
@@ -71,7 +71,7 @@ def test_changing_one_document_changes_nothing_in_another_nor_in_its_gradient() 
     assert torch.equal(before[others], after[others])
     assert not torch.equal(before[documents == 1], after[documents == 1])
     vectors = torch.randn(1, S + 4, 16, dtype=torch.float64, requires_grad=True)
-    model.body.embed.register_forward_hook(lambda *_: vectors)
+    model.backbone.embed.register_forward_hook(lambda *_: vectors)
     model.read(tokens, documents > 0, None, documents)[documents == 2].square().sum().backward()
     assert vectors.grad is not None
     reached = vectors.grad.abs().sum(dim=2) > 0
@@ -109,7 +109,7 @@ def test_it_reads_to_both_sides_and_knows_places_and_segments() -> None:
 
 def test_only_chosen_places_count_and_the_loss_is_their_mean() -> None:
     model = bert()
-    batch = packed(TEXTS, model, MasksConfig(share=0.4))
+    batch = packed(TEXTS, model, MasksConfig(mlm_probability=0.4))
     h = model.read(batch["tokens"], batch["mask"], None, batch["documents"])
     log_probs = model.masked_logits(h).log_softmax(dim=2)
     assert log_probs.shape == (*batch["tokens"].shape, V)  # no special token can be told
@@ -135,7 +135,7 @@ def test_a_row_in_which_nothing_was_chosen_has_no_loss() -> None:
 
 def test_it_learns_eight_rows_by_heart() -> None:
     torch.manual_seed(0)
-    model = BERTConfig(**{**SHAPE, "width": 32, "norm_first": True}).build(V)
+    model = BERTConfig(**{**SHAPE, "d_model": 32, "norm_first": True}).build(V)
     batch = packed([torch.randint(1, V, (20,)).tolist() for _ in range(8)], model)
     batch["other"] = torch.tensor([0, 1] * 4)
     optimizer = torch.optim.Adam(model.parameters(), lr=5e-3)
@@ -152,12 +152,12 @@ def test_it_learns_eight_rows_by_heart() -> None:
 def test_embeddings_and_output_are_one_matrix() -> None:
     model = bert()
     names = dict(model.named_parameters())
-    assert model.body.embed.weight.shape == (V + EXTRA, 16)
+    assert model.backbone.embed.weight.shape == (V + EXTRA, 16)
     assert not [name for name, tensor in names.items() if tensor.shape == (V, 16)]
     with torch.no_grad():
-        model.body.embed.weight[V:] += 1  # the special rows
+        model.backbone.embed.weight[V:] += 1  # the special rows
         before = model.masked_logits(torch.ones(1, 16, dtype=torch.float64))
-        model.body.embed.weight[3] *= 2
+        model.backbone.embed.weight[3] *= 2
         after = model.masked_logits(torch.ones(1, 16, dtype=torch.float64))
     assert (before != after).nonzero().tolist() == [[0, 3]]
 

@@ -13,9 +13,9 @@ transformers = pytest.importorskip("transformers")
 
 V, LONGEST = 37, 20
 SHAPES: list[dict[str, Any]] = [
-    {"width": 16, "heads": 4, "layers": 2, "feed_forward": 24, "activation": "gelu"},
-    {"width": 24, "heads": 1, "layers": 3, "feed_forward": 40, "activation": "relu"},
-    {"width": 12, "heads": 3, "layers": 1, "feed_forward": 8, "activation": "gelu-tanh"},
+    {"d_model": 16, "heads": 4, "layers": 2, "d_ff": 24, "activation": "gelu"},
+    {"d_model": 24, "heads": 1, "layers": 3, "d_ff": 40, "activation": "relu"},
+    {"d_model": 12, "heads": 3, "layers": 1, "d_ff": 8, "activation": "gelu-tanh"},
 ]
 THERE = {"gelu": "gelu", "relu": "relu", "gelu-tanh": "gelu_pytorch_tanh"}
 LAYER = {
@@ -29,10 +29,10 @@ LAYER = {
     "feed_forward_residual.norm": "output.LayerNorm",
 }
 AROUND = {
-    "body.embedded.embed": "bert.embeddings.word_embeddings",
-    "body.embedded.positions": "bert.embeddings.position_embeddings",
-    "body.embedded.segments": "bert.embeddings.token_type_embeddings",
-    "body.embedded.norm": "bert.embeddings.LayerNorm",
+    "backbone.embedded.embed": "bert.embeddings.word_embeddings",
+    "backbone.embedded.positions": "bert.embeddings.position_embeddings",
+    "backbone.embedded.segments": "bert.embeddings.token_type_embeddings",
+    "backbone.embedded.norm": "bert.embeddings.LayerNorm",
     "dense": "cls.predictions.transform.dense",
     "dense_norm": "cls.predictions.transform.LayerNorm",
     "pool": "bert.pooler.dense",
@@ -45,7 +45,7 @@ def there(name: str) -> str:
     if name == "bias":
         return "cls.predictions.bias"
     module, _, kind = name.rpartition(".")
-    if module.startswith("body.blocks."):
+    if module.startswith("backbone.blocks."):
         _, _, number, own = module.split(".", 3)
         return f"bert.encoder.layer.{number}.{LAYER[own]}.{kind}"
     return f"{AROUND[module]}.{kind}"
@@ -59,10 +59,10 @@ def both(shape: dict[str, Any], kind: str = "BertForPreTraining") -> tuple[BERT,
         nn.init.uniform_(parameter, *((0.5, 1.5) if "norm.weight" in name else (-0.5, 0.5)))
     config = transformers.BertConfig(
         vocab_size=V + 3,
-        hidden_size=shape["width"],
+        hidden_size=shape["d_model"],
         num_hidden_layers=shape["layers"],
         num_attention_heads=shape["heads"],
-        intermediate_size=shape["feed_forward"],
+        intermediate_size=shape["d_ff"],
         hidden_act=THERE[shape["activation"]],
         max_position_embeddings=LONGEST,
         layer_norm_eps=1e-5,

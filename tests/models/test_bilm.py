@@ -57,9 +57,9 @@ def lstm(stack: Any) -> nn.LSTM:
 def test_it_is_two_lstms_over_the_same_vectors() -> None:
     ours = model()
     tokens = batch()["tokens"][:1]
-    x = ours.body.embed(tokens)
+    x = ours.backbone.embed(tokens)
     right, left = ours(tokens, torch.ones_like(tokens, dtype=torch.bool))
-    forwards, backwards = lstm(ours.body.forwards)(x)[0], lstm(ours.body.backwards)(x.flip(1))[0].flip(1)
+    forwards, backwards = lstm(ours.backbone.forwards)(x)[0], lstm(ours.backbone.backwards)(x.flip(1))[0].flip(1)
     for found, h in ((right, forwards), (left, backwards)):
         torch.testing.assert_close(found, h @ ours.output.weight.T + ours.output.bias, rtol=0, atol=1e-10)
     h = ours.read(tokens, torch.ones_like(tokens, dtype=torch.bool))
@@ -79,14 +79,14 @@ def test_neither_direction_sees_what_it_tells(bilm: BiLM) -> None:
 
 def test_no_gradient_comes_from_the_other_side_or_from_padding(bilm: BiLM) -> None:
     given, seen = batch(), []
-    handle = bilm.body.embed.register_forward_hook(lambda *arguments: seen.append(arguments[2].requires_grad_()))
+    handle = bilm.backbone.embed.register_forward_hook(lambda *arguments: seen.append(arguments[2].requires_grad_()))
     right, left = bilm(given["tokens"], given["mask"])
     handle.remove()
     (to_right,) = torch.autograd.grad(right[0, 2].sum(), seen[0], retain_graph=True)
     (to_left,) = torch.autograd.grad(left[0, 4].sum(), seen[0], retain_graph=True)
     assert to_right[0, :3].abs().sum() > 0 and not to_right[0, 3:].any() and not to_right[1:].any()
     assert to_left[0, 4:].abs().sum() > 0 and not to_left[0, :4].any()
-    (padding,) = torch.autograd.grad(bilm.loss(given), bilm.body.embed.weight)
+    (padding,) = torch.autograd.grad(bilm.loss(given), bilm.backbone.embed.weight)
     assert not padding[0].any() or bilm.config.tied  # the vector of padding; an output layer lowers it
 
 
@@ -130,7 +130,7 @@ def test_it_learns_texts_by_heart() -> None:
 
 
 def test_dropout_falls_in_training_alone() -> None:
-    bilm, given = model(dropout=0.4, embedding_dropout=0.2, weight_dropout=0.2, variational=True), batch()
+    bilm, given = model(dropout=0.4, embedding_dropout=0.2, weight_dropout=0.2, variational_dropout=True), batch()
     assert torch.equal(bilm.loss(given), bilm.loss(given))
     bilm.train()
     assert not torch.equal(bilm.loss(given), bilm.loss(given))
@@ -138,8 +138,8 @@ def test_dropout_falls_in_training_alone() -> None:
 
 def test_what_is_tied_is_one_matrix() -> None:
     tied = model(tied=True)
-    assert tied.output.weight is tied.body.embed.weight
-    assert model().output.weight is not model().body.embed.weight
+    assert tied.output.weight is tied.backbone.embed.weight
+    assert model().output.weight is not model().backbone.embed.weight
 
 
 def test_all_that_is_wrong_is_said_at_once() -> None:

@@ -26,7 +26,7 @@ KINDS: dict[str, dict[str, Any]] = {
         "pooling": "max",
         "characters": {"kind": "cnn", "filters": 6},
     },
-    "transformer-mean": {"encoder": {"kind": "transformer", "width": 16, "heads": 2, "dropout": 0.0}},
+    "transformer-mean": {"encoder": {"kind": "transformer", "d_model": 16, "heads": 2, "dropout": 0.0}},
 }
 LENGTHS = (5, 2, 0, 4)
 

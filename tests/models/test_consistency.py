@@ -18,7 +18,7 @@ MODELS = {
     "transformer": lambda dropout: transformer(dropout=dropout),
     "recurrent": lambda dropout: RecurrentSeq2SeqConfig(hidden=8, dropout=dropout).build(11).double(),
     "whole sentences": lambda dropout: (
-        RecurrentSeq2SeqConfig(hidden=8, dropout=dropout, variational=True).build(11).double()
+        RecurrentSeq2SeqConfig(hidden=8, dropout=dropout, variational_dropout=True).build(11).double()
     ),
 }
 
@@ -72,7 +72,7 @@ def test_in_evaluation_every_pair_is_read_once(make):
 
 TOKENS = torch.randint(11, (5, 2, 4), generator=torch.Generator().manual_seed(3))
 LENGTHS = torch.tensor([[4, 3], [3, 4], [4, 2], [2, 4], [4, 4]])
-SHAPE: dict[str, Any] = {"width": 8, "heads": 2, "layers": 1}
+SHAPE: dict[str, Any] = {"d_model": 8, "heads": 2, "layers": 1}
 
 
 def texts(rows=()):
@@ -87,12 +87,12 @@ def classifier(dropout):
 
 
 def fine_tuned_classifier(dropout):
-    body = BERTConfig(dropout=dropout, **SHAPE)
-    return FineTunedClassifierConfig(body=body, dropout=dropout).build(11, 3), texts((0,))
+    backbone = BERTConfig(dropout=dropout, **SHAPE)
+    return FineTunedClassifierConfig(backbone=backbone, dropout=dropout).build(11, 3), texts((0,))
 
 
 def fine_tuned_pair(dropout):
-    return FineTunedPairConfig(body=GPTConfig(dropout=dropout, **SHAPE), dropout=dropout).build(11, 3), texts()
+    return FineTunedPairConfig(backbone=GPTConfig(dropout=dropout, **SHAPE), dropout=dropout).build(11, 3), texts()
 
 
 @pytest.fixture(params=[classifier, fine_tuned_classifier, fine_tuned_pair], ids=lambda make: make.__name__)
@@ -134,7 +134,7 @@ def test_a_text_is_read_once_in_evaluation_and_twice_is_once_without_dropout(mak
 
 def test_a_language_models_loss_is_added_to_both_readings():
     torch.manual_seed(0)
-    model = FineTunedPairConfig(body=GPTConfig(dropout=0.0, **SHAPE), dropout=0.0).build(11, 3, outputs=11).double()
+    model = FineTunedPairConfig(backbone=GPTConfig(dropout=0.0, **SHAPE), dropout=0.0).build(11, 3, outputs=11).double()
     batch = texts()
     alone, both = (model.train().loss(batch, consistency=alpha, language_model=0.5)[0] for alpha in (0.0, 3.0))
     torch.testing.assert_close(both, alone)

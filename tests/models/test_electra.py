@@ -14,7 +14,7 @@ from seqloom.models.electra import Electra, ElectraConfig, GeneratorConfig, draw
 from seqloom.nn.positions import PositionsConfig
 
 V, S = 30, 24
-SHAPE: dict[str, Any] = {"width": 16, "heads": 4, "layers": 2, "dropout": 0.0}
+SHAPE: dict[str, Any] = {"d_model": 16, "heads": 4, "layers": 2, "dropout": 0.0}
 TEXTS = [[5, 6, 7], [8, 9, 10, 11], [12, 13], [4] * 9, [14, 15, 16, 17, 18, 19, 20, 21, 22, 23], [3, 2, 1] * 7]
 
 
@@ -28,7 +28,7 @@ def electra(**changes: Any) -> Electra:
 
 
 def batch_of(model: Electra, texts: list[list[int]] = TEXTS) -> dict[str, Tensor]:
-    masks = MasksConfig(share=0.4, hidden=1.0, swapped=0.0)
+    masks = MasksConfig(mlm_probability=0.4, mask_replace_prob=1.0, random_replace_prob=0.0)
     source = pack(texts, model.specials, S)
     made = MaskedBatches(source, masks=masks, masking="static", specials=model.specials, vocabulary=V, size=8)
     batch = made.batch(1, 0)
@@ -93,7 +93,7 @@ def test_a_generator_that_is_right_replaces_nothing() -> None:
 
 def test_the_loss_is_both() -> None:
     for weight in (50.0, 2.0):
-        model = electra(detection=weight)
+        model = electra(detection_weight=weight)
         batch = batch_of(model)
         torch.manual_seed(4)
         found = model.loss(batch)
@@ -124,20 +124,30 @@ def test_the_generator_does_not_learn_to_deceive() -> None:
     )
     for name in parameters:
         assert (of_telling[name] is None) == name.startswith("generator."), name
-        shared = name.startswith(("generator.", "body.embedded."))
+        shared = name.startswith(("generator.", "backbone.embedded."))
         assert (of_filling[name] is not None and bool(of_filling[name].any())) == shared or "segments" in name, name
 
 
 def test_the_generator_is_a_narrower_model() -> None:
-    config = ElectraConfig(width=24, heads=6, layers=4, feed_forward=60, generator=GeneratorConfig(share=0.25))
-    assert (config.narrow().width, config.narrow().heads, config.narrow().d_ff, config.narrow().layers) == (
+    config = ElectraConfig(d_model=24, heads=6, layers=4, d_ff=60, generator=GeneratorConfig(size_ratio=0.25))
+    assert (
+        config.narrow().d_model,
+        config.narrow().heads,
+        config.narrow().feed_forward_size,
+        config.narrow().layers,
+    ) == (
         8,
         2,
         20,
         4,
     )
-    assert ElectraConfig(width=24, heads=6, generator=GeneratorConfig(share=0.01, layers=1)).narrow().width == 4
-    assert ElectraConfig(width=24, heads=6, kv_heads=2, generator=GeneratorConfig(share=1)).narrow().kv_heads is None
+    assert (
+        ElectraConfig(d_model=24, heads=6, generator=GeneratorConfig(size_ratio=0.01, layers=1)).narrow().d_model == 4
+    )
+    assert (
+        ElectraConfig(d_model=24, heads=6, kv_heads=2, generator=GeneratorConfig(size_ratio=1)).narrow().kv_heads
+        is None
+    )
 
 
 def test_generator_and_model_share_one_embedding() -> None:
@@ -145,14 +155,14 @@ def test_generator_and_model_share_one_embedding() -> None:
     rows = [
         name for name, parameter in model.named_parameters() if parameter.dim() == 2 and len(parameter) in (V, V + 3)
     ]
-    assert rows == ["body.embedded.embed.weight"]
+    assert rows == ["backbone.embedded.embed.weight"]
 
 
 def test_it_learns_to_tell() -> None:
     """Rows of one number throughout: what was replaced shows, once the generator errs."""
     torch.manual_seed(1)
     model = ElectraConfig(
-        **{**SHAPE, "width": 32, "positions": PositionsConfig(kind="rotary"), "norm_first": True, "init": 0.1}
+        **{**SHAPE, "d_model": 32, "positions": PositionsConfig(kind="rotary"), "norm_first": True, "init": 0.1}
     ).build(V)
     texts = [[number] * 20 for number in range(1, 9)]
     batch = batch_of(model, texts)
@@ -167,9 +177,13 @@ def test_it_learns_to_tell() -> None:
 
 
 def test_all_that_is_wrong_is_said_at_once() -> None:
-    wrong = {"kind": "electra", "detection": 0, "generator": {"share": 1.5, "layers": 0}, "layers": 0}
+    wrong = {"kind": "electra", "detection_weight": 0, "generator": {"size_ratio": 1.5, "layers": 0}, "layers": 0}
     with pytest.raises(UsageError) as error:
         build(ElectraConfig, wrong, source="the recipe")
-    for words in ("generator.share: must be at most 1", "generator.layers: must be at least 1", "detection: must be"):
+    for words in (
+        "generator.size_ratio: must be at most 1",
+        "generator.layers: must be at least 1",
+        "detection_weight: must be",
+    ):
         assert words in str(error.value)
     assert "  layers: must be at least 1" in str(error.value)

@@ -14,16 +14,16 @@ transformers = pytest.importorskip("transformers")
 
 V, LONGEST = 37, 20
 SHAPES: list[dict[str, Any]] = [
-    {"width": 16, "heads": 4, "layers": 2, "feed_forward": 24, "activation": "gelu"},
-    {"width": 24, "heads": 3, "layers": 1, "feed_forward": 40, "activation": "gelu"},
-    {"width": 30, "heads": 5, "layers": 3, "feed_forward": 20, "activation": "gelu", "tied": False},
+    {"d_model": 16, "heads": 4, "layers": 2, "d_ff": 24, "activation": "gelu"},
+    {"d_model": 24, "heads": 3, "layers": 1, "d_ff": 40, "activation": "gelu"},
+    {"d_model": 30, "heads": 5, "layers": 3, "d_ff": 20, "activation": "gelu", "tied": False},
 ]
 SHARES = {0: 0.25, 1: 0.5, 2: 0.6}
 EMBEDDED = {
-    "body.embedded.embed": "electra.embeddings.word_embeddings",
-    "body.embedded.positions": "electra.embeddings.position_embeddings",
-    "body.embedded.segments": "electra.embeddings.token_type_embeddings",
-    "body.embedded.norm": "electra.embeddings.LayerNorm",
+    "backbone.embedded.embed": "electra.embeddings.word_embeddings",
+    "backbone.embedded.positions": "electra.embeddings.position_embeddings",
+    "backbone.embedded.segments": "electra.embeddings.token_type_embeddings",
+    "backbone.embedded.norm": "electra.embeddings.LayerNorm",
 }
 MODEL = {
     **EMBEDDED,
@@ -52,7 +52,7 @@ def there(name: str, names: dict[str, str], blocks: str) -> str | None:
 def ours(number: int) -> Electra:
     torch.manual_seed(7)
     positions = PositionsConfig(kind="learned", max_length=LONGEST)
-    generator = GeneratorConfig(share=SHARES[number], layers=1 + number)
+    generator = GeneratorConfig(size_ratio=SHARES[number], layers=1 + number)
     model = ElectraConfig(**SHAPES[number], dropout=0.0, positions=positions, generator=generator).build(V)
     for name, parameter in model.named_parameters():
         nn.init.uniform_(parameter, *((0.5, 1.5) if "norm.weight" in name else (-0.5, 0.5)))
@@ -61,16 +61,16 @@ def ours(number: int) -> Electra:
 
 def theirs(model: Electra, kind: str) -> Any:
     config: Any
-    config, names, blocks = model.config, MODEL, "body.blocks."
+    config, names, blocks = model.config, MODEL, "backbone.blocks."
     if kind == "ElectraForMaskedLM":
         config, names, blocks = model.config.narrow(), GENERATOR, "generator.blocks."
     other = transformers.ElectraConfig(
         vocab_size=V + 3,
-        embedding_size=model.config.width,
-        hidden_size=config.width,
+        embedding_size=model.config.d_model,
+        hidden_size=config.d_model,
         num_hidden_layers=config.layers,
         num_attention_heads=config.heads,
-        intermediate_size=config.d_ff,
+        intermediate_size=config.feed_forward_size,
         max_position_embeddings=LONGEST,
         layer_norm_eps=1e-5,
         tie_word_embeddings=model.config.tied,

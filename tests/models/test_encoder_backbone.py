@@ -1,4 +1,4 @@
-"""The encoder of an encoder–decoder as a body: what is taken over is what it was, and mismatches are named."""
+"""The encoder of an encoder–decoder as a backbone: what is taken over is what it was, and mismatches are named."""
 
 from typing import Any
 
@@ -15,20 +15,20 @@ from seqloom.models.backbones import backbone_class, build_backbone
 V = 20
 SHAPE: dict[str, Any] = {
     "kind": "transformer",
-    "width": 12,
+    "d_model": 12,
     "heads": 2,
     "encoder_layers": 2,
     "decoder_layers": 1,
-    "feed_forward": 16,
+    "d_ff": 16,
     "dropout": 0.0,
-    "source_begin": 0,
+    "source_bos": 0,
 }
 WAYS: dict[str, dict[str, Any]] = {
     "tied": {"tied": "all"},
     "untied": {"tied": "none"},
     "learned": {"positions": {"kind": "learned", "max_length": 32}, "tied": "decoder"},
     "rotary, norms first": {"positions": {"kind": "rotary"}, "norm_first": True, "tied": "all"},
-    "another first token": {"source_begin": 7},
+    "another first token": {"source_bos": 7},
     "recurrent layers": {"encoder_layer": "recurrent", "positions": {"kind": "none"}},
 }
 
@@ -46,10 +46,10 @@ def trained(config: StartTokenConfig, extra: int) -> Any:
 
 
 def taken(config: StartTokenConfig, model: Any) -> EncoderBackbone:
-    body = build_backbone(config, V).double().eval()
-    assert isinstance(body, EncoderBackbone)
-    body.take(model.state_dict(), "runs/there")
-    return body
+    backbone = build_backbone(config, V).double().eval()
+    assert isinstance(backbone, EncoderBackbone)
+    backbone.take(model.state_dict(), "runs/there")
+    return backbone
 
 
 def texts() -> tuple[Tensor, Tensor]:
@@ -61,7 +61,7 @@ def texts() -> tuple[Tensor, Tensor]:
 
 
 def framed(tokens: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
-    """END x END, as models on a body read it."""
+    """END x END, as models on a backbone read it."""
     return torch.nn.functional.pad(tokens, (1, 0)), torch.nn.functional.pad(mask, (1, 0), value=True)
 
 
@@ -70,8 +70,8 @@ def framed(tokens: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
 def test_a_body_reads_as_the_encoder_did(way: str, extra: int) -> None:
     config = config_of(**WAYS[way])
     model = trained(config, extra)
-    body, (tokens, mask) = taken(config, model), texts()
-    here = body.read(*framed(tokens, mask))[:, 1:]
+    backbone, (tokens, mask) = taken(config, model), texts()
+    here = backbone.read(*framed(tokens, mask))[:, 1:]
     there = model.annotations(tokens, mask)
     torch.testing.assert_close(here[mask], there[mask], rtol=0, atol=1e-12)
     fresh = build_backbone(config, V).double().eval().read(*framed(tokens, mask))[:, 1:]
@@ -80,21 +80,21 @@ def test_a_body_reads_as_the_encoder_did(way: str, extra: int) -> None:
 
 def test_it_sums_a_text_up_by_the_mean_whatever_the_padding() -> None:
     config = config_of()
-    body, (tokens, mask) = taken(config, trained(config, 0)), framed(*texts())
-    h = body.read(tokens, mask)
-    c = body.extract(h, mask)
+    backbone, (tokens, mask) = taken(config, trained(config, 0)), framed(*texts())
+    h = backbone.read(tokens, mask)
+    c = backbone.extract(h, mask)
     for row, length in enumerate((7, 5, 3)):
         torch.testing.assert_close(c[row], h[row, :length].mean(dim=0), rtol=0, atol=1e-12)
-        alone = body.read(tokens[row : row + 1, :length], mask[row : row + 1, :length])
+        alone = backbone.read(tokens[row : row + 1, :length], mask[row : row + 1, :length])
         torch.testing.assert_close(alone[0], h[row, :length], rtol=0, atol=1e-12)
-    assert torch.isfinite(body.extract(h, torch.zeros_like(mask))).all()  # a row without a text
+    assert torch.isfinite(backbone.extract(h, torch.zeros_like(mask))).all()  # a row without a text
 
 
 def test_where_its_heads_look() -> None:
     config = config_of()
     model = trained(config, 0)
-    body, (tokens, mask) = taken(config, model), texts()
-    looked = body.attentions(*framed(tokens, mask))
+    backbone, (tokens, mask) = taken(config, model), texts()
+    looked = backbone.attentions(*framed(tokens, mask))
     inputs = {"inputs": tokens, "target_mask": mask}
     there = model.attentions({"source": tokens, "source_mask": mask, **inputs})["encoder"]
     assert len(looked) == 2
@@ -104,10 +104,10 @@ def test_where_its_heads_look() -> None:
 
 
 def test_levels_hold_every_parameter_once() -> None:
-    body = build_backbone(config_of(encoder_layers=3, norm_first=True), V)
-    levels = [[id(parameter) for parameter in level] for level in body.levels()]
-    assert len(levels) == 4 and all(levels) and id(body.vectors().weight) in levels[0]
-    assert sorted(one for level in levels for one in level) == sorted(map(id, body.parameters()))
+    backbone = build_backbone(config_of(encoder_layers=3, norm_first=True), V)
+    levels = [[id(parameter) for parameter in level] for level in backbone.levels()]
+    assert len(levels) == 4 and all(levels) and id(backbone.vectors().weight) in levels[0]
+    assert sorted(one for level in levels for one in level) == sorted(map(id, backbone.parameters()))
 
 
 def test_every_mismatch_is_named_and_nothing_is_taken() -> None:
@@ -115,13 +115,13 @@ def test_every_mismatch_is_named_and_nothing_is_taken() -> None:
     for changes, said in (
         ({"encoder_layers": 3}, "is not there"),
         ({"encoder_layers": 1}, "has no place here"),
-        ({"width": 16}, r"source_embed\.embed\.weight is 23×12 there and 20×16 here; .* and \d+ more"),
+        ({"d_model": 16}, r"source_embed\.embed\.weight is 23×12 there and 20×16 here; .* and \d+ more"),
     ):
-        body = build_backbone(config_of(**changes), V)
-        before = {name: tensor.clone() for name, tensor in body.state_dict().items()}
-        with pytest.raises(UsageError, match=rf"runs/there do not fit the body: .*{said}"):
-            body.take(model.state_dict(), "runs/there")
-        assert all(torch.equal(tensor, before[name]) for name, tensor in body.state_dict().items())
+        backbone = build_backbone(config_of(**changes), V)
+        before = {name: tensor.clone() for name, tensor in backbone.state_dict().items()}
+        with pytest.raises(UsageError, match=rf"runs/there do not fit the backbone: .*{said}"):
+            backbone.take(model.state_dict(), "runs/there")
+        assert all(torch.equal(tensor, before[name]) for name, tensor in backbone.state_dict().items())
     with pytest.raises(UsageError, match=r"is 21×12 there and 20×12 here"):
         build_backbone(config_of(), V).take(config_of().build(V + 1).state_dict(), "runs/there")
 

@@ -1,4 +1,4 @@
-"""Classifiers and taggers on a body: what sums a text up, what is learned, what each token adds."""
+"""Classifiers and taggers on a backbone: what sums a text up, what is learned, what each token adds."""
 
 from typing import Any
 
@@ -28,7 +28,7 @@ TEXTS: tuple[list[int], ...] = ([3, 4, 5], [6], [7, 3, 8, 9, 4], [], [5, 5], [9,
 
 def classifier(kind: str, predicts: bool = False, **options: Any) -> FineTunedClassifier:
     torch.manual_seed(3)
-    config = build(FineTunedClassifierConfig, {"body": {"kind": kind, **SHAPES[kind]}, "dropout": 0.0, **options})
+    config = build(FineTunedClassifierConfig, {"backbone": {"kind": kind, **SHAPES[kind]}, "dropout": 0.0, **options})
     model = config.build(V, LABELS, V if predicts else 0).double()
     for parameter in model.parameters():
         torch.nn.init.normal_(parameter, std=0.3)
@@ -62,13 +62,13 @@ def test_what_sums_a_text_up(kind: str) -> None:
     model, batch = classifier(kind), batch_of(kind)
     h, ends = model.read(batch), batch["mask"].sum(dim=1) - 1
     (extracted, _), (last, _) = (
-        Summary(way, model.body.width)(model.body, h, batch["mask"]) for way in ("extract", "last")
+        Summary(way, model.backbone.output_size)(model.backbone, h, batch["mask"]) for way in ("extract", "last")
     )
     rows = torch.arange(len(h))
     torch.testing.assert_close(last, h[rows, ends - 1])
-    body: Any = model.body
+    backbone: Any = model.backbone
     if FORMS.get(kind) == "bert":
-        expected = body.pool(h[:, 0]).tanh()
+        expected = backbone.pool(h[:, 0]).tanh()
     elif kind == "bilm":
         expected = torch.cat([h[rows, ends, :6], h[:, 0, 6:]], dim=1)
     else:
@@ -100,10 +100,10 @@ def test_the_loss_of_a_language_model_is_added(kind: str) -> None:
     plain, count = model.loss(batch)
     both, _ = model.loss(batch, language_model=0.5)
     h = model.read(batch)
-    torch.testing.assert_close(both, plain + 0.5 * model.body.next_token_loss(h, batch["tokens"], batch["mask"]))
+    torch.testing.assert_close(both, plain + 0.5 * model.backbone.next_token_loss(h, batch["tokens"], batch["mask"]))
     assert both > plain and int(count) == len(TEXTS)
     model.loss(batch, language_model=0.5)[0].backward()
-    assert all(parameter.grad is not None for parameter in model.body.parameters())
+    assert all(parameter.grad is not None for parameter in model.backbone.parameters())
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -113,7 +113,7 @@ def test_influence_is_what_the_logit_gains_when_a_vector_grows(kind: str) -> Non
     batch, labels = batch_of(kind, [text]), torch.tensor([1])
     found, step = model.influence(batch, labels)[0], 1e-6
     for token in batch["tokens"][0].tolist():
-        row, ends = model.body.vectors().weight, []
+        row, ends = model.backbone.vectors().weight, []
         for size in (1 + step, 1 - step):
             with torch.no_grad():
                 kept = row[token].clone()
@@ -122,7 +122,7 @@ def test_influence_is_what_the_logit_gains_when_a_vector_grows(kind: str) -> Non
                 row[token] = kept
         own = found[batch["tokens"][0] == token].sum().item()
         assert own == pytest.approx((ends[0] - ends[1]) / (2 * step), abs=1e-6)
-    assert not model.body.vectors()._forward_hooks  # nothing is left behind
+    assert not model.backbone.vectors()._forward_hooks  # nothing is left behind
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -130,7 +130,7 @@ def test_nothing_comes_back_from_padding(kind: str) -> None:
     model, batch = classifier(kind, pooling="mean"), batch_of(kind, [[3, 4, 5], [6]])
     batch["tokens"][1, 3:] = 19  # padding that stands nowhere else
     model.loss(batch)[0].backward()
-    gradient = model.body.vectors().weight.grad
+    gradient = model.backbone.vectors().weight.grad
     assert gradient is not None
     assert (gradient[19] == 0).all() and (gradient[6] != 0).any()
 
@@ -139,7 +139,7 @@ def test_nothing_comes_back_from_padding(kind: str) -> None:
 @pytest.mark.parametrize("crf", [False, True])
 def test_a_tagger_reads_words_off_at_their_first_tokens(kind: str, crf: bool) -> None:
     torch.manual_seed(5)
-    config = build(FineTunedTaggerConfig, {"body": {"kind": kind, **SHAPES[kind]}, "crf": crf, "dropout": 0.0})
+    config = build(FineTunedTaggerConfig, {"backbone": {"kind": kind, **SHAPES[kind]}, "crf": crf, "dropout": 0.0})
     model = config.build(V, 4).double().eval()
     assert isinstance(model, FineTunedTagger)
     batch = batch_of(kind, [[3, 4, 5], [6, 7]])
@@ -182,23 +182,28 @@ ENCODER = {"kind": "recurrent", "cell": "gru", "hidden": 5}
 @pytest.mark.parametrize("pooling", ["extract", "last", "max", "attention"])
 def test_an_encoder_reads_what_the_body_makes_of_a_text(kind: str, pooling: str) -> None:
     model, batch = classifier(kind, pooling=pooling, encoder=ENCODER), batch_of(kind)
-    assert model.encoder is not None and model.encoder.width == model.output.in_features == 10
+    assert model.encoder is not None and model.encoder.output_size == model.output.in_features == 10
     together = model(batch)
     for row, text in enumerate(TEXTS):
         torch.testing.assert_close(model(batch_of(kind, [text]))[0], together[row], rtol=0, atol=1e-12)
     if pooling == "extract":  # where its reading ended
-        ends = model.encoder.read(model.body.read(batch["tokens"], batch["mask"]), batch["mask"])[1]
+        ends = model.encoder.read(model.backbone.read(batch["tokens"], batch["mask"]), batch["mask"])[1]
         torch.testing.assert_close(together, model.output(ends))
     assert not torch.allclose(together, classifier(kind, pooling=pooling)(batch))
 
 
 def test_a_tagger_has_one_too() -> None:
     torch.manual_seed(3)
-    body = {"kind": "bilm", **SHAPES["bilm"]}
-    model = build(FineTunedTaggerConfig, {"body": body, "encoder": ENCODER, "dropout": 0.0}).build(V, 4).double().eval()
+    backbone = {"kind": "bilm", **SHAPES["bilm"]}
+    model = (
+        build(FineTunedTaggerConfig, {"backbone": backbone, "encoder": ENCODER, "dropout": 0.0})
+        .build(V, 4)
+        .double()
+        .eval()
+    )
     batch = {**batch_of("bilm", [[3, 4, 5], [6]]), "first": torch.tensor([[1, 3], [1, 0]])}
     assert model.encoder is not None
-    h = model.encoder(model.body.read(batch["tokens"], batch["mask"]), batch["mask"])
+    h = model.encoder(model.backbone.read(batch["tokens"], batch["mask"]), batch["mask"])
     rows = torch.tensor([[0, 0], [1, 1]])
     torch.testing.assert_close(model(batch), model.output(h[rows, batch["first"]]))
 
@@ -210,20 +215,20 @@ def test_frozen_features_leave_the_mix_and_what_stands_above_to_learn() -> None:
     levels.unfreeze(0)
     model.loss(batch)[0].backward()
     learning = {name.split(".")[0] for name, parameter in model.named_parameters() if parameter.grad is not None}
-    assert learning == {"body", "encoder", "output"}
-    of_the_body = {name for name, parameter in model.body.named_parameters() if parameter.grad is not None}
+    assert learning == {"backbone", "encoder", "output"}
+    of_the_body = {name for name, parameter in model.backbone.named_parameters() if parameter.grad is not None}
     assert of_the_body == {"mix.weights", "mix.scale"}
 
 
 def test_no_more_is_read_than_body_and_encoder_can() -> None:
-    learned = {"kind": "transformer", "width": 8, "heads": 2, "positions": {"kind": "learned", "max_length": 9}}
+    learned = {"kind": "transformer", "d_model": 8, "heads": 2, "positions": {"kind": "learned", "max_length": 9}}
     for kind, encoder, longest in (
         ("gpt", None, 32),
         ("gpt", learned, 9),
         ("bilm", learned, 9),
         ("bilm", ENCODER, None),
     ):
-        config = build(FineTunedClassifierConfig, {"body": {"kind": kind, **SHAPES[kind]}, "encoder": encoder})
+        config = build(FineTunedClassifierConfig, {"backbone": {"kind": kind, **SHAPES[kind]}, "encoder": encoder})
         assert config.longest == longest
 
 

@@ -30,7 +30,7 @@ SEASON = 4
 
 def made(kind: str, variables: int = 2, **settings: Any) -> Forecaster:
     torch.manual_seed(0)
-    own = {"cell": kind} if kind == "gru" else {"width": 8, "heads": 2} if kind == "transformer" else {}
+    own = {"cell": kind} if kind == "gru" else {"d_model": 8, "heads": 2} if kind == "transformer" else {}
     model: Forecaster = CONFIGS[kind](**{"context": 6, "dropout": 0.0, **own, **settings}).build(variables, SEASON)
     model.set_scale([(series(40, variables, seed=9), torch.ones(40, variables, dtype=torch.bool))])
     return model.eval()
@@ -183,11 +183,11 @@ def test_a_pattern_is_learnt_and_its_noise_too(kind: str) -> None:
 def test_all_problems_at_once() -> None:
     with pytest.raises(UsageError) as error:
         build(
-            TransformerForecasterConfig, {"kind": "transformer", "context": 0, "width": 7, "heads": 2, "dropout": 1.0}
+            TransformerForecasterConfig, {"kind": "transformer", "context": 0, "d_model": 7, "heads": 2, "dropout": 1.0}
         )
     assert all(word in str(error.value) for word in ("context: ", "dropout: "))
-    with pytest.raises(UsageError, match="width must be divisible by heads"):
-        build(TransformerForecasterConfig, {"kind": "transformer", "width": 7, "heads": 2})
+    with pytest.raises(UsageError, match="d_model must be divisible by heads"):
+        build(TransformerForecasterConfig, {"kind": "transformer", "d_model": 7, "heads": 2})
     with pytest.raises(UsageError, match="did you mean"):
         build(RecurrentForecasterConfig, {"kind": "lstm", "cell": "lsm"})
     with pytest.raises(UsageError, match="at most the 10 learned positions"):

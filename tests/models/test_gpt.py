@@ -27,7 +27,7 @@ KINDS: dict[str, dict[str, Any]] = {
 
 def model(**options: Any) -> GPT:
     torch.manual_seed(0)
-    made = GPTConfig(**{"width": 8, "heads": 2, "layers": 2, "feed_forward": 12, **options}).build(V).double().eval()
+    made = GPTConfig(**{"d_model": 8, "heads": 2, "layers": 2, "d_ff": 12, **options}).build(V).double().eval()
     for name, parameter in made.named_parameters():
         nn.init.uniform_(parameter, *((0.5, 1.5) if "norm.weight" in name else (-0.7, 0.7)))
     return made
@@ -60,10 +60,10 @@ def test_editing_a_token_leaves_what_came_before_unchanged(gpt: GPT, t: int) -> 
 def test_no_gradient_comes_from_the_future(gpt: GPT) -> None:
     tokens = torch.arange(T).unsqueeze(0)  # each token once, so that rows of E are places
     gpt.output.requires_grad_(False)
-    for parameter in (gpt.body.embed.weight, gpt.output.weight):
-        parameter.requires_grad_(parameter is gpt.body.embed.weight)
-    gpt.body.read(tokens)[:, 2].square().sum().backward()
-    heard = gpt.body.embed.weight.grad.abs().sum(dim=1) > 0  # type: ignore[union-attr]
+    for parameter in (gpt.backbone.embed.weight, gpt.output.weight):
+        parameter.requires_grad_(parameter is gpt.backbone.embed.weight)
+    gpt.backbone.read(tokens)[:, 2].square().sum().backward()
+    heard = gpt.backbone.embed.weight.grad.abs().sum(dim=1) > 0  # type: ignore[union-attr]
     assert heard.tolist() == [place <= 2 for place in range(V)]
 
 
@@ -193,7 +193,7 @@ def test_documents_learn_as_if_alone(gpt: GPT) -> None:
 @pytest.mark.parametrize("kind", KINDS)
 def test_eight_examples_are_learned_by_heart(kind: str) -> None:
     torch.manual_seed(0)
-    gpt = GPTConfig(**{"width": 32, "layers": 2, "dropout": 0.0, **KINDS[kind]}).build(V)
+    gpt = GPTConfig(**{"d_model": 32, "layers": 2, "dropout": 0.0, **KINDS[kind]}).build(V)
     tokens = torch.randint(V, (8, WINDOW))
     tokens[:, 0] = torch.arange(8)  # tells them apart,
     tokens[:, 1] = tokens[:, 0] + 1  # and the second is another: of equal ones nobody without positions knows how many
@@ -210,8 +210,8 @@ def test_eight_examples_are_learned_by_heart(kind: str) -> None:
 
 def test_tied_embeddings_are_one_matrix() -> None:
     tied, untied = model(), model(tied=False)
-    assert tied.output.weight is tied.body.embed.weight
-    assert untied.output.weight is not untied.body.embed.weight
+    assert tied.output.weight is tied.backbone.embed.weight
+    assert untied.output.weight is not untied.backbone.embed.weight
 
 
 def test_half_precision_gives_log_probs_in_single(gpt: GPT) -> None:
@@ -232,7 +232,7 @@ def test_a_source_is_refused() -> None:
     ("options", "words"),
     [
         ({"context": 0}, ["context must be at least 2"]),
-        ({"context": 1, "width": 0}, ["context must be at least 2", "width must be at least 1"]),
+        ({"context": 1, "d_model": 0}, ["context must be at least 2", "d_model must be at least 1"]),
         ({"context": 600, "layers": 0}, ["at most the 512 learned positions; got 600", "layers must be at least 1"]),
         ({"positions": PositionsConfig(kind="learned", max_length=1)}, ["context must be at least 2"]),
     ],

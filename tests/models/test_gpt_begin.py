@@ -12,7 +12,7 @@ from seqloom.models.gpt import GPT, GPTBackbone, GPTConfig
 from seqloom.text import END
 
 V, BEGIN = 11, 7
-CONFIG = GPTConfig(width=8, heads=2, layers=2, dropout=0.0, begin=BEGIN, context=16)
+CONFIG = GPTConfig(d_model=8, heads=2, layers=2, dropout=0.0, bos=BEGIN, context=16)
 
 
 def made(config: GPTConfig = CONFIG) -> GPT:
@@ -25,7 +25,7 @@ def made(config: GPTConfig = CONFIG) -> GPT:
 
 def plain(model: GPT) -> GPT:
     """The same weights without a token of its own to begin with."""
-    other = replace(model.config, begin=None).build(V).double().eval()
+    other = replace(model.config, bos=None).build(V).double().eval()
     other.load_state_dict(model.state_dict())
     return other
 
@@ -72,17 +72,17 @@ def test_padding_before_a_text() -> None:
 
 def test_a_body_begins_so_too() -> None:
     model = made()
-    body = GPTBackbone(CONFIG, V, predicts=True).double().eval()
-    body.take(model.state_dict(), "it")
+    backbone = GPTBackbone(CONFIG, V, predicts=True).double().eval()
+    backbone.take(model.state_dict(), "it")
     ids = rows(END, 3, 4)
-    torch.testing.assert_close(body.next_token_logits(body.read(ids, torch.ones_like(ids).bool())), model(ids))
+    torch.testing.assert_close(backbone.next_token_logits(backbone.read(ids, torch.ones_like(ids).bool())), model(ids))
 
 
 def test_a_token_that_is_none_is_refused() -> None:
-    with pytest.raises(ValueError, match="begin must be at least 0; got -1"):
-        GPTConfig(begin=-1)
-    with pytest.raises(UsageError, match=r"model\.begin must be one of the 11 tokens of the vocabulary; got 11"):
-        GPTConfig(begin=V).build(V)
+    with pytest.raises(ValueError, match="bos must be at least 0; got -1"):
+        GPTConfig(bos=-1)
+    with pytest.raises(UsageError, match=r"model\.bos must be one of the 11 tokens of the vocabulary; got 11"):
+        GPTConfig(bos=V).build(V)
 
 
 @pytest.mark.parametrize("tied", [True, False])
@@ -90,7 +90,7 @@ def test_no_bias(tied: bool) -> None:
     model = made(replace(CONFIG, tied=tied))
     assert "output.bias" not in model.state_dict()
     ids, targets = rows(END, 3, 4), rows(3, 4, 5)
-    h = model.body.read(ids)
+    h = model.backbone.read(ids)
     logits = h @ model.output.weight.t()
     torch.testing.assert_close(model(ids), logits)
     loss, _ = model.loss(ids, targets)
@@ -105,5 +105,5 @@ def test_no_bias(tied: bool) -> None:
 
 
 def test_a_bias_is_there_if_it_is_asked_for() -> None:
-    assert "output.bias" in GPTConfig(width=8, heads=2, layers=1, output_bias=True).build(V).state_dict()
+    assert "output.bias" in GPTConfig(d_model=8, heads=2, layers=1, output_bias=True).build(V).state_dict()
     assert GPTBackbone(CONFIG, V, predicts=True).output.bias is None  # type: ignore[union-attr]

@@ -20,10 +20,10 @@ V, END = 23, 0
 LONGEST = 30  # what is generated
 LEARNED = PositionsConfig(kind="learned", max_length=40)
 SHAPES: list[dict[str, Any]] = [
-    {"width": 16, "heads": 4, "layers": 2},
-    {"width": 12, "heads": 2, "layers": 4, "feed_forward": 20, "activation": "gelu-tanh"},
-    {"width": 24, "heads": 1, "layers": 1, "feed_forward": 8, "activation": "relu", "tied": False},
-    {"width": 20, "heads": 5, "layers": 3, "activation": "silu"},
+    {"d_model": 16, "heads": 4, "layers": 2},
+    {"d_model": 12, "heads": 2, "layers": 4, "d_ff": 20, "activation": "gelu-tanh"},
+    {"d_model": 24, "heads": 1, "layers": 1, "d_ff": 8, "activation": "relu", "tied": False},
+    {"d_model": 20, "heads": 5, "layers": 3, "activation": "silu"},
 ]
 NAMES = {"gelu": "gelu", "gelu-tanh": "gelu_new", "relu": "relu", "silu": "silu"}  # there
 
@@ -37,22 +37,22 @@ def ours(shape: dict[str, Any]) -> GPT:
         nn.init.uniform_(parameter, *((0.5, 1.5) if "norm.weight" in name else (-0.5, 0.5)))
     logits, end = model(torch.randint(1, V, (4, 30))), model.output.weight[END]
     missing = (logits.max(dim=-1).values - logits[..., END]).mean()
-    model.body.norm.bias += 1.2 * missing * end / end.square().sum()
+    model.backbone.norm.bias += 1.2 * missing * end / end.square().sum()
     return model
 
 
 def pairs(model: GPT, other: Any) -> list[tuple[Tensor, Tensor, bool]]:
     """Our parameters, and the same of theirs, whose matrices stand the other way round where the third is True."""
-    body: Any = model.body
+    backbone: Any = model.backbone
     theirs = other.transformer
     found = [
-        (body.embed.weight, theirs.wte.weight, False),
-        (body.embedded.positions.weight, theirs.wpe.weight, False),
-        (body.norm.weight, theirs.ln_f.weight, False),
-        (body.norm.bias, theirs.ln_f.bias, False),
+        (backbone.embed.weight, theirs.wte.weight, False),
+        (backbone.embedded.positions.weight, theirs.wpe.weight, False),
+        (backbone.norm.weight, theirs.ln_f.weight, False),
+        (backbone.norm.bias, theirs.ln_f.bias, False),
     ]
     found += [] if model.config.tied else [(model.output.weight, other.lm_head.weight, False)]
-    for mine, same in zip(body.blocks, theirs.h, strict=True):
+    for mine, same in zip(backbone.blocks, theirs.h, strict=True):
         at, ff = mine.self_attention, mine.feed_forward
         together = [torch.cat([getattr(part, name) for part in (at.q, at.k, at.v)]) for name in ("weight", "bias")]
         layers = [(at.out, same.attn.c_proj), (ff.up, same.mlp.c_fc), (ff.down, same.mlp.c_proj)]
@@ -69,10 +69,10 @@ def theirs(model: GPT) -> Any:
     config = transformers.GPT2Config(
         vocab_size=V,
         n_positions=40,
-        n_embd=shape.width,
+        n_embd=shape.d_model,
         n_layer=shape.layers,
         n_head=shape.heads,
-        n_inner=shape.d_ff,
+        n_inner=shape.feed_forward_size,
         activation_function=NAMES[shape.activation],
         resid_pdrop=0.0,
         embd_pdrop=0.0,
@@ -119,7 +119,7 @@ def test_gradients(both: tuple[GPT, Any]) -> None:
     for mine, same, turned in pairs(model, other):
         if id(mine) in leaves:  # not the three that are one there
             exactly(mine.grad.T if turned else mine.grad, same.grad)  # type: ignore[union-attr]
-    for block, same in zip(model.body.blocks, other.transformer.h, strict=True):
+    for block, same in zip(model.backbone.blocks, other.transformer.h, strict=True):
         parts: Any = (block.self_attention.q, block.self_attention.k, block.self_attention.v)
         exactly(torch.cat([part.weight.grad for part in parts]).T, same.attn.c_attn.weight.grad)
 

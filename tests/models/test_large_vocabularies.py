@@ -19,7 +19,7 @@ from seqloom.models.window_lm import WindowLMConfig
 
 V, B, T = 20_000, 32, 16
 LOGITS = B * T * V * 4  # bytes, were all of them there at once
-BODY: dict[str, Any] = {"width": 8, "heads": 2, "layers": 1}
+BODY: dict[str, Any] = {"d_model": 8, "heads": 2, "layers": 1}
 
 
 def tokens() -> Tensor:
@@ -45,9 +45,9 @@ def both_ways(model: Any) -> Tensor:
     return model.loss({"tokens": tokens(), "mask": torch.ones(B, T, dtype=torch.bool)})
 
 
-def beside(body: Any) -> Tensor:
+def beside(backbone: Any) -> Tensor:
     mask = torch.ones(B, T, dtype=torch.bool)
-    return body.next_token_loss(body.read(tokens(), mask), tokens(), mask)
+    return backbone.next_token_loss(backbone.read(tokens(), mask), tokens(), mask)
 
 
 MODELS: dict[str, tuple[Callable[[], Any], Callable[[Any], Tensor]]] = {
@@ -58,8 +58,8 @@ MODELS: dict[str, tuple[Callable[[], Any], Callable[[Any], Tensor]]] = {
     "bert": (lambda: BERTConfig(**BODY).build(V), hidden),
     "bilm": (lambda: BiLMConfig(hidden=8).build(V), both_ways),
     "seq2seq": (lambda: RecurrentSeq2SeqConfig(hidden=8).build(V), pairs),
-    "transformer": (lambda: TransformerConfig(width=8, heads=2).build(V), pairs),
-    "a body's next token": (lambda: build_backbone(GPTConfig(**BODY), V, True), beside),
+    "transformer": (lambda: TransformerConfig(d_model=8, heads=2).build(V), pairs),
+    "a backbone's next token": (lambda: build_backbone(GPTConfig(**BODY), V, True), beside),
 }
 
 

@@ -24,8 +24,8 @@ from seqloom.text import WordsConfig, train_tokenizer
 
 TOKENIZER = train_tokenizer(WordsConfig(), ["a b c d e f g h"])
 V = len(TOKENIZER)
-SHAPE: dict[str, Any] = {"width": 12, "heads": 2, "layers": 2, "dropout": 0.0}
-BODIES: dict[str, Any] = {
+SHAPE: dict[str, Any] = {"d_model": 12, "heads": 2, "layers": 2, "dropout": 0.0}
+BACKBONES: dict[str, Any] = {
     "bert": BERTConfig(norm_first=True, init=0.1, **SHAPE),
     "gpt": GPTConfig(**SHAPE),
     "recurrent-lm": RecurrentLMConfig(cell="gru", hidden=12),
@@ -34,21 +34,21 @@ PAIRS = [("a b", "c"), ("c", "a b"), ("d e f", "d"), ("a", "g h a b")]
 CHOICES = [("a b", ["c", "d e"]), ("c", ["a", "b", "f g h"]), ("d", ["e f", "g"])]
 
 
-def reader(body: Any) -> RowReader:
-    return RowReader(TOKENIZER, TextFrame(Specials.after(V), backbone_class(body).form), None)
+def reader(backbone: Any) -> RowReader:
+    return RowReader(TOKENIZER, TextFrame(Specials.after(V), backbone_class(backbone).form), None)
 
 
-def pairs(body: Any, both: bool = False, **values: Any) -> RowBatches:
-    return RowBatches([reader(body).pair(*pair, both) for pair in PAIRS], tokens=1, values=values)
+def pairs(backbone: Any, both: bool = False, **values: Any) -> RowBatches:
+    return RowBatches([reader(backbone).pair(*pair, both) for pair in PAIRS], tokens=1, values=values)
 
 
-def choices(body: Any) -> RowBatches:
-    return RowBatches([reader(body).choice(*one) for one in CHOICES], tokens=1, values={"answers": [1, 2, 0]})
+def choices(backbone: Any) -> RowBatches:
+    return RowBatches([reader(backbone).choice(*one) for one in CHOICES], tokens=1, values={"answers": [1, 2, 0]})
 
 
-def questions(body: Any) -> RowBatches:
+def questions(backbone: Any) -> RowBatches:
     asked = [("a", "b c d e"), ("b c", "f g"), ("h", "a b c d e f")]
-    windows = [w for n, (q, c) in enumerate(asked) for w in reader(body).windows(n, q, c, 64, None)]
+    windows = [w for n, (q, c) in enumerate(asked) for w in reader(backbone).windows(n, q, c, 64, None)]
     spans = [(1, 2), None, (0, 0)]
     starts, ends = zip(*(w.targets(spans[w.number]) for w in windows), strict=True)
     values = {"starts": starts, "ends": ends, "summary": [w.row.summary for w in windows]}
@@ -67,17 +67,17 @@ def double(model: Any) -> Any:
     return model.double().eval()
 
 
-@pytest.fixture(params=BODIES)
-def body(request: pytest.FixtureRequest) -> Any:
-    return BODIES[request.param]
+@pytest.fixture(params=BACKBONES)
+def backbone(request: pytest.FixtureRequest) -> Any:
+    return BACKBONES[request.param]
 
 
 # --- equations ----------------------------------------------------------------------------------------------------
 
 
-def test_a_pair_is_the_sum_of_its_rows(body: Any) -> None:
-    model = double(FineTunedPairConfig(body=body).build(V, labels=3))
-    batch = every(pairs(body, both=True))
+def test_a_pair_is_the_sum_of_its_rows(backbone: Any) -> None:
+    model = double(FineTunedPairConfig(backbone=backbone).build(V, labels=3))
+    batch = every(pairs(backbone, both=True))
     rows = [
         {name: batch[name][:, r : r + 1] for name in ("tokens", "mask", "segments")}
         for r in range(batch["mask"].shape[1])
@@ -87,19 +87,19 @@ def test_a_pair_is_the_sum_of_its_rows(body: Any) -> None:
     assert torch.allclose(model.probabilities(batch).sum(dim=1), torch.ones(4, dtype=torch.float64))
 
 
-def test_both_orders_do_not_tell_first_from_second(body: Any) -> None:
-    model = double(FineTunedPairConfig(body=body).build(V, labels=2))
-    both, one = model(every(pairs(body, both=True))), model(every(pairs(body)))
+def test_both_orders_do_not_tell_first_from_second(backbone: Any) -> None:
+    model = double(FineTunedPairConfig(backbone=backbone).build(V, labels=2))
+    both, one = model(every(pairs(backbone, both=True))), model(every(pairs(backbone)))
     assert torch.allclose(both[0], both[1], atol=1e-10)
     assert not torch.allclose(one[0], one[1], atol=1e-3)  # the control: in one order they differ
 
 
-def test_scores_begin_at_their_mean_and_are_standardised(body: Any) -> None:
+def test_scores_begin_at_their_mean_and_are_standardised(backbone: Any) -> None:
     scores = [0.0, 2.0, 3.0, 5.0]
-    model = double(FineTunedPairConfig(body=body).build(V, scores=1))
+    model = double(FineTunedPairConfig(backbone=backbone).build(V, scores=1))
     model.set_scores(*mean_and_deviation(scores))
     assert (float(model.center), float(model.scale)) == pytest.approx((2.5, np.std(scores)))
-    batch = every(pairs(body, scores=scores))
+    batch = every(pairs(backbone, scores=scores))
     found = model(batch)
     assert found.shape == (4,)
     c = model.summaries(model.read(batch), batch).sum(dim=1)
@@ -118,24 +118,24 @@ def test_equal_scores_have_a_scale_of_one() -> None:
     assert mean_and_deviation([3.0, 3.0]) == (3.0, 1.0)
 
 
-def test_choices_are_a_softmax_over_their_own_options(body: Any) -> None:
-    model = double(FineTunedChoiceConfig(body=body).build(V))
-    batch = every(choices(body))
+def test_choices_are_a_softmax_over_their_own_options(backbone: Any) -> None:
+    model = double(FineTunedChoiceConfig(backbone=backbone).build(V))
+    batch = every(choices(backbone))
     logits, p = model(batch), model.probabilities(batch)
     assert logits.shape == (3, 3) and torch.isinf(logits[0, 2]) and torch.isinf(logits[2, 2])
     assert torch.allclose(p.sum(dim=1), torch.ones(3, dtype=torch.float64)) and p[0, 2] == 0
     value, count = model.loss(batch)
     right = p[torch.arange(3), torch.tensor([1, 2, 0])].log().mean()
     assert count == 3 and value.item() == pytest.approx(-right.item(), abs=1e-9)
-    alone = choices(body)
+    alone = choices(backbone)
     for place in range(3):  # whatever stands beside it
         one = alone.collate(np.array([place]))
         assert torch.allclose(model(one)[0], logits[place], atol=1e-9)
 
 
-def test_answers_are_softmaxes_over_the_context_and_cls(body: Any) -> None:
-    model = double(FineTunedAnswerConfig(body=body).build(V))
-    batch = every(questions(body))
+def test_answers_are_softmaxes_over_the_context_and_cls(backbone: Any) -> None:
+    model = double(FineTunedAnswerConfig(backbone=backbone).build(V))
+    batch = every(questions(backbone))
     first, last = model(batch)
     places = batch["places"].flatten(0, 1)
     for found in (first, last):
@@ -146,9 +146,9 @@ def test_answers_are_softmaxes_over_the_context_and_cls(body: Any) -> None:
     assert count == 3 and value.item() == pytest.approx(-sum(told).item() / 6, abs=1e-9)
 
 
-def test_the_best_spans_are_those_of_a_search_by_hand(body: Any) -> None:
-    model = double(FineTunedAnswerConfig(body=body).build(V))
-    batch = every(questions(body))
+def test_the_best_spans_are_those_of_a_search_by_hand(backbone: Any) -> None:
+    model = double(FineTunedAnswerConfig(backbone=backbone).build(V))
+    batch = every(questions(backbone))
     first, last = model(batch)
     found = model.spans(batch, longest=2, most=4)
     for n in range(3):
@@ -168,7 +168,10 @@ def test_the_best_spans_are_those_of_a_search_by_hand(body: Any) -> None:
 
 @pytest.mark.parametrize("longest", [1, 3, 99])
 def test_spans_of_any_length(longest: int) -> None:
-    model, batch = double(FineTunedAnswerConfig(body=BODIES["bert"]).build(V)), every(questions(BODIES["bert"]))
+    model, batch = (
+        double(FineTunedAnswerConfig(backbone=BACKBONES["bert"]).build(V)),
+        every(questions(BACKBONES["bert"])),
+    )
     found = model.spans(batch, longest, most=1000)
     context = batch["places"].sum(dim=(1, 2)) - 1  # without [CLS]
     real = found.log_probs > -np.inf
@@ -180,10 +183,10 @@ def test_spans_of_any_length(longest: int) -> None:
 
 def test_a_long_row_is_not_compared_with_itself() -> None:
     """Its spans are as many as S × longest, not S × S."""
-    body, words = BODIES["recurrent-lm"], " ".join(["a b c d"] * 500)
-    (window,) = reader(body).windows(0, "a", words, 64, None)
+    backbone, words = BACKBONES["recurrent-lm"], " ".join(["a b c d"] * 500)
+    (window,) = reader(backbone).windows(0, "a", words, 64, None)
     batch = every(RowBatches([window.rows()], tokens=1, values={"summary": [window.row.summary]}))
-    model = FineTunedAnswerConfig(body=body).build(V).eval()
+    model = FineTunedAnswerConfig(backbone=backbone).build(V).eval()
     with measure_peak(torch.device("cpu"), ()) as peak:
         model.spans(batch, longest=4)
     assert peak.bytes < 2_000_000  # 2,000 × 2,000 numbers are 16 MB
@@ -195,22 +198,22 @@ def test_a_long_row_is_not_compared_with_itself() -> None:
 PLAIN: dict[str, Any] = {"dropout": 0.0}
 MODELS: dict[str, tuple[Any, Any]] = {
     "pair": (
-        lambda b: FineTunedPairConfig(body=b, **PLAIN).build(V, labels=2),
+        lambda b: FineTunedPairConfig(backbone=b, **PLAIN).build(V, labels=2),
         lambda b: pairs(b, labels=[0, 1, 1, 0]),
     ),
     "score": (
-        lambda b: FineTunedPairConfig(body=b, **PLAIN).build(V, scores=1),
+        lambda b: FineTunedPairConfig(backbone=b, **PLAIN).build(V, scores=1),
         lambda b: pairs(b, True, scores=[0.0, 0.0, 2.0, 3.0]),
     ),
-    "choice": (lambda b: FineTunedChoiceConfig(body=b, **PLAIN).build(V), choices),
-    "answer": (lambda b: FineTunedAnswerConfig(body=b, **PLAIN).build(V), questions),
+    "choice": (lambda b: FineTunedChoiceConfig(backbone=b, **PLAIN).build(V), choices),
+    "answer": (lambda b: FineTunedAnswerConfig(backbone=b, **PLAIN).build(V), questions),
 }
 
 
 @pytest.mark.parametrize("kind", MODELS)
-def test_rows_without_an_example_and_more_padding_change_nothing(body: Any, kind: str) -> None:
+def test_rows_without_an_example_and_more_padding_change_nothing(backbone: Any, kind: str) -> None:
     build, make = MODELS[kind]
-    model, batches = double(build(body)), make(body)
+    model, batches = double(build(backbone)), make(backbone)
     plain = every(batches)
     N, width = len(batches), int(batches.lengths.max())
     wide = batches.collate(np.arange(N), (N + 2, width + 3, 0))
@@ -227,10 +230,10 @@ def test_rows_without_an_example_and_more_padding_change_nothing(body: Any, kind
 
 
 @pytest.mark.parametrize("kind", MODELS)
-def test_it_learns_a_few_examples_by_heart(body: Any, kind: str) -> None:
+def test_it_learns_a_few_examples_by_heart(backbone: Any, kind: str) -> None:
     build, make = MODELS[kind]
     torch.manual_seed(0)
-    model, batch = build(body), every(make(body))
+    model, batch = build(backbone), every(make(backbone))
     optimizer = torch.optim.Adam(model.parameters(), lr=0.015)
     for _ in range(80):
         loss = model.loss(batch)[0]
@@ -244,8 +247,8 @@ def test_it_learns_a_few_examples_by_heart(body: Any, kind: str) -> None:
 
 
 @pytest.mark.parametrize("kind", MODELS)
-def test_levels_hold_every_parameter_once(body: Any, kind: str) -> None:
-    model = MODELS[kind][0](body)
+def test_levels_hold_every_parameter_once(backbone: Any, kind: str) -> None:
+    model = MODELS[kind][0](backbone)
     levels = model.levels()
     held = [id(parameter) for level in levels for parameter in level]
     assert sorted(held) == sorted(map(id, model.parameters()))
@@ -253,16 +256,16 @@ def test_levels_hold_every_parameter_once(body: Any, kind: str) -> None:
 
 
 def test_the_next_token_may_be_predicted_too() -> None:
-    body = BODIES["gpt"]
-    model = double(FineTunedChoiceConfig(body=body).build(V, outputs=V))
-    batch = every(choices(body))
+    backbone = BACKBONES["gpt"]
+    model = double(FineTunedChoiceConfig(backbone=backbone).build(V, outputs=V))
+    batch = every(choices(backbone))
     plain, both = (model.loss(batch, language_model=share)[0].item() for share in (0.0, 0.5))
     tokens, mask = (batch[name].flatten(0, 1) for name in ("tokens", "mask"))
-    own = model.body.next_token_loss(model.read(batch), tokens, mask)
+    own = model.backbone.next_token_loss(model.read(batch), tokens, mask)
     assert both == pytest.approx(plain + 0.5 * own.item(), abs=1e-9)
 
 
 def test_problems_are_listed() -> None:
     with pytest.raises(ValueError, match=r"dropout must be less than 1; got 1\.0"):
         FineTunedAnswerConfig(dropout=1.0)
-    assert FineTunedPairConfig(body=BERTConfig(**SHAPE)).longest == BERTConfig(**SHAPE).longest
+    assert FineTunedPairConfig(backbone=BERTConfig(**SHAPE)).longest == BERTConfig(**SHAPE).longest

@@ -236,7 +236,7 @@ DROPOUTS = {"dropout": 0.4, "embedding_dropout": 0.3, "weight_dropout": 0.5}
 @pytest.mark.parametrize("options", [{name: share} for name, share in DROPOUTS.items()])
 @pytest.mark.parametrize("variational", [False, True])
 def test_every_dropout_falls_in_training_alone(options, variational) -> None:
-    lm, tokens = model(**options, variational=variational), some_tokens()
+    lm, tokens = model(**options, variational_dropout=variational), some_tokens()
     assert not torch.equal(lm.train()(tokens)[0], lm(tokens)[0])
     lm.eval()
     assert torch.equal(lm(tokens)[0], lm(tokens)[0])
@@ -244,7 +244,7 @@ def test_every_dropout_falls_in_training_alone(options, variational) -> None:
 
 
 def test_variational_dropout_is_the_same_at_every_step_in_all_its_places() -> None:
-    lm, seen = model(dropout=0.5, variational=True, layers=3).train(), []
+    lm, seen = model(dropout=0.5, variational_dropout=True, layers=3).train(), []
     for part in (lm.dropout, lm.stack.dropout):
         part.register_forward_hook(lambda part, given, result: seen.append(result == 0))
     lm(some_tokens(steps=9))
@@ -286,8 +286,10 @@ def test_what_is_projected_is_said() -> None:
 
 
 def test_variational_without_dropout_is_said_to_do_nothing() -> None:
-    assert model(variational=True, dropout=0.1).notes() == []
-    assert model(variational=True, dropout=0.0).notes() == ["variational changes nothing while dropout is 0"]
+    assert model(variational_dropout=True, dropout=0.1).notes() == []
+    assert model(variational_dropout=True, dropout=0.0).notes() == [
+        "variational_dropout changes nothing while dropout is 0"
+    ]
 
 
 def test_around_the_layers_the_state_of_a_step_has_one_more_part() -> None:

@@ -161,14 +161,14 @@ def test_a_fresh_model_finds_all_tokens_nearly_equally_likely(name):
 @pytest.mark.parametrize("name", REPRESENTATIVE)
 def test_dropout_falls_in_training_alone(name, variational):
     options = {**REPRESENTATIVE[name], "decoder_layers": 2}
-    seq2seq, batch = model(dropout=0.4, variational=variational, **options), some_batch()
+    seq2seq, batch = model(dropout=0.4, variational_dropout=variational, **options), some_batch()
     assert seq2seq.train().loss(batch)[0] != seq2seq.loss(batch)[0]
     exactly(log_probs(seq2seq.eval(), batch), log_probs(model(**options), batch))
 
 
 def test_variational_dropout_between_layers_is_the_same_at_every_step_of_a_loop():
     for variational in (True, False):
-        seq2seq = model(dropout=0.5, variational=variational, decoder_layers=2, attention={"order": "bahdanau"})
+        seq2seq = model(dropout=0.5, variational_dropout=variational, decoder_layers=2, attention={"order": "bahdanau"})
         noise: list[Tensor] = []
         seq2seq.decoder.dropout.register_forward_hook(lambda _, __, output, noise=noise: noise.append(output))
         seq2seq.eval().loss(some_batch())
@@ -182,7 +182,7 @@ def test_variational_dropout_between_layers_is_the_same_at_every_step_of_a_loop(
 
 @pytest.mark.parametrize("variational", [False, True])
 def test_variational_dropout_before_the_output_is_the_same_at_every_step_of_a_sentence(variational, monkeypatch):
-    seq2seq, seen = model(dropout=0.5, variational=variational).train(), []
+    seq2seq, seen = model(dropout=0.5, variational_dropout=variational).train(), []
 
     def watched(hidden, *_):
         seen.append(hidden)

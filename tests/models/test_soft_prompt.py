@@ -19,23 +19,25 @@ from seqloom.nn.masks import AttentionScope
 from seqloom.nn.positions import PositionsConfig
 
 V, P = 9, 3
-BODIES: dict[str, Any] = {
+BACKBONES: dict[str, Any] = {
     "recurrent": RecurrentLMConfig(hidden=6, embedding=5, layers=2, tied=True, dropout=0.4, embedding_dropout=0.4),
-    "gpt": GPTConfig(width=8, heads=2, layers=2, dropout=0.4, positions=PositionsConfig(kind="learned", max_length=16)),
-    "untied": GPTConfig(width=8, heads=2, layers=1, tied=False, positions=PositionsConfig(kind="rotary")),
+    "gpt": GPTConfig(
+        d_model=8, heads=2, layers=2, dropout=0.4, positions=PositionsConfig(kind="learned", max_length=16)
+    ),
+    "untied": GPTConfig(d_model=8, heads=2, layers=1, tied=False, positions=PositionsConfig(kind="rotary")),
 }
 
 
 def made(kind: str) -> SoftPrompted:
     torch.manual_seed(3)
-    model = SoftPromptConfig(length=P, body=BODIES[kind]).build(V).double()
+    model = SoftPromptConfig(length=P, backbone=BACKBONES[kind]).build(V).double()
     with torch.no_grad():
         for parameter in model.parameters():
             parameter.add_(0.3 * torch.randn_like(parameter))
     return model
 
 
-@pytest.fixture(params=BODIES)
+@pytest.fixture(params=BACKBONES)
 def model(request: pytest.FixtureRequest) -> SoftPrompted:
     return made(request.param).eval()
 
@@ -44,12 +46,12 @@ def by_hand(model: SoftPrompted, tokens: list[int]) -> Tensor:
     """log p after each of these tokens (T, V), the first of which is followed by the prompt's vectors: no cache, no
     states, the vectors put where token vectors stand."""
     frozen: Any = model.frozen
-    embed = (frozen.body.embed if hasattr(frozen, "body") else frozen.embed).weight
+    embed = (frozen.backbone.embed if hasattr(frozen, "backbone") else frozen.embed).weight
     x = torch.cat([embed[tokens[:1]], model.prompt, embed[tokens[1:]]]).unsqueeze(0)
-    if hasattr(frozen, "body"):
+    if hasattr(frozen, "backbone"):
         places = torch.arange(x.shape[1])
-        x = frozen.body.embedded.embed_vectors(x, places, x.shape[1], places[-1:] + 1)
-        h = frozen.body.norm(frozen.body.blocks(x, AttentionScope(is_causal=True)).x)
+        x = frozen.backbone.embedded.embed_vectors(x, places, x.shape[1], places[-1:] + 1)
+        h = frozen.backbone.norm(frozen.backbone.blocks(x, AttentionScope(is_causal=True)).x)
     else:
         h = frozen.project(frozen.stack(x)[0])
     return frozen.output.log_probs(h)[0, P:]
@@ -58,7 +60,7 @@ def by_hand(model: SoftPrompted, tokens: list[int]) -> Tensor:
 tokens_of = st.lists(st.integers(0, V - 1), min_size=1, max_size=6)
 
 
-@pytest.mark.parametrize("kind", BODIES)
+@pytest.mark.parametrize("kind", BACKBONES)
 @given(rest=tokens_of)
 def test_the_vectors_stand_after_the_first_token(kind: str, rest: list[int]) -> None:
     model, row = made(kind).eval(), [0, *rest]
@@ -146,7 +148,7 @@ def test_it_is_searched_and_sampled_like_any_language_model(model: SoftPrompted)
 
 def test_what_is_kept_is_the_prompt_alone(model: SoftPrompted) -> None:
     assert set(model.state_dict()) == {"prompt"}
-    other = SoftPromptConfig(length=P, body=model.config.body).build(V).double().eval()
+    other = SoftPromptConfig(length=P, backbone=model.config.backbone).build(V).double().eval()
     frozen = {f"frozen.{name}": tensor for name, tensor in model.frozen.state_dict().items()}
     other.load_state_dict({**model.state_dict(), **frozen})
     row = torch.tensor([[0, 3, 4]])
@@ -173,7 +175,7 @@ def test_it_may_begin_as_tokens(model: SoftPrompted) -> None:
 def test_what_cannot_be() -> None:
     with pytest.raises(ValueError, match="length must be at least 1"):
         SoftPromptConfig(length=0)
-    with pytest.raises(ValueError, match="leave room in the 16 tokens"):
-        SoftPromptConfig(length=15, body=BODIES["gpt"])
-    assert SoftPromptConfig(length=4, body=BODIES["gpt"]).window == 12
-    assert SoftPromptConfig(length=4, body=BODIES["recurrent"]).window is None
+    with pytest.raises(ValueError, match="at most 14"):
+        SoftPromptConfig(length=15, backbone=BACKBONES["gpt"])
+    assert SoftPromptConfig(length=4, backbone=BACKBONES["gpt"]).window == 12
+    assert SoftPromptConfig(length=4, backbone=BACKBONES["recurrent"]).window is None

@@ -26,7 +26,7 @@ KINDS: dict[str, dict[str, Any]] = {
         "crf": False,
     },
     "convolution-crf": {"encoder": {"kind": "convolution", "widths": [3, 5], "filters": 10}},
-    "transformer-crf": {"encoder": {"kind": "transformer", "width": 16, "heads": 2, "dropout": 0.0}},
+    "transformer-crf": {"encoder": {"kind": "transformer", "d_model": 16, "heads": 2, "dropout": 0.0}},
 }
 # Sentences as words of so many tokens each.
 SENTENCES = ((1, 3, 1, 2), (2, 2), (), (1, 1, 1))

@@ -239,7 +239,7 @@ def test_attentions_of_every_layer_and_head(model):
     ):
         for weights in found[name]:
             assert weights.shape == (3, config.heads, queries.shape[1], keys.shape[1])
-            if config.source_begin is None or name == "decoder":  # what that token was given is left out
+            if config.source_bos is None or name == "decoder":  # what that token was given is left out
                 exactly(weights.sum(dim=-1), queries.unsqueeze(1).expand(weights.shape[:3]).double())
             assert weights.masked_fill(keys[:, None, None, :], 0).eq(0).all()
     assert all(weights.triu(1).eq(0).all() for weights in found["decoder"])

@@ -20,7 +20,7 @@ NAMES = ["2017", "before", "learned", "rotary-halves", "today", "aligned", "recu
 
 def translator(name: str) -> Any:
     """With opinions: its norms let through what the blocks below them say."""
-    options = {"width": 16, "heads": 2, "encoder_layers": 2, "decoder_layers": 2, **SWITCHES[name]}
+    options = {"d_model": 16, "heads": 2, "encoder_layers": 2, "decoder_layers": 2, **SWITCHES[name]}
     kind = options.pop("positions", "sinusoidal")
     positions = PositionsConfig(**({"kind": kind} if isinstance(kind, str) else kind))
     torch.manual_seed(3)

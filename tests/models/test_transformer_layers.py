@@ -41,7 +41,7 @@ def test_every_layer_of_the_encoder_is_heard(kind: str) -> None:
 @pytest.mark.parametrize("kind", MIXERS)
 def test_it_learns_pairs_by_heart_and_says_them(kind: str) -> None:
     torch.manual_seed(0)
-    sizes = {"width": 32, "encoder_layers": 2, "decoder_layers": 1, "feed_forward": 48, "dropout": 0.0}
+    sizes = {"d_model": 32, "encoder_layers": 2, "decoder_layers": 1, "d_ff": 48, "dropout": 0.0}
     model = TransformerConfig(encoder_layer=kind, **sizes).build(V)  # type: ignore[arg-type]
     batch = some_batch((5, 2, 4, 3, 4, 5, 3, 2), (4, 3, 2, 5, 4, 4, 2, 3))
     optimizer = torch.optim.Adam(model.parameters(), lr=1e-2)
@@ -63,13 +63,13 @@ def test_it_learns_pairs_by_heart_and_says_them(kind: str) -> None:
 
 
 def test_what_the_config_says_reaches_the_layers() -> None:
-    windowed = TransformerConfig(encoder_layer="windowed", window=5, width=8, heads=2).build(V)
+    windowed = TransformerConfig(encoder_layer="windowed", window=5, d_model=8, heads=2).build(V)
     assert all(isinstance(block.mixer, WindowedSelfAttention) and block.mixer.reach == 5 for block in windowed.encoder)
-    recurrent = TransformerConfig(encoder_layer="recurrent", cell="gru", width=8, heads=2).build(V)
+    recurrent = TransformerConfig(encoder_layer="recurrent", cell="gru", d_model=8, heads=2).build(V)
     for block in recurrent.encoder:
         assert isinstance(block.mixer, RecurrentMixer)
         assert type(block.mixer.layer.forwards.cell).__name__ == "GRU"
-    dilated = TransformerConfig(encoder_layer="dilated", kernel=5, width=8, heads=2, encoder_layers=3).build(V)
+    dilated = TransformerConfig(encoder_layer="dilated", kernel=5, d_model=8, heads=2, encoder_layers=3).build(V)
     found = [block.mixer.dilation for block in dilated.encoder if isinstance(block.mixer, DilatedConvolution)]
     assert found == [1, 3, 9], "the deeper, the further apart"
 

@@ -34,9 +34,9 @@ KINDS: dict[str, tuple[str, dict[str, Any]]] = {
     "MBart": ("MBartForConditionalGeneration", {"positions": LEARNED, "norm_first": True, "embed_norm": True}),
 }
 SHAPES: list[dict[str, Any]] = [
-    {"width": 16, "heads": 4, "encoder_layers": 2, "decoder_layers": 2, "feed_forward": 24, "activation": "relu"},
-    {"width": 12, "heads": 2, "encoder_layers": 1, "decoder_layers": 3, "feed_forward": 40, "activation": "gelu"},
-    {"width": 24, "heads": 1, "encoder_layers": 3, "decoder_layers": 1, "feed_forward": 8, "activation": "silu"},
+    {"d_model": 16, "heads": 4, "encoder_layers": 2, "decoder_layers": 2, "d_ff": 24, "activation": "relu"},
+    {"d_model": 12, "heads": 2, "encoder_layers": 1, "decoder_layers": 3, "d_ff": 40, "activation": "gelu"},
+    {"d_model": 24, "heads": 1, "encoder_layers": 3, "decoder_layers": 1, "d_ff": 8, "activation": "silu"},
 ]
 SHAPES[0] |= {"tied": "all"}
 SHAPES[1] |= {"embed_scale": False}
@@ -62,10 +62,10 @@ def theirs(kind: str, model: Transformer) -> Any:
     """The same model, with the same weights."""
     shape = model.config
     both = {f"{side}_attention_heads": shape.heads for side in ("encoder", "decoder")}
-    both |= {f"{side}_ffn_dim": shape.d_ff for side in ("encoder", "decoder")}
+    both |= {f"{side}_ffn_dim": shape.feed_forward_size for side in ("encoder", "decoder")}
     config = getattr(transformers, f"{kind}Config")(
         vocab_size=V,
-        d_model=shape.width,
+        d_model=shape.d_model,
         encoder_layers=shape.encoder_layers,
         decoder_layers=shape.decoder_layers,
         activation_function=shape.activation,

@@ -39,7 +39,7 @@ def test_the_loss_is_the_mean_over_real_targets(model):
 def test_it_learns_eight_pairs_by_heart(name):
     torch.manual_seed(0)
     made = transformer(**SWITCHES[name]).config
-    model = StartTokenConfig(**{**vars(made), "width": 32, "feed_forward": 64, "dropout": 0.0}).build(V)
+    model = StartTokenConfig(**{**vars(made), "d_model": 32, "d_ff": 64, "dropout": 0.0}).build(V)
     batch = some_batch((5, 2, 4, 3, 4, 5, 3, 2), (4, 3, 2, 5, 4, 4, 2, 3))
     optimizer = torch.optim.Adam(model.parameters(), lr=3e-3)
     for _ in range(120):
@@ -55,7 +55,7 @@ def test_it_learns_eight_pairs_by_heart(name):
 @pytest.mark.parametrize("tied", ["none", "decoder", "all"])
 def test_a_fresh_model_thinks_all_tokens_nearly_equally_likely(tied):
     torch.manual_seed(0)
-    model = StartTokenConfig(width=64, tied=tied).build(500)
+    model = StartTokenConfig(d_model=64, tied=tied).build(500)
     value, _ = model.loss(some_batch((9, 7), (6, 8)))
     assert abs(value.item() - math.log(500)) < 1.0
     assert model.source_embed.embed.weight.std().item() == pytest.approx(64**-0.5, rel=0.05)
@@ -136,9 +136,9 @@ def test_a_search_ends_where_positions_do():
 
 
 def test_all_problems_are_told_at_once():
-    values = {"encoder_layers": 0, "feed_forward": 0, "dropout": 1.0, "attention_dropout": -0.1}
+    values = {"encoder_layers": 0, "d_ff": 0, "dropout": 1.0, "attention_dropout": -0.1}
     between = {
-        "width": 9,
+        "d_model": 9,
         "heads": 4,
         "kv_heads": 3,
         "align_layer": 5,
@@ -152,7 +152,7 @@ def test_all_problems_are_told_at_once():
             values,
             (
                 "encoder_layers: must be at least 1, got 0",
-                "feed_forward: must be at least 1, got 0",
+                "d_ff: must be at least 1, got 0",
                 "  dropout: must be less than 1.0, got 1.0",
                 "attention_dropout: must be at least 0.0, got -0.1",
             ),
@@ -160,11 +160,11 @@ def test_all_problems_are_told_at_once():
         (
             between,
             (
-                "width must be divisible by heads, so that all are equally wide; got 9 and 4",
+                "d_model must be divisible by heads, so that all are equally wide; got 9 and 4",
                 "heads must be divisible by kv_heads, so that all serve equally many; got 4 and 3",
                 "align_layer must be one of the 4 decoder layers; got 5",
                 "embed_norm needs a norm: set norm to layer or rms",
-                "sinusoidal positions are pairs of sine and cosine, so width must be even; got 9",
+                "sinusoidal positions are pairs of sine and cosine, so d_model must be even; got 9",
                 "window belongs to windowed layers only",
                 "cell belongs to recurrent layers only",
             ),
@@ -174,8 +174,8 @@ def test_all_problems_are_told_at_once():
             build(StartTokenConfig, wrong)
         for problem in problems:
             assert problem in str(error.value)
-    with pytest.raises(UsageError, match="width / heads must be even; got 12 / 4"):
-        build(StartTokenConfig, {"width": 12, "positions": {"kind": "rotary"}})
+    with pytest.raises(UsageError, match="d_model / heads must be even; got 12 / 4"):
+        build(StartTokenConfig, {"d_model": 12, "positions": {"kind": "rotary"}})
     with pytest.raises(UsageError, match="heads: must be at least 1, got 0"):
         build(StartTokenConfig, {"heads": 0})
 

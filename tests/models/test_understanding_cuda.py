@@ -23,9 +23,9 @@ ENCODERS: dict[str, dict[str, Any]] = {
     "lstm": LSTM,
     "gru-apart": {**LSTM, "cell": "gru", "depth": "apart", "combine": "mix"},
     "gru-cho": {"kind": "recurrent", "hidden": 8, "cell": "gru-cho"},
-    "one-way": {**LSTM, "bidirectional": False, "weight_dropout": 0.1, "dropout": 0.1, "variational": True},
+    "one-way": {**LSTM, "bidirectional": False, "weight_dropout": 0.1, "dropout": 0.1, "variational_dropout": True},
     "convolution": {"kind": "convolution", "widths": [2, 3], "filters": 8, "layers": 2},
-    "transformer": {"kind": "transformer", "width": 16, "heads": 2},
+    "transformer": {"kind": "transformer", "d_model": 16, "heads": 2},
 }
 KINDS: dict[str, tuple[Any, dict[str, Any]]] = {
     **{

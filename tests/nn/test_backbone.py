@@ -27,14 +27,14 @@ SHAPES: dict[str, dict[str, Any]] = {
 
 
 @pytest.fixture(params=[(name, causal) for name in SHAPES for causal in (True, False)], ids=str)
-def body(request: Any) -> TransformerBackbone:
+def backbone(request: Any) -> TransformerBackbone:
     name, causal = request.param
     return make(causal=causal, **SHAPES[name])
 
 
 def make(*, causal: bool = True, segments: int = 0, **shape: Any) -> TransformerBackbone:
     torch.manual_seed(0)
-    shape = {"width": D, "heads": 3, "layers": 2, "feed_forward": 16, "dropout": 0.0, **shape}
+    shape = {"d_model": D, "heads": 3, "layers": 2, "d_ff": 16, "dropout": 0.0, **shape}
     made: TransformerBackbone = wild(
         TransformerBackbone(BackboneOptions(**shape), V, causal=causal, segments=segments)
     ).eval()
@@ -53,32 +53,32 @@ def documents(rows: int = 1) -> Tensor:
 # --- documents in one row -------------------------------------------------------------------------------------------
 
 
-def test_a_packed_document_is_the_document_alone(body: TransformerBackbone) -> None:
+def test_a_packed_document_is_the_document_alone(backbone: TransformerBackbone) -> None:
     tokens = some_tokens(2, 12)
-    packed = body.read(tokens, documents=documents(2))
+    packed = backbone.read(tokens, documents=documents(2))
     for first, last in pairwise(BORDERS):
-        exactly(packed[:, first:last], body.read(tokens[:, first:last]))
-    if body.shape.positions.kind != "none" or body.causal:
-        assert (packed[:, 5:] - body.read(tokens)[:, 5:]).abs().max() > 0.01  # or else it would say empty_state
+        exactly(packed[:, first:last], backbone.read(tokens[:, first:last]))
+    if backbone.shape.positions.kind != "none" or backbone.causal:
+        assert (packed[:, 5:] - backbone.read(tokens)[:, 5:]).abs().max() > 0.01  # or else it would say empty_state
 
 
 @pytest.mark.parametrize("changed", range(4))
-def test_no_document_hears_of_another(body: TransformerBackbone, changed: int) -> None:
+def test_no_document_hears_of_another(backbone: TransformerBackbone, changed: int) -> None:
     first, last = BORDERS[changed : changed + 2]
     tokens = some_tokens(1, 12)
     other = tokens.clone()
     other[:, first:last] = (other[:, first:last] + 1) % V
-    before, after = (body.read(row, documents=documents()) for row in (tokens, other))
+    before, after = (backbone.read(row, documents=documents()) for row in (tokens, other))
     same = torch.ones(12, dtype=torch.bool)
     same[first:last] = False
     assert torch.equal(before[:, same], after[:, same])
     assert (before[:, ~same] != after[:, ~same]).any(dim=-1).all()
 
 
-def test_no_gradient_crosses_a_border(body: TransformerBackbone) -> None:
+def test_no_gradient_crosses_a_border(backbone: TransformerBackbone) -> None:
     x = torch.randn(1, 12, D, dtype=torch.float64, requires_grad=True)
-    _, scope = body.embed_tokens(some_tokens(1, 12), None, None, documents())
-    h = body.norm(body.blocks(x, scope).x)
+    _, scope = backbone.embed_tokens(some_tokens(1, 12), None, None, documents())
+    h = backbone.norm(backbone.blocks(x, scope).x)
     h[:, 5:10].square().sum().backward()
     heard = x.grad.abs().sum(dim=(0, 2)) > 0  # type: ignore[union-attr]
     assert heard.tolist() == [5 <= place < 10 for place in range(12)]
@@ -90,44 +90,44 @@ def test_places_begin_anew_at_each_border() -> None:
 
 
 def test_documents_that_fit_may_be_packed_beyond_the_learned_positions() -> None:
-    body = make(positions=PositionsConfig(kind="learned", max_length=5))
-    assert body.read(some_tokens(1, 12), documents=documents()).shape == (1, 12, D)
+    backbone = make(positions=PositionsConfig(kind="learned", max_length=5))
+    assert backbone.read(some_tokens(1, 12), documents=documents()).shape == (1, 12, D)
     with pytest.raises(UsageError, match="knows 5 positions, and a text has 12 tokens"):
-        body.read(some_tokens(1, 12))
+        backbone.read(some_tokens(1, 12))
 
 
 # --- padding --------------------------------------------------------------------------------------------------------
 
 
-def test_padding_changes_empty_state(body: TransformerBackbone) -> None:
+def test_padding_changes_empty_state(backbone: TransformerBackbone) -> None:
     tokens, mask = some_tokens(3, 6), torch.arange(6) < torch.tensor([[6], [2], [4]])
-    together = body.read(tokens, mask)
+    together = backbone.read(tokens, mask)
     for row, length in enumerate((6, 2, 4)):
-        exactly(together[row, :length], body.read(tokens[row : row + 1, :length])[0])
-    assert torch.equal(body.read(tokens.where(mask, 3), mask)[mask], together[mask])
+        exactly(together[row, :length], backbone.read(tokens[row : row + 1, :length])[0])
+    assert torch.equal(backbone.read(tokens.where(mask, 3), mask)[mask], together[mask])
 
 
-def test_padding_after_packed_documents_changes_empty_state(body: TransformerBackbone) -> None:
+def test_padding_after_packed_documents_changes_empty_state(backbone: TransformerBackbone) -> None:
     tokens, mask = some_tokens(1, 12), (torch.arange(12) < 11).unsqueeze(0)
-    packed = body.read(tokens, mask, documents=documents())
-    exactly(packed[:, :10], body.read(tokens, documents=documents())[:, :10])
-    exactly(packed[:, 10:11], body.read(tokens[:, 10:11]))
+    packed = backbone.read(tokens, mask, documents=documents())
+    exactly(packed[:, :10], backbone.read(tokens, documents=documents())[:, :10])
+    exactly(packed[:, 10:11], backbone.read(tokens[:, 10:11]))
 
 
 def test_only_padding_may_stand_beyond_the_learned_positions() -> None:
-    body = make(positions=PositionsConfig(kind="learned", max_length=5))
+    backbone = make(positions=PositionsConfig(kind="learned", max_length=5))
     mask = (torch.arange(7) < 5).unsqueeze(0)
-    exactly(body.read(some_tokens(1, 7), mask)[:, :5], body.read(some_tokens(1, 7)[:, :5]))
+    exactly(backbone.read(some_tokens(1, 7), mask)[:, :5], backbone.read(some_tokens(1, 7)[:, :5]))
 
 
 # --- attention ------------------------------------------------------------------------------------------------------
 
 
-def test_attention_stays_where_it_may_look(body: TransformerBackbone) -> None:
+def test_attention_stays_where_it_may_look(backbone: TransformerBackbone) -> None:
     tokens, mask = some_tokens(1, 12), (torch.arange(12) < 11).unsqueeze(0)
-    layers = body.attentions(tokens, mask, documents=documents())
+    layers = backbone.attentions(tokens, mask, documents=documents())
     same = documents()[0].unsqueeze(1) == documents()[0]
-    allowed = same.tril() if body.causal else same & mask
+    allowed = same.tril() if backbone.causal else same & mask
     assert len(layers) == 2
     for layer in layers:
         assert layer.shape == (1, 3, 12, 12)
@@ -137,10 +137,10 @@ def test_attention_stays_where_it_may_look(body: TransformerBackbone) -> None:
 
 
 def test_segments_tell_two_texts_apart() -> None:
-    body = make(causal=False, segments=2)
+    backbone = make(causal=False, segments=2)
     tokens, segments = some_tokens(1, 6), torch.tensor([[0, 0, 0, 1, 1, 1]])
-    assert not torch.allclose(body.read(tokens, segments=segments), body.read(tokens))
-    exactly(body.read(tokens), body.read(tokens, segments=torch.zeros_like(segments)))
+    assert not torch.allclose(backbone.read(tokens, segments=segments), backbone.read(tokens))
+    exactly(backbone.read(tokens), backbone.read(tokens, segments=torch.zeros_like(segments)))
 
 
 # --- token by token -------------------------------------------------------------------------------------------------
@@ -148,12 +148,12 @@ def test_segments_tell_two_texts_apart() -> None:
 
 @pytest.mark.parametrize("name", SHAPES)
 def test_token_by_token_is_all_at_once(name: str) -> None:
-    body, tokens = make(**SHAPES[name]), some_tokens(3, 9)
-    known, caches, parts = empty_state(), body.blocks.empty_caches(3), []
+    backbone, tokens = make(**SHAPES[name]), some_tokens(3, 9)
+    known, caches, parts = empty_state(), backbone.blocks.empty_caches(3), []
     for piece in tokens.split([3, 1, 1, 4], dim=1):
-        h, known, caches = body.advance(piece, known, caches)
+        h, known, caches = backbone.advance(piece, known, caches)
         parts.append(h)
-    exactly(torch.cat(parts, dim=1), body.read(tokens))
+    exactly(torch.cat(parts, dim=1), backbone.read(tokens))
 
 
 # --- beginnings -----------------------------------------------------------------------------------------------------
@@ -162,9 +162,11 @@ def test_token_by_token_is_all_at_once(name: str) -> None:
 @pytest.mark.parametrize("norm_first", [True, False])
 def test_weights_begin_small_and_what_is_summed_up_smaller(norm_first: bool) -> None:
     torch.manual_seed(0)
-    body = TransformerBackbone(BackboneOptions(width=64, layers=8, norm_first=norm_first), 100, causal=True, segments=2)
+    backbone = TransformerBackbone(
+        BackboneOptions(d_model=64, layers=8, norm_first=norm_first), 100, causal=True, segments=2
+    )
     summed = 0.02 / (math.sqrt(16) if norm_first else 1)
-    for name, parameter in body.named_parameters():
+    for name, parameter in backbone.named_parameters():
         if name.endswith("norm.weight"):
             assert (parameter == 1).all()
         elif name.endswith("bias"):
@@ -175,8 +177,8 @@ def test_weights_begin_small_and_what_is_summed_up_smaller(norm_first: bool) -> 
 
 
 def test_levels_are_all_parameters_from_the_embeddings_up() -> None:
-    body = make(segments=2, embed_norm=True)
-    levels, names = body.levels(), {id(parameter): name for name, parameter in body.named_parameters()}
+    backbone = make(segments=2, embed_norm=True)
+    levels, names = backbone.levels(), {id(parameter): name for name, parameter in backbone.named_parameters()}
     found = [{names[id(parameter)].split(".")[0] for parameter in level} for level in levels]
     assert found == [{"embedded"}, {"blocks"}, {"blocks", "norm"}]
     listed = [id(parameter) for level in levels for parameter in level]
@@ -186,10 +188,13 @@ def test_levels_are_all_parameters_from_the_embeddings_up() -> None:
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        ({"width": 10, "heads": 3, "layers": 0, "init": 0.0}, ["layers must be", "init must be", "divisible by heads"]),
+        (
+            {"d_model": 10, "heads": 3, "layers": 0, "init": 0.0},
+            ["layers must be", "init must be", "divisible by heads"],
+        ),
         ({"dropout": 1.0, "attention_dropout": -0.1}, ["dropout must be", "attention_dropout must be"]),
-        ({"norm": "none", "embed_norm": True, "feed_forward": 0}, ["embed_norm needs a norm", "feed_forward must be"]),
-        ({"width": 9, "heads": 3, "positions": PositionsConfig(kind="rotary")}, ["rotary positions turn pairs"]),
+        ({"norm": "none", "embed_norm": True, "d_ff": 0}, ["embed_norm needs a norm", "d_ff must be"]),
+        ({"d_model": 9, "heads": 3, "positions": PositionsConfig(kind="rotary")}, ["rotary positions turn pairs"]),
     ],
 )
 def test_all_problems_of_a_shape_are_named(options: dict[str, Any], words: list[str]) -> None:

@@ -129,7 +129,7 @@ def test_each_row_is_its_real_steps_read_from_both_ends(cell, combine, depth, pl
     stack = stack_of(cell, combine=combine, depth=depth)
     x, mask = double(B, T, D), torch.ones(B, T, dtype=torch.bool) if place is None else as_mask(place)
     outputs, _ = stack(x, None, mask if place else None)
-    assert outputs.shape == (B, T, stack.width) and stack.width == (2 * H if combine == "concat" else H)
+    assert outputs.shape == (B, T, stack.output_size) and stack.output_size == (2 * H if combine == "concat" else H)
     assert not outputs[~mask].any()
     if depth == "each":
         cells = [(layer.forwards.cell, layer.backwards.cell) for layer in stack.layers]
@@ -220,7 +220,7 @@ def test_a_sequence_is_summed_up_where_both_directions_end(combine, depth) -> No
 
 @pytest.mark.parametrize("depth", DEPTHS)
 def test_dropouts_fall_in_training_alone(depth) -> None:
-    stack, x = stack_of(depth=depth, dropout=0.5, weight_dropout=0.5, variational=True), double(B, T, D)
+    stack, x = stack_of(depth=depth, dropout=0.5, weight_dropout=0.5, variational_dropout=True), double(B, T, D)
     assert not torch.equal(stack(x)[0], stack(x)[0])
     stack.eval()
     assert torch.equal(stack(x)[0], stack(x)[0])

@@ -130,7 +130,7 @@ def test_variational_draws_anew_in_each_pass_and_takes_single_steps() -> None:
 
 def test_variational_reaches_the_stack() -> None:
     torch.manual_seed(0)
-    stack = Stack([CELLS["gru"](D, H), CELLS["gru"](H, H)], dropout=0.5, variational=True).double()
+    stack = Stack([CELLS["gru"](D, H), CELLS["gru"](H, H)], dropout=0.5, variational_dropout=True).double()
     seen: list[torch.Tensor] = []
     stack.layers[1].register_forward_pre_hook(lambda module, arguments: seen.append(arguments[0]))
     x = double(B, T, D)

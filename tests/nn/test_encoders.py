@@ -23,9 +23,9 @@ KINDS: dict[str, dict[str, Any]] = {
     "recurrent-one-way": {"kind": "recurrent", "cell": "gru", "hidden": 4, "layers": 2, "bidirectional": False},
     "recurrent-apart": {"kind": "recurrent", "hidden": 4, "layers": 2, "depth": "apart", "combine": "mix"},
     "convolution": {"kind": "convolution", "widths": [1, 2, 3, 5], "filters": 3, "layers": 2},
-    "transformer": {"kind": "transformer", "width": 8, "heads": 2},
-    "transformer-2017": {"kind": "transformer", "width": 6, "heads": 3, "norm_first": False, "layers": 1},
-    "transformer-rotary": {"kind": "transformer", "width": 8, "heads": 2, "positions": {"kind": "rotary"}},
+    "transformer": {"kind": "transformer", "d_model": 8, "heads": 2},
+    "transformer-2017": {"kind": "transformer", "d_model": 6, "heads": 3, "norm_first": False, "layers": 1},
+    "transformer-rotary": {"kind": "transformer", "d_model": 8, "heads": 2, "positions": {"kind": "rotary"}},
 }
 
 
@@ -56,7 +56,7 @@ def real(h: Tensor, mask: Tensor) -> Tensor:
 def test_shapes_and_a_row_by_itself_is_the_row_in_a_batch(encoder) -> None:
     x, mask = sequences()
     h, ends = encoder.read(x, mask)
-    assert h.shape == (*mask.shape, encoder.width) and ends.shape == (len(mask), encoder.width)
+    assert h.shape == (*mask.shape, encoder.output_size) and ends.shape == (len(mask), encoder.output_size)
     assert torch.equal(encoder(x, mask), h)
     assert not ends[2].any()  # nothing was read
     for row, length in enumerate(LENGTHS):
@@ -94,9 +94,9 @@ def test_dropout_falls_in_training_alone(encoder) -> None:
     [
         {"kind": "recurrent", "layers": 2, "dropout": 0.5},
         {"kind": "recurrent", "weight_dropout": 0.5},
-        {"kind": "recurrent", "layers": 2, "dropout": 0.5, "variational": True, "bidirectional": False},
+        {"kind": "recurrent", "layers": 2, "dropout": 0.5, "variational_dropout": True, "bidirectional": False},
         {"kind": "convolution", "layers": 2, "dropout": 0.5},
-        {"kind": "transformer", "width": 8},
+        {"kind": "transformer", "d_model": 8},
     ],
 )
 def test_dropout_falls_in_training(options) -> None:
@@ -217,7 +217,7 @@ def test_the_weights_are_thinned_on_both_ways() -> None:
         ({"kind": "convolution", "dropout": 1.5}, "dropout: must be less than 1"),
         ({"kind": "transformer", "heads": 3}, "divisible by heads"),
         ({"kind": "transformer", "layers": 0, "attention_dropout": 1.0}, "attention_dropout: must be"),
-        ({"kind": "transformer", "width": 7, "heads": 1}, "width must be even"),
+        ({"kind": "transformer", "d_model": 7, "heads": 1}, "d_model must be even"),
     ],
 )
 def test_settings_that_make_no_sense(options, words) -> None:
@@ -226,7 +226,7 @@ def test_settings_that_make_no_sense(options, words) -> None:
 
 
 def test_learned_positions_end_somewhere() -> None:
-    encoder = made(kind="transformer", width=8, positions={"kind": "learned", "max_length": 4})
+    encoder = made(kind="transformer", d_model=8, positions={"kind": "learned", "max_length": 4})
     assert encoder.config.longest == 4 and made(kind="transformer").config.longest is None
     x, mask = sequences((6, 2))
     with pytest.raises(UsageError, match=r"4 positions.*6 tokens.*model\.encoder\.positions\.max_length"):
@@ -237,7 +237,7 @@ def test_learned_positions_end_somewhere() -> None:
 
 def test_what_is_done_beyond_the_recipe_is_said() -> None:
     assert made(kind="recurrent", cell="mut1").notes()
-    assert "variational changes nothing" in made(kind="recurrent", variational=True).notes()[0]
+    assert "variational_dropout changes nothing" in made(kind="recurrent", variational_dropout=True).notes()[0]
     assert made(kind="convolution").notes() == []
     notes = made(kind="transformer", positions={"kind": "none"}).notes()
     assert "set of tokens" in notes[0] and "projects the 6-wide vectors" in notes[1]

@@ -360,7 +360,7 @@ def test_an_unknown_layer_is_answered_with_the_nearest() -> None:
         ({"kind": "windowed", "window": 0}, ["window must be at least 1; got 0"]),
         ({"kind": "convolution", "kernel": 4}, ["kernel must be odd and at least 3"]),
         ({"kind": "dilated", "kernel": 1}, ["kernel must be odd and at least 3"]),
-        ({"kind": "recurrent", "width": 7}, ["width must be even; got 7"]),
+        ({"kind": "recurrent", "d_model": 7}, ["d_model must be even; got 7"]),
         (
             {"kind": "self-attention", "window": 3, "kernel": 3, "cell": "gru"},
             [
@@ -373,7 +373,7 @@ def test_an_unknown_layer_is_answered_with_the_nearest() -> None:
     ],
 )
 def test_all_problems_of_a_choice_are_told(choice: dict[str, Any], words: list[str]) -> None:
-    found = list(mixer_problems(**{"width": 8, **choice}))
+    found = list(mixer_problems(**{"d_model": 8, **choice}))
     assert len(found) == len(words)
     for problem, word in zip(found, words, strict=True):
         assert word in problem
@@ -392,13 +392,13 @@ def test_a_right_choice_has_no_problems() -> None:
     [
         ("windowed", {"window": 0}, "window must be at least 1"),
         ("convolution", {"kernel": 2}, "kernel must be odd"),
-        ("recurrent", {"width": 9}, "width must be even; got 9"),
-        ("self-attention", {"width": 9}, "divisible by heads"),
+        ("recurrent", {"d_model": 9}, "d_model must be even; got 9"),
+        ("self-attention", {"d_model": 9}, "divisible by heads"),
     ],
 )
 def test_what_cannot_be_made_is_not(kind: str, options: dict[str, Any], words: str) -> None:
     with pytest.raises(ValueError, match=words):
-        make_mixer(**{"kind": kind, "width": 8, "heads": 2, **options})
+        make_mixer(**{"kind": kind, "d_model": 8, "heads": 2, **options})
 
 
 def test_dilated_layers_may_be_as_deep_as_one_likes() -> None:

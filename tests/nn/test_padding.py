@@ -94,7 +94,7 @@ def test_compiled_loops(name, monkeypatch):
 
 
 @pytest.mark.parametrize("fused", [True, False], ids=["selected", "plain loop"])
-@pytest.mark.parametrize("options", [{}, {"variational": True}, {"weight_dropout": 0.5}], ids=str)
+@pytest.mark.parametrize("options", [{}, {"variational_dropout": True}, {"weight_dropout": 0.5}], ids=str)
 @pytest.mark.parametrize("connections", ["none", "residual", "highway", "dense"])
 def test_stack(connections, options, fused):
     torch.manual_seed(0)
@@ -115,7 +115,9 @@ def test_stack(connections, options, fused):
 @pytest.mark.parametrize("name", ["lstm", "mut1"])
 def test_bidirectional_stack(name, combine, depth):
     torch.manual_seed(0)
-    stack = BidirectionalStack(CELLS[name], D, H, 2, combine=combine, depth=depth, dropout=0.5, variational=True)
+    stack = BidirectionalStack(
+        CELLS[name], D, H, 2, combine=combine, depth=depth, dropout=0.5, variational_dropout=True
+    )
     for steps in (3, 20):
         mask = some_mask(steps)
         ways = [partial(run, stack, mask=mask, fused=fused) for fused in (True, False)]
@@ -180,9 +182,9 @@ ENCODERS: dict[str, Any] = {
     "recurrent": RecurrentEncoderConfig(hidden=H, layers=2, dropout=0.5),
     "one way": RecurrentEncoderConfig(hidden=H, bidirectional=False, cell="gru-cho"),
     "convolution": ConvolutionEncoderConfig(filters=3, widths=(2, 3), layers=2),
-    "transformer": TransformerEncoderConfig(width=8, heads=2),
+    "transformer": TransformerEncoderConfig(d_model=8, heads=2),
     "transformer, rotary": TransformerEncoderConfig(
-        width=8, heads=2, norm_first=False, positions=PositionsConfig(kind="rotary"), attention_dropout=0.5
+        d_model=8, heads=2, norm_first=False, positions=PositionsConfig(kind="rotary"), attention_dropout=0.5
     ),
 }
 

@@ -32,10 +32,10 @@ def spelling(request) -> Spelling:
 
 def test_a_word_by_itself_is_the_word_in_a_batch(spelling) -> None:
     found = spelling(padded())
-    assert found.shape == (2, 3, spelling.width)
+    assert found.shape == (2, 3, spelling.output_size)
     for row, words in enumerate(WORDS):
         for place, word in enumerate(words):
-            alone = spelling(torch.tensor([word])) if word else torch.zeros(1, spelling.width)
+            alone = spelling(torch.tensor([word])) if word else torch.zeros(1, spelling.output_size)
             torch.testing.assert_close(found[row, place], alone[0].double(), atol=1e-10, rtol=0)
 
 

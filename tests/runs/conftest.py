@@ -10,14 +10,14 @@ from seqloom.config import apply_overrides, build, parse_overrides
 from seqloom.runs import record
 from seqloom.tasks import task_info
 
-TOYS = {"corpus": "toys", "train": 60, "dev": 6, "test": 6, "longest": 6}
+TOYS = {"corpus": "toys", "train": 60, "dev": 6, "test": 6, "max_length": 6}
 RECIPES: dict[str, dict[str, Any]] = {
     "language-model": {
         "task": "language-model",
         "seed": 3,
         "data": TOYS,
         "tokenizer": {"kind": "characters"},
-        "batch": {"rows": 4, "chunk": 8},
+        "batch": {"size": 4, "length": 8},
         "model": {"kind": "recurrent-lm", "cell": "gru", "hidden": 8, "dropout": 0.2},
         "train": {"steps": 12, "lr": 0.02, "evaluate_every": 4, "log_every": 3, "device": "cpu"},
     },

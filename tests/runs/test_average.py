@@ -81,7 +81,7 @@ def test_steps_in_words() -> None:
 
 @pytest.fixture
 def trained(recipe: Any, tmp_path: Path) -> Run:
-    training = begin(recipe("train.keep=3"), tmp_path / "runs" / "one")
+    training = begin(recipe("train.keep_checkpoints=3"), tmp_path / "runs" / "one")
     list(training.events())
     return training.run
 

@@ -45,35 +45,47 @@ def test_the_key_is_from_in_a_recipe() -> None:
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_body_is_that_of_the_run(runs: Path, tmp_path: Path, kind: str) -> None:
     recipe = classify_recipe(tmp_path, runs / kind)
-    assert to_mapping(recipe.model.body) == Run.open(runs / kind).recipe["model"]
+    assert to_mapping(recipe.model.backbone) == Run.open(runs / kind).recipe["model"]
     assert recipe.tokenizer is None
     assert build_recipe(to_mapping(recipe), "again") == recipe  # what is filled in agrees with itself
 
 
 def test_what_changes_no_weight_may_be_another(runs: Path, tmp_path: Path) -> None:
-    recipe = classify_recipe(tmp_path, runs / "gpt", "model.body.dropout=0.3", "model.body.attention_dropout=0.2")
-    assert (recipe.model.body.dropout, recipe.model.body.attention_dropout, recipe.model.body.layers) == (0.3, 0.2, 2)
-    same = classify_recipe(tmp_path, runs / "gpt", "model.body.positions.max_length=32")
-    assert same.model.body.positions.kind == "learned"
+    recipe = classify_recipe(
+        tmp_path, runs / "gpt", "model.backbone.dropout=0.3", "model.backbone.attention_dropout=0.2"
+    )
+    assert (recipe.model.backbone.dropout, recipe.model.backbone.attention_dropout, recipe.model.backbone.layers) == (
+        0.3,
+        0.2,
+        2,
+    )
+    same = classify_recipe(tmp_path, runs / "gpt", "model.backbone.positions.max_length=32")
+    assert same.model.backbone.positions.kind == "learned"
 
 
 def test_every_disagreement_is_named(runs: Path, tmp_path: Path) -> None:
     words = [
-        "model.body.layers=4",
-        "model.body.width=16",
-        "model.body.positions.max_length=64",
-        "model.body.dropout=0.3",
+        "model.backbone.layers=4",
+        "model.backbone.d_model=16",
+        "model.backbone.positions.max_length=64",
+        "model.backbone.dropout=0.3",
     ]
-    with pytest.raises(UsageError, match=r"body is that of init\.from") as caught:
+    with pytest.raises(UsageError, match=r"backbone is that of init\.from") as caught:
         classify_recipe(tmp_path, runs / "bert", *words)
-    for said in ("model.body.layers is 4 here and 2 there", "width is 16 here and 12", "max_length is 64 here and 32"):
+    for said in (
+        "model.backbone.layers is 4 here and 2 there",
+        "d_model is 16 here and 12",
+        "max_length is 64 here and 32",
+    ):
         assert said in str(caught.value)
     assert "dropout" not in str(caught.value)
 
 
 def test_an_unknown_key_is_refused_with_the_recipe(runs: Path, tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match=r"model\.body\.laiers: no such key; did you mean model\.body\.layers\?"):
-        classify_recipe(tmp_path, runs / "bert", "model.body.laiers=4", "model.pooling=mode")
+    with pytest.raises(
+        UsageError, match=r"model\.backbone\.laiers: no such key; did you mean model\.backbone\.layers\?"
+    ):
+        classify_recipe(tmp_path, runs / "bert", "model.backbone.laiers=4", "model.pooling=mode")
 
 
 def test_what_is_no_run(tmp_path: Path) -> None:
@@ -108,7 +120,7 @@ def test_weights_that_do_not_fit_are_refused_when_the_training_begins(runs: Path
     recipe.write_text(recipe.read_text().replace("layers: 2", "layers: 3"))
     seal(tmp_path / "gpt")
     training = begin(classify_recipe(tmp_path, tmp_path / "gpt"), tmp_path / "out")
-    with pytest.raises(UsageError, match=r"do not fit the body: body\.blocks\.2\..* is not there.*more"):
+    with pytest.raises(UsageError, match=r"do not fit the backbone: backbone\.blocks\.2\..* is not there.*more"):
         next(training.events())
 
 
@@ -117,10 +129,10 @@ def test_sections_that_do_not_go_together(runs: Path, tmp_path: Path) -> None:
         classify_recipe(tmp_path, runs / "gpt", "tokenizer.kind=words")
     with pytest.raises(UsageError, match="tokenizer: missing") as caught:
         classify_recipe(tmp_path, runs / "gpt", "init=null")
-    assert "model.body: missing; it must be a section of kind recurrent-lm, gpt, bert" in str(caught.value)
-    with pytest.raises(UsageError, match=r"init is for models on a body.*model\.kind is classifier"):
+    assert "model.backbone: missing; it must be a section of kind recurrent-lm, gpt, bert" in str(caught.value)
+    with pytest.raises(UsageError, match=r"init is for models on a backbone.*model\.kind is classifier"):
         classify_recipe(tmp_path, runs / "gpt", "model.kind=classifier")
-    with pytest.raises(UsageError, match="this one, bert, does not: it reads both ways"):
+    with pytest.raises(UsageError, match="bert does not: it reads both ways"):
         classify_recipe(tmp_path, runs / "bert", "loss.language_model=0.5")
     with pytest.raises(UsageError, match="max_length must be at least 3"):
         classify_recipe(tmp_path, runs / "bert", "batch.max_length=2")
@@ -187,8 +199,8 @@ def test_without_a_checkpoint_the_source_is_needed_as_it_was(runs: Path, tmp_pat
 
 
 def test_what_was_fine_tuned_without_a_next_token_has_none_to_give(runs: Path, tmp_path: Path) -> None:
-    body = pretrained_run(tmp_path / "gpt", "gpt", tied=False)  # tied and without a bias there is nothing to miss
-    first = trained(classify_recipe(tmp_path, body, "train.steps=1"), tmp_path / "first")
+    backbone = pretrained_run(tmp_path / "gpt", "gpt", tied=False)  # tied and without a bias there is nothing to miss
+    first = trained(classify_recipe(tmp_path, backbone, "train.steps=1"), tmp_path / "first")
     again = begin(classify_recipe(tmp_path, first, "loss.language_model=0.5"), tmp_path / "second").task
     with pytest.raises(UsageError, match=r"output\.weight is not there, nor anything that predicts the next token"):
         again.model()
@@ -197,5 +209,5 @@ def test_what_was_fine_tuned_without_a_next_token_has_none_to_give(runs: Path, t
 def test_what_was_fine_tuned_can_be_fine_tuned_again(runs: Path, tmp_path: Path) -> None:
     first = trained(classify_recipe(tmp_path, runs / "bert", "train.steps=3"), tmp_path / "first")
     task = begin(tag_recipe(tmp_path, first), tmp_path / "second").task
-    one, two = load(first).model.body.state_dict(), task.model().body.state_dict()
+    one, two = load(first).model.backbone.state_dict(), task.model().backbone.state_dict()
     assert all((one[name] == two[name]).all() for name in one)

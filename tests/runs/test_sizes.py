@@ -30,7 +30,7 @@ KINDS: dict[str, tuple[Any, dict[str, int]]] = {
     "tagger": (TaggerConfig(embedding=8, encoder=ENCODER), {"tags": 5}),
     "tagger-characters": (TaggerConfig(embedding=8, encoder=ENCODER, **SPELLED), {"tags": 5, "characters": 9}),
     "recurrent-lm": (RecurrentLMConfig(hidden=6), {}),
-    "gpt": (GPTConfig(width=8, heads=2, layers=1), {}),
+    "gpt": (GPTConfig(d_model=8, heads=2, layers=1), {}),
 }
 
 

@@ -37,7 +37,7 @@ CLDR = (
     "train.warmup=5",
     "train.lr=0.02",
 )
-SMALL_LM = ("train.epochs=null", "train.steps=60", "batch.rows=8", "model.hidden=24", "model.embedding=12")
+SMALL_LM = ("train.epochs=null", "train.steps=60", "batch.size=8", "model.hidden=24", "model.embedding=12")
 # Name of the run → recipe and what makes it small. All of their data is made on the spot.
 RUNS: dict[str, tuple[str, ...]] = {
     "lm-lstm": ("lm-char-lstm", *SMALL_LM, "model.layers=2"),
@@ -47,13 +47,13 @@ RUNS: dict[str, tuple[str, ...]] = {
         "gpt-pydocs",
         "train.epochs=null",
         "train.steps=20",
-        "model.width=32",
+        "model.d_model=32",
         "model.layers=2",
         "tokenizer.size=400",
     ),
-    "bert": ("bert-pydocs", "train.epochs=null", "train.steps=20", "model.width=32", "tokenizer.size=400"),
+    "bert": ("bert-pydocs", "train.epochs=null", "train.steps=20", "model.d_model=32", "tokenizer.size=400"),
     "translate-gru": ("translate-cldr", *CLDR, "model.hidden=32"),
-    "translate-transformer": ("translate-cldr-transformer", *CLDR, "model.width=32"),
+    "translate-transformer": ("translate-cldr-transformer", *CLDR, "model.d_model=32"),
     "tagger": (
         "tag-people",
         *PEOPLE,
@@ -73,7 +73,7 @@ RUNS: dict[str, tuple[str, ...]] = {
         "train.steps=15",
         "model.encoder.filters=8",
     ),
-    "words": ("word2vec-pydocs", "train.epochs=1", "model.width=16"),
+    "words": ("word2vec-pydocs", "train.epochs=1", "model.d_model=16"),
 }
 
 
@@ -160,7 +160,7 @@ class Window:
         self.page = page  # unless it could not be left
 
     def _new(self) -> Any:
-        return self.browser.new_context(viewport={"width": 1440, "height": 900}, accept_downloads=True).new_page()
+        return self.browser.new_context(viewport={"d_model": 1440, "height": 900}, accept_downloads=True).new_page()
 
 
 class StudioPage:

@@ -148,7 +148,7 @@ def _make(data: Path, runs: Path) -> None:
     )
     short = ("train.epochs=null", "train.steps=4")
     recipes: dict[str, tuple[str, ...]] = {
-        "lm": ("lm-word-lstm", *lm, *short, "model.hidden=16", "batch.rows=2", "batch.chunk=16"),
+        "lm": ("lm-word-lstm", *lm, *short, "model.hidden=16", "batch.size=2", "batch.length=16"),
         "translate": (
             "translate-files",
             f"data.train=[{data / 'pairs.source'}, {data / 'pairs.target'}]",
@@ -175,12 +175,12 @@ def _make(data: Path, runs: Path) -> None:
             "gpt-pydocs",
             *lm,
             *short,
-            "model.width=16",
+            "model.d_model=16",
             "model.layers=1",
-            "batch.chunk=16",
+            "batch.length=16",
             "model.positions.max_length=64",
-            "batch.rows=2",
-            "batch.eval_rows=2",
+            "batch.size=2",
+            "batch.eval_size=2",
         ),
     }
     for name, (recipe, *overrides) in recipes.items():

@@ -79,10 +79,10 @@ def test_a_run_that_trains_is_live(runs: Path, tmp_path: Path) -> None:
 
 def test_differences_name_every_key_that_is_not_alike() -> None:
     one: dict[str, Any] = {"model": {"cell": "lstm", "hidden": 8}, "seed": 1}
-    other: dict[str, Any] = {"model": {"cell": "gru", "hidden": 8}, "seed": 1, "goal": "loss"}
+    other: dict[str, Any] = {"model": {"cell": "gru", "hidden": 8}, "seed": 1, "monitor": "loss"}
     assert differences({"a": one, "b": other}) == [
         {"key": "model.cell", "values": {"a": "lstm", "b": "gru"}},
-        {"key": "goal", "values": {"a": None, "b": "loss"}},
+        {"key": "monitor", "values": {"a": None, "b": "loss"}},
     ]
     assert differences({"a": one, "b": dict(one)}) == []
 

@@ -24,7 +24,7 @@ def recipe(tmp_path: Path) -> Callable[..., Any]:
     recipes: dict[str, dict[str, Any]] = {
         "language-model": {
             "task": "language-model",
-            "batch": {"rows": 3, "chunk": 8},
+            "batch": {"size": 3, "length": 8},
             "model": {"kind": "recurrent-lm", "hidden": 6, "embedding": 5},
             "train": {"steps": 6, "lr": 0.02, "evaluate_every": 3, "log_every": 1, "device": "cpu"},
         },

@@ -91,9 +91,9 @@ def test_it_learns(tmp_path: Path) -> None:
         "train.evaluate_every=240",
         "train.log_every=240",
         "model.dropout=0",
-        "model.width=32",
+        "model.d_model=32",
     ]
-    changes += ["batch.tokens=384", "batch.dev_texts=0", "noise.kind=bart", "noise.mean_length=1.5"]
+    changes += ["batch.tokens=384", "batch.dev_texts=0", "noise.kind=bart", "noise.mean_span_length=1.5"]
     found = load(trained(denoise_recipe(tmp_path, *changes), tmp_path / "run")).evaluate("test")
     assert found["hidden_accuracy"] > 0.3  # the most frequent word is a sixth of all
     assert found["target_accuracy"] > 0.6
@@ -101,7 +101,7 @@ def test_it_learns(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_few_texts_are_learned_by_heart(tmp_path: Path, kind: str) -> None:
-    task = prepared(tmp_path, f"noise.kind={kind}", "model.dropout=0", "model.width=32", "batch.tokens=64")
+    task = prepared(tmp_path, f"noise.kind={kind}", "model.dropout=0", "model.d_model=32", "batch.tokens=64")
     torch.manual_seed(0)
     model, batch = task.model(), task.batch(1, 0)
     optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
@@ -151,7 +151,7 @@ def test_another_text_is_damaged_and_measured_too(tmp_path: Path) -> None:
 
 
 def test_a_text_so_short_that_nothing_is_hidden(tmp_path: Path) -> None:
-    run = trained(denoise_recipe(tmp_path, "noise.kind=bart", "noise.infilled=0.01"), tmp_path / "run")
+    run = trained(denoise_recipe(tmp_path, "noise.kind=bart", "noise.infill=0.01"), tmp_path / "run")
     found = load(run).evaluate_documents(["cats"])
     assert "hidden_accuracy" not in found and 0 <= found["target_accuracy"] <= 1
 
@@ -165,11 +165,18 @@ def test_nothing_to_damage_is_said(tmp_path: Path) -> None:
 
 def test_all_that_is_wrong_with_a_recipe_is_said_at_once(tmp_path: Path) -> None:
     with pytest.raises(UsageError) as error:
-        denoise_recipe(tmp_path, "batch.max_length=4", "batch.tokens=0", "noise.share=1.5", "batch.dev_texts=-1")
-    for words in ("max_length: must be at least 8", "tokens: must be at least 1", "share: must be less", "dev_texts"):
+        denoise_recipe(
+            tmp_path, "batch.max_length=4", "batch.tokens=0", "noise.noise_density=1.5", "batch.dev_texts=-1"
+        )
+    for words in (
+        "max_length: must be at least 8",
+        "tokens: must be at least 1",
+        "noise_density: must be less",
+        "dev_texts",
+    ):
         assert words in str(error.value)
     with pytest.raises(UsageError, match=r"noise\.sentinels must be at least 5, .* may have 4 spans; got 3"):
-        denoise_recipe(tmp_path, "noise.sentinels=3", "noise.mean_length=1")
+        denoise_recipe(tmp_path, "noise.sentinels=3", "noise.mean_span_length=1")
     with pytest.raises(UsageError) as error:
         learned = ["model.positions.kind=learned", "model.positions.max_length=16"]
         denoise_recipe(tmp_path, "noise.kind=bart", *learned)
@@ -181,8 +188,8 @@ def test_all_that_is_wrong_with_a_recipe_is_said_at_once(tmp_path: Path) -> None
 
 def test_learned_positions_that_are_just_enough(tmp_path: Path) -> None:
     """No text comes to be longer than the recipe was told."""
-    learned = ["model.positions.kind=learned", "model.positions.max_length=26", "noise.mean_length=0.5"]
-    task = prepared(tmp_path, "noise.kind=bart", "noise.infilled=0.6", *learned)
+    learned = ["model.positions.kind=learned", "model.positions.max_length=26", "noise.mean_span_length=0.5"]
+    task = prepared(tmp_path, "noise.kind=bart", "noise.infill=0.6", *learned)
     model = task.model()
     for step in range(2 * task.steps_per_epoch()):
         model.loss(task.batch(1, step))

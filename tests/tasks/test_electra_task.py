@@ -27,28 +27,32 @@ ELECTRA = "objective=electra"
 
 
 def test_a_recipe_for_a_bert_becomes_one_for_an_electra(tmp_path: Path) -> None:
-    bert, electra = masked_recipe(tmp_path), masked_recipe(tmp_path, ELECTRA, "masks.share=0.2")
+    bert, electra = masked_recipe(tmp_path), masked_recipe(tmp_path, ELECTRA, "masks.mlm_probability=0.2")
     assert isinstance(electra.model, ElectraConfig)
-    assert (electra.masks.share, electra.masks.hidden, electra.masks.swapped) == (0.2, 1.0, 0.0)
+    assert (electra.masks.mlm_probability, electra.masks.mask_replace_prob, electra.masks.random_replace_prob) == (
+        0.2,
+        1.0,
+        0.0,
+    )
     own, other = to_mapping(electra.model), to_mapping(bert.model)
-    assert {key for key in own if own[key] != other.get(key)} == {"kind", "generator", "detection"}
+    assert {key for key in own if own[key] != other.get(key)} == {"kind", "generator", "detection_weight"}
     assert build_recipe(to_mapping(electra), "what a run keeps") == electra
 
 
 def test_what_does_not_go_together_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="every chosen token is hidden") as error:
-        masked_recipe(tmp_path, ELECTRA, "masks.hidden=0.8", "batch.max_length=200", "model.context=100")
+    with pytest.raises(UsageError, match="masks every chosen token") as error:
+        masked_recipe(tmp_path, ELECTRA, "masks.mask_replace_prob=0.8", "batch.max_length=200", "model.context=100")
     assert "max_length must be at most 100" in str(error.value)
     with pytest.raises(UsageError, match="go together; got electra and mlm"):
         masked_recipe(tmp_path, "objective=mlm", "model.kind=electra")
-    with pytest.raises(UsageError, match=r"model\.generator\.share: must be greater than 0"):
-        masked_recipe(tmp_path, ELECTRA, "model.generator.share=0")
+    with pytest.raises(UsageError, match=r"model\.generator\.size_ratio: must be greater than 0"):
+        masked_recipe(tmp_path, ELECTRA, "model.generator.size_ratio=0")
     with pytest.raises(UsageError, match="generator"):
-        masked_recipe(tmp_path, "model.generator.share=0.5")  # a bert has none
+        masked_recipe(tmp_path, "model.generator.size_ratio=0.5")  # a bert has none
 
 
 def test_what_is_measured_is_what_both_think(tmp_path: Path) -> None:
-    task = Task.prepare(masked_recipe(tmp_path, ELECTRA, "model.dropout=0", "batch.eval_rows=5"))
+    task = Task.prepare(masked_recipe(tmp_path, ELECTRA, "model.dropout=0", "batch.eval_size=5"))
     torch.manual_seed(0)
     model = task.model().eval()
     found, again = task.evaluate(model, "dev"), task.evaluate(model, "dev")
@@ -90,7 +94,7 @@ def test_what_is_measured_is_what_both_think(tmp_path: Path) -> None:
 def test_every_row_has_its_own_draws_however_many_are_read_together(tmp_path: Path) -> None:
     found = []
     for rows in (3, 64):
-        task = Task.prepare(masked_recipe(tmp_path, ELECTRA, "model.dropout=0", f"batch.eval_rows={rows}"))
+        task = Task.prepare(masked_recipe(tmp_path, ELECTRA, "model.dropout=0", f"batch.eval_size={rows}"))
         torch.manual_seed(0)
         found.append(task.evaluate(task.model().eval(), "dev"))
     assert found[0] == pytest.approx(found[1], rel=1e-5)
@@ -99,7 +103,7 @@ def test_every_row_has_its_own_draws_however_many_are_read_together(tmp_path: Pa
 
 def test_it_learns(tmp_path: Path) -> None:
     """In the little language most of what does not fit shows."""
-    changes = ["train.steps=250", "train.evaluate_every=250", "train.lr=1e-2", "batch.rows=16", "train.log_every=250"]
+    changes = ["train.steps=250", "train.evaluate_every=250", "train.lr=1e-2", "batch.size=16", "train.log_every=250"]
     changes += ["model.dropout=0", "model.norm_first=true", "model.init=0.2", "model.positions.kind=rotary"]
     found = load(trained(masked_recipe(tmp_path, ELECTRA, *changes), tmp_path / "run")).evaluate("test")
     assert found["replaced_f1"] > 0.5 and found["replaced_accuracy"] > 1 - 0.8 * found["replaced_rate"]
@@ -116,7 +120,7 @@ def test_stopping_and_going_on_changes_not_a_bit(tmp_path: Path) -> None:
         pass
     assert_same_checkpoints(whole, tmp_path / "parts")
     kept = load(tmp_path / "parts").run.recipe
-    assert kept["model"]["kind"] == "electra" and kept["masks"]["hidden"] == 1.0
+    assert kept["model"]["kind"] == "electra" and kept["masks"]["mask_replace_prob"] == 1.0
 
 
 @pytest.fixture(scope="module")
@@ -154,8 +158,8 @@ def test_everything_else_is_done_with_the_model(run: Path) -> None:
 
 def test_fine_tuning_takes_the_model_and_leaves_the_generator(run: Path, tmp_path: Path) -> None:
     recipe = classify_recipe(tmp_path, run, "train.steps=3", "train.evaluate_every=3")
-    before = load(run, "cpu").model.body.state_dict()
-    after = task_info("classify").task.prepare(recipe).model().body.transformer.state_dict()
+    before = load(run, "cpu").model.backbone.state_dict()
+    after = task_info("classify").task.prepare(recipe).model().backbone.transformer.state_dict()
     assert before.keys() == after.keys() and all(torch.equal(before[name], after[name]) for name in before)
     out = trained(recipe, tmp_path / "out")
     assert not any("generator" in name for name in load(out, "cpu").model.state_dict())

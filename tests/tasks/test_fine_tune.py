@@ -1,4 +1,4 @@
-"""Classifying and tagging with a pretrained body: what is read, what is learned, and an exact resume."""
+"""Classifying and tagging with a pretrained backbone: what is read, what is learned, and an exact resume."""
 
 from pathlib import Path
 from typing import Any
@@ -80,7 +80,7 @@ RESUMED = {
 @pytest.mark.parametrize("kind", ["recurrent-lm", "gpt"])
 def test_resume_is_exact(runs: Path, tmp_path: Path, kind: str, case: str) -> None:
     """Across an unfreezing, too: an epoch is 13 steps or so, and a level thaws every six or seven."""
-    recipe = classify_recipe(tmp_path, runs / kind, *RESUMED[case], "train.steps=16", "model.body.dropout=0.1")
+    recipe = classify_recipe(tmp_path, runs / kind, *RESUMED[case], "train.steps=16", "model.backbone.dropout=0.1")
     whole = trained(recipe, tmp_path / "whole")
     stop, training = Stop(), begin(recipe, tmp_path / "parts")
     for event in training.events(stop):
@@ -100,13 +100,19 @@ def test_training_begins_with_the_weights_of_the_run(runs: Path, tmp_path: Path,
     for weights in ("true", "false"):
         task = prepared(classify_recipe(tmp_path, runs / kind, f"init.weights={weights}"))
         torch.manual_seed(1)
-        models[weights] = task.model().body.vectors().weight[: len(there)]
+        models[weights] = task.model().backbone.vectors().weight[: len(there)]
     assert torch.equal(models["true"], there)
     assert models["false"].shape == there.shape and not torch.equal(models["false"], there)
 
 
 def test_the_same_from_scratch_with_a_tokenizer_of_its_own(runs: Path, tmp_path: Path) -> None:
-    words = ["init=null", "tokenizer.kind=words", "model.body.kind=gpt", "model.body.width=8", "model.body.heads=2"]
+    words = [
+        "init=null",
+        "tokenizer.kind=words",
+        "model.backbone.kind=gpt",
+        "model.backbone.d_model=8",
+        "model.backbone.heads=2",
+    ]
     mapping = apply_overrides(classify_mapping(tmp_path, runs / "gpt"), parse_overrides([*words, "train.steps=2"]))
     out = trained(build_recipe(mapping, "the recipe"), tmp_path / "out")
     found = load(out)
@@ -118,7 +124,7 @@ def test_a_model_with_a_language_model_keeps_its_output(runs: Path, tmp_path: Pa
     out = trained(classify_recipe(tmp_path, runs / "gpt", "loss.language_model=0.5", "train.steps=2"), tmp_path / "out")
     run = load(out).run
     assert run.sizes["outputs"] == len(run.tokenizer)
-    assert run.model("cpu").body.output is not None
+    assert run.model("cpu").backbone.output is not None
     assert load(out).task().monitor.unit == "nats per text, with a language model's"
 
 

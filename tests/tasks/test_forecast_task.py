@@ -61,16 +61,19 @@ def estimated(task: Task) -> Any:
 def test_one_recipe_for_both_ways_of_training(recipe: Callable[..., Any]) -> None:
     assert isinstance(recipe(*LSTM).train, FitConfig)
     assert recipe(*AR).train == EstimateConfig() and isinstance(recipe("model.kind=kalman").train, EstimateConfig)
-    kept = recipe(*AR, "train.keep=3")
-    assert kept.train == EstimateConfig(keep=3)
+    kept = recipe(*AR, "train.keep_checkpoints=3")
+    assert kept.train == EstimateConfig(keep_checkpoints=3)
 
 
 @pytest.mark.parametrize(
     ("overrides", "words"),
     [
-        ((*AR, "train.kep=3"), ["train.kep: no such key", "did you mean train.keep"]),
+        (
+            (*AR, "train.keep_checkpoint=3"),
+            ["train.keep_checkpoint: no such key", "did you mean train.keep_checkpoints"],
+        ),
         (("train.lrr=1",), ["train.lrr: no such key; did you mean train.lr?"]),
-        (("train.lr=-1", "forecast.paths=1", "batch.rows=0", "data.season=0"), ["lr: must", "paths", "rows", "season"]),
+        (("train.lr=-1", "forecast.paths=1", "batch.size=0", "data.season=0"), ["lr: must", "paths", "size", "season"]),
         (("model.kind=lstm", "model.taps=3"), ["model.taps: is a key of kind ar, not of lstm"]),
         (("model.kind=rnn",), ["model.kind: must be one of ar, kalman, ffn, lstm, transformer"]),
         (("train=null",), ["train"]),
@@ -235,7 +238,7 @@ def test_warnings(make: Make, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "kind", [LSTM, ("model.kind=ffn", *LSTM[1:]), ("model.kind=transformer", "model.width=8", *LSTM[2:])]
+    "kind", [LSTM, ("model.kind=ffn", *LSTM[1:]), ("model.kind=transformer", "model.d_model=8", *LSTM[2:])]
 )
 def test_stopping_changes_nothing(recipe: Callable[..., Any], tmp_path: Path, kind: tuple[str, ...]) -> None:
     whole = begin(recipe(*kind, "train.schedule=constant"), tmp_path / "whole")
@@ -253,7 +256,7 @@ def test_stopping_changes_nothing(recipe: Callable[..., Any], tmp_path: Path, ki
 
 
 def test_a_run_opens_again(recipe: Callable[..., Any], tmp_path: Path) -> None:
-    for name, kind in (("ar", AR), ("transformer", ("model.kind=transformer", "model.width=8", *LSTM[2:]))):
+    for name, kind in (("ar", AR), ("transformer", ("model.kind=transformer", "model.d_model=8", *LSTM[2:]))):
         training = begin(recipe(*kind), tmp_path / name)
         for _ in training.events():
             pass

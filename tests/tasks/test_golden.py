@@ -29,7 +29,7 @@ def losses(cell: str) -> list[float]:
             "seed": 1,
             "data": {"corpus": "toys", "task": "reverse", "train": 200, "dev": 5, "test": 5},
             "tokenizer": {"kind": "characters"},
-            "batch": {"rows": 8, "chunk": 16},
+            "batch": {"size": 8, "length": 16},
             "model": {"kind": "recurrent-lm", "cell": cell, "layers": 2, "hidden": 24, "embedding": 12, "dropout": 0.1},
             "train": {"steps": STEPS, "lr": 0.01, "schedule": "cosine", "warmup": 4, "device": "cpu"},
         },

@@ -20,8 +20,8 @@ from seqloom.train.loop import make_step
 from seqloom.train.state import TrainState
 from seqloom.training import begin, resume
 
-GPT = ["model.kind=gpt", "model.width=16", "model.layers=2", "model.context=8"]
-APART = [*GPT, "batch.documents=apart"]
+GPT = ["model.kind=gpt", "model.d_model=16", "model.layers=2", "model.context=8"]
+APART = [*GPT, "batch.cross_document_attention=false"]
 GOLDEN = [2.7455, 2.6383, 2.5896, 2.6572, 2.5008, 2.4779, 2.4558, 2.4893, 2.3526, 2.2958]  # as last looked at
 
 Make = Callable[..., Any]
@@ -60,7 +60,7 @@ def test_apart_the_loss_is_that_of_each_document_alone(recipe: Make) -> None:
 
 def test_apart_changing_one_document_changes_nothing_in_another(recipe: Make) -> None:
     """Neither what is predicted in it nor any gradient that comes from there."""
-    task = Task.prepare(recipe(*APART, "batch.rows=1", "batch.chunk=40", "model.context=40"))
+    task = Task.prepare(recipe(*APART, "batch.size=1", "batch.length=40", "model.context=40"))
     model, batch = model_of(task), task.batch(1, 0)
     inputs = batch["inputs"]
     documents = number_documents(inputs)
@@ -72,8 +72,8 @@ def test_apart_changing_one_document_changes_nothing_in_another(recipe: Make) ->
     assert torch.equal(before[0, second], after[0, second])
     assert not torch.equal(before[0, first], after[0, first])
     vectors = torch.randn(1, inputs.shape[1], 16, dtype=torch.float64, requires_grad=True)
-    hook = model.body.embed.register_forward_hook(lambda *_: vectors)
-    model.body.read(inputs, documents=documents)[0, second].square().sum().backward()
+    hook = model.backbone.embed.register_forward_hook(lambda *_: vectors)
+    model.backbone.read(inputs, documents=documents)[0, second].square().sum().backward()
     hook.remove()
     assert torch.equal(vectors.grad.abs().sum(dim=2)[0] > 0, second)  # type: ignore[union-attr]
     for joined, alike in ((model(inputs), True), (model(changed), False)):
@@ -119,7 +119,7 @@ def test_nothing_is_carried_from_chunk_to_chunk(recipe: Make) -> None:
     assert trainer.carry is None
 
 
-@pytest.mark.parametrize("options", [GPT, APART, [*GPT, "batch.shift=true", "model.tied=false"]], ids=str)
+@pytest.mark.parametrize("options", [GPT, APART, [*GPT, "batch.random_offset=true", "model.tied=false"]], ids=str)
 def test_resume_is_exact(recipe: Make, tmp_path: Path, options: list[str]) -> None:
     def trained(name: str, *steps: int) -> dict[str, torch.Tensor]:
         for number in steps:
@@ -150,17 +150,20 @@ def test_an_evaluated_run_opens_as_it_was(recipe: Make, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("overrides", "words"),
     [
-        (["batch.documents=apart"], ["batch.documents=apart is for model.kind gpt"]),
-        ([*GPT, "batch.chunk=9"], ["batch.chunk must be at most the 8 tokens that the model sees at once", "got 9"]),
+        (["batch.cross_document_attention=false"], ["batch.cross_document_attention=false needs model.kind gpt"]),
+        ([*GPT, "batch.length=9"], ["batch.length must be at most the 8 tokens that the model sees at once", "got 9"]),
         (
-            ["model.kind=gpt", "model.heads=3", "model.context=600", "batch.rows=0"],
+            ["model.kind=gpt", "model.heads=3", "model.context=600", "batch.size=0"],
             [
-                "model: width must be divisible by heads",
+                "model: d_model must be divisible by heads",
                 "model: context must be at most the 512",
-                "batch.rows: must be",
+                "batch.size: must be",
             ],
         ),
-        (["model.kind=gpt", "batch.documents=together"], ["batch.documents", "one of join, apart"]),
+        (
+            ["model.kind=gpt", "batch.cross_document_attention=2"],
+            ["batch.cross_document_attention: must be true or false"],
+        ),
     ],
 )
 def test_all_problems_are_named(recipe: Make, overrides: list[str], words: list[str]) -> None:
@@ -170,17 +173,17 @@ def test_all_problems_are_named(recipe: Make, overrides: list[str], words: list[
 
 
 def test_places_that_no_training_token_stands_at_are_remarked_on(recipe: Make) -> None:
-    (found,) = Task.prepare(recipe("model.kind=gpt", "model.width=16")).warnings()
-    assert "Set batch.chunk to 512, or model.context to 8" in found
+    (found,) = Task.prepare(recipe("model.kind=gpt", "model.d_model=16")).warnings()
+    assert "Set batch.length to 512, or model.context to 8" in found
     assert Task.prepare(recipe(*GPT)).warnings() == []
-    rotary = ["model.kind=gpt", "model.width=16", "model.positions.kind=rotary"]
+    rotary = ["model.kind=gpt", "model.d_model=16", "model.positions.kind=rotary"]
     (found,) = Task.prepare(recipe(*rotary)).warnings()
-    assert "it never learns to look so far. Set batch.chunk to 512, or model.context to 8" in found
+    assert "it never learns to look so far. Set batch.length to 512, or model.context to 8" in found
     assert Task.prepare(recipe(*rotary, "model.context=8")).warnings() == []
 
 
 def test_batches_are_pure_and_of_few_shapes(recipe: Make) -> None:
-    one, other = (Task.prepare(recipe(*APART, "batch.shift=true")) for _ in range(2))
+    one, other = (Task.prepare(recipe(*APART, "batch.random_offset=true")) for _ in range(2))
     steps = range(2 * one.steps_per_epoch())
     batches = [one.batch(1, step) for step in steps]
     for mine, same in zip(batches, [other.batch(1, step) for step in reversed(steps)][::-1], strict=True):

@@ -50,7 +50,7 @@ def test_it_begins_with_the_weights_of_the_run(made: Path) -> None:
     task = Task.prepare(instruct_recipe(made, made / "gpt"))
     assert all(torch.equal(tensor, then[name]) for name, tensor in task.model().state_dict().items())
     fresh = Task.prepare(instruct_recipe(made, made / "gpt", "init.weights=false")).model().state_dict()
-    assert not torch.equal(fresh["body.embedded.embed.weight"], then["body.embedded.embed.weight"])
+    assert not torch.equal(fresh["backbone.embedded.embed.weight"], then["backbone.embedded.embed.weight"])
 
 
 def test_it_learns_and_answers(made: Path) -> None:
@@ -119,7 +119,7 @@ def test_long_examples_are_cut_before_their_answer(made: Path, tmp_path: Path) -
 @pytest.mark.parametrize(
     ("overrides", "words"),
     [
-        (["model.width=99"], "model.width is 99 here and 12 there"),
+        (["model.d_model=99"], "model.d_model is 99 here and 12 there"),
         (['template="{instruction}"'], "and last {output}"),
         (['template="{instruction} {answer} {output}"'], "no other braces"),
         (["tokenizer.kind=words"], "leave the section out"),

@@ -130,7 +130,7 @@ def test_evaluate_the_log_and_a_computation_by_hand_agree(recipe, tmp_path, cell
 
 def test_rows_in_evaluation_begin_without_a_memory(recipe):
     """More rows are faster and a little worse; one row, the default, is the exact number."""
-    one, four = Task.prepare(recipe()), Task.prepare(recipe("batch.eval_rows=4"))
+    one, four = Task.prepare(recipe()), Task.prepare(recipe("batch.eval_size=4"))
     torch.manual_seed(0)
     model = one.model().eval()
     assert one.evaluate(model, "dev")["loss"] != four.evaluate(model, "dev")["loss"]
@@ -168,7 +168,7 @@ def test_an_epoch_reads_the_text_and_carries_on_without_a_gap(recipe):
 @pytest.mark.parametrize("cell", STANDARD_CELLS)
 def test_the_loss_is_the_mean_over_the_batch_given_the_carried_state(recipe, cell):
     """Two chunks in a row, against reading each row alone from its start."""
-    task = Task.prepare(recipe(f"model.cell={cell}", "batch.forget=0"))
+    task = Task.prepare(recipe(f"model.cell={cell}", "batch.state_reset_probability=0"))
     torch.manual_seed(1)
     model = task.model().double()
     first, second = task.batch(1, 0), task.batch(1, 1)
@@ -187,7 +187,7 @@ def test_the_loss_is_the_mean_over_the_batch_given_the_carried_state(recipe, cel
 
 
 def test_rows_that_forget_begin_again_and_the_others_carry_on(recipe):
-    task = Task.prepare(recipe("batch.forget=0.5"))
+    task = Task.prepare(recipe("batch.state_reset_probability=0.5"))
     torch.manual_seed(1)
     model = task.model().double()
     carried = task.loss(model, task.batch(1, 0), None).carry
@@ -202,7 +202,7 @@ def test_rows_that_forget_begin_again_and_the_others_carry_on(recipe):
     assert not torch.allclose(all_kept, none_kept)  # or the two lines above would say nothing
     draws = torch.cat([task.batch(1, step)["remember"] for step in range(500)])
     assert draws.float().mean().item() == pytest.approx(0.5, abs=0.05)
-    never = Task.prepare(recipe("batch.forget=0"))
+    never = Task.prepare(recipe("batch.state_reset_probability=0"))
     assert all(never.batch(1, step)["remember"].all() for step in range(50))
 
 
@@ -218,7 +218,7 @@ def test_what_a_tokenizer_loses_is_measured(recipe):
 
 def test_rows_that_forget_read_the_chunk_as_if_it_were_the_first(recipe):
     """Row by row: the loss is that of the carried state where the row remembers, and of no state where it does not."""
-    task = Task.prepare(recipe("batch.forget=0.5"))
+    task = Task.prepare(recipe("batch.state_reset_probability=0.5"))
     torch.manual_seed(1)
     model = task.model().double()
     steps = range(1, task.steps_per_epoch())
@@ -251,7 +251,7 @@ def test_eight_examples_are_learnt_by_heart(recipe, tmp_path, cell):
     lines = ["abcdef", "fedcba", "badcfe", "aabbcc", "ffeedd", "abcabc", "fdbeca", "cdefab"]
     (tmp_path / "train.txt").write_text("\n".join(lines) + "\n")
     task = Task.prepare(
-        recipe(f"model.cell={cell}", "model.hidden=48", "model.embedding=16", "batch.rows=1", "batch.chunk=64")
+        recipe(f"model.cell={cell}", "model.hidden=48", "model.embedding=16", "batch.size=1", "batch.length=64")
     )
     assert task.steps_per_epoch() == 1
     trainer = TrainState(task, FitConfig(steps=250, lr=0.02, schedule="cosine", device="cpu"), seed=1)
@@ -266,7 +266,7 @@ def test_eight_examples_are_learnt_by_heart(recipe, tmp_path, cell):
 
 
 def test_with_shift_every_epoch_begins_elsewhere_and_the_seed_says_where(recipe):
-    task = Task.prepare(recipe("batch.shift=true"))
+    task = Task.prepare(recipe("batch.random_offset=true"))
     length = task.steps_per_epoch()
     firsts = [task.batch(1, epoch * length)["targets"] for epoch in range(3)]
     assert not torch.equal(firsts[0], firsts[1])

@@ -25,7 +25,7 @@ def prepared(folder: Path, *overrides: str) -> Task:
 
 
 def test_packed_rows_hold_every_token_of_every_document(tmp_path: Path) -> None:
-    task = prepared(tmp_path, "objective=mlm", "masks.hidden=0", "masks.swapped=0")
+    task = prepared(tmp_path, "objective=mlm", "masks.mask_replace_prob=0", "masks.random_replace_prob=0")
     shown = task.batches.epoch(1, 0)  # with everything left as it is
     assert "other" not in shown and "segments" not in shown
     words = [word for row in shown["tokens"] for word in row.tolist() if 0 < word < len(task.tokenizer)]
@@ -34,7 +34,7 @@ def test_packed_rows_hold_every_token_of_every_document(tmp_path: Path) -> None:
 
 
 def test_pairs_follow_or_do_not(tmp_path: Path) -> None:
-    task = prepared(tmp_path, "masks.hidden=0", "masks.swapped=0")
+    task = prepared(tmp_path, "masks.mask_replace_prob=0", "masks.random_replace_prob=0")
     shown = task.batches.epoch(1, 0)
     texts = [task.tokenizer.decode(task.tokenizer.encode(text)) for text in task.corpus.split("train")]
     seen = {0: 0, 1: 0}
@@ -107,7 +107,7 @@ def test_without_pairs_there_is_nothing_to_say_of_them(tmp_path: Path) -> None:
 @pytest.mark.parametrize("objective", ["mlm", "mlm+nsp"])
 def test_it_learns(tmp_path: Path, objective: str) -> None:
     """In the little language most words can be told from those around them."""
-    changes = ["train.steps=250", "train.evaluate_every=250", "train.lr=1e-2", "batch.rows=16", "train.log_every=250"]
+    changes = ["train.steps=250", "train.evaluate_every=250", "train.lr=1e-2", "batch.size=16", "train.log_every=250"]
     changes += ["model.dropout=0", "model.norm_first=true", "model.init=0.2"]
     run = trained(
         masked_recipe(tmp_path, f"objective={objective}", "model.positions.kind=rotary", *changes), tmp_path / "run"
@@ -168,9 +168,9 @@ def test_a_text_of_which_nothing_is_hidden_has_no_figures(tmp_path: Path) -> Non
 
 
 def test_fewer_rows_than_a_batch_are_remarked_on(tmp_path: Path) -> None:
-    task = prepared(tmp_path, "objective=mlm", "batch.rows=500")
+    task = prepared(tmp_path, "objective=mlm", "batch.size=500")
     (warning,) = task.warnings()
-    assert f"makes {task.batches.total} rows, fewer than batch.rows, 500" in warning
+    assert f"makes {task.batches.total} rows, fewer than batch.size, 500" in warning
     assert len(task.batch(1, 0)["tokens"]) == task.batches.total < 500
 
 
@@ -184,12 +184,12 @@ def test_one_document_has_no_other(tmp_path: Path) -> None:
 def test_all_that_is_wrong_with_a_recipe_is_said_at_once(tmp_path: Path) -> None:
     with pytest.raises(UsageError) as error:
         masked_recipe(
-            tmp_path, "batch.max_length=4", "batch.rows=0", "masks.share=1.5", "masking=none", "objective=nsp"
+            tmp_path, "batch.max_length=4", "batch.size=0", "masks.mlm_probability=1.5", "masking=none", "objective=nsp"
         )
     for words in (
         "max_length: must be at least 8",
-        "rows: must be at least 1",
-        "share: must be less than 1",
+        "size: must be at least 1",
+        "mlm_probability: must be less than 1",
         "masking",
         "objective",
     ):

@@ -49,10 +49,11 @@ def test_every_example_is_read_once_an_epoch(tmp_path: Path, name: str) -> None:
 
 def test_scores_are_read_in_both_orders_by_a_causal_body_alone(tmp_path: Path) -> None:
     shapes = {
-        body: task_of(recipe(tmp_path, "score", body=body)).batch(1, 0)["tokens"].shape[1] for body in ("bert", "gpt")
+        backbone: task_of(recipe(tmp_path, "score", backbone=backbone)).batch(1, 0)["tokens"].shape[1]
+        for backbone in ("bert", "gpt")
     }
     assert shapes == {"bert": 1, "gpt": 2}
-    assert task_of(recipe(tmp_path, "pair", body="gpt")).batch(1, 0)["tokens"].shape[1] == 1
+    assert task_of(recipe(tmp_path, "pair", backbone="gpt")).batch(1, 0)["tokens"].shape[1] == 1
     for value, rows in (("true", 2), ("false", 1)):
         task = task_of(recipe(tmp_path, "pair", f"symmetric={value}"))
         assert task.batch(1, 0)["tokens"].shape[1] == rows
@@ -63,7 +64,7 @@ def test_answers_are_pointed_at(tmp_path: Path) -> None:
     batch, tokenizer = task.batch(1, 0), task.tokenizer
     for tokens, start, end in zip(batch["tokens"][:, 0], batch["starts"], batch["ends"], strict=True):
         assert start == end and tokenizer.token(int(tokens[start])) in ("red", "blue", "green", "grey")
-    narrow = task_of(recipe(tmp_path, "answer", "batch.max_length=10", "batch.question=3", "batch.stride=2"))
+    narrow = task_of(recipe(tmp_path, "answer", "batch.max_length=10", "batch.max_question_length=3", "batch.stride=2"))
     windows = narrow.windows("train")
     assert len(windows) > 2 * len(narrow.corpus.split("train"))
     assert all(len(window.row.tokens) <= 10 for window in windows)
@@ -73,8 +74,8 @@ def test_answers_are_pointed_at(tmp_path: Path) -> None:
     assert 0 < absent < len(windows)
     assert any("read in windows" in line for line in narrow.warnings())
     assert any(
-        "only their beginning is read (batch.question)" in line
-        for line in task_of(recipe(tmp_path, "answer", "batch.question=2")).warnings()
+        "only their beginning is read (batch.max_question_length)" in line
+        for line in task_of(recipe(tmp_path, "answer", "batch.max_question_length=2")).warnings()
     )
 
 
@@ -82,7 +83,7 @@ def test_what_has_no_room_is_counted(tmp_path: Path) -> None:
     task = task_of(recipe(tmp_path, "pair", "batch.max_length=7"))
     assert task.cut() == len(task.batches) and "their texts are cut" in task.warnings()[-1]
     shorter = task_of(
-        recipe(tmp_path, "pair", "model.body.positions.kind=learned", "model.body.positions.max_length=7")
+        recipe(tmp_path, "pair", "model.backbone.positions.kind=learned", "model.backbone.positions.max_length=7")
     )
     assert shorter.batch(1, 0)["tokens"].shape[2] == 7
 
@@ -91,10 +92,10 @@ def test_what_has_no_room_is_counted(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "body"), [("pair", "recurrent-lm"), ("score", "gpt"), ("choice", "bert"), ("answer", "bert")]
+    ("name", "backbone"), [("pair", "recurrent-lm"), ("score", "gpt"), ("choice", "bert"), ("answer", "bert")]
 )
-def test_it_learns_and_a_resume_changes_nothing(tmp_path: Path, name: str, body: str) -> None:
-    made = recipe(tmp_path, name, body=body)
+def test_it_learns_and_a_resume_changes_nothing(tmp_path: Path, name: str, backbone: str) -> None:
+    made = recipe(tmp_path, name, backbone=backbone)
     whole = trained(made, tmp_path / "whole")
     metrics = Run.open(whole).metrics("dev") or {}
     assert metrics[GOAL[name]] > 0.9
@@ -112,7 +113,7 @@ def test_it_learns_and_a_resume_changes_nothing(tmp_path: Path, name: str, body:
 def test_evaluation_does_not_depend_on_how_examples_are_put_together(tmp_path: Path) -> None:
     for name in GOAL:
         one, other = (
-            task_of(recipe(tmp_path, name, *more)) for more in ([], ["batch.eval_tokens=30", "batch.shapes=2"])
+            task_of(recipe(tmp_path, name, *more)) for more in ([], ["batch.eval_tokens=30", "batch.max_shapes=2"])
         )
         model = model_of(one)
         plain, again = one.evaluate(model, "dev"), other.evaluate(model, "dev")
@@ -141,12 +142,12 @@ def pretrained(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.mark.parametrize("name", ["score", "choice", "answer"])
 def test_a_body_is_taken_over(tmp_path: Path, pretrained: Path, name: str) -> None:
-    own = recipe(tmp_path, name, f"init.from={pretrained}", "tokenizer=null", "model.body=null", "train.steps=2")
+    own = recipe(tmp_path, name, f"init.from={pretrained}", "tokenizer=null", "model.backbone=null", "train.steps=2")
     task = task_of(own)
     begun, there = task.model().state_dict(), Run.open(pretrained).model("cpu").state_dict()
-    assert all(torch.equal(begun[key], there[key]) for key in there if key.startswith("body."))
+    assert all(torch.equal(begun[key], there[key]) for key in there if key.startswith("backbone."))
     run = Run.open(trained(own, tmp_path / "run"))
-    assert run.data["init"]["from"] == str(pretrained) and run.recipe["model"]["body"]["width"] == 16
+    assert run.data["init"]["from"] == str(pretrained) and run.recipe["model"]["backbone"]["d_model"] == 16
     assert run.tokenizer.fingerprint() == Run.open(pretrained).tokenizer.fingerprint()
 
 
@@ -161,10 +162,10 @@ def test_what_a_run_keeps(tmp_path: Path) -> None:
     scored = Run.open(trained(recipe(tmp_path, "score", *short), tmp_path / "two"))
     assert not (scored.path / "labels.json").exists() and scored.sizes["scores"] == 1
     assert float(scored.model("cpu").scale) > 1
-    both = ["loss.language_model=0.5", "model.body.tied=false", *short]
-    spoken = Run.open(trained(recipe(tmp_path, "choice", *both, body="gpt"), tmp_path / "three"))
+    both = ["loss.language_model=0.5", "model.backbone.tied=false", *short]
+    spoken = Run.open(trained(recipe(tmp_path, "choice", *both, backbone="gpt"), tmp_path / "three"))
     assert spoken.sizes["outputs"] == len(spoken.tokenizer)
-    assert spoken.model("cpu").body.output is not None
+    assert spoken.model("cpu").backbone.output is not None
     (spoken.path / "sizes.json").write_text("{}")
     seal(spoken.path)
     with pytest.raises(CheckpointError, match="does not fit the model"):
@@ -184,23 +185,31 @@ def test_changed_data_is_refused(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "overrides", "words"),
     [
-        ("pair", ["goal=pearson"], "goal must be loss, accuracy, macro_f1 or matthews with target=class"),
-        ("score", ["goal=accuracy"], "goal must be loss, pearson or spearman with target=score"),
+        ("pair", ["monitor=pearson"], "monitor must be loss, accuracy, macro_f1 or matthews with target=class"),
+        ("score", ["monitor=accuracy"], "monitor must be loss, pearson or spearman with target=score"),
         (
             "score",
             ["loss.label_smoothing=0.1"],
             "loss.class_weights, loss.label_smoothing and loss.consistency are for target=class",
         ),
         ("pair", ["batch.max_length=4"], "max_length: must be at least 5, got 4"),
-        ("pair", ["model.body=null"], "model.body: missing"),
+        ("pair", ["model.backbone=null"], "model.backbone: missing"),
         ("pair", ["tokenizer=null"], "tokenizer: missing"),
-        ("pair", ["loss.language_model=0.5"], "needs a body that predicts the next token"),
+        ("pair", ["loss.language_model=0.5"], "needs a backbone that predicts the next token"),
         ("choice", ["loss.language_model=-1.0"], "language_model: must be at least 0"),
-        ("answer", ["batch.question=30"], "batch.question must leave room for the context: a row has 24 tokens"),
+        (
+            "answer",
+            ["batch.max_question_length=30"],
+            "batch.max_question_length must leave room for the context in rows of 24 tokens",
+        ),
         ("answer", ["batch.stride=0"], "stride: must be at least 1"),
-        ("answer", ["decode.longest=0"], "longest: must be at least 1"),
+        ("answer", ["decode.max_answer_length=0"], "max_answer_length: must be at least 1"),
         ("pair", ["model.kind=fine-tuned-choice"], "model"),
-        ("pair", ["model.body.positions.kind=learned", "model.body.positions.max_length=4"], "read 5 tokens at least"),
+        (
+            "pair",
+            ["model.backbone.positions.kind=learned", "model.backbone.positions.max_length=4"],
+            "read at least 5 tokens",
+        ),
     ],
 )
 def test_recipes_that_make_no_sense(tmp_path: Path, name: str, overrides: list[str], words: str) -> None:
@@ -236,9 +245,9 @@ def test_a_text_is_not_what_they_are_measured_on(tmp_path: Path) -> None:
 
 
 def test_answers_stand_where_they_are_said_to_whatever_the_tokens(tmp_path: Path) -> None:
-    pieces = ["tokenizer.kind=byte-pair", "tokenizer.size=270", "batch.question=6", "train.steps=1"]
+    pieces = ["tokenizer.kind=byte-pair", "tokenizer.size=270", "batch.max_question_length=6", "train.steps=1"]
     context = "There is a grey cat,  and\ta red hat."
-    for more in ([], ["batch.apart=true"]):
+    for more in ([], ["batch.split_punctuation=true"]):
         model = load(trained(recipe(tmp_path, "answer", *pieces, *more), tmp_path / f"run{len(more)}"), "cpu")
         (found,) = model.answer("Which colour?", context, top=20)
         assert found.windows > 1 and len(found.answers) == 20

@@ -136,7 +136,7 @@ def test_a_label_the_vocabulary_lacks(made: Path, tmp_path: Path) -> None:
                 "task": "language-model",
                 "data": {"corpus": "toys", "train": 200, "dev": 20, "test": 20},
                 "tokenizer": {"kind": "characters"},
-                "batch": {"rows": 4, "chunk": 16},
+                "batch": {"size": 4, "length": 16},
                 "model": {"kind": "recurrent-lm", "hidden": 8},
                 "train": {"steps": 1, "device": "cpu"},
             },
@@ -155,8 +155,8 @@ def test_a_label_the_vocabulary_lacks(made: Path, tmp_path: Path) -> None:
         (["tokenizer.kind=words"], "leave the section out"),
         (['template="{text}"'], "must have {text} and then {label}"),
         (["model.length=0"], "length: must be at least 1"),
-        (["model.length=95"], "leave room in the 96 tokens"),
-        (["model.body.width=99"], "model.body.width is 99 here and 12 there"),
+        (["model.length=95"], "at most 94"),
+        (["model.backbone.d_model=99"], "model.backbone.d_model is 99 here and 12 there"),
         (["init.from=nowhere"], "there is no run nowhere"),
     ],
 )
@@ -175,7 +175,7 @@ def test_what_is_no_language_model(made: Path) -> None:
 
 def test_the_recipe_of_a_run_is_whole(made: Path) -> None:
     recipe = recipe_of(Run.open(made / "tuned"))
-    assert recipe.model.body.kind == "gpt" and recipe.model.length == 3
+    assert recipe.model.backbone.kind == "gpt" and recipe.model.length == 3
     assert to_mapping(recipe)["init"] == {"from": str(made / "gpt"), "weights": True}
 
 

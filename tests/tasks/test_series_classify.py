@@ -23,7 +23,7 @@ from seqloom.tasks.series_classify import Task
 ENCODERS: dict[str, Any] = {
     "recurrent": RecurrentEncoderConfig(hidden=6),
     "convolution": ConvolutionEncoderConfig(widths=(2, 3), filters=4),
-    "transformer": TransformerEncoderConfig(width=8, heads=2, layers=1, dropout=0.0),
+    "transformer": TransformerEncoderConfig(d_model=8, heads=2, layers=1, dropout=0.0),
 }
 SMALL = ["model.encoder.kind=convolution", "model.encoder.filters=8", "train.epochs=12", "train.lr=1e-2"]
 

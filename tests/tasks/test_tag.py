@@ -116,8 +116,8 @@ def test_the_goal_follows_the_tags(tmp_path: Path) -> None:
     task = Task.prepare(tag_recipe(tmp_path))
     assert task.monitor.metric == "token_accuracy"
     assert task.names == ("NAME", "OTHER")
-    with pytest.raises(UsageError, match=r"goal span_f1 needs tags that mark spans.*Set goal=token_accuracy"):
-        Task.prepare(tag_recipe(tmp_path, "goal=span_f1"))
+    with pytest.raises(UsageError, match=r"monitor span_f1 needs tags that mark spans.*Set monitor=token_accuracy"):
+        Task.prepare(tag_recipe(tmp_path, "monitor=span_f1"))
 
 
 @pytest.mark.parametrize(
@@ -125,8 +125,8 @@ def test_the_goal_follows_the_tags(tmp_path: Path) -> None:
     [
         (["model.pooling=max"], "pooling"),
         (["tokenizer.kind=characters"], "leave one of them out"),
-        (["batch.shapes=0", "batch.eval_tokens=0"], "shapes: must be at least 1"),
-        (["goal=f1"], "goal"),
+        (["batch.max_shapes=0", "batch.eval_tokens=0"], "shapes: must be at least 1"),
+        (["monitor=f1"], "monitor"),
         (["loss.class_weights=balanced"], "loss"),
     ],
 )
@@ -138,7 +138,7 @@ def test_recipes_that_make_no_sense(tmp_path: Path, overrides: list[str], words:
 KINDS = {
     "crf": [],
     "alone": ["model.crf=false", "model.characters=null", "tokenizer.min_count=1"],
-    "bytes": ["tokenizer.kind=byte-pair", "tokenizer.size=270", "model.characters.kind=rnn", "batch.shapes=3"],
+    "bytes": ["tokenizer.kind=byte-pair", "tokenizer.size=270", "model.characters.kind=rnn", "batch.max_shapes=3"],
 }
 
 

@@ -45,7 +45,7 @@ def mapping(folder: Path, run: Path) -> dict[str, Any]:
     return {
         "task": "translate",
         "init": {"from": str(run)},
-        "data": {"corpus": "pairs", "train": str(file), "dev": str(_dev(folder)), "test_fraction": 0},
+        "data": {"corpus": "parallel", "train": str(file), "dev": str(_dev(folder)), "test_fraction": 0},
         "batch": {"tokens": 64, "dev_pairs": 2},
         "train": {"steps": 4, "lr": 0.01, "evaluate_every": 2, "log_every": 1, "device": "cpu"},
     }
@@ -92,7 +92,7 @@ def test_it_trains_and_translates_and_says_where_it_began(runs: Path, tmp_path: 
         translate_recipe(tmp_path, runs / "spans", "model.kind=transformer", "model.dropout=0.3"), tmp_path / "run"
     )
     opened = Run.open(run)
-    assert opened.recipe["model"]["width"] == 16 and opened.recipe["model"]["dropout"] == 0.3
+    assert opened.recipe["model"]["d_model"] == 16 and opened.recipe["model"]["dropout"] == 0.3
     assert opened.data["init"]["from"] == str(runs / "spans") and len(opened.data["init"]["sha256"]) == 64
     (line,) = load(run).translate("The cats purr .")
     assert isinstance(line.text, str) and opened.sizes == {"vocabulary": len(opened.tokenizer)}
@@ -115,8 +115,8 @@ def test_resume_is_exact(runs: Path, tmp_path: Path) -> None:
 
 
 def test_what_does_not_go_together_is_said(runs: Path, tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match=r"model\.width is 24 here and 16 there; model\.heads is 3 here and 2 there"):
-        translate_recipe(tmp_path, runs / "bart", "model.kind=transformer", "model.width=24", "model.heads=3")
+    with pytest.raises(UsageError, match=r"model\.d_model is 24 here and 16 there; model\.heads is 3 here and 2 there"):
+        translate_recipe(tmp_path, runs / "bart", "model.kind=transformer", "model.d_model=24", "model.heads=3")
     with pytest.raises(UsageError, match=r"tokenizer is that of the run in init\.from: leave the section out"):
         translate_recipe(tmp_path, runs / "bart", "tokenizer.kind=words")
     without = {key: value for key, value in mapping(tmp_path, runs).items() if key != "init"}
@@ -158,20 +158,20 @@ def test_its_encoder_classifies_and_tags(runs: Path, tmp_path: Path, kind: str, 
     batch = task.batch(1, 0)
     assert (batch["tokens"][:, 0] == 0).all()
     there = tensors_from_file(runs / kind / "model.safetensors")
-    body = task.model().body
-    assert torch.equal(body.encoder_norm.weight, there["encoder_norm.weight"])
+    backbone = task.model().backbone
+    assert torch.equal(backbone.encoder_norm.weight, there["encoder_norm.weight"])
     vocabulary = len(task.tokenizer)
-    assert torch.equal(body.vectors().weight[:vocabulary], there["source_embed.embed.weight"][:vocabulary])
+    assert torch.equal(backbone.vectors().weight[:vocabulary], there["source_embed.embed.weight"][:vocabulary])
     run = trained(recipe, tmp_path / "run")
     assert load(run).evaluate("dev")["loss"] > 0
     twin = prepared(recipe_of(tmp_path, runs / kind, "init.weights=false")).model()
-    assert not torch.equal(twin.body.vectors().weight[:vocabulary], there["source_embed.embed.weight"][:vocabulary])
+    assert not torch.equal(twin.backbone.vectors().weight[:vocabulary], there["source_embed.embed.weight"][:vocabulary])
 
 
 @pytest.mark.parametrize("task", ["pair", "score", "choice", "answer"])
 def test_its_encoder_reads_pairs_choices_and_questions(runs: Path, tmp_path: Path, task: str) -> None:
     short = [f"init.from={runs / 'bart'}", "tokenizer=null", "train.steps=2", "train.evaluate_every=2"]
-    made = matching_recipe(tmp_path, task, *short, "model.body=null")
+    made = matching_recipe(tmp_path, task, *short, "model.backbone=null")
     run = trained(made, tmp_path / "run")
-    assert Run.open(run).recipe["model"]["body"]["kind"] == "transformer"
+    assert Run.open(run).recipe["model"]["backbone"]["kind"] == "transformer"
     assert load(run).evaluate("dev")["loss"] > 0

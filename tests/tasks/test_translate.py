@@ -59,7 +59,7 @@ def recipe(tmp_path: Path) -> Callable[..., Any]:
         files[split] = [str(tmp_path / f"{split}.{language}") for language in ("en", "de")]
         for file, lines in zip(files[split], sides, strict=True):
             Path(file).write_text("\n".join(lines) + "\n", encoding="utf-8")
-    base = {**SMALL, "data": {"corpus": "pairs", **files}}
+    base = {**SMALL, "data": {"corpus": "parallel", **files}}
 
     def make(*overrides: str) -> Any:
         return build(Recipe, apply_overrides(base, parse_overrides(overrides)))
@@ -118,7 +118,7 @@ def test_byte_pair_dropout_segments_anew_and_says_the_same(recipe: Any) -> None:
 
 def test_rows_without_a_pair_change_nothing(recipe: Any) -> None:
     """Batches of a fixed set of shapes are filled up with rows that are masked throughout."""
-    task = Task.prepare(recipe("batch.shapes=1", "batch.tokens=250"))
+    task = Task.prepare(recipe("batch.max_shapes=1", "batch.tokens=250"))
     batches = [task.batch(1, step) for step in range(task.steps_per_epoch())]
     assert len({batch["source"].shape for batch in batches}) == 1
     (batch,) = [batch for batch in batches if not batch["source_mask"].any(dim=1).all()]
@@ -221,12 +221,12 @@ def test_alignment_is_measured_where_it_is_known(recipe: Any) -> None:
     assert "alignment_error_rate" not in without.report(fresh(without), "test").metrics
 
 
-@pytest.mark.parametrize(("goal", "higher"), [("loss", False), ("bleu", True), ("chrf", True)])
-def test_the_monitor(recipe: Any, tmp_path: Path, goal: str, higher: bool) -> None:
-    chosen = recipe(f"goal={goal}", "train.steps=9")
+@pytest.mark.parametrize(("monitor", "higher"), [("loss", False), ("bleu", True), ("chrf", True)])
+def test_the_monitor(recipe: Any, tmp_path: Path, monitor: str, higher: bool) -> None:
+    chosen = recipe(f"monitor={monitor}", "train.steps=9")
     assert Task.prepare(chosen).monitor.better(2.0, 1.0) is higher
     run, events = train(chosen, tmp_path / "run")
-    figures = {event.step: event.metrics[goal] for event in events if isinstance(event, Evaluated)}
+    figures = {event.step: event.metrics[monitor] for event in events if isinstance(event, Evaluated)}
     best = next(event for event in events if isinstance(event, Finished))
     assert figures[best.best_step] == (max if higher else min)(figures.values())
     assert (run.metrics("dev") or {})["step"] == best.best_step
@@ -249,7 +249,7 @@ def test_it_learns(recipe: Any) -> None:
 def test_what_a_run_keeps(recipe: Any, tmp_path: Path) -> None:
     run, _ = train(recipe(), tmp_path / "run")
     data = json.loads((run.path / "data.json").read_text())
-    assert (data["corpus"], data["source"], data["target"], data["notes"]) == ("pairs", "en", "de", [])
+    assert (data["corpus"], data["source"], data["target"], data["notes"]) == ("parallel", "en", "de", [])
     source, target = zip(*PAIRS["test"], strict=True)
     assert data["counts"]["test"] == {
         "pairs": 9,
@@ -260,7 +260,7 @@ def test_what_a_run_keeps(recipe: Any, tmp_path: Path) -> None:
     }
     assert set(data["sha256"]) == {"train", "dev", "test"}
     card = (run.path / "card.md").read_text()
-    assert "pairs, en to de, version" in card and "| test | 9 |" in card and "| bleu |" in card
+    assert "parallel, en to de, version" in card and "| test | 9 |" in card and "| bleu |" in card
     assert "greedy translations of at most 5 pairs of dev" in card
     assert "document's end" not in card
     task = Task.reopen(recipe(), run)
@@ -288,7 +288,7 @@ def test_changed_data_is_refused(recipe: Any, tmp_path: Path) -> None:
     run, _ = train(recipe(), tmp_path / "run")
     file = tmp_path / "test.de"
     file.write_text(file.read_text(encoding="utf-8").replace("eins", "zwei"), encoding="utf-8")
-    with pytest.raises(DataError, match="has changed since it was trained: test of pairs differ"):
+    with pytest.raises(DataError, match="has changed since it was trained: test of parallel differ"):
         Task.reopen(recipe(), run)
 
 
@@ -315,9 +315,9 @@ def test_warnings(recipe: Any) -> None:
 @pytest.mark.parametrize(
     ("overrides", "message"),
     [
-        (["goal=bleu", "batch.dev_pairs=0"], "goal bleu needs translations of dev"),
-        (["goal=accuracy"], "goal"),
-        (["tokenizer.dropout=0.1", "batch.shapes=8"], "batch.shapes must be null"),
+        (["monitor=bleu", "batch.dev_pairs=0"], "monitor bleu needs translations of dev"),
+        (["monitor=accuracy"], "monitor"),
+        (["tokenizer.dropout=0.1", "batch.max_shapes=8"], "batch.max_shapes must be null"),
         (["batch.tokens=0"], "tokens: must be at least 1"),
         (["batch.max_length=1"], "max_length: must be at least 2"),
         (["batch.dev_pairs=-1"], "dev_pairs: must be at least 0"),

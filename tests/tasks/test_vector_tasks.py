@@ -27,7 +27,7 @@ TRAIN = {"steps": 4, "lr": 0.01, "schedule": "cosine", "device": "cpu"}
 
 
 def recipe(task: str, *overrides: str) -> Any:
-    base = {"task": task, "batch": {"rows": 16}, "model": {"hidden": 8}, "train": TRAIN, **RECIPES[task]}
+    base = {"task": task, "batch": {"size": 16}, "model": {"hidden": 8}, "train": TRAIN, **RECIPES[task]}
     return build(task_info(task).recipe, apply_overrides(base, parse_overrides(overrides)))
 
 
@@ -131,7 +131,7 @@ def learnt(task: VectorTask, steps: int, seed: int = 1) -> dict[str, float]:
 
 
 def test_adding_is_learnt_far_below_the_blind_guess() -> None:
-    found = learnt(prepared("adding", "model.cell=gru", "model.hidden=32", "batch.rows=32"), 300)
+    found = learnt(prepared("adding", "model.cell=gru", "model.hidden=32", "batch.size=32"), 300)
     assert found["loss"] < 0.02 < 0.12 < found["blind_loss"]
     assert found["success"] > 3 * found["blind_success"]
 
@@ -144,7 +144,7 @@ def test_recall_is_learnt_and_not_by_luck() -> None:
 
 def test_without_the_marks_adding_cannot_be_learnt(monkeypatch: pytest.MonkeyPatch) -> None:
     """The control: the same training with the marks wiped out gets no further than a blind guess."""
-    task = prepared("adding", "model.cell=gru", "model.hidden=32", "batch.rows=32")
+    task = prepared("adding", "model.cell=gru", "model.hidden=32", "batch.size=32")
     draw = task.corpus.draw
 
     def unmarked(seed: int, indices: Any) -> Any:

@@ -25,7 +25,7 @@ from seqloom.training import begin, resume
 
 K = 4
 WINDOW = ["model.kind=window-lm", f"model.window={K}", "model.embedding=6", "model.hidden=8"]
-APART = [*WINDOW, "batch.documents=apart"]
+APART = [*WINDOW, "batch.cross_document_attention=false"]
 GOLDEN = [2.6958, 2.6556, 2.6161, 2.6477, 2.4569, 2.4314, 2.3338, 2.4349, 2.1295, 2.0904]  # as last looked at
 
 Make = Callable[..., Any]
@@ -56,7 +56,7 @@ def row_so_far(task: Task, step: int, row: int) -> tuple[list[int], list[int]]:
 
 def test_a_chunk_goes_on_where_the_one_before_it_ended(recipe: Make) -> None:
     """The loss is that of every window by itself, whatever the cut; documents are joined."""
-    task = Task.prepare(recipe(*WINDOW, "batch.forget=0"))
+    task = Task.prepare(recipe(*WINDOW, "batch.state_reset_probability=0"))
     model, carry = model_of(task), None
     for step in range(3):
         found = task.loss(model, task.batch(1, step), carry)
@@ -72,20 +72,20 @@ def test_a_chunk_goes_on_where_the_one_before_it_ended(recipe: Make) -> None:
 
 
 def test_a_row_that_forgets_has_only_ends_before_it(recipe: Make) -> None:
-    task = Task.prepare(recipe(*WINDOW, "batch.forget=1"))
+    task = Task.prepare(recipe(*WINDOW, "batch.state_reset_probability=1"))
     model = model_of(task)
     carry = task.loss(model, task.batch(1, 0), None).carry
     batch = task.batch(1, 1)
     forgotten, begun = task.loss(model, batch, carry), task.loss(model, batch, None)
     assert carry.any() and forgotten.value.item() == begun.value.item()
-    remembered = Task.prepare(recipe(*WINDOW, "batch.forget=0")).loss(
+    remembered = Task.prepare(recipe(*WINDOW, "batch.state_reset_probability=0")).loss(
         model, {**batch, "remember": batch["remember"] | True}, carry
     )
     assert remembered.value.item() != pytest.approx(begun.value.item(), rel=1e-4)
 
 
 def test_an_epoch_begins_without_a_memory(recipe: Make) -> None:
-    task = Task.prepare(recipe(*WINDOW, "batch.forget=0"))
+    task = Task.prepare(recipe(*WINDOW, "batch.state_reset_probability=0"))
     model, first = model_of(task), task.batch(1, task.steps_per_epoch())
     stale = torch.full((3, K), 5)
     assert first["fresh"]
@@ -93,7 +93,7 @@ def test_an_epoch_begins_without_a_memory(recipe: Make) -> None:
 
 
 def test_apart_the_loss_is_that_of_each_document_alone(recipe: Make) -> None:
-    task = Task.prepare(recipe(*APART, "batch.forget=0"))
+    task = Task.prepare(recipe(*APART, "batch.state_reset_probability=0"))
     model, carry = model_of(task), None
     for step in range(3):
         found = task.loss(model, task.batch(1, step), carry)
@@ -106,7 +106,7 @@ def test_apart_the_loss_is_that_of_each_document_alone(recipe: Make) -> None:
                 total, count = total + alone(model, context[last:], target), count + 1
         assert found.value.item() == pytest.approx(total / count, rel=1e-12), step
         carry = found.carry
-    joined = Task.prepare(recipe(*WINDOW, "batch.forget=0")).loss(model, task.batch(1, 2), carry)
+    joined = Task.prepare(recipe(*WINDOW, "batch.state_reset_probability=0")).loss(model, task.batch(1, 2), carry)
     assert joined.value.item() != pytest.approx(found.value.item(), rel=1e-4)
 
 
@@ -143,7 +143,13 @@ def test_the_first_ten_losses(recipe: Make) -> None:
 OPTIONS = [
     WINDOW,
     [*APART, "model.tied=true", "model.direct=true"],
-    [*WINDOW, "batch.shift=true", "model.softmax.kind=sampled", "model.softmax.samples=5", "batch.forget=0.3"],
+    [
+        *WINDOW,
+        "batch.random_offset=true",
+        "model.softmax.kind=sampled",
+        "model.softmax.samples=5",
+        "batch.state_reset_probability=0.3",
+    ],
 ]
 
 
@@ -182,7 +188,7 @@ def test_a_training_goes_on_with_another_run(recipe: Make, tmp_path: Path) -> No
         "task": "language-model",
         "init": {"from": str(tmp_path / "first")},
         "data": {"corpus": "text", "documents": "line", **files},
-        "batch": {"rows": 3, "chunk": 8},
+        "batch": {"size": 3, "length": 8},
         "train": {"steps": 2, "device": "cpu"},
     }
     path = tmp_path / "more.yaml"
@@ -216,12 +222,28 @@ def test_a_sampled_loss_is_no_perplexity(recipe: Make) -> None:
     [
         ([*WINDOW, "model.window=0"], ["model.window: must be at least 1"]),
         (
-            [*WINDOW, "model.window=0", "model.layers=-1", "model.dropout=1", "batch.rows=0", "batch.forget=2"],
-            ["window: must be", "layers: must be", "dropout: must be", "rows: must be", "forget: must be"],
+            [
+                *WINDOW,
+                "model.window=0",
+                "model.layers=-1",
+                "model.dropout=1",
+                "batch.size=0",
+                "batch.state_reset_probability=2",
+            ],
+            [
+                "window: must be",
+                "layers: must be",
+                "dropout: must be",
+                "size: must be",
+                "state_reset_probability: must be",
+            ],
         ),
         ([*WINDOW, "model.cell=gru"], ["model.cell"]),
         ([*WINDOW, "model.windows=3"], ["did you mean model.window?"]),
-        (["batch.documents=apart"], ["batch.documents=apart is for model.kind gpt or window-lm"]),
+        (
+            ["batch.cross_document_attention=false"],
+            ["batch.cross_document_attention=false needs model.kind gpt or window-lm"],
+        ),
         (["model.kind=window"], ["window-lm"]),
     ],
 )

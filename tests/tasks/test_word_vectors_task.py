@@ -40,7 +40,7 @@ def recipe(tmp_path):
             "task": "word-vectors",
             "data": {"corpus": "text", "documents": "line", **files},
             "tokenizer": {"kind": "words"},
-            "model": {"kind": "word-vectors", "width": 8, "window": 3, "subsample": 0.0, **keys.pop("model", {})},
+            "model": {"kind": "word-vectors", "vector_size": 8, "window": 3, "subsample": 0.0, **keys.pop("model", {})},
             "train": {**train, **keys.pop("train", {})},
         }
         return build(Recipe, {**content, **keys})

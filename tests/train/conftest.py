@@ -114,11 +114,13 @@ class Session:
 
     def __init__(self, path: Path, **options: Any) -> None:
         self.path = path
-        self.config = FitConfig(**{"steps": 14, "lr": 0.05, "log_every": 1, "keep": 20, "device": "cpu", **options})
+        self.config = FitConfig(
+            **{"steps": 14, "lr": 0.05, "log_every": 1, "keep_checkpoints": 20, "device": "cpu", **options}
+        )
         path.mkdir(exist_ok=True)
 
     def events(self, task: Any, *, stop: Stop | None = None, resume: bool = False, seed: int = 3) -> Iterator[Event]:
-        store = CheckpointStore(self.path, self.config.keep)
+        store = CheckpointStore(self.path, self.config.keep_checkpoints)
         return fit(task, self.config, store, seed=seed, stop=stop, resume=resume, wrap=wrap)
 
     def train(self, task: Any, *, until: int | None = None, resume: bool = False) -> list[Event]:

@@ -41,7 +41,7 @@ def recipe() -> Any:
             "seed": 5,
             "data": {"corpus": "toys", "train": 150, "dev": 80, "test": 5},
             "tokenizer": {"kind": "characters"},
-            "batch": {"rows": 4, "chunk": 12},
+            "batch": {"size": 4, "length": 12},
             "model": {"kind": "recurrent-lm", "cell": "gru", "layers": 1, "hidden": 16, "dropout": 0.2},
             "train": {
                 "steps": 34,

@@ -52,7 +52,9 @@ class Halving(Estimable):
 
 
 def run(path, task, stop=None, resume=False):
-    return estimate(task, EstimateConfig(keep=9), CheckpointStore(path, 9), seed=1, stop=stop, resume=resume)
+    return estimate(
+        task, EstimateConfig(keep_checkpoints=9), CheckpointStore(path, 9), seed=1, stop=stop, resume=resume
+    )
 
 
 def kinds(events):

@@ -25,7 +25,7 @@ from seqloom.train.wrappers import recompute_activations, wrap
 
 CPU = torch.device("cpu")
 V, B, T = 20, 4, 48
-BODY: dict[str, Any] = {"width": 16, "heads": 2, "layers": 6, "dropout": 0.2, "attention_dropout": 0.1}
+BODY: dict[str, Any] = {"d_model": 16, "heads": 2, "layers": 6, "dropout": 0.2, "attention_dropout": 0.1}
 
 
 def tokens() -> Tensor:
@@ -65,13 +65,13 @@ def translator(order: str) -> Callable[[], Any]:
     return lambda: RecurrentSeq2SeqConfig(hidden=16, dropout=0.2, attention=attention).build(V)
 
 
-ENCODER = TransformerEncoderConfig(width=16, heads=2, layers=6, dropout=0.2)
+ENCODER = TransformerEncoderConfig(d_model=16, heads=2, layers=6, dropout=0.2)
 # Builds it, its loss, and how much of its memory it takes at most when recomputed.
 MODELS: dict[str, tuple[Callable[[], Any], Callable[[Any], Tensor], float]] = {
     "gpt": (lambda: GPTConfig(**BODY).build(V), stream, 0.45),
     "bert": (lambda: BERTConfig(**BODY).build(V), hidden, 0.45),
     "transformer": (
-        lambda: TransformerConfig(width=16, heads=2, encoder_layers=4, decoder_layers=4, dropout=0.2).build(V),
+        lambda: TransformerConfig(d_model=16, heads=2, encoder_layers=4, decoder_layers=4, dropout=0.2).build(V),
         pairs,
         0.45,
     ),
@@ -118,7 +118,7 @@ def test_nothing_is_computed_twice_where_no_gradient_is_wanted() -> None:
         nonlocal calls
         calls += 1
 
-    for block in model.body.blocks:
+    for block in model.backbone.blocks:
         block.feed_forward.register_forward_hook(count)
     with recompute_activations(recomputable_layers(model)):
         model.eval()
@@ -157,7 +157,14 @@ def test_a_copy_recomputes_itself_and_its_weights_have_the_same_names() -> None:
 
 
 def test_a_training_is_the_same_and_takes_less(tiny_task) -> None:
-    small = ["batch.rows=8", "batch.chunk=32", "model.width=16", "model.layers=6", "train.steps=3", "train.device=cpu"]
+    small = [
+        "batch.size=8",
+        "batch.length=32",
+        "model.d_model=16",
+        "model.layers=6",
+        "train.steps=3",
+        "train.device=cpu",
+    ]
 
     def trained(*words: str) -> TrainState:
         _, recipe = read_recipe("gpt-facts", [*small, *words])
@@ -167,10 +174,10 @@ def test_a_training_is_the_same_and_takes_less(tiny_task) -> None:
             make_step(made, step)
         return made
 
-    plain, twice = trained(), trained("train.recompute=true")
+    plain, twice = trained(), trained("train.gradient_checkpointing=true")
     for one, other in zip(plain.model.parameters(), twice.model.parameters(), strict=True):
         assert torch.equal(one, other)
     assert twice.tally.memory < 0.8 * plain.tally.memory
     assert not any("recompute" in note for note in twice.notes())
-    none = TrainState(tiny_task(), FitConfig(steps=2, device="cpu", recompute=True), 1)
-    assert none.notes() == ["train.recompute changes nothing: the model has no blocks or layers"]
+    none = TrainState(tiny_task(), FitConfig(steps=2, device="cpu", gradient_checkpointing=True), 1)
+    assert none.notes() == ["train.gradient_checkpointing changes nothing: the model has no blocks or layers"]

@@ -62,7 +62,7 @@ class Training:
 
 def trainings(task: Any, **options: Any) -> tuple[Training, Training]:
     config = FitConfig(**{"steps": 40, "device": "cuda", **options})
-    plain, fast = Training(task(), replace(config, fast=False)), Training(task(), config)
+    plain, fast = Training(task(), replace(config, cuda_graphs=False)), Training(task(), config)
     assert isinstance(fast.step, GraphedStep) and plain.step is split_on_oom
     return plain, fast
 
@@ -70,7 +70,7 @@ def trainings(task: Any, **options: Any) -> tuple[Training, Training]:
 @cuda
 @pytest.mark.parametrize("optimizer", ["sgd", "adam", "adamw"])
 def test_the_same_as_one_operation_at_a_time(tiny_task, optimizer):
-    plain, fast = trainings(tiny_task, optimizer=optimizer, clip=0.3, weight_decay=0.01, warmup=4)
+    plain, fast = trainings(tiny_task, optimizer=optimizer, clip_norm=0.3, weight_decay=0.01, warmup=4)
     for _ in range(20):
         wanted, found = plain.update(), fast.update()
         assert found.loss == pytest.approx(wanted.loss, abs=1e-5)
@@ -154,7 +154,7 @@ def test_models_learn_alike(recipe, steps, tmp_path):
     losses = {}
     for fast in (False, True):
         task = begin(made, tmp_path / str(fast)).task
-        training = Training(task, replace(made.train, fast=fast), made.seed)
+        training = Training(task, replace(made.train, cuda_graphs=fast), made.seed)
         losses[fast] = [training.update().loss for _ in range(12)]
         step = training.step
         assert isinstance(step, GraphedStep) == fast

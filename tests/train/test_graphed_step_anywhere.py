@@ -59,14 +59,14 @@ def graphed_anywhere(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def is_enabled(step: Any, state: Any) -> Any:
-    return state.config.fast
+    return state.config.cuda_graphs
 
 
 class Trained:
     """A training of a few steps, and its step."""
 
     def __init__(self, task: Any = None, steps: int = 9, **options: Any) -> None:
-        config = FitConfig(**{"steps": steps, "device": "cpu", "lr": 0.05, "clip": 0.05, **options})
+        config = FitConfig(**{"steps": steps, "device": "cpu", "lr": 0.05, "clip_norm": 0.05, **options})
         self.state = TrainState(task or TinyTask(dropout=0.0), config, 3)
         self.step: Any = accelerate(split_on_oom, self.state)
         for _ in range(steps):
@@ -100,7 +100,7 @@ def test_steps_that_are_not_finite_leave_everything_alone(optimizer: str, spoil:
     del rubbish
     fast = Trained(TinyTask(dropout=0.0, spoil=spoil), **options)
     assert fast.step.is_enabled
-    assert_alike(fast, Trained(TinyTask(dropout=0.0, spoil=spoil), fast=False, **options))
+    assert_alike(fast, Trained(TinyTask(dropout=0.0, spoil=spoil), cuda_graphs=False, **options))
 
 
 @pytest.mark.parametrize("error", [torch.OutOfMemoryError("CUDA out of memory"), RuntimeError("CUDA out of memory")])
@@ -114,7 +114,7 @@ def test_where_there_is_no_memory_for_a_record_the_step_is_made_once(
     fast = Trained()
     assert fast.step.is_enabled and not fast.step.graphs
     assert {float(state["step"]) for state in fast.state.optimizer.state.values()} == {9}
-    assert_alike(fast, Trained(fast=False))
+    assert_alike(fast, Trained(cuda_graphs=False))
 
 
 @pytest.mark.parametrize("calls", [1, 3])
@@ -133,7 +133,7 @@ def test_an_optimizer_without_memory_leaves_nothing_behind(calls: int, monkeypat
     fast = Trained(optimizer="adam")
     assert left == [0] and not fast.step.is_enabled
     assert not hasattr(fast.state.optimizer, "grad_scale")
-    assert_alike(fast, Trained(optimizer="adam", fast=False))
+    assert_alike(fast, Trained(optimizer="adam", cuda_graphs=False))
 
 
 def test_what_was_taken_in_parts_is_taken_so_after_a_resume(tmp_path: Any, same: Any) -> None:
@@ -160,13 +160,13 @@ def test_a_stop_tells_of_all_that_was_skipped(tmp_path: Any) -> None:
 
 
 def test_too_many_in_a_row_are_too_many_even_if_it_recovers_before_anybody_looks(tmp_path: Any) -> None:
-    session = Session(tmp_path / "run", steps=40, log_every=20, evaluate_every=100, max_skips=5)
+    session = Session(tmp_path / "run", steps=40, log_every=20, evaluate_every=100, max_nonfinite_steps=5)
     with pytest.raises(DivergedError, match="5 updates in a row"):
         session.train(TinyTask(spoil=dict.fromkeys(range(3, 15), "loss")))
 
 
 def test_a_resume_in_the_middle_of_too_many_says_what_is_wrong(tmp_path: Any) -> None:
-    session, stop = Session(tmp_path / "run", steps=60, log_every=10, evaluate_every=100, max_skips=5), Stop()
+    session, stop = Session(tmp_path / "run", steps=60, log_every=10, evaluate_every=100, max_nonfinite_steps=5), Stop()
     task = Interrupted(stop, 8, dict.fromkeys(range(2, 40), "loss"))
     list(session.events(task, stop=stop))
     with pytest.raises(DivergedError, match="the loss is nan"):

@@ -20,7 +20,7 @@ def kept(session):
 
 # --- stopped and not --------------------------------------------------------------------------------------------------
 
-OPTIONS = {"keep": 3, "evaluate_every": 4, "save_every": 2, "steps": 13}
+OPTIONS = {"keep_checkpoints": 3, "evaluate_every": 4, "save_every": 2, "steps": 13}
 STOPS = [(1,), (4,), (5,), (3, 5, 7), (9, 10, 11), (11, 12), tuple(range(1, 13))]
 
 

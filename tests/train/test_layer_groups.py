@@ -94,7 +94,7 @@ def test_one_more_level_learns_after_each_epoch(levelled_task: Any, optimizer: A
 
 def test_each_level_has_a_rate_of_its_own(levelled_task: Any) -> None:
     """A plain step of gradient descent is rate · gradient."""
-    config = FitConfig(steps=20, lr=0.1, optimizer="sgd", layer_decay=0.5, clip=None, device="cpu")
+    config = FitConfig(steps=20, lr=0.1, optimizer="sgd", layer_decay=0.5, clip_norm=None, device="cpu")
     trainer = TrainState(levelled_task(), config, 3)
     before = weights(trainer)
     make_step(trainer)
@@ -107,7 +107,7 @@ def test_each_level_has_a_rate_of_its_own(levelled_task: Any) -> None:
 CASES: dict[str, dict[str, Any]] = {
     "unfreezing": {"unfreeze_every": 1.0},
     "unfreezing within an epoch": {"unfreeze_every": 0.4, "layer_decay": 0.8, "weight_decay": 0.1},
-    "all of it": {"unfreeze_every": 1.0, "freeze": 1, "layer_decay": 0.5, "schedule": "cosine", "accumulate": 2},
+    "all of it": {"unfreeze_every": 1.0, "freeze": 1, "layer_decay": 0.5, "schedule": "cosine", "accumulate_steps": 2},
     "frozen, with momentum": {"optimizer": "sgd", "momentum": 0.9, "freeze": 2},
 }
 

@@ -33,7 +33,7 @@ def of_kind(events, kind):
 
 def test_updates_equal_a_loop_written_out(tiny_task, same):
     """Dropout off: gradients of each batch, the state carried and cut, torch's plain Adam."""
-    ours = trainer(tiny_task(dropout=0.0), optimizer="adam", lr=0.02, clip=None)
+    ours = trainer(tiny_task(dropout=0.0), optimizer="adam", lr=0.02, clip_norm=None)
     task = tiny_task(dropout=0.0)
     model = task.model()
     model.load_state_dict(ours.model.state_dict())
@@ -56,8 +56,8 @@ def test_updates_equal_a_loop_written_out(tiny_task, same):
 
 @pytest.mark.parametrize("clip", [0.05, 1e6, None])
 def test_clipping_is_g_times_min_1_theta_over_norm(tiny_task, clip):
-    plain = trainer(tiny_task(), optimizer="sgd", lr=1.0, clip=None)
-    clipped = trainer(tiny_task(), optimizer="sgd", lr=1.0, clip=clip)
+    plain = trainer(tiny_task(), optimizer="sgd", lr=1.0, clip_norm=None)
+    clipped = trainer(tiny_task(), optimizer="sgd", lr=1.0, clip_norm=clip)
     before = weights(plain.model)
     norm = make_step(plain).gradient_norm
     assert make_step(clipped).gradient_norm == norm  # reported as it was before clipping
@@ -75,7 +75,7 @@ def test_accumulated_batches_equal_one_big_batch(tiny_task):
     small, big = tiny_task(dropout=0.0), tiny_task(dropout=0.0, batch_rows=6)
     halves = [{key: big.batch(0, 0)[key][rows] for key in ("inputs", "targets")} for rows in (slice(3), slice(3, 6))]
     small.batch = lambda seed, step: {**halves[step % 2], "fresh": True, "spoil": None}
-    two, one = trainer(small, accumulate=2, clip=0.1), trainer(big, clip=0.1)
+    two, one = trainer(small, accumulate_steps=2, clip_norm=0.1), trainer(big, clip_norm=0.1)
     updates = [make_step(each) for each in (two, one)]
     assert updates[0].loss == pytest.approx(updates[1].loss, abs=1e-6)
     assert updates[0].gradient_norm == pytest.approx(updates[1].gradient_norm, abs=1e-6)
@@ -109,7 +109,7 @@ def test_the_rate_reaches_the_optimizer_and_the_report(session, tiny_task):
 @pytest.mark.parametrize("accumulate", [1, 2])
 def test_a_spoilt_step_leaves_weights_and_optimizer_alone(tiny_task, same, optimizer, accumulate, spoil, cause):
     task = tiny_task(spoil={accumulate * 2: spoil})
-    subject = trainer(task, optimizer=optimizer, momentum=0.9, weight_decay=0.1, accumulate=accumulate)
+    subject = trainer(task, optimizer=optimizer, momentum=0.9, weight_decay=0.1, accumulate_steps=accumulate)
     make_step(subject)
     assert make_step(subject).cause is None
     before, optimizer_before = weights(subject.model), str(subject.optimizer.state_dict())
@@ -144,7 +144,7 @@ def test_losses_that_were_skipped_are_not_in_the_mean(session, tiny_task):
 
 def test_giving_up_names_step_and_cause(session, tiny_task):
     spoil = {1: "loss", **dict.fromkeys(range(3, 20), math.inf)}  # one alone does not count towards four in a row
-    run, events = session(max_skips=4, save_every=1), []
+    run, events = session(max_nonfinite_steps=4, save_every=1), []
     with pytest.raises(
         DivergedError, match=r"at step 7: the gradient of embed\.weight is not finite, 4 updates"
     ) as caught:
@@ -156,7 +156,7 @@ def test_giving_up_names_step_and_cause(session, tiny_task):
 def test_a_run_that_diverged_goes_on_as_it_would_have(session, tiny_task):
     """The counter of skips is kept too: resuming is no way around max_skips."""
     spoil = dict.fromkeys(range(3, 20), "loss")
-    run = session(max_skips=4, save_every=1)
+    run = session(max_nonfinite_steps=4, save_every=1)
     with pytest.raises(DivergedError):
         run.train(tiny_task(spoil=spoil))
     with pytest.raises(DivergedError, match="at step 7"):
@@ -179,8 +179,12 @@ def test_json_has_no_nan():
         ({"evaluate_every": 4}, [4, 8, 12, 14], [4, 8, 12, 14]),
         ({"evaluate_every": 4, "save_every": 6}, [4, 8, 12, 14], [6, 12, 14]),
         ({"save_every": 6}, [5, 10, 14], [6, 12, 14]),
-        ({"accumulate": 2}, [2, 4, 6, 8, 10, 12, 14], [2, 4, 6, 8, 10, 12, 14]),  # 5 batches are 2 updates and a half
-        ({"accumulate": 9}, list(range(1, 15)), list(range(1, 15))),
+        (
+            {"accumulate_steps": 2},
+            [2, 4, 6, 8, 10, 12, 14],
+            [2, 4, 6, 8, 10, 12, 14],
+        ),  # 5 batches are 2 updates and a half
+        ({"accumulate_steps": 9}, list(range(1, 15)), list(range(1, 15))),
         ({"evaluate_every": 99}, [14], [14]),
     ],
 )
@@ -196,8 +200,8 @@ def test_when_it_evaluates_and_saves(session, tiny_task, options, evaluated, sav
         ({"steps": 7}, 7),
         ({"epochs": 2}, 10),
         ({"epochs": 0.5}, 3),
-        ({"epochs": 2, "accumulate": 2}, 5),
-        ({"epochs": 1, "accumulate": 2}, 3),
+        ({"epochs": 2, "accumulate_steps": 2}, 5),
+        ({"epochs": 1, "accumulate_steps": 2}, 3),
         ({"epochs": 0.01}, 1),
         ({"epochs": 2, "steps": 3}, 3),
     ],
@@ -317,7 +321,7 @@ def test_the_best_weights_are_those_of_the_best_step(session, tiny_task, same):
 
 
 def test_the_checkpoints_that_are_kept(session, tiny_task):
-    run = session(keep=2)
+    run = session(keep_checkpoints=2)
     run.train(tiny_task())
     assert sorted(path.name for path in (run.path / "checkpoints").glob("step-*")) == ["step-10", "step-14"]
 
@@ -350,9 +354,9 @@ def test_no_gpu_where_one_was_asked_for(tiny_task, monkeypatch):
         ({}, "needs steps or epochs"),
         ({"steps": 0}, "steps: must be at least 1"),
         ({"steps": 5, "lr": -1.0}, "lr: must be greater than 0"),
-        ({"steps": 5, "clip": 0.0}, "clip: must be greater than 0"),
+        ({"steps": 5, "clip_norm": 0.0}, "clip_norm: must be greater than 0"),
         ({"steps": 5, "patience": 0}, "patience: must be at least 1"),
-        ({"steps": 5, "max_skips": 0}, "max_skips: must be at least 1"),
+        ({"steps": 5, "max_nonfinite_steps": 0}, "max_nonfinite_steps: must be at least 1"),
         ({"steps": 5, "warmup": -1}, "warmup: must be at least 0"),
         ({"steps": 5, "weight_decay": -0.1}, "weight_decay: must be at least 0"),
         ({"steps": 5, "betas": [0.9, 1.0]}, r"betas.*must be less than 1"),

@@ -79,7 +79,7 @@ def trained(task: Crowded, **options: Any) -> TrainState:
 @pytest.mark.parametrize("fits", [5, 3, 2, 1])
 def test_the_update_is_that_of_the_whole(fits: int, accumulate: int, backward: bool) -> None:
     task = Crowded(fits, backward)
-    whole, parted = trained(Crowded(), accumulate=accumulate), trained(task, accumulate=accumulate)
+    whole, parted = trained(Crowded(), accumulate_steps=accumulate), trained(task, accumulate_steps=accumulate)
     assert task.refused == {5: 1, 3: 1, 2: 2, 1: 3}[fits]  # and never again
     for name, value in whole.model.state_dict().items():
         torch.testing.assert_close(parted.model.state_dict()[name], value, atol=1e-12, rtol=0)
@@ -151,13 +151,13 @@ def test_what_has_no_rows_in_common_stays_whole() -> None:
 
 TASKS = {
     "translate-cldr": ["data.train=40", "data.dev=5", "data.test=5", "batch.tokens=200", "tokenizer.size=300"],
-    "lm-char-lstm": ["data.corpus=toys", "batch.rows=6", "batch.chunk=8", "model.hidden=8"],
-    "gpt-facts": ["batch.rows=6", "batch.chunk=16", "model.width=8"],
+    "lm-char-lstm": ["data.corpus=toys", "batch.size=6", "batch.length=8", "model.hidden=8"],
+    "gpt-facts": ["batch.size=6", "batch.length=16", "model.d_model=8"],
     "names": ["batch.tokens=200", "loss.class_weights=balanced"],
     "tag-people": ["data.train=40", "data.dev=5", "data.test=5", "batch.tokens=200"],
-    "toys-adding": ["batch.rows=6", "model.hidden=8"],
-    "bert-pydocs": ["batch.rows=6", "batch.max_length=32", "model.width=8", "tokenizer.size=300", "objective=mlm"],
-    "series-forecast": ["batch.rows=6"],
+    "toys-adding": ["batch.size=6", "model.hidden=8"],
+    "bert-pydocs": ["batch.size=6", "batch.max_length=32", "model.d_model=8", "tokenizer.size=300", "objective=mlm"],
+    "series-forecast": ["batch.size=6"],
 }
 
 
@@ -197,7 +197,7 @@ class Heavy(Crowded):
 @pytest.mark.parametrize("fast", [True, False])
 def test_a_gpu_that_is_full(fast: bool) -> None:
     accel.install()
-    whole = trained(Heavy(), device="cuda", fast=fast)
+    whole = trained(Heavy(), device="cuda", cuda_graphs=fast)
     wanted, tokens = {name: value.clone() for name, value in whole.model.state_dict().items()}, whole.tally.tokens
     del whole  # and what it recorded
     gc.collect()
@@ -205,7 +205,7 @@ def test_a_gpu_that_is_full(fast: bool) -> None:
     room = torch.cuda.memory_reserved() + (1 << 30)  # for four rows of six
     torch.cuda.set_per_process_memory_fraction(room / torch.cuda.get_device_properties(0).total_memory)
     try:
-        parted = trained(Heavy(), device="cuda", fast=fast)
+        parted = trained(Heavy(), device="cuda", cuda_graphs=fast)
     finally:
         torch.cuda.set_per_process_memory_fraction(1.0)
     (split,) = [event for event in parted.events if isinstance(event, BatchSplit)]

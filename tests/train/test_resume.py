@@ -18,11 +18,11 @@ CASES = {
     "sgd": {"optimizer": "sgd", "lr": 0.5},
     "sgd with momentum": {"optimizer": "sgd", "momentum": 0.9, "weight_decay": 0.01},
     "adam": {"optimizer": "adam", "schedule": "cosine", "warmup": 3, "min_lr": 0.01},
-    "adamw": {"optimizer": "adamw", "weight_decay": 0.1, "clip": 0.1, "schedule": "inverse-sqrt", "warmup": 4},
+    "adamw": {"optimizer": "adamw", "weight_decay": 0.1, "clip_norm": 0.1, "schedule": "inverse-sqrt", "warmup": 4},
     "plateau, early stopping, accumulation": {
         "lr": 0.3,
         "schedule": "plateau",
-        "accumulate": 3,
+        "accumulate_steps": 3,
         "evaluate_every": 2,
         "patience": 4,
         "steps": 30,

@@ -8,14 +8,14 @@ from seqloom.train import loop
 
 pytestmark = pytest.mark.usefixtures("quick_disk")
 STEPS = 10
-DROPOUTS = {"dropout": 0.3, "variational": True, "embedding_dropout": 0.2, "weight_dropout": 0.4}
+DROPOUTS = {"dropout": 0.3, "variational_dropout": True, "embedding_dropout": 0.2, "weight_dropout": 0.4}
 
 
 def task(**model):
     recipe = {
         "data": {"corpus": "toys", "task": "copy", "train": 60, "dev": 5, "test": 5},
         "tokenizer": {"kind": "characters"},
-        "batch": {"rows": 4, "chunk": 8},
+        "batch": {"size": 4, "length": 8},
         "model": {"kind": "recurrent-lm", "layers": 2, "hidden": 6, "embedding": 4, **DROPOUTS, **model},
         "train": {"steps": STEPS},
     }
@@ -40,7 +40,7 @@ def test_stopping_and_going_on_changes_not_a_bit(session, same, cell, connection
 def test_control_without_seeding_each_step_every_dropout_shows(session, same, monkeypatch, name) -> None:
     """Each alone draws from what a resume would have lost."""
     monkeypatch.setattr(loop, "seed_step", lambda *_: None)
-    only = {key: value if key == name else 0.0 for key, value in DROPOUTS.items() if key != "variational"}
+    only = {key: value if key == name else 0.0 for key, value in DROPOUTS.items() if key != "variational_dropout"}
     assert parted_differs_from_whole(session, same, **only)
 
 

@@ -26,8 +26,8 @@ data:
 tokenizer:
   kind: characters
 batch:
-  rows: 4
-  chunk: 16
+  size: 4
+  length: 16
 model:
   kind: recurrent-lm
   cell: gru

@@ -57,7 +57,7 @@ def profile_step(name: str, overrides: list[str]) -> tuple[set[str], list[str]]:
 @pytest.mark.parametrize(
     ("name", "overrides", "most"),
     [
-        ("lm-char-lstm", ["data.corpus=toys", "batch.rows=4", "batch.chunk=8", "model.hidden=8"], 12),
+        ("lm-char-lstm", ["data.corpus=toys", "batch.size=4", "batch.length=8", "model.hidden=8"], 12),
         (
             "translate-cldr-transformer",
             ["data.train=40", "data.dev=5", "data.test=5", "batch.tokens=200", "tokenizer.size=300"],

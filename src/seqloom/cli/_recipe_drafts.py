@@ -117,7 +117,7 @@ def draft_language_model(request: Request) -> Draft:
 def draft_translator(request: Request) -> Draft:
     """Fill in the template of a translator. A table whose first line is two language tags has a header."""
     from seqloom.data.corpora import pairs
-    from seqloom.data.corpora.pairs import Config, is_language
+    from seqloom.data.corpora.parallel import Config, is_language
     from seqloom.data.files import expand_home, read_lines
 
     first, *second = request.files
@@ -196,7 +196,7 @@ def draft_classifier(request: Request) -> Draft:
         "fraction": config.dev_fraction,
         "tokenizer": TOKENIZERS[tokens].format(size=8000),
         "weights": "balanced" if is_uneven else "none",
-        "goal": "macro_f1" if is_uneven else "accuracy",
+        "monitor": "macro_f1" if is_uneven else "accuracy",
         **reader_size(words),
     }
     note = f"{sizes['examples']:,} texts of {len(counts)} classes, {words:,} words to train on"

@@ -36,8 +36,8 @@ COMMANDS = {
     "generate": "seqloom.cli.language_model:generate",
     "score": "seqloom.cli.language_model:score",
     "prompt": "seqloom.cli.language_model:prompt",
-    "fill": "seqloom.cli.predict:fill",
-    "restore": "seqloom.cli.predict:restore",
+    "fill-mask": "seqloom.cli.predict:fill_mask",
+    "denoise": "seqloom.cli.predict:denoise",
     "translate": "seqloom.cli.translate:translate",
     "classify": "seqloom.cli.predict:classify",
     "tag": "seqloom.cli.predict:tag",
@@ -52,7 +52,7 @@ COMMANDS = {
     "bleu": "seqloom.cli.bleu:bleu",
     "compare": "seqloom.cli.compare:compare",
     "ladder": "seqloom.cli.ladder:ladder",
-    "memory": "seqloom.cli.measurements:memory",
+    "memory-test": "seqloom.cli.measurements:memory_test",
     "encodings": "seqloom.cli.encodings:encodings",
     "layers": "seqloom.cli.measurements:layers",
     "import-hf": "seqloom.cli.exchange:import_hf",
@@ -86,7 +86,7 @@ def show_version(wanted: bool) -> None:
 def seqloom(
     context: typer.Context,
     version: Annotated[
-        bool, typer.Option("--version", callback=show_version, is_eager=True, help="Show it, leave.")
+        bool, typer.Option("--version", callback=show_version, is_eager=True, help="Show the version and exit.")
     ] = False,
     debug: Annotated[bool, typer.Option("--debug", help="Show the traceback of an error; may stand anywhere.")] = False,
 ) -> None:
@@ -188,7 +188,10 @@ def explain(error: BaseException) -> tuple[int, str]:
     if isinstance(error, OSError) and error.errno == errno.ENAMETOOLONG:
         return 2, f"no file can have a name as long as this: {error.filename}"
     if out_of_memory(error):
-        return 5, "out of memory. Use a smaller batch or model, train.recompute=true, or free memory held by others."
+        return (
+            5,
+            "out of memory. Use a smaller batch or model, set train.gradient_checkpointing=true, or free memory.",
+        )
     if hasattr(error, "format_message"):  # the command line itself is wrong; typer's errors share no public base
         return explain_usage(error)
     first_line = (str(error) or "no message").splitlines()[0]

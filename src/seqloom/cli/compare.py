@@ -64,7 +64,7 @@ OF_TRANSLATIONS = ("bleu", "chrf", "exact_match")  # only alike where the same w
 PER_TOKEN = ("loss", "perplexity")  # only alike where the tokens are
 ELSEWHERE = ("none", "imported", "imported-pairs")  # the corpora of models that were trained elsewhere
 SECTION_KINDS = {"data": "data.corpus", "tokenizer": "tokenizer.kind", "model": "model.kind", "train": "model.kind"}
-SILENT_KEYS = ("train.keep", "train.log_every")  # these change nothing that is compared
+SILENT_KEYS = ("train.keep_checkpoints", "train.log_every")  # these change nothing that is compared
 Ranking = tuple[str | None, str | None]  # the metric to rank by, or why there is none
 
 
@@ -93,7 +93,7 @@ def average(
         print_json({"run": str(run.path), "from": sources, "steps": steps, "metrics": metrics, "alone": parts})
         return
     shown = [name for name in METRICS if name in metrics]
-    first = "bleu" if "bleu" in shown else averaged.goal
+    first = "bleu" if "bleu" in shown else averaged.monitor
     best = [f"{one.name.partition(', ')[0]} {format_metric(first, one.metrics[first])}" for one in alone]
     value = f"{METRICS.get(first, first)} {format_metric(first, metrics[first])}"
     print(f"averaged {averaged.made.what}: dev {value}, {', '.join(best)}")

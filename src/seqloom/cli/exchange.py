@@ -18,7 +18,7 @@ arpa = typer.Typer(help="n-gram models from and for other toolkits.", no_args_is
 TRY = {
     "language-model": 'seqloom generate {run} --prompt "The" · seqloom score {run} "a text" · seqloom evaluate {run} '
     "--text FILE",
-    "masked-lm": 'seqloom fill {run} "The [MASK] barked." · seqloom train classify-sst2-finetune init.from={run}',
+    "masked-lm": 'seqloom fill-mask {run} "The [MASK] barked." · seqloom train classify-sst2-finetune init.from={run}',
     "translate": 'echo "a sentence" | seqloom translate {run}',
 }
 # The same for a model that came without the layers of its task: it can be fine-tuned, and makes vectors.

@@ -17,7 +17,7 @@ KINDS = "self-attention,windowed,recurrent,convolution,dilated"
 PLAN_KEYS = ("width", "heads", "kernel", "window", "cell", "batch", "repeats", "weights", "seed")  # in --json
 
 
-def memory(
+def memory_test(
     test: Annotated[str, typer.Option(help="recall (which symbol came first?) or adding (which sum?).")] = "recall",
     cells: Annotated[str, typer.Option(help="Cells to compare, with commas: `seqloom list cells`.")] = "elman,lstm,gru",
     lags: Annotated[str, typer.Option(help="Lags to measure, with commas.")] = "5,10,20,40",
@@ -34,7 +34,7 @@ def memory(
     as_json: JsonObject = False,
     device: Device = "auto",
 ) -> None:
-    """Success at a memory test against the lag, for each cell: `seqloom memory --test adding --out memory.png`."""
+    """Success at a memory test against the lag, for each cell: `seqloom memory-test --test adding --out memory.png`."""
     options: dict[str, Any] = {
         "cells": parse_words("--cells", cells, "elman,lstm"),
         "lags": parse_numbers("--lags", lags, "5,10,20"),

@@ -62,7 +62,7 @@ def predict(
     print_predictions(model, model.predict(lines, batch_size=batch, window=size), as_json)
 
 
-def fill(
+def fill_mask(
     run: Annotated[Path, typer.Argument(help="A run of a masked language model, such as bert-pydocs.")],
     texts: Texts = None,
     top: Annotated[int, top_option("Tokens named for each mask")] = 5,
@@ -71,7 +71,7 @@ def fill(
     window: Window = None,
     device: Device = "auto",
 ) -> None:
-    """Tell hidden tokens: `seqloom fill runs/bert-pydocs "the [MASK] statement" --top 5`, or `… < input.txt`."""
+    """Tell hidden tokens: `seqloom fill-mask runs/bert-pydocs "the [MASK] statement" --top 5`, or `… < input.txt`."""
     from seqloom.predict.gaps import MaskedLMPredictor
     from seqloom.predict.loader import load
 
@@ -79,7 +79,7 @@ def fill(
     predict_lines(model, model.fill, texts, batch, window, as_json, top=top)
 
 
-def restore(
+def denoise(
     run: Annotated[Path, typer.Argument(help="A run of the task denoise, such as denoise-pydocs.")],
     texts: Texts = None,
     noise: Annotated[bool, typer.Option("--noise", help="Damage each text first, as in training.")] = False,
@@ -95,7 +95,7 @@ def restore(
     window: Window = None,
     device: Device = "auto",
 ) -> None:
-    """Restore damaged texts: `seqloom restore runs/denoise-pydocs "the [MASK] statement"`, or `… < input.txt`."""
+    """Restore damaged texts: `seqloom denoise runs/denoise-pydocs "the [MASK] statement"`, or `… < input.txt`."""
     from seqloom.predict.gaps import DenoiserPredictor, RestoredText
     from seqloom.predict.loader import load
 

@@ -318,7 +318,7 @@ class StreamBatches:
         if self.row_length < 2:
             raise DataError(
                 f"{self.size} rows need at least {2 * self.size} tokens, but the text has {len(self.stream)}. "
-                "Give more text, or lower batch.rows."
+                "Give more text, or lower batch.size."
             )
 
     @property
@@ -356,7 +356,7 @@ class StreamBatches:
 def rows_of_rank(size: int, world: int) -> int:
     """Return how many rows of a batch each of the processes reads."""
     if size % world:
-        raise UsageError(f"batch.rows must be a multiple of the {world} processes, got {size}.")
+        raise UsageError(f"batch.size must be a multiple of the {world} processes, got {size}.")
     return size // world
 
 

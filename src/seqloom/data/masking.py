@@ -174,17 +174,20 @@ Masking = Literal["dynamic", "static"]
 class MasksConfig:
     """Which tokens are to be told, and what is shown in their place."""
 
-    share: Annotated[float, Gt(0), Lt(1)] = 0.15  # of the tokens is chosen
-    hidden: Probability = 0.8  # of the chosen: shown as [MASK]
-    swapped: Probability = 0.1  # of the chosen: shown as any token, drawn from the vocabulary; the others stay
+    mlm_probability: Annotated[float, Gt(0), Lt(1)] = 0.15  # of the tokens is chosen
+    mask_replace_prob: Probability = 0.8  # of the chosen: shown as [MASK]
+    random_replace_prob: Probability = (
+        0.1  # of the chosen: shown as any token, drawn from the vocabulary; the others stay
+    )
 
     def problems(self) -> Iterator[str]:
-        if self.hidden + self.swapped > 1 + 1e-9:
-            yield f"hidden and swapped are shares of one whole; got {self.hidden} and {self.swapped}"
+        if self.mask_replace_prob + self.random_replace_prob > 1 + 1e-9:
+            both = f"{self.mask_replace_prob} + {self.random_replace_prob}"
+            yield f"mask_replace_prob + random_replace_prob must be at most 1; got {both}"
 
     def most(self, length: int) -> int:
         """How many tokens of a row can be chosen at most."""
-        return min(int(self.share * length) + 1, length)
+        return min(int(self.mlm_probability * length) + 1, length)
 
 
 class Masked(NamedTuple):
@@ -201,7 +204,7 @@ def mask_rows(
     """Rows (N, S) with masks drawn for each; padding is END."""
     may = ~np.isin(rows, [END, *specials.names])  # (N, S)
     N, S = may.shape
-    counts = np.floor(config.share * may.sum(axis=1) + draws.random(N)).astype(np.int64)  # (N,)
+    counts = np.floor(config.mlm_probability * may.sum(axis=1) + draws.random(N)).astype(np.int64)  # (N,)
     keys = np.where(may, draws.random((N, S), dtype=np.float32), np.inf)
     P = config.most(S)
     smallest = np.argpartition(keys, P - 1, axis=1)[:, :P]
@@ -212,8 +215,8 @@ def mask_rows(
     originals = np.take_along_axis(rows, places, axis=1)  # (N, P)
     fate = draws.random(originals.shape)
     anything = draws.integers(END + 1, vocabulary, originals.shape)
-    swapped = np.where(fate < config.hidden + config.swapped, anything, originals)
-    shown = np.where(fate < config.hidden, specials.mask, swapped)
+    swapped = np.where(fate < config.mask_replace_prob + config.random_replace_prob, anything, originals)
+    shown = np.where(fate < config.mask_replace_prob, specials.mask, swapped)
     tokens = rows.copy()
     tokens[np.nonzero(chosen)[0], places[chosen]] = shown[chosen]
     return Masked(tokens, places, np.where(chosen, originals, NONE))

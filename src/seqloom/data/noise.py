@@ -55,8 +55,8 @@ class SpansConfig:
     """T5's: spans behind sentinels."""
 
     kind: Literal["spans"] = "spans"
-    share: Annotated[float, Gt(0), Lt(1)] = 0.15  # of the tokens is hidden, and at least one token of a text
-    mean_length: Annotated[float, Ge(1), Lt(math.inf)] = 3.0  # of a span, in tokens
+    noise_density: Annotated[float, Gt(0), Lt(1)] = 0.15  # of the tokens is hidden, and at least one token of a text
+    mean_span_length: Annotated[float, Ge(1), Lt(math.inf)] = 3.0  # of a span, in tokens
     sentinels: Annotated[int, Ge(2)] = 100  # one more than the spans a text can have: the last of every target
 
     @property
@@ -66,8 +66,8 @@ class SpansConfig:
 
     def longest(self, tokens: int) -> tuple[int, int]:
         """The most tokens of the source and of the target of a text of so many, END included in both."""
-        hidden = min(int(self.share * tokens) + 1, tokens)
-        return tokens + 1, hidden + min(int(hidden / self.mean_length) + 1, hidden) + 2
+        hidden = min(int(self.noise_density * tokens) + 1, tokens)
+        return tokens + 1, hidden + min(int(hidden / self.mean_span_length) + 1, hidden) + 2
 
 
 @config
@@ -75,17 +75,17 @@ class BARTNoiseConfig:
     """BART's five ways."""
 
     kind: Literal["bart"] = "bart"
-    permuted: Probability = 1.0  # chance that the sentences of a text stand in any order
-    rotated: Probability = 0.0  # chance that a text begins with any of its tokens
-    infilled: Fraction = 0.3  # share of the tokens that lie in spans behind one [MASK] each
-    mean_length: Annotated[float, Ge(0.1), Lt(math.inf)] = 3.0  # of such a span, in tokens, the λ of Poisson
-    masked: Fraction = 0.0  # share of the tokens, of those still there, behind a [MASK] of their own
-    deleted: Fraction = 0.0  # share of the tokens, of those still there, that are left out
+    permute_sentences: Probability = 1.0  # chance that the sentences of a text stand in any order
+    rotate: Probability = 0.0  # chance that a text begins with any of its tokens
+    infill: Fraction = 0.3  # share of the tokens that lie in spans behind one [MASK] each
+    mean_span_length: Annotated[float, Ge(0.1), Lt(math.inf)] = 3.0  # of such a span, in tokens, the λ of Poisson
+    mask: Fraction = 0.0  # share of the tokens, of those still there, behind a [MASK] of their own
+    delete: Fraction = 0.0  # share of the tokens, of those still there, that are left out
 
     extra = EXTRA
 
     def problems(self) -> Iterator[str]:
-        if not any((self.permuted, self.rotated, self.infilled, self.masked, self.deleted)):
+        if not any((self.permute_sentences, self.rotate, self.infill, self.mask, self.delete)):
             yield "a text is not damaged at all: set permuted, rotated, infilled, masked or deleted above 0"
 
     def longest(self, tokens: int) -> tuple[int, int]:
@@ -115,9 +115,9 @@ def sentinels_of(noise: AnyNoiseConfig, vocabulary: int) -> range:
 
 def hide_spans(tokens: Sequence[int], noise: SpansConfig, vocabulary: int, draws: Random) -> Noised:
     n, sentinels = len(tokens), sentinels_of(noise, vocabulary)
-    hidden = min(max(_round(noise.share * n, draws), 1), n)
+    hidden = min(max(_round(noise.noise_density * n, draws), 1), n)
     most = min(hidden, n - hidden + 1, len(sentinels) - 1)
-    count = min(max(_round(hidden / noise.mean_length, draws), 1), most)
+    count = min(max(_round(hidden / noise.mean_span_length, draws), 1), most)
     cuts = sorted(draws.sample(range(1, hidden), count - 1))  # every sum of `count` numbers is equally likely
     lengths = [after - before for before, after in pairwise([0, *cuts, hidden])]
     source: list[int] = []
@@ -153,24 +153,24 @@ def damage(
 ) -> Noised:
     n = len(tokens)
     shown = list(range(n))  # which token stands where, or MASKED
-    if draws.random() < noise.permuted:
+    if draws.random() < noise.permute_sentences:
         parts = [shown[start:end] for start, end in pairwise([*sentences, n])]
         draws.shuffle(parts)
         shown = list(chain.from_iterable(parts))
-    if draws.random() < noise.rotated:
+    if draws.random() < noise.rotate:
         first = draws.randrange(n)
         shown = shown[first:] + shown[:first]
-    if noise.infilled:
-        lengths = _poisson_lengths(_round(noise.infilled * n, draws), n, noise.mean_length, draws)
+    if noise.infill:
+        lengths = _poisson_lengths(_round(noise.infill * n, draws), n, noise.mean_span_length, draws)
         infilled: list[int] = []  # with one MASKED for each span
         end = 0
         for start, length in zip(_place(n, lengths, draws), lengths, strict=True):
             infilled += [*shown[end:start], MASKED]
             end = start + length
         shown = infilled + shown[end:]
-    for place in _some(shown, noise.masked, draws):
+    for place in _some(shown, noise.mask, draws):
         shown[place] = MASKED
-    gone = set(_some(shown, noise.deleted, draws))
+    gone = set(_some(shown, noise.delete, draws))
     shown = [token for place, token in enumerate(shown) if place not in gone]
     seen, mask = set(shown), Specials.after(vocabulary).mask
     source = [mask if place == MASKED else tokens[place] for place in shown]

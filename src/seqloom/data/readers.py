@@ -7,7 +7,7 @@
     choice       a row for each option; of a text that is too long its end is read, where an option goes on
     answer       the question, then the context; a long context in windows that overlap
 
-For a model on a pretrained body a frame of special tokens stands around what is read, in the place
+For a model on a pretrained backbone a frame of special tokens stands around what is read, in the place
 of END. Where two texts have no room, the longer one gives way first.
 """
 

@@ -168,12 +168,12 @@ class Adding(VectorData):
 @config
 class RecallConfig(VectorConfig):
     lag: PositiveInt = 20  # steps between the symbol and the question
-    shortest: PositiveInt = 1  # training asks after so many to lag steps; as much as lag for that one alone
+    min_lag: PositiveInt = 1  # training asks after so many to lag steps; as much as lag for that one alone
     symbols: Annotated[int, Ge(2)] = 8  # different symbols; guessing is right once in so many
 
     def problems(self) -> Iterator[str]:
-        if self.shortest > self.lag:
-            yield f"shortest must be from 1 to lag ({self.lag}), got {self.shortest}"
+        if self.min_lag > self.lag:
+            yield f"min_lag must be from 1 to lag ({self.lag}), got {self.min_lag}"
 
     def data(self) -> "Recall":
         return Recall(self)
@@ -186,7 +186,7 @@ class Recall(VectorData):
 
     Every x_t is one-hot over the K symbols and the question mark. The others come from the same
     alphabet, so only being the first makes s worth keeping, and it must be kept over `lag` steps
-    that each offer something else to keep. Training asks after `shortest` to `lag` steps, one of
+    that each offer something else to keep. Training asks after `min_lag` to `lag` steps, one of
     these for all of a batch; dev and test always after `lag`.
     """
 
@@ -195,7 +195,7 @@ class Recall(VectorData):
 
     def __init__(self, config: RecallConfig) -> None:
         super().__init__(config.seed, {"dev": config.dev, "test": config.test})
-        self.lag, self.shortest, self.symbols = config.lag, config.shortest, config.symbols
+        self.lag, self.min_lag, self.symbols = config.lag, config.min_lag, config.symbols
         self.inputs, self.outputs = self.symbols + 1, self.symbols
 
     def draw(self, seed: int, indices: Indices) -> Sequences:
@@ -204,7 +204,7 @@ class Recall(VectorData):
     def batch(self, seed: int, first: int, rows: int) -> Sequences:
         indices = numbered(first, rows)
         (where,) = uniform(derive(seed, self.name, "lag"), indices[:1], 1)[0]
-        lag = self.shortest + int(where * (self.lag - self.shortest + 1))
+        lag = self.min_lag + int(where * (self.lag - self.min_lag + 1))
         return self._draw(derive(seed, self.name, "train"), indices, lag)
 
     def _draw(self, seed: int, indices: Indices, lag: int) -> Sequences:

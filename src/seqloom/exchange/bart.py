@@ -55,11 +55,11 @@ class BART(EncoderDecoder):
 
     def read_config(self, config: Config, ids: Ids) -> Json:
         found, begin = super().read_config(config, ids), config.token("bos_token_id", ids, self._bos(config))
-        if config.flag("force_bos_token_to_be_generated", False) and found["target_begin"] is None:
-            found["target_begin"] = begin  # as earlier versions said it
+        if config.flag("force_bos_token_to_be_generated", False) and found["target_bos"] is None:
+            found["target_bos"] = begin  # as earlier versions said it
         return {
             **found,
-            "source_begin": begin,
+            "source_bos": begin,
             "positions": {"kind": "learned", "max_length": config.whole("max_position_embeddings", 1024)},
             "tied": "all" if config.flag("tie_word_embeddings", True) else "none",
         }
@@ -71,7 +71,7 @@ class BART(EncoderDecoder):
         return {
             **super().write_config(model, ids),
             "max_position_embeddings": model.positions.longest,
-            "bos_token_id": None if model.source_begin is None else ids.order[model.source_begin],
+            "bos_token_id": None if model.source_bos is None else ids.order[model.source_bos],
         }
 
     def obstacles(self, model: StartTokenConfig) -> Iterator[str]:

@@ -1,6 +1,6 @@
 """BERT: `bert` there, a masked language model here.
 
-What a directory holds may be the body alone (BertModel), with the layers that tell masked tokens
+What a directory holds may be the backbone alone (BertModel), with the layers that tell masked tokens
 and next sentences (BertForPreTraining, BertForMaskedLM), or with another head, which stays behind
 (BertForSequenceClassification). Layers that are not there are drawn anew. [PAD] is END; [CLS],
 [SEP] and [MASK] come last, and nobody tells them: their biases are not read, and written so low
@@ -81,14 +81,14 @@ class BERTFamily(Family[BERTConfig]):
     extra = EXTRA
     positions = "learned"
     settings = (
-        ConfigSetting("width", "hidden_size", Config.whole, 768),
+        ConfigSetting("d_model", "hidden_size", Config.whole, 768),
         ConfigSetting("heads", "num_attention_heads", Config.whole, 12),
         ConfigSetting("layers", "num_hidden_layers", Config.whole, 12),
         ConfigSetting("dropout", "hidden_dropout_prob", Config.real, 0.1),
         ConfigSetting("attention_dropout", "attention_probs_dropout_prob", Config.real, 0.1),
         ConfigSetting("init", "initializer_range", Config.real, 0.02),
         ConfigSetting("tied", "tie_word_embeddings", Config.flag, True),
-        ConfigSetting("feed_forward", "intermediate_size", Config.whole, 3072, "d_ff"),
+        ConfigSetting("d_ff", "intermediate_size", Config.whole, 3072, "feed_forward_size"),
         ConfigSetting("activation", "hidden_act", Config.activation, "gelu"),
     )
     parts: ClassVar[dict[str, tuple[str, ...]]] = {
@@ -160,7 +160,7 @@ class BERTFamily(Family[BERTConfig]):
         every, told = TokenRows(ids.order, ids.rows), TokenRows(ids.order[: ids.vocabulary], ids.rows)
         decoder, bias = "cls.predictions.decoder.weight", ("cls.predictions.decoder.bias", "cls.predictions.bias")
         low = TokenRows(told.order, told.total, NEVER)
-        mine, embeddings = "body.embedded", "bert.embeddings"
+        mine, embeddings = "backbone.embedded", "bert.embeddings"
         copies = (decoder,) if model.tied else ()
         table = [
             weight(f"{mine}.embed.weight", f"{embeddings}.word_embeddings.weight", every, copies=copies),
@@ -168,7 +168,7 @@ class BERTFamily(Family[BERTConfig]):
             weight(f"{mine}.segments.weight", f"{embeddings}.token_type_embeddings.weight"),
             weight(f"{mine}.norm.weight", f"{embeddings}.LayerNorm.weight"),
             weight(f"{mine}.norm.bias", f"{embeddings}.LayerNorm.bias"),
-            *layers("body.blocks", "bert.encoder.layer", model.layers, LAYER, ("weight", "bias")),
+            *layers("backbone.blocks", "bert.encoder.layer", model.layers, LAYER, ("weight", "bias")),
             *(
                 weight(f"{ours}.{part}", f"{theirs}.{part}", optional=True)
                 for ours, theirs in HEADS.items()

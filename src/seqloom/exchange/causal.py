@@ -56,34 +56,34 @@ class CausalFamily(Family[GPTConfig]):
         return config.end(self.rows(config), self.default_end), []
 
     def read_config(self, config: Config, ids: Ids) -> Json:
-        """`begin` is set where another token than END stands before a text."""
+        """`bos` is set where another token than END stands before a text."""
         found, begin = config.get("bos_token_id", self.default_begin), None
         if type(found) is int and 0 <= found < ids.rows:
             begin = None if found == ids.order[0] else ids.ours(found)
         elif found is not None and found != ids.order[0]:
             config.problem("bos_token_id", f"must be one token below vocab_size, {ids.rows}", found)
-        return {**super().read_config(config, ids), "begin": begin}
+        return {**super().read_config(config, ids), "bos": begin}
 
     def write_config(self, model: GPTConfig, ids: Ids) -> Json:
-        ends = {"bos_token_id": ids.order[model.begin or 0], "eos_token_id": ids.order[0]}
+        ends = {"bos_token_id": ids.order[model.bos or 0], "eos_token_id": ids.order[0]}
         more = {"vocab_size": ids.rows, "initializer_range": model.init}
         return {**ends, **more, **super().write_config(model, ids)}
 
     def names(self, model: GPTConfig, ids: Ids) -> list[WeightEntry]:
         """The token vectors and the output layer; families add their layers."""
-        rows, vectors = TokenRows(ids.order, ids.rows), "body.embedded.embed.weight"
+        rows, vectors = TokenRows(ids.order, ids.rows), "backbone.embedded.embed.weight"
         if model.tied:
             return [weight(vectors, self.embedding, rows, shared=("output.weight",), copies=(HEAD,))]
         return [weight(vectors, self.embedding, rows), weight("output.weight", HEAD, rows)]
 
     def recipe(self, model: GPTConfig) -> Json:
-        return {"batch": {"rows": 8, "chunk": min(CHUNK, model.window)}}
+        return {"batch": {"size": 8, "length": min(CHUNK, model.window)}}
 
     def tokenizer_files(self, tokenizer: Tokenizer, model: GPTConfig) -> Json:
-        return tokenizer_files(tokenizer, begin=model.begin or 0)
+        return tokenizer_files(tokenizer, bos=model.bos or 0)
 
     def documents(self, model: GPTConfig, ids: Ids) -> Json:
-        ends = {"bos_token_id": ids.order[model.begin or 0], "eos_token_id": ids.order[0]}
+        ends = {"bos_token_id": ids.order[model.bos or 0], "eos_token_id": ids.order[0]}
         return {"generation_config.json": {"_from_model_config": True, **ends}}
 
 
@@ -97,7 +97,7 @@ class GPT2(CausalFamily):
     default_begin = default_end = 50256
     positions = "learned"
     settings = (
-        ConfigSetting("width", "n_embd", Config.whole, 768),
+        ConfigSetting("d_model", "n_embd", Config.whole, 768),
         ConfigSetting("heads", "n_head", Config.whole, 12),
         ConfigSetting("layers", "n_layer", Config.whole, 12),
         ConfigSetting("norm_epsilon", "layer_norm_epsilon", Config.real, 1e-5),
@@ -128,7 +128,7 @@ class GPT2(CausalFamily):
         length = config.whole("n_positions", 1024, least=2)
         config.must("n_ctx", length)
         inner = None if config.get("n_inner") is None else config.whole("n_inner")
-        return {**found, "feed_forward": inner, "positions": {"kind": "learned", "max_length": length}, "bias": True}
+        return {**found, "d_ff": inner, "positions": {"kind": "learned", "max_length": length}, "bias": True}
 
     def obstacles(self, model: GPTConfig) -> Iterator[str]:
         yield from super().obstacles(model)
@@ -136,13 +136,13 @@ class GPT2(CausalFamily):
             yield f"model.context must be all {model.longest} positions; it is {model.window}"
 
     def write_config(self, model: GPTConfig, ids: Ids) -> Json:
-        sizes = {"n_inner": model.feed_forward, "n_positions": model.longest, "embd_pdrop": model.dropout}
+        sizes = {"n_inner": model.d_ff, "n_positions": model.longest, "embd_pdrop": model.dropout}
         return {**super().write_config(model, ids), **sizes}
 
     def names(self, model: GPTConfig, ids: Ids) -> list[WeightEntry]:
-        table = [*super().names(model, ids), weight("body.embedded.positions.weight", "transformer.wpe.weight")]
-        sizes = {"attn.c_attn": 3 * model.width, "attn.c_proj": model.width, "mlp.c_proj": model.width}
-        sizes["mlp.c_fc"] = model.d_ff
+        table = [*super().names(model, ids), weight("backbone.embedded.positions.weight", "transformer.wpe.weight")]
+        sizes = {"attn.c_attn": 3 * model.d_model, "attn.c_proj": model.d_model, "mlp.c_proj": model.d_model}
+        sizes["mlp.c_fc"] = model.feed_forward_size
         linear = {
             "mixer.attention.out": "attn.c_proj",
             "feed_forward.up": "mlp.c_fc",
@@ -150,7 +150,7 @@ class GPT2(CausalFamily):
         }
         norms = {"mixer_residual.norm": "ln_1", "feed_forward_residual.norm": "ln_2"}
         for layer in range(model.layers):
-            ours, theirs = f"body.blocks.{layer}.", f"transformer.h.{layer}."
+            ours, theirs = f"backbone.blocks.{layer}.", f"transformer.h.{layer}."
             heads = [f"{ours}mixer.attention.{name}" for name in "qkv"]
             joined = Joined(3, dim=1, transposed=True)
             table.append(
@@ -166,7 +166,7 @@ class GPT2(CausalFamily):
             else:  # a layer without a bias is there one whose bias is 0
                 table += [WeightEntry((), (f"{theirs}{one}.bias",), Nothing((size,))) for one, size in sizes.items()]
             table += _norms({f"{ours}{mine}": f"{theirs}{one}" for mine, one in norms.items()})
-        return table + _norms({"body.norm": "transformer.ln_f"})
+        return table + _norms({"backbone.norm": "transformer.ln_f"})
 
 
 def _norms(names: Mapping[str, str]) -> list[WeightEntry]:
@@ -187,10 +187,10 @@ class Llama(CausalFamily):
     positions = "rotary"
     grouped = True
     settings = (
-        ConfigSetting("width", "hidden_size", Config.whole, 4096),
+        ConfigSetting("d_model", "hidden_size", Config.whole, 4096),
         ConfigSetting("heads", "num_attention_heads", Config.whole, 32),
         ConfigSetting("layers", "num_hidden_layers", Config.whole, 32),
-        ConfigSetting("feed_forward", "intermediate_size", Config.whole, 11008, "d_ff"),
+        ConfigSetting("d_ff", "intermediate_size", Config.whole, 11008, "feed_forward_size"),
         ConfigSetting("norm_epsilon", "rms_norm_eps", Config.real, 1e-6),
         ConfigSetting("attention_dropout", "attention_dropout", Config.real, 0.0),
         ConfigSetting("tied", "tie_word_embeddings", Config.flag, False),
@@ -210,7 +210,7 @@ class Llama(CausalFamily):
     def read_config(self, config: Config, ids: Ids) -> Json:
         found = super().read_config(config, ids)
         if config.get("head_dim") is not None:
-            config.must("head_dim", found["width"] // found["heads"])
+            config.must("head_dim", found["d_model"] // found["heads"])
         config.one_of("hidden_act", {"silu": None, "swish": None}, "silu")
         kv_heads = config.get("num_key_value_heads", self.default_kv_heads)
         same = kv_heads in (None, found["heads"])
@@ -234,7 +234,7 @@ class Llama(CausalFamily):
         return {
             **super().write_config(model, ids),
             "num_key_value_heads": model.kv_heads or model.heads,
-            "head_dim": model.width // model.heads,
+            "head_dim": model.d_model // model.heads,
             "hidden_act": "silu",
             "max_position_embeddings": model.window,
             "rope_theta": base,
@@ -249,7 +249,7 @@ class Llama(CausalFamily):
             turned = {"q": Halves(model.heads), "k": Halves(model.kv_heads or model.heads)}
         table = super().names(model, ids)
         for layer in range(model.layers):
-            ours, theirs = f"body.blocks.{layer}.", f"model.layers.{layer}."
+            ours, theirs = f"backbone.blocks.{layer}.", f"model.layers.{layer}."
             for kind in ("weight", "bias") if model.bias else ("weight",):
                 table += [
                     weight(f"{ours}mixer.attention.{name}.{kind}", f"{theirs}self_attn.{name}_proj.{kind}", how)
@@ -257,7 +257,7 @@ class Llama(CausalFamily):
                 ]
                 table += [weight(f"{ours}{mine}.{kind}", f"{theirs}{one}.{kind}") for mine, one in LLAMA_PARTS.items()]
             table += [weight(f"{ours}{mine}.weight", f"{theirs}{one}.weight") for mine, one in LLAMA_NORMS.items()]
-        return [*table, weight("body.norm.weight", "model.norm.weight")]
+        return [*table, weight("backbone.norm.weight", "model.norm.weight")]
 
 
 class Mistral(Llama):

@@ -32,7 +32,7 @@ from seqloom.text.base import ForeignTokenizer
 
 # Of several families that could hold a model, it is written as the first.
 FAMILIES: tuple[Family[Any], ...] = (GPT2(), Llama(), Mistral(), BERTFamily(), BART(), Marian())
-TRAIN = {"epochs": 1, "lr": 5e-5, "schedule": "cosine", "warmup": 100, "clip": 1.0}  # to continue with, gently
+TRAIN = {"epochs": 1, "lr": 5e-5, "schedule": "cosine", "warmup": 100, "clip_norm": 1.0}  # to continue with, gently
 UNKNOWN_LICENCE = "see where the model came from"
 CORPORA = {"translate": "imported-pairs"}  # by task; `imported` for all others
 # MiniLM, a pretrained BERT of 22.7 million parameters that installs as a package. Only its files are read.

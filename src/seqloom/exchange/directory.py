@@ -30,7 +30,7 @@ PICKLES = (".bin", ".pt", ".pth", ".ckpt", ".pkl", ".pickle")
 OTHERS = (".h5", ".msgpack", ".onnx", ".gguf")  # forms of weights that are not read either
 NAMED = 4  # files named one by one
 PART = re.compile(r".*-\d+-of-\d+\.safetensors")  # of weights in several files
-# The class of transformers that reads all of a model, by how the name of its architecture ends; of a body alone, and
+# The class of transformers that reads a whole model, by the suffix of its architecture; of a backbone alone, and
 # where nothing is said, by its model_type.
 CONVERTERS = {
     "ForPreTraining": "AutoModelForPreTraining",

@@ -75,7 +75,7 @@ class EncoderDecoder(Family[StartTokenConfig]):
     task = "translate"
     prefix = "model."
     settings = (
-        ConfigSetting("width", "d_model", Config.whole, 1024),
+        ConfigSetting("d_model", "d_model", Config.whole, 1024),
         ConfigSetting("encoder_layers", "encoder_layers", Config.whole, 12),
         ConfigSetting("decoder_layers", "decoder_layers", Config.whole, 12),
         ConfigSetting("embed_scale", "scale_embedding", Config.flag, False),
@@ -120,13 +120,13 @@ class EncoderDecoder(Family[StartTokenConfig]):
     def read_config(self, config: Config, ids: Ids) -> Json:
         found = super().read_config(config, ids)
         config.must("num_hidden_layers", found["encoder_layers"])
-        for ours, theirs, default in (("heads", "attention_heads", 16), ("feed_forward", "ffn_dim", 4096)):
+        for ours, theirs, default in (("heads", "attention_heads", 16), ("d_ff", "ffn_dim", 4096)):
             found[ours] = config.whole(f"encoder_{theirs}", default)
             config.must(f"decoder_{theirs}", found[ours], default=default)
         start = config.whole("decoder_start_token_id", self.ids["decoder_start_token_id"], least=0)
         begin = None if start == ids.order[END] else config.token("decoder_start_token_id", ids, start)
         forced = config.token("forced_bos_token_id", ids, config.get("forced_bos_token_id"))
-        return {**found, "begin": begin, "target_begin": forced}
+        return {**found, "bos": begin, "target_bos": forced}
 
     def decoding(self, directory: Directory) -> Json:
         """As transformers searches: where there is a `generation_config.json`, config.json has no say in it."""
@@ -141,14 +141,14 @@ class EncoderDecoder(Family[StartTokenConfig]):
     # Writing.
 
     def write_config(self, model: StartTokenConfig, ids: Ids) -> Json:
-        both = {"attention_heads": model.heads, "ffn_dim": model.d_ff, "layerdrop": 0.0}
+        both = {"attention_heads": model.heads, "ffn_dim": model.feed_forward_size, "layerdrop": 0.0}
         end = ids.order[END]
         return {
             **super().write_config(model, ids),
             **{f"{side}_{key}": value for side in SIDES for key, value in both.items()},
             "vocab_size": ids.rows,
             "eos_token_id": end,
-            "decoder_start_token_id": end if model.begin is None else ids.order[model.begin],
+            "decoder_start_token_id": end if model.bos is None else ids.order[model.bos],
             "forced_eos_token_id": end,
             "pad_token_id": end if ids.padding is None else ids.padding,
             "is_encoder_decoder": True,
@@ -159,13 +159,13 @@ class EncoderDecoder(Family[StartTokenConfig]):
         written = self.write_config(model, ids)
         kept = ("eos_token_id", "bos_token_id", "pad_token_id", "decoder_start_token_id", "forced_eos_token_id")
         found = {key: written[key] for key in kept if written.get(key) is not None}
-        if model.target_begin is not None:
-            found["forced_bos_token_id"] = ids.order[model.target_begin]
+        if model.target_bos is not None:
+            found["forced_bos_token_id"] = ids.order[model.target_bos]
         return {GENERATION: found}
 
     def tokenizer_files(self, tokenizer: Tokenizer, model: StartTokenConfig) -> Json:
         """Of a tokenizer that was learned here, too, the one there puts END after every text."""
-        found = tokenizer_files(tokenizer, (), model.source_begin or END)
+        found = tokenizer_files(tokenizer, (), model.source_bos or END)
         about, special = found["tokenizer_config.json"], found["special_tokens_map.json"]
         for settings in (about, special):
             padding = tokenizer.padding
@@ -218,5 +218,5 @@ class EncoderDecoder(Family[StartTokenConfig]):
         own = weight(source, apart["encoder"], how)
         if model.tied == "decoder":
             return [own, weight(target, apart["decoder"], how, shared=(output,), copies=(OUTPUT,))]
-        unused = WeightEntry((), ("model.shared.weight",), Nothing((rows.total, model.width)), optional=True)
+        unused = WeightEntry((), ("model.shared.weight",), Nothing((rows.total, model.d_model)), optional=True)
         return [own, weight(target, apart["decoder"], how), weight(output, OUTPUT, how), unused]

@@ -208,7 +208,7 @@ class Family(ABC, Generic[C]):
     kind: ClassVar[str]  # of our model
     task: ClassVar[str]  # of the run that comes of it
     architecture: ClassVar[str]  # the class of transformers that reads what is written
-    prefix: ClassVar[str] = ""  # of their names; a bare body is saved without it
+    prefix: ClassVar[str] = ""  # of their names; a bare backbone is saved without it
     ignored: ClassVar[tuple[str, ...]] = ()  # patterns of names of tensors that are no weights: masks, positions
     left: ClassVar[tuple[str, ...]] = ()  # likewise of heads for other tasks, which are not read
     extra: ClassVar[int] = 0  # rows of our embedding after the tokenizer's

@@ -37,7 +37,7 @@ class Marian(EncoderDecoder):
     name = "Marian"
     model_types = ("marian",)
     architecture = "MarianMTModel"
-    fixed: ClassVar[Json] = {**EncoderDecoder.fixed, "embed_norm": False, "source_begin": None}
+    fixed: ClassVar[Json] = {**EncoderDecoder.fixed, "embed_norm": False, "source_bos": None}
     ignored = (PLACES,)  # sinusoids, which are made on the spot
     positions = "sinusoidal"
     required: ClassVar[Json] = {
@@ -110,9 +110,9 @@ class Marian(EncoderDecoder):
 
     def documents(self, model: StartTokenConfig, ids: Ids) -> Json:
         found = super().documents(model, ids)
-        if model.begin is not None:
+        if model.bos is not None:
             for said in found.values():
-                said["bad_words_ids"] = [[ids.order[model.begin]]]
+                said["bad_words_ids"] = [[ids.order[model.bos]]]
         return found
 
     def tokenizer_files(self, tokenizer: Tokenizer, model: StartTokenConfig) -> Json:

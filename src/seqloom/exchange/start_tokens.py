@@ -1,7 +1,7 @@
 """Transformers with start tokens, as BART and Marian have them; batches, searches and scores know END alone.
 
-    source   source_begin, x_1 … x_n, END
-    target   begin (in place of END), target_begin, y_1 … y_m, END
+    source   source_bos, x_1 … x_n, END
+    target   begin (in place of END), target_bos, y_1 … y_m, END
 
 Each is added only where the config names a token for it, and left out of the attention weights that
 are returned.
@@ -33,22 +33,22 @@ END = 0  # as in seqloom.text.base
 
 @config
 class StartTokenConfig(TransformerConfig):
-    begin: NonNegativeInt | None = None  # this token, not END, stands before every target
-    source_begin: NonNegativeInt | None = None  # this token stands before every source
-    target_begin: NonNegativeInt | None = None  # this token stands between END, or `begin`, and every target
+    bos: NonNegativeInt | None = None  # this token, not END, stands before every target
+    source_bos: NonNegativeInt | None = None  # this token stands before every source
+    target_bos: NonNegativeInt | None = None  # this token stands between END, or `bos`, and every target
 
     @property
     def longest_source(self) -> int | None:
         """The most source tokens it can read, END included; None for any number."""
-        return None if self.longest is None else self.longest - (self.source_begin is not None)
+        return None if self.longest is None else self.longest - (self.source_bos is not None)
 
     @property
     def longest_target(self) -> int | None:
         """The most target tokens it can generate, END included; None for any number."""
-        return None if self.longest is None else self.longest - (self.target_begin is not None)
+        return None if self.longest is None else self.longest - (self.target_bos is not None)
 
     def build(self, vocabulary: int, extra: int = 0) -> Transformer:
-        tokens = {"begin": self.begin, "source_begin": self.source_begin, "target_begin": self.target_begin}
+        tokens = {"bos": self.bos, "source_bos": self.source_bos, "target_bos": self.target_bos}
         for name, token in tokens.items():
             if token is not None and token >= vocabulary:
                 raise UsageError(
@@ -56,24 +56,24 @@ class StartTokenConfig(TransformerConfig):
                 )
         if tokens == dict.fromkeys(tokens):
             return Transformer(self, vocabulary + extra)
-        kind = StartTokenTransformer if self.target_begin is None else ForcedStartTransformer
+        kind = StartTokenTransformer if self.target_bos is None else ForcedStartTransformer
         return kind(self, vocabulary + extra)
 
 
 class StartTokenTransformer(Transformer):
-    """With `source_begin` and `begin`, which END is read as."""
+    """With `source_bos` and `bos`, which END is read as."""
 
     def __init__(self, config: StartTokenConfig, vocabulary: int) -> None:
         super().__init__(config, vocabulary)
-        self.source_begin, self.added = config.source_begin, int(config.source_begin is not None)
-        self.target_embed.begin = config.begin
+        self.source_bos, self.added = config.source_bos, int(config.source_bos is not None)
+        self.target_embed.bos = config.bos
 
     def add_start(self, tokens: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor]:
         """A source (B, S) with the token that stands before it, and its mask."""
         mask = mask_or_ones(mask, tokens)
-        if self.source_begin is None:
+        if self.source_bos is None:
             return tokens, mask
-        return F.pad(tokens, (1, 0), value=self.source_begin), F.pad(mask, (1, 0), value=True)
+        return F.pad(tokens, (1, 0), value=self.source_bos), F.pad(mask, (1, 0), value=True)
 
     def encode(self, tokens: Tensor, mask: Tensor | None = None) -> Memory:
         return super().encode(*self.add_start(tokens, mask))
@@ -105,14 +105,14 @@ class StartTokenTransformer(Transformer):
 
 
 class ForcedStartTransformer(StartTokenTransformer):
-    """With `target_begin` too: after END, or `begin`, every target is read after that token."""
+    """With `target_bos` too: after END, or `bos`, every target is read after that token."""
 
     def __init__(self, config: StartTokenConfig, vocabulary: int) -> None:
         super().__init__(config, vocabulary)
-        self.target_begin = config.target_begin or END
+        self.target_bos = config.target_bos or END
 
     def start(self, source: Tree = None, rows: int | None = None) -> DecodeState:
-        """The first token has been read already; END is read as `target_begin` from now on."""
+        """The first token has been read already; END is read as `target_bos` from now on."""
         state = super().start(source, rows)
         first = torch.full_like(state.memory["mask"][:, :1], END, dtype=torch.long)
         _, _, carry, memory = super().decode(first, state.carry, state.memory)
@@ -121,7 +121,7 @@ class ForcedStartTransformer(StartTokenTransformer):
     def decode(
         self, tokens: Tensor, carry: Carry, memory: Memory, mask: Tensor | None = None
     ) -> tuple[Tensor, Tensor, Carry, Memory]:
-        return super().decode(tokens.masked_fill(tokens == END, self.target_begin), carry, memory, mask)
+        return super().decode(tokens.masked_fill(tokens == END, self.target_bos), carry, memory, mask)
 
     def run_decoder(
         self,
@@ -133,7 +133,7 @@ class ForcedStartTransformer(StartTokenTransformer):
     ) -> tuple[Tensor, Weights]:
         """The two tokens before a target count as one in the attention weights."""
         mask = F.pad(mask_or_ones(mask, inputs), (1, 0), value=True)
-        inputs = F.pad(inputs.masked_fill(inputs == END, self.target_begin), (1, 0), value=END)
+        inputs = F.pad(inputs.masked_fill(inputs == END, self.target_bos), (1, 0), value=END)
         y, weights = super().run_decoder(inputs, memory, mask, wanted, padding_last)
         weights = {name: [layer[:, :, 1:] for layer in layers] for name, layers in weights.items()}
         weights["decoder"] = [
@@ -144,7 +144,7 @@ class ForcedStartTransformer(StartTokenTransformer):
 
 
 class EncoderBackbone(SourceEncoder, Backbone):
-    """The encoder of an encoder–decoder, which reads END a END; for the first END `source_begin`, if there is one."""
+    """The encoder of an encoder–decoder, which reads END a END; for the first END `source_bos`, if there is one."""
 
     form = "ends"
     embeddings: ClassVar[str] = "source_embed.embed.weight"
@@ -152,11 +152,11 @@ class EncoderBackbone(SourceEncoder, Backbone):
 
     def __init__(self, config: StartTokenConfig, vocabulary: int, predicts: bool = False) -> None:
         super().__init__(vocabulary, predicts)
-        self.width = config.width
-        self.source_embed = Embedded(config, nn.Embedding(vocabulary + EXTRA, config.width), "text")
+        self.output_size = config.d_model
+        self.source_embed = Embedded(config, nn.Embedding(vocabulary + EXTRA, config.d_model), "text")
         self.encoder, self.encoder_norm = config.encoder(), config.final_norm()
-        nn.init.normal_(self.vectors().weight, std=config.width**-0.5)
-        self.source_embed.begin = config.source_begin
+        nn.init.normal_(self.vectors().weight, std=config.d_model**-0.5)
+        self.source_embed.bos = config.source_bos
 
     def vectors(self) -> nn.Embedding:
         return self.source_embed.embed

@@ -18,18 +18,18 @@ BYTES = {"type": "ByteLevel", "add_prefix_space": True, "trim_offsets": True, "u
 SPACES = "".join(letter for letter in map(chr, range(0x110000)) if letter.isspace() and letter != "\n")
 
 
-def tokenizer_files(tokenizer: Tokenizer, extra: Sequence[str] = (), begin: int = 0) -> Json:
-    """tokenizer.json and what belongs to it. `extra` are the names of the rows after the vocabulary, `begin` is our id
+def tokenizer_files(tokenizer: Tokenizer, extra: Sequence[str] = (), bos: int = 0) -> Json:
+    """tokenizer.json and what belongs to it. `extra` are the names of the rows after the vocabulary, `bos` is our id
     of the token that begins a text."""
     if isinstance(tokenizer, Imported):
         file, names = tokenizer.file, {id: tokenizer.name(id) for id in range(tokenizer.rows)}
-        named = {our: names[our] for our in (0, begin, tokenizer.unknown) if our is not None}
+        named = {our: names[our] for our in (0, bos, tokenizer.unknown) if our is not None}
         last = [names[our] for our in range(len(tokenizer), tokenizer.rows)]
     else:
         file = _file(tokenizer, extra)
         named = {0: END_TEXT} | ({} if tokenizer.unknown is None else {tokenizer.unknown: UNKNOWN_TEXT})
         last = list(extra)
-    special = {"bos_token": named.get(begin, END_TEXT), "eos_token": named[0]}
+    special = {"bos_token": named.get(bos, END_TEXT), "eos_token": named[0]}
     if tokenizer.unknown is not None:
         special["unk_token"] = named[tokenizer.unknown]
     if last:

@@ -247,7 +247,7 @@ def shape(tensor: Tensor) -> str:
 
 
 def rename_tensors(tensors: Mapping[str, Tensor], prefix: str, ignored: Sequence[str]) -> dict[str, Tensor]:
-    """Their tensors under the names of a whole model: a bare body lacks the prefix, and norms may have old names.
+    """Their tensors under the names of a whole model: a bare backbone lacks the prefix, and norms may have old names.
     `ignored` are patterns of names of what is no weight."""
 
     def name_today(name: str) -> str:

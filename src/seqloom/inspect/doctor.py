@@ -105,7 +105,7 @@ class ExampleFacts:
     tokens: int  # batch.tokens: the budget of a batch
     per_batch: float
     shapes: int  # different shapes of batches
-    fixed: bool  # whether batch.shapes says how many there may be
+    fixed: bool  # whether batch.max_shapes says how many there may be
     padding: float  # the share of an epoch's cells that hold no token
 
 
@@ -142,7 +142,7 @@ class PairFacts:
     tokens: int  # batch.tokens: the budget of a batch, on its longer side
     pairs_per_batch: float
     shapes: int  # different shapes of batches
-    fixed: bool  # whether batch.shapes says how many there may be
+    fixed: bool  # whether batch.max_shapes says how many there may be
     padding: float  # the share of an epoch's cells that hold no token
 
 
@@ -281,7 +281,7 @@ def example_facts(task: ReadingTask) -> ExampleFacts:
         tokens=batches.tokens,
         per_batch=len(batches) / batches.steps_per_epoch,
         shapes=len(batches.shapes()),
-        fixed=task.recipe.batch.shapes is not None,
+        fixed=task.recipe.batch.max_shapes is not None,
         padding=batches.padding(),
     )
 
@@ -316,7 +316,7 @@ def pair_facts(task: TranslateTask) -> PairFacts:
         tokens=batches.tokens,
         pairs_per_batch=len(batches.pairs) / batches.steps_per_epoch,
         shapes=len(batches.shapes()),
-        fixed=task.recipe.batch.shapes is not None,
+        fixed=task.recipe.batch.max_shapes is not None,
         padding=batches.padding(),
     )
 
@@ -358,7 +358,7 @@ def _about_overlap(share: float, what: str, split: str, them: str) -> Iterator[s
 
 def _about_padding(facts: ExampleFacts | PairFacts) -> Iterator[str]:
     if facts.padding > PADDING:
-        less = "Raise batch.shapes, or set it to null for batches cut to measure."
+        less = "Raise batch.max_shapes, or set it to null for batches cut to measure."
         fewer = "Lower batch.tokens: smaller batches hold fewer different lengths."
         yield f"{facts.padding:.0%} of what a batch holds is padding. {less if facts.fixed else fewer}"
 
@@ -426,12 +426,12 @@ def _about_training(task: Task, budget: Budget) -> Iterator[str]:
     yield from train.warnings(budget.steps)
     if train.optimizer in ("adam", "adamw") and train.lr > 0.03:
         yield f"train.lr={train.lr:g} is far above what {train.optimizer} usually bears (1e-4 to 1e-2)."
-    if train.clip is None and to_mapping(task.recipe)["model"].get("cell"):
-        yield "train.clip is null: gradients through time can explode, and one such step spoils the weights. Try 1.0."
+    if train.clip_norm is None and to_mapping(task.recipe)["model"].get("cell"):
+        yield "train.clip_norm is null: gradients through time can explode and ruin the weights in one step. Try 1.0."
 
 
 def _about_rehearsal(rehearsal: Rehearsal, at_hand: int | None, batch: Mapping[str, object]) -> Iterator[str]:
-    sizes = [f"batch.{name}" for name in ("tokens", "rows", "chunk") if name in batch]
+    sizes = [f"batch.{name}" for name in ("tokens", "size", "length") if name in batch]
     smaller = f"a smaller {', '.join(sizes)}{' or ' if sizes else ''}model"
     room = f" {format_bytes(at_hand)} are free." if at_hand is not None else ""
     failure = rehearsal.failure
@@ -445,7 +445,7 @@ def _about_rehearsal(rehearsal: Rehearsal, at_hand: int | None, batch: Mapping[s
     if rehearsal.parts > 1:
         yield (
             f"A batch does not fit in memory and is taken in {rehearsal.parts} parts: the same updates, in more time."
-            f"{room} train.recompute=true takes less memory, and so does {smaller}."
+            f"{room} train.gradient_checkpointing=true takes less memory, and so does {smaller}."
         )
     if rehearsal.skipped:
         skipped = f"{rehearsal.skipped} of the first {rehearsal.updates} updates were not finite."

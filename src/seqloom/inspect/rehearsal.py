@@ -174,7 +174,7 @@ def budget_of(task: Task) -> Budget:
     recipe, per_epoch = task.recipe, task.steps_per_epoch()
     train, tokens = recipe.train, task.tokens_per_step()
     steps = train.total_steps(per_epoch)
-    updates = max(1, per_epoch // train.accumulate)
+    updates = max(1, per_epoch // train.accumulate_steps)
     if tokens is None:
         batch = task.batch(recipe.seed, 0)
         targets = batch.get("targets") if isinstance(batch, dict) else None
@@ -182,8 +182,8 @@ def budget_of(task: Task) -> Budget:
     return Budget(
         steps_per_epoch=updates,
         steps=steps,
-        epochs=steps * train.accumulate / per_epoch,
-        tokens_per_step=None if tokens is None else round(tokens * train.accumulate),
+        epochs=steps * train.accumulate_steps / per_epoch,
+        tokens_per_step=None if tokens is None else round(tokens * train.accumulate_steps),
         evaluations=math.ceil(steps / (train.evaluate_every or updates)),
     )
 
@@ -228,7 +228,7 @@ def perform(recipe: Any, folder: Path) -> Rehearsal:
     accel.install()
     gradient = isinstance(recipe.train, FitConfig)
     method = _fit if gradient else _estimate
-    for _ in record(method(task, run.store(recipe.train.keep), found), run):
+    for _ in record(method(task, run.store(recipe.train.keep_checkpoints), found), run):
         pass
     found.memory = peak_memory()
     device = device_for(recipe.train) if gradient else torch.device("cpu")
@@ -257,7 +257,7 @@ def _fit(task: Task, store: CheckpointStore, found: Rehearsal) -> Iterator[Event
         found.updates += 1
     found.seconds_per_update = statistics.median(seconds[1:])
     if (largest := task.largest_step(recipe.seed)) is not None:  # the peak is that of the largest batch
-        state.tally.step = largest // recipe.train.accumulate
+        state.tally.step = largest // recipe.train.accumulate_steps
         make_step(state, step)
         state.tally.step = found.updates
     found.parts = max([1, *(event.microbatches for event in state.events if isinstance(event, BatchSplit))])

@@ -54,17 +54,17 @@ def find_config(task: object, kind: object) -> Any:
     return (FORECASTERS if task == "forecast" else MODELS).find(kind)
 
 
-ON_A_BODY = "fine-tuned-"  # how the kinds of models begin that have a body of another run
+FINE_TUNED_PREFIX = "fine-tuned-"  # how the kinds of models begin that have a backbone of another run
 
 
 @config
 class InitConfig:
     """The run that a training begins with."""
 
-    from_: str  # a run: its tokenizer, and the weights of its body
-    weights: bool = True  # false: its tokenizer and the shape of its body alone, every weight drawn anew
+    from_: str  # a run: its tokenizer, and the weights of its backbone
+    weights: bool = True  # false: its tokenizer and the shape of its backbone alone, every weight drawn anew
 
 
-def has_body(model: Any) -> bool:
-    """Whether a model's config has a body, which may be taken over from another run."""
-    return str(model.kind).startswith(ON_A_BODY)
+def has_backbone(model: Any) -> bool:
+    """Whether a model's config has a backbone, which may be taken over from another run."""
+    return str(model.kind).startswith(FINE_TUNED_PREFIX)

@@ -8,7 +8,7 @@
 
 A backbone has EXTRA more rows of embeddings than its tokenizer has tokens; where the pretrained
 model had none, they keep their random initial values. A model on top of a backbone needs `read`,
-`extract`, `width` and `levels`.
+`extract`, `output_size` and `levels`.
 """
 
 from abc import ABC, abstractmethod
@@ -74,13 +74,13 @@ class Backbone(nn.Module, ABC):
     form: ClassVar[Form]
     names: ClassVar[dict[str, str]]  # prefixes of its weights -> their prefixes in the pretrained model
     fresh: ClassVar[tuple[str, ...]] = ()  # prefixes of weights that a pretrained model need not have
-    width: int  # of h
+    output_size: int  # of h
 
     def __init__(self, vocabulary: int, predicts: bool = False) -> None:
         super().__init__()
         self.vocabulary = vocabulary
         if predicts and self.form != "causal":
-            raise ValueError("a body that reads both ways has no next token to predict")
+            raise ValueError("a backbone that reads both ways has no next token to predict")
 
     @classmethod
     def longest(cls, config: Any) -> int | None:
@@ -121,7 +121,7 @@ class Backbone(nn.Module, ABC):
 
     def next_token_layer(self, h: Tensor) -> tuple[Tensor, Tensor, Tensor | None]:
         """h (…, H) as the output layer reads it, and W (V, H) and b (V,) of that."""
-        raise ValueError("this body was built without what predicts the next token")
+        raise ValueError("this backbone was built without what predicts the next token")
 
     def next_token_logits(self, h: Tensor) -> Tensor:
         """h (…, H) to logits (…, V) of the token after each."""
@@ -144,7 +144,9 @@ class Backbone(nn.Module, ABC):
         needed = {name: tensor for name, tensor in needed.items() if name in given or not name.startswith(self.fresh)}
         if wrong := list(self._mismatches(needed, given)):
             more = f"; and {len(wrong) - MAX_MISMATCHES} more" if len(wrong) > MAX_MISMATCHES else ""
-            raise UsageError(f"The weights of {whose} do not fit the body: {'; '.join(wrong[:MAX_MISMATCHES])}{more}.")
+            raise UsageError(
+                f"The weights of {whose} do not fit the backbone: {'; '.join(wrong[:MAX_MISMATCHES])}{more}."
+            )
         for name, tensor in needed.items():
             tensor[: len(given[name])].copy_(given[name])  # of embeddings perhaps V rows of V + EXTRA
 

@@ -1,6 +1,6 @@
 """BERT (Devlin et al. 2018): a Transformer that reads to both sides, learned from texts with gaps.
 
-    h = body([CLS] a [SEP] b [SEP])                                     `seqloom.nn.backbone`
+    h = backbone([CLS] a [SEP] b [SEP])                                     `seqloom.nn.backbone`
     masked tokens    p(w_j) = softmax(E · norm(g(W h_j + b)) + c)       E, the tokens' own vectors; g as in the blocks
     next sentence    p(b follows a) = softmax(U · tanh(P h_[CLS] + p) + u)
 
@@ -90,15 +90,15 @@ class MaskedTokenLayer(nn.Module):
 class MaskedLanguageModel(nn.Module):
     """The base of BERT and ELECTRA."""
 
-    body: TransformerBackbone
+    backbone: TransformerBackbone
 
     def read(self, tokens: Tensor, *text: Tensor | None, **named: Tensor | None) -> Tensor:
         """h (B, S, D) of a text, with the arguments of `TransformerBackbone.read`."""
-        return self.body.read(tokens, *text, **named)
+        return self.backbone.read(tokens, *text, **named)
 
     def attentions(self, tokens: Tensor, *text: Tensor | None, **named: Tensor | None) -> list[Tensor]:
         """The attention weights of every layer (B, N, S, S), with the same arguments."""
-        return self.body.attentions(tokens, *text, **named)
+        return self.backbone.attentions(tokens, *text, **named)
 
 
 class BERT(MaskedLanguageModel, MaskedTokenLayer):
@@ -107,15 +107,15 @@ class BERT(MaskedLanguageModel, MaskedTokenLayer):
     def __init__(self, config: BERTConfig, vocabulary: int) -> None:
         super().__init__()
         self.config, self.vocabulary, self.specials = config, vocabulary, Specials.after(vocabulary)
-        self.body = config.backbone(vocabulary)
-        width = config.width
-        self.dense = nn.Linear(width, width)
-        self.dense_norm = make_norm(config.norm, width, config.norm_epsilon)
+        self.backbone = config.backbone(vocabulary)
+        d_model = config.d_model
+        self.dense = nn.Linear(d_model, d_model)
+        self.dense_norm = make_norm(config.norm, d_model, config.norm_epsilon)
         self.activation = ACTIVATIONS[config.activation]
-        self.output = None if config.tied else nn.Parameter(self.dense.weight.new_empty(vocabulary, width))
+        self.output = None if config.tied else nn.Parameter(self.dense.weight.new_empty(vocabulary, d_model))
         self.bias = nn.Parameter(self.dense.weight.new_zeros(vocabulary))
-        self.pool = nn.Linear(width, width)
-        self.next = nn.Linear(width, SEGMENTS)
+        self.pool = nn.Linear(d_model, d_model)
+        self.next = nn.Linear(d_model, SEGMENTS)
         for linear in (self.dense, self.pool, self.next):
             nn.init.normal_(linear.weight, std=config.init)
             nn.init.zeros_(linear.bias)
@@ -124,7 +124,7 @@ class BERT(MaskedLanguageModel, MaskedTokenLayer):
 
     def masked_logits(self, h: Tensor) -> Tensor:
         """Logits (…, V) of the tokens at positions whose h (…, D) are given."""
-        return F.linear(*self.layer_input(h, self.body.embed.weight))
+        return F.linear(*self.layer_input(h, self.backbone.embed.weight))
 
     def gap_logits(self, tokens: Tensor, mask: Tensor, gaps: Tensor) -> Tensor:
         """Logits (M, V) of the tokens at the gaps (B, S) of a text, row by row."""
@@ -151,7 +151,7 @@ class BERT(MaskedLanguageModel, MaskedTokenLayer):
         h, asked = self.read_batch(batch)
         known = batch["targets"] >= 0
         targets = batch["targets"].masked_fill(~known, IGNORE_INDEX).flatten()
-        hidden, weight, bias = self.layer_input(asked, self.body.embed.weight)
+        hidden, weight, bias = self.layer_input(asked, self.backbone.embed.weight)
         value = linear_cross_entropy(hidden.flatten(0, 1), weight, bias, targets) / known.sum().clamp(min=1)
         if "other" not in batch:
             return value
@@ -162,14 +162,14 @@ class BERTBackbone(TransformerTextBackbone):
     """The backbone of BERT or ELECTRA, and the layer above [CLS]."""
 
     form = "bert"
-    names: ClassVar[dict[str, str]] = {"transformer.": "body.", "pool.": "pool."}
+    names: ClassVar[dict[str, str]] = {"transformer.": "backbone.", "pool.": "pool."}
     fresh = ("pool.",)  # electra has none
 
     def __init__(self, config: "BERTConfig | ElectraConfig", vocabulary: int, predicts: bool = False) -> None:
         super().__init__(vocabulary, predicts)
-        self.width = config.width
+        self.output_size = config.d_model
         self.transformer = config.backbone(vocabulary)
-        self.pool = nn.Linear(config.width, config.width)
+        self.pool = nn.Linear(config.d_model, config.d_model)
         nn.init.normal_(self.pool.weight, std=config.init)
         nn.init.zeros_(self.pool.bias)
 

@@ -66,7 +66,7 @@ class BothWays(nn.Module):
         super().__init__()
         self.embed = nn.Embedding(rows, config.hidden)
         self.forwards, self.backwards = config.direction(), config.direction()
-        self.dropout = make_dropout(config.dropout, config.variational)
+        self.dropout = make_dropout(config.dropout, config.variational_dropout)
         self.embedding_dropout = EmbeddingDropout(config.embedding_dropout)
         scale = config.init or 0.1
         nn.init.uniform_(self.embed.weight, -scale, scale)
@@ -90,22 +90,22 @@ class BiLM(nn.Module):
     def __init__(self, config: BiLMConfig, vocabulary: int) -> None:
         super().__init__()
         self.config = config
-        self.body = BothWays(config, vocabulary)
-        self.output = FullSoftmax(config.hidden, vocabulary, self.body.embed.weight if config.tied else None)
+        self.backbone = BothWays(config, vocabulary)
+        self.output = FullSoftmax(config.hidden, vocabulary, self.backbone.embed.weight if config.tied else None)
         self.output.initialise(config.init)
-        self.dropout = make_dropout(config.dropout, config.variational)
+        self.dropout = make_dropout(config.dropout, config.variational_dropout)
 
     def notes(self) -> list[str]:
         """What the model does beyond what its recipe says; both directions say the same."""
-        return [*self.body.forwards.notes(), *self.config.dropout_notes()]
+        return [*self.backbone.forwards.notes(), *self.config.dropout_notes()]
 
     def read(self, tokens: Tensor, mask: Tensor) -> Tensor:
         """[→h_L; ←h_L] (B, S, 2H), which means nothing at padding."""
-        return self.body(tokens, mask).levels()[-1]
+        return self.backbone(tokens, mask).levels()[-1]
 
     def top_layers(self, tokens: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
         """→h_L and ←h_L (B, S, H), with dropout."""
-        readings = self.body(tokens, mask)
+        readings = self.backbone(tokens, mask)
         return self.dropout(readings.right[-1]), self.dropout(readings.left[-1])
 
     def forward(self, tokens: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
@@ -137,12 +137,12 @@ class BiLMBackbone(Backbone):
     """h = γ Σ_j s_j h_j: a mix of its token vectors and all its layers, learned by the task (ELMo)."""
 
     form = "ends"
-    names: ClassVar[dict[str, str]] = {"ways.": "body.", "mix.": "mix."}
+    names: ClassVar[dict[str, str]] = {"ways.": "backbone.", "mix.": "mix."}
     fresh = ("mix.",)
 
     def __init__(self, config: BiLMConfig, vocabulary: int, predicts: bool = False) -> None:
         super().__init__(vocabulary, predicts)
-        self.width = 2 * config.hidden
+        self.output_size = 2 * config.hidden
         self.ways = BothWays(config, vocabulary + EXTRA)
         self.mix = LayerMix(1 + config.layers)
 
@@ -154,7 +154,7 @@ class BiLMBackbone(Backbone):
         return h
 
     def extract(self, h: Tensor, mask: Tensor) -> Tensor:
-        half = self.width // 2
+        half = self.output_size // 2
         return torch.cat([at_last(h, mask)[:, :half], h[:, 0, half:]], dim=1)
 
     def levels(self) -> list[list[nn.Parameter]]:

@@ -122,10 +122,10 @@ class Classifier(Labelling):
         self.bag: Bag | None = None
         self.encoder: Encoder | None = None
         if isinstance(config.encoder, BagConfig):
-            self.bag, width = config.encoder.build(vocabulary), self.lexicon.width
+            self.bag, width = config.encoder.build(vocabulary), self.lexicon.output_size
         else:
-            self.encoder = config.encoder.build(self.lexicon.width)
-            width = self.encoder.width
+            self.encoder = config.encoder.build(self.lexicon.output_size)
+            width = self.encoder.output_size
             self.pooling = POOLINGS[config.pooling or "mean"](width)
         self.dropout = make_dropout(config.dropout)
         self.output = nn.Linear(width, labels)
@@ -206,9 +206,9 @@ class SeriesClassifier(Labelling):
         super().__init__()
         self.config, self.variables = config, variables
         self.encoder = config.encoder.build(2 * variables)
-        self.pooling = POOLINGS[config.pooling](self.encoder.width)
+        self.pooling = POOLINGS[config.pooling](self.encoder.output_size)
         self.dropout = make_dropout(config.dropout)
-        self.output = nn.Linear(self.encoder.width, labels)
+        self.output = nn.Linear(self.encoder.output_size, labels)
         nn.init.zeros_(self.output.bias)
         self.register_buffer("centre", torch.zeros(variables))
         self.register_buffer("scale", torch.ones(variables))

@@ -2,12 +2,12 @@
 
     generator    h = blocks(P x)          p(w_j) = softmax(E · norm(g(W h_j + b)) + c)      at the gaps
     a text       w̃_j ~ p(w_j) at the gaps, w_j elsewhere          w̃_j is replaced where w̃_j ≠ w_j
-    the model    h = body([CLS] w̃ [SEP])  p(replaced_j) = σ(u · g(U h_j + v) + c)           at every token
+    the model    h = backbone([CLS] w̃ [SEP])  p(replaced_j) = σ(u · g(U h_j + v) + c)           at every token
     loss         mean −log p(w_j) over the gaps + λ · mean −log p(replaced_j, or not) over all tokens
 
 x are the embeddings of tokens, places and segments; both share them, the generator through P. What
 is drawn has no gradient: the generator learns as any masked language model does, not to deceive. It
-is `model.body` that is fine-tuned.
+is `model.backbone` that is fine-tuned.
 """
 
 import math
@@ -34,7 +34,7 @@ END = 0  # stands at padding; never drawn
 class GeneratorConfig:
     """What fills the gaps: like the model, but narrower."""
 
-    share: Annotated[float, Gt(0), Le(1)] = 0.25  # of the model's heads, rounded up, each as wide as the model's
+    size_ratio: Annotated[float, Gt(0), Le(1)] = 0.25  # of the model's heads, rounded up, each as wide as the model's
     layers: PositiveInt | None = None  # blocks stacked on each other; None is as many as the model has
 
 
@@ -42,14 +42,14 @@ class GeneratorConfig:
 class ElectraConfig(EncoderOptions):
     kind: Literal["electra"] = "electra"
     generator: GeneratorConfig = GeneratorConfig()
-    detection: PositiveFloat = 50.0  # λ: what telling replaced tokens weighs beside filling gaps
+    detection_weight: PositiveFloat = 50.0  # λ: what telling replaced tokens weighs beside filling gaps
 
     def narrow(self) -> EncoderOptions:
         """The shape of the generator's blocks."""
-        heads = math.ceil(self.generator.share * self.heads)
-        width = heads * self.width // self.heads
-        d_ff, layers = self.d_ff * heads // self.heads, self.generator.layers or self.layers
-        return replace(self, width=width, heads=heads, kv_heads=None, feed_forward=d_ff, layers=layers)
+        heads = math.ceil(self.generator.size_ratio * self.heads)
+        d_model = heads * self.d_model // self.heads
+        d_ff, layers = self.feed_forward_size * heads // self.heads, self.generator.layers or self.layers
+        return replace(self, d_model=d_model, heads=heads, kv_heads=None, d_ff=d_ff, layers=layers)
 
     def build(self, vocabulary: int) -> "Electra":
         return Electra(self, vocabulary)
@@ -61,12 +61,12 @@ class Generator(MaskedTokenLayer):
     def __init__(self, config: ElectraConfig, vocabulary: int) -> None:
         super().__init__()
         shape = config.narrow()
-        self.project = nn.Linear(config.width, shape.width)
+        self.project = nn.Linear(config.d_model, shape.d_model)
         self.blocks, self.norm = shape.stack(shape.layers), shape.final_norm()
-        self.dense = nn.Linear(shape.width, config.width)
-        self.dense_norm = make_norm(config.norm, config.width, config.norm_epsilon)
+        self.dense = nn.Linear(shape.d_model, config.d_model)
+        self.dense_norm = make_norm(config.norm, config.d_model, config.norm_epsilon)
         self.activation = ACTIVATIONS[config.activation]
-        self.output = None if config.tied else nn.Parameter(torch.empty(vocabulary, config.width))
+        self.output = None if config.tied else nn.Parameter(torch.empty(vocabulary, config.d_model))
         self.bias = nn.Parameter(torch.zeros(vocabulary))
         draw_matrices(self, shape)
         for linear in (self.project, self.dense):
@@ -94,10 +94,10 @@ class Electra(MaskedLanguageModel):
     def __init__(self, config: ElectraConfig, vocabulary: int) -> None:
         super().__init__()
         self.config, self.vocabulary, self.specials = config, vocabulary, Specials.after(vocabulary)
-        self.body = config.backbone(vocabulary)
+        self.backbone = config.backbone(vocabulary)
         self.generator = Generator(config, vocabulary)
-        self.dense = nn.Linear(config.width, config.width)
-        self.detect = nn.Linear(config.width, 1)
+        self.dense = nn.Linear(config.d_model, config.d_model)
+        self.detect = nn.Linear(config.d_model, 1)
         self.activation = ACTIVATIONS[config.activation]
         for linear in (self.dense, self.detect):
             nn.init.normal_(linear.weight, std=config.init)
@@ -107,12 +107,12 @@ class Electra(MaskedLanguageModel):
 
     def generate(self, tokens: Tensor, *text: Tensor | None, **named: Tensor | None) -> Tensor:
         """The generator's h (B, S, G) of a text (B, S) with gaps, with the arguments of `TransformerBackbone.read`."""
-        h: Tensor = self.generator(*self.body.embed_tokens(tokens, *text, **named))
+        h: Tensor = self.generator(*self.backbone.embed_tokens(tokens, *text, **named))
         return h
 
     def masked_logits(self, h: Tensor) -> Tensor:
         """The generator's logits (…, V) at positions whose h (…, G) are given."""
-        return F.linear(*self.generator.layer_input(h, self.body.embed.weight))
+        return F.linear(*self.generator.layer_input(h, self.backbone.embed.weight))
 
     def gap_logits(self, tokens: Tensor, mask: Tensor, gaps: Tensor) -> Tensor:
         """Logits (M, V) of the tokens at the gaps (B, S) of a text, row by row."""
@@ -148,7 +148,7 @@ class Electra(MaskedLanguageModel):
         outputs, targets = self(batch), batch["targets"]
         filling, detecting = self.losses(outputs, targets)
         each = detecting / outputs.counted.sum().clamp(min=1)
-        return filling / (targets >= 0).sum().clamp(min=1) + self.config.detection * each
+        return filling / (targets >= 0).sum().clamp(min=1) + self.config.detection_weight * each
 
 
 @torch.no_grad()

@@ -40,8 +40,8 @@ class FineTunedOptions:
     """The keys of every model on a backbone."""
 
     kind: str = ""
-    body: BackboneConfig | None = None  # a pretrained model of any kind; with init.from that of the run
-    dropout: Fraction = 0.1  # before the output layer, and before the encoder if there is one; the body has its own
+    backbone: BackboneConfig | None = None  # a pretrained model of any kind; with init.from that of the run
+    dropout: Fraction = 0.1  # before the output layer, and before the encoder if there is one; the backbone has its own
 
     # Not every model makes a key of these.
     characters = vectors = None
@@ -51,7 +51,7 @@ class FineTunedOptions:
     def longest(self) -> int | None:
         """The most tokens of a row it can read, special ones included; None for any number."""
         above = None if self.encoder is None else self.encoder.longest
-        below = None if self.body is None else backbone_class(self.body).longest(self.body)
+        below = None if self.backbone is None else backbone_class(self.backbone).longest(self.backbone)
         return min((length for length in (above, below) if length is not None), default=None)
 
 
@@ -86,20 +86,22 @@ class FineTuned(nn.Module):
 
     def __init__(self, config: FineTunedOptions, vocabulary: int, predicts: bool = False) -> None:
         super().__init__()
-        if config.body is None:
-            raise ValueError("model.body must be given, or a run to take it from, init.from")
+        if config.backbone is None:
+            raise ValueError("model.backbone must be given, or a run to take it from, init.from")
         self.config = config
-        self.body = build_backbone(config.body, vocabulary, predicts)
-        self.encoder: Encoder | None = None if config.encoder is None else config.encoder.build(self.body.width)
-        self.width = self.body.width if self.encoder is None else self.encoder.width
+        self.backbone = build_backbone(config.backbone, vocabulary, predicts)
+        self.encoder: Encoder | None = (
+            None if config.encoder is None else config.encoder.build(self.backbone.output_size)
+        )
+        self.output_size = self.backbone.output_size if self.encoder is None else self.encoder.output_size
 
     def notes(self) -> list[str]:
         """What the backbone does beyond what its recipe says."""
-        return self.body.notes()
+        return self.backbone.notes()
 
     def levels(self) -> list[list[nn.Parameter]]:
         """The levels of the backbone, and one of all that stands above it."""
-        levels = self.body.levels()
+        levels = self.backbone.levels()
         below = {id(parameter) for level in levels for parameter in level}
         return [*levels, [parameter for parameter in self.parameters() if id(parameter) not in below]]
 
@@ -107,19 +109,19 @@ class FineTuned(nn.Module):
         """h (B·R, S, H) of the backbone."""
         segments = batch.get("segments")
         rows = batch["tokens"].flatten(0, -2), batch["mask"].flatten(0, -2)
-        return self.body.read(*rows, None if segments is None else segments.flatten(0, -2))
+        return self.backbone.read(*rows, None if segments is None else segments.flatten(0, -2))
 
     def add_next_token_loss(self, loss: Tensor, h: Tensor, batch: Batch, share: float) -> Tensor:
         """The loss and `share` times that of a language model on the same rows (Radford et al. 2018)."""
         if not share:
             return loss
         rows = batch["tokens"].flatten(0, -2), batch["mask"].flatten(0, -2)
-        return loss + share * self.body.next_token_loss(h, *rows)
+        return loss + share * self.backbone.next_token_loss(h, *rows)
 
     @torch.no_grad()
     def attentions(self, batch: Batch) -> list[Tensor]:
         """The attention weights of each layer of the backbone (B, N, S, S), 0 at padding; empty without attention."""
-        return self.body.attentions(batch["tokens"], batch["mask"])
+        return self.backbone.attentions(batch["tokens"], batch["mask"])
 
 
 class LabelModel(FineTuned):
@@ -157,7 +159,9 @@ class LabelModel(FineTuned):
 @config
 class FineTunedClassifierConfig(FineTunedOptions):
     kind: Literal["fine-tuned-classifier"] = "fine-tuned-classifier"
-    encoder: EncoderConfig | None = None  # reads what the body makes of a text: recurrent, convolution or transformer
+    encoder: EncoderConfig | None = (
+        None  # reads what the backbone makes of a text: recurrent, convolution or transformer
+    )
     pooling: SummaryKind = "extract"  # what sums a text up: extract (at [CLS]), last, mean, max or attention
 
     def build(self, vocabulary: int, labels: int, outputs: int = 0) -> "FineTunedClassifier":
@@ -170,9 +174,9 @@ class FineTunedClassifier(LabelModel, Labelling):
 
     def __init__(self, config: FineTunedClassifierConfig, vocabulary: int, labels: int, predicts: bool = False) -> None:
         super().__init__(config, vocabulary, predicts)
-        self.summary = Summary(config.pooling, self.width)
+        self.summary = Summary(config.pooling, self.output_size)
         self.dropout = make_dropout(config.dropout)
-        self.output = nn.Linear(self.width, labels)
+        self.output = nn.Linear(self.output_size, labels)
         nn.init.zeros_(self.output.bias)
 
     def outputs(self, h: Tensor, batch: Batch) -> Tensor:
@@ -183,7 +187,7 @@ class FineTunedClassifier(LabelModel, Labelling):
         mask, ends = batch["mask"], None
         if self.encoder is not None:
             h, ends = self.encoder.read(self.dropout(h), mask)
-        c, weights = self.summary(self.body, h, mask, ends)
+        c, weights = self.summary(self.backbone, h, mask, ends)
         return self.output(self.dropout(c)), weights
 
     @torch.no_grad()
@@ -200,7 +204,7 @@ class FineTunedClassifier(LabelModel, Labelling):
             vectors.append(x.detach().requires_grad_())
             return vectors[0]
 
-        handle = self.body.vectors().register_forward_hook(watch)
+        handle = self.backbone.vectors().register_forward_hook(watch)
         try:
             logits = self(batch)
         finally:
@@ -214,7 +218,9 @@ class FineTunedClassifier(LabelModel, Labelling):
 @config
 class FineTunedTaggerConfig(FineTunedOptions):
     kind: Literal["fine-tuned-tagger"] = "fine-tuned-tagger"
-    encoder: EncoderConfig | None = None  # reads what the body makes of a text: recurrent, convolution or transformer
+    encoder: EncoderConfig | None = (
+        None  # reads what the backbone makes of a text: recurrent, convolution or transformer
+    )
     crf: bool = False  # judge the tags of a sentence together
     constrain: bool = True  # where tags mark spans, only sequences that are valid: no I-PER after O
 
@@ -227,7 +233,7 @@ class FineTunedTagger(FineTuned, Tagging):
 
     def __init__(self, config: FineTunedTaggerConfig, vocabulary: int, tags: int) -> None:
         super().__init__(config, vocabulary)
-        self.top(self.width, tags, dropout=config.dropout, crf=config.crf, constrained=config.constrain)
+        self.top(self.output_size, tags, dropout=config.dropout, crf=config.crf, constrained=config.constrain)
 
     def read(self, batch: Batch) -> Tensor:
         h = super().read(batch)
@@ -258,13 +264,13 @@ class RowModel(FineTuned):
     def __init__(self, config: FineTunedOptions, vocabulary: int, outputs: int, predicts: bool) -> None:
         super().__init__(config, vocabulary, predicts)
         self.dropout = make_dropout(config.dropout)
-        self.output = nn.Linear(self.width, outputs)
+        self.output = nn.Linear(self.output_size, outputs)
         nn.init.zeros_(self.output.bias)
 
     def summaries(self, h: Tensor, batch: Batch) -> Tensor:
         """h (B·R, S, H) to c (B, R, H), 0 of rows without tokens."""
         mask = batch["mask"]
-        c, _ = self.summary(self.body, h, mask.flatten(0, 1))
+        c, _ = self.summary(self.backbone, h, mask.flatten(0, 1))
         return c.unflatten(0, mask.shape[:2]).where(mask.any(dim=2, keepdim=True), 0)
 
     @torch.no_grad()
@@ -284,7 +290,7 @@ class FineTunedPair(RowModel, LabelModel):
 
     def __init__(self, config: FineTunedPairConfig, vocabulary: int, outputs: int, predicts: bool = False) -> None:
         super().__init__(config, vocabulary, outputs, predicts)
-        self.summary = Summary(config.pooling, self.width)
+        self.summary = Summary(config.pooling, self.output_size)
         self.scored = outputs == 1
         if self.scored:
             self.register_buffer("center", torch.zeros(()))
@@ -333,7 +339,7 @@ class FineTunedChoice(RowModel):
 
     def __init__(self, config: FineTunedChoiceConfig, vocabulary: int, predicts: bool = False) -> None:
         super().__init__(config, vocabulary, 1, predicts)
-        self.summary = Summary(config.pooling, self.width)
+        self.summary = Summary(config.pooling, self.output_size)
 
     def forward(self, batch: Batch) -> Tensor:
         """Logits (B, R), −∞ where there is no option."""

@@ -270,7 +270,7 @@ class WindowForecaster(Forecaster):
 class TransformerForecasterConfig(TransformerOptions, ForecasterConfig):
     kind: Literal["transformer"] = "transformer"
     layers: PositiveInt = 2  # blocks stacked on each other
-    width: PositiveInt = 32  # of every vector in them
+    d_model: PositiveInt = 32  # of every vector in them
     positions: PositionsConfig = PositionsConfig(kind="rotary")
 
     def problems(self) -> Iterator[str]:
@@ -289,9 +289,9 @@ class TransformerForecaster(Forecaster):
     """
 
     def __init__(self, config: TransformerForecasterConfig, variables: int, season: int) -> None:
-        super().__init__(config, variables, season, config.width)
-        self.embed = nn.Linear(self.inputs, config.width)
-        self.positions = config.positions.added(config.width)
+        super().__init__(config, variables, season, config.d_model)
+        self.embed = nn.Linear(self.inputs, config.d_model)
+        self.positions = config.positions.added(config.d_model)
         self.dropout = Dropout(config.dropout)
         self.blocks, self.norm = config.stack(config.layers), config.final_norm()
 

@@ -40,7 +40,7 @@ class GPTConfig(BackboneOptions):
     sliding_window: PositiveInt | None = None  # tokens each position attends to, itself included; None is all before it
     tied: bool = True  # one matrix for input and output embeddings
     output_bias: bool = False  # b of the output; no GPT-2 or Llama has one
-    begin: NonNegativeInt | None = None  # this token, not END, stands before every text
+    bos: NonNegativeInt | None = None  # this token, not END, stands before every text
 
     def problems(self) -> Iterator[str]:
         yield from super().problems()
@@ -59,13 +59,11 @@ class GPTConfig(BackboneOptions):
 
     def backbone(self, rows: int) -> TransformerBackbone:
         """Create its backbone, for so many tokens."""
-        return TransformerBackbone(self, rows, causal=True, begin=self.begin, window=self.sliding_window)
+        return TransformerBackbone(self, rows, causal=True, bos=self.bos, window=self.sliding_window)
 
     def build(self, vocabulary: int) -> "GPT":
-        if self.begin is not None and self.begin >= vocabulary:
-            raise UsageError(
-                f"model.begin must be one of the {vocabulary:,} tokens of the vocabulary; got {self.begin}."
-            )
+        if self.bos is not None and self.bos >= vocabulary:
+            raise UsageError(f"model.bos must be one of the {vocabulary:,} tokens of the vocabulary; got {self.bos}.")
         return GPT(self, vocabulary)
 
 
@@ -75,15 +73,15 @@ class GPT(LeftToRightModel):
     def __init__(self, config: GPTConfig, vocabulary: int) -> None:
         super().__init__()
         self.config = config
-        self.body = config.backbone(vocabulary)
-        tied = self.body.embed.weight if config.tied else None
-        self.output = FullSoftmax(config.width, vocabulary, tied, bias=config.output_bias)
+        self.backbone = config.backbone(vocabulary)
+        tied = self.backbone.embed.weight if config.tied else None
+        self.output = FullSoftmax(config.d_model, vocabulary, tied, bias=config.output_bias)
         if not self.output.tied:
             nn.init.normal_(self.output.weight, std=config.init)
         self.output.initialise()
 
     def embedding_owner(self) -> Embedded:
-        return self.body.embedded
+        return self.backbone.embedded
 
     def notes(self) -> list[str]:
         """What the model does beyond what its recipe says, for whoever trains it."""
@@ -95,18 +93,18 @@ class GPT(LeftToRightModel):
 
     def forward(self, tokens: Tensor, documents: Tensor | None = None) -> Tensor:
         """Tokens (B, T) to the logits (B, T, V) of the token after each. See `TransformerBackbone.read`."""
-        return self.output(self.body.read(tokens, documents=documents))
+        return self.output(self.backbone.read(tokens, documents=documents))
 
     def loss(
         self, inputs: Tensor, targets: Tensor, state: None = None, documents: Tensor | None = None
     ) -> tuple[Tensor, None]:
         """The training loss, a mean over inputs and targets (B, T). No state is carried on."""
-        h = self.body.read(inputs, documents=documents)
+        h = self.backbone.read(inputs, documents=documents)
         return self.output.total_loss(h.flatten(0, 1), targets.flatten()) / targets.numel(), None
 
     def attentions(self, tokens: Tensor) -> list[Tensor]:
         """The attention weights of every layer (B, N, T, T)."""
-        return self.body.attentions(tokens)
+        return self.backbone.attentions(tokens)
 
     # Token by token.
 
@@ -116,8 +114,8 @@ class GPT(LeftToRightModel):
         weight = self.output.weight
         text = torch.empty(rows, 0, dtype=torch.long, device=weight.device)
         return DecodeState(
-            {"readout": weight.new_zeros(rows, self.config.width), "text": text, "cache": empty_state()},
-            {"caches": self.body.blocks.empty_caches(rows)},
+            {"readout": weight.new_zeros(rows, self.config.d_model), "text": text, "cache": empty_state()},
+            {"caches": self.backbone.blocks.empty_caches(rows)},
         )
 
     def step(self, tokens: Tensor, state: DecodeState, mask: Tensor | None = None) -> StepOutput:
@@ -128,14 +126,14 @@ class GPT(LeftToRightModel):
     def advance(self, tokens: Tensor, state: DecodeState, mask: Tensor | None) -> tuple[Tensor, DecodeState]:
         """Tokens (R, T) to h (R, T, D), and the state after them: as many at a time as the context has room for."""
         carry, caches = state.carry, state.memory["caches"]
-        parts = [carry["readout"].new_empty(len(tokens), 0, self.config.width)]
+        parts = [carry["readout"].new_empty(len(tokens), 0, self.config.d_model)]
         done = 0
         while done < tokens.shape[1]:
             if carry["cache"]["read"] >= self.config.window:
                 carry, caches = self._slide(carry, caches)
             some = slice(done, done + self.config.window - carry["cache"]["read"])
             piece, real = tokens[:, some], None if mask is None else mask[:, some]
-            h, cache, caches = self.body.advance(piece, carry["cache"], caches, real)
+            h, cache, caches = self.backbone.advance(piece, carry["cache"], caches, real)
             text = torch.cat([carry["text"], piece if real is None else piece.masked_fill(~real, NO_TOKEN)], dim=1)
             carry = {"readout": last_real(carry["readout"], h, real), "text": text, "cache": cache}
             parts.append(h)
@@ -146,8 +144,8 @@ class GPT(LeftToRightModel):
         """Rows whose context is full forget its earlier half. The rest is read anew, from position 0."""
         text, real = latest(carry["text"], self.config.window)
         mask = None if bool(real.all()) else real
-        fresh = self.body.blocks.empty_caches(len(caches[0].buffer))
-        _, cache, caches = self.body.advance(text.clamp(min=0), empty_state(), fresh, mask)
+        fresh = self.backbone.blocks.empty_caches(len(caches[0].buffer))
+        _, cache, caches = self.backbone.advance(text.clamp(min=0), empty_state(), fresh, mask)
         return {**carry, "text": text, "cache": cache}, caches
 
 
@@ -168,13 +166,13 @@ class GPTBackbone(TransformerTextBackbone):
     """A causal Transformer, without its output layer or with it."""
 
     form = "causal"
-    names: ClassVar[dict[str, str]] = {"transformer.": "body.", "output.": "output."}
+    names: ClassVar[dict[str, str]] = {"transformer.": "backbone.", "output.": "output."}
 
     def __init__(self, config: GPTConfig, vocabulary: int, predicts: bool = False) -> None:
         super().__init__(vocabulary, predicts)
-        self.width = config.width
+        self.output_size = config.d_model
         self.transformer = config.backbone(vocabulary + EXTRA)
-        output = NextTokenLayer(config.width, vocabulary, config.tied, config.output_bias) if predicts else None
+        output = NextTokenLayer(config.d_model, vocabulary, config.tied, config.output_bias) if predicts else None
         self.output = output
 
     @classmethod

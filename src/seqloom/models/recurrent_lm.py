@@ -30,7 +30,7 @@ class RecurrentLMOptions(RecurrentOptions):
     hidden: PositiveInt = 256  # width of every layer's state
     connections: Connections = "none"  # around and between layers: none, residual, highway or dense
     dropout: Fraction = 0.0  # on the embeddings, between layers, and before the output layer; never through time
-    variational: bool = False  # dropout drops the same at every step of a chunk
+    variational_dropout: bool = False  # dropout drops the same at every step of a chunk
     embedding_dropout: Fraction = 0.0  # share of the token types that are the zero vector for one chunk
     weight_dropout: Fraction = 0.0  # share of the recurrent weights left out for one chunk
     tied: bool = False  # one matrix for input and output embeddings; where widths differ, h is projected to meet it
@@ -56,14 +56,14 @@ class RecurrentLMConfig(RecurrentLMOptions):
         yield from super().problems()
 
     @property
-    def width(self) -> int:
+    def embedding_size(self) -> int:
         """The width of the token vectors."""
         return self.hidden if self.embedding is None else self.embedding
 
     @property
     def output_width(self) -> int:
         """The width of the output layer's input: that of the embeddings where both are one matrix."""
-        return self.width if self.tied else self.hidden
+        return self.embedding_size if self.tied else self.hidden
 
     def check(self, vocabulary: int) -> None:
         """Refuse a vocabulary that the output layer does not fit."""
@@ -85,13 +85,13 @@ class RecurrentLM(LeftToRightModel):
     def __init__(self, config: RecurrentLMConfig, vocabulary: int) -> None:
         super().__init__()
         self.config = config
-        self.embed = nn.Embedding(vocabulary, config.width)
-        self.stack = config.stack(config.width, config.layers)
+        self.embed = nn.Embedding(vocabulary, config.embedding_size)
+        self.stack = config.stack(config.embedding_size, config.layers)
         # Where E and W_hy are one matrix, h meets it in the width of the embeddings: p(y_t) = softmax(E P h_t + b_y).
         narrow = config.output_width != config.hidden
-        self.project = nn.Linear(config.hidden, config.width, bias=False) if narrow else nn.Identity()
+        self.project = nn.Linear(config.hidden, config.embedding_size, bias=False) if narrow else nn.Identity()
         self.output = config.softmax.build(config.output_width, vocabulary, self.embed.weight if config.tied else None)
-        self.dropout = make_dropout(config.dropout, config.variational)
+        self.dropout = make_dropout(config.dropout, config.variational_dropout)
         self.embedding_dropout = EmbeddingDropout(config.embedding_dropout)
         self.reset_parameters()
 
@@ -174,10 +174,10 @@ class RecurrentBackbone(Backbone):
 
     def __init__(self, config: RecurrentLMConfig, vocabulary: int, predicts: bool = False) -> None:
         super().__init__(vocabulary, predicts)
-        self.width = config.hidden
-        self.embed = nn.Embedding(vocabulary + EXTRA, config.width)
-        self.stack = config.stack(config.width, config.layers)
-        self.dropout = make_dropout(config.dropout, config.variational)
+        self.output_size = config.hidden
+        self.embed = nn.Embedding(vocabulary + EXTRA, config.embedding_size)
+        self.stack = config.stack(config.embedding_size, config.layers)
+        self.dropout = make_dropout(config.dropout, config.variational_dropout)
         self.embedding_dropout = EmbeddingDropout(config.embedding_dropout)
         scale = config.init or 0.1
         nn.init.uniform_(self.embed.weight, -scale, scale)

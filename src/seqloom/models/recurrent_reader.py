@@ -37,7 +37,7 @@ class RecurrentReader(nn.Module):
         self.config = config
         self.stack = config.directed_stack(inputs)
         self.dropout = make_dropout(config.dropout)
-        self.output = nn.Linear(self.stack.width, outputs)
+        self.output = nn.Linear(self.stack.output_size, outputs)
 
     def forward(self, x: Tensor, state: Tree = None) -> Tensor:
         """Vectors (B, T, D), all rows of one length T ≥ 1, to answers (B, outputs)."""

@@ -70,19 +70,19 @@ class RecurrentSeq2SeqConfig(RecurrentOptions):
     context: Literal["start", "every"] = "start"
     attention: AttentionConfig | None = AttentionConfig()  # null for none
     dropout: Fraction = 0.0  # on the embeddings, between layers, on the annotations, and before the output layer
-    variational: bool = False  # dropout drops the same at every step of a sentence
+    variational_dropout: bool = False  # dropout drops the same at every step of a sentence
     tied: Literal["none", "decoder", "all"] = "none"  # target and output embeddings are one matrix; the source's too
 
     def problems(self) -> Iterator[str]:
-        if self.residual and self.attention is not None and self.annotation != self.width:
-            widths = f"embedding is {self.width} wide and an annotation {self.annotation}"
+        if self.residual and self.attention is not None and self.annotation != self.embedding_size:
+            widths = f"embedding is {self.embedding_size} wide and an annotation {self.annotation}"
             yield f"residual adds token vectors to annotations, but {widths}; set combine to sum, leave embedding out"
         if self.bidirectional is False and self.combine != "concat":
             yield "combine is about two directions; set bidirectional to true, or leave it out"
         yield from super().problems()
 
     @property
-    def width(self) -> int:
+    def embedding_size(self) -> int:
         return self.hidden if self.embedding is None else self.embedding
 
     @property
@@ -118,20 +118,20 @@ class RecurrentSeq2SeqConfig(RecurrentOptions):
     def encoder(self) -> Stack | BidirectionalStack:
         """Create the encoder."""
         if not self.both_ways:
-            return self.stack(self.width, self.encoder_layers)
+            return self.stack(self.embedding_size, self.encoder_layers)
         return BidirectionalStack(
             self.make_cell,
-            self.width,
+            self.embedding_size,
             self.hidden,
             self.encoder_layers,
             combine=self.combine,
             dropout=self.dropout,
-            variational=self.variational,
+            variational_dropout=self.variational_dropout,
         )
 
     def decoder(self) -> Stack:
         """Create the decoder, which reads y_{t-1} and, by its attention, c, c_t or r_{t-1}."""
-        inputs = self.width + (self.annotation if self.context == "every" else 0)
+        inputs = self.embedding_size + (self.annotation if self.context == "every" else 0)
         if self.attention is not None and self.attention.order == "bahdanau":
             inputs += self.annotation
         if self.attention is not None and self.attention.input_feeding:
@@ -144,7 +144,7 @@ class RecurrentSeq2SeqConfig(RecurrentOptions):
         if contexts == 0:
             return None
         return nn.Linear(
-            self.hidden + contexts * self.annotation + (self.width if self.reads_token else 0), self.hidden
+            self.hidden + contexts * self.annotation + (self.embedding_size if self.reads_token else 0), self.hidden
         )
 
     def build(self, vocabulary: int) -> "RecurrentSeq2Seq":
@@ -157,8 +157,10 @@ class RecurrentSeq2Seq(Seq2Seq):
     def __init__(self, config: RecurrentSeq2SeqConfig, vocabulary: int) -> None:
         super().__init__()
         self.config = config
-        self.target_embed = nn.Embedding(vocabulary, config.width)
-        self.source_embed = self.target_embed if config.tied == "all" else nn.Embedding(vocabulary, config.width)
+        self.target_embed = nn.Embedding(vocabulary, config.embedding_size)
+        self.source_embed = (
+            self.target_embed if config.tied == "all" else nn.Embedding(vocabulary, config.embedding_size)
+        )
         self.encoder, self.decoder = config.encoder(), config.decoder()
         parts = sum(len(cell.state_names) for cell in self.decoder.cells)
         self.bridge = nn.Linear(config.annotation, parts * config.hidden)
@@ -167,13 +169,13 @@ class RecurrentSeq2Seq(Seq2Seq):
         self.readout = config.readout()
         # Where the output layer is the target's embeddings, it is met in their width: p(y_t) = softmax(E P r_t + b).
         tied = config.tied != "none"
-        narrow = tied and config.width != config.hidden
-        self.project = nn.Linear(config.hidden, config.width, bias=False) if narrow else nn.Identity()
+        narrow = tied and config.embedding_size != config.hidden
+        self.project = nn.Linear(config.hidden, config.embedding_size, bias=False) if narrow else nn.Identity()
         self.output = FullSoftmax(
-            config.width if tied else config.hidden, vocabulary, self.target_embed.weight if tied else None
+            config.embedding_size if tied else config.hidden, vocabulary, self.target_embed.weight if tied else None
         )
-        self.dropout = make_dropout(config.dropout, config.variational)
-        self.whole_sentences = config.variational
+        self.dropout = make_dropout(config.dropout, config.variational_dropout)
+        self.whole_sentences = config.variational_dropout
         self.reset_parameters()
 
     def reset_parameters(self) -> None:

@@ -30,17 +30,18 @@ LanguageModelConfig = Annotated[AnyLanguageModelConfig, Discriminator("kind")]
 class SoftPromptConfig:
     kind: Literal["soft-prompt"] = "soft-prompt"
     length: PositiveInt = 20  # P: how many vectors
-    begin: Literal["tokens", "random"] = "tokens"  # copied from vectors of training tokens, or drawn
-    body: LanguageModelConfig | None = None  # the language model, filled in from init.from
+    init: Literal["tokens", "random"] = "tokens"  # copied from vectors of training tokens, or drawn
+    backbone: LanguageModelConfig | None = None  # the language model, filled in from init.from
 
     def problems(self) -> Iterator[str]:
-        if isinstance(self.body, GPTConfig) and self.length > self.body.window - 2:
-            yield f"length must leave room in the {self.body.window} tokens the language model sees; got {self.length}"
+        if isinstance(self.backbone, GPTConfig) and self.length > self.backbone.window - 2:
+            most = self.backbone.window - 2
+            yield f"length must be at most {most}, the context of the language model less 2; got {self.length}"
 
     @property
     def window(self) -> int | None:
         """The most tokens of a text it sees at once; None for any number."""
-        return self.body.window - self.length if isinstance(self.body, GPTConfig) else None
+        return self.backbone.window - self.length if isinstance(self.backbone, GPTConfig) else None
 
     def build(self, vocabulary: int) -> "SoftPrompted":
         return SoftPrompted(self, vocabulary)
@@ -70,10 +71,10 @@ class SoftPrompted(nn.Module):
 
     def __init__(self, config: SoftPromptConfig, vocabulary: int) -> None:
         super().__init__()
-        if config.body is None:
-            raise ValueError("a soft prompt stands before the texts of a language model: body is missing")
+        if config.backbone is None:
+            raise ValueError("a soft prompt stands before the texts of a language model: backbone is missing")
         self.config, self.vocabulary = config, vocabulary
-        self.frozen = config.body.build(vocabulary)
+        self.frozen = config.backbone.build(vocabulary)
         owner = self.frozen.embedding_owner()
         self.prompt = nn.Parameter(torch.empty(config.length, owner.embed.embedding_dim).normal_(std=0.02))
         owner.embed = SoftEmbedding(owner.embed, self.prompt)

@@ -119,8 +119,8 @@ class Tagger(Tagging):
         super().__init__()
         self.config = config
         self.lexicon = Lexicon(config, vocabulary, characters)
-        self.encoder = config.encoder.build(self.lexicon.width)
-        self.top(self.encoder.width, tags, dropout=config.dropout, crf=config.crf, constrained=config.constrain)
+        self.encoder = config.encoder.build(self.lexicon.output_size)
+        self.top(self.encoder.output_size, tags, dropout=config.dropout, crf=config.crf, constrained=config.constrain)
 
     def notes(self) -> list[str]:
         """What the model does beyond what its recipe says, in words for whoever trains it."""

@@ -1,6 +1,6 @@
 """The Transformer (Vaswani et al. 2017): an encoder–decoder that reads by attention alone.
 
-    x_j = √D · E[token] + PE(j)                                         D, the width
+    x_j = √D · E[token] + PE(j)                                         D, the d_model
     encoder   x ← block(x), N times:   self-attention, feed-forward     each within a residual
     decoder   y ← block(y), N times:   self-attention to earlier tokens, attention to the encoder's x, feed-forward
     p(y_t) = softmax(W_o y_t + b_o)
@@ -39,8 +39,8 @@ class TransformerConfig(TokenTransformerOptions):
     activation: Activation = "relu"  # of the feed-forward layers: relu, gelu, gelu-tanh, silu or swiglu
     norm_first: bool = False  # norms stand before each layer, and once more at the end; not after it, as in 2017
     residual: bool = True  # there is a way around each layer
-    embed_scale: bool = True  # embeddings are multiplied by √width
-    scale: bool = True  # scores of attention are divided by the square root of a head's width
+    embed_scale: bool = True  # embeddings are multiplied by √d_model
+    scale: bool = True  # scores of attention are divided by the square root of a head's d_model
     causal: bool = True  # the decoder does not look ahead; if it may, it learns to copy the answer
     activation_dropout: Fraction = 0.0  # inside the feed-forward layers
     encoder_layer: MixerKind = "self-attention"  # of the encoder: or windowed, recurrent, convolution, dilated
@@ -57,13 +57,13 @@ class TransformerConfig(TokenTransformerOptions):
         if self.align_layer is not None and not 1 <= self.align_layer <= self.decoder_layers:
             yield f"align_layer must be one of the {self.decoder_layers} decoder layers; got {self.align_layer}"
         yield from super().problems()
-        yield from mixer_problems(self.encoder_layer, self.width, self.window, self.kernel, self.cell)
+        yield from mixer_problems(self.encoder_layer, self.d_model, self.window, self.kernel, self.cell)
 
     def encoder(self) -> TransformerStack:
         """Create the encoder's blocks."""
         own = partial(make_mixer, window=self.window, kernel=self.kernel, cell=self.cell, **self.attention_options())
         return TransformerStack(
-            self.block(own(self.encoder_layer, self.width, self.heads, depth=depth, rotary=self.positions.rotary()))
+            self.block(own(self.encoder_layer, self.d_model, self.heads, depth=depth, rotary=self.positions.rotary()))
             for depth in range(self.encoder_layers)
         )
 
@@ -78,16 +78,16 @@ class Transformer(SourceEncoder, Seq2Seq):
     def __init__(self, config: TransformerConfig, vocabulary: int) -> None:
         super().__init__()
         self.config = config
-        target = nn.Embedding(vocabulary, config.width)
-        source = target if config.tied == "all" else nn.Embedding(vocabulary, config.width)
+        target = nn.Embedding(vocabulary, config.d_model)
+        source = target if config.tied == "all" else nn.Embedding(vocabulary, config.d_model)
         self.source_embed, self.target_embed = Embedded(config, source, "source"), Embedded(config, target, "target")
         self.encoder = config.encoder()
         self.decoder = TransformerStack(config.block(cross_attention=True) for _ in range(config.decoder_layers))
         self.encoder_norm, self.decoder_norm = config.final_norm(), config.final_norm()
-        self.output = FullSoftmax(config.width, vocabulary, target.weight if config.tied != "none" else None)
+        self.output = FullSoftmax(config.d_model, vocabulary, target.weight if config.tied != "none" else None)
         self.aligned = (config.align_layer or config.decoder_layers) - 1
         for embed in (source, target):
-            nn.init.normal_(embed.weight, std=config.width**-0.5)  # of length 1 or so, √D with their scale
+            nn.init.normal_(embed.weight, std=config.d_model**-0.5)  # of length 1 or so, √D with their scale
         if not self.output.tied:
             nn.init.xavier_uniform_(self.output.weight)
         self.output.initialise()
@@ -125,7 +125,7 @@ class Transformer(SourceEncoder, Seq2Seq):
 
     def first(self, memory: Memory) -> Carry:
         """No token yet. Of each hypothesis: readout (R, D), the last y, and the state of its cache."""
-        readout = self.output.weight.new_zeros(len(memory["mask"]), self.config.width)
+        readout = self.output.weight.new_zeros(len(memory["mask"]), self.config.d_model)
         return {"readout": readout, "cache": empty_state()}
 
     def decode(

@@ -80,12 +80,12 @@ class AttentionOptions(TypedDict):
     dropout: float
 
 
-def head_problems(width: int, heads: int, kv_heads: int | None) -> Iterator[str]:
+def head_problems(d_model: int, heads: int, kv_heads: int | None) -> Iterator[str]:
     """What is wrong with a choice of heads."""
     if heads < 1:
         yield f"heads must be at least 1; got {heads}"
-    elif width % heads:
-        yield f"width must be divisible by heads, so that all are equally wide; got {width} and {heads}"
+    elif d_model % heads:
+        yield f"d_model must be divisible by heads, so that all are equally wide; got {d_model} and {heads}"
     if kv_heads is not None and kv_heads < 1:
         yield f"kv_heads must be at least 1; got {kv_heads}"
     elif kv_heads is not None and heads >= 1 and heads % kv_heads:
@@ -101,7 +101,7 @@ class MultiHeadAttention(nn.Module):
 
     def __init__(
         self,
-        width: int,
+        d_model: int,
         heads: int,
         kv_heads: int | None = None,
         *,
@@ -111,13 +111,13 @@ class MultiHeadAttention(nn.Module):
         rotary: Rotary | None = None,
     ) -> None:
         super().__init__()
-        if problems := list(head_problems(width, heads, kv_heads)):
+        if problems := list(head_problems(d_model, heads, kv_heads)):
             raise ValueError("; ".join(problems))
-        self.heads, self.kv_heads, self.head_width = heads, kv_heads or heads, width // heads
-        self.q = nn.Linear(width, width, bias=bias)
-        self.k = nn.Linear(width, self.kv_heads * self.head_width, bias=bias)
-        self.v = nn.Linear(width, self.kv_heads * self.head_width, bias=bias)
-        self.out = nn.Linear(width, width, bias=bias)
+        self.heads, self.kv_heads, self.head_width = heads, kv_heads or heads, d_model // heads
+        self.q = nn.Linear(d_model, d_model, bias=bias)
+        self.k = nn.Linear(d_model, self.kv_heads * self.head_width, bias=bias)
+        self.v = nn.Linear(d_model, self.kv_heads * self.head_width, bias=bias)
+        self.out = nn.Linear(d_model, d_model, bias=bias)
         self.scale = 1 / math.sqrt(self.head_width) if scale else 1.0
         self.dropout, self.rotary = dropout, rotary
         self.reset_parameters()

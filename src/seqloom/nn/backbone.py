@@ -31,7 +31,7 @@ class TokenTransformerOptions(TransformerOptions):
     """The keys of every Transformer that embeds tokens."""
 
     embed_norm: bool = False  # the embeddings are normed too
-    embed_scale: bool = False  # embeddings are multiplied by √width
+    embed_scale: bool = False  # embeddings are multiplied by √d_model
 
     def problems(self) -> Iterator[str]:
         yield from super().problems()
@@ -51,19 +51,19 @@ class BackboneOptions(TokenTransformerOptions):
 class Embedded(nn.Module):
     """x of the equation above, with dropout. `what` is embedded, for error messages.
 
-    An END at position 0 is read as the token `begin`, where there is one: imported models have such
+    An END at position 0 is read as the token `bos`, where there is one: imported models have such
     tokens.
     """
 
-    begin: int | None = None
+    bos: int | None = None
 
     def __init__(self, config: TokenTransformerOptions, embed: nn.Embedding, what: str, segments: int = 0) -> None:
         super().__init__()
         self.embed, self.what = embed, what
-        self.scale = math.sqrt(config.width) if config.embed_scale else 1.0
-        self.positions = config.positions.added(config.width)
-        self.segments = nn.Embedding(segments, config.width) if segments else None
-        self.norm = make_norm(config.norm, config.width, config.norm_epsilon) if config.embed_norm else nn.Identity()
+        self.scale = math.sqrt(config.d_model) if config.embed_scale else 1.0
+        self.positions = config.positions.added(config.d_model)
+        self.segments = nn.Embedding(segments, config.d_model) if segments else None
+        self.norm = make_norm(config.norm, config.d_model, config.norm_epsilon) if config.embed_norm else nn.Identity()
         self.dropout = Dropout(config.dropout)
 
     def forward(
@@ -74,8 +74,8 @@ class Embedded(nn.Module):
         Rows are `lengths` (B,) long after them, no more than `most`. Only padding may stand outside
         of that.
         """
-        if self.begin is not None:
-            tokens = tokens.masked_fill((tokens == END) & (positions == 0), self.begin)
+        if self.bos is not None:
+            tokens = tokens.masked_fill((tokens == END) & (positions == 0), self.bos)
         return self.embed_vectors(self.embed(tokens), positions, most, lengths, segments)
 
     def embed_vectors(
@@ -126,13 +126,13 @@ class TransformerBackbone(nn.Module):
         *,
         causal: bool,
         segments: int = 0,
-        begin: int | None = None,
+        bos: int | None = None,
         window: int | None = None,
     ) -> None:
         super().__init__()
-        self.shape, self.causal, self.width, self.window = shape, causal, shape.width, window
-        self.embedded = Embedded(shape, nn.Embedding(rows, shape.width), "text", segments)
-        self.embedded.begin = begin
+        self.shape, self.causal, self.output_size, self.window = shape, causal, shape.d_model, window
+        self.embedded = Embedded(shape, nn.Embedding(rows, shape.d_model), "text", segments)
+        self.embedded.bos = bos
         self.blocks = shape.stack(shape.layers)
         self.norm = shape.final_norm()
         draw_matrices(self, shape)

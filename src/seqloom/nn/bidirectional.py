@@ -39,14 +39,14 @@ class BothStates(TypedDict):
 
 
 class Combine(nn.Module):
-    """→h (B, T, H) and ←h (B, T, H) to y (B, T, `width`); see the equations above."""
+    """→h (B, T, H) and ←h (B, T, H) to y (B, T, output_size); see the equations above."""
 
     def __init__(self, hidden: int, how: Combination = "concat") -> None:
         super().__init__()
         if how not in ("concat", "sum", "mix"):
             raise ValueError(f"directions are combined by concat, sum or mix; got {how!r}")
         self.how = how
-        self.width = 2 * hidden if how == "concat" else hidden
+        self.output_size = 2 * hidden if how == "concat" else hidden
         self.mix = nn.Linear(2 * hidden, hidden) if how == "mix" else None  # [W→ W←] and b
 
     def forward(self, forwards: Tensor, backwards: Tensor, mask: Tensor | None = None) -> Tensor:
@@ -77,7 +77,7 @@ class Bidirectional(nn.Module):
     def forward(
         self, x: Tensor, state: BothStates | None = None, mask: Tensor | None = None
     ) -> tuple[Tensor, BothStates]:
-        """Inputs (B, T, D) to outputs (B, T, width), and the states where each direction ended."""
+        """Inputs (B, T, D) to outputs (B, T, output_size), and the states where each direction ended."""
         start, end = (None, None) if state is None else (state["forwards"], state["backwards"])
         right, last = self.forwards(x, start, mask)
         left, first = self.backwards(x.flip(1), end, None if mask is None else mask.flip(1))
@@ -108,7 +108,7 @@ class BidirectionalStack(nn.Module):
         combine: Combination = "concat",
         depth: Depth = "each",
         dropout: float = 0.0,
-        variational: bool = False,
+        variational_dropout: bool = False,
         weight_dropout: float = 0.0,
     ) -> None:
         super().__init__()
@@ -116,19 +116,19 @@ class BidirectionalStack(nn.Module):
             raise ValueError(f"layers must be at least 1; got {layers}")
         if depth not in ("each", "apart"):
             raise ValueError(f"directions are combined after each layer or kept apart; got depth={depth!r}")
-        self.depth, self.width = depth, Combine(hidden, combine).width
-        inner = self.width if depth == "each" else hidden
+        self.depth, self.output_size = depth, Combine(hidden, combine).output_size
+        inner = self.output_size if depth == "each" else hidden
         widths = [inputs if layer == 0 else inner for layer in range(layers)]
         if depth == "each":
             pairs = [(make(width, hidden), make(width, hidden)) for width in widths]
             self.layers = nn.ModuleList(Bidirectional(*pair, combine, weight_dropout) for pair in pairs)
-            self.dropout = make_dropout(dropout, variational)
+            self.dropout = make_dropout(dropout, variational_dropout)
         else:
             self.directions = nn.ModuleList(
                 Stack(
                     [make(width, hidden) for width in widths],
                     dropout,
-                    variational=variational,
+                    variational_dropout=variational_dropout,
                     weight_dropout=weight_dropout,
                 )
                 for _ in range(2)
@@ -152,7 +152,7 @@ class BidirectionalStack(nn.Module):
     def forward(
         self, x: Tensor, state: tuple[BothStates, ...] | None = None, mask: Tensor | None = None
     ) -> tuple[Tensor, tuple[BothStates, ...]]:
-        """Inputs (B, T, D) to outputs (B, T, width), zero at padding, and the states of every layer."""
+        """Inputs (B, T, D) to outputs (B, T, output_size), zero at padding, and the states of every layer."""
         state = self.initial_state(len(x)) if state is None else state
         if self.depth == "each":
             states = []
@@ -167,12 +167,12 @@ class BidirectionalStack(nn.Module):
         return self.combine(right, left.flip(1), mask), pair_states(last, first)
 
     def ends(self, state: tuple[BothStates, ...]) -> Tensor:
-        """One vector (B, width) for a whole sequence: →h_T and ←h_1 of the top layer, combined as its outputs are."""
+        """One vector (B, output_size) for a whole sequence: →h_T and ←h_1 of the top layer, combined."""
         vector: Tensor = self._top()(state[-1]["forwards"]["h"], state[-1]["backwards"]["h"])
         return vector
 
     def read(self, x: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
-        """Whole sequences, padding last: outputs (B, T, width), zero at padding, and `ends` (B, width), zero for none.
+        """Whole sequences, padding last: outputs (B, T, output_size), 0 at padding, and `ends` (B, output_size).
 
         Never waits for a GPU; see `Stack.read`.
         """
@@ -238,6 +238,6 @@ class DirectionOptions(RecurrentOptions):
             combine=self.combine,
             depth=self.depth,
             dropout=self.dropout,
-            variational=self.variational,
+            variational_dropout=self.variational_dropout,
             weight_dropout=self.weight_dropout,
         )

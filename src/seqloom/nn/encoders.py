@@ -27,7 +27,7 @@ from seqloom.nn.transformer import Activation, TransformerOptions
 class Encoder(nn.Module, ABC):
     """The interface of the encoders."""
 
-    width: int  # of the outputs
+    output_size: int  # of the outputs
 
     @abstractmethod
     def read(self, x: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
@@ -54,7 +54,7 @@ class RecurrentEncoderConfig(DirectionOptions):
     kind: Literal["recurrent"] = "recurrent"
     hidden: PositiveInt = 128  # width of every layer's state, in each direction
     bidirectional: bool = True  # read from both ends, with weights of their own
-    variational: bool = False  # dropout drops the same at every step
+    variational_dropout: bool = False  # dropout drops the same at every step
     weight_dropout: Fraction = 0.0  # share of the recurrent weights left out for one batch
 
     longest = None  # it reads any number of tokens
@@ -70,7 +70,7 @@ class RecurrentEncoder(Encoder):
         super().__init__()
         self.config = config
         self.stack = config.directed_stack(inputs)
-        self.width = self.stack.width
+        self.output_size = self.stack.output_size
 
     def read(self, x: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
         return self.stack.read(x, mask)
@@ -116,7 +116,7 @@ class Windows(nn.Module):
 
     def __init__(self, inputs: int, filters: int, widths: Sequence[int]) -> None:
         super().__init__()
-        self.width = filters * len(widths)
+        self.output_size = filters * len(widths)
         self.layers = nn.ModuleList(nn.Conv1d(inputs, filters, width) for width in widths)
         self.widths = tuple(widths)
 
@@ -132,9 +132,9 @@ class ConvolutionEncoder(Encoder):
 
     def __init__(self, config: ConvolutionEncoderConfig, inputs: int) -> None:
         super().__init__()
-        self.width = config.filters * len(config.widths)
+        self.output_size = config.filters * len(config.widths)
         self.layers = nn.ModuleList(
-            Windows(inputs if depth == 0 else self.width, config.filters, config.widths)
+            Windows(inputs if depth == 0 else self.output_size, config.filters, config.widths)
             for depth in range(config.layers)
         )
         self.dropout = make_dropout(config.dropout)
@@ -164,9 +164,9 @@ class TransformerEncoder(Encoder):
 
     def __init__(self, config: TransformerEncoderConfig, inputs: int) -> None:
         super().__init__()
-        self.config, self.inputs, self.width = config, inputs, config.width
-        self.project = nn.Linear(inputs, config.width, bias=False) if inputs != config.width else nn.Identity()
-        self.positions = config.positions.added(config.width)
+        self.config, self.inputs, self.output_size = config, inputs, config.d_model
+        self.project = nn.Linear(inputs, config.d_model, bias=False) if inputs != config.d_model else nn.Identity()
+        self.positions = config.positions.added(config.d_model)
         self.dropout = Dropout(config.dropout)
         self.blocks, self.norm = config.stack(config.layers), config.final_norm()
 
@@ -179,7 +179,7 @@ class TransformerEncoder(Encoder):
 
     def embed_vectors(self, x: Tensor, mask: Tensor) -> Tensor:
         """The input of the first block, of vectors x (B, S, D)."""
-        x = self.project(zero_padding(x, mask)) * math.sqrt(self.width)
+        x = self.project(zero_padding(x, mask)) * math.sqrt(self.output_size)
         if self.positions is not None:
             positions, key = torch.arange(x.shape[1], device=x.device), "model.encoder.positions.max_length"
             x = self.positions.add_to(x, positions, x.shape[1], mask.sum(dim=1), "text", key)
@@ -190,8 +190,10 @@ class TransformerEncoder(Encoder):
         notes = []
         if self.config.positions.kind == "none":
             notes.append("without positions the encoder takes its text for a set of tokens")
-        if self.inputs != self.width:
-            notes.append(f"the encoder projects the {self.inputs}-wide vectors it reads to {self.width}, its own width")
+        if self.inputs != self.output_size:
+            notes.append(
+                f"the encoder projects the {self.inputs}-wide vectors it reads to {self.output_size}, its own width"
+            )
         return notes
 
 

@@ -27,7 +27,7 @@ from seqloom.nn.masks import EmbeddingDropout, make_dropout
 class Spelling(nn.Module, ABC):
     """Characters (…, C) to vectors (…, width)."""
 
-    width: int
+    output_size: int
 
     def __init__(self, characters: int, embedding: int) -> None:
         super().__init__()
@@ -59,7 +59,7 @@ class CharacterCNN(Spelling):
     def __init__(self, config: CharacterCNNConfig, characters: int) -> None:
         super().__init__(characters, config.embedding)
         self.windows = Windows(config.embedding, config.filters, config.widths)
-        self.width = self.windows.width
+        self.output_size = self.windows.output_size
 
     def read_words(self, x: Tensor, mask: Tensor) -> Tensor:
         return self.windows(x, mask).amax(dim=1)  # no feature is below 0, which is what padding has
@@ -84,7 +84,7 @@ class CharacterRNN(Spelling):
     def __init__(self, config: CharacterRNNConfig, characters: int) -> None:
         super().__init__(characters, config.embedding)
         self.stack = BidirectionalStack(cell_class(config.cell), config.embedding, config.hidden)
-        self.width = self.stack.width
+        self.output_size = self.stack.output_size
 
     def read_words(self, x: Tensor, mask: Tensor) -> Tensor:
         return self.stack.read(x, mask)[1]
@@ -121,7 +121,7 @@ class Lexicon(nn.Module):
             raise ValueError(f"to read characters one must know how many there are; got {characters}")
         self.embed = nn.Embedding(vocabulary, options.embedding)
         self.spelling = None if options.characters is None else options.characters.build(characters)
-        self.width = options.embedding + (0 if self.spelling is None else self.spelling.width)
+        self.output_size = options.embedding + (0 if self.spelling is None else self.spelling.output_size)
         self.embedding_dropout = EmbeddingDropout(options.embedding_dropout)
         self.dropout = make_dropout(options.dropout)
         nn.init.normal_(self.embed.weight, std=options.embedding**-0.5)

@@ -106,11 +106,11 @@ class RecurrentMixer(Mixer):
     complexity, sequential, path = "n·d²", "n", "n"
     options = ("cell",)
 
-    def __init__(self, width: int, cell: str = CELL) -> None:
+    def __init__(self, d_model: int, cell: str = CELL) -> None:
         super().__init__()
-        refuse_options("recurrent", width, cell=cell)
+        refuse_options("recurrent", d_model, cell=cell)
         of = cell_class(cell)
-        self.layer = Bidirectional(of(width, width // 2), of(width, width // 2))
+        self.layer = Bidirectional(of(d_model, d_model // 2), of(d_model, d_model // 2))
 
     def forward(self, x: Tensor, mask: Tensor | None = None, weights: bool = False) -> tuple[Tensor, Tensor | None]:
         return self.layer(x, mask=mask)[0], None
@@ -133,13 +133,13 @@ class Convolution(Mixer):
 
     dilates: ClassVar[bool] = False
 
-    def __init__(self, width: int, kernel: int = KERNEL, depth: int = 0, bias: bool = True) -> None:
+    def __init__(self, d_model: int, kernel: int = KERNEL, depth: int = 0, bias: bool = True) -> None:
         super().__init__()
-        refuse_options("convolution", width, kernel=kernel)
+        refuse_options("convolution", d_model, kernel=kernel)
         self.kernel = kernel
         self.dilation = min((kernel // 2 + 1) ** depth, FURTHEST) if self.dilates else 1
-        self.weight = nn.Parameter(torch.empty(width, width, kernel))
-        self.bias = nn.Parameter(torch.zeros(width)) if bias else None
+        self.weight = nn.Parameter(torch.empty(d_model, d_model, kernel))
+        self.bias = nn.Parameter(torch.zeros(d_model)) if bias else None
         nn.init.xavier_uniform_(self.weight)
 
     def extra_repr(self) -> str:
@@ -203,7 +203,7 @@ def mixer_class(kind: str) -> type[Mixer]:
 
 
 def mixer_problems(
-    kind: str, width: int, window: int | None = None, kernel: int | None = None, cell: str | None = None
+    kind: str, d_model: int, window: int | None = None, kernel: int | None = None, cell: str | None = None
 ) -> Iterator[str]:
     """What is wrong with a choice of layer; a layer or a cell that does not exist ends the list."""
     layer = mixer_class(kind)
@@ -215,21 +215,21 @@ def mixer_problems(
         yield f"window must be at least 1; got {window}"
     if "kernel" in layer.options and kernel is not None and (kernel < 3 or kernel % 2 == 0):
         yield f"kernel must be odd and at least 3, as many places on either side of the middle; got {kernel}"
-    if "cell" in layer.options and width % 2:
-        yield f"a recurrent layer reads both ways, each in half of its width, so width must be even; got {width}"
+    if "cell" in layer.options and d_model % 2:
+        yield f"a recurrent layer reads both ways, each in half of its d_model, so d_model must be even; got {d_model}"
     if "cell" in layer.options and cell is not None:
         cell_class(cell)
 
 
-def refuse_options(kind: str, width: int, **options: Any) -> None:
+def refuse_options(kind: str, d_model: int, **options: Any) -> None:
     """Raise an error for a layer with wrong options."""
-    if problems := list(mixer_problems(kind, width, **options)):
+    if problems := list(mixer_problems(kind, d_model, **options)):
         raise ValueError("; ".join(problems))
 
 
 def make_mixer(
     kind: str,
-    width: int,
+    d_model: int,
     heads: int,
     *,
     depth: int = 0,
@@ -247,6 +247,6 @@ def make_mixer(
     given = {"window": window, "kernel": kernel, "cell": cell}
     options = {name: given[name] for name in layer.options if given[name] is not None}
     if layer.attends:
-        attention = MultiHeadAttention(width, heads, kv_heads, bias=bias, scale=scale, dropout=dropout, rotary=rotary)
+        attention = MultiHeadAttention(d_model, heads, kv_heads, bias=bias, scale=scale, dropout=dropout, rotary=rotary)
         return layer(attention, **options)
-    return layer(width, **options, **({"depth": depth, "bias": bias} if issubclass(layer, Convolution) else {}))
+    return layer(d_model, **options, **({"depth": depth, "bias": bias} if issubclass(layer, Convolution) else {}))

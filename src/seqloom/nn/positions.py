@@ -48,9 +48,9 @@ class PositionsConfig:
     def width_problems(self, width: int, heads: int) -> Iterator[str]:
         """What does not fit a model of this width; a width that its heads cannot share is another's to say."""
         if self.kind == "sinusoidal" and width % 2:
-            yield f"sinusoidal positions are pairs of sine and cosine, so width must be even; got {width}"
+            yield f"sinusoidal positions are pairs of sine and cosine, so d_model must be even; got {width}"
         if self.kind == "rotary" and width % heads == 0 and (width // heads) % 2:
-            yield f"rotary positions turn pairs, so width / heads must be even; got {width} / {heads}"
+            yield f"rotary positions turn pairs, so d_model / heads must be even; got {width} / {heads}"
 
     @property
     def longest(self) -> int | None:

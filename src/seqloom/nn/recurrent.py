@@ -179,7 +179,7 @@ class Stack(nn.Module):
         dropout: float = 0.0,
         connections: Connections = "none",
         *,
-        variational: bool = False,
+        variational_dropout: bool = False,
         weight_dropout: float = 0.0,
     ) -> None:
         super().__init__()
@@ -194,10 +194,10 @@ class Stack(nn.Module):
                 )
             width = cell.hidden + (width if connections == "dense" else 0)
         kind = {"residual": ResidualConnection, "highway": HighwayConnection}.get(connections)
-        self.connections, self.width = connections, cells[-1].hidden
+        self.connections, self.output_size = connections, cells[-1].hidden
         self.layers = nn.ModuleList(Recurrent(cell, weight_dropout) for cell in cells)
         self.around = nn.ModuleList(kind(cell.inputs, cell.hidden) for cell in cells if kind is not None)
-        self.dropout = make_dropout(dropout, variational)
+        self.dropout = make_dropout(dropout, variational_dropout)
 
     @property
     def cells(self) -> list[Cell]:
@@ -288,7 +288,7 @@ class RecurrentOptions(CellOptions):
 
     # Not every model makes a key of these.
     connections = NO_CONNECTIONS  # around and between layers
-    variational = False  # dropout drops the same at every step
+    variational_dropout = False  # dropout drops the same at every step
     weight_dropout = 0.0  # share of the recurrent weights left out for one batch
 
     def stack(self, inputs: int, layers: int) -> Stack:
@@ -298,10 +298,14 @@ class RecurrentOptions(CellOptions):
             [self.make_cell(width, self.hidden) for width in widths],
             self.dropout,
             self.connections,
-            variational=self.variational,
+            variational_dropout=self.variational_dropout,
             weight_dropout=self.weight_dropout,
         )
 
     def dropout_notes(self) -> list[str]:
         """A note for whoever asks for variational dropout, and for no dropout."""
-        return ["variational changes nothing while dropout is 0"] if self.variational and self.dropout == 0 else []
+        return (
+            ["variational_dropout changes nothing while dropout is 0"]
+            if self.variational_dropout and self.dropout == 0
+            else []
+        )

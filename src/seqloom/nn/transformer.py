@@ -8,7 +8,7 @@
 
 Encoders, decoders, GPT, BERT, ELECTRA and forecasters are stacks of the same block. What a block may attend to is in
 its `AttentionScope`; only the block of a decoder attends to a source. Shapes: B batch, T positions, S source positions,
-D width, N heads.
+D d_model, N heads.
 """
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
@@ -48,25 +48,25 @@ class RMSNorm(nn.RMSNorm):
         return F.rms_norm(x, tuple(self.normalized_shape), self.weight.to(x.dtype), self.eps)
 
 
-def make_norm(kind: Norm, width: int, epsilon: float | None = None) -> nn.Module:
+def make_norm(kind: Norm, d_model: int, epsilon: float | None = None) -> nn.Module:
     """Create a norm. `epsilon` is ε of the equations above; None is 1e-5 for a LayerNorm, 1e-6 for an RMSNorm."""
     if kind == "none":
         return nn.Identity()
     epsilon = EPSILON[kind] if epsilon is None else epsilon
-    return nn.LayerNorm(width, eps=epsilon) if kind == "layer" else RMSNorm(width, eps=epsilon)
+    return nn.LayerNorm(d_model, eps=epsilon) if kind == "layer" else RMSNorm(d_model, eps=epsilon)
 
 
 class FeedForward(nn.Module):
     """The same two layers at every position, x (…, D) to (…, D), `d_ff` wide between them."""
 
     def __init__(
-        self, width: int, d_ff: int, activation: Activation = "relu", *, bias: bool = True, dropout: float = 0.0
+        self, d_model: int, d_ff: int, activation: Activation = "relu", *, bias: bool = True, dropout: float = 0.0
     ) -> None:
         super().__init__()
         self.activation = ACTIVATIONS[activation]
-        self.up = nn.Linear(width, d_ff, bias=bias)
-        self.gate = nn.Linear(width, d_ff, bias=bias) if activation == "swiglu" else None
-        self.down = nn.Linear(d_ff, width, bias=bias)
+        self.up = nn.Linear(d_model, d_ff, bias=bias)
+        self.gate = nn.Linear(d_model, d_ff, bias=bias) if activation == "swiglu" else None
+        self.down = nn.Linear(d_ff, d_model, bias=bias)
         self.dropout = Dropout(dropout)
         for parameter in self.parameters():
             if parameter.dim() == 2:
@@ -86,7 +86,7 @@ class FeedForward(nn.Module):
 class ResidualConfig:
     """The form of every residual of a stack."""
 
-    width: int
+    d_model: int
     norm: Norm = "layer"
     norm_first: bool = False
     skip: bool = True  # False computes norm(f(x)), to see what residuals are good for
@@ -99,7 +99,7 @@ class Residual(nn.Module):
 
     def __init__(self, config: ResidualConfig) -> None:
         super().__init__()
-        self.norm = make_norm(config.norm, config.width, config.epsilon)
+        self.norm = make_norm(config.norm, config.d_model, config.epsilon)
         self.dropout = Dropout(config.dropout)
         self.norm_first, self.skip = config.norm_first, config.skip
 
@@ -240,10 +240,10 @@ class TransformerOptions:
     """The keys of every Transformer."""
 
     kind: str = ""
-    width: PositiveInt = 128  # of every vector in the blocks
-    heads: PositiveInt = 4  # of each attention; each is width / heads wide
+    d_model: PositiveInt = 128  # of every vector in the blocks
+    heads: PositiveInt = 4  # of each attention; each is d_model / heads wide
     kv_heads: PositiveInt | None = None  # keys and values are shared by groups of heads; None is as many as heads
-    feed_forward: PositiveInt | None = None  # width inside the feed-forward layers; None is 4 × width
+    d_ff: PositiveInt | None = None  # d_model inside the feed-forward layers; None is 4 × d_model
     activation: Activation = "gelu"  # of the feed-forward layers: relu, gelu, gelu-tanh, silu or swiglu
     norm: Norm = "layer"  # layer, rms or none
     norm_epsilon: Annotated[float, Gt(0), Lt(1)] | None = None  # ε of the norms; None is 1e-5 of layer, 1e-6 of rms
@@ -255,18 +255,18 @@ class TransformerOptions:
 
     # Not every Transformer makes a key of these.
     residual = True  # there is a residual connection around each layer
-    scale = True  # scores of attention are divided by the square root of a head's width
+    scale = True  # scores of attention are divided by the square root of a head's d_model
     activation_dropout = 0.0  # inside the feed-forward layers
 
     def problems(self) -> Iterator[str]:
-        yield from head_problems(self.width, self.heads, self.kv_heads)
+        yield from head_problems(self.d_model, self.heads, self.kv_heads)
         if self.heads >= 1:
-            yield from self.positions.width_problems(self.width, self.heads)
+            yield from self.positions.width_problems(self.d_model, self.heads)
 
     @property
-    def d_ff(self) -> int:
-        """The width inside the feed-forward layers."""
-        return 4 * self.width if self.feed_forward is None else self.feed_forward
+    def feed_forward_size(self) -> int:
+        """The d_model inside the feed-forward layers."""
+        return 4 * self.d_model if self.d_ff is None else self.d_ff
 
     @property
     def longest(self) -> int | None:
@@ -276,18 +276,20 @@ class TransformerOptions:
     def attention(self, rotary: bool = True) -> MultiHeadAttention:
         """Create an attention; self-attention rotates queries and keys where positions are rotary."""
         positions = self.positions.rotary() if rotary else None
-        return MultiHeadAttention(self.width, self.heads, rotary=positions, **self.attention_options())
+        return MultiHeadAttention(self.d_model, self.heads, rotary=positions, **self.attention_options())
 
     def attention_options(self) -> AttentionOptions:
-        """The options of an attention beside its width, its heads and positions."""
+        """The options of an attention beside its d_model, its heads and positions."""
         return {"kv_heads": self.kv_heads, "bias": self.bias, "scale": self.scale, "dropout": self.attention_dropout}
 
     def block(self, mixer: Mixer | None = None, cross_attention: bool = False) -> TransformerBlock:
         """Create a block. Its mixer is self-attention unless given."""
         mixer = SelfAttention(self.attention()) if mixer is None else mixer
         source = self.attention(rotary=False) if cross_attention else None
-        layer = FeedForward(self.width, self.d_ff, self.activation, bias=self.bias, dropout=self.activation_dropout)
-        form = ResidualConfig(self.width, self.norm, self.norm_first, self.residual, self.dropout, self.norm_epsilon)
+        layer = FeedForward(
+            self.d_model, self.feed_forward_size, self.activation, bias=self.bias, dropout=self.activation_dropout
+        )
+        form = ResidualConfig(self.d_model, self.norm, self.norm_first, self.residual, self.dropout, self.norm_epsilon)
         return TransformerBlock(mixer, layer, form, source)
 
     def stack(self, layers: int) -> TransformerStack:
@@ -296,4 +298,4 @@ class TransformerOptions:
 
     def final_norm(self) -> nn.Module:
         """Create the norm above the last block, which only blocks with their norms first need."""
-        return make_norm(self.norm if self.norm_first else "none", self.width, self.norm_epsilon)
+        return make_norm(self.norm if self.norm_first else "none", self.d_model, self.norm_epsilon)

@@ -76,7 +76,7 @@ def embed(
     check_sizes(batch_size=batch_size, window=window)
     reader = reader_of(trained)
     parts = [embed_lines(reader, lines, pooling, batch_size) for lines in windows(as_lines(texts), window)]
-    vectors: Array = np.concatenate(parts) if parts else np.zeros((0, reader.width), np.float32)
+    vectors: Array = np.concatenate(parts) if parts else np.zeros((0, reader.output_size), np.float32)
     if not normalize:
         return vectors
     lengths = np.linalg.norm(vectors, axis=1, keepdims=True)
@@ -98,7 +98,7 @@ def embed_lines(reader: "StateReader", lines: Sequence[str], pooling: str, batch
     pieces: list[dict[int, tuple[int, Tensor]]] = [{} for _ in texts]
     for number, piece, h in reader.states(texts, batch_size) if texts else ():
         pieces[number][piece] = len(h), POOLINGS[pooling](h).float().cpu()
-    vectors = np.zeros((len(lines), reader.width), np.float32)
+    vectors = np.zeros((len(lines), reader.output_size), np.float32)
     for index, own in zip(filled, pieces, strict=True):
         sizes, pooled = zip(*(own[piece] for piece in sorted(own)), strict=True)
         stacked, counts = torch.stack(pooled), torch.tensor(sizes)
@@ -115,7 +115,7 @@ def embed_lines(reader: "StateReader", lines: Sequence[str], pooling: str, batch
 class StateReader(ABC):
     """Reads texts with a model: the hidden states of every token."""
 
-    width: int  # of h
+    output_size: int  # of h
 
     def __init__(self, trained: AnyPredictor) -> None:
         self.trained, self.model, self.tokenizer = trained, trained.model, trained.tokenizer
@@ -138,7 +138,7 @@ class RowStates(StateReader):
     ) -> None:
         """`around` adds the tokens around a text; a row has at most `longest`."""
         super().__init__(trained)
-        self.width, self.read, self.around, self.longest = width, read, around, longest
+        self.output_size, self.read, self.around, self.longest = width, read, around, longest
 
     def states(self, texts: Sequence[str], batch_size: int) -> States:
         rows = []
@@ -158,14 +158,14 @@ class WordStates(StateReader):
 
     def __init__(self, trained: AnyPredictor) -> None:
         super().__init__(trained)
-        self.width = self.model.config.width
+        self.output_size = self.model.config.d_model
 
     def states(self, texts: Sequence[str], batch_size: int) -> States:
         plain = plain_words(self.tokenizer)
         for number, ids in enumerate(self.tokenizer.encode_batch(texts)):
             words = plain[torch.tensor(ids, dtype=torch.int64)]
             h = self.model.words[words[words >= 0].to(self.model.device)]
-            yield number, 0, h if len(h) else h.new_zeros(1, self.width)
+            yield number, 0, h if len(h) else h.new_zeros(1, self.output_size)
 
 
 class LexiconStates(StateReader):
@@ -173,7 +173,7 @@ class LexiconStates(StateReader):
 
     def __init__(self, trained: AnyPredictor) -> None:
         super().__init__(trained)
-        self.width = (self.model.lexicon if self.model.encoder is None else self.model.encoder).width
+        self.output_size = (self.model.lexicon if self.model.encoder is None else self.model.encoder).output_size
 
     def states(self, texts: Sequence[str], batch_size: int) -> States:
         model, spellings = self.model, spellings_of(self.trained.run)
@@ -199,19 +199,19 @@ def reader_of(trained: AnyPredictor) -> StateReader:
         return lambda ids: framed(specials, form, ids).tokens
 
     if isinstance(model, BERT | Electra):
-        return RowStates(trained, model.config.width, model.read, framed_by("bert"), model.config.longest)
+        return RowStates(trained, model.config.d_model, model.read, framed_by("bert"), model.config.longest)
     if isinstance(model, GPT):
-        return RowStates(trained, model.config.width, model.body.read, after_end, model.config.window)
+        return RowStates(trained, model.config.d_model, model.backbone.read, after_end, model.config.window)
     if isinstance(model, RecurrentLM | WindowLM):
         width = model.config.output_width
         return RowStates(trained, width, lambda tokens, mask: model.read(tokens, None, mask)[0], after_end, None)
     if isinstance(model, BiLM):
         return RowStates(trained, 2 * model.config.hidden, model.read, framed_by("ends"), None)
     if isinstance(model, FineTuned):
-        body, config = model.body, model.config.body
+        backbone, config = model.backbone, model.config.backbone
         assert config is not None  # a trained model has one
         longest = backbone_class(config).longest(config)
-        return RowStates(trained, body.width, body.read, framed_by(body.form), longest)
+        return RowStates(trained, backbone.output_size, backbone.read, framed_by(backbone.form), longest)
     if isinstance(model, Seq2Seq):
         width = model.annotations(torch.tensor([[END]], device=trained.device)).shape[2]
         return RowStates(trained, width, model.annotations, lambda ids: [*ids, END], model.longest_source)

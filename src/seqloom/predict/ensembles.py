@@ -194,7 +194,7 @@ class Averaged:
     made: AveragedWeights
     metrics: Mapping[str, float]
     alone: list[DevMetrics]  # the best checkpoint of the run, or each of several runs
-    goal: str  # the metric by which the best checkpoint was chosen
+    monitor: str  # the metric by which the best checkpoint was chosen
 
     def notes(self) -> list[str]:
         """What a person should know."""

@@ -90,7 +90,7 @@ class MaskedLMPredictor(Predictor[FilledText]):
     """A trained masked language model."""
 
     what = "a masked language model"
-    used_by = "`seqloom fill` uses it"
+    used_by = "`seqloom fill-mask` uses it"
     problems: ClassVar = {
         "of {lines} with more than {longest} tokens only what is near the masks was read": lambda answer: answer.cut > 0
     }
@@ -225,7 +225,7 @@ class DenoiserPredictor(Predictor[RestoredText]):
     """A trained denoiser."""
 
     what = "a denoiser, which restores damaged texts"
-    used_by = "`seqloom restore` uses it"
+    used_by = "`seqloom denoise` uses it"
     problems: ClassVar = {
         "what was said of {lines} did not come to an end and was cut": lambda answer: not answer.finished
     }

@@ -252,7 +252,7 @@ class AnswerPredictor(SplitPredictor[QuestionAnswer]):
     what = "a model that answers questions"
     used_by = "`seqloom answer` uses it"
     problems: ClassVar = {
-        "of {lines} only the beginning was read (batch.question)": lambda answer: answer.cut,
+        "of {lines} only the beginning was read (batch.max_question_length)": lambda answer: answer.cut,
         "the model rather thinks the text has no answer to {lines}": lambda answer: (
             bool(answer.answers) and answer.absent > answer.answers[0].probability
         ),
@@ -290,7 +290,7 @@ class AnswerPredictor(SplitPredictor[QuestionAnswer]):
         for number, question in enumerate(questions):
             text, windows = question.strip(), list[Window]()
             if text and context.strip():
-                windows = list(reader.windows(number, text, context, batch.question, batch.stride))
+                windows = list(reader.windows(number, text, context, batch.max_question_length, batch.stride))
             by_question[number] = windows
             if sum(map(len, by_question.values())) < HELD_BATCHES * batch_size and number + 1 < len(questions):
                 continue
@@ -319,7 +319,7 @@ class AnswerPredictor(SplitPredictor[QuestionAnswer]):
         batches = RowBatches([window.rows() for window in windows], tokens=1, values=summaries)
         for chosen in similar_lengths(batches.lengths.tolist(), batch_size):
             tree = to_device(batches.collate(np.array(chosen)), self.device)
-            spans = self.model.spans(tree, self.recipe.decode.longest, top)
+            spans = self.model.spans(tree, self.recipe.decode.max_answer_length, top)
             answers = spans_in_context(spans, windows, chosen)
             for index, own, missing in zip(chosen, answers, spans.absent.tolist(), strict=True):
                 found[windows[index].number] += own

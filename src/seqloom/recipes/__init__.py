@@ -74,7 +74,7 @@ def _find_recipe(source: str) -> tuple[str, Path]:
 
 
 def build_recipe(mapping: dict[str, Json], source: str) -> Recipe:
-    """A recipe, checked; where it begins with a run, its model's body is filled in from there, and what a task makes of
+    """A checked recipe; with `init.from`, its model's backbone is filled in from that run, and what a task makes of
     its other keys by itself."""
     complete, filled = task_info(mapping.get("task")).task.complete, mapping
     if mapping.get("init") is not None:

@@ -108,7 +108,7 @@ def refuse_too_few(run: Run, count: int, last: int, damaged: Sequence[tuple[str,
     log = list(run.log())
     written = {entry["step"] for entry in log if entry["event"] == "saved"}
     often = max(1, max((entry["step"] for entry in log), default=0) // last)
-    keys = [f"train.keep={last}"] * (run.recipe["train"]["keep"] < last)
+    keys = [f"train.keep_checkpoints={last}"] * (run.recipe["train"]["keep_checkpoints"] < last)
     keys += [f"train.save_every={often}"] * (len(written) < last)
     enough = f"with {' and '.join(keys)}, so that there are enough of them" if keys else "once more"
     there = "1 checkpoint" if count == 1 else f"{count} checkpoints"

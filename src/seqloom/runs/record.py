@@ -138,7 +138,9 @@ def card(run: Run, event: Finished) -> str:
         if init["weights"]:
             began = f"\nIt began with the weights of {source} (sha256 {init['sha256'][:16]}…).\n"
         else:
-            began = f"\nIts tokenizer and the shape of its body are those of {source}; every weight was drawn anew.\n"
+            began = (
+                f"\nIts tokenizer and the shape of its backbone are those of {source}; every weight was drawn anew.\n"
+            )
     if "bleu" in event.best:
         pairs = recipe["batch"]["dev_pairs"]
         some = "all pairs" if pairs is None else f"at most {pairs:,} pairs"

@@ -1,6 +1,6 @@
 """Where a training begins: with the tokenizer, the shape and the weights of a run that exists.
 
-A recipe says `init: {from: runs/X}`, and its model is one on a body. What the body is, the run
+A recipe says `init: {from: runs/X}`, and its model is one on a backbone. What the backbone is, the run
 knows: it is written into the recipe before the recipe is checked, so that the run that comes of it
 needs no other to be opened.
 """
@@ -18,7 +18,7 @@ from seqloom.core import Json
 from seqloom.core.errors import CheckpointError, UsageError
 from seqloom.core.files import sha256
 from seqloom.core.words import shown
-from seqloom.models import ON_A_BODY, InitConfig
+from seqloom.models import FINE_TUNED_PREFIX, InitConfig
 from seqloom.models.backbones import BACKBONES, Backbone
 from seqloom.runs.layout import WEIGHTS_FILE, is_missing, read_run_file
 from seqloom.runs.run import Run
@@ -27,7 +27,7 @@ from seqloom.text import Tokenizer
 # What may be another in fine-tuning: it changes no weight.
 FREE = (
     *("dropout", "attention_dropout", "activation_dropout", "embedding_dropout", "weight_dropout"),
-    *("variational", "align_layer"),
+    *("variational_dropout", "align_layer"),
 )
 BESIDE_A_BODY = ("prompt-tune",)  # tasks whose model has one, which never changes
 BACKBONE_KINDS = tuple(BACKBONES.names())
@@ -74,11 +74,11 @@ class WholeModel:
 
 @dataclass(frozen=True)
 class Pretrained:
-    """A run whose body is taken over."""
+    """A run whose backbone is taken over."""
 
     run: Run
-    section: Mapping[str, Json]  # the recipe's words for the body
-    inner: bool  # whether the run was fine-tuned itself: its body is a part of its model
+    section: Mapping[str, Json]  # the recipe's words for the backbone
+    inner: bool  # whether the run was fine-tuned itself: its backbone is a part of its model
 
     @classmethod
     def open(cls, path: str | Path, kinds: Collection[str] = BACKBONE_KINDS) -> "Pretrained":
@@ -97,8 +97,8 @@ class Pretrained:
         run = Run.open(path)
         section: Json = run.recipe.get("model") or {}
         kind = str(section.get("kind"))
-        inner = kind.startswith(ON_A_BODY)
-        section = section.get("body") or {} if inner else section
+        inner = kind.startswith(FINE_TUNED_PREFIX)
+        section = section.get("backbone") or {} if inner else section
         if section.get("kind") not in kinds or (inner and kinds is not BACKBONE_KINDS):
             tuned = ", or one that was fine-tuned from such a run" if kinds is BACKBONE_KINDS else ""
             use = "fine-tuned" if kinds is BACKBONE_KINDS else "gone on with"
@@ -136,14 +136,14 @@ class Pretrained:
             )
         return sha256(read_run_file(self.run.path, WEIGHTS_FILE))
 
-    def give(self, body: Backbone | WholeModel) -> None:
-        """Its weights to a body; refused, with all mismatches named, if they do not fit."""
+    def give(self, backbone: Backbone | WholeModel) -> None:
+        """Its weights to a backbone; refused, with all mismatches named, if they do not fit."""
         self.check_weights()
         weights: Mapping[str, Tensor] = self.run.weights()
-        if self.inner and isinstance(body, Backbone):
-            parts = {name.removeprefix("body."): x for name, x in weights.items() if name.startswith("body.")}
-            weights = body.as_pretrained(parts)
-        body.take(weights, str(self.run.path))
+        if self.inner and isinstance(backbone, Backbone):
+            parts = {name.removeprefix("backbone."): x for name, x in weights.items() if name.startswith("backbone.")}
+            weights = backbone.as_pretrained(parts)
+        backbone.take(weights, str(self.run.path))
 
     def check_weights(self) -> None:
         """Refuse a run that has no weights yet."""
@@ -156,9 +156,9 @@ class Pretrained:
 
 
 def fill_in(mapping: Mapping[str, Json]) -> dict[str, Json]:
-    """A recipe's mapping with the body of the run that `init.from` names, or, where a task goes on with it, its model.
+    """A recipe's mapping with the backbone of the run `init.from`, or its whole model if a task continues it.
 
-    What it says of the body itself must agree with the run, but for what changes no weight.
+    What it says of the backbone itself must agree with the run, but for what changes no weight.
     """
     init, model, task = mapping.get("init"), mapping.get("model") or {}, mapping.get("task")
     path = init.get("from") if isinstance(init, Mapping) else None
@@ -170,11 +170,11 @@ def fill_in(mapping: Mapping[str, Json]) -> dict[str, Json]:
         return {**mapping, "model": merge_agreeing(source, model, "model")}
     if task in BESIDE_A_BODY:
         source = Pretrained.open(path).as_language_model()
-    elif str(model.get("kind")).startswith(ON_A_BODY):
+    elif str(model.get("kind")).startswith(FINE_TUNED_PREFIX):
         source = Pretrained.open(path)
     else:
         return dict(mapping)
-    return {**mapping, "model": {**model, "body": merge_agreeing(source, model.get("body"), "model.body")}}
+    return {**mapping, "model": {**model, "backbone": merge_agreeing(source, model.get("backbone"), "model.backbone")}}
 
 
 def merge_agreeing(source: Pretrained, given: Json, key: str) -> dict[str, Json]:
@@ -216,7 +216,7 @@ class StillNeeded:
     path: str
     kinds: Collection[str]
 
-    def give(self, body: Backbone | WholeModel) -> None:
+    def give(self, backbone: Backbone | WholeModel) -> None:
         if any((self.run.path / "checkpoints").glob("step-*")):
             return
         found = Pretrained.open(self.path, self.kinds)
@@ -225,7 +225,7 @@ class StillNeeded:
                 f"The weights of {self.path}, with which {self.run.path} begins, have changed since, and it has made "
                 "no checkpoint yet. Train anew with --out."
             )
-        found.give(body)
+        found.give(backbone)
 
     def describe(self, chosen: InitConfig) -> dict[str, Json]:
         """What the run remembers of where it began."""

@@ -42,14 +42,14 @@ class Demo:
 
 LETTERS = ("model.hidden=128", "model.embedding=32", "model.dropout=0", "train.epochs=3")
 PHRASES = ("data.kinds=[full date, countries]", "data.train=4000", "tokenizer.size=800", "batch.dev_pairs=100")
-SHORT = ("batch.chunk=64", "model.positions.max_length=64")  # texts that are seen at once
+SHORT = ("batch.length=64", "model.positions.max_length=64")  # texts that are seen at once
 # The longest first: the last to be done should not be one that has just begun.
 MODELS = (
     Demo(
         "translate-transformer",
         "a Transformer that translates dates and lists of countries",
         "translate-cldr-transformer",
-        (*PHRASES, "model.width=64", "model.feed_forward=128", "train.epochs=8"),
+        (*PHRASES, "model.d_model=64", "model.d_ff=128", "train.epochs=8"),
     ),
     Demo(
         "translate-gru",
@@ -61,13 +61,13 @@ MODELS = (
         "gpt",
         "a GPT that writes in pieces of words",
         "gpt-pydocs",
-        (*SHORT, "tokenizer.size=800", "model.width=64", "model.layers=2", "train.epochs=5"),
+        (*SHORT, "tokenizer.size=800", "model.d_model=64", "model.layers=2", "train.epochs=5"),
     ),
     Demo(
         "bert",
         "a BERT that fills gaps",
         "bert-pydocs",
-        ("tokenizer.size=600", "model.width=64", "train.epochs=5"),
+        ("tokenizer.size=600", "model.d_model=64", "train.epochs=5"),
     ),
     Demo(
         "tagger",

@@ -113,7 +113,7 @@ class View:
 
 def reader_kind(model: Json) -> str | None:
     """The kind of what reads the text: of a model on a backbone, that of the backbone."""
-    reader: Json = model.get("body") or model.get("encoder") or model
+    reader: Json = model.get("backbone") or model.get("encoder") or model
     return reader.get("kind")
 
 

@@ -25,7 +25,7 @@ CLOSE = 0.04  # an answer this near to the sum is right
 class BatchConfig:
     """How many sequences are read at once."""
 
-    rows: PositiveInt = 64  # sequences read side by side
+    size: PositiveInt = 64  # sequences read side by side
 
 
 @config
@@ -64,13 +64,13 @@ class VectorTask(BaseTask[TaskRecipe, nn.Module]):
         return self.corpus.describe()
 
     def steps_per_epoch(self) -> int:
-        return -(-int(self.recipe.data.epoch) // int(self.recipe.batch.rows))
+        return -(-int(self.recipe.data.epoch) // int(self.recipe.batch.size))
 
     def batch(self, seed: int, step: int, rank: int = 0, world: int = 1) -> Tree:
         """The sequences from step · rows on, shared out among the processes."""
-        rows = self.recipe.batch.rows
+        rows = self.recipe.batch.size
         if rows % world:
-            raise UsageError(f"batch.rows must be a multiple of the {world} processes, got {rows}.")
+            raise UsageError(f"batch.size must be a multiple of the {world} processes, got {rows}.")
         sequences = self.corpus.batch(seed, step * rows, rows)
         part = slice(rank * rows // world, (rank + 1) * rows // world)
         return {name: tensor[part] for name, tensor in sequences.items() if isinstance(tensor, Tensor)}

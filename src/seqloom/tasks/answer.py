@@ -37,13 +37,13 @@ class BatchConfig(RowBatchConfig):
     """How windows of contexts are put together."""
 
     max_length: Annotated[int, Ge(5)] | None = 384  # tokens of a window, question and special ones included
-    question: PositiveInt = 64  # tokens read of a question, at most
+    max_question_length: PositiveInt = 64  # tokens read of a question, at most
     stride: PositiveInt | None = None  # tokens from the beginning of a window to that of the next; null: half of it
 
 
 @config
 class DecodeConfig:
-    longest: PositiveInt = 30  # tokens of an answer, at most
+    max_answer_length: PositiveInt = 30  # tokens of an answer, at most
 
 
 @config
@@ -54,16 +54,16 @@ class Recipe(RowRecipe):
     model: Annotated[FineTunedAnswerConfig, Discriminator("kind")] = FineTunedAnswerConfig()
     loss: RowLossConfig = RowLossConfig()
     decode: DecodeConfig = DecodeConfig()
-    goal: Literal["loss", "answer_f1", "answer_exact"] = "answer_f1"  # which metric of dev selects the best
+    monitor: Literal["loss", "answer_f1", "answer_exact"] = "answer_f1"  # which metric of dev selects the best
     train: FitConfig
 
     def problems(self) -> Iterator[str]:
         yield from super().problems()
-        most = read_length(self) if self.model.body is not None else self.batch.max_length
-        if most is not None and most >= 5 and self.batch.question > most - 4:
+        most = read_length(self) if self.model.backbone is not None else self.batch.max_length
+        if most is not None and most >= 5 and self.batch.max_question_length > most - 4:
             yield (
-                f"batch.question must leave room for the context: a row has {most} tokens, 3 of them special; got "
-                f"{self.batch.question}"
+                f"batch.max_question_length must leave room for the context in rows of {most} tokens, 3 of them "
+                f"special; got {self.batch.max_question_length}"
             )
 
 
@@ -96,7 +96,9 @@ class Task(RowTask[Recipe, FineTunedAnswer]):
         return [
             window
             for number, example in enumerate(self.corpus.split(split))
-            for window in reader.windows(number, example.question, example.context, batch.question, batch.stride)
+            for window in reader.windows(
+                number, example.question, example.context, batch.max_question_length, batch.stride
+            )
         ]
 
     def make_batches(self, split: str, *, tokens: int, shapes: int | None = None) -> RowBatches:
@@ -120,7 +122,7 @@ class Task(RowTask[Recipe, FineTunedAnswer]):
     def about_cut(self, cut: int) -> str:
         return (
             f"{cut:,} of {len(self.corpus.split('train')):,} training questions have more than "
-            f"{self.recipe.batch.question} tokens: only their beginning is read (batch.question)."
+            f"{self.recipe.batch.max_question_length} tokens: only their beginning is read (batch.max_question_length)."
         )
 
     def warnings(self) -> list[str]:
@@ -141,7 +143,7 @@ class Task(RowTask[Recipe, FineTunedAnswer]):
         windows, total = self.windows(split), 0.0
         by_question: list[list[TokenSpan]] = [[] for _ in self.corpus.split(split)]
         for members, batch in self.read(split).every():
-            spans = model.spans(to_device(batch, device_of(model)), self.recipe.decode.longest)
+            spans = model.spans(to_device(batch, device_of(model)), self.recipe.decode.max_answer_length)
             assert spans.losses is not None  # the batch has the answers
             total += float(spans.losses.double().sum())
             for index, answers in zip(members.tolist(), spans_in_context(spans, windows, members), strict=False):

@@ -59,7 +59,7 @@ class TaskRecipe:
 
     if TYPE_CHECKING:  # keys that only some recipes have, or of which each has its own kind
         init: Any = None
-        goal: Any = None
+        monitor: Any = None
         data: Any = None
         tokenizer: Any = None
         batch: Any = None
@@ -67,7 +67,7 @@ class TaskRecipe:
         loss: Any = None
         train: Any = None
     else:
-        init = goal = loss = None
+        init = monitor = loss = None
 
 
 @config
@@ -81,7 +81,7 @@ class InitRecipe(TaskRecipe):
     def problems(self) -> Iterator[str]:
         run = ", or init.from, a run that has one" if self.takes_init else ""
         if self.init is not None and not self.takes_init:
-            yield f"init is for models on a body, of kind fine-tuned-…; model.kind is {self.model.kind}"
+            yield f"init is for models on a backbone, of kind fine-tuned-…; model.kind is {self.model.kind}"
         elif self.init is not None and self.tokenizer is not None:
             yield "tokenizer is that of the run in init.from: leave the section out"
         elif self.init is None and self.tokenizer is None:
@@ -171,7 +171,7 @@ class Task(protocols.Task, protocols.Estimable, Generic[R, M]):
     @classmethod
     def metric_of(cls, recipe: R) -> str:
         """Return the metric that selects the best checkpoint; "" if that depends on the data."""
-        return str(recipe.goal or "loss")
+        return str(recipe.monitor or "loss")
 
     @property
     def loss_unit(self) -> str:
@@ -351,7 +351,7 @@ class BatchedTask(Task[R, M]):
     @cached_property
     def batches(self) -> Any:
         """The training split, as training reads it."""
-        return self.make_batches("train", tokens=self.recipe.batch.tokens, shapes=self.recipe.batch.shapes)
+        return self.make_batches("train", tokens=self.recipe.batch.tokens, shapes=self.recipe.batch.max_shapes)
 
     @once
     def read(self, split: str) -> Any:

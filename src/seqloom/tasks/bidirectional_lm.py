@@ -34,7 +34,9 @@ class BatchConfig:
 
     tokens: PositiveInt = 2048  # most of a batch: rows × longest, padding included
     max_length: Annotated[int, Ge(2)] = 128  # tokens of a row, END included
-    shapes: PositiveInt | None = None  # at most so many shapes of batches; null: as many as it takes, which pads less
+    max_shapes: PositiveInt | None = (
+        None  # at most so many shapes of batches; null: as many as it takes, which pads less
+    )
     eval_tokens: PositiveInt = 8192  # as `tokens`, when a split is evaluated
 
 

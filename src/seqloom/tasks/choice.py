@@ -27,7 +27,7 @@ class Recipe(RowRecipe):
     batch: RowBatchConfig = RowBatchConfig()
     model: Annotated[FineTunedChoiceConfig, Discriminator("kind")] = FineTunedChoiceConfig()
     loss: RowLossConfig = RowLossConfig()
-    goal: Literal["loss", "accuracy"] = "accuracy"  # which metric of dev selects the best
+    monitor: Literal["loss", "accuracy"] = "accuracy"  # which metric of dev selects the best
     train: FitConfig
 
 

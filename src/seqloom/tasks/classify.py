@@ -22,7 +22,7 @@ from seqloom.data.corpora import CorpusConfig
 from seqloom.data.corpus import Corpus
 from seqloom.data.examples import TextClassificationExample
 from seqloom.data.readers import TextReader
-from seqloom.models import MODELS, has_body
+from seqloom.models import MODELS, has_backbone
 from seqloom.nn.softmax import at_least_float32
 from seqloom.tasks.base import ModelSection, R, TaskInfo, TaskRecipe
 from seqloom.tasks.reading_base import (
@@ -41,7 +41,9 @@ class ClassLossConfig:
     class_weights: Literal["none", "balanced"] = "none"  # balanced: all classes count the same, however many texts
     label_smoothing: Fraction = 0.0  # ε: the loss is (1 − ε) · (−log p) + ε · mean of −log p over the labels
     consistency: NonNegativeFloat = 0.0  # α: read texts twice; what dropout makes of the two readings shall agree
-    language_model: NonNegativeFloat = 0.0  # λ: of a causal body, add λ · the loss of a language model on these texts
+    language_model: NonNegativeFloat = (
+        0.0  # λ: of a causal backbone, add λ · the loss of a language model on these texts
+    )
 
     def unit(self, example: str) -> str:
         """The unit of the training loss; only that of plain nats may be compared with dev's."""
@@ -58,7 +60,7 @@ class Recipe(ReadingRecipe):
     batch: BatchConfig = BatchConfig()
     model: Annotated[ModelSection, MODELS.only("classifier", "fine-tuned-classifier")] = MODELS.default("classifier")
     loss: ClassLossConfig = ClassLossConfig()
-    goal: Literal["loss", "accuracy", "macro_f1", "matthews"] = "accuracy"  # which metric of dev selects the best
+    monitor: Literal["loss", "accuracy", "macro_f1", "matthews"] = "accuracy"  # which metric of dev selects the best
     train: FitConfig
 
     def problems(self) -> Iterator[str]:
@@ -69,7 +71,7 @@ class Recipe(ReadingRecipe):
 def length_problems(recipe: TaskRecipe) -> Iterator[str]:
     """Say what does not go together in how single texts are read."""
     longest, read = recipe.model.longest, recipe.batch.max_length
-    if has_body(recipe.model):  # which reads no more than it can, see `read_length`
+    if has_backbone(recipe.model):  # which reads no more than it can, see `read_length`
         if read is not None and read < 3:
             yield f"batch.max_length must be at least 3: a token between two special ones; got {read}"
     elif longest is not None and (read is None or read > longest):

@@ -57,7 +57,7 @@ class Recipe(TaskRecipe):
     tokenizer: TokenizerConfig
     batch: BatchConfig = BatchConfig()
     model: Annotated[TransformerConfig, MODELS.only("transformer")] = MODELS.default("transformer")
-    decode: BeamConfig = BeamConfig()  # how `seqloom restore` searches, unless it is told otherwise
+    decode: BeamConfig = BeamConfig()  # how `seqloom denoise` searches, unless it is told otherwise
     train: FitConfig
 
     def problems(self) -> Iterator[str]:
@@ -70,9 +70,9 @@ class Recipe(TaskRecipe):
                     f"a {side} may have {most} tokens (batch.max_length, noise), and the model knows {known} places "
                     "(model.positions.max_length)"
                 )
-        if isinstance(self.noise, SpansConfig) and self.noise.mean_length >= 1:
-            hidden = self.noise.share * self.batch.max_length + 1
-            needed = min(int(hidden / self.noise.mean_length) + 1, int(hidden)) + 1
+        if isinstance(self.noise, SpansConfig) and self.noise.mean_span_length >= 1:
+            hidden = self.noise.noise_density * self.batch.max_length + 1
+            needed = min(int(hidden / self.noise.mean_span_length) + 1, int(hidden)) + 1
             if needed > self.noise.sentinels:
                 yield (
                     f"noise.sentinels must be at least {needed}, since a text of batch.max_length tokens may have "
@@ -165,7 +165,7 @@ INFO = TaskInfo(
     recipe=Recipe,
     task=Task,
     predictor="seqloom.predict.gaps:DenoiserPredictor",
-    command="restore {run}",
+    command="denoise {run}",
     metric="target_accuracy",
     example="The class statement defines a new [MASK] of object.",
     views=("write", "beam", "vectors", "heads", "alignment"),

@@ -42,7 +42,7 @@ WATCHED_PATHS = 50  # drawn while a model trains
 class BatchConfig:
     """How windows of the series are put together, where a model learns by gradient."""
 
-    rows: PositiveInt = 32  # windows read side by side
+    size: PositiveInt = 32  # windows read side by side
 
 
 @config
@@ -76,7 +76,7 @@ class Recipe(TaskRecipe):
     batch: BatchConfig = BatchConfig()
     model: Annotated[ModelSection, FORECASTERS] = FORECASTERS.default("lstm")
     forecast: HorizonConfig = HorizonConfig()
-    goal: Literal["loss", "mase", "crps"] = "crps"  # which metric of dev selects the best
+    monitor: Literal["loss", "mase", "crps"] = "crps"  # which metric of dev selects the best
     train: TrainConfig = EstimateConfig()
 
     def problems(self) -> Iterator[str]:
@@ -201,7 +201,7 @@ class Task(SeriesTask[Recipe, Any]):
     @cached_property
     def windows(self) -> SeriesWindows:
         window = self.recipe.model.build(**self.sizes()).window
-        return SeriesWindows(self.seen("train"), window, self.recipe.batch.rows)
+        return SeriesWindows(self.seen("train"), window, self.recipe.batch.size)
 
     def steps_per_epoch(self) -> int:
         return self.windows.steps_per_epoch

@@ -39,7 +39,9 @@ class BatchConfig:
     """How examples are put together."""
 
     tokens: PositiveInt = 2048  # most of a batch: examples × longest, padding and END included
-    shapes: PositiveInt | None = None  # at most so many shapes of batches; null: as many as it takes, which pads less
+    max_shapes: PositiveInt | None = (
+        None  # at most so many shapes of batches; null: as many as it takes, which pads less
+    )
     max_length: Annotated[int, Ge(8)] | None = 256  # tokens of an example, END included; longer ones are cut
     eval_tokens: PositiveInt = 8192  # as `tokens`, when a split is evaluated
     dev_examples: PositiveInt | None = 200  # of dev that are answered at each evaluation in training; null for all

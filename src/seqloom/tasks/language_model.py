@@ -1,7 +1,7 @@
 """A language model trained by gradient on a stream of text.
 
-The documents of a split, each followed by END, make one stream. It is cut into `batch.rows`
-contiguous rows, read side by side `batch.chunk` tokens at a time. A recurrent model carries its
+The documents of a split, each followed by END, make one stream. It is cut into `batch.size`
+contiguous rows, read side by side `batch.length` tokens at a time. A recurrent model carries its
 state from chunk to chunk, and the gradient is cut between them: truncated backpropagation through
 time. A feed-forward model carries the tokens of its window on. A GPT sees no more than its chunk.
 Where documents are kept apart, the latter two see no more than one document.
@@ -34,12 +34,14 @@ if TYPE_CHECKING:
 class BatchConfig:
     """How the stream is cut."""
 
-    rows: PositiveInt = 32  # sequences read side by side
-    chunk: PositiveInt = 64  # tokens between two cuts of the gradient
-    forget: Probability = 0.02  # chance that a row begins a chunk without a memory, so that the model learns to begin
-    shift: bool = False  # every epoch begins at another place of the stream, so that it is cut elsewhere
-    documents: Literal["join", "apart"] = "join"  # whether a document sees those before it; apart: not if recurrent
-    eval_rows: PositiveInt = 1  # rows in evaluation: more is faster, but each begins without a memory
+    size: PositiveInt = 32  # sequences read side by side
+    length: PositiveInt = 64  # tokens between two cuts of the gradient
+    state_reset_probability: Probability = (
+        0.02  # chance that a row begins a chunk without a memory, so that the model learns to begin
+    )
+    random_offset: bool = False  # every epoch begins at another place of the stream, so that it is cut elsewhere
+    cross_document_attention: bool = True  # whether a document sees those before it; apart: not if recurrent
+    eval_size: PositiveInt = 1  # rows in evaluation: more is faster, but each begins without a memory
 
 
 @config
@@ -53,13 +55,13 @@ class Recipe(InitRecipe):
     def problems(self) -> Iterator[str]:
         yield from super().problems()
         yield from dropout_problems(self.tokenizer)
-        if self.model.kind == "recurrent-lm" and self.batch.documents == "apart":
-            yield "batch.documents=apart is for model.kind gpt or window-lm: a recurrent model carries its state on"
-        if self.model.kind == "gpt" and self.batch.chunk > self.model.window:
+        if self.model.kind == "recurrent-lm" and self.batch.cross_document_attention is False:
+            yield "batch.cross_document_attention=false needs model.kind gpt or window-lm: recurrent models carry state"
+        if self.model.kind == "gpt" and self.batch.length > self.model.window:
             most = self.model.window
             yield (
-                f"batch.chunk must be at most the {most} tokens that the model sees at once (model.context, "
-                f"model.positions.max_length); got {self.batch.chunk}. Set batch.chunk={most}"
+                f"batch.length must be at most the {most} tokens that the model sees at once (model.context, "
+                f"model.positions.max_length); got {self.batch.length}. Set batch.length={most}"
             )
 
 
@@ -85,7 +87,7 @@ class Task(TextTask[Recipe, Any]):
     def batches(self) -> "StreamBatches":
         from seqloom.data.batching import StreamBatches
 
-        return StreamBatches(self.stream("train"), size=self.recipe.batch.rows, length=self.recipe.batch.chunk)
+        return StreamBatches(self.stream("train"), size=self.recipe.batch.size, length=self.recipe.batch.length)
 
     def steps_per_epoch(self) -> int:
         return self.batches.steps_per_epoch
@@ -96,34 +98,34 @@ class Task(TextTask[Recipe, Any]):
         rows, chunk, length = self.batches.size, self.batches.length, self.batches.row_length
         if length < chunk:
             tokens = len(self.stream("train"))
-            change = f"batch.rows to {tokens // chunk} or less" if tokens >= chunk else "batch.chunk"
+            change = f"batch.size to {tokens // chunk} or less" if tokens >= chunk else "batch.length"
             carried = "" if model.kind == "gpt" else ", and no state is ever carried on"
             notes.append(
                 f"The training text is shorter than one chunk per row: {tokens:,} tokens in {rows} rows are {length} a "
-                f"row, and batch.chunk is {chunk}. Each epoch is then one short step{carried}. "
+                f"row, and batch.length is {chunk}. Each epoch is then one short step{carried}. "
                 f"Give more text, or lower {change}."
             )
-        if self.recipe.init is None and model.kind == "gpt" and model.window > self.recipe.batch.chunk:
-            chunk = self.recipe.batch.chunk  # a position is learned from the tokens that stand there
+        if self.recipe.init is None and model.kind == "gpt" and model.window > self.recipe.batch.length:
+            chunk = self.recipe.batch.length  # a position is learned from the tokens that stand there
             relative = model.longest is None
             beyond = "it never learns to look so far" if relative else "the learned positions beyond stay as drawn"
             notes.append(
-                f"The model will see {model.window} tokens at once, and in training only batch.chunk, {chunk}: "
-                f"{beyond}. Set batch.chunk to {model.window}, or model.context to {chunk}."
+                f"The model will see {model.window} tokens at once, and in training only batch.length, {chunk}: "
+                f"{beyond}. Set batch.length to {model.window}, or model.context to {chunk}."
             )
         return notes
 
     def batch(self, seed: int, step: int, rank: int = 0, world: int = 1) -> Tree:
         """Read the stream in order; the seed decides which rows forget and where epochs begin."""
         offset, epoch = 0, step // self.steps_per_epoch()
-        if self.recipe.batch.shift:
+        if self.recipe.batch.random_offset:
             offset = int(torch.randint(len(self.stream("train")), (), generator=generator(seed, "shift", epoch)))
         batch = self.batches.batch(step, rank, world, offset)
         draws = torch.rand(len(batch["inputs"]), 1, generator=generator(seed, "forget", step, rank))
-        return {**batch, "remember": draws >= self.recipe.batch.forget}
+        return {**batch, "remember": draws >= self.recipe.batch.state_reset_probability}
 
     def loss(self, model: Any, batch: Tree, carry: Tree) -> Loss:
-        apart, kind = self.recipe.batch.documents == "apart", self.recipe.model.kind
+        apart, kind = self.recipe.batch.cross_document_attention is False, self.recipe.model.kind
         if kind == "gpt":
             documents = number_documents(batch["inputs"]) if apart else None
             value, _ = model.loss(batch["inputs"], batch["targets"], documents=documents)
@@ -135,8 +137,8 @@ class Task(TextTask[Recipe, Any]):
 
     def log_probs(self, model: Any, split: str, rows: int = 1) -> Tensor:
         """Read documents one by one if training keeps them apart."""
-        if self.recipe.batch.documents == "join":
-            return super().log_probs(model, split, self.recipe.batch.eval_rows)
+        if self.recipe.batch.cross_document_attention:
+            return super().log_probs(model, split, self.recipe.batch.eval_size)
         encoded = list(self.tokenizer.encode_batch(self.corpus.split(split)))
         from seqloom.evaluate.perplexity import score_texts
 

@@ -52,9 +52,9 @@ Objective = Literal["mlm", "mlm+nsp", "electra"]
 class BatchConfig:
     """How documents are cut into rows."""
 
-    rows: PositiveInt = 32  # read side by side
+    size: PositiveInt = 32  # read side by side
     max_length: Annotated[int, Ge(LEAST)] = 128  # tokens of a row, [CLS] and [SEP] included
-    eval_rows: PositiveInt = 64  # rows in evaluation
+    eval_size: PositiveInt = 64  # rows in evaluation
 
 
 @config
@@ -79,10 +79,10 @@ class Recipe(TaskRecipe):
             )
         if isinstance(self.model, ElectraConfig) != (self.objective == "electra"):
             yield f"model.kind electra and objective electra go together; got {self.model.kind} and {self.objective}"
-        if self.objective == "electra" and (self.masks.hidden, self.masks.swapped) != ALL_HIDDEN:
+        if self.objective == "electra" and (self.masks.mask_replace_prob, self.masks.random_replace_prob) != ALL_HIDDEN:
             yield (
-                "with objective electra every chosen token is hidden, for the generator to fill in: leave masks.hidden "
-                f"and masks.swapped out; got {self.masks.hidden:g} and {self.masks.swapped:g}"
+                "objective electra masks every chosen token for the generator: remove masks.mask_replace_prob "
+                f"and random_replace_prob; got {self.masks.mask_replace_prob:g}, {self.masks.random_replace_prob:g}"
             )
 
 
@@ -93,7 +93,7 @@ class Task(TextTask[Recipe, Any], BatchedTask[Recipe, Any]):
     @property
     def loss_unit(self) -> str:
         if isinstance(self.recipe.model, ElectraConfig):
-            return f"nats per masked token + {self.recipe.model.detection:g} times per token"
+            return f"nats per masked token + {self.recipe.model.detection_weight:g} times per token"
         return "nats per masked token" + " and pair" * self.pairs
 
     @classmethod
@@ -106,7 +106,7 @@ class Task(TextTask[Recipe, Any], BatchedTask[Recipe, Any]):
         if isinstance(model, Mapping) and model.get("kind", "bert") == "bert":
             completed["model"] = {**model, "kind": "electra"}
         if isinstance(masks, Mapping):
-            completed["masks"] = {"hidden": ALL_HIDDEN[0], "swapped": ALL_HIDDEN[1], **masks}
+            completed["masks"] = {"mask_replace_prob": ALL_HIDDEN[0], "random_replace_prob": ALL_HIDDEN[1], **masks}
         return completed
 
     @classmethod
@@ -130,8 +130,8 @@ class Task(TextTask[Recipe, Any], BatchedTask[Recipe, Any]):
         batches = self._make_batches(split)
         if (batches.epoch(EVALUATION, 0)["targets"] == NONE).all():
             raise DataError(
-                f"{self._named(split)} is too short: none of its tokens is hidden (masks.share is "
-                f"{self.recipe.masks.share:g}), so there is nothing to measure. Give more text."
+                f"{self._named(split)} is too short: none of its tokens is hidden (masks.mlm_probability is "
+                f"{self.recipe.masks.mlm_probability:g}), so there is nothing to measure. Give more text."
             )
         return batches
 
@@ -155,7 +155,7 @@ class Task(TextTask[Recipe, Any], BatchedTask[Recipe, Any]):
             masking=recipe.masking,
             specials=specials,
             vocabulary=len(self.tokenizer),
-            size=recipe.batch.rows,
+            size=recipe.batch.size,
         )
 
     def warnings(self) -> list[str]:
@@ -165,11 +165,11 @@ class Task(TextTask[Recipe, Any], BatchedTask[Recipe, Any]):
                 f"{source.alone:,} of {documents:,} training documents have one sentence: they make no pair, and are "
                 "left out (objective=mlm reads them too)."
             )
-        total, wanted = self.batches.total, self.recipe.batch.rows
+        total, wanted = self.batches.total, self.recipe.batch.size
         if total < wanted:
             notes.append(
-                f"The training text makes {counted(total, 'row')}, fewer than batch.rows, {wanted}: every step reads "
-                "all of it. Give more text, or lower batch.rows or batch.max_length."
+                f"The training text makes {counted(total, 'row')}, fewer than batch.size, {wanted}: every step reads "
+                "all of it. Give more text, or lower batch.size or batch.max_length."
             )
         return notes
 
@@ -187,7 +187,7 @@ class Task(TextTask[Recipe, Any], BatchedTask[Recipe, Any]):
     @torch.no_grad()
     def evaluate(self, model: Any, split: str) -> dict[str, float]:
         """Measure masked tokens, and next sentences or replaced tokens."""
-        batches, rows, sums = self.read(split), self.recipe.batch.eval_rows, dict[str, float]()
+        batches, rows, sums = self.read(split), self.recipe.batch.eval_size, dict[str, float]()
         draws = torch.rand(batches.epoch(EVALUATION, 0)["targets"].shape, generator=generator(EVALUATION, "replaced"))
         for batch, own in zip(batches.every(EVALUATION, rows), draws.split(rows), strict=True):
             batch, own = to_device((batch, own), device_of(model))
@@ -205,7 +205,7 @@ class Task(TextTask[Recipe, Any], BatchedTask[Recipe, Any]):
             tokens, replaced, said, hits = (sums[name] for name in ("tokens", "replaced", "said", "hits"))
             other_loss = sums["detection_nll"] / tokens
             metrics |= {
-                "loss": masked_loss + model.config.detection * other_loss,
+                "loss": masked_loss + model.config.detection_weight * other_loss,
                 "detection_loss": other_loss,
                 "replaced_rate": replaced / tokens,
                 "replaced_accuracy": (tokens - replaced - said + 2 * hits) / tokens,
@@ -263,7 +263,7 @@ INFO = TaskInfo(
     recipe=Recipe,
     task=Task,
     predictor="seqloom.predict.gaps:MaskedLMPredictor",
-    command="fill {run}",
+    command="fill-mask {run}",
     metric="masked_accuracy",
     views=("write", "vectors", "walk", "heads"),
 )

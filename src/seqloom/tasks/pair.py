@@ -3,7 +3,7 @@
     class    does the one follow from the other?     −log p of the label is made small, as for single texts
     score    how much alike are they?                (y − ŷ)² / σ² is, σ² the variance of the training scores
 
-A score has no first and second text: a body that reads from left to right is given both orders, and
+A score has no first and second text: a backbone that reads from left to right is given both orders, and
 what it makes of them is added (GPT, 2018). One that reads both ways sees both texts at once, and is
 given one.
 """
@@ -35,11 +35,11 @@ class Recipe(RowRecipe):
     task: Literal["pair"] = "pair"
     data: CorpusConfig[SentencePairExample]
     target: Literal["class", "score"] = "class"  # what the labels are: classes, or numbers that mean more or less
-    symmetric: bool | None = None  # read both orders and add; null: for a score, where the body reads left to right
+    symmetric: bool | None = None  # read both orders and add; null: for a score, where the backbone reads left to right
     batch: RowBatchConfig = RowBatchConfig()
     model: Annotated[FineTunedPairConfig, Discriminator("kind")] = FineTunedPairConfig()
     loss: ClassLossConfig = ClassLossConfig()
-    goal: Literal["loss", "accuracy", "macro_f1", "matthews", "pearson", "spearman"] | None = (
+    monitor: Literal["loss", "accuracy", "macro_f1", "matthews", "pearson", "spearman"] | None = (
         None  # which metric of dev selects the best; null: accuracy, or of scores pearson
     )
     train: FitConfig
@@ -47,9 +47,9 @@ class Recipe(RowRecipe):
     def problems(self) -> Iterator[str]:
         yield from super().problems()
         of_scores = ("pearson", "spearman")
-        if self.goal not in (None, "loss") and (self.goal in of_scores) != (self.target == "score"):
+        if self.monitor not in (None, "loss") and (self.monitor in of_scores) != (self.target == "score"):
             choice = "loss, pearson or spearman" if self.target == "score" else "loss, accuracy, macro_f1 or matthews"
-            yield f"goal must be {choice} with target={self.target}; got {self.goal}"
+            yield f"monitor must be {choice} with target={self.target}; got {self.monitor}"
         loss = self.loss
         if self.target == "score" and (loss.class_weights != "none" or loss.label_smoothing or loss.consistency):
             yield "loss.class_weights, loss.label_smoothing and loss.consistency are for target=class"
@@ -57,8 +57,8 @@ class Recipe(RowRecipe):
     @property
     def both_orders(self) -> bool:
         """Whether a pair is two rows."""
-        body = self.model.body
-        causal = body is not None and backbone_class(body).form == "causal"
+        backbone = self.model.backbone
+        causal = backbone is not None and backbone_class(backbone).form == "causal"
         return self.target == "score" and causal if self.symmetric is None else self.symmetric
 
 
@@ -76,7 +76,7 @@ class Task(TextLabelTask[Recipe], RowTask[Recipe, Any]):
 
     @classmethod
     def metric_of(cls, recipe: Recipe) -> str:
-        return recipe.goal or ("pearson" if recipe.target == "score" else "accuracy")
+        return recipe.monitor or ("pearson" if recipe.target == "score" else "accuracy")
 
     @property
     def loss_unit(self) -> str:

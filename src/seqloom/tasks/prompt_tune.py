@@ -42,7 +42,7 @@ class Recipe(CompletionRecipe):
     template: str = TEMPLATE  # how a text and its label are written
     batch: BatchConfig = BatchConfig()
     model: Annotated[SoftPromptConfig, Discriminator("kind")] = SoftPromptConfig()
-    goal: Literal["loss", "accuracy", "macro_f1", "matthews"] = "accuracy"  # which metric of dev selects the best
+    monitor: Literal["loss", "accuracy", "macro_f1", "matthews"] = "accuracy"  # which metric of dev selects the best
     train: FitConfig
 
     def problems(self) -> Iterator[str]:
@@ -107,7 +107,7 @@ class Task(CompletionTask[Recipe, SoftPrompted]):
         if model.prompt.is_meta:  # it was only built to be counted
             return model
         model.load_state_dict({**model.state_dict(), **self.frozen})
-        if self.recipe.model.begin == "tokens":
+        if self.recipe.model.init == "tokens":
             read = torch.from_numpy(self.batches.texts.ids).long()
             draws = generator(self.recipe.seed, "prompt")
             model.begin_as(read[torch.randint(len(read), (self.recipe.model.length,), generator=draws)])

@@ -16,7 +16,7 @@ from seqloom.data.corpus import Corpus
 from seqloom.data.readers import RowReader, SentenceReader, Spellings, TextFrame, TextReader, set_apart
 from seqloom.data.word_vectors import FoundVectors, read_vectors, vector_words
 from seqloom.evaluate.classification import report
-from seqloom.models import has_body
+from seqloom.models import has_backbone
 from seqloom.models.backbones import BACKBONES, backbone_class
 from seqloom.tasks.base import BatchedTask, InitRecipe, M, R, Task, TaskRecipe, dropout_problems
 from seqloom.text import Tokenizer
@@ -35,7 +35,9 @@ class BatchConfig:
     """How texts are put together."""
 
     tokens: PositiveInt = 2048  # most of a batch: texts × longest, padding and END included
-    shapes: PositiveInt | None = None  # at most so many shapes of batches; null: as many as it takes, which pads less
+    max_shapes: PositiveInt | None = (
+        None  # at most so many shapes of batches; null: as many as it takes, which pads less
+    )
     max_length: Annotated[int, Ge(2)] | None = 256  # tokens read of a text, END included; null to read them all
     eval_tokens: PositiveInt = 8192  # as `tokens`, when a split is evaluated
 
@@ -45,16 +47,20 @@ class RowBatchConfig(BatchConfig):
     """How rows of several texts are put together."""
 
     tokens: PositiveInt = 4096  # most of a batch: rows × longest, padding and special tokens included
-    max_length: Annotated[int, Ge(5)] | None = 256  # tokens of a row, special ones included; null: all the body reads
+    max_length: Annotated[int, Ge(5)] | None = (
+        256  # tokens of a row, special ones included; null: all the backbone reads
+    )
     eval_tokens: PositiveInt = 16384
-    apart: bool = False  # words and marks are read with a space between any two, as WikiText writes them
+    split_punctuation: bool = False  # words and marks are read with a space between any two, as WikiText writes them
 
 
 @config
 class RowLossConfig:
-    """The loss of a model on a body."""
+    """The loss of a model on a backbone."""
 
-    language_model: NonNegativeFloat = 0.0  # λ: of a causal body, add λ · the loss of a language model on the same rows
+    language_model: NonNegativeFloat = (
+        0.0  # λ: of a causal backbone, add λ · the loss of a language model on the same rows
+    )
 
 
 @config
@@ -63,24 +69,24 @@ class ReadingRecipe(InitRecipe):
 
     @property
     def takes_init(self) -> bool:
-        return has_body(self.model)
+        return has_backbone(self.model)
 
     def problems(self) -> Iterator[str]:
         yield from super().problems()
         yield from dropout_problems(self.tokenizer)
-        if self.takes_init and self.init is None and self.model.body is None:
+        if self.takes_init and self.init is None and self.model.backbone is None:
             kinds = ", ".join(BACKBONES.names())
-            yield f"model.body: missing; it must be a section of kind {kinds}, or init.from a run that has one"
+            yield f"model.backbone: missing; it must be a section of kind {kinds}, or init.from a run that has one"
         if self.loss is None or not self.loss.language_model:
             return
         if not self.takes_init:
             yield f"loss.language_model is for model.kind fine-tuned-classifier; got {self.model.kind}"
-        elif self.model.body is not None and not backbone_class(self.model.body).can_predict(self.model.body):
-            kind = self.model.body.kind
+        elif self.model.backbone is not None and not backbone_class(self.model.backbone).can_predict(
+            self.model.backbone
+        ):
+            kind = self.model.backbone.kind
             why = "its softmax is not full" if kind == "recurrent-lm" else "it reads both ways"
-            yield (
-                f"loss.language_model needs a body that predicts the next token, and this one, {kind}, does not: {why}"
-            )
+            yield (f"loss.language_model needs a backbone that predicts the next token; {kind} does not: {why}")
 
 
 @config
@@ -89,25 +95,25 @@ class RowRecipe(ReadingRecipe):
 
     def problems(self) -> Iterator[str]:
         yield from super().problems()
-        if self.model.body is not None and (most := read_length(self)) is not None and most < 5:
-            yield f"the body must be able to read 5 tokens at least: two texts and what stands around them; got {most}"
+        if self.model.backbone is not None and (most := read_length(self)) is not None and most < 5:
+            yield f"the backbone must read at least 5 tokens: two texts and the special tokens around them; got {most}"
 
 
 # --- readers, in training and in use ----------------------------------------------------------------------------------
 
 
 def read_length(recipe: TaskRecipe) -> int | None:
-    """Return the most tokens of a row that recipe and body allow."""
+    """Return the most tokens of a row that recipe and backbone allow."""
     own: int | None = recipe.batch.max_length
     most: int | None = recipe.model.longest
-    return own if most is None or not has_body(recipe.model) else min(own or most, most)
+    return own if most is None or not has_backbone(recipe.model) else min(own or most, most)
 
 
 def frame_of(recipe: TaskRecipe, tokenizer: Tokenizer) -> TextFrame | None:
-    """Return the special tokens around texts, if the model has a body."""
-    if not has_body(recipe.model) or recipe.model.body is None:
+    """Return the special tokens around texts, if the model has a backbone."""
+    if not has_backbone(recipe.model) or recipe.model.backbone is None:
         return None
-    return TextFrame(Specials.after(len(tokenizer)), backbone_class(recipe.model.body).form)
+    return TextFrame(Specials.after(len(tokenizer)), backbone_class(recipe.model.backbone).form)
 
 
 def text_reader(recipe: TaskRecipe, tokenizer: Tokenizer, spellings: Spellings | None) -> TextReader:
@@ -124,8 +130,8 @@ def row_reader(recipe: TaskRecipe, tokenizer: Tokenizer) -> RowReader:
     """Return the reader of several texts in a row."""
     frame = frame_of(recipe, tokenizer)
     if frame is None:
-        raise ValueError("model.body must be given, or a run to take it from, init.from")
-    return RowReader(tokenizer, frame, read_length(recipe), recipe.batch.apart)
+        raise ValueError("model.backbone must be given, or a run to take it from, init.from")
+    return RowReader(tokenizer, frame, read_length(recipe), recipe.batch.split_punctuation)
 
 
 def spellings_of(run: "Run") -> Spellings | None:
@@ -176,7 +182,7 @@ class LabelTask(SplitTask[R, M]):
 class ReadingTask(BatchedTask[R, M], SplitTask[R, M]):
     """A task whose model reads texts, and with `spellings` the characters of words."""
 
-    read_by_model = ("characters", "vectors", "body")
+    read_by_model = ("characters", "vectors", "backbone")
     spellings: Spellings | None = None
 
     @classmethod
@@ -235,7 +241,7 @@ class ReadingTask(BatchedTask[R, M], SplitTask[R, M]):
         return model
 
     def receiver(self, model: Any) -> Any:
-        return model.body
+        return model.backbone
 
     @cached_property
     def vectors(self) -> FoundVectors | None:
@@ -267,7 +273,7 @@ class RowTask(ReadingTask[R, M]):
     @classmethod
     def training_texts(cls, recipe: R, corpus: Corpus[Any]) -> Iterable[str]:
         texts = corpus.texts("train")
-        return map(set_apart, texts) if recipe.batch.apart else texts
+        return map(set_apart, texts) if recipe.batch.split_punctuation else texts
 
     @property
     def loss_unit(self) -> str:
@@ -297,5 +303,5 @@ class RowTask(ReadingTask[R, M]):
     def about_cut(self, cut: int) -> str:
         return (
             f"{cut:,} of {len(self.batches):,} training examples have more than {read_length(self.recipe)} tokens "
-            "in a row: their texts are cut (batch.max_length, and what the body can read)."
+            "in a row: their texts are cut (batch.max_length, and what the backbone can read)."
         )

@@ -31,8 +31,8 @@ from seqloom.train.config import FitConfig
 class BatchConfig:
     """How series are put together."""
 
-    rows: PositiveInt = 32  # series read side by side
-    eval_rows: PositiveInt = 256  # the same, when a split is evaluated
+    size: PositiveInt = 32  # series read side by side
+    eval_size: PositiveInt = 256  # the same, when a split is evaluated
 
 
 @config
@@ -41,7 +41,7 @@ class Recipe(TaskRecipe):
     data: CorpusConfig[LabelledSeries]
     batch: BatchConfig = BatchConfig()
     model: Annotated[SeriesClassifierConfig, Discriminator("kind")] = SeriesClassifierConfig()
-    goal: Literal["loss", "accuracy", "macro_f1", "matthews"] = "accuracy"  # which metric of dev selects the best
+    monitor: Literal["loss", "accuracy", "macro_f1", "matthews"] = "accuracy"  # which metric of dev selects the best
     train: FitConfig
 
 
@@ -69,13 +69,13 @@ class Task(LabelTask[Recipe, SeriesClassifier]):
         return model
 
     def steps_per_epoch(self) -> int:
-        return -(-len(self.corpus.split("train")) // self.recipe.batch.rows)
+        return -(-len(self.corpus.split("train")) // self.recipe.batch.size)
 
     def batch(self, seed: int, step: int, rank: int = 0, world: int = 1) -> Tree:
         """An epoch reads every series once, in an order of its own."""
-        rows, train = self.recipe.batch.rows, self.corpus.split("train")
+        rows, train = self.recipe.batch.size, self.corpus.split("train")
         if rows % world:
-            raise UsageError(f"batch.rows must be a multiple of the {world} processes, got {rows}.")
+            raise UsageError(f"batch.size must be a multiple of the {world} processes, got {rows}.")
         epoch, place = divmod(step, self.steps_per_epoch())
         order = np.random.default_rng(derive(seed, "series", epoch)).permutation(len(train))
         chosen = np.resize(order, self.steps_per_epoch() * rows)[place * rows : (place + 1) * rows]
@@ -90,7 +90,7 @@ class Task(LabelTask[Recipe, SeriesClassifier]):
     @torch.no_grad()
     def outputs(self, model: SeriesClassifier, split: str) -> Tensor:
         """Return log p (N, L) of every label of every series of a split, on the CPU."""
-        examples, labels, rows, outputs = self.corpus.split(split), self.labels(split), self.recipe.batch.eval_rows, []
+        examples, labels, rows, outputs = self.corpus.split(split), self.labels(split), self.recipe.batch.eval_size, []
         for start in range(0, len(examples), rows):
             some = examples[start : start + rows]
             batch = collate_series(some, labels[start : start + rows], max(len(one.values) for one in some))

@@ -37,7 +37,9 @@ class Recipe(ReadingRecipe):
     data: CorpusConfig[TokenClassificationExample]
     batch: BatchConfig = BatchConfig()
     model: Annotated[ModelSection, MODELS.only("tagger", "fine-tuned-tagger")] = MODELS.default("tagger")
-    goal: Literal["loss", "token_accuracy", "span_f1"] | None = None  # null: span_f1 if tags mark spans, else accuracy
+    monitor: Literal["loss", "token_accuracy", "span_f1"] | None = (
+        None  # null: span_f1 if tags mark spans, else accuracy
+    )
     train: FitConfig
 
     def problems(self) -> Iterator[str]:
@@ -55,7 +57,7 @@ class Task(ReadingTask[TaskRecipe, Any]):
 
     @classmethod
     def metric_of(cls, recipe: TaskRecipe) -> str:
-        return recipe.goal or ""
+        return recipe.monitor or ""
 
     def choose_monitor(self) -> Monitor:
         monitor = super().choose_monitor()
@@ -65,10 +67,10 @@ class Task(ReadingTask[TaskRecipe, Any]):
     @classmethod
     def load(cls, recipe: TaskRecipe) -> Corpus[TokenClassificationExample]:
         corpus: Corpus[TokenClassificationExample] = super().load(recipe)
-        if recipe.goal == "span_f1" and not has_spans(corpus):
+        if recipe.monitor == "span_f1" and not has_spans(corpus):
             raise UsageError(
-                f"goal span_f1 needs tags that mark spans, such as B-PER; the tags of {corpus.name} do not. "
-                "Set goal=token_accuracy."
+                f"monitor span_f1 needs tags that mark spans, such as B-PER; the tags of {corpus.name} do not. "
+                "Set monitor=token_accuracy."
             )
         return corpus
 

@@ -55,7 +55,9 @@ class BatchConfig:
     """How the pairs are put together."""
 
     tokens: PositiveInt = 2048  # most of a batch on its longer side: pairs × longest, padding included
-    shapes: PositiveInt | None = None  # at most so many shapes of batches; null: as many as it takes, which pads less
+    max_shapes: PositiveInt | None = (
+        None  # at most so many shapes of batches; null: as many as it takes, which pads less
+    )
     max_length: Annotated[int, Ge(2)] | None = 256  # training omits pairs with a longer side, in tokens; null: none
     eval_tokens: PositiveInt = 8192  # as `tokens`, when a split is evaluated or translated
     dev_pairs: NonNegativeInt | None = 200  # of dev, translated at each evaluation in training; 0: none, null: all
@@ -77,15 +79,15 @@ class Recipe(InitRecipe):
     )
     loss: LossConfig = LossConfig()
     decode: BeamConfig = BeamConfig()  # how it translates, unless a command says otherwise
-    goal: Literal["loss", "bleu", "chrf"] = "loss"  # which metric of dev selects the best checkpoint
+    monitor: Literal["loss", "bleu", "chrf"] = "loss"  # which metric of dev selects the best checkpoint
     train: FitConfig
 
     def problems(self) -> Iterator[str]:
         yield from super().problems()
-        if self.goal != "loss" and self.batch.dev_pairs == 0:
-            yield f"goal {self.goal} needs translations of dev: set batch.dev_pairs above 0, or to null"
-        if self.dropout and self.batch.shapes is not None:
-            yield "tokenizer.dropout changes the lengths at every reading, so batch.shapes must be null"
+        if self.monitor != "loss" and self.batch.dev_pairs == 0:
+            yield f"monitor {self.monitor} needs translations of dev: set batch.dev_pairs above 0, or to null"
+        if self.dropout and self.batch.max_shapes is not None:
+            yield "tokenizer.dropout changes the lengths at every reading, so batch.max_shapes must be null"
 
     @property
     def dropout(self) -> float:
@@ -206,7 +208,7 @@ class Task(BatchedTask[Recipe, Any]):
     @cached_property
     def batches(self) -> ParallelBatches:
         batch, sides = self.recipe.batch, [self.side("train", side) for side in SIDES]
-        return ParallelBatches(*sides, tokens=batch.tokens, shapes=batch.shapes, max_length=batch.max_length)
+        return ParallelBatches(*sides, tokens=batch.tokens, shapes=batch.max_shapes, max_length=batch.max_length)
 
     @cached_property
     def _dropped(self) -> dict[str, DropoutTexts]:

@@ -72,7 +72,7 @@ class Task(TextTask[Recipe, WordVectors]):
         model, train = self.recipe.model, self.recipe.train
         engine, device = engine_of(train)
         threads = f", {train.workers} threads" if engine == "numba" and train.workers > 1 else ""
-        numbers = 2 * len(self.tokenizer) * (model.width + (model.objective == "glove"))
+        numbers = 2 * len(self.tokenizer) * (model.vector_size + (model.objective == "glove"))
         return numbers, f"{device} ({engine}{threads})"
 
     def warnings(self) -> list[str]:
@@ -195,7 +195,7 @@ def neighbours(model: WordVectors, text: Text) -> float:
 def adopt(words: list[str], vectors: Tensor, path: Path) -> Run:
     """Make a run of vectors that were trained elsewhere; it has no data."""
     tokenizer = Words(WordsConfig(), words)
-    chosen = WordVectorsConfig(width=vectors.shape[1])
+    chosen = WordVectorsConfig(vector_size=vectors.shape[1])
     recipe = Recipe(data=None, tokenizer=WordsConfig(), model=chosen)
     model = chosen.build(len(tokenizer))
     model.vectors[2:] = vectors

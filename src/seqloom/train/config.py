@@ -39,19 +39,19 @@ class FitConfig:
     weight_decay: NonNegativeFloat = 0.0  # on matrices only
     momentum: NonNegativeFloat = 0.0  # sgd
     betas: tuple[Fraction, Fraction] = (0.9, 0.999)  # adam, adamw
-    clip: PositiveFloat | None = 1.0  # g ← g · min(1, clip/‖g‖); null for no clipping
-    accumulate: PositiveInt = 1  # batches per update
-    recompute: bool = False  # blocks and layers are computed twice, so that less is kept for the gradient
+    clip_norm: PositiveFloat | None = 1.0  # g ← g · min(1, clip_norm/‖g‖); null for no clipping
+    accumulate_steps: PositiveInt = 1  # batches per update
+    gradient_checkpointing: bool = False  # blocks and layers are computed twice, so that less is kept for the gradient
     precision: Literal["auto", "fp32", "bf16", "fp16"] = "fp32"  # bf16, fp16 need CUDA; auto is bf16 where it is
     device: str = "auto"  # auto, cpu, cuda, cuda:1, mps
-    fast: bool = True  # on a GPU: whole steps are compiled and recorded; false for one operation after the other
+    cuda_graphs: bool = True  # on a GPU: whole steps are compiled and recorded; false for one operation after the other
     deterministic: bool = False  # on a GPU: exact resume, at some cost in speed
     evaluate_every: PositiveInt | None = None  # steps; if left out, once an epoch
     save_every: PositiveInt | None = None  # steps; if left out, at every evaluation
     log_every: PositiveInt = 10  # steps between lines of the log
-    keep: PositiveInt = 2  # newest checkpoints to keep
+    keep_checkpoints: PositiveInt = 2  # newest checkpoints to keep
     patience: PositiveInt | None = None  # stop after this many evaluations without a new best
-    max_skips: PositiveInt = 10  # give up after this many updates in a row that were not finite
+    max_nonfinite_steps: PositiveInt = 10  # give up after this many updates in a row that were not finite
 
     def problems(self) -> Iterator[str]:
         if self.steps is None and self.epochs is None:
@@ -69,4 +69,4 @@ class FitConfig:
         if self.steps is not None:
             return self.steps
         assert self.epochs is not None  # `problems` has checked it
-        return max(1, math.ceil(self.epochs * steps_per_epoch / self.accumulate))
+        return max(1, math.ceil(self.epochs * steps_per_epoch / self.accumulate_steps))

@@ -16,7 +16,7 @@ from seqloom.train.stop import Stop
 class EstimateConfig:
     """How to estimate without gradients."""
 
-    keep: PositiveInt = 1  # newest checkpoints to keep
+    keep_checkpoints: PositiveInt = 1  # newest checkpoints to keep
 
 
 def estimate(

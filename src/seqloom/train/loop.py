@@ -27,7 +27,7 @@ def add_gradient(state: TrainState, batch: Tree) -> Loss:
     """Add the gradient of one of the batches of a step; the carried state moves on."""
     with state.autocast():
         loss = state.task.loss(state.model, to_device(batch, state.device), state.carry)
-    state.scaler.scale(loss.value / state.config.accumulate).backward()
+    state.scaler.scale(loss.value / state.config.accumulate_steps).backward()
     state.carry = detach(loss.carry)
     return Loss(loss.value.detach(), state.carry, loss.tokens)
 
@@ -47,7 +47,7 @@ def training_step(state: TrainState, add_gradient: AddGradient = add_gradient) -
     loss_value, norm_value = torch.stack([loss.float(), norm.float()]).tolist()  # the step's one wait for the device
     cause = non_finite_cause(loss_value, norm_value, state.model)
     if cause is None:
-        clip_norm = state.config.clip
+        clip_norm = state.config.clip_norm
         if clip_norm is not None and norm_value > clip_norm:
             torch._foreach_mul_(gradients, clip_norm / norm_value)
         for group in state.optimizer.param_groups:
@@ -124,9 +124,9 @@ def run_steps(state: TrainState, step: Step, store: CheckpointStore, stop: Stop)
         yield from skipped_steps(tally.step, results)
         if state.diverged is not None:
             raise DivergedError(
-                f"Training diverged at step {tally.step}: {state.diverged}, {config.max_skips} updates in a row. None "
-                "of them reached the weights. Train anew with a smaller train.lr, a smaller train.clip or a longer "
-                "train.warmup."
+                f"Training diverged at step {tally.step}: {state.diverged}, {config.max_nonfinite_steps} updates in a "
+                "row. No weight has changed. Train again with a smaller train.lr or train.clip_norm, or with a "
+                "longer train.warmup."
             )
         if tally.step % config.log_every == 0 or tally.step == state.total:
             values = state.report(results[-1])

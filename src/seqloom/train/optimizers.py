@@ -81,7 +81,7 @@ def build_layer_groups(model: nn.Module, config: FitConfig, steps_per_epoch: int
     if not isinstance(model, Layered):
         need, them = ("needs", "it") if len(requested) == 1 else ("need", "them")
         raise UsageError(
-            f"{' and '.join(requested)} {need} a model with levels, one on a pretrained body; this is a "
+            f"{' and '.join(requested)} {need} a model with levels, one on a pretrained backbone; this is a "
             f"{type(model).__name__}. Leave {them} out."
         )
     parameters = [[parameter for parameter in group if parameter.requires_grad] for group in model.levels()]

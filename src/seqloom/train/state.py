@@ -114,7 +114,7 @@ class TrainState:
         with build_within_memory({"model": task.model_section()}):
             self.model: nn.Module = task.model()
         self.model.to(self.device)
-        self.steps_per_epoch = max(1, task.steps_per_epoch() // config.accumulate)
+        self.steps_per_epoch = max(1, task.steps_per_epoch() // config.accumulate_steps)
         self.total = config.total_steps(task.steps_per_epoch())
         self.layer_groups = build_layer_groups(self.model, config, self.steps_per_epoch)
         self.optimizer = build_optimizer(
@@ -153,7 +153,7 @@ class TrainState:
     def batches(self) -> list[Tree]:
         """The batches of the next step; they are drawn once."""
         if not self.drawn_batches:
-            first, count = self.tally.step * self.config.accumulate, self.config.accumulate
+            first, count = self.tally.step * self.config.accumulate_steps, self.config.accumulate_steps
             self.drawn_batches = [self.task.batch(self.seed, first + part) for part in range(count)]
         return self.drawn_batches
 
@@ -185,7 +185,7 @@ class TrainState:
                 tally.skips = 0
             else:
                 tally.skips += 1
-                self.diverged = result.cause if tally.skips >= self.config.max_skips else self.diverged
+                self.diverged = result.cause if tally.skips >= self.config.max_nonfinite_steps else self.diverged
         self.results += self.pending
         self.pending = []
 
@@ -246,8 +246,8 @@ class TrainState:
     def notes(self) -> list[str]:
         """What a person should know of the model and of how it learns; usually nothing."""
         notes = list(self.model.notes()) if isinstance(self.model, WithNotes) else []
-        if self.config.recompute and not recomputable_layers(self.model):
-            notes.append("train.recompute changes nothing: the model has no blocks or layers")
+        if self.config.gradient_checkpointing and not recomputable_layers(self.model):
+            notes.append("train.gradient_checkpointing changes nothing: the model has no blocks or layers")
         if self.layer_groups is not None:
             notes += self.layer_groups.notes(self.config.lr)
         return notes if self.thread_note is None else [*notes, self.thread_note]
@@ -293,7 +293,7 @@ class TrainState:
         """
         if carry is None:
             return None
-        batch = to_device(self.task.batch(self.seed, step * self.config.accumulate), self.device)
+        batch = to_device(self.task.batch(self.seed, step * self.config.accumulate_steps), self.device)
         rows = count_rows(batch)
         with torch.no_grad(), self.autocast():
             template = self.task.loss(self.model, slice_rows(batch, 0, 1, rows), None).carry

@@ -40,11 +40,11 @@ def wrap(state: TrainState) -> Step:
     largest of the first epoch.
     """
     step = accelerate(split_on_oom, state)
-    if state.config.recompute:
+    if state.config.gradient_checkpointing:
         step = checkpoint_activations(step, recomputable_layers(state.model))
     steps = {min(1, state.total - 1)}
     if (largest := state.task.largest_step(state.seed)) is not None:
-        steps.add(largest // state.config.accumulate)
+        steps.add(largest // state.config.accumulate_steps)
     return measure_time(measure_memory(step, steps))
 
 
@@ -142,7 +142,7 @@ def add_split_gradient(state: TrainState, batch: Tree) -> Loss:
             return state.task.loss(state.model, part, carry)
 
     def backward(value: Tensor) -> None:
-        state.scaler.scale(value / state.config.accumulate).backward()
+        state.scaler.scale(value / state.config.accumulate_steps).backward()
 
     try:
         if count == 1:

@@ -59,7 +59,13 @@ class StepGraph:
 
 def can_graph(step: Step, state: TrainState) -> bool:
     c = state.config
-    return state.device.type == "cuda" and c.fast and c.precision != "fp16" and c.accumulate == 1 and not c.recompute
+    return (
+        state.device.type == "cuda"
+        and c.cuda_graphs
+        and c.precision != "fp16"
+        and c.accumulate_steps == 1
+        and not c.gradient_checkpointing
+    )
 
 
 def graph_step(step: Step, state: TrainState) -> Step:
@@ -225,7 +231,7 @@ class GraphedStep:
     def _apply(self, state: TrainState, norm: Tensor, is_finite: Tensor) -> None:
         """The optimizer's step. It divides gradients by `grad_scale`, and does nothing if `found_inf` is 1."""
         optimizer: Any = state.optimizer
-        clip_norm = state.config.clip
+        clip_norm = state.config.clip_norm
         optimizer.grad_scale = torch.ones_like(norm) if clip_norm is None else norm.clamp(min=clip_norm) / clip_norm
         optimizer.found_inf = 1 - is_finite.float()
         known = set(optimizer.state)

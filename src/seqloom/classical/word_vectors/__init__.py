@@ -31,7 +31,7 @@ Objective = Literal["skipgram", "cbow", "glove"]
 class WordVectorsConfig:
     kind: Literal["word-vectors"] = "word-vectors"
     objective: Objective = "skipgram"
-    width: PositiveInt = 100  # numbers in a vector
+    vector_size: PositiveInt = 100  # numbers in a vector
     window: PositiveInt = 5  # neighbours are at most so many words away; skip-gram, CBOW: 1 … window, drawn for each
     negatives: PositiveInt = 5  # skip-gram, CBOW: words drawn from the noise for each that is there
     noise: NonNegativeFloat = 0.75  # skip-gram, CBOW: the noise is p(w) ∝ count(w)^noise
@@ -52,7 +52,7 @@ class WordVectors(TensorModel):
     def __init__(self, config: WordVectorsConfig, vocabulary: int) -> None:
         self.config, self.vocabulary = config, vocabulary
         self.glove = config.objective == "glove"
-        self.vectors, self.contexts = (torch.zeros(vocabulary, config.width) for _ in range(2))  # v, u: (V, D)
+        self.vectors, self.contexts = (torch.zeros(vocabulary, config.vector_size) for _ in range(2))  # v, u: (V, D)
         self.biases, self.context_biases = (torch.zeros(vocabulary) for _ in range(2))  # b, d: (V,), GloVe's
         self.counts = torch.zeros(vocabulary, dtype=torch.int64)  # in the training text; 0 for what is no word there
         learned = ("vectors", "contexts", *(("biases", "context_biases") if self.glove else ()))
@@ -65,7 +65,7 @@ class WordVectors(TensorModel):
         self.counts = counts.clone()
         for name in self.squares or ("vectors",):
             uniform = torch.rand(getattr(self, name).shape, generator=generator(seed, "word vectors", name))
-            setattr(self, name, (uniform - 0.5) / self.config.width)
+            setattr(self, name, (uniform - 0.5) / self.config.vector_size)
         return self
 
     @property

@@ -191,7 +191,15 @@ class Sampler(BlockSampler):
 
         block, noise = self.block(step), self.noise
         kernel = numba_engine.cbow if model.config.objective == "cbow" else numba_engine.skipgram
-        tensors = (model.vectors, model.contexts, block.words, block.documents, block.reach, noise.share, noise.alias)
+        tensors = (
+            model.vectors,
+            model.contexts,
+            block.words,
+            block.documents,
+            block.reach,
+            noise.noise_density,
+            noise.alias,
+        )
         arrays = [tensor.numpy() for tensor in tensors]
         loss, count = kernel(*arrays, model.config.negatives, np.uint64(block.seed), np.float32(rate))
         return loss, -(-count // numba_engine.SEEN)

@@ -27,7 +27,7 @@ class Config(FileConfig):
         "options"  # JSON Lines: the key of a list; else the columns, one for each option
     )
     answer: Column = "answer"  # the column that says which is right: its number, or the option itself
-    counted_from: Literal[0, 1] = 0  # what the first option is called
+    index_base: Literal[0, 1] = 0  # what the first option is called
     format: Format | None = None  # if left out, as the names of the files end
 
     def problems(self) -> Iterator[str]:
@@ -68,7 +68,7 @@ def read_choices(config: Config, file: str) -> Read[MultipleChoiceExample]:
         index = -1  # of what is left out
         if text and len(options) >= 2:
             where = f"{config.answer!r} at line {line:,} of {file}"
-            index = find_answer(answer, options, config.counted_from, where)
+            index = find_answer(answer, options, config.index_base, where)
         examples.append((line, MultipleChoiceExample(text, tuple(options), index)))
     return complete_examples(
         file,
@@ -91,7 +91,7 @@ def find_answer(cell: str, options: Sequence[str], counted_from: int, where: str
         last = len(options) - 1 + counted_from
         raise DataError(
             f"{where} must say which of its {len(options)} options is right: a number from {counted_from} to {last}, "
-            f"or the option itself; got {shown(cell)}. Numbers from 1: data.counted_from=1."
+            f"or the option itself; got {shown(cell)}. Numbers from 1: data.index_base=1."
         )
     return index
 

@@ -33,18 +33,18 @@ class Config(GeneratedConfig):
     corpus: Literal["facts"] = "facts"
     names: int = 16  # different names; the more, the longer it takes until one is found again
     colours: int = 16  # different colours; a guess is right once in so many
-    fewest: int = 2  # names in a document, at least
-    most: int = 6  # and at most
+    min_names: int = 2  # names in a document, at least
+    max_names: int = 6  # and at most
     lines: PositiveInt = 16  # facts told in a document
     train: PositiveInt = 19_200  # documents
     dev: PositiveInt = 320
     test: PositiveInt = 640
 
     def problems(self) -> Iterator[str]:
-        if not 2 <= self.fewest <= self.most:
-            yield f"fewest must be from 2 to most, got {self.fewest} and {self.most}"
-        if not self.most <= self.names <= NAMES:
-            yield f"names must be from most ({self.most}) to {NAMES:,}, got {self.names}"
+        if not 2 <= self.min_names <= self.max_names:
+            yield f"min_names must be from 2 to most, got {self.min_names} and {self.max_names}"
+        if not self.max_names <= self.names <= NAMES:
+            yield f"names must be from max_names ({self.max_names}) to {NAMES:,}, got {self.names}"
         if not 2 <= self.colours <= len(COLOURS):
             yield f"colours must be from 2 to {len(COLOURS)}, got {self.colours}"
 
@@ -52,17 +52,17 @@ class Config(GeneratedConfig):
 def load(config: Config) -> TextCorpus:
     """All documents differ, across the splits too."""
     wanted = sum(config.counts().values())
-    possible = config.colours**config.fewest * config.fewest**config.lines  # at least, of some names
+    possible = config.colours**config.min_names * config.min_names**config.lines  # at least, of some names
     if wanted > possible // 4:
         raise DataError(
             f"facts must leave most of the possible documents undrawn: {wanted:,} were asked for, and there may be no "
-            f"more than {possible:,}. Raise data.lines, data.fewest or data.colours, or ask for fewer documents."
+            f"more than {possible:,}. Raise data.lines, data.min_names or data.colours, or ask for fewer documents."
         )
     names, dice = draw_names(config.names, config.seed)
 
     def draw_document() -> str:
         left = list(names)
-        chosen = [dice.take(left) for _ in range(dice.between(config.fewest, config.most))]
+        chosen = [dice.take(left) for _ in range(dice.between(config.min_names, config.max_names))]
         facts = [f"{name}{IS}{dice.one_of(COLOURS[: config.colours])}" for name in chosen]
         return "\n".join(dice.one_of(facts) for _ in range(config.lines))
 
@@ -70,7 +70,7 @@ def load(config: Config) -> TextCorpus:
     return TextCorpus(
         name="facts",
         version=f"{VERSION} seed {config.seed}",
-        description=f"{config.lines} times one of {config.fewest} to {config.most} names and its colour, "
+        description=f"{config.lines} times one of {config.min_names} to {config.max_names} names and its colour, "
         f"of {config.names} names and {config.colours} colours",
         splits=config.draw(lambda _, count: [next(documents) for _ in range(count)]),
         asked=asked,

@@ -26,7 +26,7 @@ class Config:
     target: Language = "de"
     test: Test = "test_2016_flickr"  # which of its three test sets
     lowercase: bool = False  # all letters small, on both sides
-    share: Annotated[float, Gt(0), Le(1)] = 1.0  # of the training pairs
+    fraction: Annotated[float, Gt(0), Le(1)] = 1.0  # of the training pairs
     seed: int = 0  # decides which
 
     def problems(self) -> Iterator[str]:
@@ -38,9 +38,9 @@ def load(config: Config) -> Corpus[ParallelExample]:
     files = {"train": "train", "dev": "val", "test": config.test}
     splits = {split: _pairs(config, name) for split, name in files.items()}
     notes: tuple[str, ...] = ()
-    if config.share < 1:
-        whole, splits["train"] = splits["train"], sample_share(splits["train"], config.share, config.seed)
-        notes = (f"of {len(whole):,} training pairs {len(splits['train']):,} are read (data.share)",)
+    if config.fraction < 1:
+        whole, splits["train"] = splits["train"], sample_share(splits["train"], config.fraction, config.seed)
+        notes = (f"of {len(whole):,} training pairs {len(splits['train']):,} are read (data.fraction)",)
     return Corpus(
         name="multi30k",
         licence="research and education, not for commerce (its source names no licence file)",

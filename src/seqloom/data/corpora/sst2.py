@@ -27,7 +27,7 @@ LABELS = {"0": "negative", "1": "positive"}
 class Config:
     corpus: Literal["sst2"] = "sst2"
     form: Literal["phrases", "sentence"] = "phrases"  # phrases: GLUE's, of the training sentences; or these alone
-    share: Annotated[float, Gt(0), Le(1)] = 1.0  # of the training texts, and of those of each label
+    fraction: Annotated[float, Gt(0), Le(1)] = 1.0  # of the training texts, and of those of each label
     seed: int = 0  # decides which
 
 
@@ -43,9 +43,9 @@ def load(config: Config) -> Corpus[TextClassificationExample]:
         splits = {"train": kept, **held}
         out = len(phrases) - len(kept)
         notes = (f"{out:,} of GLUE's {len(phrases):,} phrases are a sentence of dev or test and were left out",)
-    if config.share < 1:
-        whole, splits["train"] = splits["train"], sample_share(splits["train"], config.share, config.seed)
-        notes = (*notes, f"of {len(whole):,} training texts {len(splits['train']):,} are read (data.share)")
+    if config.fraction < 1:
+        whole, splits["train"] = splits["train"], sample_share(splits["train"], config.fraction, config.seed)
+        notes = (*notes, f"of {len(whole):,} training texts {len(splits['train']):,} are read (data.fraction)")
     return Corpus(
         name="sst2",
         licence="none stated by its sources",

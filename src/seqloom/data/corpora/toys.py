@@ -22,44 +22,44 @@ DIGITS = "0123456789"
 class Config(GeneratedConfig):
     corpus: Literal["toys"] = "toys"
     task: Literal["copy", "reverse", "recall"] = "copy"
-    shortest: int = 1  # symbols to remember (recall: pairs of a letter and a digit), at least
-    longest: int = 10  # and at most
+    min_length: int = 1  # symbols to remember (recall: pairs of a letter and a digit), at least
+    max_length: int = 10  # and at most
     symbols: int = 8  # different letters
     train: PositiveInt = 10_000  # documents
     dev: PositiveInt = 500
     test: PositiveInt = 500
 
     def problems(self) -> Iterator[str]:
-        if not 1 <= self.shortest <= self.longest:
-            yield f"shortest must be from 1 to longest, got {self.shortest} and {self.longest}"
+        if not 1 <= self.min_length <= self.max_length:
+            yield f"min_length must be from 1 to max_length, got {self.min_length} and {self.max_length}"
         if not 1 <= self.symbols <= len(LETTERS):
             yield f"symbols must be from 1 to {len(LETTERS)}, got {self.symbols}"
-        if self.task == "recall" and self.longest > self.symbols:
-            yield f"recall asks for each letter once, so longest ({self.longest}) cannot exceed symbols"
+        if self.task == "recall" and self.max_length > self.symbols:
+            yield f"recall asks for each letter once, so max_length ({self.max_length}) cannot exceed symbols"
 
 
 def load(config: Config) -> TextCorpus:
     """Documents such as `abcd|dcba`; what is to be remembered is different in all of them, across the splits too."""
-    recall, lengths = config.task == "recall", range(config.shortest, config.longest + 1)
+    recall, lengths = config.task == "recall", range(config.min_length, config.max_length + 1)
     memories = [perm(config.symbols, n) * len(DIGITS) ** n if recall else config.symbols**n for n in lengths]
     wanted, possible = sum(config.counts().values()), sum(memories)
     if wanted > possible // 2:
         raise DataError(
             f"toys must leave half of the possible texts undrawn: {wanted:,} were asked for and {possible:,} exist. "
-            "Raise data.longest or data.symbols, or ask for fewer documents."
+            "Raise data.max_length or data.symbols, or ask for fewer documents."
         )
     dice = Dice(f"toys/{VERSION}/{config.seed}")
     documents = draw_distinct(lambda: draw_document(config, dice), key=lambda document: document.partition(BAR)[0])
     return TextCorpus(
         name="toys",
         version=f"{VERSION} seed {config.seed}",
-        description=f"{config.task}: {config.shortest} to {config.longest} of {config.symbols} symbols",
+        description=f"{config.task}: {config.min_length} to {config.max_length} of {config.symbols} symbols",
         splits=config.draw(lambda _, count: [next(documents) for _ in range(count)]),
     )
 
 
 def draw_document(config: Config, dice: Dice) -> str:
-    length = dice.between(config.shortest, config.longest)
+    length = dice.between(config.min_length, config.max_length)
     letters = LETTERS[: config.symbols]
     if config.task == "recall":
         left = list(letters)

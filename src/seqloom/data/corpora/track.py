@@ -22,7 +22,7 @@ class Config(GeneratedConfig):
     steps: Annotated[int, Ge(2)] = 120  # of a track, a second each
     noise: NonNegativeFloat = 6.0  # metres: deviation of an observation from the truth, along each axis
     gaps: MissingShare = 0.15  # share of steps of which nothing is observed, in gaps of 4 to 12
-    lost: MissingShare = 0.05  # share of single coordinates that are missing besides
+    dropped: MissingShare = 0.05  # share of single coordinates that are missing besides
     train: PositiveInt = 24  # tracks
     dev: PositiveInt = 12
     test: PositiveInt = 12
@@ -31,7 +31,7 @@ class Config(GeneratedConfig):
 def load(config: Config) -> "Corpus[Track]":
     from seqloom.data.vectors import Motion, draw_track
 
-    motion = Motion(config.motion, config.steps, config.noise, config.gaps, config.lost)
+    motion = Motion(config.motion, config.steps, config.noise, config.gaps, config.dropped)
     return Corpus(
         name="track",
         version=f"{VERSION} seed {config.seed}",

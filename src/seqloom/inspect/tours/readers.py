@@ -198,8 +198,8 @@ def tour_gpt(tour: Tour, _: Said | None) -> Walk:
             f"{tour.trained.name} sees {config.window} tokens at once, and the text has {len(text.ids)}: shorten it."
         )
     rows = text.row + 1  # what has been read by then: no token attends to later ones
-    _add_backbone(tour, model.body, text.tokens, rows, text.predict)
-    return text.finish("x", len(model.body.blocks), config.heads)
+    _add_backbone(tour, model.backbone, text.tokens, rows, text.predict)
+    return text.finish("x", len(model.backbone.blocks), config.heads)
 
 
 def tour_bert(tour: Tour, _: Said | None) -> Walk:
@@ -219,7 +219,7 @@ def tour_bert(tour: Tour, _: Said | None) -> Walk:
     is_untrained = lacks_output(reader)
     tour.set(is_untrained=is_untrained, is_causal=False)
     tokens = torch.tensor([ids], device=reader.device)
-    weight = model.body.embed.weight[: model.vocabulary] if model.output is None else model.output
+    weight = model.backbone.embed.weight[: model.vocabulary] if model.output is None else model.output
 
     def compute_scores(top: Tensor) -> tuple[Tensor, Tensor]:
         vector = model.dense_norm(model.activation(model.dense(top[row])))
@@ -230,7 +230,7 @@ def tour_bert(tour: Tour, _: Said | None) -> Walk:
         tour.set(vocabulary=len(logits))
         return "a vector for each token" if is_untrained else visible(tokenizer.token(int(logits.argmax())))
 
-    top = _add_backbone(tour, model.body, tokens, len(ids), predict)
+    top = _add_backbone(tour, model.backbone, tokens, len(ids), predict)
     captured = model.read(tokens)
     tour.set(top=top, d_model=top.shape[1])
     if is_untrained:
@@ -249,7 +249,7 @@ def tour_bert(tour: Tour, _: Said | None) -> Walk:
         )
         tour.add("outputs/told", "outputs/logits", "outputs/softmax")
         tour.add("outputs/next-gap", key="next")
-    return tour.finish(tour.values["answer"], len(model.body.blocks), model.body.shape.heads)
+    return tour.finish(tour.values["answer"], len(model.backbone.blocks), model.backbone.shape.heads)
 
 
 def lacks_output(reader: TrainedModel) -> bool:
@@ -258,19 +258,19 @@ def lacks_output(reader: TrainedModel) -> bool:
 
 
 def _add_backbone(
-    tour: Tour, body: TransformerBackbone, tokens: Tensor, rows: int, predict: Callable[[Tensor], str]
+    tour: Tour, backbone: TransformerBackbone, tokens: Tensor, rows: int, predict: Callable[[Tensor], str]
 ) -> Tensor:
     """From ids (1, T) to the top of a Transformer, h (T, D); the first `rows` positions are shown."""
-    shape = body.shape
-    tour.follow.check(len(body.blocks), shape.heads)
+    shape = backbone.shape
+    tour.follow.check(len(backbone.blocks), shape.heads)
     set_form(tour, shape.activation, shape.norm, shape.norm_first)
-    with capture(body) as captured:
-        body.attentions(tokens)
-    blocks = read_blocks(tour, captured, body)
-    top: Tensor = body.norm(blocks[-1].after)
-    read = captured.calls(body.embedded.embed)[-1].inputs[0][0].tolist()
-    set_embedding(tour, body.embedded, read[:rows], blocks[0].before[:rows], shape.positions.kind)
-    tour.set(answer=predict(top), layers=len(body.blocks), attends=True)
+    with capture(backbone) as captured:
+        backbone.attentions(tokens)
+    blocks = read_blocks(tour, captured, backbone)
+    top: Tensor = backbone.norm(blocks[-1].after)
+    read = captured.calls(backbone.embedded.embed)[-1].inputs[0][0].tolist()
+    set_embedding(tour, backbone.embedded, read[:rows], blocks[0].before[:rows], shape.positions.kind)
+    tour.set(answer=predict(top), layers=len(backbone.blocks), attends=True)
     shown = tour.values["tokens"][:rows]
     tour.add("inputs/text", "inputs/tokens")
     tour.set(lookup_tokens=shown)
@@ -345,14 +345,14 @@ class _Text:
         tour, config = self.tour, encoder.config
         set_form(tour, config.activation, config.norm, config.norm_first)
         blocks = read_blocks(tour, self.captured, encoder)
-        x, scaled = blocks[0].before, self.captured.output(encoder.project) * encoder.width**0.5
+        x, scaled = blocks[0].before, self.captured.output(encoder.project) * encoder.output_size**0.5
         if encoder.positions is not None:
             positions = encoder.positions(torch.arange(len(x), device=x.device), like=x).to(x.dtype)
             set_positions(tour, scaled, positions, None, x, self.row)
             tour.add(
                 "inputs/positions",
                 positions_kind=config.positions.kind,
-                embedding_scale=encoder.width**0.5,
+                embedding_scale=encoder.output_size**0.5,
                 has_embedding_norm=False,
                 is_projected=True,
             )

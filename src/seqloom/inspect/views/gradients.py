@@ -302,7 +302,7 @@ def gradient_report(
         report,
         name=name or run.path.name,
         matrices=recurrent_matrices(trained),
-        clipping=Clipping(report.clipping.norm, run.recipe["train"].get("clip")),
+        clipping=Clipping(report.clipping.norm, run.recipe["train"].get("clip_norm")),
         training=training_norms(run),
     )
 

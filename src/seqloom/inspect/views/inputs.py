@@ -381,13 +381,13 @@ def run_positions(trained: "TrainedModel", length: int | None = None, side: Side
     known, layout, base = positions.longest, positions.layout or "interleaved", positions.base or BASE
     length = min(LENGTH, known or LENGTH) if length is None else length
     if positions.kind == "rotary":
-        return sinusoids_view(config.width // config.heads, length, layout, base, "rotary", trained.name)
+        return sinusoids_view(config.d_model // config.heads, length, layout, base, "rotary", trained.name)
     _check_length(length, known)
     which = ""
     if isinstance(model, Transformer):
         embedded, which = model.target_embed if side == "target" else model.source_embed, f", {side or 'source'}"
     elif side is None:
-        embedded = model.body.embedded
+        embedded = model.backbone.embedded
     else:
         raise UsageError(f"{trained.name} reads a text alone, and has one table: leave --side out.")
     assert embedded.positions is not None
@@ -423,12 +423,12 @@ def mix_view(trained: "TrainedModel") -> MixView:
 
     trained.run.tokenizer  # noqa: B018 (a run that is not about text says so here)
     modules = trained.model.modules() if isinstance(trained.model, nn.Module) else ()
-    body = next((module for module in modules if isinstance(module, BiLMBackbone)), None)
-    if body is None:
+    backbone = next((module for module in modules if isinstance(module, BiLMBackbone)), None)
+    if backbone is None:
         raise UsageError(
             f"Only a model that was fine-tuned from a bidirectional language model (init.from) mixes its layers; "
             f"{trained.name} is {trained.what}."
         )
-    shares = body.mix.shares.tolist()
+    shares = backbone.mix.shares.tolist()
     names = ["token vectors", *(f"layer {depth}" for depth in range(1, len(shares)))]
-    return MixView(names, shares, body.mix.scale.item())
+    return MixView(names, shares, backbone.mix.scale.item())

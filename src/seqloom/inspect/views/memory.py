@@ -90,12 +90,12 @@ class MemoryPlan:
 
     def recipe(self, cell: str, lag: int, seed: int, hidden: int) -> Any:
         """An ordinary recipe: `seqloom train` would do the same with it."""
-        data = {"length": 2 * lag} if self.test == "adding" else {"lag": lag, "shortest": lag if self.exact else 1}
+        data = {"length": 2 * lag} if self.test == "adding" else {"lag": lag, "min_lag": lag if self.exact else 1}
         model = {"kind": "recurrent-reader", "cell": cell, "hidden": hidden}
         if cell == "lstm":
             model["forget_bias"] = self.forget_bias
-        fit = {"steps": self.updates, "lr": self.lr, "schedule": "cosine", "clip": 1.0, "device": self.device}
-        mapping = {"task": self.test, "seed": seed, "data": data, "batch": {"rows": self.rows}, "model": model}
+        fit = {"steps": self.updates, "lr": self.lr, "schedule": "cosine", "clip_norm": 1.0, "device": self.device}
+        mapping = {"task": self.test, "seed": seed, "data": data, "batch": {"size": self.rows}, "model": model}
         return build(task_info(self.test).recipe, {**mapping, "train": fit}, source="the memory test")
 
     def sizes(self) -> dict[str, tuple[int, int]]:
@@ -204,7 +204,7 @@ def window_view(
     task = task_info(recipe.task).task.reopen(recipe, trained.run)
     assert isinstance(task, TextTask)
     targets = task.stream(split)[:most].to(device_of(model))
-    seen = windows_before(model, targets, apart=recipe.batch.documents == "apart")
+    seen = windows_before(model, targets, apart=recipe.batch.cross_document_attention is False)
     losses = [window_loss(model, deal_out(seen, place), targets) for place in range(1, model.config.window + 1)]
     return WindowView(name or trained.run.path.name, len(targets), window_loss(model, seen, targets), losses)
 

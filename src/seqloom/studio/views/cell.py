@@ -194,7 +194,7 @@ def gradients(ask: GradientQuestion, run: OpenRun) -> object:
             for name, of_part in matrices.items()
             for matrix in of_part
         ],
-        "clip": run.trained.run.recipe["train"].get("clip"),
+        "clip": run.trained.run.recipe["train"].get("clip_norm"),
         **describe_training(training_norms(run.trained.run)),
     }
 

@@ -22,7 +22,7 @@ _NO_LANGUAGE = {"txt", "tsv", "tab", "gz", "csv", "raw", "tok", "bpe", "src", "t
 
 @config
 class Config(FilesConfig):
-    corpus: Literal["pairs"] = "pairs"
+    corpus: Literal["parallel"] = "parallel"
     train: Files  # two files, [source, target], or one with a tab between source and target; any may be .gz
     dev: Files | None = None  # the same; without it, dev_fraction is held out from train
     test: Files | None = None  # likewise

@@ -17,7 +17,7 @@ FORM = "sentence-pair"
 
 @config
 class Config(FileConfig):
-    corpus: Literal["table-pairs"] = "table-pairs"
+    corpus: Literal["sentence-pairs"] = "sentence-pairs"
     train: str  # a .tsv, .csv or .jsonl file, which may be .gz
     first: Column = "first"  # the column of the first texts: its name, or its number, from 1
     second: Column = "second"  # the column of the second texts

@@ -9,7 +9,7 @@ import pytest
 from seqloom.config import apply_overrides, build, parse_overrides
 from seqloom.core.errors import DataError, UsageError
 from seqloom.data import corpora
-from seqloom.data.corpora.pairs import Config
+from seqloom.data.corpora.parallel import Config
 from seqloom.data.corpus import Corpus
 from seqloom.data.examples import ParallelExample
 
@@ -17,7 +17,7 @@ NONE = {"dev_fraction": 0.0, "test_fraction": 0.0}
 
 
 def load(**settings: Any) -> Corpus[ParallelExample]:
-    return corpora.load(build(corpora.CorpusConfig[ParallelExample], {"corpus": "pairs", **settings}))
+    return corpora.load(build(corpora.CorpusConfig[ParallelExample], {"corpus": "parallel", **settings}))
 
 
 @pytest.fixture
@@ -42,7 +42,7 @@ def test_two_files(here: Path) -> None:
 
 
 def test_an_override_may_name_them(here: Path) -> None:
-    overrides = parse_overrides(["corpus=pairs", "train=[a.en,a.de]", "dev_fraction=0.1"])
+    overrides = parse_overrides(["corpus=parallel", "train=[a.en,a.de]", "dev_fraction=0.1"])
     assert build(corpora.CorpusConfig[ParallelExample], apply_overrides({}, overrides)) == Config(
         train=("a.en", "a.de"), dev_fraction=0.1
     )
@@ -222,4 +222,4 @@ def test_files_are_found_again_from_any_folder(here: Path, monkeypatch: pytest.M
 )
 def test_settings(setting: dict[str, Any], words: str) -> None:
     with pytest.raises(UsageError, match=words):
-        build(corpora.CorpusConfig[ParallelExample], {"corpus": "pairs", **setting})
+        build(corpora.CorpusConfig[ParallelExample], {"corpus": "parallel", **setting})
