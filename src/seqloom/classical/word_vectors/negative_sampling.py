@@ -197,7 +197,7 @@ class Sampler(BlockSampler):
             block.words,
             block.documents,
             block.reach,
-            noise.noise_density,
+            noise.share,
             noise.alias,
         )
         arrays = [tensor.numpy() for tensor in tensors]
