@@ -21,7 +21,7 @@ PYTEST_ARGS ?=
 # The paragraphs of requirements.lock that match a pattern: each holds one pin and its hashes.
 pins = awk -v RS= '$(1)' requirements.lock
 
-.PHONY: help setup demo test browser check lint format slow bench lock licences reference clean
+.PHONY: help setup demo test browser check lint format slow lessons notebooks bench lock licences reference clean
 .DEFAULT_GOAL := help
 
 help:
@@ -33,6 +33,8 @@ help:
 	@echo "make lint    ruff alone"
 	@echo "make format  let ruff lay out the code and mend what it can"
 	@echo "make slow    the tests that take minutes"
+	@echo "make lessons run every block of the lessons in docs/learn: about twenty minutes on two cores"
+	@echo "make notebooks write the lessons as Jupyter notebooks to build/notebooks"
 	@echo "make bench   training, cells and decoding beside other toolkits, which it installs into .venv-peers"
 	@echo "make lock    write requirements.lock with the newest versions and their hashes"
 	@echo "make licences write docs/reference/licences.md, the licences of all dependencies"
@@ -105,6 +107,12 @@ format: $(READY)
 
 slow: $(READY)
 	@$(TEST_ENV) $(BIN)/python -m pytest -q -m slow $(PYTEST_ARGS) || [ $$? -eq 5 ]  # 5: there are none
+
+lessons: $(READY)
+	@$(BIN)/python -m tools.lessons
+
+notebooks: $(READY)
+	@$(BIN)/python -m tools.notebooks
 
 bench: $(READY)
 	@$(BIN)/python benchmarks/cpu.py

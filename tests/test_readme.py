@@ -40,7 +40,7 @@ from seqloom.training import begin
 ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 READ_FIRST = {"README", "docs/index", "docs/how-to/language-models", "docs/how-to/translation", "docs/how-to/python"}
-READ_FIRST |= {"docs/reference/data"}
+READ_FIRST |= {"docs/reference/data", *(f"docs/learn/{path.stem}" for path in ROOT.glob("docs/learn/*.md"))}
 STEPS = 3
 ROWS = 4  # of a batch
 HELD_OUT = 0.02  # of the reference of Python

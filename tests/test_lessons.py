@@ -1,0 +1,124 @@
+"""The lessons in docs/learn: structure, quoted source, commands, notebooks, and in full every block.
+
+tests/test_readme.py runs their blocks with short trainings.
+"""
+
+import re
+import shlex
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+from tests.test_docs import parse
+from tools import lessons, notebooks
+
+ROOT = Path(__file__).parents[1]
+PATHS = lessons.lesson_paths()
+HEADINGS = ["Question", "Idea", "Equation and code", "Experiment", "Look inside", "Exercises"]
+each_lesson = pytest.mark.parametrize("path", PATHS, ids=lambda path: path.stem)
+
+
+def text_of(path: Path) -> str:
+    return path.read_text("utf-8")
+
+
+def missing_quotes(markdown: str) -> list[str]:
+    """Return the quoted blocks that their file does not contain line for line."""
+    quotes = [block for block in lessons.read_blocks(markdown) if block.source]
+    files = {block.source: "\n" + text_of(ROOT / block.source) for block in quotes if block.source}
+    return [f"{block.source}:\n{block.text}" for block in quotes if f"\n{block.text}" not in files[block.source]]
+
+
+@each_lesson
+def test_lesson_has_the_common_structure(path: Path) -> None:
+    text = re.sub(lessons.FENCE, "", text_of(path))
+    assert re.match(rf"# {int(path.stem[:2])}\. \w", text)
+    assert re.findall(r"^## (.+)$", text, re.MULTILINE) == HEADINGS
+    exercises = text.partition("## Exercises")[2]
+    assert 3 <= exercises.count("<details") == exercises.count("</details>") <= 6
+    assert 100 <= len(text_of(path).splitlines()) <= 280
+
+
+@each_lesson
+def test_quoted_source_exists_and_is_linked(path: Path) -> None:
+    text = text_of(path)
+    sources = {block.source for block in lessons.read_blocks(text) if block.source}
+    assert sources
+    assert missing_quotes(text) == []
+    assert [source for source in sources if f"](../../{source})" not in text] == []
+
+
+def test_changed_quote_is_reported() -> None:
+    quote = '```python source="src/seqloom/nn/cells/standard.py"\n        c = f * state["c"] + i * g\n```\n'
+    assert missing_quotes(quote) == []
+    assert len(missing_quotes(quote.replace("i * g", "i + g"))) == 1
+    assert len(missing_quotes(quote.replace("        c", "c"))) == 1
+
+
+@each_lesson
+@pytest.mark.usefixtures("pretended_runs")
+def test_blocks_are_known_and_commands_parse(path: Path) -> None:
+    blocks = lessons.read_blocks(text_of(path))
+    assert {block.language for block in blocks} <= {"bash", "python", "text", "yaml"}
+    for block, following in zip(blocks, [*blocks[1:], None], strict=True):
+        assert following is None or following.language != "text" or block.is_run, (
+            f"line {following.line} shows no output"
+        )
+        if block.language == "bash":
+            for command in re.findall(r"\bseqloom (.+)", block.text.replace("\\\n", " ")):
+                words = shlex.split(command, comments=True)
+                parse(words[: words.index("<")] if "<" in words else words)
+
+
+@pytest.mark.slow
+@each_lesson
+def test_lesson_runs_in_full(path: Path, tmp_path: Path) -> None:
+    """At most half of the lines of an output may differ in their words, as generated text does between machines."""
+    blocks = {block.line: block for block in lessons.read_blocks(text_of(path))}
+    for line, missing in lessons.check_lesson(path, tmp_path).items():
+        assert len(missing) <= len(blocks[line].text.splitlines()) / 2, f"line {line}: {missing}"
+
+
+def test_output_is_compared_without_numbers() -> None:
+    printed = "step 1/3  loss 2.5\nstep 2/3  loss 1.25\ndone\n"
+    assert lessons.refresh("step 1/3  loss 9.9\n…\ndone\n", printed) == ("step 1/3  loss 2.5\n…\ndone\n", [])
+    assert lessons.refresh("step 2/3  loss 1.2\n", printed) == ("step 2/3  loss 1.25\n", [])
+    assert lessons.refresh("step 1/3  cost 9.9\n", printed)[1] == ["step 1/3  cost 9.9"]
+
+
+# --- notebooks --------------------------------------------------------------------------------------------------------
+
+
+@each_lesson
+def test_notebook_is_valid(path: Path, tmp_path: Path) -> None:
+    made = notebooks.notebook(path, tmp_path)
+    assert (made["nbformat"], made["nbformat_minor"]) == (4, 5)
+    identifiers = [cell["id"] for cell in made["cells"]]
+    assert len(set(identifiers)) == len(identifiers)
+    for cell in made["cells"]:
+        extra = {"execution_count", "outputs"} if cell["cell_type"] == "code" else {"attachments"} & cell.keys()
+        assert cell.keys() == {"cell_type", "id", "metadata", "source"} | extra
+        for name in re.findall(r"\]\(attachment:([^)]+)\)", cell["source"]):
+            assert name in cell["attachments"]
+    code = [cell["source"] for cell in made["cells"] if cell["cell_type"] == "code"]
+    shown = re.sub(r"^<details.*?^</details>$", "", text_of(path), flags=re.MULTILINE | re.DOTALL)
+    assert len(code) == 1 + sum(block.is_run for block in lessons.read_blocks(shown))
+    if find_spec("nbformat"):
+        import nbformat
+
+        nbformat.validate(nbformat.from_dict(made))
+
+
+def test_cells_of_a_notebook_run(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    cells = notebooks.notebook(PATHS[0], tmp_path)["cells"]
+    first, second = [cell for cell in cells if cell["cell_type"] == "code"][:2]
+    for cell in (first, second):
+        exec(compile(cell["source"], cell["id"], "exec"), {})
+    printed = capsys.readouterr().out
+    assert lessons.refresh(second["outputs"][0]["text"], printed)[1] == []
+
+
+def test_commands_become_shell_lines() -> None:
+    code = notebooks.as_code("bash", "# first\nseqloom train a \\\n  --out b\nseqloom studio runs/\n")
+    assert code.splitlines() == ["# first", "!seqloom train a    --out b", "# in a terminal: seqloom studio runs/"]
+    assert notebooks.as_code("bash", "seqloom inspect gates a --out b.png\n").endswith('display(Image("b.png"))')
