@@ -104,11 +104,10 @@ def test_every_misspelt_key_is_named_at_once_with_the_nearest(seqloom: Any, here
 
 
 def test_every_wrong_value_is_named_at_once(seqloom: Any, here: Path) -> None:
-    words = ("data.corpus=pydoc", "model.cell=lstn", "model.dropout=1.5", "train.epochs=null")
+    words = ("data.corpus=pydoc", "model.cell=lstn", "model.dropout=1.5", "train.lr=-1", "train.epochs=null")
     shown = seqloom("train", "lm-char-lstm", *words)
-    shown.refuses(2, "4 problems", "pydocs?", "lstm?", "dropout: must", "needs steps or epochs", lines=5)
-    shown = seqloom("train", "lm-char-lstm", "model.dropout=1.5", "train.lr=-1")
-    shown.refuses(2, "2 problems", "dropout: must", "train.lr: must be greater than 0", lines=3)
+    told = ("pydocs?", "lstm?", "dropout: must", "train.lr: must be greater than 0", "train: needs steps or epochs")
+    shown.refuses(2, "5 problems", *told, lines=6)
     shown = seqloom("train", "lm-char-lstm", "model.softmax.samples=300")
     shown.refuses(2, "model.softmax.kind: missing; samples belongs to sampled: set model.softmax.kind=sampled too")
 

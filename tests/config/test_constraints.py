@@ -1,8 +1,10 @@
 """Constraints in annotations hold for recipes and for configs created in Python."""
 
+from collections.abc import Iterator
 from typing import Annotated, Any
 
 import pytest
+from pydantic import AfterValidator
 
 from seqloom.config import build, config
 from seqloom.config.constraints import Fraction, MinLen, NonNegativeFloat, PositiveFloat, PositiveInt, Probability
@@ -61,3 +63,80 @@ def test_problems_of_several_fields_are_reported_together() -> None:
     assert "layers: must be at least 1, got 0" in str(error.value)
     with pytest.raises(ValueError, match=r"layers must be at least 1; got 0\nshare must be at most 1; got 2"):
         Settings(layers=0, share=2.0)
+
+
+def refuse_odd(value: int) -> int:
+    if value % 2:
+        raise ValueError(f"{value} is odd")
+    return value
+
+
+@config
+class Heads:
+    width: PositiveInt = 8
+    heads: PositiveInt = 2
+    kv_heads: Annotated[int, AfterValidator(refuse_odd)] = 2
+    sizes: tuple[PositiveInt, ...] = (1, 2)
+
+    def problems(self) -> Iterator[str]:
+        if len(set(self.sizes)) < len(self.sizes):
+            yield "sizes must differ"
+        if self.kv_heads % 2:
+            raise ValueError(f"{self.kv_heads} is odd")  # as the annotation says too
+        if self.heads < 1:
+            yield f"heads must be at least 1; got {self.heads}"  # as the annotation says too
+        if self.width % self.heads:
+            yield "width must be a multiple of heads"
+
+
+@config
+class Model:
+    layers: PositiveInt = 1
+    attention: Heads = Heads()
+
+    def problems(self) -> Iterator[str]:
+        if self.attention.width < self.layers:
+            yield "layers must be at most attention.width."
+
+
+@pytest.mark.parametrize(
+    ("values", "lines"),
+    [
+        (
+            {"width": -3, "sizes": [0, 0]},
+            [
+                *("attention.width: must be at least 1, got -3", "attention.sizes[0]: must be at least 1, got 0"),
+                "attention.sizes[1]: must be at least 1, got 0",
+                *("attention: sizes must differ", "attention: width must be a multiple of heads"),
+            ],
+        ),
+        # A rule that cannot be computed is left out, and a rule that repeats a constraint is not repeated.
+        ({"heads": 0, "sizes": [1, 1]}, ["attention.heads: must be at least 1, got 0", "attention: sizes must differ"]),
+        ({"kv_heads": 3, "sizes": [1, 1]}, ["attention.kv_heads: 3 is odd", "attention: sizes must differ"]),
+        # Rules are not checked with values of other types.
+        (
+            {"heads": 0, "width": "x", "sizes": [1, 1]},
+            ["attention.width: must be a whole number, got 'x'", "attention.heads: must be at least 1, got 0"],
+        ),
+    ],
+)
+def test_constraints_and_rules_of_a_section_are_reported_together(values: dict[str, Any], lines: list[str]) -> None:
+    with pytest.raises(UsageError) as error:
+        build(Model, {"attention": values})
+    assert [line.strip() for line in str(error.value).splitlines()[1:]] == lines
+
+
+def test_rules_need_valid_sections() -> None:
+    with pytest.raises(UsageError, match=r"1 problem:\n  layers: must be at least 1, got 0$"):
+        build(Model, {"layers": 0})
+    with pytest.raises(UsageError, match=r"1 problem:\n  layers must be at most attention.width$"):
+        build(Model, {"layers": 9})
+    with pytest.raises(UsageError, match=r"2 problems:\n  layers: .*\n  attention: width must be a multiple of heads$"):
+        build(Model, {"layers": 0, "attention": {"width": 3}})
+
+
+def test_python_reports_constraints_and_rules_together() -> None:
+    with pytest.raises(ValueError, match=r"^width must be at least 1; got -3\nsizes must differ\nwidth must be"):
+        Heads(width=-3, sizes=(1, 1))
+    with pytest.raises(ValueError, match=r"^heads must be at least 1; got 0$"):
+        Heads(heads=0)

@@ -51,14 +51,16 @@ def test_what_is_asked_is_every_colour_by_how_often_it_was_told() -> None:
 
 
 def test_all_that_is_wrong_is_said_at_once() -> None:
-    across_fields = {"min_names": 1, "names": 4, "colours": 99}
+    wrong = {"corpus": "facts", "min_names": 1, "names": 4, "colours": 99, "lines": 0, "dev": 0}
     with pytest.raises(UsageError) as caught:
-        build(corpora.find("facts").Config, {"corpus": "facts", **across_fields})
-    for words in ("min_names must be from 2", "names must be from max_names", "colours must be from 2 to 32"):
-        assert words in str(caught.value)
-    with pytest.raises(UsageError) as caught:
-        build(corpora.find("facts").Config, {"corpus": "facts", "lines": 0, "dev": 0})
-    for words in ("lines: must be at least 1, got 0", "dev: must be at least 1, got 0"):
+        build(corpora.find("facts").Config, wrong)
+    for words in (
+        "min_names must be from 2",
+        "names must be from max_names",
+        "colours must be from 2 to 32",
+        "lines: must be at least 1, got 0",
+        "dev: must be at least 1, got 0",
+    ):
         assert words in str(caught.value)
 
 

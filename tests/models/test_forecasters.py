@@ -185,9 +185,7 @@ def test_all_problems_at_once() -> None:
         build(
             TransformerForecasterConfig, {"kind": "transformer", "context": 0, "d_model": 7, "heads": 2, "dropout": 1.0}
         )
-    assert all(word in str(error.value) for word in ("context: ", "dropout: "))
-    with pytest.raises(UsageError, match="d_model must be divisible by heads"):
-        build(TransformerForecasterConfig, {"kind": "transformer", "d_model": 7, "heads": 2})
+    assert all(word in str(error.value) for word in ("context: ", "dropout: ", "d_model must be divisible by heads"))
     with pytest.raises(UsageError, match="did you mean"):
         build(RecurrentForecasterConfig, {"kind": "lstm", "cell": "lsm"})
     with pytest.raises(UsageError, match="at most the 10 learned positions"):

@@ -83,8 +83,8 @@ def test_what_the_config_says_reaches_the_layers() -> None:
         ({"encoder_layer": "recurrent", "cell": "lsmt"}, ["no cell is called 'lsmt': did you mean lstm"]),
         ({"window": 4, "cell": "gru"}, ["window belongs to windowed layers only", "cell belongs to recurrent layers"]),
         (
-            {"encoder_layer": "dilated", "kernel": 4, "window": 2},
-            ["kernel must be odd", "window belongs to windowed layers only"],
+            {"encoder_layer": "dilated", "kernel": 4, "window": 2, "encoder_layers": 0},
+            ["kernel must be odd", "window belongs to windowed layers only", "encoder_layers: must be at least 1"],
         ),
     ],
 )

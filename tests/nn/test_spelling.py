@@ -71,9 +71,9 @@ def test_where_both_directions_end() -> None:
 @pytest.mark.parametrize(
     ("config", "options", "words"),
     [
-        (CharacterCNNConfig, {"embedding": 0, "filters": 0}, "embedding: must be at least 1"),
-        (CharacterCNNConfig, {"embedding": 0, "filters": 0}, "filters: must be at least 1"),
-        (CharacterCNNConfig, {"widths": [0]}, "widths must be"),
+        (CharacterCNNConfig, {"embedding": 0, "filters": 0, "widths": [0]}, "embedding: must be at least 1"),
+        (CharacterCNNConfig, {"embedding": 0, "filters": 0, "widths": [0]}, "filters: must be at least 1"),
+        (CharacterCNNConfig, {"embedding": 0, "filters": 0, "widths": [0]}, "widths must be"),
         (CharacterRNNConfig, {"hidden": 0, "cell": "lsmt"}, "hidden: must be at least 1"),
         (CharacterRNNConfig, {"hidden": 0, "cell": "lsmt"}, "did you mean lstm"),
     ],

@@ -66,15 +66,30 @@ class _WithProblems(Protocol):
     def problems(self) -> Iterable[str]: ...
 
 
+class ConfigError(ValueError):
+    """All problems of a config, a line each: those of single values, and those of the rules between fields."""
+
+    def __init__(self, violations: list[str], problems: list[str]):
+        super().__init__("\n".join([*violations, *problems]))
+        self.problems = problems
+
+
 def _refuse(self: object) -> None:
-    """All problems in one error, a line each. A ValueError on the way is the last of them."""
-    problems = [*limit_problems(vars(self)), *violations(self)]
+    """Raise a ConfigError if anything is wrong. A ValueError of a rule is the last problem.
+
+    A value that violates a constraint may make a rule impossible to compute; this rule and those
+    after it are then left out.
+    """
+    broken, problems = list(violations(self)), list(limit_problems(vars(self)))
     try:
         problems.extend(self.problems() if isinstance(self, _WithProblems) else ())
     except ValueError as error:
         problems.append(str(error))
-    if problems:
-        raise ValueError("\n".join(problems))
+    except Exception:
+        if not broken:
+            raise
+    if broken or problems:
+        raise ConfigError(broken, [problem for problem in problems if problem not in broken])
 
 
 # --- overrides --------------------------------------------------------------------------------------------------------
@@ -132,8 +147,8 @@ def build(cls: Annotation, mapping: Mapping[str, Json], source: str = ...) -> An
 def build(cls: Annotation, mapping: Mapping[str, Json], source: str = "the recipe") -> Any:
     """An instance of `cls` from plain values, or one UsageError that names the problems of every section.
 
-    A section is first asked for its keys and types; only where these are right, what its values
-    mean can be checked.
+    The rules between the fields of a section are checked where its keys and types are right, even
+    if values violate constraints.
 
     The values pass through JSON on their way: there pydantic's strict mode takes lists for tuples
     and text for paths, while numbers, text and booleans stay what they are.
@@ -146,12 +161,13 @@ def build(cls: Annotation, mapping: Mapping[str, Json], source: str = "the recip
 
     problems = list(_unspeakable(mapping))
     if not problems:
+        text = json.dumps(complete_sections(cls, mapping), default=plain)
         try:
-            return adapter(cls).validate_json(json.dumps(complete_sections(cls, mapping), default=plain))
+            return adapter(cls).validate_json(text)
         except ValidationError as error:
             from seqloom.config.messages import explain  # which a recipe without problems does not need
 
-            problems = explain(cls, error.errors(include_url=False))
+            problems = explain(cls, json.loads(text), error.errors(include_url=False))
     count = "1 problem" if len(problems) == 1 else f"{len(problems)} problems"
     raise UsageError("\n".join([f"{source} has {count}:", *(f"  {problem}" for problem in problems)]))
 

@@ -5,16 +5,32 @@ following them along the annotations gives back the key path as it stands in the
 type that was expected there.
 """
 
+import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, is_dataclass
+from dataclasses import dataclass, fields, is_dataclass
 from pathlib import Path
 from typing import Any, Literal, get_args
 
-from seqloom.config.constraints import BOUNDS, Annotation, Options, field_types, item_type, join, options, origin, tags
+from pydantic import TypeAdapter, ValidationError
+
+from seqloom.config import ConfigError
+from seqloom.config.constraints import (
+    BOUNDS,
+    Annotation,
+    Options,
+    field_types,
+    item_type,
+    join,
+    key_of,
+    options,
+    origin,
+    tags,
+)
 from seqloom.core import Json
 from seqloom.core.words import did_you_mean, nearest, shown
 
 NO_SUCH_KEY = "no such key"
+CONSTRAINTS = {*BOUNDS, "too_short", "too_long", "string_too_short", "string_too_long"}  # pydantic's names of breaches
 PLAIN_TYPES = {
     float: "a number",
     int: "a whole number",
@@ -27,12 +43,14 @@ PLAIN_TYPES = {
 
 @dataclass(frozen=True)
 class ProblemLocation:
-    """Where a problem lies: its key path, the annotation there (None for an unknown key), the section around it, and
-    what that section was chosen from by which name, where it comes in kinds."""
+    """Where a problem lies: its key path, the annotation there (None for an unknown key), the section around it with
+    its path and values, and what that section was chosen from by which name, where it comes in kinds."""
 
     path: str
     annotation: Annotation
     section: Annotation
+    section_path: str
+    section_values: Json
     kinds: Options | None = None
     kind: str = ""
 
@@ -41,9 +59,10 @@ class ProblemLocation:
         return self.path or "the top level"
 
 
-def locate(annotation: Annotation, labels: Sequence[int | str]) -> ProblemLocation:
-    """Follow one of pydantic's locations from `annotation` down to the key it means."""
+def locate(annotation: Annotation, values: Json, labels: Sequence[int | str]) -> ProblemLocation:
+    """Follow one of pydantic's locations from `annotation` and its values down to the key it means."""
     path, section, chosen, kind = "", None, None, ""
+    section_path, section_values = "", values
     kinds: Options | None = None
     for label in labels:
         allowed = options(annotation)
@@ -56,8 +75,10 @@ def locate(annotation: Annotation, labels: Sequence[int | str]) -> ProblemLocati
         elif isinstance(label, int):
             path += f"[{label}]"
             annotation = item_type(only, label)
+            values = values[label] if isinstance(values, list) and label < len(values) else None
         elif is_dataclass(only):
-            section = only
+            section, section_path, section_values = only, path, values
+            values = values.get(label) if isinstance(values, Mapping) else None
             kinds = kinds if section is chosen else None
             path = join(path, label)
             annotation = field_types(section).get(label)
@@ -68,7 +89,7 @@ def locate(annotation: Annotation, labels: Sequence[int | str]) -> ProblemLocati
             annotation = (*get_args(only), Any, Any)[1]
         else:
             break
-    return ProblemLocation(path, annotation, section, kinds, kind)
+    return ProblemLocation(path, annotation, section, section_path, section_values, kinds, kind)
 
 
 def describe(annotation: Annotation) -> str:
@@ -98,14 +119,21 @@ def literals(allowed: Options) -> list[Json]:
     return [choice for member in allowed.fixed if origin(member) is Literal for choice in get_args(member)]
 
 
-def explain(annotation: Annotation, errors: Iterable[Mapping[str, Json]]) -> list[str]:
-    """One line for each problem pydantic found, without repeats."""
+def explain(annotation: Annotation, values: Json, errors: Iterable[Mapping[str, Json]]) -> list[str]:
+    """One line for each problem pydantic found, and for each broken rule that it did not check; without repeats."""
     lines: dict[str, None] = {}
+    constrained: dict[tuple[str, Annotation], ProblemLocation] = {}  # sections in which values violate constraints
+    incomplete = set()  # sections with other problems: their rules cannot be checked
     for error in errors:
         labels, kind, value = list(error["loc"]), error["type"], error["input"]
         if kind == "missing" and labels and isinstance(labels[-1], int):
             labels.pop()  # too short a list: the problem is the list, not the entry that is not there
-        location = locate(annotation, labels)
+        location = locate(annotation, values, labels)
+        section = location.section_path, location.section
+        if kind in CONSTRAINTS or (kind == "value_error" and not options(location.annotation).is_section):
+            constrained.setdefault(section, location)
+        else:
+            incomplete.add(section)
         if kind in ("value_error", "assertion_error"):  # a line of it for each problem
             problems = [line.rstrip(".") for line in str(error["ctx"]["error"]).splitlines()]
             lines.update((f"{location.path}: {line}" if location.path else line, None) for line in problems)
@@ -117,7 +145,40 @@ def explain(annotation: Annotation, errors: Iterable[Mapping[str, Json]]) -> lis
             lines[f"{location.path}: missing; it must be {describe(location.annotation)}"] = None
         else:
             lines[f"{location.name}: {explain_value(location, kind, value, error.get('ctx', {}))}"] = None
+    checked = [location for section, location in constrained.items() if section not in incomplete]
+    for location in checked:
+        path = location.section_path
+        if [other.section_path for other in checked].count(path) == 1:  # else it is not clear which section is meant
+            rules = [rule for rule in broken_rules(location) if not any(line.endswith(f": {rule}") for line in lines)]
+            lines.update((f"{path}: {rule}" if path else rule, None) for rule in rules)
     return list(lines)
+
+
+def broken_rules(location: ProblemLocation) -> list[str]:
+    """The broken rules between the fields of a section whose values have the right types.
+
+    Pydantic does not create a section in which a value violates a constraint, so its rules are not
+    checked. Here it is created with these values.
+    """
+    values: dict[str, Json] = {}
+    for entry in fields(location.section):
+        key = key_of(entry.name)
+        if not entry.init or key not in location.section_values:
+            continue
+        value = location.section_values[key]
+        try:
+            value = TypeAdapter(field_types(location.section)[key]).validate_json(json.dumps(value))
+        except ValidationError:
+            if isinstance(value, Mapping):
+                return []  # a section with problems of its own, which the rules may need
+            value = tuple(value) if isinstance(value, list) else value
+        values[entry.name] = value
+    try:
+        location.section(**values)
+    except Exception as error:  # not only a ConfigError: such values may make a rule impossible to compute
+        problems = error.problems if isinstance(error, ConfigError) else []
+        return [line.rstrip(".") for problem in problems for line in problem.splitlines()]
+    return []
 
 
 def explain_value(location: ProblemLocation, kind: str, value: Json, context: Mapping[str, Json]) -> str:
