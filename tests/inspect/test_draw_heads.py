@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from seqloom.inspect.plots.figures import to_bytes
-from seqloom.inspect.plots.heatmaps import LEAST, draw_heads, draw_links, linked
+from seqloom.inspect.plots.heatmaps import MIN_LINK_WEIGHT, draw_heads, draw_links, linked
 from seqloom.inspect.views.attention import AttentionMap
 
 pytest.importorskip("matplotlib")
@@ -123,7 +123,7 @@ def test_a_dozen_words_have_a_colour_each() -> None:
     assert len({tuple(colour) for colour in colours}) == 12
 
 
-@pytest.mark.parametrize("least", [0.0, LEAST, 0.3, 1.1])
+@pytest.mark.parametrize("least", [0.0, MIN_LINK_WEIGHT, 0.3, 1.1])
 def test_a_line_for_each_weight_that_counts(least: float) -> None:
     found = grid(FRENCH, ENGLISH)
     figure = draw_links(found, ["a title"], least=least)

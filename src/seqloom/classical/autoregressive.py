@@ -27,7 +27,7 @@ from seqloom.core.protocols import Estimate, FutureStep
 from seqloom.core.tree import Tree, require
 
 MORE = 4  # times as many steps as its taps are read, so that gaps among the last do no harm
-LEAST = 1e-12  # of the variance of a variable: the uncertainty that a perfect fit keeps
+MIN_VARIANCE_RATIO = 1e-12  # of the residuals to the variable: a perfect fit keeps this uncertainty
 
 
 @config
@@ -92,7 +92,7 @@ class Autoregressive(TensorModel):
         self.bias = solution[-1].clone()
         self.weights = solution[:-1].view(self.taps, self.variables, self.variables).transpose(1, 2).contiguous()
         residual = targets - inputs @ solution
-        self.covariance = residual.T @ residual / len(residual) + (LEAST * self.spread).diag()
+        self.covariance = residual.T @ residual / len(residual) + (MIN_VARIANCE_RATIO * self.spread).diag()
         return self.covariance
 
     def _regression_rows(self, values: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:

@@ -150,12 +150,12 @@ def print_sentences(console: "Console", is_coloured: bool, view: "AlignmentView 
 
 def print_grid(console: "Console", is_coloured: bool, grid: "AttentionMap", *, links: bool = False) -> None:
     """Print one map, or its links."""
-    from seqloom.inspect.plots.terminal import LEAST, heat_map, link_list, scale
+    from seqloom.inspect.plots.terminal import MIN_SHOWN_WEIGHT, heat_map, link_list, scale
 
     console.print(f"{grid.axes}\n", markup=False, soft_wrap=True)
     if links:
         console.print(link_list(grid.rows, grid.columns, grid.weights), end="", crop=False, soft_wrap=True)
-        console.print(f"\nat least {LEAST:g} of the attention of each row")
+        console.print(f"\nat least {MIN_SHOWN_WEIGHT:g} of the attention of each row")
         return
     shown = heat_map(grid.rows, grid.columns, grid.weights, width=console.width, colour=is_coloured)
     console.print(shown, end="", crop=False)

@@ -23,7 +23,7 @@ from seqloom.evaluate.correlation import pearson_interval, ranks, spearman
 from seqloom.evaluate.intervals import Interval, wilson
 
 AT_ONCE = 1 << 25  # cosines held at a time
-LEAST = 10  # pairs or questions: of fewer, a metric says nothing
+MIN_SCORED = 10  # pairs or questions; a metric of fewer is not reported
 Array = NDArray[np.float32]
 
 
@@ -142,7 +142,7 @@ class Judged:
 def rate_pairs(space: WordSpace, pairs: Sequence[RatedPair]) -> Judged:
     """Spearman's ρ between cosines and what people said."""
     known = [(places, pair.score) for pair in pairs if (places := space.look_up(pair.one, pair.other)) is not None]
-    if len(known) < LEAST:
+    if len(known) < MIN_SCORED:
         return Judged(None, len(known), len(pairs))
     one, other = (space.unit[[places[side] for places, _ in known]] for side in range(2))
     cosines, said = (one * other).sum(axis=1), [score for _, score in known]
@@ -173,7 +173,7 @@ def analogies(space: WordSpace, questions: Sequence[Analogy]) -> dict[str, Judge
     totals = {"semantic": len(questions) - syntactic, "syntactic": syntactic, "": len(questions)}
     return {
         name: Judged(None, len(solved), totals[name])
-        if len(solved) < LEAST
+        if len(solved) < MIN_SCORED
         else Judged(float(solved.mean()), len(solved), totals[name], wilson(int(solved.sum()), len(solved)))
         for name, solved in parts.items()
     }

@@ -36,7 +36,6 @@ from seqloom.train.config import FitConfig
 
 EVALUATION = 0  # the seed of the noise of an evaluation, whatever the recipe's
 GREEDY = BeamConfig(beam=1)  # how texts are denoised to be measured
-LEAST = 8  # tokens of a piece
 
 
 @config
@@ -44,7 +43,7 @@ class BatchConfig:
     """How documents are cut and put together."""
 
     tokens: PositiveInt = 4096  # most of a batch: texts × longest, padding included
-    max_length: Annotated[int, Ge(LEAST)] = 128  # tokens of a text, END included; a longer document is cut into several
+    max_length: Annotated[int, Ge(8)] = 128  # tokens of a text, END included; a longer document is cut into several
     eval_tokens: PositiveInt = 8192  # as `tokens`, when a split is evaluated
     dev_texts: NonNegativeInt | None = 100  # texts of a split that are denoised to be measured; 0: none, null: all
 
@@ -62,7 +61,7 @@ class Recipe(TaskRecipe):
 
     def problems(self) -> Iterator[str]:
         yield from dropout_problems(self.tokenizer)
-        longest = self.noise.longest(max(self.batch.max_length, LEAST) - 1)
+        longest = self.noise.longest(self.batch.max_length - 1)
         known_places = self.model.longest_source, self.model.longest_target
         for side, most, known in zip(("source", "target"), longest, known_places, strict=True):
             if known is not None and most > known:

@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 
 EVALUATION = 0  # the seed of the masks of an evaluation, whatever the recipe's
 ALL_HIDDEN = (1.0, 0.0)  # shares of the chosen tokens that are hidden, and swapped
-LEAST = 8  # tokens of a row: room for [CLS] a [SEP] b [SEP] with two tokens in each
+MIN_ROW_TOKENS = 8  # room for [CLS] a [SEP] b [SEP] with two tokens in each
 
 
 Objective = Literal["mlm", "mlm+nsp", "electra"]
@@ -53,7 +53,7 @@ class BatchConfig:
     """How documents are cut into rows."""
 
     size: PositiveInt = 32  # read side by side
-    max_length: Annotated[int, Ge(LEAST)] = 128  # tokens of a row, [CLS] and [SEP] included
+    max_length: Annotated[int, Ge(MIN_ROW_TOKENS)] = 128  # tokens of a row, [CLS] and [SEP] included
     eval_size: PositiveInt = 64  # rows in evaluation
 
 

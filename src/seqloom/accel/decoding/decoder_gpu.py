@@ -14,7 +14,7 @@ from seqloom.core.device import has_triton
 
 ROWS = 32  # from which a product is worth a kernel of our own
 LARGEST = 1 << 26  # weights that are kept in parts as well, which takes twice their memory
-LEAST = 16  # rows and columns of what a kernel multiplies
+MIN_TILE = 16  # rows and columns of the matrices that a kernel multiplies
 PLACES = 16  # of keys and values that are looked at together
 WIDEST_HEAD, MOST_HYPOTHESES = 128, 32  # of a source, for which every such GPU has room
 TILE = 64, 64, 32  # rows, columns and depth of what one program multiplies at a time,
@@ -40,7 +40,7 @@ def suits(weight: Tensor) -> bool:
 
 def suits_attention(width: int, hypotheses: int) -> bool:
     """Whether the kernel is for heads so wide, and so many hypotheses of a source."""
-    return LEAST <= width <= WIDEST_HEAD and width & (width - 1) == 0 and hypotheses <= MOST_HYPOTHESES
+    return MIN_TILE <= width <= WIDEST_HEAD and width & (width - 1) == 0 and hypotheses <= MOST_HYPOTHESES
 
 
 def parts(weight: Tensor) -> tuple[Tensor, Tensor]:
@@ -137,6 +137,6 @@ def _attend(q: Tensor, keys: Tensor, values: Tensor, allowed: Tensor, at: Tensor
     with torch.cuda.device_of(q):
         kernels().attend[(B, N)](
             q, keys, values, allowed, at, out, q.stride(0), source, head, place, allowed.shape[-1], N, P,
-            HYPOTHESES=k, ROWS=max(LEAST, 1 << (k - 1).bit_length()), WIDTH=d, OWN=own, PLACES=PLACES, num_warps=1,
+            HYPOTHESES=k, ROWS=max(MIN_TILE, 1 << (k - 1).bit_length()), WIDTH=d, OWN=own, PLACES=PLACES, num_warps=1,
         )  # fmt: skip
     return out

@@ -21,7 +21,7 @@ import numpy as np
 from numba import njit
 
 from seqloom.accel.decoding.vector_intrinsics import (
-    LEAST,
+    MIN_SCORE,
     REGISTER,
     WIDTH,
     Array,
@@ -100,7 +100,7 @@ def score(q: int, keys: int, apart: int, places: int, count: int, scores: int) -
 @function
 def soften(scores: int, count: int) -> None:
     """softmax of so many scores, in place. There is room for as many more as fill the last register."""
-    top, sums = spread(LEAST), spread(f32(0))
+    top, sums = spread(MIN_SCORE), spread(f32(0))
     for j in range(0, count, WIDTH):
         as_it_is()
         top = larger(first_of(load(scores + 4 * j), count - j), top)

@@ -16,7 +16,7 @@ from numba.extending import models, register_model
 
 WIDTH = 16
 REGISTER = 4 * WIDTH  # bytes
-LEAST = np.float32(-3e38)  # below every score there is
+MIN_SCORE = np.float32(-3e38)  # less than any score
 f32 = np.float32
 FLOAT, WHOLE, ADDRESS = ir.FloatType(), ir.IntType(32), ir.IntType(64)
 FLOATS, WHOLES = ir.VectorType(FLOAT, WIDTH), ir.VectorType(WHOLE, WIDTH)
@@ -139,7 +139,7 @@ def first_of(typing: Value, a: Value, count: Value) -> tuple[Value, Made]:
 
     def made(context: Value, builder: Builder, signature: Value, given: Value) -> Value:
         count = _spread(builder, builder.trunc(given[1], WHOLE))
-        return builder.select(builder.icmp_signed("<", _wholes(range(WIDTH)), count), given[0], _all(float(LEAST)))
+        return builder.select(builder.icmp_signed("<", _wholes(range(WIDTH)), count), given[0], _all(float(MIN_SCORE)))
 
     return lanes(lanes, types.intp), made
 

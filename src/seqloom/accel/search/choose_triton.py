@@ -42,7 +42,7 @@ def choose(
     h_token, h_parent, h_own, broken, rows, steps,
     K: tl.constexpr, COUNT: tl.constexpr, CANDIDATES: tl.constexpr, PLACES: tl.constexpr,
     BANNED: tl.constexpr, END: tl.constexpr, N_BEST: tl.constexpr, ALPHA: tl.constexpr,
-    LEAST: tl.constexpr, EXACT: tl.constexpr,
+    MIN_LENGTH: tl.constexpr, EXACT: tl.constexpr,
 ):  # fmt: skip
     """The continuations (k, COUNT) of one source's hypotheses: those among the k best that end are set aside, the k
     best that do not go on. What a source that is done has found stays as it is."""
@@ -57,8 +57,8 @@ def choose(
     said = tl.load(ids + b * K * COUNT + candidate, mask=left, other=0)
     for place in range(BANNED):
         own = tl.where(said == tl.load(banned + place), float("-inf"), own)
-    if LEAST > 0:
-        own = tl.where((said == END) & (step + 1 <= LEAST), float("-inf"), own)
+    if MIN_LENGTH > 0:
+        own = tl.where((said == END) & (step + 1 <= MIN_LENGTH), float("-inf"), own)
     so_far = tl.load(log_prob + b * K + slots, mask=left, other=0)
     own = tl.where(so_far == float("-inf"), float("-inf"), own)
     total = so_far + own

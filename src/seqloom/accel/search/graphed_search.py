@@ -348,7 +348,7 @@ def choose_by_kernel(search: dict[str, Any], values: Tensor, ids: Tensor, banned
             search["broken"].view(torch.uint8), rows, history["token"].shape[1],
             K=k, COUNT=count, CANDIDATES=_power_of_two(k * count), PLACES=_power_of_two(2 * k),
             BANNED=len(banned), END=rules.end, N_BEST=options.n_best, ALPHA=options.length_penalty,
-            LEAST=options.min_length, EXACT=options.stopping == "exact", num_warps=1,
+            MIN_LENGTH=options.min_length, EXACT=options.stopping == "exact", num_warps=1,
         )  # fmt: skip
     return rows
 

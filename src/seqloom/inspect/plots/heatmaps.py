@@ -165,13 +165,13 @@ def draw_heads(
 
 # --- links ------------------------------------------------------------------------------------------------------------
 
-LEAST = 0.05  # links of less weight are not drawn
+MIN_LINK_WEIGHT = 0.05  # a link of less weight is not drawn
 LINE = 0.34  # inches from word to word in a picture of links
 SPAN = 3.4  # inches between its two columns
 
 
 def draw_links(
-    grid: AttentionMap, title: Sequence[str] = (), *, least: float = LEAST, font: str | None = None
+    grid: AttentionMap, title: Sequence[str] = (), *, least: float = MIN_LINK_WEIGHT, font: str | None = None
 ) -> "Figure":
     """Draw rows of the grid at the left, columns at the right, joined by lines: the more attention, the stronger.
 
@@ -221,7 +221,7 @@ def _add_links(axes: "Axes", links: list[tuple[int, int, float]], left: Array, r
     )
 
 
-def linked(weights: Array, least: float = LEAST) -> list[tuple[int, int, float]]:
+def linked(weights: Array, least: float = MIN_LINK_WEIGHT) -> list[tuple[int, int, float]]:
     """Row, column and weight of what is at least `least`, row by row."""
     places = np.argwhere(weights >= least).tolist()
     return [(row, column, float(weights[row, column])) for row, column in places]

@@ -26,7 +26,7 @@ from seqloom.inspect.plots.figures import (
 from seqloom.inspect.plots.heatmaps import LETTER, SIZE
 from seqloom.inspect.values import Array
 from seqloom.inspect.views.inputs import Encoded, PositionsView, dense_table, occurring
-from seqloom.inspect.views.points import LEAST, pca, plane_by_tsne
+from seqloom.inspect.views.points import MIN_POINTS, pca, plane_by_tsne
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -201,7 +201,7 @@ def most_frequent(space: WordSpace, count: int, skip: int = 0) -> WordSelection:
     """The most frequent words, the first `skip` left out: those that begin with a letter and have three or more, if
     there are four (in some scripts few have)."""
     long = [word for word in space.words if len(word) > 2 and word[0].isalpha()]
-    words = (long if len(long) >= LEAST else list(space.words))[skip : skip + count]
+    words = (long if len(long) >= MIN_POINTS else list(space.words))[skip : skip + count]
     return WordSelection(words, [-1] * len(words), [])
 
 
@@ -217,7 +217,7 @@ def around(space: WordSpace, centres: Sequence[str], count: int) -> WordSelectio
 
 def project(vectors: Array, method: Method) -> tuple[Array, Array | None]:
     """Vectors (N, D) to points (N, 2), and of PCA the share of the variance along each axis."""
-    if len(vectors) < LEAST:
+    if len(vectors) < MIN_POINTS:
         raise UsageError(f"A picture needs four words or more, got {len(vectors)}.")
     x = np.asarray(vectors, dtype=np.float64)
     if float(np.ptp(x, axis=0).max()) < 1e-9:

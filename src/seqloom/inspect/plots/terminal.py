@@ -19,7 +19,8 @@ if TYPE_CHECKING:
 
     from seqloom.evaluate.classification import Confusion
 
-SHADES, LEAST = "·░▒▓█", 0.05  # quarters; what is less than LEAST is as good as nothing
+SHADES = "·░▒▓█"  # one for each quarter, and the first for weights below MIN_SHOWN_WEIGHT
+MIN_SHOWN_WEIGHT = 0.05
 # The same in colour. The ground is coloured as well, so that the map looks alike on dark screens and on light ones.
 COLOURS = ((32, 36, 48), (35, 62, 100), (38, 100, 150), (66, 150, 190), (140, 205, 200), (255, 246, 190))
 WIDEST = 20  # cells of a label; what is longer is cut
@@ -68,7 +69,7 @@ def heat_map(
     return text
 
 
-def link_list(rows: Sequence[str], columns: Sequence[str], weights: Array, least: float = LEAST) -> "Text":
+def link_list(rows: Sequence[str], columns: Sequence[str], weights: Array, least: float = MIN_SHOWN_WEIGHT) -> "Text":
     """A line for each row: what it is linked to, the strongest first, what is less than `least` left out. Words that
     stand in several columns have their place beside them, from 1."""
     from rich.text import Text
@@ -101,7 +102,7 @@ def _append_cell(text: "Text", weight: float, width: int, colour: bool, shown: s
     if colour:
         text.append(" " * width, style=_style(weight))
         return
-    step = min(int(weight * 4), 3) + 1 if weight >= LEAST else 0
+    step = min(int(weight * 4), 3) + 1 if weight >= MIN_SHOWN_WEIGHT else 0
     text.append(_middle(SHADES[step] * (width - 2 if step else 1), width))
 
 

@@ -33,7 +33,7 @@ from seqloom.evaluate.word_space import WordSpace
 from seqloom.inspect.values import Array
 
 PointKind = Literal["words", "tokens", "sentences"]
-LEAST = 4  # points of a picture
+MIN_POINTS = 4  # of a plot
 FIRST = 50  # components that t-SNE sees
 GROUPS = 20  # that are told apart by colour; the others are "other"
 EXAGGERATION = 12.0  # p is so many times as large at first, so that groups find together …
@@ -97,7 +97,7 @@ def pca(x: Array, components: int = 2) -> Projection:
 
 def check_points(points: Points, count: int) -> None:
     """Refuse a picture of fewer than four points, or of points that are all the same."""
-    if min(count, len(points)) < LEAST:
+    if min(count, len(points)) < MIN_POINTS:
         raise UsageError(f"A picture needs four points or more, got {min(count, len(points))}.")
     if float(np.ptp(points.space.unit[:count], axis=0).max()) < 1e-9:
         raise UsageError("These vectors are all the same: there is nothing to draw.")

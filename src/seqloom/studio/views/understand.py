@@ -17,7 +17,7 @@ from seqloom.studio.shelf import OpenRun
 from seqloom.studio.views.attention import check_length
 
 view = View("understand")
-LEAST = 0.002  # probability of a step between two tags that is worth a line
+MIN_STEP_PROBABILITY = 0.002  # of a step between two tags that is drawn as a line
 WORDS = 200  # that are left out one after the other
 
 
@@ -70,7 +70,8 @@ def tag(ask: TagQuestion, run: OpenRun) -> object:
     paths = run.remember(("paths", text, ask.spaces), read_paths)
     names = ("words", "tags", "posterior", "best", "log_prob", "judged", "unknown")
     # [word, tag, tag of the next word, p] of each step that is worth a line
-    steps = [[*place, float(paths.pairs[tuple(place)])] for place in np.argwhere(paths.pairs >= LEAST).tolist()]
+    places = np.argwhere(paths.pairs >= MIN_STEP_PROBABILITY).tolist()
+    steps = [[*place, float(paths.pairs[tuple(place)])] for place in places]
     return {**{name: getattr(paths, name) for name in names}, "steps": steps}
 
 

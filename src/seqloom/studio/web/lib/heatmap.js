@@ -6,7 +6,7 @@ import { shown } from "./tokens.js";
 
 const LABEL = 14; // pixels of a letter's height …
 const WIDE = 8; // … and of its width, roughly
-const LEAST = 17; // pixels from one label to the next, at the least
+const MIN_LABEL_PIXELS = 17; // from one label to the next
 const LARGEST = 44;
 const STICKS_OUT = 46;
 const ROOM = 190; // most pixels for labels
@@ -228,8 +228,8 @@ function held(columns, i, cell) {
 
 function labels({ rows, columns, rowTitle, columnTitle }, { left, top, cell, cellHeight, upright, width, height }) {
     const found = [];
-    const everyRow = Math.ceil(LEAST / cellHeight);
-    const everyColumn = Math.ceil((upright ? LEAST : 1.3 * LEAST) / cell);
+    const everyRow = Math.ceil(MIN_LABEL_PIXELS / cellHeight);
+    const everyColumn = Math.ceil((upright ? MIN_LABEL_PIXELS : 1.3 * MIN_LABEL_PIXELS) / cell);
     rows.forEach((word, i) => {
         if (i % everyRow) return;
         found.push(

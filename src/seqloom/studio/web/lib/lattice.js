@@ -7,7 +7,7 @@ import { fromTheRight } from "./wordflow.js";
 const ROW = 40; // pixels between two tags
 const NODE = 15; // radius
 const HEAD = 84; // above the tags: words, and what they are on the best path
-const LEAST = 68; // between two words
+const MIN_WORD_PIXELS = 68; // from one word to the next
 const WIDEST = 150; // where there is more room than needed
 const LETTERS = 26; // of a word or a tag that are shown
 const WRITTEN = 0.005; // probabilities from here on are written into their nodes
@@ -188,7 +188,7 @@ function layout(answer, rows, room) {
     const left = 30 + Math.max(20, ...rows.map((tag) => width(answer.tags[tag], `14px ${fonts}`)));
     const wide = answer.words.map((word, t) => {
         const said = called(answer.tags[answer.best[t]]);
-        return Math.max(LEAST, 22 + width(word, `600 16px ${fonts}`), 22 + width(said, `600 14px ${fonts}`));
+        return Math.max(MIN_WORD_PIXELS, 22 + width(word, `600 16px ${fonts}`), 22 + width(said, `600 14px ${fonts}`));
     });
     const spare = Math.min(WIDEST * wide.length, room - left - 12) - wide.reduce((sum, own) => sum + own, 0);
     if (spare > 0) wide.forEach((own, t) => (wide[t] = own + spare / wide.length));

@@ -3,7 +3,7 @@
 import { h, number, s, say } from "./dom.js";
 import { shown } from "./tokens.js";
 
-const LEAST = 0.04; // weights below this are not drawn, unless a word is lit
+const MIN_WEIGHT = 0.04; // of a line that is drawn, unless a word is lit
 const MOST = 1500; // lines drawn at once: of more, the strongest
 const GAP = [150, 340]; // between the two columns of words, as there is room
 const NUMBER = 52; // room for a percentage outside of them
@@ -145,7 +145,7 @@ export function links({ rows, columns, values, rowTitle, columnTitle, label = "l
             const weight = weightOf?.(place) ?? 0;
             share.textContent = weightOf && weight >= 0.005 ? `${Math.round(100 * weight)} %` : "";
             back.style.setProperty("--weight", weight.toFixed(3));
-            node.classList.toggle("reached", Boolean(weightOf) && weight >= LEAST);
+            node.classList.toggle("reached", Boolean(weightOf) && weight >= MIN_WEIGHT);
         });
     }
 
@@ -180,7 +180,7 @@ export function links({ rows, columns, values, rowTitle, columnTitle, label = "l
 export function strongest(values, columns, least) {
     const found = [];
     for (let place = 0; place < values.length; place++) {
-        if (values[place] >= (least ?? LEAST)) {
+        if (values[place] >= (least ?? MIN_WEIGHT)) {
             found.push({ row: Math.floor(place / columns), column: place % columns, weight: values[place] });
         }
     }

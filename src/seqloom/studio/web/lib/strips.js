@@ -5,7 +5,7 @@ import { colourOf, inkOn, onTheme } from "./colour.js";
 
 const HEIGHT = 30;
 const CELL = 58; // widest cell, with its number …
-const LEAST = 13; // … and the narrowest, without
+const MIN_CELL_PIXELS = 13; // … and the narrowest, without
 const NUMBERED = 46; // narrowest cell that has room for its number
 const ROOM = 560; // for all cells
 const FONT = '14px system-ui, "Noto Sans", "Liberation Sans", sans-serif';
@@ -74,7 +74,7 @@ export function strips({
 
     function draw() {
         const count = Math.max(...rows.map((row) => row.values.length));
-        const cell = Math.min(CELL, Math.max(LEAST, ROOM / count));
+        const cell = Math.min(CELL, Math.max(MIN_CELL_PIXELS, ROOM / count));
         const names = rows.map((row) => fitted(row.name, LONGEST));
         const signs = rows.some((row) => row.sign) ? 26 : 0;
         const named = Math.ceil(Math.max(widthOf(column), ...names.map((name) => widthOf(name)))) + 12;

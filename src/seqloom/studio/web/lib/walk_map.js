@@ -3,14 +3,14 @@
 import { s, clear } from "./dom.js";
 import { fitted, sized, widthOf } from "./strips.js";
 
-const [HIGH, GAP, MARGIN, LEAST, MOST] = [104, 17, 2, 98, 150];
+const [HIGH, GAP, MARGIN, MIN_WIDTH, MAX_WIDTH] = [104, 17, 2, 98, 150];
 const SMALL = '13px system-ui, "Noto Sans", "Liberation Sans", sans-serif';
 const LINES = 3;
 
 /** `stops` are {name, words, stage}; `back` is [number of a stop, why]; `onPick(stage)` goes there. */
 export function wayMap({ stops, back, label, onPick, room = 822 }) {
     const drawing = s("svg", { class: "way", role: "group", "aria-label": label });
-    const wide = Math.min(MOST, Math.max(LEAST, (room - (stops.length - 1) * GAP - 2 * MARGIN) / stops.length));
+    const wide = Math.min(MAX_WIDTH, Math.max(MIN_WIDTH, (room - (stops.length - 1) * GAP - 2 * MARGIN) / stops.length));
     const left = (place) => MARGIN + place * (wide + GAP);
     clear(drawing);
     stops.forEach((stop, place) => {
