@@ -14,7 +14,7 @@ from seqloom.core.tokens import Specials
 from seqloom.inspect.views.curves import curves
 from seqloom.predict.loader import load
 from seqloom.runs.run import Run
-from seqloom.text.specials import read_gaps, with_gaps
+from seqloom.text.model_inputs import read_gaps, with_gaps
 
 GAPS = "The cats [MASK] all [MASK] ."
 WHOLE = "The cats purr all day . We hear them purr . They eat milk ."

@@ -10,7 +10,7 @@ from seqloom.core.errors import DataError
 from seqloom.core.tokens import Specials
 from seqloom.data.masking import NextSentencePairs
 from seqloom.text.base import split_sentences
-from seqloom.text.specials import framed
+from seqloom.text.model_inputs import framed
 
 LENGTH, DOCUMENTS, SENTENCES = 32, 40, 25
 ALL = 20_000  # ids: every token of the text is another

@@ -13,7 +13,7 @@ from seqloom.core.tokens import Specials
 from seqloom.data.collate import IGNORE, ExampleRows, RowBatches
 from seqloom.data.readers import RowReader, TextFrame, Window, covering
 from seqloom.text import BytePairConfig, Tokenizer, WordsConfig, train_tokenizer
-from seqloom.text.specials import Form
+from seqloom.text.model_inputs import Form
 
 TEXT = "Ann lives in Bonn, near the Rhine. Bob doesn't: he lives in Oslo (Norway)!"
 WORDS = train_tokenizer(WordsConfig(split="punctuation"), [TEXT])

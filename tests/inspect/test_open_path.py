@@ -27,7 +27,7 @@ from seqloom.models.tagger import TaggerConfig
 from seqloom.nn import attention
 from seqloom.nn.attention import MultiHeadAttention
 from seqloom.nn.positions import PositionsConfig
-from seqloom.text.specials import framed
+from seqloom.text.model_inputs import framed
 
 V, S, T = 11, MAX_PLAIN_QUERIES + 5, MAX_PLAIN_QUERIES + 3  # long enough for the fused kernel on a CPU
 SHAPE: dict[str, Any] = {"d_model": 16, "heads": 4, "layers": 2, "d_ff": 24, "dropout": 0.0}

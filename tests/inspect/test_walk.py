@@ -23,7 +23,7 @@ from seqloom.nn.cells import CELLS
 from seqloom.nn.positions import PositionsConfig
 from seqloom.nn.softmax import AdaptiveSoftmaxConfig
 from seqloom.nn.transformer import Norm
-from seqloom.text.specials import framed
+from seqloom.text.model_inputs import framed
 
 TINY: dict[str, Any] = {"d_model": 12, "heads": 3, "dropout": 0.3}
 

@@ -17,7 +17,7 @@ from seqloom.models.fine_tuned import (
     FineTunedTaggerConfig,
     Summary,
 )
-from seqloom.text.specials import framed
+from seqloom.text.model_inputs import framed
 from seqloom.train.optimizers import LayerGroups
 
 V, LABELS = 20, 3

@@ -18,7 +18,7 @@ from seqloom.predict.loader import load
 from seqloom.recipes import build_recipe
 from seqloom.tasks import task_info
 from seqloom.tasks.masked_lm import EVALUATION, Task
-from seqloom.text.specials import read_gaps
+from seqloom.text.model_inputs import read_gaps
 from seqloom.train.events import Progress
 from seqloom.train.stop import Stop
 from seqloom.training import begin, resume

@@ -3,7 +3,7 @@
     [CLS]   where a whole text is summed up        [SEP]   after a text, before the next        [MASK]   hides a token
 
 Special tokens are rows of the model's embedding after the V of its tokenizer. No text encodes to
-them, and no model predicts them: it has V outputs. `seqloom.text.specials` has the forms in which
+them, and no model predicts them: it has V outputs. `seqloom.text.model_inputs` has the forms in which
 texts stand between them.
 """
 

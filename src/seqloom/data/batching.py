@@ -27,10 +27,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from seqloom.core import END
 from seqloom.core.device import derive
 from seqloom.core.errors import DataError, UsageError
 from seqloom.core.tree import Tree
-from seqloom.text.base import END
 
 Array = np.ndarray[Any, Any]
 Shape = tuple[int, int, int]  # (B, S, T)

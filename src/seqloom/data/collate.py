@@ -15,7 +15,7 @@ from seqloom.core.errors import DataError, UsageError
 from seqloom.core.tree import Tree
 from seqloom.data.batching import Array, Batches, LengthSampler, Ragged, Shape, check_budget
 from seqloom.text import END, Tokenizer
-from seqloom.text.specials import Row
+from seqloom.text.model_inputs import Row
 
 if TYPE_CHECKING:
     from seqloom.data.readers import Spellings

@@ -24,13 +24,13 @@ import torch
 
 from seqloom.config import config
 from seqloom.config.constraints import Gt, Lt, Probability
+from seqloom.core import END
 from seqloom.core.device import derive
 from seqloom.core.errors import DataError
 from seqloom.core.tokens import Specials
 from seqloom.core.tree import Tree
 from seqloom.data.batching import KEPT_EPOCHS, Array, ShuffleSampler
-from seqloom.text.base import END
-from seqloom.text.specials import frame_length, framed
+from seqloom.text.model_inputs import frame_length, framed
 
 
 class PackedRows(NamedTuple):
@@ -40,7 +40,7 @@ class PackedRows(NamedTuple):
 
 def pack(texts: Sequence[Sequence[int]], specials: Specials, length: int) -> PackedRows:
     """Documents, each its tokens, in rows (N, S) of `length`; those without tokens are left out."""
-    room = length - frame_length("bert", 1)
+    room = length - frame_length(1)
     pieces = [text[start : start + room] for text in texts for start in range(0, len(text), room)]
     shared = share_rows([len(piece) + length - room for piece in pieces], length)
     tokens, documents = np.zeros((len(shared), length), np.int32), np.zeros((len(shared), length), np.int16)
@@ -97,7 +97,7 @@ class NextSentencePairs:
     ) -> None:
         """`documents`, each its sentences, each its tokens; rows are `length` long; `what` is for the errors."""
         self.specials, self.length = specials, length
-        self.room = length - frame_length("bert", 2)
+        self.room = length - frame_length(2)
         most = self.room // 2
         pieces = [
             [sentence[start : start + most] for sentence in document for start in range(0, len(sentence), most)]

@@ -25,7 +25,7 @@ from seqloom.data.batching import Ragged
 from seqloom.data.collate import FIRST, SPELLING, ExampleRows, TextBatches
 from seqloom.text import Characters, CharactersConfig, Tokenizer, Words
 from seqloom.text.base import Span
-from seqloom.text.specials import Form, Row, frame_length, framed, shortened
+from seqloom.text.model_inputs import Form, Row, frame_length, framed, shortened
 from seqloom.text.word_spans import first_tokens, join_words, word_spans
 
 SENTENCE_ENDS = frozenset(".!?…。！？।॥؟۔") | {"...", "?!", "!!", "??", "!!!", "???"}
@@ -86,7 +86,7 @@ class TextFrame:
 
     @property
     def length(self) -> int:
-        return frame_length(self.form, self.texts)
+        return frame_length(self.texts)
 
     def around(self, tokens: Sequence[int]) -> list[int]:
         return framed(self.specials, self.form, tokens).tokens

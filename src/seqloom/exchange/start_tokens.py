@@ -16,6 +16,7 @@ from torch import Tensor, nn
 
 from seqloom.config import config
 from seqloom.config.constraints import NonNegativeInt
+from seqloom.core import END
 from seqloom.core.errors import UsageError
 from seqloom.core.protocols import DecodeState
 from seqloom.core.tokens import EXTRA
@@ -27,8 +28,6 @@ from seqloom.nn.backbone import Embedded, SourceEncoder
 from seqloom.nn.masks import mask_or_ones
 from seqloom.nn.pooling import mean_of_real
 from seqloom.nn.transformer import Wanted
-
-END = 0  # as in seqloom.text.base
 
 
 @config

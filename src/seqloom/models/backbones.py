@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 else:
     AnyBackboneConfig = Any
 
-Form = Literal["bert", "causal", "ends"]  # how texts stand in a row: see `seqloom.text.specials`
+Form = Literal["bert", "causal", "ends"]  # how texts stand in a row: see `seqloom.text.model_inputs`
 NEXT_TOKEN = ("output.", "project.")  # the weights that predict the next token; they may be left out
 MAX_MISMATCHES = 8  # named one by one
 

@@ -20,14 +20,13 @@ from torch import Tensor, nn
 
 from seqloom.config import config
 from seqloom.config.constraints import Gt, Le, PositiveFloat, PositiveInt
+from seqloom.core import END
 from seqloom.core.tokens import Specials
 from seqloom.models.bert import Batch, EncoderOptions, MaskedLanguageModel, MaskedTokenLayer
 from seqloom.nn.backbone import draw_matrices
 from seqloom.nn.masks import AttentionScope
 from seqloom.nn.softmax import IGNORE_INDEX, at_least_float32
 from seqloom.nn.transformer import ACTIVATIONS, make_norm
-
-END = 0  # stands at padding; never drawn
 
 
 @config

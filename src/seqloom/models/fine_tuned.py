@@ -9,7 +9,7 @@
 
 A classifier and a tagger may have an encoder of the task's own between, h = encoder(backbone(x)):
 above features that never change, as ELMo's. μ and σ are those of the training scores.
-`seqloom.models.backbones` has the backbones, `seqloom.text.specials` the rows.
+`seqloom.models.backbones` has the backbones, `seqloom.text.model_inputs` the rows.
 `seqloom.train.optimizers` lets the levels of a backbone, and everything above them as one more,
 learn at rates of their own, and one after the other.
 """

@@ -23,12 +23,12 @@ from torch import Tensor, nn
 
 from seqloom.config import config
 from seqloom.config.constraints import Fraction, Ge, PositiveFloat, PositiveInt
+from seqloom.core import END
 from seqloom.core.protocols import DecodeState, StepOutput
 from seqloom.models.language_model import LeftToRightModel
 from seqloom.nn.masks import Dropout, EmbeddingDropout
 from seqloom.nn.softmax import FullSoftmaxConfig, SoftmaxConfig, tied_problems
 
-END = 0  # as in seqloom.text.base
 ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "tanh": torch.tanh,
     "relu": F.relu,

@@ -18,12 +18,11 @@ from torch import Tensor, nn
 
 from seqloom.config import config
 from seqloom.config.constraints import PositiveFloat, PositiveInt
+from seqloom.core import END
 from seqloom.nn.cache import Caches, CacheState, extend_caches
 from seqloom.nn.masks import AttentionMask, AttentionScope, Dropout, causal_mask
 from seqloom.nn.positions import PositionsConfig
 from seqloom.nn.transformer import TransformerOptions, TransformerStack, make_norm
-
-END = 0  # as in seqloom.text.base
 
 
 @config

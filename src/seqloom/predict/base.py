@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from seqloom import accel
+from seqloom.core import END
 from seqloom.core.device import device_of
 from seqloom.core.errors import DataError, ResourceError, SeqloomError, UsageError
 from seqloom.core.limits import max_source
@@ -21,7 +22,6 @@ from seqloom.runs.run import Run
 from seqloom.tasks import task_info
 from seqloom.tasks.base import once
 from seqloom.text import Tokenizer
-from seqloom.text.base import END
 
 if TYPE_CHECKING:
     from seqloom.inspect.views.attention import HeadsView

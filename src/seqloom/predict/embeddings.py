@@ -19,6 +19,7 @@ import torch
 from torch import Tensor
 
 from seqloom.classical.word_vectors import WordVectors
+from seqloom.core import END
 from seqloom.core.errors import DataError, UsageError
 from seqloom.core.tokens import Specials
 from seqloom.core.tree import to_device
@@ -48,8 +49,7 @@ from seqloom.predict.base import (
 )
 from seqloom.tasks.reading_base import spellings_of
 from seqloom.tasks.word_vectors import plain_words
-from seqloom.text.base import END
-from seqloom.text.specials import Form, framed
+from seqloom.text.model_inputs import Form, framed
 
 Array = np.ndarray[Any, Any]
 TextPooling = Literal["mean", "first", "last", "max"]

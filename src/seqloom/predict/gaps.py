@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import torch
 
+from seqloom.core import END
 from seqloom.core.device import derive
 from seqloom.core.errors import DataError, UsageError
 from seqloom.core.tokens import MASK_TEXT, Specials
@@ -29,8 +30,8 @@ from seqloom.predict.base import (
     predict_windows,
 )
 from seqloom.predict.translate import change_search
-from seqloom.text.base import END, Span, Tokenizer, split_sentences
-from seqloom.text.specials import Gaps, frame_length, framed, read_gaps, with_gaps
+from seqloom.text.base import Span, Tokenizer, split_sentences
+from seqloom.text.model_inputs import Gaps, frame_length, framed, read_gaps, with_gaps
 
 if TYPE_CHECKING:
     from seqloom.inspect.views.attention import HeadsView
@@ -145,7 +146,7 @@ class MaskedLMPredictor(Predictor[FilledText]):
     def _read(self, text: str) -> tuple[str, Gaps, list[int]]:
         """Return a text, its tokens, and as many of these as can be read, with the masks in the middle."""
         gaps = read_masks(self.tokenizer, text)
-        ids, room = gaps.ids, None if self.longest is None else self.longest - frame_length("bert", 1)
+        ids, room = gaps.ids, None if self.longest is None else self.longest - frame_length(1)
         if room is None or len(ids) <= room:
             return text, gaps, ids
         across = gaps.masks[-1] + 1 - gaps.masks[0]

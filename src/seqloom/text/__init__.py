@@ -8,8 +8,9 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Annotated, Any
 
 from seqloom.config import Kinds
+from seqloom.core import END
 from seqloom.core.errors import CheckpointError
-from seqloom.text.base import END, StreamDecoder, Tokenizer, encode_documents, open_json
+from seqloom.text.base import StreamDecoder, Tokenizer, encode_documents, open_json
 
 if TYPE_CHECKING:
     from seqloom.text.bytepair import BytePair, BytePairConfig

@@ -22,6 +22,7 @@ from functools import cached_property
 from itertools import chain
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
+from seqloom.core import END
 from seqloom.core.errors import CheckpointError, DataError, UsageError
 from seqloom.core.progress import track
 
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 Span = tuple[int, int]  # characters of a text, from the first to the one after the last
-END, END_TEXT = 0, "</s>"
+END_TEXT = "</s>"
 UNKNOWN, UNKNOWN_TEXT = 1, "<unk>"
 FORMAT, VERSION = "seqloom-tokenizer", 1
 PIECE = 1 << 16  # characters of a piece; one without white space may be longer

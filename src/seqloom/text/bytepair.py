@@ -21,12 +21,12 @@ from tokenizers.trainers import BpeTrainer
 
 from seqloom.config import config
 from seqloom.config.constraints import Ge, Le, Probability
+from seqloom.core import END
 from seqloom.core.device import derive
 from seqloom.core.errors import DataError
 from seqloom.core.limits import MAX_VOCABULARY
 from seqloom.core.progress import track
 from seqloom.text.base import (
-    END,
     END_TEXT,
     ByteStream,
     StreamDecoder,

@@ -16,9 +16,9 @@ from tokenizers import Encoding
 from tokenizers import Tokenizer as Library
 
 from seqloom.config import config
+from seqloom.core import END
 from seqloom.core.words import shown
 from seqloom.text.base import (
-    END,
     END_TEXT,
     ForeignTokenizer,
     Span,

@@ -16,9 +16,9 @@ from functools import cached_property
 from typing import Any, Literal, Self
 
 from seqloom.config import config
+from seqloom.core import END
 from seqloom.core.errors import ResourceError
 from seqloom.text.base import (
-    END,
     END_TEXT,
     UNKNOWN_TEXT,
     ByteStream,

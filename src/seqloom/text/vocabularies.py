@@ -14,9 +14,9 @@ from typing import Annotated, Any, Literal, Self
 
 from seqloom.config import config
 from seqloom.config.constraints import Ge, PositiveInt
+from seqloom.core import END
 from seqloom.core.errors import DataError
 from seqloom.text.base import (
-    END,
     END_TEXT,
     PIECE,
     UNKNOWN,

@@ -30,12 +30,12 @@ from seqloom.classical.hmm.inference import MarkovModel, forward, posterior, row
 from seqloom.classical.tensor_model import Bounds, check_log_shares
 from seqloom.config import config
 from seqloom.config.constraints import NonNegativeFloat, PositiveInt
+from seqloom.core import END
 from seqloom.core.device import generator
 from seqloom.core.errors import DataError
 from seqloom.core.protocols import DecodeState, StepOutput
 from seqloom.core.tree import Tree
 
-END = 0
 BLOCK = 1 << 16  # tokens whose posteriors are held at once, padding included; or a document's, if it has more
 
 

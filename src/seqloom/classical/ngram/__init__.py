@@ -28,10 +28,9 @@ from torch import Tensor
 from seqloom.classical.tensor_model import Bounds, TensorModel
 from seqloom.config import config
 from seqloom.config.constraints import PositiveInt
+from seqloom.core import END
 from seqloom.core.protocols import DecodeState, StepOutput
 from seqloom.core.tree import Tree, is_ascending, require
-
-END = 0
 
 
 @config

@@ -33,7 +33,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from seqloom.classical.ngram import END, NGram, Table
+from seqloom.classical.ngram import NGram, Table
+from seqloom.core import END
 from seqloom.core.errors import DataError, UsageError
 from seqloom.core.files import replace_file
 from seqloom.core.limits import max_line, refuse_device

@@ -33,7 +33,8 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from seqloom.classical.ngram import END, NGram, NGramConfig, Table
+from seqloom.classical.ngram import NGram, NGramConfig, Table
+from seqloom.core import END
 from seqloom.core.errors import DataError
 from seqloom.core.protocols import Estimate
 

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 import torch
 from torch import Tensor, nn
 
+from seqloom.core import END
 from seqloom.core.errors import UsageError
 from seqloom.core.iob import marks_spans
 from seqloom.inspect.capture import TrainedModel, blocks_of, capture
@@ -25,8 +26,7 @@ from seqloom.inspect.views.texts import Said, one_line, unknown_notes
 from seqloom.models.window_lm import ACTIVATIONS, windows
 from seqloom.nn.backbone import TransformerBackbone
 from seqloom.nn.encoders import ConvolutionEncoder, RecurrentEncoder, TransformerEncoder
-from seqloom.text.base import END
-from seqloom.text.specials import framed, read_gaps
+from seqloom.text.model_inputs import framed, read_gaps
 from seqloom.text.word_spans import word_spans
 
 CARRIED = 12  # units of a memory over time that are shown, at least

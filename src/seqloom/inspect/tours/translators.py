@@ -6,6 +6,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from seqloom.core import END
 from seqloom.inspect.capture import BlockValues, Captured, capture
 from seqloom.inspect.tours.layers import (
     add_attention,
@@ -23,7 +24,6 @@ from seqloom.inspect.tours.tour import Tour, Walk, check_length, compute_logits
 from seqloom.inspect.views.texts import Said, say
 from seqloom.nn.bidirectional import BidirectionalStack
 from seqloom.nn.cells import Cell
-from seqloom.text.base import END
 
 
 def _follow_step(tour: Tour, said: Said) -> int:

@@ -30,6 +30,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from seqloom.core import END
 from seqloom.core.errors import UsageError
 from seqloom.core.tokens import Specials
 from seqloom.core.words import did_you_mean
@@ -50,8 +51,8 @@ from seqloom.inspect.views.texts import (
 from seqloom.models.gpt import GPT
 from seqloom.models.seq2seq import Seq2Seq
 from seqloom.models.transformer import Transformer
-from seqloom.text.base import END, END_TEXT
-from seqloom.text.specials import framed, read_gaps
+from seqloom.text.base import END_TEXT
+from seqloom.text.model_inputs import framed, read_gaps
 
 PartName = Literal["encoder", "decoder", "cross"]
 PARTS: tuple[PartName, ...] = get_args(PartName)

@@ -48,7 +48,7 @@ from seqloom.inspect.views.texts import (
 from seqloom.models.transformer import Transformer
 from seqloom.text import END
 from seqloom.text.base import StreamDecoder
-from seqloom.text.specials import read_gaps
+from seqloom.text.model_inputs import read_gaps
 
 Ids = Sequence[int]
 ALTERNATIVES = 12  # that are kept of each token while a text is written

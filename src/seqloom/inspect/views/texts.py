@@ -36,7 +36,7 @@ from seqloom.models.tagger import Tagging
 from seqloom.runs.run import Run
 from seqloom.text import END, Tokenizer
 from seqloom.text.base import END_TEXT, Span
-from seqloom.text.specials import read_gaps
+from seqloom.text.model_inputs import read_gaps
 
 Text = str | Sequence[int]  # ids need no tokenizer
 LISTED = 8  # unknown pieces that a message names

@@ -1,4 +1,6 @@
-"""The forms in which texts stand between special tokens; `seqloom.core.tokens` says which those are.
+"""Rows of tokens as models read them: texts between special tokens, and texts with masked tokens.
+
+`seqloom.core.tokens` has the special tokens. A row of one text or of two has one of these forms:
 
 bert     [CLS] a [SEP]          [CLS] a [SEP] b [SEP]         segments 0 … 0 1 … 1, each [SEP] with what it ends
 causal   END a [CLS]            END a [SEP] b [CLS]           the sum comes last, where all has been read
@@ -10,8 +12,9 @@ from dataclasses import dataclass
 from itertools import groupby
 from typing import Literal
 
+from seqloom.core import END
 from seqloom.core.tokens import MASK_TEXT, Specials
-from seqloom.text.base import END, Span, Tokenizer
+from seqloom.text.base import Span, Tokenizer
 
 Form = Literal["bert", "causal", "ends"]
 
@@ -42,8 +45,8 @@ def framed(specials: Specials, form: Form, first: Sequence[int], second: Sequenc
     return Row(tokens, segments, starts, len(tokens) - 1 if form == "causal" else 0)
 
 
-def frame_length(form: Form, texts: int) -> int:
-    """How many tokens the form itself takes, whichever it is, of one text or of two."""
+def frame_length(texts: int) -> int:
+    """The number of special tokens in a row of one text or of two; it is the same in every form."""
     return 1 + texts
 
 

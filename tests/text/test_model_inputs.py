@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from seqloom.core.tokens import EXTRA, MASK_TEXT, Specials
 from seqloom.text import CharactersConfig, WordsConfig, train_tokenizer
-from seqloom.text.specials import frame_length, framed, read_gaps, shortened
+from seqloom.text.model_inputs import frame_length, framed, read_gaps, shortened
 
 SPECIALS = Specials.after(100)
 
@@ -35,7 +35,7 @@ def test_no_text_is_read_as_one() -> None:
 def test_forms(form, second, tokens, segments, starts, summary) -> None:
     row = framed(SPECIALS, form, [7, 8], second)
     assert (row.tokens, row.segments, row.starts, row.summary) == (tokens, segments, starts, summary)
-    assert len(row.tokens) == 2 + len(second or []) + frame_length(form, 1 + (second is not None))
+    assert len(row.tokens) == 2 + len(second or []) + frame_length(1 + (second is not None))
     assert row.tokens[row.summary] == (0 if form == "ends" else SPECIALS.classify)
 
 
