@@ -40,7 +40,9 @@ class RecomputableTask(TinyTask):
 
 
 def trained(choose: Callable[[TrainState], Step]) -> tuple[list[StepResult], TrainState]:
-    state = TrainState(RecomputableTask(), FitConfig(steps=3, accumulate=2, device="cpu", recompute=True), 3)
+    state = TrainState(
+        RecomputableTask(), FitConfig(steps=3, accumulate_steps=2, device="cpu", gradient_checkpointing=True), 3
+    )
     step = choose(state)
     return [make_step(state, step) for _ in range(3)], state
 
@@ -81,7 +83,7 @@ def test_batches_are_drawn_once_for_each_step() -> None:
             drawn.append(step)
             return super().batch(seed, step)
 
-    state = TrainState(CountingTask(), FitConfig(steps=3, accumulate=2, device="cpu"), 3)
+    state = TrainState(CountingTask(), FitConfig(steps=3, accumulate_steps=2, device="cpu"), 3)
     step = measure_memory(training_step, range(3))
     for _ in range(3):
         make_step(state, step)
