@@ -116,7 +116,7 @@ def draft_language_model(request: Request) -> Draft:
 
 def draft_translator(request: Request) -> Draft:
     """Fill in the template of a translator. A table whose first line is two language tags has a header."""
-    from seqloom.data.corpora import pairs
+    from seqloom.data.corpora import parallel
     from seqloom.data.corpora.parallel import Config, is_language
     from seqloom.data.files import expand_home, read_lines
 
@@ -134,7 +134,7 @@ def draft_translator(request: Request) -> Draft:
         if len(header) > 1 and header[0] != header[1] and all(map(is_language, header[:2])):
             config = replace(config, columns=(header[0], header[1]))
             columns = f"  columns: [{header[0]}, {header[1]}]         # by their names\n"
-    config, corpus = hold_out(config, pairs.load)
+    config, corpus = hold_out(config, parallel.load)
     sizes = corpus.sizes("train")
     size = translator_size(sizes["pairs"], sizes["target_characters"])
     fields = {
