@@ -13,7 +13,7 @@ RECIPE: dict[str, Any] = {
     "tokenizer": {"kind": "words"},
     "batch": {"tokens": 192, "max_length": 24, "dev_texts": 6},
     "model": {
-        "kind": "transformer",
+        "kind": "start-token-transformer",
         "d_model": 16,
         "heads": 2,
         "encoder_layers": 1,

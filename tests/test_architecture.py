@@ -114,6 +114,11 @@ def test_every_room_knows_only_the_rooms_before_it() -> None:
     assert [rule for rules in broken.values() for rule in rules] == []
 
 
+def test_models_do_not_name_the_packages_that_extend_them() -> None:
+    named = [path.name for path in (SOURCE / "models").rglob("*.py") if "seqloom.exchange" in path.read_text("utf-8")]
+    assert named == []
+
+
 def test_nothing_is_unpickled_or_evaluated() -> None:
     found = {str(path.relative_to(SOURCE)): dangers(path.read_text("utf-8")) for path in MODULES}
     assert {name: calls for name, calls in found.items() if calls} == {}

@@ -63,6 +63,15 @@ def test_section_without_a_kind_is_of_the_default_kind() -> None:
     assert build(Recipe, {"other": None}).other is None
 
 
+def test_extension_of_a_kind_is_allowed_where_the_kind_is() -> None:
+    kinds = Kinds("kind", {**KINDS.paths, "sky": "kinds_blue:Config"}, bases={"sky": "blue"})
+    assert kinds.only("blue").names() == ["blue", "sky"] and kinds.only("red").names() == ["red"]
+    assert [kinds.base(name) for name in ("sky", "blue", None)] == ["blue", "blue", None]
+    assert kinds.only("blue").validate({"berries": 4}).berries == 4
+    with pytest.raises(KeyError):
+        kinds.only("bleu")
+
+
 def test_unknown_kind_is_refused_with_all_kinds_and_none_is_imported() -> None:
     assert problem({"model": {"kind": "blu"}}) == "model.kind: must be one of red, blue, got 'blu'; did you mean blue?"
     assert not {"kinds_red", "kinds_blue"} & sys.modules.keys()

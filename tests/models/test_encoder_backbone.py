@@ -9,12 +9,14 @@ from torch import Tensor
 from seqloom.config import build
 from seqloom.core.errors import UsageError
 from seqloom.core.tokens import EXTRA
-from seqloom.exchange.start_tokens import EncoderBackbone, StartTokenConfig
+from seqloom.exchange.start_tokens import StartTokenConfig
 from seqloom.models.backbones import backbone_class, build_backbone
+from seqloom.models.encoder_backbone import EncoderBackbone
+from seqloom.models.transformer import TransformerConfig
 
 V = 20
 SHAPE: dict[str, Any] = {
-    "kind": "transformer",
+    "kind": "start-token-transformer",
     "d_model": 12,
     "heads": 2,
     "encoder_layers": 2,
@@ -37,7 +39,7 @@ def config_of(**changes: Any) -> StartTokenConfig:
     return build(StartTokenConfig, {**SHAPE, **changes})
 
 
-def trained(config: StartTokenConfig, extra: int) -> Any:
+def trained(config: TransformerConfig, extra: int) -> Any:
     torch.manual_seed(1)
     model = config.build(V, extra).double().eval()
     for parameter in model.parameters():
@@ -141,3 +143,14 @@ def test_what_it_is_known_for() -> None:
     assert kind.longest(config_of(positions={"kind": "learned", "max_length": 32})) == 32
     with pytest.raises(ValueError, match="no next token"):
         build_backbone(config, V, predicts=True)
+
+
+def test_encoder_of_a_plain_transformer_reads_end_as_it_is() -> None:
+    shape = {name: value for name, value in SHAPE.items() if name not in ("kind", "source_bos")}
+    config = build(TransformerConfig, shape)
+    model = trained(config, EXTRA)
+    body = build_backbone(config, V).double().eval()
+    assert type(body) is EncoderBackbone and type(build_backbone(config_of(), V)) is not EncoderBackbone
+    body.take(model.state_dict(), "runs/there")
+    tokens, mask = framed(*texts())
+    torch.testing.assert_close(body.read(tokens, mask)[mask], model.annotations(tokens, mask)[mask], rtol=0, atol=1e-12)

@@ -173,5 +173,5 @@ def test_its_encoder_reads_pairs_choices_and_questions(runs: Path, tmp_path: Pat
     short = [f"init.from={runs / 'bart'}", "tokenizer=null", "train.steps=2", "train.evaluate_every=2"]
     made = matching_recipe(tmp_path, task, *short, "model.backbone=null")
     run = trained(made, tmp_path / "run")
-    assert Run.open(run).recipe["model"]["backbone"]["kind"] == "transformer"
+    assert Run.open(run).recipe["model"]["backbone"]["kind"] == "start-token-transformer"
     assert load(run).evaluate("dev")["loss"] > 0

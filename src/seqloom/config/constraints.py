@@ -162,10 +162,14 @@ class Discriminator:
 
 
 class Kinds:
-    """The configs a section is chosen from by its key `discriminator`: name → "module:Class"."""
+    """The configs a section is chosen from by its key `discriminator`: name → "module:Class".
 
-    def __init__(self, discriminator: str, paths: Mapping[str, str]):
-        self.discriminator, self.paths = discriminator, dict(paths)
+    `bases` has the kinds that extend another kind: name → the other. An extension is allowed
+    wherever its base is.
+    """
+
+    def __init__(self, discriminator: str, paths: Mapping[str, str], bases: Mapping[str, str] | None = None):
+        self.discriminator, self.paths, self.bases = discriminator, dict(paths), dict(bases or {})
 
     def names(self) -> list[str]:
         return list(self.paths)
@@ -177,13 +181,18 @@ class Kinds:
         module, _, attribute = self.paths[name].partition(":")
         return getattr(import_module(module), attribute)
 
+    def base(self, name: Any) -> Any:
+        """Return the kind that a kind extends, or the kind itself."""
+        return self.bases.get(name, name)
+
     def members(self) -> tuple[Annotation, ...]:
         """Import the configs of all kinds."""
         return tuple(self.find(name) for name in self.names())
 
     def only(self, *names: str) -> "Kinds":
-        """Some of these kinds."""
-        return Kinds(self.discriminator, {name: self.paths[name] for name in names})
+        """Return some of these kinds, each followed by its extensions."""
+        kinds = [kind for name in names for kind in (name, *(each for each in self.bases if self.base(each) == name))]
+        return Kinds(self.discriminator, {kind: self.paths[kind] for kind in kinds}, self.bases)
 
     def default(self, name: str, **values: Json) -> Any:
         """The default of a field: a config of this kind."""
@@ -198,7 +207,7 @@ class Kinds:
             raise PydanticKnownError("dataclass_type", {"class_name": "section"})
         if self.discriminator in section:
             name = section[self.discriminator]
-        elif len(names := self.names()) == 1:
+        elif len(names := [name for name in self.names() if name not in self.bases]) == 1:
             (name,) = names
         else:
             raise PydanticKnownError("union_tag_not_found", {"discriminator": self.discriminator})

@@ -103,4 +103,5 @@ def added_around(processor: Any) -> tuple[int | None, int | None] | None:
     names = [piece.get("SpecialToken", {}).get("id") for piece in processor["single"]]
     known = {name: entry["ids"][0] for name, entry in processor.get("special_tokens", {}).items()}
     text = names.index(None)
-    return tuple(known.get(name[0]) if name else None for name in (names[:text], names[text + 1 :]))  # type: ignore[return-value]
+    before, after = (known.get(part[0]) if part else None for part in (names[:text], names[text + 1 :]))
+    return before, after

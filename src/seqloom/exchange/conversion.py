@@ -212,7 +212,7 @@ def family_for(model: Any, where: str) -> Family[Any]:
     """The family that can hold a model with this config of ours; UsageError with what stands in the way in each."""
     fitting = [family for family in FAMILIES if family.kind == model.kind]
     if not fitting:
-        kinds = sorted({family.kind for family in FAMILIES})
+        kinds = sorted({MODELS.base(family.kind) for family in FAMILIES})
         raise UsageError(
             f"{where} cannot be exported: no family of Hugging Face is known for a model of kind {model.kind}, only "
             f"for {', '.join(kinds)}."
@@ -237,7 +237,10 @@ def export_run(source: str | Path, out: str | Path) -> ExportedModel:
             f"{run.path} cannot be exported: its model has {extra} tokens that its tokenizer has not, [MASK] and what "
             "else texts are damaged with. A translator that begins with it (init.from) has none, and can be."
         )
-    model: Any = build(MODELS.find(run.recipe["model"]["kind"]), run.recipe["model"])
+    section = run.recipe["model"]
+    # a family may write an extension of the kind, whose additional keys have defaults that change nothing
+    kind = next((family.kind for family in FAMILIES if MODELS.base(family.kind) == section["kind"]), section["kind"])
+    model: Any = build(MODELS.find(kind), {**section, "kind": kind})
     family = family_for(model, str(run.path))
     ids, weights = Ids.of(tokenizer, family.extra), run.weights()
     table = family.names(model, ids)

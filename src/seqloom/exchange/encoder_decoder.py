@@ -71,7 +71,7 @@ class Parted:
 
 
 class EncoderDecoder(Family[StartTokenConfig]):
-    kind = "transformer"
+    kind = "start-token-transformer"
     task = "translate"
     prefix = "model."
     settings = (

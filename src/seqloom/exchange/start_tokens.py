@@ -7,31 +7,28 @@ Each is added only where the config names a token for it, and left out of the at
 are returned.
 """
 
-from collections.abc import Mapping
-from typing import ClassVar
+from typing import Literal
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor, nn
+from torch import Tensor
 
 from seqloom.config import config
 from seqloom.config.constraints import NonNegativeInt
 from seqloom.core import END
 from seqloom.core.errors import UsageError
 from seqloom.core.protocols import DecodeState
-from seqloom.core.tokens import EXTRA
 from seqloom.core.tree import Tree
-from seqloom.models.backbones import Backbone
+from seqloom.models.encoder_backbone import EncoderBackbone
 from seqloom.models.seq2seq import Batch, Carry, Memory
 from seqloom.models.transformer import Transformer, TransformerConfig, Weights
-from seqloom.nn.backbone import Embedded, SourceEncoder
 from seqloom.nn.masks import mask_or_ones
-from seqloom.nn.pooling import mean_of_real
 from seqloom.nn.transformer import Wanted
 
 
 @config
 class StartTokenConfig(TransformerConfig):
+    kind: Literal["start-token-transformer"] = "start-token-transformer"  # type: ignore[assignment]
     bos: NonNegativeInt | None = None  # this token, not END, stands before every target
     source_bos: NonNegativeInt | None = None  # this token stands before every source
     target_bos: NonNegativeInt | None = None  # this token stands between END, or `bos`, and every target
@@ -142,39 +139,9 @@ class ForcedStartTransformer(StartTokenTransformer):
         return y[:, 1:], weights
 
 
-class EncoderBackbone(SourceEncoder, Backbone):
-    """The encoder of an encoder–decoder, which reads END a END; for the first END `source_bos`, if there is one."""
-
-    form = "ends"
-    embeddings: ClassVar[str] = "source_embed.embed.weight"
-    names: ClassVar[dict[str, str]] = {name: name for name in ("source_embed.", "encoder.", "encoder_norm.")}
+class StartTokenBackbone(EncoderBackbone):
+    """The encoder, which reads `source_bos` in the place of the first END."""
 
     def __init__(self, config: StartTokenConfig, vocabulary: int, predicts: bool = False) -> None:
-        super().__init__(vocabulary, predicts)
-        self.output_size = config.d_model
-        self.source_embed = Embedded(config, nn.Embedding(vocabulary + EXTRA, config.d_model), "text")
-        self.encoder, self.encoder_norm = config.encoder(), config.final_norm()
-        nn.init.normal_(self.vectors().weight, std=config.d_model**-0.5)
+        super().__init__(config, vocabulary, predicts)
         self.source_embed.bos = config.source_bos
-
-    def vectors(self) -> nn.Embedding:
-        return self.source_embed.embed
-
-    def read(self, tokens: Tensor, mask: Tensor, segments: Tensor | None = None) -> Tensor:
-        return self.run_encoder(tokens, mask)[0]
-
-    def attentions(self, tokens: Tensor, mask: Tensor) -> list[Tensor]:
-        return self.run_encoder(tokens, mask, weights=True)[1]
-
-    def extract(self, h: Tensor, mask: Tensor) -> Tensor:
-        return mean_of_real(h, mask)
-
-    def levels(self) -> list[list[nn.Parameter]]:
-        levels = [list(part.parameters()) for part in (self.source_embed, *self.encoder)]
-        levels[-1].extend(self.encoder_norm.parameters())
-        return levels
-
-    def take(self, weights: Mapping[str, Tensor], whose: str) -> None:
-        """Of a denoiser's tokens without its sentinels."""
-        rows = weights.get(self.embeddings)
-        super().take(weights if rows is None else {**weights, self.embeddings: rows[: self.vocabulary + EXTRA]}, whose)

@@ -1,13 +1,22 @@
 """One readable file per model, its Config beside it; and every kind of model by the name that a recipe gives it.
 
-A kind is imported when it is needed. `InitConfig` is the section `init` of a recipe: the run that a
-training begins with, see `seqloom.runs.transfer`.
+A kind is imported when it is needed. A package that depends on this one can extend a kind: its file
+`model_kinds.json` maps the new kind to the kind it extends and to the paths of its config and its
+backbone. `InitConfig` is the section `init` of a recipe: the run that a training begins with, see
+`seqloom.runs.transfer`.
 """
 
+import json
+from pathlib import Path
 from typing import Any
 
 from seqloom.config import Kinds, config
 
+EXTENSIONS: dict[str, dict[str, str]] = {
+    kind: extension
+    for file in sorted(Path(__file__).parents[1].glob("*/model_kinds.json"))
+    for kind, extension in json.loads(file.read_text(encoding="utf-8")).items()
+}
 MODELS = Kinds(
     "kind",
     {
@@ -20,7 +29,7 @@ MODELS = Kinds(
         "bilm": "seqloom.models.bilm:BiLMConfig",
         "recurrent-reader": "seqloom.models.recurrent_reader:RecurrentReaderConfig",
         "recurrent-seq2seq": "seqloom.models.recurrent_seq2seq:RecurrentSeq2SeqConfig",
-        "transformer": "seqloom.exchange.start_tokens:StartTokenConfig",
+        "transformer": "seqloom.models.transformer:TransformerConfig",
         "classifier": "seqloom.models.classifier:ClassifierConfig",
         "tagger": "seqloom.models.tagger:TaggerConfig",
         "fine-tuned-classifier": "seqloom.models.fine_tuned:FineTunedClassifierConfig",
@@ -38,7 +47,9 @@ MODELS = Kinds(
         "hmm-tagger": "seqloom.classical.hmm.tagger:HMMTaggerConfig",
         "gaussian-hmm": "seqloom.classical.hmm.gaussian:GaussianHMMConfig",
         "word-vectors": "seqloom.classical.word_vectors:WordVectorsConfig",
+        **{kind: extension["config"] for kind, extension in EXTENSIONS.items()},
     },
+    bases={kind: extension["extends"] for kind, extension in EXTENSIONS.items()},
 )
 FORECASTERS = Kinds(
     "kind",

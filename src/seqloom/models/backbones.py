@@ -21,6 +21,7 @@ from torch import Tensor, nn
 
 from seqloom.config import Kinds
 from seqloom.core.errors import UsageError
+from seqloom.models import EXTENSIONS, MODELS
 from seqloom.nn.masks import at_last
 from seqloom.nn.softmax import IGNORE_INDEX, linear_cross_entropy
 
@@ -51,21 +52,11 @@ BACKBONES = Kinds(
         "bert": "seqloom.models.bert:BERTBackbone",
         "electra": "seqloom.models.bert:BERTBackbone",
         "bilm": "seqloom.models.bilm:BiLMBackbone",
-        "transformer": "seqloom.exchange.start_tokens:EncoderBackbone",
+        "transformer": "seqloom.models.encoder_backbone:EncoderBackbone",
+        **{kind: extension["backbone"] for kind, extension in EXTENSIONS.items() if "backbone" in extension},
     },
 )
-CONFIGS = Kinds(
-    "kind",
-    {
-        "recurrent-lm": "seqloom.models.recurrent_lm:RecurrentLMConfig",
-        "gpt": "seqloom.models.gpt:GPTConfig",
-        "bert": "seqloom.models.bert:BERTConfig",
-        "electra": "seqloom.models.electra:ElectraConfig",
-        "bilm": "seqloom.models.bilm:BiLMConfig",
-        "transformer": "seqloom.exchange.start_tokens:StartTokenConfig",
-    },
-)
-BackboneConfig = Annotated[AnyBackboneConfig, CONFIGS]
+BackboneConfig = Annotated[AnyBackboneConfig, Kinds("kind", {kind: MODELS.paths[kind] for kind in BACKBONES.names()})]
 
 
 class Backbone(nn.Module, ABC):

@@ -18,7 +18,7 @@ from seqloom.core import Json
 from seqloom.core.errors import CheckpointError, UsageError
 from seqloom.core.files import sha256
 from seqloom.core.words import shown
-from seqloom.models import FINE_TUNED_PREFIX, InitConfig
+from seqloom.models import FINE_TUNED_PREFIX, MODELS, InitConfig
 from seqloom.models.backbones import BACKBONES, Backbone
 from seqloom.runs.layout import WEIGHTS_FILE, is_missing, read_run_file
 from seqloom.runs.run import Run
@@ -36,7 +36,7 @@ LANGUAGE_MODELS = ("recurrent-lm", "gpt")
 GOES_ON: dict[str, Collection[str]] = {
     "instruct": BACKBONE_KINDS,
     "language-model": (*LANGUAGE_MODELS, "window-lm"),
-    "translate": ("transformer", "recurrent-seq2seq"),
+    "translate": MODELS.only("transformer", "recurrent-seq2seq").names(),
 }
 SHOWN = 8  # mismatches named one by one
 
@@ -188,6 +188,8 @@ def merge_agreeing(source: Pretrained, given: Json, key: str) -> dict[str, Json]
             if isinstance(value, Mapping) and isinstance(other, Mapping):
                 merged[name] = merge(other, value, f"{path}.{name}")
                 continue
+            if name == "kind" and value == MODELS.base(other):
+                continue  # the run may have an extension of the kind that the recipe names
             if name not in FREE and value != other and other is not ABSENT:  # an unknown key is refused with the recipe
                 wrong.append(f"{path}.{name} is {shown(value)} here and {shown(other)} there")
             merged[name] = value

@@ -30,6 +30,7 @@ from starlette.types import Receive, Scope, Send
 
 from seqloom.core.errors import SeqloomError
 from seqloom.inspect.values import Array, to_plain
+from seqloom.models import MODELS
 from seqloom.studio.queues import QueuePlace, Queues
 from seqloom.studio.shelf import Json, OpenRun, Shelf
 from seqloom.tasks import has_view
@@ -114,7 +115,8 @@ class View:
 def reader_kind(model: Json) -> str | None:
     """The kind of what reads the text: of a model on a backbone, that of the backbone."""
     reader: Json = model.get("backbone") or model.get("encoder") or model
-    return reader.get("kind")
+    kind: str | None = MODELS.base(reader.get("kind"))
+    return kind
 
 
 def queued(compute: Callable[[Q, OpenRun], object]) -> Callable[[Q, Request], Awaitable[object]]:

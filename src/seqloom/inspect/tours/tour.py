@@ -23,6 +23,7 @@ from seqloom.inspect.capture import TrainedModel, evaluating
 from seqloom.inspect.tours.panels import Stage
 from seqloom.inspect.tours.template import Values, quoted, render_stage, visible
 from seqloom.inspect.views.texts import Said
+from seqloom.models import MODELS
 from seqloom.tasks import has_view
 from seqloom.text.base import END_TEXT
 
@@ -82,9 +83,9 @@ class Tour:
         self.difference = 0.0
         self.walk: dict[str, Any] = {"text": text}  # of `Walk`, as it becomes known
         recipe = trained.run.recipe
-        data = recipe.get("data") or {}
+        data, kind = recipe.get("data") or {}, MODELS.base(recipe["model"]["kind"])
         self.values: dict[str, Any] = {
-            "kind": recipe["model"]["kind"],
+            "kind": kind,
             "cell": recipe["model"].get("cell"),
             "text": text.replace("\n", "↵"),
             "numbers": follow.numbers,
@@ -101,7 +102,7 @@ class Tour:
             "tokenizer_kind": (recipe.get("tokenizer") or {}).get("kind"),
             "known_tokens": len(trained.tokenizer),
             "parameters": sum(parameter.numel() for parameter in trained.model.parameters()),
-            "is_translator": recipe["model"]["kind"] in ("transformer", "recurrent-seq2seq"),
+            "is_translator": kind in ("transformer", "recurrent-seq2seq"),
             "is_untrained": False,
             "is_lowercased": False,
             "is_projected": False,
@@ -227,7 +228,7 @@ KINDS = ("recurrent-lm", "window-lm", "recurrent-seq2seq", "transformer", "gpt",
 
 def suits(recipe: Values) -> bool:
     """Whether there is a tour through a model of this recipe."""
-    return recipe.get("model", {}).get("kind") in KINDS and has_view(recipe, "walk")
+    return MODELS.base(recipe.get("model", {}).get("kind")) in KINDS and has_view(recipe, "walk")
 
 
 def walk_through(trained: TrainedModel, text: str, follow: Follow | None = None, said: Said | None = None) -> Walk:
@@ -240,7 +241,7 @@ def walk_through(trained: TrainedModel, text: str, follow: Follow | None = None,
         raise UsageError(f"There is no walk through {trained.name}: it is of kind {kind}.")
     tours = {**readers.TOURS, **translators.TOURS}
     with evaluating(trained.model), torch.no_grad():
-        return tours[kind](Tour(trained, text, follow or Follow()), said)
+        return tours[MODELS.base(kind)](Tour(trained, text, follow or Follow()), said)
 
 
 def _describe_corpus(corpus: object) -> str | None:

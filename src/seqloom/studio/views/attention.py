@@ -10,6 +10,7 @@ from pydantic import Field
 from seqloom.core.errors import UsageError
 from seqloom.inspect.values import Array
 from seqloom.inspect.views.attention import NAMES, AlignmentView, Habit, HeadsView, Part
+from seqloom.models import MODELS
 from seqloom.models.transformer import Transformer
 from seqloom.predict.gaps import DenoiserPredictor
 from seqloom.predict.translate import TranslatorPredictor
@@ -85,7 +86,7 @@ def _aligns(model: Json) -> bool:
     """What reads one text and says another, and attends while it does."""
     if model.get("kind") == "recurrent-seq2seq":
         return model.get("attention", {}) is not None  # null is none; unsaid, there is one
-    return model.get("kind") == "transformer"
+    return MODELS.base(model.get("kind")) == "transformer"
 
 
 alignment_view = View("alignment", _aligns)

@@ -6,11 +6,12 @@ from seqloom.core.tokens import MASK_TEXT
 from seqloom.inspect.tours.readers import lacks_output
 from seqloom.inspect.tours.tour import KINDS, NUMBERS, Follow, walk_through
 from seqloom.inspect.views.texts import say
+from seqloom.models import MODELS
 from seqloom.studio.endpoints import TOKENS, Line, RunQuestion, View
 from seqloom.studio.shelf import Json, OpenRun
 from seqloom.studio.views.runs import examples_of
 
-view = View("walk", lambda model: model.get("kind") in KINDS)
+view = View("walk", lambda model: MODELS.base(model.get("kind")) in KINDS)
 SHORT = 12  # letters of a text to begin with that is read letter by letter
 
 
