@@ -225,7 +225,7 @@ def test_other_models_have_no_mean_in_common(seqloom: Any, mine: Path, runs: Pat
 
     one = mine / "one"
     refused(one, mine / "transformer", "their models differ, model.kind is 'recurrent-seq2seq' and 'transformer'")
-    refused(one, mine / "bytes", "their tokens differ, 26 words of pairs and 270 byte-pair of pairs")
+    refused(one, mine / "bytes", "their tokens differ, 26 words of parallel and 270 byte-pair of parallel")
     refused(one, runs / "chars", "their tasks differ, translate and language-model")
     refused(one, mine / "back", "they were not trained on the same data, dev, test, train differ")
     shown = seqloom("average", one, mine / "blind", "--out", mine / "x")

@@ -71,7 +71,7 @@ def test_a_run_that_has_no_place(seqloom: Any, here: Path, place: str) -> None:
         ["inspect", "gates", "RUN", "cat", "--out", "/proc/x.png"],
         ["inspect", "gradients", "RUN", "--out", "/proc/x.png"],
         ["compare", "RUN", "--plot", "/proc/x.png"],
-        ["memory", "--out", "/proc/x.png"],
+        ["memory-test", "--out", "/proc/x.png"],
         ["ladder", "ladder-lm", "--plot", "/proc/x.png"],
     ],
 )
@@ -113,7 +113,7 @@ def test_every_wrong_value_is_named_at_once(seqloom: Any, here: Path) -> None:
 
 
 def test_misspelt_keys_in_a_file_are_named_by_the_file(seqloom: Any, here: Path, runs: Path) -> None:
-    text = (runs / "chars/recipe.yaml").read_text().replace(" dropout:", " droput:").replace("  rows:", "  row:")
+    text = (runs / "chars/recipe.yaml").read_text().replace(" dropout:", " droput:").replace("  size:", "  sise:")
     (here / "mine.yaml").write_text(text)
     shown = seqloom("train", "mine.yaml")
     shown.refuses(2, "recipe mine.yaml has 2 problems:", "did you mean model.dropout?", "batch.size?", lines=3)

@@ -74,7 +74,7 @@ def test_a_set_that_is_not_there_says_where_it_is_had(
     ("words", "message"),
     [
         (["show", "pydoc"], "did you mean pydocs?"),
-        (["show", "toys", "longst=3"], "did you mean longest?"),
+        (["show", "toys", "max_lenght=3"], "did you mean max_length?"),
         (["show", "toys", "task=copi"], "did you mean copy?"),
         (["show", "text"], "train: missing"),
         (["show", "toys", "more"], "key.path=value"),

@@ -103,8 +103,8 @@ def test_alignments_are_the_mean_of_those_that_have_one(seqloom: Any, translator
 def test_runs_of_different_vocabularies(seqloom: Any, translators: Path, runs: Path) -> None:
     one, other = translators / "one", translators / "bytes"
     said = (
-        f"seqloom: {one} and {other} cannot be mixed, as their tokens differ (26 words of pairs and 270 byte-pair of "
-        "pairs). Train them on the same data with the same tokenizer section.\n"
+        f"seqloom: {one} and {other} cannot be mixed, as their tokens differ (26 words of parallel and 270 byte-pair of "
+        "parallel). Train them on the same data with the same tokenizer section.\n"
     )
     for command in (["translate", one, other, "the cat"], ["evaluate", one, other]):
         shown = seqloom(*command)
@@ -130,8 +130,8 @@ def retold(translators: Path, folder: Path, **data: str) -> Path:
 @pytest.mark.parametrize(
     ("data", "apart"),
     [
-        ({"target": "fr"}, "26 words of pairs, en to de and 26 words of pairs, en to fr"),
-        ({}, "26 words of pairs, en to de in both, but learned from other texts"),
+        ({"target": "fr"}, "26 words of parallel, en to de and 26 words of parallel, en to fr"),
+        ({}, "26 words of parallel, en to de in both, but learned from other texts"),
     ],
 )
 def test_vocabularies_that_look_alike(
@@ -240,7 +240,7 @@ def test_for_people(seqloom: Any, mine: Path) -> None:
     found = seqloom("evaluate", *paths, "--json").json
     assert shown.code == 0, shown.err
     first, *_ = shown.out.splitlines()
-    assert first.startswith(f"{paths[0]} + {paths[1]} on pairs, dev: 12 pairs, en to de; beam search, 3 hypotheses")
+    assert first.startswith(f"{paths[0]} + {paths[1]} on parallel, dev: 12 pairs, en to de; beam search, 3 hypotheses")
     head, one, two, together = shown.out.splitlines()[-4:]
     assert head.split() == ["Each", "alone,", "and", "together:", "BLEU", "chrF", "exact", "loss"]
     assert one.split()[0] == str(paths[0]) and two.split()[0] == str(paths[1]) and together.split()[0] == "together"

@@ -132,7 +132,7 @@ def test_data_that_has_changed_leaves_another_way(seqloom: Any, run: Path, paral
     for side in ("en", "de"):
         (tmp_path / f"files/train.{side}").write_text("another one\n")
     shown = seqloom("evaluate", run, "--split", "test")
-    shown.refuses(3, "train of pairs differ", "measured all the same: --source FILE --reference FILE.", lines=1)
+    shown.refuses(3, "train of parallel differ", "measured all the same: --source FILE --reference FILE.", lines=1)
     files = ["--source", tmp_path / "files/test.en", "--reference", tmp_path / "files/test.de"]
     assert seqloom("evaluate", run, *files).code == 0
 
@@ -174,7 +174,7 @@ def test_for_people(seqloom: Any, run: Path) -> None:
     found = seqloom("evaluate", run, "--json").json
     assert shown.code == 0 and shown.err == ""
     first, *rest = shown.out.splitlines()
-    assert first == f"{run} on pairs, dev: 6 pairs, en to de; beam search, 3 hypotheses, length penalty 1"
+    assert first == f"{run} on parallel, dev: 6 pairs, en to de; beam search, 3 hypotheses, length penalty 1"
     assert rest[0] == f"  BLEU                   {found['bleu']:9.2f}   {found['signatures']['bleu']}"
     assert rest[1].startswith("  BLEU, lowercased ") and rest[2].startswith("  chrF ")
     assert rest[3].split() == ["lines", "exactly", "right", f"{100 * found['exact_match']:.2f}", "%"]

@@ -157,7 +157,7 @@ def test_a_recurrent_model_has_no_heads(seqloom: Any, runs: Path) -> None:
         (["model.d_model=15", "model.heads=0"], ["model.heads: must be at least 1"]),
         (
             ["model.kind=recurrent-lm", "batch.cross_document_attention=false"],
-            ["batch.cross_document_attention=false is for model.kind gpt"],
+            ["batch.cross_document_attention=false needs model.kind gpt"],
         ),
         (["model.positions.kind=relative"], ["model.positions.kind", "rotary"]),
     ],

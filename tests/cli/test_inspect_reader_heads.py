@@ -13,7 +13,7 @@ from seqloom.predict.tag import TaggerPredictor
 
 TRANSFORMER = [
     "model.encoder.kind=transformer",
-    "model.encoder.output_size=8",
+    "model.encoder.d_model=8",
     "model.encoder.heads=2",
     "train.steps=4",
 ]

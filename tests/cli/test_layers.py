@@ -5,13 +5,13 @@ from typing import Any
 import pytest
 
 KINDS = ["self-attention", "windowed", "recurrent", "convolution", "dilated"]
-TINY = ["--lengths", "4,8,16", "--width", "8", "--heads", "2", "--window", "2", "--repeats", "2", "--device", "cpu"]
+TINY = ["--lengths", "4,8,16", "--d-model", "8", "--heads", "2", "--window", "2", "--repeats", "2", "--device", "cpu"]
 
 
 def test_for_programs(seqloom: Any) -> None:
     shown = seqloom("layers", *TINY, "--json", "--cell", "gru", "--kernel", "5", "--threads", "1", "--seed", "3")
     found = shown.json
-    assert (found["lengths"], found["width"], found["heads"], found["repeats"]) == ([4, 8, 16], 8, 2, 2)
+    assert (found["lengths"], found["d_model"], found["heads"], found["repeats"]) == ([4, 8, 16], 8, 2, 2)
     assert (found["device"], found["threads"], found["kernel"], found["cell"]) == ("cpu", 1, 5, "gru")
     assert list(found["layers"]) == KINDS
     recurrent, dilated = found["layers"]["recurrent"], found["layers"]["dilated"]
@@ -31,7 +31,7 @@ def test_for_people(seqloom: Any) -> None:
     assert shown.code == 0
     blocks = shown.out.split("\n\n")
     assert blocks[0] == (
-        "width 8, 2 heads, window 2 on either side, cell lstm, kernel 3, batch 1; float32 on a CPU, 1 thread"
+        "d_model 8, 2 heads, window 2 on either side, cell lstm, kernel 3, batch 1; float32 on a CPU, 1 thread"
     )
     titles = [block.splitlines()[0] for block in blocks[1:5]]
     assert titles == [
@@ -106,9 +106,9 @@ def test_a_picture(seqloom: Any, tmp_path: Path, ending: str) -> None:
         (["--lengths", "0"], "A length must be at least 1; got 0."),
         (["--kinds", "convolutoin"], "There is no layer 'convolutoin': did you mean convolution?"),
         (["--kinds", ""], "--kinds takes one or more, with commas between, like self-attention,recurrent; got ''."),
-        (["--width", "100"], "D_model must be divisible by heads, so that all are equally wide; got 100 and 8."),
-        (["--width", "0"], "width must be at least 1; got 0."),
-        (["--width", "7", "--heads", "7"], "d_model must be even; got 7."),
+        (["--d-model", "100"], "D_model must be divisible by heads, so that all are equally wide; got 100 and 8."),
+        (["--d-model", "0"], "d_model must be at least 1; got 0."),
+        (["--d-model", "7", "--heads", "7"], "d_model must be even; got 7."),
         (["--heads", "0"], "Heads must be at least 1; got 0."),
         (["--kernel", "4"], "Kernel must be odd and at least 3"),
         (["--kernel", "1"], "Kernel must be odd and at least 3"),
@@ -128,4 +128,4 @@ def test_what_is_refused_before_any_work(seqloom: Any, here: Path, words: list[s
 
 
 def test_a_number_that_is_none(seqloom: Any) -> None:
-    seqloom("layers", "--width", "wide").refuses(2, "--width must be a whole number; got 'wide'")
+    seqloom("layers", "--d-model", "wide").refuses(2, "--d-model must be a whole number; got 'wide'")

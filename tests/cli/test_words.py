@@ -161,7 +161,7 @@ def test_trained_evaluated_listed_and_compared(seqloom, folder, text, monkeypatc
     small = [
         "tokenizer.min_count=1",
         "tokenizer.split=whitespace",
-        "model.d_model=6",
+        "model.vector_size=6",
         "train.epochs=2",
         "train.device=cpu",
     ]

@@ -183,10 +183,10 @@ def test_measuring_leaves_the_random_numbers_alone() -> None:
 
 
 def test_settings_name_what_matters() -> None:
-    assert collect(plan(), []).settings() == "width 8, 2 heads, window 2 on either side, cell lstm, kernel 3, batch 1"
-    assert collect(plan(kinds=("recurrent",)), []).settings() == "width 8, cell lstm, batch 1"
+    assert collect(plan(), []).settings() == "d_model 8, 2 heads, window 2 on either side, cell lstm, kernel 3, batch 1"
+    assert collect(plan(kinds=("recurrent",)), []).settings() == "d_model 8, cell lstm, batch 1"
     openly = plan(kinds=("self-attention",), heads=1, weights=True)
-    assert collect(openly, []).settings() == "width 8, 1 head, weights written down, batch 1"
+    assert collect(openly, []).settings() == "d_model 8, 1 head, weights written down, batch 1"
 
 
 # --- the picture ------------------------------------------------------------------------------------------------------
@@ -268,7 +268,7 @@ def test_a_device_that_cannot_tell_its_memory_is_drawn_without() -> None:
         ({"lengths": (8, 0)}, "length must be at least 1; got 8, 0"),
         ({"d_model": 9}, "D_model must be divisible by heads, so that all are equally wide; got 9 and 2"),
         ({"d_model": 9, "kinds": ("recurrent",)}, "d_model must be even; got 9"),
-        ({"d_model": 0}, "width must be at least 1"),
+        ({"d_model": 0}, "d_model must be at least 1"),
         ({"heads": 0}, "Heads must be at least 1"),
         ({"kernel": 4}, "Kernel must be odd and at least 3"),
         ({"window": 0}, "Window must be at least 1"),
@@ -284,7 +284,7 @@ def test_a_plan_that_makes_no_sense(wrong: dict[str, Any], words: str) -> None:
 
 
 def test_what_a_kind_does_not_need_is_not_asked_of_it() -> None:
-    assert plan(kinds=("convolution",), width=9, heads=4, window=0)
+    assert plan(kinds=("convolution",), d_model=9, heads=4, window=0)
     assert plan(kinds=("self-attention",), kernel=2, cell="none")
 
 

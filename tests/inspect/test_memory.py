@@ -65,7 +65,7 @@ def test_what_a_lag_is() -> None:
     assert plan(test="adding").recipe("lstm", 7, 1, 4).data.length == 14
     recall = plan().recipe("lstm", 7, 1, 4).data
     assert (recall.lag, recall.min_lag) == (7, 1)
-    assert plan(exact=True).recipe("lstm", 7, 1, 4).data.min_length == 7
+    assert plan(exact=True).recipe("lstm", 7, 1, 4).data.min_lag == 7
 
 
 def test_the_forget_bias_is_the_lstms_alone() -> None:

@@ -126,8 +126,8 @@ def test_runs_without_positions() -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"d_model": 7}, "must be even, 2 at least; got 7"),
-        ({"d_model": 0}, "must be even, 2 at least; got 0"),
+        ({"width": 7}, "must be even, 2 at least; got 7"),
+        ({"width": 0}, "must be even, 2 at least; got 0"),
         ({"length": 0}, "2,000 positions can be shown at once, and at least 1 must be; got --length 0"),
         ({"length": 2001}, "got --length 2001"),
         ({"base": 1.0}, "base must be above 1; got 1"),

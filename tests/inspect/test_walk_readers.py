@@ -11,7 +11,7 @@ import seqloom
 from seqloom.core.errors import UsageError
 from seqloom.inspect.tours.tour import Follow, Walk, walk_through
 
-TRANSFORMER = ("model.encoder.kind=transformer", "model.encoder.output_size=12", "model.encoder.heads=3")
+TRANSFORMER = ("model.encoder.kind=transformer", "model.encoder.d_model=12", "model.encoder.heads=3")
 CLASSIFIERS: list[tuple[str, ...]] = [
     ("model.pooling=last",),
     ("model.pooling=attention", "model.encoder.depth=apart", "model.encoder.layers=2"),

@@ -45,7 +45,7 @@ NEURAL = """\
   hidden: 32
   difference: {difference:<13} # predict the difference from a season ago; or step, none
   dropout: 0.1              # higher if dev gets worse while train gets better"""
-ESTIMATED = "  keep: 1                   # checkpoints"
+ESTIMATED = "  keep_checkpoints: 1       # checkpoints"
 LEARNED = """\
   epochs: {epochs:<17} # passes over all windows of the series
   optimizer: adamw          # or sgd, adam

@@ -209,7 +209,7 @@ def report_metrics(models: list[Any], asked: EvaluateOptions, weights: list[floa
     print(f"{' + '.join(names)} on {data}: {sizes}")
     print_metrics(metrics, loss="loss, nats per token" if "perplexity" in metrics else "loss", width=0)
     if "detection_loss" in metrics:
-        weight = run.recipe["model"].get("detection", 1)
+        weight = run.recipe["model"].get("detection_weight", 1)
         print(f"  loss = {LABELS['masked_loss']} + {weight:g} · {LABELS['detection_loss']}")
     if mixture:
         print(f"  weights, {'as given' if weights else 'chosen on dev'}, and perplexity per token of each alone:")

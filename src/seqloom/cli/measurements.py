@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from seqloom.inspect.views.memory import Memory
 
 KINDS = "self-attention,windowed,recurrent,convolution,dilated"
-PLAN_KEYS = ("width", "heads", "kernel", "window", "cell", "batch", "repeats", "weights", "seed")  # in --json
+PLAN_KEYS = ("d_model", "heads", "kernel", "window", "cell", "batch", "repeats", "weights", "seed")  # in --json
 
 
 def memory_test(
@@ -99,7 +99,7 @@ def print_memory(result: "Memory") -> None:
 
 def layers(
     lengths: Annotated[str, typer.Option(help="Lengths of sequences, with commas.")] = "64,256,1024,4096",
-    width: Annotated[int, typer.Option(help="How wide every layer is.")] = 512,
+    d_model: Annotated[int, typer.Option(help="The size of the vectors, d_model.")] = 512,
     kinds: Annotated[str, typer.Option(help="Layers to compare, with commas.")] = KINDS,
     heads: Annotated[int, typer.Option(help="Of the layers that attend.")] = 8,
     kernel: Annotated[int, typer.Option(help="Places a convolution sees at once; odd.")] = 3,
@@ -125,7 +125,7 @@ def layers(
     from seqloom.inspect.views.layers import LayersPlan, collect, measure
 
     plan = LayersPlan(
-        width=width,
+        d_model=d_model,
         heads=heads,
         kernel=kernel,
         window=window,

@@ -1,6 +1,6 @@
 """What a layer costs as its sequence grows, measured on this machine: the comparison table as living code.
 
-    plan = LayersPlan(lengths=(64, 256, 1024), width=128)
+    plan = LayersPlan(lengths=(64, 256, 1024), d_model=128)
     found = collect(plan, measure(plan))
     found.exponents("time")["self-attention"]     # time ~ n^…, over the larger lengths
 
@@ -57,7 +57,7 @@ class LayersPlan:
     """What to measure. Everything is checked when a plan is made, before any work."""
 
     lengths: tuple[int, ...] = (64, 256, 1024, 4096)
-    width: int = 512
+    d_model: int = 512
     kinds: tuple[str, ...] = tuple(MIXERS)
     heads: int = 8
     kernel: int = 3  # of the convolutions
@@ -77,7 +77,7 @@ class LayersPlan:
         check_choices("A table", "", kinds=self.kinds, lengths=self.lengths)
         if min(self.lengths) < 1:
             raise UsageError(f"A length must be at least 1; got {', '.join(map(str, self.lengths))}.")
-        numbers = {"width": self.width, "batch": self.batch, "repeats": self.repeats, "threads": self.threads}
+        numbers = {"d_model": self.d_model, "batch": self.batch, "repeats": self.repeats, "threads": self.threads}
         for name, value in numbers.items():
             if value is not None and value < 1:
                 raise UsageError(f"{name} must be at least 1; got {value}.")
@@ -86,20 +86,20 @@ class LayersPlan:
 
     def _layer_problems(self) -> Iterator[str]:
         if any(MIXERS[kind].attends for kind in self.kinds):
-            yield from head_problems(self.width, self.heads, None)
+            yield from head_problems(self.d_model, self.heads, None)
         try:
             for kind in self.kinds:
-                yield from mixer_problems(kind, self.width, **self.options(kind))
+                yield from mixer_problems(kind, self.d_model, **self.options(kind))
         except ValueError as error:
             yield str(error)
 
     def options(self, kind: str) -> dict[str, Any]:
         return {name: getattr(self, name) for name in MIXERS[kind].options}
 
-    def layer(self, kind: str, depth: int = 0, width: int | None = None) -> Mixer:
-        """One of these layers, or one `width` wide, its heads as narrow."""
-        heads = self.heads if width is None else 1
-        return make_mixer(kind, width or self.width, heads, depth=depth, **self.options(kind))
+    def layer(self, kind: str, depth: int = 0, d_model: int | None = None) -> Mixer:
+        """One of these layers, or one `d_model` wide, its heads as narrow."""
+        heads = self.heads if d_model is None else 1
+        return make_mixer(kind, d_model or self.d_model, heads, depth=depth, **self.options(kind))
 
 
 # --- time and memory of a pass ----------------------------------------------------------------------------------------
@@ -258,14 +258,14 @@ def longest_chain(y: Tensor) -> int:
     return depth[y.grad_fn]
 
 
-def chain(mixer: Mixer, width: int, n: int) -> int:
+def chain(mixer: Mixer, d_model: int, n: int) -> int:
     """Of a layer's computation for n places, by the definition: kernels hide what they do."""
-    x = torch.randn(1, n, width).requires_grad_()
+    x = torch.randn(1, n, d_model).requires_grad_()
     with definitions_only():
         return longest_chain(mixer(x)[0])
 
 
-def path(make: Callable[[int], Mixer], width: int, n: int) -> int | None:
+def path(make: Callable[[int], Mixer], d_model: int, n: int) -> int | None:
     """How many layers, `make(depth)` at each depth, or steps lie between y_n and x_1; None if it takes too long.
 
     A gradient goes from y_n back through the layers' own backward passes. Where it is not zero it
@@ -275,15 +275,15 @@ def path(make: Callable[[int], Mixer], width: int, n: int) -> int | None:
     mixer, began = make(0).double(), time.perf_counter()
     if isinstance(mixer, RecurrentMixer):
         return _steps_between(mixer, n, began)
-    tops = [_pass_back(mixer, width, n)]
-    gradient = torch.zeros(1, n, width, dtype=torch.float64)
-    gradient[:, -1] = torch.randn(width, dtype=torch.float64)
+    tops = [_pass_back(mixer, d_model, n)]
+    gradient = torch.zeros(1, n, d_model, dtype=torch.float64)
+    gradient[:, -1] = torch.randn(d_model, dtype=torch.float64)
     last = gradient
     for layers in count(1):
         if time.perf_counter() - began > PATH_PATIENCE:
             return None
         if isinstance(mixer, DilatedConvolution):  # depends on its depth: through stacks of one, two, three …
-            tops = tops if layers == 1 else [*tops, _pass_back(make(layers - 1).double(), width, n)]
+            tops = tops if layers == 1 else [*tops, _pass_back(make(layers - 1).double(), d_model, n)]
             gradient = last
             for pass_back in reversed(tops):
                 gradient = pass_back(gradient)
@@ -294,9 +294,9 @@ def path(make: Callable[[int], Mixer], width: int, n: int) -> int | None:
     return None
 
 
-def _pass_back(mixer: Mixer, width: int, n: int) -> Callable[[Tensor], Tensor]:
+def _pass_back(mixer: Mixer, d_model: int, n: int) -> Callable[[Tensor], Tensor]:
     """A function from a gradient (1, n, D) of y to one of x."""
-    x = torch.randn(1, n, width, dtype=torch.float64).requires_grad_()
+    x = torch.randn(1, n, d_model, dtype=torch.float64).requires_grad_()
     y, _ = mixer(x)
 
     def pass_back(gradient: Tensor) -> Tensor:
@@ -377,9 +377,9 @@ def _measure(plan: LayersPlan, kind: str, length: int, device: torch.device) -> 
         torch.manual_seed(derive(plan.seed, "layers", kind, length))
         try:
             with within(room, device):
-                middle = plan.layer(kind, width=NARROW).path_length(length) // 2  # of a stack from end to end
+                middle = plan.layer(kind, d_model=NARROW).path_length(length) // 2  # of a stack from end to end
                 layer = plan.layer(kind, middle).to(device)
-                x = torch.randn(plan.batch, length, plan.width).to(device).requires_grad_()
+                x = torch.randn(plan.batch, length, plan.d_model).to(device).requires_grad_()
                 passing = TrainingPass(layer, x, plan.weights and kind == "self-attention")
                 neighbours = Neighbours()
                 taken = seconds(passing, device, plan.repeats)
@@ -389,7 +389,7 @@ def _measure(plan: LayersPlan, kind: str, length: int, device: torch.device) -> 
                     tuple(taken),
                     others=neighbours.cores(),
                     memory=peak_memory(passing, device),
-                    chain=chain(plan.layer(kind, width=NARROW), NARROW, length),
+                    chain=chain(plan.layer(kind, d_model=NARROW), NARROW, length),
                     path=path(lambda depth: plan.layer(kind, depth, NARROW), NARROW, length),
                     count=plan.batch * layer.multiplications(length),
                 )
@@ -417,7 +417,7 @@ class Layers:
         """In words, as far as they matter to these kinds."""
         plan, used = self.plan, {name for kind in self.measured for name in MIXERS[kind].options}
         attends = any(MIXERS[kind].attends for kind in self.measured)
-        words = [f"width {plan.width}"]
+        words = [f"d_model {plan.d_model}"]
         words += [f"{plan.heads} head{'s' if plan.heads > 1 else ''}"] if attends else []
         words += [f"window {plan.window} on either side"] if "window" in used else []
         words += [f"cell {plan.cell}"] if "cell" in used else []
