@@ -30,7 +30,7 @@ from sphinx.util import logging
 ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT))
 
-from tools import api_reference  # noqa: E402
+from tools import api_reference, lessons  # noqa: E402
 
 project = html_title = "seqloom"
 root_doc = "docs/index"
@@ -99,7 +99,8 @@ def prepare_page(app: Sphinx, docname: str, content: list[str]) -> None:
             LOG.warning("%s has %d lines", link[0], lines, location=docname)
         return f"{link[1].rstrip('/')}.html{f'#L-{link[2]}' if link[2] else ''}){{.external}}"
 
-    text = LINK.sub(to_source_page, link_file_names(content[0], folder))
+    text = lessons.link_quotes(content[0]) if folder == lessons.FOLDER else content[0]
+    text = LINK.sub(to_source_page, link_file_names(text, folder))
     text = re.sub(r'<a id="([^"]+)"></a>', r"[]{#\1}", text)  # an anchor that MyST knows, too
     text = text.replace("- Python API:", "- [Python API](python/index.md):")  # its pages exist on the site only
     if docname == "README":  # the front page of the repository is no part of the navigation

@@ -26,7 +26,8 @@ from difflib import SequenceMatcher
 from pathlib import Path
 from typing import Any
 
-FOLDER = Path(__file__).parents[1] / "docs" / "learn"
+ROOT = Path(__file__).parents[1]
+FOLDER = ROOT / "docs" / "learn"
 FENCE = re.compile(r"^```(\w+)([^\n]*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 SERVER = re.compile(r"^seqloom studio\b.*\n", re.MULTILINE)  # serves until it is stopped
 ELLIPSIS = "…"
@@ -45,6 +46,13 @@ class Block:
     def is_run(self) -> bool:
         return self.language in ("bash", "python") and self.source is None
 
+    @property
+    def source_line(self) -> int | None:
+        """The line of `source` where the quoted lines begin; None if the file does not contain them."""
+        text = "\n" + (ROOT / (self.source or "")).read_text("utf-8")
+        position = text.find(f"\n{self.text}")
+        return None if position < 0 else text.count("\n", 0, position) + 1
+
 
 def lesson_paths() -> list[Path]:
     """Return the lessons in their order."""
@@ -58,6 +66,17 @@ def read_blocks(markdown: str) -> list[Block]:
         source = re.search(r'\bsource="([^"]+)"', match[2])
         blocks.append(Block(match[1], match[3], markdown.count("\n", 0, match.start(3)) + 1, source and source[1]))
     return blocks
+
+
+def link_quotes(markdown: str) -> str:
+    """Add a link to file and line below each quoted block of a lesson."""
+    blocks = iter(read_blocks(markdown))
+
+    def add_link(fence: re.Match[str]) -> str:
+        source, line = (block := next(blocks)).source, block.source and block.source_line
+        return f"{fence[0]}\n\n[{source}, line {line}](../../{source}#L{line})" if line else fence[0]
+
+    return FENCE.sub(add_link, markdown)
 
 
 def run_lesson(path: Path, folder: Path) -> Iterator[tuple[Block, str]]:

@@ -11,7 +11,7 @@ import re
 from pathlib import Path
 from typing import Any
 
-from tools.lessons import FENCE, lesson_paths, read_blocks
+from tools.lessons import FENCE, lesson_paths, link_quotes, read_blocks
 
 OUT = Path(__file__).parents[1] / "build" / "notebooks"
 SETUP = """# Find the seqloom command that belongs to this kernel.
@@ -39,7 +39,7 @@ def notebook(path: Path, out: Path = OUT) -> dict[str, Any]:
         text = LINK.sub(lambda match: match[1] + os.path.relpath(path.parent / match[2], out), text)
         add("markdown", text, **({"attachments": files} if files else {}))
 
-    title, _, rest = path.read_text("utf-8").partition("\n")
+    title, _, rest = link_quotes(path.read_text("utf-8")).partition("\n")
     add_markdown(title)
     add("code", SETUP, execution_count=None, outputs=[])
     for part in re.split(r"(^<details.*?^</details>$)", rest, flags=re.MULTILINE | re.DOTALL):
