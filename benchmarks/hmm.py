@@ -92,7 +92,7 @@ def symbols(name: str, tokens: torch.Tensor, vocabulary: int, states: int, repea
 
     ours = timed(repeats, lambda: model.improve(tokens))
     report("an iteration of Baum–Welch", ours, {w: timed(repeats, lambda w=w: other(w).fit(column)) for w in WAYS})
-    first, table, emitted = model.transition[-1], model.transition, lambda: model.emitted(tokens[None])
+    first, table, emitted = model.transition[-1], model.transition, lambda: model.emission_log_probs(tokens[None])
     ours = timed(repeats, lambda: log_likelihood(first, table, emitted()))
     report("log p", ours, {w: timed(repeats, lambda w=w: other(w).score(column)) for w in WAYS})
     ours = timed(repeats, lambda: viterbi(first, table, emitted()))

@@ -1,4 +1,4 @@
-"""Linear dynamical systems drawn at random, and what the joint Gaussian says of them: brute force, no recursion."""
+"""Random linear dynamical systems and their joint Gaussian: brute force without recursion."""
 
 import numpy as np
 import torch
@@ -11,7 +11,7 @@ from seqloom.classical.kalman.filter import System
 Array = NDArray[np.float64]
 
 
-def drawn_system(hidden: int, columns: int, seed: int = 0, inputs: int = 0, rank: int | None = None) -> System:
+def random_system(hidden: int, columns: int, seed: int = 0, inputs: int = 0, rank: int | None = None) -> System:
     draw = torch.Generator().manual_seed(seed)
 
     def normal(*shape: int) -> Tensor:
@@ -30,8 +30,8 @@ def drawn_system(hidden: int, columns: int, seed: int = 0, inputs: int = 0, rank
     )
 
 
-def drawn_values(batch: int, steps: int, columns: int, seed: int = 0, missing: float = 0.3) -> tuple[Tensor, Tensor]:
-    """Values and which were observed: whole steps and single values are missing, and NaN stands there."""
+def random_values(batch: int, steps: int, columns: int, seed: int = 0, missing: float = 0.3) -> tuple[Tensor, Tensor]:
+    """Return values and their mask; complete steps and single values are missing, as NaN."""
     draw = torch.Generator().manual_seed(seed + 1000)
     values = 2 * torch.randn(batch, steps, columns, generator=draw, dtype=torch.float64)
     mask = torch.rand(batch, steps, columns, generator=draw) >= missing
@@ -40,7 +40,7 @@ def drawn_values(batch: int, steps: int, columns: int, seed: int = 0, missing: f
 
 
 class Joint:
-    """All states and all values of one sequence as a single Gaussian, conditioned as the textbook says."""
+    """The joint Gaussian of all states and values of one sequence, and its conditionals."""
 
     def __init__(self, system: System, steps: int, inputs: Array | None = None) -> None:
         plain = {name: value.numpy() for name, value in vars(system).items() if value is not None}
@@ -64,32 +64,32 @@ class Joint:
         self.values = self.see @ self.states @ self.see.T + noise
 
     def states_given(self, values: Array, mask: NDArray[np.bool_]) -> tuple[Array, Array]:
-        """Means (T, H) and covariances (T, H, H) of the states, given the values (T, C) that the mask marks."""
+        """Return means (T, H) and covariances (T, H, H) of the states given the observed values (T, C)."""
         seen = mask.reshape(-1)
         cross = self.states @ self.see.T[:, seen]
         gain = np.linalg.solve(self.values[np.ix_(seen, seen)], cross.T).T
         mean = self.mean + gain @ (values.reshape(-1)[seen] - self.expected[seen])
-        whole = self.states - gain @ cross.T
-        blocks = whole.reshape(self.steps, self.hidden, self.steps, self.hidden)
+        joint = self.states - gain @ cross.T
+        blocks = joint.reshape(self.steps, self.hidden, self.steps, self.hidden)
         return mean.reshape(self.steps, -1), np.stack([blocks[t, :, t] for t in range(self.steps)])
 
     def values_given(self, values: Array, mask: NDArray[np.bool_]) -> tuple[Array, Array]:
-        """Means (T, C) and covariances (T, C, C) of all values, given those that the mask marks."""
+        """Return means (T, C) and covariances (T, C, C) of all values given the observed ones."""
         seen = mask.reshape(-1)
         gain = np.linalg.solve(self.values[np.ix_(seen, seen)], self.values[seen]).T
         mean = self.expected + gain @ (values.reshape(-1)[seen] - self.expected[seen])
-        whole = (self.values - gain @ self.values[seen]).reshape(self.steps, self.columns, self.steps, self.columns)
-        return mean.reshape(self.steps, -1), np.stack([whole[t, :, t] for t in range(self.steps)])
+        joint = (self.values - gain @ self.values[seen]).reshape(self.steps, self.columns, self.steps, self.columns)
+        return mean.reshape(self.steps, -1), np.stack([joint[t, :, t] for t in range(self.steps)])
 
     def all_given(self, values: Array, mask: NDArray[np.bool_]) -> tuple[Array, Array]:
-        """Mean and covariance of all states and then all values, given those that the mask marks."""
+        """Return mean and covariance of all states followed by all values, given the observed values."""
         seen = np.concatenate([np.zeros(len(self.mean), dtype=bool), mask.reshape(-1)])
         cross = self.see @ self.states
-        whole = np.block([[self.states, cross.T], [cross, self.values]])
-        gain = np.linalg.solve(whole[np.ix_(seen, seen)], whole[seen]).T
+        joint = np.block([[self.states, cross.T], [cross, self.values]])
+        gain = np.linalg.solve(joint[np.ix_(seen, seen)], joint[seen]).T
         expected = np.concatenate([self.mean, self.expected])
         known = np.concatenate([self.mean, values.reshape(-1)])
-        return expected + gain @ (known - expected)[seen], whole - gain @ whole[seen]
+        return expected + gain @ (known - expected)[seen], joint - gain @ joint[seen]
 
     def log_density(self, values: Array, mask: NDArray[np.bool_]) -> float:
         seen = mask.reshape(-1)
@@ -100,7 +100,7 @@ class Joint:
 
 
 def sample(model: LinearDynamical, rows: int, steps: int, generator: torch.Generator) -> Tensor:
-    """Values (rows, steps, C) drawn from a model without inputs."""
+    """Draw values (rows, steps, C) from a model without inputs."""
     system, drawn = model.system, []
 
     def noise(factor: Tensor) -> Tensor:

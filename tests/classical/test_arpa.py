@@ -1,4 +1,4 @@
-"""ARPA files: out and in again, read by another toolkit, and every way a file can be wrong."""
+"""ARPA files: round trips, comparison with KenLM, and malformed files."""
 
 import gzip
 import math
@@ -18,7 +18,7 @@ from seqloom.core.errors import DataError, UsageError
 WORDS = ["</s>", "<unk>", "a", "bb", "ç", "日本", "d\\e", "-1.5", "<b>", "zzz"]
 
 
-def trained(order: int, words: list[str], min_count: int = 1, seed: int = 0) -> NGram:
+def train_model(order: int, words: list[str], min_count: int = 1, seed: int = 0) -> NGram:
     random = np.random.default_rng(seed)
     stream = np.minimum(random.geometric(0.3, 500) - 1, len(words) - 2)  # the last word never occurs
     return kneser_ney(np.append(stream, 0), NGramConfig(order=order, min_count=min_count), len(words))
@@ -32,7 +32,7 @@ def all_log_probs(model: NGram) -> torch.Tensor:
 @pytest.mark.parametrize("name", ["model.arpa", "model.arpa.gz"])
 @pytest.mark.parametrize("order", [1, 2, 3, 5])
 def test_round_trip_preserves_probabilities(order: int, name: str, tmp_path: Path) -> None:
-    model = trained(order, WORDS)
+    model = train_model(order, WORDS)
     write_arpa(model, WORDS, tmp_path / name)
     again, words = read_arpa(tmp_path / name)
     assert words == WORDS
@@ -41,9 +41,9 @@ def test_round_trip_preserves_probabilities(order: int, name: str, tmp_path: Pat
     assert [file.name for file in tmp_path.iterdir()] == [name]
 
 
-def test_tokens_no_arpa_file_can_spell_come_back(tmp_path: Path) -> None:
+def test_tokens_with_separators_survive_a_round_trip(tmp_path: Path) -> None:
     words = ["</s>", " ", "\n", "\t", "", "<s>", "<unk>", "a b", "\u241b", "\u241b0020", "\u3000x", "\0", "\ud83d", "q"]
-    model = trained(3, words)
+    model = train_model(3, words)
     write_arpa(model, words, tmp_path / "model.arpa")
     again, read = read_arpa(tmp_path / "model.arpa")
     assert read == words
@@ -51,7 +51,7 @@ def test_tokens_no_arpa_file_can_spell_come_back(tmp_path: Path) -> None:
 
 
 @given(st.text(st.characters(exclude_categories=())))
-def test_escaping_is_reversible_and_leaves_one_word(token: str) -> None:
+def test_escaping_is_reversible_and_yields_one_word(token: str) -> None:
     word = escape(token)
     assert unescape(word) == token
     assert word.split() == [word]
@@ -59,16 +59,16 @@ def test_escaping_is_reversible_and_leaves_one_word(token: str) -> None:
     word.encode()
 
 
-def test_ordinary_words_are_written_as_they_are() -> None:
+def test_ordinary_words_are_not_escaped() -> None:
     for word in ["plain", "C:\\new", "100%", "<b>", "▁the", "日本"]:
         assert escape(word) == word
 
 
 @pytest.mark.parametrize("min_count", [1, 2])
 @pytest.mark.parametrize("order", [2, 3, 4, 5])
-def test_kenlm_gives_the_same_scores(order: int, min_count: int, tmp_path: Path) -> None:
+def test_scores_equal_kenlm(order: int, min_count: int, tmp_path: Path) -> None:
     kenlm = pytest.importorskip("kenlm")
-    model = trained(order, WORDS, min_count)
+    model = train_model(order, WORDS, min_count)
     write_arpa(model, WORDS, tmp_path / "model.arpa")
     other = kenlm.Model(str(tmp_path / "model.arpa"))
     assert other.order == order
@@ -114,7 +114,7 @@ ngram 2=3
 """
 
 
-def written(tmp_path: Path, content: str | bytes, name: str = "foreign.arpa") -> Path:
+def write_file(tmp_path: Path, content: str | bytes, name: str = "foreign.arpa") -> Path:
     path = tmp_path / name
     path.write_bytes(content.encode() if isinstance(content, str) else content)
     return path
@@ -122,7 +122,7 @@ def written(tmp_path: Path, content: str | bytes, name: str = "foreign.arpa") ->
 
 @pytest.mark.parametrize("newline", ["\n", "\r\n"])
 def test_files_of_other_toolkits_are_read(newline: str, tmp_path: Path) -> None:
-    model, words = read_arpa(written(tmp_path, FOREIGN.replace("\n", newline)))
+    model, words = read_arpa(write_file(tmp_path, FOREIGN.replace("\n", newline)))
     assert words == ["</s>", "<unk>", "x"]
     scores, _ = model.score(torch.tensor([[0, 2, 1, 2]]), torch.tensor([[2, 1, 2, 0]]), model.start())
     assert (scores[0] / math.log(10)).tolist() == pytest.approx([-0.1, -0.25 - 1.0, -0.3, -0.4])
@@ -131,14 +131,14 @@ def test_files_of_other_toolkits_are_read(newline: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("old", "new", "line", "problem"),
     [
-        ("\\data\\", "data", 19, r"ends where \\data\\ should stand"),
+        ("\\data\\", "data", 19, r"ends where \\data\\ is expected"),
         ("ngram 1=4\nngram 2=3\n", "", 5, "followed by lines like"),
-        ("ngram 2=3", "ngram 3=3", 5, "count of the 2-grams must come here"),
+        ("ngram 2=3", "ngram 3=3", 5, "expected the count of the 2-grams"),
         ("ngram 2=3", "ngram two", 5, r"\\1-grams: must follow the counts"),
         ("\\2-grams:", "\\3-grams:", 13, r"\\2-grams: must follow.*3-grams"),
         ("ngram 1=4", "ngram 1=3", 11, r"\\2-grams: must follow the 3 1-grams"),
-        ("ngram 1=4", "ngram 1=5", 13, "5 1-grams are announced at the top"),
-        ("ngram 2=3", "ngram 2=4", 18, "4 2-grams are announced at the top"),
+        ("ngram 1=4", "ngram 1=5", 13, "the header declares 5 1-grams"),
+        ("ngram 2=3", "ngram 2=4", 18, "the header declares 4 2-grams"),
         ("ngram 2=3", "ngram 2=2", 16, r"\\end\\ must follow the 2 2-grams"),
         ("ngram 2=3", "ngram 2=3\nngram 3=1", 19, r"\\3-grams: must follow the 3 2-grams"),
         ("-0.3\tx", "high\tx", 9, "must be numbers"),
@@ -148,42 +148,42 @@ def test_files_of_other_toolkits_are_read(newline: str, tmp_path: Path) -> None:
         ("-0.3\tx\t-0.25", "-0.3\tx\tinf", 9, "must be finite"),
         ("-0.2\tx x", "-0.2\tx", 15, "must be a log10 probability, 2 words"),
         ("-0.2\tx x", "-0.2\tx x -1", 15, "must be a log10 probability, 2 words"),
-        ("-0.2\tx x", "-0.2\tx y", 15, "'y' does not"),
+        ("-0.2\tx x", "-0.2\tx y", 15, "listed as a 1-gram, got 'y'"),
         ("-0.2\tx x", "-0.2\t<s> x", 15, "listed twice"),
         ("-0.2\tx x", "-0.2\tx <s>", 15, "may only begin"),
         ("-1.0\t<unk>", "-1.0\tx", 10, "listed twice"),
         ("-0.5\t</s>", "-0.5\ty", 13, "must include </s>"),
         ("-99 <s> -0.5", "-0.5\ty", 13, "must include <s>"),
         ("-0.4\tx </s>\n\n\\end\\\n", "", 16, "the file ends where one of the 3 2-grams"),
-        ("\\end\\\n", "", 18, r"the file ends where \\end\\ should stand"),
+        ("\\end\\\n", "", 18, r"the file ends where \\end\\ is expected"),
     ],
 )
-def test_a_wrong_file_is_named_with_its_line(old: str, new: str, line: int, problem: str, tmp_path: Path) -> None:
+def test_malformed_file_is_reported_with_its_line(old: str, new: str, line: int, problem: str, tmp_path: Path) -> None:
     assert old in FOREIGN
     with pytest.raises(DataError, match=rf"foreign\.arpa, line {line}: .*{problem}"):
-        read_arpa(written(tmp_path, FOREIGN.replace(old, new)))
+        read_arpa(write_file(tmp_path, FOREIGN.replace(old, new)))
 
 
-def test_an_ngram_needs_its_beginning(tmp_path: Path) -> None:
+def test_ngram_without_its_prefix_is_rejected(tmp_path: Path) -> None:
     content = FOREIGN.replace("ngram 2=3", "ngram 2=3\nngram 3=1")
     content = content.replace("\\end", "\\3-grams:\n-0.1\t</s> x x\n\n\\end")
     with pytest.raises(DataError, match=r"line 20: the first 2 words of a 3-gram must be listed as a 2-gram"):
-        read_arpa(written(tmp_path, content))
+        read_arpa(write_file(tmp_path, content))
 
 
-def test_files_that_are_no_text_are_refused(tmp_path: Path) -> None:
+def test_unreadable_files_are_rejected(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="UTF-8"):
-        read_arpa(written(tmp_path, FOREIGN.encode().replace(b"x", b"\xff")))
+        read_arpa(write_file(tmp_path, FOREIGN.encode().replace(b"x", b"\xff")))
     with pytest.raises(DataError, match="cannot be read"):
         read_arpa(tmp_path / "absent.arpa")
     with pytest.raises(DataError, match="cannot be read"):
-        read_arpa(written(tmp_path, FOREIGN, "plain.arpa.gz"))
+        read_arpa(write_file(tmp_path, FOREIGN, "plain.arpa.gz"))
     with pytest.raises(DataError, match="cannot be read"):
-        read_arpa(written(tmp_path, gzip.compress(FOREIGN.encode())[:-12], "cut.arpa.gz"))
+        read_arpa(write_file(tmp_path, gzip.compress(FOREIGN.encode())[:-12], "cut.arpa.gz"))
 
 
-def test_what_cannot_be_written_is_refused(tmp_path: Path) -> None:
-    model = trained(2, WORDS)
+def test_invalid_words_and_folders_are_rejected(tmp_path: Path) -> None:
+    model = train_model(2, WORDS)
     with pytest.raises(UsageError, match="has 10 tokens"):
         write_arpa(model, WORDS[:-1], tmp_path / "model.arpa")
     with pytest.raises(UsageError, match="tokens 2 and 9 are both 'a'"):

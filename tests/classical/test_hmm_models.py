@@ -1,5 +1,4 @@
-"""Hidden Markov models that learn: the language model, the Gaussian one, the tagger's chain; against all paths, against
-hmmlearn, against counting by hand."""
+"""Hidden Markov models compared with path enumeration, hmmlearn and manual counts."""
 
 import itertools
 import math
@@ -10,12 +9,12 @@ import pytest
 import torch
 from torch import Tensor
 
-from seqloom.classical.hmm import HiddenMarkov, HMMConfig, check_seen, documents
+from seqloom.classical.hmm import HiddenMarkov, HMMConfig, batch_documents, check_seen
 from seqloom.classical.hmm import tag_chain as chain
 from seqloom.classical.hmm.gaussian import GaussianHMM, GaussianHMMConfig
 from seqloom.classical.hmm.inference import forward
-from seqloom.classical.hmm.restarts import Search, SearchConfig, climb
-from seqloom.classical.hmm.tagger import interpolate_counts, letter_kinds, shapes_of
+from seqloom.classical.hmm.restarts import Search, SearchConfig, run_search
+from seqloom.classical.hmm.tagger import classify_letters, interpolate_counts, word_shapes
 from seqloom.core.errors import CheckpointError, DataError
 from seqloom.core.protocols import LanguageModel
 from seqloom.decoding.beam import BeamConfig, beam_search
@@ -29,7 +28,7 @@ def stream(seed: int = 0, length: int = 400) -> Tensor:
     return found
 
 
-def drawn(states: int = 3, seed: int = 0, **options: Any) -> HiddenMarkov:
+def random_model(states: int = 3, seed: int = 0, **options: Any) -> HiddenMarkov:
     return HMMConfig(states=states, **options).build(V).draw_start(stream(), seed, 0)
 
 
@@ -37,21 +36,21 @@ def drawn(states: int = 3, seed: int = 0, **options: Any) -> HiddenMarkov:
 
 
 def probability(model: HiddenMarkov, tokens: list[int]) -> float:
-    """p of the first tokens of a text, state by state: the definition."""
-    table, said = model.transition.exp(), model.emission.exp()
+    """Return p of the first tokens of a text by enumerating all state paths."""
+    table, emission = model.transition.exp(), model.emission.exp()
     total = 0.0
     for path in itertools.product(range(model.states + 1), repeat=len(tokens)):
         chance, before = 1.0, model.states
         for state, token in zip(path, tokens, strict=True):
-            chance, before = chance * float(table[before, state] * said[state, token]), state
+            chance, before = chance * float(table[before, state] * emission[state, token]), state
         total += chance
     return total
 
 
-def test_it_is_a_language_model_of_all_paths() -> None:
-    model = drawn()
+def test_scores_equal_path_enumeration() -> None:
+    model = random_model()
     assert isinstance(model, LanguageModel)
-    text = [3, 0, 2, 5, 1]  # a document ends within
+    text = [3, 0, 2, 5, 1]  # contains the end of a document
     inputs, targets = torch.tensor([[0, *text[:-1]]]), torch.tensor([text])
     scores, _ = model.score(inputs, targets, model.start())
     for end in range(1, len(text) + 1):
@@ -61,8 +60,8 @@ def test_it_is_a_language_model_of_all_paths() -> None:
     assert float(after.exp().sum()) == pytest.approx(1, abs=1e-12)
 
 
-def test_cut_anywhere_and_masked_it_says_the_same() -> None:
-    model, tokens = drawn(4), torch.tensor([[0, 2, 3, 0, 5], [0, 1, 1, 6, 4]])
+def test_chunked_and_masked_equal_unpadded() -> None:
+    model, tokens = random_model(4), torch.tensor([[0, 2, 3, 0, 5], [0, 1, 1, 6, 4]])
     targets = tokens.roll(-1, 1)
     whole, end = model.score(tokens, targets, model.start(rows=2))
     state, parts = model.start(rows=2), []
@@ -81,8 +80,8 @@ def test_cut_anywhere_and_masked_it_says_the_same() -> None:
     torch.testing.assert_close(nothing.state.carry, start.carry)
 
 
-def test_beam_search_goes_through_it() -> None:
-    model = drawn(2)
+def test_beam_search_scores_equal_the_model() -> None:
+    model = random_model(2)
     found = beam_search(
         model, prompt=torch.empty(1, 0, dtype=torch.long), options=BeamConfig(beam=3, max_length=4), end=0
     )
@@ -95,10 +94,10 @@ def test_beam_search_goes_through_it() -> None:
 # --- Baum–Welch -----------------------------------------------------------------------------------------------------
 
 
-def test_an_iteration_is_hmmlearns() -> None:
-    """Of the chain with END as a state; without smoothing, as there."""
+def test_iteration_equals_hmmlearn() -> None:
+    """The chain has END as a state and, as in hmmlearn, no smoothing."""
     hmm = pytest.importorskip("hmmlearn.hmm")
-    tokens, model = stream(), drawn(3, smoothing=0)
+    tokens, model = stream(), random_model(3, smoothing=0)
     other = hmm.CategoricalHMM(4, n_iter=1, tol=-1, init_params="", params="te")
     other.n_features = V
     other.startprob_, other.transmat_ = model.transition[-1].exp().numpy(), model.transition.exp().numpy()
@@ -108,12 +107,12 @@ def test_an_iteration_is_hmmlearns() -> None:
     better, value = model.improve(tokens)
     assert value * len(tokens) == pytest.approx(total, rel=1e-11)
     np.testing.assert_allclose(better.emission.exp().numpy(), other.emissionprob_, atol=1e-10)
-    # they count END → first only where it was seen before; ours knows that the stream itself begins after an END
+    # hmmlearn counts no transition before the first token; here the stream begins after an END
     np.testing.assert_allclose(better.transition.exp().numpy()[:-1], other.transmat_[:-1], atol=1e-10)
 
 
-def test_every_iteration_is_more_probable_and_how_it_is_cut_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    tokens, model, values = stream(), drawn(3, smoothing=0), []
+def test_likelihood_increases_and_batching_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    tokens, model, values = stream(), random_model(3, smoothing=0), []
     for _ in range(8):
         model, value = model.improve(tokens)
         values.append(value)
@@ -121,7 +120,7 @@ def test_every_iteration_is_more_probable_and_how_it_is_cut_changes_nothing(monk
     assert values[-1] > values[0] + 1e-4
     whole, value = model.improve(tokens)
     monkeypatch.setattr("seqloom.classical.hmm.BLOCK", 50)
-    parts = list(documents(tokens))
+    parts = list(batch_documents(tokens))
     assert len(parts) > 3 and sum(int(mask.sum()) for _, mask in parts) == len(tokens)
     assert all((rows[mask] == 0).sum() == len(rows) for rows, mask in parts)
     cut, other = model.improve(tokens)
@@ -130,14 +129,14 @@ def test_every_iteration_is_more_probable_and_how_it_is_cut_changes_nothing(monk
     torch.testing.assert_close(cut.emission.exp(), whole.emission.exp(), atol=1e-12, rtol=0)
 
 
-def test_two_states_find_what_takes_turns() -> None:
-    """Symbols 1, 2, 3 and 4, 5, 6 by turns: two states that nothing told of it."""
+def test_two_states_separate_alternating_symbols() -> None:
+    """Symbols alternate between 1, 2, 3 and 4, 5, 6; two states learn this."""
     draws = torch.randint(1, 4, (200,), generator=torch.Generator().manual_seed(1))
     tokens = torch.cat([draws + 3 * (torch.arange(200) % 2), torch.tensor([0])])
     search = Search(lambda: HMMConfig(states=2).build(V))
     shape = HMMConfig(states=2).build(V)
     config = SearchConfig(restarts=4, iterations=60)
-    for _ in climb(search, config, lambda r: shape.draw_start(tokens, 1, r), lambda m: m.improve(tokens)):
+    for _ in run_search(search, config, lambda r: shape.draw_start(tokens, 1, r), lambda m: m.improve(tokens)):
         pass
     assert isinstance(search.best, HiddenMarkov)
     path = search.best.likeliest_states(tokens)[:-1]
@@ -145,11 +144,11 @@ def test_two_states_find_what_takes_turns() -> None:
     assert path[0] != path[1]
 
 
-def test_a_search_goes_on_as_if_it_had_not_stopped() -> None:
+def test_resumed_search_equals_uninterrupted_search() -> None:
     tokens, shape, config = stream(), HMMConfig(states=2).build(V), SearchConfig(restarts=3, iterations=5, tolerance=0)
 
     def stages(search: Search) -> Any:
-        return climb(search, config, lambda r: shape.draw_start(tokens, 1, r), lambda m: m.improve(tokens))
+        return run_search(search, config, lambda r: shape.draw_start(tokens, 1, r), lambda m: m.improve(tokens))
 
     whole = Search(lambda: HMMConfig(states=2).build(V))
     for last in stages(whole):
@@ -165,15 +164,15 @@ def test_a_search_goes_on_as_if_it_had_not_stopped() -> None:
     assert last.model is again.best and again.finished
     for name, table in whole.state_dict().items():
         assert table.equal(again.state_dict()[name]), name
-    forgetful = Search(lambda: HMMConfig(states=2).build(V))  # the control: one that forgets where it was differs
+    forgetful = Search(lambda: HMMConfig(states=2).build(V))  # negative control: a lost iteration counter differs
     forgetful.load_state_dict({**kept, "search": kept["search"] * torch.tensor([1, 0, 1, 1])})
     assert forgetful.iteration != broken.iteration
 
 
-def test_no_model_of_n_states_carries_more_than_log2_n_bits() -> None:
-    """I(past; future) ≤ H(state) ≤ log2 N, whatever the model: all texts of two tokens, and the two after them."""
+def test_n_states_carry_at_most_log2_n_bits() -> None:
+    """I(past; future) ≤ H(state) ≤ log2 N for random models, over all pasts of two tokens."""
     for seed in range(20):
-        model = drawn(2, seed, smoothing=0.3)
+        model = random_model(2, seed, smoothing=0.3)
         pasts = torch.cartesian_prod(*[torch.arange(1, V)] * 2)
         first, _ = model.score(
             torch.cat([torch.zeros(len(pasts), 1).long(), pasts[:, :-1]], 1), pasts, model.start(rows=len(pasts))
@@ -188,19 +187,19 @@ def test_no_model_of_n_states_carries_more_than_log2_n_bits() -> None:
         assert -1e-9 < float(bits) <= 1 + 1e-9
 
 
-def test_what_was_never_seen() -> None:
+def test_unseen_symbols_and_foreign_tensors_are_rejected() -> None:
     counts = torch.tensor([4, 0, 3])
     check_seen(counts, ["</s>", "<unk>", "a"], smoothing=0.01)
-    with pytest.raises(DataError, match=r"never has '<unk>'.*model\.smoothing above 0"):
+    with pytest.raises(DataError, match=r"does not contain '<unk>'.*model\.smoothing above 0"):
         check_seen(counts, ["</s>", "<unk>", "a"], smoothing=0)
     with pytest.raises(CheckpointError, match=r"emission must have the shape \(4, 7\), got \(3, 7\)"):
-        drawn(3).load_state_dict(drawn(2).state_dict() | {"transition": drawn(3).transition})
+        random_model(3).load_state_dict(random_model(2).state_dict() | {"transition": random_model(3).transition})
     with pytest.raises(CheckpointError, match="transition missing"):
-        drawn(3).load_state_dict({"emission": drawn(3).emission})
+        random_model(3).load_state_dict({"emission": random_model(3).emission})
 
 
-def test_what_it_cannot_have_said_has_probability_0_and_leaves_nothing_known() -> None:
-    """Without smoothing: after 1 comes 2, and after 2 comes 1."""
+def test_impossible_sequence_has_probability_0_and_resets_the_state() -> None:
+    """Without smoothing, 2 follows 1 and 1 follows 2."""
     model = HMMConfig(states=2, smoothing=0).build(V)
     model.set(torch.tensor([[0.0, 1, 1], [1, 0, 1], [1, 1, 0]]).double(), torch.eye(3, V).double().roll(1, 1))
     scores, state = model.score(torch.tensor([[0, 1, 1, 1]]), torch.tensor([[1, 1, 1, 2]]), model.start())
@@ -210,38 +209,38 @@ def test_what_it_cannot_have_said_has_probability_0_and_leaves_nothing_known() -
     assert float(after.log_probs.exp().sum()) == pytest.approx(1)
 
 
-def test_a_state_that_nothing_comes_from_goes_on_as_an_even_one() -> None:
+def test_unreachable_state_becomes_uniform() -> None:
     model = HMMConfig(states=2, smoothing=0).build(V)
     counts = torch.ones(3, 3).double()
-    counts[:, 1] = 0  # no way leads to the second state
+    counts[:, 1] = 0  # the second state is unreachable
     better, _ = model.set(counts, torch.ones(3, V).double()).improve(stream())
     better, value = better.improve(stream())
     assert math.isfinite(value)
     torch.testing.assert_close(better.transition[1].exp(), torch.full((3,), 1 / 3).double())
-    assert float(better.emission[1, 0]) == -math.inf  # END is said by the last state alone
+    assert float(better.emission[1, 0]) == -math.inf  # only the last state emits END
     assert float(better.emission[1].exp().sum()) == pytest.approx(1)
 
 
 # --- Gaussian -------------------------------------------------------------------------------------------------------
 
 
-def two_moods(steps: int = 300, seed: int = 0) -> Tensor:
+def two_regimes(steps: int = 300, seed: int = 0) -> Tensor:
     random = np.random.default_rng(seed)
     kind = (np.arange(steps) // 25) % 2
     means, mixed = np.array([[10.0, -5], [16, 3]]), np.array([[[1, 0.8], [0, 0.6]], [[2, 0], [-1, 1]]])
     return torch.from_numpy(means[kind] + np.einsum("tij,tj->ti", mixed[kind], random.normal(size=(steps, 2))))
 
 
-def gaussian(values: Tensor, **options: Any) -> GaussianHMM:
+def gaussian_model(values: Tensor, **options: Any) -> GaussianHMM:
     model = GaussianHMMConfig(**{"states": 2, "smoothing": 0, "min_variance": 0, **options}).build(values.shape[1])
     return model.fit_scale([values], ["a", "b", "c"][: values.shape[1]]).draw_start([values], 1, 0)
 
 
 @pytest.mark.parametrize("kind", ["diagonal", "full"])
-def test_gaussian_iterations_are_hmmlearns(kind: str) -> None:
+def test_gaussian_iterations_equal_hmmlearn(kind: str) -> None:
     hmm = pytest.importorskip("hmmlearn.hmm")
-    values = two_moods()
-    model = gaussian(values, covariance=kind)
+    values = two_regimes()
+    model = gaussian_model(values, covariance=kind)
     scaled = ((values - model.center) / model.scale).numpy()
     name = {"diagonal": "diag", "full": "full"}[kind]
     other = hmm.GaussianHMM(2, name, min_covar=0, n_iter=5, tol=-1, init_params="", covars_prior=0)
@@ -259,10 +258,10 @@ def test_gaussian_iterations_are_hmmlearns(kind: str) -> None:
     np.testing.assert_allclose(model.transition.exp().numpy(), other.transmat_, atol=1e-8)
 
 
-def test_what_is_missing_is_summed_out() -> None:
-    """A number in place of a gap, integrated over, gives what the gap gives; and gaps change no other number."""
-    values = two_moods(6)
-    model, _ = gaussian(two_moods()).improve([two_moods()])
+def test_missing_values_are_marginalised() -> None:
+    """Integrating over a value equals leaving it out; other scores do not change."""
+    values = two_regimes(6)
+    model, _ = gaussian_model(two_regimes()).improve([two_regimes()])
     gaps = values.clone()
     gaps[2, 0] = gaps[3] = math.nan
     grid = torch.linspace(-40, 60, 4001, dtype=torch.float64)
@@ -274,16 +273,16 @@ def test_what_is_missing_is_summed_out() -> None:
     assert found[0, 3] == 0 and found.isfinite().all()
     masked = model.score(torch.nan_to_num(gaps)[None], ~gaps.isnan()[None])
     torch.testing.assert_close(found, masked)
-    ahead = forward(model.initial, model.transition, model.emitted(gaps[None]))
+    ahead = forward(model.initial, model.transition, model.emission_log_probs(gaps[None]))
     assert float(found.sum()) == pytest.approx(float(ahead.log_likelihood), rel=1e-12)
 
 
 @pytest.mark.parametrize("kind", ["diagonal", "full"])
-def test_learning_with_gaps_goes_uphill_and_finds_the_moods(kind: str) -> None:
-    values = two_moods(400)
+def test_estimation_with_gaps_finds_the_regimes(kind: str) -> None:
+    values = two_regimes(400)
     gaps = values.clone()
     gaps[torch.rand(values.shape, generator=torch.Generator().manual_seed(2)) < 0.25] = math.nan
-    model, likelihoods = gaussian(gaps, covariance=kind), []
+    model, likelihoods = gaussian_model(gaps, covariance=kind), []
     for _ in range(25):
         model, value = model.improve([gaps])
         likelihoods.append(value)
@@ -296,9 +295,9 @@ def test_learning_with_gaps_goes_uphill_and_finds_the_moods(kind: str) -> None:
     torch.testing.assert_close(means, torch.tensor([10.0, 16.0], dtype=torch.float64), atol=0.5, rtol=0)
 
 
-def test_what_comes_next_is_a_mixture() -> None:
-    values = two_moods()
-    model, _ = gaussian(values).improve([values])
+def test_prediction_is_a_mixture() -> None:
+    values = two_regimes()
+    model, _ = gaussian_model(values).improve([values])
     after = model.step(values[None], model.start(1))
     weights = after.state.exp()[0]
     assert float(weights.sum()) == pytest.approx(1)
@@ -310,38 +309,38 @@ def test_what_comes_next_is_a_mixture() -> None:
     torch.testing.assert_close(rest.mean, after.mean)
 
 
-def test_a_singular_covariance_is_named_and_the_floor_mends_it() -> None:
+def test_singular_covariance_is_reported_and_floor_prevents_it() -> None:
     line = torch.linspace(0, 1, 40, dtype=torch.float64)
     values = torch.stack([line, 2 * line + 1], dim=1)  # on a line
     for kind in ("full", "diagonal"):
         one_value = torch.cat([torch.full((30, 1), 5.0), torch.randn(30, 1, generator=torch.manual_seed(0))]).double()
         given = values if kind == "full" else one_value
         with pytest.raises(DataError, match=r"covariance of state \d has become singular.*model\.min_variance"):
-            model = gaussian(given, covariance=kind)
+            model = gaussian_model(given, covariance=kind)
             for _ in range(60):
                 model, _ = model.improve([given])
-        model = gaussian(given, covariance=kind, min_variance=1e-3)
+        model = gaussian_model(given, covariance=kind, min_variance=1e-3)
         for _ in range(60):
             model, value = model.improve([given])
         assert math.isfinite(value)
     for bad, message in (
-        (torch.tensor([[1.0, 2], [1, 3]]), "variable a is the same everywhere"),
-        (torch.tensor([[0.1, 2 + row % 2] for row in range(10)]).double(), "variable a is the same everywhere"),
+        (torch.tensor([[1.0, 2], [1, 3]]), "variable a is constant"),
+        (torch.tensor([[0.1, 2 + row % 2] for row in range(10)]).double(), "variable a is constant"),
         (torch.tensor([[math.nan, 2], [math.nan, 3]]), "variable a has no value"),
         (torch.tensor([[math.inf, 2], [1, 3]]), "must be finite"),
     ):
         with pytest.raises(DataError, match=message):
-            gaussian(bad.double())
+            gaussian_model(bad.double())
 
 
 # --- the tagger -----------------------------------------------------------------------------------------------------
 
 
-def test_the_chain_of_tags_is_that_of_all_taggings() -> None:
+def test_tag_chain_equals_path_enumeration() -> None:
     random = np.random.default_rng(0)
     tags = 3
     table = torch.from_numpy(np.log(random.dirichlet(np.ones(tags + 1), (tags + 1, tags + 1))))
-    table[0, 1, 2] = -1e6  # one that may not be
+    table[0, 1, 2] = -1e6  # a forbidden transition
     emission = torch.from_numpy(np.log(random.gamma(1.0, size=(4, 5, tags))))
     lengths = [5, 1, 3, 2]
     mask = torch.arange(5) < torch.tensor(lengths).unsqueeze(1)
@@ -368,30 +367,30 @@ def test_the_chain_of_tags_is_that_of_all_taggings() -> None:
         torch.testing.assert_close(states[row], expected, atol=1e-9, rtol=0)
 
 
-def test_transitions_are_interpolated_and_sum_to_one() -> None:
+def test_interpolated_transitions_sum_to_one() -> None:
     counts = np.zeros((4, 4, 4))
     counts[3, 3, 0], counts[3, 0, 1], counts[0, 1, 2], counts[1, 2, 3], counts[0, 1, 3] = 5, 5, 4, 4, 1
     for order in (2, 3):
         table, weights = interpolate_counts(counts, order)
         np.testing.assert_allclose(table.sum(axis=2), 1)
         assert sum(weights) == pytest.approx(1) and (weights[2] == 0) == (order == 2)
-        assert (table[:, :, [0, 1, 2, 3]] > 0).all()  # every tag was seen: none is impossible anywhere
+        assert (table[:, :, [0, 1, 2, 3]] > 0).all()  # every tag occurs, so none has probability 0
     flat, _ = interpolate_counts(counts, 2)
-    np.testing.assert_allclose(flat, np.broadcast_to(flat[:1], flat.shape))  # order 2 does not look at the first
+    np.testing.assert_allclose(flat, np.broadcast_to(flat[:1], flat.shape))  # order 2 ignores the first tag
 
 
-def test_shapes_of_words() -> None:
+def test_word_shapes() -> None:
     alphabet = sorted(set("abcABC12-.é"))
-    kinds, small = (torch.from_numpy(one) for one in letter_kinds(alphabet))
-    numbers = {letter: place for place, letter in enumerate(alphabet, start=2)}
+    kinds, lowercase = (torch.from_numpy(table) for table in classify_letters(alphabet))
+    numbers = {letter: number for number, letter in enumerate(alphabet, start=2)}
 
     def shape(word: str, first: bool = False) -> int:
         row = torch.tensor([[*(numbers.get(letter, 1) for letter in word), *[0] * (8 - len(word))]])
-        return int(shapes_of(row, torch.tensor([first]), kinds)[0])
+        return int(word_shapes(row, torch.tensor([first]), kinds)[0])
 
     alike = [{"abc", "cab", "xyz"}, {"Abc", "A"}, {"ABC", "BA"}, {"a1", "2b"}, {"12", "1.2"}, {"a-b"}, {"A-B"}, {"1-2"}]
     found = [{shape(word) for word in words} for words in alike]
     assert all(len(one) == 1 for one in found)
     assert len(set().union(*found)) == len(alike)
     assert shape("Abc", first=True) != shape("Abc") and shape("abc", first=True) == shape("abc")
-    assert small[numbers["A"]] == numbers["a"] and small[numbers["1"]] == numbers["1"]
+    assert lowercase[numbers["A"]] == numbers["a"] and lowercase[numbers["1"]] == numbers["1"]

@@ -1,4 +1,4 @@
-"""EM: each M-step is the best there is, the likelihood never falls, and what is learned predicts as the truth would."""
+"""EM: M-steps are optimal, the likelihood never decreases, learned models predict like the true model."""
 
 from dataclasses import replace
 from itertools import islice, pairwise
@@ -10,7 +10,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
-from tests.classical.dynamical import Array, Joint, drawn_system, drawn_values, sample
+from tests.classical.dynamical import Array, Joint, random_system, random_values, sample
 from torch import Tensor
 
 from seqloom.classical.kalman import KalmanConfig, LinearDynamical
@@ -18,9 +18,9 @@ from seqloom.classical.kalman.em import (
     LEARNED,
     Data,
     Rules,
-    beyond,
     check_data,
     expectation_maximisation,
+    extrapolate,
     maximise,
     noise_factor,
     regress,
@@ -31,8 +31,8 @@ from seqloom.core.errors import DataError
 STRUCTURES = ("free", "level", "trend", "seasonal", "constant-velocity")
 
 
-def walk(batch: int, steps: int, columns: int, seed: int, missing: float = 0.2) -> Data:
-    """Random walks with a season of 4 and noise, some of it missing; the last sequence is shorter than the others."""
+def draw_walks(batch: int, steps: int, columns: int, seed: int, missing: float = 0.2) -> Data:
+    """Draw noisy random walks with a season of 4 and missing values; the last sequence is shorter."""
     draw = torch.Generator().manual_seed(seed)
     noise = torch.randn(2, batch, steps, columns, generator=draw, dtype=torch.float64)
     values = noise[0].cumsum(dim=1) + noise[1] + 3 * torch.sin(torch.arange(steps) * torch.pi / 2)[:, None] + 50
@@ -42,10 +42,10 @@ def walk(batch: int, steps: int, columns: int, seed: int, missing: float = 0.2) 
     return Data(values.masked_fill(~mask, torch.nan), mask)
 
 
-def rounds(model: LinearDynamical, data: Data, count: int) -> list[float]:
+def run_rounds(model: LinearDynamical, data: Data, count: int) -> list[float]:
     model.begin(data)
-    found = islice(expectation_maximisation(model.system, data, model.rules), count)
-    return [one.log_likelihood for one in found]
+    results = islice(expectation_maximisation(model.system, data, model.rules), count)
+    return [result.log_likelihood for result in results]
 
 
 @settings(max_examples=20, deadline=None)
@@ -60,7 +60,7 @@ def rounds(model: LinearDynamical, data: Data, count: int) -> list[float]:
     st.sampled_from(["vague", "learned"]),
     st.integers(0, 100),
 )
-def test_the_likelihood_never_falls(
+def test_likelihood_never_decreases(
     structure: Any,
     noise: Any,
     columns: int,
@@ -71,7 +71,7 @@ def test_the_likelihood_never_falls(
     start: Any,
     seed: int,
 ) -> None:
-    data = walk(batch, 14, columns, seed)
+    data = draw_walks(batch, 14, columns, seed)
     if driven:
         inputs = torch.randn(batch, 14, 2, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
         data = replace(data, inputs=inputs)
@@ -79,13 +79,13 @@ def test_the_likelihood_never_falls(
     config = KalmanConfig(
         structure=structure, hidden=2, noise=noise, fixed=tuple(sorted(fixed)), damped=damped, start=start
     )
-    found = rounds(config.build(columns, 4, 2 if driven else 0), data, 8)
+    found = run_rounds(config.build(columns, 4, 2 if driven else 0), data, 8)
     assert all(after >= before - 1e-7 * abs(before) for before, after in pairwise(found))
 
 
-def test_it_would_fall_with_a_wrong_m_step() -> None:
-    """The control: with noise a tenth too large at every round, it does."""
-    data = walk(2, 14, 1, 0)
+def test_likelihood_decreases_with_a_wrong_m_step() -> None:
+    """Negative control: scale the observation noise by 1.5 in every round."""
+    data = draw_walks(2, 14, 1, 0)
     model = KalmanConfig(structure="level").build(1)
     model.begin(data)
     system, found = model.system, []
@@ -101,9 +101,9 @@ def test_it_would_fall_with_a_wrong_m_step() -> None:
 
 
 def expected_log_p(system: System, joint: Joint, values: Array, mask: NDArray[np.bool_], inputs: Array) -> float:
-    """E log p(h, y) of one sequence under `system`; states and missing values are as `joint` says, given the others.
+    """Return E log p(h, y) of one sequence under `system`, with the expectation given by `joint`.
 
-    A step of which nothing was observed says nothing of how it would have been.
+    Steps without an observation do not contribute to the emission.
     """
     size, wide = joint.hidden, joint.columns
     mean, spread = joint.all_given(values, mask)
@@ -123,17 +123,17 @@ def expected_log_p(system: System, joint: Joint, values: Array, mask: NDArray[np
 
 
 def _log_normal(error: Array, spread: Array, factor: Array) -> float:
-    """E log N(error + noise; 0, factor factorᵀ), the noise being of covariance `spread`, up to a constant."""
+    """Return E log N(error + noise; 0, factor factorᵀ) for noise with covariance `spread`, up to a constant."""
     inverse = np.linalg.inv(factor @ factor.T)
     return float(-(error @ inverse @ error + np.trace(inverse @ spread)) / 2 - np.linalg.slogdet(factor)[1])
 
 
 @pytest.mark.parametrize("missing", [0.0, 0.4])
 @pytest.mark.parametrize("seed", range(3))
-def test_nothing_near_an_m_step_is_better(seed: int, missing: float) -> None:
-    system = drawn_system(2, 2, seed, inputs=1)
-    values, mask = drawn_values(2, 5, 2, seed, missing)
-    mask[:, -1, 0] = True  # a transition after the last observation is not learned from
+def test_m_step_is_a_local_maximum(seed: int, missing: float) -> None:
+    system = random_system(2, 2, seed, inputs=1)
+    values, mask = random_values(2, 5, 2, seed, missing)
+    mask[:, -1, 0] = True  # transitions after the last observation are not used
     values = torch.where(mask, values.nan_to_num(nan=1.0), torch.nan)
     inputs = torch.randn(2, 5, 1, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
     data, joints = Data(values, mask, inputs), [Joint(system, 5, one.numpy()) for one in inputs]
@@ -152,8 +152,8 @@ def test_nothing_near_an_m_step_is_better(seed: int, missing: float) -> None:
             assert value(replace(best, **{name: other})) < top, name
 
 
-def test_a_missing_value_is_filled_in_by_what_was_observed_beside_it() -> None:
-    """Of values that hang together and have gaps, a full covariance is learned; the control is a diagonal one."""
+def test_full_noise_covariance_is_learned_despite_gaps() -> None:
+    """The values are correlated and have gaps; diagonal noise is the negative control."""
     draw = torch.Generator().manual_seed(0)
     both = torch.randn(1, 160, 1, generator=draw, dtype=torch.float64)
     values = torch.cat([both, both + 0.3 * torch.randn(1, 160, 1, generator=draw, dtype=torch.float64)], dim=2)
@@ -168,12 +168,12 @@ def test_a_missing_value_is_filled_in_by_what_was_observed_beside_it() -> None:
     assert learned["diagonal"][0, 1] == 0
 
 
-# --- what is learned ------------------------------------------------------------------------------------------------
+# --- learned models -------------------------------------------------------------------------------------------------
 
 
-def test_what_is_learned_predicts_as_the_truth_does() -> None:
-    """On sequences EM never saw. The parameters themselves cannot be told: any turn of the state is as good."""
-    truth = drawn_system(2, 3, seed=3)
+def test_learned_model_predicts_like_the_true_model() -> None:
+    """Compare on held-out sequences; the parameters are identifiable only up to a change of basis."""
+    truth = random_system(2, 3, seed=3)
     true = KalmanConfig(structure="free", hidden=2).build(3)
     true.system = truth
     train, held = (
@@ -186,7 +186,7 @@ def test_what_is_learned_predicts_as_the_truth_does() -> None:
     first, best = (float(one.score(held)[:, 5:].mean()) for one in (model, true))
     *_, _ = model.estimates(data)
     learned = float(model.score(held)[:, 5:].mean())
-    assert best - first > 0.3  # where it began was far off
+    assert best - first > 0.3  # the initial model is much worse
     assert best - learned < 0.02
     ours, theirs = (
         one.filter(held).expected_means @ one.system.emission.mT + one.system.offset for one in (model, true)
@@ -194,7 +194,7 @@ def test_what_is_learned_predicts_as_the_truth_does() -> None:
     assert float((ours - theirs)[:, 5:].square().mean()) < 0.02 * float(held.var())
 
 
-def test_the_noises_of_a_local_level_are_found() -> None:
+def test_noises_of_a_local_level_are_recovered() -> None:
     true = KalmanConfig(structure="level").build(1)
     one = torch.ones(1, 1, dtype=torch.float64)
     true.system = replace(
@@ -203,27 +203,27 @@ def test_the_noises_of_a_local_level_are_found() -> None:
     values = sample(true, 20, 100, torch.Generator().manual_seed(0))
     model = KalmanConfig(structure="level").build(1)
     *_, last = model.estimates(Data(values, torch.ones_like(values, dtype=torch.bool)))
-    assert last.step < 100  # it settled
+    assert last.step < 100  # EM converged
     assert model.system.process.item() == pytest.approx(0.5, rel=0.1)
     assert model.system.observation.item() == pytest.approx(2.0, rel=0.1)
 
 
-def test_going_farther_than_em_is_worth_it() -> None:
-    """As many rounds with and without; and what would be less likely is not taken."""
-    data = walk(1, 60, 1, 3)
+def test_extrapolation_speeds_up_em() -> None:
+    """Compare equal numbers of rounds with and without extrapolation."""
+    data = draw_walks(1, 60, 1, 3)
     model = KalmanConfig(structure="trend").build(1)
-    bold = rounds(model, data, 15)
+    extrapolated = run_rounds(model, data, 15)
     system, plain = model.system, []
     for _ in range(15):
         smoothed = kalman_smoother(system, kalman_filter(system, data.values, data.mask))
         plain.append(float(smoothed.log_likelihood.sum()))
         system = maximise(system, data, smoothed, model.rules)
-    assert bold[-1] > plain[-1]
-    assert beyond(model.system, system, Rules(), 1.0) is None
+    assert extrapolated[-1] > plain[-1]
+    assert extrapolate(model.system, system, Rules(), 1.0) is None
 
 
-def test_a_part_that_is_fixed_stays() -> None:
-    data = walk(2, 20, 2, 0)
+def test_fixed_parameters_do_not_change() -> None:
+    data = draw_walks(2, 20, 2, 0)
     model = KalmanConfig(structure="free", hidden=2, fixed=("emission", "process", "mean"), rounds=10).build(2)
     model.begin(data)
     before = model.system
@@ -234,15 +234,15 @@ def test_a_part_that_is_fixed_stays() -> None:
         assert not torch.equal(getattr(model.system, name), getattr(before, name))
 
 
-def test_named_structures_learn_noises_alone() -> None:
-    data = walk(2, 20, 2, 0)
+def test_named_structures_learn_noises_only() -> None:
+    data = draw_walks(2, 20, 2, 0)
     model = KalmanConfig(structure="constant-velocity", rounds=10).build(2)
     *_, _ = model.estimates(data)
     first = KalmanConfig(structure="constant-velocity").build(2)
     first.begin(data)
     for name in ("transition", "emission", "offset", "mean", "factor"):
         assert torch.equal(getattr(model.system, name), getattr(first.system, name))
-    drift = covariance(model.system.process)  # two axes, and in each place and velocity hang together as they must
+    drift = covariance(model.system.process)  # two axes, each with correlated position and velocity
     for axis in (0, 2):
         block = drift[axis : axis + 2, axis : axis + 2]
         expected = torch.tensor([[1 / 3, 1 / 2], [1 / 2, 1]], dtype=torch.float64) * block[1, 1]
@@ -250,12 +250,12 @@ def test_named_structures_learn_noises_alone() -> None:
     assert drift[0, 2] == 0 and drift[1, 1] != drift[3, 3]
 
 
-def test_a_damped_level_fades_to_its_mean() -> None:
-    """ρ = 0.7 around 20, without a trend; and one that is not damped stays where it was."""
+def test_damped_level_decays_to_its_mean() -> None:
+    """ρ = 0.7 around 20 without a trend; an undamped level stays constant."""
     draw, values = torch.Generator().manual_seed(0), [0.0]
     for noise in torch.randn(400, generator=draw).tolist():
         values.append(0.7 * values[-1] + noise)
-    data = shaped([20 + value for value in values[201:]])
+    data = make_data([20 + value for value in values[201:]])
     model = KalmanConfig(structure="level", damped=True, rounds=25).build(1)
     *_, _ = model.estimates(data)
     assert model.system.transition.item() == pytest.approx(0.7, abs=0.15)
@@ -269,7 +269,7 @@ def test_a_damped_level_fades_to_its_mean() -> None:
     assert float(plain.exact_forecast(above, None, 60)[0][0, -1, 0]) == pytest.approx(24, abs=0.1)
 
 
-def test_where_sequences_begin_is_learned_from_several() -> None:
+def test_first_state_is_learned_from_several_sequences() -> None:
     begins = torch.tensor([3.0, 5.0, 4.0, 4.0]).double()
     data = Data(begins.view(-1, 1, 1).expand(-1, 20, 1).clone(), torch.ones(4, 20, 1, dtype=torch.bool))
     model = KalmanConfig(structure="level", start="learned", rounds=30).build(1)
@@ -278,7 +278,7 @@ def test_where_sequences_begin_is_learned_from_several() -> None:
     assert covariance(model.system.factor).item() == pytest.approx(0.5, abs=0.1)
 
 
-def test_noise_of_each_form() -> None:
+def test_noise_factors() -> None:
     moments = torch.tensor([[4.0, 1, 0], [1, 2, 0], [0, 0, 0]], dtype=torch.float64)
     floor = torch.tensor(1e-4, dtype=torch.float64)
     torch.testing.assert_close(
@@ -289,16 +289,16 @@ def test_noise_of_each_form() -> None:
     )
 
 
-def test_a_regression_on_what_says_the_same_twice() -> None:
+def test_regression_on_collinear_inputs() -> None:
     square = torch.ones(2, 2, dtype=torch.float64)
     found = regress(torch.tensor([[2.0, 2.0]]).double(), square, torch.zeros(1, 2).double(), torch.tensor([True, True]))
     torch.testing.assert_close(found, torch.tensor([[1.0, 1.0]]).double())
 
 
-# --- what nothing can be learned from -------------------------------------------------------------------------------
+# --- unusable data --------------------------------------------------------------------------------------------------
 
 
-def shaped(values: list[float]) -> Data:
+def make_data(values: list[float]) -> Data:
     tensor: Tensor = torch.tensor(values, dtype=torch.float64).view(1, -1, 1)
     return Data(tensor, ~tensor.isnan())
 
@@ -306,21 +306,21 @@ def shaped(values: list[float]) -> Data:
 @pytest.mark.parametrize(
     ("values", "inputs", "words"),
     [
-        ([torch.nan] * 4, 0, "Every value is missing"),
-        ([1.0], 0, "One step alone"),
-        ([1.0, torch.nan, torch.nan], 0, "One step alone"),
-        ([1.0, torch.inf, 2.0], 0, "must be finite numbers"),
-        ([1.0, 2.0], 3, "has 3 inputs, and some of them are missing"),
+        ([torch.nan] * 4, 0, "All values are missing"),
+        ([1.0], 0, "at least two observed steps"),
+        ([1.0, torch.nan, torch.nan], 0, "at least two observed steps"),
+        ([1.0, torch.inf, 2.0], 0, "must be finite"),
+        ([1.0, 2.0], 3, "has 3 inputs, and some are missing"),
     ],
 )
-def test_what_says_nothing_is_refused(values: list[float], inputs: int, words: str) -> None:
+def test_unusable_data_is_rejected(values: list[float], inputs: int, words: str) -> None:
     with pytest.raises(DataError, match=words):
-        check_data(shaped(values), Rules(), inputs)
+        check_data(make_data(values), Rules(), inputs)
 
 
-def test_a_value_that_never_changes_is_learned_as_such() -> None:
+def test_constant_value_is_learned() -> None:
     model = KalmanConfig(structure="trend", rounds=20).build(1)
-    *_, _ = model.estimates(shaped([5.0] * 12))
+    *_, _ = model.estimates(make_data([5.0] * 12))
     mean, spread = model.exact_forecast(torch.full((1, 12, 1), 5.0), None, 3)
     torch.testing.assert_close(mean, torch.full((1, 3, 1), 5.0).double(), atol=1e-3, rtol=0)
     assert torch.isfinite(spread).all()

@@ -1,4 +1,4 @@
-"""Estimation against a slow reading of the equations, with dictionaries and loops."""
+"""Kneser–Ney estimation compared with a slow reference implementation."""
 
 from collections import Counter, defaultdict
 from itertools import product
@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from seqloom.classical.ngram import NGram, NGramConfig
 from seqloom.classical.ngram import kneser_ney as module
-from seqloom.classical.ngram.kneser_ney import FALLBACK, discounts_of, estimate, kneser_ney
+from seqloom.classical.ngram.kneser_ney import FALLBACK_DISCOUNTS, estimate, estimate_discounts, kneser_ney
 from seqloom.core.errors import DataError
 from seqloom.core.protocols import DecodeState
 
@@ -20,7 +20,7 @@ Gram = tuple[int, ...]
 
 
 class Reference:
-    """Chen and Goodman's equations as they stand, one word at a time."""
+    """Chen and Goodman's equations with dictionaries and loops, one word at a time."""
 
     def __init__(self, documents: list[list[int]], order: int, vocabulary: int, min_count: int = 1) -> None:
         self.order, self.vocabulary = order, vocabulary
@@ -56,10 +56,10 @@ class Reference:
     def discount(self, counts: dict[Gram, int]) -> tuple[float, float, float]:
         n1, n2, n3, n4 = (sum(c == j for c in counts.values()) for j in (1, 2, 3, 4))
         if 0 in (n1, n2, n3, n4):
-            return FALLBACK
+            return FALLBACK_DISCOUNTS
         y = n1 / (n1 + 2 * n2)
         discounts = (1 - 2 * y * n2 / n1, 2 - 3 * y * n3 / n2, 3 - 4 * y * n4 / n3)
-        return discounts if min(discounts) > 0 else FALLBACK
+        return discounts if min(discounts) > 0 else FALLBACK_DISCOUNTS
 
     def prob(self, word: int, context: Gram) -> float:
         k = len(context) + 1
@@ -80,12 +80,12 @@ class Reference:
         return direct / total + free / total * lower
 
 
-def stream_of(documents: list[list[int]]) -> np.ndarray:
+def join_documents(documents: list[list[int]]) -> np.ndarray:
     return np.array([token for document in documents for token in [*document, 0]])
 
 
 def model_probs(model: NGram, context: Gram) -> list[float]:
-    """p of every word after a context. What does not begin a document is put after a word the text never has."""
+    """Return p of every word after a context; a context inside a document follows an unseen word."""
     before = model.vocabulary if context[:1] == (BEGIN,) else model.vocabulary - 1
     ids = [before] * model.order + [token for token in context if token != BEGIN]
     state = DecodeState(torch.tensor([ids[len(ids) - (model.order - 1) :]], dtype=torch.int64))
@@ -95,7 +95,7 @@ def model_probs(model: NGram, context: Gram) -> list[float]:
 corpora = st.lists(st.lists(st.integers(1, 4), max_size=7), min_size=1, max_size=12)
 
 
-def usable(documents: list[list[int]], order: int) -> bool:
+def is_long_enough(documents: list[list[int]], order: int) -> bool:
     return sum(map(len, documents)) >= order and max(map(len, documents)) >= order - 2
 
 
@@ -104,15 +104,15 @@ def usable(documents: list[list[int]], order: int) -> bool:
 @given(documents=corpora, min_count=st.sampled_from([1, 1, 2]))
 def test_every_probability_equals_the_reference(order: int, documents: list[list[int]], min_count: int) -> None:
     vocabulary = 6  # word 5 never occurs
-    if not usable(documents, order):
+    if not is_long_enough(documents, order):
         return
-    model = kneser_ney(stream_of(documents), NGramConfig(order=order, min_count=min_count), vocabulary)
+    model = kneser_ney(join_documents(documents), NGramConfig(order=order, min_count=min_count), vocabulary)
     reference = Reference(documents, order, vocabulary, min_count)
     contexts = {gram[:-1] for k in range(1, order + 1) for gram in reference.seen[k]}
     contexts |= {(BEGIN, 5)[: order - 1], (5, 5, 5, 5)[: order - 1], (1, 5, 2, 3)[: order - 1]}
     for context in contexts:
         if any(token == 0 for token in context):
-            continue  # nothing follows the end of a document
+            continue  # a context does not contain the end of a document
         expected = [reference.prob(word, context) for word in range(vocabulary)]
         assert model_probs(model, context) == pytest.approx(expected, abs=1e-12, rel=1e-10)
 
@@ -121,14 +121,14 @@ WORDS = 40
 
 
 def large_corpus() -> list[list[int]]:
-    """Skewed enough for every count of counts to be there, so that the discounts are real ones."""
+    """Draw a skewed corpus with all counts of counts, so that no order falls back to default discounts."""
     random = np.random.default_rng(0)
     return [list(np.minimum(random.geometric(0.12, random.integers(1, 12)), WORDS - 2)) for _ in range(1500)]
 
 
 def differences(order: int) -> list[float]:
     documents = large_corpus()
-    model = kneser_ney(stream_of(documents), NGramConfig(order=order), WORDS)
+    model = kneser_ney(join_documents(documents), NGramConfig(order=order), WORDS)
     reference = Reference(documents, order, WORDS)
     return [
         abs(found - reference.prob(word, context))
@@ -138,42 +138,42 @@ def differences(order: int) -> list[float]:
 
 
 @pytest.mark.parametrize("order", [1, 2, 3, 4])
-def test_discounts_come_from_the_data(order: int) -> None:
+def test_discounts_are_estimated_from_the_data(order: int) -> None:
     documents = large_corpus()
-    model = kneser_ney(stream_of(documents), NGramConfig(order=order), WORDS)
+    model = kneser_ney(join_documents(documents), NGramConfig(order=order), WORDS)
     reference = Reference(documents, order, WORDS)
     assert model.discounts.tolist() == [pytest.approx(discount) for discount in reference.discounts.values()]
     assert model.fallback[1:].sum() == 0
     assert max(differences(order)) < 1e-12
 
 
-def test_a_wrong_discount_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Negative control: the comparison above must fail when one discount is off by a thousandth."""
+def test_wrong_discount_changes_probabilities(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Negative control: the comparison above fails if one discount is off by 0.001."""
 
     def wrong(adjusted: np.ndarray) -> tuple[np.ndarray, bool]:
-        discounts, fallback = discounts_of(adjusted)
+        discounts, fallback = estimate_discounts(adjusted)
         return discounts - [0, 1e-3, 0], fallback
 
-    monkeypatch.setattr(module, "discounts_of", wrong)
+    monkeypatch.setattr(module, "estimate_discounts", wrong)
     assert max(differences(3)) > 1e-6
 
 
-def test_discounts_by_hand() -> None:
+def test_discounts_of_given_counts() -> None:
     counts = np.array([0] * 9 + [1] * 8 + [2] * 4 + [3] * 2 + [4] * 1 + [7] * 3)
     y = 8 / 16
-    discounts, fallback = discounts_of(counts)
+    discounts, fallback = estimate_discounts(counts)
     assert discounts.tolist() == pytest.approx([1 - 2 * y * 4 / 8, 2 - 3 * y * 2 / 4, 3 - 4 * y * 1 / 2])
     assert not fallback
 
 
 @pytest.mark.parametrize("counts", [[1, 1, 2, 3], [2, 3, 4], [1, 2, 3, 3, 3, 3, 3, 3, 4], []])
-def test_discounts_fall_back_when_the_counts_cannot_give_them(counts: list[int]) -> None:
-    discounts, fallback = discounts_of(np.array(counts, dtype=np.int64))
+def test_discounts_fall_back_to_defaults(counts: list[int]) -> None:
+    discounts, fallback = estimate_discounts(np.array(counts, dtype=np.int64))
     assert fallback
-    assert discounts.tolist() == list(FALLBACK)
+    assert discounts.tolist() == list(FALLBACK_DISCOUNTS)
 
 
-def test_fallback_is_reported_and_kept() -> None:
+def test_fallback_is_reported_and_stored() -> None:
     stages = list(estimate(np.array([1, 2, 0]), NGramConfig(order=2), 3))
     assert [stage.values.get("fallback") for stage in stages] == [None, None, 1.0, 1.0]
     model = stages[-1].model
@@ -182,7 +182,7 @@ def test_fallback_is_reported_and_kept() -> None:
 
 
 def test_progress_counts_every_order_and_ends_with_the_model() -> None:
-    stages = list(estimate(stream_of(large_corpus()), NGramConfig(order=3), WORDS))
+    stages = list(estimate(join_documents(large_corpus()), NGramConfig(order=3), WORDS))
     assert [stage.step for stage in stages] == [1, 2, 3, 4, 5, 6]
     assert {stage.total for stage in stages} == {6}
     assert [stage.model is None for stage in stages] == [True] * 5 + [False]
@@ -192,8 +192,8 @@ def test_progress_counts_every_order_and_ends_with_the_model() -> None:
     assert {"order", "discount_1", "discount_2", "discount_3"} <= stages[-1].values.keys()
 
 
-def test_min_count_leaves_rare_ngrams_out_and_still_sums_to_one() -> None:
-    stream = stream_of(large_corpus())
+def test_min_count_drops_rare_ngrams_and_still_sums_to_one() -> None:
+    stream = join_documents(large_corpus())
     whole, pruned = (kneser_ney(stream, NGramConfig(order=4, min_count=m), WORDS) for m in (1, 3))
     assert whole.size()["2-grams"] == pruned.size()["2-grams"]
     assert whole.size()["4-grams"] > 2 * pruned.size()["4-grams"] > 0
@@ -201,7 +201,7 @@ def test_min_count_leaves_rare_ngrams_out_and_still_sums_to_one() -> None:
         assert sum(model_probs(pruned, context)) == pytest.approx(1, abs=1e-12)
 
 
-def test_a_text_without_a_last_end_is_an_unfinished_document() -> None:
+def test_text_without_final_end_is_an_unfinished_document() -> None:
     model = kneser_ney(np.array([1, 2, 0, 1, 2]), NGramConfig(order=2), 3)
     assert model.size()["2-grams"] == 3  # <s> 1, 1 2, 2 </s>
 
@@ -209,18 +209,18 @@ def test_a_text_without_a_last_end_is_an_unfinished_document() -> None:
 @pytest.mark.parametrize(
     ("stream", "order"), [([], 1), ([0, 0], 1), ([1, 2, 0], 3), ([1, 0] * 20, 4), ([1, 2, 3, 0], 5)]
 )
-def test_a_text_shorter_than_the_order_is_refused(stream: list[int], order: int) -> None:
+def test_text_shorter_than_the_order_is_rejected(stream: list[int], order: int) -> None:
     with pytest.raises(DataError, match=r"order.*needs.*lower model\.order"):
         kneser_ney(np.array(stream, dtype=np.int64), NGramConfig(order=order), 5)
 
 
 @pytest.mark.parametrize("stream", [[1, 2, 9, 0], [-1, 2, 1, 0]])
-def test_foreign_ids_are_refused(stream: list[int]) -> None:
-    with pytest.raises(DataError, match="must lie in 0 … 4"):
+def test_ids_outside_the_vocabulary_are_rejected(stream: list[int]) -> None:
+    with pytest.raises(DataError, match="must be between 0 and 4"):
         kneser_ney(np.array(stream), NGramConfig(order=2), 5)
 
 
-def test_impossible_settings_are_refused() -> None:
+def test_invalid_settings_are_rejected() -> None:
     with pytest.raises(ValueError, match="order must be at least 1"):
         NGramConfig(order=0)
     with pytest.raises(ValueError, match="min_count must be at least 1"):

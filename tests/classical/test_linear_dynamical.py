@@ -1,4 +1,4 @@
-"""The linear dynamical system as a model: structures, forecasts, steps, what a run keeps, going on, bad input."""
+"""The linear dynamical system as a model: structures, forecasts, checkpoints, resuming, invalid input."""
 
 from collections.abc import Callable
 from typing import Any
@@ -6,8 +6,8 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from tests.classical.dynamical import Joint, drawn_system, drawn_values, sample
-from tests.classical.test_kalman_em import STRUCTURES, walk
+from tests.classical.dynamical import Joint, random_system, random_values, sample
+from tests.classical.test_kalman_em import STRUCTURES, draw_walks
 
 from seqloom.classical.kalman import KalmanConfig, LinearDynamical
 from seqloom.classical.kalman.em import Data
@@ -18,9 +18,9 @@ from seqloom.core.protocols import Forecastable
 from seqloom.decoding.forecast import forecast
 
 
-def drawn_model(hidden: int = 3, variables: int = 2, inputs: int = 0, seed: int = 0) -> LinearDynamical:
+def random_model(hidden: int = 3, variables: int = 2, inputs: int = 0, seed: int = 0) -> LinearDynamical:
     model = KalmanConfig(structure="free", hidden=hidden).build(variables, inputs=inputs)
-    model.system = drawn_system(hidden, variables, seed, inputs)
+    model.system = random_system(hidden, variables, seed, inputs)
     return model
 
 
@@ -29,7 +29,7 @@ def drawn_model(hidden: int = 3, variables: int = 2, inputs: int = 0, seed: int 
 
 @pytest.mark.parametrize("structure", STRUCTURES)
 def test_each_structure_learns_two_variables_with_gaps(structure: str) -> None:
-    data = walk(2, 24, 2, seed=1)
+    data = draw_walks(2, 24, 2, seed=1)
     model = KalmanConfig(structure=structure, hidden=3, rounds=8, tolerance=0).build(2, 4)  # type: ignore[arg-type]
     losses = [one.values["loss"] for one in model.estimates(data)]
     assert len(losses) == 8 and losses[-1] < losses[0]
@@ -40,8 +40,8 @@ def test_each_structure_learns_two_variables_with_gaps(structure: str) -> None:
 
 @pytest.mark.parametrize("scale", [1e12, 1e-12])
 @pytest.mark.parametrize("structure", STRUCTURES)
-def test_the_unit_of_the_values_is_of_no_matter(structure: Any, scale: float) -> None:
-    data = walk(1, 20, 2, seed=5)
+def test_loss_is_independent_of_the_unit(structure: Any, scale: float) -> None:
+    data = draw_walks(1, 20, 2, seed=5)
     found = []
     for values in (data.values, data.values * scale):
         model = KalmanConfig(structure=structure, hidden=2, rounds=6, tolerance=0).build(2, 4)
@@ -50,16 +50,16 @@ def test_the_unit_of_the_values_is_of_no_matter(structure: Any, scale: float) ->
     assert found[1] - found[0] == pytest.approx(np.log(scale), abs=1e-3)
 
 
-def test_null_is_seasonal_where_there_is_a_season_and_else_trend() -> None:
+def test_default_structure_depends_on_the_season() -> None:
     assert KalmanConfig().build(1, 12).structure == "seasonal"
     assert KalmanConfig(season=4).build(1, 12).hidden == 5
     assert KalmanConfig().build(1, 1).structure == "trend"
 
 
 @pytest.mark.parametrize("season", [2, 4, 12])
-def test_the_seasonal_structure_is_that_of_statsmodels(season: int) -> None:
+def test_seasonal_structure_equals_statsmodels(season: int) -> None:
     structural = pytest.importorskip("statsmodels.tsa.statespace.structural")
-    data = walk(1, 40, 1, seed=2)
+    data = draw_walks(1, 40, 1, seed=2)
     model = KalmanConfig(structure="seasonal").build(1, season)
     model.begin(data)
     system = model.system
@@ -74,7 +74,7 @@ def test_the_seasonal_structure_is_that_of_statsmodels(season: int) -> None:
     assert ours == pytest.approx(theirs.ssm.loglike(), rel=1e-7)
 
 
-def test_a_season_and_a_trend_go_on() -> None:
+def test_season_and_trend_are_forecast() -> None:
     steps = torch.arange(60, dtype=torch.float64)
     truth = 10 + 0.5 * steps + 4 * torch.sin(2 * torch.pi * steps / 6)
     draw = torch.Generator().manual_seed(0)
@@ -83,16 +83,16 @@ def test_a_season_and_a_trend_go_on() -> None:
     *_, _ = model.estimates(Data(values[:, :48], torch.ones(1, 48, 1, dtype=torch.bool)))
     mean, spread = model.exact_forecast(values[:, :48], None, 12)
     assert (mean[0, :, 0] - truth[48:]).abs().max() < 0.5
-    assert (spread[0, 1:, 0, 0] >= spread[0, :-1, 0, 0] * 0.9).all()  # less and less sure
+    assert (spread[0, 1:, 0, 0] >= spread[0, :-1, 0, 0] * 0.9).all()  # the uncertainty grows
 
 
 # --- forecasts ------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("inputs", [0, 2])
-def test_a_forecast_conditions_the_joint_gaussian(inputs: int) -> None:
-    model = drawn_model(inputs=inputs)
-    values, mask = drawn_values(2, 6, 2)
+def test_forecast_equals_the_conditional_gaussian(inputs: int) -> None:
+    model = random_model(inputs=inputs)
+    values, mask = random_values(2, 6, 2)
     driven = torch.randn(2, 10, inputs, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
     known, future = (driven[:, :6], driven[:, 6:]) if inputs else (None, None)
     mean, spread = model.exact_forecast(values, mask, 4, known, future)
@@ -105,10 +105,10 @@ def test_a_forecast_conditions_the_joint_gaussian(inputs: int) -> None:
         np.testing.assert_allclose(spread[row].numpy(), covariances[6:], atol=1e-9)
 
 
-def test_steps_are_the_whole_in_pieces() -> None:
-    model = drawn_model(inputs=1)
+def test_chunked_steps_equal_the_forecast() -> None:
+    model = random_model(inputs=1)
     assert isinstance(model, Forecastable)
-    values, mask = drawn_values(3, 8, 2)
+    values, mask = random_values(3, 8, 2)
     inputs = torch.randn(3, 9, 1, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
     state, scores = model.start(3), []
     for part in (slice(0, 1), slice(1, 5), slice(5, 8)):
@@ -122,12 +122,12 @@ def test_steps_are_the_whole_in_pieces() -> None:
     assert not torch.allclose(scores[0], scores[1])
 
 
-def test_paths_that_are_drawn_spread_as_the_exact_forecast_says() -> None:
-    model = drawn_model()
-    values, mask = drawn_values(2, 8, 2)
+def test_sampled_paths_equal_the_exact_forecast() -> None:
+    model = random_model()
+    values, mask = random_values(2, 8, 2)
 
     class Stepped:
-        """The same without its exact answer."""
+        """The same model without exact forecasts."""
 
         start, step, score = model.start, model.step, model.score
 
@@ -138,9 +138,9 @@ def test_paths_that_are_drawn_spread_as_the_exact_forecast_says() -> None:
     torch.testing.assert_close(drawn.deviation, exact.deviation, atol=0, rtol=0.06)
 
 
-def test_scores_add_up_to_the_likelihood() -> None:
-    model = drawn_model()
-    values, mask = drawn_values(2, 6, 2)
+def test_scores_sum_to_the_likelihood() -> None:
+    model = random_model()
+    values, mask = random_values(2, 6, 2)
     joint = Joint(model.system, 6)
     scores = model.score(values, mask)
     for row in range(2):
@@ -149,84 +149,84 @@ def test_scores_add_up_to_the_likelihood() -> None:
     assert (scores[~mask.any(dim=2)] == 0).all()
 
 
-def test_what_is_drawn_is_as_likely_as_it_should_be() -> None:
-    """−log p of a Gaussian's own draws is its entropy, on the average."""
-    model = drawn_model()
+def test_mean_likelihood_of_samples_equals_the_entropy() -> None:
+    """The mean −log p of samples of a Gaussian is its entropy."""
+    model = random_model()
     values = sample(model, 4000, 3, torch.Generator().manual_seed(0))
     spread = Joint(model.system, 3).values
     entropy = (np.linalg.slogdet(spread)[1] + len(spread) * np.log(2 * np.pi * np.e)) / 2
     assert -float(model.filter(values).log_likelihood.mean()) == pytest.approx(entropy, abs=0.08)
 
 
-# --- what a run keeps -----------------------------------------------------------------------------------------------
+# --- checkpoints ----------------------------------------------------------------------------------------------------
 
 
-def kept(model: LinearDynamical) -> dict[str, torch.Tensor]:
+def copy_state(model: LinearDynamical) -> dict[str, torch.Tensor]:
     return {name: value.clone() for name, value in model.state_dict().items()}
 
 
 @pytest.mark.parametrize("structure", ["free", "trend"])
 @pytest.mark.parametrize("stopped", [2, 5])
-def test_going_on_is_exact(structure: str, stopped: int) -> None:
-    data, config = walk(2, 16, 1, seed=4), KalmanConfig(structure=structure, hidden=2, rounds=9, tolerance=0)  # type: ignore[arg-type]
+def test_resumed_equals_uninterrupted(structure: str, stopped: int) -> None:
+    data, config = draw_walks(2, 16, 1, seed=4), KalmanConfig(structure=structure, hidden=2, rounds=9, tolerance=0)  # type: ignore[arg-type]
     whole = config.build(1)
-    parts = {stage.step: kept(whole) for stage in whole.estimates(data)}
+    parts = {stage.step: copy_state(whole) for stage in whole.estimates(data)}
     again = config.build(1)
     again.load_state_dict(parts[stopped])
     *_, last = again.estimates(data, stopped)
     assert last.step == 9
-    for name, value in kept(whole).items():
+    for name, value in copy_state(whole).items():
         assert torch.equal(again.state_dict()[name], value), name
-    assert not torch.equal(parts[8]["process"], parts[9]["process"])  # the control: a round does change something
+    assert not torch.equal(parts[8]["process"], parts[9]["process"])  # negative control: a round changes the parameters
 
 
-def test_what_has_settled_does_not_go_on() -> None:
-    data, config = walk(2, 16, 1, seed=4), KalmanConfig(structure="level", tolerance=1e-3)
+def test_converged_model_is_not_trained_further() -> None:
+    data, config = draw_walks(2, 16, 1, seed=4), KalmanConfig(structure="level", tolerance=1e-3)
     model = config.build(1)
     *_, last = model.estimates(data)
     assert last.step < config.rounds and last.model is model
     again = config.build(1)
-    again.load_state_dict(kept(model))
+    again.load_state_dict(copy_state(model))
     assert list(again.estimates(data, last.step)) == []
 
 
-def test_a_model_is_kept_now_and_then_and_at_the_end() -> None:
-    data, config = walk(1, 12, 1, seed=0), KalmanConfig(structure="level", rounds=7, tolerance=0, save_every=3)
+def test_checkpoints_follow_save_every_and_the_end() -> None:
+    data, config = draw_walks(1, 12, 1, seed=0), KalmanConfig(structure="level", rounds=7, tolerance=0, save_every=3)
     model = config.build(1)
     assert [one.step for one in model.estimates(data) if one.model is not None] == [3, 6, 7]
     none = KalmanConfig(structure="level", rounds=0).build(1)
     assert [(one.step, one.model) for one in none.estimates(data)] == [(0, none)]
 
 
-def test_tensors_of_another_model_are_refused() -> None:
+def test_tensors_of_another_model_are_rejected() -> None:
     with pytest.raises(CheckpointError, match=r"transition must have the shape \(2, 2\), got \(3, 3\)"):
-        KalmanConfig(structure="trend").build(1).load_state_dict(drawn_model().state_dict())
+        KalmanConfig(structure="trend").build(1).load_state_dict(random_model().state_dict())
 
 
-def test_it_stays_on_the_cpu() -> None:
-    model = drawn_model()
+def test_model_stays_on_the_cpu() -> None:
+    model = random_model()
     assert model.to("cuda") is model and model.device.type == "cpu" and model.eval() is model.train() is model
     assert model.system.mean.device.type == "cpu"
 
 
-# --- bad input ------------------------------------------------------------------------------------------------------
+# --- invalid input --------------------------------------------------------------------------------------------------
 
 
-def test_what_cannot_fade() -> None:
+def test_damping_of_other_structures_is_rejected() -> None:
     for structure in ("free", "constant-velocity"):
         with pytest.raises(
-            UsageError, match=f"damped is for structures level, trend and seasonal, not for {structure}"
+            UsageError, match=f"damped applies to structures level, trend and seasonal only, not to {structure}"
         ):
             build(KalmanConfig, {"kind": "kalman", "structure": structure, "damped": True})
 
 
-def test_all_problems_of_a_config_at_once() -> None:
+def test_all_problems_of_a_config_are_reported() -> None:
     wrong = {"hidden": 0, "season": 1, "rounds": -1, "tolerance": -1.0, "save_every": 0}
     with pytest.raises(UsageError) as raised:
         build(KalmanConfig, {"kind": "kalman", "structure": "level", "fixed": ["mean", "mean"], **wrong})
     for name in wrong:
         assert f"{name}: must be" in str(raised.value)
-    assert "season is for" in str(raised.value) and "fixed must" in str(raised.value)
+    assert "season applies to" in str(raised.value) and "fixed must" in str(raised.value)
     with pytest.raises(UsageError, match=r"must be one of.*constant-velocity"):
         build(KalmanConfig, {"kind": "kalman", "structure": "velocity"})
 
@@ -234,28 +234,28 @@ def test_all_problems_of_a_config_at_once() -> None:
 @pytest.mark.parametrize(
     ("attempt", "words"),
     [
-        (lambda m: m.filter(torch.zeros(2, 3)), r"reads values \(sequences, steps, 2\)"),
+        (lambda m: m.filter(torch.zeros(2, 3)), r"must have shape \(sequences, steps, 2\)"),
         (lambda m: m.filter(torch.zeros(1, 0, 2)), "at least one step"),
         (lambda m: m.filter(torch.zeros(1, 4, 3)), r"got \(1, 4, 3\)"),
-        (lambda m: m.filter(torch.zeros(1, 4, 2)), r"give all of them, \(1, 4, 1\), without a gap; got none"),
+        (lambda m: m.filter(torch.zeros(1, 4, 2)), r"needs inputs of shape \(1, 4, 1\) without gaps, got none"),
         (lambda m: m.filter(torch.zeros(1, 4, 2), None, torch.full((1, 4, 1), torch.nan)), "with gaps"),
         (lambda m: m.exact_forecast(torch.zeros(1, 4, 2), None, 0, torch.zeros(1, 4, 1)), "at least 1 step, got 0"),
         (lambda m: m.exact_forecast(torch.zeros(1, 4, 2), None, 3, torch.zeros(1, 4, 1)), r"\(1, 3, 1\).*got none"),
         (lambda m: KalmanConfig(structure="seasonal").build(1, 1), "needs a season of at least 2 steps"),
     ],
 )
-def test_what_cannot_be_read(attempt: Callable[[LinearDynamical], object], words: str) -> None:
+def test_invalid_values_are_rejected(attempt: Callable[[LinearDynamical], object], words: str) -> None:
     with pytest.raises(UsageError, match=words):
-        attempt(drawn_model(inputs=1))
+        attempt(random_model(inputs=1))
 
 
-def test_one_step_can_be_read_and_forecast_from() -> None:
-    mean, spread = drawn_model().exact_forecast(torch.zeros(1, 1, 2), None, 2)
+def test_forecast_after_one_step() -> None:
+    mean, spread = random_model().exact_forecast(torch.zeros(1, 1, 2), None, 2)
     assert mean.shape == (1, 2, 2) and torch.isfinite(spread).all()
 
 
-def test_nothing_observed_leaves_what_was_believed() -> None:
-    model = drawn_model()
-    read = model.filter(torch.full((1, 3, 2), torch.nan))
-    torch.testing.assert_close(read.means[0, 0], model.system.mean)
-    assert float(read.log_likelihood) == 0
+def test_missing_values_leave_the_prior() -> None:
+    model = random_model()
+    filtered = model.filter(torch.full((1, 3, 2), torch.nan))
+    torch.testing.assert_close(filtered.means[0, 0], model.system.mean)
+    assert float(filtered.log_likelihood) == 0

@@ -1,4 +1,4 @@
-"""Tensors from a file are checked before a model uses them: shapes, dtypes, NaN, counts, indices, probabilities."""
+"""Validation of loaded tensors: shapes, dtypes, NaN, counts, indices, probabilities."""
 
 from collections.abc import Callable
 from typing import Any
@@ -33,19 +33,19 @@ def hmm() -> Any:
 
 
 def search() -> Any:
-    made = Search(hmm, SearchConfig(restarts=2, iterations=5))
-    made.restart, made.iteration, made.last, made.highest = 1, 2, -3.5, -3.0
-    return made
+    state = Search(hmm, SearchConfig(restarts=2, iterations=5))
+    state.restart, state.iteration, state.last, state.highest = 1, 2, -3.5, -3.0
+    return state
 
 
 def tagger() -> HMMTagger:
     random = np.random.default_rng(0)
-    made = HMMTaggerConfig().build(V, tags=2, characters=len(LETTERS) + 2)
-    made.count_transitions([[0, 1, 0], [1, 1]], ["A", "B"])
+    model = HMMTaggerConfig().build(V, tags=2, characters=len(LETTERS) + 2)
+    model.count_transitions([[0, 1, 0], [1, 1]], ["A", "B"])
     words = random.integers(0, V, 60)
     characters = random.integers(2, len(LETTERS) + 2, (60, 3))
-    made.count_words(TaggedWords(words, words % 2, characters, np.arange(60) % 5 == 0), LETTERS)
-    return made
+    model.count_words(TaggedWords(words, words % 2, characters, np.arange(60) % 5 == 0), LETTERS)
+    return model
 
 
 def word_vectors(objective: Any = "skipgram") -> Any:
@@ -85,7 +85,7 @@ GENERAL: dict[str, Callable[[Tensor], Any]] = {
 }
 
 
-def refuses(model: Any, state: dict[str, Any], match: str | None = None) -> None:
+def assert_rejected(model: Any, state: dict[str, Any], match: str | None = None) -> None:
     before = {name: tensor.clone() for name, tensor in model.state_dict().items()}
     with pytest.raises(CheckpointError, match=match):
         model.load_state_dict(state)
@@ -97,25 +97,25 @@ def refuses(model: Any, state: dict[str, Any], match: str | None = None) -> None
 def test_every_tensor_of_every_model_is_checked(kind: str) -> None:
     state = MODELS[kind]().state_dict()
     model = MODELS[kind]()
-    model.load_state_dict(state)  # the control: as it was saved
+    model.load_state_dict(state)  # negative control: unchanged tensors load
     for name, tensor in state.items():
         for damage in GENERAL.values():
-            refuses(model, {**state, name: damage(tensor)}, name)
+            assert_rejected(model, {**state, name: damage(tensor)}, name)
         if tensor.is_floating_point():
-            refuses(model, {**state, name: nan(tensor)}, name)
-            if name != "rounds":  # of a Kalman model: a gain may be infinite
-                refuses(model, {**state, name: infinite(tensor)}, name)
-        refuses(model, {key: value for key, value in state.items() if key != name})
-    refuses(model, {**state, "more": torch.zeros(2)}, "more unknown")
+            assert_rejected(model, {**state, name: nan(tensor)}, name)
+            if name != "rounds":  # the gain of a Kalman model may be infinite
+                assert_rejected(model, {**state, name: infinite(tensor)}, name)
+        assert_rejected(model, {key: value for key, value in state.items() if key != name})
+    assert_rejected(model, {**state, "more": torch.zeros(2)}, "more unknown")
 
 
-def put(value: float, place: int = 0) -> Callable[[Tensor], Tensor]:
-    def changed(tensor: Tensor) -> Tensor:
-        made = tensor.clone()
-        made.view(-1)[place] = value
-        return made
+def put(value: float, index: int = 0) -> Callable[[Tensor], Tensor]:
+    def replace(tensor: Tensor) -> Tensor:
+        changed = tensor.clone()
+        changed.view(-1)[index] = value
+        return changed
 
-    return changed
+    return replace
 
 
 VALUES: list[tuple[str, str, Callable[[Tensor], Tensor], str]] = [
@@ -133,16 +133,16 @@ VALUES: list[tuple[str, str, Callable[[Tensor], Tensor], str]] = [
     ("gaussian-hmm", "covariances", put(-1.0), "covariances must be positive definite"),
     ("gaussian-hmm", "scale", put(0.0), "scale must be above 0"),
     ("gaussian-hmm", "initial", put(-9.0), "initial must hold log-probabilities"),
-    ("hmm-tagger", "words", put(-1.0), "words must lie between 0"),
+    ("hmm-tagger", "word_counts", put(-1.0), "word_counts must lie between 0"),
     ("hmm-tagger", "prior", put(2.0), "prior must lie between 0 and 1"),
     ("hmm-tagger", "form_keys", put(1 << 40, -1), "form_keys must lie between 0"),
     ("hmm-tagger", "form_keys", lambda keys: keys.flip(0), "form_keys must be ascending"),
-    ("hmm-tagger", "forms", lambda forms: forms[1:], "form_keys and forms must have as many rows"),
-    ("hmm-tagger", "small", put(99), "small must lie between 0 and 6"),
-    ("hmm-tagger", "borders", put(99, -1), "borders must divide keys into levels"),
-    ("hmm-tagger", "borders", put(1), "borders must divide keys into levels"),
-    ("hmm-tagger", "keys", lambda keys: keys[1:], "borders must divide keys into levels"),
-    ("hmm-tagger", "chances", lambda chances: chances[1:], "chances must have"),
+    ("hmm-tagger", "form_counts", lambda counts: counts[1:], "form_keys and form_counts must have the same length"),
+    ("hmm-tagger", "lowercase", put(99), "lowercase must lie between 0 and 6"),
+    ("hmm-tagger", "suffix_offsets", put(99, -1), "suffix_offsets must divide suffix_keys by length"),
+    ("hmm-tagger", "suffix_offsets", put(1), "suffix_offsets must divide suffix_keys by length"),
+    ("hmm-tagger", "suffix_keys", lambda keys: keys[1:], "suffix_offsets must divide suffix_keys by length"),
+    ("hmm-tagger", "suffix_probs", lambda probs: probs[1:], "suffix_probs must have"),
     ("ar", "covariance", put(-1.0), "covariance must be positive definite"),
     ("ar", "spread", put(-1.0), "spread must lie between 0"),
     ("word-vectors", "counts", put(-1), "counts must lie between 0"),
@@ -151,13 +151,13 @@ VALUES: list[tuple[str, str, Callable[[Tensor], Tensor], str]] = [
 
 
 @pytest.mark.parametrize(("kind", "name", "damage", "words"), VALUES)
-def test_values_that_no_model_has(kind: str, name: str, damage: Callable[[Tensor], Tensor], words: str) -> None:
+def test_invalid_values_are_rejected(kind: str, name: str, damage: Callable[[Tensor], Tensor], words: str) -> None:
     state = MODELS[kind]().state_dict()
-    refuses(MODELS[kind](), {**state, name: damage(state[name])}, words)
+    assert_rejected(MODELS[kind](), {**state, name: damage(state[name])}, words)
 
 
 @pytest.mark.parametrize("damage", [nan, put(0.0), lambda tensor: tensor[:1], lambda tensor: tensor.double()])
-def test_squared_steps_of_glove_are_checked(damage: Callable[[Tensor], Tensor]) -> None:
+def test_adagrad_state_of_glove_is_checked(damage: Callable[[Tensor], Tensor]) -> None:
     model = word_vectors("glove")
     state = model.training_state()
     model.load_training_state(state)

@@ -1,4 +1,4 @@
-"""Asking an n-gram model: one way of asking must agree with every other."""
+"""N-gram models: `step` and `score` agree for chunks, masks, batches and restored models."""
 
 import math
 from pathlib import Path
@@ -20,7 +20,7 @@ from seqloom.core.tree import clone
 VOCABULARY = 11
 
 
-def trained(order: int, seed: int = 0) -> NGram:
+def train_model(order: int, seed: int = 0) -> NGram:
     random = np.random.default_rng(seed)
     stream = np.minimum(random.geometric(0.3, 600) - 1, VOCABULARY - 2)  # word 10 never occurs
     return kneser_ney(np.append(stream, 0), NGramConfig(order=order), VOCABULARY)
@@ -28,14 +28,14 @@ def trained(order: int, seed: int = 0) -> NGram:
 
 @pytest.fixture(scope="module", params=[1, 2, 3, 5])
 def model(request: pytest.FixtureRequest) -> NGram:
-    return trained(request.param)
+    return train_model(request.param)
 
 
 def text(rows: int, length: int, seed: int = 1) -> Tensor:
     return torch.randint(0, VOCABULARY, (rows, length), generator=torch.Generator().manual_seed(seed))
 
 
-def test_it_is_a_language_model(model: NGram) -> None:
+def test_model_is_a_language_model(model: NGram) -> None:
     assert isinstance(model, LanguageModel)
 
 
@@ -64,7 +64,7 @@ def test_step_agrees_with_score(model: NGram) -> None:
 @settings(max_examples=30, deadline=None)
 @given(cuts=st.lists(st.integers(0, 40), max_size=4), order=st.integers(1, 4))
 def test_chunked_equals_whole(cuts: list[int], order: int) -> None:
-    model = trained(order)
+    model = train_model(order)
     tokens = text(3, 41)
     inputs, targets = tokens[:, :-1], tokens[:, 1:]
     whole, after = model.score(inputs, targets, model.start(rows=3))
@@ -76,7 +76,7 @@ def test_chunked_equals_whole(cuts: list[int], order: int) -> None:
     assert torch.equal(state.carry, after.carry)
 
 
-def test_a_row_alone_equals_the_row_in_a_batch(model: NGram) -> None:
+def test_row_alone_equals_row_in_a_batch(model: NGram) -> None:
     tokens = text(5, 20)
     together, _ = model.score(tokens[:, :-1], tokens[:, 1:], model.start(rows=5))
     steps = model.step(tokens, model.start(rows=5)).log_probs
@@ -86,7 +86,7 @@ def test_a_row_alone_equals_the_row_in_a_batch(model: NGram) -> None:
         assert torch.equal(model.step(one, model.start()).log_probs[0], steps[row])
 
 
-def test_an_end_forgets_what_came_before(model: NGram) -> None:
+def test_end_resets_the_context(model: NGram) -> None:
     fresh = model.step(torch.tensor([[0, 3]]), model.start()).log_probs
     later = model.step(torch.tensor([[4, 2, 7, 0, 3]]), model.start()).log_probs
     assert torch.equal(fresh, later)
@@ -96,7 +96,7 @@ def test_an_end_forgets_what_came_before(model: NGram) -> None:
 @settings(max_examples=40, deadline=None)
 @given(data=st.data(), order=st.integers(1, 4))
 def test_masked_tokens_are_not_read(data: st.DataObject, order: int) -> None:
-    model = trained(order)
+    model = train_model(order)
     real = data.draw(st.lists(st.lists(st.booleans(), min_size=6, max_size=6), min_size=1, max_size=4))
     mask, tokens = torch.tensor(real), text(len(real), 6, seed=data.draw(st.integers(0, 99)))
     output = model.step(tokens, model.start(rows=len(real)), mask)
@@ -106,7 +106,7 @@ def test_masked_tokens_are_not_read(data: st.DataObject, order: int) -> None:
         assert torch.equal(alone.state.carry[0], output.state.carry[row])
 
 
-def test_editing_a_token_leaves_earlier_scores_alone(model: NGram) -> None:
+def test_scores_are_causal(model: NGram) -> None:
     tokens = text(1, 20)
     edited = tokens.clone()
     edited[0, 12] = (edited[0, 12] + 1) % VOCABULARY
@@ -116,8 +116,8 @@ def test_editing_a_token_leaves_earlier_scores_alone(model: NGram) -> None:
     assert not torch.equal(before[:, 11], after[:, 11])
 
 
-def test_states_branch_and_reorder() -> None:
-    model = trained(3)
+def test_states_can_be_branched_and_reordered() -> None:
+    model = train_model(3)
     state = model.step(text(3, 5), model.start(rows=3)).state
     kept = clone(state)
     model.step(text(3, 2, seed=5), state)
@@ -127,7 +127,7 @@ def test_states_branch_and_reorder() -> None:
     assert torch.equal(chosen.log_probs, straight.log_probs[rows])
 
 
-def test_before_it_has_counted_it_knows_nothing() -> None:
+def test_initial_model_is_uniform() -> None:
     model = NGramConfig(order=4).build(8)
     output = model.step(torch.tensor([[1, 2, 3, 4]]), model.start())
     assert output.log_probs[0].tolist() == pytest.approx([-math.log(8)] * 8)
@@ -135,7 +135,7 @@ def test_before_it_has_counted_it_knows_nothing() -> None:
     assert scores[0].tolist() == pytest.approx([-math.log(8)] * 3)
 
 
-def test_saved_and_loaded_it_is_the_same(model: NGram, tmp_path: Path) -> None:
+def test_save_and_load_preserves_the_model(model: NGram, tmp_path: Path) -> None:
     (tmp_path / "model.safetensors").write_bytes(tensors_to_bytes(model.state_dict()))
     again = NGramConfig(order=model.order).build(VOCABULARY)
     again.load_state_dict(tensors_from_file(tmp_path / "model.safetensors"))
@@ -147,8 +147,8 @@ def test_saved_and_loaded_it_is_the_same(model: NGram, tmp_path: Path) -> None:
     assert torch.equal(again.fallback, model.fallback)
 
 
-def test_tensors_of_another_model_are_refused() -> None:
-    model = trained(3)
+def test_tensors_of_another_model_are_rejected() -> None:
+    model = train_model(3)
     with pytest.raises(CheckpointError, match=r"log_prob\.4"):
         NGramConfig(order=4).build(VOCABULARY).load_state_dict(model.state_dict())
     with pytest.raises(CheckpointError, match=r"log_prob\.1 must have the shape \(21\)"):
@@ -158,7 +158,7 @@ def test_tensors_of_another_model_are_refused() -> None:
         NGramConfig(order=3).build(VOCABULARY).load_state_dict(damaged)
 
 
-def test_it_can_be_handled_like_a_module(model: NGram) -> None:
+def test_model_has_module_methods(model: NGram) -> None:
     assert model.to("cpu").eval().train() is model
     assert model.device == torch.device("cpu")
     sizes = model.size()

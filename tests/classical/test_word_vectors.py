@@ -1,4 +1,4 @@
-"""Word vectors: the equations against autograd, the compiled loops against the equations, GloVe's counts."""
+"""Word vectors: equations compared with autograd, numba kernels with the equations, and GloVe counts."""
 
 import math
 from collections import Counter
@@ -16,12 +16,12 @@ from seqloom.classical.word_vectors.negative_sampling import (
     Predictions,
     Sampler,
     Text,
-    below,
-    draws,
-    kept_shares,
-    lower,
+    keep_probabilities,
+    random_bits,
+    to_integer,
+    to_uniform,
 )
-from seqloom.classical.word_vectors.trainer import WordTrainConfig, WordVectorTrainer, engine_of
+from seqloom.classical.word_vectors.trainer import WordTrainConfig, WordVectorTrainer, select_engine
 from seqloom.core.device import compiler
 from seqloom.core.errors import CheckpointError, DataError, ResourceError
 
@@ -30,7 +30,7 @@ V = 30
 
 
 def small_text(length=240, seed=0):
-    """Words 2 … V − 1 in documents of 17."""
+    """Draw words 2 … V − 1 in documents of 17 words."""
     words = torch.randint(2, V, (length,), generator=torch.Generator().manual_seed(seed))
     return Text(words, torch.arange(length) // 17)
 
@@ -41,7 +41,7 @@ def small_model(objective, width=7, **keys):
     return chosen.build(V).draw(1, torch.bincount(text.words, minlength=V)), text
 
 
-def trained(objective, steps=None, **keys):
+def train_model(objective, steps=None, **keys):
     model, text = small_model(objective, subsample=0.02)
     settings = {"epochs": 1, "block": 50, "batch": 1, "lr": 0.3, "device": "cpu", **keys}
     trainer = WordVectorTrainer(model, text, WordTrainConfig(**settings), seed=5)
@@ -49,10 +49,10 @@ def trained(objective, steps=None, **keys):
     return trainer
 
 
-# --- draws ------------------------------------------------------------------------------------------------------------
+# --- random numbers ---------------------------------------------------------------------------------------------------
 
 
-def test_draws_are_splitmix_by_whole_numbers():
+def test_random_bits_equal_splitmix64():
     def mixed(seed, n):
         x = (seed + (n + 1) * GAMMA) % 2**64
         x = (x ^ (x >> 30)) * 0xBF58476D1CE4E5B9 % 2**64
@@ -60,37 +60,37 @@ def test_draws_are_splitmix_by_whole_numbers():
         return x ^ (x >> 31)
 
     for seed in (0, 1, 2**63 - 1, 123456789):
-        found = draws(seed, torch.arange(50))
+        found = random_bits(seed, torch.arange(50))
         wanted = [mixed(seed, n) for n in range(50)]
         assert [number % 2**64 for number in found.tolist()] == wanted
-        assert below(found, 1000).tolist() == [(number >> 32) * 1000 >> 32 for number in wanted]
-        assert lower(found).tolist() == [(number & 0xFFFFFF) / 2**24 for number in wanted]
+        assert to_integer(found, 1000).tolist() == [(number >> 32) * 1000 >> 32 for number in wanted]
+        assert to_uniform(found).tolist() == [(number & 0xFFFFFF) / 2**24 for number in wanted]
 
 
-def test_the_noise_is_the_distribution_it_was_made_of():
+def test_noise_equals_its_distribution():
     p = torch.tensor([0.0, 5.0, 1.0, 0.0, 2.0, 0.5])
     noise = Noise(p)
-    share = noise.share.double().clone()
-    made = torch.zeros(6, dtype=torch.float64).index_add_(0, noise.alias, 1 - share) + share
-    torch.testing.assert_close(made / 6, p.double() / p.sum(), atol=1e-7, rtol=0)
-    drawn = torch.bincount(noise(draws(3, torch.arange(100_000))), minlength=6) / 100_000
+    threshold = noise.threshold.double().clone()
+    mass = torch.zeros(6, dtype=torch.float64).index_add_(0, noise.alias, 1 - threshold) + threshold
+    torch.testing.assert_close(mass / 6, p.double() / p.sum(), atol=1e-7, rtol=0)
+    drawn = torch.bincount(noise(random_bits(3, torch.arange(100_000))), minlength=6) / 100_000
     torch.testing.assert_close(drawn, p / p.sum(), atol=5e-3, rtol=0)
     assert drawn[0] == drawn[3] == 0
 
 
-def test_frequent_words_are_kept_as_often_as_the_formula_says():
+def test_keep_probabilities_equal_the_formula():
     counts = torch.tensor([0, 900, 90, 10])
-    share = 0.01
-    wanted = [1.0, *(min(1, math.sqrt(share / q) + share / q) for q in (0.9, 0.09, 0.01))]
-    torch.testing.assert_close(kept_shares(counts, share)[1:], torch.tensor(wanted[1:]))
-    assert kept_shares(counts, 0).tolist() == [1, 1, 1, 1]
+    t = 0.01
+    expected = [min(1, math.sqrt(t / q) + t / q) for q in (0.9, 0.09, 0.01)]
+    torch.testing.assert_close(keep_probabilities(counts, t)[1:], torch.tensor(expected))
+    assert keep_probabilities(counts, 0).tolist() == [1, 1, 1, 1]
 
 
 # --- predictions ------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("objective", ["skipgram", "cbow"])
-def test_predictions_are_those_of_a_loop_over_the_text(objective):
+def test_predictions_equal_a_loop_over_the_text(objective):
     model, text = small_model(objective, subsample=0.01)
     sampler = Sampler(model.config, text, model.counts, seed=3, block=100)
     block = sampler.block(1)
@@ -104,84 +104,88 @@ def test_predictions_are_those_of_a_loop_over_the_text(objective):
             if j != i and documents[j] == documents[i]
         ]
         wanted += [(near, word)][: len(near)] if objective == "cbow" else [([word], one) for one in near]
-    made = list(sampler.predictions(block).batches(7))
+    batches = list(sampler.predictions(block).batches(7))
     found = [
-        ([w for w, there in zip(read, used, strict=True) if there], told[0])
-        for one in made
-        for read, used, told in zip(one.read.tolist(), one.used.tolist(), one.told.tolist(), strict=True)
+        ([word for word, is_real in zip(inputs, mask, strict=True) if is_real], candidates[0])
+        for batch in batches
+        for inputs, mask, candidates in zip(
+            batch.inputs.tolist(), batch.input_mask.tolist(), batch.candidates.tolist(), strict=True
+        )
     ]
     assert found == wanted
     whole = sampler.predictions(block)
-    assert torch.cat([one.told for one in made]).equal(whole.told)  # however they are cut, they draw the same
-    for told, real in zip(whole.told.tolist(), whole.real.tolist(), strict=True):
-        assert real == [word not in told[:place] for place, word in enumerate(told)]
+    assert torch.cat([batch.candidates for batch in batches]).equal(whole.candidates)  # independent of batching
+    for candidates, mask in zip(whole.candidates.tolist(), whole.candidate_mask.tolist(), strict=True):
+        assert mask == [word not in candidates[:position] for position, word in enumerate(candidates)]
 
 
 @pytest.mark.parametrize("objective", ["skipgram", "cbow"])
-def test_a_step_is_the_gradient_of_the_loss(objective):
-    """By autograd, in float64. word2vec's CBOW gives every neighbour the whole gradient of the mean, not its share."""
+def test_step_is_the_gradient_of_the_loss(objective):
+    """Compare with autograd in float64; as in word2vec, CBOW gives each neighbour the full gradient of the mean."""
     model, text = small_model(objective)
     for name in ("vectors", "contexts"):
         setattr(model, name, torch.randn(V, 7, dtype=torch.float64, generator=torch.Generator().manual_seed(4)))
     sampler = Sampler(model.config, text, model.counts, seed=3, block=100)
-    made = next(sampler.predictions(sampler.block(0)).batches(5))
+    predictions = next(sampler.predictions(sampler.block(0)).batches(5))
     v, u = (getattr(model, name).clone().requires_grad_() for name in ("vectors", "contexts"))
-    x = (v[made.read] * made.used.unsqueeze(2)).sum(1) / made.used.sum(1, keepdim=True)
+    inputs, mask = predictions.inputs, predictions.input_mask
+    x = (v[inputs] * mask.unsqueeze(2)).sum(1) / mask.sum(1, keepdim=True)
     x.retain_grad()
-    score = torch.einsum("pd,pkd->pk", x, u[made.told])
+    score = torch.einsum("pd,pkd->pk", x, u[predictions.candidates])
     y = F.one_hot(torch.zeros(len(score), dtype=torch.int64), score.shape[1]).double()
-    loss = (F.binary_cross_entropy_with_logits(score, y, reduction="none") * made.real).sum()
+    loss = (F.binary_cross_entropy_with_logits(score, y, reduction="none") * predictions.candidate_mask).sum()
     loss.backward()
     before = model.vectors.clone(), model.contexts.clone()
-    found = negative_sampling.update(model, made, rate=0.01)
-    torch.testing.assert_close(found, loss.detach())
+    torch.testing.assert_close(negative_sampling.update(model, predictions, rate=0.01), loss.detach())
     assert u.grad is not None and x.grad is not None
     torch.testing.assert_close(model.contexts - before[1], -0.01 * u.grad, atol=1e-12, rtol=1e-10)
-    own = torch.zeros_like(before[0])
-    for row, (read, used) in enumerate(zip(made.read, made.used, strict=True)):
-        own.index_add_(0, read[used], x.grad[row].expand(int(used.sum()), -1))
-    torch.testing.assert_close(model.vectors - before[0], -0.01 * own, atol=1e-12, rtol=1e-10)
+    gradient = torch.zeros_like(before[0])
+    for row, (words, real) in enumerate(zip(inputs, mask, strict=True)):
+        gradient.index_add_(0, words[real], x.grad[row].expand(int(real.sum()), -1))
+    torch.testing.assert_close(model.vectors - before[0], -0.01 * gradient, atol=1e-12, rtol=1e-10)
 
 
-def test_many_steps_on_one_word_are_no_larger_than_their_limit():
+def test_total_rate_of_one_word_is_limited():
     model, _ = small_model("skipgram")
     model.contexts.fill_(0.5)
     model.vectors.fill_(0.5)
     pair = torch.tensor([[4, 5]])
     one = Predictions(torch.tensor([[3]]), torch.tensor([[True]]), pair, torch.tensor([[True, True]]))
-    many = Predictions(*(part.repeat(500, 1) for part in (one.read, one.used, one.told, one.real)))
+    many = Predictions(*(part.repeat(500, 1) for part in vars(one).values()))
     before = model.vectors[3].clone()
     negative_sampling.update(model, many, rate=0.1)
     together = model.vectors[3] - before
     model.vectors.fill_(0.5)
     model.contexts.fill_(0.5)
     negative_sampling.update(model, one, rate=0.1)
-    torch.testing.assert_close(together, (model.vectors[3] - before) * negative_sampling.MOST / 0.1, rtol=1e-4, atol=0)
+    torch.testing.assert_close(
+        together, (model.vectors[3] - before) * negative_sampling.MAX_TOTAL_RATE / 0.1, rtol=1e-4, atol=0
+    )
 
 
-# --- the compiled loops -----------------------------------------------------------------------------------------------
+# --- numba kernels ----------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("objective", OBJECTIVES)
-def test_the_compiled_loop_is_the_equations_one_prediction_at_a_time(objective):
+def test_numba_kernels_equal_the_equations(objective):
     pytest.importorskip("numba")
-    fast, plain = (trained(objective, engine=engine).model for engine in ("numba", "torch"))
+    fast, plain = (train_model(objective, engine=engine).model for engine in ("numba", "torch"))
     for name, tensor in plain.state_dict().items():
         torch.testing.assert_close(getattr(fast, name), tensor, atol=2e-5, rtol=1e-4)
     for name, tensor in plain.squares.items():
         torch.testing.assert_close(fast.squares[name], tensor, atol=2e-5, rtol=1e-4)
     begun, _ = small_model(objective)
-    assert (plain.vectors - begun.vectors).abs().max() > 0.01  # the control: there was something to be equal
+    assert (plain.vectors - begun.vectors).abs().max() > 0.01  # negative control: training changed the vectors
 
 
 @pytest.mark.parametrize("objective", OBJECTIVES)
 @pytest.mark.parametrize("engine", ["numba", "torch"])
-def test_stretches_make_the_same_steps_as_the_whole(objective, engine):
+def test_resumed_training_equals_uninterrupted(objective, engine):
     if engine == "numba":
         pytest.importorskip("numba")
     batch = {} if engine == "numba" else {"batch": 16}
-    whole = trained(objective, engine=engine, **batch)
-    halves = trained(objective, range(3), engine=engine, **batch)
+    whole = train_model(objective, engine=engine, **batch)
+    halves = train_model(objective, range(3), engine=engine, **batch)
     kept = {name: tensor.clone() for name, tensor in halves.model.state_dict().items()}
     more = {name: tensor.clone() for name, tensor in halves.model.training_state().items()}
     model = halves.model.config.build(V)
@@ -191,12 +195,12 @@ def test_stretches_make_the_same_steps_as_the_whole(objective, engine):
     rest.run(range(3, rest.total))
     for name, tensor in whole.model.state_dict().items():
         assert torch.equal(tensor, getattr(model, name)), name
-    other = trained(objective, range(2), engine=engine, **batch)
-    assert not torch.equal(other.model.vectors, whole.model.vectors)  # the control
+    other = train_model(objective, range(2), engine=engine, **batch)
+    assert not torch.equal(other.model.vectors, whole.model.vectors)  # negative control
 
 
-def test_several_workers_make_every_step_once(monkeypatch):
-    """Workers update the vectors without a lock and overwrite each other at random, so the steps are counted."""
+def test_workers_make_every_step_once(monkeypatch):
+    """Workers race on the vectors, so the test counts steps instead of comparing results."""
     pytest.importorskip("numba")
     make_step, made = WordVectorTrainer._step, []
 
@@ -205,27 +209,27 @@ def test_several_workers_make_every_step_once(monkeypatch):
         return make_step(trainer, step)
 
     monkeypatch.setattr(WordVectorTrainer, "_step", counted)
-    one = trained("skipgram", engine="numba", workers=1, lr=0.05)
+    one = train_model("skipgram", engine="numba", workers=1, lr=0.05)
     assert made == list(range(one.total))
     made.clear()
-    two = trained("skipgram", engine="numba", workers=2, lr=0.05)
+    two = train_model("skipgram", engine="numba", workers=2, lr=0.05)
     assert sorted(made) == list(range(two.total))
-    before = trained("skipgram", engine="numba", lr=0.05, steps=range(0))
+    before = train_model("skipgram", engine="numba", lr=0.05, steps=range(0))
     assert not torch.equal(two.model.vectors, before.model.vectors) and two.model.vectors.isfinite().all()
     assert one.run(range(1)).read == two.run(range(1)).read
 
 
-def test_the_rate_falls_in_a_straight_line():
-    trainer = trained("skipgram", steps=[], engine="torch", lr=None, min_lr=0.001)
+def test_learning_rate_schedules():
+    trainer = train_model("skipgram", steps=[], engine="torch", lr=None, min_lr=0.001)
     rates = [trainer.rate(step) for step in range(trainer.total)]
     assert rates[0] == 0.025 and rates == sorted(rates, reverse=True)
     assert rates[3] == pytest.approx(0.025 * (1 - 3 / trainer.total))
     assert trainer.rate(trainer.total) == 0.001
-    steady = trained("glove", steps=[], engine="torch", lr=None, schedule="constant")
+    steady = train_model("glove", steps=[], engine="torch", lr=None, schedule="constant")
     assert {steady.rate(step) for step in (0, 3)} == {0.05}
 
 
-def test_without_a_folder_to_keep_machine_code_in_it_is_compiled_all_the_same(monkeypatch):
+def test_numba_compiles_without_a_cache_folder(monkeypatch):
     numba = pytest.importorskip("numba")
     asked = []
 
@@ -240,29 +244,29 @@ def test_without_a_folder_to_keep_machine_code_in_it_is_compiled_all_the_same(mo
     assert asked == [True, False]
 
 
-def test_which_engine_computes(monkeypatch):
+def test_engine_selection(monkeypatch):
     monkeypatch.setattr(words_training, "has_numba", lambda: False)
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
-    assert engine_of(WordTrainConfig())[0] == "torch"
+    assert select_engine(WordTrainConfig())[0] == "torch"
     with pytest.raises(ResourceError, match=r"seqloom\[fast\]"):
-        engine_of(WordTrainConfig(engine="numba"))
+        select_engine(WordTrainConfig(engine="numba"))
     monkeypatch.setattr(words_training, "has_numba", lambda: True)
-    assert engine_of(WordTrainConfig())[0] == "numba"
-    assert engine_of(WordTrainConfig(engine="torch"))[0] == "torch"
+    assert select_engine(WordTrainConfig())[0] == "numba"
+    assert select_engine(WordTrainConfig(engine="torch"))[0] == "torch"
 
 
 # --- GloVe ------------------------------------------------------------------------------------------------------------
 
 
-def test_pairs_are_those_of_a_loop_over_the_text(monkeypatch):
+def test_pairs_equal_a_loop_over_the_text(monkeypatch):
     text, window = small_text(), 4
     wanted: Counter[tuple[int, int]] = Counter()
     for i in range(len(text)):
         for j in range(max(0, i - window), min(len(text), i + window + 1)):
             if i != j and text.documents[i] == text.documents[j]:
                 wanted[int(text.words[i]), int(text.words[j])] += 1 / abs(i - j)  # type: ignore[assignment]
-    for at_once in (glove.AT_ONCE, 20):  # in one go, and in many
-        monkeypatch.setattr(glove, "AT_ONCE", at_once)
+    for size in (glove.PAIRS_PER_CHUNK, 20):  # one chunk and many
+        monkeypatch.setattr(glove, "PAIRS_PER_CHUNK", size)
         found = glove.count_pairs(text, window, V)
         made = dict(
             zip(zip(found.rows.tolist(), found.columns.tolist(), strict=True), found.counts.tolist(), strict=True)
@@ -270,7 +274,7 @@ def test_pairs_are_those_of_a_loop_over_the_text(monkeypatch):
         assert made == pytest.approx(dict(wanted))
 
 
-def test_a_step_of_glove_is_adagrad_on_the_weighted_square():
+def test_glove_step_equals_adagrad():
     model, text = small_model("glove", cutoff=2.0)
     fitted = glove.weigh_pairs(model.config, glove.count_pairs(text, 3, V), torch.device("cpu"))
     pair = glove.WeightedPairs(fitted.rows[:1], fitted.columns[:1], fitted.logs[:1], fitted.weights[:1])
@@ -289,7 +293,7 @@ def test_a_step_of_glove_is_adagrad_on_the_weighted_square():
         torch.testing.assert_close(model.squares[name], 1.7 + step**2)
 
 
-def test_rare_pairs_weigh_less():
+def test_rare_pairs_have_lower_weight():
     pairs = glove.Pairs(torch.tensor([2, 2, 2]), torch.tensor([3, 4, 5]), torch.tensor([1.0, 10.0, 500.0]).double())
     found = glove.weigh_pairs(WordVectorsConfig(objective="glove", cutoff=10.0, power=0.75), pairs, torch.device("cpu"))
     torch.testing.assert_close(found.weights, torch.tensor([0.1**0.75, 1, 1]))
@@ -300,8 +304,8 @@ def test_rare_pairs_weigh_less():
 
 
 @pytest.mark.parametrize("objective", OBJECTIVES)
-def test_all_of_them_learn_which_words_stand_together(objective):
-    """Words come in five groups, and a document has words of one: in the end groups lie together."""
+def test_words_with_shared_contexts_become_similar(objective):
+    """Each document uses words of one of five groups; nearest neighbours end up in the same group."""
     generator = np.random.default_rng(0)
     documents = [generator.integers(2 + 5 * group, 7 + 5 * group, size=12) for group in generator.integers(0, 5, 150)]
     text = Text(torch.from_numpy(np.concatenate(documents)), torch.arange(150).repeat_interleave(12))
@@ -317,7 +321,7 @@ def test_all_of_them_learn_which_words_stand_together(objective):
     assert (nearest // 5 == torch.arange(25) // 5).float().mean() > 0.9
 
 
-def test_foreign_tensors_are_refused_by_name():
+def test_tensors_of_another_model_are_rejected():
     model, _ = small_model("skipgram")
     with pytest.raises(CheckpointError, match="biases, context_biases unknown"):
         model.load_state_dict(small_model("glove")[0].state_dict())
@@ -325,14 +329,14 @@ def test_foreign_tensors_are_refused_by_name():
         model.load_state_dict(small_model("skipgram", width=6)[0].state_dict())
 
 
-def test_every_problem_of_the_settings_is_named():
+def test_all_problems_of_the_settings_are_reported():
     with pytest.raises(ValueError, match=r"vector_size.*\n.*window.*\n.*subsample.*\n.*cutoff"):
         WordVectorsConfig(vector_size=0, window=-1, subsample=-1.0, cutoff=0.0)
-    with pytest.raises(ValueError, match=r"epochs.*\n.*workers.*\n.*batch.*\n.*numba computes on the CPU"):
+    with pytest.raises(ValueError, match=r"epochs.*\n.*workers.*\n.*batch.*\n.*numba runs on the CPU"):
         WordTrainConfig(epochs=0, workers=0, batch=0, engine="numba", device="cuda")
 
 
-def test_a_text_without_words_is_refused():
+def test_text_without_words_is_rejected():
     empty = Text(torch.empty(0, dtype=torch.int64), torch.empty(0, dtype=torch.int64))
     for objective in OBJECTIVES:
         model = WordVectors(WordVectorsConfig(objective=objective), V)

@@ -1,4 +1,4 @@
-"""Word vectors on a GPU: the steps of the CPU, and the same again to the bit where that is asked for."""
+"""Word vectors on a GPU: equality with the CPU, and deterministic training."""
 
 import pytest
 import torch
@@ -7,12 +7,12 @@ from seqloom.classical.word_vectors import Objective, WordVectorsConfig
 from seqloom.classical.word_vectors.negative_sampling import Text
 from seqloom.classical.word_vectors.trainer import WordTrainConfig, WordVectorTrainer
 
-pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no GPU here")
+pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU available")
 OBJECTIVES: tuple[Objective, ...] = ("skipgram", "cbow", "glove")
 V = 200
 
 
-def trained(objective: Objective, device: str, deterministic: bool = False, lr: float = 0.1):
+def train_model(objective: Objective, device: str, deterministic: bool = False, lr: float = 0.1):
     words = torch.randint(2, V, (4000,), generator=torch.Generator().manual_seed(0))
     text = Text(words, torch.arange(4000) // 40)
     model = WordVectorsConfig(objective=objective, vector_size=16).build(V).draw(1, torch.bincount(words, minlength=V))
@@ -28,15 +28,15 @@ def trained(objective: Objective, device: str, deterministic: bool = False, lr: 
 
 
 @pytest.mark.parametrize("objective", OBJECTIVES)
-def test_a_gpu_makes_the_steps_of_the_cpu(objective):
-    one, other = trained(objective, "cuda"), trained(objective, "cpu")
+def test_gpu_training_equals_cpu_training(objective):
+    one, other = train_model(objective, "cuda"), train_model(objective, "cpu")
     assert one.device.type == "cuda"
     torch.testing.assert_close(one.to("cpu").vectors, other.vectors, atol=2e-4, rtol=1e-3)
 
 
 @pytest.mark.parametrize("objective", OBJECTIVES)
-def test_deterministic_training_can_be_repeated(objective, monkeypatch):
+def test_deterministic_training_is_reproducible(objective, monkeypatch):
     monkeypatch.setenv("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
-    one, other = (trained(objective, "cuda", deterministic=True) for _ in range(2))
+    one, other = (train_model(objective, "cuda", deterministic=True) for _ in range(2))
     assert torch.equal(one.vectors, other.vectors) and torch.equal(one.contexts, other.contexts)
-    assert not torch.equal(one.vectors, trained(objective, "cuda", deterministic=True, lr=0.2).vectors)
+    assert not torch.equal(one.vectors, train_model(objective, "cuda", deterministic=True, lr=0.2).vectors)

@@ -10,7 +10,7 @@ import pytest
 from tests.sealing import seal
 from tests.understanding import write_sentences
 
-from seqloom.classical.hmm.restarts import PAUSE
+from seqloom.classical.hmm.restarts import CHECKPOINT_INTERVAL
 from seqloom.cli._inspect_views import mark_states
 from seqloom.cli.app import main
 from seqloom.core.device import WITHOUT_NUMBA
@@ -173,8 +173,8 @@ def test_stopped_in_between_it_goes_on_to_the_same_model(
     made: Path, texts: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Checkpoints after every iteration; broken off after each kind of them, whole models compared bit by bit."""
-    monkeypatch.setattr("seqloom.classical.hmm.restarts.PAUSE", -1.0)
-    assert PAUSE > 0
+    monkeypatch.setattr("seqloom.classical.hmm.restarts.CHECKPOINT_INTERVAL", -1.0)
+    assert CHECKPOINT_INTERVAL > 0
     files = [f"data.{name}={texts / name}.txt" for name in ("train", "dev", "test")]
     words = ["data.corpus=text", *files, "data.documents=line", "train.restarts=2", "train.iterations=6"]
     _, recipe = read_recipe("hmm-letters", [*words, "train.tolerance=0"])
@@ -199,7 +199,7 @@ def test_stopped_in_between_it_goes_on_to_the_same_model(
 @pytest.mark.parametrize(
     ("words", "code", "message"),
     [
-        (["hmm-letters", "model.smoothing=0"], 3, "never has '<unk>'"),
+        (["hmm-letters", "model.smoothing=0"], 3, "does not contain '<unk>'"),
         (["hmm-letters", "model.states=0", "train.restarts=0"], 2, "model.states: must be at least 1, got 0"),
         (["hmm-tag-people", "model.order=4", "model.word_smoothing=0"], 2, "model.order: must be at most 3, got 4"),
         (["hmm-tag-people", "tokenizer.split=punctuation"], 2, "split: whitespace"),

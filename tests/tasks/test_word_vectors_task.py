@@ -162,7 +162,7 @@ def test_a_training_that_diverges_says_so(recipe, tmp_path, monkeypatch):
     from seqloom.classical.word_vectors import negative_sampling
     from seqloom.core.errors import DivergedError
 
-    monkeypatch.setattr(negative_sampling, "MOST", 1e9)  # the limit is what keeps large batches together
+    monkeypatch.setattr(negative_sampling, "MAX_TOTAL_RATE", 1e9)  # the limit is what keeps large batches together
     training = begin(recipe(train={"engine": "torch", "lr": 1e6, "batch": 4096}), tmp_path / "run")
     with pytest.raises(DivergedError, match=r"Lower train\.lr, or train\.batch"):
         list(training.events())

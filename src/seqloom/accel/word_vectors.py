@@ -23,15 +23,15 @@ def install() -> None:
     update_in_batches.register(can_graph_update, graphed_update)
 
 
-def can_graph_update(model: WordVectors, made: Predictions, rate: float, batch: int) -> bool:
+def can_graph_update(model: WordVectors, predictions: Predictions, rate: float, batch: int) -> bool:
     return model.device.type == "cuda" and not torch.are_deterministic_algorithms_enabled()
 
 
-def graphed_update(model: WordVectors, made: Predictions, rate: float, batch: int) -> Tensor:
+def graphed_update(model: WordVectors, predictions: Predictions, rate: float, batch: int) -> Tensor:
     graphed = _graphs.get(model)
     if graphed is None or not graphed.fits(model, batch):
         graphed = _graphs[model] = GraphedUpdate(model, batch)
-    return graphed(made, rate)
+    return graphed(predictions, rate)
 
 
 class GraphedUpdate:
@@ -40,12 +40,12 @@ class GraphedUpdate:
     def __init__(self, model: WordVectors, batch: int) -> None:
         config, device = model.config, model.device
         self.batch, self.tables = batch, (model.vectors, model.contexts)
-        reads, tells = 1 if config.objective == "skipgram" else 2 * config.window, 1 + config.negatives
+        inputs, candidates = 1 if config.objective == "skipgram" else 2 * config.window, 1 + config.negatives
         self.buffers = Predictions(
-            torch.zeros(batch, reads, dtype=torch.int64, device=device),
-            torch.zeros(batch, reads, dtype=torch.bool, device=device),
-            torch.zeros(batch, tells, dtype=torch.int64, device=device),
-            torch.zeros(batch, tells, dtype=torch.bool, device=device),
+            torch.zeros(batch, inputs, dtype=torch.int64, device=device),
+            torch.zeros(batch, inputs, dtype=torch.bool, device=device),
+            torch.zeros(batch, candidates, dtype=torch.int64, device=device),
+            torch.zeros(batch, candidates, dtype=torch.bool, device=device),
         )
         self.rate, self.loss = (torch.zeros((), device=device) for _ in range(2))
         stream = torch.cuda.Stream(device)
@@ -62,14 +62,14 @@ class GraphedUpdate:
         """Whether these are still the vectors it was captured on, and batches of that size."""
         return model.vectors is self.tables[0] and model.contexts is self.tables[1] and batch == self.batch
 
-    def __call__(self, made: Predictions, rate: float) -> Tensor:
+    def __call__(self, predictions: Predictions, rate: float) -> Tensor:
         """Make the steps of all these predictions, `batch` at a time; the sum of their losses."""
         self.loss.zero_()
         self.rate.fill_(rate)
-        for some in made.batches(self.batch):
+        for part in predictions.batches(self.batch):
             for name, buffer in vars(self.buffers).items():
-                buffer[: len(some)].copy_(getattr(some, name))
-            self.buffers.used[len(some) :].fill_(False)
-            self.buffers.real[len(some) :].fill_(False)
+                buffer[: len(part)].copy_(getattr(part, name))
+            self.buffers.input_mask[len(part) :].fill_(False)
+            self.buffers.candidate_mask[len(part) :].fill_(False)
             self.graph.replay()
         return self.loss.clone()

@@ -1,1 +1,1 @@
-"""Models that are counted or solved rather than trained by gradient."""
+"""Models estimated by counting or in closed form instead of by gradient descent."""

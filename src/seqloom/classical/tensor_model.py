@@ -1,4 +1,4 @@
-"""Base of models that are a few named tensors: how they are saved, checked when loaded, and moved."""
+"""Base class of models that consist of a few named tensors: saving, validation on load, devices."""
 
 from collections.abc import Collection, Mapping
 from typing import ClassVar, Self
@@ -12,28 +12,28 @@ Bounds = tuple[float | None, float | None]
 
 
 class TensorModel:
-    """A model whose tensors are its attributes of these `names`, and which does what runs ask of an `nn.Module`."""
+    """A model whose tensors are the attributes listed in `names`, with the `nn.Module` methods that runs use."""
 
     names: Collection[str] = ()
-    bounds: Mapping[str, Bounds] = {}  # the least and the largest value of some tensors
-    resizable: Collection[str] = ()  # tensors with any number of rows; all others keep their shape
-    real: ClassVar[torch.dtype] = torch.float64  # so that sums over many are still exact
+    bounds: Mapping[str, Bounds] = {}  # smallest and largest valid value, by tensor name
+    resizable: Collection[str] = ()  # tensors with any number of rows; all others have a fixed shape
+    float_dtype: ClassVar[torch.dtype] = torch.float64  # keeps sums over large tables accurate
     cpu_only: ClassVar[bool] = False
 
     def tensors(self) -> dict[str, Tensor]:
-        """The tensors by name."""
+        """Return the tensors by name."""
         return {name: getattr(self, name) for name in self.names}
 
     def assign(self, tensors: Mapping[str, Tensor]) -> None:
-        """Take tensors that were checked, or moved to a device."""
+        """Replace the tensors without validation."""
         for name, tensor in tensors.items():
             setattr(self, name, tensor)
 
     def check(self, tensors: Mapping[str, Tensor]) -> None:
-        """Raise `CheckpointError` if tensors that are as expected, each by itself, contradict each other."""
+        """Raise `CheckpointError` if individually valid tensors contradict each other."""
 
     def validate(self, tensors: Mapping[str, Tensor]) -> None:
-        """Raise `CheckpointError` unless these can be the tensors of such a model."""
+        """Raise `CheckpointError` unless the tensors fit this model."""
         expected = {}
         for name, tensor in self.tensors().items():
             rows = (None,) if name in self.resizable else tensor.shape[:1]
@@ -53,11 +53,11 @@ class TensorModel:
         return next(iter(self.tensors().values())).device
 
     def to(self, device: torch.device | str) -> Self:
-        """Move the tensors, in place. Apple's GPUs have no float64: there they become float32."""
+        """Move the tensors in place. MPS does not support float64 and gets float32."""
         if not self.cpu_only:
-            real = torch.float32 if torch.device(device).type == "mps" else self.real
-            moved = self.tensors().items()
-            self.assign({name: one.to(device, real if one.is_floating_point() else None) for name, one in moved})
+            dtype = torch.float32 if torch.device(device).type == "mps" else self.float_dtype
+            tensors = self.tensors().items()
+            self.assign({name: part.to(device, dtype if part.is_floating_point() else None) for name, part in tensors})
         return self
 
     def eval(self) -> Self:
@@ -67,7 +67,7 @@ class TensorModel:
         return self
 
 
-def check_log_shares(name: str, table: Tensor) -> None:
-    """Raise `CheckpointError` unless each row (…, N) of log-probabilities sums to 1."""
+def check_log_probabilities(name: str, table: Tensor) -> None:
+    """Raise `CheckpointError` unless the probabilities in each row of log-probabilities (…, N) sum to 1."""
     error = torch.logsumexp(table, dim=-1).abs()
     require((error < 1e-6).all(), f"{name} must hold log-probabilities whose rows sum to 1")

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 import torch
 
 from seqloom.classical.hmm import HiddenMarkov, HMMConfig, check_seen
-from seqloom.classical.hmm.restarts import Search, SearchConfig, climb
+from seqloom.classical.hmm.restarts import Search, SearchConfig, run_search
 from seqloom.config import Discriminator, config
 from seqloom.core.device import WITHOUT_NUMBA, has_numba
 from seqloom.core.errors import UsageError
@@ -99,7 +99,7 @@ class Task(TextTask[Recipe, Any]):
         search = model if model is not None else self.model()
         stream, shape, seed = self.stream("train"), self.build(), self.recipe.seed
         if not search.finished:
-            yield from climb(
+            yield from run_search(
                 search,
                 self.recipe.train,
                 lambda restart: shape.draw_start(stream, seed, restart),

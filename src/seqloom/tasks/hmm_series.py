@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from seqloom.classical.hmm.gaussian import GaussianHMM, GaussianHMMConfig
-from seqloom.classical.hmm.restarts import Search, SearchConfig, climb
+from seqloom.classical.hmm.restarts import Search, SearchConfig, run_search
 from seqloom.config import Discriminator, config
 from seqloom.core.protocols import Estimate
 from seqloom.data.corpora import CorpusConfig
@@ -58,7 +58,7 @@ class Task(SeriesTask[Recipe, Any]):
         search = model if model is not None else self.model()
         series, shape, seed = self.values("train"), self.scaled, self.recipe.seed
         if not search.finished:
-            yield from climb(
+            yield from run_search(
                 search,
                 self.recipe.train,
                 lambda restart: shape.draw_start(series, seed, restart),

@@ -46,7 +46,7 @@ class Task(TagTask):
         weights = found.count_transitions(self.tags("train"), self.names)
         yield Estimate(1, 2, None, {f"lambda_{n}": weight for n, weight in enumerate(weights, start=1)})
         found.count_words(self.training_words(), [] if self.spellings is None else self.spellings.alphabet.alphabet)
-        values = {"words": float((found.words.sum(dim=1) > 0).sum()), "endings": float(len(found.keys))}
+        values = {"words": float((found.word_counts.sum(dim=1) > 0).sum()), "endings": float(len(found.suffix_keys))}
         yield Estimate(2, 2, found, values)
 
     def model(self) -> HMMTagger:

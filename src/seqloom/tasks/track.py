@@ -66,8 +66,8 @@ def measure_tracks(model: LinearDynamical, tracks: Sequence[Track]) -> dict[str,
     metrics = {"loss": -float(filtered.log_likelihood.sum()) / int(mask.sum())}
     metrics["rmse_observed"] = root_mean_square(values - truth, whole)
     positions = {
-        "filtered": model.emitted(filtered.means, filtered.factors),
-        "smoothed": model.emitted(smoothed.means, smoothed.factors),
+        "filtered": model.emission_moments(filtered.means, filtered.factors),
+        "smoothed": model.emission_moments(smoothed.means, smoothed.factors),
     }
     errors = {name: means - truth for name, (means, _) in positions.items()}
     metrics |= {f"rmse_{name}": root_mean_square(error, whole) for name, error in errors.items()}

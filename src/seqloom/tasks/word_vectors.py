@@ -16,7 +16,7 @@ from torch import Tensor
 
 from seqloom.classical.word_vectors import WordVectors, WordVectorsConfig, glove, negative_sampling
 from seqloom.classical.word_vectors.negative_sampling import Sampler, Text
-from seqloom.classical.word_vectors.trainer import WordTrainConfig, WordVectorTrainer, engine_of
+from seqloom.classical.word_vectors.trainer import WordTrainConfig, WordVectorTrainer, select_engine
 from seqloom.config import Discriminator, config
 from seqloom.core.device import WITHOUT_NUMBA
 from seqloom.core.errors import DataError, DivergedError
@@ -51,7 +51,7 @@ class Task(TextTask[Recipe, WordVectors]):
 
     @classmethod
     def prepare(cls, recipe: Recipe) -> Self:
-        engine_of(recipe.train)  # what this machine cannot do is refused before anything is made
+        select_engine(recipe.train)  # what this machine cannot do is refused before anything is made
         return super().prepare(recipe)
 
     def check(self) -> None:
@@ -70,13 +70,13 @@ class Task(TextTask[Recipe, WordVectors]):
 
     def scale(self) -> tuple[int, str]:
         model, train = self.recipe.model, self.recipe.train
-        engine, device = engine_of(train)
+        engine, device = select_engine(train)
         threads = f", {train.workers} threads" if engine == "numba" and train.workers > 1 else ""
         numbers = 2 * len(self.tokenizer) * (model.vector_size + (model.objective == "glove"))
         return numbers, f"{device} ({engine}{threads})"
 
     def warnings(self) -> list[str]:
-        engine, device = engine_of(self.recipe.train)
+        engine, device = select_engine(self.recipe.train)
         if engine == "torch" and device.type == "cpu" and self.recipe.train.engine == "auto":
             return [WITHOUT_NUMBA]
         return []
@@ -170,7 +170,7 @@ def held_out_loss(model: WordVectors, text: Text) -> float:
     for step in range(sampler.blocks):
         for made in sampler.predictions(sampler.block(step)).batches(1 << 14):
             total += float(negative_sampling.losses(negative_sampling.scores(model, made)[2], made).sum())
-            count += len(made.told)
+            count += len(made)
     return total / count if count else math.nan
 
 
@@ -186,7 +186,7 @@ def neighbours(model: WordVectors, text: Text) -> float:
     right, count = 0.0, 0
     for step in range(sampler.blocks):
         for made in sampler.predictions(sampler.block(step)).batches(1 << 16):
-            near, far = torch.einsum("pd,pkd->kp", unit[made.read[:, 0]], unit[made.told])
+            near, far = torch.einsum("pd,pkd->kp", unit[made.inputs[:, 0]], unit[made.candidates])
             right += float((near > far).sum() + 0.5 * (near == far).sum())
             count += len(near)
     return right / count if count else math.nan

@@ -190,9 +190,15 @@ def e_step(
 
 @compiled
 def viterbi(
-    start: Array, transition: Array, emission: Array, lengths: Array, states_out: Array, score: Array, came_from: Array
+    start: Array,
+    transition: Array,
+    emission: Array,
+    lengths: Array,
+    states_out: Array,
+    score: Array,
+    backpointers: Array,
 ) -> None:
-    """The likeliest states (B, T) and log p of them (B,); log space. `came_from` (T, N) is room to work in."""
+    """The likeliest states (B, T) and log p of them (B,); log space. `backpointers` (T, N) is room to work in."""
     batch, _, states = emission.shape
     best, now = np.empty(states), np.empty(states)
     for row in range(batch):
@@ -202,17 +208,17 @@ def viterbi(
         for t in range(1, length):
             for k in range(states):
                 now[k] = -np.inf
-                came_from[t, k] = 0
+                backpointers[t, k] = 0
             for j in range(states):
                 for k in range(states):
                     value = best[j] + transition[j, k]
                     if value > now[k]:
                         now[k] = value
-                        came_from[t, k] = j
+                        backpointers[t, k] = j
             for k in range(states):
                 best[k] = now[k] + emission[row, t, k]
         last = np.argmax(best)
         score[row] = best[last]
         for t in range(length - 1, -1, -1):
             states_out[row, t] = last
-            last = came_from[t, last]
+            last = backpointers[t, last]

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from seqloom.classical.hmm import inference as hmm_inference
-from seqloom.classical.hmm.inference import MIN_PROBABILITY, times
+from seqloom.classical.hmm.inference import MIN_PROBABILITY, log_matmul
 
 PIECED_STATES = 20  # most states of a model that is worth reading from each of them
 AGREE = 1e-9  # how well the end of a piece and the beginning of the next must agree, relative
@@ -163,14 +163,14 @@ def _in_pieces(
     through = (_most_through if largest else _sum_through)(transition, whole)  # (B, K, N, N)
     begins = [start]
     for piece in range(pieces - 1):
-        begins.append(times(begins[-1], through[:, piece], largest))
+        begins.append(log_matmul(begins[-1], through[:, piece], largest))
     began = torch.stack(begins, dim=1).flatten(0, 1)  # (B · K, N)
     if largest:
         predicted, alpha = plain(began, transition, whole.flatten(0, 1), largest=True)
     else:
         predicted, alpha, trusted = scaled(began, transition, whole.flatten(0, 1))
         ends = alpha.view(batch, pieces, size, states)[:, :-1, -1]
-        if not bool(trusted.all()) or not _agree(times(ends, transition), torch.stack(begins[1:], dim=1)):
+        if not bool(trusted.all()) or not _agree(log_matmul(ends, transition), torch.stack(begins[1:], dim=1)):
             return None
     shape = (batch, pieces * size, states)
     return predicted.reshape(shape)[:, :length], alpha.reshape(shape)[:, :length]
@@ -198,7 +198,7 @@ def _most_through(transition: Tensor, emission: Tensor) -> Tensor:
     table = torch.full((states, states), -torch.inf, dtype=emission.dtype, device=emission.device)
     table = table.fill_diagonal_(0).expand(*emission.shape[:2], -1, -1)
     for t in range(emission.shape[2]):
-        table = times(table + emission[:, :, t].unsqueeze(2), transition, largest=True)
+        table = log_matmul(table + emission[:, :, t].unsqueeze(2), transition, largest=True)
     return table
 
 
@@ -211,20 +211,20 @@ def _agree(ended: Tensor, began: Tensor) -> bool:
 # --- the way back -----------------------------------------------------------------------------------------------------
 
 
-def backtrack(came_from: Tensor, last: Tensor) -> Tensor:
+def backtrack(backpointers: Tensor, last: Tensor) -> Tensor:
     """The states (B, T) of the path that ends in `last` (B,).
 
     A long sequence is cut into pieces that go back side by side from every state they could end in;
     which one it was is known when those after them are through.
     """
-    batch, steps, states = came_from.shape
+    batch, steps, states = backpointers.shape
     size = steps if steps < 64 * batch else max(1, int((steps * batch) ** 0.5))
     pieces = -(-steps // size) if steps else 0
     if pieces <= 1:
-        return step_back(came_from, last)
+        return step_back(backpointers, last)
     itself = torch.arange(states, device=last.device)
     lacking = pieces * size - steps  # before the beginning, every state came from itself
-    whole = torch.cat([itself.expand(batch, lacking, states), came_from], dim=1).view(batch, pieces, size, states)
+    whole = torch.cat([itself.expand(batch, lacking, states), backpointers], dim=1).view(batch, pieces, size, states)
     reached = itself.expand(batch, pieces, states)  # where each piece begins, by the state it ends in
     for t in range(size - 1, -1, -1):
         reached = whole[:, :, t].gather(2, reached)

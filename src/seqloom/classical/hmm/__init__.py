@@ -1,19 +1,18 @@
-"""A hidden Markov model of symbols, and so a language model: it reads, predicts, writes; learned by Baum–Welch.
+"""The hidden Markov model of symbols: a language model estimated by Baum–Welch.
 
     z_t ~ A(z_{t−1}, ·)      x_t ~ B(z_t, ·)
 
-A document begins after END and closes with it. END is a state of its own, the last of N + 1, that
-emits END and nothing else; no other state does. So π is the row of A after END, how probable it is
-that a text is over is the column before it, and a whole stream of documents is one sequence.
+Every document follows an END and closes with one. END is emitted by the last of the N + 1 states
+and by no other, and this state emits nothing else. So π is the END row of A, the END column is the
+probability that a document ends, and a stream of documents is one sequence.
 
-What is known of the state after reading x_1 … x_t is all that is kept of them, N numbers that say
-which of N states:
+The filtered distribution over the states summarises all tokens x_1 … x_t:
 
     p(z_{t+1} = k | x_1 … x_t) = Σ_j p(z_t = j | x_1 … x_t) A_jk
     p(x_{t+1} | x_1 … x_t) = Σ_k p(z_{t+1} = k | x_1 … x_t) B_k(x_{t+1})
 
-Baum–Welch counts what it expects to have happened and divides; s is added to every count, so
-nothing is impossible:
+Baum–Welch normalises expected counts. The smoothing s is added to every count, so that no
+transition or symbol has probability 0:
 
     A_jk = (Σ_t p(z_t = j, z_{t+1} = k | x) + s) / Σ_k …        B_k(v) = (Σ_{t: x_t = v} p(z_t = k | x) + s) / Σ_v …
 """
@@ -26,8 +25,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from seqloom.classical.hmm.inference import MarkovModel, forward, posterior, row_shares, times
-from seqloom.classical.tensor_model import Bounds, check_log_shares
+from seqloom.classical.hmm.inference import MarkovModel, forward, log_matmul, normalise_rows, posterior
+from seqloom.classical.tensor_model import Bounds, check_log_probabilities
 from seqloom.config import config
 from seqloom.config.constraints import NonNegativeFloat, PositiveInt
 from seqloom.core import END
@@ -36,7 +35,7 @@ from seqloom.core.errors import DataError
 from seqloom.core.protocols import DecodeState, StepOutput
 from seqloom.core.tree import Tree
 
-BLOCK = 1 << 16  # tokens whose posteriors are held at once, padding included; or a document's, if it has more
+BLOCK = 1 << 16  # tokens per batch of documents, padding included; a longer document is a batch of its own
 
 
 @config
@@ -50,7 +49,7 @@ class HMMConfig:
 
 
 class HiddenMarkov(MarkovModel):
-    """A hidden Markov model of symbols. Before it is estimated or loaded all its states are alike."""
+    """A hidden Markov model of symbols; initially all states are equal."""
 
     names = ("transition", "emission")
     bounds: Mapping[str, Bounds] = dict.fromkeys(names, (-math.inf, 1e-9))
@@ -64,90 +63,90 @@ class HiddenMarkov(MarkovModel):
 
     @property
     def log_initial(self) -> Tensor:
-        """log π (N+1,): a document follows an END."""
+        """log π (N+1,): the transitions from END."""
         return self.transition[-1]
 
     def check(self, tensors: Mapping[str, Tensor]) -> None:
         for name, table in tensors.items():
-            check_log_shares(name, table)
+            check_log_probabilities(name, table)
 
     def set(self, transition: Tensor, emission: Tensor) -> "HiddenMarkov":
-        """Take counts, or anything in proportion to them, as probabilities; END is said by the last state alone."""
+        """Set the probabilities from (expected) counts; only the last state emits END."""
         emission = emission.clone()
         emission[:, END] = 0
         emission[-1], emission[-1, END] = 0, 1
-        emission[emission.sum(dim=1) == 0, END + 1 :] = 1  # a state that says nothing any more could say anything
-        self.transition, self.emission = row_shares(transition).log(), row_shares(emission).log()
+        emission[emission.sum(dim=1) == 0, END + 1 :] = 1  # a state without counts emits uniformly
+        self.transition, self.emission = normalise_rows(transition).log(), normalise_rows(emission).log()
         return self
 
-    # --- asking -----------------------------------------------------------------------------------------------------
+    # --- inference --------------------------------------------------------------------------------------------------
 
     def start(self, source: Tree = None, rows: int | None = None) -> DecodeState:
-        """log p of the state that says the next token (B, N+1): any, until the END is read that texts begin after."""
+        """Return log p of the state that emits the next token (B, N+1): uniform before the initial END."""
         count = self.states + 1
         return DecodeState(self.transition.new_full((rows or 1, count), -math.log(count)))
 
-    def emitted(self, tokens: Tensor) -> Tensor:
-        """log b (B, T, N+1)"""
+    def emission_log_probs(self, tokens: Tensor) -> Tensor:
+        """Return log b (B, T, N+1) of tokens (B, T)."""
         return F.embedding(tokens, self.emission.T.contiguous())
 
     def score(self, inputs: Tensor, targets: Tensor, state: DecodeState) -> tuple[Tensor, DecodeState]:
-        """log p(targets[b, t] | inputs[b, :t+1], state) for every position (B, T), and the state after the last."""
-        found = forward(state.carry, self.transition, self.emitted(inputs))
-        last = times(found.alpha[:, -1:], self.transition)
-        known = torch.cat([found.predicted[:, 1:], last], dim=1)  # (B, T, N+1): of the state that says the target
-        total = torch.logsumexp(known, dim=2)
-        scores = torch.logsumexp(known + self.emitted(targets), dim=2) - total
-        return scores.where(total > -math.inf, -math.inf), DecodeState(_normalised(known[:, -1]))
+        """Return log p(targets[b, t] | inputs[b, :t+1], state) (B, T) and the state after the last position."""
+        filtered = forward(state.carry, self.transition, self.emission_log_probs(inputs))
+        last = log_matmul(filtered.alpha[:, -1:], self.transition)
+        predicted = torch.cat([filtered.predicted[:, 1:], last], dim=1)  # (B, T, N+1): of the state of the target
+        total = torch.logsumexp(predicted, dim=2)
+        scores = torch.logsumexp(predicted + self.emission_log_probs(targets), dim=2) - total
+        return scores.where(total > -math.inf, -math.inf), DecodeState(_normalise(predicted[:, -1]))
 
     def step(self, tokens: Tensor, state: DecodeState, mask: Tensor | None = None) -> StepOutput:
-        """The distribution (B, V) after the tokens (B, T)."""
-        if mask is not None:  # the real tokens move to the front, in their order
+        """Return the next-token distribution (B, V) after tokens (B, T)."""
+        if mask is not None:  # move the real tokens to the front, in order
             order = (~mask).to(torch.int8).argsort(dim=1, stable=True)
             tokens, mask = tokens.gather(1, order), mask.gather(1, order)
-        found = forward(state.carry, self.transition, self.emitted(tokens), mask)
-        known = _normalised(times(found.alpha[:, -1], self.transition))
+        filtered = forward(state.carry, self.transition, self.emission_log_probs(tokens), mask)
+        predicted = _normalise(log_matmul(filtered.alpha[:, -1], self.transition))
         if mask is not None:
-            known = torch.where(mask[:, :1], known, state.carry)
-        log_probs = torch.logsumexp(known.unsqueeze(2) + self.emission, dim=1)
-        return StepOutput(log_probs, DecodeState(known))
+            predicted = torch.where(mask[:, :1], predicted, state.carry)
+        log_probs = torch.logsumexp(predicted.unsqueeze(2) + self.emission, dim=1)
+        return StepOutput(log_probs, DecodeState(predicted))
 
-    # --- learning ---------------------------------------------------------------------------------------------------
+    # --- estimation -------------------------------------------------------------------------------------------------
 
     def draw_start(self, tokens: Tensor, seed: int, restart: int) -> "HiddenMarkov":
-        """A beginning: symbols as frequent as they are, in each state more or less, all transitions by chance."""
+        """Draw an initial model: random transitions, emissions as random multiples of the symbol frequencies."""
         draws, count = generator(seed, "hmm", restart), self.states + 1
-        often = torch.bincount(tokens, minlength=self.vocabulary).double() + self.config.smoothing
+        frequencies = torch.bincount(tokens, minlength=self.vocabulary).double() + self.config.smoothing
         noise = torch.empty(count, self.vocabulary, dtype=torch.float64).exponential_(generator=draws)
-        moves = torch.empty(count, count, dtype=torch.float64).exponential_(generator=draws)
-        return HiddenMarkov(self.config, self.vocabulary).set(moves, noise * often)
+        transitions = torch.empty(count, count, dtype=torch.float64).exponential_(generator=draws)
+        return HiddenMarkov(self.config, self.vocabulary).set(transitions, noise * frequencies)
 
     def improve(self, tokens: Tensor) -> tuple["HiddenMarkov", float]:
-        """One iteration of Baum–Welch over a stream that ends with END, and log p per token of this model."""
+        """Run one Baum–Welch iteration over a stream that ends with END; also return log p per token of this model."""
         smoothing, count = self.config.smoothing, self.states + 1
-        moves = torch.full((count, count), smoothing, dtype=torch.float64)
-        emitted = torch.full((self.vocabulary, count), smoothing, dtype=torch.float64)
+        transitions = torch.full((count, count), smoothing, dtype=torch.float64)
+        emissions = torch.full((self.vocabulary, count), smoothing, dtype=torch.float64)
         total = 0.0
-        for rows, mask in documents(tokens):
-            found = posterior(self.transition[-1], self.transition, self.emitted(rows), mask)
-            moves += found.pairs.sum(dim=0)
-            moves[-1] += found.states[:, 0].sum(dim=0)  # a document follows an END
-            emitted.index_add_(0, rows[mask], found.states[mask])
-            total += float(found.log_likelihood.sum())
-        better = HiddenMarkov(self.config, self.vocabulary).set(moves, emitted.T)
-        return better, total / len(tokens)
+        for rows, mask in batch_documents(tokens):
+            expected = posterior(self.transition[-1], self.transition, self.emission_log_probs(rows), mask)
+            transitions += expected.pairs.sum(dim=0)
+            transitions[-1] += expected.states[:, 0].sum(dim=0)  # a document follows an END
+            emissions.index_add_(0, rows[mask], expected.states[mask])
+            total += float(expected.log_likelihood.sum())
+        improved = HiddenMarkov(self.config, self.vocabulary).set(transitions, emissions.T)
+        return improved, total / len(tokens)
 
 
-def _normalised(known: Tensor) -> Tensor:
-    """log p of the states (B, N+1). After what the model cannot have said, nothing is known of them: all are alike."""
-    total = torch.logsumexp(known, dim=1, keepdim=True)
-    return torch.where(total > -math.inf, known - total, -math.log(known.shape[1]))
+def _normalise(scores: Tensor) -> Tensor:
+    """Normalise log p of the states (B, N+1); uniform after a sequence of probability 0."""
+    total = torch.logsumexp(scores, dim=1, keepdim=True)
+    return torch.where(total > -math.inf, scores - total, -math.log(scores.shape[1]))
 
 
-def documents(tokens: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
-    """The documents of a stream, END included, those of like length together: tokens (B, T), and which are real.
+def batch_documents(tokens: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
+    """Yield the documents of a stream in batches of similar length: tokens (B, T), END included, and masks.
 
-    What is known at an END is all there is to know, so documents can be read side by side.
+    At an END the state is known, so documents are independent and can be batched.
     """
     ends = (tokens == END).nonzero().flatten() + 1
     begins = torch.cat([ends.new_zeros(1), ends[:-1]])
@@ -158,20 +157,19 @@ def documents(tokens: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
         count = 1
         while first + count < len(lengths) and (count + 1) * int(lengths[first + count]) <= BLOCK:
             count += 1
-        own, longest = lengths[first : first + count], int(lengths[first + count - 1])
-        places = torch.arange(longest)
-        mask = places < own.unsqueeze(1)
-        chosen = (begins[first : first + count].unsqueeze(1) + places).where(mask, 0)
+        positions = torch.arange(int(lengths[first + count - 1]))
+        mask = positions < lengths[first : first + count].unsqueeze(1)
+        chosen = (begins[first : first + count].unsqueeze(1) + positions).where(mask, 0)
         yield tokens[chosen], mask
         first += count
 
 
 def check_seen(counts: Tensor, names: list[str], smoothing: float) -> None:
-    """Without smoothing, what was never seen is impossible, and so is every text that has it."""
-    never = [names[place] for place in (counts == 0).nonzero().flatten().tolist()]
-    if never and smoothing == 0:
-        few = ", ".join(repr(name) for name in never[:5]) + (f" and {len(never) - 5} more" if len(never) > 5 else "")
+    """Raise `DataError` if a symbol would have probability 0: it has no count and there is no smoothing."""
+    unseen = [repr(names[symbol]) for symbol in (counts == 0).nonzero().flatten().tolist()]
+    if unseen and smoothing == 0:
+        symbols = ", ".join(unseen[:5]) + (f" and {len(unseen) - 5} more" if len(unseen) > 5 else "")
         raise DataError(
-            f"The training text never has {few}: with model.smoothing=0 any text that has it would be impossible. "
-            "Set model.smoothing above 0, say 0.01."
+            f"The training text does not contain {symbols}: with model.smoothing=0 every text with such a symbol has "
+            "probability 0. Set model.smoothing above 0, for example 0.01."
         )

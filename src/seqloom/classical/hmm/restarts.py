@@ -1,7 +1,7 @@
-"""Expectation–maximisation from several beginnings: each climbs to a maximum of its own, and the highest is kept.
+"""Expectation–maximisation with random restarts; the model with the highest likelihood is kept.
 
-`Search` is the whole state of such a search: the model under way, the best of those before, and the
-numbers that decide how to continue. It is what a checkpoint keeps, so resuming a search is exact.
+`Search` holds the complete state: the current model, the best model so far, and the counters and
+likelihoods that decide how to continue. A checkpoint stores it, so resuming is exact.
 """
 
 import math
@@ -20,28 +20,29 @@ from seqloom.core.protocols import Estimate
 from seqloom.core.tree import ANYTHING, Expected, check_tree, require
 from seqloom.train.estimate import EstimateConfig
 
-NOWHERE = -torch.inf
-PAUSE = 2.0  # seconds between two checkpoints at least: many iterations take less than writing one down
+CHECKPOINT_INTERVAL = 2.0  # minimum seconds between checkpoints: an iteration is often faster than writing one
 
 
 @config
 class SearchConfig(EstimateConfig):
-    """How to estimate by expectation–maximisation."""
+    """Settings of expectation–maximisation with restarts."""
 
-    restarts: PositiveInt = 5  # beginnings, drawn from the seed; the one that ends highest is kept
-    iterations: PositiveInt = 100  # most of each
-    tolerance: NonNegativeFloat = 1e-5  # stop where log p, per token or value, gains less than this
+    restarts: PositiveInt = 5  # random initial models; the best result is kept
+    iterations: PositiveInt = 100  # maximum per restart
+    tolerance: NonNegativeFloat = 1e-5  # stop when log p per token or value improves by less
 
 
 class Search:
-    """`make` gives a model of the right shape. Once `finished`, it is nothing but the best model."""
+    """The state of a search over restarts; once `finished`, only the best model.
 
-    def __init__(self, make: Callable[[], TensorModel], config: SearchConfig | None = None) -> None:
-        """`config` bounds how far a search that is loaded can have come."""
+    `build` creates an empty model. `config` bounds the counters accepted from a checkpoint.
+    """
+
+    def __init__(self, build: Callable[[], TensorModel], config: SearchConfig | None = None) -> None:
         self.config = config or SearchConfig()
-        self.current, self.best = make(), make()
+        self.current, self.best = build(), build()
         self.restart, self.iteration = 0, 0
-        self.last, self.highest = NOWHERE, NOWHERE  # log p of the model before this one, and of the best
+        self.last, self.highest = -math.inf, -math.inf  # log p of the previous and of the best model
         self.finished = False
 
     @property
@@ -51,24 +52,24 @@ class Search:
     def state_dict(self) -> dict[str, Tensor]:
         if self.finished:
             return self.best.state_dict()
-        where = torch.tensor([self.restart, self.iteration, self.last, self.highest], dtype=torch.float64)
-        tables = {f"{name}.{key}": one for name, model in self.models.items() for key, one in model.tensors().items()}
-        return {**tables, "search": where}
+        progress = torch.tensor([self.restart, self.iteration, self.last, self.highest], dtype=torch.float64)
+        tables = {f"{name}.{key}": part for name, model in self.models.items() for key, part in model.tensors().items()}
+        return {**tables, "search": progress}
 
     def load_state_dict(self, state_dict: Mapping[str, Tensor]) -> None:
-        where = state_dict.get("search")
-        if where is None:
+        progress = state_dict.get("search")
+        if progress is None:
             self.best.load_state_dict(state_dict)
             self.finished = True
             return
-        check_tree(where, Expected((4,), torch.float64, low=-math.inf, high=math.inf), "search")
-        place, likelihoods = where[:2], where[2:]
-        most = torch.tensor([self.config.restarts, self.config.iterations])
+        check_tree(progress, Expected((4,), torch.float64, low=-math.inf, high=math.inf), "search")
+        counters, likelihoods = progress[:2], progress[2:]
+        limits = torch.tensor([self.config.restarts, self.config.iterations])
         require(
-            ((place >= 0) & (place < most) & (place == place.floor())).all(),
-            f"search must be in one of {most[0]} restarts and {most[1]} iterations",
+            ((counters >= 0) & (counters < limits) & (counters == counters.floor())).all(),
+            f"search must be in one of {limits[0]} restarts and {limits[1]} iterations",
         )
-        require((likelihoods < math.inf).all(), "search must hold finite numbers")
+        require((likelihoods < math.inf).all(), "search must contain finite numbers")
         check_tree(dict(state_dict), dict.fromkeys(self.state_dict(), ANYTHING))
         tables = {
             name: {key: state_dict[f"{name}.{key}"] for key in model.names} for name, model in self.models.items()
@@ -80,14 +81,14 @@ class Search:
                 raise CheckpointError(f"{name}.{error}") from error
         for name, model in self.models.items():
             model.assign(tables[name])
-        self.restart, self.iteration = int(where[0]), int(where[1])
-        self.last, self.highest = float(where[2]), float(where[3])
+        self.restart, self.iteration = int(progress[0]), int(progress[1])
+        self.last, self.highest = float(progress[2]), float(progress[3])
 
     def eval(self) -> "Search":
         return self
 
 
-def climb(
+def run_search(
     search: Search,
     config: SearchConfig,
     begin: Callable[[int], Any],
@@ -96,30 +97,31 @@ def climb(
     read: int = 0,
     counted: str = "tokens",
 ) -> Iterator[Estimate]:
-    """Every iteration a stage. `begin(restart)` draws a model; `improve` gives a better one, and log p of the given.
+    """Run the remaining iterations, one `Estimate` each.
 
-    `read` is how many tokens, or whatever is `counted`, an iteration reads: what speed is measured
-    in.
+    `begin(restart)` draws an initial model; `improve(model)` returns an improved model and the log p
+    of the given one. An iteration reads `read` tokens, or other units named by `counted`.
     """
     unit = "nats" if counted == "tokens" else "nats per value"
     total, saved = config.restarts * config.iterations, time.monotonic()
     while search.restart < config.restarts:
         if search.iteration == 0:
-            search.current, search.last = begin(search.restart), NOWHERE
-        better, value = improve(search.current)
+            search.current, search.last = begin(search.restart), -math.inf
+        improved, value = improve(search.current)
         search.iteration += 1
         step = search.restart * config.iterations + search.iteration
         values = {"restart": search.restart + 1.0, "iteration": float(search.iteration), "loss": -value}
-        over = value - search.last < config.tolerance or search.iteration == config.iterations
-        if over:
+        is_done = value - search.last < config.tolerance or search.iteration == config.iterations
+        if is_done:
             if value > search.highest:
                 search.best, search.highest = search.current, value
             search.restart, search.iteration = search.restart + 1, 0
             step = search.restart * config.iterations
             values["best"] = -search.highest
         else:
-            search.current, search.last = better, value
+            search.current, search.last = improved, value
         search.finished = search.restart == config.restarts
-        kept = search.best if search.finished else search if over or time.monotonic() - saved > PAUSE else None
-        saved = saved if kept is None else time.monotonic()
-        yield Estimate(step, total, kept, values, read, counted, unit)
+        is_due = is_done or time.monotonic() - saved > CHECKPOINT_INTERVAL
+        checkpoint = search.best if search.finished else search if is_due else None
+        saved = saved if checkpoint is None else time.monotonic()
+        yield Estimate(step, total, checkpoint, values, read, counted, unit)

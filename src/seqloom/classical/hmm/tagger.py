@@ -1,32 +1,30 @@
-"""A hidden Markov tagger, estimated from tagged sentences by counting alone.
+"""A hidden Markov tagger, estimated by counting tagged sentences.
 
-The tags of a sentence are a Markov chain (`seqloom.classical.hmm.tag_chain`), and words are emitted
-by it. Transitions are interpolated from one, two and three tags (Brants' TnT, 2000):
+The tags of a sentence are a Markov chain (`seqloom.classical.hmm.tag_chain`) that emits the words.
+Transitions interpolate tag unigrams, bigrams and trigrams (TnT; Brants, 2000):
 
     p(k | i, j) = λ_1 p̂(k) + λ_2 p̂(k | j) + λ_3 p̂(k | i, j)
 
-The λ are found by deleted interpolation. Each trigram of tags gives its count to whichever would
-foretell it best, had it not been seen: the largest of (c(k) − 1)/(n − 1), (c(jk) − 1)/(c(j) − 1)
-and (c(ijk) − 1)/(c(ij) − 1). With `order: 2` the last is left out, and a tag depends on one before
-it.
+Deleted interpolation estimates the λ. Each tag trigram adds its count to the order that predicts it
+best when this occurrence is removed: the largest of (c(k) − 1)/(n − 1), (c(jk) − 1)/(c(j) − 1) and
+(c(ijk) − 1)/(c(ij) − 1). With `order: 2` there is no trigram term.
 
-p(tag | word) comes from counts, each level smoothed by the one below:
+p(tag | word) is estimated from counts, each level smoothed by the previous one:
 
-    p_0(k)     = c(k) / n                                                    of rare words, whatever they look like
-    p_m(k)     = (c_m(k) + θ p_{m−1}(k)) / (n_m + θ)                         of its shape, of its last 1, 2 … letters
+    p_0(k)     = c(k) / n                                                    all rare words
+    p_m(k)     = (c_m(k) + θ p_{m−1}(k)) / (n_m + θ)                         shape, then suffixes of 1, 2 … letters
     p_word(k)  = (c(w, k) + λ p_m(k)) / (c(w) + λ)
-    p_form(k)  = (c(w, form, k) + μ p_word(k)) / (c(w, form) + μ)            the word written like this
+    p_form(k)  = (c(w, form, k) + μ p_word(k)) / (c(w, form) + μ)            the word in this spelling
 
-A word that was never seen has no counts of its own: its ending and its shape speak for it. A level
-that was never seen is passed over, c = n = 0. By Bayes' rule and without p(w), which is the same
-for all tags, the model emits
+An unseen word has c = 0, so its suffix and shape decide. An unseen level is skipped. By Bayes' rule,
+and without p(w), which is the same for all tags, the emission is
 
     b(w | k) ∝ p(k | w) / p(k)
 
-Shape: capitals (none, the first letter at the beginning of a sentence, the first elsewhere, all),
-digits (none, some, nothing else), a hyphen. Endings are kept as a tree: the letter n places from
-the end is a child of the ending of n − 1 letters, found by bisection among sorted keys, (number of
-the parent)·(letters) + letter.
+Shape: capitals (none, first letter at the beginning of a sentence, first letter elsewhere, all),
+digits (none, some, only), hyphen. Suffixes form a tree: a suffix of n letters is a child of its last
+n − 1 letters. Its key is (index of the parent)·(letters) + letter; sorted keys are searched by
+bisection.
 """
 
 import math
@@ -47,14 +45,14 @@ from seqloom.config.constraints import Ge, Le, PositiveFloat, PositiveInt
 from seqloom.core.iob import marks_spans, may_follow
 from seqloom.core.tree import is_ascending, require
 
-FORBIDDEN = -1e6  # log p of tags that may not follow each other: exp of it is 0, and sums of it stay finite
-OWN = 2  # numbers below this are END and <unk>, no words of the vocabulary
+FORBIDDEN = -1e6  # log p of invalid transitions: its exp is 0, and sums stay finite
+FIRST_WORD = 2  # the ids below are END and <unk>
 CAPITALS, DIGITS = 4, 3
 SHAPES = CAPITALS * DIGITS * 2
-UPPER, LOWER, DIGIT, NUMERIC, HYPHEN = range(5)  # what a letter may be; NUMERIC stands in numbers, digits or not
+UPPER, LOWER, DIGIT, NUMERIC, HYPHEN = range(5)  # kinds of letters; NUMERIC: digits and punctuation of numbers
 KINDS = 5
 
-Batch = dict[str, Tensor]  # as `seqloom.models.tagger` has it: tokens, first, words, characters, tags
+Batch = dict[str, Tensor]  # as in `seqloom.models.tagger`: tokens, first, words, characters, tags
 Ints = NDArray[np.int64]
 Reals = NDArray[np.float64]
 Bools = NDArray[np.bool_]
@@ -62,25 +60,25 @@ Bools = NDArray[np.bool_]
 
 @config
 class SuffixConfig:
-    """How words are judged by how they are written."""
+    """Settings of the suffix model for rare and unseen words."""
 
-    length: PositiveInt = 10  # letters of the longest ending
-    rare: PositiveInt = 20  # endings are learned from words seen at most so often: new words are like those
-    min_count: PositiveInt = 2  # endings seen less often are left out
-    smoothing: PositiveFloat = 10.0  # θ: what a shorter ending counts for beside a longer one
+    length: PositiveInt = 10  # letters of the longest suffix
+    rare: PositiveInt = 20  # suffixes are learned from words with at most this count, which resemble unseen words
+    min_count: PositiveInt = 2  # rarer suffixes are dropped
+    smoothing: PositiveFloat = 10.0  # θ: weight of a shorter suffix relative to a longer one
 
 
 @config
 class HMMTaggerConfig:
     kind: Literal["hmm-tagger"] = "hmm-tagger"
-    order: Annotated[int, Ge(2), Le(3)] = 3  # 3: a tag depends on the two before it; 2: on one
-    word_smoothing: PositiveFloat = 2.0  # λ: what shape and ending count for beside what was seen of the word
-    form_smoothing: PositiveFloat = 0.5  # μ: what the word counts for beside what was seen of it written like this
-    characters: SuffixConfig | None = SuffixConfig()  # how words are judged by how they are written; null: not at all
-    constrain: bool = True  # where tags mark spans, only sequences that are valid: no I-PER after O
+    order: Annotated[int, Ge(2), Le(3)] = 3  # 3: a tag depends on the previous two; 2: on the previous one
+    word_smoothing: PositiveFloat = 2.0  # λ: weight of shape and suffix relative to the counts of the word
+    form_smoothing: PositiveFloat = 0.5  # μ: weight of the word relative to the counts of its spelling
+    characters: SuffixConfig | None = SuffixConfig()  # shape and suffix model; null: none
+    constrain: bool = True  # for span tags, allow valid sequences only: no I-PER after O
 
-    longest: ClassVar[int | None] = None  # it reads sentences of any length
-    vectors: ClassVar[None] = None  # and no vectors
+    longest: ClassVar[int | None] = None  # no maximum sentence length
+    vectors: ClassVar[None] = None  # no word vectors
 
     def build(self, vocabulary: int, tags: int, characters: int = 0) -> "HMMTagger":
         return HMMTagger(self, vocabulary, tags, characters)
@@ -88,66 +86,67 @@ class HMMTaggerConfig:
 
 @dataclass(frozen=True)
 class TaggedWords:
-    """The words of the training sentences, all of them one after the other (n,)."""
+    """The words of all training sentences, concatenated (n,)."""
 
-    words: Ints  # numbers of the vocabulary; below 2 they are none of its own
+    words: Ints  # word ids; ids below `FIRST_WORD` are special
     tags: Ints
     characters: Ints  # (n, C)
-    first: Bools  # whether a sentence begins here
+    first: Bools  # whether the word begins a sentence
 
 
 class HMMTagger(TensorModel):
-    """A tagger of counts. Before it is estimated or loaded every tag is as likely as every other."""
+    """A tagger estimated by counting; initially all tags are equally likely."""
 
-    names = ("transition", "prior", "words", "form_keys", "forms", "keys", "borders", "chances", "kinds", "small")
-    resizable = ("form_keys", "forms", "keys", "borders", "chances")
-    transition: Tensor  # log p(k | i, j) (K+1, K+1, K+1), the last is END
+    resizable = ("form_keys", "form_counts", "suffix_keys", "suffix_offsets", "suffix_probs")
+    names = ("transition", "prior", "word_counts", *resizable, "letter_kinds", "lowercase")
+    transition: Tensor  # log p(k | i, j) (K+1, K+1, K+1), the last tag is END
     prior: Tensor  # p(k) (K,)
-    words: Tensor  # c(w, k) (V, K)
+    word_counts: Tensor  # c(w, k) (V, K)
     form_keys: Tensor  # (n,) ascending: word · SHAPES + shape
-    forms: Tensor  # c(w, form, k) (n, K)
-    keys: Tensor  # of the endings (m,) ascending within each level
-    borders: Tensor  # (levels + 1,) where the endings of 1, 2 … letters begin among the keys
-    chances: Tensor  # p_m of every shape and ending (SHAPES + m, K)
-    kinds: Tensor  # (A, KINDS) what each letter is
-    small: Tensor  # (A,) its small letter
+    form_counts: Tensor  # c(w, form, k) (n, K)
+    suffix_keys: Tensor  # (m,) ascending within each suffix length
+    suffix_offsets: Tensor  # (lengths + 1,) where the suffixes of 1, 2 … letters begin among the keys
+    suffix_probs: Tensor  # p_m of every shape and suffix (SHAPES + m, K)
+    letter_kinds: Tensor  # (A, KINDS)
+    lowercase: Tensor  # (A,) id of the lowercase letter
 
     def __init__(self, config: HMMTaggerConfig, vocabulary: int, tags: int, characters: int) -> None:
         self.config, self.vocabulary, self.tags, self.letters = config, vocabulary, tags, max(characters, 2)
         real = torch.float64
         self.transition = torch.full((tags + 1,) * 3, -math.log(tags + 1), dtype=real)
         self.prior = torch.full((tags,), 1 / tags, dtype=real)
-        self.words = torch.zeros(vocabulary, tags, dtype=real)
-        self.form_keys, self.forms = torch.zeros(0, dtype=torch.long), torch.zeros(0, tags, dtype=real)
-        self.keys, self.borders = torch.zeros(0, dtype=torch.long), torch.zeros(1, dtype=torch.long)
-        self.chances = self.prior.repeat(SHAPES, 1)
-        self.kinds = torch.zeros(self.letters, KINDS, dtype=torch.bool)
-        self.small = torch.arange(self.letters)
+        self.word_counts = torch.zeros(vocabulary, tags, dtype=real)
+        self.form_keys, self.form_counts = torch.zeros(0, dtype=torch.long), torch.zeros(0, tags, dtype=real)
+        self.suffix_keys, self.suffix_offsets = torch.zeros(0, dtype=torch.long), torch.zeros(1, dtype=torch.long)
+        self.suffix_probs = self.prior.repeat(SHAPES, 1)
+        self.letter_kinds = torch.zeros(self.letters, KINDS, dtype=torch.bool)
+        self.lowercase = torch.arange(self.letters)
         self.bounds = {
-            **dict.fromkeys(("words", "forms", "keys", "borders"), (0, None)),
-            **dict.fromkeys(("prior", "chances"), (0, 1 + 1e-9)),
+            **dict.fromkeys(("word_counts", "form_counts", "suffix_keys", "suffix_offsets"), (0, None)),
+            **dict.fromkeys(("prior", "suffix_probs"), (0, 1 + 1e-9)),
             "transition": (FORBIDDEN, 1e-9),
             "form_keys": (0, vocabulary * SHAPES - 1),
-            "small": (0, self.letters - 1),
+            "lowercase": (0, self.letters - 1),
         }
 
     def check(self, tensors: Mapping[str, Tensor]) -> None:
-        keys, borders = tensors["form_keys"], tensors["borders"].tolist()
-        require(len(keys) == len(tensors["forms"]), "form_keys and forms must have as many rows")
-        require(is_ascending(keys), "form_keys must be ascending")
-        levels = [tensors["keys"][begin:end] for begin, end in pairwise(borders)]
+        form_keys, keys = tensors["form_keys"], tensors["suffix_keys"]
+        require(len(form_keys) == len(tensors["form_counts"]), "form_keys and form_counts must have the same length")
+        require(is_ascending(form_keys), "form_keys must be ascending")
+        offsets = tensors["suffix_offsets"].tolist()
         require(
-            borders[:1] == [0] and borders == sorted(borders) and borders[-1] == len(tensors["keys"]),
-            "borders must divide keys into levels",
+            offsets[:1] == [0] and offsets == sorted(offsets) and offsets[-1] == len(keys),
+            "suffix_offsets must divide suffix_keys by length",
         )
-        require(all(is_ascending(level) for level in levels), "keys must be ascending within each level")
-        rows = SHAPES + len(tensors["keys"])
-        require(len(tensors["chances"]) == rows, f"chances must have {rows} rows, one for each shape and key")
+        ascending = all(is_ascending(keys[begin:end]) for begin, end in pairwise(offsets))
+        require(ascending, "suffix_keys must be ascending within each length")
+        rows = SHAPES + len(keys)
+        require(len(tensors["suffix_probs"]) == rows, f"suffix_probs must have {rows} rows, one per shape and suffix")
 
-    # --- asking -----------------------------------------------------------------------------------------------------
+    # --- inference --------------------------------------------------------------------------------------------------
 
     def emissions(self, batch: Batch) -> Tensor:
-        """log b (B, W, K) but for what all tags share; 0 at padding."""
+        """Return log b (B, W, K) up to a constant per word; 0 at padding."""
         real = batch["words"]
         words = batch["tokens"].gather(1, batch["first"])[real]  # (n,)
         emission = self.prior.new_zeros(*real.shape, self.tags)
@@ -155,179 +154,182 @@ class HMMTagger(TensorModel):
         return emission
 
     def _tag_probabilities(self, words: Tensor, batch: Batch, real: Tensor) -> Tensor:
-        """p(k | w) (n, K) of the real words."""
+        """Return p(k | w) (n, K) of the real words."""
 
-        def smoothed(counts: Tensor, rows: Tensor, below: Tensor, smoothing: float) -> Tensor:
-            own = counts[rows]
-            return (own + smoothing * below) / (own.sum(dim=1, keepdim=True) + smoothing)
+        def smooth(counts: Tensor, parents: Tensor, smoothing: float) -> Tensor:
+            return (counts + smoothing * parents) / (counts.sum(dim=1, keepdim=True) + smoothing)
 
+        counts, smoothing = self.word_counts[words], self.config.word_smoothing
         if self.config.characters is None:
-            return smoothed(self.words, words, self.chances[torch.zeros_like(words)], self.config.word_smoothing)
+            return smooth(counts, self.suffix_probs[torch.zeros_like(words)], smoothing)
         characters = batch["characters"][real]
         first = torch.zeros_like(real)
         first[:, 0] = True
-        shapes = shapes_of(characters, first[real], self.kinds)
-        chances = smoothed(self.words, words, self._ending_chances(shapes, characters), self.config.word_smoothing)
+        shapes = word_shapes(characters, first[real], self.letter_kinds)
+        word_probs = smooth(counts, self._suffix_probs(shapes, characters), smoothing)
         if not len(self.form_keys):
-            return chances
-        wanted = words * SHAPES + shapes
-        row = torch.searchsorted(self.form_keys, wanted).clamp(max=len(self.form_keys) - 1)
-        known = (self.form_keys[row] == wanted).unsqueeze(1)
-        return torch.where(known, smoothed(self.forms, row, chances, self.config.form_smoothing), chances)
+            return word_probs
+        keys = words * SHAPES + shapes
+        row = torch.searchsorted(self.form_keys, keys).clamp(max=len(self.form_keys) - 1)
+        is_known = (self.form_keys[row] == keys).unsqueeze(1)
+        form_probs = smooth(self.form_counts[row], word_probs, self.config.form_smoothing)
+        return torch.where(is_known, form_probs, word_probs)
 
-    def _ending_chances(self, shapes: Tensor, characters: Tensor) -> Tensor:
-        """p_m (n, K) of words (n,) of these shapes and letters (n, C)."""
+    def _suffix_probs(self, shapes: Tensor, characters: Tensor) -> Tensor:
+        """Return p_m (n, K) of words with these shapes (n,) and letters (n, C)."""
         node, lengths = shapes, (characters > 0).sum(dim=1)
-        alive = torch.ones_like(node, dtype=torch.bool)
-        for level, (begin, end) in enumerate(pairwise(self.borders.tolist()), start=1):
+        is_known = torch.ones_like(node, dtype=torch.bool)
+        for length, (begin, end) in enumerate(pairwise(self.suffix_offsets.tolist()), start=1):
             if begin == end:
                 break
-            position = (lengths - level).clamp(min=0)
-            letter = self.small[characters.gather(1, position.unsqueeze(1)).squeeze(1)]
-            wanted, keys = node * len(self.small) + letter, self.keys[begin:end]
-            child = torch.searchsorted(keys, wanted).clamp(max=len(keys) - 1)
-            alive = alive & (lengths >= level) & (keys[child] == wanted)
-            node = torch.where(alive, SHAPES + begin + child, node)
-        return self.chances[node]
+            position = (lengths - length).clamp(min=0)
+            letter = self.lowercase[characters.gather(1, position.unsqueeze(1)).squeeze(1)]
+            key, keys = node * len(self.lowercase) + letter, self.suffix_keys[begin:end]
+            child = torch.searchsorted(keys, key).clamp(max=len(keys) - 1)
+            is_known = is_known & (lengths >= length) & (keys[child] == key)
+            node = torch.where(is_known, SHAPES + begin + child, node)
+        return self.suffix_probs[node]
 
     def log_likelihood(self, batch: Batch) -> tuple[Tensor, Tensor]:
-        """log p (B,) of the tags of each sentence given its words, and how many of its words are counted (B,)."""
+        """Return log p (B,) of the tags of each sentence given its words, and the number of words counted (B,)."""
         tags, words, emission = batch["tags"], batch["words"], self.emissions(batch)
-        whole = ((tags >= 0) | ~words).all(dim=1)  # a tag below 0 was never seen in training
+        is_scored = ((tags >= 0) | ~words).all(dim=1)  # a negative tag does not occur in training
         total = chain.log_likelihood(self.transition, emission, words)
         log_p = chain.score(self.transition, emission, tags.clamp(min=0), words) - total
-        return log_p.where(whole, 0), (words & whole.unsqueeze(1)).sum(dim=1)
+        return log_p.where(is_scored, 0), (words & is_scored.unsqueeze(1)).sum(dim=1)
 
     def predict(self, batch: Batch) -> Tensor:
-        """The best tags of each sentence (B, W), all together; 0 at padding."""
+        """Return the most likely tag sequences (B, W); 0 at padding."""
         return chain.viterbi(self.transition, self.emissions(batch), batch["words"])
 
     def probabilities(self, batch: Batch) -> Tensor:
-        """p (B, W, K) of every tag of every word, whatever the tags of the others; 0 at padding."""
+        """Return the marginal probabilities (B, W, K) of the tags of each word; 0 at padding."""
         return chain.marginals(self.transition, self.emissions(batch), batch["words"])[0]
 
     def answer(self, batch: Batch) -> tuple[Tensor, Tensor]:
         return self.predict(batch), self.probabilities(batch)
 
-    # --- counting ---------------------------------------------------------------------------------------------------
+    # --- estimation -------------------------------------------------------------------------------------------------
 
     def count_transitions(self, sentences: Sequence[Sequence[int]], names: Sequence[str]) -> list[float]:
-        """Count the tags of sentences; return the λ of one, two and three tags."""
+        """Estimate the transitions from tagged sentences; return λ_1, λ_2 and λ_3."""
         end = self.tags
-        whole = np.concatenate([[end, end, *tags, end] for tags in sentences])
-        one, two, three = whole[:-2], whole[1:-1], whole[2:]
-        inside = ~((two == end) & (one != end))  # the beginning of a sentence does not follow the end of another
+        stream = np.concatenate([[end, end, *tags, end] for tags in sentences])
+        one, two, three = stream[:-2], stream[1:-1], stream[2:]
+        inside = ~((two == end) & (one != end))  # drop trigrams that cross two sentences
         inside &= ~((three == end) & (two == end))
         size = end + 1
         counts = np.bincount(((one * size + two) * size + three)[inside], minlength=size**3).reshape(size, size, size)
-        chances, weights = interpolate_counts(counts.astype(float), self.config.order)
+        probabilities, weights = interpolate_counts(counts.astype(float), self.config.order)
         with np.errstate(divide="ignore"):
-            table = torch.from_numpy(np.log(chances)).clamp(min=FORBIDDEN)
+            table = torch.from_numpy(np.log(probabilities)).clamp(min=FORBIDDEN)
         if self.config.constrain and marks_spans(names):
-            around = [*names, None]
-            allowed = torch.tensor([[may_follow(a, b, "IOB2") for b in around] for a in around])
+            tags_and_end = [*names, None]
+            allowed = torch.tensor([[may_follow(a, b, "IOB2") for b in tags_and_end] for a in tags_and_end])
             table = table.masked_fill(~allowed, FORBIDDEN)
         self.transition = table
         return weights
 
     def count_words(self, counted: TaggedWords, alphabet: Sequence[str]) -> None:
-        """Count the tags of words, of their forms and of their endings."""
+        """Estimate the tags of words, of their forms and of their suffixes."""
         tags, vocabulary = self.tags, self.vocabulary
-        known = counted.words >= OWN
-        table = np.bincount((counted.words * tags + counted.tags)[known], minlength=vocabulary * tags)
-        self.words = torch.from_numpy(table.reshape(vocabulary, tags).astype(float))
+        in_vocabulary = counted.words >= FIRST_WORD
+        table = np.bincount((counted.words * tags + counted.tags)[in_vocabulary], minlength=vocabulary * tags)
+        self.word_counts = torch.from_numpy(table.reshape(vocabulary, tags).astype(float))
         prior = np.bincount(counted.tags, minlength=tags).astype(float)
         self.prior = torch.from_numpy(prior / prior.sum())
-        often = self.words.sum(dim=1).numpy()[counted.words]
+        frequency = self.word_counts.sum(dim=1).numpy()[counted.words]
         if self.config.characters is None:
-            base = np.bincount(counted.tags[often <= 1], minlength=tags) + 1e-3
-            self.chances = torch.from_numpy(base / base.sum()).repeat(SHAPES, 1)
+            base = np.bincount(counted.tags[frequency <= 1], minlength=tags) + 1e-3
+            self.suffix_probs = torch.from_numpy(base / base.sum()).repeat(SHAPES, 1)
             return
-        kinds, small = letter_kinds(alphabet)
-        self.kinds, self.small = torch.from_numpy(kinds), torch.from_numpy(small)
+        kinds, lowercase = classify_letters(alphabet)
+        self.letter_kinds, self.lowercase = torch.from_numpy(kinds), torch.from_numpy(lowercase)
         characters, first = torch.from_numpy(counted.characters), torch.from_numpy(counted.first)
-        shapes = shapes_of(characters, first, self.kinds).numpy()
-        self._learn_endings(counted, shapes, small, often <= self.config.characters.rare, self.config.characters)
-        keys, row = np.unique((counted.words * SHAPES + shapes)[known], return_inverse=True)
-        table = np.bincount(row * tags + counted.tags[known], minlength=len(keys) * tags)
-        self.form_keys, self.forms = torch.from_numpy(keys), torch.from_numpy(table.reshape(-1, tags).astype(float))
+        shapes = word_shapes(characters, first, self.letter_kinds).numpy()
+        is_rare = frequency <= self.config.characters.rare
+        self._count_suffixes(counted, shapes, lowercase, is_rare, self.config.characters)
+        keys, row = np.unique((counted.words * SHAPES + shapes)[in_vocabulary], return_inverse=True)
+        table = np.bincount(row * tags + counted.tags[in_vocabulary], minlength=len(keys) * tags)
+        self.form_keys = torch.from_numpy(keys)
+        self.form_counts = torch.from_numpy(table.reshape(-1, tags).astype(float))
 
-    def _learn_endings(
-        self, counted: TaggedWords, shapes: Ints, small: Ints, rare: Bools, config: SuffixConfig
+    def _count_suffixes(
+        self, counted: TaggedWords, shapes: Ints, lowercase: Ints, is_rare: Bools, config: SuffixConfig
     ) -> None:
-        """Set keys, borders and chances, from rare words alone."""
-        tags, theta = self.tags, config.smoothing
+        """Estimate the suffix tree from rare words."""
+        tags, theta, letters = self.tags, config.smoothing, len(lowercase)
 
-        def smoothed(counts: Ints, parents: Reals) -> Reals:
+        def smooth(counts: Ints, parents: Reals) -> Reals:
             return (counts + theta * parents) / (counts.sum(axis=-1, keepdims=True) + theta)
 
-        own, characters, node = counted.tags[rare], counted.characters[rare], shapes[rare]
+        rare_tags, characters, node = counted.tags[is_rare], counted.characters[is_rare], shapes[is_rare]
         lengths = (characters > 0).sum(axis=1)
-        base = np.bincount(own, minlength=tags) + 1e-3  # a tag that no rare word has is not quite impossible
-        by_shape = np.bincount(node * tags + own, minlength=SHAPES * tags).reshape(SHAPES, tags)
-        keys, borders, chances = [np.empty(0, np.int64)], [0], [smoothed(by_shape, base / base.sum())]
-        alive = np.arange(len(own))
-        for level in range(1, config.length + 1):
-            alive = alive[lengths[alive] >= level]
-            wanted = node[alive] * len(small) + small[characters[alive, lengths[alive] - level]]
-            unique, row, count = np.unique(wanted, return_inverse=True, return_counts=True)
+        base = np.bincount(rare_tags, minlength=tags) + 1e-3  # no tag has probability 0
+        by_shape = np.bincount(node * tags + rare_tags, minlength=SHAPES * tags).reshape(SHAPES, tags)
+        keys, offsets, probabilities = [np.empty(0, np.int64)], [0], [smooth(by_shape, base / base.sum())]
+        active = np.arange(len(rare_tags))  # words whose suffix is in the tree
+        for length in range(1, config.length + 1):
+            active = active[lengths[active] >= length]
+            suffixes = node[active] * letters + lowercase[characters[active, lengths[active] - length]]
+            unique, row, count = np.unique(suffixes, return_inverse=True, return_counts=True)
             kept = count >= config.min_count
-            alive, row = alive[kept[row]], (np.cumsum(kept) - 1)[row][kept[row]]
-            table = np.bincount(row * tags + own[alive], minlength=kept.sum() * tags).reshape(-1, tags)
-            parents = np.concatenate(chances)[unique[kept] // len(small)]
-            chances.append(smoothed(table, parents))
+            active, row = active[kept[row]], (np.cumsum(kept) - 1)[row][kept[row]]
+            table = np.bincount(row * tags + rare_tags[active], minlength=kept.sum() * tags).reshape(-1, tags)
+            parents = np.concatenate(probabilities)[unique[kept] // letters]
+            probabilities.append(smooth(table, parents))
             keys.append(unique[kept])
-            node[alive] = SHAPES + borders[-1] + row
-            borders.append(borders[-1] + int(kept.sum()))
-        tables = (np.concatenate(keys), np.array(borders), np.concatenate(chances))
-        self.keys, self.borders, self.chances = (torch.from_numpy(table) for table in tables)
+            node[active] = SHAPES + offsets[-1] + row
+            offsets.append(offsets[-1] + int(kept.sum()))
+        tables = (np.concatenate(keys), np.array(offsets), np.concatenate(probabilities))
+        self.suffix_keys, self.suffix_offsets, self.suffix_probs = (torch.from_numpy(table) for table in tables)
 
 
-def letter_kinds(alphabet: Sequence[str]) -> tuple[Bools, Ints]:
-    """What each letter is (A, KINDS), and its small letter's number (A,); the first two are none and unknown."""
-    numbers = {letter: number for number, letter in enumerate(alphabet, start=2)}
-    kinds, small = np.zeros((len(alphabet) + 2, KINDS), dtype=bool), np.arange(len(alphabet) + 2)
-    for letter, number in numbers.items():
+def classify_letters(alphabet: Sequence[str]) -> tuple[Bools, Ints]:
+    """Return the kinds (A, KINDS) and the lowercase id (A,) of each letter; ids 0 and 1 are padding and unknown."""
+    ids = {letter: number for number, letter in enumerate(alphabet, start=2)}
+    kinds, lowercase = np.zeros((len(alphabet) + 2, KINDS), dtype=bool), np.arange(len(alphabet) + 2)
+    for letter, number in ids.items():
         kinds[number] = letter.isupper(), letter.islower(), letter.isdigit(), letter in ".,:/%-", letter == "-"
         kinds[number, NUMERIC] |= kinds[number, DIGIT]
-        small[number] = numbers.get(letter.lower(), number)
-    return kinds, small
+        lowercase[number] = ids.get(letter.lower(), number)
+    return kinds, lowercase
 
 
-def shapes_of(characters: Tensor, first: Tensor, kinds: Tensor) -> Tensor:
-    """The number of each word's shape (…); characters (…, C), 0 after the last; `first` where a sentence begins."""
+def word_shapes(characters: Tensor, first: Tensor, letter_kinds: Tensor) -> Tensor:
+    """Return the shape id of words (…) with characters (…, C), padded by 0; `first` marks sentence beginnings."""
     real = characters > 0
-    own = kinds[characters] & real.unsqueeze(-1)  # (…, C, KINDS)
-    has, begins = own.any(dim=-2), own[..., 0, UPPER]
-    every = begins & ~has[..., LOWER] & (real.sum(dim=-1) > 1)
-    capital = torch.where(every, 3, torch.where(begins, torch.where(first, 1, 2), 0))
-    number = has[..., DIGIT] & (own[..., NUMERIC] == real).all(dim=-1)
-    digit = torch.where(number, 2, has[..., DIGIT].long())
+    kinds = letter_kinds[characters] & real.unsqueeze(-1)  # (…, C, KINDS)
+    has, is_capitalised = kinds.any(dim=-2), kinds[..., 0, UPPER]
+    is_upper = is_capitalised & ~has[..., LOWER] & (real.sum(dim=-1) > 1)
+    capital = torch.where(is_upper, 3, torch.where(is_capitalised, torch.where(first, 1, 2), 0))
+    is_number = has[..., DIGIT] & (kinds[..., NUMERIC] == real).all(dim=-1)
+    digit = torch.where(is_number, 2, has[..., DIGIT].long())
     return (capital * DIGITS + digit) * 2 + has[..., HYPHEN]
 
 
 def interpolate_counts(counts: Reals, order: int) -> tuple[Reals, list[float]]:
-    """p(k | i, j) (K+1, K+1, K+1) of counts of three tags, and the λ of one, two and three."""
+    """Return p(k | i, j) (K+1, K+1, K+1) from counts of tag trigrams, and λ_1, λ_2 and λ_3."""
     pairs = counts.sum(axis=0)  # c(j, k); the END before a sentence is counted once, as the second of two
     singles = pairs.sum(axis=0)  # c(k)
     before, pairs_before = pairs.sum(axis=1), counts.sum(axis=2)
     weights = np.zeros(3)
     for i, j, k in zip(*np.nonzero(counts), strict=True):
-        seen_of = [(singles[k], singles.sum()), (pairs[j, k], before[j]), (counts[i, j, k], pairs_before[i, j])]
-        left = [(count - 1) / (total - 1) if total > 1 else 0.0 for count, total in seen_of[:order]]
-        weights[int(np.argmax(left))] += counts[i, j, k]
+        ratios = [(singles[k], singles.sum()), (pairs[j, k], before[j]), (counts[i, j, k], pairs_before[i, j])]
+        held_out = [(count - 1) / (total - 1) if total > 1 else 0.0 for count, total in ratios[:order]]
+        weights[int(np.argmax(held_out))] += counts[i, j, k]
     weights /= weights.sum()
-    weights = np.maximum(weights, 1e-3)  # no order is ever left out: there is always something to fall back on
+    weights = np.maximum(weights, 1e-3)  # every order keeps some weight to fall back on
     weights[2] *= order == 3
     weights /= weights.sum()
 
-    def normalised(table: Reals) -> Reals:
+    def normalise(table: Reals) -> Reals:
         total = table.sum(axis=-1, keepdims=True)
         return table / np.where(total > 0, total, 1)
 
-    parts = (singles / singles.sum(), normalised(pairs), normalised(counts))
-    # where a context was never seen, its share goes to the shorter ones
+    unigram, bigram, trigram = singles / singles.sum(), normalise(pairs), normalise(counts)
+    # the weight of an unseen context goes to the shorter contexts
     seen_pair, seen = before[:, None] > 0, pairs_before[:, :, None] > 0
-    two = (weights[0] * parts[0] + weights[1] * np.where(seen_pair, parts[1], parts[0])) / (weights[0] + weights[1])
-    chances = (1 - weights[2]) * two[None] + weights[2] * np.where(seen, parts[2], two[None])
-    return chances, [float(weight) for weight in weights]
+    two = (weights[0] * unigram + weights[1] * np.where(seen_pair, bigram, unigram)) / (weights[0] + weights[1])
+    probabilities = (1 - weights[2]) * two[None] + weights[2] * np.where(seen, trigram, two[None])
+    return probabilities, [float(weight) for weight in weights]

@@ -1,9 +1,9 @@
-"""The linear dynamical system: a hidden state that moves by a linear map, seen through another, both with noise.
+"""The linear dynamical system: a hidden state with linear dynamics, linear observations and Gaussian noise.
 
     h_t = W_hh h_{t-1} + W_hx x_t + ε        y_t = W_yh h_t + d + δ
 
-What the state is can be given by a name (`structures`) or left to be learned. `filter` has filter
-and smoother, `em` learning. Everything is float64, and in the units of the data.
+A named structure (`structures`) defines the state, or it is learned. `filter` contains filter and
+smoother, `em` the estimation. All computations are float64 and in the units of the data.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -30,29 +30,29 @@ assert get_args(Parameter) == LEARNED
 @config
 class KalmanConfig:
     kind: Literal["kalman"] = "kalman"
-    structure: Structure | None = None  # what the state is; null is seasonal where the data has a season, else trend
-    hidden: PositiveInt = 4  # of free: the size of the state; that of the others follows from the data
-    season: Annotated[int, Ge(2)] | None = None  # of seasonal: steps of a season; null is that of the data
-    damped: bool = False  # of level, trend and seasonal: level and slope fade, as fast as EM finds
-    start: Literal["vague", "learned"] = "vague"  # of all but free: what is known of the first state
-    noise: Literal["diagonal", "full"] = "diagonal"  # of what is observed: each value's own, or with covariances
-    fixed: tuple[Parameter, ...] = ()  # what EM leaves as it begins
-    rounds: NonNegativeInt = 100  # of EM, at most
-    tolerance: NonNegativeFloat = 1e-6  # EM stops when a round gains less, in nats for each value observed
-    save_every: PositiveInt = 10  # rounds from one checkpoint to the next
+    structure: Structure | None = None  # null: seasonal if the data has a season, else trend
+    hidden: PositiveInt = 4  # free only: size of the state; otherwise it follows from the data
+    season: Annotated[int, Ge(2)] | None = None  # seasonal only: steps per season; null: from the data
+    damped: bool = False  # level, trend and seasonal: level and slope decay at a rate estimated by EM
+    start: Literal["vague", "learned"] = "vague"  # all but free: prior of the first state
+    noise: Literal["diagonal", "full"] = "diagonal"  # covariance of the observation noise
+    fixed: tuple[Parameter, ...] = ()  # parameters that EM does not change
+    rounds: NonNegativeInt = 100  # maximum number of EM iterations
+    tolerance: NonNegativeFloat = 1e-6  # minimum gain of a round, in nats per observed value
+    save_every: PositiveInt = 10  # rounds between checkpoints
 
     def problems(self) -> Iterator[str]:
         if self.season is not None and self.structure not in ("seasonal", None):
-            yield f"season is for structure seasonal, not for {self.structure}; leave it out"
+            yield f"season applies to structure seasonal only, not to {self.structure}; remove it"
         if self.damped and self.structure in ("free", "constant-velocity"):
-            yield f"damped is for structures level, trend and seasonal, not for {self.structure}"
+            yield f"damped applies to structures level, trend and seasonal only, not to {self.structure}"
         if len(set(self.fixed)) < len(self.fixed):
             yield f"fixed must name each parameter once, got {', '.join(self.fixed)}"
 
     def build(self, variables: int, season: int = 1, inputs: int = 0) -> "LinearDynamical":
         season = self.season or season
-        usual: Structure = "seasonal" if season > 1 else "trend"
-        return LinearDynamical(replace(self, structure=self.structure or usual), variables, season, inputs)
+        default: Structure = "seasonal" if season > 1 else "trend"
+        return LinearDynamical(replace(self, structure=self.structure or default), variables, season, inputs)
 
     def estimates(
         self,
@@ -62,28 +62,28 @@ class KalmanConfig:
         step: int,
         seed: int = 1,
     ) -> Iterator[Estimate]:
-        """Rounds of EM on values and masks (T, C), from round `step` of a model that was kept; no number is drawn."""
+        """Run EM on values and masks (T, C), resuming `model` after round `step`; the seed is not used."""
         model = model or self.build(series[0][0].shape[1], season)
         yield from model.estimates(Data.of(series), step)
 
 
 class LinearDynamical(TensorModel):
-    """A linear dynamical system of C observed values. Before it is estimated or loaded it expects N(0, 1) for ever.
+    """A linear dynamical system of C observed values; initially it predicts N(0, 1).
 
-    It stays on the CPU: it takes many small steps one after the other, in float64.
+    It stays on the CPU because it takes many small sequential steps in float64.
     """
 
-    memory = None  # it looks back to the beginning
+    memory = None  # reads the complete history
     bounds: Mapping[str, Bounds] = {"rounds": (-torch.inf, torch.inf)}
     cpu_only = True
 
     def __init__(self, config: KalmanConfig, variables: int, season: int = 1, inputs: int = 0) -> None:
         if config.structure == "seasonal" and season < 2:
             raise UsageError(
-                "model.structure=seasonal needs a season of at least 2 steps, and this series has none. Say how many "
-                "steps one has, model.season=12, or choose structure trend."
+                "model.structure=seasonal needs a season of at least 2 steps, and this series has none. Set the "
+                "steps per season, for example model.season=12, or use structure trend."
             )
-        assert config.structure is not None, "a system is built by its config, which knows"
+        assert config.structure is not None, "KalmanConfig.build chooses the structure"
         self.structure: Structure = config.structure
         self.config, self.variables, self.season, self.inputs = config, variables, season, inputs
         self.hidden = state_size(self.structure, variables, config.hidden, season)
@@ -93,24 +93,24 @@ class LinearDynamical(TensorModel):
         full = config.noise == "full"
         self.rules: Rules = rules_for(self.structure, variables, season, learn, config.fixed, full)
         rank = self.hidden if self.rules.shape is None else self.rules.shape.shape[1]
-        nothing = torch.zeros(self.hidden, self.hidden, dtype=torch.float64)
+        zeros = torch.zeros(self.hidden, self.hidden, dtype=torch.float64)
         self.system = System(
-            transition=nothing,
-            process=nothing[:, :rank],
-            emission=nothing.new_zeros(variables, self.hidden),
-            offset=nothing.new_zeros(variables),
+            transition=zeros,
+            process=zeros[:, :rank],
+            emission=zeros.new_zeros(variables, self.hidden),
+            offset=zeros.new_zeros(variables),
             observation=torch.eye(variables, dtype=torch.float64),
-            mean=nothing[0],
-            factor=nothing,
-            drive=nothing.new_zeros(self.hidden, inputs) if inputs else None,
+            mean=zeros[0],
+            factor=zeros,
+            drive=zeros.new_zeros(self.hidden, inputs) if inputs else None,
         )
-        # Of EM's last round: log p before it, the gain of the one before, how much farther the next will try to go.
+        # of the last EM round: log p before it, the gain of the round before, the stretch of the next round
         self.rounds = torch.tensor([-torch.inf, torch.inf, 1.0], dtype=torch.float64)
 
-    # --- learning ----------------------------------------------------------------------------------------------------
+    # --- estimation --------------------------------------------------------------------------------------------------
 
     def begin(self, data: Data, resume: bool = False) -> None:
-        """Take the first guess that the data suggests, or, to resume from a checkpoint, the floors of it alone."""
+        """Initialise system and variance floors from the data; to resume from a checkpoint, the floors only."""
         if not resume:
             check_data(data, self.rules, self.inputs)
         config = self.config
@@ -118,9 +118,9 @@ class LinearDynamical(TensorModel):
         self.system = self.system if resume else guess
 
     def estimates(self, data: Data, step: int = 0) -> Iterator[Estimate]:
-        """Rounds of EM from round `step` on, for `estimate`: the model changes in place, and every so often it is kept.
+        """Run EM in place after round `step`; every `save_every` rounds an `Estimate` carries the model.
 
-        A round's loss is that of the model it began with: −log p of a value observed, in nats.
+        The loss of a round is that of the model before it: −log p per observed value, in nats.
         """
         self.begin(data, resume=step > 0)
         plan, count = self.config, int(data.mask.sum())
@@ -132,44 +132,44 @@ class LinearDynamical(TensorModel):
             step, self.system = step + 1, last.system
             gain = last.log_likelihood - float(self.rounds[0])
             self.rounds = torch.tensor([last.log_likelihood, gain, last.stretch], dtype=torch.float64)
-            over = step == plan.rounds or gain < plan.tolerance * count
-            kept = self if over or step % plan.save_every == 0 else None
+            is_done = step == plan.rounds or gain < plan.tolerance * count
+            checkpoint = self if is_done or step % plan.save_every == 0 else None
             loss = -last.log_likelihood / count
-            yield Estimate(step, plan.rounds, kept, {"loss": loss}, count, "values", "nats per value")
+            yield Estimate(step, plan.rounds, checkpoint, {"loss": loss}, count, "values", "nats per value")
 
-    # --- inferring ---------------------------------------------------------------------------------------------------
+    # --- inference ---------------------------------------------------------------------------------------------------
 
     def filter(self, values: Tensor, mask: Tensor | None = None, inputs: Tensor | None = None) -> Filtered:
-        """h_t given y_1 … y_t, for values (B, T, C). NaN is missing, and so is what `mask` does not mark."""
-        return kalman_filter(self.system, *self._observed(values, mask), self._given(inputs, values))
+        """Infer h_t given y_1 … y_t from values (B, T, C); NaN and masked-out values are missing."""
+        return kalman_filter(self.system, *self._check_values(values, mask), self._check_inputs(inputs, values))
 
     def smooth(self, values: Tensor, mask: Tensor | None = None, inputs: Tensor | None = None) -> SmoothedStates:
-        """h_t given all of y_1 … y_T."""
+        """Infer h_t given y_1 … y_T."""
         return kalman_smoother(self.system, self.filter(values, mask, inputs))
 
     def score(self, values: Tensor, mask: Tensor | None = None, inputs: Tensor | None = None) -> Tensor:
-        """log p(y_t | y_1 … y_{t-1}) of what was observed at each step (B, T); 0 where nothing was."""
+        """Return log p(y_t | y_1 … y_{t-1}) of the observed values of each step (B, T); 0 if none is observed."""
         return self.filter(values, mask, inputs).log_densities
 
-    def emitted(self, means: Tensor, factors: Tensor) -> tuple[Tensor, Tensor]:
-        """What states (…, H) look like without noise: means (…, C) and covariances (…, C, C)."""
-        seen = self.system.emission @ factors
-        return means @ self.system.emission.mT + self.system.offset, seen @ seen.mT
+    def emission_moments(self, means: Tensor, factors: Tensor) -> tuple[Tensor, Tensor]:
+        """Return means (…, C) and covariances (…, C, C) of the noise-free observations of states (…, H)."""
+        projected = self.system.emission @ factors
+        return means @ self.system.emission.mT + self.system.offset, projected @ projected.mT
 
     # --- forecasting -------------------------------------------------------------------------------------------------
 
     def start(self, rows: int = 1) -> Tree:
-        """What is believed before anything was observed."""
+        """Return the prior of the state."""
         mean, factor = self.system.mean, self.system.factor
         return {"mean": mean.expand(rows, -1), "factor": factor.expand(rows, -1, -1)}
 
     def step(self, values: Tensor, state: Tree, mask: Tensor | None = None, inputs: Tensor | None = None) -> FutureStep:
-        """Read values (B, T, C); what comes after them. `inputs` (B, T, X) are those of the steps after each."""
-        values, mask = self._observed(values, mask)
-        driven = self._given(inputs, values)
-        before = None if driven is None else torch.cat([driven[:, :1], driven[:, :-1]], dim=1)  # the first is not used
-        read = kalman_filter(self.system, values, mask, before, Belief(state["mean"], state["factor"]))
-        belief = read.last.predict(self.system, None if driven is None else driven[:, -1])
+        """Predict the step after values (B, T, C); `inputs` (B, T, X) belong to the step after each value."""
+        values, mask = self._check_values(values, mask)
+        driven = self._check_inputs(inputs, values)
+        before = None if driven is None else torch.cat([driven[:, :1], driven[:, :-1]], dim=1)  # the first is unused
+        filtered = kalman_filter(self.system, values, mask, before, Belief(state["mean"], state["factor"]))
+        belief = filtered.last.predict(self.system, None if driven is None else driven[:, -1])
         mean, covariance = belief.emit(self.system)
         return FutureStep(mean, {"mean": belief.mean, "factor": belief.factor}, covariance=covariance)
 
@@ -181,11 +181,11 @@ class LinearDynamical(TensorModel):
         inputs: Tensor | None = None,
         future: Tensor | None = None,
     ) -> tuple[Tensor, Tensor]:
-        """Means (B, horizon, C) and covariances (B, horizon, C, C) of what follows; `future` are its inputs."""
+        """Forecast means (B, horizon, C) and covariances (B, horizon, C, C); `future` holds the inputs."""
         if horizon < 1:
             raise UsageError(f"A forecast needs a horizon of at least 1 step, got {horizon}.")
         belief = self.filter(values, mask, inputs).last
-        driven = self._given(future, values, horizon)
+        driven = self._check_inputs(future, values, horizon)
         means, covariances = [], []
         for ahead in range(horizon):
             belief = belief.predict(self.system, None if driven is None else driven[:, ahead])
@@ -194,26 +194,26 @@ class LinearDynamical(TensorModel):
             covariances.append(covariance)
         return torch.stack(means, dim=1), torch.stack(covariances, dim=1)
 
-    def _observed(self, values: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor]:
+    def _check_values(self, values: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor]:
         values = values.to(self.device, torch.float64)
         if values.dim() != 3 or values.shape[2] != self.variables or values.shape[1] < 1:
             raise UsageError(
-                f"The model reads values (sequences, steps, {self.variables}), with at least one step; "
+                f"Values must have shape (sequences, steps, {self.variables}) with at least one step, "
                 f"got {tuple(values.shape)}."
             )
-        there = ~values.isnan()
-        return values, there if mask is None else there & mask.to(self.device)
+        observed = ~values.isnan()
+        return values, observed if mask is None else observed & mask.to(self.device)
 
-    def _given(self, inputs: Tensor | None, values: Tensor, steps: int | None = None) -> Tensor | None:
+    def _check_inputs(self, inputs: Tensor | None, values: Tensor, steps: int | None = None) -> Tensor | None:
         if not self.inputs:
             return None
-        wanted = (values.shape[0], steps or values.shape[1], self.inputs)
-        if inputs is None or tuple(inputs.shape) != wanted or not bool(torch.isfinite(inputs).all()):
+        shape = (values.shape[0], steps or values.shape[1], self.inputs)
+        if inputs is None or tuple(inputs.shape) != shape or not bool(torch.isfinite(inputs).all()):
             got = "none" if inputs is None else f"{tuple(inputs.shape)}" + " with gaps" * bool(inputs.isnan().any())
-            raise UsageError(f"The model is driven by inputs: give all of them, {wanted}, without a gap; got {got}.")
+            raise UsageError(f"The model needs inputs of shape {shape} without gaps, got {got}.")
         return inputs.to(self.device, torch.float64)
 
-    # --- keeping -----------------------------------------------------------------------------------------------------
+    # --- saving and loading ------------------------------------------------------------------------------------------
 
     def tensors(self) -> dict[str, Tensor]:
         parts = {name: part for name, part in vars(self.system).items() if part is not None}

@@ -1,16 +1,15 @@
-"""The Kalman filter and the Rauch–Tung–Striebel smoother, on factors of the covariances instead of the covariances.
+"""The square-root Kalman filter and Rauch–Tung–Striebel smoother.
 
-    h_1 ~ N(m, P)                                         the state (H) at the first step
-    h_t = W_hh h_{t-1} + W_hx x_t + ε,    ε ~ N(0, Q)     it moves, driven by inputs x (X) where there are any
-    y_t = W_yh h_t + d + δ,               δ ~ N(0, R)     what is observed of it (C values, any of them perhaps missing)
+    h_1 ~ N(m, P)                                         state (H) at the first step
+    h_t = W_hh h_{t-1} + W_hx x_t + ε,    ε ~ N(0, Q)     dynamics, optionally with inputs x (X)
+    y_t = W_yh h_t + d + δ,               δ ~ N(0, R)     observation (C values, some of them missing)
 
-A covariance P is kept as a factor S with P = S Sᵀ. Whatever happens to it is then one orthogonal
-triangularisation, a QR decomposition: [A | B] Θ = [L | 0] says A Aᵀ + B Bᵀ = L Lᵀ. No covariance is
-ever subtracted from another, so none can lose its symmetry or become negative, and half of the
-digits are needed.
+A covariance P is stored as a factor S with P = S Sᵀ. Every update is one orthogonal
+triangularisation (QR decomposition): [A | B] Θ = [L | 0] means A Aᵀ + B Bᵀ = L Lᵀ. Covariances are
+never subtracted, so they stay symmetric and positive, and half of the digits suffice.
 
-Covariances depend on which values were observed, not on what they were. So they are computed once
-for every pattern of gaps, and only the means for every sequence.
+Covariances depend on which values are observed, not on the values. They are therefore computed once
+per pattern of gaps, and only the means per sequence.
 """
 
 import math
@@ -22,39 +21,39 @@ from torch import Tensor
 from seqloom.core.errors import DataError
 
 LOG_2_PI = math.log(2 * math.pi)
-SINGULAR = 1e-13  # a deviation this small beside what it is a part of is none
+SINGULAR = 1e-13  # a relative standard deviation below this counts as 0
 
 
 @dataclass(frozen=True)
 class System:
-    """All that a linear dynamical system is. Float64; covariances by their factors."""
+    """The parameters of a linear dynamical system, in float64; covariances are stored as factors."""
 
     transition: Tensor  # W_hh (H, H)
-    process: Tensor  # of Q (H, K), K ≤ H
+    process: Tensor  # factor of Q (H, K), K ≤ H
     emission: Tensor  # W_yh (C, H)
     offset: Tensor  # d (C,)
-    observation: Tensor  # of R (C, C)
+    observation: Tensor  # factor of R (C, C)
     mean: Tensor  # m (H,)
-    factor: Tensor  # of P (H, H)
+    factor: Tensor  # factor of P (H, H)
     drive: Tensor | None = None  # W_hx (H, X)
 
 
 @dataclass(frozen=True)
 class Belief:
-    """What is believed of the state of each sequence: N(mean, factor factorᵀ)."""
+    """The distribution N(mean, factor factorᵀ) of the state of each sequence."""
 
     mean: Tensor  # (B, H)
     factor: Tensor  # (B, H, H)
 
     def predict(self, system: System, inputs: Tensor | None = None) -> "Belief":
-        """The state one step later, nothing being observed; `inputs` x (B, X) are those of that step."""
+        """Predict the next state without an observation; `inputs` x (B, X) belong to the next step."""
         mean = self.mean @ system.transition.mT
         process = system.process.expand(len(self.factor), -1, -1)
         factor = triangular(torch.cat([system.transition @ self.factor, process], dim=2))
         return Belief(mean if inputs is None or system.drive is None else mean + inputs @ system.drive.mT, factor)
 
     def emit(self, system: System) -> tuple[Tensor, Tensor]:
-        """Mean (B, C) and covariance (B, C, C) of what will be observed of such a state."""
+        """Return mean (B, C) and covariance (B, C, C) of the observation."""
         noise = system.observation.expand(len(self.mean), -1, -1)
         spread = torch.cat([system.emission @ self.factor, noise], dim=2)
         return self.mean @ system.emission.mT + system.offset, covariance(spread)
@@ -66,10 +65,10 @@ class Filtered:
 
     means: Tensor  # (B, T, H)
     expected_means: Tensor  # (B, T, H)
-    patterns: Tensor  # (U, T, H, H): factors of each pattern of gaps
+    patterns: Tensor  # (U, T, H, H): factors per pattern of gaps
     expected_patterns: Tensor  # (U, T, H, H)
     rows: Tensor  # (B,): the pattern of each sequence
-    log_densities: Tensor  # (B, T): log p(y_t | y_1 … y_{t-1}); 0 where nothing was observed
+    log_densities: Tensor  # (B, T): log p(y_t | y_1 … y_{t-1}); 0 if nothing is observed
 
     @property
     def factors(self) -> Tensor:
@@ -77,7 +76,7 @@ class Filtered:
 
     @property
     def last(self) -> Belief:
-        """The state at the last step."""
+        """The distribution of the last state."""
         return Belief(self.means[:, -1], self.factors[:, -1])
 
     @property
@@ -88,12 +87,12 @@ class Filtered:
 
 @dataclass(frozen=True)
 class SmoothedStates:
-    """h_t given y_1 … y_T, and how h_t hangs on h_{t+1}: h_t = … + gain_t h_{t+1} + rest_t · N(0, I)."""
+    """h_t given y_1 … y_T, and its dependence on h_{t+1}: h_t = … + gain_t h_{t+1} + residual_t · N(0, I)."""
 
     means: Tensor  # (B, T, H)
     patterns: Tensor  # (U, T, H, H)
     gains: Tensor  # (U, T−1, H, H)
-    rests: Tensor  # (U, T−1, H, H)
+    residuals: Tensor  # (U, T−1, H, H)
     rows: Tensor  # (B,)
     log_likelihood: Tensor  # (B,)
 
@@ -103,18 +102,19 @@ class SmoothedStates:
 
 
 def triangular(array: Tensor) -> Tensor:
-    """The lower triangular L (…, n, n) with L Lᵀ = A Aᵀ, for A (…, n, k) with k ≥ n."""
+    """Return the lower triangular L (…, n, n) with L Lᵀ = A Aᵀ, for A (…, n, k) with k ≥ n."""
     return torch.linalg.qr(array.mT, mode="r").R.mT
 
 
 def covariance(factor: Tensor) -> Tensor:
+    """Return S Sᵀ."""
     return factor @ factor.mT
 
 
 def kalman_filter(
     system: System, values: Tensor, mask: Tensor, inputs: Tensor | None = None, belief: Belief | None = None
 ) -> Filtered:
-    """Read values (B, T, C), of which those of `mask` (B, T, C) were observed. `belief` is that of the first state."""
+    """Filter values (B, T, C) observed where `mask` is True; `belief` replaces the prior of the first state."""
     if belief is None:
         patterns, rows = torch.unique(mask, dim=0, return_inverse=True)
         first = system.factor.expand(len(patterns), -1, -1)
@@ -123,7 +123,7 @@ def kalman_filter(
         patterns, rows = mask, torch.arange(len(mask), device=mask.device)
         first, mean = belief.factor, belief.mean
     expected = _expected_factors(system, patterns, first)
-    innovation, cross, filtered = _observed(system, patterns, expected)
+    innovation, cross, filtered = _update_factors(system, patterns, expected)
     whiten = _inverse(innovation)  # (U, T, C, C)
     gain = cross @ whiten  # (U, T, H, C)
     values = torch.where(mask, values - system.offset, 0.0)
@@ -134,75 +134,75 @@ def kalman_filter(
 
 
 def _expected_factors(system: System, mask: Tensor, first: Tensor) -> Tensor:
-    """Factors of h_t given the past, step by step (U, T, H, H).
+    """Return the factors of h_t given the past (U, T, H, H), computed step by step:
 
     [ √R   W_yh S   0  ]       [ √(W_yh P W_yhᵀ + R)   0      ]
     [ 0    W_hh S   √Q ]  Θ =  [ …                     S_next ]
     """
-    observe, noise = _rows_observed(system, mask)  # (U, T, C, H), (U, T, C, 2C)
+    observe, noise = _mask_observations(system, mask)  # (U, T, C, H), (U, T, C, 2C)
     width = observe.shape[2]
     expected, factor = [first], first
-    still = system.process.new_zeros(len(mask), len(system.transition), 2 * width)
-    none = system.process.new_zeros(len(mask), width, system.process.shape[1])
+    zeros_left = system.process.new_zeros(len(mask), len(system.transition), 2 * width)
+    zeros_right = system.process.new_zeros(len(mask), width, system.process.shape[1])
     process = system.process.expand(len(mask), -1, -1)
     for t in range(mask.shape[1] - 1):
-        above = torch.cat([noise[:, t], observe[:, t] @ factor, none], dim=2)
-        below = torch.cat([still, system.transition @ factor, process], dim=2)
+        above = torch.cat([noise[:, t], observe[:, t] @ factor, zeros_right], dim=2)
+        below = torch.cat([zeros_left, system.transition @ factor, process], dim=2)
         factor = triangular(torch.cat([above, below], dim=1))[:, width:, width:]
         expected.append(factor)
     return torch.stack(expected, dim=1)
 
 
-def _observed(system: System, mask: Tensor, expected: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """What y_t adds, of all steps at once: factors of y_t given the past, its weight in h_t, factors of h_t given y_t.
+def _update_factors(system: System, mask: Tensor, expected: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Update with y_t at all steps in parallel: return factors of y_t given the past, cross terms, factors of h_t.
 
     [ √R   W_yh S ]       [ √(W_yh P W_yhᵀ + R)   0          ]
-    [ 0    S      ]  Θ =  [ cross                 S_filtered ]     gain = cross · inverse of what stands above it
+    [ 0    S      ]  Θ =  [ cross                 S_filtered ]     gain = cross · inverse of the block above
     """
-    observe, noise = _rows_observed(system, mask)
+    observe, noise = _mask_observations(system, mask)
     width = observe.shape[2]
-    still = expected.new_zeros(*expected.shape[:3], 2 * width)
-    above, below = torch.cat([noise, observe @ expected], dim=3), torch.cat([still, expected], dim=3)
+    zeros = expected.new_zeros(*expected.shape[:3], 2 * width)
+    above, below = torch.cat([noise, observe @ expected], dim=3), torch.cat([zeros, expected], dim=3)
     both = triangular(torch.cat([above, below], dim=2))
     innovation, cross, filtered = both[..., :width, :width], both[..., width:, :width], both[..., width:, width:]
     if not bool(torch.isfinite(innovation).all()):
         raise DataError(
-            "The covariance of the model is no longer finite: its state grows without bound over this series. "
-            "Use a structure that does not, fewer steps, or values on a smaller scale."
+            "The covariance of the state is not finite: the state diverges over this series. "
+            "Use a stable structure, fewer steps, or rescale the values."
         )
     sizes = innovation.square().sum(dim=3).sqrt()
     small = innovation.diagonal(dim1=2, dim2=3).abs() <= SINGULAR * sizes
-    if bool(small.any()):  # a density of what cannot vary does not exist
+    if bool(small.any()):
         step = int(small.any(dim=2).any(dim=0).nonzero()[0])
         raise DataError(
-            f"The covariance of what is observed at step {step + 1} is singular: a value is a sum of others, or does "
-            "not vary at all, so it has no density. Leave out the value that repeats others, or give it noise."
+            f"The covariance of the observation at step {step + 1} is singular: a value is a linear combination of "
+            "others or does not vary. Remove it or add noise."
         )
     return innovation, cross, filtered
 
 
-def _rows_observed(system: System, mask: Tensor) -> tuple[Tensor, Tensor]:
-    """W_yh and a factor of R where a value was observed.
+def _mask_observations(system: System, mask: Tensor) -> tuple[Tensor, Tensor]:
+    """Return W_yh and a factor of R for the observed values.
 
-    A missing value has no row in either, and noise of its own that tells nothing: a deviation of 1,
-    whose log is 0.
+    The rows of a missing value are 0; independent unit noise, whose log-deviation is 0, replaces
+    them.
     """
     seen = mask[..., None].to(system.emission.dtype)  # (U, T, C, 1)
-    alone = torch.diag_embed((~mask).to(system.emission.dtype))
-    return seen * system.emission, torch.cat([seen * system.observation, alone], dim=3)
+    unit_noise = torch.diag_embed((~mask).to(system.emission.dtype))
+    return seen * system.emission, torch.cat([seen * system.observation, unit_noise], dim=3)
 
 
 def _means(
     system: System, values: Tensor, mask: Tensor, inputs: Tensor | None, mean: Tensor, gain: Tensor
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """m_t = e_t + K_t (y_t − W_yh e_t) with e_t = W_hh m_{t-1} + W_hx x_t: m, e, and how far off e was (B, T, …)."""
+    """Return m, e and errors (B, T, …): m_t = e_t + K_t (y_t − W_yh e_t) with e_t = W_hh m_{t-1} + W_hx x_t."""
     driven = None if system.drive is None or inputs is None else inputs @ system.drive.mT  # (B, T, H)
     means: list[Tensor] = []
     expected, errors = [mean], []
     for t in range(values.shape[1]):
         if t:
-            moved = means[-1] @ system.transition.mT
-            expected.append(moved if driven is None else moved + driven[:, t])
+            mean = means[-1] @ system.transition.mT
+            expected.append(mean if driven is None else mean + driven[:, t])
         errors.append((values[:, t] - expected[-1] @ system.emission.mT) * mask[:, t])
         means.append(expected[-1] + (gain[:, t] @ errors[-1][..., None]).squeeze(2))
     return torch.stack(means, dim=1), torch.stack(expected, dim=1), torch.stack(errors, dim=1)
@@ -214,47 +214,47 @@ def _inverse(lower: Tensor) -> Tensor:
 
 
 def kalman_smoother(system: System, filtered: Filtered) -> SmoothedStates:
-    """Back from the last step: what later observations say of earlier states.
+    """Run the backward pass from the last step:
 
     mean_t = m_t + J_t (mean_{t+1} − e_{t+1}),   P_t = D_t D_tᵀ + J_t P_{t+1} J_tᵀ
     """
-    gains, rests = _looking_back(system, filtered.patterns[:, :-1])
+    gains, residuals = _smoother_gains(system, filtered.patterns[:, :-1])
     factor, mean = filtered.patterns[:, -1], filtered.means[:, -1]
     factors, means = [factor], [mean]
     by_row = gains[filtered.rows]
     for t in range(gains.shape[1] - 1, -1, -1):
-        factor = triangular(torch.cat([rests[:, t], gains[:, t] @ factor], dim=2))
+        factor = triangular(torch.cat([residuals[:, t], gains[:, t] @ factor], dim=2))
         change = (mean - filtered.expected_means[:, t + 1])[..., None]
         mean = filtered.means[:, t] + (by_row[:, t] @ change).squeeze(2)
         factors.append(factor)
         means.append(mean)
     means_forward, factors_forward = (torch.stack(parts[::-1], dim=1) for parts in (means, factors))
-    return SmoothedStates(means_forward, factors_forward, gains, rests, filtered.rows, filtered.log_likelihood)
+    return SmoothedStates(means_forward, factors_forward, gains, residuals, filtered.rows, filtered.log_likelihood)
 
 
-def _looking_back(system: System, factors: Tensor) -> tuple[Tensor, Tensor]:
-    """J (…, H, H) and D (…, H, H) with h_t = … + J h_{t+1} + D · noise, from the factors of h_t, all steps at once.
+def _smoother_gains(system: System, factors: Tensor) -> tuple[Tensor, Tensor]:
+    """Return J and D (…, H, H) with h_t = … + J h_{t+1} + D · noise, from the factors of h_t at all steps.
 
         [ W_hh S   √Q ]       [ √(W_hh P W_hhᵀ + Q)   0 ]
-        [ S         0 ]  Θ =  [ Γ                     Δ ]     J = Γ · inverse of what stands above it
+        [ S         0 ]  Θ =  [ Γ                     Δ ]     J = Γ · inverse of the block above
 
-    Where the next state cannot vary in some direction, that inverse is a pseudo-inverse, and the
-    part of Γ it does not reach is left over beside Δ.
+    If the next state cannot vary in some direction, the pseudo-inverse is used, and the remaining
+    part of Γ is added to Δ.
     """
     size = len(system.transition)
     process = system.process.expand(*factors.shape[:-2], -1, -1)
     above = torch.cat([system.transition @ factors, process], dim=-1)
     below = torch.cat([factors, torch.zeros_like(process)], dim=-1)
     both = torch.cat([above, below], dim=-2)
-    if process.shape[-1] < size:  # as many columns as rows, where the noise has fewer dimensions than the state
+    if process.shape[-1] < size:  # QR needs at least as many columns as rows
         both = torch.nn.functional.pad(both, (0, 2 * size - both.shape[-1]))
     both = triangular(both)
-    ahead, along, rest = both[..., :size, :size], both[..., size:, :size], both[..., size:, size:]
-    scale = ahead.square().sum(dim=-1).sqrt()  # deviations of the next state
+    ahead, cross, residual = both[..., :size, :size], both[..., size:, :size], both[..., size:, size:]
+    scale = ahead.square().sum(dim=-1).sqrt()  # standard deviations of the next state
     scale = torch.where(scale > 0, scale, torch.ones_like(scale))
-    even = ahead / scale[..., None]
-    regular = bool((even.diagonal(dim1=-2, dim2=-1).abs() > SINGULAR).all())
-    inverse = _inverse(even) if regular else torch.linalg.pinv(even, rtol=SINGULAR)
-    gains = along @ inverse / scale[..., None, :]
-    left = along - gains @ ahead  # zero, or what a singular covariance leaves
-    return gains, rest if regular else triangular(torch.cat([rest, left], dim=-1))
+    scaled = ahead / scale[..., None]
+    is_regular = bool((scaled.diagonal(dim1=-2, dim2=-1).abs() > SINGULAR).all())
+    inverse = _inverse(scaled) if is_regular else torch.linalg.pinv(scaled, rtol=SINGULAR)
+    gains = cross @ inverse / scale[..., None, :]
+    unexplained = cross - gains @ ahead  # 0 unless the covariance is singular
+    return gains, residual if is_regular else triangular(torch.cat([residual, unexplained], dim=-1))

@@ -1,17 +1,17 @@
-"""Linear dynamical systems by name: what the parts of the state are, how they move, and what is left to be learned.
+"""Named structures of linear dynamical systems: the components of the state, their dynamics, what is learned.
 
     level              h = level                 level_t = level_{t-1} + ε
     trend              h = (level, slope)        level_t = level_{t-1} + slope_{t-1} + ε,  slope_t = slope_{t-1} + ε'
-    seasonal           the same, and a season of s steps that add up to noise:  γ_t = −(γ_{t-1} + … + γ_{t-s+1}) + ε''
-    … damped           of these three: level and slope fade, level_t = ρ level_{t-1} + …, slope_t = φ slope_{t-1} + ε'
-                       ρ, φ and the offset d the level fades to are learned
-    constant-velocity  h = (place, velocity)     the velocity drifts, and takes the place along between two steps:
-                                                 cov(ε_place, ε_velocity) = q [[1/3, 1/2], [1/2, 1]]
-    free               h is whatever explains the values best: all of W_hh, W_yh and the noises are learned
+    seasonal           trend with a season of s steps that sum to noise:  γ_t = −(γ_{t-1} + … + γ_{t-s+1}) + ε''
+    … damped           level and slope decay: level_t = ρ level_{t-1} + …, slope_t = φ slope_{t-1} + ε'
+                       ρ, φ and d, the offset to which the level decays, are learned
+    constant-velocity  h = (position, velocity)  the velocity drifts and moves the position between two steps:
+                                                 cov(ε_position, ε_velocity) = q [[1/3, 1/2], [1/2, 1]]
+    free               W_hh, W_yh and the noises are learned
 
-Each of the C values has a state of its own; only `free` shares one among them. Where learning
-begins is computed from the data: half of how much a value changes from step to step is put down to
-noise, half to the state.
+Each of the C values has a separate state; only `free` shares one state among all values. The
+initial parameters are computed from the data: one half of the step-to-step change of a value is
+attributed to observation noise, one half to the state.
 """
 
 from collections.abc import Callable, Collection, Sequence
@@ -25,27 +25,27 @@ from seqloom.classical.kalman.em import LEARNED, Data, Rules
 from seqloom.classical.kalman.filter import System
 
 Structure = Literal["free", "level", "trend", "seasonal", "constant-velocity"]
-VAGUE = 1e3  # deviations of the data that the first state may lie away, where nothing is known of it
-FADING = 0.95  # of a damped level or slope that is left a step later, to begin with
-FLOOR = 1e-10  # the least variance of an observation's noise, beside that of its values
-PARTS = {  # of the state of one value, by what they mean; what follows them repeats earlier ones
+VAGUE_DEVIATION = 1e3  # of a vague first state, in standard deviations of the data
+INITIAL_DAMPING = 0.95  # of a damped level or slope
+MIN_VARIANCE_RATIO = 1e-10  # minimum noise variance relative to the variance of the data
+PARTS = {  # names of the state components of one value; the remaining ones are lagged copies
     "level": ("level",),
     "trend": ("level", "slope"),
     "seasonal": ("level", "slope", "season"),
-    "constant-velocity": ("place", "velocity"),
+    "constant-velocity": ("position", "velocity"),
 }
 NOISES = frozenset({"process", "observation"})
 
 
 @dataclass(frozen=True)
 class Block:
-    """The state of one value: how it moves, how it is seen, and what noise reaches it."""
+    """The state of one value: its transition, emission and noise."""
 
     transition: Tensor  # (h, h)
     emission: Tensor  # (h,)
-    shape: Tensor  # (h, k): noise of the state is shape · u
-    groups: tuple[int, ...]  # which of u have one variance
-    begin: tuple[float, ...]  # deviations of u to begin with, beside how much the values change
+    shape: Tensor  # (h, k): the state noise is shape · u
+    groups: tuple[int, ...]  # components of u with equal numbers share a variance
+    begin: tuple[float, ...]  # initial standard deviations of u, relative to the step-to-step change
 
 
 def level(season: int) -> Block:
@@ -57,7 +57,7 @@ def trend(season: int) -> Block:
 
 
 def seasonal(season: int) -> Block:
-    size = season + 1  # level, slope, and the last s − 1 of the season
+    size = season + 1  # level, slope and the last s − 1 seasonal effects
     transition = torch.zeros(size, size, dtype=torch.float64)
     transition[:2, :2] = trend(season).transition
     transition[2, 2:] = -1
@@ -82,16 +82,17 @@ BLOCKS: dict[str, Callable[[int], Block]] = {
 
 
 def state_size(structure: Structure, variables: int, hidden: int, season: int) -> int:
-    """The size of the state."""
+    """Return the size of the state."""
     return hidden if structure == "free" else variables * len(BLOCKS[structure](season).emission)
 
 
 def rules_for(
     structure: Structure, variables: int, season: int, learn: Collection[str], fixed: Collection[str], full: bool
 ) -> Rules:
-    """What is learned of a structure: of free everything, of one with a name the noises and `learn`; less `fixed`.
+    """Return the EM rules of a structure: `free` learns everything, the others the noises and `learn`.
 
-    Among what can be learned besides is `damping`: how fast level and slope fade.
+    Parameters in `fixed` are not learned. `learn` may contain `damping`, the decay of level and
+    slope.
     """
     if structure == "free":
         return Rules(frozenset(LEARNED).difference(fixed), diagonal=not full)
@@ -100,39 +101,40 @@ def rules_for(
     each = max(block.groups) + 1
     groups = tuple(group + column * each for column in range(variables) for group in block.groups)
     size = len(block.emission)
-    places = [column * size + part for column in range(variables) for part in range(min(size, 2))]
-    fading = tuple(places) if "damping" in learn and "transition" not in fixed else ()
+    indices = [column * size + part for column in range(variables) for part in range(min(size, 2))]
+    damped = tuple(indices) if "damping" in learn and "transition" not in fixed else ()
     learned = (NOISES | frozenset(learn) & frozenset(LEARNED)).difference(fixed)
-    return Rules(learned, shape, groups, fading, diagonal=not full)
+    return Rules(learned, shape, groups, damped, diagonal=not full)
 
 
 def first_guess(
     structure: Structure, hidden: int, season: int, damped: bool, data: Data, rules: Rules
 ) -> tuple[System, Rules]:
-    """Where EM begins, computed from the data alone; and the rules with a floor that suits it."""
-    centre, scale, change = _spread(data)
-    moves = 1.0 if structure == "free" else float(change.square().min())  # a free state has a scale of its own
-    rules = replace(rules, observation_floor=FLOOR * scale.square(), process_floor=FLOOR * moves)
+    """Return the initial system of EM, computed from the data, and the rules with variance floors for the data."""
+    centre, scale, change = _data_moments(data)
+    state_variance = 1.0 if structure == "free" else float(change.square().min())  # a free state has unit scale
+    floors = MIN_VARIANCE_RATIO * scale.square(), MIN_VARIANCE_RATIO * state_variance
+    rules = replace(rules, observation_floor=floors[0], process_floor=floors[1])
     if structure == "free":
-        system = _free(data, hidden, centre, scale)
+        system = _free_system(data, hidden, centre, scale)
     else:
-        system = _named(BLOCKS[structure](season), centre, scale, change, data)
-    if structure != "free" and damped:  # level and slope lose a little at every step, down to the mean
+        system = _named_system(BLOCKS[structure](season), centre, scale, change, data)
+    if structure != "free" and damped:  # level and slope decay to the mean
         size, variables = len(system.mean), len(centre)
         transition, mean = system.transition.clone(), system.mean.clone()
         for column in range(variables):
             first = column * size // variables
             mean[first] -= centre[column]
-            for place in range(first, min(first + 2, first + size // variables)):
-                transition[place, place] = FADING
+            for i in range(first, min(first + 2, first + size // variables)):
+                transition[i, i] = INITIAL_DAMPING
         system = replace(system, transition=transition, mean=mean, offset=centre.clone())
     if data.inputs is not None:
         system = replace(system, drive=torch.zeros(len(system.mean), data.inputs.shape[2], dtype=torch.float64))
     return system, rules
 
 
-def _named(block: Block, centre: Tensor, scale: Tensor, change: Tensor, data: Data) -> System:
-    """A system of these blocks that begins with the first observation of each value, averaged over all sequences."""
+def _named_system(block: Block, centre: Tensor, scale: Tensor, change: Tensor, data: Data) -> System:
+    """Return a system with one block per value; levels start at the mean first observation of all sequences."""
     first = data.mask.to(torch.int8).argmax(dim=1, keepdim=True)  # (B, 1, C)
     seen = data.mask.any(dim=1)
     values = torch.where(seen, data.values.nan_to_num().gather(1, first).squeeze(1), 0.0)
@@ -140,7 +142,7 @@ def _named(block: Block, centre: Tensor, scale: Tensor, change: Tensor, data: Da
     variables = len(centre)
     mean = torch.zeros(variables, len(block.emission), dtype=torch.float64)
     mean[:, 0] = torch.where(seen.any(dim=0), beginning, centre)
-    noise = [block.shape @ torch.diag(_matrix(block.begin) * one) for one in change]
+    noise = [block.shape @ torch.diag(_matrix(block.begin) * deviation) for deviation in change]
     return System(
         transition=torch.block_diag(*[block.transition] * variables),
         process=torch.block_diag(*noise),
@@ -148,12 +150,12 @@ def _named(block: Block, centre: Tensor, scale: Tensor, change: Tensor, data: Da
         offset=torch.zeros(variables, dtype=torch.float64),
         observation=torch.diag(change / 2),
         mean=mean.flatten(),
-        factor=torch.diag((VAGUE * scale)[:, None].expand_as(mean).flatten()),
+        factor=torch.diag((VAGUE_DEVIATION * scale)[:, None].expand_as(mean).flatten()),
     )
 
 
-def _free(data: Data, hidden: int, centre: Tensor, scale: Tensor) -> System:
-    """By subspaces: the state is what the next few values have in common, their largest principal directions."""
+def _free_system(data: Data, hidden: int, centre: Tensor, scale: Tensor) -> System:
+    """Return a system by subspace identification: the state is the leading principal components of future values."""
     steps, variables = data.values.shape[1], len(centre)
     values = torch.where(data.mask, (data.values - centre) / scale, 0.0)  # (B, T, C)
     ahead = max(1, min(-(-2 * hidden // variables), steps // 2))
@@ -171,11 +173,8 @@ def _free(data: Data, hidden: int, centre: Tensor, scale: Tensor) -> System:
     transition = torch.linalg.solve(_gram(before, before) + ridge, _gram(before, after)).mT
     radius = float(torch.linalg.eigvals(transition).abs().max())
     transition = transition / max(1.0, radius / 0.999)
-    everything = kept[..., None]
-    seen = values[:, : window.shape[1]] * everything
-    emission = torch.linalg.solve(
-        _gram(states * everything, states * everything) + ridge, _gram(states * everything, seen)
-    )
+    kept_states, kept_values = states * kept[..., None], values[:, : window.shape[1]] * kept[..., None]
+    emission = torch.linalg.solve(_gram(kept_states, kept_states) + ridge, _gram(kept_states, kept_values))
     spread = states[kept].std(dim=0, correction=0).clamp_min(1e-2)
     return System(
         transition=transition,
@@ -192,8 +191,8 @@ def _gram(a: Tensor, b: Tensor) -> Tensor:
     return (a.mT @ b).sum(dim=0)
 
 
-def _spread(data: Data) -> tuple[Tensor, Tensor, Tensor]:
-    """Of each value (C,): its mean, its deviation, and how much it changes from one step to the next."""
+def _data_moments(data: Data) -> tuple[Tensor, Tensor, Tensor]:
+    """Return the mean, standard deviation and RMS step-to-step change of each value (C,)."""
     count = data.mask.sum(dim=(0, 1)).clamp_min(1)
     values = torch.where(data.mask, data.values, 0.0)
     centre = values.sum(dim=(0, 1)) / count

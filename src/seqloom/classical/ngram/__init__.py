@@ -1,19 +1,18 @@
-"""The n-gram language model: a table of what follows what, asked from the longest known context downwards.
+"""The n-gram language model with backoff.
 
     log p(w | h) = log_prob(h w)                      if h w is in the table
-                 = backoff(h) + log p(w | h')          otherwise, h' being h without its first word
+                 = backoff(h) + log p(w | h')          otherwise, where h' is h without its first word
 
-`backoff(h)` is 0 for a context the table does not know. How the numbers in the table are had is the
-matter of `kneser_ney`; `arpa` reads and writes the file format every other n-gram toolkit speaks.
+`backoff(h)` is 0 for an unknown context. `kneser_ney` estimates the tables; `arpa` reads and writes
+the standard file format of n-gram toolkits.
 
-The n-grams of order k are sorted 64-bit keys, (place of the first k−1 words in the table
-below)·(V+1) + last word. So any order and any vocabulary fits, an n-gram is found by bisection, the
-n-grams that continue one context lie side by side, and a whole text is scored with a few vectorised
-searches per order.
+The n-grams of order k are sorted 64-bit keys, (row of the first k−1 words in the table of order
+k−1)·(V+1) + last word. This fits any order and vocabulary, an n-gram is found by bisection, the
+continuations of a context are contiguous, and a text is scored with a few vectorised searches per
+order.
 
-Ids are those of the tokenizer: 0 … V−1, where 0 ends a document. The context before a document's
-first word is `<s>`, which the model adds itself as id V: it is never predicted, and no n-gram
-reaches across it.
+Ids are those of the tokenizer: 0 … V−1, where 0 ends a document. The first word of a document
+follows `<s>`, which the model adds as id V. It is never predicted, and no n-gram crosses it.
 """
 
 import math
@@ -36,8 +35,8 @@ from seqloom.core.tree import Tree, is_ascending, require
 @config
 class NGramConfig:
     kind: Literal["ngram"] = "ngram"
-    order: PositiveInt = 5  # words in the longest n-gram: an n-gram of order 5 predicts from four words
-    min_count: PositiveInt = 1  # n-grams of three words and more seen less often are left out; 1 keeps them all
+    order: PositiveInt = 5  # words in the longest n-gram: order 5 predicts from four words
+    min_count: PositiveInt = 1  # rarer n-grams of three or more words are dropped; 1 keeps all
 
     def build(self, vocabulary: int) -> "NGram":
         return NGram(self.order, vocabulary)
@@ -45,113 +44,112 @@ class NGramConfig:
 
 @dataclass(frozen=True)
 class Table:
-    """The n-grams of one order. Natural logarithms, float64, since a sum over V words must still be 1."""
+    """The n-grams of one order, with natural logarithms in float64."""
 
-    keys: Tensor  # (n,) int64, ascending; for single words simply 0 … V, `<s>` last
+    keys: Tensor  # (n,) int64, ascending; 0 … V for unigrams, `<s>` last
     log_prob: Tensor  # (n,)
-    backoff: Tensor  # (n,), or (0,) in the highest order, which is no one's context
+    backoff: Tensor  # (n,), or (0,) in the highest order
 
     def find(self, prefix: Tensor, words: Tensor, width: int) -> Tensor:
-        """Find the row of each n-gram `prefix words`, −1 where there is none. A prefix of −1 has no continuation."""
+        """Find the row of each n-gram `prefix words`, −1 if it is missing or its prefix is −1."""
         flat = prefix.reshape(-1)
         rows = torch.full_like(flat, -1)
-        asked = (flat >= 0).nonzero().squeeze(1)
-        if len(self.keys) == 0 or len(asked) == 0:
+        valid = (flat >= 0).nonzero().squeeze(1)
+        if len(self.keys) == 0 or len(valid) == 0:
             return rows.view(prefix.shape)
-        wanted = flat[asked] * width + words.reshape(-1)[asked]
-        row = torch.searchsorted(self.keys, wanted).clamp_(max=len(self.keys) - 1)
-        rows[asked] = row.masked_fill_(self.keys[row] != wanted, -1)
+        keys = flat[valid] * width + words.reshape(-1)[valid]
+        row = torch.searchsorted(self.keys, keys).clamp_(max=len(self.keys) - 1)
+        rows[valid] = row.masked_fill_(self.keys[row] != keys, -1)
         return rows.view(prefix.shape)
 
-    def backoff_of(self, rows: Tensor) -> Tensor:
+    def get_backoff(self, rows: Tensor) -> Tensor:
+        """Return the backoff weights of rows, 0 for row −1."""
         if len(self.backoff) == 0:
             return self.backoff.new_zeros(rows.shape)
         return self.backoff[rows].masked_fill_(rows < 0, 0.0)
 
 
 class NGram(TensorModel):
-    """An n-gram model; before it is estimated or loaded it knows nothing and predicts 1/V.
+    """An n-gram model; initially it has no n-grams and predicts 1/V.
 
-    `discounts` (order, 3) are the D1, D2, D3+ of each order, zero where the tables came from
-    elsewhere; `fallback` (order,) is true where the text could not give them and the usual
-    constants were taken.
+    `discounts` (order, 3) are D1, D2 and D3+ of each order, zero for imported tables. `fallback`
+    (order,) is True where default discounts replaced an estimate.
     """
 
     def __init__(self, order: int, vocabulary: int) -> None:
         self.order, self.vocabulary = order, vocabulary
         self.width = vocabulary + 1
-        nothing = torch.empty(0, dtype=torch.float64)
+        empty = torch.empty(0, dtype=torch.float64)
         words = torch.full((self.width,), -math.log(vocabulary), dtype=torch.float64)
         words[vocabulary] = -math.inf
         no_keys = torch.empty(0, dtype=torch.int64)
-        self.tables = [Table(torch.arange(self.width), words, nothing if order == 1 else torch.zeros_like(words))]
-        self.tables += [Table(no_keys, nothing, nothing) for _ in range(order - 1)]
+        self.tables = [Table(torch.arange(self.width), words, empty if order == 1 else torch.zeros_like(words))]
+        self.tables += [Table(no_keys, empty, empty) for _ in range(order - 1)]
         self.discounts = torch.zeros(order, 3, dtype=torch.float64)
         self.fallback = torch.zeros(order, dtype=torch.bool)
         kinds: dict[str, Bounds] = {"log_prob": (-math.inf, 1e-6), "keys": (0, None), "backoff": (-math.inf, None)}
         parts = {name: name.split(".") for name in self.tensors() if "." in name}
         self.bounds = {name: kinds[kind] for name, (kind, _) in parts.items()}
-        self.resizable = [name for name, (_, k) in parts.items() if k != "1"]  # as the text it is estimated from
+        self.resizable = [name for name, (_, k) in parts.items() if k != "1"]
 
-    # --- asking -----------------------------------------------------------------------------------------------------
+    # --- scoring ----------------------------------------------------------------------------------------------------
 
     def start(self, source: Tree = None, rows: int | None = None) -> DecodeState:
         return DecodeState(torch.full((rows or 1, self.order - 1), self.vocabulary, device=self.device))
 
     def score(self, inputs: Tensor, targets: Tensor, state: DecodeState) -> tuple[Tensor, DecodeState]:
-        """log p(targets[b, t] | inputs[b, :t+1], state) for every position (B, T), and the state after the last."""
+        """Return log p(targets[b, t] | inputs[b, :t+1], state) (B, T) and the state after the last position."""
         history = self._history(inputs, state)  # (B, order−1 + T)
         log_prob = self.tables[0].log_prob[targets]  # (B, T)
         for (lower, table), contexts in zip(pairwise(self.tables), self._contexts(history), strict=True):
             context = contexts[:, contexts.shape[1] - inputs.shape[1] :]
-            found = table.find(context, targets, self.width)
-            log_prob = log_prob + lower.backoff_of(context)
+            rows = table.find(context, targets, self.width)
+            log_prob = log_prob + lower.get_backoff(context)
             if len(table.keys):
-                log_prob = torch.where(found >= 0, table.log_prob[found], log_prob)
+                log_prob = torch.where(rows >= 0, table.log_prob[rows], log_prob)
         return log_prob, self._state(history)
 
     def step(self, tokens: Tensor, state: DecodeState, mask: Tensor | None = None) -> StepOutput:
-        """The distribution (B, V) after the tokens (B, T).
+        """Return the next-token distribution (B, V) after tokens (B, T).
 
-        The lowest order for all V words, each higher order written over it where it knows a
-        continuation.
+        It starts with the unigrams of all V words; each higher order overwrites its known
+        continuations.
         """
         history = self._history(tokens, state)
-        if mask is not None:  # the real tokens move to the end, in their order; the carry is always real
+        if mask is not None:  # move the real tokens to the end, in order; the previous state is always real
             real = torch.cat([mask.new_ones(history.shape[0], self.order - 1), mask], dim=1)
             history = history.gather(1, real.to(torch.int8).argsort(dim=1, stable=True))
         after = self._state(history)
-        contexts = [places[:, -1] for places in self._contexts(after.carry)]  # of 1, 2 … order−1 words, (B,) each
-        weights = [table.backoff_of(context) for table, context in zip(self.tables, contexts, strict=False)]
+        contexts = [rows[:, -1] for rows in self._contexts(after.carry)]  # of 1, 2 … order−1 words, (B,) each
+        weights = [table.get_backoff(context) for table, context in zip(self.tables, contexts, strict=False)]
         weight = sum(weights, start=self.tables[0].log_prob.new_zeros(history.shape[0]))
         log_probs = self.tables[0].log_prob[: self.vocabulary] + weight[:, None]  # (B, V)
         for table, context, backoff in zip(self.tables[1:], contexts, weights, strict=True):
             weight = weight - backoff
-            first = torch.searchsorted(table.keys, context * self.width)  # a context of −1 gives an empty range at 0
+            first = torch.searchsorted(table.keys, context * self.width)  # context −1 gives an empty range at 0
             count = torch.searchsorted(table.keys, (context + 1) * self.width) - first
             rows = torch.repeat_interleave(torch.arange(len(context), device=context.device), count)
             within = torch.arange(len(rows), device=context.device) - (count.cumsum(0) - count)[rows]
-            places = first[rows] + within  # of every n-gram that continues a context, and the row it belongs to
-            words = table.keys[places] - context[rows] * self.width
-            log_probs[rows, words] = table.log_prob[places] + weight[rows]
+            entries = first[rows] + within  # n-grams that continue the context of each batch row
+            words = table.keys[entries] - context[rows] * self.width
+            log_probs[rows, words] = table.log_prob[entries] + weight[rows]
         return StepOutput(log_probs, after)
 
     def _history(self, tokens: Tensor, state: DecodeState) -> Tensor:
-        """What was read before and what is read now; an ended document leaves the context of a new one."""
+        """Append tokens to the context; END becomes the `<s>` of the next document."""
         return torch.cat([state.carry, tokens.masked_fill(tokens == END, self.vocabulary)], dim=1)
 
     def _state(self, history: Tensor) -> DecodeState:
         return DecodeState(history[:, history.shape[1] - (self.order - 1) :].clone())
 
     def _contexts(self, history: Tensor) -> Iterator[Tensor]:
-        """Yield, for k = 1 … order−1, the places (B, …) of the k words that end at each word of the history from the
-        k-th."""
+        """Yield, for k = 1 … order−1, the table rows (B, …) of the k-grams that end at each word from the k-th on."""
         contexts = history
         for table in self.tables[1:]:
             yield contexts
             contexts = table.find(contexts[:, :-1], history[:, history.shape[1] - contexts.shape[1] + 1 :], self.width)
 
-    # --- keeping ----------------------------------------------------------------------------------------------------
+    # --- saving and loading -----------------------------------------------------------------------------------------
 
     def tensors(self) -> dict[str, Tensor]:
         tensors = {"discounts": self.discounts, "fallback": self.fallback}
@@ -169,18 +167,18 @@ class NGram(TensorModel):
 
     def _tables(self, tensors: Mapping[str, Tensor]) -> list[Table]:
         words = tensors["log_prob.1"]
-        whole = {"keys.1": torch.arange(self.width, device=words.device), f"backoff.{self.order}": words[:0], **tensors}
+        parts = {"keys.1": torch.arange(self.width, device=words.device), f"backoff.{self.order}": words[:0], **tensors}
         names = ("keys", "log_prob", "backoff")
-        return [Table(*(whole[f"{name}.{k}"] for name in names)) for k in range(1, self.order + 1)]
+        return [Table(*(parts[f"{name}.{k}"] for name in names)) for k in range(1, self.order + 1)]
 
     def check(self, tensors: Mapping[str, Tensor]) -> None:
-        """Every n-gram must have its numbers, and continue one of the table below."""
+        """Check that every n-gram has all numbers and continues an n-gram of the order below."""
         tables = self._tables(tensors)
         for k, table in enumerate(tables, start=1):
             sizes = {f"keys.{k}": len(table.keys), f"log_prob.{k}": len(table.log_prob)}
             sizes |= {f"backoff.{k}": len(table.backoff)} if k < self.order else {}
-            shown = ", ".join(f"{name} has {size}" for name, size in sizes.items())
-            require(len(set(sizes.values())) == 1, f"all {k}-grams must have all their numbers: {shown}")
+            listed = ", ".join(f"{name} has {size}" for name, size in sizes.items())
+            require(len(set(sizes.values())) == 1, f"tensors of {k}-grams must have equal lengths: {listed}")
             require(is_ascending(table.keys), f"keys.{k} must be ascending")
         for k, (lower, table) in enumerate(pairwise(tables), start=2):
             contexts = len(lower.keys)
@@ -188,6 +186,6 @@ class NGram(TensorModel):
             require((last < contexts * self.width).all(), f"keys.{k} must continue the {contexts:,} {k - 1}-grams")
 
     def size(self) -> dict[str, int]:
-        """How many n-grams of each order the model keeps; `<s>` is not counted, nothing predicts it."""
+        """Return the number of n-grams of each order; `<s>` is not counted because it is never predicted."""
         counts = {f"{k}-grams": len(table.keys) for k, table in enumerate(self.tables, start=1)}
         return counts | {"1-grams": self.vocabulary}

@@ -1,4 +1,4 @@
-"""ARPA files: the text format n-gram toolkits exchange models in.
+"""ARPA files, the text format for exchanging n-gram models.
 
     \\data\\
     ngram 1=4
@@ -9,12 +9,11 @@
     …
     \\end\\
 
-A word may not hold what separates words, and three names have a meaning of their own. So a
-white-space character, NUL, a lone surrogate and the escape character itself are written as `␛`
-(U+241B) and four hexadecimal digits: a space is `␛0020`, a line feed `␛000A`. A token that would
-read as `<s>`, `</s>` or `<unk>` without being it has its first character written so (`␛003Cs>`),
-and the empty token is a bare `␛`. Other toolkits take these for words like any other, and
-`read_arpa` turns them back. Words of other toolkits' files pass unchanged.
+Words must not contain separators, and three words are reserved. Whitespace, NUL, lone surrogates
+and the escape character are therefore written as `␛` (U+241B) and four hexadecimal digits: a space
+is `␛0020`, a line feed `␛000A`. An ordinary token spelled `<s>`, `</s>` or `<unk>` has its first
+character escaped (`␛003Cs>`), and the empty token is a bare `␛`. Other toolkits treat escaped words
+as ordinary words; `read_arpa` decodes them. Words from other toolkits are read unchanged.
 """
 
 import gzip
@@ -40,18 +39,18 @@ from seqloom.core.files import replace_file
 from seqloom.core.limits import max_line, refuse_device
 
 BEGIN_NAME, END_NAME, UNKNOWN_NAME = "<s>", "</s>", "<unk>"
-UNKNOWN = 1  # its id, where a vocabulary has it
-NEVER = -99.0  # the log10 probability ARPA files give to what is never predicted
+UNKNOWN = 1  # id of <unk>, if the vocabulary contains it
+LOG10_ZERO = -99.0  # log10 probability of words that are never predicted, by convention
 LN10 = math.log(10)
 
 _RESERVED = {BEGIN_NAME, END_NAME, UNKNOWN_NAME, "<UNK>"}
 _UNSAFE = re.compile("[\\s\0\u241b\ud800-\udfff]")
 _ESCAPED = re.compile("\u241b([0-9A-F]{4})")
-_LINES_AT_ONCE = 50_000
+_LINES_PER_WRITE = 50_000
 
 
 def escape(token: str) -> str:
-    """A token as one ARPA word that means nothing else."""
+    """Escape a token as an unambiguous ARPA word."""
     if token == "":
         return "\u241b"
     head, rest = ("", token) if token not in _RESERVED else (f"\u241b{ord(token[0]):04X}", token[1:])
@@ -59,6 +58,7 @@ def escape(token: str) -> str:
 
 
 def unescape(word: str) -> str:
+    """Decode an escaped ARPA word."""
     return "" if word == "\u241b" else _ESCAPED.sub(lambda match: chr(int(match[1], 16)), word)
 
 
@@ -66,12 +66,12 @@ def unescape(word: str) -> str:
 
 
 def write_arpa(model: NGram, words: list[str], path: Path | str) -> None:
-    """Write the model, whole or not at all; a name that ends in .gz is compressed. `words` are the tokens by id."""
+    """Write the model atomically, compressed if the name ends in .gz; `words` are the tokens by id."""
     path = Path(path)
     if not path.parent.is_dir():
-        raise UsageError(f"{path} cannot be written: the folder {path.parent} does not exist. Make it first.")
+        raise UsageError(f"{path} cannot be written: the folder {path.parent} does not exist. Create it first.")
     if len(words) != model.vocabulary:
-        raise UsageError(f"The model has {model.vocabulary} tokens, so as many words are needed, not {len(words)}.")
+        raise UsageError(f"The model has {model.vocabulary} tokens and needs a word for each, got {len(words)} words.")
     names = [escape(word) for word in words]
     names[END] = END_NAME
     if len(words) > UNKNOWN and words[UNKNOWN] == UNKNOWN_NAME:
@@ -86,12 +86,12 @@ def write_arpa(model: NGram, words: list[str], path: Path | str) -> None:
         replace_file(path) as target,
         gzip.open(target, "wb") if path.suffix == ".gz" else nullcontext(target) as file,
     ):
-        for piece in _pieces(model, [*names, BEGIN_NAME]):
-            file.write(piece.encode())
+        for text in _format_model(model, [*names, BEGIN_NAME]):
+            file.write(text.encode())
 
 
-def _pieces(model: NGram, names: list[str]) -> Iterator[str]:
-    """The text of a file, piece by piece; `names` are the ARPA words by id, `<s>` last."""
+def _format_model(model: NGram, names: list[str]) -> Iterator[str]:
+    """Yield the text of a file in parts; `names` are the ARPA words by id, `<s>` last."""
     yield "\\data\\\n"
     for k, table in enumerate(model.tables, start=1):
         yield f"ngram {k}={len(table.keys)}\n"
@@ -101,10 +101,10 @@ def _pieces(model: NGram, names: list[str]) -> Iterator[str]:
         keys = table.keys.cpu().numpy()
         prefix, last = (keys // model.width).tolist(), (keys % model.width).tolist()
         texts = [f"{texts[p]} {names[w]}" for p, w in zip(prefix, last, strict=True)] if k > 1 else names
-        log_prob = (table.log_prob.double().cpu().numpy() / LN10).clip(min=NEVER, max=0.0).tolist()
+        log_prob = (table.log_prob.double().cpu().numpy() / LN10).clip(min=LOG10_ZERO, max=0.0).tolist()
         backoff = (table.backoff.double().cpu().numpy() / LN10).tolist()
-        for begin in range(0, len(texts), _LINES_AT_ONCE):
-            part = slice(begin, begin + _LINES_AT_ONCE)
+        for begin in range(0, len(texts), _LINES_PER_WRITE):
+            part = slice(begin, begin + _LINES_PER_WRITE)
             if backoff:
                 rows = zip(log_prob[part], texts[part], backoff[part], strict=True)
                 yield "".join([f"{p:.12g}\t{text}\t{b:.12g}\n" for p, text, b in rows])
@@ -117,37 +117,39 @@ def _pieces(model: NGram, names: list[str]) -> Iterator[str]:
 
 
 class ARPALines:
-    """The lines of a file that are not blank, with their numbers, for errors that say where."""
+    """The non-blank lines of a file, with line numbers for error messages."""
 
     def __init__(self, path: Path, file: IO[str]) -> None:
         self.path, self.number, self._file = path, 0, file
 
-    def next(self, wanted: str) -> str:
+    def next(self, expected: str) -> str:
+        """Return the next line; `expected` describes it if the file has ended."""
         while line := self._file.readline(max_line()):
             self.number += 1
             if len(line) == max_line():
-                self.fail(f"it has more than {max_line():,} characters, which no n-gram has")
+                self.fail(f"a line must have at most {max_line():,} characters")
             if line.strip():
                 return line.strip("\r\n")
         self.number += 1
-        self.fail(f"the file ends where {wanted} should stand; it is cut short, or no ARPA file")
+        self.fail(f"the file ends where {expected} is expected; it is truncated or not an ARPA file")
 
     def fail(self, problem: str, number: int | None = None) -> NoReturn:
+        """Raise `DataError` for a line."""
         raise DataError(f"{self.path}, line {number or self.number}: {problem}.")
 
 
 @dataclass(frozen=True)
 class ARPASection:
-    """The n-grams of one order as the file lists them."""
+    """The n-grams of one order in file order."""
 
     log_prob: Tensor  # (n,)
     backoff: Tensor  # (n,)
     words: Tensor  # (n, k)
-    lines: "array[int]"  # (n,) where each stands
+    lines: "array[int]"  # (n,) line numbers
 
 
 def read_arpa(path: Path | str) -> tuple[NGram, list[str]]:
-    """The model of an ARPA file, plain or .gz, and its words by id: `</s>` is 0, `<unk>` 1 if there is one."""
+    """Read a model from an ARPA file, plain or .gz, and its words by id: `</s>` is 0, `<unk>`, if present, 1."""
     path = Path(path)
     try:
         with (
@@ -170,10 +172,10 @@ def _read(lines: ARPALines) -> tuple[NGram, list[str]]:
     names, section = _read_words(lines, counts[0], order)
     ids = {name: number for number, name in enumerate(names)}
     model = NGram(order, len(names) - 1)
-    place = section.words[:, 0].argsort()  # the file's order may be another than that of the ids
-    log_prob = section.log_prob[place]
+    by_id = section.words[:, 0].argsort()
+    log_prob = section.log_prob[by_id]
     log_prob[model.vocabulary] = -math.inf
-    backoff = section.backoff[place] if order > 1 else section.backoff[:0]
+    backoff = section.backoff[by_id] if order > 1 else section.backoff[:0]
     model.tables[0] = Table(model.tables[0].keys, log_prob, backoff)
     for k in range(2, order + 1):
         section = _read_section(lines, k, counts[k - 1], order, ids)
@@ -182,7 +184,7 @@ def _read(lines: ARPALines) -> tuple[NGram, list[str]]:
 
 
 def _read_header(lines: ARPALines) -> list[int]:
-    """The number of n-grams of each order. Toolkits may write remarks above `\\data\\`."""
+    """Read the number of n-grams of each order; comments may precede `\\data\\`."""
     while lines.next("\\data\\").strip() != "\\data\\":
         pass
     counts: list[int] = []
@@ -192,22 +194,22 @@ def _read_header(lines: ARPALines) -> list[int]:
         if match is None:
             break
         if int(match[1]) != len(counts) + 1:
-            lines.fail(f"the count of the {len(counts) + 1}-grams must come here, but this is {line!r}")
+            lines.fail(f"expected the count of the {len(counts) + 1}-grams, got {line!r}")
         counts.append(int(match[2]))
     if not counts:
-        lines.fail(f"\\data\\ must be followed by lines like 'ngram 1=1000', but this is {line[:60]!r}")
+        lines.fail(f"\\data\\ must be followed by lines like 'ngram 1=1000', got {line[:60]!r}")
     if line != "\\1-grams:":
-        lines.fail(f"\\1-grams: must follow the counts, but this is {line[:60]!r}")
+        lines.fail(f"\\1-grams: must follow the counts, got {line[:60]!r}")
     return counts
 
 
 def _read_words(lines: ARPALines, count: int, order: int) -> tuple[list[str], ARPASection]:
-    """The vocabulary in the order of its ids, `<s>` last, and the section with those ids in it."""
+    """Read the vocabulary, ordered by id with `<s>` last, and the section of 1-grams."""
     seen: dict[str, int] = {}
     section = _read_section(lines, 1, count, order, seen, grow=True)
     for name in (BEGIN_NAME, END_NAME):
         if name not in seen:
-            lines.fail(f"the words must include {name}, and the 1-grams that end above do not")
+            lines.fail(f"the 1-grams above must include {name}")
     if len(seen) < count:
         _refuse(lines, section, section.words[:, 0] != torch.arange(count), "this word is listed twice")
     special = [END_NAME, *([UNKNOWN_NAME] if UNKNOWN_NAME in seen else [])]
@@ -220,31 +222,31 @@ def _read_words(lines: ARPALines, count: int, order: int) -> tuple[list[str], AR
 def _read_section(
     lines: ARPALines, k: int, count: int, order: int, ids: dict[str, int], grow: bool = False
 ) -> ARPASection:
-    """`count` lines of k words. With `grow` new words are numbered as they come."""
+    """Read `count` lines of k words; with `grow`, new words get ids in order of appearance."""
     log_prob, backoff, words, numbers = array("d"), array("d"), array("q"), array("q")
     for _ in range(count):
-        line = lines.next(f"one of the {count} {k}-grams announced at the top")
+        line = lines.next(f"one of the {count} {k}-grams declared in the header")
         fields = [field for field in line.replace("\t", " ").split(" ") if field]
         if not k + 1 <= len(fields) <= k + 1 + (k < order):
             if line.startswith("\\"):
-                lines.fail(f"{count} {k}-grams are announced at the top, but their list ends here with fewer")
-            form = ("a word" if k == 1 else f"{k} words") + (" and perhaps a backoff" if k < order else "")
-            lines.fail(f"a {k}-gram must be a log10 probability, {form}, but the line is {line[:60]!r}")
+                lines.fail(f"the header declares {count} {k}-grams, but the list ends here with fewer")
+            form = ("a word" if k == 1 else f"{k} words") + (" and optionally a backoff" if k < order else "")
+            lines.fail(f"a {k}-gram must be a log10 probability, {form}, got {line[:60]!r}")
         try:
             log_prob.append(float(fields[0]) * LN10)
             backoff.append(float(fields[k + 1]) * LN10 if len(fields) > k + 1 else 0.0)
         except ValueError:
-            lines.fail(f"a {k}-gram's first and last fields must be numbers, but the line is {line[:60]!r}")
+            lines.fail(f"the first and last fields of a {k}-gram must be numbers, got {line[:60]!r}")
         for word in fields[1 : k + 1]:
             number = ids.setdefault(word, len(ids)) if grow else ids.get(word, -1)
             if number < 0:
-                lines.fail(f"every word must stand among the 1-grams, and {word!r} does not")
+                lines.fail(f"every word must be listed as a 1-gram, got {word!r}")
             words.append(number)
         numbers.append(lines.number)
-    wanted = f"\\{k + 1}-grams:" if k < order else "\\end\\"
-    line = lines.next(wanted).strip()
-    if line != wanted:
-        lines.fail(f"{wanted} must follow the {count} {k}-grams announced at the top, but this is {line[:60]!r}")
+    expected = f"\\{k + 1}-grams:" if k < order else "\\end\\"
+    line = lines.next(expected).strip()
+    if line != expected:
+        lines.fail(f"{expected} must follow the {count} {k}-grams declared in the header, got {line[:60]!r}")
     probs, weights, ids_read = (torch.from_numpy(np.array(values)) for values in (log_prob, backoff, words))
     section = ARPASection(probs, weights, ids_read.view(count, k), numbers)
     _refuse(lines, section, probs.isnan() | (probs > 0), f"the log10 probability of a {k}-gram must be 0 or less")
@@ -253,17 +255,17 @@ def _read_section(
 
 
 def _link(lines: ARPALines, model: NGram, k: int, section: ARPASection) -> Table:
-    """Find each n-gram's first k−1 words in the order below, and sort."""
+    """Look up the first k−1 words of each n-gram in the order below, and sort by key."""
     words = section.words
-    place = words[:, 0]
+    prefix = words[:, 0]
     for j in range(1, k - 1):
-        place = model.tables[j].find(place, words[:, j], model.width)
-    _refuse(lines, section, place < 0, f"the first {k - 1} words of a {k}-gram must be listed as a {k - 1}-gram")
+        prefix = model.tables[j].find(prefix, words[:, j], model.width)
+    _refuse(lines, section, prefix < 0, f"the first {k - 1} words of a {k}-gram must be listed as a {k - 1}-gram")
     _refuse(lines, section, (words[:, 1:] == model.vocabulary).any(1), f"{BEGIN_NAME} may only begin an n-gram")
-    keys, by_key = (place * model.width + words[:, -1]).sort(stable=True)
-    twice = torch.zeros(len(keys), dtype=torch.bool)
-    twice[by_key[1:]] = keys[1:] == keys[:-1]
-    _refuse(lines, section, twice, f"this {k}-gram is listed twice")
+    keys, by_key = (prefix * model.width + words[:, -1]).sort(stable=True)
+    is_duplicate = torch.zeros(len(keys), dtype=torch.bool)
+    is_duplicate[by_key[1:]] = keys[1:] == keys[:-1]
+    _refuse(lines, section, is_duplicate, f"this {k}-gram is listed twice")
     backoff = section.backoff[by_key] if k < model.order else section.backoff[:0]
     return Table(keys, section.log_prob[by_key], backoff)
 

@@ -1,15 +1,15 @@
-"""Word vectors: words that stand among the same words come to lie in the same direction.
+"""Word vectors: words with similar contexts get similar vectors.
 
-A word w has two vectors: v_w, its own, and u_w, its vector as a neighbour of others. Three ways to
-learn them, with σ the logistic function, K negatives n_k drawn from the noise p(w) ∝ count(w)^¾,
-and X_ij how often j stands near i:
+A word w has two vectors: v_w, its word vector, and u_w, its context vector. There are three
+objectives, with σ the logistic function, K negatives n_k drawn from the noise p(w) ∝ count(w)^¾,
+and X_ij the number of times that j occurs near i:
 
     skip-gram   −log σ(v_c · u_o) − Σ_k log σ(−v_c · u_{n_k})         for every neighbour o of every word c
     CBOW        −log σ(h · u_c) − Σ_k log σ(−h · u_{n_k})             h = mean of v_o over the neighbours o of c
     GloVe       ½ Σ_ij f(X_ij) (v_i · u_j + b_i + d_j − log X_ij)²    f(x) = min(1, (x / cutoff)^power)
 
-`negative_sampling` and `glove` define their steps, in tensors; `numba_engine` compiles the same, a
-pair at a time, and tests prove the two equal.
+`negative_sampling` and `glove` define the training steps on tensors. `numba_engine` compiles the
+same steps, one pair at a time; tests compare the two.
 """
 
 from collections.abc import Mapping
@@ -31,37 +31,37 @@ Objective = Literal["skipgram", "cbow", "glove"]
 class WordVectorsConfig:
     kind: Literal["word-vectors"] = "word-vectors"
     objective: Objective = "skipgram"
-    vector_size: PositiveInt = 100  # numbers in a vector
-    window: PositiveInt = 5  # neighbours are at most so many words away; skip-gram, CBOW: 1 … window, drawn for each
-    negatives: PositiveInt = 5  # skip-gram, CBOW: words drawn from the noise for each that is there
+    vector_size: PositiveInt = 100  # dimension of the vectors
+    window: PositiveInt = 5  # maximum distance of neighbours; skip-gram, CBOW: drawn from 1 … window for each word
+    negatives: PositiveInt = 5  # skip-gram, CBOW: noise words per prediction
     noise: NonNegativeFloat = 0.75  # skip-gram, CBOW: the noise is p(w) ∝ count(w)^noise
-    subsample: NonNegativeFloat = 1e-3  # skip-gram, CBOW: words with a larger share are left out at times; 0: never
-    cutoff: PositiveFloat = 10.0  # GloVe: the count from which on a pair weighs no more
-    power: NonNegativeFloat = 0.75  # GloVe: how a rarer pair weighs less
+    subsample: NonNegativeFloat = 1e-3  # skip-gram, CBOW: relative frequency above which words are dropped at random
+    cutoff: PositiveFloat = 10.0  # GloVe: count from which pairs have weight 1
+    power: NonNegativeFloat = 0.75  # GloVe: exponent of the weight of rarer pairs
 
     def build(self, vocabulary: int) -> "WordVectors":
         return WordVectors(self, vocabulary)
 
 
 class WordVectors(TensorModel):
-    """Vectors of V words. Before it is trained or loaded, every number is zero; `draw` initialises it."""
+    """Vectors of V words, zero until `draw` initialises them or a checkpoint is loaded."""
 
-    real = torch.float32
+    float_dtype = torch.float32
     bounds: Mapping[str, Bounds] = {"counts": (0, None)}
 
     def __init__(self, config: WordVectorsConfig, vocabulary: int) -> None:
         self.config, self.vocabulary = config, vocabulary
         self.glove = config.objective == "glove"
         self.vectors, self.contexts = (torch.zeros(vocabulary, config.vector_size) for _ in range(2))  # v, u: (V, D)
-        self.biases, self.context_biases = (torch.zeros(vocabulary) for _ in range(2))  # b, d: (V,), GloVe's
-        self.counts = torch.zeros(vocabulary, dtype=torch.int64)  # in the training text; 0 for what is no word there
+        self.biases, self.context_biases = (torch.zeros(vocabulary) for _ in range(2))  # b, d: (V,), GloVe only
+        self.counts = torch.zeros(vocabulary, dtype=torch.int64)  # in the training text
         learned = ("vectors", "contexts", *(("biases", "context_biases") if self.glove else ()))
         self.names = (*learned, "counts")
-        # GloVe's training: the sum of squared steps of every number, which begins at 1 (AdaGrad).
+        # GloVe: the AdaGrad sums of squared steps, which start at 1
         self.squares = {name: torch.ones_like(getattr(self, name)) for name in learned if self.glove}
 
     def draw(self, seed: int, counts: Tensor) -> "WordVectors":
-        """Draw v uniformly from ±½/D, with u zero; GloVe draws all of it so."""
+        """Draw v uniformly from ±½/D; GloVe also draws u and the biases."""
         self.counts = counts.clone()
         for name in self.squares or ("vectors",):
             uniform = torch.rand(getattr(self, name).shape, generator=generator(seed, "word vectors", name))
@@ -70,14 +70,14 @@ class WordVectors(TensorModel):
 
     @property
     def words(self) -> Tensor:
-        """The vectors (V, D) one uses: v; of GloVe, where v and u differ only in where they began, v + u."""
+        """The trained vectors (V, D): v, or v + u for GloVe, whose v and u differ only in their initial values."""
         return self.vectors + self.contexts if self.glove else self.vectors
 
     def check(self, tensors: Mapping[str, Tensor]) -> None:
         require(tensors["counts"].any(), "counts must not all be 0")
 
     def training_state(self) -> dict[str, Tensor]:
-        """What resuming needs beside the vectors."""
+        """Return the optimizer state that a checkpoint stores in addition to the vectors."""
         return dict(self.squares)
 
     def load_training_state(self, state: Mapping[str, Tensor]) -> None:

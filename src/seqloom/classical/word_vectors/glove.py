@@ -1,15 +1,15 @@
-"""GloVe: weighted least squares on how often words stand near each other.
+"""GloVe: weighted least squares on word co-occurrences.
 
-    X_ij = Σ 1/distance        over all places where j stands at most `window` words from i, on either side
+    X_ij = Σ 1/distance        over all positions where j is at most `window` words from i, on either side
 
-and for every pair with X_ij > 0, in an order drawn for each epoch, a step of AdaGrad, s being the
-sums of squares:
+Every epoch makes an AdaGrad step for every pair with X_ij > 0 in random order, where s is the sum
+of squares:
 
     o = v_i · u_j + b_i + d_j − log X_ij        g = η f(X_ij) o        f(x) = min(1, (x / cutoff)^power)
     v_i ← v_i − g u_j / √s        s ← s + (g u_j)²        and alike u_j with g v_i, b_i and d_j with g
 
-As in `negative_sampling`, a batch makes all its steps from the same vectors: each is divided by the
-√s from before it, and steps on one word are added up. A batch of one is GloVe itself, which
+As in `negative_sampling`, all steps of a batch use the same vectors and the √s from before the
+batch, and steps on the same word are added. A batch of one is the original algorithm, which
 `numba_engine` compiles.
 """
 
@@ -29,12 +29,12 @@ from seqloom.core.errors import DataError
 
 Ints = NDArray[np.int64]
 Reals = NDArray[np.float64]
-AT_ONCE = 1 << 25  # places looked at between two sums, so that memory grows with the pairs, not with the text
+PAIRS_PER_CHUNK = 1 << 25  # co-occurrences counted at a time: memory grows with the pairs, not with the text
 
 
 @dataclass(frozen=True)
 class Pairs:
-    """Words that stand near each other, and how often."""
+    """Co-occurring words and their counts."""
 
     rows: Tensor  # (P,) i
     columns: Tensor  # (P,) j
@@ -45,33 +45,33 @@ class Pairs:
 
 
 def count_pairs(text: Text, window: int, vocabulary: int) -> Pairs:
-    """All pairs of a text with X_ij > 0, both (i, j) and (j, i)."""
+    """Count the pairs of a text with X_ij > 0, both (i, j) and (j, i)."""
     keys: Ints = np.empty(0, np.int64)
     counts: Reals = np.empty(0)
     words, documents = text.words.numpy(), text.documents.numpy()
-    size = max(1, AT_ONCE // window)
+    size = max(1, PAIRS_PER_CHUNK // window)
     for first in range(0, len(text), size):
-        found = list(_places(words, documents, first, first + size, window, vocabulary))
-        places = np.sort(np.concatenate(found)) if found else keys[:0]
-        begin = _first_of_each(places)
-        times, once = np.diff(begin, append=len(places)), places[begin]
-        several = len(keys) > 0
-        keys = np.concatenate([keys, once // window])
-        counts = np.concatenate([counts, times / (once % window + 1)])
-        if several:
-            order = np.argsort(keys, kind="stable")  # two ascending rows are merged
+        parts = list(_encode_pairs(words, documents, first, first + size, window, vocabulary))
+        codes = np.sort(np.concatenate(parts)) if parts else keys[:0]
+        begin = _run_starts(codes)
+        repeats, unique = np.diff(begin, append=len(codes)), codes[begin]
+        is_merge = len(keys) > 0
+        keys = np.concatenate([keys, unique // window])
+        counts = np.concatenate([counts, repeats / (unique % window + 1)])
+        if is_merge:
+            order = np.argsort(keys, kind="stable")
             keys, counts = keys[order], counts[order]
-        begin = _first_of_each(keys)
+        begin = _run_starts(keys)
         keys, counts = keys[begin], np.add.reduceat(counts, begin) if len(begin) else counts
-    one, other = np.divmod(keys, vocabulary)
-    apart = one != other  # what stands near itself was counted once at each place, and does so on both sides
-    rows, columns = np.concatenate([one, other[apart]]), np.concatenate([other, one[apart]])
-    both = np.concatenate([np.where(apart, counts, 2 * counts), counts[apart]])
+    smaller, larger = np.divmod(keys, vocabulary)
+    differ = smaller != larger  # a word near itself is counted once but occurs on both sides
+    rows, columns = np.concatenate([smaller, larger[differ]]), np.concatenate([larger, smaller[differ]])
+    both = np.concatenate([np.where(differ, counts, 2 * counts), counts[differ]])
     return Pairs(torch.from_numpy(rows), torch.from_numpy(columns), torch.from_numpy(both))
 
 
-def _places(words: Ints, documents: Ints, first: int, last: int, window: int, vocabulary: int) -> Iterator[Ints]:
-    """Each place of the text with those after it: both words, the smaller first, and their distance, as one number."""
+def _encode_pairs(words: Ints, documents: Ints, first: int, last: int, window: int, vocabulary: int) -> Iterator[Ints]:
+    """Encode each word and a later one as one number: the smaller id, the larger id, the distance."""
     for distance in range(1, window + 1):
         end = min(last, len(words) - distance)
         if end <= first:
@@ -82,8 +82,8 @@ def _places(words: Ints, documents: Ints, first: int, last: int, window: int, vo
         yield (np.minimum(a, b) * vocabulary + np.maximum(a, b)) * window + distance - 1
 
 
-def _first_of_each(ordered: Ints) -> Ints:
-    """Where each number of an ascending row begins."""
+def _run_starts(ordered: Ints) -> Ints:
+    """Return the first index of each distinct number of a sorted array."""
     new = np.ones(len(ordered), dtype=bool)
     new[1:] = ordered[1:] != ordered[:-1]
     return np.flatnonzero(new)
@@ -91,7 +91,7 @@ def _first_of_each(ordered: Ints) -> Ints:
 
 @dataclass(frozen=True)
 class WeightedPairs:
-    """Pairs as a step needs them."""
+    """Pairs with the log-counts and weights of a training step."""
 
     rows: Tensor  # (P,)
     columns: Tensor  # (P,)
@@ -99,25 +99,25 @@ class WeightedPairs:
     weights: Tensor  # (P,) f(X_ij)
 
     def select(self, chosen: Tensor | slice) -> "WeightedPairs":
-        """Some of the pairs."""
+        """Select pairs by index."""
         return WeightedPairs(*(part[chosen] for part in vars(self).values()))
 
 
 class PairSampler(BlockSampler):
-    """The pairs of a text in blocks, in another order in every epoch."""
+    """Blocks of the pairs of a text, shuffled in every epoch."""
 
     def __init__(self, config: WordVectorsConfig, text: Text, vocabulary: int, *, seed: int, block: int) -> None:
-        found = count_pairs(text.to("cpu"), config.window, vocabulary)
-        super().__init__(len(found), block, seed)
-        if not len(found):
-            raise DataError("No two words stand near each other in this text: there is nothing to learn from.")
-        self.weighted = weigh_pairs(config, found, text.words.device)
+        pairs = count_pairs(text.to("cpu"), config.window, vocabulary)
+        super().__init__(len(pairs), block, seed)
+        if not len(pairs):
+            raise DataError("The text contains no pair of neighbouring words. Use documents of at least two words.")
+        self.weighted = weigh_pairs(config, pairs, text.words.device)
         self._order: tuple[int, Tensor] = (-1, torch.empty(0))
-        self._one_at_a_time = Lock()
+        self._lock = Lock()
 
     def block(self, step: int) -> WeightedPairs:
         epoch, number = divmod(step, self.blocks)
-        with self._one_at_a_time:  # threads that begin an epoch together draw it once
+        with self._lock:  # threads that begin an epoch together draw its order once
             if self._order[0] != epoch:
                 order = torch.randperm(self.total, generator=generator(self.seed, "pairs", epoch))
                 self._order = epoch, order.to(self.weighted.rows.device)
@@ -147,17 +147,18 @@ def weigh_pairs(config: WordVectorsConfig, pairs: Pairs, device: torch.device) -
 
 
 def residuals(model: WordVectors, pairs: WeightedPairs) -> tuple[Tensor, Tensor, Tensor]:
-    """v_i, u_j (P, D) and o (P,)."""
+    """Return v_i, u_j (P, D) and o (P,)."""
     v, u = model.vectors[pairs.rows], model.contexts[pairs.columns]
     return v, u, (v * u).sum(dim=1) + model.biases[pairs.rows] + model.context_biases[pairs.columns] - pairs.logs
 
 
 def losses(pairs: WeightedPairs, o: Tensor) -> Tensor:
+    """Return the loss of each pair (P,)."""
     return 0.5 * pairs.weights * o**2
 
 
 def update(model: WordVectors, pairs: WeightedPairs, rate: float) -> Tensor:
-    """One step from these pairs, in place; the sum of their losses before it."""
+    """Make one step from these pairs in place; return the sum of their losses before it."""
     v, u, o = residuals(model, pairs)
     g = rate * pairs.weights * o  # (P,)
     steps = {
@@ -166,8 +167,8 @@ def update(model: WordVectors, pairs: WeightedPairs, rate: float) -> Tensor:
         "biases": (pairs.rows, g),
         "context_biases": (pairs.columns, g),
     }
-    for name, (places, step) in steps.items():
+    for name, (words, step) in steps.items():
         squares = model.squares[name]
-        getattr(model, name).index_add_(0, places, -step / squares[places].sqrt())
-        squares.index_add_(0, places, step**2)
+        getattr(model, name).index_add_(0, words, -step / squares[words].sqrt())
+        squares.index_add_(0, words, step**2)
     return losses(pairs, o).sum()

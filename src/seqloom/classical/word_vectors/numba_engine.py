@@ -1,11 +1,11 @@
-"""The steps of word vectors compiled for a CPU by numba (extra `fast`): the equations of `negative_sampling` and
-`glove`, one prediction after the other, each from the vectors the one before it left.
+"""Word vector training compiled with numba (extra `fast`).
 
-The compiled loops hold no lock of Python's, so threads run side by side. They write into the same
-vectors without asking each other (Hogwild): two rarely touch the same word at once, and then one
-step may be lost.
+The kernels implement the equations of `negative_sampling` and `glove` sequentially: each prediction
+uses the vectors that the previous one updated. They release the GIL, so threads run in parallel and
+update the same vectors without locks (Hogwild). If two threads update the same word simultaneously,
+one step may be lost.
 
-Import this only where numba is installed: `trainer` asks.
+Import this module only if numba is installed; `trainer` checks.
 """
 
 import math
@@ -15,38 +15,38 @@ import numpy as np
 from seqloom.classical.word_vectors.negative_sampling import FIRST, GAMMA, SECOND
 from seqloom.core.device import compiler
 
-SEEN = 16  # the loss is that of every so many predictions: logarithms cost time and teach nothing
+LOSS_INTERVAL = 16  # predictions per measured loss: logarithms are slow and do not affect training
 _GAMMA, _FIRST, _SECOND = np.uint64(GAMMA), np.uint64(FIRST), np.uint64(SECOND)
 _HIGH, _LOW, _27, _30, _31 = (np.uint64(number) for number in (32, 0xFFFFFF, 27, 30, 31))
 _ONE, _ZERO, _UNIT = np.float32(1), np.float32(0), np.float32(1 / (1 << 24))
-# sums may be made in any order, which is what lets them be made eight or sixteen numbers at a time
+# reordering of sums allows vector instructions
 compiled = compiler(fastmath={"contract", "reassoc", "nsz", "arcp"})
 
 
 @compiled
-def drawn(seed, n, share, alias):  # type: ignore[no-untyped-def]
-    """Draw n of the seed from the noise: see `negative_sampling`."""
+def draw_noise(seed, n, threshold, alias):  # type: ignore[no-untyped-def]
+    """Draw noise word n of a seed, see `negative_sampling.Noise`."""
     x = seed + np.uint64(n + 1) * _GAMMA
     x = (x ^ (x >> _30)) * _FIRST
     x = (x ^ (x >> _27)) * _SECOND
     x = x ^ (x >> _31)
-    column = np.int64(((x >> _HIGH) * np.uint64(len(share))) >> _HIGH)
-    return column if np.float32(np.int64(x & _LOW)) * _UNIT < share[column] else alias[column]
+    column = np.int64(((x >> _HIGH) * np.uint64(len(threshold))) >> _HIGH)
+    return column if np.float32(np.int64(x & _LOW)) * _UNIT < threshold[column] else alias[column]
 
 
 @compiled
-def predict(x, e, contexts, target, number, told, share, alias, seed, rate):  # type: ignore[no-untyped-def]
-    """e = Σ g_w u_w and u_w ← u_w + g_w x for the word that is there and its negatives; the loss, where it is seen."""
-    width, negatives, loss = len(x), len(told) - 1, 0.0
+def predict(x, e, contexts, target, number, candidates, threshold, alias, seed, rate):  # type: ignore[no-untyped-def]
+    """Compute e = Σ g_w u_w and u_w ← u_w + g_w x for the target and its negatives; return the measured loss."""
+    width, negatives, loss = len(x), len(candidates) - 1, 0.0
     for d in range(width):
         e[d] = _ZERO
     for k in range(negatives + 1):
-        w = target if k == 0 else drawn(seed, number * negatives + k - 1, share, alias)
-        again = False
+        w = target if k == 0 else draw_noise(seed, number * negatives + k - 1, threshold, alias)
+        is_duplicate = False
         for other in range(k):
-            again |= told[other] == w
-        told[k] = w
-        if again:
+            is_duplicate |= candidates[other] == w
+        candidates[k] = w
+        if is_duplicate:
             continue
         u = contexts[w]
         score = _ZERO
@@ -57,22 +57,22 @@ def predict(x, e, contexts, target, number, told, share, alias, seed, rate):  # 
         for d in range(width):
             e[d] += g * u[d]
             u[d] += g * x[d]
-        if number % SEEN == 0:
+        if number % LOSS_INTERVAL == 0:
             loss += math.log1p(math.exp(-abs(score))) + max(float(-score if k == 0 else score), 0.0)
     return loss
 
 
 @compiled
-def skipgram(vectors, contexts, words, documents, reach, share, alias, negatives, seed, rate):  # type: ignore[no-untyped-def]
-    """All predictions of a block; the loss of those that are seen, and how many predictions there are."""
-    e, told = np.empty(vectors.shape[1], np.float32), np.empty(negatives + 1, np.int64)
+def skipgram(vectors, contexts, words, documents, reach, threshold, alias, negatives, seed, rate):  # type: ignore[no-untyped-def]
+    """Train on all predictions of a block; return the measured losses and the number of predictions."""
+    e, candidates = np.empty(vectors.shape[1], np.float32), np.empty(negatives + 1, np.int64)
     number, loss = 0, 0.0
     for i in range(len(words)):
         v = vectors[words[i]]
         for j in range(max(0, i - reach[i]), min(len(words), i + reach[i] + 1)):
             if j == i or documents[j] != documents[i]:
                 continue
-            loss += predict(v, e, contexts, words[j], number, told, share, alias, seed, rate)
+            loss += predict(v, e, contexts, words[j], number, candidates, threshold, alias, seed, rate)
             for d in range(len(e)):
                 v[d] += e[d]
             number += 1
@@ -80,10 +80,10 @@ def skipgram(vectors, contexts, words, documents, reach, share, alias, negatives
 
 
 @compiled
-def cbow(vectors, contexts, words, documents, reach, share, alias, negatives, seed, rate):  # type: ignore[no-untyped-def]
-    """As `skipgram`, but the mean of the neighbours is read and the word between them told."""
+def cbow(vectors, contexts, words, documents, reach, threshold, alias, negatives, seed, rate):  # type: ignore[no-untyped-def]
+    """Train like `skipgram`, but predict each word from the mean of its neighbours."""
     width = vectors.shape[1]
-    x, e, told = np.empty(width, np.float32), np.empty(width, np.float32), np.empty(negatives + 1, np.int64)
+    x, e, candidates = np.empty(width, np.float32), np.empty(width, np.float32), np.empty(negatives + 1, np.int64)
     number, loss = 0, 0.0
     for i in range(len(words)):
         left, right, n = max(0, i - reach[i]), min(len(words), i + reach[i] + 1), 0
@@ -99,7 +99,7 @@ def cbow(vectors, contexts, words, documents, reach, share, alias, negatives, se
             continue
         for d in range(width):
             x[d] /= np.float32(n)
-        loss += predict(x, e, contexts, words[i], number, told, share, alias, seed, rate)
+        loss += predict(x, e, contexts, words[i], number, candidates, threshold, alias, seed, rate)
         for j in range(left, right):
             if j != i and documents[j] == documents[i]:
                 v = vectors[words[j]]
@@ -111,16 +111,16 @@ def cbow(vectors, contexts, words, documents, reach, share, alias, negatives, se
 
 @compiled
 def glove(v, u, b, c, vv, uu, bb, cc, rows, columns, logs, weights, rate):  # type: ignore[no-untyped-def]
-    """All pairs of a block, each a step of AdaGrad; a doubled letter is the sum of squares of its single one."""
+    """Make an AdaGrad step for each pair of a block; vv, uu, bb and cc are the sums of squares of v, u, b and c."""
     loss = 0.0
     for n in range(len(rows)):
         i, j = rows[n], columns[n]
         x, y, xx, yy = v[i], u[j], vv[i], uu[j]
-        off = b[i] + c[j] - logs[n]
+        o = b[i] + c[j] - logs[n]
         for d in range(len(x)):
-            off += x[d] * y[d]
-        loss += 0.5 * weights[n] * off * off
-        g = rate * weights[n] * off
+            o += x[d] * y[d]
+        loss += 0.5 * weights[n] * o * o
+        g = rate * weights[n] * o
         for d in range(len(x)):
             to_x, to_y = g * y[d], g * x[d]
             x[d] -= to_x / np.sqrt(xx[d])

@@ -36,7 +36,7 @@ MEANINGS = {
     "level": "level: where it would be without season and noise",
     "slope": "slope: what a step adds to the level",
     "season": "season: what comes again every season",
-    "place": "place",
+    "position": "position",
     "velocity": "velocity: what a step adds to the place",
 }
 

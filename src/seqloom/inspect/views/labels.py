@@ -237,7 +237,7 @@ def state_paths(trained: TrainedModel, text: str) -> TagPaths:
     model, tokenizer = trained.model, trained.tokenizer
     assert isinstance(model, HiddenMarkov)
     tokens, states = _read_ids(trained, text), model.states
-    scores = model.emitted(tokens[None])[0, :, :states]
+    scores = model.emission_log_probs(tokens[None])[0, :, :states]
     table = model.transition.clone()
     table[:, states] = 0  # a text may end anywhere
     table = table.expand(states + 1, -1, -1)

@@ -168,7 +168,8 @@ def track_trace(trained: TrainedModel, split: str = "test", number: int = 1) -> 
     values = torch.from_numpy(track.observed)[None]
     filtered, smoothed = model.filter(values), model.smooth(values)
     now, then = (
-        [part[0].cpu().numpy() for part in model.emitted(found.means, found.factors)] for found in (filtered, smoothed)
+        [part[0].cpu().numpy() for part in model.emission_moments(found.means, found.factors)]
+        for found in (filtered, smoothed)
     )
     return TrackTrace(
         track.name, track.observed, track.truth, now[0], now[1], then[0], then[1], measure_tracks(model, [track])
