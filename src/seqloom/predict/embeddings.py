@@ -158,7 +158,7 @@ class WordStates(StateReader):
 
     def __init__(self, trained: AnyPredictor) -> None:
         super().__init__(trained)
-        self.output_size = self.model.config.d_model
+        self.output_size = self.model.config.vector_size
 
     def states(self, texts: Sequence[str], batch_size: int) -> States:
         plain = plain_words(self.tokenizer)
