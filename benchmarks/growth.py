@@ -186,7 +186,7 @@ def transformer_values(s: Size) -> float:
 
 def body(config: type[Any], size: Size) -> nn.Module:
     positions = PositionsConfig(kind="learned", max_length=max(512, size.length))
-    made: nn.Module = config(width=size.width, heads=HEADS, layers=size.layers, positions=positions).build(
+    made: nn.Module = config(d_model=size.width, heads=HEADS, layers=size.layers, positions=positions).build(
         size.vocabulary
     )
     return made
