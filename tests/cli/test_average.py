@@ -186,7 +186,9 @@ def test_too_few(seqloom: Any, mine: Path) -> None:
         2, "or train with train.keep_checkpoints=5, so that there are enough", lines=1
     )
     recipe = one / "recipe.yaml"
-    recipe.write_text(recipe.read_text().replace("keep_checkpoints: 4", "keep_checkpoints: 12"))  # as if it had been large enough
+    recipe.write_text(
+        recipe.read_text().replace("keep_checkpoints: 4", "keep_checkpoints: 12")
+    )  # as if it had been large enough
     seal(one)
     shown = seqloom("average", one)
     shown.refuses(2, "--last 4, or train with train.save_every=1, so that there are enough of them.", lines=1)

@@ -36,7 +36,9 @@ def test_evaluating_and_comparing(seqloom: Any, run: Path) -> None:
 
 
 def test_the_corpus(seqloom: Any) -> None:
-    shown = seqloom("data", "show", "track", "train=2", "dev=1", "test=1", "steps=30", "dropped=0.8", "--lines", "5").out
+    shown = seqloom(
+        "data", "show", "track", "train=2", "dev=1", "test=1", "steps=30", "dropped=0.8", "--lines", "5"
+    ).out
     assert "missing" in shown and "train begins:" in shown
     found = seqloom("data", "show", "track", "train=2", "dev=1", "test=1", "steps=30", "--json").json
     assert found["counts"]["train"]["steps"] == 60
