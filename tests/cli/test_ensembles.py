@@ -103,8 +103,8 @@ def test_alignments_are_the_mean_of_those_that_have_one(seqloom: Any, translator
 def test_runs_of_different_vocabularies(seqloom: Any, translators: Path, runs: Path) -> None:
     one, other = translators / "one", translators / "bytes"
     said = (
-        f"seqloom: {one} and {other} cannot be mixed, as their tokens differ (26 words of parallel and 270 byte-pair of "
-        "parallel). Train them on the same data with the same tokenizer section.\n"
+        f"seqloom: {one} and {other} cannot be mixed, as their tokens differ (26 words of parallel and 270 byte-pair "
+        "of parallel). Train them on the same data with the same tokenizer section.\n"
     )
     for command in (["translate", one, other, "the cat"], ["evaluate", one, other]):
         shown = seqloom(*command)

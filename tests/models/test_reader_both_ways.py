@@ -41,9 +41,9 @@ def test_reading_backwards_what_was_turned_round_is_reading_forwards() -> None:
 
 
 def test_settings_of_two_directions_need_two() -> None:
-    with pytest.raises(ValueError, match="set bidirectional to true"):
+    with pytest.raises(ValueError, match="need bidirectional=true"):
         RecurrentReaderConfig(combine="sum")
-    with pytest.raises(ValueError, match="set bidirectional to true"):
+    with pytest.raises(ValueError, match="need bidirectional=true"):
         RecurrentReaderConfig(depth="apart")
 
 

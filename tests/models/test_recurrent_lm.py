@@ -69,7 +69,7 @@ def test_token_by_token_equals_whole_equals_score(lm):
 def test_score_in_pieces_equals_score_at_once(lm, monkeypatch):
     inputs, targets = some_tokens(), some_tokens()
     whole, _ = lm.score(inputs, targets, lm.start(rows=B))
-    monkeypatch.setattr("seqloom.nn.softmax.SCORED_AT_ONCE", 4)
+    monkeypatch.setattr("seqloom.nn.softmax.SCORED_POSITIONS", 4)
     pieces, _ = lm.score(inputs, targets, lm.start(rows=B))
     exactly(pieces, whole)
     (-pieces.mean()).backward()
@@ -282,13 +282,13 @@ def test_weight_dropout_reaches_every_layer_and_only_the_recurrent_matrices(cell
 
 def test_what_is_projected_is_said() -> None:
     assert model(cell="mut1").notes() == []
-    assert model(cell="mut1", embedding=6).notes() == ["MUT1 projects its 6-wide input to 8 first (W_xp)"]
+    assert model(cell="mut1", embedding=6).notes() == ["MUT1 projects its input from 6 to 8 dimensions first (W_xp)"]
 
 
 def test_variational_without_dropout_is_said_to_do_nothing() -> None:
     assert model(variational_dropout=True, dropout=0.1).notes() == []
     assert model(variational_dropout=True, dropout=0.0).notes() == [
-        "variational_dropout changes nothing while dropout is 0"
+        "variational_dropout has no effect while dropout is 0"
     ]
 
 

@@ -44,7 +44,7 @@ def test_whole_stepped_and_scored_are_one_exact_distribution(
     lm, inputs, targets = model(softmax), tokens(), tokens(2)
     whole = lm(inputs)[0].log_softmax(-1)
     exactly(whole.exp().sum(-1), torch.ones(B, T, dtype=torch.float64))
-    monkeypatch.setattr("seqloom.nn.softmax.SCORED_AT_ONCE", 4)  # in pieces, the last one smaller
+    monkeypatch.setattr("seqloom.nn.softmax.SCORED_POSITIONS", 4)  # in pieces, the last one smaller
     scores, _ = lm.score(inputs, targets, lm.start(rows=B))
     exactly(scores, whole.gather(2, targets.unsqueeze(2)).squeeze(2))
     state = lm.start(rows=B)
@@ -116,7 +116,7 @@ def test_tied_at_another_width_meets_the_embeddings_through_a_projection(kind: s
 
 
 def test_tied_with_several_matrices_is_refused_in_words() -> None:
-    with pytest.raises(UsageError, match=r"tied needs one output matrix over all tokens.*softmax\.kind to full"):
+    with pytest.raises(UsageError, match=r"tied needs one output matrix for all tokens.*softmax\.kind to full"):
         model(SOFTMAXES["adaptive"], tied=True)
 
 

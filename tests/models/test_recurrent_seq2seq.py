@@ -78,7 +78,7 @@ def test_residual_annotations_hold_their_own_token(reverse):
     batch = some_batch()
     mask = batch["source_mask"]
     without, within = (one.encode(batch["source"], mask) for one in (plain, residual))
-    exactly((within["annotations"] - without["annotations"])[mask], plain.source_embed(batch["source"])[mask])
+    exactly((within["states"] - without["states"])[mask], plain.source_embed(batch["source"])[mask])
     exactly(within["summary"], without["summary"])
     follow(residual, batch)
     with pytest.raises(ValueError, match="residual adds token vectors to annotations, but embedding is 6 wide and an"):
@@ -120,7 +120,7 @@ def equations(seq2seq, source, inputs):
     logits, looks, r, past = [], [], torch.zeros(H).double(), torch.zeros(len(source)).double()
 
     def look(s):
-        score, h = seq2seq.attend.score, memory["annotations"]
+        score, h = seq2seq.attend.score, memory["states"]
         covered = past.view(1, 1, -1) if config.attention.coverage else None
         looks.append(score(s.view(1, 1, -1), score.prepare(h), covered)[0, 0].softmax(dim=0))
         return [looks[-1] @ h[0]]

@@ -40,7 +40,7 @@ def test_the_loss_is_torchs_cross_entropy_over_real_targets(seq2seq, smoothing):
 def test_scores_in_pieces_are_scores_at_once(seq2seq, monkeypatch):
     batch = some_batch()
     whole = seq2seq.target_log_probs(batch)
-    monkeypatch.setattr("seqloom.nn.softmax.SCORED_AT_ONCE", 2)
+    monkeypatch.setattr("seqloom.nn.softmax.SCORED_POSITIONS", 2)
     exactly(seq2seq.target_log_probs(batch), whole)
 
 
@@ -252,5 +252,5 @@ def test_what_start_and_step_need():
         seq2seq.start(source_of(batch), rows=2)
     state = seq2seq.start(source_of(batch), rows=3)
     four = DecodeState(select_rows(state.carry, torch.tensor([0, 0, 1, 2])), state.memory)
-    with pytest.raises(ValueError, match="as many hypotheses; got 4 for 3 sources"):
+    with pytest.raises(ValueError, match="the same number of hypotheses; got 4 for 3 sources"):
         seq2seq.step(torch.zeros(4, 1, dtype=torch.long), four)

@@ -81,10 +81,13 @@ def test_what_the_config_says_reaches_the_layers() -> None:
         ({"encoder_layer": "convolution", "kernel": 2}, ["kernel must be odd and at least 3"]),
         ({"encoder_layer": "windowed", "window": 0}, ["window must be at least 1; got 0"]),
         ({"encoder_layer": "recurrent", "cell": "lsmt"}, ["no cell is called 'lsmt': did you mean lstm"]),
-        ({"window": 4, "cell": "gru"}, ["window belongs to windowed layers only", "cell belongs to recurrent layers"]),
+        (
+            {"window": 4, "cell": "gru"},
+            ["window is an option of windowed layers only", "cell is an option of recurrent layers"],
+        ),
         (
             {"encoder_layer": "dilated", "kernel": 4, "window": 2, "encoder_layers": 0},
-            ["kernel must be odd", "window belongs to windowed layers only", "encoder_layers: must be at least 1"],
+            ["kernel must be odd", "window is an option of windowed layers only", "encoder_layers: must be at least 1"],
         ),
     ],
 )

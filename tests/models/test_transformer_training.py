@@ -84,13 +84,13 @@ def test_what_is_longer_than_learned_positions_is_refused():
     assert (model.config.longest_source, model.longest_target) == (6, 6)
     model.loss(some_batch((6,), (6,)))
     model.encode(*padded((6, 3), 8))  # only padding stands beyond
-    with pytest.raises(UsageError, match="knows 6 positions, and a source has 7 tokens"):
+    with pytest.raises(UsageError, match="has 6 positions, but a source has 7 tokens"):
         model.loss(some_batch((7,), (3,)))
-    with pytest.raises(UsageError, match="knows 6 positions, and a target has 7 tokens"):
+    with pytest.raises(UsageError, match="has 6 positions, but a target has 7 tokens"):
         model.loss(some_batch((3,), (7,)))
     batch = some_batch((3, 3), (6, 6))
     state = model.step(batch["inputs"], model.start(source_of(batch)), batch["target_mask"]).state
-    with pytest.raises(UsageError, match="knows 6 positions, and a target has 7 tokens"):
+    with pytest.raises(UsageError, match="has 6 positions, but a target has 7 tokens"):
         model.step(batch["inputs"][:, :1], state)
 
 
@@ -157,16 +157,16 @@ def test_all_problems_are_told_at_once():
         "d_ff: must be at least 1, got 0",
         "  dropout: must be less than 1.0, got 1.0",
         "attention_dropout: must be at least 0.0, got -0.1",
-        "d_model must be divisible by heads, so that all are equally wide; got 9 and 4",
-        "heads must be divisible by kv_heads, so that all serve equally many; got 4 and 3",
+        "d_model must be divisible by heads; got 9 and 4",
+        "heads must be divisible by kv_heads; got 4 and 3",
         "align_layer must be one of the 4 decoder layers; got 5",
         "embed_norm needs a norm: set norm to layer or rms",
-        "sinusoidal positions are pairs of sine and cosine, so d_model must be even; got 9",
-        "window belongs to windowed layers only",
-        "cell belongs to recurrent layers only",
+        "sinusoidal positions need an even d_model; got 9",
+        "window is an option of windowed layers only",
+        "cell is an option of recurrent layers only",
     ):
         assert problem in str(error.value)
-    with pytest.raises(UsageError, match="d_model / heads must be even; got 12 / 4"):
+    with pytest.raises(UsageError, match="even d_model / heads; got 12 / 4"):
         build(StartTokenConfig, {"d_model": 12, "positions": {"kind": "rotary"}})
     with pytest.raises(UsageError, match=r"has 1 problem:\n  heads: must be at least 1, got 0$"):
         build(StartTokenConfig, {"heads": 0})

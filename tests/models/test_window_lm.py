@@ -114,7 +114,7 @@ def test_token_by_token_equals_whole_equals_score(lm: Any, monkeypatch: pytest.M
         output = lm.step(inputs[:, t : t + 1], state)
         exactly(output.log_probs, whole[:, t])
         state = output.state
-    monkeypatch.setattr("seqloom.nn.softmax.SCORED_AT_ONCE", 4)
+    monkeypatch.setattr("seqloom.nn.softmax.SCORED_POSITIONS", 4)
     scores, after = lm.score(inputs, targets, lm.start(rows=B))
     exactly(scores, whole.gather(2, targets.unsqueeze(2)).squeeze(2))
     assert torch.equal(after.carry, state.carry)

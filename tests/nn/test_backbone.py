@@ -92,7 +92,7 @@ def test_places_begin_anew_at_each_border() -> None:
 def test_documents_that_fit_may_be_packed_beyond_the_learned_positions() -> None:
     backbone = make(positions=PositionsConfig(kind="learned", max_length=5))
     assert backbone.read(some_tokens(1, 12), documents=documents()).shape == (1, 12, D)
-    with pytest.raises(UsageError, match="knows 5 positions, and a text has 12 tokens"):
+    with pytest.raises(UsageError, match="has 5 positions, but a text has 12 tokens"):
         backbone.read(some_tokens(1, 12))
 
 
@@ -194,7 +194,7 @@ def test_levels_are_all_parameters_from_the_embeddings_up() -> None:
         ),
         ({"dropout": 1.0, "attention_dropout": -0.1}, ["dropout must be", "attention_dropout must be"]),
         ({"norm": "none", "embed_norm": True, "d_ff": 0}, ["embed_norm needs a norm", "d_ff must be"]),
-        ({"d_model": 9, "heads": 3, "positions": PositionsConfig(kind="rotary")}, ["rotary positions turn pairs"]),
+        ({"d_model": 9, "heads": 3, "positions": PositionsConfig(kind="rotary")}, ["rotary positions need an even"]),
     ],
 )
 def test_all_problems_of_a_shape_are_named(options: dict[str, Any], words: list[str]) -> None:

@@ -230,15 +230,15 @@ def test_dropouts_fall_in_training_alone(depth) -> None:
 def test_what_cannot_be_is_refused() -> None:
     with pytest.raises(ValueError, match="concat, sum or mix; got 'product'"):
         Combine(H, "product")  # type: ignore[arg-type]
-    with pytest.raises(ValueError, match="cells of one size; got 3 → 5 and 3 → 6"):
+    with pytest.raises(ValueError, match="cells of the same size; got 3 → 5 and 3 → 6"):
         Bidirectional(CELLS["gru"](3, 5), CELLS["gru"](3, 6))
     with pytest.raises(ValueError, match="layers must be at least 1; got 0"):
         stack_of(layers=0)
-    with pytest.raises(ValueError, match="depth='never'"):
+    with pytest.raises(ValueError, match="got 'never'"):
         stack_of(depth="never")
 
 
 def test_projections_are_said_once_for_both_directions() -> None:
-    note = "MUT1 projects its 3-wide input to 5 first (W_xp)"
+    note = "MUT1 projects its input from 3 to 5 dimensions first (W_xp)"
     assert stack_of("mut1", depth="apart").notes() == [note]
-    assert stack_of("mut1").notes() == [note, "MUT1 projects its 10-wide input to 5 first (W_xp)"]
+    assert stack_of("mut1").notes() == [note, "MUT1 projects its input from 10 to 5 dimensions first (W_xp)"]

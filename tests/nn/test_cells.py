@@ -203,7 +203,7 @@ def test_a_lstm_that_forgets_nothing_and_admits_nothing_keeps_its_content():
 def test_inputs_that_meet_the_state_without_a_matrix_get_one_where_sizes_differ(name):
     cell, x, state = make((name, {}))
     assert cell.weight_p is not None and cell.weight_p.shape == (H, D)
-    assert cell.notes() == [f"{name.upper()} projects its 4-wide input to 5 first (W_xp)"]
+    assert cell.notes() == [f"{name.upper()} projects its input from 4 to 5 dimensions first (W_xp)"]
     same, *_ = make((name, {}), inputs=H)
     assert same.weight_p is None and same.notes() == []
     same.load_state_dict({key: value for key, value in cell.state_dict().items() if key != "weight_p"})

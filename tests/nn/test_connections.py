@@ -7,7 +7,7 @@ from torch import nn
 
 from seqloom.core.tree import leaves
 from seqloom.nn.cells import CELLS
-from seqloom.nn.recurrent import HighwayConnection, ResidualConnection, Stack, input_widths
+from seqloom.nn.recurrent import HighwayConnection, ResidualConnection, Stack, input_sizes
 
 B, T, H, LAYERS = 3, 6, 5, 3
 MASK = torch.tensor([[1] * 6, [0, 1, 1, 0, 1, 0], [1, 1, 0, 0, 0, 0]], dtype=torch.bool)
@@ -25,7 +25,7 @@ def double(*shape):
 
 def stack_of(connections, inputs=H, cell="gru", layers=LAYERS, **options):
     torch.manual_seed(0)
-    widths = input_widths(connections, inputs, H, layers)
+    widths = input_sizes(connections, inputs, H, layers)
     return Stack([CELLS[cell](width, H) for width in widths], connections=connections, **options).double()
 
 
@@ -136,11 +136,11 @@ def test_a_highway_starts_mostly_closed() -> None:
 def test_a_projection_is_said() -> None:
     assert stack_of("highway").notes() == stack_of("dense", inputs=3).notes() == []
     assert stack_of("residual", inputs=3).notes() == [
-        "the residual connection projects its 3-wide input to 5 on the way around"
+        "the residual connection projects its input from 3 to 5 dimensions"
     ]
     assert stack_of("highway", inputs=3, cell="mut2").notes() == [
-        "MUT2 projects its 3-wide input to 5 first (W_xp)",
-        "the highway connection projects its 3-wide input to 5 on the way around",
+        "MUT2 projects its input from 3 to 5 dimensions first (W_xp)",
+        "the highway connection projects its input from 3 to 5 dimensions",
     ]
     assert ResidualConnection(3, 5).notes() and not ResidualConnection(5, 5).notes()
 
@@ -168,8 +168,8 @@ def test_dense_layers_read_one_dropped_copy_of_each_output_and_the_whole_input()
 @pytest.mark.parametrize(
     ("connections", "widths", "words"),
     [
-        ("none", [4, 6], "layer 2 must take inputs of width 5, as connections are 'none'; its cell takes 6"),
-        ("dense", [4, 5], "layer 2 must take inputs of width 9, as connections are 'dense'; its cell takes 5"),
+        ("none", [4, 6], "layer 2 must take inputs of size 5 with 'none' connections; its cell takes 6"),
+        ("dense", [4, 5], "layer 2 must take inputs of size 9 with 'dense' connections; its cell takes 5"),
         ("none", [], "at least one layer"),
     ],
 )
@@ -178,6 +178,6 @@ def test_layers_that_do_not_fit_are_refused(connections, widths, words) -> None:
         Stack([CELLS["gru"](width, H) for width in widths], connections=connections)
 
 
-def test_input_widths() -> None:
-    assert input_widths("dense", 3, 5, 3) == [3, 8, 13]
-    assert input_widths("residual", 3, 5, 3) == input_widths("none", 3, 5, 3) == [3, 5, 5]
+def test_input_sizes() -> None:
+    assert input_sizes("dense", 3, 5, 3) == [3, 8, 13]
+    assert input_sizes("residual", 3, 5, 3) == input_sizes("none", 3, 5, 3) == [3, 5, 5]

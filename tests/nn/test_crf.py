@@ -215,7 +215,7 @@ def test_the_constraints_are_those_of_the_scheme_and_stay_with_the_weights() -> 
 def test_constraints_that_cannot_be_met_or_do_not_fit() -> None:
     with pytest.raises(ValueError, match=r"3 names.*got 2"):
         LinearChainCRF(3).constrain(["B-X", "O"])
-    with pytest.raises(ValueError, match="none makes a valid IOB2 sequence"):
+    with pytest.raises(ValueError, match="is a valid IOB2 sequence on its own"):
         LinearChainCRF(2).constrain(["I-X", "I-Y"])
 
 

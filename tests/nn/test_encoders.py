@@ -207,7 +207,7 @@ def test_the_weights_are_thinned_on_both_ways() -> None:
     [
         ({"kind": "recurrent", "hidden": 0, "weight_dropout": 1.0}, "hidden: must be at least 1"),
         ({"kind": "recurrent", "hidden": 0, "weight_dropout": 1.0}, "weight_dropout: must be less than 1"),
-        ({"kind": "recurrent", "bidirectional": False, "combine": "sum"}, "set bidirectional to true"),
+        ({"kind": "recurrent", "bidirectional": False, "combine": "sum"}, "need bidirectional=true"),
         ({"kind": "recurrent", "cell": "lsmt"}, "did you mean lstm"),
         ({"kind": "convolution", "widths": []}, "widths must be"),
         ({"kind": "convolution", "widths": [3, 3], "filters": 0, "layers": 0}, "widths must be"),
@@ -217,7 +217,7 @@ def test_the_weights_are_thinned_on_both_ways() -> None:
         ({"kind": "convolution", "widths": [3, 0], "dropout": 1.5}, "dropout: must be less than 1"),
         ({"kind": "transformer", "heads": 3}, "divisible by heads"),
         ({"kind": "transformer", "layers": 0, "attention_dropout": 1.0}, "attention_dropout: must be"),
-        ({"kind": "transformer", "d_model": 7, "heads": 1}, "d_model must be even"),
+        ({"kind": "transformer", "d_model": 7, "heads": 1}, "even d_model"),
     ],
 )
 def test_settings_that_make_no_sense(options, words) -> None:
@@ -237,7 +237,7 @@ def test_learned_positions_end_somewhere() -> None:
 
 def test_what_is_done_beyond_the_recipe_is_said() -> None:
     assert made(kind="recurrent", cell="mut1").notes()
-    assert "variational_dropout changes nothing" in made(kind="recurrent", variational_dropout=True).notes()[0]
+    assert "variational_dropout has no effect" in made(kind="recurrent", variational_dropout=True).notes()[0]
     assert made(kind="convolution").notes() == []
     notes = made(kind="transformer", positions={"kind": "none"}).notes()
-    assert "set of tokens" in notes[0] and "projects the 6-wide vectors" in notes[1]
+    assert "set of tokens" in notes[0] and "projects its inputs from 6" in notes[1]

@@ -345,7 +345,7 @@ def test_the_scores_of_self_attention_are_the_papers() -> None:
 
 
 def test_notes_come_from_the_cell() -> None:
-    assert make("recurrent", cell="mut1").notes() == ["MUT1 projects its 8-wide input to 4 first (W_xp)"]
+    assert make("recurrent", cell="mut1").notes() == ["MUT1 projects its input from 8 to 4 dimensions first (W_xp)"]
     assert make("convolution").notes() == []
 
 
@@ -360,16 +360,16 @@ def test_an_unknown_layer_is_answered_with_the_nearest() -> None:
         ({"kind": "windowed", "window": 0}, ["window must be at least 1; got 0"]),
         ({"kind": "convolution", "kernel": 4}, ["kernel must be odd and at least 3"]),
         ({"kind": "dilated", "kernel": 1}, ["kernel must be odd and at least 3"]),
-        ({"kind": "recurrent", "d_model": 7}, ["d_model must be even; got 7"]),
+        ({"kind": "recurrent", "d_model": 7}, ["needs an even d_model; got 7"]),
         (
             {"kind": "self-attention", "window": 3, "kernel": 3, "cell": "gru"},
             [
-                "window belongs to windowed layers only; leave it out for 'self-attention'",
-                "kernel belongs to convolution and dilated layers only",
-                "cell belongs to recurrent layers only",
+                "window is an option of windowed layers only; remove it for 'self-attention'",
+                "kernel is an option of convolution and dilated layers only",
+                "cell is an option of recurrent layers only",
             ],
         ),
-        ({"kind": "windowed", "kernel": 4}, ["kernel belongs to"]),
+        ({"kind": "windowed", "kernel": 4}, ["kernel is an option of"]),
     ],
 )
 def test_all_problems_of_a_choice_are_told(choice: dict[str, Any], words: list[str]) -> None:
@@ -392,7 +392,7 @@ def test_a_right_choice_has_no_problems() -> None:
     [
         ("windowed", {"window": 0}, "window must be at least 1"),
         ("convolution", {"kernel": 2}, "kernel must be odd"),
-        ("recurrent", {"d_model": 9}, "d_model must be even; got 9"),
+        ("recurrent", {"d_model": 9}, "needs an even d_model; got 9"),
         ("self-attention", {"d_model": 9}, "divisible by heads"),
     ],
 )
@@ -403,9 +403,9 @@ def test_what_cannot_be_made_is_not(kind: str, options: dict[str, Any], words: s
 
 def test_dilated_layers_may_be_as_deep_as_one_likes() -> None:
     deep, plain = make("dilated", depth=100), make("dilated", depth=3)
-    assert isinstance(deep, DilatedConvolution) and deep.dilation == mixers.FURTHEST
+    assert isinstance(deep, DilatedConvolution) and deep.dilation == mixers.MAX_DILATION
     assert deep(some(1, 9, D))[0].isfinite().all()
-    assert "no further" in deep.notes()[0] and plain.notes() == []
+    assert "is limited to" in deep.notes()[0] and plain.notes() == []
 
 
 def test_the_kinds_are_known_alike_everywhere() -> None:

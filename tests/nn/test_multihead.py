@@ -215,9 +215,9 @@ def test_dropout_falls_on_the_weights_and_in_training_alone():
 
 def test_a_choice_of_heads_is_checked():
     for heads, kv_heads, said in (
-        (5, None, "d_model must be divisible by heads, so that all are equally wide; got 12 and 5"),
+        (5, None, "d_model must be divisible by heads; got 12 and 5"),
         (0, None, "heads must be at least 1; got 0"),
-        (6, 4, "heads must be divisible by kv_heads, so that all serve equally many; got 6 and 4"),
+        (6, 4, "heads must be divisible by kv_heads; got 6 and 4"),
         (6, 0, "kv_heads must be at least 1; got 0"),
     ):
         with pytest.raises(ValueError, match=said):

@@ -20,7 +20,7 @@ from seqloom.nn.encoders import ConvolutionEncoderConfig, RecurrentEncoderConfig
 from seqloom.nn.mixers import MIXERS, make_mixer
 from seqloom.nn.pooling import POOLINGS, Bag
 from seqloom.nn.positions import PositionsConfig
-from seqloom.nn.recurrent import Recurrent, Stack, input_widths
+from seqloom.nn.recurrent import Recurrent, Stack, input_sizes
 from seqloom.nn.scores import SCORES
 from seqloom.nn.softmax import IGNORE_INDEX, linear_cross_entropy
 
@@ -98,7 +98,7 @@ def test_compiled_loops(name, monkeypatch):
 @pytest.mark.parametrize("connections", ["none", "residual", "highway", "dense"])
 def test_stack(connections, options, fused):
     torch.manual_seed(0)
-    widths = input_widths(connections, D, H, layers=2)
+    widths = input_sizes(connections, D, H, layers=2)
     stack = Stack([CELLS["gru-cho"](width, H) for width in widths], 0.5, connections, **options)
     for mask in (some_mask(3), some_mask(7), some_mask(7, last=False)):
 

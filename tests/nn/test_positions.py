@@ -80,7 +80,7 @@ def test_beyond_the_learned_positions_is_one_clear_line():
     assert Sinusoidal(4).add_to(x, positions, 900, torch.tensor([900]), "source").shape == x.shape
     learned = Learned(4, 8)
     learned.add_to(x, positions, 9, torch.tensor([8, 3]), "source")  # only padding stands beyond
-    with pytest.raises(UsageError, match=r"knows 8 positions, and a source has 9 tokens.*larger model\.positions\.max"):
+    with pytest.raises(UsageError, match=r"has 8 positions, but a source has 9 tokens.*larger model\.positions\.max"):
         learned.add_to(x, positions, 9, torch.tensor([3, 9]), "source")
 
 

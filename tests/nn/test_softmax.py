@@ -204,13 +204,15 @@ def test_cutoffs_that_are_none(options: dict[str, Any], words: str) -> None:
 @pytest.mark.parametrize("cutoffs", [(40,), (10, 40), (10, 41), (5000,)])
 def test_cutoffs_that_do_not_fit_the_vocabulary(cutoffs: tuple[int, ...]) -> None:
     config = AdaptiveSoftmaxConfig(cutoffs=cutoffs, factor=1.0)
-    with pytest.raises(UsageError, match=f"which is 40 tokens here; got .*{cutoffs[-1]}\\]. Lower them"):
+    with pytest.raises(UsageError, match=f"vocabulary, 40 tokens; got .*{cutoffs[-1]}\\]. Lower or remove"):
         config.build(H, V)
     config.build(H, 5001)
 
 
 def test_clusters_of_no_width_are_refused() -> None:
-    with pytest.raises(UsageError, match=r"of model\.hidden 8 nothing is left for the last\. Use fewer cutoffs"):
+    with pytest.raises(
+        UsageError, match=r"reduce model\.hidden 8 to 0 dimensions in the last cluster\. Use fewer cutoffs"
+    ):
         AdaptiveSoftmaxConfig(cutoffs=(5, 10)).build(H, V)
     with pytest.raises(UsageError, match="no matrix over the whole vocabulary"):
         AdaptiveSoftmaxConfig(cutoffs=(5,)).build(H, V, nn.Parameter(torch.zeros(V, H)))

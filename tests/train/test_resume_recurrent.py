@@ -53,6 +53,6 @@ def test_control_without_dropout_there_is_nothing_to_lose(session, same, monkeyp
 def test_the_first_event_says_what_is_projected(session) -> None:
     started = session("run", steps=1).train(task(cell="mut2", connections="residual"))[0]
     assert started.notes == (
-        "MUT2 projects its 4-wide input to 6 first (W_xp)",
-        "the residual connection projects its 4-wide input to 6 on the way around",
+        "MUT2 projects its input from 4 to 6 dimensions first (W_xp)",
+        "the residual connection projects its input from 4 to 6 dimensions",
     )

@@ -18,7 +18,7 @@ from seqloom.exchange.family import Config, ConfigSetting, Family, Ids
 from seqloom.exchange.start_tokens import StartTokenConfig
 from seqloom.exchange.tokenizer_files import tokenizer_files
 from seqloom.exchange.weights import SAME, How, Nothing, Tensors, TokenRows, WeightEntry, weight
-from seqloom.nn.positions import join_pairs, part_pairs
+from seqloom.nn.positions import join_pairs, split_pairs
 from seqloom.text import END, Imported, Tokenizer
 from seqloom.text.base import END_TEXT, ForeignTokenizer
 
@@ -58,13 +58,13 @@ class Parted:
 
     def read(self, theirs: Tensors) -> Tensors:
         return tuple(
-            join_pairs(*part_pairs(tensor.movedim(self.dim, -1), "halves"), "interleaved").movedim(-1, self.dim)
+            join_pairs(*split_pairs(tensor.movedim(self.dim, -1), "halves"), "interleaved").movedim(-1, self.dim)
             for tensor in self.how.read(theirs)
         )
 
     def write(self, ours: Tensors) -> Tensors:
         turned = (
-            join_pairs(*part_pairs(tensor.movedim(self.dim, -1), "interleaved"), "halves").movedim(-1, self.dim)
+            join_pairs(*split_pairs(tensor.movedim(self.dim, -1), "interleaved"), "halves").movedim(-1, self.dim)
             for tensor in ours
         )
         return self.how.write(tuple(turned))

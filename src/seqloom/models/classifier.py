@@ -19,7 +19,7 @@ from seqloom.nn.encoders import AnyEncoderConfig, Encoder, EncoderConfig, Recurr
 from seqloom.nn.lexicon import Lexicon, LexiconOptions
 from seqloom.nn.masks import make_dropout, masked_moments
 from seqloom.nn.pooling import POOLINGS, Bag, BagConfig, PoolingKind
-from seqloom.nn.softmax import IGNORE_INDEX, at_least_float32, disagreement
+from seqloom.nn.softmax import IGNORE_INDEX, at_least_float32, symmetric_kl
 
 # tokens (B, S), mask (B, S), labels (B,), and where spelling is read, characters (B, S, C), 0 where there is none
 Batch = dict[str, Tensor]
@@ -100,7 +100,7 @@ def label_loss(
     value = total / shares.to(total.dtype).clamp(min=torch.finfo(total.dtype).tiny)
     if not consistency:
         return value, count
-    value = value + consistency / 2 * disagreement(logits.log_softmax(dim=1), targets) / count.clamp(min=1)
+    value = value + consistency / 2 * symmetric_kl(logits.log_softmax(dim=1), targets) / count.clamp(min=1)
     return value, count // 2
 
 

@@ -31,7 +31,7 @@ from seqloom.nn.softmax import at_least_float32
 from seqloom.nn.transformer import TransformerOptions
 
 MIN_DEVIATION = 1e-3  # of s
-SCORED_AT_ONCE = 1024  # windows
+SCORED_WINDOWS = 1024  # windows
 AHEAD = 8  # predictions that are learnt from one training window of a feed-forward network
 ACTIVATIONS = {"tanh": nn.Tanh, "relu": nn.ReLU, "gelu": nn.GELU}
 
@@ -162,8 +162,8 @@ class Forecaster(nn.Module, ABC):
         values = zero_padding(values, mask)
         scores = values.new_zeros(values.shape[:2])
         for row in range(len(values)):
-            for start in range(1, values.shape[1], SCORED_AT_ONCE):
-                steps = torch.arange(start, min(start + SCORED_AT_ONCE, values.shape[1]), device=values.device)
+            for start in range(1, values.shape[1], SCORED_WINDOWS):
+                steps = torch.arange(start, min(start + SCORED_WINDOWS, values.shape[1]), device=values.device)
                 scores[row, steps] = self._score_steps(values[row], mask[row], steps)
         return scores
 

@@ -1,17 +1,17 @@
-"""Attention: by a score, as recurrent decoders have it, and by scaled dot products of several heads.
+"""Attention: additive and multiplicative scores of recurrent decoders, and multi-head scaled dot products.
 
-    by a score     e_j = score(s, h_j)          α = softmax(e)          c = Σ_j α_j h_j
+    score-based    e_j = score(s, h_j)          α = softmax(e)          c = Σ_j α_j h_j
 
     Attention(Q, K, V) = softmax(QKᵀ / √d_k) V
     head_n = Attention(x W_n^Q, m W_n^K, m W_n^V)
     MultiHead(x, m) = [head_1; …; head_N] W^O
 
-x has the queries, the memory m the keys and values; in self-attention they are the same. With fewer
-key–value heads than heads, each serves a group of neighbouring heads. Without positions, and but
-for the location score, attention treats its memory as a set.
+Queries come from x, keys and values from the memory m; in self-attention x = m. With fewer key–value
+heads than heads, each is shared by a group of neighbouring heads. Without positions, attention treats
+its memory as a set (except with the location score).
 
-`attention_with_weights` is the definition. Where nobody asks for the weights, implementations of
-`scaled_dot_product_attention` may compute the same without ever holding them.
+`attention_with_weights` is the definition. If the weights are not requested, implementations of
+`scaled_dot_product_attention` may compute the same output without storing them.
 """
 
 import math
@@ -28,14 +28,13 @@ from seqloom.nn.masks import AttentionMask, AttentionScope, causal_mask, drop, z
 from seqloom.nn.positions import Rotary
 from seqloom.nn.scores import Score
 
-Memory = dict[str, Tensor]  # of each source: annotations (B, S, M), keys (B, S, …), mask (B, S)
+Memory = dict[str, Tensor]  # of each source: encoder states (B, S, M), keys (B, S, …), mask (B, S)
 
 
 def masked_softmax(scores: Tensor, mask: Tensor) -> Tensor:
-    """softmax over the last dimension of those positions that may be used; a row without any gives zeros.
+    """Softmax over the unmasked positions of the last dimension, at least in float32.
 
-    In float32 at least. The fill is finite, so that a row without any position has a gradient too:
-    zero.
+    A row without unmasked positions gives zeros, with zero gradients: the fill value is finite.
     """
     scores = scores.to(torch.promote_types(scores.dtype, torch.float32))
     weights = scores.masked_fill(~mask, torch.finfo(scores.dtype).min).softmax(dim=-1)
@@ -43,7 +42,7 @@ def masked_softmax(scores: Tensor, mask: Tensor) -> Tensor:
 
 
 class Attention(nn.Module):
-    """Decoder states attend to the annotations of their sources; see `seqloom.nn.scores` for the scores."""
+    """Attention of decoder states to encoder states; `seqloom.nn.scores` has the scores."""
 
     recomputable = True  # see `seqloom.train.wrappers.checkpoint_activations`
 
@@ -51,23 +50,23 @@ class Attention(nn.Module):
         super().__init__()
         self.score = score
 
-    def prepare(self, annotations: Tensor, mask: Tensor) -> Memory:
-        """Once for each source: annotations (B, S, M) and a mask (B, S) that is True at the real ones."""
-        annotations = zero_padding(annotations, mask)
-        return {"annotations": annotations, "keys": self.score.prepare(annotations, mask), "mask": mask}
+    def prepare(self, states: Tensor, mask: Tensor) -> Memory:
+        """Prepare encoder states (B, S, M) with a mask (B, S), once per source."""
+        states = zero_padding(states, mask)
+        return {"states": states, "keys": self.score.prepare(states, mask), "mask": mask}
 
     def forward(self, query: Tensor, memory: Memory, coverage: Tensor | None = None) -> tuple[Tensor, Tensor]:
-        """States (B, …, T, H) to contexts (B, …, T, M) and weights (B, …, T, S).
+        """Map queries (B, …, T, H) to context vectors (B, …, T, M) and attention weights (B, …, T, S).
 
-        All states of a source share its one row of the memory. `coverage` (B, …, T, S) is the sum
-        of past weights.
+        All queries of a source share its row of the memory. `coverage` (B, …, T, S) is the sum of
+        past attention weights.
         """
-        annotations, mask = memory["annotations"], memory["mask"]
+        states, mask = memory["states"], memory["mask"]
         scores = self.score(query, memory["keys"], coverage)
         mask = mask.reshape(len(mask), *(1,) * (scores.dim() - 2), -1)  # (B, 1 …, S)
         weights = masked_softmax(scores, mask)
-        flat = weights.reshape(len(weights), -1, weights.shape[-1]).to(annotations.dtype)  # (B, N, S)
-        context = torch.bmm(flat, annotations).reshape(*query.shape[:-1], annotations.shape[-1])
+        flat = weights.reshape(len(weights), -1, weights.shape[-1]).to(states.dtype)  # (B, N, S)
+        context = torch.bmm(flat, states).reshape(*query.shape[:-1], states.shape[-1])
         return context, weights
 
 
@@ -81,22 +80,22 @@ class AttentionOptions(TypedDict):
 
 
 def head_problems(d_model: int, heads: int, kv_heads: int | None) -> Iterator[str]:
-    """What is wrong with a choice of heads."""
+    """Yield the problems of a number of heads."""
     if heads < 1:
         yield f"heads must be at least 1; got {heads}"
     elif d_model % heads:
-        yield f"d_model must be divisible by heads, so that all are equally wide; got {d_model} and {heads}"
+        yield f"d_model must be divisible by heads; got {d_model} and {heads}"
     if kv_heads is not None and kv_heads < 1:
         yield f"kv_heads must be at least 1; got {kv_heads}"
     elif kv_heads is not None and heads >= 1 and heads % kv_heads:
-        yield f"heads must be divisible by kv_heads, so that all serve equally many; got {heads} and {kv_heads}"
+        yield f"heads must be divisible by kv_heads; got {heads} and {kv_heads}"
 
 
 class MultiHeadAttention(nn.Module):
-    """Masks are boolean, True where a query may attend, and broadcast to (B, N, T, S). A query that may attend to
-    nothing gets zeros.
+    """Multi-head attention.
 
-    `rotary` rotates queries and keys by their positions; without it attention knows no positions.
+    Masks are boolean, True where a query may attend, and broadcast to (B, N, T, S). A query that
+    may attend to nothing gets zeros. `rotary` rotates queries and keys by their positions.
     """
 
     def __init__(
@@ -123,7 +122,7 @@ class MultiHeadAttention(nn.Module):
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
-        """Xavier; for queries, keys and values a little smaller, as if the three were one matrix."""
+        """Initialise with Xavier; queries, keys and values are scaled as if they were one matrix."""
         for linear in (self.q, self.k, self.v):
             nn.init.xavier_uniform_(linear.weight, gain=1 / math.sqrt(2))
         nn.init.xavier_uniform_(self.out.weight)
@@ -143,9 +142,10 @@ class MultiHeadAttention(nn.Module):
         weights: bool = False,
         positions: Tensor | None = None,
     ) -> tuple[Tensor, Tensor | None]:
-        """Queries (B, T, D) against a memory (B, S, D), None for themselves: (B, T, D), and weights (B, N, T, S).
+        """Attend from queries (B, T, D) to a memory (B, S, D), or to themselves if it is None.
 
-        `positions` (T,) or (B, T) are for rotary positions of self-attention; None counts from 0.
+        Return the output (B, T, D) and, if requested, the attention weights (B, N, T, S). `positions`
+        (T,) or (B, T) are used by rotary positions; None counts from 0.
         """
         if memory is None:
             return self.attend(*self.project_self(query, positions), mask, is_causal, weights)
@@ -153,22 +153,22 @@ class MultiHeadAttention(nn.Module):
         return self.attend(q, keys_values, mask, is_causal, weights)
 
     def project_self(self, x: Tensor, positions: Tensor | None = None) -> tuple[Tensor, tuple[Tensor, Tensor]]:
-        """The queries (B, N, T, d), and the keys and values (B, Nkv, T, d), of x (B, T, D)."""
+        """Project x (B, T, D) to queries (B, N, T, d), and keys and values (B, Nkv, T, d)."""
         q, k, v = (self._split_heads(part) for part in project((self.q, self.k, self.v), x))
         q, k = self._rotate(q, positions), self._rotate(k, positions)
         return q.transpose(1, 2), (k.transpose(1, 2), v.transpose(1, 2))
 
     def queries(self, x: Tensor, positions: Tensor | None = None) -> Tensor:
-        """x (B, T, D) to (B, N, T, d)."""
+        """Project x (B, T, D) to queries (B, N, T, d)."""
         return self._rotate(self._split_heads(self.q(x)), positions).transpose(1, 2)
 
     def keys_values(self, memory: Tensor, positions: Tensor | None = None) -> tuple[Tensor, Tensor]:
-        """The keys and values (B, Nkv, S, d) of a memory (B, S, D): once for each, however often it is asked."""
+        """Project a memory (B, S, D) to keys and values (B, Nkv, S, d)."""
         k, v = project((self.k, self.v), memory)
         return self.as_keys_values(k, v, positions)
 
     def as_keys_values(self, k: Tensor, v: Tensor, positions: Tensor | None = None) -> tuple[Tensor, Tensor]:
-        """The same of what the layers for keys and values made of a memory, (B, S, Nkv · d) both."""
+        """Split projected keys and values (B, S, Nkv · d) into heads (B, Nkv, S, d)."""
         return self._rotate(self._split_heads(k), positions).transpose(1, 2), self._split_heads(v).transpose(1, 2)
 
     def _split_heads(self, x: Tensor) -> Tensor:
@@ -178,8 +178,8 @@ class MultiHeadAttention(nn.Module):
     def _rotate(self, x: Tensor, positions: Tensor | None) -> Tensor:
         if self.rotary is None:
             return x
-        turned: Tensor = self.rotary(x, torch.arange(x.shape[1], device=x.device) if positions is None else positions)
-        return turned
+        rotated: Tensor = self.rotary(x, torch.arange(x.shape[1], device=x.device) if positions is None else positions)
+        return rotated
 
     def attend_to(
         self,
@@ -188,7 +188,7 @@ class MultiHeadAttention(nn.Module):
         mask: Tensor | AttentionMask | None = None,
         weights: bool = False,
     ) -> tuple[Tensor, Tensor | None]:
-        """The positions of x (B, T, D) to keys and values (B, Nkv, S, d): see `attend`."""
+        """Attend from x (B, T, D) to projected keys and values (B, Nkv, S, d); see `attend`."""
         return self.attend(self.queries(x), keys_values, mask, weights=weights)
 
     def attend(
@@ -199,10 +199,10 @@ class MultiHeadAttention(nn.Module):
         is_causal: bool = False,
         weights: bool = False,
     ) -> tuple[Tensor, Tensor | None]:
-        """Queries (B, N, T, d) to keys and values (B, Nkv, S, d): MultiHead (B, T, D), and the weights if wanted.
+        """Attend from queries (B, N, T, d) to keys and values (B, Nkv, S, d).
 
-        `is_causal`: the last query stands at the last key, the one before it at the key before
-        that, and none attends to a later one.
+        Return the output (B, T, D) and, if requested, the attention weights. With `is_causal` the
+        last query is at the position of the last key, and no query attends to a later key.
         """
         dropout = self.dropout if self.training else 0.0
         arguments = q, *keys_values, AttentionMask.of(mask), is_causal, self.scale, dropout
@@ -217,17 +217,17 @@ class MultiHeadAttention(nn.Module):
 def scaled_dot_product_attention(
     q: Tensor, k: Tensor, v: Tensor, mask: AttentionMask | None, is_causal: bool, scale: float, dropout: float = 0.0
 ) -> Tensor:
-    """softmax(QKᵀ · scale) V of queries (B, N, T, d), keys and values (B, Nkv, S, d): (B, N, T, d)."""
+    """Compute softmax(QKᵀ · scale) V from queries (B, N, T, d), keys and values (B, Nkv, S, d): (B, N, T, d)."""
     return attention_with_weights(q, k, v, mask, is_causal, scale, dropout)[0]
 
 
 def attention_with_weights(
     q: Tensor, k: Tensor, v: Tensor, mask: AttentionMask | None, is_causal: bool, scale: float, dropout: float = 0.0
 ) -> tuple[Tensor, Tensor]:
-    """The same, and the weights (B, N, T, S), in float32 at least and before dropout."""
+    """Compute the same with the attention weights (B, N, T, S), at least in float32 and before dropout."""
     (B, N, T, d), (_, kv_heads, S, _) = q.shape, k.shape
     mask = with_causal(mask, T, S, q.device) if is_causal else mask
-    groups = B, kv_heads, N // kv_heads * T  # heads that share keys ask side by side
+    groups = B, kv_heads, N // kv_heads * T  # heads that share keys are computed together
     scores = (q * scale).reshape(*groups, d) @ k.transpose(-1, -2)
     scores = scores.view(B, N, T, S).to(torch.promote_types(scores.dtype, torch.float32))
     weights = softmax(scores if mask is None else scores + mask.added.to(scores.dtype))
@@ -239,18 +239,18 @@ def attention_with_weights(
 
 @operation
 def softmax(scores: Tensor) -> Tensor:
-    """Over the last dimension."""
+    """Softmax over the last dimension."""
     return scores.softmax(dim=-1)
 
 
 @operation
 def project(layers: Sequence[nn.Linear], x: Tensor) -> Sequence[Tensor]:
-    """What each of these layers makes of x."""
+    """Apply each of these layers to x."""
     return [layer(x) for layer in layers]
 
 
 def with_causal(mask: AttentionMask | None, T: int, S: int, device: torch.device) -> AttentionMask | None:
-    """A mask (…, T, S) that also keeps each of T queries from attending to later keys; the last one has none."""
+    """Combine a mask (…, T, S) with the causal mask; the last query is at the last key."""
     if T == 1:
         return mask
     past = causal_mask(T, S, device=device)
@@ -258,18 +258,18 @@ def with_causal(mask: AttentionMask | None, T: int, S: int, device: torch.device
 
 
 class Mixer(nn.Module, ABC):
-    """x (B, S, D) and a mask (B, S), True at real positions, to y (B, S, D), and to weights (B, N, S, S) if wanted.
+    """A layer that mixes positions: x (B, S, D) and a mask (B, S) to y (B, S, D).
 
-    Padding reaches no real position, and outputs there mean nothing. A mixer that attends needs
-    finite numbers there, since weights of 0 still multiply them: an encoder of vectors calls
-    `zero_padding` once.
+    Padding does not affect real positions, and outputs at padding are undefined. A mixer that
+    attends needs finite inputs at padding, since they are multiplied by weights of 0: encoders call
+    `zero_padding` once. Mixers that attend return attention weights (B, N, S, S) if requested.
     """
 
     complexity: ClassVar[str]  # of a layer, in O(·)
-    sequential: ClassVar[str]  # operations that must wait for each other
+    sequential: ClassVar[str]  # sequential operations
     path: ClassVar[str]  # the longest path between two positions
-    options: ClassVar[tuple[str, ...]] = ()  # settings that are this kind's own: window, kernel, cell
-    attends: ClassVar[bool] = False  # whether it has heads, and weights to show
+    options: ClassVar[tuple[str, ...]] = ()  # settings of this kind: window, kernel, cell
+    attends: ClassVar[bool] = False  # whether it has attention weights
 
     @abstractmethod
     def forward(self, x: Tensor, mask: Tensor | None = None, weights: bool = False) -> tuple[Tensor, Tensor | None]: ...
@@ -277,25 +277,25 @@ class Mixer(nn.Module, ABC):
     def mix(
         self, x: Tensor, scope: AttentionScope, cache: Growing | None = None, weights: bool = False
     ) -> tuple[Tensor, tuple[Growing | None, Tensor | None]]:
-        """The same within a block, where a scope says more than a mask: y, the cache after it, and the weights."""
+        """Apply the layer within a block, with a scope instead of a mask: y, the new cache and the weights."""
         y, attention_weights = self(x, scope.padding, weights)
         return y, (cache, attention_weights)
 
     @abstractmethod
     def path_length(self, n: int) -> int:
-        """How many such layers until the last of n positions depends on the first; recurrent: how many steps."""
+        """The number of layers (recurrent: steps) until the last of n positions depends on the first."""
 
     @abstractmethod
     def multiplications(self, n: int) -> int:
-        """The multiplications of a forward pass over n positions, smaller terms included."""
+        """The number of multiplications of a forward pass over n positions, including lower-order terms."""
 
     def notes(self) -> list[str]:
-        """What the layer does beyond its equations, in words for whoever trains it."""
+        """Notes for the user on what the layer does beyond its equations."""
         return []
 
 
 class SelfAttention(Mixer):
-    """y = MultiHead(x, x): see `seqloom.nn.attention`."""
+    """y = MultiHead(x, x)"""
 
     complexity, sequential, path = "n²·d", "1", "1"
     attends = True
@@ -311,7 +311,7 @@ class SelfAttention(Mixer):
     def mix(
         self, x: Tensor, scope: AttentionScope, cache: Growing | None = None, weights: bool = False
     ) -> tuple[Tensor, tuple[Growing | None, Tensor | None]]:
-        """Attend to x itself, and to what is in the cache."""
+        """Attend to x and to the cached keys and values."""
         q, keys_values = self.attention.project_self(x, scope.positions)
         if scope.update is not None and cache is not None:
             cache = scope.update.write(cache, keys_values)
@@ -327,5 +327,5 @@ class SelfAttention(Mixer):
 
 
 def count_matrix_weights(module: nn.Module) -> int:
-    """The number of weights in matrices, which every position is multiplied with once."""
+    """The number of matrix weights, with which every position is multiplied once."""
     return sum(parameter.numel() for parameter in module.parameters() if parameter.dim() == 2)

@@ -1,12 +1,12 @@
 """Token embeddings of Transformers, and the backbone of GPT, BERT and ELECTRA.
 
-    x_j = norm(√D · E[token_j] + PE(j) + G[segment_j])          each part only where the model has it
+    x_j = norm(√D · E[token_j] + PE(j) + G[segment_j])          each part only if the model has it
     x ← block(x), L times:   self-attention, feed-forward       each within a residual
-    h = norm(x)                                                 where norms stand first
+    h = norm(x)                                                 with norm_first
 
-A causal backbone attends to earlier positions only, with a sliding window no further back than
-that; another one to both sides. Several documents may be packed into a row: no position attends
-across a border, and positions begin anew at each. `seqloom.nn.transformer` has the blocks,
+A causal backbone attends to earlier positions only, optionally within a sliding window; otherwise
+attention is bidirectional. Several documents may be packed into a row: attention does not cross
+their borders, and positions restart at 0 in each. `seqloom.nn.transformer` has the blocks,
 `seqloom.nn.positions` PE.
 """
 
@@ -29,8 +29,8 @@ from seqloom.nn.transformer import TransformerOptions, TransformerStack, make_no
 class TokenTransformerOptions(TransformerOptions):
     """The keys of every Transformer that embeds tokens."""
 
-    embed_norm: bool = False  # the embeddings are normed too
-    embed_scale: bool = False  # embeddings are multiplied by √d_model
+    embed_norm: bool = False  # normalise the embeddings
+    embed_scale: bool = False  # multiply the embeddings by √d_model
 
     def problems(self) -> Iterator[str]:
         yield from super().problems()
@@ -42,16 +42,16 @@ class TokenTransformerOptions(TransformerOptions):
 class BackboneOptions(TokenTransformerOptions):
     """The keys that the configs of GPT and BERT share."""
 
-    layers: PositiveInt = 4  # blocks stacked on each other
+    layers: PositiveInt = 4  # number of blocks
     positions: PositionsConfig = PositionsConfig(kind="learned")
-    init: PositiveFloat = 0.02  # weights begin as draws from N(0, init²)
+    init: PositiveFloat = 0.02  # standard deviation of the initial weights
 
 
 class Embedded(nn.Module):
-    """x of the equation above, with dropout. `what` is embedded, for error messages.
+    """The embedding layer: x of the equation above, with dropout.
 
-    An END at position 0 is read as the token `bos`, where there is one: imported models have such
-    tokens.
+    `what` names the input in error messages. If `bos` is set, END at position 0 is read as that
+    token; imported models need it.
     """
 
     bos: int | None = None
@@ -68,10 +68,10 @@ class Embedded(nn.Module):
     def forward(
         self, tokens: Tensor, positions: Tensor, most: int, lengths: Tensor, segments: Tensor | None = None
     ) -> Tensor:
-        """Tokens (B, T) at positions (T,) or (B, T), of segments (B, T), None for the first, to (B, T, D).
+        """Embed tokens (B, T) at positions (T,) or (B, T) and segments (B, T), None for the first, as (B, T, D).
 
-        Rows are `lengths` (B,) long after them, no more than `most`. Only padding may stand outside
-        of that.
+        `lengths` (B,) are the lengths of the rows after these tokens, at most `most`. Only padding
+        may lie beyond them.
         """
         if self.bos is not None:
             tokens = tokens.masked_fill((tokens == END) & (positions == 0), self.bos)
@@ -80,7 +80,7 @@ class Embedded(nn.Module):
     def embed_vectors(
         self, x: Tensor, positions: Tensor, most: int, lengths: Tensor, segments: Tensor | None = None
     ) -> Tensor:
-        """The same of vectors (B, T, D) that replace E[token]."""
+        """Embed vectors (B, T, D) instead of E[token]."""
         x = x * self.scale
         if self.positions is not None:
             x = self.positions.add_to(x, positions, most, lengths, self.what)
@@ -98,7 +98,7 @@ class SourceEncoder(nn.Module):
     encoder_norm: nn.Module
 
     def run_encoder(self, tokens: Tensor, mask: Tensor, weights: bool = False) -> tuple[Tensor, list[Tensor]]:
-        """x (B, S, D), and if wanted the weights (B, N, S, S) of each layer that attends, 0 at padding."""
+        """Return x (B, S, D) and, if requested, the attention weights (B, N, S, S) of each layer, 0 at padding."""
         S = tokens.shape[1]
         x = self.source_embed(tokens, torch.arange(S, device=tokens.device), S, mask.sum(dim=1))
         wanted = dict.fromkeys(range(len(self.encoder)), ("self",)) if weights else None
@@ -108,14 +108,14 @@ class SourceEncoder(nn.Module):
 
 
 class TransformerBackbone(nn.Module):
-    """Tokens (B, S) to h (B, S, D). `rows` is how many tokens have a vector, `segments` how many segments. A causal
-    backbone may have a sliding `window`: each position then attends to that many positions, itself
-    included.
+    """The Transformer backbone: tokens (B, S) to h (B, S, D).
 
-    In `read` the real tokens of a row stand first; padding comes last and is masked out. `mask` (B,
-    S) is True at real tokens, `segments` (B, S) is which of two texts a token belongs to, 0 or 1,
-    and `documents` (B, S) numbers the documents that are packed into a row, each with a number of
-    its own.
+    `rows` is the number of embeddings, `segments` the number of segments. With a sliding `window`,
+    each position of a causal backbone attends to that many positions, including itself.
+
+    In `read` padding comes last and is masked out. `mask` (B, S) is True at real tokens, `segments`
+    (B, S) is 0 or 1 for the first or second text, and `documents` (B, S) numbers the documents that
+    are packed into a row.
     """
 
     def __init__(
@@ -138,26 +138,26 @@ class TransformerBackbone(nn.Module):
 
     @property
     def embed(self) -> nn.Embedding:
-        """E, its vectors one for each of `rows` tokens."""
+        """The embedding matrix E."""
         return self.embedded.embed
 
     def levels(self) -> list[list[nn.Parameter]]:
-        """Its parameters from the embeddings (level 0) up, a level for each block; the last norm is the top one's."""
+        """The layer groups: the embeddings, then each block; the final norm belongs to the last."""
         levels = [list(part.parameters()) for part in (self.embedded, *self.blocks)]
         levels[-1].extend(self.norm.parameters())
         return levels
 
-    # Whole texts at once.
+    # Whole texts.
 
     def read(self, tokens: Tensor, *text: Tensor | None, **named: Tensor | None) -> Tensor:
-        """Tokens (B, S) to h (B, S, D), with the arguments of `embed_tokens`."""
+        """Map tokens (B, S) to h (B, S, D); see `embed_tokens` for the arguments."""
         h: Tensor = self.norm(self.blocks(*self.embed_tokens(tokens, *text, **named)).x)
         return h
 
     def attentions(
         self, tokens: Tensor, mask: Tensor | None = None, *text: Tensor | None, **named: Tensor | None
     ) -> list[Tensor]:
-        """The attention weights of every layer (B, N, S, S), zero at padding, with the same arguments."""
+        """The attention weights of every layer (B, N, S, S), 0 at padding."""
         return self.blocks.attentions(*self.embed_tokens(tokens, mask, *text, **named), mask)
 
     def embed_tokens(
@@ -167,7 +167,7 @@ class TransformerBackbone(nn.Module):
         segments: Tensor | None = None,
         documents: Tensor | None = None,
     ) -> tuple[Tensor, AttentionScope]:
-        """x (B, S, D) of the first block, and what its positions may attend to."""
+        """Compute the input x (B, S, D) of the first block and its attention scope."""
         S = tokens.shape[1]
         positions = torch.arange(S, device=tokens.device) if documents is None else document_positions(documents)
         ends = positions + 1 if mask is None else (positions + 1) * mask
@@ -176,7 +176,7 @@ class TransformerBackbone(nn.Module):
         return x, AttentionScope(allowed, self.causal and allowed is None, positions)
 
     def _attention_mask(self, mask: Tensor | None, documents: Tensor | None, S: int) -> AttentionMask | None:
-        """Which positions may attend to which (B or 1, 1, S or 1, S); None if a causal flag or nothing is enough."""
+        """The attention mask (B or 1, 1, S or 1, S); None if a causal flag or no mask is sufficient."""
         if documents is None and not self.causal:
             return None if mask is None else AttentionMask(mask[:, None, None, :])
         if documents is None and (self.window is None or self.window >= S):
@@ -197,11 +197,10 @@ class TransformerBackbone(nn.Module):
     def advance(
         self, tokens: Tensor, state: CacheState, caches: Caches, mask: Tensor | None = None
     ) -> tuple[Tensor, CacheState, Caches]:
-        """Tokens (R, T) that continue what is in the caches, to h (R, T, D), and to state and caches after them.
+        """Read tokens (R, T) after those in the caches; return h (R, T, D), the new state and the new caches.
 
-        For a causal backbone. Padding, where `mask` (R, T) is False, may stand anywhere. The
-        hypotheses of a text are read side by side, as k·T tokens of one row; `seqloom.nn.cache`
-        says more.
+        For causal backbones. Padding, where `mask` (R, T) is False, may be anywhere. The k hypotheses
+        of a text are read as k·T tokens of one row; see `seqloom.nn.cache`.
         """
         (R, T), B = tokens.shape, len(caches[0].buffer)
         caches, update = extend_caches(caches, state, tokens, mask, B, self.window)
@@ -211,8 +210,8 @@ class TransformerBackbone(nn.Module):
 
 
 def draw_matrices(part: nn.Module, shape: BackboneOptions) -> None:
-    """Draw all matrices from N(0, init²); where norms stand first, x is a sum of 2L layers, whose last matrices are
-    drawn smaller by √(2L)."""
+    """Draw all matrices from N(0, init²). With norm_first, x is a sum of 2L sublayers, whose last matrices are
+    divided by √(2L)."""
     for name, parameter in part.named_parameters():
         if parameter.dim() < 2:
             continue  # biases and norms keep their initial values

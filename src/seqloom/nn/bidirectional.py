@@ -1,4 +1,4 @@
-"""Both directions: one network reads from left to right, another from right to left, and every step sees both.
+"""Bidirectional recurrent layers: one network reads left to right, another right to left.
 
     →h_t from x_1 … x_t          ←h_t from x_T … x_t          separate weights
 
@@ -6,11 +6,9 @@
     sum     y_t = →h_t + ←h_t
     mix     y_t = g(W→ →h_t + W← ←h_t + b),  g = tanh
 
-In depth they are combined after `each` layer, so that every layer above reads both; or kept
-`apart`, two full stacks, and combined at the top.
-
-Right to left means the real steps of each row in reverse: `mask` (B, T) is True at them, and
-padding, wherever it stands, is read by nobody.
+The directions are combined after `each` layer, or kept `apart` as two stacks and combined at the
+top. Right to left reverses the real steps of each row, where `mask` (B, T) is True; padding is
+skipped.
 """
 
 from collections.abc import Callable, Iterator
@@ -32,19 +30,19 @@ Depth = Literal["each", "apart"]
 
 
 class BothStates(TypedDict):
-    """The state of one layer: after the last real step, and, reading backwards, after the first."""
+    """The state of one layer: forwards after the last real step, backwards after the first."""
 
     forwards: State
     backwards: State
 
 
 class Combine(nn.Module):
-    """→h (B, T, H) and ←h (B, T, H) to y (B, T, output_size); see the equations above."""
+    """Combine →h (B, T, H) and ←h (B, T, H) into y (B, T, output_size) by the equations above."""
 
     def __init__(self, hidden: int, how: Combination = "concat") -> None:
         super().__init__()
         if how not in ("concat", "sum", "mix"):
-            raise ValueError(f"directions are combined by concat, sum or mix; got {how!r}")
+            raise ValueError(f"combine must be concat, sum or mix; got {how!r}")
         self.how = how
         self.output_size = 2 * hidden if how == "concat" else hidden
         self.mix = nn.Linear(2 * hidden, hidden) if how == "mix" else None  # [W→ W←] and b
@@ -62,13 +60,13 @@ class Combine(nn.Module):
 
 
 class Bidirectional(nn.Module):
-    """Two cells over the same sequence, one from each end."""
+    """A bidirectional layer of two cells."""
 
     def __init__(self, forwards: Cell, backwards: Cell, combine: Combination = "concat", weight_dropout: float = 0.0):
         super().__init__()
         if (forwards.inputs, forwards.hidden) != (backwards.inputs, backwards.hidden):
             raise ValueError(
-                f"both directions must have cells of one size; got {forwards.inputs} → {forwards.hidden} and "
+                f"both directions must have cells of the same size; got {forwards.inputs} → {forwards.hidden} and "
                 f"{backwards.inputs} → {backwards.hidden}"
             )
         self.forwards, self.backwards = Recurrent(forwards, weight_dropout), Recurrent(backwards, weight_dropout)
@@ -77,25 +75,25 @@ class Bidirectional(nn.Module):
     def forward(
         self, x: Tensor, state: BothStates | None = None, mask: Tensor | None = None
     ) -> tuple[Tensor, BothStates]:
-        """Inputs (B, T, D) to outputs (B, T, output_size), and the states where each direction ended."""
+        """Map inputs (B, T, D) to outputs (B, T, output_size) and the final states of both directions."""
         start, end = (None, None) if state is None else (state["forwards"], state["backwards"])
         right, last = self.forwards(x, start, mask)
         left, first = self.backwards(x.flip(1), end, None if mask is None else mask.flip(1))
         return self.combine(right, left.flip(1), mask), {"forwards": last, "backwards": first}
 
     def directions(self, x: Tensor, order: Tensor) -> tuple[Tensor, Tensor]:
-        """→h and ←h (B, T, H) from the initial state; `order` (B, T, 1) reverses the real steps, padding stays last."""
+        """Compute →h and ←h (B, T, H) from the initial state; `order` (B, T, 1) reverses the real steps."""
         right = self.forwards(x)[0]
         left = self.backwards(x.take_along_dim(order, dim=1))[0]
         return right, left.take_along_dim(order, dim=1)
 
 
 class BidirectionalStack(nn.Module):
-    """Layers that read both ways: an encoder for whatever may see its whole input at once.
+    """A stack of bidirectional layers.
 
-    `make(inputs, hidden)` creates a cell: a class of `CELLS` is such a function. The state has the
-    same form for both values of `depth`: one `BothStates` per layer, the lowest first. Dropout
-    falls between layers, as in `Stack`.
+    `make(inputs, hidden)` creates a cell, such as a class of `CELLS`. The state is one `BothStates`
+    per layer, lowest first, for both values of `depth`. Dropout is applied between layers, as in
+    `Stack`.
     """
 
     def __init__(
@@ -115,18 +113,18 @@ class BidirectionalStack(nn.Module):
         if layers < 1:
             raise ValueError(f"layers must be at least 1; got {layers}")
         if depth not in ("each", "apart"):
-            raise ValueError(f"directions are combined after each layer or kept apart; got depth={depth!r}")
+            raise ValueError(f"depth must be each or apart; got {depth!r}")
         self.depth, self.output_size = depth, Combine(hidden, combine).output_size
         inner = self.output_size if depth == "each" else hidden
-        widths = [inputs if layer == 0 else inner for layer in range(layers)]
+        sizes = [inputs if layer == 0 else inner for layer in range(layers)]
         if depth == "each":
-            pairs = [(make(width, hidden), make(width, hidden)) for width in widths]
+            pairs = [(make(size, hidden), make(size, hidden)) for size in sizes]
             self.layers = nn.ModuleList(Bidirectional(*pair, combine, weight_dropout) for pair in pairs)
             self.dropout = make_dropout(dropout, variational_dropout)
         else:
             self.directions = nn.ModuleList(
                 Stack(
-                    [make(width, hidden) for width in widths],
+                    [make(size, hidden) for size in sizes],
                     dropout,
                     variational_dropout=variational_dropout,
                     weight_dropout=weight_dropout,
@@ -136,7 +134,7 @@ class BidirectionalStack(nn.Module):
             self.combine = Combine(hidden, combine)
 
     def notes(self) -> list[str]:
-        """What the cells do beyond their equations; both directions say the same."""
+        """Notes for the user on what the cells do beyond their equations, once for both directions."""
         if self.depth == "apart":
             return self._stacks()[0].notes()
         return [note for layer in self._layers() for note in layer.forwards.cell.notes()]
@@ -152,7 +150,7 @@ class BidirectionalStack(nn.Module):
     def forward(
         self, x: Tensor, state: tuple[BothStates, ...] | None = None, mask: Tensor | None = None
     ) -> tuple[Tensor, tuple[BothStates, ...]]:
-        """Inputs (B, T, D) to outputs (B, T, output_size), zero at padding, and the states of every layer."""
+        """Map inputs (B, T, D) to outputs (B, T, output_size), zero at padding, and the states of all layers."""
         state = self.initial_state(len(x)) if state is None else state
         if self.depth == "each":
             states = []
@@ -167,14 +165,14 @@ class BidirectionalStack(nn.Module):
         return self.combine(right, left.flip(1), mask), pair_states(last, first)
 
     def ends(self, state: tuple[BothStates, ...]) -> Tensor:
-        """One vector (B, output_size) for a whole sequence: →h_T and ←h_1 of the top layer, combined."""
+        """The final state (B, output_size) of the top layer: →h_T and ←h_1, combined."""
         vector: Tensor = self._top()(state[-1]["forwards"]["h"], state[-1]["backwards"]["h"])
         return vector
 
     def read(self, x: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
-        """Whole sequences, padding last: outputs (B, T, output_size), 0 at padding, and `ends` (B, output_size).
+        """Read whole sequences, padding last: outputs (B, T, output_size), zero at padding, and `ends`.
 
-        Never waits for a GPU; see `Stack.read`.
+        Needs no device synchronisation; see `Stack.read`.
         """
         x, order = zero_padding(x, mask), reversed_steps(mask).unsqueeze(2)  # (B, T, 1)
         if self.depth == "each":
@@ -190,7 +188,7 @@ class BidirectionalStack(nn.Module):
         return zero_padding(combine(right, left), mask), ends
 
     def _top(self) -> Combine:
-        """How the directions of the top layer are combined."""
+        """The combination of the top layer."""
         return self._layers()[-1].combine if self.depth == "each" else self.combine
 
     def _layers(self) -> list[Bidirectional]:
@@ -201,33 +199,33 @@ class BidirectionalStack(nn.Module):
 
 
 def pair_states(forwards: tuple[State, ...], backwards: tuple[State, ...]) -> tuple[BothStates, ...]:
-    """The states of all layers in both directions, as one for each layer."""
+    """Pair the states of both directions, layer by layer."""
     return tuple({"forwards": a, "backwards": b} for a, b in zip(forwards, backwards, strict=True))
 
 
 @operation
 def read_sequences(stack: Stack | BidirectionalStack, x: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
-    """Read x (B, T, D) whole, padding last: outputs (B, T, H), zero at padding, and where the reading ended (B, H)."""
+    """Read x (B, T, D), padding last: outputs (B, T, H), zero at padding, and the final state (B, H)."""
     return stack.read(x, mask)
 
 
 @config
 class DirectionOptions(RecurrentOptions):
-    """The keys of a model whose recurrent layers read one way or both."""
+    """The keys of models with unidirectional or bidirectional layers."""
 
-    layers: PositiveInt = 1  # cells stacked on each other
-    hidden: PositiveInt = 64  # width of every layer's state, in each direction
-    bidirectional: bool = False  # read from both ends, with weights of their own
-    combine: Combination = "concat"  # the two directions: concat, sum or mix
-    depth: Depth = "each"  # combine them after each layer, or keep them apart up to the top
+    layers: PositiveInt = 1  # number of layers
+    hidden: PositiveInt = 64  # size of each layer's state, per direction
+    bidirectional: bool = False  # read in both directions, with separate weights
+    combine: Combination = "concat"  # of both directions: concat, sum or mix
+    depth: Depth = "each"  # combine after each layer, or keep both directions apart up to the top
 
     def problems(self) -> Iterator[str]:
         if not self.bidirectional and (self.combine, self.depth) != ("concat", "each"):
-            yield "combine and depth are about two directions; set bidirectional to true, or leave them out"
+            yield "combine and depth need bidirectional=true; set it, or remove them"
         yield from super().problems()
 
     def directed_stack(self, inputs: int) -> Stack | BidirectionalStack:
-        """Create a stack that reads vectors `inputs` wide."""
+        """Create a stack for inputs of size `inputs`."""
         if not self.bidirectional:
             return self.stack(inputs, self.layers)
         return BidirectionalStack(

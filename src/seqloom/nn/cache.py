@@ -1,12 +1,11 @@
-"""The KV cache: keys and values of the tokens read so far, kept once for each source and shared by its hypotheses.
+"""The KV cache: keys and values of all tokens read so far, one per source and shared by its hypotheses.
 
-The tokens that a step reads get the next free slots of their source's cache, k of them where there
-are k hypotheses, and their keys and values are written there. A hypothesis *owns* the slots of its
-own tokens, and attends to no others. So hypotheses that begin alike share what they have in common,
-and when a beam is reordered, no key or value moves: a hypothesis takes along what it owns, a row of
-a mask. Slots that no hypothesis owns are dropped when the cache grows.
+Each step writes the keys and values of its tokens into the next free slots of the source's cache, k
+slots for k hypotheses. A hypothesis *owns* the slots of its own tokens and attends to no others, so
+hypotheses share the slots of their common prefix. Reordering a beam moves no keys or values: only
+the ownership masks are reordered. Slots without an owner are dropped when the cache grows.
 
-A cache is a `Growing` for each layer, and a `CacheState` for all of them together.
+The cache is one `Growing` per layer, and one `CacheState` for all layers.
 """
 
 from dataclasses import dataclass
@@ -21,36 +20,36 @@ from seqloom.core.tree import Growing
 from seqloom.nn.attention import MultiHeadAttention
 from seqloom.nn.masks import AttentionMask, AttentionScope, all_known_true, causal_mask
 
-STEPS_OF_GROWTH = 6  # for which a cache gets room at a time
+STEPS_OF_GROWTH = 6  # steps for which slots are allocated at a time
 
-Caches = tuple[Growing, ...]  # of keys and values, one for each layer
+Caches = tuple[Growing, ...]  # keys and values, one per layer
 CacheState = dict[str, Any]  # of R = B·k hypotheses, see `empty_state`
 
 
 def empty_state() -> CacheState:
-    """The state of hypotheses that have read nothing.
+    """The state of hypotheses that have read no tokens.
 
-    owned (R, P): which slots of its source's cache each owns; None while it owns all. length (R,):
-    how many tokens each has read; None while all have read equally many. read: the largest of these
-    numbers, known without asking a device.
+    owned (R, P): the slots that each hypothesis owns; None if each owns all. length (R,): the number
+    of tokens each has read; None if it is the same for all. read: the maximum of these numbers,
+    known without a device synchronisation.
     """
     return {"owned": None, "length": None, "read": 0}
 
 
 def empty_cache(attention: MultiHeadAttention, sources: int, slots: int = 0) -> Growing:
-    """Keys and values of one layer: a buffer (B, Nkv, 2, slots, d) of zeros."""
+    """The empty cache of one layer: a buffer (B, Nkv, 2, slots, d) of zeros."""
     buffer = attention.k.weight.new_zeros(sources, attention.kv_heads, 2, slots, attention.head_width)
     return Growing(buffer, torch.zeros(sources, dtype=torch.long, device=buffer.device))
 
 
 @dataclass(frozen=True)
 class CacheUpdate:
-    """T tokens that each of R = B·k hypotheses reads in one step: one value for all layers, which see (B, k·T)."""
+    """The T tokens that each of R = B·k hypotheses reads in one step, shared by all layers as (B, k·T)."""
 
     start: int  # the first slot that is written
     end: int  # the slot after the last: k·T more
-    positions: Tensor  # (k·T,) or (B, k·T): the tokens before each; of padding, those before the last real token
-    mask: AttentionMask | None  # what each token may attend to (B, 1, k·T, end), itself included
+    positions: Tensor  # (k·T,) or (B, k·T); padding has the position of the last real token
+    mask: AttentionMask | None  # (B, 1, k·T, end): what each token may attend to, including itself
     state: CacheState  # of the hypotheses, after the step
     is_single_token: bool  # T is 1, and no token is padding
 
@@ -60,27 +59,27 @@ class CacheUpdate:
 
     @property
     def lengths(self) -> Tensor:
-        """Tokens that each row, or all of them, have read after the step."""
+        """The number of tokens that each row has read after the step, or that all have."""
         length: Tensor | None = self.state["length"]
         return self.positions[-1:] + 1 if length is None else length
 
     def write(self, cache: Growing, keys_values: tuple[Tensor, Tensor]) -> Growing:
-        """The cache with the new keys and values (B, Nkv, k·T, d) in it."""
+        """Write the new keys and values (B, Nkv, k·T, d) into the cache."""
         buffer = write_slots(cache.buffer, self.start, *keys_values)
         return Growing(buffer, cache.length + (self.end - self.start))
 
     def read(self, cache: Growing) -> tuple[Tensor, Tensor]:
-        """All keys and values (B, Nkv, end, d) there are."""
+        """All keys and values (B, Nkv, end, d) of the cache."""
         keys, values = cache.buffer[:, :, :, : self.end].unbind(dim=2)
         return keys, values
 
 
 @operation
 def write_slots(buffer: Tensor, start: int, keys: Tensor, values: Tensor) -> Tensor:
-    """The buffer (B, Nkv, 2, P, d) with keys and values (B, Nkv, n, d) in the slots from `start` on.
+    """Write keys and values (B, Nkv, n, d) into a buffer (B, Nkv, 2, P, d), starting at slot `start`.
 
-    The definition writes to a copy; a caller must not use the old buffer again, so that others may
-    write in place.
+    The definition writes to a copy. Callers must not use the old buffer again, so that other
+    implementations may write in place.
     """
     buffer = buffer.clone()
     for part, new in enumerate((keys, values)):
@@ -92,10 +91,10 @@ def write_slots(buffer: Tensor, start: int, keys: Tensor, values: Tensor) -> Ten
 def extend_caches(
     caches: Caches, state: CacheState, tokens: Tensor, mask: Tensor | None, sources: int, window: int | None = None
 ) -> tuple[Caches, CacheUpdate]:
-    """Make room for tokens (R, T), of which those of `mask` (R, T) are real, in the caches of all layers.
+    """Allocate slots for tokens (R, T) in the caches of all layers; `mask` (R, T) marks the real ones.
 
-    With a sliding `window` each token attends to that many of its hypothesis' latest tokens, itself
-    included.
+    With a sliding `window` each token attends to that many of the latest tokens of its hypothesis,
+    including itself.
     """
     T, k = tokens.shape[1], len(tokens) // max(sources, 1)
     if mask is not None and all_known_true(mask):
@@ -123,7 +122,7 @@ def filled_slots(state: CacheState) -> int:
 def token_positions(
     tokens: Tensor, mask: Tensor | None, state: CacheState, sources: int
 ) -> tuple[Tensor, Tensor | None]:
-    """The tokens' positions (k·T,) or (B, k·T), and the rows' lengths after them, None while they are all the same."""
+    """The positions of the tokens (k·T,) or (B, k·T), and the lengths of the rows after them, None if all are equal."""
     (R, T), read, length = tokens.shape, state["read"], state["length"]
     if length is None and mask is None:
         return torch.arange(read, read + T, device=tokens.device).repeat(R // max(sources, 1)), None
@@ -134,7 +133,7 @@ def token_positions(
 
 
 def _own_tokens(tokens: Tensor, mask: Tensor | None, owned: Tensor | None, start: int, k: int) -> tuple[Tensor, Tensor]:
-    """Of the slots afterwards, those a hypothesis owns (R, end) and those a token may attend to (R, T, end)."""
+    """The slots that each hypothesis owns after the step (R, end), and those each token may attend to (R, T, end)."""
     (R, T), device = tokens.shape, tokens.device
     before = torch.ones(R, start, dtype=torch.bool, device=device) if owned is None else owned
     new = torch.eye(k, dtype=torch.bool, device=device).repeat(R // k, 1)  # (R, k): a hypothesis reads its own tokens
@@ -149,10 +148,9 @@ def _own_tokens(tokens: Tensor, mask: Tensor | None, owned: Tensor | None, start
 
 
 def _within_window(window: int, owned: Tensor, positions: Tensor, T: int) -> Tensor:
-    """Which slots (R, T, P) or (R, 1, P) lie within the sliding window of each token that is read.
+    """Which slots (R, T, P) or (R, 1, P) lie within the sliding window of each new token.
 
-    A hypothesis owns its tokens in the order in which it read them, so the n-th slot it owns holds
-    its n-th token.
+    Slots are owned in reading order, so the n-th slot of a hypothesis holds its n-th token.
     """
     number = owned.cumsum(dim=1).unsqueeze(1)  # (R, 1, P), from 1
     last = (positions.view(-1, T) if positions.dim() == 2 else positions[:T]).unsqueeze(-1) + 1  # (R, T, 1) or (T, 1)
@@ -160,7 +158,7 @@ def _within_window(window: int, owned: Tensor, positions: Tensor, T: int) -> Ten
 
 
 def _grow(caches: Caches, state: CacheState, needed: int, room: int, sources: int) -> tuple[Caches, CacheState]:
-    """The caches with `needed` more slots: with `room` for more, and without what nobody owns, if they must grow."""
+    """Make sure that `needed` slots are free; otherwise allocate `room` slots and drop those without an owner."""
     filled, kept = filled_slots(state), None
     if filled + needed <= caches[0].buffer.shape[3]:
         return caches, state
@@ -171,10 +169,10 @@ def _grow(caches: Caches, state: CacheState, needed: int, room: int, sources: in
 
 
 def _owned_slots(state: CacheState, sources: int) -> tuple[Tensor, CacheState]:
-    """The slots (B, P') of each source that some hypothesis owns, in their order, and the state without the others.
+    """The slots (B, P') of each source that have an owner, in order, and the state without the others.
 
-    P' is the most that any source has; a device must be asked for it, once in `STEPS_OF_GROWTH`
-    steps.
+    P' is the largest number of any source; reading it synchronises with the device once every
+    `STEPS_OF_GROWTH` steps.
     """
     owned = state["owned"]
     living = owned.view(sources, -1, owned.shape[1]).any(dim=1)  # (B, P)
@@ -185,7 +183,7 @@ def _owned_slots(state: CacheState, sources: int) -> tuple[Tensor, CacheState]:
 
 
 def enlarge(cache: Growing, kept: Tensor | None, filled: int, slots: int) -> Growing:
-    """A cache with the `kept` slots (B, filled), or the first ones, and room beyond, where anything may stand."""
+    """Copy the `kept` slots (B, filled), or the first ones, into a larger, otherwise uninitialised cache."""
     B, N, _, before, d = cache.buffer.shape
     if kept is None:
         buffer = cache.buffer.new_empty(B, N, 2, slots, d)

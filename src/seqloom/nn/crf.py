@@ -1,4 +1,4 @@
-"""Linear-chain conditional random field: the tags of a sentence are judged together, not each by itself.
+"""Linear-chain conditional random field: a joint model of the tags of a sentence.
 
     s(y) = a_{y_1} + Σ_t e_{t, y_t} + Σ_t A_{y_{t-1}, y_t} + z_{y_T}
     p(y) = exp(s(y)) / Z,     Z = Σ_y exp(s(y)) over all K^T sequences of tags
@@ -7,13 +7,13 @@
                 log Z = log Σ_k exp(α_T(k) + z_k)
     backward    β_T(j) = z_j               β_t(j) = log Σ_k exp(A_{jk} + e_{t+1,k} + β_{t+1}(k))
     marginals   p(y_t = k) = exp(α_t(k) + β_t(k) − log Z)
-    Viterbi     forward with max in the place of log Σ exp, and the way back from where each max came from
+    Viterbi     forward with max instead of log Σ exp, then backtracking along the argmax
 
-e are the emissions (B, T, K), what a model thinks of each word; A, a and z are learned. With A, a
-and z all zero every word is judged by itself: p(y) is then a product of softmaxes.
+e are the emissions (B, T, K) of a model; A, a and z are learned. If they are all zero, p(y) is a
+product of softmaxes.
 
-Masks (B, T) are True at words, and those stand first. A sentence without words has one sequence of
-tags, the empty one.
+Masks (B, T) are True at words; padding comes last. A sentence without words has one tag sequence,
+the empty one.
 """
 
 import math
@@ -26,15 +26,15 @@ from seqloom.core.iob import Scheme, may_follow
 from seqloom.nn.masks import any_known_true, zero_padding
 from seqloom.nn.softmax import at_least_float32
 
-FORBIDDEN = -1e6  # added to what may not be: exp of it is 0 in every precision, and sums of it stay finite
+FORBIDDEN = -1e6  # score of forbidden transitions: its exp is 0 in every precision, and its sums stay finite
 
 
 class LinearChainCRF(nn.Module):
-    """K tags. Without `learned`, A, a and z are and stay zero.
+    """A CRF over K tags. With `learned=False`, A, a and z stay zero.
 
-    `allowed` (K + 1, K + 1) says which tag (column) may follow which (row); the last row is the
-    beginning of the sentence, the last column its end. All are, until `constrain` says otherwise.
-    What is not allowed has probability 0 and is never decoded. It is kept with the weights.
+    `allowed` (K + 1, K + 1) says which tag (column) may follow which (row); the last row is the start
+    of the sentence, the last column its end. `constrain` sets it. Forbidden transitions have
+    probability 0 and are never decoded. `allowed` is saved with the weights.
     """
 
     start: Tensor
@@ -58,24 +58,24 @@ class LinearChainCRF(nn.Module):
         return f"{self.tags}" if self.learned else f"{self.tags}, learned=False"
 
     def constrain(self, names: Sequence[str], scheme: Scheme = "IOB2") -> None:
-        """Only what is valid in the scheme from now on: no I-PER after O. `names` are the tags, in their order."""
+        """Forbid transitions that the scheme does not allow, such as I-PER after O; `names` are the tags in order."""
         if len(names) != self.tags:
             raise ValueError(f"there must be {self.tags} names, one for each tag; got {len(names)}")
         around = [*names, None]
         table = [[may_follow(before, tag, scheme) for tag in around] for before in around]
         if not any(table[k][k] and table[-1][k] and table[k][-1] for k in range(self.tags)):
-            raise ValueError(f"of the tags {', '.join(names)} none makes a valid {scheme} sequence by itself")
+            raise ValueError(f"none of the tags {', '.join(names)} is a valid {scheme} sequence on its own")
         with torch.no_grad():
             self.allowed.copy_(torch.tensor(table))
 
     # --- learning ---------------------------------------------------------------------------------------------------
 
     def log_likelihood(self, emissions: Tensor, tags: Tensor, mask: Tensor) -> Tensor:
-        """log p(y) of each sentence (B,), given emissions (B, T, K) and tags (B, T); 0 for one without words."""
+        """Compute log p(y) (B,) of tags (B, T) given emissions (B, T, K); 0 for sentences without words."""
         return self.score(emissions, tags, mask) - self.log_partition(emissions, mask)
 
     def score(self, emissions: Tensor, tags: Tensor, mask: Tensor) -> Tensor:
-        """s(y) of each sentence (B,)."""
+        """Compute s(y) of each sentence (B,)."""
         emissions = self._checked(emissions, mask)
         start, transitions, end = self._potentials(FORBIDDEN)
         tags = tags.masked_fill(~mask, 0)
@@ -86,13 +86,13 @@ class LinearChainCRF(nn.Module):
         return (start[tags[:, 0]] + inside + end[last]).where(mask[:, 0], 0)
 
     def log_partition(self, emissions: Tensor, mask: Tensor) -> Tensor:
-        """log Z of each sentence (B,)."""
+        """Compute log Z of each sentence (B,)."""
         emissions = self._checked(emissions, mask)
         _, _, end = self._potentials(FORBIDDEN)
         return torch.logsumexp(self._forward(emissions, mask)[-1] + end, dim=1).where(mask[:, 0], 0)
 
     def _forward(self, emissions: Tensor, mask: Tensor) -> list[Tensor]:
-        """α_t (B, K) of every t; at padding that of the last word."""
+        """Compute α_t (B, K) for every t; at padding it is that of the last word."""
         start, transitions, _ = self._potentials(FORBIDDEN)
         alphas = [start + emissions[:, 0]]
         for t in range(1, emissions.shape[1]):
@@ -101,7 +101,7 @@ class LinearChainCRF(nn.Module):
         return alphas
 
     def _backward(self, emissions: Tensor, mask: Tensor) -> list[Tensor]:
-        """β_t (B, K) of every t; at padding that of the last word."""
+        """Compute β_t (B, K) for every t; at padding it is that of the last word."""
         _, transitions, end = self._potentials(FORBIDDEN)
         betas = [end.expand(len(emissions), -1)]
         for t in range(emissions.shape[1] - 1, 0, -1):
@@ -112,16 +112,16 @@ class LinearChainCRF(nn.Module):
     # --- using ------------------------------------------------------------------------------------------------------
 
     def marginals(self, emissions: Tensor, mask: Tensor) -> Tensor:
-        """p(y_t = k) of every word and tag (B, T, K), all other tags of the sentence summed out; 0 at padding."""
+        """Compute the marginals p(y_t = k) (B, T, K); 0 at padding."""
         emissions = self._checked(emissions, mask)
         alphas, betas = self._forward(emissions, mask), self._backward(emissions, mask)
         both = torch.stack([alpha + beta for alpha, beta in zip(alphas, betas, strict=True)], dim=1)
-        # log Z is the same at every t but for rounding: each t by its own, so that its probabilities sum to 1.
+        # Normalise at each t, so that rounding errors of log Z do not matter.
         return both.softmax(dim=2).masked_fill(~mask.unsqueeze(2), 0)
 
     @torch.no_grad()
     def viterbi(self, emissions: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
-        """The best tags of each sentence (B, T), 0 at padding, and their s (B,); of equally good ones, any."""
+        """Find the best tags of each sentence (B, T), 0 at padding, and their scores (B,)."""
         emissions = self._checked(emissions, mask)
         start, transitions, end = self._potentials(-math.inf)
         score, came_from = start + emissions[:, 0], []  # (B, K)
@@ -138,7 +138,7 @@ class LinearChainCRF(nn.Module):
         return torch.stack(tags[::-1], dim=1).masked_fill(~mask, 0), total.where(mask[:, 0], 0)
 
     def _potentials(self, forbidden: float) -> tuple[Tensor, Tensor, Tensor]:
-        """a (K,), A (K, K) and z (K,), with what is not allowed put out of reach."""
+        """Return a (K,), A (K, K) and z (K,) with `forbidden` at forbidden transitions."""
         barred, last = ~self.allowed, self.tags
         start = at_least_float32(self.start).masked_fill(barred[last, :last], forbidden)
         transitions = at_least_float32(self.transitions).masked_fill(barred[:last, :last], forbidden)

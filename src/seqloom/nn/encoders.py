@@ -1,11 +1,11 @@
-"""Encoders: a sequence read whole, each vector computed anew from all of them.
+"""Encoders: sequences of vectors to sequences of contextual vectors.
 
     recurrent     a stack of cells, one way or both
     convolution   y_t = ReLU(Σ_i W_i x_{t+i} + b),  i = −⌊(k−1)/2⌋ … ⌊k/2⌋,  layer on layer
-    transformer   every vector attends to every other: `seqloom.nn.transformer`
+    transformer   self-attention: `seqloom.nn.transformer`
 
-All take x (B, S, D) and a mask (B, S), True at real positions, which stand first. None of them
-waits for a GPU.
+All take x (B, S, D) and a mask (B, S), True at real positions, padding last. None needs a device
+synchronisation.
 """
 
 import math
@@ -31,18 +31,18 @@ class Encoder(nn.Module, ABC):
 
     @abstractmethod
     def read(self, x: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
-        """x (B, S, D) to h (B, S, H), which means nothing at padding, and to where the reading ended (B, H)."""
+        """Map x (B, S, D) to h (B, S, H), undefined at padding, and to the final state (B, H)."""
 
     def forward(self, x: Tensor, mask: Tensor) -> Tensor:
-        """h (B, S, H)"""
+        """Return h (B, S, H)."""
         return self.read(x, mask)[0]
 
     def attentions(self, x: Tensor, mask: Tensor) -> list[Tensor]:
-        """The attention weights of each layer (B, N, S, S), 0 at padding; empty where there are no heads."""
+        """The attention weights of each layer (B, N, S, S), 0 at padding; empty without attention."""
         return []
 
     def notes(self) -> list[str]:
-        """What the encoder does beyond its equations, for whoever trains it."""
+        """Notes for the user on what the encoder does beyond its equations."""
         return []
 
 
@@ -52,19 +52,19 @@ class Encoder(nn.Module, ABC):
 @config
 class RecurrentEncoderConfig(DirectionOptions):
     kind: Literal["recurrent"] = "recurrent"
-    hidden: PositiveInt = 128  # width of every layer's state, in each direction
-    bidirectional: bool = True  # read from both ends, with weights of their own
-    variational_dropout: bool = False  # dropout drops the same at every step
-    weight_dropout: Fraction = 0.0  # share of the recurrent weights left out for one batch
+    hidden: PositiveInt = 128  # size of each layer's state, per direction
+    bidirectional: bool = True  # read in both directions, with separate weights
+    variational_dropout: bool = False  # one dropout mask for all steps
+    weight_dropout: Fraction = 0.0  # dropout probability of the recurrent weights, drawn once per batch
 
-    longest = None  # it reads any number of tokens
+    longest = None  # no limit on the number of tokens
 
     def build(self, inputs: int) -> "RecurrentEncoder":
         return RecurrentEncoder(self, inputs)
 
 
 class RecurrentEncoder(Encoder):
-    """h_j = [→h_j; ←h_j], or h_j of one direction; it ends in [→h_S; ←h_1], or h_S."""
+    """h_j = [→h_j; ←h_j], or h_j of one direction; the final state is [→h_S; ←h_1], or h_S."""
 
     def __init__(self, config: RecurrentEncoderConfig, inputs: int) -> None:
         super().__init__()
@@ -84,11 +84,11 @@ class RecurrentEncoder(Encoder):
 
 @config
 class WindowOptions:
-    """The keys of a convolution with windows of several widths."""
+    """The keys of a convolution with several kernel widths."""
 
     kind: str = ""
-    widths: tuple[int, ...] = (3, 4, 5)  # how many positions a window sees; one set of filters for each
-    filters: PositiveInt = 100  # features of each width
+    widths: tuple[int, ...] = (3, 4, 5)  # kernel widths, each with its own filters
+    filters: PositiveInt = 100  # filters per width
 
     def problems(self) -> Iterator[str]:
         if not self.widths or min(self.widths) < 1 or len(set(self.widths)) < len(self.widths):
@@ -98,20 +98,20 @@ class WindowOptions:
 @config
 class ConvolutionEncoderConfig(WindowOptions):
     kind: Literal["convolution"] = "convolution"
-    layers: PositiveInt = 1  # stacked on each other
+    layers: PositiveInt = 1  # number of layers
     dropout: Fraction = 0.0  # between layers
 
-    longest = None  # it reads any number of tokens
+    longest = None  # no limit on the number of tokens
 
     def build(self, inputs: int) -> "ConvolutionEncoder":
         return ConvolutionEncoder(self, inputs)
 
 
 class Windows(nn.Module):
-    """Convolutions of several widths k side by side, over the few vectors around each position.
+    """Convolutions of several widths k, concatenated.
 
-    x (B, S, D) and a mask (B, S) to y (B, S, widths · filters), zero at padding. Beyond the ends,
-    and at padding, x is zero.
+    Maps x (B, S, D) and a mask (B, S) to y (B, S, widths · filters), zero at padding. x is zero
+    beyond its ends and at padding.
     """
 
     def __init__(self, inputs: int, filters: int, widths: Sequence[int]) -> None:
@@ -128,7 +128,7 @@ class Windows(nn.Module):
 
 
 class ConvolutionEncoder(Encoder):
-    """Layers of `Windows`; the reading ends at the last real position."""
+    """Layers of `Windows`; the final state is that of the last real position."""
 
     def __init__(self, config: ConvolutionEncoderConfig, inputs: int) -> None:
         super().__init__()
@@ -151,7 +151,7 @@ class ConvolutionEncoder(Encoder):
 @config
 class TransformerEncoderConfig(TransformerOptions):
     kind: Literal["transformer"] = "transformer"
-    layers: PositiveInt = 2  # blocks stacked on each other
+    layers: PositiveInt = 2  # number of blocks
     activation: Activation = "relu"  # of the feed-forward layers: relu, gelu, gelu-tanh, silu or swiglu
 
     def build(self, inputs: int) -> "TransformerEncoder":
@@ -159,8 +159,9 @@ class TransformerEncoderConfig(TransformerOptions):
 
 
 class TransformerEncoder(Encoder):
-    """x_j ← √D · P x_j + PE(j), P only where the widths differ; x ← block(x), N times. The reading ends at the last
-    real position."""
+    """x_j ← √D · P x_j + PE(j), with P only if the sizes differ; x ← block(x), N times.
+
+    The final state is that of the last real position."""
 
     def __init__(self, config: TransformerEncoderConfig, inputs: int) -> None:
         super().__init__()
@@ -178,22 +179,20 @@ class TransformerEncoder(Encoder):
         return self.blocks.attentions(self.embed_vectors(x, mask), AttentionScope.within(mask), mask)
 
     def embed_vectors(self, x: Tensor, mask: Tensor) -> Tensor:
-        """The input of the first block, of vectors x (B, S, D)."""
+        """Compute the input of the first block from vectors x (B, S, D)."""
         x = self.project(zero_padding(x, mask)) * math.sqrt(self.output_size)
         if self.positions is not None:
             positions, key = torch.arange(x.shape[1], device=x.device), "model.encoder.positions.max_length"
             x = self.positions.add_to(x, positions, x.shape[1], mask.sum(dim=1), "text", key)
-        dropped: Tensor = self.dropout(x)
-        return dropped
+        embedded: Tensor = self.dropout(x)
+        return embedded
 
     def notes(self) -> list[str]:
         notes = []
         if self.config.positions.kind == "none":
-            notes.append("without positions the encoder takes its text for a set of tokens")
+            notes.append("without positions the encoder treats its text as a set of tokens")
         if self.inputs != self.output_size:
-            notes.append(
-                f"the encoder projects the {self.inputs}-wide vectors it reads to {self.output_size}, its own width"
-            )
+            notes.append(f"the encoder projects its inputs from {self.inputs} to {self.output_size} dimensions")
         return notes
 
 

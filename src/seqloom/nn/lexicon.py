@@ -1,12 +1,12 @@
-"""Tokens to vectors, and words to vectors by their spelling.
+"""Embeddings of tokens, and of words by their characters.
 
-    x_j = [E w_j; c_j]     E w_j the token's own vector, c_j that of its spelling, if it is read too
+    x_j = [E w_j; c_j]     E w_j the embedding of the token, c_j that of its characters, if they are used
 
-    cnn   c_i = max_t y_ti over the features y_t of the few characters around each (`seqloom.nn.encoders`)
-    rnn   c = [→h_n; ←h_1], where cells that read the characters from both ends have ended
+    cnn   c_i = max_t y_ti over the convolution features y_t (`seqloom.nn.encoders`)
+    rnn   c = [→h_n; ←h_1], the final states of a bidirectional network over the characters
 
-E begins at random, or with vectors from a file for the words that are there. Characters are
-numbers; 0 is padding, which stands last. A word without characters has the zero vector.
+E is initialised at random, or with pretrained vectors from a file. Characters are ids; 0 is padding
+and comes last. A word without characters has the zero vector.
 """
 
 from abc import ABC, abstractmethod
@@ -25,7 +25,7 @@ from seqloom.nn.masks import EmbeddingDropout, make_dropout
 
 
 class Spelling(nn.Module, ABC):
-    """Characters (…, C) to vectors (…, width)."""
+    """Map characters (…, C) to vectors (…, output_size)."""
 
     output_size: int
 
@@ -41,15 +41,15 @@ class Spelling(nn.Module, ABC):
 
     @abstractmethod
     def read_words(self, x: Tensor, mask: Tensor) -> Tensor:
-        """x (N, C, D) and a mask (N, C) to (N, F), zero where there are no characters."""
+        """Map x (N, C, D) and a mask (N, C) to (N, F), zero for words without characters."""
 
 
 @config
 class CharacterCNNConfig(WindowOptions):
     kind: Literal["cnn"] = "cnn"
-    embedding: PositiveInt = 32  # width of a character's vector
-    filters: PositiveInt = 64  # features of each width
-    widths: tuple[int, ...] = (3,)  # how many characters a window sees; one set of filters for each
+    embedding: PositiveInt = 32  # size of the character embeddings
+    filters: PositiveInt = 64  # filters per width
+    widths: tuple[int, ...] = (3,)  # kernel widths in characters, each with its own filters
 
     def build(self, characters: int) -> "CharacterCNN":
         return CharacterCNN(self, characters)
@@ -62,15 +62,15 @@ class CharacterCNN(Spelling):
         self.output_size = self.windows.output_size
 
     def read_words(self, x: Tensor, mask: Tensor) -> Tensor:
-        return self.windows(x, mask).amax(dim=1)  # no feature is below 0, which is what padding has
+        return self.windows(x, mask).amax(dim=1)  # features are at least 0, the value at padding
 
 
 @config
 class CharacterRNNConfig:
     kind: Literal["rnn"] = "rnn"
-    embedding: PositiveInt = 32  # width of a character's vector
+    embedding: PositiveInt = 32  # size of the character embeddings
     cell: CellName = "lstm"  # `seqloom list cells` shows them all
-    hidden: PositiveInt = 32  # width of the state in each direction: a word's vector is twice as wide
+    hidden: PositiveInt = 32  # size of the state per direction; a word vector is twice as large
 
     def problems(self) -> Iterator[str]:
         cell_class(self.cell)  # a wrong name ends the list
@@ -95,30 +95,30 @@ SpellingConfig = Annotated[CharacterCNNConfig | CharacterRNNConfig, Discriminato
 
 @config
 class VectorsConfig:
-    file: str  # in word2vec's text format, .gz or not: a word and its numbers on each line
-    lowercase: bool = True  # a word that is not there takes the vector of its lower-case form
-    frozen: bool = False  # token vectors stay as they begin, those that are not in the file too
+    file: str  # word2vec text format, may be .gz: a word and its numbers on each line
+    lowercase: bool = True  # a missing word uses the vector of its lowercase form
+    frozen: bool = False  # do not train the embeddings, including those that are not in the file
 
 
 @config
 class LexiconOptions:
-    """The keys of a model that learns vectors of its tokens."""
+    """The keys of models that learn token embeddings."""
 
     kind: str = ""
-    embedding: PositiveInt = 128  # width of the token vectors
-    vectors: VectorsConfig | None = None  # begin with vectors from a file
-    characters: SpellingConfig | None = None  # also read how each word is spelled
-    dropout: Fraction = 0.0  # on what is read of each token, and before the output layer
-    embedding_dropout: Fraction = 0.0  # share of the token types that are the zero vector for one batch
+    embedding: PositiveInt = 128  # size of the token embeddings
+    vectors: VectorsConfig | None = None  # pretrained vectors from a file
+    characters: SpellingConfig | None = None  # also embed the characters of each word
+    dropout: Fraction = 0.0  # on the embeddings, and before the output layer
+    embedding_dropout: Fraction = 0.0  # probability that a token type is the zero vector for one batch
 
 
 class Lexicon(nn.Module):
-    """For a vocabulary of so many tokens, spelled with so many characters, 0 where spelling is not read."""
+    """The embeddings of a vocabulary; `characters` is the number of characters, 0 if they are not used."""
 
     def __init__(self, options: LexiconOptions, vocabulary: int, characters: int = 0) -> None:
         super().__init__()
         if options.characters is not None and characters < 1:
-            raise ValueError(f"to read characters one must know how many there are; got {characters}")
+            raise ValueError(f"the number of characters must be at least 1; got {characters}")
         self.embed = nn.Embedding(vocabulary, options.embedding)
         self.spelling = None if options.characters is None else options.characters.build(characters)
         self.output_size = options.embedding + (0 if self.spelling is None else self.spelling.output_size)
@@ -130,7 +130,7 @@ class Lexicon(nn.Module):
 
     @torch.no_grad()
     def set_vectors(self, rows: Tensor, known: Tensor) -> None:
-        """Begin with these vectors (V, D) for the tokens that are known (V,)."""
+        """Initialise the embeddings with vectors (V, D) where `known` (V,) is True."""
         if rows.shape != self.embed.weight.shape:
             expected, got = tuple(self.embed.weight.shape), tuple(rows.shape)
             raise ValueError(f"the vectors must have shape {expected}; got {got}")
@@ -138,16 +138,16 @@ class Lexicon(nn.Module):
         weight.copy_(torch.where(known.to(weight.device).unsqueeze(1), rows.to(weight), weight))
 
     def read_spelling(self, characters: Tensor | None) -> Tensor | None:
-        """c (…, F) of words spelled (…, C), as precise as their embeddings; None where spelling is not read."""
+        """Compute c (…, F) of characters (…, C) in the dtype of the embeddings; None if characters are not used."""
         if self.spelling is None:
             return None
         if characters is None:
-            raise ValueError("this model reads characters: its batch must have them")
+            raise ValueError("this model needs the characters of its words in the batch")
         spelling: Tensor = self.spelling(characters)
-        return spelling.to(self.embed.weight.dtype)  # under autocast cuDNN answers in float16, whatever was asked for
+        return spelling.to(self.embed.weight.dtype)  # under autocast cuDNN returns float16
 
     def forward(self, tokens: Tensor, spelling: Tensor | None = None) -> Tensor:
-        """Tokens (B, S), and c (B, S, F) of each, to x (B, S, D)."""
+        """Map tokens (B, S) and their c (B, S, F) to x (B, S, D)."""
         vectors = self.embedding_dropout(self.embed, tokens)
         x: Tensor = self.dropout(vectors if spelling is None else torch.cat([vectors, spelling], dim=2))
         return x

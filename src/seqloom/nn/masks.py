@@ -1,7 +1,7 @@
-"""Masks, True at real positions: for attention, zeros at padding, the last real step, reversed sequences, dropout.
+"""Masks, True at real positions, and dropout.
 
-Dropout is for training alone. What is kept is divided by the share that is kept, so that sums stay
-the same on average. Its masks are drawn anew in every forward pass and kept nowhere.
+Dropout is active in training only. Values that are kept are divided by the probability of keeping
+them, so that sums have the same expectation. Every forward pass draws new dropout masks.
 """
 
 from collections.abc import Sequence
@@ -22,30 +22,29 @@ if TYPE_CHECKING:
 
 @operation
 def all_known_true(mask: Tensor) -> bool:
-    """Whether all of a mask is True. An implementation may answer False where to look would be to wait for a device."""
+    """Whether a mask is True everywhere; implementations may return False to avoid a device synchronisation."""
     return bool(mask.all())
 
 
 @operation
 def any_known_true(mask: Tensor) -> bool:
-    """Whether any of a mask is True. An implementation may answer False where to look would be to wait for a device."""
+    """Whether a mask is True anywhere; implementations may return False to avoid a device synchronisation."""
     return bool(mask.any())
 
 
 @operation
 def select_real(x: Tensor, mask: Tensor) -> Tensor:
-    """The positions of x (B, T, …) that matter, (N, …): those of `mask` (B, T), or all of them.
+    """Flatten x (B, T, …) to (N, …), with the positions of `mask` (B, T) or with all of them.
 
-    Whoever asks for targets too must have marked those at padding as ignored.
+    Targets at padding must be `IGNORE_INDEX`.
     """
     return x.flatten(0, 1)
 
 
 class AttentionMask:
-    """Where queries may look, in every form attention wants it: made once, for all layers.
+    """Which keys each query may attend to, computed once for all layers.
 
-    `mask` (…, T, S) is boolean; `each` says that every query may look somewhere, where that is
-    known.
+    `mask` (…, T, S) is boolean. `each` is True if every query is known to have an allowed key.
     """
 
     def __init__(self, mask: Tensor, each: bool = False) -> None:
@@ -57,7 +56,7 @@ class AttentionMask:
 
     @cached_property
     def some(self) -> Tensor | None:
-        """Which queries may look anywhere at all (…, T, 1); None if all may."""
+        """Which queries have any allowed key (…, T, 1); None if all have one."""
         if self.each:
             return None
         some = self.mask.any(dim=-1, keepdim=True)
@@ -65,15 +64,15 @@ class AttentionMask:
 
     @cached_property
     def added(self) -> Tensor:
-        """What is added to scores: 0 where a query may look, otherwise −∞. Who may look nowhere has zeros too, so that
-        a softmax is a number."""
+        """The additive mask: 0 where a query may attend, −∞ elsewhere. Queries without an allowed key get zeros, so
+        that their softmax is finite."""
         barred = ~self.mask if self.some is None else ~self.mask & self.some
         return torch.zeros(barred.shape, device=barred.device).masked_fill_(barred, -torch.inf)
 
 
 @dataclass(frozen=True)
 class AttentionScope:
-    """What each position may attend to by self-attention: the same for every block of a stack."""
+    """What each position may attend to in self-attention; shared by all blocks of a stack."""
 
     mask: Tensor | AttentionMask | None = None  # (B, 1, T, ·)
     is_causal: bool = False
@@ -83,7 +82,7 @@ class AttentionScope:
 
     @classmethod
     def within(cls, padding: Tensor | None) -> "AttentionScope":
-        """All real positions: those of a mask (B, S)."""
+        """Every position attends to all real positions of a mask (B, S)."""
         return cls(None if padding is None else AttentionMask(padding[:, None, None, :]), padding=padding)
 
 
@@ -91,9 +90,9 @@ EVERYWHERE = AttentionScope()
 
 
 def causal_mask(queries: int, keys: int, window: int | None = None, device: torch.device | None = None) -> Tensor:
-    """Which of `keys` positions each of the last `queries` of them may attend to (T, S): itself and those before it.
+    """The causal mask (T, S) of the last `queries` of `keys` positions: each attends to itself and earlier positions.
 
-    With a sliding `window`, only that many: position i attends to i − window + 1 … i.
+    With a sliding `window`, position i attends to i − window + 1 … i.
     """
     ahead = keys - queries
     past = torch.ones(queries, keys, dtype=torch.bool, device=device).tril(ahead)
@@ -101,36 +100,36 @@ def causal_mask(queries: int, keys: int, window: int | None = None, device: torc
 
 
 def mask_or_ones(mask: Tensor | None, like: Tensor) -> Tensor:
-    """The mask, or one that is True everywhere in the shape of `like`."""
+    """Return the mask, or one that is True everywhere with the shape of `like`."""
     return torch.ones_like(like, dtype=torch.bool) if mask is None else mask
 
 
 def zero_padding(x: Tensor, mask: Tensor | None) -> Tensor:
-    """x (B, T, …) with zeros where `mask` (B, T) is False.
+    """Set x (B, T, …) to zero where `mask` (B, T) is False.
 
-    Call it before x meets a weight. NaN or infinity at padding would otherwise reach gradients,
-    since 0 · NaN is NaN, even where the output at padding is masked out.
+    Call it before x is multiplied by weights: NaN or infinity at padding would reach the gradients,
+    since 0 · NaN is NaN.
     """
     return x if mask is None else x.masked_fill(~mask.reshape(*mask.shape, *(1,) * (x.dim() - mask.dim())), 0)
 
 
 def last_real(before: Tensor, outputs: Tensor, mask: Tensor | None) -> Tensor:
-    """Of outputs (B, T, H) the one at each row's last real step, or `before` (B, H) where there is none."""
+    """Select the output (B, T, H) of each row's last real step, or `before` (B, H) if there is none."""
     if mask is None and outputs.shape[1]:
         return outputs[:, -1]
     if mask is None:
         mask = outputs.new_ones(outputs.shape[:2], dtype=torch.bool)
-    real = F.pad(mask, (1, 0), value=True)  # (B, 1 + T): `before` stands in front
+    real = F.pad(mask, (1, 0), value=True)  # (B, 1 + T): `before` comes first
     last = (real * torch.arange(real.shape[1], device=real.device)).amax(dim=1)  # (B,)
     candidates = torch.cat([before.unsqueeze(1).to(outputs.dtype), outputs], dim=1)  # (B, 1 + T, H)
     return candidates[torch.arange(len(before), device=real.device), last]
 
 
 def reversed_steps(mask: Tensor, fixed: int = 0) -> Tensor:
-    """Where each step of sequences read from their end comes from (B, T): x_1 … x_n is read as x_n … x_1.
+    """The indices (B, T) that reverse the real steps of each row: x_1 … x_n becomes x_n … x_1.
 
-    Real steps stand first; padding stays where it is, and so do the last `fixed` real steps: an
-    END, say. Done twice it changes nothing.
+    Padding comes last and stays in place, and so do the last `fixed` real steps (such as END).
+    Reversing twice gives the original order.
     """
     position = torch.arange(mask.shape[1], device=mask.device)
     length = mask.sum(dim=1, keepdim=True) - fixed  # (B, 1)
@@ -138,14 +137,14 @@ def reversed_steps(mask: Tensor, fixed: int = 0) -> Tensor:
 
 
 def at_last(outputs: Tensor, mask: Tensor) -> Tensor:
-    """Of outputs (B, T, H), whose real steps stand first, the one at the last of them (B, H); zero if there is none."""
+    """Select the output (B, T, H) of the last real step (B, H), padding last; zero if there is none."""
     last = (mask.sum(dim=1) - 1).clamp(min=0)  # (B,)
-    found = outputs[torch.arange(len(outputs), device=mask.device), last]
-    return found.where(mask.any(dim=1, keepdim=True), 0)
+    output = outputs[torch.arange(len(outputs), device=mask.device), last]
+    return output.where(mask.any(dim=1, keepdim=True), 0)
 
 
 def masked_moments(values: Sequence[Tensor], masks: Sequence[Tensor]) -> tuple[Tensor, Tensor]:
-    """Mean and deviation (C,) of observed values (T, C); a variable that never changes has deviation 1."""
+    """Mean and standard deviation (C,) of observed values (T, C); the deviation of a constant variable is 1."""
     whole, known = torch.cat(list(values)).double(), torch.cat(list(masks))
     count = known.sum(dim=0).clamp(min=1)
     mean = torch.where(known, whole, 0).sum(dim=0) / count
@@ -154,7 +153,7 @@ def masked_moments(values: Sequence[Tensor], masks: Sequence[Tensor]) -> tuple[T
 
 
 def choose(real: Tensor, after: Tree, before: Tree) -> Tree:
-    """Of two equal trees, the leaves' rows (R, …) of `after` where `real` (R, 1), else those of `before`."""
+    """Take the rows (R, …) of `after` where `real` (R, 1) is True, and of `before` elsewhere."""
     if isinstance(after, Tensor):
         return torch.where(real, after, before)
     if isinstance(after, dict):
@@ -163,72 +162,74 @@ def choose(real: Tensor, after: Tree, before: Tree) -> Tree:
 
 
 def hypotheses(rows: Tensor, memory: Tensor) -> int:
-    """How many rows belong to each row of the memory."""
+    """The number of hypotheses per source."""
     k = len(rows) // max(len(memory), 1)
     if k * len(memory) != len(rows):
-        raise ValueError(f"every source must have as many hypotheses; got {len(rows)} for {len(memory)} sources")
+        raise ValueError(
+            f"every source must have the same number of hypotheses; got {len(rows)} for {len(memory)} sources"
+        )
     return k
 
 
 # --- dropout ----------------------------------------------------------------------------------------------------------
 
 
-def make_dropout(share: float, variational: bool = False) -> nn.Module:
-    """Of recurrent models, and of what reads texts: every number on its own, or one mask for all steps of a sequence.
+def make_dropout(p: float, variational: bool = False) -> nn.Module:
+    """Dropout of recurrent models: elementwise, or variational with one mask for all steps of a sequence.
 
-    The former is torch's, slower than `Dropout`: golden losses, and the figures the docs give for a
-    seed, are of its draws.
+    Elementwise dropout is torch's. `Dropout` is faster, but draws other numbers than those behind
+    the golden losses and the published results.
     """
-    return VariationalDropout(share) if variational else nn.Dropout(share)
+    return VariationalDropout(p) if variational else nn.Dropout(p)
 
 
 class _Dropout(nn.Module):
-    def __init__(self, share: float) -> None:
+    def __init__(self, p: float) -> None:
         super().__init__()
-        if not 0 <= share < 1:
-            raise ValueError(f"the share to drop must be at least 0 and below 1; got {share}")
-        self.share = share
+        if not 0 <= p < 1:
+            raise ValueError(f"dropout must be at least 0 and below 1; got {p}")
+        self.p = p
 
     @property
-    def idle(self) -> bool:
-        return not self.training or self.share == 0
+    def is_idle(self) -> bool:
+        return not self.training or self.p == 0
 
     def extra_repr(self) -> str:
-        return f"{self.share}"
+        return f"{self.p}"
 
 
 class Dropout(_Dropout):
-    """Every number on its own, as in `nn.Dropout`."""
+    """Elementwise dropout, as in `nn.Dropout`."""
 
     def forward(self, x: Tensor) -> Tensor:
-        return x if self.idle else drop(x, self.share)
+        return x if self.is_idle else drop(x, self.p)
 
 
 @operation
-def drop(x: Tensor, share: float) -> Tensor:
-    """x with a share of its numbers dropped, in training and in evaluation."""
-    return F.dropout(x, share)
+def drop(x: Tensor, p: float) -> Tensor:
+    """Apply dropout, in training and in evaluation mode."""
+    return F.dropout(x, p)
 
 
 class VariationalDropout(_Dropout):
-    """One mask per sequence: what is dropped at one step is dropped at every step of the chunk.
+    """Variational dropout: each sequence of the batch has one mask for all its steps.
 
-    Each row of the batch has its own mask. Without a time dimension, (B, D), it is plain dropout.
+    Without a time dimension, (B, D), it is plain dropout.
     """
 
     def forward(self, x: Tensor) -> Tensor:
-        if self.idle:
+        if self.is_idle:
             return x
         steps = x[:, :1] if x.dim() > 2 else x  # (B, 1, D)
-        return x * F.dropout(torch.ones_like(steps), self.share)
+        return x * F.dropout(torch.ones_like(steps), self.p)
 
 
 class EmbeddingDropout(_Dropout):
-    """Whole token types: a token that is dropped is the zero vector wherever it stands in the batch."""
+    """Embedding dropout: a dropped token type is the zero vector everywhere in the batch."""
 
     def forward(self, embed: nn.Embedding, tokens: Tensor) -> Tensor:
-        """Tokens (B, T) to their vectors (B, T, D)."""
-        if self.idle:
+        """Embed tokens (B, T) as vectors (B, T, D)."""
+        if self.is_idle:
             return embed(tokens)
-        types = F.dropout(embed.weight.new_ones(embed.num_embeddings), self.share)  # (V,)
+        types = F.dropout(embed.weight.new_ones(embed.num_embeddings), self.p)  # (V,)
         return embed(tokens) * types[tokens].unsqueeze(-1)

@@ -1,14 +1,14 @@
-"""Layers that mix the positions of a sequence, interchangeable in one encoder.
+"""Layers that mix the positions of a sequence, interchangeable in an encoder.
 
                                 complexity    sequential    maximum path
     self-attention              n²·d          1             1             every position attends to every other
-    windowed self-attention     r·n·d         1             n/r           every position attends to r on either side
+    windowed self-attention     r·n·d         1             n/r           every position attends to r on each side
     recurrent, both ways        n·d²          n             n             a state passes from position to position
     convolution                 k·n·d²        1             n/k           every position reads the k around it
-    dilated convolution         k·n·d²        1             log_k n       k around it, further apart the deeper it lies
+    dilated convolution         k·n·d²        1             log_k n       k around it, dilated more with depth
 
-n positions, d wide. How many layers (recurrent: steps) a gradient passes from one end to the other,
-`path_length` says exactly; `seqloom layers` measures all three.
+n positions of size d. `path_length` is the exact number of layers (recurrent: steps) that a gradient
+passes from one end to the other; `seqloom layers` measures all three.
 """
 
 import math
@@ -28,15 +28,15 @@ from seqloom.nn.positions import Rotary
 
 MixerKind = Literal["self-attention", "windowed", "recurrent", "convolution", "dilated"]
 WINDOW, KERNEL, CELL = 16, 3, "lstm"  # defaults
-FURTHEST = 1 << 30  # positions apart, in dilated layers: no sequence is as long
-BLOCK = 32  # queries that go through windowed attention together, at least: fewer would leave a processor idle
+MAX_DILATION = 1 << 30  # longer than any sequence
+BLOCK = 32  # minimum number of queries per block of windowed attention, for efficiency
 
 
 class WindowedSelfAttention(Mixer):
     """Self-attention in which position t attends to t − r … t + r only.
 
-    The queries go in blocks of b, and with each block the b + 2r keys that any of them may attend
-    to: n·(b + 2r) scores are computed, not n². b is r, or `BLOCK` if that is more.
+    Queries are processed in blocks of b with the b + 2r keys in their reach: n·(b + 2r) scores instead
+    of n². b = max(r, `BLOCK`).
     """
 
     complexity, sequential, path = "r·n·d", "1", "n/r"
@@ -54,7 +54,7 @@ class WindowedSelfAttention(Mixer):
     def forward(self, x: Tensor, mask: Tensor | None = None, weights: bool = False) -> tuple[Tensor, Tensor | None]:
         B, S, _ = x.shape
         r, b = self._sizes(S)
-        spare = -S % b  # positions that fill up the last block
+        spare = -S % b  # padding of the last block
         q = F.pad(self.attention.queries(x), (0, 0, 0, spare)).unflatten(2, (-1, b))  # (B, N, C, b, d)
         q = q.transpose(1, 2).flatten(0, 1)  # (B·C, N, b, d)
         keys, values = (  # (B·C, Nkv, b + 2r, d)
@@ -98,9 +98,9 @@ def _around(x: Tensor, r: int, b: int, spare: int) -> Tensor:
 
 
 class RecurrentMixer(Mixer):
-    """y_t = [→h_t; ←h_t]: two cells half as wide as the layer, one from each end; see `seqloom.nn.bidirectional`.
+    """y_t = [→h_t; ←h_t], each of size d/2; see `seqloom.nn.bidirectional`.
 
-    The two do not wait for each other, so n positions take n steps.
+    Both directions can run in parallel, so n positions take n steps.
     """
 
     complexity, sequential, path = "n·d²", "n", "n"
@@ -137,7 +137,7 @@ class Convolution(Mixer):
         super().__init__()
         refuse_options("convolution", d_model, kernel=kernel)
         self.kernel = kernel
-        self.dilation = min((kernel // 2 + 1) ** depth, FURTHEST) if self.dilates else 1
+        self.dilation = min((kernel // 2 + 1) ** depth, MAX_DILATION) if self.dilates else 1
         self.weight = nn.Parameter(torch.empty(d_model, d_model, kernel))
         self.bias = nn.Parameter(torch.zeros(d_model)) if bias else None
         nn.init.xavier_uniform_(self.weight)
@@ -153,7 +153,7 @@ class Convolution(Mixer):
         return y.transpose(1, 2), None
 
     def _used(self, n: int) -> int:
-        """How many W_j on either side of the middle meet any of n positions; the others would read zeros alone."""
+        """The number of W_j on each side that reach any of n positions; the others only see zeros."""
         return min(self.kernel // 2, max(0, n - 1) // self.dilation)
 
     def path_length(self, n: int) -> int:
@@ -164,11 +164,10 @@ class Convolution(Mixer):
 
 
 class DilatedConvolution(Convolution):
-    """The same with δ = (⌊k/2⌋ + 1)^depth: for k = 3 the layers of an encoder reach 1, 2, 4 … positions on either side.
+    """Convolution with δ = (⌊k/2⌋ + 1)^depth: for k = 3 the layers of an encoder reach 1, 2, 4 … positions per side.
 
-    L of them on each other reach (⌊k/2⌋ + 1)^L − 1 positions. With k^depth they would reach
-    further, but by a single path each (5 = 9 − 3 − 1), and paths that turn round may lead beyond
-    the ends. From `FURTHEST` on, δ does not grow.
+    A stack of L layers reaches (⌊k/2⌋ + 1)^L − 1 positions. With k^depth it would reach further, but
+    by a single path each (5 = 9 − 3 − 1), which may lead beyond the ends. δ is at most `MAX_DILATION`.
     """
 
     path = "log_k n"
@@ -181,9 +180,9 @@ class DilatedConvolution(Convolution):
         return layers
 
     def notes(self) -> list[str]:
-        if self.dilation < FURTHEST:
+        if self.dilation < MAX_DILATION:
             return []
-        return [f"the deepest dilated layers look {FURTHEST:,} places away, no further: there is nothing to hear there"]
+        return [f"the dilation of the deepest layers is limited to {MAX_DILATION:,} positions"]
 
 
 MIXERS: dict[str, type[Mixer]] = {
@@ -205,24 +204,24 @@ def mixer_class(kind: str) -> type[Mixer]:
 def mixer_problems(
     kind: str, d_model: int, window: int | None = None, kernel: int | None = None, cell: str | None = None
 ) -> Iterator[str]:
-    """What is wrong with a choice of layer; a layer or a cell that does not exist ends the list."""
+    """Yield the problems of a layer's options; raise `ValueError` for an unknown layer or cell."""
     layer = mixer_class(kind)
     for name, value in {"window": window, "kernel": kernel, "cell": cell}.items():
         if value is not None and name not in layer.options:
             users = " and ".join(other for other, known in MIXERS.items() if name in known.options)
-            yield f"{name} belongs to {users} layers only; leave it out for {kind!r}"
+            yield f"{name} is an option of {users} layers only; remove it for {kind!r}"
     if "window" in layer.options and window is not None and window < 1:
         yield f"window must be at least 1; got {window}"
     if "kernel" in layer.options and kernel is not None and (kernel < 3 or kernel % 2 == 0):
-        yield f"kernel must be odd and at least 3, as many places on either side of the middle; got {kernel}"
+        yield f"kernel must be odd and at least 3; got {kernel}"
     if "cell" in layer.options and d_model % 2:
-        yield f"a recurrent layer reads both ways, each in half of its d_model, so d_model must be even; got {d_model}"
+        yield f"a bidirectional recurrent layer needs an even d_model; got {d_model}"
     if "cell" in layer.options and cell is not None:
         cell_class(cell)
 
 
 def refuse_options(kind: str, d_model: int, **options: Any) -> None:
-    """Raise an error for a layer with wrong options."""
+    """Raise `ValueError` if the options of a layer are wrong."""
     if problems := list(mixer_problems(kind, d_model, **options)):
         raise ValueError("; ".join(problems))
 
@@ -242,7 +241,7 @@ def make_mixer(
     dropout: float = 0.0,
     rotary: Rotary | None = None,
 ) -> Mixer:
-    """Create the layer at this depth of an encoder, 0 the lowest. A layer takes those options that it has."""
+    """Create the layer at a depth of an encoder, 0 the lowest; options of other kinds are ignored."""
     layer = mixer_class(kind)
     given = {"window": window, "kernel": kernel, "cell": cell}
     options = {name: given[name] for name in layer.options if given[name] is not None}

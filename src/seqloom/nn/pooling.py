@@ -1,23 +1,22 @@
-"""One vector from many: pooling over the positions of a sequence, a bag of words, a mix of layers.
+"""Pooling over the positions of a sequence, bags of words, and mixes of layers.
 
-    last        c = where the reading ended: h_S; read both ways, →h_S and ←h_1 combined
+    last        c = the final state: h_S; bidirectional, →h_S and ←h_1 combined
     mean        c = 1/S Σ_j h_j
-    max         c_i = max_j h_ji, each number by itself
+    max         c_i = max_j h_ji, elementwise
     attention   e_j = vᵀ tanh(W h_j + b)     α = softmax(e)     c = Σ_j α_j h_j
 
-Only real positions count; a sequence without any gives zeros. Adding one is a class and its entry
-in `POOLINGS`.
+Padding is ignored; a sequence without tokens gives zeros. To add a pooling, add a class and its
+entry in `POOLINGS`.
 
-A bag of words is a vector b with a number for each token of the vocabulary, without their order:
+A bag of words is a vector b with one number per token of the vocabulary:
 
     one-hot   b_v = 1 if v is in the text, else 0
-    counts    b_v = n_v, how often v is in the text
+    counts    b_v = n_v, the number of occurrences of v
     mean      b_v = n_v / Σ_u n_u
     tf-idf    b_v = n_v · idf_v / ‖n ⊙ idf‖,   idf_v = ln((1 + N) / (1 + N_v)) + 1,   v in N_v of N training texts
 
-A layer over it is Eᵀ b = Σ_v b_v E_v: a sum of the vectors of the tokens that are there. So b,
-mostly zeros, is never computed: each position of the text has a share w_j of its token's b, and the
-layer is Σ_j w_j E[x_j].
+A linear layer over it is Eᵀ b = Σ_v b_v E_v. b is mostly zeros and is never computed: each position
+of the text has a part w_j of its token's b, and the layer is Σ_j w_j E[x_j].
 """
 
 from collections.abc import Sequence
@@ -35,9 +34,9 @@ BagWeights = Literal["one-hot", "counts", "tf-idf", "mean"]
 
 
 class Pooling(nn.Module):
-    """h (B, S, H), a mask (B, S) and where the reading ended (B, H) to c (B, H), and α (B, S) if there are any."""
+    """Map h (B, S, H), a mask (B, S) and the final state (B, H) to c (B, H), and α (B, S) for attention."""
 
-    def __init__(self, width: int) -> None:
+    def __init__(self, size: int) -> None:
         super().__init__()
 
     def forward(self, h: Tensor, mask: Tensor, ends: Tensor) -> tuple[Tensor, Tensor | None]:
@@ -61,10 +60,10 @@ class MaxPooling(Pooling):
 
 
 class AttentionPooling(Pooling):
-    def __init__(self, width: int) -> None:
-        super().__init__(width)
-        self.weight = nn.Linear(width, width)
-        self.v = nn.Linear(width, 1, bias=False)
+    def __init__(self, size: int) -> None:
+        super().__init__(size)
+        self.weight = nn.Linear(size, size)
+        self.v = nn.Linear(size, 1, bias=False)
 
     def forward(self, h: Tensor, mask: Tensor, ends: Tensor) -> tuple[Tensor, Tensor | None]:
         h = zero_padding(h, mask)
@@ -88,16 +87,16 @@ def mean_of_real(h: Tensor, mask: Tensor) -> Tensor:
 @config
 class BagConfig:
     kind: Literal["bag"] = "bag"
-    weights: BagWeights = "mean"  # what a word counts: one-hot, counts, tf-idf or mean
+    weights: BagWeights = "mean"  # one-hot, counts, tf-idf or mean
 
     def build(self, vocabulary: int) -> "Bag":
         return Bag(self.weights, vocabulary)
 
 
 class Bag(nn.Module):
-    """Vectors x (B, S, D) of tokens (B, S) to Σ_j w_j x_j (B, D); a text without tokens gives zeros.
+    """Σ_j w_j x_j (B, D) of embeddings x (B, S, D) of tokens (B, S).
 
-    Before `set_documents`, tf-idf takes all tokens for equally rare.
+    Before `set_documents`, all tokens have the same idf.
     """
 
     idf: Tensor
@@ -112,7 +111,7 @@ class Bag(nn.Module):
         return self.weights
 
     def set_documents(self, document_counts: Tensor, documents: int) -> None:
-        """In how many of the training texts each token is (V,), and how many texts there are."""
+        """Set the number of training texts that contain each token (V,), and the number of texts."""
         if self.weights == "tf-idf":
             self.idf.copy_(torch.log((1 + documents) / (1 + document_counts.double())) + 1)
 
@@ -121,7 +120,7 @@ class Bag(nn.Module):
         return (weights.unsqueeze(1) @ zero_padding(x, mask)).squeeze(1)
 
     def position_weights(self, tokens: Tensor, mask: Tensor, dtype: torch.dtype = torch.float32) -> Tensor:
-        """w (B, S), 0 at padding. The positions of a token that is there n_v times share its b_v."""
+        """The weights w (B, S), 0 at padding; the n_v positions of a token share its b_v."""
         real = mask.to(dtype)
         if self.weights == "counts":
             return real
@@ -135,14 +134,14 @@ class Bag(nn.Module):
         return rarity / square.clamp(min=torch.finfo(dtype).tiny).sqrt()
 
     def vector(self, tokens: Tensor, mask: Tensor) -> Tensor:
-        """b itself (B, V)."""
+        """The bag of words b (B, V)."""
         weights = self.position_weights(tokens, mask, torch.float64)
         return weights.new_zeros(len(tokens), self.vocabulary).scatter_add(1, tokens, weights)
 
 
 def counts_in_row(tokens: Tensor, mask: Tensor) -> Tensor:
-    """How often the token of each position is in its row (B, S); 0 at padding."""
-    ordered, positions = tokens.masked_fill(~mask, -1).sort(dim=1)  # equal tokens stand together, padding first
+    """The number of occurrences of each position's token in its row (B, S); 0 at padding."""
+    ordered, positions = tokens.masked_fill(~mask, -1).sort(dim=1)  # equal tokens are adjacent, padding first
     begins = torch.ones_like(ordered, dtype=torch.bool)
     begins[:, 1:] = ordered[:, 1:] != ordered[:, :-1]
     run = begins.long().cumsum(dim=1) - 1  # which run of equal tokens a position is in
@@ -152,12 +151,11 @@ def counts_in_row(tokens: Tensor, mask: Tensor) -> Tensor:
 
 
 class LayerMix(nn.Module):
-    """What a task reads of the layers of a pretrained model (ELMo), all of one width:
+    """A learned mix of the layers of a pretrained model (ELMo):
 
         h = γ Σ_j s_j h_j          s = softmax(w)          j = 0 … L
 
-    The s_j are shares, and sum to 1; γ is how large the mix is. The task learns both, from equal
-    shares and γ = 1.
+    The weights s_j sum to 1, γ scales the mix. Both are learned, starting from equal weights and γ = 1.
     """
 
     def __init__(self, layers: int) -> None:
@@ -171,7 +169,7 @@ class LayerMix(nn.Module):
         return self.weights.softmax(dim=0)
 
     def forward(self, layers: Sequence[Tensor]) -> Tensor:
-        """Each (B, S, H), the lowest first, to (B, S, H)."""
+        """Mix layers (B, S, H), lowest first, into (B, S, H)."""
         mixed = torch.zeros_like(layers[0])
         for share, h in zip(self.shares.to(mixed.dtype).unbind(), layers, strict=True):
             mixed = mixed + share * h

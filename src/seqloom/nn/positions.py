@@ -1,14 +1,13 @@
-"""Positions: without them attention treats its tokens as a set.
+"""Positional encodings; without them attention treats its tokens as a set.
 
     sinusoidal   PE(pos, 2i) = sin(pos / base^(2i/d)),  PE(pos, 2i+1) = cos(pos / base^(2i/d)),  base = 10000
     learned      PE(pos) = a row of a table, max_length of them
-    rotary       q and k are rotated by angles that grow with their positions: q·k depends on their distance alone
+    rotary       q and k are rotated by angles proportional to their positions: q·k depends on their distance
     none         no positions
 
-Sinusoidal and learned vectors are added to the embeddings. A sine and its cosine stand side by side
-(interleaved, as in the paper), or all sines stand before all cosines (halves, as in Marian); the
-same for the pairs that rotary rotates. The sinusoids and the angles are computed for any position,
-so there is no longest sequence.
+Sinusoidal and learned encodings are added to the embeddings. Sines and cosines alternate
+(interleaved, as in the paper), or all sines precede all cosines (halves, as in Marian); the same
+holds for the pairs that rotary rotates. Sinusoidal and rotary encodings have no maximum length.
 """
 
 from collections.abc import Iterator
@@ -30,7 +29,7 @@ BASE = 10000.0
 @config
 class PositionsConfig:
     kind: Literal["sinusoidal", "learned", "rotary", "none"] = "sinusoidal"
-    layout: Layout | None = None  # sinusoidal, rotary: how sines and cosines are laid; None is interleaved
+    layout: Layout | None = None  # sinusoidal, rotary: order of sines and cosines; None is interleaved
     max_length: PositiveInt | None = (
         None  # learned: the longest source, target or text, in tokens, END included; None is 512
     )
@@ -45,34 +44,33 @@ class PositionsConfig:
                 kinds = "learned" if name == "max_length" else "sinusoidal and rotary"
                 yield f"{name} belongs to {kinds} positions only; leave it out for {self.kind!r}"
 
-    def width_problems(self, width: int, heads: int) -> Iterator[str]:
-        """What does not fit a model of this width; a width that its heads cannot share is another's to say."""
-        if self.kind == "sinusoidal" and width % 2:
-            yield f"sinusoidal positions are pairs of sine and cosine, so d_model must be even; got {width}"
-        if self.kind == "rotary" and width % heads == 0 and (width // heads) % 2:
-            yield f"rotary positions turn pairs, so d_model / heads must be even; got {width} / {heads}"
+    def size_problems(self, d_model: int, heads: int) -> Iterator[str]:
+        """Yield the problems of positions with this d_model; `head_problems` checks divisibility by heads."""
+        if self.kind == "sinusoidal" and d_model % 2:
+            yield f"sinusoidal positions need an even d_model; got {d_model}"
+        if self.kind == "rotary" and d_model % heads == 0 and (d_model // heads) % 2:
+            yield f"rotary positions need an even d_model / heads; got {d_model} / {heads}"
 
     @property
     def longest(self) -> int | None:
-        """The most tokens of a sequence; None for any number."""
+        """The maximum number of tokens; None for no limit."""
         return (self.max_length or LEARNED) if self.kind == "learned" else None
 
-    def added(self, width: int) -> "Sinusoidal | Learned | None":
-        """What makes the vectors that are added to embeddings."""
+    def added(self, d_model: int) -> "Sinusoidal | Learned | None":
+        """Create the module whose vectors are added to the embeddings."""
         if self.kind == "sinusoidal":
-            return Sinusoidal(width, self.layout or "interleaved", self.base or BASE)
-        return Learned(width, self.max_length or LEARNED) if self.kind == "learned" else None
+            return Sinusoidal(d_model, self.layout or "interleaved", self.base or BASE)
+        return Learned(d_model, self.max_length or LEARNED) if self.kind == "learned" else None
 
     def rotary(self) -> "Rotary | None":
-        """What turns queries and keys."""
+        """Create the module that rotates queries and keys."""
         return Rotary(self.layout or "interleaved", self.base or BASE) if self.kind == "rotary" else None
 
 
 def angles(positions: Tensor, width: int, base: float = BASE, like: Tensor | None = None) -> Tensor:
     """pos / base^(2i/d) for i = 0 … d/2 − 1: positions (…) to (…, d/2).
 
-    In float32 at least, so that positions stay exact; in float64 where `like`, what they are for,
-    is.
+    At least in float32, so that positions are exact; in float64 if `like` is.
     """
     precision = torch.float32 if like is None else torch.promote_types(like.dtype, torch.float32)
     even = torch.arange(0, width, 2, device=positions.device, dtype=precision)
@@ -80,14 +78,14 @@ def angles(positions: Tensor, width: int, base: float = BASE, like: Tensor | Non
 
 
 def join_pairs(first: Tensor, second: Tensor, layout: Layout) -> Tensor:
-    """Two (…, d/2) to one (…, d): side by side, or one after the other."""
+    """Join two (…, d/2) into one (…, d), interleaved or concatenated."""
     if layout == "interleaved":
         return torch.stack([first, second], dim=-1).flatten(-2)
     return torch.cat([first, second], dim=-1)
 
 
-def part_pairs(x: Tensor, layout: Layout) -> tuple[Tensor, Tensor]:
-    """What `join_pairs` put together."""
+def split_pairs(x: Tensor, layout: Layout) -> tuple[Tensor, Tensor]:
+    """Undo `join_pairs`."""
     if layout == "interleaved":
         return x[..., 0::2], x[..., 1::2]
     first, second = x.chunk(2, dim=-1)
@@ -102,12 +100,12 @@ def sinusoid_table(length: int, width: int, layout: Layout = "interleaved", base
 
 
 class AddedPositions(nn.Module):
-    """Vectors that are added to embeddings, one for each position below `longest`, None for any."""
+    """Vectors that are added to embeddings, one per position below `longest`; None for no limit."""
 
     longest: int | None = None
 
     def forward(self, positions: Tensor, like: Tensor | None = None) -> Tensor:
-        """Positions (…) to vectors (…, D), in the precision of `like` or float32."""
+        """Map positions (…) to vectors (…, D), in the precision of `like` or float32."""
         raise NotImplementedError
 
     def add_to(
@@ -119,15 +117,15 @@ class AddedPositions(nn.Module):
         what: str,
         key: str = "model.positions.max_length",
     ) -> Tensor:
-        """x (B, T, D) with the vectors of positions (T,) or (B, T) added.
+        """Add the vectors of positions (T,) or (B, T) to x (B, T, D).
 
-        Rows are `lengths` (B,) long, no more than `most`; the device is asked for them only where
-        `most` is beyond the last position. Then `what` is too long, and `key` sets how long it may
-        be. Only padding may stand beyond.
+        `lengths` (B,) are the lengths of the rows, at most `most`; they are read from the device only
+        if `most` exceeds the maximum. The error message names `what` is too long and the `key` that
+        sets the maximum. Only padding may lie beyond it.
         """
         if self.longest is not None and most > self.longest and (length := int(lengths.max())) > self.longest:
             raise UsageError(
-                f"The model knows {self.longest:,} positions, and a {what} has {length:,} tokens, its end included. "
+                f"The model has {self.longest:,} positions, but a {what} has {length:,} tokens, including END. "
                 f"Shorten it, or train with a larger {key}."
             )
         inside = positions.clamp(0, None if self.longest is None else self.longest - 1)
@@ -148,7 +146,7 @@ class Sinusoidal(AddedPositions):
 
 
 class Learned(AddedPositions):
-    """A row for each position below `max_length`."""
+    """A learned vector for each position below `max_length`."""
 
     def __init__(self, width: int, max_length: int) -> None:
         super().__init__()
@@ -177,9 +175,9 @@ class Rotary(nn.Module):
 
     def forward(self, x: Tensor, positions: Tensor) -> Tensor:
         """x (B, T, N, d) at positions (T,) or (B, T)."""
-        turn = angles(positions, x.shape[-1], self.base, like=x)
-        cos, sin = (part.to(x.dtype).unsqueeze(-2) for part in (turn.cos(), turn.sin()))  # (…, T, 1, d/2)
-        a, b = part_pairs(x, self.layout)
+        phases = angles(positions, x.shape[-1], self.base, like=x)
+        cos, sin = (part.to(x.dtype).unsqueeze(-2) for part in (phases.cos(), phases.sin()))  # (…, T, 1, d/2)
+        a, b = split_pairs(x, self.layout)
         return join_pairs(a * cos - b * sin, a * sin + b * cos, self.layout)
 
     def extra_repr(self) -> str:

@@ -7,8 +7,8 @@ With x the input of a layer and h its output, the next layer reads y:
     highway   y = T ⊙ h + (1 - T) ⊙ x,  T = σ(W_T x + b_T)
     dense     y = h, and each layer reads the stack's input and the outputs of all layers below, concatenated
 
-Residual and highway connections add x to h: where their sizes differ (embeddings narrower than the
-layers, say), x is projected, x ← W_a x, and `notes` says so.
+Residual and highway connections add x to h. If their sizes differ, x is projected, x ← W_a x, and
+`notes` says so.
 """
 
 import copy
@@ -34,8 +34,8 @@ StackState = tuple[State, ...]  # one state per layer, the lowest first
 def run_cell(cell: Cell, x: Tensor, state: State, mask: Tensor | None = None) -> tuple[Tensor, State]:
     """Run a cell over inputs (B, T, D): return the outputs (B, T, H) and the state after the last real step.
 
-    `mask` (B, T) is True at real steps. At the others the state is kept and the output is zero,
-    wherever in the row they are and whatever the input holds there, NaN included.
+    `mask` (B, T) is True at real steps. At padding, anywhere in the row, the state is kept and
+    the output is zero, even if the input is NaN.
     """
     outputs = []
     for t, x_t in enumerate(zero_padding(x, mask).unbind(dim=1)):  # (B, D)
@@ -68,7 +68,7 @@ class Recurrent(nn.Module):
     def forward(self, x: Tensor, state: State | None = None, mask: Tensor | None = None) -> tuple[Tensor, State]:
         """Inputs (B, T, D) to outputs (B, T, H) and the state after the last real step; see `run_cell`.
 
-        Wrong shapes are refused: kernels trust what they are given.
+        Shapes are validated here, since kernels do not check them.
         """
         cell = self.cell
         state = cell.initial_state(len(x)) if state is None else state
@@ -127,17 +127,17 @@ class ResidualConnection(nn.Module):
         return {"y": h + (x if self.project is None else self.project(x))}
 
     def notes(self) -> list[str]:
-        """What the connection does beyond its equation, for whoever trains it."""
+        """Notes for the user on what the connection does beyond its equation."""
         if self.project is None:
             return []
-        return [f"the {self.name} connection projects its {self.inputs}-wide input to {self.hidden} on the way around"]
+        return [f"the {self.name} connection projects its input from {self.inputs} to {self.hidden} dimensions"]
 
 
 class HighwayConnection(ResidualConnection):
     """T = σ(W_T x + b_T)
     y = T ⊙ h + (1 - T) ⊙ x
 
-    b_T starts at -1, so that a fresh network passes most of x on, and learns where to transform it.
+    b_T starts at -1, so that a new network passes on most of x and learns where to transform it.
     """
 
     name = "highway"
@@ -158,19 +158,18 @@ class HighwayConnection(ResidualConnection):
         return {"T": t, "y": t * h + (1 - t) * (x if self.project is None else self.project(x))}
 
 
-def input_widths(connections: Connections, inputs: int, hidden: int, layers: int) -> list[int]:
-    """The width of the input of each layer, the lowest first."""
+def input_sizes(connections: Connections, inputs: int, hidden: int, layers: int) -> list[int]:
+    """The input size of each layer, lowest first."""
     if connections == "dense":
         return [inputs + depth * hidden for depth in range(layers)]
     return [inputs if depth == 0 else hidden for depth in range(layers)]
 
 
 class Stack(nn.Module):
-    """Layers of `Recurrent`, each reading the outputs of those below, connected as the equations above say.
+    """A stack of `Recurrent` layers, connected by the equations above.
 
-    Dropout falls on what passes from one layer to the next: not on the stack's input or output, not
-    on a connection around a layer, and never on the state. With `variational` it has one mask for
-    all steps.
+    Dropout is applied between layers: not to the input or output of the stack, not to residual and
+    highway connections, and never to the state. Variational dropout uses one mask for all steps.
     """
 
     def __init__(
@@ -185,14 +184,14 @@ class Stack(nn.Module):
         super().__init__()
         if not cells:
             raise ValueError("a stack needs at least one layer; got none")
-        width = cells[0].inputs
+        size = cells[0].inputs
         for depth, cell in enumerate(cells):
-            if cell.inputs != width:
+            if cell.inputs != size:
                 raise ValueError(
-                    f"layer {depth + 1} must take inputs of width {width}, as connections are {connections!r}; "
+                    f"layer {depth + 1} must take inputs of size {size} with {connections!r} connections; "
                     f"its cell takes {cell.inputs}"
                 )
-            width = cell.hidden + (width if connections == "dense" else 0)
+            size = cell.hidden + (size if connections == "dense" else 0)
         kind = {"residual": ResidualConnection, "highway": HighwayConnection}.get(connections)
         self.connections, self.output_size = connections, cells[-1].hidden
         self.layers = nn.ModuleList(Recurrent(cell, weight_dropout) for cell in cells)
@@ -209,12 +208,12 @@ class Stack(nn.Module):
                 module.reset_parameters(scale)
 
     def notes(self) -> list[str]:
-        """What cells and connections do beyond their equations, for whoever trains them."""
+        """Notes for the user on what cells and connections do beyond their equations."""
         parts = (module for module in self.modules() if isinstance(module, Cell | ResidualConnection))
         return [note for part in parts for note in part.notes()]
 
     def levels(self) -> list[list[nn.Parameter]]:
-        """The parameters of each layer and its connection, the lowest first."""
+        """The parameters of each layer and its connection, lowest first."""
         levels = [list(layer.parameters()) for layer in self.layers]
         for level, connection in zip(levels, self.around, strict=False):  # there may be no connections
             level.extend(connection.parameters())
@@ -226,14 +225,14 @@ class Stack(nn.Module):
     def forward(
         self, x: Tensor, state: StackState | None = None, mask: Tensor | None = None
     ) -> tuple[Tensor, StackState]:
-        """Inputs (B, T, D) to the top layer's outputs (B, T, H) and the state of every layer."""
+        """Map inputs (B, T, D) to the outputs of the top layer (B, T, H) and the states of all layers."""
         outputs, states = self.run_layers(x, state, mask)
         return outputs[-1], states
 
     def run_layers(
         self, x: Tensor, state: StackState | None = None, mask: Tensor | None = None
     ) -> tuple[list[Tensor], StackState]:
-        """The outputs (B, T, H) and the state of every layer, the lowest first."""
+        """Return the outputs (B, T, H) and the states of all layers, lowest first."""
         state = self.initial_state(len(x)) if state is None else state
         outputs, states = [zero_padding(x, mask) if self.around else x], []
         for depth, layer in enumerate(self.layers):
@@ -245,18 +244,18 @@ class Stack(nn.Module):
         return outputs[1:], tuple(states)
 
     def layer_input(self, outputs: list[Tensor]) -> Tensor:
-        """What the next layer reads: the last output with dropout, or all of them if connections are dense."""
+        """The input of the next layer: the last output with dropout, or all outputs with dense connections."""
         x = self.dropout(outputs[-1]) if len(outputs) > 1 else outputs[0]
         if self.connections != "dense":
             return x
-        outputs[-1] = x  # dropped once for all layers that read it
+        outputs[-1] = x  # all layers that read it share one dropout mask
         return torch.cat(outputs, dim=-1)  # (B, T, D + depth · H)
 
     def trace(self, x: Tensor, state: StackState | None = None) -> tuple[dict[str, Tensor], ...]:
-        """What every layer computes at every step, the lowest layer first; see `Recurrent.trace`.
+        """Trace every layer at every step, lowest layer first; see `Recurrent.trace`.
 
-        With residual and highway connections also the output `y` of each, and the highway's gate
-        `T`. The recurrent matrices are traced whole, whatever `weight_dropout` is.
+        With residual and highway connections, the trace also has the output `y` and the highway
+        gate `T`. `weight_dropout` is not applied.
         """
         state = self.initial_state(len(x)) if state is None else state
         outputs, traces = [x], []
@@ -269,11 +268,10 @@ class Stack(nn.Module):
         return tuple(traces)
 
     def read(self, x: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
-        """Whole sequences, padding last: outputs (B, T, H), zero at padding, and those of the last real steps (B, H).
+        """Read whole sequences, padding last: outputs (B, T, H), zero at padding, and those of the last real steps.
 
-        `forward` with a mask skips padding, so it must know where it is, and a GPU would have to
-        wait. Here padding is read too. It comes last, so it reaches no real step; there should not
-        be much of it.
+        `forward` with a mask skips padding, which needs a device synchronisation. `read` computes the
+        padded steps, too; since they come last, they do not affect real steps.
         """
         outputs = zero_padding(self(zero_padding(x, mask))[0], mask)
         return outputs, at_last(outputs, mask)
@@ -283,19 +281,19 @@ class Stack(nn.Module):
 class RecurrentOptions(CellOptions):
     """The keys of every model with recurrent layers."""
 
-    hidden: PositiveInt = 256  # width of every layer's state
-    dropout: Fraction = 0.0  # between layers; never through time
+    hidden: PositiveInt = 256  # size of each layer's state
+    dropout: Fraction = 0.0  # between layers, not between time steps
 
-    # Not every model makes a key of these.
+    # Only some models have these as keys.
     connections = NO_CONNECTIONS  # around and between layers
-    variational_dropout = False  # dropout drops the same at every step
-    weight_dropout = 0.0  # share of the recurrent weights left out for one batch
+    variational_dropout = False  # one dropout mask for all steps
+    weight_dropout = 0.0  # dropout probability of the recurrent weights, drawn once per batch
 
     def stack(self, inputs: int, layers: int) -> Stack:
-        """Create a stack of so many layers that reads vectors `inputs` wide."""
-        widths = input_widths(self.connections, inputs, self.hidden, layers)
+        """Create a stack for inputs of size `inputs`."""
+        sizes = input_sizes(self.connections, inputs, self.hidden, layers)
         return Stack(
-            [self.make_cell(width, self.hidden) for width in widths],
+            [self.make_cell(size, self.hidden) for size in sizes],
             self.dropout,
             self.connections,
             variational_dropout=self.variational_dropout,
@@ -303,9 +301,6 @@ class RecurrentOptions(CellOptions):
         )
 
     def dropout_notes(self) -> list[str]:
-        """A note for whoever asks for variational dropout, and for no dropout."""
-        return (
-            ["variational_dropout changes nothing while dropout is 0"]
-            if self.variational_dropout and self.dropout == 0
-            else []
-        )
+        """Note that variational dropout has no effect without dropout."""
+        is_idle = self.variational_dropout and self.dropout == 0
+        return ["variational_dropout has no effect while dropout is 0"] if is_idle else []

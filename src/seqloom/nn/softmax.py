@@ -1,13 +1,13 @@
-"""Output layers: from a hidden state to the probability of every token of a vocabulary, however large.
+"""Output layers: from a hidden state to the probabilities of all tokens.
 
     full       p(v) = exp(s_v) / Σ_u exp(s_u),   s = W h + b
     adaptive   p(v) = p(v | head)                               for the frequent tokens
                     = p(cluster | head) · p(v | cluster)         for the others
-    sampled    trained against a few tokens drawn at random, used as full
+    sampled    trained against a random sample of tokens, evaluated as full
 
-The loss is −Σ_v t_v log p(v) with t = (1 − ε) · [v = y] + ε/V. All of them offer the same: `loss`
-to train with, and `log_probs` and `target_log_probs` to evaluate and to decode with, which are
-exact whatever the loss was.
+The loss is −Σ_v t_v log p(v) with t = (1 − ε) · [v = y] + ε/V. All have the same
+interface: `loss` for training, and `log_probs` and `target_log_probs` for evaluation and decoding,
+which are always exact.
 """
 
 import math
@@ -25,20 +25,20 @@ from seqloom.core.operations import compiled_region, operation
 from seqloom.core.tokens import best_tokens
 from seqloom.nn.masks import zero_padding
 
-SCORED_AT_ONCE = 2048  # positions whose logits over the whole vocabulary are held in memory together
+SCORED_POSITIONS = 2048  # positions whose logits over the vocabulary are in memory at a time
 Sampler = Literal["uniform", "log-uniform", "unigram", "blackout"]
 
 
 @runtime_checkable
 class OutputLayer(Protocol):
-    """What a model may ask of its output layer. N are positions, in any order."""
+    """The interface of output layers. N positions may come in any order."""
 
     def loss(self, hidden: Tensor, targets: Tensor) -> Tensor:
-        """What training lowers: the mean over hidden (N, H) and targets (N,), in nats, a scalar."""
+        """The training loss in nats: the mean over hidden (N, H) and targets (N,), a scalar."""
         ...
 
     def log_probs(self, hidden: Tensor) -> Tensor:
-        """(…, H) to the exact log-probabilities (…, V)."""
+        """Map (…, H) to the exact log-probabilities (…, V)."""
         ...
 
     def target_log_probs(self, hidden: Tensor, targets: Tensor) -> Tensor:
@@ -46,7 +46,7 @@ class OutputLayer(Protocol):
         ...
 
     def initialise(self, scale: float | None = None) -> None:
-        """Begin with all tokens nearly equally likely; with `scale`, all parameters from (-scale, scale)."""
+        """Initialise to nearly uniform probabilities; with `scale`, draw all parameters from (-scale, scale)."""
         ...
 
 
@@ -58,15 +58,16 @@ class FullSoftmaxConfig:
     kind: Literal["full"] = "full"
 
     def check(self, hidden: int, vocabulary: int) -> None:
-        """Any size will do."""
+        """Accept any size."""
 
     def build(self, hidden: int, vocabulary: int, weight: Tensor | None = None) -> "FullSoftmax":
         return FullSoftmax(hidden, vocabulary, weight)
 
 
 class FullSoftmax(nn.Linear):
-    """log p(v) = s_v − log Σ_u exp(s_u),  s = W h + b. `weight` (V, H) may be shared with the token vectors; b may be
-    left out."""
+    """log p(v) = s_v − log Σ_u exp(s_u),  s = W h + b
+
+    `weight` (V, H) may be tied to the embeddings. b is optional."""
 
     def __init__(self, hidden: int, vocabulary: int, weight: Tensor | None = None, *, bias: bool = True) -> None:
         super().__init__(hidden, vocabulary, bias=bias)
@@ -75,7 +76,7 @@ class FullSoftmax(nn.Linear):
             self.weight = weight
 
     def initialise(self, scale: float | None = None) -> None:
-        if scale is not None and not self.tied:  # a tied matrix is drawn where it belongs
+        if scale is not None and not self.tied:  # the embedding initialises a tied matrix
             nn.init.uniform_(self.weight, -scale, scale)
         if self.bias is not None:
             nn.init.zeros_(self.bias) if scale is None else nn.init.uniform_(self.bias, -scale, scale)
@@ -84,7 +85,7 @@ class FullSoftmax(nn.Linear):
         return self.total_loss(hidden, targets) / len(targets)
 
     def total_loss(self, hidden: Tensor, targets: Tensor, label_smoothing: float = 0.0) -> Tensor:
-        """The sum over hidden (N, H) and targets (N,) of −log p, smoothed; targets of −100 do not count."""
+        """Sum the smoothed −log p over hidden (N, H) and targets (N,); targets of −100 are ignored."""
         return linear_cross_entropy(hidden, self.weight, self.bias, targets, label_smoothing)
 
     def log_probs(self, hidden: Tensor) -> Tensor:
@@ -96,26 +97,26 @@ class FullSoftmax(nn.Linear):
 
 @operation
 def next_token_log_probs(output: FullSoftmax, hidden: Tensor) -> Tensor:
-    """log p (R, V) of the token after each of hidden (R, H), as a decoder asks for it at every step."""
+    """The log-probabilities (R, V) of the next token given hidden (R, H), for one decoding step."""
     return output.log_probs(hidden)
 
 
 @operation
 def best_next_tokens(output: FullSoftmax, hidden: Tensor, count: int) -> tuple[Tensor, Tensor]:
-    """Of the same the `count` most probable, as `best_tokens` gives them."""
+    """The `count` most probable next tokens; see `best_tokens`."""
     return best_tokens(output.log_probs(hidden), count)
 
 
 def score_in_pieces(
     output: OutputLayer, hidden: Tensor, targets: Tensor, prepare: Callable[[Tensor], Tensor] | None = None
 ) -> Tensor:
-    """log p (N,) of targets (N,) given hidden (N, …), which `prepare` turns into the output layer's input (N, H).
+    """Compute log p (N,) of targets (N,) given hidden (N, …), `SCORED_POSITIONS` positions at a time.
 
-    Logits over the whole vocabulary are computed for `SCORED_AT_ONCE` positions at a time.
+    `prepare` maps `hidden` to the input (N, H) of the output layer.
     """
     scores = []
-    for some, wanted in zip(hidden.split(SCORED_AT_ONCE), targets.split(SCORED_AT_ONCE), strict=True):
-        scores.append(output.target_log_probs(some if prepare is None else prepare(some), wanted))
+    for piece, piece_targets in zip(hidden.split(SCORED_POSITIONS), targets.split(SCORED_POSITIONS), strict=True):
+        scores.append(output.target_log_probs(piece if prepare is None else prepare(piece), piece_targets))
     return torch.cat(scores)
 
 
@@ -125,8 +126,8 @@ def score_in_pieces(
 @config
 class AdaptiveSoftmaxConfig:
     kind: Literal["adaptive"] = "adaptive"
-    cutoffs: tuple[int, ...]  # where the head and each cluster but the last end, in tokens: [2000, 10000]
-    factor: float = 4.0  # each cluster's vectors are so many times narrower than those of the one before
+    cutoffs: tuple[int, ...]  # the token ids at which the head and all clusters but the last end
+    factor: float = 4.0  # factor by which vectors become narrower from cluster to cluster
 
     def problems(self) -> Iterator[str]:
         listed = list(self.cutoffs)
@@ -136,21 +137,20 @@ class AdaptiveSoftmaxConfig:
             yield f"factor must be at least 1; got {self.factor}"
 
     def check(self, hidden: int, vocabulary: int) -> None:
-        """Does it fit a vocabulary of this size? That is only known once the tokenizer has read the text."""
+        """Raise `UsageError` if the cutoffs do not fit the vocabulary, whose size depends on the tokenizer."""
         if self.cutoffs[-1] >= vocabulary:
             raise UsageError(
-                f"model.softmax.cutoffs must be below the size of the vocabulary, which is {vocabulary} tokens here; "
-                f"got {list(self.cutoffs)}. Lower them or leave the last ones out, or use model.softmax.kind=full."
+                f"model.softmax.cutoffs must be below the size of the vocabulary, {vocabulary} tokens; "
+                f"got {list(self.cutoffs)}. Lower or remove the last ones, or use model.softmax.kind=full."
             )
         if min(self.widths(hidden)) < 1:
             raise UsageError(
-                f"{len(self.cutoffs)} model.softmax.cutoffs make as many clusters, each {self.factor:g} times narrower "
-                f"than the one before: of model.hidden {hidden} nothing is left for the last. Use fewer cutoffs, or a "
-                "smaller model.softmax.factor."
+                f"{len(self.cutoffs)} model.softmax.cutoffs, factor {self.factor:g}, reduce model.hidden {hidden} to 0 "
+                "dimensions in the last cluster. Use fewer cutoffs, or a smaller model.softmax.factor."
             )
 
     def widths(self, hidden: int) -> list[int]:
-        """The width of each cluster's vectors."""
+        """The vector size of each cluster."""
         return [int(hidden // self.factor**depth) for depth in range(1, len(self.cutoffs) + 1)]
 
     def build(self, hidden: int, vocabulary: int, weight: Tensor | None = None) -> "AdaptiveSoftmax":
@@ -161,18 +161,16 @@ class AdaptiveSoftmaxConfig:
 
 
 class AdaptiveSoftmax(nn.Module):
-    """Frequent tokens at full width, rare ones in clusters of ever narrower vectors (Grave et al. 2017).
+    """Adaptive softmax (Grave et al. 2017): frequent tokens in the head, rare ones in clusters of smaller vectors.
 
         log p(v) = log softmax(W_0 h + b_0)_v                                              v in the head
                  = log softmax(W_0 h + b_0)_c + log softmax(W_c P_c h)_v                   v in cluster c
 
-    Tokens 0 … cutoffs[0]−1 are the head, so ids must go from frequent to rare. Most targets are in
-    the head, and a cluster is computed only for the targets it holds: that is where the time is
-    saved.
+    Tokens 0 … cutoffs[0]−1 are the head, so ids must be sorted by frequency. A cluster is computed
+    only for its own targets; most targets are in the head.
 
-    Names and shapes of the parameters are those of `torch.nn.AdaptiveLogSoftmaxWithLoss` with a
-    head bias. The sums are written anew since that one works in the precision of its input, which
-    is too low under autocast.
+    Parameters have the names and shapes of `torch.nn.AdaptiveLogSoftmaxWithLoss` with a head bias.
+    Unlike that module, this one computes at least in float32, also under autocast.
     """
 
     def __init__(self, config: AdaptiveSoftmaxConfig, hidden: int, vocabulary: int) -> None:
@@ -185,7 +183,7 @@ class AdaptiveSoftmax(nn.Module):
         )
 
     def initialise(self, scale: float | None = None) -> None:
-        """A cluster begins as likely as all its tokens together."""
+        """Initialise each cluster with the total probability of its tokens."""
         nn.init.zeros_(self.head.bias)
         if scale is not None:
             for parameter in self.parameters():
@@ -195,7 +193,7 @@ class AdaptiveSoftmax(nn.Module):
             self.head.bias[self.bounds[0] :] += sizes.log()
 
     def forward(self, hidden: Tensor) -> Tensor:
-        """Log-probabilities, which are logits too."""
+        """Return log-probabilities, which are valid logits."""
         return self.log_probs(hidden)
 
     def loss(self, hidden: Tensor, targets: Tensor) -> Tensor:
@@ -211,16 +209,16 @@ class AdaptiveSoftmax(nn.Module):
         return torch.cat([frequent, *tails], dim=-1)
 
     def target_log_probs(self, hidden: Tensor, targets: Tensor) -> Tensor:
-        """On a GPU this waits for the device, once for each cluster: how many targets it holds decides its shapes."""
+        """The exact log-probabilities; on a GPU this synchronises once per cluster."""
         cluster = torch.bucketize(targets, torch.tensor(self.bounds[:-1], device=targets.device), right=True)  # 0: head
-        place = torch.where(cluster == 0, targets, self.bounds[0] - 1 + cluster)
-        found = at_least_float32(self.head(hidden)).log_softmax(dim=1).gather(1, place.unsqueeze(1)).squeeze(1)
+        column = torch.where(cluster == 0, targets, self.bounds[0] - 1 + cluster)
+        log_p = at_least_float32(self.head(hidden)).log_softmax(dim=1).gather(1, column.unsqueeze(1)).squeeze(1)
         for number, tail in enumerate(self.tail, start=1):
             rows = (cluster == number).nonzero().squeeze(1)
             within = (targets[rows] - self.bounds[number - 1]).unsqueeze(1)
-            own = at_least_float32(tail(hidden[rows])).log_softmax(dim=1).gather(1, within).squeeze(1)
-            found = found.index_add(0, rows, own)
-        return found
+            tail_log_p = at_least_float32(tail(hidden[rows])).log_softmax(dim=1).gather(1, within).squeeze(1)
+            log_p = log_p.index_add(0, rows, tail_log_p)
+        return log_p
 
 
 # --- sampled ----------------------------------------------------------------------------------------------------------
@@ -230,8 +228,8 @@ class AdaptiveSoftmax(nn.Module):
 class SampledSoftmaxConfig:
     kind: Literal["sampled"] = "sampled"
     sampler: Sampler = "log-uniform"  # uniform, log-uniform, unigram or blackout
-    samples: int = 1000  # tokens drawn for each batch; the whole vocabulary if it has no more
-    alpha: float = 0.4  # of unigram and blackout: tokens are drawn in proportion to count^alpha
+    samples: int = 1000  # tokens drawn per batch, at most the vocabulary
+    alpha: float = 0.4  # unigram, blackout: tokens are drawn in proportion to count^alpha
 
     def problems(self) -> Iterator[str]:
         if self.samples < 1:
@@ -240,33 +238,33 @@ class SampledSoftmaxConfig:
             yield f"alpha must be between 0 and 1; got {self.alpha}"
 
     def check(self, hidden: int, vocabulary: int) -> None:
-        """Any size will do."""
+        """Accept any size."""
 
     def build(self, hidden: int, vocabulary: int, weight: Tensor | None = None) -> "SampledSoftmax":
         return SampledSoftmax(self, hidden, vocabulary, weight)
 
 
 class SampledSoftmax(FullSoftmax):
-    """The full softmax, trained on the target y and a set S of K tokens, drawn anew for each batch and shared by it.
+    """The full softmax, trained on the target y and a set S of K tokens that is drawn for each batch.
 
-        s'_v = s_v − log π_v             π_v, the chance of v to be drawn into S
+        s'_v = s_v − log π_v             π_v, the probability that v is in S
         p̃    = softmax of s' over {y} ∪ S
 
         uniform, log-uniform, unigram    loss = −log p̃(y)
         blackout (Ji et al. 2016)        loss = −log p̃(y) − Σ_{v ∈ S, v ≠ y} log(1 − p̃(v))
 
-    A sample that happens to be the target is left out. The samples are distinct: with K = V all
-    tokens are drawn, every π is 1, and p̃ is the full softmax. They are the first K arrivals of a
-    race in which token v arrives after a time drawn from Exp(q_v); given the time τ of the next
-    arrival, π_v = 1 − exp(−q_v τ), and Σ_{v ∈ S} f(v) / π_v is Σ_v f(v) on average. For all but the
-    commonest tokens π_v ∝ q_v, and 1/q_v is the weight BlackOut gives them.
+    A sample that equals the target is ignored. Samples are drawn without replacement: with K = V every
+    π is 1, and p̃ is the full softmax. They are the K tokens with the smallest arrival times, drawn
+    from Exp(q_v). Given the next arrival time τ, π_v = 1 − exp(−q_v τ), and Σ_{v ∈ S} f(v) / π_v is
+    an unbiased estimate of Σ_v f(v). For all but the most frequent tokens π_v ∝ q_v, and 1/q_v is
+    the weight in BlackOut.
 
         uniform       q_v = 1/V
-        log-uniform   q_v ∝ log((v + 2) / (v + 1)), which takes ids to go from frequent to rare
+        log-uniform   q_v ∝ log((v + 2) / (v + 1)), for ids sorted by frequency
         unigram, blackout   q_v ∝ count_v^α
     """
 
-    proposal: Tensor  # (V,) q, kept with the weights, as it may come from the training text
+    proposal: Tensor  # (V,) q, saved with the weights, since it may depend on the training text
 
     def __init__(
         self, config: SampledSoftmaxConfig, hidden: int, vocabulary: int, weight: Tensor | None = None
@@ -279,13 +277,13 @@ class SampledSoftmax(FullSoftmax):
             self.proposal.copy_(((rank + 2) / (rank + 1)).log() / math.log(vocabulary + 1))
 
     def set_counts(self, counts: Tensor) -> None:
-        """How often each token (V,) stands in the training text. One never seen counts as seen once."""
+        """Set the token counts (V,) of the training text; a count of 0 is treated as 1."""
         if self.config.sampler in ("unigram", "blackout"):
             powers = counts.clamp(min=1).double() ** self.config.alpha
             self.proposal.copy_(powers / powers.sum())
 
     def draw(self) -> tuple[Tensor, Tensor]:
-        """K different tokens (K,), and of every token (V,) the logarithm of its chance to be among them."""
+        """Draw K distinct tokens (K,); return them and the log-probability of each token (V,) to be drawn."""
         vocabulary = len(self.proposal)
         if self.config.samples >= vocabulary:
             return torch.arange(vocabulary, device=self.proposal.device), torch.zeros_like(self.proposal)
@@ -294,15 +292,15 @@ class SampledSoftmax(FullSoftmax):
         return tokens[:-1], (-torch.expm1(-self.proposal * first[-1])).log()
 
     def loss(self, hidden: Tensor, targets: Tensor) -> Tensor:
-        samples, log_chance = self.draw()
+        samples, log_pi = self.draw()
         others = F.linear(hidden, F.embedding(samples, self.weight), self.bias[samples])  # (N, K)
-        others = at_least_float32(others) - log_chance[samples]
+        others = at_least_float32(others) - log_pi[samples]
         others = others.masked_fill(samples == targets.unsqueeze(1), -math.inf)
-        own = (hidden * F.embedding(targets, self.weight)).sum(dim=1) + self.bias[targets] - log_chance[targets]  # (N,)
-        log_p = torch.cat([at_least_float32(own).unsqueeze(1), others], dim=1).log_softmax(dim=1)  # (N, 1 + K)
+        target = (hidden * F.embedding(targets, self.weight)).sum(dim=1) + self.bias[targets] - log_pi[targets]  # (N,)
+        log_p = torch.cat([at_least_float32(target).unsqueeze(1), others], dim=1).log_softmax(dim=1)  # (N, 1 + K)
         value = -log_p[:, 0]
         if self.config.sampler == "blackout":
-            # Where a wrong token has all the probability, the logarithm is cut off and log p̃(y) alone pulls.
+            # If a wrong token has probability 1, the logarithm is clipped, and only log p̃(y) has a gradient.
             value = value - torch.log1p(-log_p[:, 1:].exp().clamp(max=1 - 1e-6)).sum(dim=1)
         return value.mean()
 
@@ -313,22 +311,22 @@ SoftmaxConfig = Annotated[FullSoftmaxConfig | AdaptiveSoftmaxConfig | SampledSof
 def tied_problems(
     tied: bool, softmax: FullSoftmaxConfig | AdaptiveSoftmaxConfig | SampledSoftmaxConfig
 ) -> Iterator[str]:
-    """What is wrong with sharing the embeddings with an output layer."""
+    """Yield the problems of tying the embeddings to an output layer."""
     if tied and softmax.kind == "adaptive":
         yield (
-            "tied needs one output matrix over all tokens, and an adaptive softmax has several, of different "
-            "widths; set tied to false, or softmax.kind to full or sampled"
+            "tied needs one output matrix for all tokens, but an adaptive softmax has several of different "
+            "sizes; set tied to false, or softmax.kind to full or sampled"
         )
 
 
 # --- cross entropy ----------------------------------------------------------------------------------------------------
 
 
-IGNORE_INDEX = -100  # a target that does not count, as in torch
+IGNORE_INDEX = -100  # targets with this value are ignored, as in torch
 
 
 def at_least_float32(logits: Tensor) -> Tensor:
-    """Convert to float32 or better: a softmax over a vocabulary loses too much in half precision."""
+    """Convert to at least float32: half precision is too coarse for a softmax over a vocabulary."""
     return logits.to(torch.promote_types(logits.dtype, torch.float32))
 
 
@@ -336,9 +334,9 @@ def at_least_float32(logits: Tensor) -> Tensor:
 def linear_cross_entropy(
     hidden: Tensor, weight: Tensor, bias: Tensor | None, targets: Tensor, label_smoothing: float = 0.0
 ) -> Tensor:
-    """Sum the losses of hidden (N, H) with targets (N,), W (V, H) and b (V,): a scalar, float32 at least.
+    """Sum the losses of hidden (N, H) and targets (N,) with W (V, H) and b (V,), at least in float32.
 
-    Targets of −100 do not count.
+    Targets of −100 are ignored.
     """
     hidden = zero_padding(hidden, targets != IGNORE_INDEX)
     return summed_cross_entropy(F.linear(hidden, weight, bias), targets, label_smoothing)
@@ -358,11 +356,11 @@ def linear_log_softmax(hidden: Tensor, weight: Tensor, bias: Tensor | None) -> T
 
 @compiled_region
 def summed_cross_entropy(logits: Tensor, targets: Tensor, label_smoothing: float = 0.0) -> Tensor:
-    """torch's, summed, of logits (N, V) in any precision and targets (N,).
+    """Sum torch's cross-entropy over logits (N, V) in any precision and targets (N,).
 
         loss = log Σ_u exp(s_u) − (1 − ε) · s_y − ε · mean of s
 
-    Written so, a compiler reads the logits once for all three, and once more for their gradient.
+    In this form a compiler reads the logits once for all three terms, and once more for the gradient.
     """
     s = at_least_float32(logits)
     if not torch.compiler.is_compiling():
@@ -378,19 +376,19 @@ def summed_cross_entropy(logits: Tensor, targets: Tensor, label_smoothing: float
 def consistent_cross_entropy(
     logits: Tensor, targets: Tensor, label_smoothing: float = 0.0, consistency: float = 0.0
 ) -> Tensor:
-    """Of logits (2·N, V), those of N positions twice over: the sum of the losses, and α/2 of their disagreement.
+    """Cross-entropy and consistency loss of logits (2·N, V): N positions, each computed twice with dropout.
 
     loss = −(1 − ε) · log p(y) − ε · mean of log p          + α/2 · (KL(p‖q) + KL(q‖p)) of each pair
     """
-    log_probs = at_least_float32(logits).log_softmax(dim=-1)  # the costliest there is: once for both
-    found = (1 - label_smoothing) * F.nll_loss(log_probs, targets, reduction="sum", ignore_index=IGNORE_INDEX)
+    log_probs = at_least_float32(logits).log_softmax(dim=-1)  # the most expensive part, shared by both terms
+    loss = (1 - label_smoothing) * F.nll_loss(log_probs, targets, reduction="sum", ignore_index=IGNORE_INDEX)
     if label_smoothing:
-        found = found - label_smoothing * log_probs.mean(dim=1).masked_fill(targets == IGNORE_INDEX, 0).sum()
-    return found + consistency / 2 * disagreement(log_probs, targets)
+        loss = loss - label_smoothing * log_probs.mean(dim=1).masked_fill(targets == IGNORE_INDEX, 0).sum()
+    return loss + consistency / 2 * symmetric_kl(log_probs, targets)
 
 
-def disagreement(log_probs: Tensor, targets: Tensor) -> Tensor:
-    """Σ KL(p‖q) + KL(q‖p) over the targets (2·N,) that count; p is of the first N rows (2·N, V), q of the others."""
+def symmetric_kl(log_probs: Tensor, targets: Tensor) -> Tensor:
+    """Σ KL(p‖q) + KL(q‖p) over targets (2·N,) that are not ignored, p the first N rows (2·N, V), q the others."""
     p, q = log_probs.chunk(2)
-    apart = ((p.exp() - q.exp()) * (p - q)).sum(dim=-1)
-    return apart.masked_fill(targets[: len(apart)] == IGNORE_INDEX, 0).sum()
+    divergence = ((p.exp() - q.exp()) * (p - q)).sum(dim=-1)
+    return divergence.masked_fill(targets[: len(divergence)] == IGNORE_INDEX, 0).sum()

@@ -1,13 +1,13 @@
-"""The Transformer: sublayers within residuals, blocks of them, stacks of blocks, and the keys of their configuration.
+"""The Transformer: residual sublayers, blocks, stacks of blocks, and their configuration.
 
     norm after (2017)    x ← norm(x + f(x))             LayerNorm   γ ⊙ (x − μ) / √(σ² + ε) + β
     norm first           x ← x + f(norm(x))             RMSNorm     γ ⊙ x / √(mean(x²) + ε)
 
-    FFN(x) = max(0, x W_1 + b_1) W_2 + b_2              or GELU (exact, or by tanh), SiLU in place of max(0, ·)
+    FFN(x) = max(0, x W_1 + b_1) W_2 + b_2              or GELU (exact or tanh), SiLU instead of max(0, ·)
     SwiGLU(x) = (SiLU(x W_1 + b_1) ⊙ (x W_3 + b_3)) W_2 + b_2
 
-Encoders, decoders, GPT, BERT, ELECTRA and forecasters are stacks of the same block. What a block may attend to is in
-its `AttentionScope`; only the block of a decoder attends to a source. Shapes: B batch, T positions, S source positions,
+Encoders, decoders, GPT, BERT, ELECTRA and forecasters are stacks of the same block. `AttentionScope` says
+what a block may attend to; only decoder blocks attend to a source. Shapes: B batch, T positions, S source positions,
 D d_model, N heads.
 """
 
@@ -42,7 +42,7 @@ EPSILON = {"layer": 1e-5, "rms": 1e-6}
 
 
 class RMSNorm(nn.RMSNorm):
-    """torch's, with its gain in the precision of its input: the fused kernel takes one precision only."""
+    """RMSNorm whose gain is converted to the dtype of its input, as the fused kernel requires."""
 
     def forward(self, x: Tensor) -> Tensor:
         return F.rms_norm(x, tuple(self.normalized_shape), self.weight.to(x.dtype), self.eps)
@@ -57,7 +57,7 @@ def make_norm(kind: Norm, d_model: int, epsilon: float | None = None) -> nn.Modu
 
 
 class FeedForward(nn.Module):
-    """The same two layers at every position, x (…, D) to (…, D), `d_ff` wide between them."""
+    """The position-wise feed-forward layer, (…, D) to (…, D), with inner size `d_ff`."""
 
     def __init__(
         self, d_model: int, d_ff: int, activation: Activation = "relu", *, bias: bool = True, dropout: float = 0.0
@@ -240,28 +240,30 @@ class TransformerOptions:
     """The keys of every Transformer."""
 
     kind: str = ""
-    d_model: PositiveInt = 128  # of every vector in the blocks
-    heads: PositiveInt = 4  # of each attention; each is d_model / heads wide
-    kv_heads: PositiveInt | None = None  # keys and values are shared by groups of heads; None is as many as heads
-    d_ff: PositiveInt | None = None  # d_model inside the feed-forward layers; None is 4 × d_model
+    d_model: PositiveInt = 128  # size of the vectors
+    heads: PositiveInt = 4  # attention heads of size d_model / heads
+    kv_heads: PositiveInt | None = None  # key and value heads, shared by groups of heads; None is heads
+    d_ff: PositiveInt | None = None  # inner size of the feed-forward layers; None is 4 × d_model
     activation: Activation = "gelu"  # of the feed-forward layers: relu, gelu, gelu-tanh, silu or swiglu
     norm: Norm = "layer"  # layer, rms or none
-    norm_epsilon: Annotated[float, Gt(0), Lt(1)] | None = None  # ε of the norms; None is 1e-5 of layer, 1e-6 of rms
-    norm_first: bool = True  # norms stand before each layer, and once more at the end; not after it, as in 2017
+    norm_epsilon: Annotated[float, Gt(0), Lt(1)] | None = None  # ε of the norms; None is 1e-5 for layer, 1e-6 for rms
+    norm_first: bool = (
+        True  # norm before each sublayer and after the last block; False: after each sublayer, as in 2017
+    )
     positions: PositionsConfig = PositionsConfig()
-    bias: bool = True  # of the layers in the blocks
-    dropout: Fraction = 0.1  # on what the first block reads, and on what each layer adds
-    attention_dropout: Fraction = 0.0  # on the weights of attention
+    bias: bool = True  # of the linear layers in the blocks
+    dropout: Fraction = 0.1  # on the embeddings and on the output of each sublayer
+    attention_dropout: Fraction = 0.0  # on the attention weights
 
-    # Not every Transformer makes a key of these.
-    residual = True  # there is a residual connection around each layer
-    scale = True  # scores of attention are divided by the square root of a head's d_model
-    activation_dropout = 0.0  # inside the feed-forward layers
+    # Only some Transformers have these as keys.
+    residual = True  # residual connections
+    scale = True  # divide attention scores by √(d_model / heads)
+    activation_dropout = 0.0  # dropout inside the feed-forward layers
 
     def problems(self) -> Iterator[str]:
         yield from head_problems(self.d_model, self.heads, self.kv_heads)
         if self.heads >= 1:
-            yield from self.positions.width_problems(self.d_model, self.heads)
+            yield from self.positions.size_problems(self.d_model, self.heads)
 
     @property
     def feed_forward_size(self) -> int:

@@ -28,7 +28,7 @@ from seqloom.decoding.beam import BeamConfig, beam_search, release_memory
 from seqloom.evaluate.perplexity import exp
 from seqloom.models import MODELS
 from seqloom.models.transformer import Transformer, TransformerConfig
-from seqloom.nn.softmax import SCORED_AT_ONCE, at_least_float32
+from seqloom.nn.softmax import SCORED_POSITIONS, at_least_float32
 from seqloom.tasks.base import BatchedTask, TaskInfo, TaskRecipe, dropout_problems
 from seqloom.tasks.text_base import TextTask
 from seqloom.text import TokenizerConfig
@@ -151,7 +151,7 @@ def sum_targets(model: Transformer, batch: Tree) -> Tensor:
     mask = batch["target_mask"]
     r, targets, hidden = model.teacher_force(batch)[0][mask], batch["targets"][mask], batch["hidden"][mask]
     sums = torch.zeros(5, dtype=torch.float64, device=mask.device)
-    for rows, own, unseen in zip(*(part.split(SCORED_AT_ONCE) for part in (r, targets, hidden)), strict=True):
+    for rows, own, unseen in zip(*(part.split(SCORED_POSITIONS) for part in (r, targets, hidden)), strict=True):
         logits = at_least_float32(model.output(model.before_output(rows)))
         right = logits.argmax(dim=1) == own
         counts = right.sum(), torch.ones_like(own).sum(), (right & unseen).sum(), unseen.sum()

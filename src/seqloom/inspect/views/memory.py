@@ -40,7 +40,7 @@ from seqloom.inspect.values import Array, check_choices
 from seqloom.models.recurrent_reader import RecurrentReaderConfig
 from seqloom.models.window_lm import WindowLM, windows, within_document
 from seqloom.nn.cells import CELLS
-from seqloom.nn.softmax import SCORED_AT_ONCE
+from seqloom.nn.softmax import SCORED_POSITIONS
 from seqloom.tasks import task_info
 from seqloom.tasks.text_base import TextTask
 from seqloom.train.loop import make_step
@@ -227,7 +227,7 @@ def deal_out(seen: Tensor, place: int) -> Tensor:
 
 @torch.no_grad()
 def window_loss(model: WindowLM, seen: Tensor, targets: Tensor) -> float:
-    pieces = zip(seen.split(SCORED_AT_ONCE), targets.split(SCORED_AT_ONCE), strict=True)
+    pieces = zip(seen.split(SCORED_POSITIONS), targets.split(SCORED_POSITIONS), strict=True)
     with evaluating(model):
         scores = [model.output.target_log_probs(model.before_output(some), wanted) for some, wanted in pieces]
     return -torch.cat(scores).double().mean().item()

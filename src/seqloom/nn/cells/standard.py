@@ -61,7 +61,7 @@ class Cell(nn.Module, ABC):
         """What this cell does beyond its equations, in words for whoever trains it."""
         if self.weight_p is None:
             return []
-        return [f"{type(self).__name__} projects its {self.inputs}-wide input to {self.hidden} first (W_xp)"]
+        return [f"{type(self).__name__} projects its input from {self.inputs} to {self.hidden} dimensions first (W_xp)"]
 
     def project(self, x_t: Tensor) -> Tensor:
         """x_t, or W_xp x_t where x could not meet h otherwise (B, H)."""
