@@ -169,5 +169,5 @@ def test_attention_is_of_every_layer_and_head() -> None:
 
 
 def test_a_text_longer_than_its_positions_is_refused() -> None:
-    with pytest.raises(UsageError, match=rf"knows {S} positions, and a text has {S + 1} tokens"):
+    with pytest.raises(UsageError, match=rf"has {S} positions, but a text has {S + 1} tokens"):
         bert().read(torch.ones(1, S + 1, dtype=torch.long))
