@@ -10,7 +10,7 @@ from typing import Annotated, Any
 
 import pytest
 import typer
-from tools import reference
+from tools import recipe_reference, reference
 
 from seqloom import tasks
 from seqloom.cli import app
@@ -36,23 +36,25 @@ def page(name: str) -> str:
 
 def documented_tasks() -> list[str]:
     """The tasks that the page names; a new one is a file and needs no other, so it may come without its tables."""
-    row = reference.table(dict(reference.parts(page("docs/reference/recipes.md")))[reference.TOP])["task"]
+    row = recipe_reference.table(dict(recipe_reference.parts(page("docs/reference/recipes.md")))[recipe_reference.TOP])[
+        "task"
+    ]
     return [task for task in tasks.names() if f"`{task}`" in row[1]]
 
 
 def shipped_sections() -> dict[str, Any]:
     """What the page must describe: the configs of the documented tasks, without new corpora that it does not name."""
-    headings = dict(reference.parts(page("docs/reference/recipes.md")))
+    headings = dict(recipe_reference.parts(page("docs/reference/recipes.md")))
     return {
         heading: section
-        for heading, section in reference.all_sections(documented_tasks()).items()
+        for heading, section in recipe_reference.all_sections(documented_tasks()).items()
         if heading in headings or not heading.startswith("`data`, corpus") or heading.split("`")[3] in SHIPPED_CORPORA
     }
 
 
 def test_the_tables_of_keys_are_current() -> None:
     text = page("docs/reference/recipes.md")
-    assert reference.update(text, shipped_sections()) == text, "the configs have changed: run make reference"
+    assert recipe_reference.update(text, shipped_sections()) == text, "the configs have changed: run make reference"
 
 
 def test_the_task_of_every_documented_recipe_is_documented() -> None:
@@ -83,20 +85,23 @@ def mistakes(table: dict[str, str], section: Any) -> list[str]:
     wrong = [f"{key} is missing" for key in entries.keys() - table.keys()]
     wrong += [f"{key} does not exist" for key in table.keys() - entries.keys()]
     for key in entries.keys() & table.keys():
-        expected, given = reference.default_of(entries[key]), parse_yaml(table[key], key)
+        expected, given = recipe_reference.default_of(entries[key]), parse_yaml(table[key], key)
         if given != expected or isinstance(given, bool) != isinstance(expected, bool):
             wrong.append(f"{key} defaults to {expected!r}, not to {given!r}")
     return sorted(wrong)
 
 
 def test_the_top_level_of_recipes() -> None:
-    table = {key: row[0].strip("`") for key, row in reference.table(page_part(reference.TOP).split("\n")).items()}
+    table = {
+        key: row[0].strip("`")
+        for key, row in recipe_reference.table(page_part(recipe_reference.TOP).split("\n")).items()
+    }
     recipes = [tasks.task_info(task).recipe for task in documented_tasks()]
     assert set(table) == {entry.name for recipe in recipes for entry in dataclasses.fields(recipe)}
     for recipe in recipes:
         assert table["seed"] == str(recipe.seed)
     assert table["task"] == table["data"] == table["tokenizer"] == "required"
-    assert table["batch"] == table["model"] == table["train"] == reference.SECTION
+    assert table["batch"] == table["model"] == table["train"] == recipe_reference.SECTION
 
 
 @dataclasses.dataclass
@@ -131,11 +136,25 @@ def test_the_tool_mends_a_wrong_page() -> None:
     old = "| `rows` | `16` | of a batch |\n| `lr` | `2e-3` | rate |\n"
     wrong = f"{before}{head}{old}{gone}\n## `gone`\n\n{head}{gone}{after}"
     right = f"{before}{head}| `rows` | `32` | of a batch |\n{rows}| `lr` | `2e-3` | rate |\n{after}"
-    assert reference.update(wrong, {"`model`, kind `x`": Example}) == right
-    assert reference.update(right, {"`model`, kind `x`": Example}) == right
+    assert recipe_reference.update(wrong, {"`model`, kind `x`": Example}) == right
+    assert recipe_reference.update(right, {"`model`, kind `x`": Example}) == right
     new = f"{head}| `rows` | `32` | a whole number, at least 1 |\n{rows}| `lr` | `0.002` | a number |\n"
-    added = reference.update("## `model`\n\nText.\n", {"`model`, kind `x`": Example})
+    added = recipe_reference.update("## `model`\n\nText.\n", {"`model`, kind `x`": Example})
     assert added == f"## `model`\n\nText.\n\n### `model`, kind `x`\n\nAn example of a section.\n\n{new}"
+
+
+@pytest.mark.parametrize("name", [name for name in reference.PAGES if name != "recipes.md"])
+def test_generated_pages_are_current(name: str) -> None:
+    text = page(f"docs/reference/{name}")
+    assert reference.PAGES[name](text) == text, "run make reference"
+
+
+def test_removed_and_new_metrics_are_noticed() -> None:
+    text = page("docs/reference/metrics.md")
+    line = "| `bleu` | BLEU as computed by sacreBLEU, 0 to 100 |\n"
+    assert line in text
+    renewed = reference.PAGES["metrics.md"](text.replace(line, "| `blue` | a metric that does not exist |\n"))
+    assert "`blue`" not in renewed and renewed.endswith("| `bleu` | BLEU |\n")
 
 
 # --- commands -------------------------------------------------------------------------------------------------------
@@ -247,7 +266,7 @@ def all_options(command: Any) -> Iterator[str]:
 def test_every_command_and_option_is_documented() -> None:
     """In words, not only in `--help`."""
     command: Any = typer.main.get_command(app.build_app())
-    text = "\n".join(path.read_text("utf-8") for path in PAGES)
+    text = "\n".join(path.read_text("utf-8") for path in PAGES if path.name != "commands.md")
     assert [name for name in sorted(set(all_options(command))) if not re.search(rf"{name}\b", text)] == []
     commands = [name for name in command.commands if name != "quickstart"]  # that one is `make demo`
     assert [name for name in commands if f"seqloom {name} " not in text] == []

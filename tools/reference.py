@@ -1,183 +1,151 @@
-"""Write the tables of keys in docs/reference/recipes.md from the configs. Called by `make reference`.
+"""Write the generated pages and tables in docs/reference. Called by `make reference`.
 
-Keys, their order of appearance and their defaults come from the configs. A row keeps the meaning that the page gives;
-a new row takes it from where the key is defined: the comment at the end of its line, the comment lines above it, or
-else its type. Sections that are gone are removed with the text below their heading, and new ones are added.
+Commands come from the command line, events and the files of a run from their modules, and keys from the configs. The
+names of metrics come from the reports of `seqloom evaluate`; their meanings are written by hand and kept.
 """
 
-import ast
+import dataclasses
 import inspect
 import re
-import sys
-from collections.abc import Collection, Iterator
-from dataclasses import MISSING, Field, fields, is_dataclass
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any
 
-import yaml
+import typer
+from tools import recipe_reference
 
 from seqloom import tasks
-from seqloom.config import to_mapping
-from seqloom.config.constraints import BOUNDS, field_types, key_of, options, tags
-from seqloom.config.messages import describe
-from seqloom.config.yaml_text import parse_yaml
+from seqloom.cli import _reports, app
+from seqloom.runs import layout
+from seqloom.train import checkpoints, events
 
-PAGE = Path(__file__).parents[1] / "docs" / "reference" / "recipes.md"
-TOP = "The top level"
-HEAD = ["| key | default | meaning |", "|---|---|---|"]
-ROW = re.compile(r"\| `(\w+)` \| (.+?) \| (.*?) ?\|")
-REQUIRED, SECTION = "required", "section"  # stand where there is no default, and where it is described further down
+FOLDER = Path(__file__).parents[1] / "docs" / "reference"
+COMMANDS = """\
+# Commands
+
+`seqloom COMMAND --help` prints the same. `--debug`, before or after the command, shows the traceback of an error.
+"""
+EVENTS = """\
+# Events
+
+A training is a generator of events. `seqloom train --json` prints each event as a JSON object, `log.jsonl` in the run
+directory keeps them, and [Python code](../how-to/python.md#events-by-hand) can iterate over them. In JSON, the key
+`event` is the name of the class in lower case, and numbers that are not finite are `null`. Every event has the field
+`step`, the number of optimizer steps so far.
+"""
+FILES = """\
+# Files of a run
+
+A training writes one directory. [Training](../explanations/training.md#the-run-directory) explains checksums, links
+and resuming.
+
+```
+{layout}
+```
+
+Each checkpoint is a directory:
+
+```
+{checkpoints}
+```
+"""
+REMARK = re.compile(r"\[(default: [^\]]*|required|[\d.]*[<=]*x[<>=][^\]]*)\]")
+PLACEHOLDERS = {
+    r"str|list\[str\]": "TEXT",
+    r"path|list\[Path\]": "PATH",
+    "int|int range": "N",
+    "float|float range": "X",
+}
+METRIC = re.compile(r"\| `(\w+)` \| .+ \|")
 
 
-# --- what there is to describe ----------------------------------------------------------------------------------------
+# --- commands ---------------------------------------------------------------------------------------------------------
 
 
-def sections(recipe: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:
-    """Every config a recipe can hold, sections within sections too, with how its heading begins."""
-    for name, annotation in field_types(recipe).items():
-        if name == "backbone":  # a model itself, described as such
+def commands_page(_: str) -> str:
+    """Return the page of all commands with their arguments and options."""
+    command: Any = typer.main.get_command(app.build_app())
+    context = command.make_context("seqloom", [], resilient_parsing=True)
+    return "\n".join([COMMANDS, *describe_commands(command, context)])
+
+
+def describe_commands(group: Any, parent: Any) -> Iterator[str]:
+    """Yield a part of the page for each command of a group, those of groups within it included."""
+    for name, command in group.commands.items():
+        context = command.make_context(name, [], parent=parent, resilient_parsing=True)
+        yield f"{'#' * context.command_path.count(' ')}# {context.command_path}\n"
+        yield inspect.cleandoc(command.help or "") + "\n"
+        if hasattr(command, "commands"):
+            yield from describe_commands(command, context)
             continue
-        allowed = options(annotation)
-        for member in filter(is_dataclass, allowed.members):
-            if allowed.discriminator:
-                (tag,) = tags(member, allowed.discriminator)
-                yield f"`{prefix}{name}`, {allowed.discriminator} `{tag}`", member
-            else:
-                yield f"`{prefix}{name}` of the task", member
-            yield from sections(member, f"{prefix}{name}.")
+        yield f"```\n{command.get_usage(context).removeprefix('Usage: ')}\n```\n"
+        records = [parameter.get_help_record(context) for parameter in command.params]
+        rows = [option_row(*record) for record in records if record and "--help" not in record[0]]
+        yield "\n".join(["| option | default | meaning |", "|---|---|---|", *rows, ""]) if rows else ""
 
 
-def all_sections(names: Collection[str]) -> dict[str, Any]:
-    """The configs of these tasks by heading; a section without a kind is named by all tasks that share it."""
-    users: dict[tuple[str, Any], dict[str, None]] = {}
-    for task in names:
-        for beginning, section in sections(tasks.task_info(task).recipe):
-            users.setdefault((beginning, section), {})[f"`{task}`"] = None
-    result: dict[str, Any] = {}
-    for (beginning, section), those in users.items():
-        *others, last = those
-        if beginning in result:  # a kind that means another model in this task
-            beginning += " of the task"
-        if beginning.endswith("of the task"):
-            beginning += f"s {', '.join(others)} and {last}" if others else f" {last}"
-        result[beginning] = section
-    return result
+def option_row(names: str, text: str) -> str:
+    """Return the row of an option. Its help ends with remarks such as `[default: 1; x>=1]` and `[required]`."""
+    remarks = "; ".join(REMARK.findall(text)).split("; ")
+    defaults = [remark.removeprefix("default: ") for remark in remarks if remark.startswith(("default: ", "required"))]
+    bounds = [
+        re.sub("^x>=", "at least ", remark).replace("<=x<=", " to ") for remark in remarks if re.search("x[<>]", remark)
+    ]
+    meaning = " ".join([REMARK.sub("", text).strip(), *(f"({bound})" for bound in bounds)])
+    for kind, placeholder in PLACEHOLDERS.items():
+        names = re.sub(f" <(?:{kind})>", f" {placeholder}" if names.startswith("-") else "", names)
+    cells = [f"`{names}`", ", ".join(defaults), meaning]
+    return "| " + " | ".join(cell.replace("|", "\\|").replace("\n", "\\n") for cell in cells) + " |"
 
 
-def default_of(field: Field[Any]) -> Any:
-    """The default of a key, as plain values."""
-    if field.default is not MISSING:
-        return to_mapping(field.default)
-    return REQUIRED if field.default_factory is MISSING else to_mapping(field.default_factory())
+# --- events, metrics, files -------------------------------------------------------------------------------------------
 
 
-def meaning_of(config: Any, field: Field[Any]) -> str:
-    """The comment of a field where it is defined, or its type: `a whole number, at least 1, or null`."""
-    if key_of(field.name) in ("kind", "corpus"):
-        return ""
-    for base in config.__mro__:
-        if is_dataclass(base) and (comment := comments_of(base).get(field.name)):
-            return comment.replace("|", "\\|").replace("None is", "`null` is").replace("None:", "`null`:")
-    annotation = field_types(config)[key_of(field.name)]
-    nullable = " or null" if options(annotation).nullable else ""
-    constraints = [entry for part in (annotation, *get_args(annotation)) for entry in get_args(part)[1:]]
-    limits = "".join(
-        f", {bound.words} {getattr(constraint, bound.attribute)}"
-        for constraint in constraints
-        for bound in BOUNDS.values()
-        if isinstance(constraint, bound.constraint)
-    )
-    return describe(annotation).removesuffix(nullable) + limits + nullable
+def events_page(_: str) -> str:
+    """Return the page of all events with their fields."""
+    parts = [EVENTS]
+    for event in events.Event.__subclasses__():
+        comments, fields = recipe_reference.comments_of(event), dataclasses.fields(event)[1:]  # after `step`
+        rows = [f"| `{field.name}` | `{annotation(field)}` | {comments[field.name]} |" for field in fields]
+        parts.append(f"## {event.__name__}\n\n{inspect.getdoc(event)}\n")
+        parts += ["\n".join(["| field | type | meaning |", "|---|---|---|", *rows, ""])] if rows else []
+    return "\n".join(parts)
 
 
-def comments_of(config: Any) -> dict[str, str]:
-    """The comments of the fields that a class defines itself."""
-    path = inspect.getsourcefile(config) or sys.modules[config.__module__].__file__
-    lines = Path(str(path)).read_text(encoding="utf-8").split("\n")
-    for node in ast.walk(ast.parse("\n".join(lines))):
-        if isinstance(node, ast.ClassDef) and node.name == config.__name__:
-            assigned = [field for field in node.body if isinstance(field, ast.AnnAssign)]
-            return {
-                field.target.id: comment_of(lines, field) for field in assigned if isinstance(field.target, ast.Name)
-            }
-    return {}
+def annotation(field: "dataclasses.Field[Any]") -> str:
+    """Return the type of a field as text for a table."""
+    return inspect.formatannotation(field.type).replace("collections.abc.", "").replace("|", "\\|")
 
 
-def comment_of(lines: list[str], field: ast.AnnAssign) -> str:
-    """The comment behind a field, or the comment lines above it."""
-    end = lines[(field.end_lineno or field.lineno) - 1].encode()[field.end_col_offset or 0 :].decode().strip()
-    if end.startswith("#"):
-        return end.lstrip("# ")
-    first = field.lineno - 1
-    while first and lines[first - 1].strip().startswith("#"):
-        first -= 1
-    return " ".join(line.strip().lstrip("# ") for line in lines[first : field.lineno - 1])
+def metrics_page(text: str) -> str:
+    """Return the page of metrics without those that are gone, and with new ones described by their label."""
+    judged = {name: label for name, (label, _) in _reports.JUDGED_METRICS.items()}
+    names = {**judged, **_reports.FORECAST_METRICS, **_reports.WORD_METRICS, **_reports.LABELS}
+    lines = [line for line in text.split("\n") if not (row := METRIC.fullmatch(line)) or row[1] in names]
+    described = {row[1] for line in lines if (row := METRIC.fullmatch(line))}
+    new = [f"| `{name}` | {label.strip()} |" for name, label in names.items() if name not in described]
+    return "\n".join([*lines[:-1], *new, ""])
 
 
-# --- the page ---------------------------------------------------------------------------------------------------------
+def files_page(_: str) -> str:
+    """Return the page of the files of a run: the trees in the docstrings of the modules that write them."""
+    return FILES.format(layout=first_tree(layout), checkpoints=first_tree(checkpoints))
 
 
-def parts(text: str) -> list[tuple[str, list[str]]]:
-    """The page as headings and the lines from each to the next, the heading's own line included."""
-    result: list[tuple[str, list[str]]] = [("", [])]
-    in_code = False
-    for line in text.split("\n"):
-        in_code ^= line.startswith("```")
-        if line.startswith("#") and not in_code:
-            result.append((line.lstrip("# "), []))
-        result[-1][1].append(line)
-    return result
+def first_tree(module: Any) -> str:
+    """Return the paragraph of a module's docstring that lists files."""
+    return next(part for part in str(module.__doc__).split("\n\n") if part.partition("\n")[0].endswith("/")).rstrip()
 
 
-def table(lines: list[str]) -> dict[str, tuple[str, str]]:
-    """The rows of the table of keys among these lines: key → default and meaning."""
-    return {row[1]: (row[2], row[3]) for line in lines if (row := ROW.fullmatch(line))}
-
-
-def equal(text: str, value: Any) -> bool:
-    """Whether the text of a default means this value."""
-    given = parse_yaml(text.strip("`"), "the default")
-    return bool(given == value) and isinstance(given, bool) == isinstance(value, bool)
-
-
-def renew(lines: list[str], section: Any) -> list[str]:
-    """These lines with their table of keys as the config has them."""
-    old = table(lines)
-    rows: dict[str, str] = {}
-    for field in fields(section):
-        key, value = key_of(field.name), default_of(field)
-        flow = yaml.safe_dump(value, default_flow_style=True, sort_keys=False, width=9999).split("\n")[0]
-        default, meaning = old.get(key, ("", meaning_of(section, field)))
-        if not default or not equal(default, value):
-            default = REQUIRED if value == REQUIRED else f"`{flow}`"
-        rows[key] = f"| `{key}` | {default} | {meaning}{' ' * bool(meaning)}|"
-    kept = [key for key in old if key in rows]
-    for before, key in zip([None, *rows], rows, strict=False):  # new ones after those that they are defined after
-        if key not in kept:
-            kept.insert(kept.index(before) + 1 if before else 0, key)
-    if HEAD[0] not in lines:
-        return [*lines[:-1], "", *HEAD, *rows.values(), ""]
-    first = lines.index(HEAD[0])
-    last = first + len(HEAD) + len(old)
-    return [*lines[:first], *HEAD, *(rows[key] for key in kept), *lines[last:]]
-
-
-def update(text: str, wanted: dict[str, Any]) -> str:
-    """The page with a current table below the heading of each of these sections."""
-    described = [part for part in parts(text) if part[0] in (*wanted, TOP) or not table(part[1])]
-    for heading, section in wanted.items():
-        if heading not in dict(described):
-            key = heading.split("`")[1]
-            same = [i for i, (other, _) in enumerate(described) if re.match(rf"`{key.split('.')[0]}\b", other)]
-            summary = (section.__doc__ or "").split("\n")[0]
-            if summary.startswith(f"{section.__name__}("):  # a dataclass without a docstring
-                summary = ""
-            lines = [f"{'####' if '.' in key else '###'} {heading}", *(["", summary] if summary else []), ""]
-            described.insert(same[-1] + 1 if same else len(described), (heading, lines))
-    return "\n".join(
-        line for heading, lines in described for line in (renew(lines, wanted[heading]) if heading in wanted else lines)
-    )
-
+PAGES: dict[str, Callable[[str], str]] = {
+    "recipes.md": lambda text: recipe_reference.update(text, recipe_reference.all_sections(tasks.names())),
+    "commands.md": commands_page,
+    "events.md": events_page,
+    "metrics.md": metrics_page,
+    "run-files.md": files_page,
+}
 
 if __name__ == "__main__":
-    PAGE.write_text(update(PAGE.read_text("utf-8"), all_sections(tasks.names())), "utf-8")
+    for name, page in PAGES.items():
+        path = FOLDER / name
+        path.write_text(page(path.read_text("utf-8") if path.exists() else ""), "utf-8")

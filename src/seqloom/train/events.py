@@ -14,87 +14,99 @@ from seqloom.core import Json
 
 @dataclass(frozen=True)
 class Event:
+    """The base class of all events."""
+
     step: int
 
 
 @dataclass(frozen=True)
 class Started(Event):
-    total: int
-    parameters: int
-    device: str
-    resumed: bool
-    notes: tuple[str, ...] = ()  # what the model does beyond what its recipe says
+    """The training starts."""
+
+    total: int  # steps of the whole training
+    parameters: int  # numbers that the model learns
+    device: str  # such as cpu or cuda:0
+    resumed: bool  # whether it continues from a checkpoint
+    notes: tuple[str, ...] = ()  # what the model does in addition to its recipe
 
 
 @dataclass(frozen=True)
 class Progress(Event):
-    total: int
-    values: Mapping[str, float]  # loss, learning_rate, gradient_norm … , whatever the method measures
-    tokens_per_second: float = 0.0
-    seconds_left: float = 0.0
-    unit: str = "nats"  # of the loss
-    counted: str = "tokens"  # what speed is measured in
+    """The state of the training, every `train.log_every` steps."""
+
+    total: int  # steps of the whole training
+    values: Mapping[str, float]  # such as loss (mean since the last event), learning_rate and gradient_norm
+    tokens_per_second: float = 0.0  # since the last event
+    seconds_left: float = 0.0  # estimated time to the end, without evaluations
+    unit: str = "nats"  # unit of the loss
+    counted: str = "tokens"  # what the speed counts
 
 
 @dataclass(frozen=True)
 class Evaluated(Event):
-    split: str
-    metrics: Mapping[str, float]
-    best: bool
+    """A split was evaluated."""
+
+    split: str  # such as dev
+    metrics: Mapping[str, float]  # value of each metric
+    best: bool  # whether this is the best evaluation so far
 
 
 @dataclass(frozen=True)
 class Saved(Event):
-    checkpoint: str
+    """A checkpoint was saved."""
+
+    checkpoint: str  # its name, such as step-400
 
 
 @dataclass(frozen=True)
 class Prepared(Event):
-    """On a GPU: steps of so many shapes of batches were compiled and captured as CUDA graphs, in so many seconds."""
+    """On a GPU: the steps were compiled and captured as CUDA graphs."""
 
-    seconds: float
-    shapes: int
-    notes: tuple[str, ...] = ()
+    seconds: float  # time that this took
+    shapes: int  # number of batch shapes
+    notes: tuple[str, ...] = ()  # such as why nothing was compiled
 
 
 @dataclass(frozen=True)
 class BatchSplit(Event):
-    """A batch of so many rows did not fit in memory; from now on those of its size are taken in microbatches."""
+    """A batch did not fit in memory; from now on batches of this size are split into microbatches."""
 
-    rows: int
-    microbatches: int
+    rows: int  # batch size
+    microbatches: int  # parts that a batch is split into
 
 
 @dataclass(frozen=True)
 class Skipped(Event):
-    """An update that was not made, because it was not finite."""
+    """An optimizer step was skipped because the loss or the gradient was not finite."""
 
-    cause: str
+    cause: str  # the loss, or the parameter whose gradient is not finite
 
 
 @dataclass(frozen=True)
 class Damaged(Event):
-    """A checkpoint that could not be used; the one before it is tried."""
+    """A checkpoint could not be used; the one before it is tried."""
 
-    checkpoint: str
-    cause: str
+    checkpoint: str  # its name
+    cause: str  # what is wrong with it
 
 
 @dataclass(frozen=True)
 class Stopped(Event):
-    """Stopped on request; everything is saved and the run can be resumed."""
+    """The training stopped on request; everything is saved and the run can be resumed."""
 
 
 @dataclass(frozen=True)
 class Finished(Event):
-    reason: str
-    best_step: int
-    best: Mapping[str, float]
-    parameters: int  # numbers the model keeps
-    tokens_per_second: float
-    seconds: float
-    memory: int | None = None  # most bytes in tensors during an update; None where it is not known
-    updating: float | None = None  # of the seconds, those in updates: without evaluations, saves and preparation
+    """The training finished."""
+
+    reason: str  # such as the last step, or no improvement for train.patience evaluations
+    best_step: int  # step of the best evaluation
+    best: Mapping[str, float]  # its metrics
+    parameters: int  # numbers that the model keeps
+    tokens_per_second: float  # over all updates
+    seconds: float  # time of the whole training
+    memory: int | None = None  # peak bytes in tensors during an update; None if it is not known
+    updating: float | None = None  # seconds spent in updates, without evaluations, saves and preparation
 
 
 def event_to_json(event: Event) -> dict[str, Json]:
