@@ -52,6 +52,7 @@ extensions = ["myst_parser", "sphinx_copybutton"]
 myst_enable_extensions = ["attrs_inline", "dollarmath"]
 myst_heading_anchors = 6  # as GitHub makes them
 highlight_language = "none"
+smartquotes = False  # it would turn the hyphens of --option into a dash
 html_theme = "furo"
 html_static_path = ["static"]
 html_css_files = ["site.css"]
@@ -101,7 +102,7 @@ def prepare_page(app: Sphinx, docname: str, content: list[str]) -> None:
 
     text = lessons.link_quotes(content[0]) if folder == lessons.FOLDER else content[0]
     text = LINK.sub(to_source_page, link_file_names(text, folder))
-    text = re.sub(r'<a id="([^"]+)"></a>', r"[]{#\1}", text)  # an anchor that MyST knows, too
+    text = re.sub(r'(?<!`)<a id="([^"]+)"></a>', r"[]{#\1}", text)  # an anchor that MyST knows, too
     text = text.replace("- Python API:", "- [Python API](python/index.md):")  # its pages exist on the site only
     if docname == "README":  # the front page of the repository is no part of the navigation
         text = f"---\norphan: true\n---\n{text}"
