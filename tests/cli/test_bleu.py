@@ -62,12 +62,12 @@ def test_a_line_step_by_step(seqloom: Any, files: tuple[Path, Path, Path]) -> No
         "p_1 = 5/8 = 0.6250",
         "c = r, so BP = exp(1 − r/c) = exp(1 − 8/8) = 1.0000",
         "BLEU-4 = 100 × 1 × (5/8 × 4/7 × 3/6 × 2/5)^(1/4) = 51.70",
-        "sacrebleu's figure for this line: 51.70",
-        "The whole text, 3 lines",
-        "p_1 = 7/17 = 0.4118, where this line gives 5/8",
+        "sacrebleu's score for this line: 51.70",
+        "Corpus of 3 lines",
+        "p_1 = 7/17 = 0.4118, where this line contributes 5/8",
     ):
         assert step in shown, step
-    assert f"sacrebleu's figure for this text: {BLEU().corpus_score(HYPOTHESES, [FIRST]).score:.2f}" in shown
+    assert f"sacrebleu's score for this corpus: {BLEU().corpus_score(HYPOTHESES, [FIRST]).score:.2f}" in shown
     shown = seqloom("bleu", "--reference", one, "--reference", two, "--hypothesis", said, "--explain", 3).out
     assert "p_1 = 3/6 = 0.5000   (without clipping it would be 5/6)" in shown
     assert "the closest of the lengths 5, 6" in shown
@@ -80,7 +80,7 @@ def test_explained_for_programs(seqloom: Any, files: tuple[Path, Path, Path]) ->
     assert (found["correct"], found["total"], found["brevity_penalty"]) == ([5, 4, 3, 2], [8, 7, 6, 5], 1)
     assert [round(value, 2) for value in found["unsmoothed"]] == [62.5, 59.76, 56.31, 51.7]
     assert found["sacrebleu"] == pytest.approx(found["unsmoothed"][3])
-    assert found["ngrams"][1][0] == {"ngram": ["The", "guard"], "count": 1, "most": 1, "clipped": 1}
+    assert found["ngrams"][1][0] == {"ngram": ["The", "guard"], "count": 1, "reference_count": 1, "clipped": 1}
     assert [len(ngrams) for ngrams in found["ngrams"]] == [8, 7, 6, 5]
 
 

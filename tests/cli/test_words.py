@@ -60,7 +60,7 @@ def test_an_analogy(seqloom, vectors):
 def test_a_word_that_is_not_there(seqloom, vectors):
     seqloom("words", "similar", vectors, "chese").refuses(2, "no vector of 'chese'; did you mean cheese?")
     seqloom("words", "analogy", vectors, "king", "queen", "green").refuses(2, "did you mean Green?")
-    seqloom("words", "similar", vectors, "xylophone").refuses(2, "nothing of its 9 words is spelled like it")
+    seqloom("words", "similar", vectors, "xylophone").refuses(2, "none of its 9 words has a similar spelling")
     seqloom("words", "plot", vectors, "--near", "quen", "--out", "x.png").refuses(2, "did you mean queen")
 
 

@@ -1,4 +1,4 @@
-"""Words, links and the alignment error rate, against hand counts and brute force."""
+"""Words, links and the alignment error rate compared with manual counts and brute force."""
 
 from collections.abc import Sequence
 from itertools import pairwise
@@ -17,25 +17,25 @@ from seqloom.evaluate.alignment import (
     alignment_error_rate,
     diagonal_links,
     from_pharaoh,
+    group_words,
     hard_links,
     merge,
     score_alignments,
-    slots_of,
     to_pharaoh,
+    token_slots,
     word_spans,
-    words_of,
 )
 
 
 def spans(pieces: Sequence[str]) -> list[tuple[int, int]]:
-    """Tokens that, joined, are the text."""
+    """Return the spans of tokens in the joined text."""
     ends = np.cumsum([0, *map(len, pieces)]).tolist()
     return list(pairwise(ends))
 
 
-def grouped(pieces: Sequence[str]) -> list[str]:
-    """What the tokens of each word spell."""
-    words = words_of("".join(pieces), spans(pieces))
+def join_words(pieces: Sequence[str]) -> list[str]:
+    """Return the joined tokens of each word."""
+    words = group_words("".join(pieces), spans(pieces))
     return ["".join(pieces[token] for token in word.tokens) for word in words]
 
 
@@ -59,7 +59,7 @@ def grouped(pieces: Sequence[str]) -> list[str]:
         (" \n\u2028", []),
     ],
 )
-def test_the_words_of_a_text(text: str, words: list[str]) -> None:
+def test_word_spans(text: str, words: list[str]) -> None:
     assert [text[start:end] for start, end in word_spans(text)] == words
 
 
@@ -67,7 +67,7 @@ def test_the_words_of_a_text(text: str, words: list[str]) -> None:
     ("pieces", "words"),
     [
         (["Sun", "day", ",", " Nov", "ember", " 15"], ["Sunday", ",", " November", " 15"]),
-        (["l", "’an", "née"], ["l", "’année"]),  # a token is never cut
+        (["l", "’an", "née"], ["l", "’année"]),  # tokens are not split
         (["a, ", "b", " ", " c"], ["a, ", "b", "  c"]),  # white space belongs to the word after it
         (["日曜", "日", "15"], ["日曜", "日", "15"]),
         (["2026", "年1", "1", "月"], ["2026", "年11", "月"]),
@@ -77,35 +77,35 @@ def test_the_words_of_a_text(text: str, words: list[str]) -> None:
         ([], []),
     ],
 )
-def test_tokens_are_gathered_into_words(pieces: list[str], words: list[str]) -> None:
-    assert grouped(pieces) == words
+def test_tokens_are_grouped_into_words(pieces: list[str], words: list[str]) -> None:
+    assert join_words(pieces) == words
 
 
 def test_bytes_of_a_character_stay_together() -> None:
-    words = words_of("né 日", [(0, 1), (1, 2), (1, 2), (2, 3), (3, 4), (3, 4), (3, 4)], end="</s>")
+    words = group_words("né 日", [(0, 1), (1, 2), (1, 2), (2, 3), (3, 4), (3, 4), (3, 4)], end="</s>")
     assert words == [Word("né", (0, 1, 2)), Word("日", (3, 4, 5, 6)), Word("</s>", (7,))]
 
 
 @given(st.lists(st.text(alphabet="ab ,日\u0301\n", min_size=1, max_size=4), max_size=8))
 def test_every_token_has_one_word_and_words_stay_in_order(pieces: list[str]) -> None:
-    words = words_of("".join(pieces), spans(pieces), end="</s>")
+    words = group_words("".join(pieces), spans(pieces), end="</s>")
     assert [token for word in words for token in word.tokens] == list(range(len(pieces) + 1))
     if len(words) > 2:
         assert all(word.text == word.text.strip() for word in words)
 
 
-def test_attention_between_words_by_hand() -> None:
+def test_merged_weights() -> None:
     weights = np.array([[0.5, 0.2, 0.3], [0.1, 0.5, 0.4], [0.0, 0.0, 1.0]])
     target, source = [Word("xy", (0, 1)), Word("</s>", (2,))], [Word("ab", (0, 1)), Word("</s>", (2,))]
     np.testing.assert_allclose(merge(weights, target, source), [[0.65, 0.35], [0.0, 1.0]])
 
 
 @given(st.data())
-def test_rows_between_words_still_sum_to_one(data: st.DataObject) -> None:
+def test_merged_rows_sum_to_one(data: st.DataObject) -> None:
     pieces = st.lists(st.sampled_from(["a", " b", "c", ",", "日"]), min_size=1, max_size=6)
     target, source = data.draw(pieces), data.draw(pieces)
     weights = np.random.default_rng(0).dirichlet(np.ones(len(source) + 1), len(target) + 1)
-    merged = merge(weights, *(words_of("".join(side), spans(side), "</s>") for side in (target, source)))
+    merged = merge(weights, *(group_words("".join(side), spans(side), "</s>") for side in (target, source)))
     np.testing.assert_allclose(merged.sum(axis=1), 1)
 
 
@@ -120,33 +120,33 @@ def test_hard_links() -> None:
 
 
 @given(st.sets(st.tuples(st.integers(0, 30), st.integers(0, 30))))
-def test_pharaoh_there_and_back(links: set[tuple[int, int]]) -> None:
+def test_pharaoh_round_trip(links: set[tuple[int, int]]) -> None:
     assert set(from_pharaoh(to_pharaoh(links))) == links
 
 
-def test_pharaoh_by_hand() -> None:
+def test_pharaoh_format() -> None:
     assert to_pharaoh([(2, 1), (0, 0), (1, 12)]) == "0-0 1-12 2-1"
     assert from_pharaoh(" 0-0\t2-1\n") == [(0, 0), (2, 1)]
     assert from_pharaoh("") == [] and to_pharaoh([]) == ""
 
 
 @pytest.mark.parametrize("line", ["0-0 1", "1:2", "-1-2", "0--1", "a-b", "1-2-3", "²-1"])
-def test_other_writings_are_refused(line: str) -> None:
+def test_malformed_alignments_are_rejected(line: str) -> None:
     with pytest.raises(DataError, match="0-0 1-2"):
         from_pharaoh(line)
 
 
-def test_the_error_rate_by_hand() -> None:
+def test_alignment_error_rate() -> None:
     sure, possible = [(0, 0), (1, 1)], [(1, 2), (2, 2)]
     assert alignment_error_rate(sure, sure, possible) == 0
-    assert alignment_error_rate([*sure, *possible], sure, possible) == 0  # possible links do no harm
+    assert alignment_error_rate([*sure, *possible], sure, possible) == 0  # possible links are not errors
     assert alignment_error_rate([(0, 0), (2, 1)], sure, possible) == 1 - (1 + 1) / 4
     assert alignment_error_rate([(0, 0), (2, 2), (3, 3)], sure, possible) == pytest.approx(1 - (1 + 2) / 5)
     assert alignment_error_rate([], sure, possible) == 1
     assert alignment_error_rate([], []) == 0
 
 
-def test_the_diagonal() -> None:
+def test_diagonal_links() -> None:
     assert diagonal_links(4, 4) == [(0, 0), (1, 1), (2, 2), (3, 3)]
     assert diagonal_links(4, 2) == [(0, 0), (0, 1), (1, 2), (1, 3)]
     assert diagonal_links(2, 4) == [(1, 0), (3, 1)]
@@ -168,48 +168,48 @@ def example(choices: dict[int, int]) -> ForcedPair:
     return ForcedPair(weights, spans(SOURCE), spans(TARGET), LINKS)
 
 
-def test_slots_in_tokens() -> None:
-    slots = slots_of(spans(SOURCE), spans(TARGET), LINKS)
-    found = [(set(sources), set(targets)) for sources, targets in slots.places]
+def test_token_slots() -> None:
+    slots = token_slots(spans(SOURCE), spans(TARGET), LINKS)
+    found = [(set(sources), set(targets)) for sources, targets in slots.slots]
     assert found == [({0, 1}, {4, 5}), ({3, 4}, {0, 1}), ({5}, {2})]
     assert slots.targets == {0, 1, 2, 4, 5}
     assert slots.sure == {(5, 2)}
     assert slots.possible == {(0, 4), (0, 5), (1, 4), (1, 5), (3, 0), (3, 1), (4, 0), (4, 1), (5, 2)}
 
 
-def test_attention_that_finds_every_slot() -> None:
+def test_perfect_attention() -> None:
     found = score_alignments([example(PERFECT)] * 2)
     assert found["alignment_error_rate"] == 0 and found["alignment_accuracy"] == found["alignment_slots"] == 1
-    assert found["alignment_error_rate_diagonal"] == 1  # it is all the other way round
+    assert found["alignment_error_rate_diagonal"] == 1  # the order is reversed
 
 
 @pytest.mark.parametrize(
     ("change", "error", "accuracy", "slots"),
     [
-        ({3: 0}, 0, 1, 1),  # the comma is of no slot
+        ({3: 0}, 0, 1, 1),  # the comma belongs to no slot
         ({1: 3, 4: 1}, 0, 1, 1),  # another token of the same slot
         ({0: 2}, 1 - 5 / 6, 4 / 5, 2 / 3),
-        ({2: 0}, 1 - 4 / 6, 4 / 5, 2 / 3),  # a sure link that is missed counts twice
+        ({2: 0}, 1 - 4 / 6, 4 / 5, 2 / 3),  # a missed sure link counts twice
         ({0: 6}, 1 - 5 / 6, 4 / 5, 2 / 3),  # END is no slot
         ({0: 0, 1: 0}, 1 - 4 / 6, 3 / 5, 2 / 3),
         (dict.fromkeys(range(6), 2), 1, 0, 0),
     ],
 )
-def test_mistakes_by_hand(change: dict[int, int], error: float, accuracy: float, slots: float) -> None:
+def test_metrics_of_wrong_links(change: dict[int, int], error: float, accuracy: float, slots: float) -> None:
     found = score_alignments([example({**PERFECT, **change})])
     assert found["alignment_error_rate"] == pytest.approx(error)
     assert found["alignment_accuracy"] == pytest.approx(accuracy)
     assert found["alignment_slots"] == pytest.approx(slots)
 
 
-def test_rows_are_those_of_the_token_they_produce() -> None:
-    """Read one step late, good attention is bad: the control for a shift."""
+def test_rows_belong_to_the_token_they_produce() -> None:
+    """Negative control: weights shifted by one step are bad."""
     shifted = {target + 1: source for target, source in PERFECT.items() if target < 6}
     assert score_alignments([example(shifted)])["alignment_error_rate"] > 0.5
 
 
-def test_chance_is_what_random_links_get() -> None:
-    draw, slots = np.random.default_rng(1), slots_of(spans(SOURCE), spans(TARGET), LINKS)
+def test_chance_equals_random_links() -> None:
+    draw, slots = np.random.default_rng(1), token_slots(spans(SOURCE), spans(TARGET), LINKS)
     total = sum(
         (AlignmentCounts.of(slots, [(int(draw.integers(6)), t) for t in range(6)]) for _ in range(4000)),
         AlignmentCounts(),
@@ -217,13 +217,13 @@ def test_chance_is_what_random_links_get() -> None:
     expected = AlignmentCounts.by_chance(slots, 6)
     assert expected.error_rate == pytest.approx(1 - (1 / 6 + 9 / 6) / 6)
     assert total.error_rate == pytest.approx(expected.error_rate, abs=0.01)
-    assert total.slots_found / total.slots == pytest.approx(expected.slots_found / expected.slots, abs=0.02)
+    assert total.correct_slots / total.slots == pytest.approx(expected.correct_slots / expected.slots, abs=0.02)
 
 
 @given(st.lists(st.lists(st.integers(0, 6), min_size=7, max_size=7), min_size=1, max_size=4))
-def test_the_total_is_the_plain_formula_over_all_links(choices: list[list[int]]) -> None:
+def test_corpus_error_rate_equals_the_formula_over_all_links(choices: list[list[int]]) -> None:
     examples: list[Any] = [example(dict(enumerate(row))) for row in choices]
-    slots = slots_of(spans(SOURCE), spans(TARGET), LINKS)
+    slots = token_slots(spans(SOURCE), spans(TARGET), LINKS)
     everything: list[set[tuple[Any, Any]]] = [set(), set(), set()]
     for number, row in enumerate(choices):
         links = {(source, target) for target, source in enumerate(row) if target in slots.targets}
@@ -232,7 +232,7 @@ def test_the_total_is_the_plain_formula_over_all_links(choices: list[list[int]])
     assert score_alignments(examples)["alignment_error_rate"] == pytest.approx(alignment_error_rate(*everything))
 
 
-def test_pairs_without_known_slots_say_nothing() -> None:
+def test_pairs_without_slots_have_no_metrics() -> None:
     assert score_alignments([]) == score_alignments([example(PERFECT)._replace(links=())]) == {}
     both = score_alignments([example(PERFECT), example(PERFECT)._replace(links=())])
     assert both == score_alignments([example(PERFECT)])

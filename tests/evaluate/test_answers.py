@@ -1,4 +1,4 @@
-"""Exact match and F1 of answers, against SQuAD's arithmetic worked by hand, and what must hold for any answer."""
+"""Exact match and F1 of answers compared with SQuAD's definition, and general properties."""
 
 import string
 from collections import Counter
@@ -21,14 +21,14 @@ WORDS = st.lists(st.sampled_from(["a", "the", "an", "red", "Red!", "fox", "fox."
         ("U.S.A.", "usa"),
         ("theatre, an act", "theatre act"),
         ("Levi's Stadium", "levis stadium"),
-        ("the-best", "thebest"),  # punctuation goes first, so there is no article left to take out
-        ("50–10", "50–10"),  # only ASCII punctuation goes
+        ("the-best", "thebest"),  # punctuation is removed first, so no article remains
+        ("50–10", "50–10"),  # only ASCII punctuation is removed
         ("  \n\t", ""),
         ("An apple a day", "apple day"),
         ("«the»", "« »"),
     ],
 )
-def test_what_is_compared(answer: str, expected: str) -> None:
+def test_normalise_answer(answer: str, expected: str) -> None:
     assert normalise_answer(answer) == expected
 
 
@@ -38,22 +38,22 @@ def test_what_is_compared(answer: str, expected: str) -> None:
         ("Denver Broncos", "the Denver Broncos!", 1.0),
         ("Broncos", "Denver Broncos", 2 / 3),  # precision 1, recall 1/2
         ("the very big red fox", "red fox", 2 * (2 / 4) * 1 / (2 / 4 + 1)),
-        ("red red fox", "red fox fox", 2 * (2 / 3) * (2 / 3) / (4 / 3)),  # each word as often as both have it
+        ("red red fox", "red fox fox", 2 * (2 / 3) * (2 / 3) / (4 / 3)),  # the multiset intersection
         ("cat", "red fox", 0.0),
         ("", "red fox", 0.0),
-        ("the", "a", 0.0),  # both are empty, and SQuAD 1.1 counts no common word
+        ("the", "a", 0.0),  # both are empty; SQuAD 1.1 counts no common word
         ("October 1973", "1973 in October", 2 * 1 * (2 / 3) / (5 / 3)),
     ],
 )
-def test_f1_by_hand(said: str, right: str, score: float) -> None:
+def test_f1(said: str, right: str, score: float) -> None:
     assert f1(said, right) == pytest.approx(score, abs=1e-15)
 
 
-def test_both_empty_is_exact_though_its_f1_is_zero() -> None:
+def test_empty_answers_are_exact_with_f1_zero() -> None:
     assert exact("the", "a") == 1.0 and f1("the", "a") == 0.0
 
 
-def test_the_best_of_several_answers_counts_for_each_figure() -> None:
+def test_each_metric_uses_its_best_reference() -> None:
     found = report(["big fox", "cat"], [["the big fox!", "fox"], ["dog", "the red cat"]])
     assert found.exact == [1.0, 0.0]
     assert found.f1 == [1.0, pytest.approx(2 / 3)]
@@ -62,11 +62,11 @@ def test_the_best_of_several_answers_counts_for_each_figure() -> None:
     assert 0 < low < 0.5 < high < 1
     assert found.intervals["answer_f1"].low <= found.metrics["answer_f1"] <= found.intervals["answer_f1"].high
     intervals = {name: list(interval) for name, interval in found.intervals.items()}
-    assert found.kept() == {**found.metrics, "intervals": intervals} and intervals.keys() == found.metrics.keys()
+    assert found.to_dict() == {**found.metrics, "intervals": intervals} and intervals.keys() == found.metrics.keys()
 
 
-def by_the_book(said: str, right: str) -> float:
-    """F1 once more, counted word by word."""
+def reference_f1(said: str, right: str) -> float:
+    """Compute F1 word by word."""
     left = normalise_answer(right).split()
     common = 0
     for word in normalise_answer(said).split():
@@ -80,9 +80,9 @@ def by_the_book(said: str, right: str) -> float:
 
 
 @given(WORDS, WORDS)
-def test_f1_of_any_two(one: list[str], other: list[str]) -> None:
+def test_f1_equals_the_reference(one: list[str], other: list[str]) -> None:
     said, right = " ".join(one), " ".join(other)
-    assert f1(said, right) == pytest.approx(by_the_book(said, right), abs=1e-12)
+    assert f1(said, right) == pytest.approx(reference_f1(said, right), abs=1e-12)
     assert f1(said, right) == pytest.approx(f1(right, said), abs=1e-12)
     assert 0 <= f1(said, right) <= 1
     assert f1(said.upper(), right) == f1(said, right)
@@ -93,15 +93,15 @@ def test_f1_of_any_two(one: list[str], other: list[str]) -> None:
 
 
 @given(st.text(max_size=20))
-def test_plain_is_plain(text: str) -> None:
+def test_normalising_twice_changes_nothing(text: str) -> None:
     found = normalise_answer(text)
     assert normalise_answer(found) == found or not found.isascii()
     assert not set(found) & set(string.punctuation)
     assert found == " ".join(found.split())
 
 
-def test_answers_and_questions_must_be_as_many() -> None:
+def test_different_numbers_of_answers_are_rejected() -> None:
     cases: list[tuple[list[str], list[list[str]]]] = [([], []), (["a"], []), (["a"], [[]])]
     for said, right in cases:
-        with pytest.raises(DataError, match="an answer for each question"):
+        with pytest.raises(DataError, match="Every question needs an answer"):
             report(said, right)

@@ -31,66 +31,70 @@ def fraction(found: bleu.Explanation, n: int) -> tuple[int, int]:
 # --- worked examples ------------------------------------------------------------------------------------------------
 
 
-def test_he_ate_an_apple() -> None:
+def test_unigram_precision() -> None:
     assert fraction(explained("He ate an apple", "He eats an apple"), 1) == (3, 4)
 
 
-def test_he_he_he_is_perfect_without_clipping_and_not_with_it() -> None:
+def test_clipping_limits_repeated_words() -> None:
     found = explained("he he he", "he eats an apple")  # caseless
     assert sum(count.unclipped for count in found.counts[0]) == 3
     assert fraction(found, 1) == (1, 3)
-    assert any("p_1 = 1/3" in line and "(without clipping it would be 3/3)" in line for line in bleu.in_words(found))
+    assert any(
+        "p_1 = 1/3" in line and "(without clipping it would be 3/3)" in line for line in bleu.describe_sentence(found)
+    )
 
 
 def test_clipping_against_two_references() -> None:
     found = explained("He He He eats tasty fruit", "He eats a sweet apple", "He is eating a tasty apple")
     assert fraction(found, 1) == (3, 6)
-    counts = {count.ngram[0]: (count.count, count.most, count.clipped) for count in found.counts[0]}
+    counts = {count.ngram[0]: (count.count, count.reference_count, count.clipped) for count in found.counts[0]}
     assert counts == {"He": (3, 1, 1), "eats": (1, 1, 1), "tasty": (1, 1, 1), "fruit": (1, 0, 0)}
 
 
-def test_the_guard() -> None:
+def test_scores_and_explanation_of_a_sentence() -> None:
     found = explained(GUARD, GUARD_REFERENCE)
     assert [fraction(found, n) for n in range(1, 5)] == [(5, 8), (4, 7), (3, 6), (2, 5)]
     assert found.statistics.brevity_penalty == 1
     assert [f"{found.statistics.bleu(order):.2f}" for order in range(1, 5)] == ["62.50", "59.76", "56.31", "51.70"]
-    shown = bleu.in_words(found)
+    shown = bleu.describe_sentence(found)
     assert "  BLEU-4 = 100 × 1 × (5/8 × 4/7 × 3/6 × 2/5)^(1/4) = 51.70" in shown
     assert "  BLEU-2 = 100 × 1 × (5/8 × 4/7)^(1/2) = 59.76" in shown
 
 
-def test_the_documentation_shows_what_is_shown() -> None:
+def test_documentation_shows_the_explanation() -> None:
     page = (Path(__file__).parents[2] / "docs/explanations/bleu.md").read_text("utf-8")
     (block,) = [block for block in page.split("```")[1::2] if "p_2 = " in block]
-    assert set(block.strip("\n").split("\n")) <= set(bleu.in_words(explained(GUARD, GUARD_REFERENCE)))
+    assert set(block.strip("\n").split("\n")) <= set(bleu.describe_sentence(explained(GUARD, GUARD_REFERENCE)))
 
 
 # --- equal to sacrebleu ---------------------------------------------------------------------------------------------
 
 
-def same(own: Statistics, theirs: object) -> None:
-    """`theirs` is a score of sacrebleu's without smoothing."""
+def assert_same(own: Statistics, theirs: object) -> None:
+    """Compare with a sacrebleu score without smoothing."""
     found = vars(theirs)
     assert (list(own.correct), list(own.total)) == (found["counts"], found["totals"])
     assert (own.length, own.reference_length) == (found["sys_len"], found["ref_len"])
     assert own.brevity_penalty == pytest.approx(found["bp"], rel=1e-12)
-    if any(own.correct):  # else sacrebleu leaves at once, the precisions all 0
+    if any(own.correct):  # otherwise sacrebleu returns early with precisions of 0
         assert [100 * precision for precision in own.precisions] == pytest.approx(found["precisions"], rel=1e-12)
     assert own.bleu() == pytest.approx(found["score"], abs=1e-9)
 
 
 @settings(max_examples=300, deadline=None)
 @given(sentences)
-def test_a_sentence_is_as_sacrebleu_has_it(sentence: tuple[str, list[str]]) -> None:
+def test_sentence_equals_sacrebleu(sentence: tuple[str, list[str]]) -> None:
     hypothesis, references = sentence
     found = explained(hypothesis, *references)
     columns = [[reference] for reference in references]
-    same(found.statistics, BLEU(smooth_method="none", tokenize="none").corpus_score([hypothesis], columns))
+    assert_same(found.statistics, BLEU(smooth_method="none", tokenize="none").corpus_score([hypothesis], columns))
     smoothed = BLEU(effective_order=True, tokenize="none").sentence_score(hypothesis, references).score
-    assert found.statistics.smoothed_bleu(whole=False) == pytest.approx(smoothed, abs=1e-9)
+    assert found.statistics.smoothed_bleu(is_corpus=False) == pytest.approx(smoothed, abs=1e-9)
     whole = BLEU(tokenize="none").corpus_score([hypothesis], columns).score
     assert found.statistics.smoothed_bleu() == pytest.approx(whole, abs=1e-9)
-    assert "".join(bleu.in_words(found)) and "".join(bleu.corpus_in_words(found.statistics, 1, found.statistics))
+    assert "".join(bleu.describe_sentence(found)) and "".join(
+        bleu.describe_corpus(found.statistics, 1, found.statistics)
+    )
 
 
 TEXTS = (
@@ -102,50 +106,50 @@ TEXTS = (
 
 
 def corpus(seed: int, references: int) -> tuple[list[str], list[list[str]]]:
-    """Random lines, some of them blank, and references that leave out, repeat and add words: a column for each."""
+    """Draw lines, some of them blank, and references with deleted, repeated and added words."""
     draw = random.Random(seed)
     pool = [piece for text in TEXTS for piece in text.split(" ")]
 
-    def edited(line: list[str]) -> list[str]:
+    def edit_line(line: list[str]) -> list[str]:
         kept = [word for word in line for _ in range(draw.choice((0, 1, 1, 1, 1, 2)))]
         return kept + draw.choices(pool, k=draw.randint(0, 3))
 
     said = [draw.choices(pool[:9] if draw.random() < 0.6 else pool, k=draw.randint(0, 14)) for _ in range(30)]
-    columns = [[" ".join(edited(line)) for line in said] for _ in range(references)]
+    columns = [[" ".join(edit_line(line)) for line in said] for _ in range(references)]
     return [" ".join(line) for line in said], columns
 
 
 @pytest.mark.parametrize("tokenize", ["13a", "char", "intl", "none", "zh"])
 @pytest.mark.parametrize("lowercase", [False, True])
 @pytest.mark.parametrize("references", [1, 2, 3])
-def test_a_text_is_as_sacrebleu_has_it(tokenize: str, lowercase: bool, references: int) -> None:
+def test_corpus_equals_sacrebleu(tokenize: str, lowercase: bool, references: int) -> None:
     for seed in range(6):
         said, columns = corpus(seed, references)
         metric = BLEU(tokenize=tokenize, lowercase=lowercase, smooth_method="none")
         expected = [[tokens(metric, line) for line in lines] for lines in zip(*columns, strict=True)]
         own = corpus_statistics([tokens(metric, line) for line in said], expected)
-        same(own, metric.corpus_score(said, columns))
+        assert_same(own, metric.corpus_score(said, columns))
         usual = bleu_metric(tokenize, lowercase=lowercase).corpus_score(said, columns).score
         assert own.smoothed_bleu() == pytest.approx(usual, abs=1e-9)
-        assert own.bleu() > 0  # or nothing was tested
+        assert own.bleu() > 0  # negative control: there are matches
 
 
-def differs(place: object, name: str, broken: object) -> bool:
-    """Whether the comparison above notices when a part of the arithmetic is replaced."""
+def differs(owner: object, name: str, broken: object) -> bool:
+    """Return whether the comparison above fails if a function is replaced."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(place, name, broken)
+        patch.setattr(owner, name, broken)
         for seed in range(6):
             said, columns = corpus(seed, 2)
             expected = [[line.split() for line in lines] for lines in zip(*columns, strict=True)]
             own = corpus_statistics([line.split() for line in said], expected)
             try:
-                same(own, BLEU(tokenize="none", smooth_method="none").corpus_score(said, columns))
+                assert_same(own, BLEU(tokenize="none", smooth_method="none").corpus_score(said, columns))
             except AssertionError:
                 return True
     return False
 
 
-def test_wrong_arithmetic_would_be_noticed() -> None:
+def test_wrong_arithmetic_is_detected() -> None:
     plain = bleu.count_ngrams
     assert not differs(bleu, "count_ngrams", plain)
     assert differs(bleu.Count, "clipped", property(lambda count: count.unclipped))
@@ -155,15 +159,15 @@ def test_wrong_arithmetic_would_be_noticed() -> None:
     assert differs(bleu, "closest_length", lambda length, lengths: min(lengths, key=lambda r: (abs(r - length), -r)))
 
 
-# --- edges ----------------------------------------------------------------------------------------------------------
+# --- edge cases -----------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(("lengths", "closest"), [([3, 5], 3), ([5, 3], 3), ([9, 4, 9], 4), ([7], 7), ([2, 5], 5)])
-def test_the_closest_length_is_the_shorter_of_two_equally_close(lengths: list[int], closest: int) -> None:
+def test_closest_length_prefers_the_shorter_reference(lengths: list[int], closest: int) -> None:
     assert bleu.closest_length(4, lengths) == closest
 
 
-def test_the_brevity_penalty() -> None:
+def test_brevity_penalty() -> None:
     def penalty(c: int, r: int) -> float:
         return replace(explained("a", "a").statistics, length=c, reference_length=r).brevity_penalty
 
@@ -174,37 +178,39 @@ def test_the_brevity_penalty() -> None:
     assert penalty(0, 0) == 1
 
 
-def test_three_tokens_have_no_4_gram_and_that_is_said() -> None:
+def test_missing_4_grams_are_explained() -> None:
     found = explained("He ate it", "He ate it today")
     assert found.statistics.bleu() == 0
-    shown = "\n".join(bleu.in_words(found))
+    shown = "\n".join(bleu.describe_sentence(found))
     assert "4-grams: a hypothesis of 3 tokens has none" in shown
-    assert "BLEU-4 is 0 because there is no 4-gram: the hypothesis would need at least 4 tokens" in shown
+    assert "BLEU-4 is 0 because there is no 4-gram: the hypothesis needs at least 4 tokens" in shown
     assert "BP = exp(1 − r/c) = exp(1 − 4/3) = 0.7165" in shown
     theirs = BLEU(effective_order=True, tokenize="none").sentence_score("He ate it", ["He ate it today"]).score
-    assert f"sacrebleu's figure for this line: {theirs:.2f}" in shown
+    assert f"sacrebleu's score for this line: {theirs:.2f}" in shown
     assert f"100 × 0.7165 × (3/3 × 2/2 × 1/1)^(1/3) = {theirs:.2f}" in shown
-    assert "cannot be smoothed" in "\n".join(bleu.corpus_in_words(found.statistics, 1, found.statistics))
+    assert "does not smooth if an order has no n-grams" in "\n".join(
+        bleu.describe_corpus(found.statistics, 1, found.statistics)
+    )
 
 
-def test_smoothing_is_shown_with_its_numbers() -> None:
-    shown = "\n".join(bleu.in_words(explained("He He He eats tasty fruit", "He eats fruit", "tasty apple")))
-    assert "BLEU-3 and what follows is 0 because no 3-gram is right" in shown
+def test_smoothing_is_explained() -> None:
+    shown = "\n".join(bleu.describe_sentence(explained("He He He eats tasty fruit", "He eats fruit", "tasty apple")))
+    assert "BLEU-3 and higher orders is 0 because no 3-gram matches" in shown
     assert "× 0.5/4 × 0.25/3)^(1/4)" in shown
-    assert "where no token at all is right" in "\n".join(bleu.in_words(explained("a b c d e", "f g")))
+    assert "does not smooth if no token matches" in "\n".join(bleu.describe_sentence(explained("a b c d e", "f g")))
 
 
-def test_a_hypothesis_that_says_nothing() -> None:
+def test_empty_hypothesis() -> None:
     found = explained("", "He ate")
-    assert found.statistics.bleu() == found.statistics.smoothed_bleu(whole=False) == 0
-    assert "  nothing was said, so BP = 0" in bleu.in_words(found)
+    assert found.statistics.bleu() == found.statistics.smoothed_bleu(is_corpus=False) == 0
+    assert "  the hypothesis is empty, so BP = 0" in bleu.describe_sentence(found)
 
 
-def test_the_reference_lengths_to_choose_from_are_said() -> None:
-    shown = bleu.in_words(explained("a b c d", "a b c", "a b c d e", "a b c d e f"))
+def test_all_reference_lengths_are_listed() -> None:
+    shown = bleu.describe_sentence(explained("a b c d", "a b c", "a b c d e", "a b c d e f"))
     assert "  c = 4 tokens in the hypothesis, r = 3 in the reference, the closest of the lengths 3, 5, 6" in shown
 
 
-def test_an_explanation_stays_within_its_width() -> None:
+def test_explanation_respects_the_line_width() -> None:
     said = " ".join(f"word{i}" for i in range(60))
-    assert max(map(len, bleu.in_words(explained(said, "another text"))[2:])) <= bleu.WIDTH
+    assert max(map(len, bleu.describe_sentence(explained(said, "another text"))[2:])) <= bleu.LINE_WIDTH

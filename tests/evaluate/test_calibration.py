@@ -1,4 +1,4 @@
-"""How sure and how right: bins and their error, against scikit-learn and by hand."""
+"""Calibration bins and error compared with scikit-learn and manual values."""
 
 import math
 
@@ -9,17 +9,17 @@ from seqloom.evaluate.classification import Bin, calibrate
 
 
 def answers(count: int, seed: int, bias: float = 0.0) -> tuple[np.ndarray, np.ndarray]:
-    """Confidences, and whether the answers are right: as often as the confidence says, less `bias`."""
+    """Draw confidences and correctness with probability confidence − `bias`."""
     draw = np.random.default_rng(seed)
     confidence = draw.beta(5, 2, size=count)
     return confidence, draw.random(count) < confidence - bias
 
 
 @pytest.mark.parametrize("bins", [1, 5, 10, 15])
-def test_bins_as_scikit_learn_has_them(bins: int) -> None:
+def test_bins_equal_scikit_learn(bins: int) -> None:
     sklearn = pytest.importorskip("sklearn.calibration")
     confidence, correct = answers(3000, 1)
-    confidence[:20] = np.linspace(0, 1, 20)  # edges among them
+    confidence[:20] = np.linspace(0, 1, 20)  # including edges
     confidence[20:31] = np.arange(11) / 10
     found = calibrate(confidence, correct, bins)
     true, mean = sklearn.calibration_curve(correct, confidence, n_bins=bins)
@@ -28,7 +28,7 @@ def test_bins_as_scikit_learn_has_them(bins: int) -> None:
     assert sum(one.count for one in found.bins) == 3000 and len(found.bins) == bins
 
 
-def test_by_hand() -> None:
+def test_bins_of_given_values() -> None:
     confidence, correct = np.array([0.5, 0.51, 0.9, 1.0, 0.95]), np.array([True, False, True, True, False])
     found = calibrate(confidence, correct, bins=2)
     first, second = found.bins
@@ -41,12 +41,12 @@ def test_by_hand() -> None:
     assert empty.count == 0 and math.isnan(empty.confidence) and math.isnan(empty.accuracy)
 
 
-def test_a_model_that_knows_itself_has_hardly_any_error() -> None:
+def test_calibrated_model_has_small_error() -> None:
     assert calibrate(*answers(100_000, 2)).error < 0.01
     too_sure = calibrate(*answers(100_000, 2, bias=0.2))
     assert too_sure.error == pytest.approx(0.2, abs=0.01) and too_sure.gap == pytest.approx(0.2, abs=0.01)
 
 
-def test_always_right_and_always_sure_is_no_error() -> None:
+def test_perfect_confident_model_has_no_error() -> None:
     assert calibrate(np.ones(5), np.ones(5, dtype=bool)).error == 0
     assert calibrate(np.ones(5), np.zeros(5, dtype=bool)).error == 1

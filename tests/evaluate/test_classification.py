@@ -1,4 +1,4 @@
-"""Figures of classifiers: equal to scikit-learn's, and to what a person would count."""
+"""Metrics of classifiers compared with scikit-learn and manual counts."""
 
 import math
 from typing import Any
@@ -26,7 +26,7 @@ from seqloom.evaluate.classification import (
 )
 
 answers = st.lists(st.tuples(st.sampled_from("abcdé"), st.sampled_from("abcdé")), min_size=1, max_size=40)
-ALONE = pytest.mark.filterwarnings("ignore:A single label was found")  # scikit-learn's word on one class only
+ALONE = pytest.mark.filterwarnings("ignore:A single label was found")  # scikit-learn warns about a single class
 Sides = tuple[list[str], list[str]]
 
 
@@ -38,8 +38,8 @@ def sklearn_metrics() -> Any:
     return pytest.importorskip("sklearn.metrics")
 
 
-def many(classes: int, seed: int, texts: int = 2000) -> tuple[list[str], np.ndarray, list[str]]:
-    """Labels that are rarer and rarer, and log-probabilities that favour the right one."""
+def draw_predictions(classes: int, seed: int, texts: int = 2000) -> tuple[list[str], np.ndarray, list[str]]:
+    """Draw labels of decreasing frequency and log-probabilities that favour the correct one."""
     draw = np.random.default_rng(seed)
     places = np.minimum(draw.geometric(min(2 / classes, 0.6), size=texts) - 1, classes - 1)
     logits = draw.normal(size=(texts, classes))
@@ -49,12 +49,12 @@ def many(classes: int, seed: int, texts: int = 2000) -> tuple[list[str], np.ndar
     return [labels[place] for place in places], log_probs, labels
 
 
-# --- against scikit-learn -------------------------------------------------------------------------------------------
+# --- comparison with scikit-learn -----------------------------------------------------------------------------------
 
 
 @ALONE
 @given(answers)
-def test_as_scikit_learn_counts(pairs: list[tuple[str, str]]) -> None:
+def test_counts_equal_scikit_learn(pairs: list[tuple[str, str]]) -> None:
     metrics = sklearn_metrics()
     expected, predicted = sides(pairs)
     confusion = Confusion.of(expected, predicted)
@@ -72,9 +72,9 @@ def test_as_scikit_learn_counts(pairs: list[tuple[str, str]]) -> None:
 
 
 @pytest.mark.parametrize("classes", [2, 6, 40])
-def test_the_report_as_scikit_learn_has_it(classes: int) -> None:
+def test_report_equals_scikit_learn(classes: int) -> None:
     metrics = sklearn_metrics()
-    expected, log_probs, labels = many(classes, seed=classes)
+    expected, log_probs, labels = draw_predictions(classes, seed=classes)
     found = report(expected, log_probs, labels)
     predicted = [labels[place] for place in log_probs.argmax(axis=1)]
     assert found.metrics == {
@@ -94,17 +94,17 @@ def test_the_report_as_scikit_learn_has_it(classes: int) -> None:
 
 @ALONE
 @given(answers)
-def test_matthews_as_scikit_learn_has_it(pairs: list[tuple[str, str]]) -> None:
+def test_matthews_equals_scikit_learn(pairs: list[tuple[str, str]]) -> None:
     expected, predicted = sides(pairs)
     theirs = sklearn_metrics().matthews_corrcoef(expected, predicted)
     assert float(matthews(Confusion.of(expected, predicted).counts)) == pytest.approx(theirs, abs=1e-12)
 
 
-# --- by counting ----------------------------------------------------------------------------------------------------
+# --- manual counts --------------------------------------------------------------------------------------------------
 
 
 @given(answers)
-def test_as_a_person_would_count(pairs: list[tuple[str, str]]) -> None:
+def test_metrics_equal_manual_counts(pairs: list[tuple[str, str]]) -> None:
     expected, predicted = sides(pairs)
     confusion = Confusion.of(expected, predicted, labels=["b", "a"])
     assert confusion.labels[:2] == ("b", "a") and list(confusion.labels[2:]) == sorted(
@@ -130,8 +130,8 @@ def test_as_a_person_would_count(pairs: list[tuple[str, str]]) -> None:
     assert [one.count for one in mistakes] == sorted((one.count for one in mistakes), reverse=True)
 
 
-def test_two_classes_by_hand() -> None:
-    """Matthews of two classes is the correlation of two columns of zeros and ones."""
+def test_two_classes() -> None:
+    """For two classes, Matthews is the correlation of two binary variables."""
     pairs = [("yes", "yes")] * 6 + [("yes", "no")] * 2 + [("no", "yes")] * 1 + [("no", "no")] * 3
     expected, predicted = sides(pairs)
     found = confusion_metrics(Confusion.of(expected, predicted, ["no", "yes"]))
@@ -142,11 +142,11 @@ def test_two_classes_by_hand() -> None:
     assert Confusion.of(expected, predicted).mistakes(1) == [Mistake("yes", "no", 2, 0.25)]
 
 
-# --- what must not matter -------------------------------------------------------------------------------------------
+# --- invariances ----------------------------------------------------------------------------------------------------
 
 
 @given(answers, st.permutations("abcdé"))
-def test_the_names_and_the_order_of_classes_do_not_matter(pairs: list[tuple[str, str]], names: list[str]) -> None:
+def test_metrics_do_not_depend_on_class_names_and_order(pairs: list[tuple[str, str]], names: list[str]) -> None:
     expected, predicted = sides(pairs)
     renamed = dict(zip("abcdé", names, strict=True))
     first = confusion_metrics(Confusion.of(expected, predicted, "abcdé"))
@@ -157,7 +157,7 @@ def test_the_names_and_the_order_of_classes_do_not_matter(pairs: list[tuple[str,
 
 
 @given(answers)
-def test_truth_and_answer_exchanged(pairs: list[tuple[str, str]]) -> None:
+def test_swapping_expected_and_predicted(pairs: list[tuple[str, str]]) -> None:
     confusion, turned = Confusion.of(*sides(pairs)), Confusion.of(*sides(pairs)[::-1])
     assert {name: (one.precision, one.recall, one.f1) for name, one in confusion.hits.items()} == {
         name: (one.recall, one.precision, one.f1) for name, one in turned.hits.items()
@@ -166,7 +166,7 @@ def test_truth_and_answer_exchanged(pairs: list[tuple[str, str]]) -> None:
 
 
 @given(st.lists(st.sampled_from("abc"), min_size=2))
-def test_all_right_and_one_answer_for_all(expected: list[str]) -> None:
+def test_perfect_and_constant_predictions(expected: list[str]) -> None:
     found = confusion_metrics(Confusion.of(expected, expected))
     several = len(set(expected)) > 1
     assert found["accuracy"] == found["macro_f1"] == found["weighted_f1"] == 1
@@ -175,9 +175,9 @@ def test_all_right_and_one_answer_for_all(expected: list[str]) -> None:
     assert guess["matthews"] == 0 and guess["accuracy"] <= guess["majority"]
 
 
-def test_figures_of_many_matrices_at_once() -> None:
+def test_metrics_of_batched_matrices() -> None:
     matrices = np.random.default_rng(0).integers(0, 9, size=(5, 4, 4))
-    matrices[0, 2] = matrices[0, :, 2] = 0  # a class that does not occur is left out of the mean
+    matrices[0, 2] = matrices[0, :, 2] = 0  # absent classes are excluded from the mean
     figures_of: list[Any] = [accuracy, macro_f1, matthews]
     for figure in figures_of:
         together = figure(matrices)
@@ -187,11 +187,11 @@ def test_figures_of_many_matrices_at_once() -> None:
     assert float(macro_f1(matrices[0])) == pytest.approx(float(macro_f1(kept)))
 
 
-# --- the rest -------------------------------------------------------------------------------------------------------
+# --- reports and errors ---------------------------------------------------------------------------------------------
 
 
-def test_a_label_training_did_not_have_is_wrong_and_said() -> None:
-    expected, log_probs, labels = many(3, seed=1, texts=100)
+def test_unseen_labels_are_wrong_and_reported() -> None:
+    expected, log_probs, labels = draw_predictions(3, seed=1, texts=100)
     odd = ["new"] * 10 + ["another"] + expected[11:]
     found, known = report(odd, log_probs, labels), report(expected[11:], log_probs[11:], labels)
     assert found.unseen == {"another": 1, "new": 10} and found.confusion.labels == (*labels, "another", "new")
@@ -201,21 +201,21 @@ def test_a_label_training_did_not_have_is_wrong_and_said() -> None:
     assert math.isnan(log_loss(["new"], log_probs[:1], labels))
 
 
-def test_rows_are_shares_of_what_is_there() -> None:
+def test_rates_are_normalised_by_row() -> None:
     confusion = Confusion.of(["a", "a", "b"], ["a", "b", "b"], ["a", "b", "never"])
-    assert confusion.shares().tolist() == [[0.5, 0.5, 0], [0, 1, 0], [0, 0, 0]]
+    assert confusion.rates().tolist() == [[0.5, 0.5, 0], [0, 1, 0], [0, 0, 0]]
     assert confusion.support == [2, 1, 0] and confusion.total == 3
 
 
-def test_the_interval_of_the_accuracy_by_lot_is_near_wilsons() -> None:
-    expected, log_probs, labels = many(6, seed=3)
+def test_bootstrap_interval_of_accuracy_is_close_to_wilson() -> None:
+    expected, log_probs, labels = draw_predictions(6, seed=3)
     found = report(expected, log_probs, labels)
     drawn = matrix_interval(found.confusion.counts, accuracy)
     assert drawn == pytest.approx(found.intervals["accuracy"], abs=0.004)
     assert report(expected, log_probs, labels).intervals == found.intervals
 
 
-def test_a_thousand_classes_are_not_too_many() -> None:
+def test_a_thousand_classes() -> None:
     draw = np.random.default_rng(0)
     labels = [str(number) for number in range(300)]
     expected = [labels[place] for place in draw.integers(0, 300, size=600)]
@@ -225,12 +225,12 @@ def test_a_thousand_classes_are_not_too_many() -> None:
     assert interval.low < float(matthews(confusion.counts)) < interval.high
 
 
-def test_what_does_not_fit_together() -> None:
-    with pytest.raises(DataError, match="as many answers as texts, and at least one: got 1 and 2"):
+def test_inconsistent_inputs_are_rejected() -> None:
+    with pytest.raises(DataError, match=r"Every text needs one prediction.* got 1 predictions for 2 texts"):
         Confusion.of(["a", "b"], ["a"])
-    with pytest.raises(DataError, match="got 0 and 0"):
+    with pytest.raises(DataError, match="got 0 predictions for 0 texts"):
         Confusion.of([], [])
-    with pytest.raises(DataError, match="distinct; got a, a"):
+    with pytest.raises(DataError, match="distinct, got a, a"):
         Confusion.of(["a"], ["a"], ["a", "a"])
-    with pytest.raises(DataError, match=r"2 texts and 3 labels; got the shape \(2, 2\)"):
+    with pytest.raises(DataError, match=r"the shape \(2, 3\), texts by labels, got \(2, 2\)"):
         report(["a", "b"], np.zeros((2, 2)), ["a", "b", "c"])

@@ -1,4 +1,4 @@
-"""Continuations compared: what is read once for all of them is the same as if each were read alone."""
+"""Continuation scores with a shared prefix equal scores of separate texts."""
 
 from typing import Any
 
@@ -7,7 +7,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from seqloom.evaluate.perplexity import continuation_log_probs, in_common, score_texts
+from seqloom.evaluate.perplexity import common_prefix_length, continuation_log_probs, score_texts
 from seqloom.models.gpt import GPTConfig
 from seqloom.models.recurrent_lm import RecurrentLMConfig
 from seqloom.nn.positions import PositionsConfig
@@ -34,28 +34,28 @@ rows_of_tokens = st.lists(st.integers(1, V - 1), min_size=1, max_size=6)
 
 
 @given(shared=st.lists(st.integers(1, V - 1), max_size=8), tails=st.lists(rows_of_tokens, min_size=1, max_size=5))
-def test_as_if_each_were_read_alone(model: Any, shared: list[int], tails: list[list[int]]) -> None:
+def test_shared_prefix_equals_separate_texts(model: Any, shared: list[int], tails: list[list[int]]) -> None:
     rows = [shared + tail for tail in tails]
     starts = [len(row) - 1 - (len(tail) > 4) for row, tail in zip(rows, tails, strict=True)]
-    found = continuation_log_probs(model, rows, starts, end=0, at_once=2)
+    found = continuation_log_probs(model, rows, starts, end=0, batch_size=2)
     for row, start, scores in zip(rows, starts, found, strict=True):
         (alone,) = score_texts(model, [row], end=0)
         torch.testing.assert_close(scores, alone[start : len(row)], rtol=0, atol=1e-10)
 
 
-def test_other_tokens_before_change_what_comes_after(model: Any) -> None:
-    """The control: it is the prompt that is read, not the continuation alone."""
+def test_scores_depend_on_the_prompt(model: Any) -> None:
+    """Negative control: the prompt is read, not only the continuation."""
     one, other = continuation_log_probs(model, [[1, 2, 3], [4, 5, 3]], [2, 2], end=0)
     assert (one - other).abs().max() > 1e-4
 
 
-def test_from_the_first_token_on(model: Any) -> None:
+def test_scores_from_the_first_token(model: Any) -> None:
     (found,) = continuation_log_probs(model, [[1, 2, 3]], [0], end=0)
     torch.testing.assert_close(found, score_texts(model, [[1, 2, 3]], end=0)[0][:-1], rtol=0, atol=1e-10)
 
 
-def test_what_rows_begin_with() -> None:
-    assert in_common([[1, 2, 3], [1, 2], [1, 2, 4]]) == 2
-    assert in_common([[1], [2]]) == 0
-    assert in_common([[1, 2]]) == 2
-    assert in_common([[], [1]]) == 0
+def test_common_prefix_length() -> None:
+    assert common_prefix_length([[1, 2, 3], [1, 2], [1, 2, 4]]) == 2
+    assert common_prefix_length([[1], [2]]) == 0
+    assert common_prefix_length([[1, 2]]) == 2
+    assert common_prefix_length([[], [1]]) == 0

@@ -1,4 +1,4 @@
-"""Pearson and Spearman against scipy and by hand."""
+"""Pearson and Spearman compared with scipy and manual values."""
 
 import numpy as np
 import pytest
@@ -18,17 +18,17 @@ NUMBERS = st.lists(
 
 
 @given(NUMBERS)
-def test_as_scipy_has_it(pairs: list[tuple[int, float]]) -> None:
+def test_correlations_equal_scipy(pairs: list[tuple[int, float]]) -> None:
     x, y = (np.array(side, dtype=float) for side in zip(*pairs, strict=True))
     if len(set(x)) == 1 or len(set(y)) == 1:
-        assert pearson(x, y) == spearman(x, y) == 0  # scipy says NaN: there is nothing to divide by
+        assert pearson(x, y) == spearman(x, y) == 0  # scipy returns NaN for a zero denominator
         return
     assert pearson(x, y) == pytest.approx(stats.pearsonr(x, y).statistic, abs=1e-10)
     assert spearman(x, y) == pytest.approx(stats.spearmanr(x, y).statistic, abs=1e-10)
     assert ranks(x).tolist() == stats.rankdata(x).tolist()
 
 
-def test_by_hand() -> None:
+def test_correlations_of_given_values() -> None:
     assert pearson([1, 2, 3], [1, 2, 4]) == pytest.approx(9 / (2 * 21**0.5))  # 3 / √(2 · 14/3)
     assert spearman([1, 2, 3], [1, 20, 400]) == pytest.approx(1)
     assert spearman([1, 2, 2, 4], [4, 3, 2, 1]) == pytest.approx(-4.5 / (4.5 * 5) ** 0.5)
@@ -41,7 +41,7 @@ def test_tiny_and_huge_scores(scale: float) -> None:
     assert pearson(x * scale, x**2) == pytest.approx(pearson(x, x**2), abs=1e-12)
 
 
-def test_figures_and_how_sure_they_are() -> None:
+def test_report_metrics_and_intervals() -> None:
     draws = np.random.default_rng(0)
     x = draws.normal(size=400)
     found = report(x.tolist(), (x + draws.normal(size=400)).tolist())
@@ -54,22 +54,22 @@ def test_figures_and_how_sure_they_are() -> None:
     assert found.intervals["pearson"] == pytest.approx((np.tanh(z - half), np.tanh(z + half)), abs=0.02)
 
 
-def test_too_few_or_uneven_scores_are_refused() -> None:
+def test_too_few_or_unequal_scores_are_rejected() -> None:
     for x, y in ([1.0], [1.0]), ([1.0, 2.0], [1.0]):
-        with pytest.raises(DataError, match="two scores or more"):
+        with pytest.raises(DataError, match="at least two pairs of scores"):
             pearson(x, y)
 
 
-def test_the_interval_of_a_mean() -> None:
+def test_mean_interval() -> None:
     values = [0.0] * 50 + [1.0] * 50
     low, high = mean_interval(values)
     assert (low, high) == pytest.approx((0.4, 0.6), abs=0.02)
 
 
-def test_choices() -> None:
+def test_multiple_choice_report() -> None:
     found = report_choices([0, 2, 1], [[-0.1, -3, -4], [-1, -0.5, -2], [-2.0, -0.2]])
     assert found.metrics["accuracy"] == pytest.approx(2 / 3)
     assert found.metrics["chance"] == pytest.approx((1 / 3 + 1 / 3 + 1 / 2) / 3)
     assert found.metrics["loss"] == pytest.approx((0.1 + 2 + 0.2) / 3)
-    with pytest.raises(DataError, match="as many answers as examples"):
+    with pytest.raises(DataError, match="Every example needs one answer"):
         report_choices([0], [])

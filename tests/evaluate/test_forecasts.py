@@ -1,4 +1,4 @@
-"""Figures of forecasts, beside sums made by hand and closed forms."""
+"""Metrics of forecasts compared with manual sums and closed forms."""
 
 import math
 
@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from seqloom.decoding.forecast import Forecast
-from seqloom.evaluate.forecasts import Errors, crps, last_season, naive_forecast, scale_of
+from seqloom.evaluate.forecasts import Errors, crps, last_season, naive_error, naive_forecast
 
 
 def normal(mean: list[float], deviation: float) -> Forecast:
@@ -17,15 +17,15 @@ def normal(mean: list[float], deviation: float) -> Forecast:
 
 def test_scale_is_the_naive_error_of_train() -> None:
     values = np.array([[1.0, 5.0], [2.0, 5.0], [4.0, 5.0], [8.0, 5.0]])
-    assert scale_of([values], 1)[0] == pytest.approx((1 + 2 + 4) / 3)
-    assert scale_of([values], 2)[0] == pytest.approx((3 + 6) / 2)
-    assert np.isnan(scale_of([values], 1)[1]), "what never changes has no scale"
+    assert naive_error([values], 1)[0] == pytest.approx((1 + 2 + 4) / 3)
+    assert naive_error([values], 2)[0] == pytest.approx((3 + 6) / 2)
+    assert np.isnan(naive_error([values], 1)[1]), "what never changes has no scale"
     values[1, 0] = np.nan
-    assert scale_of([values], 1)[0] == pytest.approx(4)
+    assert naive_error([values], 1)[0] == pytest.approx(4)
 
 
 def test_crps_of_a_gaussian() -> None:
-    """The closed form: σ (z (2Φ(z) − 1) + 2φ(z) − 1/√π)."""
+    """Compare with the closed form σ (z (2Φ(z) − 1) + 2φ(z) − 1/√π)."""
     for truth in (-1.0, 0.3, 4.0):
         z = truth / 2
         phi, Phi = math.exp(-z * z / 2) / math.sqrt(2 * math.pi), 0.5 * (1 + math.erf(z / math.sqrt(2)))
@@ -34,15 +34,15 @@ def test_crps_of_a_gaussian() -> None:
         assert found.item() == pytest.approx(wanted, abs=0.005)
 
 
-def test_crps_by_all_pairs() -> None:
+def test_crps_equals_the_sum_over_all_pairs() -> None:
     points = np.random.default_rng(0).normal(size=(1, 17, 1, 1))
     flat, truth = points.ravel(), 0.4
     wanted = np.abs(flat - truth).mean() - np.abs(flat[:, None] - flat).mean() / 2
     assert crps(points, np.full((1, 1, 1), truth)).item() == pytest.approx(wanted)
-    assert crps(np.full((1, 5, 1, 1), 2.0), np.zeros((1, 1, 1))).item() == pytest.approx(2.0)  # of a point: |error|
+    assert crps(np.full((1, 5, 1, 1), 2.0), np.zeros((1, 1, 1))).item() == pytest.approx(2.0)  # for one point: |error|
 
 
-def test_figures_by_hand() -> None:
+def test_metrics_of_given_forecasts() -> None:
     truth = np.array([[[1.0], [4.0], [np.nan]]])
     errors = Errors.of(normal([2.0, 2.0, 2.0], 1.0), truth)
     found = errors.metrics(np.array([2.0]))
@@ -53,7 +53,7 @@ def test_figures_by_hand() -> None:
     assert errors.metrics(np.array([2.0]), "naive_").keys() == {f"naive_{name}" for name in found}
 
 
-def test_honest_intervals_cover_as_they_say() -> None:
+def test_calibrated_intervals_have_their_coverage() -> None:
     truth = np.random.default_rng(1).normal(size=(2000, 1, 1))
     centre = torch.zeros(2000, 1, 1).double()
     found = Errors.of(Forecast.normal(centre, centre + 1), truth).metrics(np.ones(1))
@@ -64,7 +64,7 @@ def test_honest_intervals_cover_as_they_say() -> None:
     assert narrow["coverage_80"] < 0.6 and narrow["crps"] > found["crps"], "false certainty costs"
 
 
-def test_the_naive_forecast_repeats_the_last_season() -> None:
+def test_naive_forecast_repeats_the_last_season() -> None:
     values = np.array([[1.0], [2.0], [3.0], [4.0], [5.0], [np.nan], [7.0]])
     assert last_season(values, 3).ravel().tolist() == [5, 3, 7]
     found = naive_forecast([values], 5, 3, np.array([0.5]))

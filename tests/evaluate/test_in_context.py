@@ -1,4 +1,4 @@
-"""What is recalled from the text before, with models whose answers are known."""
+"""Recall from the context, with models whose predictions are known."""
 
 from typing import Any
 
@@ -13,7 +13,7 @@ V = 9
 
 
 class Copying:
-    """Says what followed the last time the same token was there; 1 where it never was. It keeps all it has read."""
+    """Predicts the token that followed the last occurrence of the current token, else 1."""
 
     def start(self, source: Tree = None, rows: int | None = None) -> DecodeState:
         return DecodeState({"read": torch.empty(rows or 1, 0, dtype=torch.long)})
@@ -27,8 +27,8 @@ class Copying:
         return StepOutput(scores.log_softmax(dim=1), DecodeState({"read": read}))
 
 
-def test_each_group_has_its_share() -> None:
-    documents = [[2, 7, 3, 8, 2, 7, 3, 4], [2, 1]]  # keys 2 and 3; the last answer for 3 is not what it was
+def test_accuracy_by_group() -> None:
+    documents = [[2, 7, 3, 8, 2, 7, 3, 4], [2, 1]]  # keys 2 and 3; the last answer for 3 has changed
     asked = [
         [
             RecallQuestion(1, 2, "first"),
@@ -39,16 +39,16 @@ def test_each_group_has_its_share() -> None:
         [RecallQuestion(1, 2, "first")],
     ]
     found = recall(Copying(), documents, asked, end=0)
-    assert found == {"first": 1 / 3, "again": 1 / 2}  # only the 1 of the second document is guessed
-    assert recall(Copying(), documents, asked, end=0, rows=1) == found  # alone as in a batch
+    assert found == {"first": 1 / 3, "again": 1 / 2}  # only the 1 of the second document is a default prediction
+    assert recall(Copying(), documents, asked, end=0, rows=1) == found  # independent of batching
 
 
-def test_an_answer_of_several_tokens_is_right_as_a_whole() -> None:
+def test_all_tokens_of_an_answer_must_be_correct() -> None:
     model: Any = Copying()
     document = [2, 5, 6, 3, 2, 5, 6, 3, 2, 5, 7]
     asked = [RecallQuestion(5, 7, "right"), RecallQuestion(9, 11, "wrong")]
     assert recall(model, [document], [asked], end=0) == {"right": 1.0, "wrong": 0.0}
 
 
-def test_nothing_asked_is_nothing_told() -> None:
+def test_no_questions_yield_no_metrics() -> None:
     assert recall(Copying(), [[1, 2]], [[]], end=0) == {}

@@ -1,4 +1,4 @@
-"""Confidence intervals: Wilson's equation against scipy, and that both kinds hold what they say they hold."""
+"""Confidence intervals: Wilson compared with scipy, and the coverage of both kinds."""
 
 import math
 from collections import Counter
@@ -14,14 +14,14 @@ from seqloom.evaluate.intervals import bootstrap, ratio_interval, wilson
 
 
 @given(st.integers(1, 5000).flatmap(lambda total: st.tuples(st.integers(0, total), st.just(total))))
-def test_wilson_as_scipy_has_it(share: tuple[int, int]) -> None:
+def test_wilson_equals_scipy(share: tuple[int, int]) -> None:
     stats = pytest.importorskip("scipy.stats")
     for level in (0.9, 0.95, 0.99):
         theirs = stats.binomtest(*share).proportion_ci(level, method="wilson")
         assert wilson(*share, level) == pytest.approx((theirs.low, theirs.high), abs=1e-12)
 
 
-def test_wilson_by_hand() -> None:
+def test_wilson_of_given_counts() -> None:
     low, high = wilson(8, 10)
     z, p, n = 1.959964, 0.8, 10
     middle, reach = p + z * z / (2 * n), z * math.sqrt(p * (1 - p) / n + z * z / (4 * n * n))
@@ -32,13 +32,13 @@ def test_wilson_by_hand() -> None:
 
 
 @pytest.mark.parametrize("share", [(0, 0), (3, 2), (-1, 2)])
-def test_what_is_no_share(share: tuple[int, int]) -> None:
+def test_invalid_proportions_are_rejected(share: tuple[int, int]) -> None:
     with pytest.raises(DataError, match=f"got {share[0]}/{share[1]}"):
         wilson(*share)
 
 
-def test_wilson_holds_the_truth_in_95_of_100_tests() -> None:
-    """Exactly: over all outcomes of 60 trials, weighted by how likely they are, for many true shares."""
+def test_wilson_has_95_percent_coverage() -> None:
+    """Compute the exact coverage over all outcomes of 60 trials for many true proportions."""
     covered = []
     for truth in np.linspace(0.02, 0.98, 49):
         chances = [math.comb(60, k) * truth**k * (1 - truth) ** (60 - k) for k in range(61)]
@@ -48,8 +48,8 @@ def test_wilson_holds_the_truth_in_95_of_100_tests() -> None:
     assert np.mean(covered) == pytest.approx(0.95, abs=0.006) and min(covered) > 0.89
 
 
-def test_the_bootstrap_holds_the_truth_in_95_of_100_tests() -> None:
-    """Of a ratio whose true value is known: Σ a / Σ b with a binomial, b drawn from 1 … 10."""
+def test_bootstrap_has_95_percent_coverage() -> None:
+    """Use a ratio with known true value: Σ a / Σ b with binomial a and b drawn from 1 … 10."""
     draw, hit, tests = np.random.default_rng(0), 0, 300
     for seed in range(tests):
         b = draw.integers(1, 11, size=150)
@@ -59,8 +59,8 @@ def test_the_bootstrap_holds_the_truth_in_95_of_100_tests() -> None:
     assert 0.91 <= hit / tests <= 0.98
 
 
-def test_drawing_kinds_is_drawing_examples() -> None:
-    """The long way: examples drawn with replacement, one by one."""
+def test_resampling_kinds_equals_resampling_examples() -> None:
+    """Compare with resampling single examples with replacement."""
     draw = np.random.default_rng(1)
     a, b = draw.integers(0, 4, size=200), draw.integers(1, 6, size=200)
     values = []
@@ -81,11 +81,11 @@ def test_drawing_kinds_is_drawing_examples() -> None:
 def test_samples_do_not_depend_on_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     pairs = [(place % 3, 3) for place in range(50)]
     whole = ratio_interval(pairs)
-    monkeypatch.setattr(intervals, "AT_ONCE", 7)
+    monkeypatch.setattr(intervals, "MAX_ELEMENTS", 7)
     assert ratio_interval(pairs) == whole
     assert ratio_interval(pairs, seed=1) != whole
 
 
-def test_nothing_to_draw_from() -> None:
-    with pytest.raises(DataError, match="no examples"):
+def test_bootstrap_without_examples_is_rejected() -> None:
+    with pytest.raises(DataError, match="at least one example"):
         bootstrap(np.array([0, 0]), lambda drawn: drawn.sum(axis=1).astype(float))

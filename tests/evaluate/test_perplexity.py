@@ -1,4 +1,4 @@
-"""Evaluation against sums made by hand, on a model without memory and one that never forgets."""
+"""Language model evaluation compared with manual sums, for models with and without memory."""
 
 import itertools
 import math
@@ -20,7 +20,7 @@ NAMES = ["loss", "perplexity", "word_perplexity", "bits_per_character", "bits_pe
 
 
 class Bigram:
-    """p(next | last) from a table (V, V)."""
+    """A model with p(next | last) from a table (V, V)."""
 
     def __init__(self, vocabulary: int = 7) -> None:
         generator = torch.Generator().manual_seed(0)
@@ -38,8 +38,8 @@ class Bigram:
         return self.table[inputs, targets], state
 
 
-class Remembering(Bigram):
-    """The row of the table is chosen by the sum of all inputs, so every earlier token matters."""
+class CumulativeModel(Bigram):
+    """A model whose table row depends on the sum of all inputs, so that every earlier token matters."""
 
     def score(self, inputs: Tensor, targets: Tensor, state: DecodeState) -> tuple[Tensor, DecodeState]:
         totals = state.carry["total"][:, None] + (inputs + 1).cumsum(1)
@@ -50,19 +50,19 @@ def evaluate_stream(*arguments: Any, **options: Any) -> Totals:
     return Totals.of(stream_log_probs(*arguments, **options))
 
 
-def by_hand(model: Bigram, context: list[int], tokens: list[int]) -> list[float]:
-    """One token at a time, by the definition. `context` is read before the first."""
+def reference_log_probs(model: Bigram, context: list[int], tokens: list[int]) -> list[float]:
+    """Score one token at a time after reading `context`."""
     found: list[float] = []
     sofar = list(context)
     for token in tokens:
-        row = sum(t + 1 for t in sofar) % 7 if isinstance(model, Remembering) else sofar[-1]
+        row = sum(t + 1 for t in sofar) % 7 if isinstance(model, CumulativeModel) else sofar[-1]
         found.append(model.table[row, token].item())
         sofar.append(token)
     return found
 
 
 def pieces(tokens: list[int], rows: int) -> list[int]:
-    """Where the rows begin: the first ones are longer by one where the stream does not divide."""
+    """Return where the rows begin; the first rows are longer by one if the stream does not divide evenly."""
     small, longer = divmod(len(tokens), rows)
     return [row * small + min(row, longer) for row in range(rows)] + [len(tokens)]
 
@@ -75,51 +75,55 @@ streams = st.lists(st.integers(0, 6), min_size=1, max_size=40)
 def test_every_token_is_predicted_once_by_a_model_without_memory(tokens: list[int], rows: int, chunk: int) -> None:
     model = Bigram()
     found = stream_log_probs(model, torch.tensor(tokens), end=END, rows=rows, chunk=chunk)
-    assert found.tolist() == by_hand(model, [END], tokens)
+    assert found.tolist() == reference_log_probs(model, [END], tokens)
     assert len(tokens) <= model.predictions < len(tokens) + min(rows, len(tokens))
     totals = evaluate_stream(model, torch.tensor(tokens), end=END, rows=rows, chunk=chunk)
     assert totals.tokens == len(tokens)
-    assert totals.nll == pytest.approx(-math.fsum(by_hand(model, [END], tokens)), abs=1e-10)
+    assert totals.nll == pytest.approx(-math.fsum(reference_log_probs(model, [END], tokens)), abs=1e-10)
 
 
 @given(streams, st.integers(1, 9), st.integers(1, 50))
 @settings(deadline=None)
-def test_rows_begin_afresh_and_chunks_carry_on(tokens: list[int], rows: int, chunk: int) -> None:
-    model = Remembering()
+def test_rows_start_fresh_and_chunks_keep_the_state(tokens: list[int], rows: int, chunk: int) -> None:
+    model = CumulativeModel()
     bounds = pieces(tokens, min(rows, len(tokens)))
     expected: list[float] = []
     for begin, stop in itertools.pairwise(bounds):
-        expected += by_hand(model, [tokens[begin - 1] if begin else END], tokens[begin:stop])
+        expected += reference_log_probs(model, [tokens[begin - 1] if begin else END], tokens[begin:stop])
     assert stream_log_probs(model, torch.tensor(tokens), end=END, rows=rows, chunk=chunk).tolist() == expected
 
 
-def test_rows_matter_to_a_model_with_memory() -> None:
+def test_rows_affect_a_model_with_memory() -> None:
     stream = torch.arange(40) % 7
-    assert evaluate_stream(Remembering(), stream, end=END) != evaluate_stream(Remembering(), stream, end=END, rows=2)
+    assert evaluate_stream(CumulativeModel(), stream, end=END) != evaluate_stream(
+        CumulativeModel(), stream, end=END, rows=2
+    )
 
 
 @given(st.lists(st.lists(st.integers(0, 6), max_size=9), max_size=9), st.integers(1, 5), st.integers(1, 12))
 @settings(deadline=None)
-def test_texts_scored_together_are_texts_scored_alone(texts: list[list[int]], rows: int, chunk: int) -> None:
-    for model in (Bigram(), Remembering()):
+def test_batched_texts_equal_single_texts(texts: list[list[int]], rows: int, chunk: int) -> None:
+    for model in (Bigram(), CumulativeModel()):
         together = score_texts(model, texts, end=END, rows=rows, chunk=chunk)
-        assert [scores.tolist() for scores in together] == [by_hand(model, [END], [*text, END]) for text in texts]
+        assert [scores.tolist() for scores in together] == [
+            reference_log_probs(model, [END], [*text, END]) for text in texts
+        ]
 
 
-def test_an_empty_text_is_just_its_end() -> None:
+def test_empty_text_is_scored_by_its_end() -> None:
     model = Bigram()
     (scores,) = score_texts(model, [[]], end=END)
     assert scores.tolist() == [model.table[END, END].item()]
     assert score_texts(model, [], end=END) == []
 
 
-def test_texts_of_similar_length_are_read_together() -> None:
+def test_texts_of_similar_length_are_batched() -> None:
     model = Bigram()
     score_texts(model, [[1] * 50, [], [1] * 50, []], end=END, rows=2)
     assert model.predictions == 2 * 51 + 2 * 1
 
 
-def test_single_precision_is_summed_in_double() -> None:
+def test_float32_scores_are_summed_in_float64() -> None:
     class Flat(Bigram):
         def score(self, inputs: Tensor, targets: Tensor, state: DecodeState) -> tuple[Tensor, DecodeState]:
             return torch.full(inputs.shape, -0.1), state
@@ -128,7 +132,7 @@ def test_single_precision_is_summed_in_double() -> None:
     assert totals.nll == pytest.approx(1_000_003 * float(torch.tensor(0.1)), rel=1e-12)
 
 
-def test_metrics_by_hand() -> None:
+def test_metrics_of_given_totals() -> None:
     # 8 tokens of probability 1/4 each: 16 bits.
     found = metrics(Totals(nll=8 * math.log(4), tokens=8), words=4, characters=10, size=16)
     assert list(found) == NAMES
@@ -137,7 +141,7 @@ def test_metrics_by_hand() -> None:
     )
 
 
-def test_metrics_of_a_hopeless_model_are_infinite_not_an_error() -> None:
+def test_overflowing_metrics_are_infinite() -> None:
     counts = {"words": 1, "characters": 2, "size": 2}
     found = metrics(Totals(nll=1e6, tokens=2), **counts)
     assert found["perplexity"] == math.inf
@@ -148,21 +152,21 @@ def test_metrics_of_a_hopeless_model_are_infinite_not_an_error() -> None:
     assert all(math.isnan(value) for value in metrics(Totals(nll=math.nan, tokens=2), **counts).values())
 
 
-def test_nothing_to_evaluate_is_said_so() -> None:
+def test_empty_text_is_rejected() -> None:
     empty = evaluate_stream(Bigram(), torch.empty(0, dtype=torch.long), end=END)
     assert empty == Totals(nll=0, tokens=0)
-    with pytest.raises(DataError, match="nothing to evaluate"):
+    with pytest.raises(DataError, match="no documents to evaluate"):
         metrics(empty, words=0, characters=0, size=0)
 
 
 @pytest.mark.parametrize("wrong", [{"rows": 0}, {"chunk": 0}, {"stream": torch.zeros(2, 2, dtype=torch.long)}])
-def test_bad_arguments_are_refused(wrong: dict[str, Any]) -> None:
+def test_invalid_arguments_are_rejected(wrong: dict[str, Any]) -> None:
     stream: Any = torch.zeros(3, dtype=torch.long)
     with pytest.raises(UsageError):
         evaluate_stream(Bigram(), **({"stream": stream, "end": END} | wrong))
 
 
-def test_no_graph_is_kept() -> None:
+def test_scores_have_no_autograd_graph() -> None:
     model = Bigram()
     model.table.requires_grad_()
     assert not stream_log_probs(model, torch.ones(5, dtype=torch.long), end=END).requires_grad

@@ -1,4 +1,4 @@
-"""Spans found, against seqeval: 10,000 random sentences in every scheme, valid and not."""
+"""Span scores compared with seqeval: 10,000 random sentences in every scheme, valid and invalid."""
 
 import random
 import warnings
@@ -11,7 +11,7 @@ import pytest
 from seqloom.core.errors import DataError
 from seqloom.core.iob import Scheme, Span, spans_of, strict_spans, tags_of
 from seqloom.evaluate.classification import Hits, macro, micro, weighted
-from seqloom.evaluate.tagging import compare, score_spans
+from seqloom.evaluate.tagging import compare_spans, score_spans
 
 TYPES = ["PER", "LOC", "ORG-x"]
 SENTENCES = 10_000
@@ -19,7 +19,7 @@ Pairs = tuple[list[list[str]], list[list[str]]]
 
 
 def random_pairs(prefixes: str, seed: int, count: int = SENTENCES) -> Pairs:
-    """Tags drawn by lot, most of them invalid, and a second reading that differs here and there."""
+    """Draw random tags, mostly invalid, and a copy with some changes."""
     draw = random.Random(seed)
     tags = ["O"] * 3 + [f"{prefix}-{kind}" for prefix in prefixes for kind in TYPES]
     expected = [[draw.choice(tags) for _ in range(draw.randint(1, 12))] for _ in range(count)]
@@ -27,7 +27,7 @@ def random_pairs(prefixes: str, seed: int, count: int = SENTENCES) -> Pairs:
 
 
 def valid_pairs(scheme: Scheme, seed: int, count: int = 1000) -> Pairs:
-    """Valid sequences, and others of the same lengths that often agree with them."""
+    """Draw valid sequences and others of the same lengths that often agree with them."""
     both: Pairs = ([], [])
     for pair in zip(*random_pairs("BI", seed, count), strict=True):
         for side, tags in zip(both, pair, strict=True):
@@ -36,7 +36,7 @@ def valid_pairs(scheme: Scheme, seed: int, count: int = 1000) -> Pairs:
 
 
 def seqeval_scores(expected: Any, found: Any, scheme: str | None, average: str | None) -> Any:
-    """What seqeval says, by type or averaged: precision, recall, F1, support."""
+    """Return seqeval's precision, recall, F1 and support, by type or averaged."""
     if scheme is None:
         lenient = pytest.importorskip("seqeval.metrics.sequence_labeling")
         return lenient.precision_recall_fscore_support(expected, found, average=average, zero_division=0)
@@ -46,12 +46,12 @@ def seqeval_scores(expected: Any, found: Any, scheme: str | None, average: str |
     return strict.precision_recall_fscore_support(expected, found, average=average, zero_division=0, scheme=kind)
 
 
-def assert_as_seqeval(pairs: Pairs, strict: Scheme | None) -> None:
+def assert_equals_seqeval(pairs: Pairs, strict: Scheme | None) -> None:
     ours = score_spans(*pairs, strict=strict)
     rows = [(one.precision, one.recall, one.f1, one.expected) for one in ours.by_type.values()]
     np.testing.assert_allclose(np.transpose(rows), seqeval_scores(*pairs, strict, None), rtol=1e-12)
-    assert all(0 < one.f1 < 1 for one in ours.by_type.values())  # the comparison says something
-    first: Any = tuple(side[:500] for side in pairs)  # averages are made of the same counts
+    assert all(0 < one.f1 < 1 for one in ours.by_type.values())  # negative control: neither all correct nor all wrong
+    first: Any = tuple(side[:500] for side in pairs)  # averages use the same counts
     scores = score_spans(*first, strict=strict)
     assert scores.micro == micro(scores.by_type.values())
     for name, average in {"micro": micro, "macro": macro, "weighted": weighted}.items():
@@ -60,26 +60,26 @@ def assert_as_seqeval(pairs: Pairs, strict: Scheme | None) -> None:
 
 
 @pytest.mark.parametrize("prefixes", ["BI", "BIES"])
-def test_as_seqeval_counts(prefixes: str) -> None:
-    assert_as_seqeval(random_pairs(prefixes, 1), None)
+def test_lenient_scores_equal_seqeval(prefixes: str) -> None:
+    assert_equals_seqeval(random_pairs(prefixes, 1), None)
 
 
 @pytest.mark.parametrize(("prefixes", "scheme"), [("BI", "IOB1"), ("BI", "IOB2"), ("BIES", "BIOES")])
-def test_strictly_as_seqeval_counts(prefixes: str, scheme: Scheme) -> None:
-    assert_as_seqeval(random_pairs(prefixes, 2), scheme)
+def test_strict_scores_equal_seqeval(prefixes: str, scheme: Scheme) -> None:
+    assert_equals_seqeval(random_pairs(prefixes, 2), scheme)
 
 
 @pytest.mark.parametrize("scheme", ["IOB1", "IOB2", "BIOES"])
-def test_valid_sequences_are_read_alike_by_all(scheme: Scheme) -> None:
+def test_strict_and_lenient_agree_on_valid_sequences(scheme: Scheme) -> None:
     pairs = valid_pairs(scheme, 3)
-    assert_as_seqeval(pairs, None)
-    assert_as_seqeval(pairs, scheme)
+    assert_equals_seqeval(pairs, None)
+    assert_equals_seqeval(pairs, scheme)
     assert score_spans(*pairs) == score_spans(*pairs, strict=scheme)
 
 
 @pytest.mark.parametrize(("prefixes", "scheme"), [("BI", "IOB1"), ("BI", "IOB2"), ("BIES", "BIOES")])
-def test_same_spans_as_seqeval_in_each_sentence(prefixes: str, scheme: Scheme) -> None:
-    """Every sequence of up to four tags of two types, then long random sequences."""
+def test_spans_equal_seqeval_in_each_sentence(prefixes: str, scheme: Scheme) -> None:
+    """Compare all sequences of up to four tags of two types, then long random sequences."""
     entities = pytest.importorskip("seqeval.metrics.sequence_labeling").get_entities
     schemes = pytest.importorskip("seqeval.scheme")
     kind = getattr(schemes, {"BIOES": "IOBES"}.get(scheme, scheme))
@@ -98,17 +98,17 @@ def test_bare_tags_have_no_type() -> None:
     assert [(span.type or "_", span.start, span.end - 1) for span in spans_of(tags)] == entities(tags)
 
 
-def test_half_a_name_is_one_too_many_and_one_too_few() -> None:
+def test_partial_match_is_false_positive_and_false_negative() -> None:
     expected = [["B-PER", "I-PER", "O", "B-LOC"], ["O", "O"]]
     found = [["B-PER", "O", "O", "B-LOC"], ["B-LOC", "O"]]
     scores = score_spans(expected, found)
     assert scores.by_type == {"LOC": Hits(1, 2, 1), "PER": Hits(0, 1, 1)}
     assert scores.micro == (1 / 3, 1 / 2, 2 / 5)
     assert scores.sentences == [{"LOC": Hits(1, 1, 1), "PER": Hits(0, 1, 1)}, {"LOC": Hits(0, 1, 0)}]
-    assert compare([Span("A", 0, 2)], [Span("B", 0, 2)]) == {"A": Hits(0, 0, 1), "B": Hits(0, 1, 0)}
+    assert compare_spans([Span("A", 0, 2)], [Span("B", 0, 2)]) == {"A": Hits(0, 0, 1), "B": Hits(0, 1, 0)}
 
 
-def test_nothing_to_find_and_nothing_found_is_zero() -> None:
+def test_no_spans_score_zero() -> None:
     scores = score_spans([["O", "O"]], [["O", "O"]])
     assert not scores.by_type
     assert [average(scores.by_type.values()) for average in (micro, macro, weighted)] == [(0, 0, 0)] * 3
@@ -118,8 +118,8 @@ def test_nothing_to_find_and_nothing_found_is_zero() -> None:
         assert seqeval_scores([["O", "O"]], [["O", "O"]], None, "micro")[2] == 0
 
 
-def test_the_interval_is_of_sentences() -> None:
-    """A hundred sentences, each said ten times: as one long sentence each, they are a hundred things known."""
+def test_interval_resamples_sentences() -> None:
+    """Joining ten copies of each of a hundred sentences must not narrow the interval."""
     once = random_pairs("BI", 6, 100)
     apart: Any = tuple([own for own in side for _ in range(10)] for side in once)
     joined: Any = tuple([[*own, "O"] * 10 for own in side] for side in once)
@@ -131,12 +131,12 @@ def test_the_interval_is_of_sentences() -> None:
     assert narrow == many.interval(seed=0) != many.interval(seed=1)
 
 
-def test_what_does_not_fit_together() -> None:
-    with pytest.raises(DataError, match=r"as many tagged sentences as expected, and at least one: got 2 and 1"):
+def test_inconsistent_inputs_are_rejected() -> None:
+    with pytest.raises(DataError, match=r"Every sentence must be tagged.* got 2 tagged sentences for 1"):
         score_spans([["O"]], [["O"], ["O"]])
-    with pytest.raises(DataError, match="at least one: got 0 and 0"):
+    with pytest.raises(DataError, match="got 0 tagged sentences for 0"):
         score_spans([], [])
-    with pytest.raises(DataError, match="Sentence 2 has 2 words and 1 tags"):
+    with pytest.raises(DataError, match="sentence 2 has 2 words and 1 tags"):
         score_spans([["O"], ["O", "O"]], [["O"], ["O"]])
     with pytest.raises(DataError, match="got 'NOUN'"):
         score_spans([["O"]], [["NOUN"]])

@@ -1,4 +1,4 @@
-"""Reports on taggers: of words, and of spans where the tags mark some."""
+"""Reports of taggers: words, and spans if the tags mark them."""
 
 import random
 
@@ -10,11 +10,11 @@ from seqloom.evaluate.classification import Hits
 from seqloom.evaluate.tagging import report
 
 EXPECTED = [["B-PER", "O", "O", "B-LOC"], ["O", "B-PER", "I-PER"], ["O"]]
-FOUND = [["B-PER", "O", "O", "I-LOC"], ["O", "B-PER", "O"], ["O"]]
+PREDICTED = [["B-PER", "O", "O", "I-LOC"], ["O", "B-PER", "O"], ["O"]]
 
 
-def test_a_report_by_hand() -> None:
-    found = report(EXPECTED, FOUND, ["B-LOC", "B-PER", "I-LOC", "I-PER", "O"])
+def test_report_of_given_tags() -> None:
+    found = report(EXPECTED, PREDICTED, ["B-LOC", "B-PER", "I-LOC", "I-PER", "O"])
     assert found.metrics == {
         "span_f1": 2 * 2 / (3 + 3),
         "span_precision": 2 / 3,
@@ -25,12 +25,12 @@ def test_a_report_by_hand() -> None:
         "tag_macro_f1": pytest.approx((0 + 1 + 0 + 0 + 8 / 9) / 5),
     }
     assert found.by_class == {"LOC": Hits(1, 1, 1), "PER": Hits(1, 2, 2)}
-    assert found.invalid == 1 and found.unseen == {}  # I-LOC after O is read as a place, and counted as invalid
+    assert found.invalid == 1 and found.unseen == {}  # I-LOC after O is read as a location and counted as invalid
     assert list(found.intervals) == ["span_f1", "token_accuracy", "sentence_accuracy"]
     assert all(low <= found.metrics[name] <= high for name, (low, high) in found.intervals.items())
 
 
-def test_the_scheme_decides_what_is_invalid_and_nothing_else() -> None:
+def test_scheme_affects_only_the_invalid_count() -> None:
     as_bioes = [tags_of(spans_of(tags), len(tags), "BIOES") for tags in EXPECTED]
     found = report(as_bioes, as_bioes, scheme="BIOES")
     assert found.invalid == 0 and found.metrics["span_f1"] == 1
@@ -38,7 +38,7 @@ def test_the_scheme_decides_what_is_invalid_and_nothing_else() -> None:
     assert report(as_bioes, as_bioes).metrics == found.metrics
 
 
-def test_parts_of_speech_have_no_spans() -> None:
+def test_part_of_speech_tags_have_no_spans() -> None:
     expected = [["DET", "NOUN", "VERB"], ["NOUN", "X"]]
     found = report(expected, [["DET", "NOUN", "NOUN"], ["NOUN", "NOUN"]], ["DET", "NOUN", "VERB"])
     assert found.spans is None and "span_f1" not in found.metrics and found.invalid == 0
@@ -47,8 +47,8 @@ def test_parts_of_speech_have_no_spans() -> None:
     assert report([["O", "B-X"]], [["O", "NOUN"]]).spans is None
 
 
-def test_the_interval_of_words_is_of_sentences() -> None:
-    """Ten words of a sentence that are all right, or all wrong, tell no more than one."""
+def test_token_interval_resamples_sentences() -> None:
+    """Ten words that are all correct or all wrong carry no more information than one."""
     draw = random.Random(0)
     right = [draw.random() < 0.8 for _ in range(400)]
     short = report([["A"]] * 400, [["A" if good else "B"] for good in right])
@@ -58,8 +58,8 @@ def test_the_interval_of_words_is_of_sentences() -> None:
     assert long.intervals["token_accuracy"] == pytest.approx(long.intervals["sentence_accuracy"], abs=0.01)
 
 
-def test_what_does_not_fit_together() -> None:
-    with pytest.raises(DataError, match="Sentence 1 has 1 words and 2 tags"):
+def test_inconsistent_inputs_are_rejected() -> None:
+    with pytest.raises(DataError, match="sentence 1 has 1 words and 2 tags"):
         report([["A"]], [["A", "A"]])
     with pytest.raises(DataError, match="have no words"):
         report([[]], [[]])

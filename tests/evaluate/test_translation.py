@@ -18,7 +18,7 @@ from seqloom.evaluate.translation import (
     bleu,
     bleu_tokenizer,
     by_length,
-    decoding_in_words,
+    describe_decoding,
     length_unit,
     report,
     score_translations,
@@ -28,16 +28,16 @@ from seqloom.evaluate.translation import (
 WORDS = ("the", "cat", "sat", "on", "a", "mat", "while", "The", "Owl", "slept", "in", "hay", ".")
 
 
-def text(count: int, seed: int = 1) -> tuple[list[str], list[str]]:
-    """Hypotheses and references: one word in five differs."""
+def draw_lines(count: int, seed: int = 1) -> tuple[list[str], list[str]]:
+    """Draw hypotheses and references that differ in one of five words."""
     draw = random.Random(seed)
     references = [draw.choices(WORDS, k=draw.randint(3, 25)) for _ in range(count)]
     said = [[word if draw.random() < 0.8 else draw.choice(WORDS) for word in line] for line in references]
     return [" ".join(line) for line in said], [" ".join(line) for line in references]
 
 
-def test_the_figures_are_sacrebleus() -> None:
-    said, expected = text(60)
+def test_scores_equal_sacrebleu() -> None:
+    said, expected = draw_lines(60)
     found = score_translations(said, expected, language="de").metrics
     assert list(found) == ["bleu", "bleu_lowercase", "chrf", "exact_match"]
     assert found["bleu"] == corpus_bleu(said, [expected], force=True).score
@@ -46,15 +46,15 @@ def test_the_figures_are_sacrebleus() -> None:
     assert found["bleu"] == bleu(said, expected, language="de")
 
 
-def test_exact_match_looks_past_white_space_and_nothing_else() -> None:
+def test_exact_match_ignores_white_space_only() -> None:
     said = ["a b", " a  b ", "a\u00a0b", "A b", "a b .", ""]
     found = score_translations(said, ["a b"] * 5 + [""], language="en").metrics
-    assert found["exact_match"] == 3 / 5  # a blank pair is not right, nor wrong
+    assert found["exact_match"] == 3 / 5  # blank pairs are excluded
     assert score_translations([""], [""], language="en").metrics["exact_match"] == 0
 
 
-def test_a_perfect_translation() -> None:
-    _, expected = text(10)
+def test_perfect_translation() -> None:
+    _, expected = draw_lines(10)
     found = score_translations(expected, expected, language="en").metrics
     assert [round(found[name], 9) for name in ("bleu", "bleu_lowercase", "chrf", "exact_match")] == [100, 100, 100, 1]
 
@@ -73,7 +73,7 @@ def test_a_perfect_translation() -> None:
         ),
     ],
 )
-def test_the_tokenizer_follows_the_language(language: str, tokenize: str) -> None:
+def test_tokenizer_depends_on_the_language(language: str, tokenize: str) -> None:
     assert bleu_tokenizer(language) == tokenize
     signatures = score_translations(["東京 です"], ["東京 です"], language=language).signatures
     assert f"|tok:{tokenize}|" in signatures["bleu"] and "|case:mixed|" in signatures["bleu"]
@@ -84,10 +84,10 @@ def test_the_tokenizer_follows_the_language(language: str, tokenize: str) -> Non
     assert sentence_length("東京 です ", language) == (2 if spaced else 4)
 
 
-def test_what_cannot_be_scored() -> None:
+def test_invalid_inputs_are_rejected() -> None:
     with pytest.raises(DataError, match="2 references and 1 translations"):
         score_translations(["a"], ["a", "b"], language="en")
-    with pytest.raises(DataError, match="nothing to evaluate"):
+    with pytest.raises(DataError, match="no sentence pairs to evaluate"):
         score_translations([], [], language="en")
 
 
@@ -97,7 +97,7 @@ def test_no_warnings_and_no_downloads(caplog: pytest.LogCaptureFixture) -> None:
     assert caplog.records == []
 
 
-def test_sacrebleu_and_torch_are_imported_where_they_are_used() -> None:
+def test_sacrebleu_and_torch_are_imported_lazily() -> None:
     program = (
         "import sys, seqloom.evaluate.translation, seqloom.evaluate.bleu;"
         "sys.exit('torch' in sys.modules or 'sacrebleu' in sys.modules)"
@@ -118,8 +118,8 @@ def test_every_sentence_is_in_one_row(lengths: list[int], longest: int) -> None:
     assert all(first.high < second.low for first, second in pairwise(rows))
     for row in rows:
         assert row.pairs == sum(row.low <= length <= row.high for length in lengths)
-        assert row.pairs >= min(len(lengths), translation.FEWEST_PAIRS)
-    assert len(rows) <= translation.MOST_BUCKETS + 1
+        assert row.pairs >= min(len(lengths), translation.MIN_BUCKET_SIZE)
+    assert len(rows) <= translation.MAX_BUCKETS + 1
 
 
 @pytest.mark.parametrize(
@@ -127,18 +127,18 @@ def test_every_sentence_is_in_one_row(lengths: list[int], longest: int) -> None:
     [
         ([1] * 3 + [12] * 50 + [31] * 50, [(1, 12, 53), (31, 31, 50)]),  # few short ones
         ([1] * 30 + [12] * 50 + [31] * 5, [(1, 1, 30), (12, 31, 55)]),  # few long ones
-        ([3] * 30 + [4] * 30 + [900], [(3, 3, 30), (4, 900, 31)]),  # one that would make all steps wide
+        ([3] * 30 + [4] * 30 + [900], [(3, 3, 30), (4, 900, 31)]),  # an outlier does not widen the buckets
         ([5] * 4, [(5, 5, 4)]),
         ([0] * 2, [(0, 0, 2)]),
     ],
 )
-def test_rows_with_few_sentences_are_joined(lengths: list[int], rows: list[tuple[int, int, int]]) -> None:
+def test_small_buckets_are_merged(lengths: list[int], rows: list[tuple[int, int, int]]) -> None:
     found = by_length(lengths, ["a"] * len(lengths), ["a"] * len(lengths), language="en")
     assert [(row.low, row.high, row.pairs) for row in found] == rows
 
 
-def test_each_row_is_the_bleu_of_its_sentences() -> None:
-    said, expected = text(300)
+def test_rows_equal_the_bleu_of_their_sentences() -> None:
+    said, expected = draw_lines(300)
     lengths = [len(line.split()) for line in expected]
     rows = by_length(lengths, said, expected, language="en")
     assert len(rows) >= 4
@@ -147,8 +147,8 @@ def test_each_row_is_the_bleu_of_its_sentences() -> None:
         assert row.bleu == bleu([said[i] for i in own], [expected[i] for i in own], language="en")
 
 
-def test_rows_do_not_depend_on_what_was_said() -> None:
-    said, expected = text(300)
+def test_buckets_do_not_depend_on_the_hypotheses() -> None:
+    said, expected = draw_lines(300)
     lengths = [len(line.split()) for line in expected]
     first, second = (by_length(lengths, lines, expected, language="en") for lines in (said, expected))
     assert [(row.low, row.high, row.pairs) for row in first] == [(row.low, row.high, row.pairs) for row in second]
@@ -158,8 +158,8 @@ def test_rows_do_not_depend_on_what_was_said() -> None:
 # --- reports --------------------------------------------------------------------------------------------------------
 
 
-def test_a_report() -> None:
-    said, expected = text(40)
+def test_report() -> None:
+    said, expected = draw_lines(40)
     lines = [
         TranslatedLine(f"source {i}", reference, own)
         for i, (own, reference) in enumerate(zip(said, expected, strict=True))
@@ -189,11 +189,11 @@ def test_examples_show_mistakes_first() -> None:
     assert len(found.examples(100)) == 40
 
 
-def test_how_it_was_decoded() -> None:
-    assert decoding_in_words(BeamConfig()) == "beam search, 5 hypotheses, length penalty 1"
-    assert decoding_in_words(BeamConfig(beam=1)) == "greedy search"
+def test_describe_decoding() -> None:
+    assert describe_decoding(BeamConfig()) == "beam search, 5 hypotheses, length penalty 1"
+    assert describe_decoding(BeamConfig(beam=1)) == "greedy search"
     full = BeamConfig(beam=3, length_penalty=0.6, coverage_penalty=0.2, min_length=2, max_length=9, stopping="exact")
-    assert decoding_in_words(full) == (
+    assert describe_decoding(full) == (
         "beam search, 3 hypotheses, length penalty 0.6, coverage penalty 0.2, "
         "at least 2 tokens, at most 9 tokens, exact stopping"
     )

@@ -1,4 +1,4 @@
-"""Words as points: neighbours and analogies against plain loops and gensim; figures and their coverage."""
+"""Neighbours and analogies compared with loops and gensim, and metrics with their coverage."""
 
 import numpy as np
 import pytest
@@ -19,7 +19,7 @@ def cosine(x, y):
     return float(x @ y / np.linalg.norm(x) / np.linalg.norm(y))
 
 
-def test_nearest_words_are_those_of_a_loop():
+def test_nearest_words_equal_a_loop():
     one = space()
     wanted = sorted(
         ((cosine(one.vector("king"), one.vector(word)), word) for word in WORDS if word != "king"), reverse=True
@@ -30,7 +30,7 @@ def test_nearest_words_are_those_of_a_loop():
     assert len(one.similar("king", 100)) == len(WORDS) - 1
 
 
-def test_an_analogy_is_solved_by_adding_unit_vectors():
+def test_analogy_adds_unit_vectors():
     one = space()
     a, b, c = (one.vector(word) / np.linalg.norm(one.vector(word)) for word in ("man", "woman", "king"))
     scores = {word: cosine(b - a + c, one.vector(word)) for word in WORDS if word not in ("man", "woman", "king")}
@@ -39,28 +39,28 @@ def test_an_analogy_is_solved_by_adding_unit_vectors():
     assert found[0].score == pytest.approx(max(scores.values()), abs=1e-6)
 
 
-def test_a_word_that_is_not_there_gets_near_spellings():
+def test_unknown_word_suggests_similar_spellings():
     with pytest.raises(UsageError, match=r"no vector of 'quen'; did you mean queen\?"):
         space().similar("quen")
     with pytest.raises(UsageError, match=r"no vector of 'PARIS'; did you mean paris\?"):
         space().similar("PARIS")
-    with pytest.raises(UsageError, match="nothing of its 10 words is spelled like it"):
+    with pytest.raises(UsageError, match="none of its 10 words has a similar spelling"):
         space().similar("zzzzz")
-    assert space(lowercase=True).place("PARIS") == WORDS.index("paris")
+    assert space(lowercase=True).index("PARIS") == WORDS.index("paris")
     with pytest.raises(UsageError, match="top must be at least 1"):
         space().similar("king", 0)
-    with pytest.raises(DataError, match="two or more"):
+    with pytest.raises(DataError, match="At least two word vectors"):
         space(["one"])
 
 
-def test_a_zero_vector_is_like_nothing():
+def test_zero_vector_has_zero_similarity():
     one = WordSpace(["a", "b", "c"], np.array([[0, 0], [1, 0], [2, 0]], dtype=np.float32))
     assert [near.score for near in one.similar("a")] == [0, 0]
     assert one.similar("b")[0].word == "c"
 
 
-def test_gensim_finds_the_same():
-    """The same neighbours, the same ρ, the same share of analogies, question by question."""
+def test_results_equal_gensim():
+    """Compare neighbours, Spearman's ρ and the accuracy of analogies."""
     models = pytest.importorskip("gensim.models")
     generator = np.random.default_rng(1)
     words = [f"w{n}" for n in range(60)]
@@ -79,28 +79,28 @@ def test_gensim_finds_the_same():
     assert 0 < right < len(questions)
     assert analogies(ours, questions)[""].value == pytest.approx(right / len(questions))
     pairs = [RatedPair(words[i], words[j], float(generator.normal())) for i, j in generator.integers(0, 60, (40, 2))]
-    said = [theirs.similarity(pair.one, pair.other) for pair in pairs]
+    cosines = [theirs.similarity(pair.first, pair.second) for pair in pairs]
     stats = pytest.importorskip("scipy.stats")
     assert rate_pairs(ours, pairs).value == pytest.approx(
-        stats.spearmanr(said, [pair.score for pair in pairs]).statistic
+        stats.spearmanr(cosines, [pair.score for pair in pairs]).statistic
     )
 
 
-def test_figures_say_how_much_they_cover():
+def test_metrics_report_their_coverage():
     one = space([f"w{n}" for n in range(20)])
     pairs = [RatedPair(f"w{n}", f"W{n + 1}", n) for n in range(12)] + [RatedPair("w1", "other", 1)] * 4
     questions = [Analogy(f"w{n}", f"w{n + 1}", f"w{n + 2}", f"w{n + 3}", syntactic=n % 2 == 0) for n in range(25)]
     found = measure(one, {"wordsim353": pairs}, questions)
-    assert (found["wordsim353"].asked, found["wordsim353"].total) == (12, 16)
-    assert found["analogies"].asked == 17 and found["analogies"].coverage == 17 / 25
-    assert found["analogies_semantic"].value is None  # eight questions are too few to say
+    assert (found["wordsim353"].evaluated, found["wordsim353"].total) == (12, 16)
+    assert found["analogies"].evaluated == 17 and found["analogies"].coverage == 17 / 25
+    assert found["analogies_semantic"].value is None  # eight questions are too few
     metrics = as_metrics(found.items())
     assert metrics["wordsim353_coverage"] == 0.75 and "analogies_semantic" not in metrics
     assert found["wordsim353"].interval is not None
 
 
-def test_spellings_in_another_case_are_one_candidate():
-    """`King` must not stand in the way of queen, nor be an answer beside king."""
+def test_words_differing_in_case_are_one_candidate():
+    """`KING` must neither hide queen nor be an answer next to king."""
     vectors = np.eye(6, dtype=np.float32)
     rows = {"man": vectors[0], "woman": vectors[0] + vectors[1], "king": vectors[2] + vectors[0]}
     rows |= {

@@ -135,11 +135,11 @@ def test_what_is_drawn_is_what_was_counted() -> None:
     confusion = random_confusion(["x", "y", "z"], seed=3)
     figure = draw_confusion(confusion, ["a title"], of="tag", unit="words")
     axes: Any = figure.axes[0]
-    np.testing.assert_array_equal(np.asarray(axes.images[0].get_array()), confusion.shares())
+    np.testing.assert_array_equal(np.asarray(axes.images[0].get_array()), confusion.rates())
     assert [[text.get_text() for text in side] for side in names(figure)] == [["x", "y", "z"]] * 2
     shown = {text.get_position()[::-1]: text.get_text() for text in axes.texts}
     for place, count in np.ndenumerate(confusion.counts):
-        share = confusion.shares()[place]
+        share = confusion.rates()[place]
         percent = "<1%" if share < 0.005 else ">99%" if 0.995 <= share < 1 else f"{share:.0%}"
         assert shown.get(place) == (f"{percent}\n{count}" if count else None)
     right: Any = axes.child_axes[0]

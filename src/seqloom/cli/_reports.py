@@ -418,7 +418,7 @@ def report_word_vectors(model: "WordVectorsPredictor", asked: EvaluateOptions) -
     report = model.report(asked.split)
     data = f"{model.run.data['corpus']}, {asked.split}" if report.held_out else "no text of its own"
     if asked.as_json:
-        keys = ("value", "interval", "asked", "total", "coverage")
+        keys = ("value", "interval", "evaluated", "total", "coverage")
         judged = {name: {key: getattr(one, key) for key in keys} for name, one in report.judged.items()}
         print_json({"run": model.name, "data": data, **report.held_out, **judged, "missing": report.missing})
         return
@@ -428,7 +428,7 @@ def report_word_vectors(model: "WordVectorsPredictor", asked: EvaluateOptions) -
     for name, (label, unit) in JUDGED_METRICS.items():
         if (one := report.judged.get(name)) is None:
             continue
-        covered = f"({one.asked:,} of {one.total:,} {unit}, {one.coverage:.1%})"
+        covered = f"({one.evaluated:,} of {one.total:,} {unit}, {one.coverage:.1%})"
         if one.value is None or one.interval is None:
             print(f"  {label:28}         –  too few of its words have vectors {covered}")
         else:
@@ -445,7 +445,7 @@ def report_forecasts(model: "ForecasterPredictor", asked: EvaluateOptions) -> No
     data = f"{model.run.data['corpus']}, {asked.split}"
     if asked.as_json:
         steps = {"by_step": report.by_step, "naive_by_step": report.naive_by_step, "by_variable": report.by_variable}
-        print_json({"run": model.name, "data": data, **report.kept(), **steps})
+        print_json({"run": model.name, "data": data, **report.to_dict(), **steps})
         return
 
     def print_row(label: object, *values: float) -> None:

@@ -48,7 +48,7 @@ def bleu(
         raise UsageError(f"--explain must name a line from 1 to {len(hypotheses):,}; got {explain}.")
     from sacrebleu.metrics.chrf import CHRF
 
-    from seqloom.evaluate.bleu import corpus_in_words, corpus_statistics, in_words
+    from seqloom.evaluate.bleu import corpus_statistics, describe_corpus, describe_sentence
     from seqloom.evaluate.bleu import explain as explain_tokens
     from seqloom.evaluate.translation import bleu_metric, tokens
 
@@ -73,8 +73,8 @@ def bleu(
     print(f"brevity penalty {total.brevity_penalty:.4f}")
     if explained is not None:
         title = f"Line {explain:,} of {len(hypotheses):,}"
-        of_corpus = corpus_in_words(total, len(hypotheses), explained.statistics)
-        for line in ["", title, *in_words(explained), "", *of_corpus]:
+        of_corpus = describe_corpus(total, len(hypotheses), explained.statistics)
+        for line in ["", title, *describe_sentence(explained), "", *of_corpus]:
             print(escape_controls(line))
 
 
@@ -105,12 +105,12 @@ def statistics_json(own: "Statistics") -> Json:
 
 def explanation_json(explained: "Explanation") -> Json:
     """Return BLEU of a line, step by step, as values that JSON has."""
-    keys = ("ngram", "count", "most", "clipped")
+    keys = ("ngram", "count", "reference_count", "clipped")
     counts = [[{key: getattr(one, key) for key in keys} for one in of_order] for of_order in explained.counts]
     return {
         "hypothesis": explained.hypothesis,
         "references": explained.references,
         **statistics_json(explained.statistics),
-        "sacrebleu": explained.statistics.smoothed_bleu(whole=False),
+        "sacrebleu": explained.statistics.smoothed_bleu(is_corpus=False),
         "ngrams": counts,
     }

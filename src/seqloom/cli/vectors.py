@@ -201,7 +201,7 @@ def plot(
     if near:
         chosen = around(space, near, top or 12)
     elif word:
-        names = list(dict.fromkeys(space.words[space.place(one)] for one in word))
+        names = list(dict.fromkeys(space.words[space.index(one)] for one in word))
         chosen = WordSelection(names, [-1] * len(names), [])
     else:
         chosen = most_frequent(space, top or 150, skip)

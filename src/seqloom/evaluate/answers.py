@@ -1,14 +1,13 @@
-"""Metrics of answers: pieces of a text, counted as SQuAD's own evaluation counts, and choices among options.
+"""Metrics of question answering (SQuAD's exact match and F1) and of multiple choice.
 
-A written answer is normalised first: small letters, no ASCII punctuation, none of the words a, an,
-the, one space between words. It is exact if it then equals one of the right answers. For F1 both
-are bags of words with c words in common, each as often as it is in the bag that has it less often:
+Answers are normalised first: lower case, no ASCII punctuation, no articles (a, an, the), single
+spaces. An answer is exact if it then equals a reference answer. F1 compares bags of words with c
+words in common:
 
-    precision = c / words said    recall = c / words of the right answer    F1 = 2 · precision · recall / (sum of both)
+    precision = c / predicted words    recall = c / reference words    F1 = 2 · precision · recall / (sum of both)
 
-and 0 where c is 0, also for an answer without words. Of several right answers the best counts, for
-each metric by itself. The metrics of a split are means over its questions; SQuAD's are these times
-100.
+F1 is 0 if c is 0, also for an empty answer. With several references, each metric uses the best one.
+The metrics of a split are means over its questions; SQuAD reports them times 100.
 """
 
 import re
@@ -27,21 +26,23 @@ _ARTICLES = re.compile(r"\b(a|an|the)\b")
 
 
 def normalise_answer(answer: str) -> str:
-    """Return what is compared: the order of these steps is SQuAD's."""
+    """Normalise an answer for comparison, with the steps in SQuAD's order."""
     letters = answer.lower().translate(_PUNCTUATION)
     return " ".join(_ARTICLES.sub(" ", letters).split())
 
 
-def exact(said: str, right: str) -> float:
-    return float(normalise_answer(said) == normalise_answer(right))
+def exact(predicted: str, expected: str) -> float:
+    """Return 1 if the normalised answers are equal, else 0."""
+    return float(normalise_answer(predicted) == normalise_answer(expected))
 
 
-def f1(said: str, right: str) -> float:
-    words, wanted = (Counter(normalise_answer(answer).split()) for answer in (said, right))
-    common = (words & wanted).total()
+def f1(predicted: str, expected: str) -> float:
+    """Return the F1 of the normalised bags of words."""
+    words, reference = (Counter(normalise_answer(answer).split()) for answer in (predicted, expected))
+    common = (words & reference).total()
     if not common:
         return 0.0
-    precision, recall = common / words.total(), common / wanted.total()
+    precision, recall = common / words.total(), common / reference.total()
     return 2 * precision * recall / (precision + recall)
 
 
@@ -51,15 +52,16 @@ class AnswerReport(MetricReport):
     f1: list[float]
 
 
-def report(said: Sequence[str], right: Sequence[Sequence[str]], *, seed: int = 0) -> AnswerReport:
-    """Measure answers; `right` has for each question every answer that counts as right."""
-    if len(said) != len(right) or not said or not all(right):
+def report(predicted: Sequence[str], references: Sequence[Sequence[str]], *, seed: int = 0) -> AnswerReport:
+    """Evaluate answers; `references` contains all correct answers of each question."""
+    if len(predicted) != len(references) or not predicted or not all(references):
         raise DataError(
-            f"There must be an answer for each question, and at least one right one; got {len(said)} answers to "
-            f"{len(right)} questions."
+            f"Every question needs an answer and at least one reference, got {len(predicted)} answers to "
+            f"{len(references)} questions."
         )
-    exacts = [max(exact(answer, one) for one in wanted) for answer, wanted in zip(said, right, strict=True)]
-    scores = [max(f1(answer, one) for one in wanted) for answer, wanted in zip(said, right, strict=True)]
+    pairs = list(zip(predicted, references, strict=True))
+    exacts = [max(exact(answer, reference) for reference in correct) for answer, correct in pairs]
+    scores = [max(f1(answer, reference) for reference in correct) for answer, correct in pairs]
     return AnswerReport(
         metrics={"answer_f1": float(np.mean(scores)), "answer_exact": float(np.mean(exacts))},
         intervals={
@@ -72,17 +74,18 @@ def report(said: Sequence[str], right: Sequence[Sequence[str]], *, seed: int = 0
 
 
 def report_choices(expected: Sequence[int], log_probs: Sequence[Sequence[float]]) -> MetricReport:
-    """Measure choices: `log_probs` has, for each example, log p of every option it has."""
+    """Evaluate multiple choice; `log_probs` contains log p of every option of each example."""
     if len(expected) != len(log_probs) or not expected:
         raise DataError(
-            f"There must be as many answers as examples, and at least one: got {len(log_probs)} and {len(expected)}."
+            f"Every example needs one answer, and there must be an example: got {len(log_probs)} answers to "
+            f"{len(expected)} examples."
         )
-    right = sum(int(np.argmax(own)) == place for place, own in zip(expected, log_probs, strict=True))
+    correct = sum(int(np.argmax(options)) == label for label, options in zip(expected, log_probs, strict=True))
     return MetricReport(
         metrics={
-            "accuracy": right / len(expected),
-            "chance": float(np.mean([1 / len(own) for own in log_probs])),
-            "loss": -float(np.mean([own[place] for place, own in zip(expected, log_probs, strict=True)])),
+            "accuracy": correct / len(expected),
+            "chance": float(np.mean([1 / len(options) for options in log_probs])),
+            "loss": -float(np.mean([options[label] for label, options in zip(expected, log_probs, strict=True)])),
         },
-        intervals={"accuracy": wilson(right, len(expected))},
+        intervals={"accuracy": wilson(correct, len(expected))},
     )

@@ -1,27 +1,27 @@
-"""Metrics of classifiers: accuracy, precision, recall, F1, Matthews, confusion and calibration.
+"""Metrics of classifiers: accuracy, precision, recall, F1, Matthews correlation, confusion and calibration.
 
-C is the confusion matrix: C_ij texts are an i and were called a j. t_i = Σ_j C_ij are there in
-truth, p_j = Σ_i C_ij were said, c = Σ_i C_ii are right, s = Σ_ij C_ij are all.
+C is the confusion matrix: C_ij texts of class i are predicted as j. t_i = Σ_j C_ij is the support,
+p_j = Σ_i C_ij the number of predictions, c = Σ_i C_ii the number of correct predictions, and
+s = Σ_ij C_ij the number of texts.
 
-    precision_i = C_ii / p_i      recall_i = C_ii / t_i      F1_i = 2 C_ii / (t_i + p_i)      a ratio over 0 is 0
+    precision_i = C_ii / p_i      recall_i = C_ii / t_i      F1_i = 2 C_ii / (t_i + p_i)      0 if the denominator is 0
     accuracy = c / s              macro-F1 = mean_i F1_i
     Matthews = (c s − Σ_i p_i t_i) / √((s² − Σ_i p_i²) (s² − Σ_i t_i²))
 
-Matthews is 0 for answers that have nothing to do with the question, whatever their shares, and 1 if
-all are right. A class the model does not know, because training had none of it, is in C too: what
-is of that class is always wrong.
+The Matthews correlation is 0 for predictions that are independent of the class, and 1 if all are
+correct. C includes classes that do not occur in training; their texts are always wrong.
 
-Calibration: answers are put into M bins by the model's confidence, (0, 1/M], (1/M, 2/M] … The
-expected calibration error is how far mean confidence and share of right answers are apart:
+For calibration, predictions are grouped into M bins by confidence, (0, 1/M], (1/M, 2/M] … The
+expected calibration error is the mean difference between accuracy and confidence:
 
-    ECE = Σ_m |B_m| / N · |right(B_m) − confidence(B_m)|
+    ECE = Σ_m |B_m| / N · |accuracy(B_m) − confidence(B_m)|
 
-Clusters found without labels are compared with labels by
+Unsupervised clusters are compared with labels by
 
     many to one = examples whose label is the most frequent of their cluster / examples
     V-measure = 2 h c / (h + c),   h = 1 − H(label | cluster) / H(label),   c = 1 − H(cluster | label) / H(cluster)
 
-Many to one rises with the number of clusters; V-measure need not (Rosenberg and Hirschberg, 2007).
+Unlike V-measure, many to one increases with the number of clusters (Rosenberg and Hirschberg, 2007).
 """
 
 import math
@@ -39,21 +39,21 @@ from seqloom.evaluate.intervals import Counts, Interval, MetricReport, Values, b
 BINS = 15
 
 
-# --- precision, recall and F1 of one class, or of one type of span ----------------------------------------------------
+# --- precision, recall and F1 of a class or span type -----------------------------------------------------------------
 
 
 @dataclass(frozen=True)
 class Hits:
     correct: int  # true positives
-    found: int  # said by the model
-    expected: int  # there in truth: the support
+    predicted: int
+    expected: int  # the support
 
     def __add__(self, other: "Hits") -> "Hits":
-        return Hits(self.correct + other.correct, self.found + other.found, self.expected + other.expected)
+        return Hits(self.correct + other.correct, self.predicted + other.predicted, self.expected + other.expected)
 
     @property
     def precision(self) -> float:
-        return self.correct / self.found if self.found else 0.0
+        return self.correct / self.predicted if self.predicted else 0.0
 
     @property
     def recall(self) -> float:
@@ -61,7 +61,8 @@ class Hits:
 
     @property
     def f1(self) -> float:
-        return 2 * self.correct / (self.found + self.expected) if self.found + self.expected else 0.0
+        total = self.predicted + self.expected
+        return 2 * self.correct / total if total else 0.0
 
 
 class Average(NamedTuple):
@@ -71,21 +72,21 @@ class Average(NamedTuple):
 
 
 def micro(classes: Iterable[Hits]) -> Average:
-    """Count everything together: large classes decide."""
+    """Average over all examples; large classes dominate."""
     total = sum(classes, Hits(0, 0, 0))
     return Average(total.precision, total.recall, total.f1)
 
 
 def macro(classes: Iterable[Hits]) -> Average:
-    """Average the classes that occur, in truth or in what was said: each counts the same, however small."""
-    occurring = [hits for hits in classes if hits.found + hits.expected]
+    """Average over the classes that are expected or predicted, with equal weights."""
+    occurring = [hits for hits in classes if hits.predicted + hits.expected]
     return _mean(occurring, [1] * len(occurring))
 
 
 def weighted(classes: Iterable[Hits]) -> Average:
-    """Average the classes, each counting as often as it is there in truth."""
-    known = list(classes)
-    return _mean(known, [hits.expected for hits in known])
+    """Average over the classes, weighted by their support."""
+    hits = list(classes)
+    return _mean(hits, [part.expected for part in hits])
 
 
 def _mean(classes: list[Hits], weights: list[int]) -> Average:
@@ -103,25 +104,26 @@ class Mistake:
     expected: str
     predicted: str
     count: int
-    share: float  # of all that is `expected`
+    rate: float  # fraction of the `expected` class
 
 
 @dataclass(frozen=True)
 class Confusion:
     labels: tuple[str, ...]
-    counts: Counts  # (K, K): a row is what a text is, a column what it was called
+    counts: Counts  # (K, K): rows are expected, columns predicted classes
 
     @classmethod
     def of(cls, expected: Sequence[str], predicted: Sequence[str], labels: Sequence[str] = ()) -> "Confusion":
-        """Count answers. `labels` come first, in their order; whatever else occurs follows, sorted."""
+        """Count predictions; `labels` come first, other labels follow in sorted order."""
         if len(expected) != len(predicted) or not expected:
             raise DataError(
-                f"There must be as many answers as texts, and at least one: got {len(predicted)} and {len(expected)}."
+                f"Every text needs one prediction, and there must be a text: got {len(predicted)} predictions for "
+                f"{len(expected)} texts."
             )
         names = (*labels, *sorted({*expected, *predicted} - set(labels)))
         rows = {label: row for row, label in enumerate(names)}
         if len(rows) != len(names):
-            raise DataError(f"The labels must be distinct; got {', '.join(labels)}.")
+            raise DataError(f"The labels must be distinct, got {', '.join(labels)}.")
         counts = np.zeros((len(names), len(names)), dtype=np.int64)
         np.add.at(counts, ([rows[label] for label in expected], [rows[label] for label in predicted]), 1)
         return cls(names, counts)
@@ -132,7 +134,7 @@ class Confusion:
 
     @property
     def support(self) -> list[int]:
-        """How many texts there are of each class."""
+        """The number of texts of each class."""
         return [int(count) for count in self.counts.sum(axis=1)]
 
     @property
@@ -140,30 +142,31 @@ class Confusion:
         columns = (np.diagonal(self.counts), self.counts.sum(axis=0), self.counts.sum(axis=1))
         return {label: Hits(*(int(column[row]) for column in columns)) for row, label in enumerate(self.labels)}
 
-    def shares(self) -> Values:
-        """Divide each row by its sum (K, K): the diagonal is the recall. A class that does not occur has zeros."""
+    def rates(self) -> Values:
+        """Normalise each row (K, K), so that the diagonal is the recall; rows of absent classes are 0."""
         return self.counts / np.maximum(self.counts.sum(axis=1, keepdims=True), 1)
 
     def mistakes(self, most: int | None = None) -> list[Mistake]:
-        """List which classes are taken for which, the most frequent mistakes first."""
-        shares, wrong = self.shares(), self.counts * (1 - np.eye(len(self.labels), dtype=np.int64))
-        found = [
-            Mistake(self.labels[row], self.labels[column], int(wrong[row, column]), float(shares[row, column]))
+        """List confused classes, the most frequent mistakes first."""
+        rates, wrong = self.rates(), self.counts * (1 - np.eye(len(self.labels), dtype=np.int64))
+        mistakes = [
+            Mistake(self.labels[row], self.labels[column], int(wrong[row, column]), float(rates[row, column]))
             for row, column in np.argwhere(wrong).tolist()
         ]
-        return sorted(found, key=lambda mistake: (-mistake.count, -mistake.share))[:most]
+        return sorted(mistakes, key=lambda mistake: (-mistake.count, -mistake.rate))[:most]
 
 
-# --- metrics of a matrix, or of many at once: (…, K, K) → (…) ---------------------------------------------------------
+# --- metrics of batches of confusion matrices: (…, K, K) → (…) --------------------------------------------------------
 
 
 def accuracy(counts: Counts) -> Values:
-    right: Values = np.trace(counts, axis1=-2, axis2=-1) / counts.sum(axis=(-2, -1))
-    return right
+    """Return the accuracy."""
+    ratio: Values = np.trace(counts, axis1=-2, axis2=-1) / counts.sum(axis=(-2, -1))
+    return ratio
 
 
 def macro_f1(counts: Counts) -> Values:
-    """Average over the classes that occur, in truth or among the answers."""
+    """Return the mean F1 of the classes that are expected or predicted."""
     sums = counts.sum(axis=-1) + counts.sum(axis=-2)
     scores = 2 * np.diagonal(counts, axis1=-2, axis2=-1) / np.maximum(sums, 1)
     mean: Values = scores.sum(axis=-1) / (sums > 0).sum(axis=-1)
@@ -171,7 +174,7 @@ def macro_f1(counts: Counts) -> Values:
 
 
 def matthews(counts: Counts) -> Values:
-    """Matthews correlation; 0 where it is not defined: one class only, in truth or among the answers."""
+    """Return the Matthews correlation, 0 if only one class is expected or predicted."""
     c, s = np.trace(counts, axis1=-2, axis2=-1).astype(float), counts.sum(axis=(-2, -1)).astype(float)
     t, p = counts.sum(axis=-1).astype(float), counts.sum(axis=-2).astype(float)
     above = c * s - (p * t).sum(axis=-1)
@@ -180,15 +183,15 @@ def matthews(counts: Counts) -> Values:
 
 
 def matrix_interval(counts: Counts, metric: Callable[[Counts], Values], *, seed: int = 0) -> Interval:
-    """Return the bootstrap interval of one of these metrics: texts drawn again."""
+    """Return the bootstrap interval of one of these metrics over texts."""
     size, kinds = len(counts), np.flatnonzero(counts)
 
-    def of_drawn(drawn: Counts) -> Values:
-        matrices = np.zeros((len(drawn), size * size), dtype=np.int64)
-        matrices[:, kinds] = drawn
+    def resample(samples: Counts) -> Values:
+        matrices = np.zeros((len(samples), size * size), dtype=np.int64)
+        matrices[:, kinds] = samples
         return metric(matrices.reshape(-1, size, size))
 
-    return bootstrap(counts.ravel()[kinds], of_drawn, seed=seed, numbers=size * size)
+    return bootstrap(counts.ravel()[kinds], resample, seed=seed, elements=size * size)
 
 
 # --- calibration ----------------------------------------------------------------------------------------------------
@@ -196,17 +199,17 @@ def matrix_interval(counts: Counts, metric: Callable[[Counts], Values], *, seed:
 
 @dataclass(frozen=True)
 class Bin:
-    """The answers with a confidence above `low` and of at most `high`."""
+    """The predictions with a confidence above `low` and at most `high`."""
 
     low: float
     high: float
     count: int
-    confidence: float  # mean; of an empty bin NaN
-    accuracy: float  # share that is right; of an empty bin NaN
+    confidence: float  # mean; NaN for an empty bin
+    accuracy: float  # NaN for an empty bin
 
     @property
     def gap(self) -> float:
-        """Overconfidence: above 0, the model is surer than it should be."""
+        """Confidence minus accuracy; positive values mean overconfidence."""
         return self.confidence - self.accuracy
 
 
@@ -216,6 +219,7 @@ class Calibration:
 
     @property
     def filled(self) -> list[Bin]:
+        """The bins that are not empty."""
         return [group for group in self.bins if group.count]
 
     @property
@@ -225,34 +229,34 @@ class Calibration:
 
     @property
     def gap(self) -> float:
-        """Mean confidence less the share that is right: above 0, the model is surer than it should be."""
+        """Mean confidence minus accuracy; positive values mean overconfidence."""
         return sum(group.count * group.gap for group in self.filled) / sum(group.count for group in self.bins)
 
 
 def calibrate(confidence: Values, correct: NDArray[np.bool_], bins: int = BINS) -> Calibration:
-    """Bin answers: `confidence` (N,) is the probability of each, `correct` (N,) whether it is right."""
+    """Group predictions by `confidence` (N,) into bins; `correct` (N,) says which are correct."""
     edges = np.linspace(0, 1, bins + 1)
-    places = np.searchsorted(edges[1:-1], confidence)  # what lies on an edge belongs below it
-    found = []
-    for place in range(bins):
-        inside = places == place
+    indices = np.searchsorted(edges[1:-1], confidence)  # upper edges are inclusive
+    groups = []
+    for index in range(bins):
+        inside = indices == index
         count = int(inside.sum())
         means = (float(confidence[inside].mean()), float(correct[inside].mean())) if count else (np.nan, np.nan)
-        found.append(Bin(float(edges[place]), float(edges[place + 1]), count, *means))
-    return Calibration(found)
+        groups.append(Bin(float(edges[index]), float(edges[index + 1]), count, *means))
+    return Calibration(groups)
 
 
-# --- everything at once ---------------------------------------------------------------------------------------------
+# --- the report -----------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
 class ClassificationReport(MetricReport):
-    """Everything an evaluation of a classifier found."""
+    """The evaluation of a classifier."""
 
     confusion: Confusion
     calibration: Calibration
-    unseen: dict[str, int]  # labels that training did not have, and how many texts have them
-    counted = ("class", "texts")  # what `by_class` tells apart, and what it counts
+    unseen: dict[str, int]  # labels absent from training, and their number of texts
+    counted = ("class", "texts")  # the groups of `by_class` and what they count
 
     @property
     def by_class(self) -> dict[str, Hits]:
@@ -260,20 +264,20 @@ class ClassificationReport(MetricReport):
 
 
 def report(expected: Sequence[str], log_probs: Values, labels: Sequence[str], *, seed: int = 0) -> ClassificationReport:
-    """Measure a classifier's answers: `log_probs` (N, K) of the `labels` (K,), for texts that are `expected` (N,).
+    """Evaluate `log_probs` (N, K) of `labels` (K,) against the `expected` labels (N,).
 
-    Texts with a label that the model does not know are wrong; the loss, which would be infinite, is
-    of the others.
+    Texts with a label unknown to the model are wrong and excluded from the loss, which would be
+    infinite.
     """
     if log_probs.shape != (len(expected), len(labels)):
         raise DataError(
-            f"There must be a log-probability for each of {len(expected)} texts and {len(labels)} labels; "
-            f"got the shape {log_probs.shape}."
+            f"The log-probabilities must have the shape ({len(expected)}, {len(labels)}), texts by labels, "
+            f"got {log_probs.shape}."
         )
     predicted = [labels[column] for column in log_probs.argmax(axis=1).tolist()]
     confusion = Confusion.of(expected, predicted, labels)
-    right = np.array([label == answer for label, answer in zip(expected, predicted, strict=True)])
-    calibration = calibrate(np.exp(log_probs.max(axis=1).astype(float)), right)
+    correct = np.array([label == prediction for label, prediction in zip(expected, predicted, strict=True)])
+    calibration = calibrate(np.exp(log_probs.max(axis=1).astype(float)), correct)
     return ClassificationReport(
         metrics={
             "loss": log_loss(expected, log_probs, labels),
@@ -281,7 +285,7 @@ def report(expected: Sequence[str], log_probs: Values, labels: Sequence[str], *,
             "calibration_error": calibration.error,
         },
         intervals={
-            "accuracy": wilson(int(right.sum()), len(right)),
+            "accuracy": wilson(int(correct.sum()), len(correct)),
             "macro_f1": matrix_interval(confusion.counts, macro_f1, seed=seed),
             "matthews": matrix_interval(confusion.counts, matthews, seed=seed),
         },
@@ -292,7 +296,7 @@ def report(expected: Sequence[str], log_probs: Values, labels: Sequence[str], *,
 
 
 def confusion_metrics(confusion: Confusion) -> dict[str, float]:
-    """Metrics of the matrix alone. `majority` is the accuracy of always saying the most frequent class of these."""
+    """Compute the metrics of a confusion matrix; `majority` is the accuracy of the most frequent class."""
     classes = confusion.hits.values()
     return {
         "accuracy": float(accuracy(confusion.counts)),
@@ -305,13 +309,13 @@ def confusion_metrics(confusion: Confusion) -> dict[str, float]:
 
 
 def unseen_labels(expected: Iterable[str], labels: Iterable[str]) -> dict[str, int]:
-    """Count the expected labels that a model does not know."""
+    """Count the expected labels that are unknown to a model."""
     known = set(labels)
     return dict(sorted(Counter(label for label in expected if label not in known).items()))
 
 
 def log_loss(expected: Sequence[str], log_probs: Values, labels: Sequence[str]) -> float:
-    """−1/N Σ log p(label), in nats, over the texts whose label the model knows; NaN if there are none."""
+    """Return −1/N Σ log p(label) in nats over texts with known labels; NaN if there are none."""
     columns = {label: column for column, label in enumerate(labels)}
     pairs = [(row, columns[label]) for row, label in enumerate(expected) if label in columns]
     if not pairs:
@@ -324,22 +328,22 @@ def log_loss(expected: Sequence[str], log_probs: Values, labels: Sequence[str]) 
 
 
 def cluster_metrics(labels: Sequence[str], clusters: Sequence[int]) -> dict[str, float]:
-    """`many_to_one` and `v_measure` of examples with a label and a cluster each."""
+    """Compute `many_to_one` and `v_measure` of examples with labels and clusters."""
     if not labels or len(labels) != len(clusters):
-        raise DataError(f"There must be a group for each label; got {len(labels)} labels and {len(clusters)} groups.")
+        raise DataError(f"Every label needs a cluster, got {len(labels)} labels and {len(clusters)} clusters.")
     _, rows = np.unique(np.array(labels), return_inverse=True)
     _, columns = np.unique(np.array(clusters), return_inverse=True)
     table = np.zeros((rows.max() + 1, columns.max() + 1))
     np.add.at(table, (rows, columns), 1)
     both, label, cluster = (_entropy(counts) for counts in (table.ravel(), table.sum(axis=1), table.sum(axis=0)))
-    shared = label + cluster - both  # H(label) − H(label | cluster)
-    homogeneity = shared / label if label > 0 else 1.0
-    completeness = shared / cluster if cluster > 0 else 1.0
-    whole = homogeneity + completeness
-    v_measure = 2 * homogeneity * completeness / whole if whole > 0 else 0.0
+    mutual = label + cluster - both  # mutual information
+    homogeneity = mutual / label if label > 0 else 1.0
+    completeness = mutual / cluster if cluster > 0 else 1.0
+    total = homogeneity + completeness
+    v_measure = 2 * homogeneity * completeness / total if total > 0 else 0.0
     return {"many_to_one": float(table.max(axis=0).sum() / table.sum()), "v_measure": v_measure}
 
 
 def _entropy(counts: Values) -> float:
-    shares = counts[counts > 0] / counts.sum()
-    return float(-(shares * np.log(shares)).sum())
+    p = counts[counts > 0] / counts.sum()
+    return float(-(p * np.log(p)).sum())

@@ -1,18 +1,16 @@
-"""What a language model thinks of tokens: perplexity, log-probabilities of texts and continuations, recall, mixtures.
+"""Evaluation of language models: perplexity, log-probabilities of texts and continuations, recall, mixtures.
 
     loss = −1/N Σ_t log p(x_t | x_<t)      perplexity = exp(loss)
 
-Tokens of different kinds cannot be compared; the same total spread over words, characters or bytes
-can:
+Models with different tokenizers are comparable per word, character or byte:
 
     word perplexity = exp(−Σ log p / words)      bits per character = −Σ log p / (ln 2 · characters)
 
-The input before the first token is END and every token of a stream is predicted exactly once, the
-ENDs included, so the end of each document also counts as one word, one character and one byte.
+The input before the first token is END, and every token of a stream is predicted exactly once,
+including END. The end of each document therefore counts as one word, one character and one byte.
 
-Rows of unequal length are filled with END at their right. A left-to-right model cannot see what
-stands to the right of a prediction, so the filling is harmless once its own scores are dropped;
-`LanguageModel.score` needs no mask.
+Rows of unequal length are padded with END on the right. A left-to-right model does not see the
+padding, and its scores are dropped, so `LanguageModel.score` needs no mask.
 """
 
 import math
@@ -27,33 +25,33 @@ from torch.nn.utils.rnn import pad_sequence
 from seqloom.core.errors import DataError, UsageError
 from seqloom.core.protocols import DecodeState, LanguageModel, Steppable, select
 
-CHUNK = 256  # tokens of a row that are read at once
-MIXTURE_PRECISION = 1e-7  # nats per token that mixture weights may fall short of the best
-MIXTURE_ROUNDS = 5000  # of expectation–maximisation, at most
+CHUNK = 256  # tokens per row in one forward pass
+MIXTURE_PRECISION = 1e-7  # maximum distance from the optimal mixture, in nats per token
+MAX_MIXTURE_ROUNDS = 5000  # of expectation–maximisation
 
 Device = torch.device | str
 
 
 @dataclass(frozen=True)
 class Totals:
-    """What an evaluation adds up: the negative log-likelihood in nats, and of how many tokens."""
+    """Negative log-likelihood in nats and number of tokens."""
 
     nll: float
     tokens: int
 
     @classmethod
     def of(cls, log_probs: Tensor) -> "Totals":
-        """The total of a stream's log-probabilities (N,), added up in double precision."""
+        """Sum the log-probabilities (N,) of a stream in float64."""
         return cls(nll=-log_probs.double().sum().item(), tokens=len(log_probs))
 
 
 def metrics(totals: Totals, *, words: int, characters: int, size: int) -> dict[str, float]:
-    """Every way to state the same total, for a text of so many words, characters and bytes (`size`), ends included.
+    """Compute the loss per token, word, character and byte (`size`) of a text; the counts include document ends.
 
-    A perplexity too large for a float is infinite.
+    A perplexity that overflows is infinite.
     """
     if min(totals.tokens, words, characters, size) < 1:
-        raise DataError("There is nothing to evaluate: the text has no documents. Check the split and its files.")
+        raise DataError("The text has no documents to evaluate. Check the split and its files.")
     bits = totals.nll / math.log(2)
     return {
         "loss": totals.nll / totals.tokens,
@@ -65,6 +63,7 @@ def metrics(totals: Totals, *, words: int, characters: int, size: int) -> dict[s
 
 
 def exp(value: float) -> float:
+    """Return e^value, infinite on overflow."""
     try:
         return math.exp(value)
     except OverflowError:
@@ -74,17 +73,16 @@ def exp(value: float) -> float:
 def stream_log_probs(
     model: LanguageModel, stream: Tensor, *, end: int, rows: int = 1, chunk: int = CHUNK, device: Device = "cpu"
 ) -> Tensor:
-    """log p of every token of a stream (N,), in order, on the CPU.
+    """Return log p of every token of a stream (N,), on the CPU.
 
-    `rows` > 1 cuts the stream into so many contiguous pieces, equal to within one token, that are
-    read side by side: faster, but each piece begins in the model's start state, knowing only the
-    token before it. `chunk` is how many tokens of a row are read at once, the state carried on; it
-    bounds memory and changes nothing else.
+    `rows` > 1 splits the stream into contiguous parts that are read as a batch. This is faster, but
+    each part begins in the start state with only the previous token as context. `chunk` is the
+    number of tokens per forward pass; the state is passed on, so it affects memory only.
     """
     if stream.dim() != 1:
-        raise UsageError(f"A stream must be one row of tokens; got the shape {tuple(stream.shape)}.")
+        raise UsageError(f"A stream must have one dimension, got the shape {tuple(stream.shape)}.")
     if rows < 1:
-        raise UsageError(f"rows must be at least 1; got {rows}.")
+        raise UsageError(f"rows must be at least 1, got {rows}.")
     before = torch.cat([stream.new_full((1,), end), stream[:-1]]) if len(stream) else stream
     count = max(1, min(rows, len(stream)))
     pairs = list(zip(before.tensor_split(count), stream.tensor_split(count), strict=True))
@@ -100,20 +98,20 @@ def score_texts(
     chunk: int = CHUNK,
     device: Device = "cpu",
 ) -> list[Tensor]:
-    """log p of every token of each text, and of the END after it: (length + 1,) each, on the CPU, in the order given.
+    """Return log p of every token of each text and of its END, (length + 1,) each, on the CPU.
 
-    Texts of similar length are read together, `rows` at a time, which changes no score. A text may
-    be empty.
+    Texts of similar length are batched, `rows` at a time; scores do not depend on it. A text may be
+    empty.
     """
     if rows < 1:
-        raise UsageError(f"rows must be at least 1; got {rows}.")
+        raise UsageError(f"rows must be at least 1, got {rows}.")
     order = sorted(range(len(encoded)), key=lambda index: len(encoded[index]))
     scores: dict[int, Tensor] = {}
     for first in range(0, len(order), rows):
         chosen = order[first : first + rows]
         pairs = [(torch.tensor([end, *encoded[index]]), torch.tensor([*encoded[index], end])) for index in chosen]
-        found = _score(model, model.start(rows=len(chosen)), pairs, end=end, chunk=chunk, device=device)
-        scores |= zip(chosen, found, strict=True)
+        log_probs = _score(model, model.start(rows=len(chosen)), pairs, end=end, chunk=chunk, device=device)
+        scores |= zip(chosen, log_probs, strict=True)
     return [scores[index] for index in range(len(encoded))]
 
 
@@ -127,14 +125,13 @@ def _score(
     chunk: int,
     device: Device,
 ) -> list[Tensor]:
-    """The log-probabilities of each row's targets given its inputs, all rows read side by side."""
+    """Return the log-probabilities of the targets of each row of a batch."""
     if chunk < 1:
-        raise UsageError(f"chunk must be at least 1; got {chunk}.")
+        raise UsageError(f"chunk must be at least 1, got {chunk}.")
     inputs, targets = (
         pad_sequence(list(side), batch_first=True, padding_value=end).to(device) for side in zip(*pairs, strict=True)
     )  # (B, T)
-    # One tensor for all scores: many small ones, each kept after a large temporary one, would leave the heap in
-    # fragments, and it would grow by about the logits of a chunk with every chunk.
+    # one tensor for all scores: small tensors allocated after large temporaries would fragment the heap
     scores = torch.empty(inputs.shape, device=device)  # (B, T)
     for begin in range(0, inputs.shape[1], chunk):
         part = slice(begin, begin + chunk)
@@ -149,10 +146,9 @@ def _score(
 # --- continuations of a prompt ----------------------------------------------------------------------------------------
 
 
-def in_common(rows: Sequence[Sequence[int]]) -> int:
-    """Count the tokens that all rows begin with."""
-    alike = takewhile(lambda tokens: len(set(tokens)) == 1, zip(*rows, strict=False))
-    return sum(1 for _ in alike)
+def common_prefix_length(rows: Sequence[Sequence[int]]) -> int:
+    """Return the length of the longest common prefix."""
+    return sum(1 for _ in takewhile(lambda tokens: len(set(tokens)) == 1, zip(*rows, strict=False)))
 
 
 @torch.no_grad()
@@ -162,38 +158,38 @@ def continuation_log_probs(
     starts: Sequence[int],
     *,
     end: int,
-    at_once: int = 32,
+    batch_size: int = 32,
     device: Device = "cpu",
 ) -> list[Tensor]:
-    """log p of the tokens of each row from its start on, given END and those before: (length − start,), on the CPU.
+    """Return log p of the tokens of each row from its start on, (length − start,), on the CPU.
 
-    log p(c | prompt) = Σ_t log p(c_t | prompt, c_<t). What all rows begin with, the shots of a
-    prompt say, is read once. Rows of like length are read together.
+    log p(c | prompt) = Σ_t log p(c_t | prompt, c_<t). The common prefix of all rows, for example the
+    shots of a prompt, is read once. Rows of similar length are batched.
     """
-    shared = min([in_common(rows) + 1, *starts])  # of the inputs, which begin with END
+    shared = min([common_prefix_length(rows) + 1, *starts])  # inputs begin with END
     inputs = torch.tensor([[end, *rows[0][: shared - 1]]], device=device)
     state = model.start(rows=1)
     for piece in inputs.split(CHUNK, dim=1) if shared else ():
         state = model.step(piece, state).state
     order = sorted(range(len(rows)), key=lambda index: len(rows[index]))
-    found: dict[int, Tensor] = {}
-    for first in range(0, len(order), at_once):
-        chosen = order[first : first + at_once]
+    log_probs: dict[int, Tensor] = {}
+    for first in range(0, len(order), batch_size):
+        chosen = order[first : first + batch_size]
         tokens = [torch.tensor([end, *rows[index]][shared:]) for index in chosen]
         repeated = torch.zeros(len(chosen), dtype=torch.long, device=device)
         pairs = [(row[:-1], row[1:]) for row in tokens]
         scores = _score(model, select(state, repeated, repeated), pairs, end=end, chunk=CHUNK, device=device)
         for index, row in zip(chosen, scores, strict=True):
-            found[index] = row[starts[index] - shared :]
-    return [found[index] for index in range(len(rows))]
+            log_probs[index] = row[starts[index] - shared :]
+    return [log_probs[index] for index in range(len(rows))]
 
 
-# --- recall from the text before --------------------------------------------------------------------------------------
+# --- recall from the context ------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
 class RecallQuestion:
-    """The tokens of a document that are an answer, from the first to the one after the last, and its group."""
+    """The token span of an answer in a document, end exclusive, and its group."""
 
     start: int
     end: int
@@ -210,50 +206,52 @@ def recall(
     rows: int = 256,
     device: Device = "cpu",
 ) -> dict[str, float]:
-    """The share of the answers of each group that are right, groups in the order in which they first come.
+    """Return the accuracy of the answers of each group, in order of appearance.
 
-    An answer is right if each of its tokens is the likeliest one after all that stands before it:
-    it is then what the model would write there itself.
+    An answer is correct if each of its tokens is the most likely one given all previous tokens, as
+    in greedy decoding.
     """
-    right: dict[str, list[bool]] = {}
+    correct: dict[str, list[bool]] = {}
     for first in range(0, len(documents), rows):
         block = documents[first : first + rows]
-        inputs = pad_sequence([torch.tensor([end, *own[:-1]]) for own in block], batch_first=True, padding_value=end)
+        inputs = pad_sequence([torch.tensor([end, *row[:-1]]) for row in block], batch_first=True, padding_value=end)
         state, likeliest = model.start(rows=len(block)), list[Tensor]()
         for tokens in inputs.to(device).split(1, dim=1):  # (B, 1)
             output = model.step(tokens, state)
             state = output.state
             likeliest.append(output.log_probs.argmax(dim=1).cpu())
-        guesses = torch.stack(likeliest, dim=1).tolist()
-        for document, asked, guess in zip(block, questions[first : first + rows], guesses, strict=True):
-            for answer in asked:
+        predictions = torch.stack(likeliest, dim=1).tolist()
+        for document, answers, predicted in zip(block, questions[first : first + rows], predictions, strict=True):
+            for answer in answers:
                 part = slice(answer.start, answer.end)
-                right.setdefault(answer.group, []).append(guess[part] == list(document[part]))
-    return {group: sum(answers) / len(answers) for group, answers in right.items()}
+                correct.setdefault(answer.group, []).append(predicted[part] == list(document[part]))
+    return {group: sum(results) / len(results) for group, results in correct.items()}
 
 
 # --- mixtures ---------------------------------------------------------------------------------------------------------
 
 
 def best_weights(log_probs: Sequence[Tensor]) -> list[float]:
-    """The weights of a mixture of models under which a text is likeliest, from log p (N,) of its tokens by each model.
+    """Find the mixture weights that maximise the likelihood of a text, given log p (N,) of its tokens by each model.
 
         maximise   L(λ) = 1/N Σ_t log Σ_i λ_i p_i(x_t | x_<t)
 
-    Expectation–maximisation asks how much of each token's probability came from model i, and takes
-    the average for its new weight; L never falls:
+    Expectation–maximisation replaces each weight by the mean responsibility of its model; L never
+    decreases:
 
         λ_i ← λ_i g_i,    g_i = 1/N Σ_t p_i(x_t) / Σ_j λ_j p_j(x_t)
 
-    L is concave, so there is one summit, and max_i g_i − 1 bounds how far below it L(λ) still lies.
+    L is concave, and max_i g_i − 1 bounds the distance to its maximum.
     """
-    from seqloom.decoding.mixture import mix  # here, so that a recipe is read without it
+    from seqloom.decoding.mixture import mix  # imported here to keep recipe loading fast
 
-    each = torch.stack([own.double() for own in log_probs])  # (M, N)
+    each = torch.stack([part.double() for part in log_probs])  # (M, N)
     if bool((each.amax(dim=0) == -torch.inf).any()):
-        raise DataError("No weights make this text possible: all of the models give one of its tokens no chance.")
+        raise DataError(
+            "The text has probability 0 under every mixture: all models give one of its tokens probability 0."
+        )
     weights = each.new_full((len(each),), 1 / len(each))
-    for _ in range(MIXTURE_ROUNDS):
+    for _ in range(MAX_MIXTURE_ROUNDS):
         gains = (each - mix(list(each), weights.tolist())).exp().mean(dim=1)  # (M,)
         weights = weights * gains
         if gains.max() < 1 + MIXTURE_PRECISION:

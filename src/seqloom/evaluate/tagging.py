@@ -1,14 +1,13 @@
-"""Metrics of taggers: token accuracy, and where the tags mark spans, span F1.
+"""Metrics of taggers: token accuracy, and span F1 for tags that mark spans.
 
-    token accuracy = words with the right tag / words      sentence accuracy = sentences without a mistake / sentences
+    token accuracy = words with the correct tag / words      sentence accuracy = correct sentences / sentences
 
-Token accuracy is the metric for parts of speech. Where most words are O it says little: quote span
-F1 there. A span is right if its type, its first word and its last word are; half of a name is a
-span too many and one too few. Precision, recall and F1 are those of `classification`.
+Report token accuracy for part-of-speech tagging, and span F1 where most words are O. A span is
+correct if its type, first word and last word are; a partial match is both a false positive and a
+false negative. Precision, recall and F1 are those of `classification`.
 
-Tags are read as the CoNLL evaluations read them, forgiving what is not valid
-(`seqloom.core.iob.spans_of`); with a `strict` scheme only spans that are spelled as the scheme
-spells them are read. Both are what seqeval counts.
+By default, tags are read leniently as in the CoNLL evaluations (`seqloom.core.iob.spans_of`); with a
+`strict` scheme, only valid spans of the scheme count. Both agree with seqeval.
 """
 
 from collections import Counter
@@ -28,24 +27,24 @@ Tags = Sequence[str]
 @dataclass(frozen=True)
 class SpanScores:
     by_type: dict[str, Hits]  # sorted by name
-    sentences: list[dict[str, Hits]]  # the same of each sentence, without types that it has not
+    sentences: list[dict[str, Hits]]  # per sentence, only the types that occur in it
 
     @property
     def micro(self) -> Average:
-        """The metrics to report: all types together."""
+        """The average over all spans, which is the metric to report."""
         return micro(self.by_type.values())
 
     def interval(self, *, seed: int = 0) -> Interval:
-        """Of the micro F1: sentences drawn again, since the spans of one sentence are right or wrong together."""
+        """Return the bootstrap interval of the micro F1 over sentences, whose spans are correlated."""
         sums = [sum(by_type.values(), Hits(0, 0, 0)) for by_type in self.sentences]
-        return ratio_interval(((2 * hits.correct, hits.found + hits.expected) for hits in sums), seed=seed)
+        return ratio_interval(((2 * hits.correct, hits.predicted + hits.expected) for hits in sums), seed=seed)
 
 
-def score_spans(expected: Sequence[Tags], found: Sequence[Tags], *, strict: Scheme | None = None) -> SpanScores:
-    """Compare the spans of sentences, given both taggings."""
-    check_aligned(expected, found)
+def score_spans(expected: Sequence[Tags], predicted: Sequence[Tags], *, strict: Scheme | None = None) -> SpanScores:
+    """Compare the spans of expected and predicted tags."""
+    check_aligned(expected, predicted)
     read: Callable[[Tags], list[Span]] = spans_of if strict is None else partial(strict_spans, scheme=strict)
-    sentences = [compare(read(wanted), read(said)) for wanted, said in zip(expected, found, strict=True)]
+    sentences = [compare_spans(read(gold), read(tags)) for gold, tags in zip(expected, predicted, strict=True)]
     total: dict[str, Hits] = {}
     for by_type in sentences:
         for kind, hits in by_type.items():
@@ -53,72 +52,78 @@ def score_spans(expected: Sequence[Tags], found: Sequence[Tags], *, strict: Sche
     return SpanScores({kind: total[kind] for kind in sorted(total)}, sentences)
 
 
-def compare(expected: Iterable[Span], found: Iterable[Span]) -> dict[str, Hits]:
-    """Count the spans of one sentence, by type."""
-    true, said = set(expected), set(found)
-    counts = [Counter(span.type for span in spans) for spans in (true & said, said, true)]
-    return {kind: Hits(*(count[kind] for count in counts)) for kind in sorted({span.type for span in true | said})}
+def compare_spans(expected: Iterable[Span], predicted: Iterable[Span]) -> dict[str, Hits]:
+    """Count the spans of one sentence by type."""
+    gold, spans = set(expected), set(predicted)
+    counts = [Counter(span.type for span in part) for part in (gold & spans, spans, gold)]
+    return {kind: Hits(*(count[kind] for count in counts)) for kind in sorted({span.type for span in gold | spans})}
 
 
-def check_aligned(expected: Sequence[Tags], found: Sequence[Tags]) -> None:
-    """Raise `DataError` unless there is a tag for each word of each sentence."""
-    if len(expected) != len(found) or not expected:
+def check_aligned(expected: Sequence[Tags], predicted: Sequence[Tags]) -> None:
+    """Raise `DataError` unless every word of every sentence has a tag."""
+    if len(expected) != len(predicted) or not expected:
         raise DataError(
-            f"There must be as many tagged sentences as expected, and at least one: got {len(found)} "
-            f"and {len(expected)}."
+            f"Every sentence must be tagged, and there must be a sentence: got {len(predicted)} tagged sentences "
+            f"for {len(expected)}."
         )
-    for number, (wanted, said) in enumerate(zip(expected, found, strict=True), start=1):
-        if len(wanted) != len(said):
-            raise DataError(f"Sentence {number} has {len(wanted)} words and {len(said)} tags; there must be as many.")
+    for number, (gold, tags) in enumerate(zip(expected, predicted, strict=True), start=1):
+        if len(gold) != len(tags):
+            raise DataError(
+                f"Every word needs one tag, but sentence {number} has {len(gold)} words and {len(tags)} tags."
+            )
 
 
 @dataclass(frozen=True)
 class TagReport(MetricReport):
-    """Everything an evaluation of a tagger found."""
+    """The evaluation of a tagger."""
 
-    confusion: Confusion  # of the words' tags
-    spans: SpanScores | None  # None where the tags mark no spans
-    invalid: int  # sentences whose tags, as the model gave them, are not valid in the scheme
-    unseen: dict[str, int]  # tags that training did not have, and how many words have them
+    confusion: Confusion  # of the tags of words
+    spans: SpanScores | None  # None if the tags mark no spans
+    invalid: int  # sentences with predicted tags that are invalid in the scheme
+    unseen: dict[str, int]  # tags absent from training, and their number of words
 
     @property
     def by_class(self) -> dict[str, Hits]:
-        """Hits by type of span, else by tag."""
+        """Hits by span type, or by tag if the tags mark no spans."""
         return self.confusion.hits if self.spans is None else self.spans.by_type
 
     @property
     def counted(self) -> tuple[str, str]:
-        """What `by_class` tells apart, and what it counts."""
+        """The groups of `by_class` and what they count."""
         return ("tag", "words") if self.spans is None else ("span", "spans")
 
 
 def report(
-    expected: Sequence[Tags], found: Sequence[Tags], tags: Sequence[str] = (), *, scheme: Scheme = "IOB2", seed: int = 0
+    expected: Sequence[Tags],
+    predicted: Sequence[Tags],
+    tags: Sequence[str] = (),
+    *,
+    scheme: Scheme = "IOB2",
+    seed: int = 0,
 ) -> TagReport:
-    """Measure a tagger's answers. `tags` are those the model knows; `scheme` is that of its tags, if they mark spans.
+    """Evaluate predicted tags; `tags` are those known to the model, `scheme` the scheme of span tags.
 
-    Whatever the scheme, invalid sequences are read as leniently as the CoNLL evaluations read them,
-    and counted.
+    Invalid sequences are counted and read leniently, as in the CoNLL evaluations.
     """
-    check_aligned(expected, found)
-    words, said = list(chain.from_iterable(expected)), list(chain.from_iterable(found))
+    check_aligned(expected, predicted)
+    words, flat = list(chain.from_iterable(expected)), list(chain.from_iterable(predicted))
     if not words:
-        raise DataError("There is nothing to evaluate: the sentences have no words. Check the split and its files.")
-    confusion = Confusion.of(words, said, tags)
-    right = [sum(a == b for a, b in zip(*pair, strict=True)) for pair in zip(expected, found, strict=True)]
+        raise DataError("The sentences have no words to evaluate. Check the split and its files.")
+    confusion = Confusion.of(words, flat, tags)
+    correct = [sum(a == b for a, b in zip(*pair, strict=True)) for pair in zip(expected, predicted, strict=True)]
     lengths = list(map(len, expected))
-    whole = sum(count == length for count, length in zip(right, lengths, strict=True))
+    correct_sentences = sum(count == length for count, length in zip(correct, lengths, strict=True))
     metrics = {
-        "token_accuracy": sum(right) / len(words),
-        "sentence_accuracy": whole / len(expected),
+        "token_accuracy": sum(correct) / len(words),
+        "sentence_accuracy": correct_sentences / len(expected),
         "tag_macro_f1": macro(confusion.hits.values()).f1,
     }
     intervals = {
-        # sentences are drawn again, not words: those of one sentence are right or wrong together
-        "token_accuracy": ratio_interval(zip(right, lengths, strict=True), seed=seed),
-        "sentence_accuracy": wilson(whole, len(expected)),
+        # resample sentences, since the words of a sentence are correlated
+        "token_accuracy": ratio_interval(zip(correct, lengths, strict=True), seed=seed),
+        "sentence_accuracy": wilson(correct_sentences, len(expected)),
     }
-    spans = score_spans(expected, found) if marks_spans([*tags, *words, *said]) else None
+    spans = score_spans(expected, predicted) if marks_spans([*tags, *words, *flat]) else None
     if spans is not None:
         average = {f"span_{name}": value for name, value in spans.micro._asdict().items()}
         metrics = {"span_f1": spans.micro.f1, **average, "span_macro_f1": macro(spans.by_type.values()).f1, **metrics}
@@ -128,6 +133,6 @@ def report(
         intervals=intervals,
         confusion=confusion,
         spans=spans,
-        invalid=sum(bool(read_tags(own, scheme).mistakes) for own in found) if spans is not None else 0,
+        invalid=sum(bool(read_tags(row, scheme).mistakes) for row in predicted) if spans is not None else 0,
         unseen=unseen_labels(words, tags) if tags else {},
     )

@@ -1,8 +1,7 @@
-"""Metrics of translations: BLEU and chrF as sacrebleu counts them, lines exactly right, BLEU by sentence length.
+"""Metrics of translations: BLEU and chrF of sacrebleu, exact matches, BLEU by sentence length.
 
-The values are sacrebleu's, each with the signature that lets others compare with it;
-`seqloom.evaluate.bleu` shows how such a value comes about. sacrebleu is imported where it is used,
-and none of what is used here downloads anything.
+Scores come with the signatures of sacrebleu, which make them comparable; `seqloom.evaluate.bleu`
+explains a score. sacrebleu is imported on first use; nothing is downloaded.
 """
 
 from collections.abc import Mapping, Sequence
@@ -17,9 +16,9 @@ if TYPE_CHECKING:
 
     from seqloom.decoding.beam import BeamConfig
 
-WIDTHS = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1000)  # of the buckets of sentence length
-MOST_BUCKETS = 8
-FEWEST_PAIRS = 20  # BLEU of fewer sentences says little, so their bucket is joined to a neighbour
+BUCKET_WIDTHS = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1000)  # of sentence lengths
+MAX_BUCKETS = 8
+MIN_BUCKET_SIZE = 20  # sentences; BLEU of fewer is unreliable, so smaller buckets are merged
 
 
 @dataclass(frozen=True)
@@ -40,7 +39,7 @@ class LengthRow:
 
 @dataclass(frozen=True)
 class TranslatedLine:
-    """A sentence, its reference translation, and what the model made of it."""
+    """A source sentence, its reference and the translation of the model."""
 
     source: str
     reference: str
@@ -48,30 +47,31 @@ class TranslatedLine:
 
     @property
     def is_exact(self) -> bool:
-        """Whether it is right but for white space."""
+        """Whether the translation equals the reference up to white space."""
         return self.hypothesis.split() == self.reference.split()
 
 
 @dataclass(frozen=True)
 class TranslationReport(TranslationScores):
-    """Everything an evaluation of translations found."""
+    """The evaluation of translations."""
 
     by_length: list[LengthRow]
-    unit: str  # what `by_length` counts: words or characters of the source
-    decoding: str  # how the translations were found, in words
-    lines: list[TranslatedLine]  # all of them, in the order of the split
-    notes: tuple[str, ...] = ()  # what a person should know, without a full stop
+    unit: str  # of `by_length`: words or characters of the source
+    decoding: str  # description of the search
+    lines: list[TranslatedLine]  # in the order of the split
+    notes: tuple[str, ...] = ()  # remarks for the user, without a full stop
 
     @property
     def hypotheses(self) -> list[str]:
+        """The translations."""
         return [line.hypothesis for line in self.lines]
 
-    def kept(self) -> dict[str, object]:
-        """Return what a run keeps of it."""
+    def to_dict(self) -> dict[str, object]:
+        """Return the values that a run stores."""
         return {**self.metrics, "signatures": self.signatures, "decoding": self.decoding}
 
     def examples(self, most: int = 5) -> list[TranslatedLine]:
-        """Choose a few lines from all over the split, those with a mistake first."""
+        """Choose lines evenly from the split, those with a mistake first."""
         chosen: list[TranslatedLine] = []
         for exact in (False, True):
             lines = [line for line in self.lines if line.is_exact is exact]
@@ -89,9 +89,9 @@ def report(
     before: Mapping[str, float] | None = None,
     after: Mapping[str, float] | None = None,
 ) -> TranslationReport:
-    """Score translations.
+    """Evaluate translations.
 
-    `before` and `after` are metrics found elsewhere: loss and perplexity; alignment_error_rate and
+    `before` and `after` are additional metrics: loss and perplexity; alignment_error_rate and
     copy_bleu.
     """
     hypotheses, references = [line.hypothesis for line in lines], [line.reference for line in lines]
@@ -107,24 +107,24 @@ def report(
     )
 
 
-def decoding_in_words(options: "BeamConfig") -> str:
-    """Describe how translations are found, for `TranslationReport.decoding`."""
-    several = options.beam > 1
+def describe_decoding(options: "BeamConfig") -> str:
+    """Describe the search for `TranslationReport.decoding`."""
+    is_beam = options.beam > 1
     beam = f"beam search, {options.beam} hypotheses, length penalty {options.length_penalty:g}"
-    parts = [beam if several else "greedy search"]
-    if options.coverage_penalty and several:
+    parts = [beam if is_beam else "greedy search"]
+    if options.coverage_penalty and is_beam:
         parts.append(f"coverage penalty {options.coverage_penalty:g}")
     if options.min_length:
         parts.append(f"at least {options.min_length} tokens")
     if options.max_length is not None:
         parts.append(f"at most {options.max_length} tokens")
-    if options.stopping == "exact" and several:
+    if options.stopping == "exact" and is_beam:
         parts.append("exact stopping")
     return ", ".join(parts)
 
 
 def score_translations(hypotheses: Sequence[str], references: Sequence[str], *, language: str) -> TranslationScores:
-    """Compute every metric of translations, one reference each. `language` is that of the references, or ""."""
+    """Compute all metrics with one reference each; `language` is that of the references, or ""."""
     _check(hypotheses, references)
     from sacrebleu.metrics.chrf import CHRF
 
@@ -134,42 +134,45 @@ def score_translations(hypotheses: Sequence[str], references: Sequence[str], *, 
         "chrf": CHRF(),
     }
     metrics = {name: scorer.corpus_score(hypotheses, [references]).score for name, scorer in scorers.items()}
-    lines = [TranslatedLine("", reference, said) for said, reference in zip(hypotheses, references, strict=True)]
-    counted = [line for line in lines if line.reference.strip() or line.hypothesis.strip()]  # blank is not right
+    pairs = zip(references, hypotheses, strict=True)
+    lines = [TranslatedLine("", reference, hypothesis) for reference, hypothesis in pairs]
+    counted = [line for line in lines if line.reference.strip() or line.hypothesis.strip()]  # without blank pairs
     metrics["exact_match"] = sum(line.is_exact for line in counted) / max(len(counted), 1)
     return TranslationScores(metrics, {name: str(scorer.get_signature()) for name, scorer in scorers.items()})
 
 
 def bleu(hypotheses: Sequence[str], references: Sequence[str], *, language: str) -> float:
-    """Compute sacrebleu's corpus BLEU alone, from 0 to 100."""
+    """Compute sacrebleu's corpus BLEU, from 0 to 100."""
     _check(hypotheses, references)
     score: float = bleu_metric(bleu_tokenizer(language)).corpus_score(hypotheses, [references]).score
     return score
 
 
 def bleu_metric(tokenize: str, *, lowercase: bool = False) -> "BLEU":
-    """sacrebleu's BLEU with its usual smoothing. `force`: text that looks tokenized is scored without a warning."""
+    """Return sacrebleu's BLEU with default smoothing."""
     from sacrebleu.metrics.bleu import BLEU
 
-    return BLEU(tokenize=tokenize, lowercase=lowercase, force=True)
+    return BLEU(tokenize=tokenize, lowercase=lowercase, force=True)  # no warning for text that looks tokenised
 
 
 def tokens(metric: "BLEU", line: str) -> list[str]:
-    """Cut a line into tokens as such a BLEU metric does."""
+    """Tokenise a line like a BLEU metric."""
     parts: list[str] = metric.tokenizer((line.lower() if metric.lowercase else line).rstrip()).split()
     return parts
 
 
 def bleu_tokenizer(language: str) -> str:
-    """How sacrebleu should cut a language into tokens: where no spaces part words, a token is a character."""
+    """Return sacrebleu's tokenizer for a language; without spaces between words, tokens are characters."""
     return "char" if unspaced(language) else "13a"
 
 
 def length_unit(language: str) -> str:
+    """Return the unit of `sentence_length`."""
     return "characters" if unspaced(language) else "words"
 
 
 def sentence_length(text: str, language: str) -> int:
+    """Return the number of words, or of characters in languages without spaces."""
     words = text.split()
     return sum(map(len, words)) if unspaced(language) else len(words)
 
@@ -177,39 +180,39 @@ def sentence_length(text: str, language: str) -> int:
 def by_length(
     lengths: Sequence[int], hypotheses: Sequence[str], references: Sequence[str], *, language: str
 ) -> list[LengthRow]:
-    """BLEU of the sentences of similar length, short ones first.
+    """Compute BLEU of buckets of sentences with similar length, short ones first.
 
-    Buckets are steps of equal width, those with too few sentences joined to a neighbour. They
-    depend on `lengths` alone, so that models can be compared by them.
+    Buckets have equal width; those with too few sentences are merged with a neighbour. They depend
+    on `lengths` only, so that models are comparable.
     """
     _check(hypotheses, references)
-    usual = sorted(lengths)[int(0.98 * (len(lengths) - 1))]  # a few very long sentences widen no step
-    width = next((width for width in WIDTHS if usual <= width * MOST_BUCKETS), usual)
+    longest = sorted(lengths)[int(0.98 * (len(lengths) - 1))]  # ignores a few very long sentences
+    width = next((width for width in BUCKET_WIDTHS if longest <= width * MAX_BUCKETS), longest)
     steps: dict[int, list[int]] = {}
     for index, length in enumerate(lengths):
         steps.setdefault((length - 1) // width, []).append(index)
-    fewest = max(FEWEST_PAIRS, 0.02 * len(lengths))
+    min_size = max(MIN_BUCKET_SIZE, 0.02 * len(lengths))
     buckets: list[list[int]] = [[]]
     for step in sorted(steps, reverse=True):
-        if len(buckets[-1]) >= fewest:
+        if len(buckets[-1]) >= min_size:
             buckets.append([])
         buckets[-1] += steps[step]
-    if len(buckets) > 1 and len(buckets[-1]) < fewest:
-        few = buckets.pop()
-        buckets[-1] += few
+    if len(buckets) > 1 and len(buckets[-1]) < min_size:
+        last = buckets.pop()
+        buckets[-1] += last
     metric, rows = bleu_metric(bleu_tokenizer(language)), []
     for chosen in reversed(buckets):
-        own = [lengths[index] for index in chosen]
+        bucket = [lengths[index] for index in chosen]
         score = metric.corpus_score([hypotheses[i] for i in chosen], [[references[i] for i in chosen]]).score
-        rows.append(LengthRow(min(own), max(own), len(chosen), score))
+        rows.append(LengthRow(min(bucket), max(bucket), len(chosen), score))
     return rows
 
 
 def _check(hypotheses: Sequence[str], references: Sequence[str]) -> None:
     if len(hypotheses) != len(references):
         raise DataError(
-            f"Every reference needs one translation: there are {len(references):,} references "
+            f"Every reference needs one translation, got {len(references):,} references "
             f"and {len(hypotheses):,} translations."
         )
     if not references:
-        raise DataError("There is nothing to evaluate: the split has no sentence pairs.")
+        raise DataError("The split has no sentence pairs to evaluate.")

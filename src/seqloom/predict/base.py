@@ -129,7 +129,7 @@ class Predictor(Generic[P]):
     def report(self, split: str = "dev") -> Any:
         """Return the report on a split of its data, and keep its metrics in the run."""
         report = self.compute_report(split)
-        self.save_metrics(split, report.kept())
+        self.save_metrics(split, report.to_dict())
         return report
 
     def compute_report(self, split: str) -> Any:

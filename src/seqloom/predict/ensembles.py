@@ -249,9 +249,9 @@ def make_average(paths: Sequence[Path], last: int | None, out: Path | None, devi
                 " Several such models are one with `seqloom evaluate RUN RUN --interpolate`."
             )
     made = averages.mean_of_runs(runs) if len(runs) > 1 else averages.mean_of_checkpoints(runs[0], last or LAST)
-    alone = [DevMetrics(_name(part.run, runs), _numbers(part.report("dev").kept())) for part in parts]
+    alone = [DevMetrics(_name(part.run, runs), _numbers(part.report("dev").to_dict())) for part in parts]
     task, model = parts[0].own_task, runs[0].model_of(made.weights, device, f"The mean of {made.what}")
-    kept = task.report(model, "dev").kept()
+    kept = task.report(model, "dev").to_dict()
     in_training = task.validate(model) if task.validates_part else _numbers(kept)
     made_run = averages.create(place, made, kept, alone, in_training)
     return Averaged(made_run, made, _numbers(kept), alone, task.monitor.metric)

@@ -14,7 +14,7 @@ from seqloom.data.prompts import Prompt, Shot, Template, check_choices, instruct
 from seqloom.decoding.beam import BeamConfig, beam_search
 from seqloom.decoding.generate import generate, text_stream
 from seqloom.decoding.processors import SamplingConfig
-from seqloom.evaluate.perplexity import continuation_log_probs, in_common, score_texts
+from seqloom.evaluate.perplexity import common_prefix_length, continuation_log_probs, score_texts
 from seqloom.predict.base import Prediction, Predictor, predict_filled, predict_windows, ranked_fields
 from seqloom.tasks.hmm import letters
 from seqloom.text import Tokenizer
@@ -142,7 +142,7 @@ class ChoiceScorer:
             rows += own
             starts += [start] * len(own)
         log_probs = continuation_log_probs(
-            lm.model, rows, starts, end=lm.tokenizer.end, at_once=batch_size, device=lm.device
+            lm.model, rows, starts, end=lm.tokenizer.end, batch_size=batch_size, device=lm.device
         )
         pairs = [(row.double().sum().item(), len(row)) for row in log_probs]
         return [pairs[place : place + len(self.choices)] for place in range(0, len(pairs), len(self.choices))]
@@ -156,7 +156,7 @@ class ChoiceScorer:
         """
         asked, encode = self.prompt.text(text, skip), self.lm.tokenizer.encode
         rows = [encode(asked + choice) for choice in self.choices]
-        start = in_common([encode(asked), *rows])
+        start = common_prefix_length([encode(asked), *rows])
         if not self._checked:
             self._check(rows, start)
             self._checked = True

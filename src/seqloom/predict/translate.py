@@ -16,7 +16,7 @@ from seqloom.data.examples import ParallelExample
 from seqloom.data.parallel import Scored
 from seqloom.decoding.beam import BeamConfig, beam_search, choose_batch_size, map_batches
 from seqloom.decoding.rules import Hypothesis
-from seqloom.evaluate.alignment import Word, hard_links, merge, to_pharaoh, words_of
+from seqloom.evaluate.alignment import Word, group_words, hard_links, merge, to_pharaoh
 from seqloom.evaluate.translation import TranslationReport
 from seqloom.predict.base import (
     Prediction,
@@ -225,7 +225,7 @@ class TranslatorPredictor(Predictor[Translation]):
         )
 
     def _translation(self, line: ReadLine, hypotheses: Sequence[Hypothesis], attention: bool) -> Translation:
-        words = words_of(line.text, self.tokenizer.spans(line.text), end="") if attention else None
+        words = group_words(line.text, self.tokenizer.spans(line.text), end="") if attention else None
         return Translation(
             source=line.raw,
             candidates=[self._candidate(hypothesis, words) for hypothesis in hypotheses],
@@ -252,7 +252,7 @@ class TranslatorPredictor(Predictor[Translation]):
                 f"{self.name} has no attention to align words by. Translate without --alignment (in Python "
                 "attention=True)."
             )
-        target = words_of(text, self.tokenizer.decoded_spans(tokens))
+        target = group_words(text, self.tokenizer.decoded_spans(tokens))
         links = hard_links(merge(hypothesis.attention.numpy(), target, source)) if target else []
         inside = to_pharaoh(link for link in links if link[0] < len(source) - 1)  # not to the source's END
         return replace(candidate, words=[word.text for word in target], alignment=inside)
@@ -339,7 +339,7 @@ class TranslatorPredictor(Predictor[Translation]):
         decode = self.decode_options(**options)
         report: TranslationReport = self.own_task.report(self.model, split, decode)
         if decode == self.decode:
-            self.save_metrics(split, report.kept())
+            self.save_metrics(split, report.to_dict())
         return report
 
     def report_pairs(self, sources: Sequence[str], references: Sequence[str], **options: Any) -> TranslationReport:

@@ -19,7 +19,7 @@ from seqloom.core.errors import DataError, SeqloomError, UsageError
 from seqloom.core.words import did_you_mean
 from seqloom.data.examples import ParallelExample, QuestionAnsweringExample, TokenClassificationExample
 from seqloom.data.word_vectors import Format, read_all_vectors, word_sets, write_vectors
-from seqloom.evaluate.word_space import Judged, NearWord, WordSpace, as_metrics
+from seqloom.evaluate.word_space import NearWord, WordScore, WordSpace, as_metrics
 from seqloom.inspect.views.points import Colouring, PointKind, Points, by_frequency, by_group, by_kind, by_length
 from seqloom.predict.base import AnyPredictor, Prediction, Predictor, as_lines
 from seqloom.predict.embeddings import embed, reader_of
@@ -34,7 +34,7 @@ class WordReport:
     """How good word vectors are."""
 
     held_out: Mapping[str, float]  # on a split of the text; nothing where the run has none
-    judged: Mapping[str, Judged]  # beside what people say
+    judged: Mapping[str, WordScore]  # beside what people say
     missing: tuple[str, ...]  # the sets that are not there
 
 
@@ -69,7 +69,7 @@ class WordVectorsPredictor(Predictor[NearestWords]):
         """Return the words nearest to the word of each line."""
         for line in as_lines(lines):
             word = line.strip()
-            known = word in self.space.places or (self.space.lowercase and word.lower() in self.space.places)
+            known = word in self.space.indices or (self.space.lowercase and word.lower() in self.space.indices)
             nearest = self.nearest(word, top) if known else []
             yield NearestWords(line, nearest, unknown=() if known or not word else (word,))
 

@@ -108,8 +108,8 @@ class EvaluationReport(Protocol):
     @property
     def metrics(self) -> dict[str, float]: ...
 
-    def kept(self) -> dict[str, Any]:
-        """Return what a run keeps of it."""
+    def to_dict(self) -> dict[str, Any]:
+        """Return the values that a run stores."""
         ...
 
 
@@ -119,7 +119,7 @@ class PlainReport:
 
     metrics: dict[str, float]
 
-    def kept(self) -> dict[str, float]:
+    def to_dict(self) -> dict[str, float]:
         return self.metrics
 
 

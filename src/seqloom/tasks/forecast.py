@@ -26,7 +26,7 @@ from seqloom.data.batching import SeriesWindows
 from seqloom.data.corpora import CorpusConfig
 from seqloom.data.series import Series, Values
 from seqloom.decoding.forecast import Forecast, forecast
-from seqloom.evaluate.forecasts import Errors, naive_forecast, scale_of, seasonal_steps
+from seqloom.evaluate.forecasts import Errors, naive_error, naive_forecast, seasonal_steps
 from seqloom.models import FORECASTERS
 from seqloom.tasks.base import ModelSection, SeriesTask, TaskInfo, TaskRecipe, count_parameters
 from seqloom.train.config import FitConfig
@@ -106,8 +106,8 @@ class ForecastReport:
     origins: int
     horizon: int
 
-    def kept(self) -> dict[str, Any]:
-        """What a run keeps of it."""
+    def to_dict(self) -> dict[str, Any]:
+        """Return the values that a run stores."""
         return {**self.metrics, "horizon": self.horizon, "origins": self.origins}
 
 
@@ -212,7 +212,7 @@ class Task(SeriesTask[Recipe, Any]):
     @cached_property
     def usual_error(self) -> Values:
         """What errors are divided by (C,), fitted on train alone."""
-        return scale_of([one.values for one in self.corpus.split("train")], self.season)
+        return naive_error([one.values for one in self.corpus.split("train")], self.season)
 
     @cached_property
     def naive_deviation(self) -> Values:

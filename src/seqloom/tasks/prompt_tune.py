@@ -23,7 +23,7 @@ from seqloom.data.corpus import Corpus
 from seqloom.data.examples import TextClassificationExample
 from seqloom.data.prompts import TEMPLATE, Template
 from seqloom.evaluate.classification import report
-from seqloom.evaluate.perplexity import continuation_log_probs, in_common
+from seqloom.evaluate.perplexity import common_prefix_length, continuation_log_probs
 from seqloom.models.soft_prompt import FROZEN, SoftPromptConfig, SoftPrompted
 from seqloom.runs.layout import FROZEN_FILE
 from seqloom.tasks.base import TaskInfo
@@ -155,11 +155,11 @@ class Task(CompletionTask[Recipe, SoftPrompted]):
         for example in self.corpus.split(split):
             question, _ = self.question(example.text)
             own = [encode(question + label) for label in self.names]
-            starts += [in_common([encode(question), *own])] * len(own)
+            starts += [common_prefix_length([encode(question), *own])] * len(own)
             rows += own
         at_once = max(1, self.recipe.batch.eval_tokens // max(map(len, rows)))
         scores = continuation_log_probs(
-            model, rows, starts, end=self.tokenizer.end, at_once=at_once, device=device_of(model)
+            model, rows, starts, end=self.tokenizer.end, batch_size=at_once, device=device_of(model)
         )
         means = torch.stack([row.mean() for row in scores]).view(-1, len(self.names))
         return means.log_softmax(dim=1)

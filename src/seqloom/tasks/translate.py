@@ -32,7 +32,7 @@ from seqloom.evaluate.translation import (
     TranslatedLine,
     TranslationReport,
     bleu,
-    decoding_in_words,
+    describe_decoding,
     report,
     score_translations,
 )
@@ -257,7 +257,7 @@ class Task(BatchedTask[Recipe, Any]):
             self.translate(model, split, options),
             source_language=self.corpus.languages[0],
             target_language=self.corpus.languages[1],
-            decoding=decoding_in_words(options),
+            decoding=describe_decoding(options),
             before=self.losses(model, split),
             after={**self.alignment(model, split), **self.copying(split)},
         )

@@ -23,7 +23,7 @@ from seqloom.core.errors import DataError, DivergedError
 from seqloom.core.protocols import Estimate
 from seqloom.data.corpora import CorpusConfig
 from seqloom.data.word_vectors import WordSets, word_sets
-from seqloom.evaluate.word_space import Analogy, Judged, RatedPair, WordSpace, as_metrics, measure
+from seqloom.evaluate.word_space import Analogy, RatedPair, WordScore, WordSpace, as_metrics, measure
 from seqloom.runs.run import Run
 from seqloom.tasks.base import TaskInfo
 from seqloom.tasks.text_base import TextRecipe, TextTask, create_run
@@ -148,7 +148,7 @@ def space_of(model: WordVectors, tokenizer: Tokenizer, name: str = "this model")
     return WordSpace(words, vectors, tokenizer.config.lowercase, name)
 
 
-def judge(space: WordSpace, sets: WordSets) -> dict[str, Judged]:
+def judge(space: WordSpace, sets: WordSets) -> dict[str, WordScore]:
     """What people's judgements say of the vectors: nothing where no set is there."""
     rated = {name: [RatedPair(*pair) for pair in pairs] for name, pairs in sets.rated.items()}
     questions = [Analogy(*words, syntactic=section.startswith("gram")) for section, words in sets.analogies]

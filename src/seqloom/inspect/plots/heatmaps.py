@@ -266,7 +266,7 @@ def draw_confusion(
     figure = new_figure(max(5.0, count * cell + long + 2.6), height)
     style = word_style([*map(class_name, confusion.labels), *title], font)
     axes, shades = figure.add_subplot(), PowerNorm(0.5, vmin=0, vmax=1)
-    image = axes.imshow(confusion.shares(), cmap="Blues", norm=shades, aspect="equal", interpolation="nearest")
+    image = axes.imshow(confusion.rates(), cmap="Blues", norm=shades, aspect="equal", interpolation="nearest")
     axes.xaxis.tick_top()
     axes.xaxis.set_label_position("top")
     axes.set_xlabel(f"{of} the model says", fontsize=SIZE, labelpad=8)
@@ -294,7 +294,7 @@ def draw_confusion(
 
 def _write_counts(axes: "Axes", confusion: Confusion, cell: float) -> None:
     """Counts, and in large squares shares, as large as fits."""
-    shares = confusion.shares()
+    shares = confusion.rates()
     for row, column in np.argwhere(confusion.counts).tolist():
         texts, share = int(confusion.counts[row, column]), float(shares[row, column])
         shown = f"{_percent(share)}\n{texts:,}" if cell >= TWO_LINES else _short(texts)

@@ -207,7 +207,7 @@ def most_frequent(space: WordSpace, count: int, skip: int = 0) -> WordSelection:
 
 def around(space: WordSpace, centres: Sequence[str], count: int) -> WordSelection:
     """Each of these words and those nearest to it; a word that is near two belongs to the first."""
-    groups: dict[str, int] = {space.words[space.place(centre)]: number for number, centre in enumerate(centres)}
+    groups: dict[str, int] = {space.words[space.index(centre)]: number for number, centre in enumerate(centres)}
     names = list(groups)
     for number, centre in enumerate(names):
         for near in space.similar(centre, count):
@@ -235,7 +235,7 @@ def draw_words(
 ) -> "Figure":
     """Draw a dot and a name for each word. Names never cover each other: those for which there is no room are left
     out, the least important first."""
-    points, shares = project(space.unit[[space.place(word) for word in selection.words]], method)
+    points, shares = project(space.unit[[space.index(word) for word in selection.words]], method)
     is_small = len(points) <= 150
     figure = new_figure(*((11.0, 8.0) if is_small else (15.0, 11.0)))
     figure.set_layout_engine("none")

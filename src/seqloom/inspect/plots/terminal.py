@@ -171,7 +171,7 @@ def confusion_map(confusion: "Confusion", *, width: int, colour: bool) -> "Text"
     labels = confusion.labels
     numbers = [[f"{count:,}" if count else ABSENT for count in row] for row in confusion.counts.tolist()]
     shown = numbers if len(labels) <= COUNTED else None
-    return heat_map(labels, labels, confusion.shares(), width=width, colour=colour, numbers=shown, spell=class_name)
+    return heat_map(labels, labels, confusion.rates(), width=width, colour=colour, numbers=shown, spell=class_name)
 
 
 def class_table(by_class: Mapping[str, Hits], of: str = "class", unit: str = "texts") -> "Table":
@@ -201,6 +201,6 @@ def mistake_lines(confusion: "Confusion", most: int = 10) -> list[str]:
     wide = max((len(f"{one.count:,}") for one in mistakes), default=0)
     return [
         f"{one.count:{wide},} ×  {beside(one.expected, class_name)} taken for {beside(one.predicted, class_name)}"
-        f"  ({one.share:.1%} of its {round(one.count / one.share):,})"
+        f"  ({one.rate:.1%} of its {round(one.count / one.rate):,})"
         for one in mistakes
     ]

@@ -35,7 +35,7 @@ from seqloom.core.errors import UsageError
 from seqloom.core.tokens import Specials
 from seqloom.core.words import did_you_mean
 from seqloom.decoding.mixture import Ensemble
-from seqloom.evaluate.alignment import Word, hard_links, merge, to_pharaoh, words_of
+from seqloom.evaluate.alignment import Word, group_words, hard_links, merge, to_pharaoh
 from seqloom.inspect.capture import TrainedModel, evaluating
 from seqloom.inspect.values import Array, to_plain
 from seqloom.inspect.views.texts import (
@@ -399,7 +399,7 @@ def gpt_heads_view(trained: TrainedModel, text: str) -> HeadsView:
     with evaluating(model), torch.no_grad():
         layers = model.attentions(inputs)
         log_probs, _ = model.score(inputs, targets, model.start(rows=1))
-    side = show_tokens(tokenizer, inputs[0].tolist()), words_before(words_of(text, tokenizer.spans(text)), len(ids))
+    side = show_tokens(tokenizer, inputs[0].tolist()), words_before(group_words(text, tokenizer.spans(text)), len(ids))
     parts = {"decoder": part_of("decoder", layers, side, side)}
     notes = unknown_notes(tokenizer.unknown_pieces(text), "text")
     return HeadsView(trained.name, None, text, True, True, log_probs.double().sum().item(), parts, notes, "text")
@@ -420,7 +420,7 @@ def bert_heads_view(trained: TrainedModel, text: str) -> HeadsView:
     with evaluating(trained.model), torch.no_grad():
         layers = trained.model.attentions(torch.tensor([row], device=trained.device))
     tokens = show_tokens(tokenizer, row, specials.names)
-    parts = {"encoder": _encoder_part(layers, tokens, words_of(text, gaps.spans), before=1)}
+    parts = {"encoder": _encoder_part(layers, tokens, group_words(text, gaps.spans), before=1)}
     return HeadsView(trained.name, None, text, True, True, None, parts, unknown_notes(gaps.unknown, "text"), "text")
 
 
@@ -435,7 +435,7 @@ def reader_heads_view(reader: TrainedModel, read: Read) -> HeadsView:
     notes = read.notes(reader.run)
     if room < len(read.spans):
         notes += (f"only the first {room:,} of {len(read.spans):,} tokens are shown: so many are read at once",)
-    parts = {"encoder": _encoder_part(layers, tokens, words_of(read.text, read.spans[:room]), read.before)}
+    parts = {"encoder": _encoder_part(layers, tokens, group_words(read.text, read.spans[:room]), read.before)}
     return HeadsView(reader.name, read.line, read.answer, False, True, read.log_prob, parts, notes, read.says)
 
 

@@ -118,13 +118,13 @@ class Neighbour:
 def neighbours(points: Points, name: str, top: int = 12) -> list[Neighbour]:
     """The points whose vectors point most nearly the same way as that of one of them, best first."""
     similar = points.space.similar(name, top)
-    return [Neighbour(one.word, points.space.places[one.word], one.score) for one in similar]
+    return [Neighbour(one.word, points.space.indices[one.word], one.score) for one in similar]
 
 
 def analogy(points: Points, a: str, b: str, c: str, top: int = 8) -> list[Neighbour]:
     """What stands to c as b stands to a: the nearest to b − a + c, best first."""
     similar = points.space.analogy(a, b, c, top)
-    return [Neighbour(one.word, points.space.places[one.word], one.score) for one in similar]
+    return [Neighbour(one.word, points.space.indices[one.word], one.score) for one in similar]
 
 
 # --- what they can be coloured by -------------------------------------------------------------------------------------

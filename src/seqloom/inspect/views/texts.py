@@ -26,7 +26,7 @@ from seqloom.core.words import is_unicode
 from seqloom.data.readers import TextFrame
 from seqloom.decoding.beam import BeamConfig
 from seqloom.decoding.rules import Hypothesis
-from seqloom.evaluate.alignment import Word, words_of
+from seqloom.evaluate.alignment import Word, group_words
 from seqloom.inspect.capture import Source, TrainedModel, cells_of, evaluating, model_of
 from seqloom.models.bilm import BiLM
 from seqloom.models.classifier import Labelling
@@ -177,8 +177,8 @@ def say(translator: TrainedModel, source: str, target: str | None = None, **opti
         said,
         show_tokens(tokenizer, read),
         show_tokens(tokenizer, said),
-        words_of(source, tokenizer.spans(source), END_TEXT),
-        words_of(text, spans, END_TEXT if finished else None),
+        group_words(source, tokenizer.spans(source), END_TEXT),
+        group_words(text, spans, END_TEXT if finished else None),
         notes,
     )
 
@@ -196,7 +196,7 @@ def say_restored(denoiser: TrainedModel, text: str, **options: Any) -> Said:
         if is_special:
             words += [Word(names[token], (position,)) for position, token in zip(positions, tokens, strict=True)]
         else:
-            words += shift_words(words_of(tokenizer.decode(tokens), tokenizer.decoded_spans(tokens)), positions[0])
+            words += shift_words(group_words(tokenizer.decode(tokens), tokenizer.decoded_spans(tokens)), positions[0])
     return Said(
         text,
         " ".join(word.text for word in words) if denoiser.spans else tokenizer.decode(best.tokens),
@@ -206,7 +206,7 @@ def say_restored(denoiser: TrainedModel, text: str, **options: Any) -> Said:
         said,
         show_tokens(tokenizer, read, names),
         show_tokens(tokenizer, said, names),
-        words_of(text, gaps.spans, END_TEXT),
+        group_words(text, gaps.spans, END_TEXT),
         [*words, *[Word(END_TEXT, (len(best.tokens),))] * best.finished],
         unknown_notes(gaps.unknown, "text") + cut_notes(best.finished, "what it says"),
     )

@@ -102,7 +102,7 @@ def by_tsne(ask: TsneQuestion, run: OpenRun) -> Response:
 def near(ask: NearQuestion, run: OpenRun) -> object:
     """One point and those nearest to it, among all of its kind."""
     _, points = _read_points(ask, run)
-    place = points.space.place(ask.name)
+    place = points.space.index(ask.name)
     return {"name": points.space.words[place], "place": place, "near": neighbours(points, ask.name, ask.top)}
 
 
@@ -110,7 +110,7 @@ def near(ask: NearQuestion, run: OpenRun) -> object:
 def analogies(ask: AnalogyQuestion, run: OpenRun) -> object:
     """What stands to c as b stands to a."""
     _, points = _read_points(ask, run)
-    places = [points.space.place(name) for name in (ask.a, ask.b, ask.c)]
+    places = [points.space.index(name) for name in (ask.a, ask.b, ask.c)]
     best = analogy(points, ask.a, ask.b, ask.c, ask.top)
     return {"names": [points.space.words[place] for place in places], "places": places, "near": best}
 
