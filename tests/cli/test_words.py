@@ -198,4 +198,4 @@ def test_what_people_say_is_reported_with_its_coverage(seqloom, vectors, folder,
     assert "(10 of 11 pairs, 90.9%)" in found.out and "no text of its own" in found.out
     assert "SimLex-999, Google's analogies" in found.err
     made = seqloom("evaluate", vectors, "--json").json["wordsim353"]
-    assert made["asked"] == 10 and -1 <= made["interval"][0] <= made["value"] <= made["interval"][1] <= 1
+    assert made["evaluated"] == 10 and -1 <= made["interval"][0] <= made["value"] <= made["interval"][1] <= 1
