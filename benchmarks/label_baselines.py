@@ -17,7 +17,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from seqloom.data.corpora import find, load, of_form
+from seqloom.data.corpora import corpora_of_form, find, load
 from seqloom.data.examples import ParallelExample, TextClassificationExample
 from seqloom.data.parallel import copy_baseline
 from seqloom.data.splits import normal_form
@@ -100,7 +100,11 @@ def measure(name: str) -> dict[str, dict[str, float]]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument(
-        "corpora", nargs="*", default=["languages"], choices=of_form("labelled"), help="which labelled corpora"
+        "corpora",
+        nargs="*",
+        default=["languages"],
+        choices=corpora_of_form("text-classification"),
+        help="corpora",
     )
     for name in parser.parse_args().corpora:
         for split, shares in measure(name).items():

@@ -64,7 +64,7 @@ def test_notes_and_bad_input(seqloom: Any, tmp_path: Path) -> None:
     seqloom(*show).refuses(3, "must name the column 'text'", "['review', 'stars']", "set data.text")
     shown = seqloom(*show, "text=review", "label=stars").out
     assert "note: 1 example has no text and was left out, at line 42 of" in shown
-    seqloom(*show, "text=review", "label=stars", "header=false").refuses(2, "numbers of columns", lines=3)
+    seqloom(*show, "text=review", "label=stars", "header=false").refuses(2, "column numbers", lines=3)
     path.write_text("text,label\na,x\nb,x\n")
     seqloom(*show, "dev_fraction=0", "test_fraction=0").refuses(3, "at least two labels")
 

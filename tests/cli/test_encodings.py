@@ -165,7 +165,7 @@ def test_the_tokens_of_a_run(seqloom: Any, tmp_path: Path) -> None:
         (["a", "--width", "0"], 2, ["from 1 to 4096", "'0'"]),
         (["a", "--width", "8,,16"], 2, ["'8,,16'"]),
         (["a", "--width", "99999"], 2, ["from 1 to 4096"]),
-        (["a", "--corpus", "pydoc"], 2, ["no corpus 'pydoc'", "did you mean pydocs?"]),
+        (["a", "--corpus", "pydoc"], 2, ["Unknown corpus 'pydoc'", "did you mean pydocs?"]),
         (["a", "--corpus", "text"], 2, ["of files of one's own", "--corpus FILE"]),
         (["a", "--corpus", "pydocs", "--vocabulary", "x"], 2, ["not from both"]),
         (["a", "--vocabulary", "nothing.txt"], 3, ["nothing.txt does not exist"]),

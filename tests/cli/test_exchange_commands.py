@@ -65,13 +65,11 @@ def test_it_is_measured_on_a_text(seqloom: Any, run: Path, mine: Path) -> None:
 
 @pytest.mark.parametrize("split", ["dev", "test", "train"])
 def test_it_has_no_splits(seqloom: Any, run: Path, split: str) -> None:
-    seqloom("evaluate", run, "--split", split).refuses(
-        3, f"no {split} split", "the model was imported, not trained here", "--text FILE"
-    )
+    seqloom("evaluate", run, "--split", split).refuses(3, f"no {split} split", "the model was imported", "--text FILE")
 
 
 def test_it_cannot_be_resumed(seqloom: Any, run: Path) -> None:
-    seqloom("train", "--resume", run).refuses(3, "the model was imported, not trained here", "init.from=RUN")
+    seqloom("train", "--resume", run).refuses(3, "the model was imported", "init.from=RUN")
     seqloom("average", run).refuses(2, "no checkpoints")
 
 

@@ -127,13 +127,13 @@ def test_nothing_is_overwritten(seqloom: Any, here: Path) -> None:
     ("words", "code", "message"),
     [
         (["nowhere.txt"], 3, "nowhere.txt does not exist"),
-        (["empty.txt"], 3, "empty.txt is empty"),
-        (["latin.txt"], 3, "latin.txt must be UTF-8, but line 2 holds the byte 0xE9"),
+        (["empty.txt"], 3, "empty.txt must contain text"),
+        (["latin.txt"], 3, "latin.txt must be UTF-8, but line 2 contains the byte 0xE9"),
         (["one.txt"], 3, "one.txt is too short"),
         (["good.txt", "--out", "x.txt"], 2, "must end in .yaml; got x.txt"),
         (["good.txt", "--out", "no/x.yaml"], 2, "the folder no does not exist"),
         (["good.txt", "--tokens", "letters"], 2, "--tokens"),
-        (["folder"], 3, "The folder folder must hold files whose names end in .txt"),
+        (["folder"], 3, "The folder folder must contain .txt or .txt.gz files"),
         (["bad\udce9.txt"], 2, "must be UTF-8"),
     ],
 )

@@ -25,14 +25,17 @@ def test_only_the_kinds_that_are_asked_for() -> None:
 def test_only_what_was_asked_for_can_be_missed() -> None:
     assert corpora.load(cldr.Config(target="hi", kinds=("time",), **SMALL)).notes == ()
     asked = cldr.Config(target="hi", kinds=("time", "number"), **SMALL)
-    assert corpora.load(asked).notes == ("left out for want of words in hi: number",)
-    with pytest.raises(DataError, match=r"data.train must be no more than the 0 pairs"):
+    assert corpora.load(asked).notes == ("kinds left out because hi has no words for them: number",)
+    with pytest.raises(DataError, match=r"data.train must be at most 0"):
         corpora.load(cldr.Config(target="hi", kinds=("number",), **SMALL))
 
 
 @pytest.mark.parametrize(
     ("kinds", "words"),
-    [(("fulldate",), r"kinds holds 'fulldate', which is none; did you mean full date\?"), ((), "at least one kind")],
+    [
+        (("fulldate",), r"kinds contains 'fulldate', which is unknown; did you mean full date\?"),
+        ((), "at least one kind"),
+    ],
 )
 def test_kinds_that_are_none(kinds: tuple[str, ...], words: str) -> None:
     with pytest.raises(ValueError, match=words):

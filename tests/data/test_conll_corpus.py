@@ -144,16 +144,16 @@ def test_invalid_tags_are_repaired_and_counted_or_refused(tmp_path: Path) -> Non
     path = write(tmp_path / "a.txt", good + "a O\nb I-X\nc I-Y\nd B-Y\n")
     corpus = load(path)
     assert corpus.split("train")[-1].tags == ("O", "B-X", "B-Y", "B-Y")
-    assert corpus.notes == (f"2 tags are not valid IOB2 and repaired, the first at line 22 of {path}: I-X became B-X",)
+    assert corpus.notes == (f"2 tags were not valid IOB2 and repaired, the first at line 22 of {path}: I-X became B-X",)
     with pytest.raises(
         DataError, match=r"Line 22 of .*a.txt has I-X after O before I-Y.*not valid IOB2.*invalid=repair"
     ):
         load(path, invalid="refuse")
     dev = write(tmp_path / "dev.txt", "a O\nb I-X\n")  # as many mistakes as in IOB1: the scheme is that of train
-    said = f"1 tag is not valid IOB2 and repaired, at line 2 of {dev}: I-X became B-X"
+    said = f"1 tag was not valid IOB2 and repaired, at line 2 of {dev}: I-X became B-X"
     assert load(path, dev=str(dev)).notes[1] == said
     single = write(tmp_path / "single.txt", "a O\nb S-X\n\n" * 5 + "a B-X\nb O\n")
-    assert load(single).notes == (f"1 tag is not valid BIOES and repaired, at line 16 of {single}: B-X",)
+    assert load(single).notes == (f"1 tag was not valid BIOES and repaired, at line 16 of {single}: B-X",)
     assert load(path, scheme="plain").split("train")[-1].tags == ("O", "I-X", "I-Y", "B-Y")
 
 
@@ -172,8 +172,8 @@ def test_files_of_their_own(tmp_path: Path) -> None:
     train, dev = write(tmp_path / "a.txt", "a X\nb Y\n\nc X\n"), write(tmp_path / "d.txt", "a X\nb Y\n\ne Z\n")
     corpus = load(train, dev=str(dev))
     assert corpus.notes == (
-        "1 of the 2 different sentences of dev stand in train too",
-        "1 dev word has a tag that train never has (Z): it counts as wrong",
+        "1 of the 2 different sentences of dev also occur in train",
+        "1 dev word has a tag that train lacks (Z): it counts as wrong",
     )
     with pytest.raises(DataError, match="must not overlap"):
         load(train, test=str(train))
@@ -190,13 +190,13 @@ def test_files_of_their_own(tmp_path: Path) -> None:
         ("a.txt", "a 1 X\nb Y\n", r"Line 2 of .* must have 3 columns, as line 1 has; it has 2 columns: 'b Y'"),
         ("a.txt", "a\tX\n\tY\n", r"Line 2 of .* must have a word and a tag; one is blank"),
         ("a.txt", "a\tX\n\u3000\tY\n", r"Line 2 of .* must have a word and a tag; one is blank"),
-        ("a.txt", "a B-X\nb O\nc BX\n", r"Line 3 of .* must have a tag of a span, such as B-PER, or O; it has 'BX'"),
+        ("a.txt", "a B-X\nb O\nc BX\n", r"Line 3 of .* must have a span tag such as B-PER, or O; it has 'BX'"),
         ("a.txt", "a B-\nb O\nc B-X\n", r"Line 1 of .* it has 'B-'"),
-        ("a.txt", "# only a comment\n", "must hold sentences"),
+        ("a.txt", "# only a comment\n", "must contain sentences"),
         ("a.txt", " \n", "is empty"),
         ("a.txt", "a O\nb O\n", "at least two tags"),
-        ("a.conllu", "1\ta\ta\tX\n", r"Line 1 of .* must have the 10 columns of CoNLL-U with tabs between; it has 4"),
-        ("a.conllu", CONLLU.replace("\n4\tknow", "\nfour\tknow"), "Line 7 of .* must begin with the word's number"),
+        ("a.conllu", "1\ta\ta\tX\n", r"Line 1 of .* must have the 10 tab-separated columns of CoNLL-U; it has 4"),
+        ("a.conllu", CONLLU.replace("\n4\tknow", "\nfour\tknow"), "Line 7 of .* must start with a word number"),
         ("a.conllu", CONLLU.replace("\tVERB\t", "\t\t", 1), "Line 7 of .* must have a form and its upos"),
     ],
 )
@@ -207,7 +207,7 @@ def test_what_is_wrong_is_said(tmp_path: Path, name: str, text: str, said: str) 
 
 
 def test_a_column_that_is_not_there(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match=r"Line 1 of .* must have the columns 1 and 4 that data.columns asks for"):
+    with pytest.raises(DataError, match=r"Line 1 of .* must have the columns 1 and 4 of data.columns"):
         load(write(tmp_path / "a.txt", "a X\n"), columns=[1, 4])
     with pytest.raises(DataError, match="columns -3 and -1"):
         load(tmp_path / "a.txt", columns=[-3, -1])
@@ -217,7 +217,7 @@ def test_a_column_that_is_not_there(tmp_path: Path) -> None:
     ("setting", "said"),
     [
         ({"columns": [0, 1]}, "counted from 1"),
-        ({"columns": [2, 2]}, "two different ones"),
+        ({"columns": [2, 2]}, "columns must be different"),
         ({"scheme": "IOB"}, "did you mean IOB1|scheme"),
         ({"field": "pos"}, "upos"),
         ({"dev_fraction": -0.1}, "at least 0"),

@@ -51,8 +51,8 @@ def test_whole_topics_dealt_out_blindly_would_leak(reference: TextCorpus) -> Non
     assert "if" not in pydocs.drop_contained(topics)
 
 
-def test_pydocs_groups_share_no_telling_line(reference: TextCorpus) -> None:
-    lines = [set().union(*map(pydocs._telling_lines, documents)) for documents in reference.splits.values()]
+def test_pydocs_groups_share_no_long_line(reference: TextCorpus) -> None:
+    lines = [set().union(*map(pydocs._long_lines, documents)) for documents in reference.splits.values()]
     assert sum(map(len, lines)) == len(set().union(*lines))
 
 
@@ -101,7 +101,7 @@ def test_toys_are_what_they_have_always_been() -> None:
 
 
 def test_too_many_toys_are_refused() -> None:
-    with pytest.raises(DataError, match=r"360 were asked for and 30 exist"):
+    with pytest.raises(DataError, match=r"half of the 30 possible documents, got 360"):
         make(symbols=2, max_length=4)
 
 

@@ -14,7 +14,7 @@ from tests.data.example_files import settings, write
 from seqloom.config import build, to_mapping
 from seqloom.core.errors import DataError, ResourceError, UsageError
 from seqloom.data import corpora
-from seqloom.data.corpora import CORPORA, CorpusConfig, of_form
+from seqloom.data.corpora import CORPORA, CorpusConfig, corpora_of_form
 from seqloom.data.corpus import Corpus
 from seqloom.data.examples import (
     TextClassificationExample,
@@ -25,17 +25,17 @@ from seqloom.data.examples import (
 )
 from seqloom.data.files import use_data_folder
 
-ANSWERS = of_form("question-answering")
-CHOICES = of_form("multiple-choice")
-INSTRUCTIONS = of_form("instructions")
-LABELLED = of_form("text-classification")
-LABELLED_SERIES = of_form("series-labelled")
-MATCHED = of_form("sentence-pair")
-PARALLEL = of_form("parallel")
-PLAIN = of_form("text")
-SERIES = of_form("series")
-TAGGED = of_form("token-classification")
-TRACKS = of_form("tracks")
+ANSWERS = corpora_of_form("question-answering")
+CHOICES = corpora_of_form("multiple-choice")
+INSTRUCTIONS = corpora_of_form("instructions")
+LABELLED = corpora_of_form("text-classification")
+LABELLED_SERIES = corpora_of_form("series-labelled")
+MATCHED = corpora_of_form("sentence-pair")
+PARALLEL = corpora_of_form("parallel")
+PLAIN = corpora_of_form("text")
+SERIES = corpora_of_form("series")
+TAGGED = corpora_of_form("token-classification")
+TRACKS = corpora_of_form("tracks")
 
 
 pytest.importorskip("babel")
@@ -122,7 +122,7 @@ def made(**splits: list[tuple[str, str]]) -> Corpus[TextClassificationExample]:
 
 
 def test_one_label_only_is_refused() -> None:
-    with pytest.raises(DataError, match=r"at least two labels.*all its training examples are 'good'.*column"):
+    with pytest.raises(DataError, match=r"at least two labels.*all its training examples have .* 'good'.*column"):
         check_labels(made(train=[("a", "good"), ("b", "good")], dev=[("c", "bad")]))
 
 
@@ -130,14 +130,14 @@ def test_labels_that_train_never_has_are_noted() -> None:
     corpus = check_labels(made(train=[("a", "x"), ("b", "y")], dev=[("c", "z"), ("d", "z")], test=[("e", "w")]))
     assert corpus.unseen_labels("dev") == {"z": 2}
     assert corpus.notes == (
-        "2 dev examples have labels that train never has (z): they count as wrong",
-        "1 test example has a label that train never has (w): it counts as wrong",
+        "2 dev examples have labels that train lacks (z): they count as wrong",
+        "1 test example has a label that train lacks (w): it counts as wrong",
     )
 
 
 def test_a_label_for_every_text_looks_like_the_wrong_column() -> None:
     corpus = check_labels(made(train=[(f"a{n}", f"label {n}") for n in range(5)]))
-    assert corpus.notes == ("5 of the 5 labels have only one training example: check their column",)
+    assert corpus.notes == ("5 of the 5 labels have only one training example; check data.label",)
 
 
 def test_new_words() -> None:
@@ -179,14 +179,14 @@ def test_tagged_notes_and_refusals() -> None:
         }
         return Corpus("mine", "", sentences, "", "1")
 
-    with pytest.raises(DataError, match=r"at least two tags.*every word of train has 'O'"):
+    with pytest.raises(DataError, match=r"at least two tags.*every word of train has the tag 'O'"):
         TokenClassificationExample.check(corpus(train=[("a b", "O O")]))
     noted = TokenClassificationExample.check(
         corpus(train=[("a b", "O B-X")], dev=[("c d", "B-Y I-Y")], test=[("e", "I-X")])
     )
     assert noted.notes == (
-        "2 dev words have tags that train never has (B-Y, I-Y): they count as wrong",
-        "1 test word has a tag that train never has (I-X): it counts as wrong",
+        "2 dev words have tags that train lacks (B-Y, I-Y): they count as wrong",
+        "1 test word has a tag that train lacks (I-X): it counts as wrong",
     )
     assert tag_counts(noted, "dev") == {"Y": 1}
     assert noted.sizes("dev") == {"sentences": 1, "words": 2, "tags": 2, "spans": 1}
@@ -253,6 +253,6 @@ def test_a_missing_package_is_named(name: str, package: str, folder: Path, monke
 
 @pytest.mark.parametrize("name", ["sst2", "cola", "names-18", "ewt", "wnut17"])
 def test_missing_data_says_what_to_do(name: str, tmp_path: Path) -> None:
-    with use_data_folder(tmp_path), pytest.raises(DataError, match="which is not there") as lacking:
+    with use_data_folder(tmp_path), pytest.raises(DataError, match="which does not exist") as lacking:
         CORPORA[name].load(CORPORA[name].Config())
     assert str(tmp_path) in str(lacking.value) and "https://" in str(lacking.value)

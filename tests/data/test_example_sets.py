@@ -13,7 +13,7 @@ from seqloom.core.errors import DataError
 from seqloom.data import corpora
 from seqloom.data.corpora import cola, names_18, sst2, sst2_text
 from seqloom.data.corpus import Corpus
-from seqloom.data.examples import TextClassificationExample, sample_share
+from seqloom.data.examples import TextClassificationExample, sample_fraction
 from seqloom.data.files import use_data_folder
 from seqloom.data.splits import hold_out_evenly
 
@@ -32,7 +32,7 @@ def test_phrases_without_those_of_dev_and_test(folder: Path) -> None:
     corpus = load(folder, sst2.Config())
     kept = ["great fun", "no fun at all .", "fine film", "long bore"]
     assert [example.text for example in corpus.split("train")] == kept
-    assert corpus.notes == ("2 of GLUE's 6 phrases are a sentence of dev or test and were left out",)
+    assert corpus.notes == ("2 of 6 phrases of GLUE are sentences of dev or test and were left out",)
 
 
 def test_labels_of_test_come_from_the_other_copy(folder: Path) -> None:
@@ -45,7 +45,7 @@ def test_labels_of_test_come_from_the_other_copy(folder: Path) -> None:
     ]
     (folder / "sst2/sentence/test.tsv.gz").unlink()
     (folder / "sst2/sentence/test.tsv").write_text("quite another\t1\n")
-    with pytest.raises(DataError, match="A test sentence of GLUE is not among those"):
+    with pytest.raises(DataError, match="must contain all test sentences of GLUE, but lacks"):
         load(folder, sst2.Config())
 
 
@@ -60,7 +60,7 @@ def test_sentences(folder: Path) -> None:
     [("a fine film", False), ("A fine film .", False), ("fine", True), ("a fine film indeed", True)],
 )
 def test_a_phrase_that_is_a_whole_sentence_is_left_out(phrase: str, stays: bool) -> None:
-    kept = sst2.without([TextClassificationExample(phrase, "x")], ["dull and long .", "a fine film ."])
+    kept = sst2.exclude_sentences([TextClassificationExample(phrase, "x")], ["dull and long .", "a fine film ."])
     assert bool(kept) is stays
 
 
@@ -68,10 +68,10 @@ def test_a_share_of_the_labels(folder: Path) -> None:
     """dev and test stay; of each label at least one text."""
     whole, part = (load(folder, sst2.Config(fraction=share)) for share in (1.0, 0.5))
     assert sorted(example.label for example in part.split("train")) == ["negative", "positive"]
-    assert part.notes[-1] == "of 4 training texts 2 are read (data.fraction)"
+    assert part.notes[-1] == "2 of 4 training texts are used (data.fraction)"
     assert (part.split("dev"), part.split("test")) == (whole.split("dev"), whole.split("test"))
     assert part.fingerprint()["train"] != whole.fingerprint()["train"]
-    assert whole.notes[-1].startswith("2 of GLUE's")
+    assert whole.notes[-1].startswith("2 of 6 phrases of GLUE")
     for share, words in ((0.0, "fraction must be greater than 0"), (1.5, "fraction must be at most 1")):
         with pytest.raises(ValueError, match=words):
             sst2.Config(fraction=share)
@@ -86,19 +86,19 @@ def test_shares_are_of_each_label_and_lie_within_each_other(
     rows: list[tuple[str, str]], one: float, other: float
 ) -> None:
     examples = [TextClassificationExample(*row) for row in rows]
-    small, large = (sample_share(examples, share, seed=3) for share in sorted((one, other)))
+    small, large = (sample_fraction(examples, share, seed=3) for share in sorted((one, other)))
     for label in {example.label for example in examples}:
         sizes = [sum(example.label == label for example in some) for some in (examples, large, small)]
         assert sizes[1:] == [max(1, round(share * sizes[0])) for share in sorted((one, other), reverse=True)]
     left = list(large)
     for example in small:
         left.remove(example)  # it is there
-    assert sample_share(examples, 1.0, seed=3) == examples
+    assert sample_fraction(examples, 1.0, seed=3) == examples
 
 
 def test_the_seed_decides_which() -> None:
     examples = [TextClassificationExample(f"text {n}", "x") for n in range(50)]
-    assert sample_share(examples, 0.2, 0) == sample_share(examples, 0.2, 0) != sample_share(examples, 0.2, 1)
+    assert sample_fraction(examples, 0.2, 0) == sample_fraction(examples, 0.2, 0) != sample_fraction(examples, 0.2, 1)
 
 
 def test_reviews_without_their_labels(folder: Path) -> None:
@@ -119,7 +119,7 @@ def test_reviews_without_their_labels(folder: Path) -> None:
 def test_cola_has_its_dev_part_for_test(folder: Path) -> None:
     corpus = load(folder, cola.Config())
     assert [example.text for example in corpus.split("test")] == ["Sentence 3.", "Asked this."]
-    assert corpus.notes == ("1 of 30 training sentences stand in test too and were left out",)
+    assert corpus.notes == ("1 of 30 training sentences also occur in test and were left out",)
     assert len(corpus.split("dev")) == 3
     assert len(corpus.split("train")) == 26
     assert corpus.labels == ("acceptable", "unacceptable")
@@ -136,10 +136,10 @@ def test_names_of_two_languages_stay_together(folder: Path) -> None:
     assert sorted(found) == ["Dutch", "English", "German"]
     assert any(e.text == "Ber gen" for examples in corpus.splits.values() for e in examples)
     assert corpus.notes[0].startswith("3 of 423 lines repeat a name of the same language")
-    assert "2 of 416 names are in several languages" in corpus.notes[1]
+    assert "2 of 416 names occur in several languages" in corpus.notes[1]
     without = load(folder, names_18.Config(ambiguous="drop"))
     assert not [e for examples in without.splits.values() for e in examples if e.text == "Abel"]
-    assert without.notes[1] == "2 names that several languages have were left out"
+    assert without.notes[1] == "2 names that occur in several languages were left out"
 
 
 def test_no_name_is_known_through_another_language(folder: Path) -> None:

@@ -7,7 +7,7 @@ import pytest
 from seqloom.config import build
 from seqloom.core.errors import DataError, UsageError
 from seqloom.data import corpora
-from seqloom.data.corpora.facts import COLOURS, Config, asked, load
+from seqloom.data.corpora.facts import COLOURS, Config, load, probe_colours
 
 SMALL = Config(train=400, dev=20, test=30)
 
@@ -42,12 +42,12 @@ def test_no_document_stands_twice_and_the_seed_decides_them_all() -> None:
     assert load(Config(train=400, dev=20, test=30, seed=1)).fingerprint() != corpus.fingerprint()
 
 
-def test_what_is_asked_is_every_colour_by_how_often_it_was_told() -> None:
+def test_probed_spans_are_all_colours_grouped_by_mentions() -> None:
     document = "mosi: green\nkela: red\n" + "\n".join(["mosi: green"] * 5)
-    found = asked(document)
-    assert [document[one.start : one.end] for one in found] == ["green", "red", *["green"] * 5]
+    spans = probe_colours(document)
+    assert [document[span.start : span.end] for span in spans] == ["green", "red", *["green"] * 5]
     groups = ["zero_shot", "zero_shot", "one_shot", "few_shot", "few_shot", "many_shot", "many_shot"]
-    assert [one.group for one in found] == groups
+    assert [span.group for span in spans] == groups
 
 
 def test_all_that_is_wrong_is_said_at_once() -> None:
@@ -65,5 +65,5 @@ def test_all_that_is_wrong_is_said_at_once() -> None:
 
 
 def test_more_documents_than_there_can_be_are_refused() -> None:
-    with pytest.raises(DataError, match=r"undrawn: 20,160 were asked for.*Raise data\.lines"):
+    with pytest.raises(DataError, match=r"more than a quarter.*got 20,160.*Raise data\.lines"):
         load(Config(lines=2, colours=2, min_names=2, max_names=2))

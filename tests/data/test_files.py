@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from seqloom.core.errors import DataError
-from seqloom.data.files import lines, read_files, read_lines, read_text
+from seqloom.data.files import read_files, read_lines, read_text, split_lines
 
 
 def write(path: Path, content: bytes) -> Path:
@@ -29,10 +29,10 @@ def test_mark_and_windows_line_ends(tmp_path: Path) -> None:
 
 def test_lines_end_at_newlines_alone(tmp_path: Path) -> None:
     text = "a\u2028b\x0bc\x85d\x1ce\n\nf\n"
-    assert lines(text) == ["a\u2028b\x0bc\x85d\x1ce", "", "f"]
-    assert read_lines(write(tmp_path / "a.txt.gz", text.encode())) == lines(text)
-    assert lines("a\n\n") == ["a", ""]
-    assert lines("a") == ["a"]
+    assert split_lines(text) == ["a\u2028b\x0bc\x85d\x1ce", "", "f"]
+    assert read_lines(write(tmp_path / "a.txt.gz", text.encode())) == split_lines(text)
+    assert split_lines("a\n\n") == ["a", ""]
+    assert split_lines("a") == ["a"]
 
 
 def test_folder_sorted_by_name(tmp_path: Path) -> None:
@@ -63,7 +63,7 @@ def test_empty(tmp_path: Path, name: str, content: bytes) -> None:
 
 def test_folder_without_text(tmp_path: Path) -> None:
     write(tmp_path / "a.pdf", b"x")
-    assert "must hold files whose names end in .txt" in refused(tmp_path)
+    assert "must contain .txt or .txt.gz files" in refused(tmp_path)
     write(tmp_path / "a.txt", b"\n")
     assert "is empty" in refused(tmp_path)
 
@@ -72,7 +72,7 @@ def test_folder_without_text(tmp_path: Path) -> None:
 def test_not_utf8_names_line_and_byte(tmp_path: Path, mark: bytes) -> None:
     content = mark + "erste\nzweite ä\n".encode() + "dritte ä".encode("latin1")
     message = refused(write(tmp_path / "a.txt", content))
-    assert "line 3 holds the byte 0xE4" in message
+    assert "line 3 contains the byte 0xE4" in message
     assert f"(byte {len(content)} of the text)" in message
 
 
@@ -84,7 +84,7 @@ def test_bad_file_in_a_folder_is_named(tmp_path: Path) -> None:
 
 
 def test_binary(tmp_path: Path) -> None:
-    assert "line 2 holds a NUL byte" in refused(write(tmp_path / "a.txt", b"GIF\n\0\0"))
+    assert "line 2 contains a NUL byte" in refused(write(tmp_path / "a.txt", b"GIF\n\0\0"))
 
 
 def test_utf16(tmp_path: Path) -> None:
@@ -106,7 +106,7 @@ def test_cut_short_and_damaged(tmp_path: Path) -> None:
     whole = gzip.compress(os.urandom(2000).hex().encode())
     for place in (5, 15, len(whole) // 2, len(whole) - 1):
         path.write_bytes(whole[:place])
-        assert "cut short or damaged" in refused(path)
+        assert "truncated or damaged" in refused(path)
     damaged = bytearray(whole)
     damaged[len(whole) // 2] ^= 0xFF
     path.write_bytes(damaged)
@@ -122,9 +122,9 @@ def test_not_a_file(tmp_path: Path) -> None:
 def test_a_text_with_a_stray_nul_byte(tmp_path: Path) -> None:
     content = b"one\ntw\0o\n" + b"three\n" * 99
     said = refused(write(tmp_path / "a.txt", content))
-    assert "line 2 holds a NUL byte (byte 7 of the text). Take it out" in said and "tr -d '\\000'" in said
+    assert "line 2 contains a NUL byte (byte 7 of the text). Remove it" in said and "tr -d '\\000'" in said
     assert "binary" not in said
-    assert "(byte 7 of the text, and 2 in all)" in refused(write(tmp_path / "b.txt", content + b"\0\n"))
+    assert "(byte 7 of the text, 2 in total)" in refused(write(tmp_path / "b.txt", content + b"\0\n"))
     assert "it is a binary file" in refused(write(tmp_path / "c.txt", b"a\0b\0" * 99))
     assert "it is a binary file" in refused(write(tmp_path / "d.txt", content + b"\xff\xfe"))
 

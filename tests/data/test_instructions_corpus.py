@@ -78,7 +78,7 @@ def test_other_keys_and_blank_lines(tmp_path: Path) -> None:
         ('{"instruction": "x"}', "must have the key 'output'"),
         ('{"instruction": "x", "output": ["y"]}', "must be text or a number"),
         ("no JSON", "must be a JSON object"),
-        ('{"instruction": " ", "output": "y"}', "of every line one of them is blank"),
+        ('{"instruction": " ", "output": "y"}', "every line lacks one of them"),
         ('{"instruction": "x", "output": "y"}', "too short"),
     ],
 )

@@ -44,5 +44,5 @@ def test_what_cannot_be() -> None:
         assert words in str(caught.value)
     with pytest.raises(UsageError, match="known_names must be at most colours"):
         build(corpora.find("known-facts").Config, {"known_names": 8, "colours": 4})
-    with pytest.raises(DataError, match="2,600 were asked for"):
+    with pytest.raises(DataError, match="got 2,600"):
         load(Config(max_lines=2))

@@ -63,7 +63,7 @@ def test_dev_and_test_can_be_told() -> None:
     made = languages.PhraseDrawing(languages.Config(languages=("ja", "zh", "da", "nb"), train=4, dev=4, test=4, seed=1))
     kind = next(kind for kind in made.kinds["ja"] if kind.name == "long date")
     meaning = kind.draw(made.dice, made.shared["ja"])
-    assert made.is_said_elsewhere("ja", kind, meaning, text_of(kind.say(made.languages["ja"], *meaning)))
+    assert made.is_ambiguous("ja", kind, meaning, text_of(kind.say(made.languages["ja"], *meaning)))
     told = made.take("test", 200)
     date = re.compile(r"\d+年\d+月\d+日")
     assert not [example for example in told if date.fullmatch(example.text)]
@@ -78,8 +78,8 @@ def test_tags_are_the_labels() -> None:
 @pytest.mark.parametrize(
     ("setting", "said"),
     [
-        ({"languages": ["en"]}, "two or more different"),
-        ({"languages": ["en", "en"]}, "two or more different"),
+        ({"languages": ["en"]}, "at least two different"),
+        ({"languages": ["en", "en"]}, "at least two different"),
         ({"languages": ["en", "frx"]}, "CLDR has no language 'frx'"),
         ({"dev": 33}, "at least 34"),
     ],
@@ -91,5 +91,5 @@ def test_settings_that_cannot_be(setting: dict[str, object], said: str) -> None:
 
 def test_too_many(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(languages, "KINDS", [kind for kind in KINDS if kind.name == "weekday and time"])
-    with pytest.raises(DataError, match=r"not enough phrases in (en|fr): ask for fewer"):
+    with pytest.raises(DataError, match=r"too few different phrases in (en|fr)"):
         corpora.load(languages.Config(languages=("en", "fr"), train=60_000, dev=2, test=2))

@@ -15,8 +15,8 @@ from tests.data.example_files import settings, squad, write
 from seqloom.config import build, to_mapping
 from seqloom.core.errors import DataError, UsageError
 from seqloom.data import corpora
-from seqloom.data.corpora import CORPORA, of_form
-from seqloom.data.corpora.squad_files import place_of, read_squad
+from seqloom.data.corpora import CORPORA, corpora_of_form
+from seqloom.data.corpora.squad_files import locate_answer, read_squad
 from seqloom.data.corpus import Corpus
 from seqloom.data.examples import (
     Answer,
@@ -29,9 +29,9 @@ from seqloom.data.files import use_data_folder
 from seqloom.data.generated import CHOICES as VALUES
 from seqloom.data.generated import CLAIMS, QUESTIONS, SLOTS, TELLINGS, SceneDrawing
 
-ANSWERS = of_form("question-answering")
-CHOICES = of_form("multiple-choice")
-MATCHED = of_form("sentence-pair")
+ANSWERS = corpora_of_form("question-answering")
+CHOICES = corpora_of_form("multiple-choice")
+MATCHED = corpora_of_form("sentence-pair")
 
 
 UNIONS: dict[str, Any] = {
@@ -150,9 +150,7 @@ def test_captions_are_of_one_picture_or_of_two(folder: Path) -> None:
 
 
 def test_labels_that_are_no_scores_are_named(folder: Path) -> None:
-    with pytest.raises(
-        DataError, match=r"that of pair 1 of dev is 'not_entailment'|that of pair 1 of dev is 'entailment'"
-    ):
+    with pytest.raises(DataError, match=r"pair 1 of dev has '(not_)?entailment'"):
         scores_of(load("rte", folder), "dev")
     assert set(scores_of(load("sentence-pairs", folder), "train")) == {0.0, 1.0, 2.0}
 
@@ -168,11 +166,11 @@ def test_infinite_scores_are_none() -> None:
     [
         ("first\tsecond\tlabel\na\tb\n", {}, "Line 2 .* must have 3 columns"),
         ("one\tother\tlabel\na\tb\tx\n", {}, "must name the column 'first'"),
-        ("first\tsecond\tlabel\na\t\tx\n", {}, "must hold pairs of texts with labels"),
-        ("a\tb\tx\n", {"first": 1, "second": 1}, "must be 3 different columns"),
+        ("first\tsecond\tlabel\na\t\tx\n", {}, "must contain pairs of texts with labels"),
+        ("a\tb\tx\n", {"first": 1, "second": 1}, "must be different columns"),
         ("a\tb\tx\n", {"first": 0, "second": 2, "label": 3}, "columns are counted from 1"),
-        ("a\tb\tx\n", {"header": False}, "must be numbers of columns"),
-        ("a\tb\tx\n", {"first": 1, "second": 2, "label": 3}, "too short: dev and test are held out"),
+        ("a\tb\tx\n", {"header": False}, "must be column numbers"),
+        ("a\tb\tx\n", {"first": 1, "second": 2, "label": 3}, "too short: dev and test need"),
     ],
 )
 def test_tables_of_pairs_that_cannot_be_read(tmp_path: Path, text: str, more: dict[str, Any], words: str) -> None:
@@ -218,7 +216,7 @@ def test_wrong_endings_are_from_other_articles(folder: Path) -> None:
         town = one.options[one.answer].rstrip(" .")[-1]
         assert all(option.rstrip(" .")[-1] != town for place, option in enumerate(one.options) if place != one.answer)
         assert len(one.options) == 3
-    with pytest.raises(DataError, match="too few different sentences to offer 40"):
+    with pytest.raises(DataError, match="too few different sentences for 40"):
         load("endings", folder, text="wikitext2", options=40)
 
 
@@ -238,11 +236,11 @@ def test_choices_in_columns_and_by_word(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("lines", "words"),
     [
-        (['{"text": "a", "options": ["x", "y"], "answer": 2}'], "a number from 0 to 1, or the option itself; got '2'"),
+        (['{"text": "a", "options": ["x", "y"], "answer": 2}'], "a number from 0 to 1 or by its text, got '2'"),
         (['{"text": "a", "options": "x", "answer": 0}'], "must be a list"),
         (['{"text": "a", "answer": 0}'], "must have the key 'options'"),
-        (['{"text": "a", "options": ["x", ""], "answer": 0}'], "holds an option without text"),
-        (['{"text": "a", "options": ["x"], "answer": 0}'], "two options or more, but it has none"),
+        (['{"text": "a", "options": ["x", ""], "answer": 0}'], "has a blank option"),
+        (['{"text": "a", "options": ["x"], "answer": 0}'], "at least two options, but it has none"),
         (["[1]"], "must be a JSON object"),
     ],
 )
@@ -257,9 +255,9 @@ def test_choices_that_cannot_be_read(tmp_path: Path, lines: list[str], words: st
 
 
 def test_one_column_of_options_in_a_table_is_refused() -> None:
-    with pytest.raises(UsageError, match="in a table every option has a column"):
+    with pytest.raises(UsageError, match="a column for each option of a table"):
         build(corpora.CorpusConfig[MultipleChoiceExample], {"corpus": "choices", "train": "a.tsv"})
-    with pytest.raises(UsageError, match="two columns or more"):
+    with pytest.raises(UsageError, match="at least two columns"):
         build(corpora.CorpusConfig[MultipleChoiceExample], {"corpus": "choices", "train": "a.tsv", "options": ["one"]})
 
 
@@ -271,7 +269,7 @@ def test_squad_is_split_by_article(folder: Path) -> None:
     titles = [{one.title for one in questions} for questions in corpus.splits.values()]
     assert not titles[0] & titles[1] and not titles[0] & titles[2] and not titles[1] & titles[2]
     assert [len(questions) for questions in corpus.splits.values()] == [28, 4, 8]
-    assert "shared out by article" in corpus.description
+    assert "divided by article" in corpus.description
     whole: Corpus[QuestionAnsweringExample] = load("squad", folder, parts="all")
     assert [len(questions) for questions in whole.splits.values()] == [76, 4, 40]
 
@@ -294,20 +292,20 @@ def test_answers_that_are_not_there(tmp_path: Path) -> None:
     assert len(questions) == 21 and not {"q0-0", "q2-0", "q3-0"} & {one.id for one in questions}
     moved = next(one for one in questions if one.id == "q1-0")
     assert moved.context[moved.answer.start :].startswith("lake 1")
-    elsewhere = "an answer stands elsewhere in its context than the file says, and was taken from there"
+    moved_note = "used with the nearest occurrence of an answer that is not at its answer_start"
     assert notes == [
-        "left out, without an answer: 2 questions of a.json.gz, the first q2-0",
-        "left out, the answer does not stand in its context: 1 question of a.json.gz, the first q0-0",
-        f"{elsewhere}: 1 question of a.json.gz, the first q1-0",
+        "left out because they have no answer: 2 questions of a.json.gz, the first is q2-0",
+        "left out because the answer is not in the context: 1 question of a.json.gz, the first is q0-0",
+        f"{moved_note}: 1 question of a.json.gz, the first is q1-0",
     ]
-    with pytest.raises(DataError, match=r"The answer 'the sea' of the question q0-0 .* must stand in its context"):
+    with pytest.raises(DataError, match=r"The answer .the sea. to the question q0-0 .* must occur in its context"):
         read_squad(path, "refuse")
 
 
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ("no json", "must be JSON in SQuAD's form"),
+        ("no json", "must be JSON in SQuAD format"),
         ("[]", "the file must have 'data'"),
         ('{"data": [{"title": "x"}]}', "an article must have 'paragraphs'"),
         ('{"data": [{"paragraphs": [{"qas": []}]}]}', "a paragraph must have 'context', a text"),
@@ -319,7 +317,7 @@ def test_answers_that_are_not_there(tmp_path: Path) -> None:
             '{"data": [{"paragraphs": [{"context": "c", "qas": [{"question": "q", "answers": [{"text": "c"}]}]}]}]}',
             "answer_start of the question q .* must be a number, got null",
         ),
-        ('{"data": []}', "must hold questions with answers"),
+        ('{"data": []}', "must contain questions with answers"),
     ],
 )
 def test_files_that_are_not_in_squads_form(tmp_path: Path, text: str, words: str) -> None:
@@ -331,7 +329,7 @@ def test_files_that_are_not_in_squads_form(tmp_path: Path, text: str, words: str
 @given(st.text("ab ", min_size=1, max_size=12), st.integers(0, 11), st.integers(1, 4), st.integers(-3, 15))
 def test_an_answer_is_found_at_the_nearest_place(context: str, start: int, length: int, said: int) -> None:
     text = context[start : start + length]
-    found = place_of(text, said, context)
+    found = locate_answer(text, said, context)
     if not text.strip():
         assert found is None
         return
@@ -339,7 +337,7 @@ def test_an_answer_is_found_at_the_nearest_place(context: str, start: int, lengt
     meant = said + len(text) - len(text.lstrip())
     every = [place for place in range(len(context)) if context.startswith(found.text, place)]
     assert abs(found.start - meant) == min(abs(place - meant) for place in every)
-    assert place_of("c", said, context) is None
+    assert locate_answer("c", said, context) is None
 
 
 # --- scenes -----------------------------------------------------------------------------------------------------------
@@ -347,19 +345,19 @@ def test_an_answer_is_found_at_the_nearest_place(context: str, start: int, lengt
 
 @pytest.mark.parametrize("templates", [TELLINGS, *QUESTIONS.values(), *CLAIMS.values()])
 def test_templates_are_filled(templates: tuple[str, ...]) -> None:
-    scene = SceneDrawing(3).scene()
+    scene = SceneDrawing(3).draw_scene()
     for template in templates:
-        text, spans = scene.parts(template)
+        text, spans = scene.fill_template(template)
         assert "{" not in text and text[-1] in ".?"
         for slot, (start, end) in spans.items():
             assert text[start:end].lower() == getattr(scene, slot).lower()
-    assert all(set(scene.parts(template)[1]) == set(SLOTS) for template in TELLINGS)
+    assert all(set(scene.fill_template(template)[1]) == set(SLOTS) for template in TELLINGS)
 
 
 def test_scenes_told_together_share_nothing() -> None:
     drawing = SceneDrawing(0)
     for _ in range(50):
-        scenes = drawing.scenes(3)
+        scenes = drawing.draw_scenes(3)
         for slot in ("what", "where", "when"):
             assert len({getattr(scene, slot) for scene in scenes}) == 3
         assert len({name for scene in scenes for name in (scene.who, scene.whom)}) == 6

@@ -30,7 +30,7 @@ LARGEST_SHARE = {
 }
 SPLIT_IN_TIME = {"series"}  # one long series: train, dev and test follow each other
 NEEDS_FILES = {name for name, module in CORPORA.items() if "no text" in module.SUMMARY or "no pairs" in module.SUMMARY}
-NEEDS_FILES |= {name for name, module in CORPORA.items() if "one's own" in module.SUMMARY}
+NEEDS_FILES |= {name for name, module in CORPORA.items() if "your own" in module.SUMMARY}
 NEEDS_FILES |= {name for name, module in CORPORA.items() if "(needs SEQLOOM_DATA)" in module.SUMMARY} - {"endings"}
 FEWER = {  # of the corpora that take seconds; at their full size they are measured by the slow test
     "cldr": {"train": 4000, "dev": 400, "test": 400},

@@ -12,13 +12,13 @@ from hypothesis import strategies as st
 from seqloom.config import build, to_mapping
 from seqloom.core.errors import DataError, UsageError
 from seqloom.data import corpora
-from seqloom.data.corpora import CorpusConfig, multi30k, of_form, tatoeba
+from seqloom.data.corpora import CorpusConfig, corpora_of_form, multi30k, tatoeba
 from seqloom.data.corpus import Corpus
 from seqloom.data.examples import ParallelExample, side_counts
 from seqloom.data.files import data_folder, use_data_folder
 from seqloom.data.splits import hold_out, link_groups
 
-PARALLEL = of_form("parallel")
+PARALLEL = corpora_of_form("parallel")
 
 
 NOUNS = ["dog", "cat", "owl", "fox"]
@@ -61,7 +61,7 @@ def corpus(request: pytest.FixtureRequest, folder: Path) -> Corpus[ParallelExamp
 
 def test_the_registries() -> None:
     assert set(BY_FILES) <= set(PARALLEL)
-    assert not set(PARALLEL) & set(corpora.of_form("text"))
+    assert not set(PARALLEL) & set(corpora.corpora_of_form("text"))
 
 
 @pytest.mark.parametrize("name", BY_FILES)
@@ -109,7 +109,7 @@ def test_a_share_of_multi30k_is_part_of_a_larger_one(folder: Path, tmp_path: Pat
         (note,) = multi30k.load(multi30k.Config(fraction=0.1)).notes
     assert (len(whole), len(half), len(tenth)) == (50, 25, 5) and set(tenth) < set(half) < set(whole)
     assert list(tenth) == [pair for pair in whole if pair in tenth] and set(another) != set(tenth)
-    assert note == "of 50 training pairs 5 are read (data.fraction)"
+    assert note == "5 of 50 training pairs are used (data.fraction)"
     with pytest.raises(ValueError, match="fraction must be greater than 0; got 0"):
         multi30k.Config(fraction=0)
 
@@ -144,7 +144,7 @@ def test_tatoeba_short_ones_only(tmp_path: Path) -> None:
     with use_data_folder(tmp_path):
         corpus: Any = corpora.load(tatoeba.Config(target="de", dev=1, test=1, max_words=3))
         assert sum(map(len, corpus.splits.values())) == 6
-        with pytest.raises(DataError, match=r"6 pairs that can be used, too few for data.dev=5"):
+        with pytest.raises(DataError, match=r"6 usable pairs, too few for data.dev=5"):
             corpora.load(tatoeba.Config(target="de", dev=5, test=1, max_words=3))
 
 
@@ -165,7 +165,7 @@ def test_tatoeba_settings(setting: dict[str, Any], words: str) -> None:
 
 @pytest.mark.parametrize("name", ["multi30k", "tatoeba"])
 def test_missing_data_says_what_to_do(name: str, tmp_path: Path) -> None:
-    with use_data_folder(tmp_path), pytest.raises(DataError, match="which is not there") as lacking:
+    with use_data_folder(tmp_path), pytest.raises(DataError, match="which does not exist") as lacking:
         corpora.load(PARALLEL[name].Config())
     assert str(tmp_path) in str(lacking.value) and "https://" in str(lacking.value)
 

@@ -131,7 +131,7 @@ def test_words_are_those_a_command_would_find(corpus: Corpus[TokenClassification
 
 
 def test_it_says_how_hard_it_is(corpus: Corpus[TokenClassificationExample]) -> None:
-    said = re.search(r"(\d+)% of test's words never occur in train", corpus.description)
+    said = re.search(r"(\d+)% of the words of test do not occur in train", corpus.description)
     assert said and 20 <= int(said[1]) <= 40
 
 
@@ -181,5 +181,5 @@ def test_too_few(corpus_name: str) -> None:
 
 
 def test_too_many() -> None:
-    with pytest.raises(DataError, match=r"data.dev is more than the \w+ names that can be made"):
+    with pytest.raises(DataError, match=r"data.dev exceeds the number of \w+ names"):
         corpora.load(names.Config(train=24, dev=60_000, test=24))

@@ -210,7 +210,7 @@ def test_bad_files(tmp_path: Path, text: str, settings: dict[str, Any], words: s
 
 
 def test_a_file_that_is_not_there(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match=r"data.file="):
+    with pytest.raises(DataError, match=r"Check data.file"):
         corpora.load(corpora.find("series-file").Config(file=str(tmp_path / "none.csv")))
 
 

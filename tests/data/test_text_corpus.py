@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from seqloom.config import build
 from seqloom.core.errors import DataError, UsageError
 from seqloom.data import corpora
-from seqloom.data.corpora.text import Config, _cut
+from seqloom.data.corpora.text import Config, _cut_end
 from seqloom.data.corpus import TextCorpus
 
 
@@ -77,7 +77,7 @@ def test_too_few_lines_are_refused(tmp_path: Path, content: str, count: int, doc
         load(train=path, documents=documents)
     message = str(caught.value)
     assert f"{path} is too short" in message
-    assert f"ends after line {count}" in message
+    assert f"it has only {count} line" in message
     assert "data.dev, data.test" in message
 
 
@@ -92,7 +92,7 @@ def test_overlapping_splits_are_refused(book: Path, tmp_path: Path) -> None:
         load(train=tmp_path, dev=book)
     copy = tmp_path / "copy.md"
     copy.write_text(book.read_text())
-    with pytest.raises(DataError, match="hold the same text"):
+    with pytest.raises(DataError, match="contain the same text"):
         load(train=book, test=copy)
 
 
@@ -106,7 +106,7 @@ def test_version_follows_the_content(book: Path) -> None:
 
 
 def test_settings_are_checked() -> None:
-    with pytest.raises(UsageError, match="together be less than 1"):
+    with pytest.raises(UsageError, match="must be less than 1"):
         build(
             corpora.CorpusConfig[str], {"corpus": "text", "train": "a.txt", "dev_fraction": 0.6, "test_fraction": 0.5}
         )
@@ -120,7 +120,7 @@ def test_settings_are_checked() -> None:
     st.booleans(),
 )
 def test_cutting_loses_nothing_and_keeps_lines_whole(documents: list[str], size: int, inside: bool) -> None:
-    rest, held = _cut(documents, size, inside)
+    rest, held = _cut_end(documents, size, inside)
     assert "".join(rest + held) == "".join(documents)
     assert all(rest) and all(held)
     if not inside:

@@ -90,7 +90,7 @@ def test_files_that_cannot_be_read(tmp_path, monkeypatch) -> None:
         read_vectors(tmp_path, ["the"], 3)
     damaged = write(tmp_path, PLAIN, "cut.gz")
     damaged.write_bytes(damaged.read_bytes()[:-12])
-    with pytest.raises(DataError, match="cut short or damaged"):
+    with pytest.raises(DataError, match="truncated or damaged"):
         read_vectors(damaged, ["the"], 3)
     (tmp_path / "not.gz").write_text(PLAIN)
     with pytest.raises(DataError, match="must be gzip-compressed"):

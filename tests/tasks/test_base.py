@@ -4,7 +4,7 @@ import pytest
 
 from seqloom.cli.app import COMMANDS
 from seqloom.core.errors import UsageError
-from seqloom.data.corpora import of_form
+from seqloom.data.corpora import corpora_of_form
 from seqloom.predict.base import Predictor
 from seqloom.studio.views import VIEWS
 from seqloom.tasks import names, task_info
@@ -25,7 +25,7 @@ def test_record_describes_its_file(name):
 def test_record_names_what_exists(name):
     info = task_info(name)
     assert issubclass(info.predictor_class(), Predictor)
-    assert all(of_form(form) for form in info.forms)
+    assert all(corpora_of_form(form) for form in info.forms)
     assert not info.command or (info.command.split()[0] in COMMANDS and "{run}" in info.command)
     assert set(info.views) <= set(VIEWS)
 

@@ -53,7 +53,7 @@ def test_labels_of_the_test_file_alone_are_said_and_wrong(tmp_path: Path) -> Non
     task = Task.prepare(classify_recipe(tmp_path, f"data.test={test}", "data.test_fraction=0"))
     assert task.names == ("bad", "good")
     assert task.labels("test") == [1, -1, -1]  # no label of the model's
-    assert any("2 test examples have labels that train never has (strange)" in line for line in task.warnings())
+    assert any("2 test examples have labels that train lacks (strange)" in line for line in task.warnings())
     torch.manual_seed(0)
     model = task.model().eval()
     found = task.report(model, "test")
@@ -64,7 +64,7 @@ def test_labels_of_the_test_file_alone_are_said_and_wrong(tmp_path: Path) -> Non
 
 def test_one_class_only_is_refused(tmp_path: Path) -> None:
     write_reviews(tmp_path / "reviews.csv", [(f"text {n}", "same") for n in range(30)])
-    with pytest.raises(DataError, match=r"must have at least two labels to tell apart, but all .* are 'same'"):
+    with pytest.raises(DataError, match=r"must have at least two labels, but all .* have the label 'same'"):
         Task.prepare(classify_recipe(tmp_path))
 
 

@@ -80,14 +80,14 @@ def bleu(
 
 def read_translation(path: Path) -> list[str]:
     """Return the lines of a file, or of the input if its name is -."""
-    from seqloom.data.files import decode_text, lines, read_all, read_lines
+    from seqloom.data.files import decode_text, read_all, read_lines, split_lines
 
     if str(path) != "-":
         return read_lines(path)
     text = decode_text(read_all(sys.stdin.buffer, "The input"), "The input")
     if not text.strip():
         raise DataError("The input is empty: it must hold the translation, line by line.")
-    return lines(text)
+    return split_lines(text)
 
 
 def statistics_json(own: "Statistics") -> Json:

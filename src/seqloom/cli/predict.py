@@ -261,11 +261,11 @@ def answer(
     device: Device = "auto",
 ) -> None:
     """Answer from a text: `seqloom answer runs/answer-squad --context page.txt --question "Who was it?" --top 3`."""
-    from seqloom.data.files import expand_home, read_filled
+    from seqloom.data.files import expand_home, read_nonblank
     from seqloom.predict.loader import load
     from seqloom.predict.matching import AnswerPredictor
 
     model = load(run, device, AnswerPredictor)
-    text = read_filled(expand_home(context))
+    text = read_nonblank(expand_home(context))
     questions = arguments(question) if question else None
     predict_lines(model, model.answer, questions, batch, window, as_json, context=text, top=top)

@@ -1,1 +1,1 @@
-"""Data: readers, stream batches, and the corpora."""
+"""Corpora, readers of files and texts, and batches."""

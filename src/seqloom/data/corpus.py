@@ -33,14 +33,14 @@ class Fingerprinted(Protocol):
 
 @dataclass(frozen=True)
 class TextCounts:
-    """What a figure per word, per character or per byte is divided by: the end of each document counts as one.
+    """The denominators of metrics per word, character and byte, with the end of each document counted as one.
 
-    So PTB's test has 82,430 words, as published, and every prediction a language model makes is
-    accounted for.
+    Thus the test split of PTB has 82,430 words, as published, and every prediction of a language
+    model is counted.
     """
 
     documents: int
-    words: int  # Σ (words between white space + 1)
+    words: int  # Σ (words separated by white space + 1)
     characters: int  # Σ (characters + 1)
     bytes: int  # Σ (bytes of UTF-8 + 1)
 
@@ -58,8 +58,8 @@ class TextCounts:
 
 
 @dataclass(frozen=True)
-class Asked:
-    """A part of a document that what stands before it may tell: its characters, and what such parts are counted as."""
+class ProbedSpan:
+    """A span of characters that a model may predict from the preceding text, and the group it is counted in."""
 
     start: int
     end: int
@@ -67,14 +67,13 @@ class Asked:
 
 
 class Example:
-    """Base class of examples: everything that differs between corpora of different forms.
+    """Base class of examples, with everything that differs between forms of corpora.
 
-    Subclasses set `form` and name the fields with texts and with the label; whatever else differs
-    they override.
+    Subclasses set `form`, name the fields of texts and label, and override other methods if needed.
     """
 
-    form: ClassVar[str]  # as the module of a corpus names it: FORM
-    unit: ClassVar = "examples"  # what an example is called among the sizes of a split
+    form: ClassVar[str]  # equal to FORM in the modules of the corpora
+    unit: ClassVar = "examples"  # the name of the number of examples in `sizes`
     text_fields: ClassVar[tuple[str, ...]] = ()  # the fields that a model reads
     label_field: ClassVar[str] = ""  # the field that a model predicts
     counts_repeats: ClassVar = False  # whether a text that occurs repeatedly counts each time
@@ -88,7 +87,7 @@ class Example:
         return [getattr(self, self.label_field)] if self.label_field else []
 
     def parts(self) -> Sequence[str]:
-        """Return every string of this example, in an order that determines the example."""
+        """Return strings that identify this example."""
         return [*self.texts(), *self.labels()]
 
     def content(self) -> bytes:
@@ -96,12 +95,12 @@ class Example:
         return b"".join(map(frame, self.parts()))
 
     def version_content(self) -> bytes:
-        """Return the bytes that the version of a corpus without one is computed from."""
+        """Return the bytes that the version of a corpus is computed from if its source has none."""
         return self.content()
 
     @staticmethod
     def sort_labels(labels: Iterable[str]) -> tuple[str, ...]:
-        """Return each label once, in the order of a model's outputs: alphabetical; if all are numbers, 2 before 10."""
+        """Return the distinct labels in the order of a model's outputs: alphabetical, or numerical if possible."""
         unique = set(labels)
         if all(re.fullmatch(r"[-+]?\d+(\.\d+)?", label) for label in unique):
             return tuple(sorted(unique, key=lambda label: (float(label), label)))
@@ -109,7 +108,7 @@ class Example:
 
     @classmethod
     def all_texts(cls, examples: Iterable["Example"]) -> list[str]:
-        """Return the texts of the examples in their order, each once unless repeated ones count."""
+        """Return the texts of the examples in order, without repetitions unless `counts_repeats`."""
         texts = (text for example in examples for text in example.texts())
         return list(texts) if cls.counts_repeats else list(dict.fromkeys(texts))
 
@@ -122,7 +121,7 @@ class Example:
 
     @classmethod
     def sizes(cls, corpus: "Corpus[Self]", split: str) -> dict[str, int]:
-        """Return examples, labels where there are any, and words (between white space) and characters of the texts."""
+        """Return the numbers of examples, labels (if any), words separated by white space, and characters."""
         texts = cls.all_texts(corpus.split(split))
         labels = {"labels": len(corpus.label_counts(split))} if cls.label_field else {}
         words, characters = sum(len(text.split()) for text in texts), sum(map(len, texts))
@@ -136,16 +135,16 @@ class Example:
 
 @dataclass(frozen=True)
 class Corpus(Generic[ExampleT_co]):
-    """Examples in splits that do not overlap, and their origin. What differs between forms is in `Example`."""
+    """Examples in splits that do not overlap, and their origin."""
 
     name: str
     description: str
     splits: Mapping[str, Sequence[ExampleT_co]]
     licence: str = "none needed: made by seqloom"
-    version: str = ""  # of the source: two versions are never the same data; if there is none, that of the content
-    absent: Mapping[str, str] = field(default_factory=dict)  # why a split is missing
-    notes: tuple[str, ...] = ()  # what a user should know about how it was read, such as skipped examples
-    languages: tuple[str, str] = ("", "")  # tags of source and target, such as en and pt-BR; empty where unknown
+    version: str = ""  # the version of the source; if empty, a hash of the content
+    absent: Mapping[str, str] = field(default_factory=dict)  # reasons for missing splits
+    notes: tuple[str, ...] = ()  # messages for the user, for instance on skipped examples
+    languages: tuple[str, str] = ("", "")  # tags of source and target, such as en and pt-BR; empty if unknown
 
     def __post_init__(self) -> None:
         if not self.version:
@@ -153,7 +152,7 @@ class Corpus(Generic[ExampleT_co]):
 
     @property
     def example_type(self) -> Any:
-        """The class of the examples: a subclass of `Example`, whose class methods take a corpus of its instances."""
+        """The class of the examples, a subclass of `Example`."""
         return next((type(example) for examples in self.splits.values() for example in examples), Example)
 
     def split(self, name: str) -> Sequence[ExampleT_co]:
@@ -165,26 +164,26 @@ class Corpus(Generic[ExampleT_co]):
         raise DataError(f"The corpus {self.name} has no split '{name}'; it has {', '.join(self.splits)}.")
 
     def texts(self, split: str) -> list[str]:
-        """Return the texts of a split, each once."""
+        """Return the distinct texts of a split."""
         return list(dict.fromkeys(text for example in _as_examples(self.split(split)) for text in example.texts()))
 
     def sizes(self, split: str) -> dict[str, int]:
-        """Return the sizes of a split by name: examples, words and whatever else its form counts."""
+        """Return the sizes of a split by name, such as examples and words."""
         sizes: dict[str, int] = self.example_type.sizes(self, split)
         return sizes
 
     @cached_property
     def labels(self) -> tuple[str, ...]:
-        """The labels or tags that a model can predict: those of train, sorted."""
+        """The sorted labels or tags of train, which a model can predict."""
         labels: tuple[str, ...] = self.example_type.sort_labels(self._labels("train"))
         return labels
 
     def label_counts(self, split: str) -> dict[str, int]:
-        """Return the frequency of each label, the most frequent first."""
+        """Return the frequency of each label, most frequent first."""
         return by_count(self._labels(split))
 
     def unseen_labels(self, split: str) -> dict[str, int]:
-        """Return the frequency of each label that train never has: no model can predict it, so it counts as wrong."""
+        """Return the frequency of each label that is not in train, so that predictions for it are always wrong."""
         known = set(self.labels)
         return by_count(label for label in self._labels(split) if label not in known)
 
@@ -192,7 +191,7 @@ class Corpus(Generic[ExampleT_co]):
         return (label for example in _as_examples(self.split(split)) for label in example.labels())
 
     def new_words(self, split: str) -> float:
-        """Return the share of a split's words, repeated ones included, that never occur in train."""
+        """Return the fraction of a split's words, including repetitions, that do not occur in train."""
         known = set(self.example_type.all_words(self.split("train")))
         words = self.example_type.all_words(self.split(split))
         return sum(word not in known for word in words) / max(1, len(words))
@@ -211,10 +210,10 @@ class Corpus(Generic[ExampleT_co]):
 class TextCorpus(Corpus[str]):
     """A corpus whose examples are plain strings, one for each document."""
 
-    asked: Callable[[str], Sequence[Asked]] | None = None  # what to ask of a document, where that is worth measuring
+    probe: Callable[[str], Sequence[ProbedSpan]] | None = None  # finds the spans of a document to measure separately
 
     def texts(self, split: str) -> list[str]:
-        """Return the documents of a split; one that occurs twice counts twice."""
+        """Return the documents of a split, including repetitions."""
         return list(self.split(split))
 
     def counts(self, split: str) -> TextCounts:
@@ -228,15 +227,15 @@ class TextCorpus(Corpus[str]):
 
 
 def by_count(items: Iterable[str]) -> dict[str, int]:
-    """Return the frequency of each item, the most frequent first; ties are in alphabetical order."""
+    """Return the frequency of each item, most frequent first; ties are sorted alphabetically."""
     counts = Counter(items)
     return {item: counts[item] for item in sorted(counts, key=lambda item: (-counts[item], item))}
 
 
 def _as_examples(items: Iterable[object]) -> Iterator[Example]:
-    """Yield the items of a split, which are examples in every corpus but a TextCorpus."""
+    """Check that the items of a split are examples, as in every corpus except TextCorpus."""
     for item in items:
-        assert isinstance(item, Example), f"a {type(item).__name__} is no example"
+        assert isinstance(item, Example), f"a {type(item).__name__} is not an example"
         yield item
 
 
@@ -244,13 +243,13 @@ def _as_examples(items: Iterable[object]) -> Iterator[Example]:
 
 
 def frame(text: str) -> bytes:
-    """Return the bytes of a text after their number, so that texts in a row can be separated."""
+    """Return the length and the bytes of a text, so that concatenated texts remain distinguishable."""
     content = text.encode()
     return b"%d\n" % len(content) + content
 
 
 def digest(items: Iterable[object], content: Callable[[Example], bytes] = lambda example: example.content()) -> str:
-    """Return the sha256 of documents, or of the content of examples, and of the borders between them."""
+    """Return the sha256 of documents or of the content of examples, including the borders between them."""
     result = hashlib.sha256()
     for item in items:
         result.update(frame(item) if isinstance(item, str) else content(*_as_examples([item])))
@@ -258,43 +257,43 @@ def digest(items: Iterable[object], content: Callable[[Example], bytes] = lambda
 
 
 def version_of(splits: Mapping[str, Sequence[object]]) -> str:
-    """Return a version for data whose source has none: the beginning of the sha256 of its content."""
+    """Return a version for data without one: the first digits of the sha256 of its content."""
     digests = (digest(items, lambda example: example.version_content()) for items in splits.values())
     return "sha256-" + hashlib.sha256("/".join(digests).encode()).hexdigest()[:12]
 
 
 # --- shared options ---------------------------------------------------------------------------------------------------
 
-Fill = Literal["mask", "previous", "season"]  # what a model sees in place of a missing value
-Gaps = Literal["insert", "ignore"]  # a missing row is a step of missing values, or nothing
+Fill = Literal["mask", "previous", "season"]  # replacements of missing values
+Gaps = Literal["insert", "ignore"]  # a missing row becomes a step of missing values, or is ignored
 
 
 @config
 class HoldoutConfig:
-    """How much of the data is held out for dev and test."""
+    """The fractions of the data held out for dev and test."""
 
     corpus: str
-    dev_fraction: Fraction = 0.1  # 0 for no such split
-    test_fraction: Fraction = 0.1
+    dev_fraction: Fraction = 0.1  # fraction of the examples held out from train; 0 for no dev split
+    test_fraction: Fraction = 0.1  # fraction of the examples held out from train; 0 for no test split
 
     def problems(self) -> Iterator[str]:
         if self.dev_fraction + self.test_fraction >= 1:
-            yield "dev_fraction and test_fraction must together be less than 1"
+            yield "the sum of dev_fraction and test_fraction must be less than 1"
 
 
 @config
 class FilesConfig(HoldoutConfig):
-    """Base class for configs that name files of the user, a file or two for each key in `file_keys`."""
+    """Base class of configs with files of the user, one or two for each key in `file_keys`."""
 
     file_keys: ClassVar[tuple[str, ...]] = SPLITS
 
     def files(self) -> dict[str, tuple[str, ...]]:
-        """Return the files by key; keys without any are left out."""
+        """Return the files by key, without keys that have none."""
         given = {key: getattr(self, key) for key in self.file_keys}
         return {key: (value,) if isinstance(value, str) else value for key, value in given.items() if value is not None}
 
     def locate(self, recipe_folder: Path) -> Self:
-        """Return the same with absolute paths. What is not in the current folder may lie beside the recipe."""
+        """Return this config with absolute paths; files are looked up in the current folder, then in the recipe's."""
         located: dict[str, Any] = {}
         for key, files in self.files().items():
             paths = tuple(locate_file(file, recipe_folder) for file in files)
@@ -304,37 +303,37 @@ class FilesConfig(HoldoutConfig):
 
 @config
 class FileConfig(FilesConfig):
-    """A file for train, and for dev and test either a file or a fraction that is held out from train."""
+    """A file for train, and for dev and test either a file or a fraction held out from train."""
 
     train: str
-    dev: str | None = None  # the same kind of file; without it, dev_fraction is held out from train
-    test: str | None = None  # likewise
+    dev: str | None = None  # a file as for train; null: dev_fraction is held out from train
+    test: str | None = None  # a file as for train; null: test_fraction is held out from train
 
 
 @config
 class GeneratedConfig:
-    """How many examples of each split are generated."""
+    """The number of generated examples of each split."""
 
     corpus: str
     train: PositiveInt
     dev: PositiveInt
     test: PositiveInt
-    seed: int = 0  # decides the examples, not how a model is trained on them
+    seed: int = 0  # determines the examples, not the training
 
     def counts(self) -> dict[str, int]:
         return {"train": self.train, "dev": self.dev, "test": self.test}
 
     def draw(self, take: Callable[[str, int], list[T]]) -> dict[str, list[T]]:
-        """Return the splits, given a function that draws so many examples of a split."""
+        """Draw the examples of each split with `take(split, count)`."""
         return {split: take(split, count) for split, count in self.counts().items()}
 
 
 @config
 class SeriesConfig(HoldoutConfig):
-    """How a series is read; dev is what comes before test, and test what comes last."""
+    """Options for reading a series; test is its end, and dev the part before it."""
 
-    season: PositiveInt | None = None  # steps after which values repeat; null is what is known or the times suggest
-    gaps: Gaps | None = None  # insert: missing rows are missing values; ignore: a row is a step; null: by their share
-    fill: Fill = "mask"  # missing values: mask leaves them out; previous, season: models see made-up ones
-    dev_fraction: Fraction = 0.15  # of the steps
-    test_fraction: Fraction = 0.15
+    season: PositiveInt | None = None  # period of the series in steps; null: that of the data set or the time step
+    gaps: Gaps | None = None  # missing rows: insert missing values, ignore them, or null to decide by their number
+    fill: Fill = "mask"  # missing values: mask ignores them; previous and season replace them by earlier values
+    dev_fraction: Fraction = 0.15  # fraction of the steps; 0 for no dev split
+    test_fraction: Fraction = 0.15  # fraction of the steps; 0 for no test split

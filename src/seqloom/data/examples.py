@@ -1,9 +1,9 @@
-"""Examples of texts, one class for each form of corpus.
+"""Examples with texts, one class for each form of corpus.
 
 text-classification    a text and its label                        TextClassificationExample
 token-classification   a sentence with a tag for each word         TokenClassificationExample
 sentence-pair          two texts with a label or a score           SentencePairExample
-multiple-choice        a text with options, one of which is right  MultipleChoiceExample
+multiple-choice        a text with options, one of them correct    MultipleChoiceExample
 question-answering     a question whose answer is a span of a text QuestionAnsweringExample
 parallel               a sentence and its translation              ParallelExample
 instructions           an instruction and the answer to it         Instruction
@@ -21,9 +21,9 @@ from seqloom.core.iob import marks_spans, spans_of
 from seqloom.core.words import shown
 from seqloom.data.corpus import Corpus, Example, TextCounts, by_count
 
-Span = tuple[int, int]  # characters, from the first to the one after the last
-Link = tuple[Span, Span]  # this part of the source says what that part of the target says
-MAX_SINGLETON_SHARE = 0.5  # of the labels have a single example: more looks like the wrong column
+Span = tuple[int, int]  # start and end in characters, without the end
+Link = tuple[Span, Span]  # a span of the source and the span of the target that translates it
+MAX_SINGLETON_FRACTION = 0.5  # of labels with a single example: a larger one suggests the wrong column
 
 
 # --- text classification ----------------------------------------------------------------------------------------------
@@ -50,38 +50,38 @@ ExampleT = TypeVar("ExampleT", bound=Example)
 
 
 def check_labels(corpus: Corpus[ExampleT]) -> Corpus[ExampleT]:
-    """Return the corpus with a note on labels that cannot be learned; raise DataError if there are not two of them."""
+    """Return the corpus with notes on labels that cannot be learned; raise DataError if it has only one label."""
     refuse_single_label(corpus, "examples")
     notes = list(note_unseen_labels(corpus, ("example has a label", "examples have labels")))
     counts = corpus.label_counts("train")
     singletons = sum(count == 1 for count in counts.values())
-    if singletons > MAX_SINGLETON_SHARE * len(counts) and len(counts) > 2:
-        notes.append(f"{singletons:,} of the {len(counts):,} labels have only one training example: check their column")
+    if singletons > MAX_SINGLETON_FRACTION * len(counts) and len(counts) > 2:
+        notes.append(f"{singletons:,} of the {len(counts):,} labels have only one training example; check data.label")
     return replace(corpus, notes=(*corpus.notes, *notes))
 
 
 def refuse_single_label(corpus: Corpus[Example], unit: str) -> None:
     if len(corpus.labels) < 2:
         raise DataError(
-            f"The corpus {corpus.name} must have at least two labels to tell apart, but all its training {unit} "
-            f"are {shown(corpus.labels[0])}. Give examples of others, and check which column holds the labels."
+            f"The corpus {corpus.name} must have at least two labels, but all its training {unit} have the label "
+            f"{shown(corpus.labels[0])}. Add examples with other labels, or check the column of the labels."
         )
 
 
-def note_unseen_labels(corpus: Corpus[Example], who_has: tuple[str, str]) -> Iterator[str]:
-    """Yield a note for each split with labels that train never has; `who_has` is for one of them and for several."""
+def note_unseen_labels(corpus: Corpus[Example], subject: tuple[str, str]) -> Iterator[str]:
+    """Yield a note for each split with labels that train lacks; `subject` is its beginning, singular and plural."""
     for split in corpus.splits:
         if counts := corpus.unseen_labels(split):
             number, labels = sum(counts.values()), ", ".join(counts)
             they = "it counts" if number == 1 else "they count"
-            shortened = labels if len(labels) <= 60 else f"{labels[:59]}…"
-            yield f"{number:,} {split} {who_has[number > 1]} that train never has ({shortened}): {they} as wrong"
+            truncated = labels if len(labels) <= 60 else f"{labels[:59]}…"
+            yield f"{number:,} {split} {subject[number > 1]} that train lacks ({truncated}): {they} as wrong"
 
 
-def sample_share(examples: Sequence[ExampleT], share: float, seed: int) -> list[ExampleT]:
-    """Return this share of the examples of each label, at least one, in their order.
+def sample_fraction(examples: Sequence[ExampleT], fraction: float, seed: int) -> list[ExampleT]:
+    """Sample a fraction of the examples of each label, at least one, and keep their order.
 
-    A hash of the seed and the texts decides which: a smaller share is part of a larger one.
+    A hash of the seed and the texts selects them, so that a smaller sample is a subset of a larger one.
     """
     positions: dict[tuple[str, ...], list[int]] = {}
     for position, example in enumerate(examples):
@@ -90,7 +90,7 @@ def sample_share(examples: Sequence[ExampleT], share: float, seed: int) -> list[
     for members in positions.values():
         keys = {n: hashlib.sha256("/".join([str(seed), *examples[n].texts()]).encode()).digest() for n in members}
         members.sort(key=keys.__getitem__)
-        kept.update(members[: max(1, round(share * len(members)))])
+        kept.update(members[: max(1, round(fraction * len(members)))])
     return [example for position, example in enumerate(examples) if position in kept]
 
 
@@ -99,9 +99,9 @@ def sample_share(examples: Sequence[ExampleT], share: float, seed: int) -> list[
 
 @dataclass(frozen=True)
 class TokenClassificationExample(Example):
-    """A sentence with a tag for each word, its text as it was written, and the span of each word in it.
+    """A sentence with a tag for each word, its original text, and the span of each word in the text.
 
-    Entities are tags of spans in IOB2 (`B-PER I-PER O`), whatever the files had.
+    Entities are encoded in IOB2 (`B-PER I-PER O`), regardless of the scheme of the files.
     """
 
     form: ClassVar = "token-classification"
@@ -114,7 +114,7 @@ class TokenClassificationExample(Example):
 
     @classmethod
     def of(cls, words: Sequence[str], tags: Sequence[str]) -> "TokenClassificationExample":
-        """Return a sentence of which only the words are known: they are joined by spaces."""
+        """Create a sentence without original text: the words are joined by spaces."""
         from seqloom.text.word_spans import join_words  # here, so that corpora can be listed without the tokenizers
 
         text, spans = join_words(words)
@@ -136,7 +136,7 @@ class TokenClassificationExample(Example):
 
     @classmethod
     def sizes(cls, corpus: Corpus[Self], split: str) -> dict[str, int]:
-        """Return sentences, words, tags, and spans where the tags mark them."""
+        """Return the numbers of sentences, words, tags, and of spans if the tags mark them."""
         sentences = corpus.split(split)
         sizes = {
             "sentences": len(sentences),
@@ -147,23 +147,23 @@ class TokenClassificationExample(Example):
 
     @classmethod
     def check(cls, corpus: Corpus[Self]) -> Corpus[Self]:
-        """Return the corpus with a note on tags that cannot be learned; raise DataError if there is only one."""
+        """Return the corpus with notes on tags that cannot be learned; raise DataError if it has only one tag."""
         if len(corpus.labels) < 2:
             raise DataError(
-                f"The corpus {corpus.name} must have at least two tags to tell apart, but every word of train has "
-                f"{shown(corpus.labels[0])}. Check which column holds the tags."
+                f"The corpus {corpus.name} must have at least two tags, but every word of train has the tag "
+                f"{shown(corpus.labels[0])}. Check the column of the tags."
             )
         notes = note_unseen_labels(corpus, ("word has a tag", "words have tags"))
         return replace(corpus, notes=(*corpus.notes, *notes))
 
 
 def has_spans(corpus: Corpus[TokenClassificationExample]) -> bool:
-    """Return whether the tags mark spans of words (entities), or each word has a tag of its own (its class)."""
+    """Return whether the tags mark spans of words, such as entities, or classify single words."""
     return marks_spans(corpus.labels)
 
 
 def tag_counts(corpus: Corpus[TokenClassificationExample], split: str) -> dict[str, int]:
-    """Return the number of words with each tag, or where tags mark spans, the number of spans of each type."""
+    """Return the number of spans of each type if tags mark spans, else the number of words with each tag."""
     if has_spans(corpus):
         return by_count(span.type for sentence in corpus.split(split) for span in spans_of(sentence.tags))
     return corpus.label_counts(split)
@@ -174,9 +174,9 @@ def tag_counts(corpus: Corpus[TokenClassificationExample], split: str) -> dict[s
 
 @dataclass(frozen=True)
 class SentencePairExample(TextClassificationExample):
-    """Two texts with a label: whether one follows from the other, how similar they are. `text` is both.
+    """Two texts with a label, such as entailment or similarity. `text` joins both.
 
-    Where all labels are numbers, they may also be read as scores.
+    Labels that are all numbers can also be used as scores.
     """
 
     form: ClassVar = "sentence-pair"
@@ -195,12 +195,12 @@ class SentencePairExample(TextClassificationExample):
 
     @classmethod
     def check(cls, corpus: Corpus[Self]) -> Corpus[Self]:
-        """Return the corpus as it is: its labels may be scores, so the task checks them."""
+        """Return the corpus unchanged: its labels may be scores, so the task checks them."""
         return corpus
 
 
 def scores_of(corpus: Corpus[SentencePairExample], split: str) -> list[float]:
-    """Return the labels as numbers; the DataError names the first that is none."""
+    """Return the labels as numbers; raise DataError at the first that is not a number."""
     scores = []
     for number, pair in enumerate(corpus.split(split), start=1):
         try:
@@ -209,8 +209,8 @@ def scores_of(corpus: Corpus[SentencePairExample], split: str) -> list[float]:
             score = math.nan
         if not math.isfinite(score):
             raise DataError(
-                f"With target=score every label must be a number; that of pair {number:,} of {split} is "
-                f"{shown(pair.label)}. Set target=class, or name the column of the scores: data.label=…"
+                f"With target=score, every label must be a number, but pair {number:,} of {split} has "
+                f"{shown(pair.label)}. Set target=class, or set data.label to the column of the scores."
             )
         scores.append(score)
     return scores
@@ -221,13 +221,13 @@ def scores_of(corpus: Corpus[SentencePairExample], split: str) -> list[float]:
 
 @dataclass(frozen=True)
 class MultipleChoiceExample(Example):
-    """A text and several continuations, or a question and several answers, of which one is right."""
+    """A text and several continuations, or a question and several answers, one of them correct."""
 
     form: ClassVar = "multiple-choice"
 
     text: str
     options: tuple[str, ...]
-    answer: int  # the index of the right option
+    answer: int  # the index of the correct option
 
     def texts(self) -> Sequence[str]:
         return self.text, *self.options
@@ -246,7 +246,7 @@ class MultipleChoiceExample(Example):
 
 @dataclass(frozen=True)
 class Answer:
-    """A piece of a context: its text and the character it begins at."""
+    """A span of a context: its text and its first character."""
 
     text: str
     start: int
@@ -258,7 +258,7 @@ class Answer:
 
 @dataclass(frozen=True)
 class QuestionAnsweringExample(Example):
-    """A question about a context, and the answers that several people gave; any of them is right."""
+    """A question about a context, and the answers of several annotators, which are all correct."""
 
     form: ClassVar = "question-answering"
     unit = "questions"
@@ -268,16 +268,16 @@ class QuestionAnsweringExample(Example):
     question: str
     answers: tuple[Answer, ...]  # at least one
     id: str = ""
-    title: str = ""  # of what the context is taken from
+    title: str = ""  # of the article that contains the context
 
     @property
     def answer(self) -> Answer:
-        """The most frequent answer, which a model learns; of equally frequent ones the first."""
+        """The most frequent answer, which a model is trained on; ties go to the first."""
         return Counter(self.answers).most_common(1)[0][0]
 
     def parts(self) -> Sequence[str]:
-        given = [part for answer in self.answers for part in (answer.text, str(answer.start))]
-        return self.id, self.context, self.question, str(len(self.answers)), *given
+        answers = [part for answer in self.answers for part in (answer.text, str(answer.start))]
+        return self.id, self.context, self.question, str(len(self.answers)), *answers
 
     @classmethod
     def sizes(cls, corpus: Corpus[Self], split: str) -> dict[str, int]:
@@ -290,19 +290,19 @@ class QuestionAnsweringExample(Example):
 
 @dataclass(frozen=True)
 class ParallelExample(Example):
-    """A sentence and its translation, each one line."""
+    """A sentence and its translation, one line each."""
 
     form: ClassVar = "parallel"
     text_fields = ("source", "target")
 
     source: str
     target: str
-    kind: str = ""  # what sort of phrase it is, where the corpus knows
-    links: tuple[Link, ...] = ()  # which part says what, where the corpus knows
+    kind: str = ""  # the kind of phrase, if the corpus provides it
+    links: tuple[Link, ...] = ()  # the alignment, if the corpus provides it
 
     @classmethod
     def sizes(cls, corpus: Corpus[Self], split: str) -> dict[str, int]:
-        """Return pairs, and words and characters of both sides, without the ends of sentences."""
+        """Return the numbers of pairs, and of words and characters of both sides, without sentence ends."""
         sides = side_counts(corpus.split(split))
         sizes = {"pairs": sides["source"].documents}
         for side, counts in sides.items():
@@ -312,7 +312,7 @@ class ParallelExample(Example):
 
 
 def side_counts(pairs: Sequence[ParallelExample]) -> dict[str, TextCounts]:
-    """Return the counts of both sides; `documents` are the pairs."""
+    """Return the counts of both sides; `documents` is the number of pairs."""
     return {
         "source": TextCounts.of([pair.source for pair in pairs]),
         "target": TextCounts.of([pair.target for pair in pairs]),
@@ -324,7 +324,7 @@ def side_counts(pairs: Sequence[ParallelExample]) -> dict[str, TextCounts]:
 
 @dataclass(frozen=True)
 class Instruction(Example):
-    """An instruction, the input it is about (often none), and the output to give."""
+    """An instruction, its input (often empty), and the expected output."""
 
     form: ClassVar = "instructions"
 

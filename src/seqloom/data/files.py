@@ -1,8 +1,8 @@
-"""Reading text strictly, UTF-8 or a clear message about which file, line and byte is not; and where data sets lie.
+"""Strict reading of UTF-8 text files, with errors that name file, line and byte, and the location of data sets.
 
-A byte order mark at the beginning is dropped and Windows line ends become "\\n", and so do those of old Macs, "\\r", in
-a text that has no others; nothing else is changed. Lines end at "\\n" alone: U+2028 and the like, which
-`str.splitlines` would cut at, are ordinary characters.
+A byte order mark is dropped, and Windows line ends become "\\n", as do line ends of old Macs, "\\r", in
+a text without others. Lines end only at "\\n"; U+2028 and other separators of `str.splitlines` are
+ordinary characters.
 """
 
 import gzip
@@ -27,10 +27,10 @@ from seqloom.core.limits import (
     refuse_device,
 )
 
-CHUNK = 1 << 20  # bytes read at a time
-ENDINGS = (".txt", ".txt.gz")
-MARK = "\N{ZERO WIDTH NO-BREAK SPACE}"  # at the beginning of a file: the byte order mark
-STRAY = 100  # bytes for each NUL, at least, of what is a text all the same
+CHUNK_BYTES = 1 << 20  # read at a time
+EXTENSIONS = (".txt", ".txt.gz")
+BYTE_ORDER_MARK = "\N{ZERO WIDTH NO-BREAK SPACE}"  # at the start of a file
+BYTES_PER_NUL = 100  # fewer bytes for each NUL byte mean a binary file
 _UTF16 = (b"\xff\xfe", b"\xfe\xff")
 _GZIP = b"\x1f\x8b"
 DATA_VARIABLE = "SEQLOOM_DATA"
@@ -38,23 +38,23 @@ _data_folder: ContextVar[Path | None] = ContextVar("data_folder", default=None)
 
 
 def read_files(path: Path) -> list[tuple[Path, str]]:
-    """The texts of a file, or of every .txt and .txt.gz file below a folder, sorted by name.
+    """Read a file, or every .txt and .txt.gz file below a folder, sorted by name.
 
-    Blank files and hidden ones are left out. A folder that cannot be listed is an error, not empty.
+    Blank and hidden files are left out. A folder that cannot be listed is an error.
     """
     if not path.is_dir():
-        return [(path, read_filled(path))]
-    found: list[Path] = []
+        return [(path, read_nonblank(path))]
+    paths: list[Path] = []
     for parent, folders, files in os.walk(path, onerror=_refuse_folder):
         folders[:] = [name for name in folders if not name.startswith(".")]
-        names = [name for name in files if name.endswith(ENDINGS) and not name.startswith(".")]
-        found += [file for name in names if (file := Path(parent, name)).is_file()]
-    found.sort(key=lambda file: file.relative_to(path).as_posix())
-    if not found:
-        raise DataError(f"The folder {path} must hold files whose names end in .txt or .txt.gz; it has none.")
-    texts = [(file, text) for file in found if (text := read_text(file)).strip()]
+        names = [name for name in files if name.endswith(EXTENSIONS) and not name.startswith(".")]
+        paths += [file for name in names if (file := Path(parent, name)).is_file()]
+    paths.sort(key=lambda file: file.relative_to(path).as_posix())
+    if not paths:
+        raise DataError(f"The folder {path} must contain .txt or .txt.gz files; it has none.")
+    texts = [(file, text) for file in paths if (text := read_text(file)).strip()]
     if not texts:
-        raise DataError(f"Every text file in the folder {path} is empty ({len(found)} files, first {found[0].name}).")
+        raise DataError(f"Every text file in the folder {path} is empty ({len(paths)} files, first {paths[0].name}).")
     return texts
 
 
@@ -63,36 +63,36 @@ def _refuse_folder(error: OSError) -> NoReturn:
 
 
 def read_lines(path: Path) -> list[str]:
-    """The lines of a file without their ends, blank ones too."""
-    return lines(read_filled(path))
+    """Read the lines of a file without their ends, including blank lines."""
+    return split_lines(read_nonblank(path))
 
 
 def read_parallel(source: Path, target: Path) -> tuple[list[str], list[str]]:
-    """The lines of two files that say the same, line by line: there must be as many in one as in the other."""
+    """Read the lines of two files that are aligned by line; raise DataError if their numbers differ."""
     sides = read_lines(source), read_lines(target)
     if len(sides[0]) != len(sides[1]):
         raise DataError(
-            f"Parallel files must have as many lines, but {source} has {len(sides[0]):,} and {target} has "
+            f"Parallel files must have the same number of lines, but {source} has {len(sides[0]):,} and {target} has "
             f"{len(sides[1]):,}.\nLine n of one must be the translation of line n of the other."
         )
     return sides
 
 
-def read_filled(path: Path) -> str:
-    """The text of one file, which must hold some."""
+def read_nonblank(path: Path) -> str:
+    """Read a file; raise DataError if it contains only white space."""
     text = read_text(path)
     if not text.strip():
-        raise DataError(f"{path} is empty: a text file must hold text.")
+        raise DataError(f"{path} must contain text, but it is empty.")
     return text
 
 
-def lines(text: str) -> list[str]:
+def split_lines(text: str) -> list[str]:
     return text.removesuffix("\n").split("\n")
 
 
 def read_text(path: Path) -> str:
-    """The text of one file, decompressed if its name ends in .gz."""
-    with readable(path), open(path, "rb") as file:
+    """Read a file, decompressed if its name ends in .gz."""
+    with convert_read_errors(path), open(path, "rb") as file:
         refuse_device(path, file.fileno())
         if not path.name.endswith(".gz"):
             return decode_text(read_all(file, path), path)
@@ -101,77 +101,77 @@ def read_text(path: Path) -> str:
 
 
 def decode_text(content: bytes | bytearray, path: Path | str) -> str:
-    """The text these bytes spell; `path` is where they are from."""
+    """Decode UTF-8 and normalize line ends; `path` is for error messages."""
     if content.startswith(_UTF16):
-        raise DataError(f"{path} must be UTF-8 but begins like UTF-16. Convert it: iconv -f UTF-16 -t UTF-8.")
+        raise DataError(f"{path} must be UTF-8 but starts like UTF-16. Convert it: iconv -f UTF-16 -t UTF-8.")
     if content.startswith(_GZIP):
         raise DataError(f"{path} is compressed with gzip. Its name must end in .gz (if it does, it is so twice).")
-    if (place := content.find(b"\0")) >= 0:  # a text may have a stray one, a binary file has many
-        line, count = content.count(b"\n", 0, place) + 1, content.count(0)
-        problem = f"{path} must be text, but line {line} holds a NUL byte"
-        if count > max(1, len(content) // STRAY) or "\ufffd" in content.decode(errors="replace"):
+    if (index := content.find(b"\0")) >= 0:  # a text may contain a stray one, a binary file contains many
+        line, count = content.count(b"\n", 0, index) + 1, content.count(0)
+        problem = f"{path} must be text, but line {line} contains a NUL byte"
+        if count > max(1, len(content) // BYTES_PER_NUL) or "\ufffd" in content.decode(errors="replace"):
             raise DataError(f"{problem}: it is a binary file.")
-        where = f"byte {place + 1:,} of the text" + ("" if count == 1 else f", and {count:,} in all")
-        raise DataError(f"{problem} ({where}). Take it out, for example: tr -d '\\000' < OLD > NEW.")
+        where = f"byte {index + 1:,} of the text" + ("" if count == 1 else f", {count:,} in total")
+        raise DataError(f"{problem} ({where}). Remove it, for example: tr -d '\\000' < OLD > NEW.")
     try:
         text = content.decode()
     except UnicodeDecodeError as error:
         line = content.count(b"\n", 0, error.start) + 1
         raise DataError(
-            f"{path} must be UTF-8, but line {line} holds the byte 0x{content[error.start]:02X} "
+            f"{path} must be UTF-8, but line {line} contains the byte 0x{content[error.start]:02X} "
             f"(byte {error.start + 1} of the text). Convert it, for example: iconv -f LATIN1 -t UTF-8."
         ) from None
-    text = text.removeprefix(MARK)
+    text = text.removeprefix(BYTE_ORDER_MARK)
     return text.replace("\r\n", "\n") if "\n" in text else text.replace("\r", "\n")
 
 
 def read_all(file: IO[bytes] | gzip.GzipFile, path: Path | str, packed: IO[bytes] | None = None) -> bytearray:
-    """All bytes of a file, as many as memory has room for; `packed` is the compressed file that they come from.
+    """Read all bytes of a file, within the limits of memory; `packed` is the compressed file, if any.
 
-    What has no text in it is not read to its end.
+    Reading stops early if the content is clearly binary.
     """
     content, free = bytearray(), available_memory()
-    most = math.inf if free is None else free // MEMORY_PER_TEXT
-    while chunk := file.read(CHUNK):
+    limit = math.inf if free is None else free // MEMORY_PER_TEXT
+    while chunk := file.read(CHUNK_BYTES):
         content += chunk
         if chunk.count(0) > len(chunk) // 2:
-            break  # no text: `decode_text` says so
+            break  # binary: `decode_text` reports it
         if packed is not None and len(content) > max(GZIP_GRACE, MAX_GZIP_RATIO * packed.tell()):
             raise DataError(
-                f"{path} unpacks to more than {MAX_GZIP_RATIO} times its size, which no text does: "
-                f"{format_bytes(len(content))} so far. If it is right, unpack it and name the unpacked file."
+                f"{path} unpacks to more than {MAX_GZIP_RATIO} times its size ({format_bytes(len(content))} so far), "
+                "which is unusual for text. If this is intended, unpack it and use the unpacked file."
             )
-        if len(content) > most:
+        if len(content) > limit:
             raise ResourceError(
-                f"{path} is too large for the memory of this machine: it holds more than {format_bytes(most)}, a text "
-                f"takes {MEMORY_PER_TEXT} times its size, and {format_bytes(free or 0)} are free. Take a part of it, "
-                "or set SEQLOOM_MEMORY, say to 64G, if there is more memory than the system reports."
+                f"{path} must fit into memory: a text needs {MEMORY_PER_TEXT} times its size, the file is larger than "
+                f"{format_bytes(limit)}, and {format_bytes(free or 0)} are free. Use a part of it, or set "
+                "SEQLOOM_MEMORY, for example to 64G, if the machine has more memory than the system reports."
             )
     return content
 
 
 @contextmanager
-def readable(path: Path) -> Iterator[None]:
-    """What keeps a file from being read, or unpacked, as one clear line."""
+def convert_read_errors(path: Path) -> Iterator[None]:
+    """Convert errors of reading or unpacking a file into DataError."""
     try:
         yield
     except FileNotFoundError:
-        raise DataError(f"{path} does not exist. Check the name, and from which folder the command is run.") from None
+        raise DataError(f"{path} does not exist. Check the name and the current folder.") from None
     except gzip.BadGzipFile as error:
         raise DataError(f"{path} must be gzip-compressed, as its name says, but is not ({error}).") from None
     except (EOFError, zlib.error) as error:
-        raise DataError(f"{path} is cut short or damaged and cannot be unpacked ({error}). Copy it again.") from None
+        raise DataError(f"{path} is truncated or damaged and cannot be unpacked ({error}). Copy it again.") from None
     except OSError as error:
         raise DataError(f"{path} cannot be read ({error.strerror}).") from error
 
 
 def expand_home(path: Path) -> Path:
-    """`~/text.txt` is in one's home; a file that is really called ~something is itself."""
+    """Expand `~/` to the home directory, unless a file of that name exists."""
     return path if path.exists() or not str(path).startswith("~/") else path.expanduser()
 
 
 def locate_file(name: str, recipe_folder: Path) -> str:
-    """The whole path of a file. What is not in the current folder may lie beside the recipe that names it."""
+    """Return the absolute path of a file, looked up in the current folder, then in the folder of the recipe."""
     path, beside = expand_home(Path(name)), recipe_folder / name
     return str((beside if beside.exists() and not path.exists() else path).absolute())
 
@@ -181,7 +181,7 @@ def locate_file(name: str, recipe_folder: Path) -> str:
 
 @contextmanager
 def use_data_folder(path: Path | str | None) -> Iterator[None]:
-    """Within this block `path` stands before SEQLOOM_DATA; None changes nothing."""
+    """Use `path` instead of SEQLOOM_DATA within this block; None changes nothing."""
     token = _data_folder.set(_data_folder.get() if path is None else Path(path))
     try:
         yield
@@ -190,37 +190,37 @@ def use_data_folder(path: Path | str | None) -> Iterator[None]:
 
 
 def data_folder() -> Path | None:
-    """The folder in force, or None if neither `--data-dir` nor SEQLOOM_DATA names one."""
+    """Return the data folder, or None if neither `--data-dir` nor SEQLOOM_DATA is set."""
     chosen = _data_folder.get() or os.environ.get(DATA_VARIABLE)
     return Path(chosen).expanduser() if chosen else None
 
 
 @dataclass(frozen=True)
 class DataSet:
-    """A set that is had elsewhere: its title, and where from."""
+    """A data set outside the package: its title and where to download it."""
 
     title: str
     source: str
 
     def file(self, name: str) -> Path:
-        """The file `name` of the data folder, or the same without .gz; DataError if neither is there."""
+        """Return the path of a file in the data folder, with or without .gz; raise DataError if it is missing."""
         folder = data_folder()
         if folder is None:
             raise DataError(
-                f"{self.title} is not inside seqloom and {DATA_VARIABLE} is not set. Set {DATA_VARIABLE} "
-                f"(or give --data-dir) to a folder that holds {name}.\nDownload it from {self.source}."
+                f"{self.title} is not part of seqloom, and {DATA_VARIABLE} is not set. Set {DATA_VARIABLE} "
+                f"(or --data-dir) to a folder that contains {name}.\nDownload it from {self.source}."
             )
         for path in (folder / name, folder / name.removesuffix(".gz")):
             if path.is_file():
                 return path
         raise DataError(
-            f"{self.title} needs {folder / name}, which is not there. Put it there, or point {DATA_VARIABLE} "
-            f"(or --data-dir) at the folder above it.\nDownload it from {self.source}."
+            f"{self.title} needs {folder / name}, which does not exist. Put it there, or set {DATA_VARIABLE} "
+            f"(or --data-dir) to a folder that contains {name}.\nDownload it from {self.source}."
         )
 
 
 def read_asset(name: str) -> dict[str, tuple[str, ...]]:
-    """Return the sections of a text file in `data/assets`: the lines below each `[title]`, in their order."""
+    """Read the sections of a text file in `data/assets`: the lines below each `[title]`."""
     sections: dict[str, list[str]] = {}
     for line in resources.files("seqloom.data").joinpath("assets", name).read_text("utf-8").split("\n"):
         if line.startswith("[") and line.endswith("]"):

@@ -1,4 +1,4 @@
-"""Generated corpora: draws that every version of Python repeats, and scenes to ask about and to compare."""
+"""Generated corpora: random draws that are stable across versions of Python, and scenes for questions and pairs."""
 
 import random
 from collections.abc import Callable, Collection, Hashable, Iterator, Sequence
@@ -13,7 +13,7 @@ ExampleT = TypeVar("ExampleT", bound=Example)
 
 
 class Dice:
-    """Draws from `random()` alone: no other method is promised to stay the same from one Python to the next."""
+    """Random draws based on `random()` only, the one method that is stable across versions of Python."""
 
     def __init__(self, seed: str) -> None:
         self.uniform = random.Random(seed).random
@@ -32,7 +32,7 @@ class Dice:
         return options.pop(self.below(len(options)))
 
     def some_of(self, options: Sequence[T], count: int) -> list[T]:
-        """Draw different options."""
+        """Draw distinct options."""
         chosen: list[T] = []
         while len(chosen) < count:
             option = self.one_of(options)
@@ -42,22 +42,22 @@ class Dice:
 
 
 def draw_distinct(draw: Callable[[], T], key: Callable[[T], Hashable]) -> Iterator[T]:
-    """Yield draws without end; one whose key was drawn before is left out."""
+    """Yield draws endlessly, skipping those whose key was drawn before."""
     seen: set[Hashable] = set()
     while True:
-        drawn = draw()
-        if key(drawn) not in seen:
-            seen.add(key(drawn))
-            yield drawn
+        item = draw()
+        if key(item) not in seen:
+            seen.add(key(item))
+            yield item
 
 
 # --- scenes -----------------------------------------------------------------------------------------------------------
 #
 #     Nora repaired a bicycle in Lisbon on Friday with Karim.   With Karim, Nora repaired a bicycle on Friday in Lisbon.
 #
-# The words are few and all of them occur in train; what is new in dev and test is how they are put together.
+# All of the few words occur in train; dev and test combine them in new ways.
 
-SCENES_VERSION = 1  # of the words and sentences; a change of them is a new version
+SCENES_VERSION = 1  # increase it when a change of the words or templates alters the scenes
 _ASSET = read_asset("scenes.txt")
 NAMES, TELLINGS = _ASSET["names"], _ASSET["tellings"]
 CHOICES = {"who": NAMES, "what": _ASSET["deeds"], "where": _ASSET["places"], "when": _ASSET["times"], "whom": NAMES}
@@ -80,10 +80,10 @@ class Scene:
         return str(getattr(self, slot))
 
     def tell(self, template: str) -> str:
-        return self.parts(template)[0]
+        return self.fill_template(template)[0]
 
-    def parts(self, template: str) -> tuple[str, dict[str, tuple[int, int]]]:
-        """Return the sentence, and the span of each slot in it."""
+    def fill_template(self, template: str) -> tuple[str, dict[str, tuple[int, int]]]:
+        """Return the sentence and the span of each slot in it."""
         text, spans = "", {}
         for piece in template.replace("{", "\n{").replace("}", "}\n").split("\n"):
             if piece.startswith("{"):
@@ -101,42 +101,42 @@ class Scene:
 
 
 class SceneDrawing:
-    """Scenes, one after the other, from a seed; none is drawn twice, in whichever split."""
+    """A seeded generator of distinct scenes."""
 
     def __init__(self, seed: int) -> None:
         self.draws = random.Random(f"scenes {seed}")
         self._seen: set[Scene] = set()
 
-    def scene(self, without: Sequence[Scene] = ()) -> Scene:
-        """Draw a new scene that has nothing in common with those it is told with."""
-        used = {slot: {scene.value(slot) for scene in without} for slot in ("what", "where", "when")}
-        people = {name for scene in without for name in (scene.who, scene.whom)}
+    def draw_scene(self, others: Sequence[Scene] = ()) -> Scene:
+        """Draw a new scene that has nothing in common with `others`."""
+        used = {slot: {scene.value(slot) for scene in others} for slot in ("what", "where", "when")}
+        people = {name for scene in others for name in (scene.who, scene.whom)}
         while True:
             who, whom = self.draws.sample([name for name in NAMES if name not in people], 2)
-            rest = {slot: self.other(slot, taken) for slot, taken in used.items()}
-            scene = Scene(who=who, whom=whom, **rest)
+            values = {slot: self.draw_value(slot, taken) for slot, taken in used.items()}
+            scene = Scene(who=who, whom=whom, **values)
             if scene not in self._seen:
                 self._seen.add(scene)
                 return scene
 
-    def other(self, slot: str, but: Collection[str]) -> str:
-        """Draw a value of a slot that is none of these."""
-        return self.draws.choice([value for value in CHOICES[slot] if value not in but])
+    def draw_value(self, slot: str, excluded: Collection[str]) -> str:
+        """Draw a value of a slot."""
+        return self.draws.choice([value for value in CHOICES[slot] if value not in excluded])
 
-    def scenes(self, count: int) -> list[Scene]:
+    def draw_scenes(self, count: int) -> list[Scene]:
         scenes: list[Scene] = []
         while len(scenes) < count:
-            scenes.append(self.scene(scenes))
+            scenes.append(self.draw_scene(scenes))
         return scenes
 
-    def telling(self, but: str = "") -> str:
-        return self.draws.choice([template for template in TELLINGS if template != but])
+    def draw_telling(self, excluded: str = "") -> str:
+        return self.draws.choice([template for template in TELLINGS if template != excluded])
 
 
 def scene_corpus(
     config: GeneratedConfig, description: str, draw: Callable[[SceneDrawing, str, int], list[ExampleT]]
 ) -> Corpus[ExampleT]:
-    """Return a corpus of examples that are drawn, so many of each split."""
+    """Generate a corpus with `draw(drawing, split, count)`."""
     drawing = SceneDrawing(config.seed)
     return Corpus(
         name=config.corpus,

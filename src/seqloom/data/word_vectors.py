@@ -34,7 +34,7 @@ from seqloom.core.errors import DataError, UsageError
 from seqloom.core.files import write_atomic
 from seqloom.core.limits import refuse_device
 from seqloom.core.words import counted, shown
-from seqloom.data.files import MARK, DataSet, expand_home, read_lines, readable
+from seqloom.data.files import BYTE_ORDER_MARK, DataSet, convert_read_errors, expand_home, read_lines
 from seqloom.text import Tokenizer
 from seqloom.text.base import UNKNOWN_TEXT
 from seqloom.text.vocabularies import Characters, Words
@@ -190,7 +190,7 @@ def _check_width(path: Path, its_width: int, width: int | None) -> int:
 
 @contextmanager
 def _open(path: Path) -> Iterator[IO[bytes] | gzip.GzipFile]:
-    with readable(path), gzip.open(path, "rb") if path.name.endswith(".gz") else open(path, "rb") as file:
+    with convert_read_errors(path), gzip.open(path, "rb") if path.name.endswith(".gz") else open(path, "rb") as file:
         refuse_device(path, file.fileno())
         yield file
 
@@ -207,7 +207,7 @@ def _text_entries(path: Path, width: int | None) -> Iterator[Entry]:
                     f"{path} must be text, and line {number:,} is not; a file in word2vec's binary format begins with "
                     "a line of two numbers, how many vectors there are and how wide they are."
                 )
-            line = (line.removeprefix(MARK.encode()) if number == 1 else line).rstrip(b" \r\n")
+            line = (line.removeprefix(BYTE_ORDER_MARK.encode()) if number == 1 else line).rstrip(b" \r\n")
             if number == 1:
                 head = _parse_head(line)
                 promised, its_width = head if head is not None else (None, line.count(b" "))

@@ -59,7 +59,7 @@ class Task(TextTask[Recipe, Any]):
             if recipe.read == "text":
                 return corpus
             splits = {name: [read(text, recipe) for text in documents] for name, documents in corpus.splits.items()}
-            return replace(corpus, splits=splits, asked=None)
+            return replace(corpus, splits=splits, probe=None)
         if recipe.read != "text":
             raise UsageError(
                 "read=letters is for texts; the sentences of this corpus have words with tags. Set read=text."

@@ -78,19 +78,19 @@ class TextTask(Task[R, M]):
         return {**self.metrics(self.log_probs(model, split), split), **self.recall_accuracy(model, split)}
 
     def recall_accuracy(self, model: Any, split: str) -> dict[str, float]:
-        """Return the share of right answers to the questions of a corpus, if it has any."""
+        """Return the accuracy on the probed spans of a corpus, by group, if it has any."""
         from seqloom.evaluate.perplexity import RecallQuestion, recall
 
-        asked = self.corpus.asked
-        if asked is None:
+        probe = self.corpus.probe
+        if probe is None:
             return {}
         documents, questions = self.corpus.split(split), []
         for document in documents:
             ends = [end for _, end in self.tokenizer.spans(document)]
             questions.append(
                 [
-                    RecallQuestion(bisect_right(ends, part.start), bisect_left(ends, part.end) + 1, part.group)
-                    for part in asked(document)
+                    RecallQuestion(bisect_right(ends, span.start), bisect_left(ends, span.end) + 1, span.group)
+                    for span in probe(document)
                 ]
             )
         encoded = list(self.tokenizer.encode_batch(documents))

@@ -1,23 +1,23 @@
-"""The corpora, one file each: a new file here is a new corpus, and its name is the file's.
+"""The corpora, one module each. A new module in this package is a new corpus, named after its file.
 
-Each has `SUMMARY` (one line), `FORM` (what its examples are), `Config` (whose `corpus` is the name)
-and `load(config)`, which returns a `Corpus` of these examples:
+Each module has `SUMMARY` (one line), `FORM` (the kind of its examples), `Config` (with the name as
+its `corpus`) and `load(config)`, which returns a `Corpus` of these examples:
 
     text                  documents                            str, in a TextCorpus
     parallel              sentences and their translations     ParallelExample
-    text-classification   texts with a label each              TextClassificationExample
+    text-classification   texts with labels                    TextClassificationExample
     token-classification  sentences with a tag for each word   TokenClassificationExample
     sentence-pair         two texts with a label or a score    SentencePairExample
-    multiple-choice       texts with options, one is right     MultipleChoiceExample
-    question-answering    questions, answered in a text        QuestionAnsweringExample
-    instructions          what to do, and the answer to give   Instruction
+    multiple-choice       texts with options, one is correct   MultipleChoiceExample
+    question-answering    questions answered by a text span    QuestionAnsweringExample
+    instructions          instructions and their answers       Instruction
     series                values at times                      Series
-    series-labelled       series with a label each             LabelledSeries
+    series-labelled       series with labels                   LabelledSeries
     tracks                positions, observed and true         Track
 
-A recipe declares what it reads by the class of the examples: `data:
-CorpusConfig[TextClassificationExample]`. A corpus is imported when it is named; whatever is slow or
-may be missing it imports when it loads.
+A recipe declares the corpora it accepts by the class of their examples: `data:
+CorpusConfig[TextClassificationExample]`. A corpus module is imported on first use and imports slow
+or optional packages in `load`.
 """
 
 from collections.abc import Iterator, Mapping
@@ -36,7 +36,7 @@ E_co = TypeVar("E_co", covariant=True)
 
 
 class CorpusModules(Mapping[str, ModuleType]):
-    """The modules of all corpora by name, imported when they are asked for."""
+    """A mapping from corpus names to their modules, which are imported on access."""
 
     def __init__(self) -> None:
         names = sorted(module.name for module in iter_modules(__path__))
@@ -55,20 +55,20 @@ class CorpusModules(Mapping[str, ModuleType]):
 CORPORA = CorpusModules()
 
 
-def of_form(*forms: str) -> dict[str, ModuleType]:
-    """Return the corpora whose examples have one of these forms, by name."""
+def corpora_of_form(*forms: str) -> dict[str, ModuleType]:
+    """Return the corpora with examples of these forms, by name."""
     return {name: module for form in forms for name, module in CORPORA.items() if form == module.FORM}
 
 
 class CorpusKinds(Kinds):
-    """The configs of all corpora of some forms."""
+    """The configs of all corpora of the given forms."""
 
     def __init__(self, *forms: str):
         super().__init__("corpus", {})
         self.forms = forms
 
     def names(self) -> list[str]:
-        return list(of_form(*self.forms))
+        return list(corpora_of_form(*self.forms))
 
     def find(self, name: Any) -> Any:
         module = CORPORA.get(name)
@@ -76,7 +76,7 @@ class CorpusKinds(Kinds):
 
 
 class CorpusConfig(Protocol[E_co]):
-    """The Config of any corpus of such examples; of `str` for plain text."""
+    """The Config of any corpus with examples of this type; `str` stands for plain text."""
 
     @property
     def corpus(self) -> str: ...
@@ -84,19 +84,19 @@ class CorpusConfig(Protocol[E_co]):
     if not TYPE_CHECKING:
 
         def __class_getitem__(cls, example: object) -> object:
-            """Let a section choose among the corpora of such examples, or of several kinds: `str | Track`."""
+            """Accept any corpus with examples of this type, or of several types: `str | Track`."""
             forms = ["text" if kind is str else kind.form for kind in get_args(example) or (example,)]
             return Annotated[Any, CorpusKinds(*forms)]
 
 
 def load(config: "CorpusConfig[T]") -> Any:
-    """Return the corpus of `T` that this configuration describes, with notes on what a model cannot learn from it."""
+    """Load a corpus and add notes on what a model cannot learn from it."""
     corpus: Corpus[T] = find(config.corpus).load(config)
     return corpus.checked()
 
 
 def find(name: str) -> ModuleType:
-    """The module of a corpus, by its name."""
+    """Return the module of a corpus by its name."""
     if name not in CORPORA:
-        raise UsageError(f"There is no corpus '{name}': {did_you_mean(name, CORPORA)}.")
+        raise UsageError(f"Unknown corpus '{name}': {did_you_mean(name, CORPORA)}.")
     return CORPORA[name]

@@ -1,4 +1,4 @@
-"""The user's own texts with options, of which one is right, as JSON Lines, TSV or CSV (SWAG's form too)."""
+"""Multiple-choice examples from your own files: JSON Lines, TSV or CSV, including the columns of SWAG."""
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -13,36 +13,36 @@ from seqloom.data.files import expand_home
 from seqloom.data.splits import Read, complete_examples, load_files
 from seqloom.data.tables import Column, Format, column_problems, format_of, json_objects, json_text, read_table
 
-SUMMARY = "one's own texts with options, of which one is right: JSON Lines, TSV or CSV"
+SUMMARY = "your own texts with several options, one of them correct: JSON Lines, TSV or CSV"
 FORM = "multiple-choice"
-Cells = tuple[int, str, list[str], str]  # the number of the line, the text, the options, which is right
+Cells = tuple[int, str, list[str], str]  # line number, text, options, answer
 
 
 @config
 class Config(FileConfig):
     corpus: Literal["choices"] = "choices"
-    train: str  # a .jsonl, .tsv or .csv file, which may be .gz
-    text: Column = "text"  # the column of the texts: its name, or its number, from 1
+    train: str  # a .jsonl, .tsv or .csv file, optionally with .gz
+    text: Column = "text"  # the column of the texts: its name, or its number from 1
     options: str | tuple[Column, ...] = (
-        "options"  # JSON Lines: the key of a list; else the columns, one for each option
+        "options"  # JSON Lines: the key of a list; TSV and CSV: the columns, one for each option
     )
-    answer: Column = "answer"  # the column that says which is right: its number, or the option itself
-    index_base: Literal[0, 1] = 0  # what the first option is called
-    format: Format | None = None  # if left out, as the names of the files end
+    answer: Column = "answer"  # the column of the correct option: its number, or its text
+    index_base: Literal[0, 1] = 0  # the number of the first option
+    format: Format | None = None  # null: chosen by the file extension
 
     def problems(self) -> Iterator[str]:
         yield from super().problems()
         in_list = isinstance(self.options, str)
         files = [file for files in self.files().values() for file in files]
         if in_list and {self.format or format_of(Path(file)) for file in files} - {"jsonl", None}:
-            yield f"in a table every option has a column: name them, options=[ending0, ending1], not {self.options!r}"
+            yield f"options must list a column for each option of a table: [ending0, ending1], got {self.options!r}"
         if not in_list and len(self.options) < 2:
-            yield f"options must be two columns or more, got {list(self.options)}"
+            yield f"options must name at least two columns, got {list(self.options)}"
         yield from column_problems(self.columns, None, self.format, self.files())
 
     @property
     def columns(self) -> dict[str, Column]:
-        """The columns that are read, by their names in the recipe."""
+        """The columns to read, by their names in the recipe."""
         options: dict[str, Column] = {"options": self.options} if isinstance(self.options, str) else {}
         if not isinstance(self.options, str):
             options = {f"option {number}": column for number, column in enumerate(self.options, start=1)}
@@ -50,7 +50,7 @@ class Config(FileConfig):
 
 
 def load(config: Config) -> Corpus[MultipleChoiceExample]:
-    """Examples with the same text stay in one split."""
+    """Load the examples; those with the same text stay in one split."""
     return load_files(
         config,
         lambda split, file: read_choices(config, file),
@@ -61,11 +61,11 @@ def load(config: Config) -> Corpus[MultipleChoiceExample]:
 
 
 def read_choices(config: Config, file: str) -> Read[MultipleChoiceExample]:
-    """Return the examples of a file that have a text and two options or more, and a note on the others."""
+    """Read the examples that have a text and at least two options, and a note on the others."""
     path, examples = expand_home(Path(file)), []
     rows = _json_rows(config, path) if isinstance(config.options, str) else _table_rows(config, path)
     for line, text, options, answer in rows:
-        index = -1  # of what is left out
+        index = -1  # marks an example to leave out
         if text and len(options) >= 2:
             where = f"{config.answer!r} at line {line:,} of {file}"
             index = find_answer(answer, options, config.index_base, where)
@@ -74,24 +74,24 @@ def read_choices(config: Config, file: str) -> Read[MultipleChoiceExample]:
         file,
         examples,
         {"no text, or fewer than two options,": lambda example: example.answer < 0},
-        required="texts with two options or more",
+        required="texts with at least two options",
         blank="it has none",
     )
 
 
-def find_answer(cell: str, options: Sequence[str], counted_from: int, where: str) -> int:
-    """Return the index of the option a cell means, by number or word for word; `where` it stands is for the message."""
+def find_answer(cell: str, options: Sequence[str], index_base: int, where: str) -> int:
+    """Return the index of the option that a cell names by number or by text; `where` is for the message."""
     if options.count(cell) == 1:
         return options.index(cell)
     try:
-        index = int(cell) - counted_from
+        index = int(cell) - index_base
     except ValueError:
         index = -1
     if not 0 <= index < len(options):
-        last = len(options) - 1 + counted_from
+        last = len(options) - 1 + index_base
         raise DataError(
-            f"{where} must say which of its {len(options)} options is right: a number from {counted_from} to {last}, "
-            f"or the option itself; got {shown(cell)}. Numbers from 1: data.index_base=1."
+            f"{where} must name one of its {len(options)} options by a number from {index_base} to {last} or by its "
+            f"text, got {shown(cell)}. If numbers start at 1, set data.index_base=1."
         )
     return index
 
@@ -102,23 +102,23 @@ def _json_rows(config: Config, path: Path) -> Iterator[Cells]:
         for key in keys:
             if key not in row:
                 raise DataError(f"Line {number:,} of {path} must have the key {key!r}; it has {shown(list(row), 200)}.")
-        listed, where = row[keys[1]], f"{config.options!r} at line {number:,} of {path}"
-        if not isinstance(listed, list):
-            raise DataError(f"{where} must be a list, got {shown(listed)}.")
-        options = [json_text(path, number, keys[1], option).strip() for option in listed]
+        values, where = row[keys[1]], f"{config.options!r} at line {number:,} of {path}"
+        if not isinstance(values, list):
+            raise DataError(f"{where} must be a list, got {shown(values)}.")
+        options = [json_text(path, number, keys[1], option).strip() for option in values]
         if not all(options):
-            raise DataError(f"{where} holds an option without text.")
+            raise DataError(f"{where} has a blank option.")
         text, answer = (json_text(path, number, key, row[key]).strip() for key in (keys[0], keys[2]))
         yield number, text, options, answer
 
 
 def _table_rows(config: Config, path: Path) -> Iterator[Cells]:
-    """The rows of a table. An option may be blank where a row has fewer than others, but only after all of its own."""
+    """Yield the rows of a table. Blank options are dropped at the end of a row and refused elsewhere."""
     keys = [key for key in config.columns if key.startswith("option")]
     for number, cells in read_table(path, config.columns, form=config.format):
         options = [cells[key].strip() for key in keys]
         while options and not options[-1]:
             options.pop()
         if not all(options):
-            raise DataError(f"Line {number:,} of {path} has a blank option before another: {shown(options)}.")
+            raise DataError(f"Line {number:,} of {path} has a blank option before a filled one: {shown(options)}.")
         yield number, cells["text"].strip(), options, cells["answer"].strip()

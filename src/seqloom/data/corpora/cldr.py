@@ -1,4 +1,4 @@
-"""Phrases in any two of many languages, made from Unicode CLDR: real words, real word order, known alignment."""
+"""Parallel phrases in any two languages of Unicode CLDR: real words and word order, known alignment."""
 
 import re
 import unicodedata
@@ -21,18 +21,18 @@ from seqloom.data.files import read_asset
 from seqloom.data.generated import Dice
 from seqloom.data.phrases import Language, Phrase, find, links, require_babel, same, slots_of, text_of
 
-SUMMARY = "dates, times, lists, numbers, money in any two languages, from Unicode CLDR; no download"
+SUMMARY = "dates, times, lists, numbers, prices in any two languages, from Unicode CLDR; no download"
 FORM = "parallel"
-DRAWING = "1"  # of what is drawn here; a change of it is a new version
-MAX_TRIES = 100  # a kind that gives nothing new in so many draws is used up
+DRAWING_VERSION = "1"  # increase it when a change here alters the phrases
+MAX_TRIES = 100  # draws without a new phrase before a kind is exhausted
 LICENCE = "Unicode License v3 (CLDR), LGPL-2.1 (num2words, the program; not what it writes)"
 
 
 # --- kinds of phrases -------------------------------------------------------------------------------------------------
 
-Meaning = tuple[object, ...]  # what both languages say
+Meaning = tuple[object, ...]  # the arguments of `Kind.say`, the same for both languages
 FIRST_DAY = datetime(1950, 1, 1)
-DAYS = 36_525  # a hundred years, to 2049: two digits of a year are enough to tell which
+DAYS = 36_525  # a hundred years, to 2049, so that two digits identify a year
 _CODES = read_asset("cldr.txt")
 LANGUAGES, CURRENCIES, UNITS = _CODES["languages"], _CODES["currencies"], _CODES["units"]
 CHAINS = (
@@ -43,59 +43,60 @@ CHAINS = (
     ("hour", "minute", "second"),
 )
 LIMITS = {"day": 30, "hour": 23, "minute": 59, "second": 59}
-FIVE = Decimal(5)  # several, in every language
+FIVE = Decimal(5)  # a plural in every language
 
 
-class Shared:
-    """What both languages have names for, each name meaning one thing alone."""
+class SharedNames:
+    """The codes of countries, languages, units and currencies that have a unique name in both languages."""
 
     def __init__(self, source: Language, target: Language) -> None:
         self.both = (source, target)
 
     @cached_property
     def countries(self) -> list[str]:
-        one, other = (language.locale.territories for language in self.both)
-        codes = sorted(code for code in map(str, one) if len(code) == 2 and code in other)
-        groups = _CODES["not countries"]  # groups of countries, and many small islands that belong to one
-        return self._named([code for code in codes if code not in groups], Language.country)
+        source, target = (language.locale.territories for language in self.both)
+        codes = sorted(code for code in map(str, source) if len(code) == 2 and code in target)
+        excluded = _CODES["not countries"]  # groups of countries, and dependent islands
+        return self._with_unique_names([code for code in codes if code not in excluded], Language.country)
 
     @cached_property
     def languages(self) -> list[str]:
-        one, other = (language.locale.languages for language in self.both)
-        return self._named([code for code in LANGUAGES if code in one and code in other], Language.language)
+        source, target = (language.locale.languages for language in self.both)
+        codes = [code for code in LANGUAGES if code in source and code in target]
+        return self._with_unique_names(codes, Language.language)
 
     @cached_property
     def units(self) -> list[str]:
-        return self._named(UNITS, lambda language, unit: language.quantity(FIVE, unit))
+        return self._with_unique_names(UNITS, lambda language, unit: language.quantity(FIVE, unit))
 
     @cached_property
     def signs(self) -> list[str]:
-        """Currencies that have a sign, not the code alone, in one of the two."""
+        """The currencies with a sign, not only a code, in at least one of the languages."""
         codes = [code for code in CURRENCIES if any(language.sign(code) != code for language in self.both)]
-        return self._named(codes, lambda language, code: language.money(FIVE, code, "standard"))
+        return self._with_unique_names(codes, lambda language, code: language.money(FIVE, code, "standard"))
 
     @cached_property
     def currencies(self) -> list[str]:
-        return self._named(CURRENCIES, lambda language, code: language.money(FIVE, code, "name"))
+        return self._with_unique_names(CURRENCIES, lambda language, code: language.money(FIVE, code, "name"))
 
-    def _named(self, codes: Sequence[str], name: Callable[[Language, str], Phrase]) -> list[str]:
-        kept = list(codes)
+    def _with_unique_names(self, codes: Sequence[str], name: Callable[[Language, str], Phrase]) -> list[str]:
+        codes = list(codes)
         for language in self.both:
-            names = {code: text_of(name(language, code)).lower() for code in kept}
-            often = Counter(names.values())
-            kept = [code for code in kept if often[names[code]] == 1 and names[code] != code.lower()]
-        return kept
+            names = {code: text_of(name(language, code)).lower() for code in codes}
+            counts = Counter(names.values())
+            codes = [code for code in codes if counts[names[code]] == 1 and names[code] != code.lower()]
+        return codes
 
 
 @dataclass(frozen=True)
 class Kind:
-    """A kind of phrases: what is drawn for it, and how a language says it."""
+    """A kind of phrases: how a meaning is drawn, and how a language expresses it."""
 
     name: str
-    share: int  # of all pairs, against the shares of the others
-    draw: Callable[[Dice, Shared], Meaning]
+    weight: int  # the relative frequency of this kind
+    draw: Callable[[Dice, SharedNames], Meaning]
     say: Callable[..., Phrase]  # (language, *meaning)
-    rivals: tuple["Kind", ...] = ()  # the same meaning in a form that may look alike and then goes first
+    rivals: tuple["Kind", ...] = ()  # kinds that take precedence when they write the meaning in the same way
 
 
 def draw_moment(dice: Dice) -> datetime:
@@ -103,18 +104,18 @@ def draw_moment(dice: Dice) -> datetime:
 
 
 def draw_number(dice: Dice) -> int | Decimal:
-    """Draw 45, 45.3 or 45,300: few different runs of digits, so that a small vocabulary holds them."""
+    """Draw a number such as 45, 45.3 or 45,300: few different digit groups, so that a small vocabulary suffices."""
     large, form = dice.between(1, 99), dice.uniform()
     if form < 0.5:
         return large
     return Decimal(large) + Decimal(dice.between(1, 9)) / 10 if form < 0.8 else large * 1000 + dice.below(10) * 100
 
 
-def draw_date(dice: Dice, shared: Shared) -> Meaning:
+def draw_date(dice: Dice, shared: SharedNames) -> Meaning:
     return (draw_moment(dice),)
 
 
-def draw_range(dice: Dice, shared: Shared) -> Meaning:
+def draw_range(dice: Dice, shared: SharedNames) -> Meaning:
     start = draw_moment(dice)
     return start, start + timedelta(days=dice.between(1, 60))
 
@@ -123,10 +124,10 @@ def draw_money(dice: Dice, codes: Sequence[str]) -> Meaning:
     from babel.numbers import get_currency_precision
 
     code = dice.one_of(codes)
-    whole, part = draw_number(dice), dice.below(100)
-    value = Decimal(int(whole))
-    if isinstance(whole, Decimal) and get_currency_precision(code) == 2:
-        value += Decimal(part) / 100
+    amount, cents = draw_number(dice), dice.below(100)
+    value = Decimal(int(amount))
+    if isinstance(amount, Decimal) and get_currency_precision(code) == 2:
+        value += Decimal(cents) / 100
     return value, code
 
 
@@ -196,7 +197,7 @@ KINDS = (
 
 
 def missing_kinds(language: Language) -> list[str]:
-    """Return the kinds a language has no words for: num2words lacks it, or CLDR has only signs for all languages."""
+    """Return the kinds without words in a language: num2words lacks it, or CLDR has only language-neutral symbols."""
     signs = {
         "duration": (language.quantity(3, "duration-hour"), "3 h"),
         "quantity": (language.quantity(5, "length-kilometer"), "5 km"),
@@ -211,32 +212,32 @@ def missing_kinds(language: Language) -> list[str]:
 @config
 class Config(GeneratedConfig):
     corpus: Literal["cldr"] = "cldr"
-    source: str = "en"  # a language tag, such as en, pt-BR, zh-Hant
+    source: str = "en"  # a language tag such as en, pt-BR or zh-Hant
     target: str = "fr"
     train: PositiveInt = 30_000  # pairs
     dev: PositiveInt = 1_000
     test: PositiveInt = 2_000
-    kinds: tuple[str, ...] | None = None  # only these kinds of phrases, such as full date; null for all
+    kinds: tuple[str, ...] | None = None  # kinds of phrases to include, such as full date; null for all
 
     def problems(self) -> Iterator[str]:
         names = [kind.name for kind in KINDS]
         for name in self.kinds or ():
             if name not in names:
-                yield f"kinds holds {name!r}, which is none; {did_you_mean(name, names)}"
+                yield f"kinds contains {name!r}, which is unknown; {did_you_mean(name, names)}"
         if self.kinds is not None and not self.kinds:
-            yield "kinds must name at least one kind of phrases; null for all"
+            yield "kinds must name at least one kind of phrases, or be null for all"
         try:
             require_babel()
         except ResourceError:
-            return  # it can be read without; `load` says what is missing
+            return  # a recipe can be read without babel; `load` reports that it is missing
         for tag in (self.source, self.target):
             find(tag)
         if same(self.source, self.target):
-            yield f"source and target must be two languages, got {self.source} and {self.target}"
+            yield f"source and target must be different languages, got {self.source} and {self.target}"
 
 
 def load(config: Config) -> Corpus[ParallelExample]:
-    """Pairs of which no side stands twice, in any split; dev and test hold nothing but words that train has."""
+    """Generate pairs; no side is repeated in any split, and all words of dev and test occur in train."""
     require_babel()
     drawing = PairDrawing(config)
     splits = config.draw(drawing.take)
@@ -248,7 +249,7 @@ def load(config: Config) -> Corpus[ParallelExample]:
         description=f"phrases of {len(drawing.kinds)} kinds from Unicode CLDR, {config.source} to {config.target}",
         languages=(drawing.languages[0].tag, drawing.languages[1].tag),
         splits=splits,
-        notes=tuple(f"left out for want of words in {tag}: {names}" for tag, names in missing.items()),
+        notes=tuple(f"kinds left out because {tag} has no words for them: {names}" for tag, names in missing.items()),
     )
 
 
@@ -258,43 +259,43 @@ def version() -> str:
     import babel
     from babel.core import get_cldr_version
 
-    spoken = importlib.metadata.version("num2words")
-    return f"{DRAWING} CLDR {get_cldr_version()} babel {babel.__version__} num2words {spoken}"
+    num2words_version = importlib.metadata.version("num2words")
+    return f"{DRAWING_VERSION} CLDR {get_cldr_version()} babel {babel.__version__} num2words {num2words_version}"
 
 
 class PairDrawing:
-    """Draws pairs of two languages, none of whose sides was drawn before."""
+    """A generator of pairs in two languages; no side is repeated."""
 
     def __init__(self, config: Config) -> None:
         self.languages = Language(config.source), Language(config.target)
-        self.shared = Shared(*self.languages)
-        self.dice = Dice(f"cldr/{DRAWING}/{config.seed}")
+        self.shared = SharedNames(*self.languages)
+        self.dice = Dice(f"cldr/{DRAWING_VERSION}/{config.seed}")
         self.seen: tuple[set[str], set[str]] = set(), set()
-        self.known: tuple[set[str], set[str]] = set(), set()  # words of train on both sides
-        wanted = [kind for kind in KINDS if config.kinds is None or kind.name in config.kinds]
+        self.train_words: tuple[set[str], set[str]] = set(), set()  # of source and target
+        kinds = [kind for kind in KINDS if config.kinds is None or kind.name in config.kinds]
         self.missing = {
-            language.tag: [name for name in missing_kinds(language) if name in {kind.name for kind in wanted}]
+            language.tag: [name for name in missing_kinds(language) if name in {kind.name for kind in kinds}]
             for language in self.languages
         }
-        self.kinds = [kind for kind in wanted if all(kind.name not in names for names in self.missing.values())]
+        self.kinds = [kind for kind in kinds if all(kind.name not in names for names in self.missing.values())]
 
     def take(self, split: str, count: int) -> list[ParallelExample]:
-        """Draw the pairs of a split; those of dev and test have no word that train lacks."""
+        """Draw the pairs of a split; those of dev and test contain only words of train."""
         pairs: list[ParallelExample] = []
         kinds = list(self.kinds)
         while len(pairs) < count:
             if not kinds:
-                more = "" if split == "train" else ", or raise data.train: they may have no word that it lacks"
+                hint = "" if split == "train" else " or raise data.train: its words limit the pairs of the other splits"
                 raise DataError(
-                    f"data.{split} must be no more than the {len(pairs):,} pairs that could be drawn, got {count:,}. "
-                    f"Ask for fewer{more}."
+                    f"data.{split} must be at most {len(pairs):,}, the number of different pairs that could be drawn; "
+                    f"got {count:,}. Lower it{hint}."
                 )
-            sums = list(accumulate(kind.share for kind in kinds))
-            place = self.dice.below(sums[-1])
-            kind = next(kind for kind, upper in zip(kinds, sums, strict=True) if place < upper)
+            sums = list(accumulate(kind.weight for kind in kinds))
+            number = self.dice.below(sums[-1])
+            kind = next(kind for kind, upper in zip(kinds, sums, strict=True) if number < upper)
             for _ in range(MAX_TRIES):
                 pair = self._draw(kind)
-                if pair is not None and (split == "train" or self.is_familiar(pair)):
+                if pair is not None and (split == "train" or self.has_only_train_words(pair)):
                     break
             else:
                 kinds.remove(kind)
@@ -304,12 +305,12 @@ class PairDrawing:
                 seen.add(text)
         if split == "train":
             for pair in pairs:
-                for known, words in zip(self.known, self._words(pair), strict=True):
-                    known |= words
+                for train_words, words in zip(self.train_words, self._words(pair), strict=True):
+                    train_words |= words
         return pairs
 
     def _draw(self, kind: Kind) -> ParallelExample | None:
-        """Draw a pair; None if it was drawn before or its source does not say what its target should."""
+        """Draw a pair; return None if a side is a repetition or the source is ambiguous or incomplete."""
         meaning = kind.draw(self.dice, self.shared)
         source, target = (kind.say(language, *meaning) for language in self.languages)
         texts = text_of(source), text_of(target)
@@ -320,11 +321,11 @@ class PairDrawing:
                 return None
         return ParallelExample(*texts, kind=kind.name, links=links(source, target))
 
-    def is_familiar(self, pair: ParallelExample) -> bool:
-        return all(words <= known for words, known in zip(self._words(pair), self.known, strict=True))
+    def has_only_train_words(self, pair: ParallelExample) -> bool:
+        return all(words <= known for words, known in zip(self._words(pair), self.train_words, strict=True))
 
     def _words(self, pair: ParallelExample) -> Iterator[set[str]]:
-        """Yield the words of both sides; where no spaces part them, every character, and what fills each slot."""
+        """Yield the words of each side; for a language without spaces, its characters and the fillers of the slots."""
         for side, (language, text) in enumerate(zip(self.languages, (pair.source, pair.target), strict=True)):
             spans = [link[side] for link in pair.links]
             yield (
@@ -336,6 +337,6 @@ class PairDrawing:
 
 @cache
 def word_pattern() -> re.Pattern[str]:
-    """Runs of digits, runs of letters, other signs. Python's \\w lacks the marks that words of Arabic or Hindi have."""
+    """Match digits, letters or another symbol. Python's \\w lacks the combining marks of Arabic or Hindi."""
     marks = "".join(chr(code) for code in range(0x300, 0x11000) if unicodedata.category(chr(code))[0] == "M")
     return re.compile(rf"\d+|(?:[^\W\d]|[{marks}])+|\S")

@@ -1,4 +1,4 @@
-"""CoLA, the Corpus of Linguistic Acceptability: whether a sentence is English, as linguists judged it."""
+"""CoLA, the Corpus of Linguistic Acceptability: sentences judged acceptable or not by linguists."""
 
 from typing import Literal
 
@@ -9,7 +9,7 @@ from seqloom.data.files import DataSet
 from seqloom.data.splits import glue_corpus
 from seqloom.data.tables import read_columns
 
-SUMMARY = "CoLA: 9,600 sentences that are English or are not, by linguists (needs SEQLOOM_DATA)"
+SUMMARY = "CoLA: 9,600 sentences, grammatically acceptable or not (needs SEQLOOM_DATA)"
 FORM = "text-classification"
 SOURCE = DataSet("CoLA", "https://nyu-mll.github.io/CoLA (glue/CoLA; no licence is stated for the sentences)")
 LABELS = {"0": "unacceptable", "1": "acceptable"}
@@ -25,5 +25,5 @@ def load(config: Config) -> Corpus[TextClassificationExample]:
         _, rows = read_columns(SOURCE.file(f"glue/CoLA/{part}.tsv.gz"), (2, 4))  # source, label, star, sentence
         return [TextClassificationExample(text.strip(), LABELS[label.strip()]) for label, text in rows if text.strip()]
 
-    title, note = "Corpus of Linguistic Acceptability", "sentences stand in test too"
+    title, note = "Corpus of Linguistic Acceptability", "sentences also occur in test"
     return glue_corpus("cola", title, read, lambda example: example.text, note)

@@ -1,10 +1,10 @@
-"""The user's own tagged sentences, a word a line, a blank line between sentences.
+"""Tagged sentences from your own files, one word per line, with a blank line between sentences.
 
-    CoNLL      columns with tabs between, or spaces: the word in one, its tag in another
-    CoNLL-U    ten columns with tabs between: number, form, lemma, upos, xpos, feats, head, deprel, deps, misc;
-               `# text =` above a sentence is how it was written, and 3-4 stands for two words written as one
+    CoNLL      columns separated by tabs or spaces: the word in one, its tag in another
+    CoNLL-U    ten tab-separated columns: number, form, lemma, upos, xpos, feats, head, deprel, deps, misc;
+               `# text =` gives the original text of a sentence, and 3-4 marks two words written as one
 
-Tags of spans may be IOB1, IOB2, BIOES or BILOU in the files; what is read is IOB2.
+Span tags may be IOB1, IOB2, BIOES or BILOU in the files; they are converted to IOB2.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -19,10 +19,10 @@ from seqloom.core.iob import OUTSIDE, Scheme, parse_tag, read_tags, scheme_of, t
 from seqloom.core.words import counted, shown
 from seqloom.data.corpus import Corpus, FileConfig
 from seqloom.data.examples import Span, TokenClassificationExample
-from seqloom.data.files import expand_home, lines, read_filled
+from seqloom.data.files import expand_home, read_nonblank, split_lines
 from seqloom.data.splits import Read, check_files, load_files
 
-SUMMARY = "one's own tagged sentences: CoNLL columns, a word a line, or CoNLL-U"
+SUMMARY = "your own tagged sentences: CoNLL columns, one word per line, or CoNLL-U"
 FORM = "token-classification"
 Field = Literal["upos", "xpos", "feats", "deprel"]
 TagScheme = Literal["auto", "plain", "IOB1", "IOB2", "BIOES"]
@@ -34,30 +34,30 @@ _BILOU = {"L": "E", "U": "S"}
 @config
 class Config(FileConfig):
     corpus: Literal["conll"] = "conll"
-    train: str  # a word and its tag on each line, a blank line between sentences; may be .gz
-    format: Literal["conll", "conllu"] | None = None  # if left out, conllu where the name ends so
-    columns: tuple[int, int] = (1, -1)  # CoNLL: of the word and of its tag, from 1, or from the end: -1 is the last
-    field: Field = "upos"  # CoNLL-U: what to tag with
-    scheme: TagScheme = "auto"  # how spans are written; plain: each word has a tag of its own
-    invalid: Literal["repair", "refuse"] = "repair"  # what to do with tags that break the scheme
+    train: str  # a word and its tag on each line, a blank line between sentences; optionally with .gz
+    format: Literal["conll", "conllu"] | None = None  # null: conllu for names in .conllu, else conll
+    columns: tuple[int, int] = (1, -1)  # CoNLL: the columns of word and tag, from 1, or from the end: -1 is the last
+    field: Field = "upos"  # CoNLL-U: the field used as tag
+    scheme: TagScheme = "auto"  # how tags encode spans; plain: tags of single words
+    invalid: Literal["repair", "refuse"] = "repair"  # how to treat tags that violate the scheme
 
     def problems(self) -> Iterator[str]:
         yield from super().problems()
         if 0 in self.columns:
             yield f"columns are counted from 1, or from -1 backwards, got {list(self.columns)}"
         if self.columns[0] == self.columns[1]:
-            yield f"columns must be two different ones, got {self.columns[0]} twice"
+            yield f"columns must be different, got {self.columns[0]} twice"
 
 
 @dataclass
 class Sentence:
-    """A sentence as it was read, before its tags were parsed."""
+    """A sentence of a file, before its tags are parsed."""
 
-    lines: list[int] = field(default_factory=list)  # where each word stands
+    lines: list[int] = field(default_factory=list)  # the line number of each word
     words: list[str] = field(default_factory=list)
     tags: list[str] = field(default_factory=list)
-    text: str = ""  # as it was written, if the file says so
-    surface: list[tuple[str, int, bool]] = field(default_factory=list)  # what stands there, of how many words, a space
+    text: str = ""  # the original text, if the file has it
+    surface: list[tuple[str, int, bool]] = field(default_factory=list)  # form, number of its words, space after it?
 
     def add(self, line: int, word: str, tag: str) -> None:
         self.lines.append(line)
@@ -66,7 +66,7 @@ class Sentence:
 
 
 def load(config: Config) -> Corpus[TokenClassificationExample]:
-    """The training sentences decide the scheme of the tags; the same sentence is never in two splits."""
+    """Load the sentences. Train determines the tag scheme, and equal sentences stay in one split."""
     check_files(config)
     sentences = {split: read_sentences(config, file) for split, (file,) in config.files().items()}
     scheme = find_scheme(config.scheme, sentences["train"])
@@ -74,13 +74,9 @@ def load(config: Config) -> Corpus[TokenClassificationExample]:
         config,
         lambda split, file: parse_tags(sentences[split], scheme, config.invalid, file),
         description=f"{config.train}" + (f", spans in {scheme}" if scheme else ", a tag for each word"),
-        groups=lambda examples, _: [join(example) for example in examples],
-        repeats=("sentences", join),
+        groups=lambda examples, _: [" ".join(example.words) for example in examples],
+        repeats=("sentences", lambda example: " ".join(example.words)),
     )
-
-
-def join(sentence: TokenClassificationExample) -> str:
-    return " ".join(sentence.words)
 
 
 def read_sentences(config: Config, file: str) -> list[Sentence]:
@@ -95,27 +91,27 @@ def read_sentences(config: Config, file: str) -> list[Sentence]:
 
 
 def read_conll(path: Path, columns: tuple[int, int] = (1, -1)) -> list[Sentence]:
-    """Read sentences; `columns` of the word and of its tag: from 1, or from the end, -1 being the last."""
+    """Read CoNLL sentences; `columns` are those of word and tag, from 1, or from the end with -1 for the last."""
     sentences = [Sentence()]
-    width, model = 0, 0  # how many columns there must be, and the line that said so
-    tabs = False
-    for number, line in enumerate(lines(read_filled(path)), start=1):
+    width, first = 0, 0  # the number of columns, and the line that determines it
+    has_tabs = False
+    for number, line in enumerate(split_lines(read_nonblank(path)), start=1):
         if not line.strip():
             sentences.append(Sentence())
             continue
-        tabs = tabs if width else "\t" in line
-        cells = line.split("\t") if tabs else line.split()
+        has_tabs = has_tabs if width else "\t" in line
+        cells = line.split("\t") if has_tabs else line.split()
         if cells[0] == "-DOCSTART-" or (line.startswith("# ") and not sentences[-1].words and len(cells) != width):
-            continue  # a comment, or where a document begins
-        width, model = (width, model) if width else (len(cells), number)
-        places = [column - 1 if column > 0 else width + column for column in columns]
-        if len(cells) != width or not all(0 <= place < width for place in places):
-            must = f"{width} columns, as line {model:,} has"
-            if number == model:
-                must = f"the columns {columns[0]} and {columns[1]} that data.columns asks for"
-            has = counted(len(cells), "column")
-            raise DataError(f"Line {number:,} of {path} must have {must}; it has {has}: {shown(line)}.")
-        word, tag = (cells[place].strip() for place in places)
+            continue  # a comment or the start of a document
+        width, first = (width, first) if width else (len(cells), number)
+        indices = [column - 1 if column > 0 else width + column for column in columns]
+        if len(cells) != width or not all(0 <= index < width for index in indices):
+            expected = f"{width} columns, as line {first:,} has"
+            if number == first:
+                expected = f"the columns {columns[0]} and {columns[1]} of data.columns"
+            actual = counted(len(cells), "column")
+            raise DataError(f"Line {number:,} of {path} must have {expected}; it has {actual}: {shown(line)}.")
+        word, tag = (cells[index].strip() for index in indices)
         if not word or not tag:
             raise DataError(f"Line {number:,} of {path} must have a word and a tag; one is blank: {shown(line)}.")
         sentences[-1].add(number, word, tag)
@@ -123,13 +119,13 @@ def read_conll(path: Path, columns: tuple[int, int] = (1, -1)) -> list[Sentence]
 
 
 def read_conllu(path: Path, tag: Field = "upos") -> list[Sentence]:
-    """Read sentences with one of the fields as tags."""
+    """Read CoNLL-U sentences with one of the fields as tags."""
     sentences = [Sentence()]
-    spoken = 0  # the last word of those written as one, as 3-4 says
-    for number, line in enumerate(lines(read_filled(path)), start=1):
+    covered = 0  # the last word of a multiword token: 4 after 3-4
+    for number, line in enumerate(split_lines(read_nonblank(path)), start=1):
         if not line.strip():
             sentences.append(Sentence())
-            spoken = 0
+            covered = 0
         elif line.startswith("#"):
             if line.startswith("# text = "):
                 sentences[-1].text = line.removeprefix("# text = ")
@@ -137,94 +133,94 @@ def read_conllu(path: Path, tag: Field = "upos") -> list[Sentence]:
             cells = line.split("\t")
             if len(cells) != _COLUMNS:
                 raise DataError(
-                    f"Line {number:,} of {path} must have the {_COLUMNS} columns of CoNLL-U with tabs between; it has "
+                    f"Line {number:,} of {path} must have the {_COLUMNS} tab-separated columns of CoNLL-U; it has "
                     f"{len(cells)}: {shown(line)}."
                 )
-            spoken = _read_word(path, number, cells, tag, sentences[-1], spoken)
+            covered = _read_word(path, number, cells, tag, sentences[-1], covered)
     return _require_words(path, sentences)
 
 
-def _read_word(path: Path, number: int, cells: Sequence[str], tag: Field, sentence: Sentence, spoken: int) -> int:
+def _read_word(path: Path, number: int, cells: Sequence[str], tag: Field, sentence: Sentence, covered: int) -> int:
     name, form = cells[0], cells[1].strip()
-    spaced = "SpaceAfter=No" not in cells[9].split("|")
-    if "." in name:  # a word that is not written
-        return spoken
+    has_space = "SpaceAfter=No" not in cells[9].split("|")
+    if "." in name:  # an empty node, which has no text
+        return covered
     try:
         first, _, last = name.partition("-")
-        place, until = int(first), int(last or first)
+        start, end = int(first), int(last or first)
     except ValueError:
-        raise DataError(f"Line {number:,} of {path} must begin with the word's number, got {shown(name)}.") from None
+        raise DataError(f"Line {number:,} of {path} must start with a word number, got {shown(name)}.") from None
     if not form or not cells[_FIELDS[tag]].strip():
         raise DataError(f"Line {number:,} of {path} must have a form and its {tag}; one is blank: {shown(form)}.")
     if last:
-        sentence.surface.append((form, until - place + 1, spaced))
-        return until
+        sentence.surface.append((form, end - start + 1, has_space))
+        return end
     sentence.add(number, form, cells[_FIELDS[tag]].strip())
-    if place > spoken:
-        sentence.surface.append((form, 1, spaced))
-    return spoken
+    if start > covered:
+        sentence.surface.append((form, 1, has_space))
+    return covered
 
 
 def _require_words(path: Path, sentences: Iterable[Sentence]) -> list[Sentence]:
     filled = [sentence for sentence in sentences if sentence.words]
     if not filled:
-        raise DataError(f"{path} must hold sentences, a word and its tag on each line; it has none.")
+        raise DataError(f"{path} must contain sentences with a word and its tag on each line; it has none.")
     return filled
 
 
 # --- tags -------------------------------------------------------------------------------------------------------------
 
 
-def find_scheme(asked: TagScheme, sentences: Sequence[Sentence]) -> Scheme | None:
-    """How spans are written in these sentences; None if each word has a tag of its own."""
-    if asked in ("IOB1", "IOB2", "BIOES"):
-        return asked
-    known = {tag for sentence in sentences for tag in sentence.tags}
-    if asked == "plain" or OUTSIDE not in known or not any(tag[:2] in ("B-", "I-") for tag in known):
+def find_scheme(scheme: TagScheme, sentences: Sequence[Sentence]) -> Scheme | None:
+    """Return the scheme by which the tags encode spans; None if tags belong to single words."""
+    if scheme in ("IOB1", "IOB2", "BIOES"):
+        return scheme
+    tags = {tag for sentence in sentences for tag in sentence.tags}
+    if scheme == "plain" or OUTSIDE not in tags or not any(tag[:2] in ("B-", "I-") for tag in tags):
         return None
-    spelled = ([_as_bioes(tag) for tag in sentence.tags] for sentence in sentences)
-    return scheme_of(tags for tags in spelled if all(map(_is_span_tag, tags)))  # `parse_tags` names the others
+    converted = ([_as_bioes(tag) for tag in sentence.tags] for sentence in sentences)
+    return scheme_of(tags for tags in converted if all(map(_is_span_tag, tags)))  # `parse_tags` reports the others
 
 
 def parse_tags(
     sentences: Sequence[Sentence], scheme: Scheme | None, invalid: Literal["repair", "refuse"], file: str
 ) -> Read[TokenClassificationExample]:
-    """Return the sentences with tags of spans in IOB2, what breaks the scheme repaired and noted, or refused."""
+    """Convert span tags to IOB2. Tags that violate the scheme are repaired and noted, or refused."""
     examples: list[TokenClassificationExample] = []
-    wrong: list[tuple[int, str, str]] = []  # the line, its tag, and what that became
+    repairs: list[tuple[int, str, str]] = []  # the line, its tag, and the new tag
     for sentence in sentences:
         tags = sentence.tags
         if scheme is not None:
-            written = list(map(_as_bioes, tags))
-            for line, tag in zip(sentence.lines, written, strict=True):
+            converted = list(map(_as_bioes, tags))
+            for line, tag in zip(sentence.lines, converted, strict=True):
                 if not _is_span_tag(tag):
                     raise DataError(
-                        f"Line {line:,} of {file} must have a tag of a span, such as B-PER, or O; it has {tag!r}. "
-                        "To take tags as they are, set data.scheme=plain."
+                        f"Line {line:,} of {file} must have a span tag such as B-PER, or O; it has {tag!r}. "
+                        "To keep tags unchanged, set data.scheme=plain."
                     )
-            spans, mistakes = read_tags(written, scheme)
+            spans, mistakes = read_tags(converted, scheme)
             if mistakes and invalid == "refuse":
-                place = mistakes[0]
-                before = tags[place - 1] if place else "the beginning of a sentence"
-                after = f"before {tags[place + 1]}" if place + 1 < len(tags) else "at the end of a sentence"
+                index = mistakes[0]
+                before = tags[index - 1] if index else "the start of a sentence"
+                after = f"before {tags[index + 1]}" if index + 1 < len(tags) else "at the end of a sentence"
                 raise DataError(
-                    f"Line {sentence.lines[place]:,} of {file} has {tags[place]} after {before} {after}, which is not "
-                    f"valid {scheme}. Mend it, or set data.invalid=repair."
+                    f"Line {sentence.lines[index]:,} of {file} has {tags[index]} after {before} {after}, which is not "
+                    f"valid {scheme}. Correct it, or set data.invalid=repair."
                 )
-            tags = tags_of(spans, len(written))
-            wrong += [(sentence.lines[place], sentence.tags[place], tags[place]) for place in mistakes]
-        examples.append(_place_words(sentence, tags))
-    if not wrong:
+            tags = tags_of(spans, len(converted))
+            repairs += [(sentence.lines[index], sentence.tags[index], tags[index]) for index in mistakes]
+        examples.append(_align_words(sentence, tags))
+    if not repairs:
         return examples, []
-    tags_are = "1 tag is" if len(wrong) == 1 else f"{len(wrong):,} tags are"
-    first = "at" if len(wrong) == 1 else "the first at"
-    line, old, new = wrong[0]
-    became = f"{old} became {new}" if old != new else old  # what is wrong of it may be what stands beside it
-    return examples, [f"{tags_are} not valid {scheme} and repaired, {first} line {line:,} of {file}: {became}"]
+    tags_were = "1 tag was" if len(repairs) == 1 else f"{len(repairs):,} tags were"
+    first = "at" if len(repairs) == 1 else "the first at"
+    line, old, new = repairs[0]
+    change = f"{old} became {new}" if old != new else old  # the change may affect a neighbouring tag instead
+    return examples, [f"{tags_were} not valid {scheme} and repaired, {first} line {line:,} of {file}: {change}"]
 
 
 def _as_bioes(tag: str) -> str:
-    """What BILOU calls last and unit, BIOES calls end and single."""
+    """Convert a BILOU tag to BIOES: last becomes end, unit becomes single."""
     prefix, dash, kind = tag.partition("-")
     return f"{_BILOU[prefix]}-{kind}" if prefix in _BILOU and dash else tag
 
@@ -237,25 +233,24 @@ def _is_span_tag(tag: str) -> bool:
     return True
 
 
-# --- where words stand ------------------------------------------------------------------------------------------------
+# --- spans of words ---------------------------------------------------------------------------------------------------
 
 
-def _place_words(sentence: Sentence, tags: Sequence[str]) -> TokenClassificationExample:
-    """Return the sentence with its text; where the words are not in that as they stand, it is made anew of them."""
-    surface = "".join(form + " " * spaced for form, _, spaced in sentence.surface).rstrip()
+def _align_words(sentence: Sentence, tags: Sequence[str]) -> TokenClassificationExample:
+    """Find the words in the text of the sentence; if they do not match it, build the text from the words."""
+    surface = "".join(form + " " * has_space for form, _, has_space in sentence.surface).rstrip()
     for text in (sentence.text, surface):
         spans: list[Span] = []
         end = 0
         for form, count, _ in sentence.surface if text else ():
-            start = next((place for place in range(end, len(text)) if not text[place].isspace()), len(text))
+            start = next((index for index in range(end, len(text)) if not text[index].isspace()), len(text))
             if not text.startswith(form, start):
                 break
             end = start + len(form)
             words = sentence.words[len(spans) : len(spans) + count]
-            if "".join(words) == form:  # written as one: do|n't
-                ends = list(accumulate(map(len, words), initial=start))
-                spans += pairwise(ends)
-            else:  # not made of their letters, as du for de le: all of it
+            if "".join(words) == form:  # the parts of a word: do|n't
+                spans += pairwise(accumulate(map(len, words), initial=start))
+            else:  # a contraction, such as du for de le: all words share its span
                 spans += [(start, end)] * len(words)
         if spans and len(spans) == len(sentence.words):
             return TokenClassificationExample(tuple(sentence.words), tuple(tags), text, tuple(spans))

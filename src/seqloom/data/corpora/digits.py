@@ -1,4 +1,4 @@
-"""Handwritten digits as series: scikit-learn's 1,797 images, each read row by row from the top."""
+"""Handwritten digits as series: the 1,797 images of scikit-learn, read row by row from the top."""
 
 from typing import TYPE_CHECKING, Literal
 
@@ -10,9 +10,9 @@ from seqloom.data.splits import split_of_group
 if TYPE_CHECKING:
     from seqloom.data.series import LabelledSeries
 
-SUMMARY = "handwritten digits as series of 8 rows of 8 numbers; they ship inside scikit-learn, no download"
+SUMMARY = "handwritten digits as series of 8 rows of 8 numbers, from scikit-learn; no download"
 FORM = "series-labelled"
-HELD_OUT = {"test": 0.2, "dev": 0.15}  # shares of the images
+HELD_OUT = {"test": 0.2, "dev": 0.15}  # fractions of the images
 
 
 @config
@@ -22,17 +22,17 @@ class Config:
 
 
 def load(config: Config) -> "Corpus[LabelledSeries]":
-    """Which image is held out, a hash of its pixels decides."""
+    """Load the images; a hash of its pixels assigns each to a split."""
     from seqloom.data.series import LabelledSeries
 
     try:
         import sklearn
         from sklearn.datasets import load_digits
     except ModuleNotFoundError as error:
-        raise ResourceError("The corpus digits ships inside scikit-learn: pip install 'seqloom[series]'.") from error
-    found = load_digits()
+        raise ResourceError("The corpus digits needs scikit-learn: pip install 'seqloom[series]'.") from error
+    digits = load_digits()
     splits: dict[str, list[LabelledSeries]] = {"train": [], "dev": [], "test": []}
-    for image, digit in zip(found.images, found.target, strict=True):
+    for image, digit in zip(digits.images, digits.target, strict=True):
         values = image if config.by == "rows" else image.reshape(-1, 1)
         splits[split_of_group(image.tobytes(), HELD_OUT)].append(LabelledSeries(values.astype("float64"), str(digit)))
     return Corpus(

@@ -1,4 +1,4 @@
-"""Which of several sentences comes next? Made from running text: the wrong ones are from other documents."""
+"""Choices of the next sentence, generated from text; the wrong options come from other documents."""
 
 import random
 import re
@@ -13,23 +13,23 @@ from seqloom.data.corpus import Corpus
 from seqloom.data.examples import MultipleChoiceExample
 from seqloom.text.base import split_sentences
 
-SUMMARY = "which sentence comes next? made from pydocs, no download, or from WikiText-2 (needs SEQLOOM_DATA)"
+SUMMARY = "choose the next sentence: from pydocs, no download, or from WikiText-2 (needs SEQLOOM_DATA)"
 FORM = "multiple-choice"
-SHORTEST, LONGEST = 4, 60  # words of a sentence that is asked for or offered
-Document = list[list[str]]  # its paragraphs, each its sentences
+MIN_WORDS, MAX_WORDS = 4, 60  # of a sentence that is an option
+Document = list[list[str]]  # sentences by paragraph
 
 
 @config
 class Config:
     corpus: Literal["endings"] = "endings"
-    text: Literal["pydocs", "wikitext2"] = "pydocs"  # where the sentences are from
+    text: Literal["pydocs", "wikitext2"] = "pydocs"  # the corpus that provides the sentences
     options: Annotated[int, Ge(2)] = 4  # sentences to choose from
-    before: PositiveInt = 2  # sentences that are read before the choice, at most
-    seed: int = 0  # decides which wrong sentences are offered, and in which order
+    before: PositiveInt = 2  # maximum number of preceding sentences in the text
+    seed: int = 0  # determines the wrong options and the order of the options
 
 
 def load(config: Config) -> Corpus[MultipleChoiceExample]:
-    """The splits are those of the text, so no document stands in two of them; nor is a wrong sentence from another."""
+    """Generate the choices of each split from the documents of the same split."""
     is_prose = config.text == "pydocs"
     source = pydocs.load(pydocs.Config()) if is_prose else wikitext2.load(wikitext2.Config(documents="article"))
     splits: dict[str, list[MultipleChoiceExample]] = {}
@@ -39,57 +39,62 @@ def load(config: Config) -> Corpus[MultipleChoiceExample]:
         splits[split] = list(_choices(config, split, documents))
         if not splits[split]:
             raise DataError(
-                f"The {split} split of {config.text} must have documents with several sentences; it has none."
+                f"The {split} split of {config.text} must contain documents with several sentences; it has none."
             )
     return Corpus(
         name="endings",
         version=f"{source.version} seed {config.seed}",
         licence=source.licence,
-        description=f"{config.text}: which of {config.options} sentences comes next; the wrong ones are from elsewhere",
+        description=f"{config.text}: the next of {config.options} sentences; wrong options come from other documents",
         splits=splits,
     )
 
 
 def _choices(config: Config, split: str, documents: Sequence[Document]) -> Iterator[MultipleChoiceExample]:
-    """Every sentence but the first of its paragraph is to be found once, after those before it.
+    """Yield an example for every sentence that is not the first of its paragraph.
 
-    The wrong ones are sentences of other documents, none twice.
+    The wrong options are different sentences of other documents.
     """
-    drawn = random.Random(f"{config.seed} {split}")
-    offered = [(number, one) for number, own in enumerate(documents) for part in own for one in part[1:] if _fits(one)]
-    if len({number for number, _ in offered}) < 2:
-        return  # there is no other document to take wrong ones from
+    draws = random.Random(f"{config.seed} {split}")
+    candidates = [
+        (number, sentence)
+        for number, document in enumerate(documents)
+        for paragraph in document
+        for sentence in paragraph[1:]
+        if _has_usable_length(sentence)
+    ]
+    if len({number for number, _ in candidates}) < 2:
+        return  # there is no other document to take wrong options from
     for number, paragraph in ((number, part) for number, document in enumerate(documents) for part in document):
-        for place, right in enumerate(paragraph):
-            if place == 0 or not _fits(right):
+        for position, answer in enumerate(paragraph):
+            if position == 0 or not _has_usable_length(answer):
                 continue
-            options, tried = [right], 0
+            options, tries = [answer], 0
             while len(options) < config.options:
-                other, sentence = drawn.choice(offered)
-                tried += 1
-                if tried > 1000 * (config.options - 1):
+                other, sentence = draws.choice(candidates)
+                tries += 1
+                if tries > 1000 * (config.options - 1):
                     raise DataError(
-                        f"The text has too few different sentences to offer {config.options} of them. "
-                        "Lower data.options."
+                        f"The text has too few different sentences for {config.options} options. Lower data.options."
                     )
                 if other != number and sentence not in options:
                     options.append(sentence)
-            drawn.shuffle(options)
-            before = " ".join(paragraph[max(0, place - config.before) : place])
-            yield MultipleChoiceExample(before, tuple(options), options.index(right))
+            draws.shuffle(options)
+            before = " ".join(paragraph[max(0, position - config.before) : position])
+            yield MultipleChoiceExample(before, tuple(options), options.index(answer))
 
 
-def _fits(sentence: str) -> bool:
-    return SHORTEST <= len(sentence.split()) <= LONGEST
+def _has_usable_length(sentence: str) -> bool:
+    return MIN_WORDS <= len(sentence.split()) <= MAX_WORDS
 
 
 def _lines(article: str) -> Iterator[str]:
-    """The paragraphs of an article of WikiText, a line each, without its headings."""
+    """Return the paragraphs of a WikiText article, one per line, without the headings."""
     return (line.strip() for line in article.split("\n") if line.strip() and not line.strip().startswith("="))
 
 
 def _prose(text: str) -> Iterator[str]:
-    """The paragraphs of a topic that are sentences: they begin with a capital letter and end with a full stop."""
+    """Yield the paragraphs of a topic that start with a capital letter and end with a full stop."""
     for paragraph in re.split(r"\n\s*\n", text):
         joined = " ".join(paragraph.split())
         if re.fullmatch(r"[A-Z].*[.]", joined) and not re.search(r">>>|\.\. |::=|\*{3}|={4}|-{4}", joined):

@@ -1,4 +1,4 @@
-"""Universal Dependencies, English Web Treebank: weblogs, newsgroups, mail, reviews and answers with parts of speech."""
+"""The English Web Treebank of Universal Dependencies: blogs, emails, reviews and more with part-of-speech tags."""
 
 from typing import Literal
 
@@ -8,7 +8,7 @@ from seqloom.data.corpus import Corpus
 from seqloom.data.examples import TokenClassificationExample
 from seqloom.data.files import DataSet
 
-SUMMARY = "UD English EWT: 16,600 sentences of the web with parts of speech (needs SEQLOOM_DATA)"
+SUMMARY = "UD English EWT: 16,600 sentences from the web with part-of-speech tags (needs SEQLOOM_DATA)"
 FORM = "token-classification"
 SOURCE = DataSet(
     "UD English EWT", "https://github.com/UniversalDependencies/UD_English-EWT (release 2.16, CC BY-SA 4.0)"
@@ -18,7 +18,7 @@ SOURCE = DataSet(
 @config
 class Config:
     corpus: Literal["ewt"] = "ewt"
-    field: Field = "upos"  # upos: 17 universal tags; xpos: Penn's; feats; deprel
+    field: Field = "upos"  # upos: 17 universal tags; xpos: Penn Treebank tags; feats; deprel
 
 
 def load(config: Config) -> Corpus[TokenClassificationExample]:

@@ -1,10 +1,10 @@
-"""Facts that hold within a document only: a name has a colour, said again and again, and another one in the next.
+"""Facts that hold within one document: the colour of a name is repeated, and differs in the next document.
 
     mosi: green
     kela: red
     mosi: green
 
-The first time a name comes up, its colour can only be guessed; from then on it stands in the text.
+A model can only guess the colour at the first mention of a name; later it can copy it from the context.
 """
 
 from collections import Counter
@@ -14,35 +14,35 @@ from typing import Literal
 from seqloom.config import config
 from seqloom.config.constraints import PositiveInt
 from seqloom.core.errors import DataError
-from seqloom.data.corpus import Asked, GeneratedConfig, TextCorpus
+from seqloom.data.corpus import GeneratedConfig, ProbedSpan, TextCorpus
 from seqloom.data.files import read_asset
 from seqloom.data.generated import Dice, draw_distinct
 
-SUMMARY = "facts told again and again, other ones in each document (mosi: green): is what was read remembered?"
+SUMMARY = "repeated facts that differ by document (mosi: green), to measure in-context recall; no download"
 FORM = "text"
-VERSION = "1"  # of the drawing below; a change of what it draws is a new version
+VERSION = "1"  # increase it when a change here alters the documents
 IS = ": "
 SYLLABLES = [first + second for first in "bdfgklmnprstvz" for second in "aeiou"]
 NAMES = len(SYLLABLES) ** 2
 COLOURS = read_asset("colours.txt")["colours"]
-GROUPS = {0: "zero_shot", 1: "one_shot", 2: "few_shot", 3: "few_shot"}  # how often a name had been there; more: many
+GROUPS = {0: "zero_shot", 1: "one_shot", 2: "few_shot", 3: "few_shot"}  # by previous mentions of the name
 
 
 @config
 class Config(GeneratedConfig):
     corpus: Literal["facts"] = "facts"
-    names: int = 16  # different names; the more, the longer it takes until one is found again
-    colours: int = 16  # different colours; a guess is right once in so many
-    min_names: int = 2  # names in a document, at least
-    max_names: int = 6  # and at most
-    lines: PositiveInt = 16  # facts told in a document
+    names: int = 16  # number of different names
+    colours: int = 16  # number of different colours; chance accuracy is 1/colours
+    min_names: int = 2  # minimum number of names in a document
+    max_names: int = 6  # maximum number of names in a document
+    lines: PositiveInt = 16  # lines of a document, one fact each
     train: PositiveInt = 19_200  # documents
     dev: PositiveInt = 320
     test: PositiveInt = 640
 
     def problems(self) -> Iterator[str]:
         if not 2 <= self.min_names <= self.max_names:
-            yield f"min_names must be from 2 to most, got {self.min_names} and {self.max_names}"
+            yield f"min_names must be from 2 to max_names, got {self.min_names} and {self.max_names}"
         if not self.max_names <= self.names <= NAMES:
             yield f"names must be from max_names ({self.max_names}) to {NAMES:,}, got {self.names}"
         if not 2 <= self.colours <= len(COLOURS):
@@ -50,19 +50,19 @@ class Config(GeneratedConfig):
 
 
 def load(config: Config) -> TextCorpus:
-    """All documents differ, across the splits too."""
-    wanted = sum(config.counts().values())
-    possible = config.colours**config.min_names * config.min_names**config.lines  # at least, of some names
-    if wanted > possible // 4:
+    """Generate documents, all different, also across splits."""
+    total = sum(config.counts().values())
+    possible = config.colours**config.min_names * config.min_names**config.lines  # a lower bound
+    if total > possible // 4:
         raise DataError(
-            f"facts must leave most of the possible documents undrawn: {wanted:,} were asked for, and there may be no "
-            f"more than {possible:,}. Raise data.lines, data.min_names or data.colours, or ask for fewer documents."
+            f"The corpus facts must not use more than a quarter of the {possible:,} possible documents, got {total:,}. "
+            "Raise data.lines, data.min_names or data.colours, or generate fewer documents."
         )
     names, dice = draw_names(config.names, config.seed)
 
     def draw_document() -> str:
-        left = list(names)
-        chosen = [dice.take(left) for _ in range(dice.between(config.min_names, config.max_names))]
+        remaining = list(names)
+        chosen = [dice.take(remaining) for _ in range(dice.between(config.min_names, config.max_names))]
         facts = [f"{name}{IS}{dice.one_of(COLOURS[: config.colours])}" for name in chosen]
         return "\n".join(dice.one_of(facts) for _ in range(config.lines))
 
@@ -70,27 +70,27 @@ def load(config: Config) -> TextCorpus:
     return TextCorpus(
         name="facts",
         version=f"{VERSION} seed {config.seed}",
-        description=f"{config.lines} times one of {config.min_names} to {config.max_names} names and its colour, "
-        f"of {config.names} names and {config.colours} colours",
+        description=f"{config.lines} lines on the colours of {config.min_names} to {config.max_names} names, "
+        f"from {config.names} names and {config.colours} colours",
         splits=config.draw(lambda _, count: [next(documents) for _ in range(count)]),
-        asked=asked,
+        probe=probe_colours,
     )
 
 
-def asked(document: str) -> list[Asked]:
-    """Return every colour of a document, by how often its name had been there before."""
-    colours, seen, begins = [], Counter[str](), 0
+def probe_colours(document: str) -> list[ProbedSpan]:
+    """Return the spans of all colours, grouped by the previous mentions of their names."""
+    spans, mentions, start = [], Counter[str](), 0
     for line in document.split("\n"):
         name, _, colour = line.partition(IS)
-        ends = begins + len(line)
-        colours.append(Asked(ends - len(colour), ends, GROUPS.get(seen[name], "many_shot")))
-        seen[name] += 1
-        begins = ends + 1
-    return colours
+        end = start + len(line)
+        spans.append(ProbedSpan(end - len(colour), end, GROUPS.get(mentions[name], "many_shot")))
+        mentions[name] += 1
+        start = end + 1
+    return spans
 
 
 def draw_names(count: int, seed: int) -> tuple[list[str], Dice]:
-    """Draw different words of two syllables; the documents of `facts` are drawn by the same dice afterwards."""
+    """Draw different words of two syllables; return them and the dice, which `facts` draws its documents with."""
     dice, names = Dice(f"facts/{VERSION}/{seed}"), dict[str, None]()
     while len(names) < count:
         names[dice.one_of(SYLLABLES) + dice.one_of(SYLLABLES)] = None

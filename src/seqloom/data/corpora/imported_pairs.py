@@ -1,4 +1,4 @@
-"""No pairs: what a translator was trained on that was imported, and not trained here."""
+"""A corpus without pairs, for the runs of imported translation models."""
 
 from typing import Literal
 
@@ -6,19 +6,19 @@ from seqloom.config import config
 from seqloom.data.corpus import SPLITS, Corpus
 from seqloom.data.examples import ParallelExample
 
-SUMMARY = "no pairs: in runs of translators that `seqloom import-hf` made, trained elsewhere"
+SUMMARY = "no pairs: the corpus of runs of translation models created by `seqloom import-hf`"
 FORM = "parallel"
 ABSENT = (
-    "the model was imported, not trained here. Give pairs of your own (--source FILE --reference FILE), or begin a "
-    "training with it (init.from=RUN)."
+    "the model was imported, so its training data is not available. Provide your own pairs (--source FILE "
+    "--reference FILE), or start a training from it (init.from=RUN)."
 )
 
 
 @config
 class Config:
     corpus: Literal["imported-pairs"] = "imported-pairs"
-    directory: str = ""  # the name of the directory that the model came from
-    source: str = ""  # language tags, such as en and pt-BR, where they are known
+    directory: str = ""  # the directory the model was imported from
+    source: str = ""  # language tags, such as en and pt-BR, if known
     target: str = ""
 
 
@@ -26,7 +26,7 @@ def load(config: Config) -> Corpus[ParallelExample]:
     return Corpus(
         name="imported-pairs",
         version=config.directory or "unknown",
-        licence="see where the model came from",
+        licence="see the source of the model",
         description="no pairs",
         languages=(config.source, config.target),
         splits={},

@@ -1,4 +1,4 @@
-"""The user's own instructions with their answers, as JSON Lines: {"instruction": …, "input": …, "output": …}."""
+"""Instructions and answers from your own JSON Lines files: {"instruction": …, "input": …, "output": …}."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,16 +13,16 @@ from seqloom.data.files import expand_home
 from seqloom.data.splits import Read, complete_examples, load_files
 from seqloom.data.tables import json_objects, json_text
 
-SUMMARY = "one's own instructions and the answers they are to have: JSON Lines with instruction, input, output"
+SUMMARY = "your own instructions and answers: JSON Lines with instruction, input and output"
 FORM = "instructions"
 
 
 @config
 class Config(FileConfig):
     corpus: Literal["instructions"] = "instructions"
-    train: str  # a .jsonl file, which may be .gz
-    instruction: str = "instruction"  # the key of what is to be done
-    input: str = "input"  # the key of what it is to be done with; an example need not have one
+    train: str  # a .jsonl file, optionally with .gz
+    instruction: str = "instruction"  # the key of the instruction
+    input: str = "input"  # the key of the input, which an example may lack
     output: str = "output"  # the key of the answer
 
     def problems(self) -> Iterator[str]:
@@ -37,7 +37,7 @@ class Config(FileConfig):
 
 
 def load(config: Config) -> Corpus[Instruction]:
-    """Examples with the same instruction and input stay in one split."""
+    """Load the examples; those with the same instruction and input stay in one split."""
     return load_files(
         config,
         lambda split, file: read_instructions(config, file),
@@ -52,7 +52,7 @@ def question(example: Instruction) -> str:
 
 
 def read_instructions(config: Config, file: str) -> Read[Instruction]:
-    """Return the examples of a file that have an instruction and an answer, and notes on the others."""
+    """Read the examples that have an instruction and an answer, and notes on the others."""
     path, examples = expand_home(Path(file)), []
     for number, row in json_objects(path):
         for name in ("instruction", "output"):
@@ -60,8 +60,8 @@ def read_instructions(config: Config, file: str) -> Read[Instruction]:
             if key not in row:
                 close = nearest(key, map(str, row))
                 hint = f"did you mean data.{name}={close}?" if close else f"set data.{name} to one of them."
-                have = shown(list(row), 200)
-                raise DataError(f"Line {number:,} of {path} must have the key {key!r}; it has {have}: {hint}")
+                keys = shown(list(row), 200)
+                raise DataError(f"Line {number:,} of {path} must have the key {key!r}; it has {keys}: {hint}")
         parts = [json_text(path, number, key, row.get(key)).strip() for key in config.keys.values()]
         examples.append((number, Instruction(*parts)))
     return complete_examples(
@@ -69,5 +69,5 @@ def read_instructions(config: Config, file: str) -> Read[Instruction]:
         examples,
         {"no instruction": lambda example: not example.instruction, "no answer": lambda example: not example.output},
         required="instructions with answers",
-        blank="of every line one of them is blank",
+        blank="every line lacks one of them",
     )

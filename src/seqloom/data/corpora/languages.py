@@ -1,4 +1,4 @@
-"""Which language a phrase is in: phrases of `cldr`, each in one of many languages."""
+"""Language identification: phrases of `cldr` in many languages."""
 
 import unicodedata
 from collections import defaultdict, deque
@@ -9,19 +9,19 @@ from typing import Literal
 from seqloom.config import config
 from seqloom.config.constraints import PositiveInt
 from seqloom.core.errors import DataError, ResourceError
-from seqloom.data.corpora.cldr import KINDS, LICENCE, Kind, Meaning, Shared, missing_kinds, version
+from seqloom.data.corpora.cldr import KINDS, LICENCE, Kind, Meaning, SharedNames, missing_kinds, version
 from seqloom.data.corpus import Corpus, GeneratedConfig
 from seqloom.data.examples import TextClassificationExample
 from seqloom.data.generated import Dice
 from seqloom.data.phrases import Language, find, require_babel, text_of
 from seqloom.data.splits import normal_form, split_of_group
 
-SUMMARY = "which of 34 languages a phrase is in, from Unicode CLDR; no download"
+SUMMARY = "language identification: phrases in 34 languages, from Unicode CLDR; no download"
 FORM = "text-classification"
-DRAWING = "2"  # of what is drawn here; a change of it is a new version
-MAX_TRIES = 2000  # draws without a new phrase of a split before a language is used up
-HELD_OUT = {"dev": 0.1, "test": 0.2}  # shares of the normal forms; the others are for train
-LANGUAGES = (  # of thirteen scripts
+DRAWING_VERSION = "2"  # increase it when a change here alters the phrases
+MAX_TRIES = 2000  # draws without a new phrase of a split before a language is exhausted
+HELD_OUT = {"dev": 0.1, "test": 0.2}  # fractions of the normal forms; the others are for train
+LANGUAGES = (  # in thirteen scripts
     *("en", "de", "nl", "sv", "da", "fr", "es", "pt", "it", "ro", "pl", "cs", "hu", "fi", "tr", "vi", "id"),  # Latin
     *("ru", "uk", "bg", "sr"),  # Cyrillic
     *("el", "ka", "hy"),
@@ -29,92 +29,93 @@ LANGUAGES = (  # of thirteen scripts
     *("hi", "bn", "th"),
     *("ko", "ja", "zh"),
 )
-SIGNS_ALONE = ("short date", "time", "price")  # kinds that are hardly more than digits
-MIN_LETTERS = 3  # a phrase must have so many, or it could be of any language
+DIGIT_KINDS = ("short date", "time", "price")  # kinds of phrases that are mostly digits
+MIN_LETTERS = 3  # of a phrase, so that its language can be identified
 
 
 @config
 class Config(GeneratedConfig):
     corpus: Literal["languages"] = "languages"
-    languages: tuple[str, ...] = LANGUAGES  # their tags, which are the labels
-    train: PositiveInt = 10_000  # phrases, as many of each language
+    languages: tuple[str, ...] = LANGUAGES  # language tags, which are the labels
+    train: PositiveInt = 10_000  # phrases, divided equally between the languages
     dev: PositiveInt = 1_000
     test: PositiveInt = 2_000
 
     def problems(self) -> Iterator[str]:
         if len(set(self.languages)) < max(2, len(self.languages)):
-            yield f"languages must be two or more different ones, got {list(self.languages)}"
+            yield f"languages must be at least two different languages, got {list(self.languages)}"
         if min(self.train, self.dev, self.test) < len(self.languages):
-            yield f"train, dev and test must each be at least {len(self.languages)}: a phrase of each language"
+            yield f"train, dev and test must each be at least {len(self.languages)}, a phrase for each language"
         try:
             require_babel("languages")
         except ResourceError:
-            return  # it can be read without; `load` says what is missing
+            return  # a recipe can be read without babel; `load` reports that it is missing
         for tag in self.languages:
             find(tag)
 
 
 def load(config: Config) -> Corpus[TextClassificationExample]:
-    """The phrases, as many of each language.
+    """Generate phrases, the same number in each language.
 
-    The normal form of a phrase decides its split: no phrase of dev or test stands in another split
-    with other digits, punctuation or capitals. No phrase stands twice, dev and test have each
-    normal form once, and their phrases read differently in every other language.
+    The normal form of a phrase determines its split: phrases of different splits differ in more than
+    digits, punctuation or case. No phrase is repeated, dev and test contain each normal form once,
+    and their phrases read differently in every other language.
     """
     require_babel("languages")
     return Corpus(
         name="languages",
-        version=f"{DRAWING}/{version()} seed {config.seed}",
+        version=f"{DRAWING_VERSION}/{version()} seed {config.seed}",
         licence=LICENCE,
-        description=f"phrases from Unicode CLDR in {len(config.languages)} languages; no phrase of dev or test is in "
-        "train with other digits or punctuation, or is the same in another of the languages",
+        description=f"phrases from Unicode CLDR in {len(config.languages)} languages; phrases of dev and test differ "
+        "from those of train in more than digits and punctuation, and are unique to their language",
         splits=config.draw(PhraseDrawing(config).take),
     )
 
 
 class PhraseDrawing:
-    """Draws phrases of many languages, and queues each for the split that its normal form decides."""
+    """A generator of phrases in many languages, with a queue for each language and split."""
 
     def __init__(self, config: Config) -> None:
-        self.dice = Dice(f"languages/{DRAWING}/{config.seed}")
+        self.dice = Dice(f"languages/{DRAWING_VERSION}/{config.seed}")
         self.seed = config.seed
         self.seen: set[str] = set()  # phrases of train, normal forms of dev and test
-        self.waiting: defaultdict[tuple[str, str], deque[str]] = defaultdict(deque)  # by language and split
+        self.queues: defaultdict[tuple[str, str], deque[str]] = defaultdict(deque)  # by language and split
         self.languages = {tag: Language(tag) for tag in config.languages}
-        self.shared = {tag: Shared(language, language) for tag, language in self.languages.items()}
-        self.kinds: dict[str, list[Kind]] = {}  # as often as their shares, so that one is drawn by its place
-        scripts: dict[str, str] = {}  # of the language's Monday, by the name of its first letter: LATIN, CJK
+        self.shared = {tag: SharedNames(language, language) for tag, language in self.languages.items()}
+        self.kinds: dict[str, list[Kind]] = {}  # repeated by weight, so that a uniform draw respects the weights
+        scripts: dict[str, str] = {}  # from the Unicode name of the first letter of Monday: LATIN, CJK
         for tag, language in self.languages.items():
-            without = {*SIGNS_ALONE, *missing_kinds(language)}
-            self.kinds[tag] = [kind for kind in KINDS if kind.name not in without for _ in range(kind.share)]
+            excluded = {*DIGIT_KINDS, *missing_kinds(language)}
+            self.kinds[tag] = [kind for kind in KINDS if kind.name not in excluded for _ in range(kind.weight)]
             scripts[tag] = unicodedata.name(language.locale.days["format"]["wide"][0][0]).split()[0]
-        self.alike = {
+        self.same_script = {
             tag: [other for other in scripts if other != tag and scripts[other] == scripts[tag]] for tag in scripts
         }
 
     def take(self, split: str, count: int) -> list[TextClassificationExample]:
-        """Return phrases of a split, in turn from every language.
+        """Return phrases of a split, cycling through the languages.
 
-        Phrases of the other splits that are drawn before them wait for their turn.
+        Phrases drawn for other splits wait in their queues.
         """
         examples, tags = [], list(self.languages)
         for number in range(count):
             tag = tags[number % len(tags)]
-            waiting, tries = self.waiting[tag, split], 0
-            while not waiting and tries < MAX_TRIES:
+            queue, tries = self.queues[tag, split], 0
+            while not queue and tries < MAX_TRIES:
                 self._draw(tag)
                 tries += 1
-            if not waiting:
+            if not queue:
                 raise DataError(
-                    f"There are not enough phrases in {tag}: ask for fewer (data.train, data.dev, data.test)."
+                    f"The corpus languages has too few different phrases in {tag}. Lower data.train, data.dev or "
+                    "data.test."
                 )
-            examples.append(TextClassificationExample(waiting.popleft(), tag))
+            examples.append(TextClassificationExample(queue.popleft(), tag))
         return examples
 
     def _draw(self, tag: str) -> None:
-        """Draw a phrase and put it in the queue of its split, unless it is there already or could be of any language.
+        """Draw a phrase and put it in the queue of its split, unless it is a repetition or has too few letters.
 
-        The queues of dev and test take only what no other language would say with the same letters.
+        Dev and test accept only phrases that no other language writes with the same letters.
         """
         kind = self.dice.one_of(self.kinds[tag])
         meaning = kind.draw(self.dice, self.shared[tag])
@@ -125,19 +126,19 @@ class PhraseDrawing:
         letters = sum(unicodedata.category(character)[0] == "L" for character in text)
         if unique in self.seen or letters < MIN_LETTERS:
             return
-        if split == "train" or not self.is_said_elsewhere(tag, kind, meaning, text):
+        if split == "train" or not self.is_ambiguous(tag, kind, meaning, text):
             self.seen.add(unique)
-            self.waiting[tag, split].append(text)
+            self.queues[tag, split].append(text)
 
-    def is_said_elsewhere(self, tag: str, kind: Kind, meaning: Meaning, text: str) -> bool:
-        """Return whether another language of the same script says it with the same letters: 74 volt.
+    def is_ambiguous(self, tag: str, kind: Kind, meaning: Meaning, text: str) -> bool:
+        """Return whether another language with the same script writes the meaning in the same way: 74 volt.
 
-        Perhaps as another kind: what is a long date here may be a medium one there.
+        Kinds with the same meanings are compared too: a long date may be a medium date elsewhere.
         """
-        for other in self.alike[tag]:
-            for alike in dict.fromkeys(self.kinds[other]):
-                if alike.draw is kind.draw:
-                    with suppress(LookupError):  # CLDR has no name for it there
-                        if text_of(alike.say(self.languages[other], *meaning)) == text:
+        for other in self.same_script[tag]:
+            for other_kind in dict.fromkeys(self.kinds[other]):
+                if other_kind.draw is kind.draw:
+                    with suppress(LookupError):  # CLDR has no name for it in this language
+                        if text_of(other_kind.say(self.languages[other], *meaning)) == text:
                             return True
         return False

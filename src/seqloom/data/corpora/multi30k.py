@@ -1,4 +1,4 @@
-"""Multi30k: thirty thousand captions of pictures in English, German and French."""
+"""Multi30k: thirty thousand image captions in English, German and French."""
 
 from collections.abc import Iterator
 from typing import Annotated, Literal
@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 from seqloom.config import config
 from seqloom.config.constraints import Gt, Le
 from seqloom.data.corpus import Corpus
-from seqloom.data.examples import ParallelExample, sample_share
+from seqloom.data.examples import ParallelExample, sample_fraction
 from seqloom.data.files import DataSet, read_parallel
 
 SUMMARY = "Multi30k: 29,000 captions in English, German and French (needs SEQLOOM_DATA)"
@@ -24,14 +24,14 @@ class Config:
     corpus: Literal["multi30k"] = "multi30k"
     source: Language = "en"
     target: Language = "de"
-    test: Test = "test_2016_flickr"  # which of its three test sets
-    lowercase: bool = False  # all letters small, on both sides
-    fraction: Annotated[float, Gt(0), Le(1)] = 1.0  # of the training pairs
-    seed: int = 0  # decides which
+    test: Test = "test_2016_flickr"  # the test set
+    lowercase: bool = False  # lowercase both sides
+    fraction: Annotated[float, Gt(0), Le(1)] = 1.0  # fraction of the training pairs to use
+    seed: int = 0  # determines the sampled pairs if fraction < 1
 
     def problems(self) -> Iterator[str]:
         if self.source == self.target:
-            yield f"source and target must be two languages, got {self.source} twice"
+            yield f"source and target must be different languages, got {self.source} twice"
 
 
 def load(config: Config) -> Corpus[ParallelExample]:
@@ -39,8 +39,8 @@ def load(config: Config) -> Corpus[ParallelExample]:
     splits = {split: _pairs(config, name) for split, name in files.items()}
     notes: tuple[str, ...] = ()
     if config.fraction < 1:
-        whole, splits["train"] = splits["train"], sample_share(splits["train"], config.fraction, config.seed)
-        notes = (f"of {len(whole):,} training pairs {len(splits['train']):,} are read (data.fraction)",)
+        train, splits["train"] = splits["train"], sample_fraction(splits["train"], config.fraction, config.seed)
+        notes = (f"{len(splits['train']):,} of {len(train):,} training pairs are used (data.fraction)",)
     return Corpus(
         name="multi30k",
         licence="research and education, not for commerce (its source names no licence file)",

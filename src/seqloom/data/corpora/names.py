@@ -1,4 +1,4 @@
-"""Names of persons and where they are from, out of faker's lists: Zofia Kowalczyk is Polish."""
+"""Names of persons and their origins, from the lists of faker: Zofia Kowalczyk is Polish."""
 
 import re
 import unicodedata
@@ -16,61 +16,61 @@ from seqloom.data.files import read_asset
 from seqloom.data.generated import Dice
 from seqloom.data.splits import split_of_group
 
-SUMMARY = "names of persons in Latin letters, of 24 origins, from faker's lists; no download"
+SUMMARY = "names of persons in Latin letters from 24 origins, from the lists of faker; no download"
 FORM = "text-classification"
-DRAWING = "1"  # of what is drawn here; a change of it is a new version
-MAX_TRIES = 1000  # draws without a new name before an origin is used up
-LOCALES = dict(line.split() for line in read_asset("names.txt")["names"])  # of each origin, as faker calls it
+DRAWING_VERSION = "1"  # increase it when a change here alters the names
+MAX_TRIES = 1000  # draws without a new name before an origin is exhausted
+LOCALES = dict(line.split() for line in read_asset("names.txt")["names"])  # faker locales by origin
 
-KINDS = {  # faker's lists of each kind of names
+KINDS = {  # the lists in faker for each kind of name
     "given": ("first_names", "first_names_male", "first_names_female", "first_names_nonbinary"),
     "family": ("last_names", "last_names_male", "last_names_female", "unisex_last_names", "male_last_names"),
 }
-MAX_NAME_WORDS = 3  # words of a name
-HELD_OUT = {"test": 0.15, "dev": 0.10}  # shares of the names
+MAX_NAME_WORDS = 3
+HELD_OUT = {"test": 0.15, "dev": 0.10}  # fractions of the names
 _NAME = re.compile(r"[^\W\d_]+(?:[-' ][^\W\d_]+)*")
 
 
 @config
 class Config(GeneratedConfig):
     corpus: Literal["names"] = "names"
-    train: PositiveInt = 12_000  # names, as many of each origin
+    train: PositiveInt = 12_000  # names, divided equally between the origins
     dev: PositiveInt = 1_200
     test: PositiveInt = 2_400
 
     def problems(self) -> Iterator[str]:
         if min(self.train, self.dev, self.test) < len(LOCALES):
-            yield f"train, dev and test must each be at least {len(LOCALES)}: a name of each origin"
+            yield f"train, dev and test must each be at least {len(LOCALES)}, a name for each origin"
 
 
 def load(config: Config) -> Corpus[TextClassificationExample]:
-    """No given or family name of dev or test is one of train's: what an origin sounds like must be learned."""
+    """Generate names; no given or family name of dev or test occurs in train, so that memorising them is useless."""
     require_faker("names")
     return Corpus(
         name="names",
-        version=f"{DRAWING} {faker_version()} seed {config.seed}",
+        version=f"{DRAWING_VERSION} {faker_version()} seed {config.seed}",
         licence="MIT (faker)",
-        description=f"given and family names of {len(LOCALES)} origins; no name of dev or test stands in train",
+        description=f"given and family names of {len(LOCALES)} origins; no name of dev or test occurs in train",
         splits=config.draw(NameDrawing(config.seed).take),
     )
 
 
 class NameDrawing:
-    """Draws names, each once: most in full, some given or family names alone that only one origin has."""
+    """A generator of distinct names: most are full names, some are given or family names unique to an origin."""
 
     def __init__(self, seed: int) -> None:
-        self.dice = Dice(f"names/{DRAWING}/{seed}")
+        self.dice = Dice(f"names/{DRAWING_VERSION}/{seed}")
         self.seen: set[str] = set()
-        self.owners: dict[str, set[str]] = {}  # which origins have a name, by its letters
+        self.origins: dict[str, set[str]] = {}  # of each folded name
         self.lists: dict[tuple[str, str, str], list[str]] = {}  # by split, origin and kind
         for origin, locale in LOCALES.items():
             for kind in KINDS:
                 for name in faker_names(locale, kind):
-                    self.owners.setdefault(fold(name), set()).add(origin)
+                    self.origins.setdefault(fold(name), set()).add(origin)
                     self.lists.setdefault((split_of(seed, name), origin, kind), []).append(name)
 
     def take(self, split: str, count: int) -> list[TextClassificationExample]:
-        """Return names in turn from every origin, so that all have as many, but for one."""
+        """Return names, cycling through the origins, so that their counts differ by at most one."""
         examples, origins = [], list(LOCALES)
         for number in range(count):
             origin = origins[number % len(origins)]
@@ -79,7 +79,7 @@ class NameDrawing:
                 if name is not None and name not in self.seen:
                     break
             else:
-                raise DataError(f"data.{split} is more than the {origin} names that can be made. Ask for fewer.")
+                raise DataError(f"data.{split} exceeds the number of {origin} names that can be drawn. Lower it.")
             self.seen.add(name)
             examples.append(TextClassificationExample(name, origin))
         return examples
@@ -90,10 +90,10 @@ class NameDrawing:
         if form < 0.7:
             return f"{given} {family}"
         name = given if form < 0.85 else family
-        return name if len(self.owners[fold(name)]) == 1 else None
+        return name if len(self.origins[fold(name)]) == 1 else None
 
 
-# --- faker's lists ----------------------------------------------------------------------------------------------------
+# --- the lists of faker -----------------------------------------------------------------------------------------------
 
 
 def require_faker(corpus: str) -> None:
@@ -111,34 +111,33 @@ def faker_version() -> str:
 
 @cache
 def faker_names(locale: str, kind: str) -> tuple[str, ...]:
-    """Return given or family names, or places by faker's name of the list: cities, countries, states.
+    """Return given names, family names, or the places of a list in faker: cities, countries, states.
 
-    They are those of the lists themselves, not what faker draws from them: that differs between
-    versions. A name has a few words in Latin letters and begins with a capital, or has a particle
-    before one: van Dijk.
+    The lists are read directly, because random draws differ between versions of faker. Only names of
+    a few words in Latin letters are returned; the last word starts with a capital: van Dijk.
     """
     provider = "person" if kind in KINDS else "address"
     lists = import_module(f"faker.providers.{provider}.{locale}").Provider
     names = set[str]()
     for entry in (entry for key in KINDS.get(kind, (kind,)) for entry in getattr(lists, key, ())):
-        text = str(entry[-1] if isinstance(entry, tuple) else entry)  # some lists have (code, name)
+        text = str(entry[-1] if isinstance(entry, tuple) else entry)  # some lists contain (code, name)
         name = " ".join(unicodedata.normalize("NFC", text).replace("\u2019", "'").split())
-        latin = all(unicodedata.name(letter, "").startswith("LATIN") for letter in name if letter.isalpha())
+        is_latin = all(unicodedata.name(letter, "").startswith("LATIN") for letter in name if letter.isalpha())
         words = name.split()
-        if latin and len(words) <= MAX_NAME_WORDS and _NAME.fullmatch(name) and words[-1][0].isupper():
+        if is_latin and len(words) <= MAX_NAME_WORDS and _NAME.fullmatch(name) and words[-1][0].isupper():
             names.add(name)
     return tuple(sorted(names))
 
 
 @cache
 def split_of(seed: int, name: str) -> str:
-    """Return the split of a name. It goes by its longest word: New York with York, O'Hara with Ohara."""
+    """Return the split of a name, given by its longest word: New York goes with York, O'Hara with Ohara."""
     word = max(fold(name).split(), key=len)
     return split_of_group(f"{seed}/{word}".encode(), HELD_OUT)
 
 
 @cache
 def fold(name: str) -> str:
-    """Return a name without accents, apostrophes, hyphens and capitals."""
+    """Remove accents, apostrophes, hyphens and case from a name."""
     letters = (letter for letter in unicodedata.normalize("NFD", name) if unicodedata.category(letter) != "Mn")
     return "".join(letters).replace("'", "").replace("-", " ").casefold()

@@ -1,4 +1,4 @@
-"""Family names of eighteen languages, as the PyTorch tutorial has them."""
+"""Family names from eighteen languages, the data of the PyTorch tutorial."""
 
 from collections.abc import Iterator
 from typing import Literal
@@ -10,7 +10,7 @@ from seqloom.data.examples import TextClassificationExample
 from seqloom.data.files import DataSet, read_asset, read_lines
 from seqloom.data.splits import divide, hold_out_evenly
 
-SUMMARY = "17,500 family names of 18 languages, half of them Russian (needs SEQLOOM_DATA)"
+SUMMARY = "17,500 family names from 18 languages, half of them Russian (needs SEQLOOM_DATA)"
 FORM = "text-classification"
 SOURCE = DataSet("names", "https://github.com/spro/practical-pytorch, data/names (MIT)")
 LANGUAGES = read_asset("names.txt")["names-18"]
@@ -19,8 +19,8 @@ LANGUAGES = read_asset("names.txt")["names-18"]
 @config
 class Config(HoldoutConfig):  # fractions of the names of each language
     corpus: Literal["names-18"] = "names-18"
-    ambiguous: Literal["keep", "drop"] = "keep"  # names that several languages have; keep: with each of its labels
-    seed: int = 0  # decides which names are held out
+    ambiguous: Literal["keep", "drop"] = "keep"  # names of several languages: keep an example for each, or drop them
+    seed: int = 0  # determines the names of dev and test
 
     def problems(self) -> Iterator[str]:
         yield from super().problems()
@@ -29,7 +29,7 @@ class Config(HoldoutConfig):  # fractions of the names of each language
 
 
 def load(config: Config) -> Corpus[TextClassificationExample]:
-    """Each name once in a language; all its languages are in one split, so that none is known beforehand."""
+    """Load each name once per language; all examples of a name are in one split."""
     lines = 0
     languages_of: dict[str, list[str]] = {}
     for language in LANGUAGES:
@@ -39,24 +39,26 @@ def load(config: Config) -> Corpus[TextClassificationExample]:
             languages_of.setdefault(name, []).append(language)
     kept = {n: ls for n, ls in languages_of.items() if config.ambiguous == "keep" or len(ls) == 1}
     examples = [TextClassificationExample(name, language) for name, languages in kept.items() for language in languages]
-    shares = {"dev": config.dev_fraction, "test": config.test_fraction}
+    fractions = {"dev": config.dev_fraction, "test": config.test_fraction}
     groups = [f"{config.seed}/{example.text}" for example in examples]
-    chosen = hold_out_evenly(groups, [example.label for example in examples], shares)
+    chosen = hold_out_evenly(groups, [example.label for example in examples], fractions)
     splits = divide(examples, chosen, SPLITS)
     if not all(splits.values()):
-        raise DataError(f"There are too few names to hold any out: {len(examples)}. Check the files below names/.")
+        raise DataError(f"{len(examples)} names are too few for dev and test. Check the files in names/.")
     repeated = lines - sum(map(len, languages_of.values()))
-    shared = sum(len(languages) > 1 for languages in languages_of.values())
-    note = f"{shared:,} names that several languages have were left out"
+    ambiguous = sum(len(languages) > 1 for languages in languages_of.values())
+    note = f"{ambiguous:,} names that occur in several languages were left out"
     if config.ambiguous == "keep":
         best = len({example.text for example in splits["test"]}) / len(splits["test"])
-        several = f"{shared:,} of {len(languages_of):,} names are in several languages"
-        note = f"{several}: no model can have more than {best:.1%} of test right"
+        note = (
+            f"{ambiguous:,} of {len(languages_of):,} names occur in several languages, which limits accuracy on test "
+            f"to {best:.1%}"
+        )
     return Corpus(
         name="names-18",
         version=f"{version_of(splits)} seed {config.seed}",
         licence="MIT (practical-pytorch)",
-        description="family names of 18 languages; each name once in a language, and in one split only",
+        description="family names from 18 languages, each once per language and in one split only",
         splits=splits,
         notes=(f"{repeated:,} of {lines:,} lines repeat a name of the same language and were left out", note),
     )

@@ -1,4 +1,4 @@
-"""The user's own sentence pairs: two files, line by line, or a table with a tab between the columns."""
+"""Sentence pairs from your own files: two files aligned by line, or a tab-separated table."""
 
 import re
 from collections.abc import Iterator, Sequence
@@ -14,22 +14,22 @@ from seqloom.data.files import expand_home, read_parallel
 from seqloom.data.splits import Read, check_files, complete_examples, load_files
 from seqloom.data.tables import read_columns
 
-SUMMARY = "one's own sentence pairs: two UTF-8 files line by line, or a tab-separated table"
+SUMMARY = "your own sentence pairs: two UTF-8 files aligned by line, or a tab-separated table"
 FORM = "parallel"
 Files = str | tuple[str, str]
-_NO_LANGUAGE = {"txt", "tsv", "tab", "gz", "csv", "raw", "tok", "bpe", "src", "tgt", "trg"}
+_NOT_LANGUAGES = {"txt", "tsv", "tab", "gz", "csv", "raw", "tok", "bpe", "src", "tgt", "trg"}
 
 
 @config
 class Config(FilesConfig):
     corpus: Literal["parallel"] = "parallel"
-    train: Files  # two files, [source, target], or one with a tab between source and target; any may be .gz
-    dev: Files | None = None  # the same; without it, dev_fraction is held out from train
-    test: Files | None = None  # likewise
-    dev_fraction: Fraction = 0.05  # of the pairs; 0 for no such split
-    test_fraction: Fraction = 0.05
-    columns: tuple[int, int] | tuple[str, str] = (1, 2)  # of a table: numbers from 1, or names in its first line
-    source: str = ""  # language tags, such as en and pt-BR; empty: those the names of the files end in, if they do
+    train: Files  # two files, [source, target], or one tab-separated table; optionally with .gz
+    dev: Files | None = None  # files as for train; null: dev_fraction is held out from train
+    test: Files | None = None  # files as for train; null: test_fraction is held out from train
+    dev_fraction: Fraction = 0.05  # fraction of the pairs; 0 for no dev split
+    test_fraction: Fraction = 0.05  # fraction of the pairs; 0 for no test split
+    columns: tuple[int, int] | tuple[str, str] = (1, 2)  # of a table: numbers from 1, or names from its first line
+    source: str = ""  # language tags, such as en and pt-BR; empty: the extensions of the files, if they are tags
     target: str = ""
 
     def problems(self) -> Iterator[str]:
@@ -37,14 +37,14 @@ class Config(FilesConfig):
         if any(isinstance(column, int) and column < 1 for column in self.columns):
             yield f"columns are counted from 1, got {list(self.columns)}"
         if self.columns[0] == self.columns[1]:
-            yield f"columns must be two different ones, got {self.columns[0]} twice"
+            yield f"columns must be different, got {self.columns[0]} twice"
         for split, files in self.files().items():
             if len(files) == 2 and files[0] == files[1]:
                 yield f"{split} must be two different files, got {files[0]} twice"
 
 
 def load(config: Config) -> Corpus[ParallelExample]:
-    """Pairs with the same source sentence stay in one split."""
+    """Load the pairs; those with the same source sentence stay in one split."""
     check_files(config)
     source, target = languages(config)
     return load_files(
@@ -58,7 +58,7 @@ def load(config: Config) -> Corpus[ParallelExample]:
 
 
 def read_pairs(files: Sequence[str], columns: Sequence[int] | Sequence[str]) -> Read[ParallelExample]:
-    """Return the pairs with text on both sides, and a note on the others."""
+    """Read the pairs with text on both sides, and a note on the others."""
     paths = [expand_home(Path(file)) for file in files]
     first, rows = read_columns(paths[0], columns) if len(paths) == 1 else (1, zip(*read_parallel(*paths), strict=True))
     pairs = (ParallelExample(source.strip(), target.strip()) for source, target in rows)
@@ -72,28 +72,28 @@ def read_pairs(files: Sequence[str], columns: Sequence[int] | Sequence[str]) -> 
 
 
 def languages(config: Config) -> tuple[str, str]:
-    """The tags as given, or as the files' names end (a.en, a.de.gz) or the table's columns are called."""
-    guesses = {split: _guess(files, config.columns) for split, files in config.files().items()}
+    """Return the configured language tags, or those in the file extensions (a.en, a.de.gz) or column names."""
+    guesses = {split: _guess_languages(files, config.columns) for split, files in config.files().items()}
     train = guesses["train"]
     for split, guess in guesses.items():
         if all(guess) and guess == train[::-1]:
             raise DataError(
-                f"data.train goes from {train[0]} to {train[1]} and data.{split} from {guess[0]} to {guess[1]}, by "
-                f"their names. Name the files in the same order: {' and '.join(config.files()[split])}."
+                f"By their names, data.train goes from {train[0]} to {train[1]} but data.{split} from {guess[0]} to "
+                f"{guess[1]}. Swap the files: {' and '.join(config.files()[split])}."
             )
     return config.source or train[0], config.target or train[1]
 
 
-def _guess(files: Sequence[str], columns: Sequence[int] | Sequence[str]) -> tuple[str, str]:
-    """Return the languages that columns or files are named after: corpus.en, corpus.en.gz, corpus.en.txt end in en."""
+def _guess_languages(files: Sequence[str], columns: Sequence[int] | Sequence[str]) -> tuple[str, str]:
+    """Return the languages in the names of columns or files: en for corpus.en, corpus.en.gz or corpus.en.txt."""
     names = [str(column) for column in columns]
     if len(files) == 2:
         suffixes = [[suffix.lstrip(".") for suffix in Path(file).suffixes] for file in files]
-        names = [next((end for end in reversed(ends) if end not in _NO_LANGUAGE), "") for ends in suffixes]
+        names = [next((end for end in reversed(ends) if end not in _NOT_LANGUAGES), "") for ends in suffixes]
     source, target = (name if is_language(name) else "" for name in names)
     return (source, target) if source and target and source != target else ("", "")
 
 
 def is_language(text: str) -> bool:
-    """Whether this looks like a language tag: en, pt-BR, zh_Hant."""
+    """Return whether a text looks like a language tag: en, pt-BR, zh_Hant."""
     return re.fullmatch(r"[a-z]{2,3}([-_][A-Za-z0-9]{2,8})*", text) is not None

@@ -1,8 +1,8 @@
-"""Sentences with persons and places: "Pankaj lives in Munich", made from templates and faker's names.
+"""Sentences with persons and places, such as "Pankaj lives in Munich", from templates and the names of faker.
 
-A name, a place or a template of one split stands in no other. No word of a name or a place of dev
-or test that has four letters or more stands in one of train, but for words such as Saint and North.
-`assets/people.txt` holds the templates.
+Names, places and templates belong to one split each. Words of at least four letters in names and
+places of dev or test do not occur in those of train, except common ones such as Saint and North.
+The templates are in `assets/people.txt`.
 """
 
 import re
@@ -20,15 +20,15 @@ from seqloom.data.examples import Span, TokenClassificationExample
 from seqloom.data.files import read_asset
 from seqloom.data.generated import Dice
 
-SUMMARY = "sentences with persons and places, from templates and faker's names; no download"
+SUMMARY = "sentences with persons and places, from templates and the names of faker; no download"
 FORM = "token-classification"
-VERSION = "1"  # of what is drawn here; a change of it is a new version
-RESERVED = {"pankaj", "munich"}  # in no split: the example everyone tries is new to every model
-MAX_TRIES = 5  # a template that gives nothing new in so many draws is left for another
-MAX_IDLE = 20  # templates in a row that give nothing new: the split is used up
-MAX_PLACES = 300  # of a longer list every so-manieth is taken
-JOINTS = (" and ", ", but ", ", while ", "; ", ", so ", " because ", " when ")
-_LISTING = {"and", "e", "y", "in"}
+VERSION = "1"  # increase it when a change here alters the sentences
+RESERVED = {"pankaj", "munich"}  # in no split, so that the example of the documentation is new to every model
+MAX_TRIES = 5  # draws without a new sentence before another template is used
+MAX_FAILED_TEMPLATES = 20  # in a row, before a split is exhausted
+MAX_PLACES = 300  # of a list; longer lists are subsampled evenly
+CONJUNCTIONS = (" and ", ", but ", ", while ", "; ", ", so ", " because ", " when ")
+_LIST_WORDS = {"and", "e", "y", "in"}
 _SLOT = re.compile(r"\{(\w+)\}")
 
 
@@ -41,22 +41,22 @@ class Config(GeneratedConfig):
 
 
 def load(config: Config) -> Corpus[TokenClassificationExample]:
-    """Names, places and templates of dev and test are new: what was learned by heart is of no use there."""
+    """Generate sentences; names, places and templates of dev and test are new, so that memorising them is useless."""
     require_faker("people")
     drawing = SentenceDrawing(config.seed)
     corpus = Corpus(
         name="people",
         version=f"{VERSION} {faker_version()} seed {config.seed}",
-        licence="MIT (faker's lists); the templates are seqloom's",
+        licence="MIT (the lists of faker); the templates belong to seqloom",
         description="persons (PER) and places (LOC)",
         splits=config.draw(drawing.take),
     )
     templates = [f"{count_templates(split)} for {split}" for split in SPLITS]
-    hardness = (
+    details = (
         f"in sentences from templates ({', '.join(templates)}); names, places and templates of dev and test are new, "
-        f"and {corpus.new_words('test'):.0%} of test's words never occur in train"
+        f"and {corpus.new_words('test'):.0%} of the words of test do not occur in train"
     )
-    return replace(corpus, description=f"{corpus.description} {hardness}")
+    return replace(corpus, description=f"{corpus.description} {details}")
 
 
 def count_templates(split: str) -> int:
@@ -65,7 +65,7 @@ def count_templates(split: str) -> int:
 
 
 class SentenceDrawing:
-    """The names and places of each split, and sentences made of them that were not drawn before."""
+    """A generator of distinct sentences from the names, places and templates of each split."""
 
     def __init__(self, seed: int) -> None:
         self.dice = Dice(f"people/{VERSION}/{seed}")
@@ -79,45 +79,46 @@ class SentenceDrawing:
             "both": [self.templates["names that are places"]],
         }
         for locale, _, kind in (name.partition(".") for name in self.templates["lists of places"]):
-            # without Antigua and Barbuda, which nobody could tell from a list of two
-            places = [place for place in faker_names(locale, kind) if not _LISTING & set(place.lower().split())]
+            # without Antigua and Barbuda, which looks like a list of two places
+            places = [place for place in faker_names(locale, kind) if not _LIST_WORDS & set(place.lower().split())]
             sources["place"].append(places[:: max(1, len(places) // MAX_PLACES)])
 
-        def telling_words(name: str) -> set[str]:
+        def content_words(name: str) -> set[str]:
             return {word for word in fold(name).split() if len(word) >= 4} - particles
 
-        known = set[str]()  # words of train's names and places: no other split has them
+        train_words = set[str]()  # of names and places: excluded from the other splits
         self.names: dict[tuple[str, str], list[list[str]]] = {}  # by split and kind, a list for each locale
         for split in SPLITS:
-            taken = RESERVED | known
+            taken = RESERVED | train_words
             for kind, lists in sources.items():
                 chosen = (
-                    [name for name in names if split_of(seed, name) == split and telling_words(name).isdisjoint(taken)]
+                    [name for name in names if split_of(seed, name) == split and content_words(name).isdisjoint(taken)]
                     for names in lists
                 )
                 self.names[split, kind] = [names for names in chosen if names]
             if split == "train":
-                every = (name for lists in self.names.values() for names in lists for name in names)
-                known = {word for name in every for word in telling_words(name)}
+                train_names = (name for lists in self.names.values() for names in lists for name in names)
+                train_words = {word for name in train_names for word in content_words(name)}
 
     def take(self, split: str, count: int) -> list[TokenClassificationExample]:
-        """Draw the sentences of a split; a template that gives nothing new is left for another."""
+        """Draw the sentences of a split."""
         sentences: list[TokenClassificationExample] = []
-        idle = 0
+        failed_templates = 0
         while len(sentences) < count:
-            template, capital = self._template(split), self.dice.uniform() < 0.92
+            template, capitalize = self._template(split), self.dice.uniform() < 0.92
             for _ in range(MAX_TRIES):
-                sentence = self._fill(split, template, capital)
+                sentence = self._fill(split, template, capitalize)
                 if sentence is not None and sentence.text not in self.seen:
                     self.seen.add(sentence.text)
                     sentences.append(sentence)
-                    idle = 0
+                    failed_templates = 0
                     break
             else:
-                idle += 1
-            if idle > MAX_IDLE:
+                failed_templates += 1
+            if failed_templates > MAX_FAILED_TEMPLATES:
                 raise DataError(
-                    f"data.{split} must be no more than the {len(sentences):,} sentences that could be drawn."
+                    f"data.{split} must be at most {len(sentences):,}, the number of different sentences that could be "
+                    f"drawn; got {count:,}."
                 )
         return sentences
 
@@ -127,10 +128,10 @@ class SentenceDrawing:
         return self.dice.one_of(self.templates[section])
 
     def _template(self, split: str) -> str:
-        """Draw a sentence with slots: a fifth stand alone by nature, half are one clause, the others are put together.
+        """Draw a sentence with slots: a complete sentence, a clause, or a combination of clauses and phrases.
 
-        One person, or more, stand for {who}; an explanation's last comma goes where another mark
-        follows.
+        {who} and {where} become one or several persons and places. A comma before another
+        punctuation mark is removed.
         """
         if self.dice.uniform() < 0.2:
             template = self._one_of(f"whole {split}")
@@ -142,36 +143,36 @@ class SentenceDrawing:
             elif form < 0.32:
                 template = f"{template} {self._one_of('addition')}".replace(" ,", ",")
             elif form < 0.52:
-                template = f"{template}{self.dice.one_of(JOINTS)}{self._one_of(f'clause {split}')}"
+                template = f"{template}{self.dice.one_of(CONJUNCTIONS)}{self._one_of(f'clause {split}')}"
             template += "." * (self.dice.uniform() < 0.85)
-        for slot, one, others in (("{who}", "{per}", "who"), ("{where}", "{loc}", "where")):
+        for slot, single, several in (("{who}", "{per}", "who"), ("{where}", "{loc}", "where")):
             while slot in template:
-                filled = one if self.dice.uniform() < 0.6 else self._one_of(others)
-                template = template.replace(slot, filled, 1)
+                filler = single if self.dice.uniform() < 0.6 else self._one_of(several)
+                template = template.replace(slot, filler, 1)
         return re.sub(r",(?=[.?!;,]|$)", "", template)
 
-    def _fill(self, split: str, template: str, capital: bool) -> TokenClassificationExample | None:
-        """Return the sentence in words; None if an entity does not begin and end where words do."""
+    def _fill(self, split: str, template: str, capitalize: bool) -> TokenClassificationExample | None:
+        """Fill the slots of a sentence; return None if an entity does not start and end at word borders."""
         from seqloom.text.word_spans import word_spans
 
         text, entities = "", list[tuple[str, Span]]()
-        for place, part in enumerate(_SLOT.split(template)):
-            kind, words = "", part
-            if place % 2 and f"filler {part}" in self.templates:
+        for index, part in enumerate(_SLOT.split(template)):
+            is_slot, words = index % 2 == 1, part
+            if is_slot and f"filler {part}" in self.templates:
                 words = self._one_of(f"filler {part}")
-            elif place % 2:
+            elif is_slot:
                 kind, words = ("LOC", self._place(split)) if part == "loc" else ("PER", self._person(split, part))
                 entities.append((kind, (len(text), len(text) + len(words))))
             text += words
-        if capital and not (entities and entities[0][1][0] == 0):  # what is a name keeps its own letters
+        if capitalize and not (entities and entities[0][1][0] == 0):  # names keep their case
             text = text[0].upper() + text[1:]
         spans = word_spans(text)
         tags = [OUTSIDE] * len(spans)
-        begins, ends = ({span[side]: place for place, span in enumerate(spans)} for side in (0, 1))
+        starts, ends = ({span[side]: index for index, span in enumerate(spans)} for side in (0, 1))
         for kind, (start, end) in entities:
-            if start not in begins or end not in ends:
+            if start not in starts or end not in ends:
                 return None
-            first, last = begins[start], ends[end]
+            first, last = starts[start], ends[end]
             tags[first : last + 1] = [f"B-{kind}", *[f"I-{kind}"] * (last - first)]
         return TokenClassificationExample(tuple(text[a:b] for a, b in spans), tuple(tags), text, tuple(spans))
 
@@ -182,9 +183,9 @@ class SentenceDrawing:
         return self.dice.one_of(lists[0] if form < 0.3 else self.dice.one_of(lists[1:]))
 
     def _person(self, split: str, slot: str) -> str:
-        """Both names are of one locale, mostly: lists without any of the split are left out, so places may differ."""
-        place, form = self.dice.uniform(), self.dice.uniform()
-        given, family = self._name(split, "given", place), self._name(split, "family", place)
+        """Draw a person, usually with both names from one locale, unless a locale has no names in the split."""
+        locale, form = self.dice.uniform(), self.dice.uniform()
+        given, family = self._name(split, "given", locale), self._name(split, "family", locale)
         if slot == "last":
             return family
         if slot == "first" or (slot == "per" and form < 0.4):
@@ -196,21 +197,21 @@ class SentenceDrawing:
         if form < 0.94:
             return f"{given[0]}. {self._initial(split) + ' ' if form < 0.9 else ''}{family}"
         if form < 0.97:
-            return f"{given} {self._name(split, 'given', place)} {family}"
+            return f"{given} {self._name(split, 'given', locale)} {family}"
         return f"{given} {family}-{self._name(split, 'family', self.dice.uniform())}"
 
-    def _name(self, split: str, kind: str, place: float) -> str:
+    def _name(self, split: str, kind: str, locale: float) -> str:
         if self.dice.uniform() < (0.07 if kind == "given" else 0.04):
             return self.dice.one_of(self.names[split, "both"][0])
         lists = self.names[split, kind]
-        return self.dice.one_of(lists[int(place * len(lists))])
+        return self.dice.one_of(lists[int(locale * len(lists))])
 
     def _initial(self, split: str) -> str:
         return f"{self._name(split, 'given', self.dice.uniform())[0]}."
 
 
 def entities_of(sentences: Iterable[TokenClassificationExample]) -> Iterator[tuple[str, str]]:
-    """Yield every person and place: PER or LOC, and its text."""
+    """Yield the type (PER or LOC) and text of every entity."""
     for sentence in sentences:
         for span in spans_of(sentence.tags):
             start, end = sentence.spans[span.start][0], sentence.spans[span.end - 1][1]

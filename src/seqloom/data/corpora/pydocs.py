@@ -1,4 +1,4 @@
-"""The Python language reference that ships inside CPython: English prose and code, always at hand."""
+"""The Python language reference that ships with CPython: English prose and code."""
 
 import hashlib
 import platform
@@ -9,11 +9,11 @@ from seqloom.config import config
 from seqloom.core.errors import DataError
 from seqloom.data.corpus import TextCorpus, version_of
 
-SUMMARY = "Python's language reference, from inside Python itself: prose and code; no download"
+SUMMARY = "the Python language reference that ships with Python: prose and code; no download"
 FORM = "text"
-SEED = 1  # decides which topics are held out
-HELD_OUT = 0.1  # of the characters, for each of dev and test
-TELLING = 50  # characters from which on a line that two topics share is no coincidence
+SEED = 1  # determines the topics of dev and test
+HELD_OUT = 0.1  # fraction of the characters, for each of dev and test
+MIN_SHARED_LINE = 50  # characters from which a line shared by two topics is not a coincidence
 
 
 @config
@@ -22,21 +22,21 @@ class Config:
 
 
 def load(config: Config) -> TextCorpus:
-    """Documents are topics, whole.
+    """Load each topic as a document.
 
-    The reference repeats itself: `compound` contains `if`, `while`, `for` and more, word for word.
-    A topic contained in another is dropped, and topics that share a telling line go into the same
-    split, so that no held-out passage can be had by heart from training.
+    The reference contains repetitions: `compound` includes `if`, `while`, `for` and other topics
+    verbatim. Topics contained in others are dropped, and topics that share a long line are put in the
+    same split, so that no passage of dev or test can be memorised from train.
     """
     try:
         from pydoc_data.topics import topics as raw
     except ImportError:
         raise DataError(
-            "This Python was installed without pydoc_data, where the corpus pydocs comes from. "
-            "Install Python's standard library whole, or use another corpus."
+            "The corpus pydocs needs the module pydoc_data, which this Python installation lacks. "
+            "Install the complete standard library, or use another corpus."
         ) from None
-    whole = {name: "\n".join(line.rstrip() for line in text.strip().split("\n")) for name, text in raw.items()}
-    topics = drop_contained(whole)
+    stripped = {name: "\n".join(line.rstrip() for line in text.strip().split("\n")) for name, text in raw.items()}
+    topics = drop_contained(stripped)
     return TextCorpus(
         name="pydocs",
         version=f"Python {platform.python_version()} {version_of({'topics': [*topics, *topics.values()]})}",
@@ -46,47 +46,47 @@ def load(config: Config) -> TextCorpus:
     )
 
 
-def _telling_lines(text: str) -> frozenset[str]:
-    return frozenset(line for raw in text.split("\n") if len(line := raw.strip()) >= TELLING)
+def _long_lines(text: str) -> frozenset[str]:
+    return frozenset(line for raw in text.split("\n") if len(line := raw.strip()) >= MIN_SHARED_LINE)
 
 
 def drop_contained(topics: Mapping[str, str]) -> dict[str, str]:
-    """Leave out every topic whose telling lines all stand in a longer one that is kept, or whose text another has."""
+    """Drop topics whose long lines all occur in a longer topic, or whose text equals that of another."""
     kept: dict[str, frozenset[str]] = {}
     texts: set[str] = set()
     for name in sorted(topics, key=lambda name: (-len(topics[name]), name)):
-        lines = _telling_lines(topics[name])
-        contained = any(lines <= other for other in kept.values()) if lines else topics[name] in texts
-        if not contained:
+        lines = _long_lines(topics[name])
+        is_contained = any(lines <= other for other in kept.values()) if lines else topics[name] in texts
+        if not is_contained:
             kept[name] = lines
             texts.add(topics[name])
     return {name: topics[name] for name in sorted(kept)}
 
 
 def _divide(topics: Mapping[str, str]) -> dict[str, list[str]]:
-    """Deal groups of topics out in an order drawn from the seed: to dev and test while there is room, else to train.
+    """Distribute groups of topics in a seeded order: to dev and test while they have room, else to train.
 
-    Topics that share a telling line, directly or through others, are a group. None that would fill
-    half of a held-out split goes there, so that each holds several subjects.
+    Topics that share a long line, directly or indirectly, form a group. A group larger than half of a
+    held-out split goes to train, so that dev and test cover several subjects.
     """
-    members = {name: [name] for name in topics}  # each name to the group it is in
-    first: dict[str, str] = {}
+    group_of = {name: [name] for name in topics}
+    first: dict[str, str] = {}  # the first topic with a line
     for name, text in topics.items():
-        for line in _telling_lines(text):
-            one, other = members[name], members[first.setdefault(line, name)]
-            if one is not other:
-                one += other
-                members.update((joined, one) for joined in other)
-    groups = {id(group): sorted(group) for group in members.values()}.values()
-    share = sum(map(len, topics.values())) * HELD_OUT
+        for line in _long_lines(text):
+            group, other = group_of[name], group_of[first.setdefault(line, name)]
+            if group is not other:
+                group += other
+                group_of.update((member, group) for member in other)
+    groups = {id(group): sorted(group) for group in group_of.values()}.values()
+    split_size = sum(map(len, topics.values())) * HELD_OUT
     splits: dict[str, list[str]] = {"train": [], "dev": [], "test": []}
-    room = {"dev": share, "test": share}
+    room = {"dev": split_size, "test": split_size}
     for group in sorted(groups, key=lambda group: hashlib.sha256(f"{SEED}/{group[0]}".encode()).digest()):
         size = sum(len(topics[name]) for name in group)
-        roomier = max(room, key=room.__getitem__)
-        if size <= min(room[roomier], share / 2):
-            room[roomier] -= size
-            splits[roomier] += group
+        split = max(room, key=room.__getitem__)
+        if size <= min(room[split], split_size / 2):
+            room[split] -= size
+            splits[split] += group
         else:
             splits["train"] += group
     return splits

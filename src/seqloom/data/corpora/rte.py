@@ -1,4 +1,4 @@
-"""RTE, recognising textual entailment: whether the second text follows from the first."""
+"""RTE, Recognizing Textual Entailment: whether the second text follows from the first."""
 
 from typing import Literal
 
@@ -9,7 +9,7 @@ from seqloom.data.files import DataSet
 from seqloom.data.splits import glue_corpus
 from seqloom.data.tables import read_columns
 
-SUMMARY = "RTE: 2,770 pairs of texts, does the second follow from the first? (needs SEQLOOM_DATA)"
+SUMMARY = "RTE: 2,770 pairs of texts; whether the second follows from the first (needs SEQLOOM_DATA)"
 FORM = "sentence-pair"
 SOURCE = DataSet("RTE", "https://gluebenchmark.com/tasks (glue/RTE; no licence is stated)")
 
@@ -20,11 +20,11 @@ class Config:
 
 
 def load(config: Config) -> Corpus[SentencePairExample]:
-    """No first text stands in two splits."""
+    """Load the pairs; no first text occurs in two splits."""
 
     def read(part: str) -> list[SentencePairExample]:
         _, rows = read_columns(SOURCE.file(f"glue/RTE/{part}.tsv.gz"), ("sentence1", "sentence2", "label"))
         return [SentencePairExample.of(first.strip(), second.strip(), label.strip()) for first, second, label in rows]
 
-    title, note = "Recognising textual entailment", "pairs share their first text with test"
+    title, note = "Recognizing Textual Entailment", "pairs share their first text with test"
     return glue_corpus("rte", title, read, lambda pair: pair.first, note)

@@ -1,4 +1,4 @@
-"""A scene and several claims about it, of which one is true."""
+"""Multiple choice: a scene and several claims about it, one of them true."""
 
 from typing import Annotated, Literal
 
@@ -8,9 +8,9 @@ from seqloom.data.corpus import Corpus, GeneratedConfig
 from seqloom.data.examples import MultipleChoiceExample
 from seqloom.data.generated import CLAIMS, SLOTS, SceneDrawing, scene_corpus
 
-SUMMARY = "a scene and claims about it, of which one is true; no download"
+SUMMARY = "a scene and several claims about it, one of them true; no download"
 FORM = "multiple-choice"
-MAX_OPTIONS = 8  # every slot has so many values besides those of the scene
+MAX_OPTIONS = 8  # every slot has at least this many values that are not in the scene
 
 
 @config
@@ -23,20 +23,20 @@ class Config(GeneratedConfig):
 
 
 def load(config: Config) -> Corpus[MultipleChoiceExample]:
-    """The claims say the same but for one thing; no scene is told twice."""
-    description = f"who did what, where, when and with whom: which of {config.options} claims is true"
+    """Generate scenes, all different, with claims that differ in one slot."""
+    description = f"who did what, where, when and with whom: choose the true one of {config.options} claims"
     return scene_corpus(
         config, description, lambda drawing, _, count: [draw_choice(config, drawing) for _ in range(count)]
     )
 
 
 def draw_choice(config: Config, drawing: SceneDrawing) -> MultipleChoiceExample:
-    scene, slot = drawing.scene(), drawing.draws.choice(SLOTS)
+    scene, slot = drawing.draw_scene(), drawing.draws.choice(SLOTS)
     template = drawing.draws.choice(CLAIMS[slot])
     values = [scene.value(slot)]
     while len(values) < config.options:
-        values.append(drawing.other(slot, {scene.who, scene.whom, *values}))
+        values.append(drawing.draw_value(slot, {scene.who, scene.whom, *values}))
     options = [scene.with_value(slot, value).tell(template) for value in values]
-    right = options[0]
+    answer = options[0]
     drawing.draws.shuffle(options)
-    return MultipleChoiceExample(scene.tell(drawing.telling()), tuple(options), options.index(right))
+    return MultipleChoiceExample(scene.tell(drawing.draw_telling()), tuple(options), options.index(answer))

@@ -1,4 +1,4 @@
-"""Claims about scenes: a few sentences, and a claim that is true or false."""
+"""Entailment: a few sentences about scenes, and a claim that is true or false."""
 
 from typing import Annotated, Literal
 
@@ -16,16 +16,19 @@ TwoOrMore = Annotated[int, Ge(2)]
 @config
 class Config(GeneratedConfig):
     corpus: Literal["scene-claims"] = "scene-claims"
-    scenes: Annotated[int, Ge(1), Le(8)] = 2  # sentences of the first text; each is about other people
+    scenes: Annotated[int, Ge(1), Le(8)] = 2  # sentences of the first text, each about different people
     train: TwoOrMore = 12_000  # pairs
     dev: TwoOrMore = 500
     test: TwoOrMore = 1_000
 
 
 def load(config: Config) -> Corpus[SentencePairExample]:
-    """Half of the claims are false. Of several scenes they say of one what is true of another: no word gives them away.
-    Of one alone they say something that is not there."""
-    description = f"who did what, where, when and with whom: claims about {config.scenes} sentences, half are true"
+    """Generate pairs, half of them with a false claim.
+
+    With several scenes, a false claim says of one scene what is true of another, so that single
+    words do not reveal it. With one scene, it contains a value that is not in the text.
+    """
+    description = f"who did what, where, when and with whom: claims about {config.scenes} sentences, half of them true"
     return scene_corpus(
         config,
         description,
@@ -34,13 +37,13 @@ def load(config: Config) -> Corpus[SentencePairExample]:
 
 
 def draw_pair(config: Config, drawing: SceneDrawing, is_true: bool) -> SentencePairExample:
-    scenes = drawing.scenes(config.scenes)
-    told = " ".join(scene.tell(drawing.telling()) for scene in scenes)
-    slot, about = drawing.draws.choice(SLOTS), drawing.draws.choice(scenes)
-    claimed = about
-    if not is_true:  # what another scene has there, or of one scene alone any other value
-        others = [scene.value(slot) for scene in scenes if scene is not about]
-        taken = {about.who, about.whom, about.value(slot)}
-        claimed = about.with_value(slot, drawing.draws.choice(others) if others else drawing.other(slot, taken))
+    scenes = drawing.draw_scenes(config.scenes)
+    text = " ".join(scene.tell(drawing.draw_telling()) for scene in scenes)
+    slot, scene = drawing.draws.choice(SLOTS), drawing.draws.choice(scenes)
+    claimed = scene
+    if not is_true:
+        others = [other.value(slot) for other in scenes if other is not scene]
+        taken = {scene.who, scene.whom, scene.value(slot)}
+        claimed = scene.with_value(slot, drawing.draws.choice(others) if others else drawing.draw_value(slot, taken))
     claim = claimed.tell(drawing.draws.choice(CLAIMS[slot]))
-    return SentencePairExample.of(told, claim, "true" if is_true else "false")
+    return SentencePairExample.of(text, claim, "true" if is_true else "false")

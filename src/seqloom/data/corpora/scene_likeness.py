@@ -1,4 +1,4 @@
-"""Two scenes and how similar they are: in how many of who, what, where, when and with whom they agree."""
+"""Similarity: two scenes and the number of slots (who, what, where, when, with whom) in which they agree."""
 
 from typing import Literal
 
@@ -8,7 +8,7 @@ from seqloom.data.corpus import Corpus, GeneratedConfig
 from seqloom.data.examples import SentencePairExample
 from seqloom.data.generated import SLOTS, SceneDrawing, scene_corpus
 
-SUMMARY = "two scenes and how much alike they are, from 0 to 5; no download"
+SUMMARY = "two scenes and their similarity, from 0 to 5; no download"
 FORM = "sentence-pair"
 
 
@@ -21,20 +21,20 @@ class Config(GeneratedConfig):
 
 
 def load(config: Config) -> Corpus[SentencePairExample]:
-    """Both scenes are told in ways of their own, so the order of the words says little."""
+    """Generate pairs of scenes with different templates, so that word order reveals little."""
     return scene_corpus(
         config,
-        "two scenes: in how many of who, what, where, when and with whom they agree",
+        "two scenes and the number of slots (who, what, where, when, with whom) in which they agree",
         lambda drawing, _, count: [draw_pair(drawing, number % (len(SLOTS) + 1)) for number in range(count)],
     )
 
 
 def draw_pair(drawing: SceneDrawing, shared_slots: int) -> SentencePairExample:
-    first = drawing.scene()
-    second = drawing.scene([first])
+    first = drawing.draw_scene()
+    second = drawing.draw_scene([first])
     for slot in drawing.draws.sample(SLOTS, shared_slots):
         second = second.with_value(slot, first.value(slot))
-    telling = drawing.telling()
-    other_telling = drawing.telling(but=telling)
+    telling = drawing.draw_telling()
+    other_telling = drawing.draw_telling(excluded=telling)
     score = sum(first.value(slot) == second.value(slot) for slot in SLOTS)
     return SentencePairExample.of(first.tell(telling), second.tell(other_telling), str(score))

@@ -1,4 +1,4 @@
-"""The user's own pairs of texts with a label or a score each: a table with named columns, as TSV, CSV or JSON Lines."""
+"""Labelled or scored pairs of texts from your own TSV, CSV or JSON Lines files."""
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -11,19 +11,19 @@ from seqloom.data.files import expand_home
 from seqloom.data.splits import Read, complete_examples, link_groups, load_files
 from seqloom.data.tables import Column, Format, column_problems, read_table
 
-SUMMARY = "one's own pairs of texts with a label or a score each: a TSV, CSV or JSON Lines file"
+SUMMARY = "your own pairs of texts with labels or scores: a TSV, CSV or JSON Lines file"
 FORM = "sentence-pair"
 
 
 @config
 class Config(FileConfig):
     corpus: Literal["sentence-pairs"] = "sentence-pairs"
-    train: str  # a .tsv, .csv or .jsonl file, which may be .gz
-    first: Column = "first"  # the column of the first texts: its name, or its number, from 1
+    train: str  # a .tsv, .csv or .jsonl file, optionally with .gz
+    first: Column = "first"  # the column of the first texts: its name, or its number from 1
     second: Column = "second"  # the column of the second texts
-    label: Column = "label"  # the column of the labels, or of the scores
-    header: bool | None = None  # whether the first line names the columns; if left out, when they are given by name
-    format: Format | None = None  # if left out, as the names of the files end
+    label: Column = "label"  # the column of the labels or scores
+    header: bool | None = None  # whether the first line names the columns; null: if columns are given by name
+    format: Format | None = None  # null: chosen by the file extension
 
     def problems(self) -> Iterator[str]:
         yield from super().problems()
@@ -35,19 +35,19 @@ class Config(FileConfig):
 
 
 def load(config: Config) -> Corpus[SentencePairExample]:
-    """Each label is held out evenly, and pairs that share a text stay in one split where they can."""
+    """Load the pairs; dev and test are stratified by label, and pairs that share a text stay together if possible."""
     return load_files(
         config,
         lambda split, file: read_pairs(config, file),
         description=f"{config.train}: {config.first} and {config.second} → {config.label}",
-        groups=linked_pairs,
+        groups=group_pairs,
         label=lambda pair: pair.label,
         repeats=("pairs", lambda pair: pair.text),
     )
 
 
 def read_pairs(config: Config, file: str) -> Read[SentencePairExample]:
-    """Return the pairs of a file that have both texts and a label, and notes on the others."""
+    """Read the pairs that have both texts and a label, and notes on the others."""
     rows = read_table(expand_home(Path(file)), config.columns, form=config.format, header=config.header)
     cells = ((line, [row[name].strip() for name in config.columns]) for line, row in rows)
     return complete_examples(
@@ -59,11 +59,7 @@ def read_pairs(config: Config, file: str) -> Read[SentencePairExample]:
     )
 
 
-def linked_pairs(pairs: Sequence[SentencePairExample], held_out: int) -> list[str]:
-    """Group pairs that share a text, directly or through others.
-
-    Where that would leave a split empty, because all are linked, only the same first texts are a
-    group.
-    """
+def group_pairs(pairs: Sequence[SentencePairExample], held_out: int) -> list[str]:
+    """Group pairs that share a text, directly or indirectly; by first texts if that gives too few groups."""
     groups = link_groups([(pair.first, pair.second) for pair in pairs])
     return groups if len(set(groups)) > held_out else [pair.first for pair in pairs]

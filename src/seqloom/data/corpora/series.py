@@ -1,4 +1,4 @@
-"""Real series that ship inside statsmodels and vega_datasets: carbon dioxide, sunspots, the Nile, weather, shares."""
+"""Real time series from statsmodels and vega_datasets: carbon dioxide, sunspots, the Nile, weather, stocks."""
 
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Literal
@@ -11,7 +11,7 @@ from seqloom.data.corpus import Corpus, SeriesConfig
 if TYPE_CHECKING:
     from seqloom.data.series import Series
 
-SUMMARY = "real series, from CO2 to shares, that ship inside statsmodels and vega_datasets; no download"
+SUMMARY = "real series, from CO2 to stock prices, from statsmodels and vega_datasets; no download"
 FORM = "series"
 Name = Literal[
     "co2", "co2-weekly", "sunspots", "nile", "sea", "macro", "temperatures", "weather", "employment", "stocks"
@@ -22,12 +22,12 @@ Name = Literal[
 class Config(SeriesConfig):
     corpus: Literal["series"] = "series"
     series: Name = "co2"
-    columns: tuple[str, ...] | None = None  # those of its variables to keep; null is all
+    columns: tuple[str, ...] | None = None  # variables to keep; null for all
 
     def problems(self) -> Iterator[str]:
         yield from super().problems()
         if self.columns is not None and (not self.columns or len(set(self.columns)) < len(self.columns)):
-            yield f"columns must name variables, each once, or be null for all; got {list(self.columns)}"
+            yield f"columns must be different variables, or null for all; got {list(self.columns)}"
 
 
 def load(config: Config) -> "Corpus[Series]":

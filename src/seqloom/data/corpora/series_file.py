@@ -1,4 +1,4 @@
-"""The user's own series: a CSV, TSV or JSON Lines file with a column of times and columns of numbers."""
+"""A series from your own CSV, TSV or JSON Lines file with a column of times and columns of numbers."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,7 +13,7 @@ from seqloom.data.tables import Column, Format
 if TYPE_CHECKING:
     from seqloom.data.series import Series
 
-SUMMARY = "one's own series: a CSV, TSV or JSON Lines file with a column of times and columns of numbers"
+SUMMARY = "your own series: a CSV, TSV or JSON Lines file with a column of times and columns of numbers"
 FORM = "series"
 
 
@@ -22,21 +22,21 @@ class Config(SeriesConfig, FilesConfig):
     file_keys: ClassVar = ("file",)
 
     corpus: Literal["series-file"] = "series-file"
-    file: str  # a .csv, .tsv or .jsonl file, which may be .gz; its first line names the columns
-    time: Column | None = None  # the column of the times: its name, or its number, from 1; null is the first
-    columns: tuple[Column, ...] | None = None  # those of the values; null is all others that hold numbers
-    time_format: str | None = None  # how times are written, as strptime has it; null is 2024-03-01, 20240301, a number
-    format: Format | None = None  # if left out, as the name of the file ends
+    file: str  # a .csv, .tsv or .jsonl file, optionally with .gz; its first line names the columns
+    time: Column | None = None  # the column of the times: its name, or its number from 1; null for the first
+    columns: tuple[Column, ...] | None = None  # the columns of the values; null for all others with numbers
+    time_format: str | None = None  # a strptime format; null accepts 2024-03-01, 20240301 and numbers
+    format: Format | None = None  # null: chosen by the file extension
 
     def problems(self) -> Iterator[str]:
         yield from super().problems()
-        asked = [column for column in (self.time, *(self.columns or ())) if column is not None]
+        columns = [column for column in (self.time, *(self.columns or ())) if column is not None]
         if self.columns is not None and not self.columns:
-            yield "columns must name one at least, or be null for all that hold numbers"
-        if any(isinstance(column, int) and column < 1 for column in asked):
-            yield f"columns are counted from 1, got {asked}"
-        if len(set(asked)) < len(asked):
-            yield f"time and columns must be different columns, got {asked}"
+            yield "columns must name at least one column, or be null for all with numbers"
+        if any(isinstance(column, int) and column < 1 for column in columns):
+            yield f"columns are counted from 1, got {columns}"
+        if len(set(columns)) < len(columns):
+            yield f"time and columns must be different columns, got {columns}"
 
 
 def load(config: Config) -> "Corpus[Series]":
@@ -54,6 +54,5 @@ def load(config: Config) -> "Corpus[Series]":
         gaps=config.gaps,
         fill=config.fill,
     )
-    every = series.clock.describe()
-    description = f"{config.file}: {', '.join(series.columns)}, every {every}"
+    description = f"{config.file}: {', '.join(series.columns)}, every {series.clock.describe()}"
     return split_series(config, series, notes, description=description, licence="the user's own")

@@ -1,4 +1,4 @@
-"""The user's own series with a label each: a CSV or TSV file in which every row is a series, as in the UCR archive."""
+"""Labelled series from your own CSV or TSV files with one series per row, as in the UCR archive."""
 
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Literal
@@ -12,31 +12,31 @@ from seqloom.data.tables import Column, Format
 if TYPE_CHECKING:
     from seqloom.data.series import LabelledSeries
 
-SUMMARY = "one's own series with a label each: a CSV or TSV file, a row for each series"
+SUMMARY = "your own labelled series: a CSV or TSV file with one series per row"
 FORM = "series-labelled"
 
 
 @config
 class Config(FileConfig):
     corpus: Literal["series-rows"] = "series-rows"
-    train: str  # a .csv or .tsv file, which may be .gz; every row a series, its steps in columns
-    dev_fraction: Fraction = 0.15  # of the series of each label; 0 for no such split
-    test_fraction: Fraction = 0.15
-    label: Column = 1  # the column of the labels: its name, or its number, from 1
-    header: bool | None = None  # whether the first line names the columns; if left out, when label is a name
-    variables: PositiveInt = 1  # a row has all steps of the first variable, then all of the second, and so on
-    format: Format | None = None  # if left out, as the names of the files end
+    train: str  # a .csv or .tsv file, optionally with .gz; each row is a series, with its steps in columns
+    dev_fraction: Fraction = 0.15  # fraction of the series of each label; 0 for no dev split
+    test_fraction: Fraction = 0.15  # fraction of the series of each label; 0 for no test split
+    label: Column = 1  # the column of the labels: its name, or its number from 1
+    header: bool | None = None  # whether the first line names the columns; null: if label is a name
+    variables: PositiveInt = 1  # number of variables; a row contains all steps of the first, then all of the second
+    format: Format | None = None  # null: chosen by the file extension
 
     def problems(self) -> Iterator[str]:
         yield from super().problems()
         if isinstance(self.label, int) and self.label < 1:
             yield f"columns are counted from 1, got {self.label}"
         if self.header is False and isinstance(self.label, str):
-            yield "without a header, label must be the number of a column, from 1"
+            yield "without a header, label must be a column number from 1"
 
 
 def load(config: Config) -> "Corpus[LabelledSeries]":
-    """Each label is held out evenly, and equal series stay in one split."""
+    """Load the series; dev and test are stratified by label, and equal series stay in one split."""
     from seqloom.data.series_files import read_rows
 
     return load_files(
@@ -48,5 +48,5 @@ def load(config: Config) -> "Corpus[LabelledSeries]":
         description=f"{config.train}: a series in every row",
         groups=lambda examples, _: [digest([example]) for example in examples],
         label=lambda example: example.label,
-        version=lambda splits: f"sha256-{digest(one for split in splits.values() for one in split)[:12]}",
+        version=lambda splits: f"sha256-{digest(series for split in splits.values() for series in split)[:12]}",
     )

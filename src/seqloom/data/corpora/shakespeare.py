@@ -1,10 +1,10 @@
-"""Tiny Shakespeare: 1.1 million characters of the plays, the usual text for character models."""
+"""Tiny Shakespeare: 1.1 million characters of plays, a common corpus for character models."""
 
 from typing import Literal
 
 from seqloom.config import config
 from seqloom.data.corpus import TextCorpus, version_of
-from seqloom.data.files import DataSet, read_filled
+from seqloom.data.files import DataSet, read_nonblank
 
 SUMMARY = "Tiny Shakespeare: 1.1M characters of plays; train and dev only (needs SEQLOOM_DATA)"
 FORM = "text"
@@ -17,8 +17,8 @@ class Config:
 
 
 def load(config: Config) -> TextCorpus:
-    """One document per split: the first 90 % of the characters, and the last 10 %, as others cut it."""
-    text = read_filled(SOURCE.file("tinyshakespeare/input.txt.gz"))
+    """Load one document per split: the first 90 % of the characters, and the last 10 %, as is customary."""
+    text = read_nonblank(SOURCE.file("tinyshakespeare/input.txt.gz"))
     border = int(len(text) * 0.9)
     return TextCorpus(
         name="shakespeare",
@@ -26,5 +26,5 @@ def load(config: Config) -> TextCorpus:
         licence="MIT",
         description="Tiny Shakespeare; the last 10 % is the dev split",
         splits={"train": [text[:border]], "dev": [text[border:]]},
-        absent={"test": "its last 10 % is dev, as published figures use it. Evaluate on dev."},
+        absent={"test": "its last 10 % is dev, as in published results. Evaluate on dev."},
     )

@@ -1,4 +1,4 @@
-"""SST-2, the Stanford Sentiment Treebank in two classes: sentences of film reviews, and phrases of them."""
+"""SST-2, the Stanford Sentiment Treebank with two classes: sentences of film reviews and their phrases."""
 
 import re
 from collections.abc import Iterable, Sequence
@@ -9,7 +9,7 @@ from seqloom.config.constraints import Gt, Le
 from seqloom.core.errors import DataError
 from seqloom.core.words import shown
 from seqloom.data.corpus import SPLITS, Corpus
-from seqloom.data.examples import TextClassificationExample, sample_share
+from seqloom.data.examples import TextClassificationExample, sample_fraction
 from seqloom.data.files import DataSet
 from seqloom.data.tables import read_columns
 
@@ -26,26 +26,26 @@ LABELS = {"0": "negative", "1": "positive"}
 @config
 class Config:
     corpus: Literal["sst2"] = "sst2"
-    form: Literal["phrases", "sentence"] = "phrases"  # phrases: GLUE's, of the training sentences; or these alone
-    fraction: Annotated[float, Gt(0), Le(1)] = 1.0  # of the training texts, and of those of each label
-    seed: int = 0  # decides which
+    form: Literal["phrases", "sentence"] = "phrases"  # train on the phrases of GLUE, or on the sentences only
+    fraction: Annotated[float, Gt(0), Le(1)] = 1.0  # fraction of the training texts of each label to use
+    seed: int = 0  # determines the sampled texts if fraction < 1
 
 
 def load(config: Config) -> Corpus[TextClassificationExample]:
-    """872 sentences are dev and 1,821 test in both forms, written as the training texts of the form are."""
+    """Load the texts; in both forms, dev has 872 and test 1,821 sentences, spelled like the training texts."""
     notes: tuple[str, ...] = ()
     if config.form == "sentence":
         splits = {split: _sentences(split) for split in SPLITS}
     else:
-        held = {"dev": _glue("dev"), "test": _label(_glue_test(), _sentences("test"))}
+        held_out = {"dev": _glue("dev"), "test": _add_labels(_glue_test(), _sentences("test"))}
         phrases = _glue("train")
-        kept = without(phrases, [example.text for examples in held.values() for example in examples])
-        splits = {"train": kept, **held}
-        out = len(phrases) - len(kept)
-        notes = (f"{out:,} of GLUE's {len(phrases):,} phrases are a sentence of dev or test and were left out",)
+        train = exclude_sentences(phrases, [example.text for examples in held_out.values() for example in examples])
+        splits = {"train": train, **held_out}
+        excluded = len(phrases) - len(train)
+        notes = (f"{excluded:,} of {len(phrases):,} phrases of GLUE are sentences of dev or test and were left out",)
     if config.fraction < 1:
-        whole, splits["train"] = splits["train"], sample_share(splits["train"], config.fraction, config.seed)
-        notes = (*notes, f"of {len(whole):,} training texts {len(splits['train']):,} are read (data.fraction)")
+        texts, splits["train"] = splits["train"], sample_fraction(splits["train"], config.fraction, config.seed)
+        notes = (*notes, f"{len(splits['train']):,} of {len(texts):,} training texts are used (data.fraction)")
     return Corpus(
         name="sst2",
         licence="none stated by its sources",
@@ -56,22 +56,23 @@ def load(config: Config) -> Corpus[TextClassificationExample]:
 
 
 def sentences() -> dict[str, list[str]]:
-    """The whole sentences of each split without labels, written as GLUE writes them; none of train is in another."""
-    held = {"dev": [example.text for example in _glue("dev")], "test": _glue_test()}
-    written = {_letters(phrase.text): phrase.text for phrase in reversed(_glue("train"))}  # of several the first
-    seen = {_letters(text) for texts in held.values() for text in texts}
-    names = [name for name in (_letters(one.text) for one in _sentences("train")) if name not in seen]
-    return {"train": [written[name] for name in dict.fromkeys(names) if name in written], **held}
+    """Return the complete sentences of each split without labels, in the spelling of GLUE and without overlap."""
+    held_out = {"dev": [example.text for example in _glue("dev")], "test": _glue_test()}
+    spellings = {_letters(phrase.text): phrase.text for phrase in reversed(_glue("train"))}  # the first one wins
+    seen = {_letters(text) for texts in held_out.values() for text in texts}
+    keys = [key for key in (_letters(sentence.text) for sentence in _sentences("train")) if key not in seen]
+    return {"train": [spellings[key] for key in dict.fromkeys(keys) if key in spellings], **held_out}
 
 
-def without(phrases: Sequence[TextClassificationExample], sentences: Iterable[str]) -> list[TextClassificationExample]:
-    """The phrases that are none of these sentences, however they are punctuated.
+def exclude_sentences(
+    phrases: Sequence[TextClassificationExample], sentences: Iterable[str]
+) -> list[TextClassificationExample]:
+    """Remove the phrases that equal one of the sentences, ignoring punctuation.
 
-    A phrase within a longer sentence stays: what `funny` says of itself tells nothing of a review
-    it stands in.
+    A phrase that is only part of a sentence stays: the label of `funny` does not reveal that of a review.
     """
-    known = set(map(_letters, sentences))
-    return [phrase for phrase in phrases if _letters(phrase.text) not in known]
+    excluded = set(map(_letters, sentences))
+    return [phrase for phrase in phrases if _letters(phrase.text) not in excluded]
 
 
 def _read(part: str, columns: tuple[int, int] | tuple[str, str]) -> list[TextClassificationExample]:
@@ -92,17 +93,16 @@ def _glue_test() -> list[str]:
     return [text.strip() for (text,) in rows]
 
 
-def _label(texts: Sequence[str], sentences: Sequence[TextClassificationExample]) -> list[TextClassificationExample]:
-    """GLUE keeps the labels of test to itself; the same sentences have them where they are written without hyphens,
-    accents and most punctuation. So the letters tell which is which."""
-    labels = {_letters(sentence.text): sentence.label for sentence in sentences}
+def _add_labels(texts: Sequence[str], labelled: Sequence[TextClassificationExample]) -> list[TextClassificationExample]:
+    """Label the test sentences of GLUE, which has no labels, by the letters they share with labelled sentences."""
+    labels = {_letters(sentence.text): sentence.label for sentence in labelled}
     for text in texts:
         if _letters(text) not in labels:
-            raise DataError(f"A test sentence of GLUE is not among those of sst2/sentence/test.tsv: {shown(text)}.")
+            raise DataError(f"sst2/sentence/test.tsv must contain all test sentences of GLUE, but lacks {shown(text)}.")
     return [TextClassificationExample(text, labels[_letters(text)]) for text in texts]
 
 
 def _letters(text: str) -> str:
-    """What both copies have: ASCII letters and digits; brackets are LRB in one of them, and humour is humor."""
+    """Reduce a text to what both sources share: ASCII letters and digits, without LRB, with or instead of our."""
     plain = re.sub(r"-?\b[lr]rb\b-?", "", text.lower()).encode("ascii", "ignore").decode()
     return re.sub(r"[^a-z0-9]", "", plain).replace("our", "or").replace("learnt", "learned")

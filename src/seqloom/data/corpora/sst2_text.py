@@ -1,4 +1,4 @@
-"""The film reviews of SST-2 without their labels, and WikiText-2 beside them: what to pretrain on before SST-2."""
+"""The film reviews of SST-2 without labels, together with WikiText-2, for pretraining."""
 
 from typing import Literal
 
@@ -6,19 +6,18 @@ from seqloom.config import config
 from seqloom.data.corpora import sst2, wikitext2
 from seqloom.data.corpus import TextCorpus
 
-SUMMARY = "SST-2's reviews without labels, and WikiText-2 in small letters (needs SEQLOOM_DATA)"
+SUMMARY = "SST-2 reviews without labels and lowercased WikiText-2, for pretraining (needs SEQLOOM_DATA)"
 FORM = "text"
 
 
 @config
 class Config:
     corpus: Literal["sst2-text"] = "sst2-text"
-    wikitext2: bool = True  # also its text, in small letters as the reviews are
+    wikitext2: bool = True  # add WikiText-2 to train, lowercased like the reviews
 
 
 def load(config: Config) -> TextCorpus:
-    """A review is a document, and so is a paragraph of Wikipedia. Dev and test are reviews alone, those of SST-2; none
-    of them stands in train."""
+    """Load each review and each paragraph of Wikipedia as a document; dev and test contain only reviews."""
     splits = sst2.sentences()
     if config.wikitext2:
         lines = wikitext2.load(wikitext2.Config()).split("train")
@@ -26,6 +25,6 @@ def load(config: Config) -> TextCorpus:
     return TextCorpus(
         name="sst2-text",
         licence="none stated by its sources; Wikipedia's text is CC BY-SA",
-        description="Film reviews without labels" + (", and WikiText-2 in small letters" * config.wikitext2),
+        description="Film reviews without labels" + (", and lowercased WikiText-2" * config.wikitext2),
         splits=splits,
     )

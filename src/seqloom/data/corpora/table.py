@@ -1,4 +1,4 @@
-"""The user's own texts and labels: a table with named columns, as TSV, CSV or JSON Lines."""
+"""Labelled texts from your own TSV, CSV or JSON Lines files."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,18 +11,18 @@ from seqloom.data.files import expand_home
 from seqloom.data.splits import Read, complete_examples, load_files
 from seqloom.data.tables import Column, Format, column_problems, read_table
 
-SUMMARY = "one's own texts with a label each: a TSV, CSV or JSON Lines file with named columns"
+SUMMARY = "your own labelled texts: a TSV, CSV or JSON Lines file with named columns"
 FORM = "text-classification"
 
 
 @config
 class Config(FileConfig):
     corpus: Literal["table"] = "table"
-    train: str  # a .tsv, .csv or .jsonl file, which may be .gz
-    text: Column = "text"  # the column of the texts: its name, or its number, from 1
+    train: str  # a .tsv, .csv or .jsonl file, optionally with .gz
+    text: Column = "text"  # the column of the texts: its name, or its number from 1
     label: Column = "label"  # the column of the labels
-    header: bool | None = None  # whether the first line names the columns; if left out, when they are given by name
-    format: Format | None = None  # if left out, as the names of the files end
+    header: bool | None = None  # whether the first line names the columns; null: if columns are given by name
+    format: Format | None = None  # null: chosen by the file extension
 
     def problems(self) -> Iterator[str]:
         yield from super().problems()
@@ -34,7 +34,7 @@ class Config(FileConfig):
 
 
 def load(config: Config) -> Corpus[TextClassificationExample]:
-    """Examples with the same text stay in one split, and each label is held out evenly."""
+    """Load the examples; those with the same text stay in one split, and dev and test are stratified by label."""
     return load_files(
         config,
         lambda split, file: read_examples(config, file, is_train=split == "train"),
@@ -46,7 +46,7 @@ def load(config: Config) -> Corpus[TextClassificationExample]:
 
 
 def read_examples(config: Config, file: str, is_train: bool = False) -> Read[TextClassificationExample]:
-    """Return the examples of a file that have a text and a label, and notes on the others."""
+    """Read the examples that have a text and a label, and notes on the others."""
     rows = read_table(expand_home(Path(file)), config.columns, form=config.format, header=config.header)
     examples, notes = complete_examples(
         file,
@@ -58,7 +58,7 @@ def read_examples(config: Config, file: str, is_train: bool = False) -> Read[Tex
     labels: dict[str, set[str]] = {}
     for example in examples:
         labels.setdefault(example.text, set()).add(example.label)
-    several = sum(len(labels_of_text) > 1 for labels_of_text in labels.values())
-    if is_train and several:  # no model can be right about all of them
-        notes.append(f"{several:,} of the {len(labels):,} different texts of train have more than one label")
+    ambiguous = sum(len(text_labels) > 1 for text_labels in labels.values())
+    if is_train and ambiguous:
+        notes.append(f"{ambiguous:,} of the {len(labels):,} different texts of train have more than one label")
     return examples, notes

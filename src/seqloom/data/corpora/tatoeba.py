@@ -28,8 +28,8 @@ class Config:
     corpus: Literal["tatoeba"] = "tatoeba"
     source: Language = "en"
     target: Language = "fr"
-    dev: PositiveInt = 2000  # pairs held out to choose by, at least
-    test: PositiveInt = 2000  # and to report
+    dev: PositiveInt = 2000  # minimum number of dev pairs
+    test: PositiveInt = 2000  # minimum number of test pairs
     max_words: PositiveInt | None = None  # leave out pairs with more words on either side
 
     def problems(self) -> Iterator[str]:
@@ -38,19 +38,19 @@ class Config:
 
 
 def load(config: Config) -> Corpus[ParallelExample]:
-    """No sentence of either language is in two splits: pairs that share one, also through others, stay together."""
+    """Load the pairs; those that share a sentence, directly or indirectly, stay in one split."""
     path = SOURCE.file(FILES[config.target if config.source == "en" else config.source])
-    _, rows = read_columns(path, (1, 2))  # English, the other, and in newer files who wrote them
-    both = dict.fromkeys((english.strip(), other.strip()) for english, other in rows)
-    longest = config.max_words or math.inf
-    pairs = [pair for pair in both if all(pair) and max(len(side.split()) for side in pair) <= longest]
+    _, rows = read_columns(path, (1, 2))  # English, the other language; newer files add an attribution
+    unique = dict.fromkeys((english.strip(), other.strip()) for english, other in rows)
+    max_words = config.max_words or math.inf
+    pairs = [pair for pair in unique if all(pair) and max(len(side.split()) for side in pair) <= max_words]
     chosen = hold_out(link_groups(pairs), {"dev": config.dev, "test": config.test})
     ordered = pairs if config.source == "en" else [(other, english) for english, other in pairs]
     splits = divide((ParallelExample(*pair) for pair in ordered), chosen, SPLITS)
     if not all(splits.values()):
         raise DataError(
-            f"{path} has {len(pairs):,} pairs that can be used, too few for data.dev={config.dev} and "
-            f"data.test={config.test} and some to train on. Lower them, or raise data.max_words."
+            f"{path} has {len(pairs):,} usable pairs, too few for data.dev={config.dev}, data.test={config.test} and a "
+            "training split. Lower them, or raise data.max_words."
         )
     return Corpus(
         name="tatoeba",

@@ -1,4 +1,4 @@
-"""One's own text: a file, a .gz file, or a folder of them."""
+"""Your own text: a file, a .gz file, or a folder of them."""
 
 import re
 from collections.abc import Sequence
@@ -9,11 +9,12 @@ from typing import Literal
 from seqloom.config import config
 from seqloom.config.constraints import Fraction
 from seqloom.core.errors import DataError
+from seqloom.core.words import counted
 from seqloom.data.corpus import SPLITS, FileConfig, TextCorpus, version_of
-from seqloom.data.files import expand_home, lines, read_files
-from seqloom.data.splits import absent_splits, missing_shares
+from seqloom.data.files import expand_home, read_files, split_lines
+from seqloom.data.splits import absent_splits, missing_fractions
 
-SUMMARY = "one's own UTF-8 text: a file, a .gz file, or a folder of .txt files"
+SUMMARY = "your own UTF-8 text: a file, a .gz file, or a folder of .txt files"
 FORM = "text"
 
 
@@ -21,34 +22,34 @@ FORM = "text"
 class Config(FileConfig):
     corpus: Literal["text"] = "text"
     train: str  # a file, a .gz file, or a folder of .txt and .txt.gz files
-    dev_fraction: Fraction = 0.05  # of the characters, cut from the end of train; 0 for no such split
-    test_fraction: Fraction = 0.05
-    documents: Literal["file", "line", "paragraph"] = "file"  # what a document is; blank lines are never one
+    dev_fraction: Fraction = 0.05  # fraction of the characters, taken from the end of train; 0 for no dev split
+    test_fraction: Fraction = 0.05  # fraction of the characters, taken from the end of train; 0 for no test split
+    documents: Literal["file", "line", "paragraph"] = "file"  # the unit of a document; blank lines are skipped
 
 
 def load(config: Config) -> TextCorpus:
-    """The splits as given; the others are cut from the end of the training text, at line borders, dev before test."""
+    """Load the given splits; the others are cut from the end of train at line borders, dev before test."""
     given = {split: file for split, (file,) in config.files().items()}
     files = {split: read_files(expand_home(Path(file))) for split, file in given.items()}
-    splits = {split: _documents([text for _, text in found], config.documents) for split, found in files.items()}
+    splits = {split: _documents([text for _, text in pairs], config.documents) for split, pairs in files.items()}
     for one, other in combinations(given, 2):
         if shared := sorted({file.resolve() for file, _ in files[one]} & {file.resolve() for file, _ in files[other]}):
             raise DataError(f"data.{one} and data.{other} must not overlap, but both read {shared[0]}.")
         if splits[one] == splits[other]:
             raise DataError(
-                f"data.{one} and data.{other} must differ, but {given[one]} and {given[other]} hold the same text."
+                f"data.{one} and data.{other} must differ, but {given[one]} and {given[other]} contain the same text."
             )
-    shares, whole = missing_shares(config, splits), splits["train"]
-    for split in sorted(shares, reverse=True):  # test comes last
-        size = round(sum(map(len, whole)) * shares[split])
-        splits["train"], splits[split] = _cut(splits["train"], size, config.documents == "file")
-    if shares and not all(any(map(str.strip, splits[split])) for split in ("train", *shares)):
+    fractions, train = missing_fractions(config, splits), splits["train"]
+    for split in sorted(fractions, reverse=True):  # test comes last
+        size = round(sum(map(len, train)) * fractions[split])
+        splits["train"], splits[split] = _cut_end(splits["train"], size, config.documents == "file")
+    if fractions and not all(any(map(str.strip, splits[split])) for split in ("train", *fractions)):
         unit = "line" if config.documents == "file" else config.documents
-        count = sum(len(lines(text)) for text in whole) if unit == "line" else len(whole)
+        count = sum(len(split_lines(text)) for text in train) if unit == "line" else len(train)
         raise DataError(
-            f"{config.train} is too short: {' and '.join(shares)} are cut from its end, a {unit} at least, but it ends "
-            f"after {unit} {count}.\n"
-            f"Give more text, or files of their own: {', '.join(f'data.{split}' for split in shares)}."
+            f"{config.train} is too short: {' and '.join(fractions)} need at least one {unit} each from its end, but "
+            f"it has only {counted(count, unit)}.\n"
+            f"Provide more text, or separate files: {', '.join(f'data.{split}' for split in fractions)}."
         )
     return TextCorpus(
         name="text",
@@ -61,7 +62,7 @@ def load(config: Config) -> TextCorpus:
 
 
 def read_documents(path: Path, kind: str) -> list[str]:
-    """The documents of one file, .gz file or folder, uncut."""
+    """Read the documents of a file, a .gz file or a folder."""
     return _documents([text for _, text in read_files(expand_home(path))], kind)
 
 
@@ -69,15 +70,15 @@ def _documents(texts: Sequence[str], kind: str) -> list[str]:
     if kind == "file":
         return [text.strip("\n") for text in texts]
     if kind == "line":
-        return [line for text in texts for line in lines(text) if line.strip()]
+        return [line for text in texts for line in split_lines(text) if line.strip()]
     paragraphs = (paragraph.strip("\n") for text in texts for paragraph in re.split(r"\n(?:[^\S\n]*\n)+", text))
     return [paragraph for paragraph in paragraphs if paragraph.strip()]
 
 
-def _cut(documents: Sequence[str], size: int, inside: bool) -> tuple[list[str], list[str]]:
-    """About the last `size` characters apart from the rest: the border is the nearest one that leaves something.
+def _cut_end(documents: Sequence[str], size: int, inside: bool) -> tuple[list[str], list[str]]:
+    """Separate about the last `size` characters, at the nearest border that leaves no part empty.
 
-    Borders lie between documents and, `inside` them, after each line.
+    Borders are the ends of documents and, if `inside`, the ends of lines.
     """
     if not documents:
         return [], []
@@ -86,10 +87,10 @@ def _cut(documents: Sequence[str], size: int, inside: bool) -> tuple[list[str], 
         size -= len(documents[index])
         index -= 1
     document, later = documents[index], list(documents[index + 1 :])
-    place = max(len(document) - size, 0)
-    before = document.rfind("\n", 0, place) + 1 if inside else 0
-    after = (document.find("\n", place) + 1 if inside else 0) or len(document)
-    something = bool(later) or after < len(document)
-    border = after if something and after - place <= place - before else before
+    position = max(len(document) - size, 0)
+    before = document.rfind("\n", 0, position) + 1 if inside else 0
+    after = (document.find("\n", position) + 1 if inside else 0) or len(document)
+    leaves_text = bool(later) or after < len(document)
+    border = after if leaves_text and after - position <= position - before else before
     head, tail = document[:border], document[border:]
     return [*documents[:index], *filter(None, [head])], [*filter(None, [tail]), *later]

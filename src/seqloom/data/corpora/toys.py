@@ -1,4 +1,4 @@
-"""Memory tests as text: what comes after the bar follows from what stands before it, if one remembers."""
+"""Memory tests as text: the part after the bar can be computed from the part before it."""
 
 from collections.abc import Iterator
 from math import perm
@@ -10,9 +10,9 @@ from seqloom.core.errors import DataError
 from seqloom.data.corpus import GeneratedConfig, TextCorpus
 from seqloom.data.generated import Dice, draw_distinct
 
-SUMMARY = "memory tests made on the spot: copy (abc|abc), reverse (abc|cba), recall (a4b7|b7)"
+SUMMARY = "generated memory tests: copy (abc|abc), reverse (abc|cba), recall (a4b7|b7); no download"
 FORM = "text"
-VERSION = "1"  # of the drawing below; a change of what it draws is a new version
+VERSION = "1"  # increase it when a change here alters the documents
 BAR = "|"
 LETTERS = "abcdefghijklmnopqrstuvwxyz"
 DIGITS = "0123456789"
@@ -22,9 +22,9 @@ DIGITS = "0123456789"
 class Config(GeneratedConfig):
     corpus: Literal["toys"] = "toys"
     task: Literal["copy", "reverse", "recall"] = "copy"
-    min_length: int = 1  # symbols to remember (recall: pairs of a letter and a digit), at least
-    max_length: int = 10  # and at most
-    symbols: int = 8  # different letters
+    min_length: int = 1  # minimum number of symbols to remember (recall: pairs of a letter and a digit)
+    max_length: int = 10  # maximum number of symbols to remember
+    symbols: int = 8  # number of different letters
     train: PositiveInt = 10_000  # documents
     dev: PositiveInt = 500
     test: PositiveInt = 500
@@ -35,18 +35,18 @@ class Config(GeneratedConfig):
         if not 1 <= self.symbols <= len(LETTERS):
             yield f"symbols must be from 1 to {len(LETTERS)}, got {self.symbols}"
         if self.task == "recall" and self.max_length > self.symbols:
-            yield f"recall asks for each letter once, so max_length ({self.max_length}) cannot exceed symbols"
+            yield f"recall uses each letter once, so max_length ({self.max_length}) must be at most symbols"
 
 
 def load(config: Config) -> TextCorpus:
-    """Documents such as `abcd|dcba`; what is to be remembered is different in all of them, across the splits too."""
-    recall, lengths = config.task == "recall", range(config.min_length, config.max_length + 1)
-    memories = [perm(config.symbols, n) * len(DIGITS) ** n if recall else config.symbols**n for n in lengths]
-    wanted, possible = sum(config.counts().values()), sum(memories)
-    if wanted > possible // 2:
+    """Generate documents such as `abcd|dcba`; the part before the bar is always different, also across splits."""
+    is_recall, lengths = config.task == "recall", range(config.min_length, config.max_length + 1)
+    numbers = [perm(config.symbols, n) * len(DIGITS) ** n if is_recall else config.symbols**n for n in lengths]
+    total, possible = sum(config.counts().values()), sum(numbers)
+    if total > possible // 2:
         raise DataError(
-            f"toys must leave half of the possible texts undrawn: {wanted:,} were asked for and {possible:,} exist. "
-            "Raise data.max_length or data.symbols, or ask for fewer documents."
+            f"The corpus toys must not use more than half of the {possible:,} possible documents, got {total:,}. "
+            "Raise data.max_length or data.symbols, or generate fewer documents."
         )
     dice = Dice(f"toys/{VERSION}/{config.seed}")
     documents = draw_distinct(lambda: draw_document(config, dice), key=lambda document: document.partition(BAR)[0])
@@ -62,8 +62,8 @@ def draw_document(config: Config, dice: Dice) -> str:
     length = dice.between(config.min_length, config.max_length)
     letters = LETTERS[: config.symbols]
     if config.task == "recall":
-        left = list(letters)
-        keys = [dice.take(left) for _ in range(length)]
+        remaining = list(letters)
+        keys = [dice.take(remaining) for _ in range(length)]
         pairs = [key + dice.one_of(DIGITS) for key in keys]
         return "".join(pairs) + BAR + dice.one_of(pairs)
     memory = "".join(dice.one_of(letters) for _ in range(length))

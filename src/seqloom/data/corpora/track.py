@@ -1,4 +1,4 @@
-"""Tracks on a plane, made on the spot: the truth is known, and what is observed of it has noise and gaps."""
+"""Generated tracks on a plane, with true positions and observations that have noise and gaps."""
 
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -9,20 +9,20 @@ from seqloom.data.corpus import Corpus, GeneratedConfig
 if TYPE_CHECKING:
     from seqloom.data.vectors import Track
 
-SUMMARY = "places of something that moves on a plane, observed with noise and gaps; the truth is known"
+SUMMARY = "tracks of an object on a plane, observed with noise and gaps, and their true positions; no download"
 FORM = "tracks"
-VERSION = "1"  # of the drawing; a change of what it draws is a new version
-MissingShare = Annotated[float, Ge(0), Le(0.8)]
+VERSION = "1"  # increase it when a change of `draw_track` alters the tracks
+MissingFraction = Annotated[float, Ge(0), Le(0.8)]
 
 
 @config
 class Config(GeneratedConfig):
     corpus: Literal["track"] = "track"
-    motion: Literal["turns", "drift"] = "turns"  # a heading that turns now and then, or velocities that wander
-    steps: Annotated[int, Ge(2)] = 120  # of a track, a second each
-    noise: NonNegativeFloat = 6.0  # metres: deviation of an observation from the truth, along each axis
-    gaps: MissingShare = 0.15  # share of steps of which nothing is observed, in gaps of 4 to 12
-    dropped: MissingShare = 0.05  # share of single coordinates that are missing besides
+    motion: Literal["turns", "drift"] = "turns"  # occasional turns of the heading, or a random walk of the velocity
+    steps: Annotated[int, Ge(2)] = 120  # steps of a track, one second each
+    noise: NonNegativeFloat = 6.0  # standard deviation of an observation along each axis, in metres
+    gaps: MissingFraction = 0.15  # fraction of steps without observation, in gaps of 4 to 12 steps
+    dropped: MissingFraction = 0.05  # fraction of other coordinates that are missing
     train: PositiveInt = 24  # tracks
     dev: PositiveInt = 12
     test: PositiveInt = 12
@@ -35,7 +35,7 @@ def load(config: Config) -> "Corpus[Track]":
     return Corpus(
         name="track",
         version=f"{VERSION} seed {config.seed}",
-        description=f"{config.motion}: {config.steps} steps of a track, observed within ±{config.noise:g} m",
+        description=f"{config.motion}: tracks of {config.steps} steps, observed within ±{config.noise:g} m",
         splits={
             split: [draw_track(motion, config.seed, split, number) for number in range(count)]
             for split, count in config.counts().items()

@@ -1,4 +1,4 @@
-"""WikiText-2: two million words of Wikipedia articles, rare words <unk>."""
+"""WikiText-2: two million words of Wikipedia articles, with rare words replaced by <unk>."""
 
 import re
 from collections.abc import Iterator, Sequence
@@ -8,20 +8,20 @@ from seqloom.config import config
 from seqloom.data.corpus import TextCorpus
 from seqloom.data.files import DataSet, read_lines
 
-SUMMARY = "WikiText-2: 2M words of Wikipedia, 33,278 different (needs SEQLOOM_DATA)"
+SUMMARY = "WikiText-2: 2M words of Wikipedia, vocabulary of 33,278 (needs SEQLOOM_DATA)"
 FORM = "text"
 SOURCE = DataSet(
     "WikiText-2",
     "https://github.com/pytorch/examples, word_language_model/data/wikitext-2 (no licence is stated for the text)",
 )
 FILES = {"train": "train", "dev": "valid", "test": "test"}
-TITLE = re.compile(r" = (?!=)(?:(?! = ).)+ = ")  # of an article; those of its sections have more signs
+TITLE = re.compile(r" = (?!=)(?:(?! = ).)+ = ")  # of an article; titles of sections have more equals signs
 
 
 @config
 class Config:
     corpus: Literal["wikitext2"] = "wikitext2"
-    documents: Literal["line", "article"] = "line"  # what a document is
+    documents: Literal["line", "article"] = "line"  # the unit of a document
 
     @property
     def by_article(self) -> bool:
@@ -29,7 +29,7 @@ class Config:
 
 
 def load(config: Config) -> TextCorpus:
-    """By lines, blank ones too, the counts with line ends are the published ones."""
+    """Load lines or articles; lines, including blank ones, give the published word counts."""
     splits = {split: read_lines(SOURCE.file(f"wikitext-2/{name}.txt.gz")) for split, name in FILES.items()}
     if config.by_article:
         splits = {split: list(articles(lines)) for split, lines in splits.items()}
@@ -42,7 +42,7 @@ def load(config: Config) -> TextCorpus:
 
 
 def articles(lines: Sequence[str]) -> Iterator[str]:
-    """The articles whose lines these are, each from its title on; blank lines around it are left out."""
+    """Yield the articles, each starting with its title, without blank lines around them."""
     titles = [
         number
         for number, line in enumerate(lines)

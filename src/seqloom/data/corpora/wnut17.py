@@ -1,4 +1,4 @@
-"""WNUT-17: new and rare entities in tweets, comments and forums."""
+"""WNUT-17: emerging and rare entities in tweets, comments and forum posts."""
 
 from typing import Literal
 
@@ -8,7 +8,7 @@ from seqloom.data.corpus import Corpus
 from seqloom.data.examples import TokenClassificationExample
 from seqloom.data.files import DataSet
 
-SUMMARY = "WNUT-17: 5,700 tweets and comments with new and rare entities (needs SEQLOOM_DATA)"
+SUMMARY = "WNUT-17: 5,700 tweets and comments with emerging and rare entities (needs SEQLOOM_DATA)"
 FORM = "token-classification"
 SOURCE = DataSet("WNUT-17", "https://github.com/leondz/emerging_entities_17 (CC BY 4.0)")
 FILES = {"train": "wnut17train.conll.gz", "dev": "emerging.dev.conll.gz", "test": "emerging.test.annotated.gz"}
