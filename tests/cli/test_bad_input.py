@@ -146,8 +146,8 @@ def test_one_wrong_value(seqloom: Any, here: Path, override: str, words: list[st
     ("text", "words"),
     [
         ("task: language-model\n\tseed: 1\n", ["line 2", "tabs"]),
-        ("seed: 1\nseed: 2\n", ["line 2", "'seed' stands twice"]),
-        ("- a\n- b\n", ["must be keys and values"]),
+        ("seed: 1\nseed: 2\n", ["line 2", "'seed' is repeated"]),
+        ("- a\n- b\n", ["must contain keys and values"]),
         ("", ["mine.yaml is empty"]),
         ("# nothing\n", ["mine.yaml is empty"]),
         ("task: !!python/object/apply:os.system [true]\n", ["line 1", "tags"]),

@@ -53,7 +53,7 @@ class Recurrent:
         if self.heads > self.hidden:
             yield "heads must be at most hidden"
         if self.heads == 8:
-            raise ValueError("there are no 8 heads")  # as raised by what a section asks
+            raise ValueError("there are no 8 heads")  # as a rule may raise
 
 
 @config
@@ -75,7 +75,7 @@ class Recipe:
 
 
 def problems(text: str) -> list[str]:
-    """The lines about `text`, without the heading."""
+    """Return the lines of the error message for `text`, without the heading."""
     with pytest.raises(UsageError) as caught:
         build(Recipe, load_yaml(text), "recipe x.yaml")
     heading, *lines = str(caught.value).splitlines()
@@ -90,19 +90,19 @@ def test_sections_left_out_use_their_defaults() -> None:
     assert build(Recipe, load_yaml("task: lm\ntrain:\n  # lr: 1\n")) == Recipe(task="lm")
 
 
-def test_values_arrive_with_the_types_of_their_fields() -> None:
+def test_values_have_the_types_of_their_fields() -> None:
     text = (
         "task: lm\nseed: 1e3\ndata: {corpus: text, path: a.txt, columns: [2]}\n"
         "train: {lr: 2e-3, limit: .inf, names: {a: 1}}"
     )
-    made = build(Recipe, load_yaml(text))
-    assert made.data == Files(path=Path("a.txt"), columns=(2,))
-    assert (made.seed, made.train.lr, made.train.limit, made.train.names) == (1000, 0.002, float("inf"), {"a": 1})
-    assert type(made.seed) is int
+    recipe = build(Recipe, load_yaml(text))
+    assert recipe.data == Files(path=Path("a.txt"), columns=(2,))
+    assert recipe.seed == 1000 and recipe.train == Train(lr=0.002, limit=float("inf"), names={"a": 1})
+    assert type(recipe.seed) is int
     assert type(build(Recipe, {"task": "lm", "train": {"lr": 1}}).train.lr) is float
 
 
-def test_configs_are_frozen_and_take_names_only() -> None:
+def test_configs_are_frozen_and_keyword_only() -> None:
     with pytest.raises(dataclasses.FrozenInstanceError):
         Train().lr = 1.0  # type: ignore[misc]
     with pytest.raises(TypeError):
@@ -172,19 +172,19 @@ def test_configs_are_frozen_and_take_names_only() -> None:
         ),
     ],
 )
-def test_each_problem_has_its_words(text: str, line: str) -> None:
+def test_message_of_each_problem(text: str, line: str) -> None:
     assert problems(text) == [line]
 
 
-def test_all_problems_come_at_once() -> None:
-    found = problems("tsk: lm\nseed: x\nmodel: {hiden: 1, cell: lstn}\ntrain: {lr: fast}")
-    assert {line.split(":")[0] for line in found} == {"task", "tsk", "seed", "model.hiden", "model.cell", "train.lr"}
+def test_all_problems_are_reported_together() -> None:
+    lines = problems("tsk: lm\nseed: x\nmodel: {hiden: 1, cell: lstn}\ntrain: {lr: fast}")
+    assert {line.split(":")[0] for line in lines} == {"task", "tsk", "seed", "model.hiden", "model.cell", "train.lr"}
 
 
-def test_a_section_tells_all_that_is_wrong_with_its_values_whatever_the_others_say() -> None:
-    found = problems("task: lm\ndata: {corpus: pydoc}\nmodel: {hidden: 7, heads: 8}\ntrain: {lr: fast}")
-    assert {line.split(":")[0] for line in found} == {"data.corpus", "model", "train.lr"}
-    assert [line for line in found if line.startswith("model")] == [
+def test_all_broken_rules_of_a_section_are_reported_with_problems_of_others() -> None:
+    lines = problems("task: lm\ndata: {corpus: pydoc}\nmodel: {hidden: 7, heads: 8}\ntrain: {lr: fast}")
+    assert {line.split(":")[0] for line in lines} == {"data.corpus", "model", "train.lr"}
+    assert [line for line in lines if line.startswith("model")] == [
         "model: hidden must be a multiple of heads, got 7 and 8",
         "model: heads must be at most hidden",
         "model: there are no 8 heads",
@@ -193,26 +193,26 @@ def test_a_section_tells_all_that_is_wrong_with_its_values_whatever_the_others_s
         Recurrent(hidden=7, heads=9)
 
 
-def test_a_kind_left_out_is_named_where_its_keys_belong_to_one_alone() -> None:
+def test_missing_kind_is_suggested_if_the_keys_belong_to_one_kind() -> None:
     assert problems("task: lm\ndata: {path: x, betas: [0, 0]}") == [
         "data.corpus: missing; path, betas belong to text: set data.corpus=text too"
     ]
 
 
-def test_a_kind_left_out_is_the_usual_one_where_the_keys_are_its_own() -> None:
+def test_missing_kind_is_the_default_if_it_has_the_keys() -> None:
     for section in ({}, {"part": 2}):
-        made = build(Recipe, {"task": "lm", "data": section})
-        assert made == build(Recipe, {"task": "lm", "data": {"corpus": "pydocs", **section}})
+        recipe = build(Recipe, {"task": "lm", "data": section})
+        assert recipe == build(Recipe, {"task": "lm", "data": {"corpus": "pydocs", **section}})
 
 
-def test_keys_and_text_that_no_file_could_hold() -> None:
+def test_keys_and_texts_that_yaml_cannot_contain_are_rejected() -> None:
     with pytest.raises(UsageError, match="train: keys must be text, got 1"):
         build(Recipe, {"task": "lm", "train": {1: 2}})
-    with pytest.raises(UsageError, match="task: is not valid UTF-8 text"):
+    with pytest.raises(UsageError, match="task: must be valid UTF-8 text"):
         build(Recipe, {"task": "\udc80"})
 
 
-def test_a_union_can_be_built_by_itself() -> None:
+def test_build_accepts_a_union() -> None:
     corpora = Annotated[Embedded | Files, Discriminator("corpus")]
     assert build(corpora, {"corpus": "text", "path": "x"}) == Files(path=Path("x"))
     with pytest.raises(UsageError, match="part: must be a number, got 'x'"):
@@ -251,7 +251,7 @@ recipes = st.builds(
 
 
 @given(recipes)
-def test_a_recipe_survives_plain_values_and_yaml(recipe: Recipe) -> None:
+def test_recipe_round_trip_through_plain_values_and_yaml(recipe: Recipe) -> None:
     plain = to_mapping(recipe)
     assert build(Recipe, plain) == recipe
     text = dump_yaml(plain)
@@ -269,31 +269,31 @@ def test_dumped_yaml_is_readable() -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("a: 1\nb: 2\na: 3\n", "f.yaml, line 3: the key 'a' stands twice."),
-        ("a:\n  b: 1\n  b: 1\n", "f.yaml, line 3: the key 'b' stands twice."),
-        ("a: &x 1\n", "f.yaml, line 1: anchors (&x) and aliases (*x) are not used here."),
-        ("a: *x\n", "f.yaml, line 1: anchors (&x) and aliases (*x) are not used here."),
-        ("a: !!python/name:os.system x\n", "tags (tag:yaml.org,2002:python/name:os.system) are not used here."),
+        ("a: 1\nb: 2\na: 3\n", "f.yaml, line 3: the key 'a' is repeated."),
+        ("a:\n  b: 1\n  b: 1\n", "f.yaml, line 3: the key 'b' is repeated."),
+        ("a: &x 1\n", "f.yaml, line 1: anchors (&x) and aliases (*x) are not supported."),
+        ("a: *x\n", "f.yaml, line 1: anchors (&x) and aliases (*x) are not supported."),
+        ("a: !!python/name:os.system x\n", "tags (tag:yaml.org,2002:python/name:os.system) are not supported."),
         ("1: 2\n", "f.yaml, line 1: keys must be text."),
         ("? [a]\n: 1\n", "f.yaml, line 1: keys must be text."),
         ("a:\n\tb: 1\n", "f.yaml, line 2: indentation must be spaces, not tabs."),
         ("a: [1,\n", "f.yaml, line 2: this is not valid YAML"),
         ("a: 1\n---\nb: 1\n", "f.yaml, line 2: this is not valid YAML"),
         ("a: 1\nb: \x01\n", "f.yaml, line 2: contains the control character U+0001."),
-        ("- 1\n", "f.yaml: must be keys and values, such as 'seed: 1'; this is a list."),
-        ("word\n", "f.yaml: must be keys and values, such as 'seed: 1'; this is a single value."),
+        ("- 1\n", "f.yaml: must contain keys and values, such as 'seed: 1', but it is a list."),
+        ("word\n", "f.yaml: must contain keys and values, such as 'seed: 1', but it is a single value."),
         ("[" * 5000, "f.yaml: nested too deeply."),
     ],
 )
-def test_bad_yaml_is_named_with_its_line(text: str, message: str) -> None:
+def test_message_for_invalid_yaml_has_the_line(text: str, message: str) -> None:
     with pytest.raises(UsageError) as caught:
         load_yaml(text, "f.yaml")
     assert message in str(caught.value)
 
 
-def test_files_that_cannot_be_read(tmp_path: Path) -> None:
+def test_unreadable_files_are_reported(tmp_path: Path) -> None:
     path = tmp_path / "lm.yaml"
-    with pytest.raises(UsageError, match=r"lm\.yaml: there is no such file"):
+    with pytest.raises(UsageError, match=r"lm\.yaml: the file does not exist"):
         load_yaml(path)
     path.write_bytes(b"a: 1\nb: \xff\n")
     with pytest.raises(UsageError, match=r"lm\.yaml, line 2: not UTF-8 text"):
@@ -363,7 +363,7 @@ def test_overrides_are_yaml_values() -> None:
         ("a=[*x]", "the override 'a=[*x]', line 1: anchors"),
     ],
 )
-def test_bad_overrides(word: str, message: str) -> None:
+def test_invalid_overrides_are_rejected(word: str, message: str) -> None:
     with pytest.raises(UsageError) as caught:
         parse_overrides([word])
     assert message in str(caught.value)
@@ -374,21 +374,23 @@ def test_overrides_are_applied_to_a_copy() -> None:
     overridden = apply_overrides(recipe, parse_overrides(["train.lr=2", "train.lr=3", "model.cell=gru", "data.a.b=x"]))
     assert overridden == {"train": {"lr": 3}, "model": {"cell": "gru"}, "data": {"a": {"b": "x"}}}
     assert recipe == {"train": {"lr": 1}, "model": None}
-    with pytest.raises(UsageError, match=r"train\.lr\.x cannot be set: train\.lr is 1, not a section"):
+    with pytest.raises(
+        UsageError, match=r"train\.lr\.x cannot be set: train\.lr must be a section with keys, but it is 1"
+    ):
         apply_overrides(recipe, parse_overrides(["train.lr.x=2"]))
 
 
-def test_choosing_another_kind_starts_its_section_afresh_in_any_order() -> None:
+def test_new_kind_clears_its_section_in_any_order() -> None:
     recipe = {"tokenizer": {"kind": "words", "min_count": 2}, "seed": 1}
     fresh = {"tokenizer": {"kind": "byte-pair", "size": 500}, "seed": 1}
     words = ["tokenizer.kind=byte-pair", "tokenizer.size=500"]
     assert apply_overrides(recipe, parse_overrides(words)) == fresh
     assert apply_overrides(recipe, parse_overrides(reversed(words))) == fresh
     same = apply_overrides(recipe, parse_overrides(["tokenizer.kind=words"]))
-    assert same == recipe  # the same kind is no choice: its settings stay
+    assert same == recipe  # the kind is unchanged, so its settings stay
 
 
-def test_an_override_shares_nothing_with_what_it_came_from() -> None:
+def test_overridden_recipe_is_independent_of_the_overrides() -> None:
     overrides = parse_overrides(["a={b: 1}"])
     first = apply_overrides({}, overrides)
     first["a"]["b"] = 2

@@ -16,7 +16,7 @@ class Settings:
     layers: PositiveInt = 1
     context: PositiveInt | None = None
     dropout: Fraction = 0.0
-    share: Probability = 1.0
+    weight: Probability = 1.0
     scale: PositiveFloat = 1.0
     decay: NonNegativeFloat = 0.0
     sizes: tuple[PositiveInt, ...] = (1,)
@@ -29,7 +29,7 @@ WRONG = [
     ("context", 0, "at least 1"),
     ("dropout", 1.0, "less than 1"),
     ("dropout", -0.1, "at least 0"),
-    ("share", 1.5, "at most 1"),
+    ("weight", 1.5, "at most 1"),
     ("scale", 0.0, "greater than 0"),
     ("decay", -1.0, "at least 0"),
     ("sizes", (3, 0), "at least 1"),
@@ -52,17 +52,17 @@ def test_recipe_rejects_a_value_outside_its_bounds(name: str, value: object, rul
 
 
 def test_values_on_their_bounds_are_accepted() -> None:
-    settings = Settings(layers=1, context=1, dropout=0.0, share=0.0, decay=0.0, sizes=(), from_=1)
-    assert settings.share == 0.0
-    assert build(Settings, {"share": 1.0, "context": None}) == Settings()
+    settings = Settings(layers=1, context=1, dropout=0.0, weight=0.0, decay=0.0, sizes=(), from_=1)
+    assert settings.weight == 0.0
+    assert build(Settings, {"weight": 1.0, "context": None}) == Settings()
 
 
 def test_problems_of_several_fields_are_reported_together() -> None:
     with pytest.raises(UsageError, match=r"2 problems") as error:
-        build(Settings, {"layers": 0, "share": 2.0})
+        build(Settings, {"layers": 0, "weight": 2.0})
     assert "layers: must be at least 1, got 0" in str(error.value)
-    with pytest.raises(ValueError, match=r"layers must be at least 1; got 0\nshare must be at most 1; got 2"):
-        Settings(layers=0, share=2.0)
+    with pytest.raises(ValueError, match=r"layers must be at least 1; got 0\nweight must be at most 1; got 2"):
+        Settings(layers=0, weight=2.0)
 
 
 def refuse_odd(value: int) -> int:
@@ -82,9 +82,9 @@ class Heads:
         if len(set(self.sizes)) < len(self.sizes):
             yield "sizes must differ"
         if self.kv_heads % 2:
-            raise ValueError(f"{self.kv_heads} is odd")  # as the annotation says too
+            raise ValueError(f"{self.kv_heads} is odd")  # also in the annotation
         if self.heads < 1:
-            yield f"heads must be at least 1; got {self.heads}"  # as the annotation says too
+            yield f"heads must be at least 1; got {self.heads}"  # also in the annotation
         if self.width % self.heads:
             yield "width must be a multiple of heads"
 
@@ -110,7 +110,7 @@ class Model:
                 *("attention: sizes must differ", "attention: width must be a multiple of heads"),
             ],
         ),
-        # A rule that cannot be computed is left out, and a rule that repeats a constraint is not repeated.
+        # Rules that cannot be computed are skipped, and rules that repeat a constraint are reported once.
         ({"heads": 0, "sizes": [1, 1]}, ["attention.heads: must be at least 1, got 0", "attention: sizes must differ"]),
         ({"kv_heads": 3, "sizes": [1, 1]}, ["attention.kv_heads: 3 is odd", "attention: sizes must differ"]),
         # Rules are not checked with values of other types.

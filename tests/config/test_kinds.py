@@ -1,4 +1,4 @@
-"""Sections whose configs are imported when a recipe names them."""
+"""Configs of kinds are imported when a recipe names them."""
 
 import sys
 from pathlib import Path
@@ -47,7 +47,7 @@ def problem(mapping: dict[str, Any]) -> str:
     return str(error.value).partition("\n")[2].strip()
 
 
-def test_only_the_kind_that_is_named_is_imported() -> None:
+def test_only_the_named_kind_is_imported() -> None:
     recipe = build(Recipe, {"model": {"kind": "blue", "berries": 3, "sizes": [1, 2]}})
     assert to_mapping(recipe.model) == {"kind": "blue", "berries": 3, "sizes": [1, 2]}
     assert recipe.model.sizes == (1, 2)
@@ -72,7 +72,7 @@ def test_extension_of_a_kind_is_allowed_where_the_kind_is() -> None:
         kinds.only("bleu")
 
 
-def test_unknown_kind_is_refused_with_all_kinds_and_none_is_imported() -> None:
+def test_unknown_kind_is_rejected_without_imports() -> None:
     assert problem({"model": {"kind": "blu"}}) == "model.kind: must be one of red, blue, got 'blu'; did you mean blue?"
     assert not {"kinds_red", "kinds_blue"} & sys.modules.keys()
 

@@ -1,8 +1,8 @@
 """The recipe grammar: configs as frozen dataclasses, constraints in their annotations, YAML, overrides, messages.
 
-A recipe is read once (`load_yaml`), overridden (`apply_overrides`) and checked in one pass
-(`build`), which reports the problems of all sections at once. Numbers, text and booleans are never
-turned into one another, and nothing is ever evaluated.
+A recipe is read (`load_yaml`), overridden (`apply_overrides`) and validated (`build`). `build`
+reports the problems of all sections together. Numbers, text and booleans are never converted into
+one another, and no text is evaluated as code.
 """
 
 import copy
@@ -32,12 +32,12 @@ from seqloom.core.errors import UsageError
 from seqloom.core.limits import limit_problems
 from seqloom.core.words import WHOLE_NUMBERS, is_unicode, nearest, shown
 
-__all__ = ["Discriminator", "Kinds", "dump_yaml", "load_yaml", "nearest"]  # besides what is defined here
+__all__ = ["Discriminator", "Kinds", "dump_yaml", "load_yaml", "nearest"]  # imported names that this module exports
 
 T = TypeVar("T")
 Override = tuple[tuple[str, ...], Json]
-CHOOSERS = ("kind", "corpus")  # the keys that say which config a section is
-RULES = ConfigDict(extra="forbid", strict=True, allow_inf_nan=False, alias_generator=key_of)
+DISCRIMINATORS = ("kind", "corpus")  # the keys that select the config of a section
+PYDANTIC_CONFIG = ConfigDict(extra="forbid", strict=True, allow_inf_nan=False, alias_generator=key_of)
 
 
 class _Absent:
@@ -45,20 +45,20 @@ class _Absent:
         return "(absent)"
 
 
-ABSENT = _Absent()  # stands in `differences` for a key that one side does not have
+ABSENT = _Absent()  # in `differences`: the value of a key that one side lacks
 
 
 @dataclass_transform(frozen_default=True, kw_only_default=True, field_specifiers=(field,))
 def config(cls: type[T]) -> type[T]:
-    """A frozen dataclass with named fields only, whose unknown keys are refused by `build`.
+    """Turn a class into a frozen, keyword-only dataclass; `build` rejects its unknown keys.
 
-    Constraints on a single value stand in its annotation (`config/constraints.py`). Rules between
-    fields: a method `problems` that yields a plain sentence for each thing wrong.
+    Write a constraint on a single value in its annotation (`config/constraints.py`). For rules
+    between fields, define a method `problems` that yields a sentence for each broken rule.
     """
-    cls.__post_init__ = _refuse  # type: ignore[attr-defined]
-    made = dataclass(frozen=True, kw_only=True)(cls)
-    made.__pydantic_config__ = RULES  # type: ignore[attr-defined]
-    return made
+    cls.__post_init__ = _validate  # type: ignore[attr-defined]
+    config_class = dataclass(frozen=True, kw_only=True)(cls)
+    config_class.__pydantic_config__ = PYDANTIC_CONFIG  # type: ignore[attr-defined]
+    return config_class
 
 
 @runtime_checkable
@@ -67,18 +67,18 @@ class _WithProblems(Protocol):
 
 
 class ConfigError(ValueError):
-    """All problems of a config, a line each: those of single values, and those of the rules between fields."""
+    """All problems of a config, one per line: violated constraints, then broken rules between fields (`problems`)."""
 
     def __init__(self, violations: list[str], problems: list[str]):
         super().__init__("\n".join([*violations, *problems]))
         self.problems = problems
 
 
-def _refuse(self: object) -> None:
-    """Raise a ConfigError if anything is wrong. A ValueError of a rule is the last problem.
+def _validate(self: object) -> None:
+    """Raise a ConfigError if a constraint or rule is broken. A ValueError of a rule is the last problem.
 
-    A value that violates a constraint may make a rule impossible to compute; this rule and those
-    after it are then left out.
+    A value that violates a constraint may make a rule impossible to compute; this rule and all
+    later ones are then skipped.
     """
     broken, problems = list(violations(self)), list(limit_problems(vars(self)))
     try:
@@ -96,7 +96,7 @@ def _refuse(self: object) -> None:
 
 
 def parse_overrides(words: Iterable[str]) -> list[Override]:
-    """`["train.lr=2e-3"]` → `[(("train", "lr"), 0.002)]`; values are YAML scalars, [lists] or {mappings}."""
+    """Parse `["train.lr=2e-3"]` as `[(("train", "lr"), 0.002)]`; values are YAML scalars, [lists] or {mappings}."""
     overrides: list[Override] = []
     for word in words:
         name, equals, text = word.partition("=")
@@ -106,21 +106,20 @@ def parse_overrides(words: Iterable[str]) -> list[Override]:
         if not all(path):
             raise UsageError(f"An override must begin with a key, such as train.lr=0.01, got '{word}'.")
         text = text.strip()
-        # Only what opens a list, a mapping or a quotation is parsed; *.txt or "a: b" are then the text they look like.
+        # Lists, mappings and quoted texts are parsed as YAML; *.txt and "a: b" stay texts.
         is_yaml = text[:1] in ("[", "{", '"', "'")
         overrides.append((path, parse_yaml(text, f"the override '{word}'") if is_yaml else plain_scalar(text)))
     return overrides
 
 
 def apply_overrides(mapping: Mapping[str, Json], overrides: Iterable[Override]) -> dict[str, Json]:
-    """A copy of `mapping` with each override set, the later winning; missing sections are made.
+    """Return a copy of `mapping` with the overrides applied in order; missing sections are created.
 
-    Choosing another `kind` or `corpus` starts its section afresh, since the keys of the old one
-    would mean nothing to it; such choices are made first, so that the order of the words does not
-    matter.
+    A new `kind` or `corpus` clears its section, because the other keys belong to the old kind.
+    These overrides are applied first, so the order of the words does not matter.
     """
     result: dict[str, Json] = copy.deepcopy(dict(mapping))
-    for path, value in sorted(overrides, key=lambda override: override[0][-1] not in CHOOSERS):
+    for path, value in sorted(overrides, key=lambda override: override[0][-1] not in DISCRIMINATORS):
         section = result
         for depth, key in enumerate(path[:-1], start=1):
             if section.get(key) is None:
@@ -129,9 +128,9 @@ def apply_overrides(mapping: Mapping[str, Json], overrides: Iterable[Override]) 
             if not isinstance(section, dict):
                 parent = ".".join(path[:depth])
                 raise UsageError(
-                    f"{'.'.join(path)} cannot be set: {parent} is {shown(section)}, not a section with keys of its own."
+                    f"{'.'.join(path)} cannot be set: {parent} must be a section with keys, but it is {shown(section)}."
                 )
-        if path[-1] in CHOOSERS and section.get(path[-1]) != value:
+        if path[-1] in DISCRIMINATORS and section.get(path[-1]) != value:
             section.clear()
         section[path[-1]] = copy.deepcopy(value)
     return result
@@ -145,54 +144,53 @@ def build(cls: type[T], mapping: Mapping[str, Json], source: str = ...) -> T: ..
 @overload
 def build(cls: Annotation, mapping: Mapping[str, Json], source: str = ...) -> Any: ...
 def build(cls: Annotation, mapping: Mapping[str, Json], source: str = "the recipe") -> Any:
-    """An instance of `cls` from plain values, or one UsageError that names the problems of every section.
+    """Build an instance of `cls` from plain values; one UsageError lists the problems of every section.
 
-    The rules between the fields of a section are checked where its keys and types are right, even
-    if values violate constraints.
+    The rules between the fields of a section are checked if its keys and types are valid, even if
+    values violate constraints.
 
-    The values pass through JSON on their way: there pydantic's strict mode takes lists for tuples
-    and text for paths, while numbers, text and booleans stay what they are.
+    The values are validated as JSON, because pydantic's strict mode then accepts lists for tuples
+    and text for paths, but still no number for text or text for a number.
     """
 
-    def plain(value: object) -> Json:
+    def to_json(value: object) -> Json:
         if (mapped := to_mapping(value)) is value:
-            raise TypeError(f"a recipe cannot hold {shown(value)}")
+            raise TypeError(f"a recipe cannot contain {shown(value)}")
         return mapped
 
-    problems = list(_unspeakable(mapping))
+    problems = list(_unwritable_values(mapping))
     if not problems:
-        text = json.dumps(complete_sections(cls, mapping), default=plain)
+        text = json.dumps(complete_sections(cls, mapping), default=to_json)
         try:
             return adapter(cls).validate_json(text)
         except ValidationError as error:
-            from seqloom.config.messages import explain  # which a recipe without problems does not need
+            from seqloom.config.messages import explain  # not needed for valid recipes
 
             problems = explain(cls, json.loads(text), error.errors(include_url=False))
     count = "1 problem" if len(problems) == 1 else f"{len(problems)} problems"
     raise UsageError("\n".join([f"{source} has {count}:", *(f"  {problem}" for problem in problems)]))
 
 
-def _unspeakable(value: Json, path: str = "") -> Iterator[str]:
-    """Keys and text that no recipe file could hold, and whole numbers beyond 64 bits, which no setting can take."""
+def _unwritable_values(value: Json, path: str = "") -> Iterator[str]:
+    """Report keys and texts that a recipe file cannot contain, and whole numbers of more than 64 bits."""
     if isinstance(value, Mapping):
         wrong = [key for key in value if not isinstance(key, str)]
         yield from (f"{path or 'the top level'}: keys must be text, got {shown(key)}" for key in wrong)
         for key, item in () if wrong else value.items():
-            yield from _unspeakable(item, join(path, key))
+            yield from _unwritable_values(item, join(path, key))
     elif isinstance(value, list | tuple):
         for index, item in enumerate(value):
-            yield from _unspeakable(item, f"{path}[{index}]")
+            yield from _unwritable_values(item, f"{path}[{index}]")
     elif isinstance(value, str) and not is_unicode(value):
-        yield f"{path}: is not valid UTF-8 text, got {shown(value)}"
+        yield f"{path}: must be valid UTF-8 text, got {shown(value)}"
     elif isinstance(value, int) and value not in WHOLE_NUMBERS:
         yield f"{path}: must be a whole number of at most 64 bits, got {shown(value)}"
 
 
 def complete_sections(cls: Annotation, mapping: Mapping[str, Json]) -> dict[str, Json]:
-    """A section that may be left out may also be left empty, or without its kind where its keys are those of the usual.
+    """Remove empty sections that have defaults, and add a missing kind if all keys belong to the default kind.
 
-    `train:` with every key commented out reads as null; where null is a value of its own, it stays
-    null.
+    `train:` with every key commented out is null in YAML. It stays null if null is a valid value.
     """
     if not is_dataclass(cls):
         return dict(mapping)
@@ -213,7 +211,7 @@ def complete_sections(cls: Annotation, mapping: Mapping[str, Json]) -> dict[str,
 
 
 def to_mapping(value: Any) -> Json:
-    """Plain values that YAML and JSON can hold and `build` turns back into an equal instance."""
+    """Convert a config to plain values for YAML and JSON; `build` converts them back to an equal config."""
     if is_dataclass(value) and not isinstance(value, type):
         return {key_of(entry.name): to_mapping(getattr(value, entry.name)) for entry in fields(value)}
     if isinstance(value, Mapping):
@@ -224,16 +222,16 @@ def to_mapping(value: Any) -> Json:
 
 
 def differences(a: Json, b: Json, path: str = "") -> list[tuple[str, Json, Json]]:
-    """Every key path where two recipes differ, with both values; ABSENT where one side lacks the key."""
+    """List every key path at which two recipes differ, with both values; ABSENT if one side lacks the key."""
     if isinstance(a, Mapping) and isinstance(b, Mapping):
         keys = dict.fromkeys([*a, *b])
         return [line for key in keys for line in differences(a.get(key, ABSENT), b.get(key, ABSENT), join(path, key))]
-    return [] if _same(a, b) else [(path, a, b)]
+    return [] if _are_equal(a, b) else [(path, a, b)]
 
 
-def _same(a: Json, b: Json) -> bool:
+def _are_equal(a: Json, b: Json) -> bool:
     if isinstance(a, list | tuple) and isinstance(b, list | tuple):
-        return len(a) == len(b) and all(map(_same, a, b))
+        return len(a) == len(b) and all(map(_are_equal, a, b))
     if isinstance(a, float) and isinstance(b, float) and math.isnan(a):
         return math.isnan(b)
     return bool(a == b) and isinstance(a, bool) == isinstance(b, bool)

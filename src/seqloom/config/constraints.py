@@ -1,9 +1,9 @@
-"""What the annotation of a field allows: bounds of a value, and the sections to choose from.
+"""Constraints in the annotations of fields: bounds of values, and sections of several kinds.
 
 A constraint on a single value is written in its annotation: `layers: PositiveInt = 2`. `build`
 checks it when a recipe is read, `violations` when a config is created in Python. A rule between
-several fields belongs to the config's method `problems`. A section that comes in kinds is imported
-when a recipe names it:
+several fields belongs to the config's method `problems`. The config of a kind is imported when a
+recipe names the kind:
 
     MODELS = Kinds("kind", {"gpt": "seqloom.models.gpt:GPTConfig", …})
 
@@ -29,20 +29,20 @@ from pydantic_core import InitErrorDetails, PydanticKnownError, core_schema
 from seqloom.core import Json
 from seqloom.core.words import shown
 
-__all__ = ["Ge", "Gt", "Le", "Lt", "MinLen"]  # besides what is defined here
+__all__ = ["Ge", "Gt", "Le", "Lt", "MinLen"]  # imported names that this module exports
 
-Annotation: TypeAlias = Any  # of a field: a type, a union of them, or Annotated
+Annotation: TypeAlias = Any  # the annotation of a field: a type, a union, or Annotated
 PositiveInt = Annotated[int, Ge(1)]
 NonNegativeInt = Annotated[int, Ge(0)]
 PositiveFloat = Annotated[float, Gt(0)]
 NonNegativeFloat = Annotated[float, Ge(0)]
 Probability = Annotated[float, Ge(0), Le(1)]
-Fraction = Annotated[float, Ge(0), Lt(1)]  # a share that is never the whole, such as the rate of dropout
-Difference = Literal["none", "step", "season"]  # what is subtracted from a value of a series before it is modelled
+Fraction = Annotated[float, Ge(0), Lt(1)]  # below 1, such as a dropout probability
+Difference = Literal["none", "step", "season"]  # the lag of the differences of a series
 
 
 class Bound(NamedTuple):
-    """A bound of numbers: the attribute of its constraint that holds it, when it is kept, and its words."""
+    """A bound of numbers: its constraint, the attribute with the limit, the comparison, and its words in messages."""
 
     constraint: type
     attribute: str
@@ -50,7 +50,7 @@ class Bound(NamedTuple):
     words: str
 
 
-BOUNDS = {  # by what pydantic calls their breach
+BOUNDS = {  # by pydantic's error type
     "greater_than_equal": Bound(Ge, "ge", operator.ge, "at least"),
     "greater_than": Bound(Gt, "gt", operator.gt, "greater than"),
     "less_than_equal": Bound(Le, "le", operator.le, "at most"),
@@ -59,22 +59,22 @@ BOUNDS = {  # by what pydantic calls their breach
 
 
 def lag_of(difference: Difference | None, season: int) -> int:
-    """How many steps back lies what is subtracted; 0 for nothing. None is a season, or one step where there is none."""
+    """Return the lag of a difference in steps; 0 for no difference. None means one season (1 without a season)."""
     return season if difference is None else {"none": 0, "step": 1, "season": season}[difference]
 
 
 def key_of(name: str) -> str:
-    """The key of a field. One that Python keeps for itself has a _ after it there: `from_` is `from` in a recipe."""
+    """Return the recipe key of a field: `from` for `from_`, because `from` is a keyword of Python."""
     return name.removesuffix("_")
 
 
 def join(path: str, key: str) -> str:
-    """The path of a key within a section."""
+    """Return the path of a key in a section."""
     return f"{path}.{key}" if path else key
 
 
 def field_types(section: Annotation) -> dict[str, Annotation]:
-    """The keys a section may have, each with its annotation."""
+    """Return the keys of a section with their annotations."""
     return _field_types(section)
 
 
@@ -85,12 +85,12 @@ def _field_types(section: type) -> dict[str, Annotation]:
 
 
 def origin(annotation: Any) -> Any:
-    """What a generic annotation is made of: tuple of tuple[int, ...], Literal, Annotated, a union; None of others."""
+    """Return the origin of a generic annotation (tuple for tuple[int, ...], Literal, Annotated, a union), or None."""
     return get_origin(annotation)
 
 
 def item_type(annotation: Annotation, index: int) -> Annotation:
-    """The annotation of an entry of a tuple or list."""
+    """Return the annotation of an entry of a tuple or list."""
     arguments = [argument for argument in get_args(annotation) if argument is not ...]
     return arguments[min(index, len(arguments) - 1)] if arguments else Any
 
@@ -99,7 +99,7 @@ def item_type(annotation: Annotation, index: int) -> Annotation:
 
 
 def violations(instance: object) -> Iterator[str]:
-    """One sentence for each field whose value violates a constraint of its annotation."""
+    """Yield one sentence for each field whose value violates a constraint of its annotation."""
     annotations = field_types(type(instance))
     for name, value in vars(instance).items():
         if key_of(name) in annotations:
@@ -138,16 +138,15 @@ def _broken_rule(constraint: object, value: Json) -> str | None:
 
 @cache
 def adapter(cls: Annotation) -> TypeAdapter[Any]:
-    """The validator of a config."""
+    """Return the cached validator of a config."""
     return TypeAdapter(cls)
 
 
 @dataclass(frozen=True)
 class Discriminator:
-    """Marks a union of configs with the key that tells them apart: `Annotated[A | B, Discriminator("kind")]`.
+    """A marker with the key that selects a config of a union: `Annotated[A | B, Discriminator("kind")]`.
 
-    Unlike pydantic's own it also stands before a single config, so that a registry may begin with
-    one member.
+    Unlike pydantic's discriminator it also accepts a single config.
     """
 
     discriminator: str
@@ -162,10 +161,10 @@ class Discriminator:
 
 
 class Kinds:
-    """The configs a section is chosen from by its key `discriminator`: name → "module:Class".
+    """The configs of a section, selected by its key `discriminator`: name → "module:Class".
 
-    `bases` has the kinds that extend another kind: name → the other. An extension is allowed
-    wherever its base is.
+    `bases` maps the name of each extension of a kind to the name of that kind. An extension is
+    allowed wherever its base is.
     """
 
     def __init__(self, discriminator: str, paths: Mapping[str, str], bases: Mapping[str, str] | None = None):
@@ -175,7 +174,7 @@ class Kinds:
         return list(self.paths)
 
     def find(self, name: object) -> Any:
-        """Import the config of a kind; None for a name that no kind has."""
+        """Import the config of a kind; return None for an unknown name."""
         if not isinstance(name, str) or name not in self.paths:
             return None
         module, _, attribute = self.paths[name].partition(":")
@@ -195,14 +194,14 @@ class Kinds:
         return Kinds(self.discriminator, {kind: self.paths[kind] for kind in kinds}, self.bases)
 
     def default(self, name: str, **values: Json) -> Any:
-        """The default of a field: a config of this kind."""
+        """Return a dataclass field whose default is a config of this kind."""
         return field(default_factory=lambda: self.find(name)(**values))
 
     def __get_pydantic_core_schema__(self, source: Annotation, handler: object) -> core_schema.CoreSchema:
         return core_schema.no_info_plain_validator_function(self.validate)
 
     def validate(self, section: Json) -> Any:
-        """Validate a section with the config of its kind. Locations of problems begin with the kind."""
+        """Validate a section with the config of its kind; the locations of problems begin with the kind."""
         if not isinstance(section, Mapping):
             raise PydanticKnownError("dataclass_type", {"class_name": "section"})
         if self.discriminator in section:
@@ -211,7 +210,7 @@ class Kinds:
             (name,) = names
         else:
             raise PydanticKnownError("union_tag_not_found", {"discriminator": self.discriminator})
-        if (config := self.find(name)) is None:  # only the config of the kind that is named is imported
+        if (config := self.find(name)) is None:  # imports the config of this kind only
             known = {"discriminator": self.discriminator, "tag": str(name), "expected_tags": ", ".join(self.names())}
             raise PydanticKnownError("union_tag_invalid", known)
         try:
@@ -228,45 +227,45 @@ class Kinds:
 
 @dataclass(frozen=True)
 class Options:
-    """An annotation taken apart: the types it allows, what tells them apart, and whether null is one of them."""
+    """A parsed annotation: the types it allows, the key that selects one of them, and whether null is allowed."""
 
     fixed: tuple[Annotation, ...]
     discriminator: str | None = None
     nullable: bool = False
-    kinds: Kinds | None = None  # sections to choose from besides, which are not imported yet
+    kinds: Kinds | None = None  # further sections, not yet imported
 
     @property
     def members(self) -> tuple[Annotation, ...]:
-        """All types it allows, imported."""
+        """Import and return all types that the annotation allows."""
         return self.fixed if self.kinds is None else (*self.fixed, *self.kinds.members())
 
     @property
     def is_section(self) -> bool:
-        """Whether it allows sections and, perhaps, null."""
+        """Whether the annotation allows only sections and null."""
         return self.kinds is not None or all(map(is_dataclass, self.fixed))
 
     def sections(self) -> dict[str, Annotation]:
-        """The sections to choose from that are imported already, by the names they answer to."""
+        """Return the imported sections by the names that select them."""
         key = self.discriminator or "kind"
         sections = filter(is_dataclass, self.fixed)
         return {name: section for section in sections for name in get_args(field_types(section).get(key))}
 
     def names(self) -> list[str]:
-        """The names that the sections to choose from answer to."""
+        """List the names that select a section."""
         return list(self.sections()) if self.kinds is None else self.kinds.names()
 
     def choose(self, label: int | str) -> Annotation:
-        """The section that a label of pydantic's means: its name, or that of its class."""
+        """Return the section for a label of pydantic: the name of its kind or of its class."""
         if self.kinds is not None:
             return self.kinds.find(label)
         if self.discriminator:
             return self.sections().get(str(label))
-        classes = [one for one in self.fixed if isinstance(one, type) and is_dataclass(one)]
-        return next((one for one in classes if one.__name__ == label), None)
+        classes = [member for member in self.fixed if isinstance(member, type) and is_dataclass(member)]
+        return next((member for member in classes if member.__name__ == label), None)
 
 
 def options(annotation: Annotation) -> Options:
-    """Take an annotation apart."""
+    """Parse an annotation."""
     if origin(annotation) is Annotated:
         inner, *metadata = get_args(annotation)
         if kinds := next((entry for entry in metadata if isinstance(entry, Kinds)), None):
@@ -284,5 +283,5 @@ def options(annotation: Annotation) -> Options:
 
 
 def tags(section: Annotation, discriminator: str) -> tuple[str, ...]:
-    """The names a union member answers to."""
+    """Return the names that select a member of a union."""
     return get_args(field_types(section)[discriminator])

@@ -1,19 +1,19 @@
-"""What is wrong with a recipe, in our words: pydantic finds the problems, this file says them.
+"""Error messages for recipes: pydantic finds the problems, this module describes them.
 
-Pydantic's locations carry labels of its own (the tag of a union member, the name of a type);
-following them along the annotations gives back the key path as it stands in the recipe, and the
-type that was expected there.
+Pydantic's locations contain labels that are not in the recipe (the tag of a union member, the name
+of a type). `locate` follows them along the annotations to the key path in the recipe and the
+expected type.
 """
 
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields, is_dataclass
+from dataclasses import MISSING, dataclass, fields, is_dataclass
 from pathlib import Path
 from typing import Any, Literal, get_args
 
 from pydantic import TypeAdapter, ValidationError
 
-from seqloom.config import ConfigError
+from seqloom.config import ConfigError, to_mapping
 from seqloom.config.constraints import (
     BOUNDS,
     Annotation,
@@ -30,7 +30,7 @@ from seqloom.core import Json
 from seqloom.core.words import did_you_mean, nearest, shown
 
 NO_SUCH_KEY = "no such key"
-CONSTRAINTS = {*BOUNDS, "too_short", "too_long", "string_too_short", "string_too_long"}  # pydantic's names of breaches
+CONSTRAINTS = {*BOUNDS, "too_short", "too_long", "string_too_short", "string_too_long"}  # pydantic's error types
 PLAIN_TYPES = {
     float: "a number",
     int: "a whole number",
@@ -39,12 +39,48 @@ PLAIN_TYPES = {
     Path: "a path",
     dict: "a section",
 }
+SYNONYMS = {  # key paths → the names of these settings in other toolkits
+    "seed": "random_seed manual_seed random_state",
+    "batch.size batch.tokens": "batch_size train_batch_size per_device_train_batch_size max_tokens bsz",
+    "batch.eval_size batch.eval_tokens": "eval_batch_size per_device_eval_batch_size",
+    "batch.length batch.max_length": "seq_len seq_length sequence_length block_size bptt max_seq_len max_seq_length",
+    "decode.beam": "beam_size beam_width num_beams",
+    "loss.label_smoothing": "label_smoothing_factor",
+    "model.attention_dropout": "attn_dropout attn_pdrop attention_probs_dropout_prob",
+    "model.cell": "rnn_type cell_type",
+    "model.d_ff": "intermediate_size ffn_dim ffn_embed_dim dim_feedforward n_inner d_inner",
+    "model.dropout": "dropout_rate dropout_prob hidden_dropout_prob resid_pdrop",
+    "model.embedding model.d_model model.vector_size": "embedding_dim embedding_size embed_dim emb_dim",
+    "model.heads": "n_heads n_head nhead num_heads num_attention_heads attention_heads",
+    "model.hidden model.d_model": "hidden_size hidden_dim d_hidden n_embd units hidden d_model",
+    "model.kv_heads": "n_kv_heads num_kv_heads num_key_value_heads",
+    "model.layers model.encoder_layers model.decoder_layers": "n_layers n_layer num_layers num_hidden_layers layers",
+    "model.norm_epsilon": "layer_norm_eps layer_norm_epsilon rms_norm_eps",
+    "model.tied": "tie_weights tie_word_embeddings",
+    "tokenizer.size tokenizer.max_size": "vocab_size vocabulary_size n_vocab",
+    "train.accumulate_steps": "gradient_accumulation_steps accumulate_grad_batches update_freq",
+    "train.betas": "adam_betas adam_beta1 adam_beta2 beta1 beta2",
+    "train.clip_norm": "grad_clip max_grad_norm gradient_clip_val clipnorm",
+    "train.epochs": "num_epochs n_epochs max_epochs max_epoch num_train_epochs",
+    "train.evaluate_every": "eval_steps eval_interval eval_every val_check_interval",
+    "train.gradient_checkpointing": "activation_checkpointing",
+    "train.keep_checkpoints": "save_total_limit save_top_k",
+    "train.log_every": "logging_steps log_interval log_every_n_steps",
+    "train.lr": "learning_rate base_lr",
+    "train.optimizer": "optim",
+    "train.patience": "early_stopping_patience",
+    "train.precision": "fp16 bf16 amp mixed_precision",
+    "train.save_every": "save_steps save_interval",
+    "train.schedule": "scheduler lr_scheduler lr_scheduler_type",
+    "train.steps": "max_steps num_steps n_steps max_iters max_update",
+    "train.warmup": "warmup_steps warmup_updates num_warmup_steps",
+}
 
 
 @dataclass(frozen=True)
 class ProblemLocation:
-    """Where a problem lies: its key path, the annotation there (None for an unknown key), the section around it with
-    its path and values, and what that section was chosen from by which name, where it comes in kinds."""
+    """The location of a problem: its key path and annotation (None for an unknown key), the section that contains it
+    with its path and values, and, for a section of several kinds, the kinds and the name of the chosen one."""
 
     path: str
     annotation: Annotation
@@ -60,7 +96,7 @@ class ProblemLocation:
 
 
 def locate(annotation: Annotation, values: Json, labels: Sequence[int | str]) -> ProblemLocation:
-    """Follow one of pydantic's locations from `annotation` and its values down to the key it means."""
+    """Follow a location of pydantic from `annotation` and its values to the key in the recipe."""
     path, section, chosen, kind = "", None, None, ""
     section_path, section_values = "", values
     kinds: Options | None = None
@@ -93,7 +129,7 @@ def locate(annotation: Annotation, values: Json, labels: Sequence[int | str]) ->
 
 
 def describe(annotation: Annotation) -> str:
-    """What a value of this type is, as the end of 'must be …'."""
+    """Describe the values of a type, as the end of 'must be …'."""
     allowed = options(annotation)
     words = ["a section"] if allowed.kinds is not None else []
     for member in allowed.fixed:
@@ -115,30 +151,30 @@ def describe(annotation: Annotation) -> str:
 
 
 def literals(allowed: Options) -> list[Json]:
-    """The values that are allowed by name."""
+    """List the literal values that are allowed."""
     return [choice for member in allowed.fixed if origin(member) is Literal for choice in get_args(member)]
 
 
 def explain(annotation: Annotation, values: Json, errors: Iterable[Mapping[str, Json]]) -> list[str]:
-    """One line for each problem pydantic found, and for each broken rule that it did not check; without repeats."""
+    """Write one line for each problem found by pydantic and for each broken rule it did not check, without repeats."""
     lines: dict[str, None] = {}
     constrained: dict[tuple[str, Annotation], ProblemLocation] = {}  # sections in which values violate constraints
     incomplete = set()  # sections with other problems: their rules cannot be checked
     for error in errors:
         labels, kind, value = list(error["loc"]), error["type"], error["input"]
         if kind == "missing" and labels and isinstance(labels[-1], int):
-            labels.pop()  # too short a list: the problem is the list, not the entry that is not there
+            labels.pop()  # the list is too short: report the list, not the missing entry
         location = locate(annotation, values, labels)
         section = location.section_path, location.section
         if kind in CONSTRAINTS or (kind == "value_error" and not options(location.annotation).is_section):
             constrained.setdefault(section, location)
         else:
             incomplete.add(section)
-        if kind in ("value_error", "assertion_error"):  # a line of it for each problem
+        if kind in ("value_error", "assertion_error"):  # one line for each problem
             problems = [line.rstrip(".") for line in str(error["ctx"]["error"]).splitlines()]
             lines.update((f"{location.path}: {line}" if location.path else line, None) for line in problems)
         elif location.annotation is None:
-            lines[f"{location.path}: {explain_unknown_key(annotation, location)}"] = None
+            lines[f"{location.path}: {explain_unknown_key(annotation, values, location)}"] = None
         elif kind in ("union_tag_invalid", "union_tag_not_found"):
             lines[explain_kind(location, value)] = None
         elif kind == "missing" and isinstance(error["loc"][-1], str):
@@ -148,17 +184,17 @@ def explain(annotation: Annotation, values: Json, errors: Iterable[Mapping[str, 
     checked = [location for section, location in constrained.items() if section not in incomplete]
     for location in checked:
         path = location.section_path
-        if [other.section_path for other in checked].count(path) == 1:  # else it is not clear which section is meant
+        if [other.section_path for other in checked].count(path) == 1:  # otherwise the section is ambiguous
             rules = [rule for rule in broken_rules(location) if not any(line.endswith(f": {rule}") for line in lines)]
             lines.update((f"{path}: {rule}" if path else rule, None) for rule in rules)
     return list(lines)
 
 
 def broken_rules(location: ProblemLocation) -> list[str]:
-    """The broken rules between the fields of a section whose values have the right types.
+    """List the broken rules between the fields of a section whose values have the right types.
 
-    Pydantic does not create a section in which a value violates a constraint, so its rules are not
-    checked. Here it is created with these values.
+    Pydantic creates no section in which a value violates a constraint, so its rules are not
+    checked. This function creates the section with these values.
     """
     values: dict[str, Json] = {}
     for entry in fields(location.section):
@@ -170,19 +206,19 @@ def broken_rules(location: ProblemLocation) -> list[str]:
             value = TypeAdapter(field_types(location.section)[key]).validate_json(json.dumps(value))
         except ValidationError:
             if isinstance(value, Mapping):
-                return []  # a section with problems of its own, which the rules may need
+                return []  # the rules may depend on this invalid section
             value = tuple(value) if isinstance(value, list) else value
         values[entry.name] = value
     try:
         location.section(**values)
-    except Exception as error:  # not only a ConfigError: such values may make a rule impossible to compute
+    except Exception as error:  # not only a ConfigError: invalid values may make a rule impossible to compute
         problems = error.problems if isinstance(error, ConfigError) else []
         return [line.rstrip(".") for problem in problems for line in problem.splitlines()]
     return []
 
 
 def explain_value(location: ProblemLocation, kind: str, value: Json, context: Mapping[str, Json]) -> str:
-    """What is wrong with a value."""
+    """Describe the problem of a value."""
     if kind in BOUNDS:
         return f"must be {BOUNDS[kind].words} {shown(context[BOUNDS[kind].attribute])}, got {shown(value)}"
     if kind == "finite_number":
@@ -201,14 +237,14 @@ def explain_value(location: ProblemLocation, kind: str, value: Json, context: Ma
 
 
 def suggest_kind(location: ProblemLocation, value: Json) -> str:
-    """`positions=learned` where `positions.kind=learned` was meant."""
+    """Suggest `positions.kind=learned` for `positions=learned`."""
     allowed = options(location.annotation)
     key = join(location.path, allowed.discriminator or "kind")
     return f"; did you mean {key}={value}?" if value in allowed.names() else ""
 
 
 def explain_kind(location: ProblemLocation, value: Json) -> str:
-    """What is wrong with the choice of a section, or why it is none."""
+    """Describe why a section has no valid kind."""
     if not isinstance(value, Mapping):
         return f"{location.name}: must be a section, got {shown(value)}{suggest_kind(location, value)}"
     allowed = options(location.annotation)
@@ -229,27 +265,55 @@ def explain_kind(location: ProblemLocation, value: Json) -> str:
     return f"{path}: missing; it must be one of {', '.join(known)}"
 
 
-def explain_unknown_key(root: Annotation, location: ProblemLocation) -> str:
-    """What a key that does not exist may have meant: one of another kind, a similar one, one of another section."""
+def explain_unknown_key(root: Annotation, values: Json, location: ProblemLocation) -> str:
+    """Suggest a key for an unknown one: a synonym, a similar key, or the same key of another kind or section."""
     prefix, _, key = location.path.rpartition(".")
     known, kinds = field_types(location.section), location.kinds
-    close = nearest(key, known)
+    paths = list(dict.fromkeys(key_paths(root, values)))
+    suggestions = find_synonyms(key, prefix, paths)
+    if not suggestions and (close := nearest(key, known)):
+        suggestions = [join(prefix, close)]
     if kinds is not None and (name := kinds.discriminator):
         owners = [tag for member in kinds.members if key in field_types(member) for tag in tags(member, name)]
         if owners:
-            advice = f"did you mean {join(prefix, close)}?" if close else "leave it out"
+            advice = f"did you mean {' or '.join(suggestions)}?" if suggestions else "leave it out"
             return f"is a key of {name} {' and '.join(owners)}, not of {location.kind}; {advice}"
-    if close:
-        return f"{NO_SUCH_KEY}; did you mean {join(prefix, close)}?"
-    elsewhere = sorted({path for path in key_paths(root) if path.rpartition(".")[2] == key} - {location.path})
-    if elsewhere:
-        return f"{NO_SUCH_KEY}; did you mean {' or '.join(elsewhere)}?"
+    suggestions = suggestions or sorted(path for path in paths if path.rpartition(".")[2] == key)
+    if suggestions:
+        return f"{NO_SUCH_KEY}; did you mean {' or '.join(suggestions)}?"
     return f"{NO_SUCH_KEY}; {did_you_mean(key, known)}"
 
 
-def key_paths(annotation: Annotation, prefix: str = "") -> Iterator[str]:
-    """Every key path a recipe of this type may have."""
-    for member in filter(is_dataclass, options(annotation).members):
-        for key, inner in field_types(member).items():
+def find_synonyms(key: str, prefix: str, paths: Sequence[str]) -> list[str]:
+    """Return the key paths of a recipe that have the meaning of `key` in another toolkit.
+
+    Keys of the section that contains `key` come first, then those at the smallest depth:
+    `model.layers` also stands for `model.encoder.layers`.
+    """
+    word = key.lower().replace("-", "_")
+    targets = [target for group, words in SYNONYMS.items() if word in words.split() for target in group.split()]
+    matches = []
+    for target in targets:
+        section, _, name = target.rpartition(".")
+        start, end = f"{section}.", f".{name}"
+        matches += [path for path in paths if path == target or (path.startswith(start) and path.endswith(end))]
+    if beside := [path for path in matches if path.rpartition(".")[0] == prefix]:
+        return beside
+    return [path for path in matches if path.count(".") == min(match.count(".") for match in matches)]
+
+
+def key_paths(annotation: Annotation, values: Json = None, prefix: str = "") -> Iterator[str]:
+    """Yield the key paths of a recipe: of the kinds that its values or defaults select, otherwise of all kinds."""
+    allowed = options(annotation)
+    kind = values.get(allowed.discriminator) if allowed.discriminator and isinstance(values, Mapping) else None
+    chosen = allowed.choose(kind) if isinstance(kind, str) else None
+    for member in filter(is_dataclass, allowed.members if chosen is None else (chosen,)):
+        for entry in fields(member):
+            key = key_of(entry.name)
+            if not entry.init:
+                continue
+            value = values.get(key) if isinstance(values, Mapping) else None
+            if value is None:
+                value = entry.default if entry.default_factory is MISSING else entry.default_factory()
             yield join(prefix, key)
-            yield from key_paths(inner, join(prefix, key))
+            yield from key_paths(field_types(member)[key], to_mapping(value), join(prefix, key))

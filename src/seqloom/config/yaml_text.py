@@ -1,8 +1,7 @@
-"""YAML as recipes use it: plain data only, and no surprises.
+"""The YAML of recipes: plain data only.
 
-Scalars follow YAML 1.2's core schema, so `no` is the word "no" (Norwegian, say), `12:30` is text
-and `2e-3` is a number, where PyYAML's own rules would give False, 750 and text. Repeated keys,
-anchors, aliases and tags are refused.
+Scalars follow the core schema of YAML 1.2: `no` and `12:30` are texts and `2e-3` is a number, which
+PyYAML would read as False, 750 and text. Repeated keys, anchors, aliases and tags are rejected.
 """
 
 import re
@@ -19,24 +18,24 @@ from seqloom.core import Json
 from seqloom.core.errors import UsageError
 from seqloom.core.limits import MAX_RECIPE
 
-MOST_DIGITS = 3000  # of a whole number in any base; Python writes none that has more than 4,300 decimal digits
+MAX_INT_DIGITS = 3000  # in any base; Python cannot print integers of more than 4,300 decimal digits
 _INT = re.compile(r"[-+]?[0-9]+|0x[0-9a-fA-F]+|0o[0-7]+")
-_WHOLE_EXPONENT = re.compile(r"([-+]?[0-9]{1,9})[eE]\+?([0-9]|1[0-2])")  # 1e6 steps are a million, not 1000000.0
+_WHOLE_EXPONENT = re.compile(r"([-+]?[0-9]{1,9})[eE]\+?([0-9]|1[0-2])")  # 1e6 is an integer
 _FLOAT = re.compile(r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?|[-+]?\.(inf|Inf|INF)|\.(nan|NaN|NAN)")
 _BOOL = re.compile(r"true|True|TRUE|false|False|FALSE")
 _NULL = re.compile(r"~|null|Null|NULL|")
 
 
 class _Loader(yaml.SafeLoader):
-    yaml_implicit_resolvers = {}  # noqa: RUF012 (none of PyYAML's own; its stubs call this an instance variable)
+    yaml_implicit_resolvers = {}  # noqa: RUF012 (PyYAML's stubs declare an instance variable)
 
     def compose_node(self, parent: Node | None, index: Json) -> Node | None:
         event = self.peek_event()
         mark: Any = event.start_mark
         if isinstance(event, AliasEvent) or (isinstance(event, NodeEvent) and event.anchor is not None):
-            raise ConstructorError(None, None, "anchors (&x) and aliases (*x) are not used here", mark)
+            raise ConstructorError(None, None, "anchors (&x) and aliases (*x) are not supported", mark)
         if isinstance(event, ScalarEvent | CollectionStartEvent) and event.tag is not None:
-            raise ConstructorError(None, None, f"tags ({event.tag}) are not used here", mark)
+            raise ConstructorError(None, None, f"tags ({event.tag}) are not supported", mark)
         return super().compose_node(parent, index)
 
     def construct_mapping(self, node: MappingNode, deep: bool = False) -> dict[Hashable, Json]:
@@ -45,7 +44,7 @@ class _Loader(yaml.SafeLoader):
             if key.tag != "tag:yaml.org,2002:str":
                 raise ConstructorError(None, None, "keys must be text", key.start_mark)
             if key.value in seen:
-                raise ConstructorError(None, None, f"the key '{key.value}' stands twice", key.start_mark)
+                raise ConstructorError(None, None, f"the key '{key.value}' is repeated", key.start_mark)
             seen.add(key.value)
         return super().construct_mapping(node, deep)
 
@@ -54,9 +53,9 @@ class _Loader(yaml.SafeLoader):
 
 
 class _Dumper(yaml.SafeDumper):
-    """Quotes whatever either set of rules would read as something other than text; writes short lists on one line."""
+    """A dumper that quotes texts which YAML 1.1 or 1.2 reads as another type and writes flat lists on one line."""
 
-    def short_list(self, value: list[Json]) -> Node:
+    def represent_flat_list(self, value: list[Json]) -> Node:
         nested = any(isinstance(item, list | dict) for item in value)
         return self.represent_sequence("tag:yaml.org,2002:seq", value, flow_style=not nested)
 
@@ -64,7 +63,7 @@ class _Dumper(yaml.SafeDumper):
         return True
 
 
-_Dumper.add_representer(list, _Dumper.short_list)
+_Dumper.add_representer(list, _Dumper.represent_flat_list)
 
 
 for _tag, _pattern in (("int", _INT), ("float", _FLOAT), ("bool", _BOOL), ("null", _NULL)):
@@ -75,19 +74,19 @@ for _tag, _pattern in (("int", _INT), ("float", _FLOAT), ("bool", _BOOL), ("null
 
 
 def plain_scalar(text: str) -> Json:
-    """The value of an unquoted YAML scalar."""
+    """Return the value of an unquoted YAML scalar."""
     if _NULL.fullmatch(text):
         return None
     if _BOOL.fullmatch(text):
         return text.lower() == "true"
     if _INT.fullmatch(text):
         base = 0 if text[:2] in ("0x", "0o") else 10
-        return int(text, base) if len(text) <= MOST_DIGITS else text
-    if whole := _WHOLE_EXPONENT.fullmatch(text):
-        return int(whole[1]) * 10 ** int(whole[2])
+        return int(text, base) if len(text) <= MAX_INT_DIGITS else text
+    if match := _WHOLE_EXPONENT.fullmatch(text):
+        return int(match[1]) * 10 ** int(match[2])
     if _FLOAT.fullmatch(text):
-        named = text.lower().endswith((".inf", ".nan"))
-        return float(text.replace(".", "") if named else text)
+        is_word = text.lower().endswith((".inf", ".nan"))
+        return float(text.replace(".", "") if is_word else text)
     return text
 
 
@@ -100,7 +99,7 @@ def decode_utf8(content: bytes, name: str) -> str:
 
 
 def parse_yaml(text: str, name: str) -> Json:
-    """Any YAML value; `name` is what the messages call it."""
+    """Parse any YAML value; messages call the text `name`."""
     try:
         loader = _Loader(text)
         try:
@@ -113,7 +112,7 @@ def parse_yaml(text: str, name: str) -> Json:
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         cause = str(error.problem or error.context or "unknown reason")
-        if not isinstance(error, ConstructorError):  # whose words are ours
+        if not isinstance(error, ConstructorError):  # raised by _Loader with our messages
             is_tab = "'\\t'" in cause
             cause = "indentation must be spaces, not tabs" if is_tab else f"this is not valid YAML, {cause}"
         raise UsageError(f"{name}{f', line {mark.line + 1}' if mark else ''}: {cause}.") from None
@@ -124,7 +123,7 @@ def parse_yaml(text: str, name: str) -> Json:
 
 
 def load_yaml(source: Path | str, name: str | None = None) -> dict[str, Json]:
-    """The mapping in a YAML file (a Path) or text (a str). An empty one is an empty mapping."""
+    """Load the mapping of a YAML file (a Path) or text (a str); it is empty if the file is."""
     if isinstance(source, Path):
         name = name or str(source)
         text = decode_utf8(read_recipe_file(source), name)
@@ -133,26 +132,26 @@ def load_yaml(source: Path | str, name: str | None = None) -> dict[str, Json]:
     value = parse_yaml(text, name)
     if not isinstance(value, dict | None):
         kind = "a list" if isinstance(value, list) else "a single value"
-        raise UsageError(f"{name}: must be keys and values, such as 'seed: 1'; this is {kind}.")
+        raise UsageError(f"{name}: must contain keys and values, such as 'seed: 1', but it is {kind}.")
     return value or {}
 
 
 def read_recipe_file(path: Path) -> bytes:
-    """The content of a YAML file, which may not be endless."""
+    """Read a YAML file of at most MAX_RECIPE bytes."""
     try:
         with path.open("rb") as file:
             content = file.read(MAX_RECIPE + 1)
     except FileNotFoundError:
-        raise UsageError(f"{path}: there is no such file.") from None
+        raise UsageError(f"{path}: the file does not exist.") from None
     except IsADirectoryError:
         raise UsageError(f"{path}: is a folder; name a YAML file.") from None
     except PermissionError:
-        raise UsageError(f"{path}: not allowed to read this file.") from None
+        raise UsageError(f"{path}: permission denied; make the file readable.") from None
     if len(content) > MAX_RECIPE:
-        raise UsageError(f"{path}: is no recipe: it has more than {MAX_RECIPE:,} bytes.")
+        raise UsageError(f"{path}: is not a recipe; a recipe has at most {MAX_RECIPE:,} bytes.")
     return content
 
 
 def dump_yaml(mapping: Json) -> str:
-    """The same text for the same mapping, in its own key order; what `load_yaml` reads back unchanged."""
+    """Write a mapping as YAML in the order of its keys; `load_yaml` reads it back unchanged."""
     return yaml.dump(mapping, Dumper=_Dumper, sort_keys=False, allow_unicode=True, default_flow_style=False, width=110)
