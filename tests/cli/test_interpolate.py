@@ -104,7 +104,7 @@ def test_from_python_it_scores_generates_and_evaluates(runs: Path, trigram: Path
         (["words", "--weights=1"], "add --interpolate"),
         (["words", "words", "--interpolate", "--weights=a,b"], "'a,b'"),
         (["words", "words", "--interpolate", "--weights=0.5"], "one weight for each of the 2 models"),
-        (["words", "words", "--interpolate", "--weights=0.5,0.6"], "sum to 1.1"),
+        (["words", "words", "--interpolate", "--weights=0.5,0.6"], "with sum 1.1"),
         (["words", "words", "--interpolate", "--weights=-1,2"], "at least 0"),
         (["words", "words", "--interpolate", "--split=tset"], "did you mean test?"),
     ],

@@ -1,4 +1,4 @@
-"""Beam search against enumeration, on models written here: every hypothesis there is can be looked at."""
+"""Beam search compared with enumeration on small models."""
 
 import itertools
 import math
@@ -34,7 +34,7 @@ class Tables:
     def __init__(self, vocabulary: int, seed: int = 0, *, levels: int | None = None) -> None:
         drawn = torch.Generator().manual_seed(seed)
         logits = torch.randn(self.SIZE, vocabulary, generator=drawn, dtype=torch.float64)
-        if levels is not None:  # so few that many tokens are equally probable
+        if levels is not None:  # few levels, so that many tokens are equally probable
             logits = (logits * levels).round() / levels
         self.vocabulary, self.table = vocabulary, logits.log_softmax(-1)
         self.places = torch.randn(self.SIZE, 12, generator=drawn, dtype=torch.float64)
@@ -63,7 +63,7 @@ class Tables:
 Found = tuple[bool, float, tuple[int, ...]]  # finished, score, tokens
 
 
-def every(
+def enumerate_hypotheses(
     model: Tables,
     options: BeamConfig,
     *,
@@ -72,7 +72,7 @@ def every(
     banned: Sequence[int] = (),
     maximum: int | None = None,
 ) -> list[Found]:
-    """Every hypothesis there is, best first, each scored by itself from its beginning."""
+    """Enumerate all hypotheses, best first, each scored from its beginning."""
     maximum = options.max_length if maximum is None else maximum
     assert maximum is not None
     found = []
@@ -113,7 +113,7 @@ def one_source(source: dict[str, Tensor], row: int) -> dict[str, Tensor]:
     return {key: values[row : row + 1, :width] for key, values in source.items()}
 
 
-def same(one: Sequence[Hypothesis], other: Sequence[Hypothesis]) -> None:
+def assert_same(one: Sequence[Hypothesis], other: Sequence[Hypothesis]) -> None:
     assert [(h.tokens, h.finished) for h in one] == [(h.tokens, h.finished) for h in other]
     for a, b in zip(one, other, strict=True):
         assert a.score == pytest.approx(b.score, abs=1e-9)
@@ -123,10 +123,10 @@ def same(one: Sequence[Hypothesis], other: Sequence[Hypothesis]) -> None:
             torch.testing.assert_close(a.attention, b.attention)
 
 
-# --- the worked tree ------------------------------------------------------------------------------------------------
+# --- a search tree with known probabilities -------------------------------------------------------------------------
 
 WORDS = ["</s>", "he", "I", "hit", "struck", "was", "got", "a", "me", "with", "on", "pie", "one", "tart"]
-TREE: dict[str, dict[str, float]] = {  # what is left over goes to no word at all
+TREE: dict[str, dict[str, float]] = {  # the remaining probability belongs to no word
     "": {"he": 0.5, "I": 0.4},
     "he": {"hit": 0.4, "struck": 0.2},
     "I": {"was": 0.45, "got": 0.25},
@@ -143,42 +143,42 @@ TREE: dict[str, dict[str, float]] = {  # what is left over goes to no word at al
 }
 
 
-class Pies:
-    """The tree as a model: the state is the words so far."""
+class TreeModel:
+    """The tree as a model whose state is the words so far."""
 
     def start(self, source: Tree = None, rows: int | None = None) -> DecodeState:
         return DecodeState(torch.zeros(rows or 1, 0, dtype=torch.long))
 
     def step(self, tokens: Tensor, state: DecodeState, mask: Tensor | None = None) -> StepOutput:
-        said = torch.cat([state.carry, tokens], dim=1)
-        rows = [TREE.get(" ".join(WORDS[word] for word in row if word != END), {}) for row in said.tolist()]
+        text_of = torch.cat([state.carry, tokens], dim=1)
+        rows = [TREE.get(" ".join(WORDS[word] for word in row if word != END), {}) for row in text_of.tolist()]
         return StepOutput(
-            torch.tensor([[row.get(word, 0.0) for word in WORDS] for row in rows]).log(), DecodeState(said)
+            torch.tensor([[row.get(word, 0.0) for word in WORDS] for row in rows]).log(), DecodeState(text_of)
         )
 
 
-def said(hypothesis: Hypothesis) -> str:
+def text_of(hypothesis: Hypothesis) -> str:
     return " ".join(WORDS[token] for token in hypothesis.tokens)
 
 
-def test_two_hypotheses_find_the_pie_that_one_misses() -> None:
-    """The decks' tree, k = 2: "he hit a" looks better than "he hit me" for one step, and only for one."""
-    (greedy,) = beam_search(Pies(), options=replace(SUM, beam=1), end=END)[0]
-    assert said(greedy) == "he hit a pie"
+def test_beam_of_two_beats_greedy_search() -> None:
+    """With k = 2, "he hit a" scores higher than "he hit me" for one step only."""
+    (greedy,) = beam_search(TreeModel(), options=replace(SUM, beam=1), end=END)[0]
+    assert text_of(greedy) == "he hit a pie"
     assert greedy.log_prob == pytest.approx(math.log(0.5 * 0.4 * 0.4 * 0.3 * 0.3))
-    best, second = beam_search(Pies(), options=replace(SUM, n_best=2), end=END)[0]
-    assert said(best) == "he hit me with a pie" and said(second) == "he hit me with a tart"
+    best, second = beam_search(TreeModel(), options=replace(SUM, n_best=2), end=END)[0]
+    assert text_of(best) == "he hit me with a pie" and text_of(second) == "he hit me with a tart"
     assert best.log_prob == pytest.approx(math.log(0.5 * 0.4 * 0.35 * 0.6 * 0.8 * 0.7 * 0.9))
     assert best.score == best.log_prob > greedy.log_prob
     assert best.token_log_probs == pytest.approx([math.log(p) for p in (0.5, 0.4, 0.35, 0.6, 0.8, 0.7, 0.9)])
     assert best.finished and best.attention is None
 
 
-def test_the_tree_step_by_step() -> None:
-    """What is in the beam after each step, as docs/explanations/decoding.md draws it."""
+def test_beam_contents_step_by_step() -> None:
+    """Compare the beam after each step with docs/explanations/decoding.md."""
     beams: list[list[str]] = []
 
-    class Watched(Pies):
+    class Watched(TreeModel):
         def step(self, tokens: Tensor, state: DecodeState, mask: Tensor | None = None) -> StepOutput:
             whole = torch.cat([state.carry, tokens], dim=1)[:, 1:]
             beams.append([" ".join(WORDS[word] for word in row) for row in whole.tolist()])
@@ -191,12 +191,12 @@ def test_the_tree_step_by_step() -> None:
         ["he hit", "I was"],
         ["he hit a", "he hit me"],
         ["he hit me with", "he hit a pie"],
-        ["he hit me with a", "he hit a pie with"],  # "he hit a pie" has ended and is set aside
+        ["he hit me with a", "he hit a pie with"],  # "he hit a pie" is finished
         ["he hit me with a pie", "he hit me with a tart"],
     ]
 
 
-# --- as wide as the space -------------------------------------------------------------------------------------------
+# --- exhaustive beams -----------------------------------------------------------------------------------------------
 
 
 @settings(max_examples=40, deadline=None)
@@ -209,7 +209,7 @@ def test_the_tree_step_by_step() -> None:
     stopping=st.sampled_from(["usual", "exact"]),
     banned=st.sampled_from([(), (1,)]),
 )
-def test_a_beam_as_wide_as_the_space_is_enumeration(
+def test_exhaustive_beam_equals_enumeration(
     seed: int,
     vocabulary: int,
     alpha: float,
@@ -222,7 +222,7 @@ def test_a_beam_as_wide_as_the_space_is_enumeration(
     options = BeamConfig(
         beam=150, n_best=150, length_penalty=alpha, min_length=minimum, max_length=4, stopping=stopping
     )
-    expected = every(model, options, prefix=prefix, banned=banned)
+    expected = enumerate_hypotheses(model, options, prefix=prefix, banned=banned)
     assume(expected)
     prompt = torch.tensor([prefix], dtype=torch.long)
     found = beam_search(model, options=options, end=END, prompt=prompt, banned=banned)[0]
@@ -236,14 +236,14 @@ def test_a_beam_as_wide_as_the_space_is_enumeration(
 
 @pytest.mark.parametrize("stopping", ["usual", "exact"])
 @pytest.mark.parametrize("beta", [0.0, 0.2, 1.0])
-def test_with_sources_and_coverage_too(beta: float, stopping: Any) -> None:
+def test_exhaustive_beam_with_sources_and_coverage(beta: float, stopping: Any) -> None:
     model = Tables(3, seed=2)
     batch = sources([1, 2, 2, 1, 0], [2, 0], [1, 1, 1, 0])
     options = BeamConfig(beam=100, n_best=3, coverage_penalty=beta, length_penalty=0.7, max_length=4, stopping=stopping)
     found = beam_search(model, options=options, end=END, source=batch, attention=True)
     for row, hypotheses in enumerate(found):
         alone = one_source(batch, row)
-        expected = every(model, options, source=alone)[:3]
+        expected = enumerate_hypotheses(model, options, source=alone)[:3]
         assert [(h.finished, tuple(h.tokens)) for h in hypotheses] == [(done, tokens) for done, _, tokens in expected]
         assert [h.score for h in hypotheses] == pytest.approx([score for _, score, _ in expected])
         for h in hypotheses:
@@ -255,8 +255,8 @@ def test_with_sources_and_coverage_too(beta: float, stopping: Any) -> None:
             torch.testing.assert_close(h.attention, torch.cat(looked).float())  # type: ignore[arg-type]
 
 
-def test_coverage_changes_the_choice() -> None:
-    """A negative control for the one above: with β the order is another."""
+def test_coverage_changes_the_order() -> None:
+    """Negative control for the test above: β changes the order."""
     model, batch = Tables(3, seed=2), sources([1, 2, 2, 1, 0])
     plain, covered = (
         beam_search(model, options=BeamConfig(beam=40, coverage_penalty=beta, max_length=4), end=END, source=batch)[0]
@@ -265,13 +265,13 @@ def test_coverage_changes_the_choice() -> None:
     assert plain[0].tokens != covered[0].tokens
 
 
-# --- one hypothesis is greedy ---------------------------------------------------------------------------------------
+# --- greedy search --------------------------------------------------------------------------------------------------
 
 
 @settings(max_examples=30, deadline=None)
 @given(seed=st.integers(0, 10**6), vocabulary=st.integers(2, 30), minimum=st.integers(0, 6), length=st.integers(0, 3))
-def test_a_beam_of_one_is_greedy_search(seed: int, vocabulary: int, minimum: int, length: int) -> None:
-    model = Tables(vocabulary, seed, levels=2)  # with ties, which both break alike
+def test_beam_of_one_equals_greedy_search(seed: int, vocabulary: int, minimum: int, length: int) -> None:
+    model = Tables(vocabulary, seed, levels=2)  # with ties, which both break equally
     prompt = torch.randint(1, vocabulary, (4, length), generator=torch.Generator().manual_seed(seed))
     banned = (1,) if vocabulary > 2 else ()
     read = torch.cat([torch.zeros(4, 1, dtype=torch.long), prompt], dim=1)
@@ -292,7 +292,7 @@ def test_a_beam_of_one_is_greedy_search(seed: int, vocabulary: int, minimum: int
 
 @settings(max_examples=60, deadline=None)
 @given(seed=st.integers(0, 10**6), width=st.integers(1, 6), alpha=st.sampled_from([0.0, 1.0]), count=st.integers(1, 6))
-def test_exact_stopping_never_finds_worse_than_the_usual(seed: int, width: int, alpha: float, count: int) -> None:
+def test_exact_stopping_is_never_worse_than_usual(seed: int, width: int, alpha: float, count: int) -> None:
     model, batch = Tables(9, seed), sources([1, 2, 3, 0], [5, 0])
     options = BeamConfig(beam=width, n_best=min(count, width), length_penalty=alpha, max_length=12)
     usual, exact = (
@@ -307,7 +307,7 @@ def test_exact_stopping_never_finds_worse_than_the_usual(seed: int, width: int, 
 # --- lengths --------------------------------------------------------------------------------------------------------
 
 
-def test_the_longest_output_depends_on_the_source() -> None:
+def test_default_max_length_depends_on_the_source() -> None:
     class Endless(Tables):
         def step(self, tokens: Tensor, state: DecodeState, mask: Tensor | None = None) -> StepOutput:
             output = super().step(tokens, state, mask)
@@ -319,7 +319,7 @@ def test_the_longest_output_depends_on_the_source() -> None:
     assert not any(one.finished for (one,) in found)
     prompt = torch.tensor([[1, 2, 3], [4, 0, 0]])
     found = beam_search(Endless(6), options=BeamConfig(), end=END, source=batch, prompt=prompt, prompt_mask=prompt > 0)
-    assert [len(one.tokens) for (one,) in found] == [33, 25]  # a prefix does not use up what there is
+    assert [len(one.tokens) for (one,) in found] == [33, 25]  # the prefix does not count towards the limit
 
 
 # --- batches --------------------------------------------------------------------------------------------------------
@@ -327,7 +327,7 @@ def test_the_longest_output_depends_on_the_source() -> None:
 
 @settings(max_examples=30, deadline=None)
 @given(data=st.data(), width=st.integers(1, 5), stopping=st.sampled_from(["usual", "exact"]))
-def test_a_source_alone_gives_what_it_gives_in_a_batch(data: st.DataObject, width: int, stopping: Any) -> None:
+def test_source_alone_equals_source_in_a_batch(data: st.DataObject, width: int, stopping: Any) -> None:
     rows = data.draw(st.lists(st.lists(st.integers(1, 50), min_size=1, max_size=6), min_size=1, max_size=6))
     model, batch = Tables(7, data.draw(st.integers(0, 10**6)), levels=3), sources(*rows)
     lengths = [data.draw(st.integers(0, 3)) for _ in rows]
@@ -347,11 +347,11 @@ def test_a_source_alone_gives_what_it_gives_in_a_batch(data: st.DataObject, widt
             banned=(3,),
             attention=True,
         )
-        same(found, alone[0])
+        assert_same(found, alone[0])
         assert all(h.tokens[: lengths[row]] == prompt[row, : lengths[row]].tolist() for h in found)
 
 
-def test_finished_sources_leave_and_memory_is_not_copied() -> None:
+def test_finished_sources_leave_without_copying_memory() -> None:
     model, batch = Tables(4, seed=5), sources(*([n, 0] for n in range(1, 21)))
     beam_search(model, options=BeamConfig(beam=3), end=END, source=batch)
     assert model.rows[0] == (20, 20)
@@ -368,18 +368,16 @@ def test_finished_sources_leave_and_memory_is_not_copied() -> None:
     ],
     ids=["not reordered", "reordered wrongly"],
 )
-def test_the_tests_above_can_tell_a_broken_order(
-    monkeypatch: pytest.MonkeyPatch, broken: Callable[[Tensor], Tensor]
-) -> None:
+def test_broken_reordering_is_detected(monkeypatch: pytest.MonkeyPatch, broken: Callable[[Tensor], Tensor]) -> None:
     model, options = Tables(4, seed=1), BeamConfig(beam=150, n_best=20, max_length=4)
-    expected = [tokens for _, _, tokens in every(model, options)[:20]]
+    expected = [tokens for _, _, tokens in enumerate_hypotheses(model, options)[:20]]
     assert [tuple(h.tokens) for h in beam_search(model, options=options, end=END)[0]] == expected
     right = module.parent_rows
     monkeypatch.setattr(module, "parent_rows", lambda node, slot: broken(right(node, slot)) % node.numel())
     assert [tuple(h.tokens) for h in beam_search(model, options=options, end=END)[0]] != expected
 
 
-def test_no_sources_give_no_hypotheses() -> None:
+def test_no_sources_yield_no_hypotheses() -> None:
     nothing = {"tokens": torch.empty(0, 3, dtype=torch.long), "mask": torch.empty(0, 3, dtype=torch.bool)}
     assert beam_search(Tables(4), options=BeamConfig(), end=END, source=nothing) == []
     assert beam_search(Tables(4), options=BeamConfig(max_length=3), end=END, rows=0) == []

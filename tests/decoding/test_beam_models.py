@@ -1,4 +1,4 @@
-"""Beam search over the real models: what they carry from step to step changes nothing but the time it takes."""
+"""Beam search over real models: cached states do not change the results."""
 
 from typing import Any
 
@@ -22,8 +22,8 @@ from seqloom.models.recurrent_seq2seq import AttentionConfig, RecurrentSeq2SeqCo
 END, V = 0, 13
 
 
-class Forgetful:
-    """The same model without any state but the tokens: every step reads everything again, for each hypothesis alone."""
+class Uncached:
+    """The assert_same model without a cache: every step reads all tokens of each hypothesis again."""
 
     def __init__(self, model: Steppable) -> None:
         self.model = model
@@ -42,8 +42,8 @@ class Forgetful:
         return StepOutput(output.log_probs, DecodeState(said, source), output.attention)
 
 
-def prepared(model: Any, scale: float = 4.0) -> Any:
-    """In double precision, with weights large enough that it has opinions."""
+def prepare(model: Any, scale: float = 4.0) -> Any:
+    """Convert to float64 and scale the weights, so that predictions are not uniform."""
     torch.manual_seed(3)
     model = model.double().eval()
     for parameter in model.parameters():
@@ -57,14 +57,14 @@ def ngram() -> Any:
 
 
 LANGUAGE = {
-    "lstm": lambda: prepared(RecurrentLMConfig(cell="lstm", hidden=8, layers=2).build(V)),
-    "gru with highways": lambda: prepared(
+    "lstm": lambda: prepare(RecurrentLMConfig(cell="lstm", hidden=8, layers=2).build(V)),
+    "gru with highways": lambda: prepare(
         RecurrentLMConfig(cell="gru", hidden=8, layers=2, connections="highway").build(V)
     ),
-    "gpt": lambda: prepared(GPTConfig(d_model=8, heads=2, layers=2).build(V), scale=2.0),
-    "gpt, past its context": lambda: prepared(GPTConfig(d_model=8, heads=2, layers=2, context=5).build(V), scale=2.0),
+    "gpt": lambda: prepare(GPTConfig(d_model=8, heads=2, layers=2).build(V), scale=2.0),
+    "gpt, past its context": lambda: prepare(GPTConfig(d_model=8, heads=2, layers=2, context=5).build(V), scale=2.0),
     "n-gram": ngram,
-    "both": lambda: Mixture([ngram(), prepared(RecurrentLMConfig(hidden=8).build(V))], [0.5, 0.5]),
+    "both": lambda: Mixture([ngram(), prepare(RecurrentLMConfig(hidden=8).build(V))], [0.5, 0.5]),
 }
 LUONG, BAHDANAU = AttentionConfig(), AttentionConfig(order="bahdanau", score="additive")
 TRANSLATORS: dict[str, dict[str, Any]] = {
@@ -78,7 +78,7 @@ TRANSLATORS: dict[str, dict[str, Any]] = {
 
 
 def translator(name: str) -> Any:
-    return prepared(RecurrentSeq2SeqConfig(hidden=8, **TRANSLATORS[name]).build(V), scale=3.0)
+    return prepare(RecurrentSeq2SeqConfig(hidden=8, **TRANSLATORS[name]).build(V), scale=3.0)
 
 
 def batch() -> dict[str, Tensor]:
@@ -88,7 +88,7 @@ def batch() -> dict[str, Tensor]:
     return {"tokens": tokens.scatter(1, lengths[:, None] - 1, END), "mask": mask}
 
 
-def same(one: list[list[Hypothesis]], other: list[list[Hypothesis]]) -> None:
+def assert_same(one: list[list[Hypothesis]], other: list[list[Hypothesis]]) -> None:
     for left, right in zip(one, other, strict=True):
         assert [(h.tokens, h.finished) for h in left] == [(h.tokens, h.finished) for h in right]
         for a, b in zip(left, right, strict=True):
@@ -100,15 +100,15 @@ def same(one: list[list[Hypothesis]], other: list[list[Hypothesis]]) -> None:
 
 @pytest.mark.parametrize("stopping", ["usual", "exact"])
 @pytest.mark.parametrize("name", LANGUAGE)
-def test_language_models_cached_and_not(name: str, stopping: Any) -> None:
+def test_language_models_cached_equals_uncached(name: str, stopping: Any) -> None:
     model = LANGUAGE[name]()
     prompt = torch.tensor([[3, 4, 5], [7, 0, 0], [1, 2, 0], [0, 0, 0]])
     options = BeamConfig(beam=4, n_best=4, max_length=14, stopping=stopping)
     results = [
         beam_search(one, options=options, end=END, prompt=prompt, prompt_mask=prompt > 0, banned=(1,))
-        for one in (model, Forgetful(model))
+        for one in (model, Uncached(model))
     ]
-    same(*results)
+    assert_same(*results)
     assert len({tuple(h.tokens) for row in results[0] for h in row}) == 16
     for row, forced in zip(results[0], prompt.tolist(), strict=True):
         for h in row:
@@ -119,14 +119,14 @@ def test_language_models_cached_and_not(name: str, stopping: Any) -> None:
 
 
 @pytest.mark.parametrize("name", TRANSLATORS)
-def test_translators_cached_and_not(name: str) -> None:
+def test_translators_cached_equals_uncached(name: str) -> None:
     model, source = translator(name), batch()
     looks = TRANSLATORS[name]["attention"] is not None
     options = BeamConfig(beam=4, n_best=3, coverage_penalty=0.3 if looks else 0.0, max_length=12)
     results = [
-        beam_search(one, options=options, end=END, source=source, attention=True) for one in (model, Forgetful(model))
+        beam_search(one, options=options, end=END, source=source, attention=True) for one in (model, Uncached(model))
     ]
-    same(*results)
+    assert_same(*results)
     assert len({tuple(h.tokens) for row in results[0] for h in row}) > 4
     for place, row in enumerate(results[0]):
         for h in row:
@@ -148,14 +148,14 @@ def test_translators_cached_and_not(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", TRANSLATORS)
-def test_translators_alone_and_greedily(name: str) -> None:
+def test_translators_alone_and_greedy(name: str) -> None:
     model, source = translator(name), batch()
     options = BeamConfig(beam=5, n_best=5)
     together = beam_search(model, options=options, end=END, source=source)
     for row in range(4):
         width = int(source["mask"][row].sum())
         alone = {key: values[row : row + 1, :width] for key, values in source.items()}
-        same([together[row]], beam_search(model, options=options, end=END, source=alone))
+        assert_same([together[row]], beam_search(model, options=options, end=END, source=alone))
     steps = list(
         generate(
             model,
@@ -172,8 +172,8 @@ def test_translators_alone_and_greedily(name: str) -> None:
         assert found.tokens == (tokens[: tokens.index(END)] if END in tokens else tokens)
 
 
-def test_a_state_that_is_not_reordered_shows() -> None:
-    """The control: a model that keeps its state to itself, as if the beam were never reordered, is found out."""
+def test_missing_state_reordering_is_detected() -> None:
+    """Negative control: a model that keeps a hidden state gives different results."""
 
     class Stubborn:
         def __init__(self, model: Any) -> None:
@@ -192,13 +192,13 @@ def test_a_state_that_is_not_reordered_shows() -> None:
 
     model = LANGUAGE["lstm"]()
     options = BeamConfig(beam=4, n_best=4, max_length=10)
-    right, wrong = (beam_search(one, options=options, end=END)[0] for one in (Forgetful(model), Stubborn(model)))
+    right, wrong = (beam_search(one, options=options, end=END)[0] for one in (Uncached(model), Stubborn(model)))
     assert [h.tokens for h in right] != [h.tokens for h in wrong]
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA GPU")
 @pytest.mark.parametrize("name", TRANSLATORS)
-def test_a_gpu_finds_the_same(name: str) -> None:
+def test_gpu_equals_cpu(name: str) -> None:
     model, source = translator(name), batch()
     looks = TRANSLATORS[name]["attention"] is not None
     prompt = torch.tensor([[3, 4], [5, 0], [0, 0], [1, 2]])
@@ -216,4 +216,4 @@ def test_a_gpu_finds_the_same(name: str) -> None:
         )
         for device in ("cpu", "cuda")
     ]
-    same(*results)
+    assert_same(*results)

@@ -1,4 +1,4 @@
-"""The rules of beam search, each on a model made to show it: stopping, ties, impossible tokens, wrong settings."""
+"""The rules of beam search: stopping, ties, impossible tokens, invalid settings."""
 
 import itertools
 import math
@@ -21,8 +21,8 @@ from seqloom.decoding.beam import BeamConfig, beam_search
 END = 0
 
 
-def test_exact_stopping_goes_on_while_something_may_overtake_and_no_longer() -> None:
-    """END now at log ½ per token, or later at much less: only the bound by length can know."""
+def test_exact_stopping_uses_the_length_bound() -> None:
+    """END at log ½ per token now, or a better score later: only the length bound decides."""
 
     class Late:
         def start(self, source: Tree = None, rows: int | None = None) -> DecodeState:
@@ -40,17 +40,17 @@ def test_exact_stopping_goes_on_while_something_may_overtake_and_no_longer() -> 
     assert (usual.tokens, len(steps)) == ([], 1)
     steps.clear()
     (exact,) = beam_search(Late(), options=replace(options, stopping="exact"), end=END)[0]
-    assert exact.tokens == [] and len(steps) == 30  # what never ends is not preferred, but it might have ended
+    assert exact.tokens == [] and len(steps) == 30  # truncated hypotheses rank last, but could have ended
     steps.clear()
     beam_search(Late(), options=replace(options, stopping="exact", length_penalty=0.0), end=END)
-    assert len(steps) == 1  # a sum of log-probabilities can only fall
+    assert len(steps) == 1  # without a length penalty, scores only decrease
     steps.clear()
     beam_search(Late(), options=replace(options, stopping="exact", max_length=2, length_penalty=0.5), end=END)
     assert len(steps) == 1  # log 0.4 / √2 is still below log 0.6
 
 
-def test_endings_that_come_too_soon_do_not_end_the_search() -> None:
-    """At each of ten steps END is the second best, of next to no probability: two of them are no reason to stop."""
+def test_improbable_endings_do_not_stop_the_search() -> None:
+    """At each of ten steps, END is the second best token but very improbable."""
 
     class Sure:
         def start(self, source: Tree = None, rows: int | None = None) -> DecodeState:
@@ -67,7 +67,7 @@ def test_endings_that_come_too_soon_do_not_end_the_search() -> None:
         assert best.tokens == [1] * 10 and best.finished
 
 
-def test_the_usual_rule_stops_when_what_ended_is_better_than_what_goes_on() -> None:
+def test_usual_stopping_compares_finished_and_unfinished() -> None:
     table = torch.tensor([0.3, 0.4, 0.2, 0.1]).log()
 
     class Same:
@@ -81,10 +81,10 @@ def test_the_usual_rule_stops_when_what_ended_is_better_than_what_goes_on() -> N
     steps: list[int] = []
     found = beam_search(Same(), options=BeamConfig(beam=3, n_best=3, length_penalty=0.0, max_length=50), end=END)[0]
     assert [h.tokens for h in found] == [[], [1], [1, 1]]
-    assert steps == [1, 3, 3, 3]  # after three, 0.4³ goes on, which is more than 0.4² · 0.3
+    assert steps == [1, 3, 3, 3]  # after three steps, the unfinished 0.4³ exceeds 0.4² · 0.3
 
 
-def test_what_ends_comes_before_what_is_cut_short() -> None:
+def test_finished_hypotheses_precede_truncated_ones() -> None:
     table = torch.tensor([0.01, 0.99]).log()
 
     class Long:
@@ -99,7 +99,7 @@ def test_what_ends_comes_before_what_is_cut_short() -> None:
     assert found[2].score > found[0].score
 
 
-# --- ties, impossible tokens, numbers that are none -----------------------------------------------------------------
+# --- ties, impossible tokens, NaN -----------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -112,13 +112,13 @@ def test_what_ends_comes_before_what_is_cut_short() -> None:
     levels=st.sampled_from([2, 20, 10**6]),
     impossible=st.sampled_from([0.0, 0.5, 0.99]),
 )
-def test_the_best_tokens_are_those_of_a_stable_sort(
+def test_best_tokens_equal_a_stable_sort(
     shape: tuple[int, int], seed: int, count: int, levels: int, impossible: float
 ) -> None:
     drawn = torch.Generator().manual_seed(seed)
     rows = -torch.randint(0, levels, shape, generator=drawn).float()
     rows[torch.rand(shape, generator=drawn) < impossible] = -math.inf
-    rows[:, [0, -1]] = 0.0  # both ends are among the best
+    rows[:, [0, -1]] = 0.0  # the first and last tokens are among the best
     values, ids = best_tokens(rows, count)
     assert values.shape == ids.shape == (shape[0], min(count, shape[1]))
     order = rows.argsort(dim=1, descending=True, stable=True)[:, :count]
@@ -129,7 +129,7 @@ def test_the_best_tokens_are_those_of_a_stable_sort(
         assert torch.equal(values[row][possible], rows[row, ids[row]][possible])
 
 
-def test_ties_go_to_the_lower_hypothesis_and_the_lower_token() -> None:
+def test_ties_prefer_the_lower_hypothesis_and_token() -> None:
     class Even:
         def start(self, source: Tree = None, rows: int | None = None) -> DecodeState:
             return DecodeState(torch.zeros(rows or 1, dtype=torch.long))
@@ -143,7 +143,7 @@ def test_ties_go_to_the_lower_hypothesis_and_the_lower_token() -> None:
 
 
 class Fixed:
-    """The same probabilities whatever was said, except that `last` follows `token`."""
+    """A model with constant probabilities, except that `last` follows `token`."""
 
     def __init__(self, probs: Sequence[float], token: int = -1, last: Sequence[float] = ()) -> None:
         self.probs, self.token, self.last = torch.tensor(probs).double(), token, torch.tensor(last or probs).double()
@@ -155,43 +155,43 @@ class Fixed:
         return StepOutput(torch.where(tokens[:, -1:] == self.token, self.last, self.probs).log(), state)
 
 
-def test_nothing_is_invented_where_there_is_less_than_asked_for() -> None:
+def test_fewer_hypotheses_than_requested() -> None:
     options = BeamConfig(beam=5, n_best=5, max_length=3)
     found = beam_search(Fixed([0.0, 1.0, 0.0], token=1, last=[1.0, 0.0, 0.0]), options=options, end=END)[0]
     assert [(h.tokens, h.finished, h.log_prob) for h in found] == [([1], True, 0.0)]
 
 
-def test_where_the_rules_allow_nothing_the_beginning_is_given_back() -> None:
-    model = Fixed([0.0, 1.0, 0.0], token=1, last=[1.0, 0.0, 0.0])  # it wants to end after one token
+def test_stuck_source_returns_its_prefix() -> None:
+    model = Fixed([0.0, 1.0, 0.0], token=1, last=[1.0, 0.0, 0.0])  # must end after one token
     (found,) = beam_search(model, options=BeamConfig(min_length=2, max_length=5), end=END)[0]
     assert (found.tokens, found.finished) == ([1], False)
     (found,) = beam_search(model, options=BeamConfig(max_length=5), end=END, prompt=torch.tensor([[2, 1]]))[0]
     assert (found.tokens, found.finished, found.log_prob) == ([], False, 0.0)
 
 
-def test_numbers_that_are_none_are_refused() -> None:
-    with pytest.raises(DivergedError, match="not numbers"):
+def test_nan_probabilities_are_rejected() -> None:
+    with pytest.raises(DivergedError, match="are NaN"):
         beam_search(Fixed([0.5, math.nan, 0.5]), options=BeamConfig(max_length=3), end=END)
-    with pytest.raises(DivergedError, match="not numbers"):
+    with pytest.raises(DivergedError, match="are NaN"):
         beam_search(Fixed([math.nan, 0.5, 0.5]), options=BeamConfig(max_length=3), end=END)
-    impossible = Fixed([0.5, 0.5, 0.0], token=2, last=[math.nan] * 3)  # what comes after it does not matter
+    impossible = Fixed([0.5, 0.5, 0.0], token=2, last=[math.nan] * 3)  # ignored after an impossible token
     assert beam_search(impossible, options=BeamConfig(beam=3, max_length=3), end=END)[0][0].finished
 
 
-# --- what is refused ------------------------------------------------------------------------------------------------
+# --- invalid settings -----------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
     ("wrong", "words"),
     [
         ({"beam": 0}, "beam must be at least 1"),
-        ({"n_best": 6}, "n_best must be at most beam, and 6 is more than 5"),
+        ({"n_best": 6}, "n_best must be at most beam, 5, got 6"),
         ({"n_best": 0}, "n_best must be at least 1"),
         ({"length_penalty": -1.0}, "length_penalty must be at least 0"),
         ({"length_penalty": 300.0}, "length_penalty must be at most 10"),
         ({"coverage_penalty": math.nan}, "coverage_penalty must be"),
         ({"min_length": -1}, "min_length must be at least 0"),
-        ({"min_length": 7, "max_length": 6}, "max_length must be at least min_length, 7, not 6"),
+        ({"min_length": 7, "max_length": 6}, "max_length must be at least min_length, 7, got 6"),
         ({"max_length": 0}, "max_length must be at least 1"),
         ({"stopping": "late"}, "stopping must be usual or exact"),
     ],
@@ -206,11 +206,11 @@ def test_settings_are_checked(wrong: dict[str, Any], words: str) -> None:
     ("arguments", "words"),
     [
         ({"options": BeamConfig()}, "needs max_length"),
-        ({"prompt": torch.tensor([[1, END]])}, "must not hold END"),
-        ({"prompt": torch.tensor([1, 2])}, "must be \\(rows, tokens\\)"),
-        ({"prompt": torch.tensor([[1], [2]]), "rows": 3}, "with 3 rows"),
-        ({"prompt": torch.tensor([[1, 2]]), "prompt_mask": torch.tensor([[True]])}, "prompt's shape"),
-        ({"prompt": torch.tensor([[1] * 9])}, "above the 9 tokens of the prompt"),
+        ({"prompt": torch.tensor([[1, END]])}, "must not contain END"),
+        ({"prompt": torch.tensor([1, 2])}, r"must have shape \(2, tokens\)"),
+        ({"prompt": torch.tensor([[1], [2]]), "rows": 3}, r"must have shape \(3, tokens\)"),
+        ({"prompt": torch.tensor([[1, 2]]), "prompt_mask": torch.tensor([[True]])}, "shape of the prompt"),
+        ({"prompt": torch.tensor([[1] * 9])}, "must be above its 9 tokens"),
         ({"options": BeamConfig(coverage_penalty=0.1, max_length=9)}, "needs a model with attention"),
     ],
     ids=str,

@@ -1,4 +1,4 @@
-"""A search, a generation or a projection that is cancelled stops at its next step."""
+"""Cancelled searches, generations and projections stop at their next step."""
 
 from collections.abc import Callable, Iterator
 
@@ -17,11 +17,11 @@ from seqloom.decoding.processors import SamplingConfig
 from seqloom.inspect.views.points import tsne
 from seqloom.predict.base import similar_lengths
 
-STEPS = 7  # after which the model below is cancelled
+STEPS = 7  # before the model below cancels the computation
 
 
 class CancelsItself(Fixed):
-    """A model that never ends, and cancels the computation after some steps."""
+    """A model that never ends and cancels the computation after some steps."""
 
     def __init__(self, cancellation: Cancellation) -> None:
         super().__init__([0.0, 0.6, 0.4])
@@ -65,7 +65,7 @@ def test_batches_in_threads_are_cancelled_with_their_caller() -> None:
     assert all(model.steps < 5000 for model in models)
 
 
-def test_cancelled_tsne_stops_between_two_pictures() -> None:
+def test_cancelled_tsne_stops_between_two_frames() -> None:
     cancellation = Cancellation()
     vectors = np.random.default_rng(0).normal(size=(60, 5)).astype(np.float32)
     with cancellation.active():

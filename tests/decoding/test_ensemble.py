@@ -1,4 +1,4 @@
-"""Translators as one: the mean of their probabilities, searched like any other model, whatever they carry along."""
+"""Ensembles of translators: mean probabilities and beam search over all states."""
 
 import itertools
 from typing import Any
@@ -18,8 +18,8 @@ from seqloom.nn.positions import PositionsConfig
 END, V = 0, 7
 
 
-def prepared(config: Any, seed: int, vocabulary: int = V, scale: float = 3.0) -> Any:
-    """In double precision, with weights large enough that it has opinions."""
+def prepare(config: Any, seed: int, vocabulary: int = V, scale: float = 3.0) -> Any:
+    """Convert to float64 and scale the weights, so that predictions are not uniform."""
     torch.manual_seed(seed)
     model = config.build(vocabulary).double().eval()
     for parameter in model.parameters():
@@ -45,7 +45,7 @@ TEAMS = [("luong", "bahdanau"), ("luong", "transformer"), ("blind", "transformer
 
 
 def team(*names: str, vocabulary: int = V) -> list[Any]:
-    return [prepared(KINDS[name], seed, vocabulary) for seed, name in enumerate(names)]
+    return [prepare(KINDS[name], seed, vocabulary) for seed, name in enumerate(names)]
 
 
 def some_source(lengths: tuple[int, ...] = (4, 2, 3), vocabulary: int = V, seed: int = 5) -> dict[str, Tensor]:
@@ -56,7 +56,7 @@ def some_source(lengths: tuple[int, ...] = (4, 2, 3), vocabulary: int = V, seed:
     return {"tokens": tokens, "mask": mask}
 
 
-def exactly(actual: Any, wanted: Any) -> None:
+def assert_exactly(actual: Any, wanted: Any) -> None:
     torch.testing.assert_close(actual, wanted, atol=1e-10, rtol=0)
 
 
@@ -64,12 +64,12 @@ def facts(found: list[list[Hypothesis]]) -> list[list[tuple[Any, ...]]]:
     return [[(one.tokens, one.finished, round(one.log_prob, 9), round(one.score, 9)) for one in n] for n in found]
 
 
-# --- the sums ---------------------------------------------------------------------------------------------------------
+# --- probabilities ----------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("names", TEAMS, ids="+".join)
 @torch.no_grad()
-def test_every_step_is_the_mean_of_the_probabilities(names: tuple[str, ...]) -> None:
+def test_step_is_the_mean_of_the_probabilities(names: tuple[str, ...]) -> None:
     models, source = team(*names), some_source()
     together = Ensemble(models)
     assert isinstance(together, Steppable)
@@ -78,16 +78,16 @@ def test_every_step_is_the_mean_of_the_probabilities(names: tuple[str, ...]) -> 
         outputs = [model.step(tokens, own) for model, own in zip(models, states, strict=True)]
         found = together.step(tokens, state)
         by_hand = sum(output.log_probs.exp() for output in outputs) / len(models)
-        exactly(found.log_probs.exp(), by_hand)
-        exactly(found.log_probs.exp().sum(1), torch.ones(3, dtype=torch.float64))
+        assert_exactly(found.log_probs.exp(), by_hand)
+        assert_exactly(found.log_probs.exp().sum(1), torch.ones(3, dtype=torch.float64))
         looked = [output.attention for output in outputs if output.attention is not None]
-        exactly(found.attention, sum(looked) / len(looked))
+        assert_exactly(found.attention, sum(looked) / len(looked))
         states, state = [output.state for output in outputs], found.state
 
 
 @pytest.mark.parametrize("names", TEAMS, ids="+".join)
 @torch.no_grad()
-def test_what_it_thinks_of_a_translation_is_what_its_steps_say(names: tuple[str, ...]) -> None:
+def test_target_log_probs_equal_its_steps(names: tuple[str, ...]) -> None:
     models, source = team(*names), some_source()
     together = Ensemble(models)
     targets = torch.randint(1, V, (3, 5), generator=torch.Generator().manual_seed(4))
@@ -107,14 +107,14 @@ def test_what_it_thinks_of_a_translation_is_what_its_steps_say(names: tuple[str,
         output = together.step(inputs[:, t : t + 1], state)
         state = output.state
         own = output.log_probs.gather(1, targets[:, t : t + 1]).squeeze(1)
-        exactly(found[:, t], torch.where(mask[:, t], own, torch.zeros_like(own)))
+        assert_exactly(found[:, t], torch.where(mask[:, t], own, torch.zeros_like(own)))
         assert output.attention is not None
-        exactly(looked[mask[:, t], t], output.attention[mask[:, t]])
+        assert_exactly(looked[mask[:, t], t], output.attention[mask[:, t]])
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
 @pytest.mark.parametrize("times", [2, 3, 4, 5, 6, 7, 10, 11, 13, 49])
-def test_models_that_agree_are_mixed_without_rounding(dtype: torch.dtype, times: int) -> None:
+def test_identical_models_are_mixed_without_rounding(dtype: torch.dtype, times: int) -> None:
     logits = 20 * torch.randn(9, 50, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
     log_probs = logits.to(dtype).log_softmax(1)
     log_probs[0, :7] = -torch.inf
@@ -122,7 +122,7 @@ def test_models_that_agree_are_mixed_without_rounding(dtype: torch.dtype, times:
 
 
 @pytest.mark.parametrize("times", [2, 10, 11])
-def test_an_ensemble_of_any_size_gives_padding_nothing(times: int) -> None:
+def test_padding_has_log_probability_zero(times: int) -> None:
     class Padded(torch.nn.Module):
         def target_log_probs(self, batch: Any) -> Tensor:
             return torch.tensor([[-1.5, -0.3], [-2.0, 0.0]])
@@ -130,16 +130,16 @@ def test_an_ensemble_of_any_size_gives_padding_nothing(times: int) -> None:
     assert Ensemble([Padded() for _ in range(times)]).target_log_probs({})[1, 1] == 0
 
 
-def test_a_model_without_a_say_is_not_heard_however_sure_it_is() -> None:
+def test_model_with_zero_weight_has_no_effect() -> None:
     sure, other = torch.tensor([0.0, -torch.inf]), torch.tensor([-120.0, 0.0])
     assert torch.equal(mix([sure, other], [0.0, 1.0]), other)
-    exactly(mix([sure, other], [0.5, 0.5]).exp(), torch.tensor([0.5, 0.5]))
+    assert_exactly(mix([sure, other], [0.5, 0.5]).exp(), torch.tensor([0.5, 0.5]))
 
 
 @pytest.mark.parametrize("name", KINDS)
 @pytest.mark.parametrize("times", [2, 3])
-def test_an_ensemble_of_a_model_with_itself_is_that_model(name: str, times: int) -> None:
-    model, source = prepared(KINDS[name], 1).float(), some_source()
+def test_ensemble_of_one_model_with_itself_equals_the_model(name: str, times: int) -> None:
+    model, source = prepare(KINDS[name], 1).float(), some_source()
     options = BeamConfig(beam=3, n_best=3, max_length=8)
     alone = beam_search(model, source=source, options=options, end=END, attention=True)
     found = beam_search(Ensemble([model] * times), source=source, options=options, end=END, attention=True)
@@ -153,7 +153,7 @@ def test_an_ensemble_of_a_model_with_itself_is_that_model(name: str, times: int)
             torch.testing.assert_close(own.attention, other.attention, atol=1e-6, rtol=0)
 
 
-def test_attention_by_layer_and_head_counts_as_its_mean() -> None:
+def test_attention_of_layers_and_heads_is_averaged() -> None:
     class Looking:
         def __init__(self, attention: Tensor | None) -> None:
             self.attention = attention
@@ -165,7 +165,7 @@ def test_attention_by_layer_and_head_counts_as_its_mean() -> None:
     state = DecodeState((None, None, None), (None, None, None))
     parts = [Looking(plain), Looking(None), Looking(by_head)]
     found = Mixture(parts, [0.2, 0.5, 0.3]).step(torch.zeros(2, 1), state)
-    exactly(found.attention, (plain.double() + by_head.mean((1, 2))) / 2)
+    assert_exactly(found.attention, (plain.double() + by_head.mean((1, 2))) / 2)
     assert mean_attention([None, None]) is None
 
 
@@ -174,7 +174,7 @@ def test_attention_by_layer_and_head_counts_as_its_mean() -> None:
 
 @torch.no_grad()
 def every_translation(models: list[Any], source: dict[str, Tensor], longest: int) -> list[tuple[float, list[int]]]:
-    """All that can be said of the first source in so many tokens, END included, by Σ log 1/M Σ p, best first."""
+    """Enumerate the translations of the first source of at most `longest` tokens with Σ log 1/M Σ p, best first."""
     vocabulary = models[0].output.weight.shape[0]
     first = {key: value[:1] for key, value in source.items()}
     found = []
@@ -187,7 +187,7 @@ def every_translation(models: list[Any], source: dict[str, Tensor], longest: int
 
 
 @pytest.mark.parametrize("names", [("luong", "bahdanau"), ("transformer", "fed"), ("blind", "luong", "transformer")])
-def test_a_wide_beam_is_brute_force(names: tuple[str, ...]) -> None:
+def test_wide_beam_equals_brute_force(names: tuple[str, ...]) -> None:
     models, longest = team(*names, vocabulary=4), 4
     source = some_source((3, 2), vocabulary=4)
     options = BeamConfig(beam=4**longest, n_best=5, length_penalty=0.0, max_length=longest, stopping="exact")
@@ -197,12 +197,12 @@ def test_a_wide_beam_is_brute_force(names: tuple[str, ...]) -> None:
     assert [one.log_prob for one in found] == pytest.approx([log_prob for log_prob, _ in wanted], abs=1e-10)
     alone = [
         beam_search(model, source=source, options=options, end=END)[0][0].log_prob for model in models
-    ]  # and it is none of them
+    ]  # negative control: no single model agrees
     assert all(abs(found[0].log_prob - own) > 1e-6 for own in alone)
 
 
-class Forgetful:
-    """The ensemble by hand, without any state but the tokens: every step reads everything again."""
+class Uncached:
+    """The ensemble without a cache: every step reads all tokens again."""
 
     def __init__(self, models: list[Any]) -> None:
         self.models = models
@@ -223,14 +223,14 @@ SEARCHES = [BeamConfig(beam=4, n_best=4, max_length=7), BeamConfig(beam=3, lengt
 
 @pytest.mark.parametrize("names", TEAMS, ids="+".join)
 @pytest.mark.parametrize("options", SEARCHES, ids=["usual", "exact"])
-def test_hypotheses_take_along_what_each_model_knows_of_them(names: tuple[str, ...], options: BeamConfig) -> None:
+def test_cached_equals_uncached(names: tuple[str, ...], options: BeamConfig) -> None:
     models, source = team(*names), some_source((4, 2, 3, 1))
     found = facts(beam_search(Ensemble(models), source=source, options=options, end=END))
-    assert found == facts(beam_search(Forgetful(models), source=source, options=options, end=END))
+    assert found == facts(beam_search(Uncached(models), source=source, options=options, end=END))
 
 
-def test_if_one_part_did_not_move_it_would_be_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The control: the second model's rows stay where they are."""
+def test_missing_reordering_of_one_state_is_detected(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Negative control: the state of the second model is not reordered."""
     models, source = team("luong", "transformer"), some_source((4, 2, 3, 1))
     whole = facts(beam_search(Ensemble(models), source=source, options=SEARCHES[0], end=END))
     plain = Mixture.step
@@ -246,18 +246,18 @@ def test_if_one_part_did_not_move_it_would_be_noticed(monkeypatch: pytest.Monkey
 
 
 @torch.no_grad()
-def test_rows_in_another_order_give_the_same() -> None:
+def test_row_order_does_not_matter() -> None:
     models, source = team("fed", "transformer", "blind"), some_source((4, 2, 3))
     together = Ensemble(models)
     state = together.step(torch.tensor([[1], [2], [3]]), together.start(source)).state
     rows = torch.tensor([2, 0])
     moved = together.step(torch.tensor([[4], [5]]), select(clone(state), rows, rows))
     plain = together.step(torch.tensor([[5], [1], [4]]), state)
-    exactly(moved.log_probs, plain.log_probs[rows])
+    assert_exactly(moved.log_probs, plain.log_probs[rows])
 
 
 @pytest.mark.parametrize("beam", [1, 5])
-def test_every_model_reads_a_source_once(beam: int) -> None:
+def test_each_model_reads_a_source_once(beam: int) -> None:
     models, source = team("luong", "transformer"), some_source()
     calls = {id(model): 0 for model in models}
     for model in models:
@@ -265,7 +265,7 @@ def test_every_model_reads_a_source_once(beam: int) -> None:
 
         def counted(*given: Any, plain: Any = plain, who: int = id(model)) -> Any:
             calls[who] += 1
-            assert len(given[0]) == 3  # each source once, not once for every hypothesis
+            assert len(given[0]) == 3  # once per source, not per hypothesis
             return plain(*given)
 
         model.encode = counted
@@ -273,15 +273,15 @@ def test_every_model_reads_a_source_once(beam: int) -> None:
     assert list(calls.values()) == [1, 1]
 
 
-def test_it_says_no_more_than_all_of_them_can() -> None:
+def test_longest_target_is_the_minimum_of_all_models() -> None:
     short, long = (
-        prepared(small_transformer(positions=PositionsConfig(kind="learned", max_length=n)), 1) for n in (5, 9)
+        prepare(small_transformer(positions=PositionsConfig(kind="learned", max_length=n)), 1) for n in (5, 9)
     )
-    free = prepared(KINDS["luong"], 1)
+    free = prepare(KINDS["luong"], 1)
     assert Ensemble([long, short, free]).longest_target == 5
     assert Ensemble([free, free]).longest_target is None
     with torch.no_grad():
         for model in (long, short, free):
-            model.output.bias[END] -= 100  # it would go on for ever
+            model.output.bias[END] -= 100  # never ends
     found = beam_search(Ensemble([long, free, short]), source=some_source(), options=BeamConfig(beam=2), end=END)
     assert [len(one.tokens) for n in found for one in n] == [5, 5, 5]

@@ -1,4 +1,4 @@
-"""Forecasts by drawn paths, of any model that can be stepped."""
+"""Forecasts by sampled paths."""
 
 import math
 
@@ -13,7 +13,7 @@ from seqloom.decoding.forecast import Forecast, forecast
 
 
 class Walk:
-    """y_{t+1} ~ N(y_t, Σ): its state is what it read last."""
+    """A random walk y_{t+1} ~ N(y_t, Σ) whose state is the last value."""
 
     def __init__(self, covariance: Tensor | None = None) -> None:
         self.covariance = covariance
@@ -34,7 +34,7 @@ VALUES = torch.tensor([[[0.0, 5.0], [1.0, 6.0]], [[3.0, 3.0], [2.0, 2.0]]], dtyp
 KNOWN = torch.ones_like(VALUES, dtype=torch.bool)
 
 
-def test_uncertainty_grows_as_a_walk_does() -> None:
+def test_uncertainty_grows_like_a_random_walk() -> None:
     found = forecast(Walk(), VALUES, KNOWN, 9, paths=20_000, generator=torch.Generator().manual_seed(0))
     assert found.points.shape == (2, 20_000, 9, 2) and not found.exact
     assert torch.allclose(found.mean, VALUES[:, -1:].expand(-1, 9, -1), atol=0.1)
@@ -43,26 +43,26 @@ def test_uncertainty_grows_as_a_walk_does() -> None:
     assert (high - low)[0, 3, 0].item() == pytest.approx(2 * 1.2816 * 2, rel=0.05)
 
 
-def test_variables_are_drawn_together() -> None:
+def test_variables_are_drawn_jointly() -> None:
     covariance = torch.tensor([[1.0, 0.9], [0.9, 1.0]], dtype=torch.float64)
     found = forecast(Walk(covariance), VALUES, KNOWN, 1, paths=20_000, generator=torch.Generator().manual_seed(0))
     assert torch.corrcoef(found.points[0, :, 0].T)[0, 1].item() == pytest.approx(0.9, abs=0.02)
 
 
 class Count(Walk):
-    """y_{t+1} ≈ how many values were read: only its state knows."""
+    """Predicts the number of values read so far, which is in its state."""
 
     def step(self, values: Tensor, state: Tree, mask: Tensor | None = None) -> FutureStep:
         read = state + values.shape[1]
         return FutureStep(read, read, deviation=torch.full_like(read, 1e-9))
 
 
-def test_the_state_goes_with_the_paths() -> None:
+def test_each_path_has_a_state() -> None:
     found = forecast(Count(), VALUES, KNOWN, 4, paths=3)
     assert torch.allclose(found.mean[0, :, 0], torch.tensor([2.0, 3, 4, 5], dtype=torch.float64))
 
 
-def test_the_generator_decides_and_rows_do_not_mix() -> None:
+def test_paths_depend_on_the_generator_and_not_on_other_rows() -> None:
     def drawn(seed: int, rows: slice = slice(None)) -> Tensor:
         generator = torch.Generator().manual_seed(seed)
         return forecast(Walk(), VALUES[rows], KNOWN[rows], 3, paths=5, generator=generator).points
@@ -71,7 +71,7 @@ def test_the_generator_decides_and_rows_do_not_mix() -> None:
     assert torch.equal(drawn(1, slice(0, 1))[0], drawn(1)[0])
 
 
-def test_a_model_reads_no_more_than_it_looks_back() -> None:
+def test_model_reads_at_most_its_memory() -> None:
     model = Walk()
     forecast(model, VALUES, KNOWN, 3, paths=2)
     assert model.read == [2, 1, 1]
@@ -83,7 +83,7 @@ def test_a_model_reads_no_more_than_it_looks_back() -> None:
         forecast(model, VALUES, KNOWN, 0)
 
 
-def test_exact_quantiles_and_their_exponentials() -> None:
+def test_exact_quantiles_and_exponentials() -> None:
     mean, deviation = torch.full((1, 1, 1), 2.0).double(), torch.full((1, 1, 1), 0.5).double()
     found = Forecast.normal(mean, deviation)
     assert found.exact and found.quantile(0.975).item() == pytest.approx(2 + 0.5 * 1.959964, rel=1e-6)

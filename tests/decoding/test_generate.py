@@ -1,4 +1,4 @@
-"""Generation against enumeration, on two models written here: one with nothing to remember, one that remembers all."""
+"""Generation compared with enumeration on small models with and without memory."""
 
 import itertools
 from collections import Counter
@@ -20,7 +20,7 @@ GREEDY = SamplingConfig(temperature=0)
 
 
 class Bigram:
-    """p(next | last) from a table (V, V)."""
+    """A model with p(next | last) from a table (V, V)."""
 
     def __init__(self, table: Sequence[Sequence[float]]) -> None:
         self.table = torch.tensor(table, dtype=torch.float64)
@@ -32,13 +32,13 @@ class Bigram:
     def step(self, tokens: Tensor, state: DecodeState, mask: Tensor | None = None) -> StepOutput:
         self.rows_seen.append(len(tokens))
         mask = torch.ones_like(tokens, dtype=torch.bool) if mask is None else mask
-        places = torch.arange(1, tokens.shape[1] + 1, device=mask.device)
-        last = (mask * places).argmax(1)  # the last real place of each row
+        positions = torch.arange(1, tokens.shape[1] + 1, device=mask.device)
+        last = (mask * positions).argmax(1)  # the last real position of each row
         return StepOutput(self.table[tokens.gather(1, last[:, None])[:, 0]].log(), DecodeState(last))
 
 
-class Remembering:
-    """Every token read so far, and the source, move the prediction; the cache is written in place."""
+class CumulativeModel:
+    """A model that depends on the source and all previous tokens, with a cache written in place."""
 
     V = 11
 
@@ -76,15 +76,15 @@ TABLE = [[0.1, 0.2, 0.3, 0.4], [0.5, 0.1, 0.1, 0.3], [0.25, 0.25, 0.25, 0.25], [
 def run(
     model: Steppable, prompt: Tensor, *, max_tokens: int = 12, options: SamplingConfig | None = None, **keywords: Any
 ) -> list[list[int]]:
-    """Each row's tokens, END included, nothing after it."""
+    """Return the tokens of each row up to and including END."""
     options = options or SamplingConfig()
     steps = list(generate(model, prompt, options=options, max_tokens=max_tokens, end=END, **keywords))
     rows = torch.stack([step.tokens for step in steps], dim=1).tolist()
     return [row[: row.index(END) + 1] if END in row else row for row in rows]
 
 
-def exact(options: SamplingConfig, length: int) -> dict[tuple[int, ...], float]:
-    """The probability of every sequence of the bigram that starts after END, by enumeration."""
+def enumerate_sequences(options: SamplingConfig, length: int) -> dict[tuple[int, ...], float]:
+    """Return the probability of every sequence of the bigram that starts after END."""
     chain = options.processors(END)
     found: dict[tuple[int, ...], float] = {}
     for sequence in itertools.product(range(4), repeat=length):
@@ -120,15 +120,15 @@ def chi_square(rows: list[list[int]], expected: dict[tuple[int, ...], float]) ->
     ],
     ids=["plain", "temperature", "top-k", "top-p", "constraints"],
 )
-def test_frequencies_are_those_of_the_exact_distribution(options: SamplingConfig) -> None:
-    expected = exact(options, length=3)
+def test_frequencies_equal_the_exact_distribution(options: SamplingConfig) -> None:
+    expected = enumerate_sequences(options, length=3)
     assert sum(expected.values()) == pytest.approx(1)
     rows = run(Bigram(TABLE), torch.zeros(4000, 1, dtype=torch.long), max_tokens=3, options=options, seed=1)
     freedom = len(expected) - 1
     limit = freedom + 4 * (2 * freedom) ** 0.5  # four standard deviations above the mean of chi-square
     assert chi_square(rows, expected) < limit
     wrong = dict.fromkeys(expected, 1 / len(expected))
-    assert chi_square(rows, wrong) > limit  # the test can tell another distribution apart
+    assert chi_square(rows, wrong) > limit  # negative control: another distribution is rejected
 
 
 def test_greedy_follows_the_most_probable_token() -> None:
@@ -146,7 +146,7 @@ def test_repetition_penalty_breaks_a_loop() -> None:
     assert run(Bigram(table), prompt, options=SamplingConfig(temperature=0, repetition_penalty=11)) == [[1, 2, 0]]
 
 
-def test_log_probs_are_the_models_own() -> None:
+def test_log_probs_are_unprocessed() -> None:
     options = SamplingConfig(temperature=3, top_k=3, repetition_penalty=2)
     prompt = torch.tensor([[0], [2], [3]])
     steps = list(generate(Bigram(TABLE), prompt, options=options, max_tokens=6, end=END, seed=4))
@@ -158,33 +158,33 @@ def test_log_probs_are_the_models_own() -> None:
         before, finished = step.tokens, step.finished
 
 
-def test_a_row_alone_is_the_row_in_a_batch() -> None:
+def test_row_alone_equals_row_in_a_batch() -> None:
     generator = torch.Generator().manual_seed(3)
     prompt = torch.randint(1, 11, (6, 4), generator=generator)
     source = torch.randn(6, 11, generator=generator, dtype=torch.float64)
     options = SamplingConfig(temperature=1.3, top_p=0.95, repetition_penalty=1.2)
-    together = run(Remembering(), prompt, options=options, source=source, seed=9, max_tokens=40)
+    together = run(CumulativeModel(), prompt, options=options, source=source, seed=9, max_tokens=40)
     assert len({len(row) for row in together}) > 2, "rows should end at different times for this to mean anything"
     seeds = row_seeds(9, 6)
     for b in range(6):
         one = slice(b, b + 1)
-        alone = run(Remembering(), prompt[one], options=options, source=source[one], seed=[seeds[b]], max_tokens=40)
+        alone = run(CumulativeModel(), prompt[one], options=options, source=source[one], seed=[seeds[b]], max_tokens=40)
         assert alone == [together[b]]
         assert run(
-            Remembering(), prompt[one], options=options, source=source[one], seed=[seeds[b] + 1], max_tokens=40
+            CumulativeModel(), prompt[one], options=options, source=source[one], seed=[seeds[b] + 1], max_tokens=40
         ) != [together[b]]
 
 
-def test_padding_of_prompts_changes_nothing() -> None:
+def test_prompt_padding_changes_nothing() -> None:
     short, long = torch.tensor([[5, 6]]), torch.tensor([[1, 2, 3, 4]])
-    apart = [run(Remembering(), p, seed=[s])[0] for p, s in ((short, 1), (long, 2))]
+    apart = [run(CumulativeModel(), p, seed=[s])[0] for p, s in ((short, 1), (long, 2))]
     for row, keep in (([5, 6, 9, 9], [1, 1, 0, 0]), ([9, 9, 5, 6], [0, 0, 1, 1])):
         prompt = torch.tensor([row, long[0].tolist()])
         mask = torch.tensor([keep, [1, 1, 1, 1]], dtype=torch.bool)
-        assert run(Remembering(), prompt, mask=mask, seed=[1, 2]) == apart
+        assert run(CumulativeModel(), prompt, mask=mask, seed=[1, 2]) == apart
 
 
-def test_finished_rows_leave_the_computation() -> None:
+def test_finished_rows_leave_the_batch() -> None:
     table = [[0, 1, 0, 0], [0, 0, 1, 0], [0, 0, 0, 1], [1, 0, 0, 0]]  # 0 → 1 → 2 → 3 → END
     model = Bigram(table)
     prompt = torch.tensor([[3], [1], [2], [3], [0]])
@@ -208,34 +208,34 @@ def test_the_consumer_can_end_rows() -> None:
 def test_seeds_reproduce_and_differ_past_a_block_of_draws() -> None:
     prompt = torch.ones(2, 1, dtype=torch.long)
     options = SamplingConfig(min_tokens=2 * BLOCK)
-    first = run(Remembering(), prompt, options=options, max_tokens=2 * BLOCK, seed=5)
-    assert first == run(Remembering(), prompt, options=options, max_tokens=2 * BLOCK, seed=5)
-    assert first != run(Remembering(), prompt, options=options, max_tokens=2 * BLOCK, seed=6)
+    first = run(CumulativeModel(), prompt, options=options, max_tokens=2 * BLOCK, seed=5)
+    assert first == run(CumulativeModel(), prompt, options=options, max_tokens=2 * BLOCK, seed=5)
+    assert first != run(CumulativeModel(), prompt, options=options, max_tokens=2 * BLOCK, seed=6)
     assert first[0] != first[1]
     state = torch.get_rng_state()
-    run(Remembering(), prompt, seed=5)
+    run(CumulativeModel(), prompt, seed=5)
     assert torch.equal(state, torch.get_rng_state()), "the global generator must not be touched"
 
 
-def test_longer_generation_begins_with_the_shorter() -> None:
+def test_longer_generation_extends_the_shorter() -> None:
     prompt = torch.ones(3, 2, dtype=torch.long)
-    longer = run(Remembering(), prompt, max_tokens=30, seed=2)
-    shorter = run(Remembering(), prompt, max_tokens=7, seed=2)
+    longer = run(CumulativeModel(), prompt, max_tokens=30, seed=2)
+    shorter = run(CumulativeModel(), prompt, max_tokens=7, seed=2)
     assert shorter == [row[:7] for row in longer]
 
 
-def test_choose_inverts_the_distribution_and_never_takes_the_impossible() -> None:
+def test_choose_never_returns_impossible_tokens() -> None:
     log_probs = torch.tensor([[0.0, 0.25, 0.0, 0.5, 0.25, 0.0]], dtype=torch.float64).log().expand(6, 6)
     draws = torch.tensor([0.0, 0.2499, 0.2501, 0.7499, 0.7501, 1 - 2**-53], dtype=torch.float64)
     assert choose(log_probs, draws).tolist() == [1, 1, 3, 3, 4, 4]
 
 
-def test_models_written_here_are_steppable() -> None:
+def test_test_models_are_steppable() -> None:
     assert isinstance(Bigram(TABLE), Steppable)
-    assert isinstance(Remembering(), Steppable)
+    assert isinstance(CumulativeModel(), Steppable)
 
 
-def test_bad_arguments_are_refused_at_the_call() -> None:
+def test_invalid_arguments_are_rejected_at_the_call() -> None:
     prompt = torch.zeros(2, 1, dtype=torch.long)
     rules: dict[str, Any] = {"options": GREEDY, "end": END, "max_tokens": 3}
     wrongs: list[dict[str, Any]] = [
@@ -251,15 +251,15 @@ def test_bad_arguments_are_refused_at_the_call() -> None:
             generate(Bigram(TABLE), **({"prompt": prompt} | rules | wrong))
 
 
-def test_probabilities_that_are_not_numbers_are_reported() -> None:
+def test_nan_probabilities_are_reported() -> None:
     broken = Bigram([[float("nan")] * 4] * 4)
     for options in (GREEDY, SamplingConfig(), SamplingConfig(top_p=0.5)):
-        with pytest.raises(DivergedError, match="not numbers"):
+        with pytest.raises(DivergedError, match="are NaN"):
             run(broken, torch.zeros(1, 1, dtype=torch.long), options=options)
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
-def test_cpu_and_gpu_choose_alike() -> None:
+def test_gpu_equals_cpu() -> None:
     log_probs = torch.randn(64, 5000, generator=torch.Generator().manual_seed(0)).log_softmax(-1)
     draws = torch.rand(64, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
     assert torch.equal(choose(log_probs, draws), choose(log_probs.cuda(), draws.cuda()).cpu())

@@ -1,4 +1,4 @@
-"""Several language models as one: the sums, the state, and the search on top of them."""
+"""Mixtures of language models: probabilities, states and beam search."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -41,42 +41,42 @@ def tokens(rows: int = B, steps: int = T, seed: int = 3) -> Tensor:
     return torch.randint(V, (rows, steps), generator=torch.Generator().manual_seed(seed))
 
 
-def exactly(actual: Any, wanted: Any) -> None:
+def assert_exactly(actual: Any, wanted: Any) -> None:
     torch.testing.assert_close(actual, wanted, atol=1e-10, rtol=0)
 
 
-def test_it_is_a_language_model_whose_probabilities_sum_to_one(parts: list[Any]) -> None:
+def test_mixture_is_a_normalised_language_model(parts: list[Any]) -> None:
     mixture = Mixture(parts, [0.3, 0.7])
     assert isinstance(mixture, LanguageModel)
     output = mixture.step(tokens(), mixture.start(rows=B))
     assert output.log_probs.shape == (B, V)
-    exactly(output.log_probs.exp().sum(1), torch.ones(B, dtype=torch.float64))
+    assert_exactly(output.log_probs.exp().sum(1), torch.ones(B, dtype=torch.float64))
     assert mixture.device == torch.device("cpu")
 
 
-def test_step_is_the_weighted_sum_of_its_parts(parts: list[Any]) -> None:
+def test_step_is_the_weighted_sum(parts: list[Any]) -> None:
     mixture = Mixture(parts, [0.3, 0.7])
     output = mixture.step(tokens(), mixture.start(rows=B))
     a, b = (part.step(tokens(), part.start(rows=B)).log_probs.exp() for part in parts)
-    exactly(output.log_probs, (0.3 * a + 0.7 * b).log())
+    assert_exactly(output.log_probs, (0.3 * a + 0.7 * b).log())
     assert not torch.allclose(output.log_probs, (0.7 * a + 0.3 * b).log())
 
 
-def test_score_is_the_weighted_sum_and_carries_both_states(parts: list[Any]) -> None:
+def test_score_is_the_weighted_sum_and_keeps_both_states(parts: list[Any]) -> None:
     mixture = Mixture(parts, [0.3, 0.7])
     inputs, targets = tokens(), tokens(seed=4)
     scores, state = mixture.score(inputs, targets, mixture.start(rows=B))
     a, b = (part.score(inputs, targets, part.start(rows=B))[0].exp() for part in parts)
-    exactly(scores, (0.3 * a + 0.7 * b).log())
+    assert_exactly(scores, (0.3 * a + 0.7 * b).log())
     pieces, carried = [], mixture.start(rows=B)
     for t in range(T):
         piece, carried = mixture.score(inputs[:, t : t + 1], targets[:, t : t + 1], carried)
         pieces.append(piece)
-    exactly(torch.cat(pieces, dim=1), scores)
-    exactly(carried.carry, state.carry)
+    assert_exactly(torch.cat(pieces, dim=1), scores)
+    assert_exactly(carried.carry, state.carry)
 
 
-def test_masks_and_reordered_rows_reach_every_part(parts: list[Any]) -> None:
+def test_masks_and_reordering_reach_all_models(parts: list[Any]) -> None:
     mixture = Mixture(parts, [0.5, 0.5])
     prompt, rows = tokens(), torch.tensor([2, 0])
     mask = torch.ones_like(prompt, dtype=torch.bool)
@@ -84,17 +84,17 @@ def test_masks_and_reordered_rows_reach_every_part(parts: list[Any]) -> None:
     state = mixture.step(prompt, mixture.start(rows=B), mask).state
     moved = mixture.step(tokens(2, 1), select(clone(state), rows, rows)).log_probs
     alone = mixture.step(prompt[2:, 4:], mixture.start(rows=1)).state
-    exactly(moved[:1], mixture.step(tokens(2, 1)[:1], alone).log_probs)
+    assert_exactly(moved[:1], mixture.step(tokens(2, 1)[:1], alone).log_probs)
 
 
-def test_a_weight_of_one_is_that_model_and_of_zero_is_none_of_it(parts: list[Any]) -> None:
+def test_weights_of_one_and_zero_select_a_model(parts: list[Any]) -> None:
     inputs = tokens()
     for weights, part in (([1.0, 0.0], parts[0]), ([0.0, 1.0], parts[1])):
         found = Mixture(parts, weights).score(inputs, inputs, Mixture(parts, weights).start(rows=B))[0]
-        exactly(found.double(), part.score(inputs, inputs, part.start(rows=B))[0].double())
+        assert_exactly(found.double(), part.score(inputs, inputs, part.start(rows=B))[0].double())
 
 
-def test_it_is_searched_like_any_other(parts: list[Any]) -> None:
+def test_beam_search_over_a_mixture(parts: list[Any]) -> None:
     prompt = torch.zeros(2, 1, dtype=torch.long)
     options = SamplingConfig()
     mixture = [s.tokens for s in generate(Mixture(parts, [0.5, 0.5]), prompt, options=options, max_tokens=12, end=0)]
@@ -106,17 +106,17 @@ def test_it_is_searched_like_any_other(parts: list[Any]) -> None:
     assert not torch.equal(torch.stack(mixture)[: len(part)], torch.stack(part)[: len(mixture)])
 
 
-def test_mix_takes_the_higher_precision_and_impossible_tokens() -> None:
+def test_mix_promotes_precision_and_handles_impossible_tokens() -> None:
     single = torch.tensor([1.0, 0.0, 0.0]).log()
     double = torch.tensor([0.25, 0.5, 0.0], dtype=torch.float64).log()
     found = mix([single, double], [0.5, 0.5])
     assert found.dtype == torch.float64
-    exactly(found.exp(), torch.tensor([0.625, 0.25, 0.0], dtype=torch.float64))
+    assert_exactly(found.exp(), torch.tensor([0.625, 0.25, 0.0], dtype=torch.float64))
 
 
 @dataclass
 class WithMemory:
-    """A model that reads a source: its memory must travel with the mixture's."""
+    """A model with a source memory that the mixture must pass on."""
 
     scale: float
 
@@ -130,11 +130,11 @@ class WithMemory:
         raise NotImplementedError
 
 
-def test_what_is_shared_by_the_hypotheses_of_a_source_stays_so() -> None:
+def test_source_memory_is_shared_by_hypotheses() -> None:
     source = torch.randn(2, V, dtype=torch.float64)
     mixture = Mixture([WithMemory(1.0), WithMemory(-1.0)], [0.5, 0.5])
     state = select(mixture.start(source), torch.tensor([1]), torch.tensor([1]))
-    exactly(
+    assert_exactly(
         mixture.step(tokens(1, 1), state).log_probs, ((source[1:].softmax(-1) + (-source[1:]).softmax(-1)) / 2).log()
     )
 
@@ -142,18 +142,18 @@ def test_what_is_shared_by_the_hypotheses_of_a_source_stays_so() -> None:
 @pytest.mark.parametrize(
     ("weights", "words"),
     [
-        ([0.5], "one weight for each of the 2 models; got 1: 0.5"),
+        ([0.5], "one weight for each of the 2 models, got 1: 0.5"),
         ([0.5, 0.3, 0.2], "got 3"),
-        ([1.5, -0.5], "at least 0; got 1.5, -0.5"),
-        ([float("nan"), 1.0], "at least 0; got nan, 1"),
-        ([0.6, 0.6], "must sum to 1; 0.6, 0.6 sum to 1.2"),
-        ([0.0, 0.0], "sum to 0"),
+        ([1.5, -0.5], "at least 0, got 1.5, -0.5"),
+        ([float("nan"), 1.0], "at least 0, got nan, 1"),
+        ([0.6, 0.6], "must sum to 1, got 0.6, 0.6 with sum 1.2"),
+        ([0.0, 0.0], "with sum 0"),
     ],
 )
-def test_weights_that_are_no_shares_are_refused(weights: list[float], words: str) -> None:
+def test_invalid_weights_are_rejected(weights: list[float], words: str) -> None:
     with pytest.raises(UsageError, match=words):
         normalize_weights(weights, 2)
 
 
-def test_rounded_weights_are_made_to_sum_to_one() -> None:
+def test_rounded_weights_are_normalised() -> None:
     assert sum(normalize_weights([0.33333, 0.33333, 0.33333], 3)) == pytest.approx(1, abs=1e-15)

@@ -1,4 +1,4 @@
-"""Each processor against brute force over small vocabularies."""
+"""Score processors compared with brute force over small vocabularies."""
 
 import itertools
 import math
@@ -28,12 +28,12 @@ def distribution(row: list[int]) -> torch.Tensor:
     return (counts / counts.sum()).log()
 
 
-def kept(log_probs: torch.Tensor) -> set[int]:
+def kept_tokens(log_probs: torch.Tensor) -> set[int]:
     return {v for v, value in enumerate(log_probs[0].tolist()) if value > -math.inf}
 
 
 def is_nucleus(chosen: set[int], row: list[int], p: float) -> bool:
-    """Whether `chosen` is a smallest set of mass ≥ p, and of those a heaviest."""
+    """Return whether `chosen` is a smallest set of mass ≥ p with the largest mass."""
     mass = {
         s: sum(row[v] for v in s) / sum(row)
         for n in range(1, len(row) + 1)
@@ -48,21 +48,21 @@ def is_nucleus(chosen: set[int], row: list[int], p: float) -> bool:
 @given(weights, st.floats(0.001, 0.999))
 @example([4, 1, 3], 0.999)
 @example([1, 1, 1, 1], 0.6)
-def test_top_p_keeps_the_smallest_set_that_suffices(row: list[int], p: float) -> None:
+def test_top_p_keeps_the_smallest_sufficient_set(row: list[int], p: float) -> None:
     log_probs = distribution(row)
     masses = [sum(c) / sum(row) for n in range(len(row) + 1) for c in itertools.combinations(row, n)]
-    assume(all(abs(mass - p) > 1e-9 for mass in masses))  # at the very edge rounding decides
+    assume(all(abs(mass - p) > 1e-9 for mass in masses))  # rounding decides at the threshold
     result = keep_top_p(log_probs, p)
-    assert is_nucleus(kept(result), row, p)
+    assert is_nucleus(kept_tokens(result), row, p)
     assert result.exp().sum().item() == pytest.approx(1)
 
 
 def test_top_p_stops_as_soon_as_the_mass_is_reached() -> None:
-    assert kept(keep_top_p(distribution([1, 2, 1]), 0.5)) == {1}  # exact in binary: 2/4 ≥ 0.5
-    assert kept(keep_top_p(distribution([1, 2, 1]), 0.75)) == {0, 1}  # of equals the lower id
+    assert kept_tokens(keep_top_p(distribution([1, 2, 1]), 0.5)) == {1}  # exact in binary: 2/4 ≥ 0.5
+    assert kept_tokens(keep_top_p(distribution([1, 2, 1]), 0.75)) == {0, 1}  # ties prefer the lower id
 
 
-def test_the_check_of_top_p_rejects_a_set_off_by_one() -> None:
+def test_top_p_check_rejects_other_sets() -> None:
     row = [1, 5, 2, 4]  # 0.5 needs ids 1 and 3
     assert is_nucleus({1, 3}, row, 0.5)
     assert not any(is_nucleus(wrong, row, 0.5) for wrong in ({1}, {1, 2}, {0, 1, 3}, {1, 2, 3}))
@@ -72,7 +72,7 @@ def test_the_check_of_top_p_rejects_a_set_off_by_one() -> None:
 def test_top_k_keeps_the_k_most_probable(row: list[int], k: int) -> None:
     result = keep_top_k(distribution(row), k)
     expected = sorted(range(len(row)), key=lambda v: (-row[v], v))[:k]
-    assert kept(result) == {v for v in expected if row[v] > 0}
+    assert kept_tokens(result) == {v for v in expected if row[v] > 0}
     assert result.exp().sum().item() == pytest.approx(1)
 
 
@@ -83,7 +83,7 @@ def test_temperature_is_a_power_of_the_probabilities(row: list[int], tau: float)
     assert result == pytest.approx([e / sum(expected) for e in expected])
 
 
-def test_a_tiny_temperature_does_not_overflow() -> None:
+def test_small_temperature_does_not_overflow() -> None:
     log_probs = distribution([3, 4, 3]).float()
     assert apply_temperature(log_probs, 1.1e-5).exp().tolist() == [[0, 1, 0]]
     assert SamplingConfig(temperature=1e-300).greedy
@@ -98,27 +98,27 @@ def test_repetition_penalty_divides_the_odds_once(row: list[int], penalty: float
     assert result == pytest.approx([e / sum(expected) for e in expected])
 
 
-def test_min_tokens_bans_the_end_until_then_and_renormalises() -> None:
+def test_min_tokens_bans_end_and_renormalises() -> None:
     log_probs = distribution([2, 1, 1])
     early, late = torch.zeros(1, 2, dtype=torch.long), torch.zeros(1, 3, dtype=torch.long)
     assert ban(log_probs, early, tokens=(0,), until=3).exp()[0].tolist() == pytest.approx([0, 0.5, 0.5])
     assert torch.equal(ban(log_probs, late, tokens=(0,), until=3), log_probs)
 
 
-def test_banned_tokens_are_never_chosen_and_the_rest_is_renormalised() -> None:
+def test_banned_tokens_are_removed_and_the_rest_renormalised() -> None:
     nothing = torch.zeros(1, 0, dtype=torch.long)
     assert ban(distribution([2, 1, 1]), nothing, tokens=(0,)).exp()[0].tolist() == pytest.approx([0, 0.5, 0.5])
     greedy = SamplingConfig(temperature=0, banned=(0, 2)).processors(end=0)
     assert process(distribution([5, 1, 3]), nothing, greedy).argmax(-1).tolist() == [1]
 
 
-def test_where_only_the_end_is_possible_it_stays_possible() -> None:
+def test_end_stays_possible_if_nothing_else_is() -> None:
     nothing = torch.zeros(1, 0, dtype=torch.long)
     assert ban(distribution([1, 0]), nothing, tokens=(0,), until=3).exp().tolist() == [[1, 0]]
 
 
 def test_order_of_application() -> None:
-    # Penalty: token 1 falls from 8 to 2. END goes. Temperature ½ squares: 4, 9, 1. Top-2: 4, 9. Top-p 0.6: 9 alone.
+    # penalty: token 1 from 8 to 2; END banned; temperature ½ squares: 4, 9, 1; top-2: 4, 9; top-p 0.6: 9
     options = SamplingConfig(temperature=0.5, top_k=2, top_p=0.6, min_tokens=5, repetition_penalty=4)
     row, history = distribution([50, 8, 3, 1]), torch.tensor([[1]])
     chain = options.processors(end=0)
@@ -134,7 +134,7 @@ def test_defaults_change_nothing_and_half_precision_is_widened() -> None:
     assert process(torch.zeros(1, 1, dtype=torch.bfloat16), nothing, []).dtype == torch.float32
 
 
-def test_rows_are_processed_apart() -> None:
+def test_rows_are_processed_independently() -> None:
     options = SamplingConfig(temperature=0.7, top_k=4, top_p=0.8, min_tokens=2, repetition_penalty=1.5)
     log_probs = torch.randn(5, 9, generator=torch.Generator().manual_seed(0), dtype=torch.float64).log_softmax(-1)
     history = torch.tensor([[1], [2], [3], [4], [5]])
@@ -158,6 +158,6 @@ def test_rows_are_processed_apart() -> None:
         ({"repetition_penalty": 0.5}, "repetition_penalty"),
     ],
 )
-def test_wrong_settings_are_refused_by_name(wrong: dict[str, Any], word: str) -> None:
+def test_invalid_settings_are_rejected_by_name(wrong: dict[str, Any], word: str) -> None:
     with pytest.raises(UsageError, match=f"{word} must be .*; got"):
         SamplingConfig(**wrong)

@@ -1,4 +1,4 @@
-"""Streamed text against the whole text, cut afterwards."""
+"""Streamed text compared with the complete text cut afterwards."""
 
 import pytest
 import torch
@@ -18,7 +18,7 @@ stop_strings = st.lists(st.text("ab.", min_size=1, max_size=4), max_size=3)
 
 
 def naive_cut(text: str, stop: list[str]) -> str:
-    """Grow the text by a character at a time until it ends with a stop string; take off the longest such."""
+    """Extend the text by one character until it ends with a stop string; remove the longest one."""
     for size in range(len(text) + 1):
         ending = [s for s in stop if text[:size].endswith(s)]
         if ending:
@@ -27,7 +27,7 @@ def naive_cut(text: str, stop: list[str]) -> str:
 
 
 class Pieces:
-    """Token i is the i-th piece; each piece arrives one token late, as half a character would."""
+    """A decoder whose token i is the i-th piece, delayed by one token like an incomplete character."""
 
     def __init__(self, pieces: list[str]) -> None:
         self.pieces, self.waiting = pieces, ""
@@ -41,8 +41,8 @@ class Pieces:
         return ready
 
 
-class Recital:
-    """Says 1, 2, 3 … and counts the steps it was asked for."""
+class CountingModel:
+    """A model that predicts 1, 2, 3 … and counts its steps."""
 
     def __init__(self, last: int) -> None:
         self.last, self.asked = last, 0
@@ -56,8 +56,8 @@ class Recital:
         return StepOutput(torch.nn.functional.one_hot(following, self.last + 1).float().log(), state)
 
 
-def spoken(pieces: list[str], max_tokens: int = 100) -> tuple[Recital, Steps]:
-    model = Recital(len(pieces))
+def generate_pieces(pieces: list[str], max_tokens: int = 100) -> tuple[CountingModel, Steps]:
+    model = CountingModel(len(pieces))
     prompt = torch.zeros(1, 1, dtype=torch.long)
     options = SamplingConfig(temperature=0)
     return model, generate(model, prompt, options=options, max_tokens=max_tokens, end=END)
@@ -68,7 +68,7 @@ def spoken(pieces: list[str], max_tokens: int = 100) -> tuple[Recital, Steps]:
 @example(["ab", "b"], ["abb", "b"])
 @example(["abb"], ["abb", "b"])
 @example(["aab"], ["aab", "ab", "b"])
-def test_cutter_equals_the_naive_cut(pieces: list[str], stop: list[str]) -> None:
+def test_cutter_equals_naive_cut(pieces: list[str], stop: list[str]) -> None:
     cutter = StopCutter(stop)
     shown = ""
     for size, piece in enumerate(pieces, 1):
@@ -82,30 +82,30 @@ def test_cutter_equals_the_naive_cut(pieces: list[str], stop: list[str]) -> None
 
 
 @given(pieces_of_text.filter(any), stop_strings)
-def test_streamed_text_equals_the_whole(pieces: list[str], stop: list[str]) -> None:
-    _, steps = spoken(pieces)
+def test_streamed_text_equals_complete_text(pieces: list[str], stop: list[str]) -> None:
+    _, steps = generate_pieces(pieces)
     streamed = list(text_stream(steps, Pieces(["", *pieces]), stop))
     assert "" not in streamed
     assert "".join(streamed) == naive_cut("".join(pieces), stop)
 
 
-def test_a_stop_string_across_tokens_ends_the_generation() -> None:
+def test_stop_string_across_tokens_ends_generation() -> None:
     pieces = ["one ", "two", "\n", "\n", "User: ", "three", "four"]
-    model, steps = spoken(pieces)
+    model, steps = generate_pieces(pieces)
     assert list(text_stream(steps, Pieces(["", *pieces]), ["\n\nUser:"])) == ["one ", "two"]
-    assert model.asked == 6  # the decoder is a token behind; nothing after that is computed
+    assert model.asked == 6  # the decoder is one token late; nothing more is computed
     assert next(steps, None) is None
 
 
-def test_text_held_back_at_the_token_limit_is_given_at_the_end() -> None:
+def test_held_back_text_is_returned_at_the_end() -> None:
     pieces = ["x", "\n", "\n", "never"]
-    _, steps = spoken(pieces, max_tokens=3)
+    _, steps = generate_pieces(pieces, max_tokens=3)
     assert list(text_stream(steps, Pieces(["", *pieces]), ["\n\n\n"])) == ["x", "\n\n"]
 
 
-def test_rows_stop_apart_and_leave() -> None:
+def test_rows_stop_independently() -> None:
     pieces = ["", "a", "b", "c", "d", "e"]
-    model = Recital(5)
+    model = CountingModel(5)
     options = SamplingConfig(temperature=0)
     prompt = torch.tensor([[0], [2], [4]])  # "abcde", "cde", "e"
     steps = generate(model, prompt, options=options, max_tokens=9, end=END)
@@ -114,8 +114,8 @@ def test_rows_stop_apart_and_leave() -> None:
     assert model.asked == 3 + 3 + 2 + 1  # row 2 leaves after two steps at END, row 1 at "d", row 0 at "bc"
 
 
-def test_stopping_to_listen_closes_the_generation() -> None:
-    _, steps = spoken(["a", "b", "c"])
+def test_closing_the_stream_closes_the_generation() -> None:
+    _, steps = generate_pieces(["a", "b", "c"])
     stream = text_stream(steps, Pieces(["", "a", "b", "c"]))
     assert next(stream) == "a"
     stream.close()
@@ -123,8 +123,8 @@ def test_stopping_to_listen_closes_the_generation() -> None:
 
 
 @pytest.mark.parametrize("stop", [[""], ["a", ""], "ab"])
-def test_impossible_stop_strings_are_refused_before_anything_runs(stop: list[str]) -> None:
-    model, steps = spoken(["a"])
+def test_invalid_stop_strings_are_rejected_at_the_call(stop: list[str]) -> None:
+    model, steps = generate_pieces(["a"])
     with pytest.raises(UsageError, match="Stop strings"):
         text_stream(steps, Pieces([""]), stop)
     assert model.asked == 0

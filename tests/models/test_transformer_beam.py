@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 import torch
-from tests.decoding.test_beam_models import END, Forgetful, V, batch, same
+from tests.decoding.test_beam_models import END, Uncached, V, assert_same, batch
 from tests.models.small_transformer import SWITCHES
 from tests.models.test_transformer_broken import unreordered
 from torch import nn
@@ -34,9 +34,9 @@ def cached_and_not(model: Any, coverage: float = 0.3) -> list[Any]:
     source = batch()
     options = BeamConfig(beam=4, n_best=3, coverage_penalty=coverage, max_length=20)
     results = [
-        beam_search(one, options=options, end=END, source=source, attention=True) for one in (model, Forgetful(model))
+        beam_search(one, options=options, end=END, source=source, attention=True) for one in (model, Uncached(model))
     ]
-    same(*results)
+    assert_same(*results)
     return results[0]
 
 
@@ -69,7 +69,7 @@ def test_with_prompts_alone_and_greedily(name):
     for row in range(4):
         width, said = int(source["mask"][row].sum()), prompt[row : row + 1, : int((prompt[row] > 0).sum())]
         alone = {key: values[row : row + 1, :width] for key, values in source.items()}
-        same([together[row]], beam_search(model, options=options, end=END, source=alone, prompt=said))
+        assert_same([together[row]], beam_search(model, options=options, end=END, source=alone, prompt=said))
     start, real = torch.cat([torch.full((4, 1), END), prompt], dim=1), torch.cat([torch.ones(4, 1), prompt], dim=1) > 0
     sampling = SamplingConfig(temperature=0)
     steps = list(generate(model, start, options=sampling, max_tokens=9, end=END, mask=real, source=source))

@@ -128,7 +128,7 @@ def test_a_search_ends_where_positions_do():
         assert [len(row[0].tokens) for row in found] == [6, 6]
     found = beam_search(model, options=BeamConfig(beam=2, max_length=3), end=0, source=source)
     assert [len(row[0].tokens) for row in found] == [3, 3]
-    with pytest.raises(UsageError, match="below the 6 tokens this model can say; got 6"):
+    with pytest.raises(UsageError, match="shorter than the 6 tokens of the model, got 6"):
         beam_search(model, options=BeamConfig(), end=0, source=source, prompt=torch.ones(2, 6, dtype=torch.long))
 
 

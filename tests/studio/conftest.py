@@ -73,7 +73,7 @@ RUNS: dict[str, tuple[str, ...]] = {
         "train.steps=15",
         "model.encoder.filters=8",
     ),
-    "words": ("word2vec-pydocs", "train.epochs=1", "model.d_model=16"),
+    "words": ("word2vec-pydocs", "train.epochs=1", "model.vector_size=16"),
 }
 
 
@@ -160,7 +160,7 @@ class Window:
         self.page = page  # unless it could not be left
 
     def _new(self) -> Any:
-        return self.browser.new_context(viewport={"d_model": 1440, "height": 900}, accept_downloads=True).new_page()
+        return self.browser.new_context(viewport={"width": 1440, "height": 900}, accept_downloads=True).new_page()
 
 
 class StudioPage:

@@ -15,7 +15,7 @@ from seqloom.studio import demo
 from seqloom.studio.demo import ASIDE, MODELS, Demo, make
 from seqloom.studio.views import VIEWS
 
-QUICK = Demo("words", "vectors", "word2vec-pydocs", ("train.epochs=1", "model.d_model=8"))
+QUICK = Demo("words", "vectors", "word2vec-pydocs", ("train.epochs=1", "model.vector_size=8"))
 OTHER = Demo("tags", "a tagger that counts", "hmm-tag-people", ("data.train=300",))
 
 

@@ -267,7 +267,7 @@ def wide_page(browser: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterato
     pretrained_run(folder / "long", "gpt", positions=positions)
     pretrained_run(folder / "many", "gpt", layers=12, heads=12, width=48, positions=positions)
     with Studio(folder, port=0).running() as studio:
-        context = browser.new_context(viewport={"d_model": 1440, "height": 900})
+        context = browser.new_context(viewport={"width": 1440, "height": 900})
         page = StudioPage(context.new_page(), studio)
         yield page
         context.close()

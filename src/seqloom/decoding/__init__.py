@@ -1,1 +1,1 @@
-"""One search for every model: how tokens are chosen, one after another, from any `Steppable`."""
+"""Decoding from any `Steppable`: sampling, beam search, mixtures of models and forecasts."""

@@ -1,8 +1,9 @@
-"""Beam search over any `Steppable`: many sources at once, k hypotheses each, on any device.
+"""Batched beam search over any `Steppable`, with k hypotheses per source, on any device.
 
-At each step the k best continuations of a source that do not end go on, and those among its k best
-continuations that do end are set aside; `seqloom.decoding.rules` has the score and the rules.
-docs/explanations/decoding.md tells the rest: stopping, penalties, ties, what happens at the longest length.
+At each step, the k best continuations of a source that do not end stay in the beam, and those among
+its k best continuations that end are added to the finished hypotheses. `seqloom.decoding.rules`
+defines score and rules; docs/explanations/decoding.md explains stopping, penalties, ties and length
+limits.
 """
 
 import itertools
@@ -35,10 +36,10 @@ from seqloom.decoding.rules import (
     no_finished,
 )
 
-__all__ = ["BeamConfig", "Hypothesis"]  # besides what is defined here
+__all__ = ["BeamConfig", "Hypothesis"]  # re-exported
 
-DEFAULT_MAX_LENGTH = 1000  # tokens: 2 × source + 20 would have no end for a book
-UNATTENDED = 1e-10  # what a source position without attention counts as, so that the coverage penalty stays finite
+DEFAULT_MAX_LENGTH = 1000  # tokens; limits 2 × source + 20 for long sources
+MIN_ATTENTION = 1e-10  # lower bound of the attention of a source position: keeps the coverage penalty finite
 Item = TypeVar("Item")
 Result = TypeVar("Result")
 
@@ -57,13 +58,13 @@ def beam_search(
     attention: bool = False,
     recorder: Recorder | None = None,
 ) -> list[list[Hypothesis]]:
-    """The `n_best` hypotheses of each source, best first; fewer where the model allows fewer.
+    """Return the `n_best` hypotheses of each source, best first, or fewer if the model allows fewer.
 
-    `source` is what the model's `start` takes; without one, as many sequences are searched as
-    `prompt` has rows, or `rows` of them. `prompt` (B, T) holds the tokens each hypothesis must
-    begin with, without END; `prompt_mask` marks the real ones of prompts of unequal length.
-    `banned` tokens are never chosen, unless forced. `attention` asks for the attention weights, if
-    the model has them. A `recorder` is shown every step. A module must be in evaluation mode.
+    `source` is passed to `model.start`; without it, the number of sequences is that of the rows of
+    `prompt`, or `rows`. `prompt` (B, T) contains the forced first tokens of each hypothesis, without
+    END; `prompt_mask` marks the real tokens of prompts of unequal length. `banned` tokens are never
+    chosen unless forced. `attention` returns attention weights if the model has them. A `recorder`
+    receives every step. A module must be in evaluation mode.
     """
     if rows is None:
         rows = 1 if prompt is None else len(prompt)
@@ -78,15 +79,15 @@ def beam_search(
         if longest is not None:
             limit, forced = limit.clamp(max=longest), prefix.shape[1]
             if forced >= longest:
-                raise UsageError(f"A prompt must be below the {longest} tokens this model can say; got {forced}.")
-        everyone, dtype = torch.arange(len(like), device=like.device), sum_dtype(like.device)
-        beams = Beams(  # one hypothesis for each source: nothing, with log p = 0
-            source=everyone,
+                raise UsageError(f"A prompt must be shorter than the {longest} tokens of the model, got {forced}.")
+        indices, dtype = torch.arange(len(like), device=like.device), sum_dtype(like.device)
+        beams = Beams(  # one empty hypothesis per source with log p = 0
+            source=indices,
             limit=limit.to(like.device),
             prefix=prefix.to(like.device),
             prefix_length=prefix_length.to(like.device),
             mask=None if mask is None else mask.to(like.device),
-            node=everyone.unsqueeze(1),
+            node=indices.unsqueeze(1),
             log_prob=torch.zeros(len(like), 1, dtype=dtype, device=like.device),
             attended=None,
             finished=no_finished(len(like), options.beam, dtype, like.device),
@@ -97,29 +98,30 @@ def beam_search(
 
 @operation
 def release_memory(model: Steppable) -> None:
-    """Release what searches keep for a model between calls: by definition nothing."""
+    """Release memory that searches keep for a model between calls; the definition keeps none."""
 
 
 @dataclass(frozen=True)
 class Beams:
-    """The b sources still searched, w hypotheses each, best first; a log-probability of −∞ is an empty position."""
+    """The b active sources with w hypotheses each, best first; a log-probability of −∞ marks an empty position."""
 
-    source: Tensor  # (b,) their positions in the batch
-    limit: Tensor  # (b,) most tokens
+    source: Tensor  # (b,) indices in the batch
+    limit: Tensor  # (b,) maximum number of tokens
     prefix: Tensor  # (b, P) forced tokens
     prefix_length: Tensor  # (b,)
-    mask: Tensor | None  # (b, S) the real source positions, where the source says
-    node: Tensor  # (b, w) the last token, in the tree of all hypotheses
+    mask: Tensor | None  # (b, S) the real source positions
+    node: Tensor  # (b, w) the last token in the tree of hypotheses
     log_prob: Tensor  # (b, w)
-    attended: Tensor | None  # (b, w, S) Σ_t a_tj, where coverage counts
-    finished: Finished  # (b, k) those that ended, best first
+    attended: Tensor | None  # (b, w, S) Σ_t a_tj, with a coverage penalty only
+    finished: Finished  # (b, k) finished hypotheses, best first
 
     def keep(self, rows: Tensor) -> "Beams":
+        """Select sources."""
         return Beams(**select_rows(vars(self), rows))
 
 
 class BeamSearch:
-    """A search whose sources leave once they are done."""
+    """A search that removes sources from the batch once they are done."""
 
     def __init__(self, model: Steppable, rules: BeamRules, attention: bool, recorder: Recorder | None) -> None:
         self.model, self.rules, self.options, self.end = model, rules, rules.options, rules.end
@@ -128,7 +130,7 @@ class BeamSearch:
         self.nodes = Nodes()
 
     def run(self, state: DecodeState, beams: Beams) -> list[list[Hypothesis]]:
-        """Make steps until all sources are done."""
+        """Search until all sources are done."""
         sources, forced = len(beams.source), int(beams.prefix_length.min())
         widths = None if beams.mask is None else beams.mask.sum(1).tolist()
         tokens = torch.full_like(beams.node, self.end)
@@ -141,10 +143,10 @@ class BeamSearch:
             values, ids, output = self.step(tokens.view(-1, 1), state, beams, width, length, banned)
             attended = self.attend(output, beams)
             coverage = self.coverage(attended, beams.mask)
-            best = best_candidates(values, ids, beams.log_prob, width + beams.node.shape[1])  # at most w of them end
-            chosen, finished = best.going_on(self.end, width), beams.finished
+            best = best_candidates(values, ids, beams.log_prob, width + beams.node.shape[1])  # at most w end
+            chosen, finished = best.unended(self.end, width), beams.finished
             if best.ended(self.end, self.options.beam).any():
-                finished = self.rules.set_aside(finished, best, beams.node, length, coverage)
+                finished = self.rules.add_finished(finished, best, beams.node, length, coverage)
             parents = beams.node.gather(1, chosen.slot)
             node = self.nodes.grow(chosen.token.flatten(), parents.flatten(), chosen.own.flatten()).view_as(parents)
             if attended is not None:
@@ -156,7 +158,7 @@ class BeamSearch:
             tokens, leaving = chosen.token, self.find_done(after, length)
             if not leaving.any():
                 state = output.state
-                if not beams.node.shape[1] == rows.shape[1] == 1:  # one hypothesis that stays one has nothing to move
+                if not beams.node.shape[1] == rows.shape[1] == 1:  # a single hypothesis needs no reordering
                     state = DecodeState(select_rows(state.carry, rows.flatten()), state.memory)
                 beams = after
                 continue
@@ -171,12 +173,11 @@ class BeamSearch:
     def step(
         self, tokens: Tensor, state: DecodeState, beams: Beams, width: int, length: int, banned: Tensor
     ) -> tuple[Tensor, Tensor, StepOutput | BestOutput]:
-        """Read tokens (b·w, 1): log p and ids (b, w, K) of the best to follow, and what else the model says.
+        """Read tokens (b·w, 1); return log p and ids (b, w, K) of the best next tokens, and the model output.
 
-        Of width + w continuations of a source no hypothesis gives more than width + 1, so the
-        vocabulary is searched row by row, and only the few best tokens of each row are compared
-        with those of others. A source that is still within its prefix has one alone: its next
-        token.
+        Each hypothesis contributes at most width + 1 of the width + w best continuations of a
+        source. Therefore the best tokens are found row by row and only these are compared between
+        hypotheses. A source within its prefix has its next token as the only candidate.
         """
         (b, w), count = beams.node.shape, width + 1 + len(self.rules.banned)
         is_forced = length <= beams.prefix.shape[1]
@@ -191,45 +192,45 @@ class BeamSearch:
         values = self.rules.forbid(values.to(sum_dtype(values.device)), ids, length, banned)
         if is_forced and isinstance(output, StepOutput):
             token = beams.prefix[:, length - 1, None, None].expand(-1, w, 1)
-            alone = torch.full_like(values, -math.inf)
-            alone[:, :, :1] = output.log_probs.view(b, w, -1).gather(2, token).to(alone.dtype)
+            forced = torch.full_like(values, -math.inf)
+            forced[:, :, :1] = output.log_probs.view(b, w, -1).gather(2, token).to(forced.dtype)
             inside = (beams.prefix_length >= length)[:, None, None]
-            values, ids = torch.where(inside, alone, values), torch.where(inside, token, ids)
+            values, ids = torch.where(inside, forced, values), torch.where(inside, token, ids)
         return values, ids, output
 
     def attend(self, output: StepOutput | BestOutput, beams: Beams) -> Tensor | None:
-        """Keep the attention weights (b·w, S) if they are wanted; their sums over time (b, w, S) if coverage counts."""
-        counts = self.options.coverage_penalty > 0
-        if output.attention is not None and not self.attention and not counts:
+        """Store requested attention weights (b·w, S); return their sums over time (b, w, S) for the penalty."""
+        has_penalty = self.options.coverage_penalty > 0
+        if output.attention is not None and not self.attention and not has_penalty:
             return None
         attention = output.mean_attention
-        if attention is None and counts:
-            raise UsageError("coverage_penalty needs a model with attention, which this one has not; set it to 0.")
+        if attention is None and has_penalty:
+            raise UsageError("coverage_penalty needs a model with attention. Set it to 0 for this model.")
         if attention is not None and self.attention:
             self.nodes.attend(beams.node.flatten(), attention)
-        if attention is None or not counts:
+        if attention is None or not has_penalty:
             return None
         attention = attention.view(*beams.node.shape, -1).to(beams.log_prob.dtype)
         return attention if beams.attended is None else beams.attended + attention
 
     def coverage(self, attended: Tensor | None, mask: Tensor | None) -> Tensor | None:
-        """β Σ_j log min(Σ_t a_tj, 1) over the real source positions, (b, w)."""
+        """Return β Σ_j log min(Σ_t a_tj, 1) over the real source positions (b, w)."""
         if attended is None:
             return None
-        logs = attended.clamp(UNATTENDED, 1.0).log()
+        logs = attended.clamp(MIN_ATTENTION, 1.0).log()
         return self.options.coverage_penalty * (logs if mask is None else logs * mask.unsqueeze(1)).sum(2)
 
     def record(self, best: Candidates, beams: Beams, after: Beams, coverage: Tensor | None, length: int) -> SearchStep:
-        """What a recorder is shown of a step."""
+        """Build the step that a recorder receives."""
         score = self.rules.score(best.total, length, None if coverage is None else coverage.gather(1, best.slot))
-        going = after.node.masked_fill(after.log_prob.isneginf(), -1)
-        node = torch.full_like(best.slot, -1).scatter(1, best.positions_going_on(self.end, going.shape[1]), going)
+        kept = after.node.masked_fill(after.log_prob.isneginf(), -1)
+        node = torch.full_like(best.slot, -1).scatter(1, best.unended_positions(self.end, kept.shape[1]), kept)
         ended = (best.token == self.end) & (torch.arange(best.token.shape[1], device=score.device) < self.options.beam)
         parent = beams.node.gather(1, best.slot)
         return SearchStep(length, beams.source, parent, best.token, best.own, best.total, score, node, ended)
 
     def find_done(self, beams: Beams, length: int) -> Tensor:
-        """Which sources (b,) are done, on the CPU: one wait for the device."""
+        """Return which sources (b,) are done, on the CPU, with a single device synchronisation."""
         coverage = self.coverage(beams.attended, beams.mask)
         is_done = self.rules.is_done(beams.finished, beams.log_prob, beams.limit, length, coverage)
         is_broken = beams.log_prob[:, 0].isnan() | beams.finished["score"][:, 0].isnan()
@@ -239,7 +240,7 @@ class BeamSearch:
         return done
 
     def results(self, before: Beams, after: Beams, length: int) -> dict[str, Tensor]:
-        """The n best of sources that leave."""
+        """Return the n best hypotheses of sources that are done."""
         cut, earlier = (
             self.rules.unfinished(beams.log_prob, beams.node, reached, self.coverage(beams.attended, beams.mask))
             for beams, reached in ((after, length), (before, length - 1))
@@ -248,45 +249,41 @@ class BeamSearch:
 
 
 def parent_rows(before: Tensor, slot: Tensor) -> Tensor:
-    """Where each hypothesis (b, w) stood among the b·w rows before the step."""
+    """Return the row of the parent of each hypothesis (b, w) among the b·w rows before the step."""
     return torch.arange(len(before), device=slot.device).unsqueeze(1) * before.shape[1] + slot
 
 
 def sum_dtype(device: torch.device) -> torch.dtype:
-    """What sums of log-probabilities are kept in: Apple's GPUs have no float64."""
+    """Return the dtype of sums of log-probabilities; MPS does not support float64."""
     return torch.float32 if device.type == "mps" else torch.float64
 
 
 def sort_prompt(prompt: Tensor | None, mask: Tensor | None, rows: int, end: int) -> tuple[Tensor, Tensor]:
-    """Forced tokens (B, P), the real ones first, and how many each row has (B,), on the CPU."""
+    """Return forced tokens (B, P), real ones first, and their number in each row (B,), on the CPU."""
     if prompt is None:
         return torch.empty(rows, 0, dtype=torch.long), torch.zeros(rows, dtype=torch.long)
     if prompt.dim() != 2 or len(prompt) != rows:
-        raise UsageError(f"A prompt must be (rows, tokens), with {rows} rows; got {tuple(prompt.shape)}.")
+        raise UsageError(f"A prompt must have shape ({rows}, tokens), got {tuple(prompt.shape)}.")
     real = torch.ones_like(prompt, dtype=torch.bool) if mask is None else mask
     if real.shape != prompt.shape:
-        raise UsageError(f"The mask must have the prompt's shape {tuple(prompt.shape)}; got {tuple(real.shape)}.")
+        raise UsageError(f"The mask must have the shape of the prompt, {tuple(prompt.shape)}, got {tuple(real.shape)}.")
     prompt, real = prompt.cpu(), real.cpu()
     if bool((prompt.eq(end) & real).any()):
-        raise UsageError(
-            "A prompt for beam search must not hold END: nothing comes after it. The search adds the first."
-        )
+        raise UsageError("A prompt for beam search must not contain END. The search adds the initial END.")
     return prompt.gather(1, (~real).to(torch.int8).argsort(dim=1, stable=True)), real.sum(1)
 
 
 def length_limits(options: BeamConfig, mask: Tensor | None, prefix_length: Tensor) -> Tensor:
-    """The most tokens of each source (B,), on the CPU."""
+    """Return the maximum number of tokens of each source (B,), on the CPU."""
     if options.max_length is None:
         if mask is None:
-            raise UsageError(
-                "Beam search without a source needs max_length: there is nothing to tell how long is enough."
-            )
-        usual = (2 * mask.sum(1).cpu() + 20).clamp(max=DEFAULT_MAX_LENGTH)
-        return usual.clamp(min=options.min_length + 1) + prefix_length
+            raise UsageError("Beam search without a source needs max_length. Set it to a number of tokens.")
+        default = (2 * mask.sum(1).cpu() + 20).clamp(max=DEFAULT_MAX_LENGTH)
+        return default.clamp(min=options.min_length + 1) + prefix_length
     longest = int(prefix_length.max())
     if longest >= options.max_length:
         raise UsageError(
-            f"max_length must be above the {longest} tokens of the prompt, which count; got {options.max_length}."
+            f"max_length includes the prompt and must be above its {longest} tokens, got {options.max_length}."
         )
     return torch.full_like(prefix_length, options.max_length)
 
@@ -295,17 +292,17 @@ def length_limits(options: BeamConfig, mask: Tensor | None, prefix_length: Tenso
 
 
 def map_batches(function: Callable[[Item], Result], items: Sequence[Item], device: torch.device) -> list[Result]:
-    """The function's results, in the order of the items; `seqloom.accel` decodes batches in threads."""
+    """Apply a function to all items, in order; `seqloom.accel` decodes batches in threads."""
     return run_batches(function, items, device)
 
 
 @operation
 def run_batches(function: Callable[[Tree], Tree], items: Sequence[Tree], device: torch.device) -> list[Tree]:
-    """Call a function for one item after the other."""
+    """Apply a function to the items sequentially."""
     return [function(item) for item in items]
 
 
 @operation
 def choose_batch_size(sequences: int, largest: int, device: torch.device) -> int:
-    """How many sequences, at most `largest`, to decode together."""
+    """Return the number of sequences, at most `largest`, to decode in a batch."""
     return largest

@@ -1,11 +1,11 @@
-"""Forecasts: what a model expects of the steps to come, and how sure it is of each.
+"""Probabilistic forecasts of time series.
 
-A model that knows its future exactly (a linear one) is asked for it. Of any other, paths are drawn:
-every value is drawn from what the model expects next, and read by it as if it had been observed.
+Linear models provide exact forecasts. For all other models, paths are sampled: every value is drawn
+from the predictive distribution and then read by the model like an observation.
 
     y_{t+1} ~ p(· | y_1 … y_t),   y_{t+2} ~ p(· | y_1 … y_{t+1}),   …
 
-So the spread of the paths at step h is that of all that can happen until then.
+The spread of the paths at step h therefore includes the uncertainty of all previous steps.
 """
 
 from dataclasses import dataclass
@@ -17,26 +17,26 @@ from seqloom.core.errors import UsageError
 from seqloom.core.protocols import ExactForecastable, FutureStep, SeriesModel
 from seqloom.core.tree import tree_map
 
-INTERVALS = (0.8, 0.95)  # shares of the future that are to lie within
-POINTS = 199  # equally likely values that stand for an exact answer
-MOST_ROWS = 8192  # paths stepped at once
+INTERVALS = (0.8, 0.95)  # probabilities of the reported intervals
+POINTS = 199  # quantiles that represent an exact forecast
+MAX_PATHS = 8192  # per batch
 
 
 @dataclass(frozen=True)
 class Forecast:
-    """Of every step ahead: equally likely values, and what follows from them. Float64, on the CPU."""
+    """Equally likely values of every step ahead with mean and deviation, in float64 on the CPU."""
 
-    points: Tensor  # (B, S, horizon, C): S paths, or of an exact answer the quantiles (s − ½) / S of each step
+    points: Tensor  # (B, S, horizon, C): S paths, or the quantiles (s − ½) / S of each step if exact
     mean: Tensor  # (B, horizon, C)
     deviation: Tensor  # (B, horizon, C)
-    gaussian: tuple[Tensor, Tensor] | None = None  # of an exact answer: μ and σ of y, or of log y
+    gaussian: tuple[Tensor, Tensor] | None = None  # if exact: μ and σ of y, or of log y
     logarithmic: bool = False
 
     @classmethod
     def normal(cls, mean: Tensor, deviation: Tensor) -> "Forecast":
-        """An exact one, from μ and σ (B, horizon, C)."""
-        shares = (torch.arange(POINTS, dtype=torch.float64) + 0.5) / POINTS
-        points = mean.unsqueeze(1) + torch.special.ndtri(shares).view(1, -1, 1, 1) * deviation.unsqueeze(1)
+        """Build an exact forecast from μ and σ (B, horizon, C)."""
+        levels = (torch.arange(POINTS, dtype=torch.float64) + 0.5) / POINTS
+        points = mean.unsqueeze(1) + torch.special.ndtri(levels).view(1, -1, 1, 1) * deviation.unsqueeze(1)
         return cls(points, mean, deviation, (mean, deviation))
 
     @property
@@ -47,20 +47,20 @@ class Forecast:
     def horizon(self) -> int:
         return self.mean.shape[1]
 
-    def quantile(self, share: float) -> Tensor:
-        """Below it lies so large a share of the future (B, horizon, C)."""
+    def quantile(self, level: float) -> Tensor:
+        """Return the quantile (B, horizon, C) of a probability level."""
         if self.gaussian is None:
-            return self.points.quantile(share, dim=1)
+            return self.points.quantile(level, dim=1)
         mean, deviation = self.gaussian
-        quantile = mean + torch.special.ndtri(torch.tensor(share, dtype=mean.dtype)) * deviation
+        quantile = mean + torch.special.ndtri(torch.tensor(level, dtype=mean.dtype)) * deviation
         return quantile.exp() if self.logarithmic else quantile
 
-    def interval(self, share: float) -> tuple[Tensor, Tensor]:
-        """The middle that holds so large a share: its two ends."""
-        return self.quantile((1 - share) / 2), self.quantile((1 + share) / 2)
+    def interval(self, level: float) -> tuple[Tensor, Tensor]:
+        """Return both ends of the central interval with this probability."""
+        return self.quantile((1 - level) / 2), self.quantile((1 + level) / 2)
 
     def exponential(self) -> "Forecast":
-        """The forecast of exp(y) where y was forecast: E exp(y) = exp(μ + σ²/2), where y is Gaussian."""
+        """Return the forecast of exp(y); E exp(y) = exp(μ + σ²/2) for Gaussian y."""
         points = self.points.exp()
         if self.gaussian is None:
             return Forecast(points, points.mean(dim=1), _deviation(points))
@@ -78,10 +78,10 @@ def forecast(
     paths: int = 200,
     generator: torch.Generator | None = None,
 ) -> Forecast:
-    """The `horizon` steps after values (B, T, C), of which those of `mask` (B, T, C) were observed."""
+    """Forecast `horizon` steps after values (B, T, C) observed where `mask` (B, T, C) is True."""
     if horizon < 1:
-        raise UsageError(f"A horizon must be at least one step; got {horizon}.")
-    memory = getattr(model, "memory", None)  # the most steps a model looks back, where that is bounded
+        raise UsageError(f"A horizon must be at least one step, got {horizon}.")
+    memory = getattr(model, "memory", None)  # maximum number of steps that the model reads
     if memory is not None:
         values, mask = values[:, -memory:], mask[:, -memory:]
     with torch.no_grad():
@@ -89,17 +89,17 @@ def forecast(
             mean, covariance = model.exact_forecast(values, mask, horizon)  # (B, horizon, C), (B, horizon, C, C)
             variance = covariance.diagonal(dim1=-2, dim2=-1).double().cpu()
             return Forecast.normal(mean.double().cpu(), variance.clamp(min=0).sqrt())
-        # Noise is drawn on the CPU, so that every device draws the same, and row by row.
+        # draw noise on the CPU, row by row: equal draws on all devices and for all batch sizes
         size = (paths, horizon, values.shape[2])
         noise = torch.stack([torch.randn(size, generator=generator, dtype=torch.float64) for _ in values])
-        at_once = max(1, MOST_ROWS // paths)
-        pieces = zip(values.split(at_once), mask.split(at_once), noise.split(at_once), strict=True)
+        batch_size = max(1, MAX_PATHS // paths)
+        pieces = zip(values.split(batch_size), mask.split(batch_size), noise.split(batch_size), strict=True)
         points = torch.cat([draw_paths(model, *piece) for piece in pieces])
     return Forecast(points, points.mean(dim=1), _deviation(points))
 
 
 def draw_paths(model: SeriesModel, values: Tensor, mask: Tensor, noise: Tensor) -> Tensor:
-    """Paths (B, paths, horizon, C) of noise of that shape."""
+    """Sample paths with the given standard normal noise (B, paths, horizon, C)."""
     rows, paths, horizon, variables = noise.shape
     noise = noise.flatten(0, 1).to(values)  # (B · paths, horizon, C)
     after = model.step(values, model.start(rows), mask)
@@ -120,8 +120,8 @@ def _deviation(points: Tensor) -> Tensor:
 
 
 def _gaussian(after: FutureStep) -> tuple[Tensor, Tensor]:
-    """μ (B, C) and a factor L (B, C, C) with L Lᵀ = Σ."""
+    """Return μ (B, C) and a factor L (B, C, C) with L Lᵀ = Σ."""
     if after.covariance is not None:
         return after.mean, torch.linalg.cholesky(after.covariance)
-    assert after.deviation is not None, "what is expected next must say how sure it is"
+    assert after.deviation is not None, "a prediction needs a covariance or a deviation"
     return after.mean, after.deviation.diag_embed()

@@ -1,11 +1,10 @@
-"""One token after another, from any `Steppable`, on any device, and their text as it appears.
+"""Token-by-token generation from any `Steppable`, on any device, and streaming of its text.
 
     x_t ~ processed p(· | prompt, x_<t)        until END or `max_tokens`
 
-Every row draws from a stream of its own: what it draws depends on its seed, never on the rows
-beside it. Text ends at the first stop string, the one that is complete first (of two complete at
-the same character, the longer), so it does not depend on how it was cut into tokens; what may turn
-out to be the beginning of a stop string is held back.
+Every row has a separate random stream that depends on its seed only, not on the other rows. Text
+ends at the stop string that is complete first (the longer of two that end at the same character),
+independently of the tokenisation. A possible beginning of a stop string is held back.
 """
 
 from collections.abc import Generator, Sequence
@@ -23,41 +22,41 @@ from seqloom.core.tree import Tree
 from seqloom.decoding.processors import SamplingConfig, process
 from seqloom.decoding.rules import NOT_NUMBERS
 
-BLOCK = 64  # draws made ahead, so that a GPU waits for random numbers once in so many tokens
+BLOCK = 64  # random numbers drawn ahead, to reduce transfers to a GPU
 
 
 @dataclass(frozen=True)
 class GeneratedTokens:
-    """What one step added to every row, on the CPU. Rows that finished earlier show END with log-probability 0."""
+    """The tokens of one step, on the CPU. Rows that have finished contain END with log-probability 0."""
 
-    tokens: Tensor  # (B,) the chosen tokens, END included
-    log_probs: Tensor  # (B,) of the chosen tokens under the model's own distribution, before any processing
+    tokens: Tensor  # (B,) the chosen tokens, including END
+    log_probs: Tensor  # (B,) of the chosen tokens under the model, before processing
     finished: Tensor  # (B,) True from the step at which a row chose END
 
 
 Steps = Generator[GeneratedTokens, Tensor | None, None]  # `send(rows)`, a boolean (B,), ends more rows
-Pieces = Generator[list[str], None, None]  # the new text of every row, time after time
+Pieces = Generator[list[str], None, None]  # the new text of every row
 
 
 def row_seeds(seed: int | Sequence[int], rows: int) -> list[int]:
-    """One seed per row: given one by one, or derived from a single seed and the row's position."""
+    """Return one seed per row: the given seeds, or seeds derived from one seed and the row index."""
     if isinstance(seed, int):
         return [derive(seed, "row", row) for row in range(rows)]
     if len(seed) != rows:
-        raise UsageError(f"Give one seed, or one for each row: {rows} rows came with {len(seed)} seeds.")
+        raise UsageError(f"Use one seed, or one for each of the {rows} rows, got {len(seed)} seeds.")
     return list(seed)
 
 
 def choose(log_probs: Tensor, draws: Tensor) -> Tensor:
-    """Sample (B,) from log-probabilities (B, V) by inverting the distribution: the first v with P(≤ v) > u.
+    """Sample (B,) from log-probabilities (B, V) by inverse transform: the first v with P(≤ v) > u.
 
-    In double precision, so that devices which round sums differently still agree. A token without
-    probability is never returned, even where the rounding of a parallel sum opens a gap for it.
+    Float64 makes devices with different rounding agree. A token of probability 0 is never returned,
+    even if the rounding of a parallel sum leaves a gap for it.
     """
     probs = log_probs.double().exp()
     cumulative = probs.cumsum(-1)
-    wanted = draws.unsqueeze(1) * cumulative[:, -1:]
-    sampled = torch.searchsorted(cumulative, wanted, right=True).clamp_(max=probs.shape[1] - 1)
+    thresholds = draws.unsqueeze(1) * cumulative[:, -1:]
+    sampled = torch.searchsorted(cumulative, thresholds, right=True).clamp_(max=probs.shape[1] - 1)
     possible = probs.gather(1, sampled) > 0
     return torch.where(possible, sampled, probs.argmax(-1, keepdim=True)).squeeze(1)
 
@@ -75,22 +74,24 @@ def generate(
 ) -> Steps:
     """Continue each row of `prompt` (B, T), yielding after every token.
 
-    `mask` (B, T) marks the real tokens of prompts of unequal length. Where there is nothing to
-    continue, the prompt is END, the context before the first token. `seed` is one number, or one
-    for each row: a row draws from its own seed alone, so row i by itself with `seed=[row_seeds(s,
-    B)[i]]` gives what it gives in the batch of seed s. Rows that finish leave the computation. A
-    module must be in evaluation mode. Arguments are checked at the call, not at the first token.
+    `mask` (B, T) marks the real tokens of prompts of unequal length. An empty prompt is END, the
+    context before the first token. `seed` is one number, or one per row. A row depends on its seed
+    only: row i of a batch with seed s equals a single row with `seed=[row_seeds(s, B)[i]]`. Finished
+    rows leave the batch. A module must be in evaluation mode. Arguments are checked at the call, not
+    at the first token.
     """
     if prompt.dim() != 2 or 0 in prompt.shape:
-        shape = tuple(prompt.shape)
-        raise UsageError(f"A prompt must be (rows, tokens), with at least one token; got {shape}. END alone will do.")
+        raise UsageError(
+            f"A prompt must have shape (rows, tokens) with at least one token, got {tuple(prompt.shape)}. "
+            "Use END for an empty prompt."
+        )
     if mask is not None and not (mask.shape == prompt.shape and bool(mask.any(1).all())):
         raise UsageError(
-            f"The mask must have the prompt's shape {tuple(prompt.shape)} and leave each row a token; "
-            f"got the shape {tuple(mask.shape)} with {mask.sum(-1).tolist()} tokens left."
+            f"The mask must have the shape of the prompt, {tuple(prompt.shape)}, and a token in each row, "
+            f"got {tuple(mask.shape)} with {mask.sum(-1).tolist()} tokens."
         )
     if max_tokens < 1:
-        raise UsageError(f"max_tokens must be at least 1; got {max_tokens}.")
+        raise UsageError(f"max_tokens must be at least 1, got {max_tokens}.")
     return _steps(model, prompt, mask, source, row_seeds(seed, len(prompt)), options, max_tokens, end)
 
 
@@ -105,11 +106,11 @@ def _steps(
     max_tokens: int,
     end: int,
 ) -> Steps:
-    # Tokens are chosen beside the model, except on MPS, which has no double precision.
+    # choose tokens on the device of the model, except on MPS, which does not support float64
     device = torch.device("cpu") if prompt.device.type == "mps" else prompt.device
-    generators = [generator(seed, "draws") for seed in seeds]  # on the CPU, so that every device draws the same
+    generators = [generator(seed, "draws") for seed in seeds]  # on the CPU: equal draws on all devices
     processors = options.processors(end)
-    rows = torch.arange(len(prompt))  # where the rows still in the computation stand in the batch
+    rows = torch.arange(len(prompt))  # indices of the active rows in the batch
     finished = torch.zeros(len(prompt), dtype=torch.bool)
     generated = torch.empty(len(prompt), 0, dtype=torch.long, device=device)
     uniform = torch.empty(0)  # (BLOCK, B) in [0, 1)
@@ -127,14 +128,14 @@ def _steps(
             chosen = choose(processed, uniform[t % BLOCK].index_select(0, rows.to(device)))
         generated = torch.cat([generated, chosen.unsqueeze(1)], dim=1)
         chosen_log_probs = log_probs.gather(1, chosen.unsqueeze(1)).squeeze(1)
-        # The one transfer from the device that streaming needs; ids are exact up to 2^53.
+        # the only transfer per token; ids are exact up to 2^53
         ids, scores = torch.stack([chosen.double(), chosen_log_probs.double()]).cpu()
         if scores.isnan().any():
             raise DivergedError(NOT_NUMBERS)
         tokens = torch.full((len(finished),), end).index_copy(0, rows, ids.long())
-        spread = torch.zeros(len(finished), dtype=torch.float64).index_copy(0, rows, scores)
+        row_scores = torch.zeros(len(finished), dtype=torch.float64).index_copy(0, rows, scores)
         finished = finished | (tokens == end)
-        stopped = yield GeneratedTokens(tokens, spread, finished)
+        stopped = yield GeneratedTokens(tokens, row_scores, finished)
         finished = finished if stopped is None else finished | stopped.cpu()
         if t + 1 == max_tokens or finished.all():
             return
@@ -151,7 +152,7 @@ def _steps(
 
 
 class PieceDecoder(Protocol):
-    """Turns token ids into text one by one; some text may have to wait for the next id, as half a character does."""
+    """Decodes token ids one by one; incomplete characters wait for the next id."""
 
     def push(self, token: int, /) -> str: ...
 
@@ -159,17 +160,17 @@ class PieceDecoder(Protocol):
 
 
 class StopCutter:
-    """Passes text on up to the first stop string."""
+    """Cuts streamed text at the first stop string."""
 
     def __init__(self, stop: Sequence[str] = ()) -> None:
         if isinstance(stop, str) or not all(stop):
-            raise UsageError(f"Stop strings must be a list of texts with at least one character each; got {stop!r}.")
+            raise UsageError(f"Stop strings must be a list of non-empty texts, got {stop!r}.")
         self._stop = tuple(stop)
         self._held = ""
         self.done = False
 
     def push(self, text: str) -> str:
-        """What may be shown now that `text` has arrived."""
+        """Add text; return the part that cannot belong to a stop string."""
         if self.done:
             return ""
         text = self._held + text
@@ -177,7 +178,7 @@ class StopCutter:
         if complete := [(start + length, start) for start, length in starts if start >= 0]:
             self.done, self._held = True, ""
             return text[: min(complete)[1]]
-        # The longest end of the text with which a stop string begins waits.
+        # hold back the longest suffix that is a prefix of a stop string
         longest = min(len(text), max(map(len, self._stop), default=1) - 1)
         ends = (size for size in range(longest, 0, -1) if any(s.startswith(text[-size:]) for s in self._stop))
         certain = len(text) - next(ends, 0)
@@ -185,15 +186,15 @@ class StopCutter:
         return text[:certain]
 
     def flush(self) -> str:
-        """What was held back and is no stop string after all."""
+        """Return the text that was held back."""
         held, self._held, self.done = self._held, "", True
         return held
 
 
 def text_streams(steps: Steps, decoders: Sequence[PieceDecoder], stop: Sequence[str] = ()) -> Pieces:
-    """The new text of every row (often "") after each token; a row that meets a stop string leaves the generation.
+    """Yield the new text of every row, often "", after each token; a row leaves the batch at a stop string.
 
-    The last list holds what was held back. `decoders` are one fresh decoder per row.
+    The last list contains the text that was held back. `decoders` has one new decoder per row.
     """
     cutters = [StopCutter(stop) for _ in decoders]
     return _text_streams(steps, list(zip(decoders, cutters, strict=True)))
@@ -211,8 +212,8 @@ def _text_streams(steps: Steps, rows: list[tuple[PieceDecoder, StopCutter]]) -> 
     try:
         step = next(steps, None)
         while step is not None:
-            arrived = zip(rows, step.tokens.tolist(), step.finished.tolist(), strict=True)
-            yield [push(*row, token, finished) for row, token, finished in arrived]
+            new = zip(rows, step.tokens.tolist(), step.finished.tolist(), strict=True)
+            yield [push(*row, token, finished) for row, token, finished in new]
             if all(cutter.done for _, cutter in rows):
                 return
             try:
@@ -225,5 +226,5 @@ def _text_streams(steps: Steps, rows: list[tuple[PieceDecoder, StopCutter]]) -> 
 
 
 def text_stream(steps: Steps, decoder: PieceDecoder, stop: Sequence[str] = ()) -> Generator[str, None, None]:
-    """The text of a single row in pieces, none of them empty."""
+    """Yield the text of a single row in non-empty pieces."""
     return (piece for (piece,) in text_streams(steps, [decoder], stop) if piece)

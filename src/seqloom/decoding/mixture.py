@@ -1,8 +1,7 @@
-"""Several models as one: p(x_t | x_<t) = Σ_i λ_i p_i(x_t | x_<t), with λ_i ≥ 0 and Σ_i λ_i = 1.
+"""Mixtures of models: p(x_t | x_<t) = Σ_i λ_i p_i(x_t | x_<t), with λ_i ≥ 0 and Σ_i λ_i = 1.
 
-A mixture is a `Steppable` made of `Steppable`s, of whatever kinds: it steps and is searched like
-any other. Of language models it is a `LanguageModel`; of translators, all given one source, it is
-an `Ensemble`. Its parts must share one vocabulary.
+A mixture of `Steppable`s is a `Steppable`. A mixture of language models is a `LanguageModel`; a
+uniform mixture of translators is an `Ensemble`. All models must have the same vocabulary.
 """
 
 import math
@@ -17,13 +16,16 @@ from seqloom.core.errors import UsageError
 from seqloom.core.protocols import DecodeState, StepOutput, longest_target
 from seqloom.core.tree import Tree, leaves
 
-Part: TypeAlias = Any  # a model to mix: of language models one with `score`, of translators with `target_log_probs`
-TOLERANCE = 1e-4  # how far from one the sum of given weights may lie; then they are made to sum to one
+Part: TypeAlias = Any  # a language model with `score`, or a translator with `target_log_probs`
+WEIGHT_TOLERANCE = 1e-4  # allowed deviation of the sum of weights from 1 before normalisation
 
 
 class Mixture:
-    """Linear interpolation of `Steppable`s. The state is that of every part, side by side, so a source is read once by
-    each of them, and a hypothesis that moves takes along what each knows of it."""
+    """Linear interpolation of `Steppable`s.
+
+    The state contains the states of all models, so each model reads a source once, and reordering
+    hypotheses reorders all states.
+    """
 
     def __init__(self, models: Sequence[Part], weights: Sequence[float]) -> None:
         self.models = list(models)
@@ -34,30 +36,31 @@ class Mixture:
         return next(leaves(self.start().carry)).device
 
     def start(self, source: Tree = None, rows: int | None = None) -> DecodeState:
-        return _together([model.start(source, rows) for model in self.models])
+        return _join_states([model.start(source, rows) for model in self.models])
 
     def step(self, tokens: Tensor, state: DecodeState, mask: Tensor | None = None) -> StepOutput:
-        outputs = [model.step(tokens, own, mask) for model, own in zip(self.models, _apart(state), strict=True)]
+        outputs = [model.step(tokens, part, mask) for model, part in zip(self.models, _split_state(state), strict=True)]
         log_probs = mix([output.log_probs for output in outputs], self.weights)
         attention = mean_attention(output.mean_attention for output in outputs)
-        return StepOutput(log_probs, _together([output.state for output in outputs]), attention)
+        return StepOutput(log_probs, _join_states([output.state for output in outputs]), attention)
 
     def score(self, inputs: Tensor, targets: Tensor, state: DecodeState) -> tuple[Tensor, DecodeState]:
-        """Of language models only."""
-        scored = [model.score(inputs, targets, own) for model, own in zip(self.models, _apart(state), strict=True)]
-        return mix([scores for scores, _ in scored], self.weights), _together([own for _, own in scored])
+        """Return the scores of a mixture of language models and its next state."""
+        parts = zip(self.models, _split_state(state), strict=True)
+        results = [model.score(inputs, targets, part) for model, part in parts]
+        return mix([scores for scores, _ in results], self.weights), _join_states([after for _, after in results])
 
 
-def _together(states: Sequence[DecodeState]) -> DecodeState:
+def _join_states(states: Sequence[DecodeState]) -> DecodeState:
     return DecodeState(tuple(state.carry for state in states), tuple(state.memory for state in states))
 
 
-def _apart(state: DecodeState) -> list[DecodeState]:
+def _split_state(state: DecodeState) -> list[DecodeState]:
     return [DecodeState(carry, memory) for carry, memory in zip(state.carry, state.memory, strict=True)]
 
 
 class Ensemble(nn.Module):
-    """Translators as one, each with the same say: p(y_t | y_<t, x) = 1/M Σ_i p_i(y_t | y_<t, x)."""
+    """A uniform mixture of translators: p(y_t | y_<t, x) = 1/M Σ_i p_i(y_t | y_<t, x)."""
 
     def __init__(self, models: Sequence[Part]) -> None:
         super().__init__()
@@ -67,51 +70,50 @@ class Ensemble(nn.Module):
 
     @property
     def longest_target(self) -> int | None:
-        """The most tokens of a target that all of them can say, END included; None for any number."""
+        """The maximum target length of all models, including END; None if unlimited."""
         return min((n for model in self.mixture.models if (n := longest_target(model))), default=None)
 
     def target_log_probs(self, batch: Tree) -> Tensor:
-        """log p of each target (B, T), 0 at padding."""
+        """Return log p of each target token (B, T), 0 at padding."""
         return mix([model.target_log_probs(batch) for model in self.mixture.models], self.mixture.weights)
 
     def attention(self, batch: Tree) -> Tensor | None:
-        """Where each target (B, T) looked, on average: weights (B, T, S); None if no part has attention."""
+        """Return the mean attention weights (B, T, S); None if no model has attention."""
         return mean_attention(model.attention(batch) for model in self.mixture.models)
 
 
 def mean_attention(weights: Iterable[Tensor | None]) -> Tensor | None:
-    """The mean of the attention weights of those models that have them."""
-    known = [own for own in weights if own is not None]
-    if not known:
+    """Return the mean of the attention weights that are not None."""
+    present = [part for part in weights if part is not None]
+    if not present:
         return None
-    precision = reduce(torch.promote_types, [own.dtype for own in known])
-    return torch.stack([own.to(precision) for own in known]).mean(dim=0)
+    precision = reduce(torch.promote_types, [part.dtype for part in present])
+    return torch.stack([part.to(precision) for part in present]).mean(dim=0)
 
 
 def mix(log_probs: Sequence[Tensor], weights: Sequence[float]) -> Tensor:
-    """log Σ_i λ_i p_i of log-probabilities of one shape, in the highest precision among them.
+    """Return log Σ_i λ_i p_i of log-probabilities of equal shape, in the highest precision among them.
 
-    Computed as m + log(Σ_i λ_i exp(log p_i − m) / Σ_i λ_i), m being the largest log p_i. Both sums
-    are made alike, so models that agree are mixed without any rounding, however many: a model mixed
-    with itself is that model.
+    The result is m + log(Σ_i λ_i exp(log p_i − m) / Σ_i λ_i) with the largest log p_i as m. Both sums
+    are computed in the same way, so identical models are mixed without rounding errors.
     """
-    precision = reduce(torch.promote_types, [own.dtype for own in log_probs])
-    heard = [(own.to(precision), share) for own, share in zip(log_probs, weights, strict=True) if share > 0]
-    parts, shares = [own for own, _ in heard], [own.new_full((), share) for own, share in heard]
-    most = reduce(torch.maximum, parts)
-    most = most.masked_fill(most.isneginf(), 0.0)  # impossible to all of them: log 0, not 0 / 0
-    mixed = reduce(torch.add, [(own - most).exp() * share for own, share in zip(parts, shares, strict=True)])
-    return most + (mixed / reduce(torch.add, shares)).log()
+    precision = reduce(torch.promote_types, [part.dtype for part in log_probs])
+    pairs = [(part.to(precision), weight) for part, weight in zip(log_probs, weights, strict=True) if weight > 0]
+    parts, factors = [part for part, _ in pairs], [part.new_full((), weight) for part, weight in pairs]
+    largest = reduce(torch.maximum, parts)
+    largest = largest.masked_fill(largest.isneginf(), 0.0)  # log 0 instead of 0 / 0 if all are −∞
+    mixed = reduce(torch.add, [(part - largest).exp() * factor for part, factor in zip(parts, factors, strict=True)])
+    return largest + (mixed / reduce(torch.add, factors)).log()
 
 
 def normalize_weights(weights: Sequence[float], models: int) -> list[float]:
-    """The weights, made to sum to one to the last digit; refused if they are not shares of one at all."""
-    shown = ", ".join(f"{weight:g}" for weight in weights)
+    """Normalise weights to sum to 1; raise `UsageError` unless they are non-negative and sum to about 1."""
+    listed = ", ".join(f"{weight:g}" for weight in weights)
     if len(weights) != models:
-        raise UsageError(f"There must be one weight for each of the {models} models; got {len(weights)}: {shown}.")
+        raise UsageError(f"There must be one weight for each of the {models} models, got {len(weights)}: {listed}.")
     if not all(math.isfinite(weight) and weight >= 0 for weight in weights):
-        raise UsageError(f"Weights must be numbers of at least 0; got {shown}.")
+        raise UsageError(f"Weights must be finite and at least 0, got {listed}.")
     total = math.fsum(weights)
-    if abs(total - 1) > TOLERANCE:
-        raise UsageError(f"The weights must sum to 1; {shown} sum to {total:g}. Left out, they are chosen on dev.")
+    if abs(total - 1) > WEIGHT_TOLERANCE:
+        raise UsageError(f"The weights must sum to 1, got {listed} with sum {total:g}. Omit them to fit them on dev.")
     return [weight / total for weight in weights]

@@ -1,10 +1,10 @@
-"""The rules of beam search: which continuations of a source go on, which have ended, and when the source is done.
+"""The rules of beam search: which continuations stay in the beam, which are finished, when a source is done.
 
     score(y) = Σ_t log p(y_t | y_<t, x) / |y|^α + β Σ_j log min(Σ_t a_tj, 1)
 
-Sources are rows b, their hypotheses columns, best first; a log-probability of −∞ is an empty place.
-A length is a number, or a tensor if nothing may wait for the device. The second term of the score
-is the `coverage`, if there is one.
+Sources are rows b, their hypotheses columns, best first; a log-probability of −∞ marks an empty
+position. A length is a number, or a tensor to avoid device synchronisation. The second term of the
+score is the optional `coverage`.
 """
 
 import math
@@ -20,11 +20,11 @@ from torch import Tensor
 from seqloom.config import config
 from seqloom.config.constraints import Ge, Le, NonNegativeFloat, NonNegativeInt, PositiveInt
 
-NOT_NUMBERS = "The model's probabilities are not numbers: its weights are bad. Use another checkpoint."
-MAX_LENGTH_PENALTY = 10  # beyond it the longest always wins, and length^α soon is no number
+NOT_NUMBERS = "The probabilities of the model are NaN: its weights are damaged. Use another checkpoint."
+MAX_LENGTH_PENALTY = 10  # above, the longest hypothesis always wins, and length^α may overflow
 
 Numbers = NDArray[Any]
-Finished = dict[str, Tensor]  # (b, k) of those that ended, best first: score, log_prob, end, node, length, finished
+Finished = dict[str, Tensor]  # (b, k) finished hypotheses, best first: score, log_prob, end, node, length, finished
 
 
 @dataclass(frozen=True)
@@ -34,30 +34,29 @@ class Candidates:
     total: Tensor  # Σ log p
     own: Tensor  # log p of the token
     token: Tensor
-    slot: Tensor  # which of the w hypotheses it continues
-
-    def take(self, positions: Tensor) -> "Candidates":
-        return Candidates(*(values.gather(1, positions) for values in vars(self).values()))
+    slot: Tensor  # index of the hypothesis it continues
 
     def ended(self, end: int, k: int) -> Tensor:
-        """Which of the k best end (b, k)."""
+        """Return which of the k best end (b, k)."""
         return (self.token[:, :k] == end) & ~self.total[:, :k].isneginf()
 
-    def positions_going_on(self, end: int, width: int) -> Tensor:
+    def unended_positions(self, end: int, width: int) -> Tensor:
+        """Return the positions of the best `width` candidates that do not end."""
         return (self.token == end).to(torch.int8).argsort(dim=1, stable=True)[:, :width]
 
-    def going_on(self, end: int, width: int) -> "Candidates":
-        """The best `width` of each source that do not end."""
-        chosen = self.take(self.positions_going_on(end, width))
+    def unended(self, end: int, width: int) -> "Candidates":
+        """Return the best `width` candidates of each source that do not end."""
+        positions = self.unended_positions(end, width)
+        chosen = Candidates(*(values.gather(1, positions) for values in vars(self).values()))
         return replace(chosen, total=chosen.total.masked_fill(chosen.token == end, -math.inf))
 
 
 def best_candidates(values: Tensor, ids: Tensor, log_prob: Tensor, count: int) -> Candidates:
-    """The best `count` continuations of hypotheses of log_prob (b, w) by tokens ids, of log p `values` (b, w, K).
+    """Return the best `count` continuations of hypotheses (b, w) by tokens `ids` with log p `values` (b, w, K).
 
-    Ties: lower hypothesis first, then lower token.
+    Ties are broken by the lower hypothesis, then by the lower token.
     """
-    values = values.masked_fill(log_prob.isneginf().unsqueeze(2), -math.inf)  # whatever it may be, NaN too
+    values = values.masked_fill(log_prob.isneginf().unsqueeze(2), -math.inf)  # also replaces NaN
     total = (log_prob.unsqueeze(2) + values).flatten(1)  # (b, w·K)
     total, order = total.sort(dim=1, descending=True, stable=True)
     order = order[:, :count]
@@ -67,23 +66,23 @@ def best_candidates(values: Tensor, ids: Tensor, log_prob: Tensor, count: int) -
 
 @config
 class BeamConfig:
-    beam: PositiveInt = 5  # hypotheses kept for each source; 1 is greedy search
+    beam: PositiveInt = 5  # hypotheses per source; 1 is greedy search
     length_penalty: Annotated[float, Ge(0), Le(MAX_LENGTH_PENALTY)] = 1.0  # α: Σ log p is divided by length^α
-    coverage_penalty: NonNegativeFloat = 0.0  # β: how much it costs to leave parts of the source unattended
-    n_best: PositiveInt = 1  # how many hypotheses are returned; at most beam
-    min_length: NonNegativeInt = 0  # the end may not come before this many tokens
-    max_length: PositiveInt | None = None  # most tokens, the end included; None: 2 × source tokens + 20, at most 1000
-    stopping: Literal["usual", "exact"] = "usual"  # once what ended is better than what goes on is now, or can ever be
+    coverage_penalty: NonNegativeFloat = 0.0  # β: cost of source positions without attention
+    n_best: PositiveInt = 1  # hypotheses to return, at most beam
+    min_length: NonNegativeInt = 0  # minimum number of tokens before END
+    max_length: PositiveInt | None = None  # maximum tokens including END; None: 2 × source tokens + 20, at most 1000
+    stopping: Literal["usual", "exact"] = "usual"  # finished ones beat unfinished ones as they are, or can become
 
     def problems(self) -> Iterator[str]:
         if self.n_best > self.beam >= 1:
-            yield f"n_best must be at most beam, and {self.n_best} is more than {self.beam}"
+            yield f"n_best must be at most beam, {self.beam}, got {self.n_best}"
         if self.coverage_penalty == math.inf:
             yield "coverage_penalty must be a finite number"
         if self.stopping not in ("usual", "exact"):
-            yield f"stopping must be usual or exact, not {self.stopping!r}"
+            yield f"stopping must be usual or exact, got {self.stopping!r}"
         if self.max_length is not None and self.max_length < self.min_length:
-            yield f"max_length must be at least min_length, {self.min_length}, not {self.max_length}"
+            yield f"max_length must be at least min_length, {self.min_length}, got {self.max_length}"
 
 
 @dataclass(frozen=True)
@@ -98,17 +97,17 @@ class BeamRules:
         return score if coverage is None else score + coverage
 
     def forbid(self, values: Tensor, ids: Tensor, length: int | Tensor, banned: Tensor) -> Tensor:
-        """The log-probabilities of tokens `ids`, with what may not be chosen at this length made impossible."""
+        """Set the log-probabilities of banned tokens, and of END before `min_length`, to −∞."""
         if len(banned):
             values = values.masked_fill((ids.unsqueeze(-1) == banned).any(dim=-1), -math.inf)
         if self.options.min_length:
             values = values.masked_fill((ids == self.end) & (length <= self.options.min_length), -math.inf)
         return values
 
-    def set_aside(
+    def add_finished(
         self, finished: Finished, best: Candidates, node: Tensor, length: int | Tensor, coverage: Tensor | None = None
     ) -> Finished:
-        """The best k that have ended, now with those that end among the k best continuations of nodes (b, w)."""
+        """Add those of the k best continuations of nodes (b, w) that end; keep the best k finished hypotheses."""
         k = self.options.beam
         ended, slot = best.ended(self.end, k), best.slot[:, :k]
         score = self.score(best.total[:, :k], length, None if coverage is None else coverage.gather(1, slot))
@@ -132,21 +131,21 @@ class BeamRules:
         length: int | Tensor,
         coverage: Tensor | None = None,
     ) -> Tensor:
-        """Which sources (b,) are done: as many have ended as are wanted, and what goes on is no better, or too long."""
+        """Return which sources (b,) are done: n_best are finished and unfinished ones are worse, or too long."""
         best = log_prob[:, 0]
-        if self.options.stopping == "exact":  # as if it kept its log p and grew to the limit; coverage can only cost
-            reach = self.score(best, limit)
+        if self.options.stopping == "exact":  # upper bound: same log p at the length limit, no coverage penalty
+            bound = self.score(best, limit)
         elif coverage is None:
-            reach = self.score(best, length)
+            bound = self.score(best, length)
         else:
-            reach = self.score(log_prob, length, coverage).max(dim=1).values
-        enough = finished["score"][:, self.options.n_best - 1] >= reach
-        return enough | best.isneginf() | (limit <= length)
+            bound = self.score(log_prob, length, coverage).max(dim=1).values
+        is_enough = finished["score"][:, self.options.n_best - 1] >= bound
+        return is_enough | best.isneginf() | (limit <= length)
 
     def unfinished(
         self, log_prob: Tensor, node: Tensor, length: int | Tensor, coverage: Tensor | None = None
     ) -> Finished:
-        """Hypotheses without an end, best first."""
+        """Return the unfinished hypotheses, best first."""
         scored_length = length.clamp(min=1) if isinstance(length, Tensor) else max(length, 1)
         score, order = self.score(log_prob, scored_length, coverage).sort(dim=1, descending=True, stable=True)
         return {
@@ -159,9 +158,9 @@ class BeamRules:
         }
 
     def results(self, finished: Finished, after: Finished, before: Finished) -> Finished:
-        """The n best of sources that are done: first what ended, then what is cut short `after` the last step.
+        """Return the n best of sources that are done: finished ones first, then those truncated `after` the last step.
 
-        A source that got stuck has neither, and returns its hypotheses `before` that step.
+        A source without any continuation returns its hypotheses from `before` that step.
         """
         is_stuck = after["log_prob"][:, :1].isneginf() & finished["score"][:, :1].isneginf()
         before = {**before, "score": before["score"].masked_fill(~is_stuck, -math.inf)}
@@ -172,7 +171,7 @@ class BeamRules:
 
 
 def no_finished(rows: int, beam: int, dtype: torch.dtype, device: torch.device) -> Finished:
-    """The places of hypotheses that end, all empty."""
+    """Return empty positions for finished hypotheses."""
     empty: dict[str, tuple[float, torch.dtype]] = dict.fromkeys(("score", "log_prob", "end"), (-math.inf, dtype))
     empty |= {"node": (0, torch.long), "length": (0, torch.long), "finished": (False, torch.bool)}
     return {key: torch.full((rows, beam), value, dtype=kind, device=device) for key, (value, kind) in empty.items()}
@@ -183,22 +182,21 @@ def no_finished(rows: int, beam: int, dtype: torch.dtype, device: torch.device) 
 
 @dataclass(frozen=True)
 class Hypothesis:
-    """One sequence a search found."""
+    """A sequence found by a search."""
 
-    tokens: list[int]  # a forced prefix included, END not
-    finished: bool  # whether END was chosen; if not, the search had to stop here
-    log_prob: float  # Σ log p of the tokens, and of END where it is finished
-    score: float  # what it was ranked by
+    tokens: list[int]  # including a forced prefix, without END
+    finished: bool  # whether END was chosen; otherwise the hypothesis was truncated
+    log_prob: float  # Σ log p of the tokens, and of END if finished
+    score: float  # ranking score
     token_log_probs: list[float]  # of each token, and of END
-    attention: Tensor | None = None  # (T, S), on the CPU: where the model looked for each token, and for END
+    attention: Tensor | None = None  # (T, S), on the CPU: weights of each token, and of END
 
 
 class Nodes:
-    """The hypotheses of a search as one tree: each token is a node that knows the node before it.
+    """The hypotheses of a search as a tree: each token is a node with a parent.
 
-    Hypotheses share their beginnings, so nothing is copied when the beam is reordered; only those
-    that are wanted in the end are walked back to the root. The tree grows by as many nodes as there
-    are rows at every step, and the id of a node is its position in the order of arrival.
+    Hypotheses share prefixes, so reordering the beam copies nothing; only the final hypotheses are
+    traced back to the root. Every step adds one node per row; ids are consecutive.
     """
 
     def __init__(self) -> None:
@@ -213,7 +211,7 @@ class Nodes:
         return torch.arange(first, self.size, device=tokens.device)
 
     def attend(self, nodes: Tensor, attention: Tensor) -> None:
-        """Keep the attention weights (n, S) after reading these nodes (n,): those of what comes after them."""
+        """Store the attention weights (n, S) computed after reading these nodes (n,)."""
         self._attention.append((nodes, attention))
 
     @property
@@ -221,10 +219,10 @@ class Nodes:
         return bool(self._attention)
 
     def paths(self, last: Numbers, lengths: Numbers) -> tuple[Numbers, Numbers, Numbers]:
-        """The paths from the root to the nodes `last` (n,), each `lengths` (n,) tokens long.
+        """Return the paths of `lengths` (n,) tokens from the root to the nodes `last` (n,).
 
-        Tokens and log-probabilities (n, T), and the nodes (n, 1 + T) with the root in front; filled
-        up at the end.
+        The result contains tokens and log-probabilities (n, T), and nodes (n, 1 + T) with the root
+        first, all padded at the end.
         """
         tokens, parents, log_probs = (torch.cat(part).cpu().numpy() for part in zip(*self._grown, strict=True))
         longest = int(lengths.max())
@@ -237,23 +235,22 @@ class Nodes:
         return tokens[nodes[:, 1:]], log_probs[nodes[:, 1:]], nodes
 
     def attention_after(self, nodes: Sequence[Tensor]) -> list[Tensor]:
-        """Of each list of nodes (T,), the attention weights after reading them: (T, S), on the CPU."""
+        """Return the attention weights (T, S) after reading each list of nodes (T,), on the CPU."""
         read, attention = (torch.cat(part) for part in zip(*self._attention, strict=True))
         positions = torch.zeros(self.size, dtype=torch.long, device=read.device)
         positions[read] = torch.arange(len(read), device=read.device)
-        wanted = attention[positions[torch.cat(list(nodes)).to(read.device)]].float().cpu()
-        return list(wanted.split([len(part) for part in nodes]))
+        weights = attention[positions[torch.cat(list(nodes)).to(read.device)]].float().cpu()
+        return list(weights.split([len(part) for part in nodes]))
 
 
 def collect(
     nodes: Nodes, results: Sequence[dict[str, Tensor]], sources: int, widths: Sequence[int] | None = None
 ) -> list[list[Hypothesis]]:
-    """The hypotheses of each source, best first.
+    """Build the hypotheses of each source, best first.
 
-    `results` hold, for some of the sources each, `source` (b,) and of their hypotheses (b, n), best
-    first, the last `node`, the `length` in tokens, `score`, `log_prob`, `end` (log p of END) and
-    whether they are `finished`; a score of −∞ is an empty position. `widths` are the sources' own
-    lengths, to which their attention is cut.
+    Each of the `results` contains the `source` indices (b,) and, for their hypotheses (b, n), the
+    last `node`, the `length` in tokens, `score`, `log_prob`, `end` (log p of END) and `finished`; a
+    score of −∞ marks an empty position. Attention is cut to the source lengths `widths`.
     """
     merged = {key: torch.cat([part[key] for part in results]).cpu().numpy() for key in results[0]}  # NumPy is faster
     exists = ~np.isneginf(merged["score"])  # (B, n)
@@ -264,7 +261,7 @@ def collect(
         best[key].tolist() for key in ("length", "finished", "end", "score", "log_prob")
     )
     attention: list[Tensor | None] = [None] * len(owners)
-    if nodes.has_attention and owners:  # a token's attention was had at the node before it
+    if nodes.has_attention and owners:  # the attention of a token belongs to the node before it
         every = torch.from_numpy(paths)
         before = [path[: length + done] for path, length, done in zip(every, lengths, finished, strict=True)]
         attention = [
@@ -281,24 +278,24 @@ def collect(
 
 @dataclass(frozen=True)
 class SearchStep:
-    """The continuations that were compared at one step, (b, C) of the b sources still searched, best first.
+    """The candidates (b, C) of the b active sources at one step, best first.
 
-    One whose `total` is −∞ is an empty place. Nodes are numbered as they come, those of the sources
-    first, which are their roots.
+    A `total` of −∞ marks an empty position. Node ids are consecutive; the first ones are the roots of
+    the sources.
     """
 
-    length: int  # of every continuation, in tokens
-    source: Tensor  # (b,) their places in the batch
-    parent: Tensor  # the node that is continued
+    length: int  # of every candidate, in tokens
+    source: Tensor  # (b,) indices in the batch
+    parent: Tensor  # the node it continues
     token: Tensor
     own: Tensor  # log p of the token
     total: Tensor  # Σ log p
-    score: Tensor  # what the continuation would be ranked by, did it end here
-    node: Tensor  # what it is in the tree if it goes on; −1 if it does not
-    ended: Tensor  # whether it ended and was set aside
+    score: Tensor  # ranking score if it ended here
+    node: Tensor  # its node if it stays in the beam, else −1
+    ended: Tensor  # whether it was added to the finished hypotheses
 
 
 class Recorder(Protocol):
     def step(self, step: SearchStep, /) -> None:
-        """Is called after each step of a search, with everything that was compared in it."""
+        """Receive the candidates of a step of a search."""
         ...

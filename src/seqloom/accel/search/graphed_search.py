@@ -318,9 +318,9 @@ def choose(search: dict[str, Any], values: Tensor, ids: Tensor, banned: Tensor, 
     length = step + 1
     values = rules.forbid(values.double(), ids, length, banned)
     best = best_candidates(values.view(b, k, -1), ids.view(b, k, -1), search["log_prob"], 2 * k)
-    chosen = best.going_on(rules.end, k)
+    chosen = best.unended(rules.end, k)
     node = (step * k + torch.arange(k, device=step.device)).expand(b, k)
-    finished = rules.set_aside(search["finished"], best, node, length)
+    finished = rules.add_finished(search["finished"], best, node, length)
     is_broken = chosen.total[:, 0].isnan() | finished["score"][:, 0].isnan()
     search["broken"].logical_or_((is_broken & ~done).any())
     search["done"].logical_or_(rules.is_done(finished, chosen.total, search["limit"], length))
