@@ -1,8 +1,8 @@
-"""The pictures of docs/how-to/studio.md: every view of the studio on the models of its demo, in both themes.
+"""Take the screenshots of docs/how-to/studio.md: every view on the demo models, in both themes.
 
     python benchmarks/studio_pictures.py --runs runs/studio-demo --out docs/pictures/studio
 
-What is missing of the demo is trained first. Needs Chromium and the extras `studio` and `test`.
+Missing demo models are trained first. Requires Chromium and the extras `studio` and `test`.
 """
 
 import argparse
@@ -15,7 +15,7 @@ from typing import Any
 WIDTH, HEIGHT = 1440, 900
 DATE = "Sunday, November 15, 2026"
 CLASS = "The class statement defines a new type of object."
-# Of each view the address that shows it best, and how many pixels of it, from the top.
+# The address parameters of each view, and the height of the screenshot in pixels.
 VIEWS: dict[str, tuple[dict[str, str | list[str]], int]] = {
     "runs": ({"runs": ["lm-lstm", "lm-elman", "gpt"]}, 1330),
     "write": ({"run": "translate-gru", "text": DATE}, 900),
@@ -26,7 +26,7 @@ VIEWS: dict[str, tuple[dict[str, str | list[str]], int]] = {
     "gradients": ({"run": "lm-lstm", "runs": "lm-elman", "text": CLASS}, 1100),
     "vectors": ({"run": "words", "map": "tsne"}, 1000),
     "walk": ({"run": "translate-transformer", "text": DATE, "stage": "cross-weights", "step": "2"}, 1700),
-    "understand": ({"run": "tagger", "beside": "hmm-tagger"}, 1100),
+    "understand": ({"run": "tagger", "other": "hmm-tagger"}, 1100),
 }
 
 
@@ -35,37 +35,37 @@ def main() -> None:
     parser.add_argument("--runs", type=Path, default=Path("runs/studio-demo"))
     parser.add_argument("--out", type=Path, default=Path("docs/pictures/studio"))
     parser.add_argument("--views", nargs="*", default=list(VIEWS))
-    chosen = parser.parse_args()
+    args = parser.parse_args()
     program = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
     if program is None:
-        sys.exit("There is no browser to take pictures with; on Debian and Ubuntu: apt install chromium")
+        sys.exit("No browser was found; on Debian and Ubuntu: apt install chromium")
     from playwright.sync_api import sync_playwright
 
-    from seqloom.studio.demo import make
+    from seqloom.studio.demo import train_demo
     from seqloom.studio.server import Studio
 
-    make(chosen.runs, print)
-    chosen.out.mkdir(parents=True, exist_ok=True)
-    with Studio(chosen.runs).running() as serving, sync_playwright() as playwright:
+    train_demo(args.runs, print)
+    args.out.mkdir(parents=True, exist_ok=True)
+    with Studio(args.runs).running() as serving, sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=program, args=["--no-sandbox"])
         for theme in ("light", "dark"):
             page = browser.new_context(viewport={"width": WIDTH, "height": HEIGHT}, color_scheme=theme).new_page()
-            for view in chosen.views:
+            for view in args.views:
                 parameters, height = VIEWS[view]
                 page.goto("about:blank")
                 page.goto(serving.address(view, **parameters))
                 page.locator("main figure").first.wait_for()
                 page.wait_for_load_state("networkidle")
                 page.evaluate("() => scrollTo(0, 0)")
-                page.wait_for_timeout(12_000 if view == "vectors" else 2_000)  # points walk to their places
-                path = chosen.out / f"{view}-{theme}.png"
-                path.write_bytes(small(page.screenshot(full_page=True), height))
+                page.wait_for_timeout(12_000 if view == "vectors" else 2_000)  # until t-SNE has finished
+                path = args.out / f"{view}-{theme}.png"
+                path.write_bytes(compress(page.screenshot(full_page=True), height))
                 print(f"{path}: {path.stat().st_size // 1024} KB")
         browser.close()
 
 
-def small(png: bytes, height: int) -> bytes:
-    """Cut to its upper part, and to 256 colours: those that lie farthest apart, or thin lines would lose theirs."""
+def compress(png: bytes, height: int) -> bytes:
+    """Crop to `height` and reduce to 256 colours; MAXCOVERAGE keeps the colours of thin lines."""
     from PIL import Image
 
     picture: Any = Image.open(io.BytesIO(png)).convert("RGB")

@@ -25,10 +25,10 @@ def test_without_runs_it_says_what_to_do(
 @pytest.mark.parametrize(
     ("words", "code", "told"),
     [
-        (["nowhere"], 2, "nowhere does not exist. Name the folder that holds your runs"),
+        (["nowhere"], 2, "nowhere does not exist. Name a directory of runs"),
         (["file"], 2, "file is a file"),
         (["folder", "--port", "0"], 2, "--port must be at least 1"),
-        (["folder", "--host", "no.such.host.invalid"], 5, "Cannot listen at no.such.host.invalid"),
+        (["folder", "--host", "no.such.host.invalid"], 5, "Cannot listen on no.such.host.invalid"),
     ],
 )
 def test_bad_input_gets_one_line_and_its_code(

@@ -1,4 +1,4 @@
-"""Runs that are trained once for all tests of the studio, a client that asks it, and a browser that opens it."""
+"""Fixtures: small trained runs, an HTTP client and a browser page for the studio."""
 
 import fcntl
 import os
@@ -12,12 +12,12 @@ import pytest
 from starlette.testclient import TestClient
 
 from seqloom import train_recipe
+from seqloom.studio.run_folder import RunFolder
 from seqloom.studio.server import Studio, make_app
-from seqloom.studio.shelf import Shelf
 
 TOKEN = "token-of-the-tests"
 BROWSERS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
-# Whether a page is as it was loaded, once what it kept is cleared away.
+# Clear the storage and return whether the page is otherwise unmodified.
 AS_IT_WAS = """() => {
     localStorage.clear();
     const own = [window.fetch, window.setTimeout].every((one) => /native code/.test(String(one)));
@@ -38,7 +38,7 @@ CLDR = (
     "train.lr=0.02",
 )
 SMALL_LM = ("train.epochs=null", "train.steps=60", "batch.size=8", "model.hidden=24", "model.embedding=12")
-# Name of the run → recipe and what makes it small. All of their data is made on the spot.
+# Run name → recipe and overrides. None of the corpora needs a download.
 RUNS: dict[str, tuple[str, ...]] = {
     "lm-lstm": ("lm-char-lstm", *SMALL_LM, "model.layers=2"),
     "lm-elman": ("lm-char-lstm", *SMALL_LM, "model.layers=1", "model.cell=elman"),
@@ -79,7 +79,7 @@ RUNS: dict[str, tuple[str, ...]] = {
 
 @pytest.fixture(scope="session")
 def runs(tmp_path_factory: pytest.TempPathFactory, worker_id: str) -> Path:
-    """A folder of small trained runs. Workers that come at the same time train one each, then wait for the others'."""
+    """Train the small runs once. Parallel workers share the work by file locks."""
     base = tmp_path_factory.getbasetemp()
     folder = (base if worker_id == "master" else base.parent) / "studio-runs"
     folder.mkdir(exist_ok=True)
@@ -90,7 +90,7 @@ def runs(tmp_path_factory: pytest.TempPathFactory, worker_id: str) -> Path:
 
 
 def _train(name: str, folder: Path, how: int) -> None:
-    """Unless it is there, or somebody else is at it and we need not wait."""
+    """Train a run unless it exists or, without waiting, another worker holds its lock."""
     recipe, *overrides = RUNS[name]
     with (folder / f".{name}").open("w") as lock, suppress(BlockingIOError):
         fcntl.flock(lock, how)
@@ -99,31 +99,31 @@ def _train(name: str, folder: Path, how: int) -> None:
 
 
 @pytest.fixture(scope="session")
-def shelf(runs: Path) -> Shelf:
-    return Shelf(runs)
+def run_folder(runs: Path) -> RunFolder:
+    return RunFolder(runs)
 
 
 @pytest.fixture(scope="session")
-def client(shelf: Shelf) -> TestClient:
-    """Asks the application itself, with the token."""
+def client(run_folder: RunFolder) -> TestClient:
+    """A client of the ASGI application that sends the token."""
     headers = {"authorization": f"Bearer {TOKEN}", "host": "127.0.0.1"}
-    return TestClient(make_app(shelf, TOKEN), base_url="http://127.0.0.1", headers=headers)
+    return TestClient(make_app(run_folder, TOKEN), base_url="http://127.0.0.1", headers=headers)
 
 
 @pytest.fixture(scope="session")
 def studio(runs: Path) -> Iterator[Studio]:
-    """A server at a free port."""
+    """A server on a free port."""
     with Studio(runs, port=None).running() as serving:
         yield serving
 
 
 @pytest.fixture(scope="session")
 def browser() -> Iterator[Any]:
-    """Headless Chromium of the system."""
+    """Headless Chromium."""
     program = next((found for name in BROWSERS if (found := shutil.which(name))), None)
     if program is None:
-        assert os.environ.get("CI") != "true", "in CI the studio must be seen in a browser: make browser"
-        pytest.skip("no browser to open the studio with; on Debian and Ubuntu: apt install chromium")
+        assert os.environ.get("CI") != "true", "CI requires a browser for the studio tests: make browser"
+        pytest.skip("no browser found; on Debian and Ubuntu: apt install chromium")
     sync_api = pytest.importorskip("playwright.sync_api")
     with sync_api.sync_playwright() as playwright:
         launched = playwright.chromium.launch(executable_path=program, args=["--no-sandbox"])
@@ -138,15 +138,15 @@ def window(browser: Any) -> "Window":
 
 @pytest.fixture
 def studio_page(window: "Window", studio: Studio) -> Iterator["StudioPage"]:
-    """In the end nothing may have gone wrong in the page, and nobody else may have been asked."""
+    """A page that must finish without errors and without requests to other hosts."""
     with window.showing(studio) as opened:
         yield opened
     assert opened.errors == []
-    assert opened.strangers == []
+    assert opened.foreign_requests == []
 
 
 class Window:
-    """One page for one test after another: another one costs a browser a second, and loading it anew half of that."""
+    """A browser page that is reused by successive tests, which saves about a second per test."""
 
     def __init__(self, browser: Any) -> None:
         self.browser, self.page = browser, None
@@ -157,35 +157,34 @@ class Window:
         opened = StudioPage(page, studio)
         yield opened
         opened.leave()
-        self.page = page  # unless it could not be left
+        self.page = page  # not reached if the test failed
 
     def _new(self) -> Any:
         return self.browser.new_context(viewport={"width": 1440, "height": 900}, accept_downloads=True).new_page()
 
 
 class StudioPage:
-    """A browser page on the studio: opens views by their address, and keeps what went wrong."""
+    """A browser page that opens views of the studio and records errors."""
 
     def __init__(self, page: Any, studio: Studio) -> None:
         self.page, self.studio = page, studio
         self.listening: list[tuple[str, Any]] = []
         self.errors: list[str] = []
-        self.strangers: list[str] = []
-        self.refusals = False  # set where questions are meant to be refused: browsers say so in the console
+        self.foreign_requests: list[str] = []
+        self.refusals = False  # True if the test expects 4xx responses, which browsers log
         if page.url.startswith("http") and not page.url.startswith(self.own):
-            page.goto("about:blank")  # another studio's page may still be asking for its last parts
+            page.goto("about:blank")  # a page of another studio may still be loading
         self.on("console", self._said)
         self.on("pageerror", lambda error: self.errors.append(str(error)))
         self.on("request", self._asked)
 
     def on(self, event: str, act: Any) -> None:
-        """As `page.on`, until the page is left."""
+        """Like `page.on`, until `leave`."""
         self.page.on(event, act)
         self.listening.append((event, act))
 
     def leave(self) -> None:
-        """Nothing stays behind: what was kept, who listens, what was to be answered otherwise, what was done to the
-        page itself. The page stays, if it is as it was: the next view is opened in it, as by a link."""
+        """Remove storage, listeners and routes. An unmodified page stays open for the next test."""
         if self.page.url.startswith("http") and not self.page.evaluate(AS_IT_WAS):
             self.page.goto("about:blank")
         self.page.unroute_all(behavior="ignoreErrors")
@@ -199,15 +198,15 @@ class StudioPage:
 
     @property
     def own(self) -> str:
-        """How all addresses of this studio begin."""
+        """The origin of this studio."""
         return f"http://127.0.0.1:{self.studio.port}/"
 
     def _asked(self, request: Any) -> None:
         if not request.url.startswith((self.own, "data:", f"blob:{self.own}")):
-            self.strangers.append(request.url)
+            self.foreign_requests.append(request.url)
 
     def open(self, view: str, **parameters: str | list[str]) -> Any:
-        """The view at its address, once it has drawn itself; gives Playwright's page."""
+        """Open a view, wait until it is drawn, and return the Playwright page."""
         address = self.studio.address(view, **parameters)
         if self.page.url.startswith(self.own):
             self.move(f"#{address.partition('#')[2]}")
@@ -217,11 +216,11 @@ class StudioPage:
         return self.page
 
     def again(self) -> None:
-        """The address that the page shows, opened once more."""
-        self.move(f"#{self.page.url.partition('#')[2]}&")  # another one, but it says the same
+        """Open the current address again."""
+        self.move(f"#{self.page.url.partition('#')[2]}&")  # a different address with the same parameters
 
     def move(self, address: str) -> None:
-        """To another address of the page that is open; back once its view has drawn itself."""
+        """Navigate to another address of the open page and wait until its view is drawn."""
         self.page.evaluate(
             """address => new Promise(done => {
                 addEventListener("hashchange", done, { once: true });
@@ -232,13 +231,13 @@ class StudioPage:
         self.page.wait_for_selector('#main[data-state="open"]')
 
     def table(self, figure: str) -> list[list[str]]:
-        """The text twin of a figure: its rows, the names of the columns first."""
+        """Return the table of a figure, with the column names as first row."""
         frame = self.page.locator(f'figure[data-figure="{figure}"]').first
         button = frame.get_by_role("button", name="Table", exact=True)
         if button.get_attribute("aria-pressed") != "true":
             button.click()
-        frame.locator(".twin table").wait_for()
-        rows: list[list[str]] = frame.locator(".twin table").evaluate(
+        frame.locator(".figure-table table").wait_for()
+        rows: list[list[str]] = frame.locator(".figure-table table").evaluate(
             "table => [...table.rows].map(row => [...row.cells].map(cell => cell.textContent))"
         )
         return rows

@@ -1,4 +1,4 @@
-"""Texts that were written to do harm: markup, scripts, ways out of attributes, tricks of letters and directions."""
+"""Hostile strings: markup, scripts, attribute escapes, unusual characters and text directions."""
 
 from itertools import product
 
@@ -109,7 +109,7 @@ ODD = (
     "`",
 )
 HOSTILE = [shell.format(run) for shell, run in product(SHELLS, RUN)] + list(ODD)
-# What no text may ever become on the page.
+# Elements that no text may create on the page.
 NEVER = ", ".join(
     (
         "script:not([src='app.js'])",

@@ -1,4 +1,4 @@
-"""Servers on a free port of this machine, raw connections to them, and a computation that ends when it is told to."""
+"""Test servers, raw connections, and a computation that ends on request."""
 
 import asyncio
 import json
@@ -16,11 +16,11 @@ from fastapi import FastAPI
 from seqloom.core.progress import check_cancelled
 from seqloom.studio.safety import LimitedProtocol, Limits
 
-PATIENCE = 20.0  # seconds after which a test has failed
+TIMEOUT_SECONDS = 20.0
 
 
 class Endless:
-    """A computation that runs until it is cancelled; `let_go` ends it as usual."""
+    """A computation that runs until it is cancelled or `let_go` is set."""
 
     def __init__(self) -> None:
         self.began, self.ended, self.let_go = threading.Event(), threading.Event(), threading.Event()
@@ -39,7 +39,7 @@ class Endless:
 
 @contextmanager
 def serving(app: FastAPI, limits: Limits | None = None) -> Iterator[int]:
-    """Serve an application with the studio's connections; gives the port."""
+    """Serve an application with the studio's connection limits; yields the port."""
     listening = socket.create_server(("127.0.0.1", 0))
     protocol: Any = partial(LimitedProtocol, limits or Limits())
     config = uvicorn.Config(app, http=protocol, log_level="critical", lifespan="off", timeout_graceful_shutdown=1)
@@ -54,19 +54,19 @@ def serving(app: FastAPI, limits: Limits | None = None) -> Iterator[int]:
         thread.join(timeout=10)
 
 
-def wait_until(condition: Callable[[], bool], patience: float = PATIENCE) -> None:
+def wait_until(condition: Callable[[], bool], patience: float = TIMEOUT_SECONDS) -> None:
     end = time.monotonic() + patience
     while not condition():
-        assert time.monotonic() < end, "waited in vain"
+        assert time.monotonic() < end, "timed out"
         time.sleep(0.005)
 
 
 def connect(port: int) -> socket.socket:
-    return socket.create_connection(("127.0.0.1", port), timeout=PATIENCE)
+    return socket.create_connection(("127.0.0.1", port), timeout=TIMEOUT_SECONDS)
 
 
 def question(path: str, body: Any, token: str = "", length: int | None = None) -> bytes:
-    """A whole request; with another `length` than its own, one whose body never ends."""
+    """Return a request; a larger `length` makes its body incomplete."""
     content = json.dumps(body).encode()
     head = (
         f"POST {path} HTTP/1.1\r\nHost: 127.0.0.1\r\nAuthorization: Bearer {token}\r\n"
@@ -76,14 +76,14 @@ def question(path: str, body: Any, token: str = "", length: int | None = None) -
 
 
 def ask(port: int, path: str, body: Any, token: str = "") -> socket.socket:
-    """Send a request, and do not wait for its answer."""
+    """Send a request without waiting for the response."""
     connection = connect(port)
     connection.sendall(question(path, body, token))
     return connection
 
 
 def answer(connection: socket.socket) -> tuple[int, Any]:
-    """Status and body of an answer in JSON with its length in the header."""
+    """Return status and JSON body of a response with Content-Length."""
     with connection, connection.makefile("rb") as file:
         status, length = int(file.readline().split()[1]), 0
         while line := file.readline().strip():
@@ -93,7 +93,7 @@ def answer(connection: socket.socket) -> tuple[int, Any]:
 
 
 def is_closed(connection: socket.socket) -> bool:
-    """Whether the other side has closed a connection on which it has nothing more to say."""
+    """Whether the server has closed a connection."""
     connection.settimeout(0.0)
     try:
         return connection.recv(1) == b""

@@ -1,4 +1,4 @@
-"""Alignment in the browser: source × target of every model that has it, in inspect's numbers; two runs at once."""
+"""The view "Alignment": attention weights equal `inspect`, for one and two runs."""
 
 import json
 from pathlib import Path
@@ -12,8 +12,8 @@ from tests.studio.conftest import StudioPage
 from tests.studio.test_heads_view import numbers, sums
 
 import seqloom
+from seqloom.studio.run_folder import RunFolder
 from seqloom.studio.server import make_app
-from seqloom.studio.shelf import Shelf
 from seqloom.studio.views import VIEWS
 from seqloom.training import begin
 
@@ -23,18 +23,18 @@ TEXT, TARGET = "Sunday, November 15, 2026", "dimanche 15 novembre 2026"
 
 
 @pytest.mark.parametrize("by", ["words", "tokens"])
-def test_attention_of_a_recurrent_translator(studio_page: StudioPage, runs: Path, by: str) -> None:
+def test_recurrent_attention_matches_inspect(studio_page: StudioPage, runs: Path, by: str) -> None:
     page = studio_page.open("alignment", run="translate-gru", text=TEXT, by=by)
     view, table = seqloom.load(runs / "translate-gru", "cpu").attention(TEXT), studio_page.table("alignment")
     grid = view.grid(tokens=by == "tokens")
     assert [row[0] for row in table[1:]] == grid.rows and table[0][1:-1] == grid.columns
     np.testing.assert_allclose(numbers(table), grid.weights, atol=6e-4)
     np.testing.assert_allclose(sums(table), 1, atol=3e-3)
-    assert (view.text.strip() or "nothing") == page.locator(".said-what").inner_text()  # the one it finds
-    assert page.locator(".alignment-which select").count() == 0  # it has one attention
+    assert (view.text.strip() or "(empty)") == page.locator(".said-what").inner_text()  # output of beam search
+    assert page.locator(".alignment-which select").count() == 0  # a single attention
 
 
-def test_any_head_of_a_transformer(studio_page: StudioPage, runs: Path) -> None:
+def test_selected_head_matches_inspect(studio_page: StudioPage, runs: Path) -> None:
     page = studio_page.open("alignment", run="translate-transformer", text=TEXT)
     trained = seqloom.load(runs / "translate-transformer", "cpu")
     np.testing.assert_allclose(
@@ -48,9 +48,9 @@ def test_any_head_of_a_transformer(studio_page: StudioPage, runs: Path) -> None:
     np.testing.assert_allclose(numbers(studio_page.table("alignment")), cross.grid(1, 3).weights, atol=6e-4)
 
 
-def test_a_translation_that_is_given(studio_page: StudioPage, runs: Path) -> None:
+def test_forced_translation(studio_page: StudioPage, runs: Path) -> None:
     page = studio_page.open("alignment", run="translate-gru", text=TEXT)
-    page.get_by_label("Translation").fill(TARGET)
+    page.get_by_label("Force this translation").fill(TARGET)
     page.keyboard.press("Enter")
     page.locator(".said-what", has_text=TARGET).wait_for()
     view, table = seqloom.load(runs / "translate-gru", "cpu").attention(TEXT, TARGET), studio_page.table("alignment")
@@ -59,7 +59,7 @@ def test_a_translation_that_is_given(studio_page: StudioPage, runs: Path) -> Non
     assert f"{abs(view.log_prob):.3f}" in page.locator(".said").inner_text()
 
 
-def test_two_runs_side_by_side(studio_page: StudioPage, runs: Path) -> None:
+def test_two_runs_are_compared(studio_page: StudioPage, runs: Path) -> None:
     parameters = {"run": "translate-gru", "other": "translate-transformer", "text": TEXT}
     page = studio_page.open("alignment", **parameters, target=TARGET, layer2="2", head2="1")
     first, second = studio_page.table("alignment"), studio_page.table("alignment2")
@@ -69,36 +69,36 @@ def test_two_runs_side_by_side(studio_page: StudioPage, runs: Path) -> None:
     left, right = (page.locator(f'figure[data-figure="{name}"]') for name in ("alignment", "alignment2"))
     box, other = left.bounding_box(), right.bounding_box()
     assert box and other and abs(box["y"] - other["y"]) < 2 and box["x"] + box["width"] <= other["x"]
-    left.locator("canvas.cells").first.hover(position={"x": 4, "y": 4})  # the first word of both
+    left.locator("canvas.cells").first.hover(position={"x": 4, "y": 4})  # the first source word
     assert left.locator("rect.band").count() == 2 and right.locator("rect.band").count() == 1
     assert "Sunday" in right.locator(".readout").inner_text()
 
 
-def test_both_may_say_what_one_says(studio_page: StudioPage) -> None:
+def test_output_of_one_run_is_forced_for_both(studio_page: StudioPage) -> None:
     def found(route: Any) -> None:
-        """Models so little trained find next to nothing: let one of them find this."""
+        """Force an output for one model, since barely trained models generate almost nothing."""
         asked = route.request.post_data_json
         own = {"target": "dimanche 15"} if asked["run"] == "translate-transformer" and not asked["target"] else {}
         route.continue_(post_data={**asked, **own})
 
     studio_page.page.route("**/api/alignment", found)
     page = studio_page.open("alignment", run="translate-gru", text=TEXT, other="translate-transformer")
-    page.get_by_role("button", name="Let both say this").last.click()
+    page.get_by_role("button", name="Force this for both").last.click()
     page.locator(".said-what", has_text="dimanche 15").nth(1).wait_for()
-    assert page.get_by_label("Translation").input_value() == "dimanche 15" and "target=dimanche" in page.url
+    assert page.get_by_label("Force this translation").input_value() == "dimanche 15" and "target=dimanche" in page.url
 
 
-def test_pointing_at_a_word_lights_its_row_or_column(studio_page: StudioPage, runs: Path) -> None:
+def test_hovered_word_highlights_row_or_column(studio_page: StudioPage, runs: Path) -> None:
     page = studio_page.open("alignment", run="translate-gru", text=TEXT, **{"as": "both"})
     weights = seqloom.load(runs / "translate-gru", "cpu").attention(TEXT).words.weights
-    label = page.locator(".heatmap svg .label").first  # the first word that is said
+    label = page.locator(".heatmap svg .label").first  # the first target word
     box = label.bounding_box()
     assert box
     page.mouse.move(box["x"] + box["width"] / 2, box["y"] + box["height"] / 2)
     assert page.locator("rect.band").count() == 1
-    assert page.locator(".links .link.lit").count() == (weights[0] >= 0.04).sum()  # the links follow
+    assert page.locator(".links .link.lit").count() == (weights[0] >= 0.04).sum()  # links are highlighted, too
     page.locator(".heatmap").focus()
-    page.keyboard.press("ArrowDown")  # from the row that is lit
+    page.keyboard.press("ArrowDown")  # from the highlighted row
     page.keyboard.press("ArrowRight")
     readout = page.locator(".heatmap-frame .readout").inner_text()
     assert float(readout.split(": ")[-1].replace("−", "-")) == pytest.approx(weights[1, 1], rel=1e-3, abs=5e-4)
@@ -114,11 +114,11 @@ def test_right_to_left_and_scripts_without_spaces(studio_page: StudioPage) -> No
     assert set(styles) == {"plaintext"}
 
 
-def test_a_denoiser(tmp_path: Path) -> None:
-    """Its cross-attention is an alignment, too: what is told against what was read."""
+def test_denoiser_has_alignment(tmp_path: Path) -> None:
+    """The alignment of a denoiser is its cross-attention."""
     for _ in begin(denoise_recipe(tmp_path), tmp_path / "runs" / "bart").events():
         pass
-    app = make_app(Shelf(tmp_path / "runs"), "token")
+    app = make_app(RunFolder(tmp_path / "runs"), "token")
     client = TestClient(
         app, base_url="http://127.0.0.1", headers={"authorization": "Bearer token", "host": "127.0.0.1"}
     )
@@ -133,7 +133,7 @@ def test_a_denoiser(tmp_path: Path) -> None:
 
 
 def unpacked(body: bytes) -> tuple[dict[str, Any], list[Any]]:
-    """An answer with arrays, as the page reads it."""
+    """Decode a response with arrays."""
     length = int.from_bytes(body[:4], "little")
     head = json.loads(body[4 : 4 + length])
     kinds = {"f2": np.float16, "u1": np.uint8}
@@ -144,14 +144,14 @@ def unpacked(body: bytes) -> tuple[dict[str, Any], list[Any]]:
     return head, arrays
 
 
-def test_what_suits() -> None:
+def test_suitable_runs() -> None:
     assert suits({"task": "translate", "model": {"kind": "recurrent-seq2seq"}})
     assert not suits({"task": "translate", "model": {"kind": "recurrent-seq2seq", "attention": None}})
     assert suits({"task": "denoise", "model": {"kind": "transformer"}})
     assert not suits({"task": "language-model", "model": {"kind": "gpt"}}) and not VIEWS["alignment"].suits({})
 
 
-def test_hostile_words_stay_words(studio_page: StudioPage) -> None:
+def test_hostile_text_is_escaped(studio_page: StudioPage) -> None:
     words = "<img src=x onerror=alert(1)> </text><script>alert(1)</script>"
     page = studio_page.open("alignment", run="translate-gru", text=words, target=words, **{"as": "both"})
     assert page.locator(".view img, .view script").count() == 0

@@ -1,4 +1,4 @@
-"""How arrays travel: what is packed comes out again, to the digits it promises."""
+"""Encoding of arrays in responses, and JSON-lines streams."""
 
 import asyncio
 import json
@@ -10,12 +10,12 @@ import pytest
 
 from seqloom.core.errors import UsageError
 from seqloom.inspect.values import to_plain as plain
-from seqloom.studio.endpoints import LineResponse, half, pack_arrays, thumbnail
+from seqloom.studio.endpoints import JsonLinesResponse, pack_arrays, pack_float16, pack_uint8
 from seqloom.studio.queues import Queues
 
 
 def unpack(body: "bytes | memoryview[int]") -> tuple[dict[str, Any], dict[str, Any]]:
-    """As web/lib/api.js does it."""
+    """Decode a response like web/lib/api.js."""
     body = bytes(body)
     length = int.from_bytes(body[:4], "little")
     head, first, found = json.loads(body[4 : 4 + length]), 4 + length, {}
@@ -30,52 +30,54 @@ def unpack(body: "bytes | memoryview[int]") -> tuple[dict[str, Any], dict[str, A
     return head, found
 
 
-def test_packed_arrays_come_out_as_they_went_in() -> None:
+def test_packed_arrays_round_trip() -> None:
     draws = np.random.default_rng(0)
     wide, small = draws.normal(size=(3, 5, 7)), draws.random((4, 1))
-    head, found = unpack(pack_arrays({"words": ["a", "ü", "\u202e"]}, wide=half(wide), small=thumbnail(small)).body)
+    head, found = unpack(
+        pack_arrays({"words": ["a", "ü", "\u202e"]}, wide=pack_float16(wide), small=pack_uint8(small)).body
+    )
     assert head["words"] == ["a", "ü", "\u202e"]
     np.testing.assert_allclose(found["wide"], wide, rtol=1e-3)
     np.testing.assert_allclose(found["small"], small, atol=(small.max() - small.min()) / 255)
     assert head["arrays"]["wide"]["low"] == wide.min() and head["arrays"]["small"]["high"] == small.max()
 
 
-def test_a_range_may_be_given_and_constants_have_one() -> None:
-    _, found = unpack(pack_arrays({}, a=thumbnail([[0.5, 2.0]], 0.0, 1.0), b=thumbnail(np.full((2, 2), 3.0))).body)
+def test_given_range_and_constant_array() -> None:
+    _, found = unpack(pack_arrays({}, a=pack_uint8([[0.5, 2.0]], 0.0, 1.0), b=pack_uint8(np.full((2, 2), 3.0))).body)
     np.testing.assert_allclose(found["a"], [[0.5, 1.0]], atol=1 / 255)
     assert (found["b"] == 3.0).all()
 
 
-def test_what_is_not_finite_does_no_harm() -> None:
-    head, found = unpack(pack_arrays({"loss": float("nan")}, a=half([np.nan, np.inf, -1e9, 1.0])).body)
+def test_non_finite_values_are_replaced() -> None:
+    head, found = unpack(pack_arrays({"loss": float("nan")}, a=pack_float16([np.nan, np.inf, -1e9, 1.0])).body)
     assert head["loss"] is None
     assert np.isfinite(found["a"]).all() and found["a"][3] == 1.0
     assert plain({"a": np.array([1.0, np.inf]), "b": (np.int64(3), True)}) == {"a": [1.0, None], "b": [3, True]}
 
 
-def test_empty_arrays_travel_too() -> None:
-    _, found = unpack(pack_arrays({}, a=half(np.zeros((0, 4)))).body)
+def test_empty_array_round_trips() -> None:
+    _, found = unpack(pack_arrays({}, a=pack_float16(np.zeros((0, 4)))).body)
     assert found["a"].shape == (0, 4)
 
 
-def test_an_error_is_the_last_line() -> None:
+def test_error_is_last_line() -> None:
     def events() -> Any:
         yield {"token": "a\nb"}
         raise UsageError("no more")
 
     async def received() -> bytes:
-        answer = LineResponse(events())
-        answer.place = Queues().enter("run")
+        answer = JsonLinesResponse(events())
+        answer.slot = Queues().enter("run")
         return b"".join([chunk async for chunk in answer.body_iterator])  # type: ignore[misc]
 
-    with ThreadPoolExecutor() as pool:  # the browser of other tests has a loop in this thread
+    with ThreadPoolExecutor() as pool:  # Playwright has an event loop in this thread
         body = pool.submit(asyncio.run, received()).result()
     assert [json.loads(line) for line in body.splitlines()] == [{"token": "a\nb"}, {"error": "no more"}]
 
 
 @pytest.mark.parametrize("told", [1, 3])
-def test_what_nobody_listens_to_is_ended(told: int) -> None:
-    """Not left to whoever collects garbage: this test holds the events all the while."""
+def test_events_are_closed_after_disconnection(told: int) -> None:
+    """Explicitly, not by garbage collection: the test keeps a reference."""
     ended: list[int] = []
 
     def counting() -> Any:
@@ -90,11 +92,11 @@ def test_what_nobody_listens_to_is_ended(told: int) -> None:
             raise OSError("gone")
 
     async def answered(events: Any, queues: Queues) -> None:
-        answer = LineResponse(events)
-        answer.place = queues.enter("run")
+        answer = JsonLinesResponse(events)
+        answer.slot = queues.enter("run")
         with pytest.raises(OSError, match="gone"):
             await answer({"type": "http"}, asyncio.Event().wait, gone)  # type: ignore[arg-type]
-        await queues.enter("run").run(lambda: None)  # comes after what ends the events
+        await queues.enter("run").run(lambda: None)  # runs after the events are closed
 
     events = counting()
     with ThreadPoolExecutor() as pool:

@@ -1,4 +1,4 @@
-"""One damaged run is one row with its reason; all others are listed, and nothing waits."""
+"""Damaged runs are listed with a reason and affect no other run."""
 
 import json
 import os
@@ -14,8 +14,8 @@ from starlette.testclient import TestClient
 from tests.sealing import seal
 from tests.studio.conftest import TOKEN, Window
 
+from seqloom.studio.run_folder import RunFolder
 from seqloom.studio.server import Studio, make_app
-from seqloom.studio.shelf import Shelf
 
 LINUX = pytest.mark.skipif(sys.platform != "linux", reason="other systems refuse such names themselves")
 BAD_NAME = os.fsdecode(b"bad\xff")
@@ -60,14 +60,14 @@ DAMAGES: dict[str, tuple[Callable[[Path], Any], str]] = {
 
 @pytest.fixture
 def folder(runs: Path, tmp_path: Path) -> Path:
-    """A folder with two good runs, between which there is room for a bad one."""
+    """A folder with two valid runs."""
     for name in ("a good one", "good too"):
-        shutil.copytree(runs / "lm-elman", tmp_path / "shelf" / name)
-    return tmp_path / "shelf"
+        shutil.copytree(runs / "lm-elman", tmp_path / "run_folder" / name)
+    return tmp_path / "run_folder"
 
 
 def ask(folder: Path, path: str = "", **question: Any) -> Any:
-    client = TestClient(make_app(Shelf(folder), TOKEN), base_url="http://127.0.0.1", raise_server_exceptions=False)
+    client = TestClient(make_app(RunFolder(folder), TOKEN), base_url="http://127.0.0.1", raise_server_exceptions=False)
     headers = {"authorization": f"Bearer {TOKEN}", "content-type": "application/json"}
     return client.post(f"/api/runs{path}", headers=headers, content=json.dumps(question))
 
@@ -80,7 +80,7 @@ def listed(folder: Path) -> dict[str, dict[str, Any]]:
 
 
 @pytest.mark.parametrize("damage", DAMAGES)
-def test_one_damaged_run_is_one_row_with_its_reason(folder: Path, damage: str) -> None:
+def test_damaged_run_is_listed_with_its_problem(folder: Path, damage: str) -> None:
     shutil.copytree(folder / "good too", folder / "bad")
     act, reason = DAMAGES[damage]
     act(folder / "bad")
@@ -90,23 +90,23 @@ def test_one_damaged_run_is_one_row_with_its_reason(folder: Path, damage: str) -
     assert all(rows[name]["problem"] is None and rows[name]["views"] for name in ("a good one", "good too"))
     for path, question in (("/card", {"run": "bad"}), ("/curves", {"runs": ["bad"]})):
         answer = ask(folder, path, **question)
-        assert answer.status_code in (200, 400, 500) and "studio itself" not in answer.text, answer.text
+        assert answer.status_code in (200, 400, 500) and "Internal error" not in answer.text, answer.text
 
 
 @LINUX
-def test_a_name_that_is_not_utf8_is_one_row(folder: Path) -> None:
+def test_name_that_is_not_utf8_is_listed(folder: Path) -> None:
     shutil.copytree(folder / "good too", folder / BAD_NAME)
     rows = listed(folder)
     assert list(rows) == ["a good one", "bad\\xff", "good too"]
-    assert rows["bad\\xff"]["problem"] == "The name of the folder bad\\xff is not UTF-8. Rename it."
+    assert rows["bad\\xff"]["problem"] == "The directory name bad\\xff is not UTF-8. Rename it."
     assert rows["good too"]["problem"] is None
-    for run in ("bad\\xff", BAD_NAME):  # the one as it is listed, the other as a page could spell it
+    for run in ("bad\\xff", BAD_NAME):  # as listed, and as raw file name
         answer = ask(folder, "/card", run=run)
         assert answer.status_code in (400, 404, 422) and list(answer.json()) == ["error"]
 
 
 @LINUX
-def test_runs_in_a_folder_whose_own_name_is_not_utf8_are_shown(folder: Path, tmp_path: Path) -> None:
+def test_folder_name_may_be_invalid_utf8(folder: Path, tmp_path: Path) -> None:
     folder.rename(tmp_path / BAD_NAME)
     answer = ask(tmp_path / BAD_NAME).json()
     assert answer["folder"] == f"{tmp_path}/bad\\xff" and len(answer["runs"]) == 2
@@ -114,14 +114,14 @@ def test_runs_in_a_folder_whose_own_name_is_not_utf8_are_shown(folder: Path, tmp
     assert ask(tmp_path / BAD_NAME, "/card", run="good too").status_code == 200
 
 
-def test_a_log_that_is_no_log_is_no_problem_of_the_list(folder: Path) -> None:
+def test_invalid_log_does_not_affect_the_list(folder: Path) -> None:
     for content in ("[" * 8000, '"text"', "[1]", "\0", '{"event": '):
         (folder / "good too" / "log.jsonl").write_text(content)
         rows = listed(folder)
         assert rows["good too"]["problem"] is None
 
 
-def test_values_of_another_type_are_not_shown(folder: Path) -> None:
+def test_values_of_wrong_type_are_omitted(folder: Path) -> None:
     run = folder / "good too"
     edit_recipe(run, "cell: elman", f"cell: {'[' * 150}{']' * 150}")
     metrics = json.loads((run / "metrics" / "dev.json").read_text())
@@ -132,10 +132,10 @@ def test_values_of_another_type_are_not_shown(folder: Path) -> None:
     assert card.status_code == 200 and card.json()["metrics"]["dev"]["\\ud800"] == 1.0
 
 
-def test_a_run_that_is_mended_is_shown_again(folder: Path) -> None:
-    shelf = Shelf(folder)
+def test_repaired_run_is_listed_again(folder: Path) -> None:
+    run_folder = RunFolder(folder)
     client = TestClient(
-        make_app(shelf, TOKEN), base_url="http://127.0.0.1", headers={"authorization": f"Bearer {TOKEN}"}
+        make_app(run_folder, TOKEN), base_url="http://127.0.0.1", headers={"authorization": f"Bearer {TOKEN}"}
     )
     log = folder / "good too" / "log.jsonl"
     content = log.read_bytes()
@@ -151,7 +151,7 @@ def test_a_run_that_is_mended_is_shown_again(folder: Path) -> None:
     assert problem() is None
 
 
-def test_the_page_shows_bad_rows_beside_good_ones(window: Window, folder: Path) -> None:
+def test_page_lists_damaged_and_valid_runs(window: Window, folder: Path) -> None:
     shutil.copytree(folder / "good too", folder / "bad")
     replace_by_fifo(folder / "bad" / "log.jsonl")
     with Studio(folder).running() as studio, window.showing(studio) as opened:

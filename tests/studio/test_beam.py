@@ -1,4 +1,4 @@
-"""Beam search, through the page: the tree is the search's own, and its best leaf is what `seqloom translate` prints."""
+"""The view "Beam search": the tree is that of the search, and its best leaf is the output of `seqloom translate`."""
 
 import io
 from contextlib import redirect_stderr, redirect_stdout
@@ -36,38 +36,38 @@ def best_of(page: Any) -> str:
 
 
 def listed(text: str) -> str:
-    """A text as the list shows it: where there is nothing to see, signs."""
-    return text if text.strip() else text.replace(" ", "␣").replace("\n", "↵") or "(nothing)"
+    """Return a text as the list displays it: white space as symbols."""
+    return text if text.strip() else text.replace(" ", "␣").replace("\n", "↵") or "(empty)"
 
 
 @pytest.mark.parametrize("run", ["translate-gru", "translate-transformer"])
-def test_the_best_leaf_is_what_translate_prints(studio_page: StudioPage, runs: Path, run: str) -> None:
+def test_best_leaf_equals_translate_output(studio_page: StudioPage, runs: Path, run: str) -> None:
     page = studio_page.open("beam", run=run, text=DATE)
     assert best_of(page) == listed(printed(runs / run))
     rows = studio_page.table("beam")[1:]
     leaf = max((row for row in rows if row[8] == "1"), key=lambda row: int(row[0]))
     (found,) = load(runs / run, "cpu").translate(DATE)
-    assert leaf[7] == ("ended, set aside" if found.candidates[0].finished else "in the beam when the search stopped")
+    assert leaf[7] == ("finished" if found.candidates[0].finished else "in the beam when the search stopped")
     assert float(leaf[5]) == pytest.approx(found.log_prob, rel=1e-4)
     assert float(leaf[6]) == pytest.approx(found.score, rel=1e-4)
 
 
-def test_width_and_penalty_change_the_search(studio_page: StudioPage, runs: Path) -> None:
+def test_beam_size_and_length_penalty(studio_page: StudioPage, runs: Path) -> None:
     page = studio_page.open("beam", run="translate-gru", text=DATE)
     with answered(page, "beam"):
-        turn(page, "Width k: kept at a step", 2)
+        turn(page, "Beam size k", 2)
     assert best_of(page) == listed(printed(runs / "translate-gru", "--beam", "2"))
     rows = studio_page.table("beam")[1:]
     for step in {row[0] for row in rows}:
         here = [row for row in rows if row[0] == step]
-        assert sum(row[7] not in ("pruned", "ended, set aside") for row in here) <= 2 and len(here) <= 4
+        assert sum(row[7] not in ("pruned", "finished") for row in here) <= 2 and len(here) <= 4
     with answered(page, "beam"):
         turn(page, "Length penalty α", 0)
     assert best_of(page) == listed(printed(runs / "translate-gru", "--beam", "2", "--length-penalty", "0"))
     for row in studio_page.table("beam")[1:]:
-        assert float(row[5]) == pytest.approx(float(row[6]))  # without a penalty the score is the sum
+        assert float(row[5]) == pytest.approx(float(row[6]))  # without penalty the score is Σ log p
     with answered(page, "beam"):
-        turn(page, "Width k: kept at a step", 6)
+        turn(page, "Beam size k", 6)
     with answered(page, "beam"):
         turn(page, "n-best", 4)
     lines = printed(runs / "translate-gru", "--beam", "6", "--length-penalty", "0", "--n-best", "4").splitlines()
@@ -77,7 +77,7 @@ def test_width_and_penalty_change_the_search(studio_page: StudioPage, runs: Path
 
 
 @pytest.mark.parametrize("run", ["lm-lstm", "gpt"])
-def test_a_language_model_searches_too(studio_page: StudioPage, runs: Path, run: str) -> None:
+def test_beam_search_of_language_model(studio_page: StudioPage, runs: Path, run: str) -> None:
     page = studio_page.open("beam", run=run, text="The class", beam="3", nbest="3", length="6")
     found = load(runs / run, "cpu").search("The class", max_tokens=6, beam=3, n_best=3)
     assert page.locator(".beam-list ol .candidate-text").all_text_contents() == [listed(one.text) for one in found]
@@ -86,13 +86,13 @@ def test_a_language_model_searches_too(studio_page: StudioPage, runs: Path, run:
     assert [float(value.replace("−", "-")) for value in sums] == pytest.approx([one.score for one in found], abs=6e-4)
 
 
-def test_the_drawing(studio_page: StudioPage, client: TestClient) -> None:
+def test_search_tree_drawing(studio_page: StudioPage, client: TestClient) -> None:
     page = studio_page.open("beam", run="translate-gru", text=DATE, beam="3")
     nodes = asked(client, run="translate-gru", text=DATE, beam=3)["nodes"]
-    every_node_is_drawn(page, nodes)
-    no_edges_cross(page)
-    a_path_is_lit_and_walked(page)
-    page.get_by_label("Pruned branches").uncheck()
+    check_nodes(page, nodes)
+    check_edges(page)
+    check_path(page)
+    page.get_by_label("Show pruned").uncheck()
     assert page.locator(".search-tree .box.pruned").count() == 0 and "pruned=0" in page.url
     turn(page, "Steps shown", 2)
     assert page.locator(".search-tree .box").count() == sum(node[2] <= 2 and node[8] != "pruned" for node in nodes)
@@ -102,17 +102,17 @@ def test_the_drawing(studio_page: StudioPage, client: TestClient) -> None:
     page.get_by_role("button", name="Stop").click()
 
 
-def every_node_is_drawn(page: Any, nodes: list[Any]) -> None:
+def check_nodes(page: Any, nodes: list[Any]) -> None:
     assert page.locator(".search-tree .box").count() == len(nodes)
     for fate in ("pruned", "ended", "kept"):
         assert page.locator(f".search-tree .box.{fate}").count() == sum(node[8] == fate for node in nodes)
     assert page.locator(".search-tree .own").count() == len(nodes) - 1  # log p on every edge
     drawn = page.locator(".search-tree .box").evaluate_all("boxes => boxes.map(box => box.getAttribute('transform'))")
-    assert len(set(drawn)) == len(drawn)  # no two in one place
+    assert len(set(drawn)) == len(drawn)  # no overlaps
 
 
-def no_edges_cross(page: Any) -> None:
-    """In every column nodes stand in the order of their parents, the best path straight at the top."""
+def check_edges(page: Any) -> None:
+    """In each column, nodes are in the order of their parents, and the best path is a straight line."""
     places = page.evaluate(
         """() => {
             const at = new Map([...document.querySelectorAll(".search-tree .box")].map(box => {
@@ -132,21 +132,21 @@ def no_edges_cross(page: Any) -> None:
     assert len({place["to"] for place in places if place["first"]}) == 1
 
 
-def a_path_is_lit_and_walked(page: Any) -> None:
+def check_path(page: Any) -> None:
     page.locator(".beam-list .candidate").first.click()
     assert page.locator(".search-tree.lit .box.way").count() == page.locator(".search-tree .box.first").count()
     assert "pick=" in page.url
     page.locator('.search-tree .box[tabindex="0"]').focus()
     page.keyboard.press("ArrowRight")
     first = page.evaluate("document.activeElement.getAttribute('aria-label')")
-    assert "at step 1" in first and "number 1" in first
+    assert "rank 1 at step 1" in first
     page.keyboard.press("ArrowDown")
     assert page.evaluate("document.activeElement.getAttribute('aria-label')") != first
     page.keyboard.press("ArrowLeft")
     assert page.evaluate("document.activeElement.getAttribute('aria-label')") == "start"
 
 
-def test_what_cannot_be_asked_is_refused(client: TestClient) -> None:
+def test_invalid_requests_are_refused(client: TestClient) -> None:
     def refused(**question: Any) -> int:
         return client.post("/api/beam", json=question).status_code
 

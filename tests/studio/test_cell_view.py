@@ -1,4 +1,4 @@
-"""Inside the cell: what the page shows is what the model computes, by its own trace and by hand."""
+"""The view "Inside the cell": displayed values equal the trace of the model and manual computation."""
 
 from pathlib import Path
 from typing import Any
@@ -18,7 +18,7 @@ VIEW = "cell"
 
 
 def traced(runs: Path, text: str, layer: int) -> tuple[Any, dict[str, Any]]:
-    """The model, and what its own trace says: each (T, H)."""
+    """Return the model and its traced quantities, each (T, H)."""
     trained = seqloom.load(runs / "lm-lstm", "cpu")
     ids = torch.tensor([[0, *trained.tokenizer.encode(text)]])
     with torch.no_grad():
@@ -27,21 +27,21 @@ def traced(runs: Path, text: str, layer: int) -> tuple[Any, dict[str, Any]]:
 
 
 def numbers(rows: list[list[str]]) -> Any:
-    """A table's numbers, without its head and its first column."""
+    """Return the numbers of a table, without column names and first column."""
     return np.array([[float(cell) for cell in row[1:]] for row in rows[1:]])
 
 
-def test_gates_on_the_page_are_those_of_the_trace(runs: Path, studio_page: Any) -> None:
+def test_gates_match_trace(runs: Path, studio_page: Any) -> None:
     studio_page.open(VIEW, run="lm-lstm", text=TEXT, quantity="f", count="6", layer="1")
     head, *rows = studio_page.table("cell-units")
     _, values = traced(runs, TEXT, 0)
     assert head[:4] == ["unit", "</s>", "T", "h"]
     units = [int(row[0]) for row in rows]
     assert units == np.argsort(-values["f"].var(axis=0), kind="stable")[:6].tolist()
-    np.testing.assert_allclose(numbers([head, *rows]), values["f"][:, units].T, atol=1e-3)  # as float16 has it
+    np.testing.assert_allclose(numbers([head, *rows]), values["f"][:, units].T, atol=1e-3)  # float16 precision
 
 
-def test_a_unit_is_followed_through_all_it_computes(runs: Path, studio_page: Any) -> None:
+def test_unit_table_matches_trace(runs: Path, studio_page: Any) -> None:
     studio_page.open(VIEW, run="lm-lstm", text=TEXT, unit="7")
     table = studio_page.table("cell-unit")
     _, values = traced(runs, TEXT, 1)
@@ -56,8 +56,8 @@ def test_a_unit_is_followed_through_all_it_computes(runs: Path, studio_page: Any
     )
 
 
-def test_one_step_is_the_cells_arithmetic(runs: Path, studio_page: Any) -> None:
-    page = studio_page.open(VIEW, run="lm-lstm", text=TEXT, unit="5", place="4", layer="1")
+def test_step_matches_cell_equations(runs: Path, studio_page: Any) -> None:
+    page = studio_page.open(VIEW, run="lm-lstm", text=TEXT, unit="5", position="4", layer="1")
     rows = {row[0]: row for row in studio_page.table("cell-step")[1:]}
     trained, values = traced(runs, TEXT, 0)
     assert list(rows) == ["i", "f", "o", "g", "c", "h"]
@@ -79,8 +79,8 @@ def test_one_step_is_the_cells_arithmetic(runs: Path, studio_page: Any) -> None:
     assert page.evaluate("location.hash").endswith("term=f.0")
 
 
-def test_steps_and_lines_can_be_walked(studio_page: Any) -> None:
-    page = studio_page.open(VIEW, run="lm-lstm", text=TEXT, place="4")
+def test_step_and_line_buttons(studio_page: Any) -> None:
+    page = studio_page.open(VIEW, run="lm-lstm", text=TEXT, position="4")
     step = page.locator('figure[data-figure="cell-step"]')
     assert step.locator(".equation").count() == 6
     step.get_by_role("button", name="First line only").click()
@@ -88,19 +88,19 @@ def test_steps_and_lines_can_be_walked(studio_page: Any) -> None:
     step.get_by_role("button", name="Next line").click()
     assert step.locator(".equation").count() == 2
     with page.expect_response("**/api/cell/step"):
-        step.get_by_role("button", name="next step").click()
+        step.get_by_role("button", name="Next step").click()
     page.locator(".step-note", has_text="Step t = 6").wait_for()
-    assert "place=5" in page.evaluate("location.hash")
-    assert step.locator(".equation").count() == 2  # what was covered stays covered
+    assert "position=5" in page.evaluate("location.hash")
+    assert step.locator(".equation").count() == 2  # the number of shown lines is kept
 
 
-def test_quantities_orders_and_units_are_chosen_on_the_page(runs: Path, studio_page: Any) -> None:
+def test_quantity_order_and_unit_controls(runs: Path, studio_page: Any) -> None:
     page = studio_page.open(VIEW, run="lm-lstm", text=TEXT, count="5")
     title = page.locator('figure[data-figure="cell-units"] h2')
     assert title.text_content() == "Hidden state h of 5 units"
     page.get_by_role("radio", name="o", exact=True).check()
     page.locator("figure h2", has_text="Gate o of 5 units").wait_for()
-    page.get_by_label("Order units by").select_option("class inside brackets")
+    page.get_by_label("Sort units by").select_option("class inside brackets")
     page.locator("figure .caption", has_text="inside brackets").wait_for()
     _, values = traced(runs, TEXT, 1)
     marks = token_classes(["</s>", *TEXT])["inside brackets"]
@@ -108,15 +108,15 @@ def test_quantities_orders_and_units_are_chosen_on_the_page(runs: Path, studio_p
     rows = studio_page.table("cell-units")
     assert [int(row[0]) for row in rows[1:]] == np.argsort(-np.abs(found))[:5].tolist()
     page.locator('figure[data-figure="cell-units"] .heatmap').focus()
-    for key in ("ArrowDown", "ArrowDown", "ArrowRight", "Enter"):  # from the unit and the token that are chosen
+    for key in ("ArrowDown", "ArrowDown", "ArrowRight", "Enter"):  # starting at the selected unit and token
         page.keyboard.press(key)
-    page.locator("figure h2", has_text=f"Unit {rows[3][0]} while").wait_for()
-    assert f"unit={rows[3][0]}&place=2" in page.evaluate("location.hash")
+    page.locator("figure h2", has_text=f"Unit {rows[3][0]} over").wait_for()
+    assert f"unit={rows[3][0]}&position=2" in page.evaluate("location.hash")
 
 
-def test_the_same_units_on_another_text(runs: Path, studio_page: Any) -> None:
+def test_same_units_on_second_text(runs: Path, studio_page: Any) -> None:
     page = studio_page.open(VIEW, run="lm-lstm", text=TEXT, count="5")
-    box = page.get_by_role("textbox", name="Another text")
+    box = page.get_by_role("textbox", name="Second text")
     box.fill("A list of (two) names")
     box.press("Enter")
     page.wait_for_selector('figure[data-figure="cell-other"] .heatmap')
@@ -127,7 +127,7 @@ def test_the_same_units_on_another_text(runs: Path, studio_page: Any) -> None:
     np.testing.assert_allclose(numbers(other), values["h"][:, [int(unit) for unit in units]].T, atol=1e-3)
 
 
-def test_a_translators_way_back(runs: Path, studio_page: Any) -> None:
+def test_backward_encoder_of_translator(runs: Path, studio_page: Any) -> None:
     text = "Sunday, November 15, 2026"
     page = studio_page.open(VIEW, run="translate-gru", text=text, part="encoder-backwards", unit="3")
     table = studio_page.table("cell-unit")
@@ -147,24 +147,24 @@ def test_a_translators_way_back(runs: Path, studio_page: Any) -> None:
     assert page.locator(".step-note").text_content().startswith(f"Step t = {len(ids) - 1} of {len(ids)}")
     page.get_by_role("radio", name="decoder").check()
     page.locator("figure h2", has_text="units (decoder)").wait_for()
-    page.locator(".step-note", has_text="and should say").wait_for()
+    page.locator(".step-note", has_text=", target ").wait_for()
 
 
-def test_taggers_have_cells_too(studio_page: Any) -> None:
+def test_tagger_cells(studio_page: Any) -> None:
     page = studio_page.open(VIEW, run="tagger", text="Maria Keller lives in Oslo.")
     head = studio_page.table("cell-units")[0]
-    assert head[1:4] == ["Maria", "Keller", "lives"]  # by name, though the vocabulary may lack them
+    assert head[1:4] == ["Maria", "Keller", "lives"]  # also words that are not in the vocabulary
     assert page.get_by_role("radio", name="right to left ←").count() == 1
 
 
-def test_what_cannot_be_shown_is_said(client: Any) -> None:
+def test_invalid_requests_are_explained(client: Any) -> None:
     where = {"run": "lm-lstm", "text": TEXT}
     for wrong, words in (
         ({"part": "encoder"}, "no part 'encoder'"),
         ({"layer": 3}, "no layer 3"),
         ({"quantity": "z"}, "no 'z'"),
         ({"units": [1, 99]}, "no unit 99"),
-        ({"by": "correlation", "token_class": "colour"}, "No such class"),
+        ({"by": "correlation", "token_class": "colour"}, "Unknown token class"),
         ({"text": "a" * 600}, "at most 512"),
         ({"text": ""}, "empty"),
         ({"target": "a"}, "for translators"),
@@ -172,15 +172,15 @@ def test_what_cannot_be_shown_is_said(client: Any) -> None:
         answer = client.post("/api/cell", json={**where, **wrong})
         assert answer.status_code == 400 and words in answer.json()["error"]
     assert client.post("/api/cell", json={**where, "run": "gpt"}).status_code == 400
-    assert client.post("/api/cell/step", json={**where, "unit": 0, "place": 5000}).status_code == 400
+    assert client.post("/api/cell/step", json={**where, "unit": 0, "position": 5000}).status_code == 400
     assert client.post("/api/cell", json={**where, "count": 10_000}).status_code == 422
 
 
-def test_which_runs_suit() -> None:
+def test_suitable_runs() -> None:
     assert suits({"task": "language-model", "model": {"kind": "recurrent-lm"}})
     assert suits({"task": "translate", "model": {"kind": "recurrent-seq2seq"}})
     assert suits({"task": "tag", "model": {"kind": "tagger", "encoder": {"kind": "recurrent"}}})
-    assert suits({"task": "classify", "model": {"kind": "fine-tuned-classifier", "body": {"kind": "bilm"}}})
+    assert suits({"task": "classify", "model": {"kind": "fine-tuned-classifier", "backbone": {"kind": "bilm"}}})
     assert not suits({"task": "classify", "model": {"kind": "classifier", "encoder": {"kind": "bag"}}})
     assert not suits({"task": "language-model", "model": {"kind": "gpt"}})
     assert not suits({"task": "forecast", "model": {"kind": "lstm"}})

@@ -1,4 +1,4 @@
-"""The page, its walk and the plots of the command line have the same colours for signs, gates and states."""
+"""The page and the plots of `inspect` use the same colours for signs, gates and states."""
 
 import itertools
 import json
@@ -16,7 +16,7 @@ from seqloom.nn.cells import CELLS
 
 THEMES: tuple[Theme, Theme] = ("light", "dark")
 PAPER = {"light": "#ffffff", "dark": "#171a21"}  # --paper of style.css
-# What protanopes, deuteranopes and tritanopes see of linear RGB (Machado et al., 2009, severity 1).
+# Simulation of colour vision deficiencies in linear RGB (Machado et al., 2009, severity 1).
 VISION = {
     "normal": np.eye(3),
     "protanopia": np.array(
@@ -40,26 +40,26 @@ def stops(name: str, theme: str) -> list[tuple[int, ...]]:
 
 
 @pytest.mark.parametrize("theme", ["light", "dark"])
-def test_red_is_above_0_and_blue_below(theme: str) -> None:
+def test_red_is_positive_and_blue_negative(theme: str) -> None:
     matplotlib = pytest.importorskip("matplotlib")
     from seqloom.inspect.plots.figures import SIGNED
 
     drawn = [matplotlib.colormaps[SIGNED](place / 6) for place in range(7)]
     for ours, theirs in zip(stops("DIVERGING", theme), drawn, strict=True):
-        if theirs[0] != pytest.approx(theirs[2], abs=0.01):  # all but the middle
+        if theirs[0] != pytest.approx(theirs[2], abs=0.01):  # except the neutral middle
             assert (ours[0] > ours[2]) == (theirs[0] > theirs[2])
 
 
 @pytest.mark.parametrize("theme", ["light", "dark"])
-def test_green_is_for_and_red_against(theme: str) -> None:
-    against, *_, in_favour = stops("SIDES", theme)
+def test_green_supports_and_red_opposes(theme: str) -> None:
+    against, *_, in_favour = stops("ATTRIBUTION", theme)
     assert max(against) == against[0] and max(in_favour) == in_favour[1]
 
 
-def test_words_name_these_colours() -> None:
+def test_captions_name_the_colours() -> None:
     words = " ".join(path.read_text() for path in WEB.glob("**/*.js"))
     assert "orange" not in words
-    assert "Red numbers are above 0, blue ones below" in words and "red is above 0, blue below" in words
+    assert "Red values are above 0, blue values below" in words and "red is above 0, blue below" in words
 
 
 # --- gates and states -------------------------------------------------------------------------------------------------
@@ -71,7 +71,7 @@ def linear(colour: str) -> Any:
 
 
 def lab(colour: str, vision: str) -> Any:
-    """CIELAB of a colour as somebody sees it."""
+    """Return the CIELAB coordinates of a colour for a type of vision."""
     seen = np.clip(VISION[vision] @ linear(colour), 0, 1)
     xyz = np.array([[0.4124, 0.3576, 0.1805], [0.2126, 0.7152, 0.0722], [0.0193, 0.1192, 0.9505]]) @ seen
     x, y, z = np.cbrt(xyz / np.array([0.9505, 1.0, 1.089]))
@@ -83,7 +83,7 @@ def contrast(colour: str, ground: str) -> float:
     return (bright + 0.05) / (dark + 0.05)
 
 
-def test_page_and_plots_have_one_palette() -> None:
+def test_page_and_plots_share_palette() -> None:
     source = (WEB / "lib" / "palette.js").read_text()
     found = json.loads(source.partition("export const PALETTE = ")[2].rpartition(";")[0])
     assert found == {
@@ -93,24 +93,24 @@ def test_page_and_plots_have_one_palette() -> None:
     }
 
 
-def test_style_sheet_has_the_paper_that_lines_are_drawn_on() -> None:
+def test_style_sheet_background_matches() -> None:
     papers = re.findall(r"--paper: (#[0-9a-f]{6});", (WEB / "style.css").read_text())
     assert papers == [PAPER["light"], PAPER["dark"]]
 
 
 @pytest.mark.parametrize("vision", VISION)
-def test_open_gates_are_lighter_for_every_eye(vision: str) -> None:
+def test_gate_scale_lightness_is_monotonic(vision: str) -> None:
     lightness = [lab(stop, vision)[0] for stop in GATE_SCALE]
     assert min(np.diff(lightness)) > 5 and lightness[-1] - lightness[0] > 70
 
 
 @pytest.mark.parametrize("theme", THEMES)
 @pytest.mark.parametrize("vision", VISION)
-def test_lines_of_one_panel_differ_for_every_eye(theme: Theme, vision: str) -> None:
+def test_line_colours_are_distinguishable(theme: Theme, vision: str) -> None:
     panels = [[*cell.gates, "T"] for cell in CELLS.values() if cell.gates]
     panels += [["g", "h", "y"], ["candidate", "h", "y"]]
     for panel in panels:
-        assert set(panel) <= QUANTITIES.keys()  # no cell of ours falls back on other colours
+        assert set(panel) <= QUANTITIES.keys()  # every cell has its own colours
         for a, b in itertools.combinations(panel, 2):
             apart = np.linalg.norm(
                 lab(quantity_colour(a, theme=theme), vision) - lab(quantity_colour(b, theme=theme), vision)
@@ -120,7 +120,7 @@ def test_lines_of_one_panel_differ_for_every_eye(theme: Theme, vision: str) -> N
         assert contrast(colour, PAPER[theme]) >= 3, colour
 
 
-def test_a_value_of_a_gate_has_its_place_on_the_scale() -> None:
+def test_gate_colour_interpolates() -> None:
     assert [gate_colour(step / 8) for step in range(9)] == list(GATE_SCALE)
     assert gate_colour(-1) == GATE_SCALE[0] and gate_colour(2) == GATE_SCALE[-1]
     assert gate_colour(1 / 16) == "#461768"  # half-way between the first two
@@ -132,12 +132,12 @@ def rgb(text: str) -> tuple[int, ...]:
 
 
 def near(colour: Any, value: float) -> bool:
-    """Whether a colour is that of a gate's value; the page has 256 steps and numbers of half precision."""
+    """Whether a colour matches a gate value, with tolerance for 256 steps and float16."""
     return bool(np.abs(np.array(colour[:3]) - list(bytes.fromhex(gate_colour(value)[1:]))).max() <= 4)
 
 
 @pytest.mark.parametrize("theme", THEMES)
-def test_cell_view_has_the_palette(studio_page: Any, theme: Theme) -> None:
+def test_cell_view_uses_palette(studio_page: Any, theme: Theme) -> None:
     page = studio_page.open("cell", run="lm-lstm", text="The class", quantity="f", count="4", unit="3")
     if theme == "dark":
         page.get_by_role("button", name="Dark").click()
@@ -165,7 +165,7 @@ def test_cell_view_has_the_palette(studio_page: Any, theme: Theme) -> None:
     ("run", "stage", "gate_rows"),
     [("lm-lstm", "step", 6), ("translate-gru", "encoder-step", 3)],  # each gate, and each product with one
 )
-def test_walk_has_the_palette(
+def test_walk_uses_palette(
     studio_page: Any, client: TestClient, theme: Theme, run: str, stage: str, gate_rows: int
 ) -> None:
     walk = client.post("/api/walk", json={"run": run}).json()
@@ -187,10 +187,10 @@ def test_walk_has_the_palette(
             assert cells and all(near(rgb(fill), float(value)) for fill, value in cells), name
             checked += 1
     assert checked == gate_rows
-    assert "Gates run from dark purple, closed, to yellow, open." in page.locator(".walk-panels").inner_text()
+    assert "Gates range from dark purple (closed) to yellow (open)." in page.locator(".walk-panels").inner_text()
 
 
-def test_plots_have_the_palette(runs: Path) -> None:
+def test_plots_use_palette(runs: Path) -> None:
     pytest.importorskip("matplotlib")
     from seqloom.inspect.plots.cells import draw_gates, draw_unit
     from seqloom.inspect.views.cells import gate_trace

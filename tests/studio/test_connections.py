@@ -1,4 +1,4 @@
-"""Connections have limits: who is slow is disconnected, who is not is served."""
+"""Connection limits: slow clients are disconnected, others are served."""
 
 import asyncio
 import socket
@@ -13,9 +13,9 @@ from tests.studio.serving import answer, ask, connect, is_closed, question, serv
 
 from seqloom.studio.safety import Limits
 
-SOON = 0.4  # seconds in which a request must have arrived
-LIMITS = Limits(receive_seconds=SOON, send_seconds=SOON, connections=8)
-LARGE = 30_000_000  # bytes, more than the buffers between a server and a client that does not read
+LIMIT_SECONDS = 0.4
+LIMITS = Limits(receive_seconds=LIMIT_SECONDS, send_seconds=LIMIT_SECONDS, connections=8)
+LARGE = 30_000_000  # bytes, larger than the socket buffers
 
 
 @pytest.fixture(scope="module")
@@ -36,7 +36,7 @@ def port() -> Iterator[int]:
 
 
 def closed_after(connection: socket.socket, more: bytes = b"") -> float:
-    """Seconds until the server closes, while the client sends a byte now and then."""
+    """Return the seconds until the server closes a connection on which the client sends single bytes."""
     began = time.monotonic()
     rest = iter(more)
 
@@ -55,37 +55,38 @@ def closed_after(connection: socket.socket, more: bytes = b"") -> float:
     return time.monotonic() - began
 
 
-def test_a_silent_connection_is_closed(port: int) -> None:
-    assert SOON * 0.9 < closed_after(connect(port)) < SOON + 5
+def test_silent_connection_is_closed(port: int) -> None:
+    assert LIMIT_SECONDS * 0.9 < closed_after(connect(port)) < LIMIT_SECONDS + 5
 
 
-def test_headers_that_come_byte_by_byte_are_not_waited_for(port: int) -> None:
+def test_slow_headers_time_out(port: int) -> None:
     headers = b"POST /echo HTTP/1.1\r\nHost: 127.0.0.1\r\nX-Slow: " + b"x" * 60_000
-    assert SOON * 0.9 < closed_after(connect(port), headers) < SOON + 5
+    assert LIMIT_SECONDS * 0.9 < closed_after(connect(port), headers) < LIMIT_SECONDS + 5
 
 
 @pytest.mark.parametrize("path", ["/echo", "/nowhere"])
-def test_a_body_that_comes_byte_by_byte_is_not_waited_for(port: int, path: str) -> None:
-    """Also if the answer was sent without waiting for the body."""
+def test_slow_body_times_out(port: int, path: str) -> None:
+    """Also if the response was sent before the body arrived."""
     connection = connect(port)
     connection.sendall(question(path, {}, length=100_000))
     if path == "/nowhere":
         assert connection.recv(65536).startswith(b"HTTP/1.1 404")
-    assert SOON * 0.9 < closed_after(connection, b" " * 60_000) < SOON + 5
+    assert LIMIT_SECONDS * 0.9 < closed_after(connection, b" " * 60_000) < LIMIT_SECONDS + 5
 
 
-def test_a_second_request_must_arrive_in_time_too(port: int) -> None:
+def test_second_request_times_out(port: int) -> None:
     connection = connect(port)
     connection.sendall(question("/echo", {}))
     assert connection.recv(65536).startswith(b"HTTP/1.1 200")
-    assert SOON * 0.5 < closed_after(connection, b"POST /echo HTTP/1.1\r\nX-Slow: " + b"x" * 60_000) < SOON + 5
+    seconds = closed_after(connection, b"POST /echo HTTP/1.1\r\nX-Slow: " + b"x" * 60_000)
+    assert LIMIT_SECONDS * 0.5 < seconds < LIMIT_SECONDS + 5
 
 
-def test_a_request_that_has_arrived_may_take_its_time(port: int) -> None:
-    assert answer(ask(port, "/echo", {"seconds": 2.5 * SOON})) == (200, {"seconds": 2.5 * SOON})
+def test_complete_request_has_no_timeout(port: int) -> None:
+    assert answer(ask(port, "/echo", {"seconds": 2.5 * LIMIT_SECONDS})) == (200, {"seconds": 2.5 * LIMIT_SECONDS})
 
 
-def test_a_slow_request_that_is_fast_enough_is_answered(port: int) -> None:
+def test_slow_request_within_limit_is_answered(port: int) -> None:
     connection = connect(port)
     for part in (
         b"POST /echo HTTP/1.1\r\nHost: 127.0.0.1\r\n",
@@ -93,27 +94,27 @@ def test_a_slow_request_that_is_fast_enough_is_answered(port: int) -> None:
         b": 2",
     ):
         connection.sendall(part)
-        time.sleep(SOON / 10)
+        time.sleep(LIMIT_SECONDS / 10)
     connection.sendall(b"\r\n\r\n{}")
     assert answer(connection) == (200, {})
 
 
-def test_many_requests_may_come_over_one_connection(port: int) -> None:
-    """For longer than one of them may take."""
+def test_connection_is_reused(port: int) -> None:
+    """For longer than the limit of one request."""
     connection, began = connect(port), time.monotonic()
     with connection:
-        while time.monotonic() - began < 2 * SOON:
+        while time.monotonic() - began < 2 * LIMIT_SECONDS:
             connection.sendall(question("/echo", {"a": 1.0}))
             received = connection.recv(65536)
             while not received.endswith(b'{"a":1.0}'):
                 received += connection.recv(65536)
-            time.sleep(SOON / 8)
+            time.sleep(LIMIT_SECONDS / 8)
 
 
-def test_a_client_that_does_not_read_is_disconnected(port: int) -> None:
+def test_client_that_does_not_read_is_disconnected(port: int) -> None:
     connection = connect(port)
     connection.sendall(b"GET /large HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n")
-    time.sleep(3 * SOON)
+    time.sleep(3 * LIMIT_SECONDS)
     received = 0
     try:
         while part := connection.recv(1 << 20):
@@ -124,7 +125,7 @@ def test_a_client_that_does_not_read_is_disconnected(port: int) -> None:
     assert received < LARGE
 
 
-def test_a_client_that_reads_gets_everything(port: int) -> None:
+def test_large_response_is_complete(port: int) -> None:
     connection = connect(port)
     connection.sendall(b"GET /large HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: close\r\n\r\n")
     received = 0
@@ -134,7 +135,7 @@ def test_a_client_that_reads_gets_everything(port: int) -> None:
     assert received > LARGE
 
 
-def test_silent_connections_make_room_for_others(port: int) -> None:
+def test_silent_connections_are_evicted(port: int) -> None:
     with ExitStack() as opened:
         silent = [opened.enter_context(connect(port)) for _ in range(4 * LIMITS.connections)]
         assert answer(ask(port, "/echo", {"a": 2.0})) == (200, {"a": 2.0})
@@ -142,7 +143,7 @@ def test_silent_connections_make_room_for_others(port: int) -> None:
         assert sum(closed) > 3 * LIMITS.connections and not all(closed[-LIMITS.connections :])
 
 
-def test_requests_in_progress_are_not_closed_for_new_connections(port: int) -> None:
+def test_active_requests_are_not_evicted(port: int) -> None:
     busy = [ask(port, "/echo", {"seconds": 1.0}) for _ in range(LIMITS.connections)]
     time.sleep(0.2)
     late = ask(port, "/echo", {})

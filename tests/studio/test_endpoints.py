@@ -1,4 +1,4 @@
-"""Requests in queues, through a real server: disconnected clients, full queues, and what never waits for a model."""
+"""Queued requests through a real server: disconnection, full queues, and endpoints without a queue."""
 
 import inspect
 import socket
@@ -15,37 +15,37 @@ from fastapi.routing import APIRoute
 from tests.studio.conftest import StudioPage, Window
 from tests.studio.serving import Endless, answer, ask, connect, serving, wait_until
 
-from seqloom.studio.endpoints import LineResponse, RunQuestion, queued
+from seqloom.studio.endpoints import JsonLinesResponse, RunRequest, queued
 from seqloom.studio.queues import Queues
 from seqloom.studio.server import Studio
 from seqloom.studio.views import VIEWS
 
 
 class Computations:
-    """An application whose computations are of the test's own."""
+    """An application with computations that the test controls."""
 
     def __init__(self) -> None:
-        self.app, self.slow, self.told, self.closed = FastAPI(), Endless(), 0, False
+        self.app, self.slow, self.event_count, self.closed = FastAPI(), Endless(), 0, False
         self.app.state.queues = self.queues = Queues()
-        self.app.state.shelf = SimpleNamespace(open=str)
+        self.app.state.run_folder = SimpleNamespace(open=str)
         self.app.post("/slow")(queued(self.compute_slowly))
         self.app.post("/fast")(queued(self.compute_fast))
         self.app.post("/lines")(queued(self.stream))
 
-    def compute_slowly(self, ask: RunQuestion, run: object) -> dict[str, str]:
+    def compute_slowly(self, body: RunRequest, run: object) -> dict[str, str]:
         return {"answer": self.slow()}
 
-    def compute_fast(self, ask: RunQuestion, run: object) -> dict[str, str]:
-        return {"answer": ask.run}
+    def compute_fast(self, body: RunRequest, run: object) -> dict[str, str]:
+        return {"answer": body.run}
 
-    def stream(self, ask: RunQuestion, run: object) -> Response:
-        return LineResponse(self.events())
+    def stream(self, body: RunRequest, run: object) -> Response:
+        return JsonLinesResponse(self.events())
 
     def events(self) -> Generator[dict[str, Any], None, None]:
         try:
             while True:
-                self.told += 1
-                yield {"number": self.told}
+                self.event_count += 1
+                yield {"number": self.event_count}
                 time.sleep(0.005)
         finally:
             self.closed = True
@@ -63,7 +63,7 @@ def port(computations: Computations) -> Iterator[int]:
     computations.slow.let_go.set()
 
 
-def test_a_running_computation_stops_when_its_client_disconnects(computations: Computations, port: int) -> None:
+def test_disconnection_stops_running_computation(computations: Computations, port: int) -> None:
     connection = ask(port, "/slow", {"run": "a"})
     wait_until(computations.slow.began.is_set)
     connection.close()
@@ -73,7 +73,7 @@ def test_a_running_computation_stops_when_its_client_disconnects(computations: C
     assert not computations.queues._held
 
 
-def test_a_waiting_computation_of_a_disconnected_client_is_never_begun(computations: Computations, port: int) -> None:
+def test_disconnection_removes_waiting_computation(computations: Computations, port: int) -> None:
     first = ask(port, "/slow", {"run": "a"})
     wait_until(computations.slow.began.is_set)
     others = [ask(port, "/slow", {"run": "a"}) for _ in range(10)]
@@ -86,35 +86,33 @@ def test_a_waiting_computation_of_a_disconnected_client_is_never_begun(computati
     assert computations.slow.times == 1
 
 
-def test_lines_end_when_their_client_disconnects_and_others_come_in_between(
-    computations: Computations, port: int
-) -> None:
+def test_stream_yields_to_other_requests_and_stops_on_disconnection(computations: Computations, port: int) -> None:
     connection = ask(port, "/lines", {"run": "a"})
-    wait_until(lambda: computations.told > 3)
+    wait_until(lambda: computations.event_count > 3)
     assert answer(ask(port, "/fast", {"run": "a"})) == (200, {"answer": "a"})
     connection.close()
     wait_until(lambda: computations.closed)
-    told = computations.told
+    event_count = computations.event_count
     time.sleep(0.1)
-    assert computations.told == told and not computations.queues._held
+    assert computations.event_count == event_count and not computations.queues._held
 
 
-def test_lines_beyond_the_deadline_end_with_the_reason(computations: Computations, port: int) -> None:
+def test_stream_ends_with_deadline_error(computations: Computations, port: int) -> None:
     computations.queues.deadline = 0.3
     with ask(port, "/lines", {"run": "a"}) as connection, connection.makefile("rb") as file:
         events = [line for line in iter(file.readline, b"0\r\n") if line.startswith(b"{")]
-        assert b"This took longer than 0.3 seconds" in events[-1] and len(events) > 3
+        assert b"stopped after 0.3 seconds" in events[-1] and len(events) > 3
     wait_until(lambda: computations.closed)
 
 
-def test_every_endpoint_but_those_of_the_list_is_queued() -> None:
+def test_all_model_endpoints_are_queued() -> None:
     for name, view in VIEWS.items():
         routes = [route for route in view.router.routes if isinstance(route, APIRoute)]
         assert routes
         for route in routes:
             assert inspect.iscoroutinefunction(route.endpoint) == (name != "runs"), route.path
             if name != "runs":
-                assert "run" in inspect.signature(route.endpoint).parameters["ask"].annotation.model_fields
+                assert "run" in inspect.signature(route.endpoint).parameters["body"].annotation.model_fields
 
 
 # --- the studio itself ------------------------------------------------------------------------------------------------
@@ -122,7 +120,7 @@ def test_every_endpoint_but_those_of_the_list_is_queued() -> None:
 
 @contextmanager
 def occupied(queues: Queues, run: str) -> Iterator[Endless]:
-    """A slow computation of a model is on its way."""
+    """Run a slow computation of a model during the block."""
     own = Computations()
     own.app.state.queues = queues
     with serving(own.app) as port:
@@ -135,9 +133,9 @@ def occupied(queues: Queues, run: str) -> Iterator[Endless]:
             answer(connection)
 
 
-def test_neither_list_nor_page_nor_other_models_wait_for_a_model(runs: Path) -> None:
-    """Also if more requests wait for it than a server has threads for what is not queued."""
-    queues = Queues(places=60)
+def test_busy_model_does_not_block_others(runs: Path) -> None:
+    """Even with more waiting requests than the server has threads."""
+    queues = Queues(slots=60)
     with Studio(runs, queues=queues).running() as studio, occupied(queues, "gpt"):
         waiting = [ask(studio.port, "/api/write/next", {"run": "gpt", "text": "a"}, studio.token) for _ in range(50)]
         wait_until(lambda: queues._held["gpt"] == 51)
@@ -159,7 +157,7 @@ def get(port: int, path: str) -> bytes:
         return connection.recv(100)
 
 
-def test_cancelled_beams_are_not_computed(runs: Path) -> None:
+def test_cancelled_searches_are_not_computed(runs: Path) -> None:
     with Studio(runs).running() as studio:
         question = {"run": "gpt", "beam": 16, "n_best": 16, "max_tokens": 100}
 
@@ -176,15 +174,15 @@ def test_cancelled_beams_are_not_computed(runs: Path) -> None:
             connection.close()
         began = time.perf_counter()
         assert answer(search("wanted"))[0] == 200
-        assert time.perf_counter() - began < 5 * one + 0.5  # and not sixteen times as long
+        assert time.perf_counter() - began < 5 * one + 0.5  # sixteen times as long without cancellation
 
 
-def test_a_full_queue_is_said_in_the_page(window: Window, runs: Path) -> None:
-    queues = Queues(places=1)
+def test_full_queue_is_reported_on_the_page(window: Window, runs: Path) -> None:
+    queues = Queues(slots=1)
     with Studio(runs, queues=queues).running() as studio, window.showing(studio) as opened:
         opened.refusals = True
         page = busy_page(opened, queues)
-        page.get_by_text("1 requests already wait for this model. Try again in a moment.").wait_for()
+        page.get_by_text("This model already has 1 pending requests, the maximum. Try again in a moment.").wait_for()
         opened.again()
         page.locator(".written").first.wait_for()
 

@@ -1,4 +1,4 @@
-"""For people: no serious violation of accessibility in any view, in either theme; keys reach what pointers reach."""
+"""Accessibility of all views in both themes, by axe-core and keyboard."""
 
 import json
 from pathlib import Path
@@ -29,25 +29,25 @@ def axe_source() -> str:
 
 
 @pytest.mark.parametrize("view", VIEWS)
-def test_a_view_is_for_everybody(studio_page: StudioPage, view: str) -> None:
-    studio_page.page.goto("about:blank")  # the first Tab of a page that was just loaded
+def test_view_is_accessible(studio_page: StudioPage, view: str) -> None:
+    studio_page.page.goto("about:blank")  # start with the first Tab of a new page
     page = studio_page.open(view, **FOR[view])
     check_keyboard(page)
     check_axe(page)
-    check_twins(page)
+    check_tables(page)
 
 
 def check_axe(page: Any) -> None:
-    """No serious violation by axe-core, which is put into the page from outside, past the policy that keeps scripts
-    out."""
+    """No serious violations by axe-core, which is injected past the content security policy."""
     for theme in ("light", "dark"):
         page.evaluate("theme => { document.documentElement.dataset.theme = theme; }", theme)
-        found = violations(page, *([] if theme == "light" else ["color-contrast"]))  # nothing else hangs on a theme
+        rules = [] if theme == "light" else ["color-contrast"]  # only contrast depends on the theme
+        found = violations(page, *rules)
         assert found == [], theme
 
 
 def violations(page: Any, *rules: str) -> list[str]:
-    """Serious ones, by all rules or by some."""
+    """Return serious violations of all or some rules."""
     session = page.context.new_cdp_session(page)
     if page.evaluate("() => !window.axe"):
         session.send("Runtime.evaluate", {"expression": f"{axe_source()}; 1"})
@@ -62,19 +62,21 @@ def violations(page: Any, *rules: str) -> list[str]:
     ]
 
 
-def check_twins(page: Any) -> None:
-    """Every picture has a twin of text."""
+def check_tables(page: Any) -> None:
+    """Every figure has a table."""
     page.locator("main figure").first.wait_for()
     figures = page.locator("main figure")
     assert figures.count() >= 1
     assert page.locator("main canvas:not(figure canvas)").count() == 0
     for i in range(min(figures.count(), 8)):
         figures.nth(i).get_by_role("button", name="Table", exact=True).click()
-        assert figures.nth(i).locator(".twin table tbody tr").count() >= 1, figures.nth(i).get_attribute("data-figure")
+        assert figures.nth(i).locator(".figure-table table tbody tr").count() >= 1, figures.nth(i).get_attribute(
+            "data-figure"
+        )
 
 
 def check_keyboard(page: Any) -> None:
-    """Nothing that can be clicked is out of reach of Tab, and what has the focus shows it."""
+    """All controls are reachable by Tab, and the focus is visible."""
     unreachable = page.evaluate(
         """() => [...document.querySelectorAll("main :is(button, select, input, textarea, a[href], summary)")]
             .filter(node => node.tabIndex < 0 && !node.disabled && node.getClientRects().length)
@@ -91,7 +93,7 @@ def check_keyboard(page: Any) -> None:
     assert outline != "none"
 
 
-def test_the_theme_is_kept(studio_page: StudioPage) -> None:
+def test_theme_is_stored(studio_page: StudioPage) -> None:
     page = studio_page.open("runs")
     before = page.evaluate("() => document.documentElement.dataset.theme")
     page.get_by_role("button", name="Use the dark theme").click()

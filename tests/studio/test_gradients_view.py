@@ -1,4 +1,4 @@
-"""Gradient flow: the curves on the page are autograd's, the singular values those of the weights."""
+"""The view "Gradient flow": gradient norms equal autograd, singular values equal NumPy."""
 
 from itertools import pairwise
 from pathlib import Path
@@ -10,7 +10,7 @@ import torch
 
 import seqloom
 from seqloom.inspect.views.gradients import clipping, gradient_trace
-from seqloom.studio.views.cell import describe_training
+from seqloom.studio.views.cell import describe_gradient_norms
 
 TEXT = "The class statement"
 VIEW = "gradients"
@@ -18,7 +18,7 @@ BOTH = {"run": "lm-elman", "runs": "lm-lstm", "text": TEXT}
 
 
 def columns(table: list[list[str]]) -> dict[str, Any]:
-    """By name; NaN where there is nothing."""
+    """Return the columns of a table by name; missing values are NaN."""
     head, *rows = table
     return {
         name: np.array([float("nan") if row[k] == "–" else float(row[k].replace(",", "")) for row in rows])
@@ -27,7 +27,7 @@ def columns(table: list[list[str]]) -> dict[str, Any]:
 
 
 def by_autograd(runs: Path, of: str) -> Any:
-    """‖∂L/∂h_t‖ of the Elman model, the last state first: its equation written out, in float64."""
+    """Return ‖∂L/∂h_t‖ of the Elman model from its equation in float64, last state first."""
     trained = seqloom.load(runs / "lm-elman", "cpu")
     model = trained.model.double().eval()
     cell, ids = model.stack.cells[0], [0, *trained.tokenizer.encode(TEXT)]
@@ -42,7 +42,7 @@ def by_autograd(runs: Path, of: str) -> Any:
 
 
 @pytest.mark.parametrize("of", ["last", "total"])
-def test_the_curve_is_autograds(of: str, runs: Path, studio_page: Any) -> None:
+def test_gradient_norms_match_autograd(of: str, runs: Path, studio_page: Any) -> None:
     studio_page.open(VIEW, **BOTH, of=of)
     found = columns(studio_page.table("gradient-flow"))
     assert list(found) == ["steps back", "lm-elman, h", "lm-lstm, layer 2, h", "lm-lstm, layer 2, c"]
@@ -53,7 +53,7 @@ def test_the_curve_is_autograds(of: str, runs: Path, studio_page: Any) -> None:
         np.testing.assert_allclose(found[f"lm-lstm, layer 2, {name}"], trace.layers[1][name][::-1], rtol=1e-5)
 
 
-def test_singular_values_are_those_of_the_weights(runs: Path, studio_page: Any) -> None:
+def test_singular_values_match_weights(runs: Path, studio_page: Any) -> None:
     studio_page.open(VIEW, **BOTH)
     rows = studio_page.table("singular-values")
     assert [row[0] for row in rows[1:]] == ["lm-elman: W_h h", *(f"lm-lstm: W_h {g}, layer 2" for g in "ifgo")]
@@ -62,13 +62,13 @@ def test_singular_values_are_those_of_the_weights(runs: Path, studio_page: Any) 
     np.testing.assert_allclose(found, np.linalg.svd(weight)[1], rtol=1e-4, atol=1e-6)
     assert float(rows[1][4]) == pytest.approx(np.abs(np.linalg.eigvals(weight)).max(), rel=1e-4)
     bound = columns(studio_page.table("gradient-bound"))
-    name = next(name for name in bound if "at most" in name)
+    name = next(name for name in bound if "upper bound" in name)
     np.testing.assert_allclose(bound[name], found[0] ** np.arange(len(TEXT)), rtol=1e-4)
     measured = bound["lm-elman: ‖∂hₜ/∂hₖ‖"]
     assert (measured <= bound[name] * 1.0001).all() and measured[0] == 1
 
 
-def test_clipping_follows_its_slider(runs: Path, studio_page: Any) -> None:
+def test_clipping_slider(runs: Path, studio_page: Any) -> None:
     page = studio_page.open(VIEW, **BOTH, clip="0.1")
     norms = [clipping(seqloom.load(runs / run, "cpu"), TEXT, None).norm for run in ("lm-elman", "lm-lstm")]
     rows = studio_page.table("gradient-clipping")[1:]
@@ -82,29 +82,29 @@ def test_clipping_follows_its_slider(runs: Path, studio_page: Any) -> None:
     assert "clip=" in page.evaluate("location.hash") and "clip=0.1&" not in page.evaluate("location.hash")
 
 
-def test_what_is_clipped_is_counted_among_all_steps() -> None:
-    """A rare large norm, which the line that is drawn leaves out."""
+def test_clipped_fraction_counts_all_steps() -> None:
+    """Rare large norms are counted even if the thinned curve omits them."""
     norms = [(step, 9.0 if step % 1000 == 1 else 1.0) for step in range(1, 4001)]
-    found: Any = describe_training(norms)
+    found: Any = describe_gradient_norms(norms)
     assert len(found["training"]) == 1500 and found["logged"] == 4000
-    assert sum(size > 2 for size in found["sizes"]) / len(found["sizes"]) == 4 / 4000
-    many: Any = describe_training([(step, float(step % 100)) for step in range(100_000)])
-    assert len(many["sizes"]) == 5000
-    assert sum(size > 89.5 for size in many["sizes"]) / 5000 == pytest.approx(0.1, abs=1e-3)
+    assert sum(size > 2 for size in found["sorted_norms"]) / len(found["sorted_norms"]) == 4 / 4000
+    many: Any = describe_gradient_norms([(step, float(step % 100)) for step in range(100_000)])
+    assert len(many["sorted_norms"]) == 5000
+    assert sum(size > 89.5 for size in many["sorted_norms"]) / 5000 == pytest.approx(0.1, abs=1e-3)
 
 
-def test_a_translation_that_it_is_made_to_say(runs: Path, studio_page: Any) -> None:
+def test_forced_translation(runs: Path, studio_page: Any) -> None:
     source, target = "Sunday, November 15, 2026", "lundi"
     page = studio_page.open(VIEW, run="translate-gru", text=source, part="decoder")
-    page.get_by_label("Translation it is made to say").fill(target)
-    page.get_by_label("Translation it is made to say").press("Enter")
+    page.get_by_label("Force this translation").fill(target)
+    page.get_by_label("Force this translation").press("Enter")
     page.wait_for_function("() => location.hash.includes('target=lundi') && !document.querySelector('.busy')")
     ids = seqloom.load(runs / "translate-gru", "cpu").tokenizer.encode(target)
-    page.wait_for_function("() => /for <\\/s>/.test(document.querySelector('.answer').textContent)")
-    assert len(studio_page.table("gradient-flow")) == len(ids) + 2  # its head, and the end
+    page.wait_for_function("() => /target <\\/s>/.test(document.querySelector('.answer').textContent)")
+    assert len(studio_page.table("gradient-flow")) == len(ids) + 2  # column names and END
 
 
-def test_runs_are_added_and_taken_away(studio_page: Any) -> None:
+def test_runs_can_be_added_and_removed(studio_page: Any) -> None:
     page = studio_page.open(VIEW, run="lm-elman", text=TEXT)
     assert len(studio_page.table("gradient-flow")[0]) == 2
     page.get_by_label("Compare with").select_option("lm-lstm")
@@ -117,18 +117,18 @@ def test_runs_are_added_and_taken_away(studio_page: Any) -> None:
     assert "run=lm-lstm" in page.evaluate("location.hash")
 
 
-def test_a_translation_is_felt_in_the_source(runs: Path, studio_page: Any) -> None:
+def test_encoder_receives_gradient(runs: Path, studio_page: Any) -> None:
     page = studio_page.open(VIEW, run="translate-gru", text="Sunday, November 15, 2026", part="encoder-forwards")
     found = columns(studio_page.table("gradient-flow"))
     ids = seqloom.load(runs / "translate-gru", "cpu").tokenizer.encode("Sunday, November 15, 2026")
     assert len(found["steps back"]) == len(ids) + 1
-    assert (found["encoder, left to right →, h"] > 0).all()  # attention reaches every one of them
+    assert (found["encoder, left to right →, h"] > 0).all()  # attention reaches every position
     page.get_by_label("Cells").select_option("decoder")
     page.locator('figure[data-figure="gradient-tokens"]', has_text="</s>").wait_for()
     assert list(columns(studio_page.table("gradient-flow"))) == ["steps back", "decoder, h"]
 
 
-def test_what_cannot_be_shown_is_said(client: Any) -> None:
+def test_invalid_requests_are_explained(client: Any) -> None:
     where = {"run": "lm-lstm", "text": TEXT}
     for wrong, words in (({"at": 99}, "no token at place 99"), ({"text": ""}, "empty"), ({"run": "gpt"}, "cells")):
         answer = client.post("/api/gradients", json={**where, **wrong})

@@ -1,4 +1,4 @@
-"""Self-attention in the browser: its numbers are inspect's, rows sum to 1, controls react, and it is quick."""
+"""The view "Self-attention": values equal `inspect`, rows sum to 1, controls react, and drawing is fast."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,15 +13,15 @@ from tests.studio.conftest import StudioPage
 import seqloom
 from seqloom.core.errors import UsageError
 from seqloom.inspect.views.attention import Part
-from seqloom.studio import shelf as shelf_module
+from seqloom.studio import run_folder as run_folder_module
 from seqloom.studio.server import Studio
 from seqloom.studio.views import VIEWS
-from seqloom.studio.views.attention import AllHeads, read_alignment, read_heads, thumbnails
+from seqloom.studio.views.attention import AllHeads, compute_alignment, compute_heads, thumbnails
 
 suits = VIEWS["heads"].suits
 
 TEXT = "The class statement defines a new type."
-# From a click, in the page, to the frame in which what was asked for is painted.
+# Milliseconds from a click to the frame that shows the result.
 CLICK = """async ([button, shown, wanted]) => {
     const frame = () => new Promise(requestAnimationFrame);
     const goal = document.querySelector(shown);
@@ -43,7 +43,7 @@ SUBMIT = """async (wanted) => {
 
 
 def numbers(table: list[list[str]]) -> np.ndarray[Any, Any]:
-    """The weights of a map's table, without the words before them and the sums after them."""
+    """Return the weights in the table of a map, without labels and sums."""
     return np.array([[float(cell) for cell in row[1:-1]] for row in table[1:]])
 
 
@@ -51,20 +51,20 @@ def sums(table: list[list[str]]) -> list[float]:
     return [float(row[-1]) for row in table[1:]]
 
 
-def the_part(runs: Path, run: str, name: str, text: str = TEXT) -> Part:
+def load_part(runs: Path, run: str, name: str, text: str = TEXT) -> Part:
     return seqloom.load(runs / run, "cpu").heads(text).part(name)
 
 
-# --- every number is inspect's ----------------------------------------------------------------------------------------
+# --- values -----------------------------------------------------------------------------------------------------------
 
 
-def test_every_number_is_what_inspect_says(studio_page: StudioPage, runs: Path) -> None:
+def test_values_match_inspect(studio_page: StudioPage, runs: Path) -> None:
     page = studio_page.open("heads", run="gpt", text=TEXT, layer="2", head="3", shades="linear")
-    table, part = studio_page.table("head"), the_part(runs, "gpt", "decoder")
+    table, part = studio_page.table("head"), load_part(runs, "gpt", "decoder")
     grid = part.grid(2, 3)
     assert [row[0] for row in table[1:]] == grid.rows and table[0][1:-1] == grid.columns
     np.testing.assert_allclose(numbers(table), grid.weights, atol=6e-4)
-    np.testing.assert_allclose(sums(table), 1, atol=3e-3)  # three digits travel
+    np.testing.assert_allclose(sums(table), 1, atol=3e-3)  # float16
     check_habits(page, part, studio_page.table("head-habits"))
     check_thumbnails(page, part.words.weights)
 
@@ -80,7 +80,7 @@ def check_habits(page: Any, part: Part, table: list[list[str]]) -> None:
 
 
 def check_thumbnails(page: Any, weights: Any) -> None:
-    """The larger a weight, the darker its cell: read off the canvases."""
+    """Larger weights have darker cells on the canvases."""
     seen = page.evaluate(
         """() => [...document.querySelectorAll(".head-thumb canvas")].map(canvas => {
             const {data} = canvas.getContext("2d").getImageData(0, 0, canvas.width, canvas.height);
@@ -88,7 +88,7 @@ def check_thumbnails(page: Any, weights: Any) -> None:
         })"""
     )
     layers, heads, rows, columns = weights.shape
-    assert len(seen) == layers * (heads + 1)  # and the mean of each layer
+    assert len(seen) == layers * (heads + 1)  # including the mean of each layer
     for place, (height, width, red) in enumerate(seen):
         layer, head = divmod(place, heads + 1)
         own = weights[layer].mean(axis=0) if head == heads else weights[layer, head]
@@ -96,7 +96,7 @@ def check_thumbnails(page: Any, weights: Any) -> None:
         assert (height, width) == (rows, columns) and reds[0] > reds[-1] and (np.diff(reds) <= 1).all()
 
 
-def test_every_part_of_a_translator(studio_page: StudioPage, runs: Path) -> None:
+def test_all_parts_of_translator(studio_page: StudioPage, runs: Path) -> None:
     text, target = "Sunday, November 15, 2026", "dimanche 15 novembre 2026"
     page = studio_page.open("heads", run="translate-transformer", text=text, target=target)
     assert target in page.locator(".said").inner_text()
@@ -110,8 +110,8 @@ def test_every_part_of_a_translator(studio_page: StudioPage, runs: Path) -> None
         np.testing.assert_allclose(sums(table), 1, atol=3e-3)
 
 
-def test_rows_of_a_gpt_are_its_queries(studio_page: StudioPage, runs: Path) -> None:
-    """The page labels rows and columns by the tokens that the model reads, and says what they are."""
+def test_gpt_rows_are_queries(studio_page: StudioPage, runs: Path) -> None:
+    """Rows and columns are labelled with the input tokens, as queries and keys."""
     page = studio_page.open("heads", run="gpt", text=TEXT, layer="1", head="1", by="tokens", **{"as": "both"})
     tokenizer = seqloom.load(runs / "gpt", "cpu").tokenizer
     read = ["</s>", *(tokenizer.token(token) for token in tokenizer.encode(TEXT))]
@@ -124,36 +124,36 @@ def test_rows_of_a_gpt_are_its_queries(studio_page: StudioPage, runs: Path) -> N
     assert sorted(titles) == ["key (attended to)"] * 2 + ["query (attends)"] * 2
 
 
-def test_the_mean_over_heads_and_a_reader(studio_page: StudioPage, runs: Path) -> None:
+def test_mean_over_heads_of_encoder(studio_page: StudioPage, runs: Path) -> None:
     studio_page.open("heads", run="bert", text=TEXT, layer="1", head="mean", by="tokens")
-    table, part = studio_page.table("head"), the_part(runs, "bert", "encoder")
+    table, part = studio_page.table("head"), load_part(runs, "bert", "encoder")
     assert table[0][1] == table[1][0] == "[CLS]"
     np.testing.assert_allclose(numbers(table), part.grid(1, tokens=True).weights, atol=6e-4)
 
 
-# --- it reacts --------------------------------------------------------------------------------------------------------
+# --- controls ---------------------------------------------------------------------------------------------------------
 
 
-def test_choosing_a_head_changes_picture_and_address(studio_page: StudioPage, runs: Path) -> None:
+def test_selecting_a_head_updates_map_and_address(studio_page: StudioPage, runs: Path) -> None:
     page = studio_page.open("heads", run="gpt", text=TEXT)
     page.get_by_role("radio", name="layer 1, head 2").click()
     page.locator('figure[data-figure="head"][data-shown="1 2"]').wait_for()
     assert "layer=1" in page.url and "head=2" in page.url
     np.testing.assert_allclose(
-        numbers(studio_page.table("head")), the_part(runs, "gpt", "decoder").grid(1, 2).weights, atol=6e-4
+        numbers(studio_page.table("head")), load_part(runs, "gpt", "decoder").grid(1, 2).weights, atol=6e-4
     )
     page.keyboard.press("Tab")
     page.get_by_role("radio", name="layer 1, head 2").focus()
-    page.keyboard.press("ArrowDown")  # by keyboard, too
+    page.keyboard.press("ArrowDown")  # by keyboard
     page.locator('figure[data-figure="head"][data-shown="2 2"]').wait_for()
     assert page.evaluate("document.activeElement.getAttribute('aria-checked')") == "true"
-    page.reload()  # the address is the whole state
+    page.reload()  # the address contains the state
     page.locator('figure[data-figure="head"][data-shown="2 2"]').wait_for()
 
 
-def test_links_light_up(studio_page: StudioPage, runs: Path) -> None:
+def test_links_are_highlighted(studio_page: StudioPage, runs: Path) -> None:
     page = studio_page.open("heads", run="gpt", text=TEXT, layer="1", head="1", **{"as": "links"})
-    grid = the_part(runs, "gpt", "decoder").grid(1, 1)
+    grid = load_part(runs, "gpt", "decoder").grid(1, 1)
     assert page.locator(".links .link").count() == (grid.weights >= 0.04).sum()
     words = page.locator(".links .link-word")
     words.nth(3).hover()  # a word on the left
@@ -163,7 +163,7 @@ def test_links_light_up(studio_page: StudioPage, runs: Path) -> None:
     np.testing.assert_allclose(shares, [100 * share for share in grid.weights[3] if share >= 0.005], atol=0.6)
     page.mouse.move(5, 5)
     assert page.locator(".links .link.lit").count() == 0
-    words.first.focus()  # and by keyboard
+    words.first.focus()  # by keyboard
     page.keyboard.press("ArrowDown")
     assert page.locator(".links .link.lit").count() == (grid.weights[1] >= 0.04).sum()
     page.keyboard.press("ArrowRight")
@@ -175,24 +175,24 @@ def test_links_light_up(studio_page: StudioPage, runs: Path) -> None:
     assert widths == sorted(widths) and widths[-1] == pytest.approx(0.6 + 6.4 * grid.weights.max(), abs=0.02)
 
 
-def test_words_tokens_and_the_end(studio_page: StudioPage, runs: Path) -> None:
-    part = the_part(runs, "gpt", "decoder")
+def test_word_token_and_end_controls(studio_page: StudioPage, runs: Path) -> None:
+    part = load_part(runs, "gpt", "decoder")
     page = studio_page.open("heads", run="gpt", text=TEXT, layer="1", head="1")
     page.get_by_role("radio", name="Tokens").check()
     rows = len(part.tokens.rows)
     page.locator(f'figure[data-figure="head"][data-size="{rows}×{rows}"]').wait_for()
     assert len(studio_page.table("head")) == 1 + rows
-    page.get_by_label("show the end").uncheck()
+    page.get_by_label("Show END").uncheck()
     page.locator(f'figure[data-figure="head"][data-size="{rows - 1}×{rows - 1}"]').wait_for()
     table = studio_page.table("head")
     np.testing.assert_allclose(numbers(table), part.grid(1, 1, tokens=True, end=False).weights, atol=6e-4)
-    assert min(sums(table)) < 0.99  # what they lack of 1, END was given
+    assert min(sums(table)) < 0.99  # the rest is the weight of END
 
 
-# --- who has heads ----------------------------------------------------------------------------------------------------
+# --- suitable runs and refusals ---------------------------------------------------------------------------------------
 
 
-def test_what_suits() -> None:
+def test_suitable_runs() -> None:
     def of(task: str, **model: Any) -> bool:
         return suits({"task": task, "model": model})
 
@@ -200,29 +200,29 @@ def test_what_suits() -> None:
     assert of("language-model", kind="gpt") and not of("language-model", kind="recurrent-lm")
     assert of("masked-lm", kind="electra") and of("denoise", kind="transformer") and not of("hmm", kind="hmm")
     assert of("classify", kind="classifier", encoder={"kind": "transformer"})
-    assert of("tag", kind="fine-tuned-tagger", body={"kind": "bert"}, encoder=None)
+    assert of("tag", kind="fine-tuned-tagger", backbone={"kind": "bert"}, encoder=None)
     assert not of("tag", kind="tagger", encoder={"kind": "recurrent"})
     assert not suits({})
 
 
-def test_what_is_refused(client: Any, runs: Path) -> None:
-    def said(path: str = "heads", **question: Any) -> tuple[int, str]:
+def test_invalid_requests_are_refused(client: Any, runs: Path) -> None:
+    def refuse(path: str = "heads", **question: Any) -> tuple[int, str]:
         answer = client.post(f"/api/{path}", json={"run": "gpt", "text": TEXT, **question})
         return answer.status_code, answer.json()["error"]
 
-    assert said(text="word " * 399)[0] == 400 and said(text="a" * 2001)[0] == 422
-    assert said(text=" ") == (400, "The text is empty: give at least one word.")
-    assert said(part="cross")[0] == 400 and said(part="../x")[0] == 422 and said(run="nobody")[0] == 404
-    assert said("heads/map", layer=3) == (400, "There are 2 layers, 1 to 2, in decoder self-attention; got layer 3.")
-    assert said("heads/map", head=0)[0] == 422 and said(target="what")[0] == 400
-    assert said(run="lm-lstm")[0] == 400 and said("alignment", run="gpt")[0] == 400
-    with pytest.raises(UsageError, match="only a translator"):
-        read_heads(seqloom.load(runs / "gpt", "cpu"), TEXT, "what")
+    assert refuse(text="word " * 399)[0] == 400 and refuse(text="a" * 2001)[0] == 422
+    assert refuse(text=" ") == (400, "The text is empty: give at least one word.")
+    assert refuse(part="cross")[0] == 400 and refuse(part="../x")[0] == 422 and refuse(run="nobody")[0] == 404
+    assert refuse("heads/map", layer=3) == (400, "There are 2 layers, 1 to 2, in decoder self-attention; got layer 3.")
+    assert refuse("heads/map", head=0)[0] == 422 and refuse(target="what")[0] == 400
+    assert refuse(run="lm-lstm")[0] == 400 and refuse("alignment", run="gpt")[0] == 400
+    with pytest.raises(UsageError, match="only translators accept a target"):
+        compute_heads(seqloom.load(runs / "gpt", "cpu"), TEXT, "what")
     with pytest.raises(UsageError, match="no source and target"):
-        read_alignment(seqloom.load(runs / "lm-lstm", "cpu"), TEXT)
+        compute_alignment(seqloom.load(runs / "lm-lstm", "cpu"), TEXT)
 
 
-def test_thumbnails_keep_lines() -> None:
+def test_thumbnails_keep_thin_lines() -> None:
     weights = np.zeros((1, 1, 200, 130))
     weights[0, 0, np.arange(130), np.arange(130)] = 0.7
     small = thumbnails(weights, 64)
@@ -230,13 +230,13 @@ def test_thumbnails_keep_lines() -> None:
     assert thumbnails(weights, 500) is weights
 
 
-def test_large_answers_are_not_all_kept(runs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A long text's heads may take hundreds of megabytes: the oldest go, the one that is looked at stays."""
-    found = read_heads(seqloom.load(runs / "gpt", "cpu"), TEXT)
+def test_cache_size_is_limited(runs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The oldest results are evicted; the latest one is always kept."""
+    found = compute_heads(seqloom.load(runs / "gpt", "cpu"), TEXT)
     part = found.view.decoder
     assert found.nbytes == 4 * (part.tokens.weights.size + part.words.weights.size)
-    monkeypatch.setattr(shelf_module, "KEPT_BYTES", int(2.5 * found.nbytes))
-    shelf = shelf_module.Shelf(runs)
+    monkeypatch.setattr(run_folder_module, "MAX_CACHED_BYTES", int(2.5 * found.nbytes))
+    run_folder = run_folder_module.RunFolder(runs)
     made: list[str] = []
 
     def look(name: str) -> None:
@@ -244,28 +244,28 @@ def test_large_answers_are_not_all_kept(runs: Path, monkeypatch: pytest.MonkeyPa
             made.append(name)
             return found
 
-        shelf.open("gpt").remember(name, make)
+        run_folder.open("gpt").get_or_compute(name, make)
 
     for name in ("a", "b", "b", "c", "b", "a"):
         look(name)
     assert made == ["a", "b", "c", "a"]
-    monkeypatch.setattr(shelf_module, "KEPT_BYTES", 1)
+    monkeypatch.setattr(run_folder_module, "MAX_CACHED_BYTES", 1)
     look("d")
     look("d")
     assert made[4:] == ["d"]
 
 
-# --- it is quick ------------------------------------------------------------------------------------------------------
+# --- speed ------------------------------------------------------------------------------------------------------------
 
 
 @pytest.fixture(scope="module")
 def wide_page(browser: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[StudioPage]:
-    """A studio on a GPT that sees 512 tokens, and on one of 12 layers of 12 heads."""
+    """A page with a GPT of 512 positions and one of 12 layers with 12 heads."""
     folder = tmp_path_factory.mktemp("wide")
     torch.set_num_threads(1)
     positions = {"kind": "learned", "max_length": 512}
     pretrained_run(folder / "long", "gpt", positions=positions)
-    pretrained_run(folder / "many", "gpt", layers=12, heads=12, width=48, positions=positions)
+    pretrained_run(folder / "many", "gpt", layers=12, heads=12, d_model=48, positions=positions)
     with Studio(folder, port=0).running() as studio:
         context = browser.new_context(viewport={"width": 1440, "height": 900})
         page = StudioPage(context.new_page(), studio)
@@ -275,15 +275,15 @@ def wide_page(browser: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterato
 
 
 def text_of(studio: Studio, tokens: int) -> str:
-    """So many tokens, END included, in few letters."""
-    tokenizer = seqloom.load(studio.shelf.folder / "long", "cpu").tokenizer
-    text = "".join(chr(0x100 + place % 50) for place in range(2000))  # letters no merge knows: a token for each byte
+    """Return a text with this number of tokens, including END."""
+    tokenizer = seqloom.load(studio.run_folder.folder / "long", "cpu").tokenizer
+    text = "".join(chr(0x100 + place % 50) for place in range(2000))  # unmerged characters: one token per byte
     size = next(size for size in range(2000) if len(tokenizer.encode(text[:size])) >= tokens - 1)
     assert len(tokenizer.encode(text[:size])) + 1 in (tokens, tokens + 1)
     return text[:size] if len(tokenizer.encode(text[:size])) + 1 == tokens else f"{text[: size - 1]}x"
 
 
-def test_a_head_of_512_tokens_within_a_tenth_of_a_second(wide_page: StudioPage) -> None:
+def test_head_of_512_tokens_is_drawn_in_100_ms(wide_page: StudioPage) -> None:
     page = wide_page.open("heads", run="long", text=text_of(wide_page.studio, 512), by="tokens", layer="1", head="1")
     shown = 'figure[data-figure="head"]'
     page.locator(f'{shown}[data-shown="1 1"]').wait_for()
@@ -292,15 +292,15 @@ def test_a_head_of_512_tokens_within_a_tenth_of_a_second(wide_page: StudioPage) 
     for layer, head in 2 * ((2, 2), (1, 1), (1, 2), (2, 1)):
         button = f'[role="radio"][aria-label^="layer {layer}, head {head}"]'
         times.append(page.evaluate(CLICK, [button, shown, f"{layer} {head}"]))
-    assert np.median(times) <= 100, times  # the machine may have other work, too
+    assert np.median(times) <= 100, times  # the median ignores load by other processes
 
 
-def test_a_grid_of_144_heads_within_a_second(wide_page: StudioPage) -> None:
-    """From the click to the last thumbnail: read, computed, sent and painted."""
+def test_grid_of_144_heads_is_drawn_in_one_second(wide_page: StudioPage) -> None:
+    """Time from the click to the last thumbnail."""
     page = wide_page.open("heads", run="many", text=text_of(wide_page.studio, 40), by="tokens")
     page.locator('figure[data-figure="heads"][data-shown]').wait_for()
     times = []
-    for tokens in (62, 63, 64):  # none of them was read before
+    for tokens in (62, 63, 64):  # not cached
         page.get_by_label("Text", exact=True).fill(text_of(wide_page.studio, tokens))
         times.append(page.evaluate(SUBMIT, f"decoder 12×12 of {tokens}×{tokens}"))
         assert page.locator(".head-thumb canvas").count() == 12 * 13

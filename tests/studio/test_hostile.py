@@ -1,4 +1,4 @@
-"""Nothing that a user types, or that data, names, labels and cards contain, ever becomes more than text."""
+"""Text of users, data, names, labels and cards is always escaped."""
 
 import csv
 import fcntl
@@ -16,9 +16,9 @@ from seqloom import train_recipe
 from seqloom.studio.server import Studio
 from seqloom.studio.views import VIEWS
 
-LETTERS, WORDS = 1900, 60  # of one text: no view takes more than 2,000 letters, and some no more than 64 tokens
-SHORT = ("walk", "heads")  # these do: the walk always, the other since the GPT below sees no more
-FOR = {  # a run that suits each view
+LETTERS, WORDS = 1900, 60  # limits of one text
+SHORT = ("walk", "heads")  # views with a limit of 64 tokens
+FOR = {  # a suitable run for each view
     "write": "lm-lstm",
     "alignment": "translate-gru",
     "heads": "gpt",
@@ -30,7 +30,7 @@ FOR = {  # a run that suits each view
     "understand": "classifier",
 }
 NAME = "<img src=x onerror=window.pwned=1>"
-# The one that holds harmful names, tokens, labels and cards, for each view.
+# A run with hostile names, tokens, labels and cards for each view.
 OWN = {
     "write": "lm",
     "alignment": "translate",
@@ -45,7 +45,7 @@ OWN = {
 
 
 def packs(words: int = LETTERS) -> list[str]:
-    """All of the strings, as many at a time as a text may hold: of so many words at most."""
+    """Join all strings to texts of at most `words` words."""
     found = [""]
     for text in (" ".join(text.split()) for text in HOSTILE):
         longer = f"{found[-1]} {text}".strip()
@@ -73,15 +73,15 @@ def no_dialogs(studio_page: StudioPage) -> list[str]:
     return opened
 
 
-def test_there_are_two_hundred() -> None:
+def test_at_least_200_hostile_strings() -> None:
     assert len(set(HOSTILE)) >= 200
     typed = " ".join(packs())
     assert all(" ".join(text.split()) in typed for text in HOSTILE)
 
 
 @pytest.mark.parametrize("view", [view for view in VIEWS if view != "runs"])
-def test_what_is_typed_stays_text(hostile_page: StudioPage, view: str) -> None:
-    """By models that know such texts as words, so that they are drawn and not refused."""
+def test_typed_text_is_escaped(hostile_page: StudioPage, view: str) -> None:
+    """With models whose vocabularies contain the strings, so that they are displayed."""
     run = f"{OWN[view]} {NAME}"
     hostile_page.open(view, run=run)
     for text in packs(WORDS if view in SHORT else LETTERS):
@@ -94,8 +94,8 @@ def test_what_is_typed_stays_text(hostile_page: StudioPage, view: str) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("view", [view for view in VIEWS if view != "runs"])
-def test_addresses_may_say_anything(studio_page: StudioPage, view: str) -> None:
-    """Whatever stands in an address, a view draws what it can or says what is wrong."""
+def test_arbitrary_address_parameters(studio_page: StudioPage, view: str) -> None:
+    """A view with invalid parameters draws what it can or shows an error."""
     studio_page.refusals = True
     studio_page.open(view, run=FOR[view])
     names = (
@@ -194,7 +194,7 @@ def _make(data: Path, runs: Path) -> None:
 
 
 def _conll(words: list[str]) -> str:
-    """Sentences of harmful words under harmful labels."""
+    """Return sentences of hostile words with hostile labels."""
     labels = ["O", f"B-{NAME.replace(' ', '')}", "B-<script>alert(1)</script>"]
     lines = [f"{word}\t{labels[i % 3]}" + ("\n" if i % 5 == 4 else "") for i, word in enumerate(words * 3)]
     return "\n".join(lines) + "\n"
@@ -211,12 +211,12 @@ def hostile_page(window: Window, hostile_studio: Studio) -> Iterator[StudioPage]
     with window.showing(hostile_studio) as opened:
         dialogs = no_dialogs(opened)
         yield opened
-    assert dialogs == [] and opened.errors == [] and opened.strangers == []
+    assert dialogs == [] and opened.errors == [] and opened.foreign_requests == []
 
 
 @pytest.mark.parametrize("view", VIEWS)
-def test_names_tokens_labels_and_cards_stay_text(hostile_page: StudioPage, view: str) -> None:
-    names = list(hostile_page.studio.shelf.paths())
+def test_names_tokens_labels_and_cards_are_escaped(hostile_page: StudioPage, view: str) -> None:
+    names = list(hostile_page.studio.run_folder.paths())
     assert all(NAME in name for name in names) and len(names) == 5
     run = f"{OWN.get(view, 'lm')} {NAME}"
     text = " ".join(word for word in HOSTILE[3:60] if " " not in word and "\0" not in word)[:300]

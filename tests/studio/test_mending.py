@@ -1,4 +1,4 @@
-"""What goes wrong is said beside what can mend it, a view begins with a run that suits it, and offers texts to try."""
+"""Error messages, default runs and example texts of the views."""
 
 import re
 from typing import Any
@@ -7,7 +7,7 @@ import pytest
 from tests.studio.conftest import StudioPage
 
 from seqloom.inspect.views.texts import unknown_notes
-from seqloom.studio.views.runs import examples_of, known_of
+from seqloom.studio.views.runs import example_texts, training_domain
 
 expect: Any = pytest.importorskip("playwright.sync_api").expect
 EMPTY = "The text is empty: give at least one word."
@@ -19,7 +19,7 @@ def page(studio_page: StudioPage) -> StudioPage:
     return studio_page
 
 
-def test_texts_that_are_too_few_can_be_mended(page: StudioPage) -> None:
+def test_too_few_texts_can_be_corrected(page: StudioPage) -> None:
     shown = page.open("vectors", run="lm-lstm", kind="sentences", lines="one\ntwo\nthree")
     expect(shown.locator(".notice")).to_contain_text("four points or more, got 3")
     assert not shown.locator("figure[data-figure=vectors]").is_visible()
@@ -27,12 +27,12 @@ def test_texts_that_are_too_few_can_be_mended(page: StudioPage) -> None:
     assert box.input_value() == "one\ntwo\nthree"
     assert shown.get_by_label("Run", exact=True).input_value() == "lm-lstm"
     box.fill("one\ntwo\nthree\nfour\nfive")
-    shown.get_by_role("button", name="Place them").click()
-    expect(shown.get_by_text("5 texts, vectors of")).to_be_visible()
+    shown.get_by_role("button", name="Project").click()
+    expect(shown.get_by_text("5 texts, ")).to_be_visible()
     expect(shown.locator(".notice .problem")).to_have_count(0)
 
 
-def test_an_analogy_without_an_answer_says_so_in_its_place(page: StudioPage) -> None:
+def test_analogy_error_is_shown_in_its_panel(page: StudioPage) -> None:
     shown = page.open("vectors", run="words", a="class", b="object", c="nosuchword")
     expect(shown.locator("[data-panel=analogy] .problem")).to_contain_text("nosuchword")
     expect(shown.locator("[data-panel=analogy] .near")).to_have_count(0)
@@ -42,19 +42,19 @@ def test_an_analogy_without_an_answer_says_so_in_its_place(page: StudioPage) -> 
     ("view", "run", "label"),
     [
         ("write", "translate-gru", "Text to translate"),
-        ("write", "bert", "Text with gaps, each written [MASK]"),
+        ("write", "bert", "Text with [MASK] tokens"),
         ("alignment", "translate-gru", "Text"),
         ("heads", "gpt", "Text"),
         ("beam", "translate-gru", "Text to translate"),
-        ("cell", "lm-lstm", "Text to read"),
-        ("gradients", "lm-lstm", "Text to read"),
+        ("cell", "lm-lstm", "Text"),
+        ("gradients", "lm-lstm", "Text"),
         ("understand", "tagger", "Sentence"),
         ("understand", "classifier", "Text"),
         ("walk", "tagger", "Sentence"),
     ],
 )
-def test_a_text_that_was_cleared_is_empty(page: StudioPage, view: str, run: str, label: str) -> None:
-    """Not another text: here, and when the address is opened again. Pictures of the text before grow pale."""
+def test_cleared_text_stays_empty(page: StudioPage, view: str, run: str, label: str) -> None:
+    """A cleared text is not replaced by the default, and outdated figures are dimmed."""
     shown = page.open(view, run=run)
     assert shown.locator(".notice .problem").count() == 0
     box = shown.get_by_role("textbox", name=label, exact=True)
@@ -73,7 +73,7 @@ def test_a_text_that_was_cleared_is_empty(page: StudioPage, view: str, run: str,
     expect(shown.locator(".failed")).to_have_count(0)
 
 
-def test_every_view_begins_with_a_run_that_shows_it_best(page: StudioPage) -> None:
+def test_default_run_of_every_view(page: StudioPage) -> None:
     def first(view: str) -> str:
         value: str = page.open(view).get_by_label("Run", exact=True).input_value()
         return value
@@ -85,23 +85,23 @@ def test_every_view_begins_with_a_run_that_shows_it_best(page: StudioPage) -> No
     assert first("understand") == "tagger"
 
 
-def test_names_that_are_not_there_are_said(page: StudioPage) -> None:
+def test_unknown_names_are_reported(page: StudioPage) -> None:
     shown = page.open("cell", run="nosuch")
-    expect(shown.locator(".problem")).to_have_text("No run is called “nosuch” here: another one is shown.")
+    expect(shown.locator(".problem")).to_have_text("There is no run “nosuch”. Showing another run.")
     picker = shown.get_by_label("Run", exact=True)
     assert picker.input_value() == "lm-lstm"
     picker.select_option("lm-elman")
     expect(shown.locator(".problem")).to_have_count(0)
     shown = page.open("alignment", run="tagger")
-    expect(shown.locator(".problem")).to_contain_text("“tagger” has nothing to show here")
+    expect(shown.locator(".problem")).to_contain_text("“tagger” does not support this view")
     page.move("#/nosuch")
-    expect(shown.locator(".problem")).to_have_text("There is no view called “nosuch”: these are the runs.")
+    expect(shown.locator(".problem")).to_have_text("Unknown view “nosuch”. Showing the list of runs.")
 
 
 @pytest.mark.parametrize("view", ["write", "alignment", "beam", "heads", "walk"])
-def test_texts_to_try(page: StudioPage, view: str) -> None:
+def test_example_texts(page: StudioPage, view: str) -> None:
     shown: Any = page.open(view, run="translate-transformer")
-    expect(shown.locator(".examples")).to_contain_text("Knows: dates")
+    expect(shown.locator(".examples")).to_contain_text("Trained on dates")
     offered = shown.locator(".examples button").nth(1)
     offered.click()
     text = offered.inner_text()
@@ -109,15 +109,15 @@ def test_texts_to_try(page: StudioPage, view: str) -> None:
     expect(shown).to_have_url(re.compile("text="))
 
 
-def test_examples_are_of_the_kinds_that_were_learned() -> None:
+def test_examples_match_training_kinds() -> None:
     recipe = {"task": "translate", "data": {"corpus": "cldr", "source": "en", "kinds": ["full date", "countries"]}}
-    assert examples_of(recipe) == ["Sunday, November 15, 2026", "Italy, Spain, and Japan"]
-    assert known_of(recipe) == "dates, lists of countries"
+    assert example_texts(recipe) == ["Sunday, November 15, 2026", "Italy, Spain, and Japan"]
+    assert training_domain(recipe) == "dates, lists of countries"
     recipe["data"] = {"corpus": "cldr", "source": "de", "kinds": ["number"]}
-    assert examples_of(recipe) == ["achthundertzweiundvierzig"] and known_of(recipe) == "numbers in words"
-    assert examples_of({"task": "translate", "data": {"corpus": "own"}})[0] and known_of({"data": {}}) is None
+    assert example_texts(recipe) == ["achthundertzweiundvierzig"] and training_domain(recipe) == "numbers in words"
+    assert example_texts({"task": "translate", "data": {"corpus": "own"}})[0] and training_domain({"data": {}}) is None
 
 
-def test_letters_that_are_not_named_are_counted() -> None:
+def test_further_unknown_characters_are_counted() -> None:
     assert "'h' and 1 more of the text" in unknown_notes("abcdefghi", "text")[0]
     assert "more" not in unknown_notes("abcdefgh", "text")[0]

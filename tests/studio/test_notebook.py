@@ -1,4 +1,4 @@
-"""The studio in a notebook: a frame on a server that answers, or a picture that needs none."""
+"""The studio in a notebook: an iframe with a server, or a static plot."""
 
 import re
 import threading
@@ -21,7 +21,7 @@ from seqloom.studio import notebook
 
 @pytest.fixture(autouse=True)
 def ended() -> Any:
-    """Servers of a test end with it."""
+    """Stop the servers after each test."""
     yield
     for serving in notebook._SERVERS.values():
         serving.server.should_exit = True
@@ -34,7 +34,7 @@ def source(shown: Any) -> str:
     return unescape(found[1])
 
 
-def test_a_run_is_shown_in_a_frame_that_answers(runs: Path) -> None:
+def test_run_is_shown_in_iframe(runs: Path) -> None:
     shown = seqloom.studio.show(runs / "gpt", view="heads", text='a "class" <b>', layer=2)
     address = source(shown)
     view, _, query = urlsplit(address).fragment.partition("?")
@@ -47,20 +47,20 @@ def test_a_run_is_shown_in_a_frame_that_answers(runs: Path) -> None:
         assert "frame-ancestors http://localhost:*" in answer.headers["content-security-policy"]
 
 
-def test_the_token_is_not_told_by_accident(runs: Path) -> None:
+def test_repr_hides_token(runs: Path) -> None:
     shown = seqloom.studio.show(runs / "gpt")
     assert "token" not in repr(shown)
 
 
-def test_one_server_serves_a_folder(runs: Path) -> None:
+def test_folder_has_one_server(runs: Path) -> None:
     first, second = seqloom.studio.show(runs), seqloom.studio.show(runs, view="walk", run="lm-lstm")
     assert urlsplit(source(first)).netloc == urlsplit(source(second)).netloc
     trained = seqloom.load(runs / "lm-lstm")
     assert "run=lm-lstm" in source(seqloom.studio.show(trained, view="cell", text="The"))
 
 
-def test_the_frame_can_be_seen(runs: Path, browser: Any) -> None:
-    """A page of another port of this machine, as a notebook is, may show it."""
+def test_notebook_may_embed_the_page(runs: Path, browser: Any) -> None:
+    """A page on another local port, such as a notebook, may embed the studio."""
     shown = seqloom.studio.show(runs, view="walk", run="lm-elman", text="The class")
     errors: list[str] = []
     with served(f"<!doctype html><title>notebook</title><body>{shown._repr_html_()}</body>") as address:
@@ -74,7 +74,7 @@ def test_the_frame_can_be_seen(runs: Path, browser: Any) -> None:
 
 @contextmanager
 def served(html: str) -> Iterator[str]:
-    """A page of another server."""
+    """Serve a page on another port."""
 
     class Page(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
@@ -104,7 +104,7 @@ def served(html: str) -> Iterator[str]:
         ("lm-lstm", "walk", {"text": "a <b>", "word": 2}, "<table"),
     ],
 )
-def test_a_still_needs_no_server(runs: Path, run: str, view: str, parameters: dict[str, Any], wanted: str) -> None:
+def test_static_view_needs_no_server(runs: Path, run: str, view: str, parameters: dict[str, Any], wanted: str) -> None:
     html = seqloom.studio.show(runs / run, view=view, static=True, **parameters)._repr_html_()
     assert wanted in html
     assert "<iframe" not in html
@@ -120,8 +120,8 @@ def test_a_still_needs_no_server(runs: Path, run: str, view: str, parameters: di
         ("translate-transformer", "heads", [{"target": "lundi", "part": "cross"}, {"layer": 2, "head": "mean"}]),
     ],
 )
-def test_a_still_shows_what_was_asked_for(runs: Path, run: str, view: str, others: list[dict[str, Any]]) -> None:
-    """Another layer, another head, the mean, another translation: each is another picture."""
+def test_static_view_uses_parameters(runs: Path, run: str, view: str, others: list[dict[str, Any]]) -> None:
+    """Different layers, heads and translations give different plots."""
     plain: dict[str, Any] = {"text": "Sunday", "target": "dimanche matin"}
     asked = [plain, *({**plain, **other} for other in others)]
     shown = [seqloom.studio.show(runs / run, view=view, static=True, **one).html for one in asked]
@@ -131,10 +131,10 @@ def test_a_still_shows_what_was_asked_for(runs: Path, run: str, view: str, other
             seqloom.studio.show(runs / run, view=view, static=True, layer=1, head=99, **plain)
 
 
-def test_what_cannot_be_shown_is_refused(runs: Path) -> None:
+def test_invalid_views_are_refused(runs: Path) -> None:
     with pytest.raises(UsageError, match="no view 'head'"):
         seqloom.studio.show(runs, view="head")
-    with pytest.raises(UsageError, match="needs one: leave static out"):
+    with pytest.raises(UsageError, match="for beam, leave static out"):
         seqloom.studio.show(runs / "gpt", view="beam", static=True)
-    with pytest.raises(UsageError, match="give the text"):
+    with pytest.raises(UsageError, match="needs a text"):
         seqloom.studio.show(runs / "gpt", view="heads", static=True)

@@ -9,7 +9,7 @@ from functools import partial
 from typing import Any, TypeVar
 
 import pytest
-from tests.studio.serving import PATIENCE, Endless
+from tests.studio.serving import TIMEOUT_SECONDS, Endless
 
 from seqloom.core.progress import Cancelled
 from seqloom.studio.queues import DeadlineExceeded, QueueFull, Queues
@@ -18,14 +18,14 @@ T = TypeVar("T")
 
 
 def in_loop(main: Coroutine[Any, Any, T]) -> T:
-    """Run in an event loop of its own thread: the browser of other tests has one in this thread."""
+    """Run in an event loop of another thread: Playwright has one in this thread."""
     with ThreadPoolExecutor(1) as pool:
-        return pool.submit(asyncio.run, asyncio.wait_for(main, PATIENCE)).result()
+        return pool.submit(asyncio.run, asyncio.wait_for(main, TIMEOUT_SECONDS)).result()
 
 
 async def compute(queues: Queues, key: str, function: Callable[[], T]) -> T:
-    with queues.enter(key) as place:
-        return await place.run(function)
+    with queues.enter(key) as slot:
+        return await slot.run(function)
 
 
 async def until(condition: Callable[[], bool]) -> None:
@@ -33,7 +33,7 @@ async def until(condition: Callable[[], bool]) -> None:
         await asyncio.sleep(0.002)
 
 
-def test_jobs_of_one_key_run_one_at_a_time_in_their_order() -> None:
+def test_jobs_of_one_key_run_in_order() -> None:
     running, most, order = list[int](), list[int](), list[int]()
 
     def job(number: int) -> int:
@@ -52,8 +52,8 @@ def test_jobs_of_one_key_run_one_at_a_time_in_their_order() -> None:
     assert max(most) == 1
 
 
-def test_different_keys_run_at_the_same_time() -> None:
-    both = threading.Barrier(3, timeout=PATIENCE)
+def test_different_keys_run_in_parallel() -> None:
+    both = threading.Barrier(3, timeout=TIMEOUT_SECONDS)
 
     async def main() -> None:
         queues = Queues(workers=3)
@@ -62,8 +62,8 @@ def test_different_keys_run_at_the_same_time() -> None:
     in_loop(main())
 
 
-def test_keys_take_turns_whatever_the_length_of_their_queues() -> None:
-    """With one worker: ten jobs of a are there first, and the one of b comes second all the same."""
+def test_keys_take_turns() -> None:
+    """With one worker, the job of b runs second although ten jobs of a arrived first."""
     order: list[str] = []
 
     async def main() -> None:
@@ -81,14 +81,14 @@ def test_keys_take_turns_whatever_the_length_of_their_queues() -> None:
     assert order[:4] == ["a", "b", "c", "a"] and len(order) == 12
 
 
-def test_a_full_queue_refuses_at_once_and_only_for_its_key() -> None:
+def test_full_queue_refuses_only_its_key() -> None:
     async def main() -> None:
-        queues = Queues(places=3)
+        queues = Queues(slots=3)
         slow = Endless()
         tasks = [asyncio.create_task(compute(queues, "a", slow)) for _ in range(3)]
         await until(slow.began.is_set)
         began = time.perf_counter()
-        with pytest.raises(QueueFull, match="3 requests already wait for this model"):
+        with pytest.raises(QueueFull, match="already has 3 pending requests"):
             await compute(queues, "a", lambda: None)
         assert time.perf_counter() - began < 1
         assert await compute(queues, "b", lambda: "answer") == "answer"
@@ -99,11 +99,11 @@ def test_a_full_queue_refuses_at_once_and_only_for_its_key() -> None:
     in_loop(main())
 
 
-def test_a_computation_beyond_its_deadline_is_stopped() -> None:
+def test_computation_stops_at_deadline() -> None:
     async def main() -> None:
         queues = Queues(deadline=0.1)
         slow = Endless()
-        with pytest.raises(DeadlineExceeded, match=r"longer than 0\.1 seconds"):
+        with pytest.raises(DeadlineExceeded, match=r"stopped after 0\.1 seconds"):
             await compute(queues, "a", slow)
         await until(slow.ended.is_set)
         assert not slow.let_go.is_set()
@@ -112,14 +112,14 @@ def test_a_computation_beyond_its_deadline_is_stopped() -> None:
     in_loop(main())
 
 
-def test_the_deadline_includes_the_time_in_the_queue() -> None:
+def test_deadline_includes_waiting_time() -> None:
     computed: list[str] = []
     finish = threading.Event()
 
     async def main() -> None:
         queues = Queues(workers=1, deadline=0.1)
         tasks = [
-            asyncio.create_task(compute(queues, "a", lambda: finish.wait(PATIENCE))),
+            asyncio.create_task(compute(queues, "a", lambda: finish.wait(TIMEOUT_SECONDS))),
             asyncio.create_task(compute(queues, "a", lambda: computed.append("late"))),
         ]
         answers = await asyncio.gather(*tasks, return_exceptions=True)
@@ -131,11 +131,11 @@ def test_the_deadline_includes_the_time_in_the_queue() -> None:
     assert computed == ["in time"]
 
 
-def test_a_cancelled_request_leaves_the_queue_without_being_computed() -> None:
+def test_cancelled_request_leaves_queue() -> None:
     computed: list[int] = []
 
     async def main() -> None:
-        queues = Queues(places=60)
+        queues = Queues(slots=60)
         slow = Endless()
         first = asyncio.create_task(compute(queues, "a", slow))
         await until(slow.began.is_set)
@@ -145,9 +145,9 @@ def test_a_cancelled_request_leaves_the_queue_without_being_computed() -> None:
             task.cancel()
         await asyncio.wait(waiting[:-1])
         assert await compute(queues, "b", lambda: "b") == "b"
-        places = [queues.enter("a") for _ in range(58)]  # their places are free again
-        for place in places:
-            place.leave()
+        slots = [queues.enter("a") for _ in range(58)]  # their slots are free again
+        for slot in slots:
+            slot.leave()
         slow.let_go.set()
         await asyncio.gather(first, waiting[-1])
 
@@ -155,7 +155,7 @@ def test_a_cancelled_request_leaves_the_queue_without_being_computed() -> None:
     assert computed == [58]
 
 
-def test_a_cancelled_request_that_runs_stops_at_its_next_step() -> None:
+def test_cancelled_computation_stops() -> None:
     async def main() -> None:
         queues = Queues()
         slow = Endless()
@@ -170,13 +170,13 @@ def test_a_cancelled_request_that_runs_stops_at_its_next_step() -> None:
     in_loop(main())
 
 
-def test_what_ignores_its_cancellation_delays_its_own_key_alone() -> None:
-    """A computation without steps cannot be stopped; whoever waits for another model does not notice."""
+def test_uncancellable_job_delays_only_its_key() -> None:
+    """A computation that never checks for cancellation delays only its own model."""
     finish = threading.Event()
 
     async def main() -> None:
         queues = Queues()
-        task = asyncio.create_task(compute(queues, "a", lambda: finish.wait(PATIENCE)))
+        task = asyncio.create_task(compute(queues, "a", lambda: finish.wait(TIMEOUT_SECONDS)))
         await asyncio.sleep(0.02)
         task.cancel()
         next_of_a = asyncio.create_task(compute(queues, "a", lambda: "a"))
@@ -188,7 +188,7 @@ def test_what_ignores_its_cancellation_delays_its_own_key_alone() -> None:
     in_loop(main())
 
 
-def test_exceptions_belong_to_their_request_and_the_worker_goes_on() -> None:
+def test_exceptions_do_not_stop_the_worker() -> None:
     class Broken(BaseException):
         pass
 
@@ -206,39 +206,39 @@ def test_exceptions_belong_to_their_request_and_the_worker_goes_on() -> None:
     in_loop(main())
 
 
-def test_one_place_computes_several_times_and_others_come_in_between() -> None:
+def test_slot_runs_several_computations() -> None:
     order: list[str] = []
 
     async def in_pieces(queues: Queues, name: str) -> None:
-        with queues.enter("a") as place:
+        with queues.enter("a") as slot:
             for _ in range(3):
-                await place.run(lambda: order.append(name))
+                await slot.run(lambda: order.append(name))
 
     async def main() -> None:
-        queues = Queues(places=2)
+        queues = Queues(slots=2)
         await asyncio.gather(in_pieces(queues, "x"), in_pieces(queues, "y"))
 
     in_loop(main())
     assert order == ["x", "y"] * 3
 
 
-def test_a_place_is_finished_with_even_if_its_request_was_cancelled() -> None:
+def test_finish_runs_after_cancellation() -> None:
     finished: list[bool] = []
 
     async def main() -> None:
         queues = Queues()
-        place, slow = queues.enter("a"), Endless()
-        task = asyncio.create_task(place.run(slow))
+        slot, slow = queues.enter("a"), Endless()
+        task = asyncio.create_task(slot.run(slow))
         await until(slow.began.is_set)
         task.cancel()
-        place.leave(finish=lambda: finished.append(slow.ended.is_set()))
+        slot.leave(finish=lambda: finished.append(slow.ended.is_set()))
         await until(lambda: bool(finished))
 
     in_loop(main())
     assert finished == [True]
 
 
-def test_threads_without_work_end_and_others_are_started() -> None:
+def test_idle_threads_exit() -> None:
     async def main() -> None:
         queues = Queues(idle=0.05)
         assert await compute(queues, "a", lambda: 1) == 1
@@ -249,15 +249,15 @@ def test_threads_without_work_end_and_others_are_started() -> None:
     in_loop(main())
 
 
-def test_many_requests_of_many_keys_are_all_answered() -> None:
-    """Some are cancelled at random moments; all others get their own answer, and nothing is left behind."""
+def test_many_requests_of_many_keys() -> None:
+    """Some are cancelled; all others get their own result, and no state remains."""
 
     def job(number: int) -> int:
         time.sleep(0.0005)
         return number
 
     async def main() -> None:
-        queues = Queues(workers=3, places=100)
+        queues = Queues(workers=3, slots=100)
         tasks = [asyncio.create_task(compute(queues, f"key-{n % 7}", partial(job, n))) for n in range(400)]
         for number, task in enumerate(tasks):
             if number % 3 == 0:

@@ -1,4 +1,4 @@
-"""Answers that come late: whoever asked for something else meanwhile sees that, and nobody computes for nobody."""
+"""Late responses are ignored, abandoned computations stop, and redraws keep the focus."""
 
 import time
 from collections.abc import Iterator
@@ -11,14 +11,14 @@ import pytest
 from tests.studio.conftest import StudioPage
 
 from seqloom.inspect.views.points import Layout
-from seqloom.studio.shelf import Shelf
+from seqloom.studio.run_folder import RunFolder
 from seqloom.studio.views import vectors
 
-PATIENCE = 1_000  # steps
+MAX_STEPS = 1_000
 
 
 class Late:
-    """Holds the first question to an address back until it is let go."""
+    """Delays the first request to a path until `arrive`."""
 
     def __init__(self, page: Any, path: str) -> None:
         self.page, self.held, self.path = page, list[Any](), f"**/api/{path}"
@@ -31,7 +31,7 @@ class Late:
             self.held.append(route)
 
     def arrive(self) -> None:
-        """The late answer is there, and whatever was to be made of it has been made."""
+        """Deliver the delayed response and wait until the page has processed it."""
         with self.page.expect_response(self.path) as answer:
             self.held[0].continue_()
         answer.value.finished()
@@ -48,24 +48,22 @@ def read(page: Any, label: str, text: str) -> None:
     ("view", "run", "path", "figure"),
     [("cell", "lm-lstm", "cell", "cell-units"), ("gradients", "lm-elman", "gradients", "gradient-tokens")],
 )
-def test_a_late_answer_takes_nobodys_place(
-    studio_page: StudioPage, view: str, run: str, path: str, figure: str
-) -> None:
+def test_late_response_is_ignored(studio_page: StudioPage, view: str, run: str, path: str, figure: str) -> None:
     page = studio_page.open(view, run=run, text="one")
     late = Late(page, path)
-    read(page, "Text to read", "abcd")
-    read(page, "Text to read", "wxyz")
+    read(page, "Text", "abcd")
+    read(page, "Text", "wxyz")
     page.locator("svg.shaded", has_text="y").first.wait_for()
     late.arrive()
-    rows = studio_page.table(figure)  # tokens are columns of the one and rows of the other
+    rows = studio_page.table(figure)  # tokens are columns in one table and rows in the other
     assert ["</s>", "w", "x", "y"] in (rows[0][1:5], [row[0] for row in rows[1:5]])
     assert page.locator(".busy").count() == 0
 
 
-def test_a_late_gap_is_not_filled(studio_page: StudioPage) -> None:
+def test_late_mask_prediction_is_ignored(studio_page: StudioPage) -> None:
     page = studio_page.open("write", run="bert", text="the [MASK] statement")
     late = Late(page, "write/fill")
-    label = "Text with gaps, each written [MASK]"
+    label = "Text with [MASK] tokens"
     read(page, label, "a late [MASK]")
     read(page, label, "a newer [MASK] of all")
     page.locator(".written", has_text="newer").wait_for()
@@ -74,33 +72,33 @@ def test_a_late_gap_is_not_filled(studio_page: StudioPage) -> None:
     assert page.get_by_label(label).input_value() == "a newer [MASK] of all"
 
 
-def test_the_card_is_that_of_the_run_chosen_last(studio_page: StudioPage) -> None:
+def test_card_belongs_to_last_selected_run(studio_page: StudioPage) -> None:
     page = studio_page.open("runs", runs="lm-lstm")
     late = Late(page, "runs/card")
     with page.expect_request(late.path):
         page.get_by_label("Show the curves of gpt", exact=True).check()
     page.get_by_label("Show the curves of bert", exact=True).check()
-    page.get_by_role("heading", name="The card of bert").wait_for()
+    page.get_by_role("heading", name="Run card of bert").wait_for()
     late.arrive()
-    assert page.get_by_role("heading", name="The card of bert").count() == 1
+    assert page.get_by_role("heading", name="Run card of bert").count() == 1
 
 
-def test_a_late_walk_is_not_walked(studio_page: StudioPage) -> None:
+def test_late_walk_is_ignored(studio_page: StudioPage) -> None:
     page = studio_page.open("walk", run="lm-lstm", text="one", stage="tokens")
     late = Late(page, "walk")
     read(page, "Sentence", "abc")
     read(page, "Sentence", "xyz")
     page.locator(".walk-stage", has_text="z").first.wait_for()
     late.arrive()
-    assert page.get_by_label("Follow this token").inner_text().split()[-1] == "z"
+    assert page.get_by_label("Input token").inner_text().split()[-1] == "z"
     page.get_by_role("button", name="Next →").first.focus()
     page.keyboard.press("Enter")
     page.wait_for_url(lambda url: "stage=tokens" not in url)
     assert page.evaluate("() => document.activeElement.textContent") == "Next →"
 
 
-def test_while_a_walk_is_on_its_way_the_former_one_waits(studio_page: StudioPage) -> None:
-    """Its buttons, its list, its tokens and the arrow keys are those of a walk that nobody asked for any more."""
+def test_old_walk_is_inactive_while_loading(studio_page: StudioPage) -> None:
+    """Buttons, stages, tokens and arrow keys of the old walk have no effect."""
     page = studio_page.open("walk", run="lm-lstm", text="one", stage="tokens")
     late = Late(page, "walk")
     read(page, "Sentence", "abc")
@@ -112,7 +110,7 @@ def test_while_a_walk_is_on_its_way_the_former_one_waits(studio_page: StudioPage
     page.locator(".walk-title").click()
     page.keyboard.press("ArrowRight")
     assert page.url == before and page.locator(".walk-title").inner_text() == "The sentence is cut into tokens"
-    page.get_by_label("Run", exact=True).select_option("gpt")  # which leaves no walk at all until it is there
+    page.get_by_label("Run", exact=True).select_option("gpt")  # hides the walk until the new one is loaded
     page.locator(".walk:not([aria-busy])").wait_for()
     late.arrive()
     assert "run=gpt" in page.url and page.get_by_label("Head").count() == 1
@@ -120,7 +118,7 @@ def test_while_a_walk_is_on_its_way_the_former_one_waits(studio_page: StudioPage
     page.wait_for_url(lambda url: "stage=tokens" in url)
 
 
-def test_who_turns_a_control_by_keyboard_stays_at_it(studio_page: StudioPage) -> None:
+def test_control_keeps_focus(studio_page: StudioPage) -> None:
     page = studio_page.open("alignment", run="translate-transformer")
     page.get_by_label("Head", exact=True).focus()
     page.keyboard.press("ArrowDown")
@@ -134,14 +132,12 @@ def test_who_turns_a_control_by_keyboard_stays_at_it(studio_page: StudioPage) ->
     ("view", "run", "control", "key", "drawn"),
     [
         ("understand", "tagger", "All tags", "Space", "all=1"),
-        ("understand", "classifier", "Influence", "ArrowRight", "kind="),
+        ("understand", "classifier", "Gradient × input", "ArrowRight", "kind="),
         ("vectors", "words", "Points", "ArrowUp", "n=1000"),
         ("vectors", "classifier", "Tokens", "ArrowRight", "kind=sentences"),
     ],
 )
-def test_what_is_drawn_anew_leaves_the_reader_where_he_is(
-    studio_page: StudioPage, view: str, run: str, control: str, key: str, drawn: str
-) -> None:
+def test_redraw_keeps_focus(studio_page: StudioPage, view: str, run: str, control: str, key: str, drawn: str) -> None:
     page = studio_page.open(view, run=run)
     before = page.get_by_label(control, exact=True)
     before.focus()
@@ -156,7 +152,7 @@ def test_what_is_drawn_anew_leaves_the_reader_where_he_is(
     assert page.evaluate("() => document.activeElement.isConnected")
 
 
-def test_nobody_makes_a_picture_that_nobody_waits_for(studio_page: StudioPage, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_abandoned_tsne_stops(studio_page: StudioPage, monkeypatch: pytest.MonkeyPatch) -> None:
     made = [0]
 
     def slowly(points: Any, count: int, **_: Any) -> Iterator[Layout]:
@@ -171,26 +167,26 @@ def test_nobody_makes_a_picture_that_nobody_waits_for(studio_page: StudioPage, m
     page.get_by_text("t-SNE, step").wait_for()
     page.get_by_label("PCA").check()
     before = 0
-    while before < made[0] < PATIENCE:
+    while before < made[0] < MAX_STEPS:
         before = made[0]
         time.sleep(0.5)
     assert before == made[0]
 
 
-def test_what_is_made_of_old_weights_is_not_kept_for_new_ones(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A run that is trained on while its model is looked at: its answers belong to the weights they were made of."""
+def test_cache_is_tied_to_weights(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """When training continues, cached results of the old weights are not used for the new ones."""
     (tmp_path / "run").mkdir()
     (tmp_path / "run" / "recipe.yaml").touch()
     weights = tmp_path / "run" / "model.safetensors"
     weights.write_text("old")
     monkeypatch.setattr("seqloom.predict.loader.load", lambda path, device: SimpleNamespace(model=weights.read_text()))
-    shelf = Shelf(tmp_path)
+    run_folder = RunFolder(tmp_path)
 
     def seen() -> Any:
-        opened = shelf.open("run")
+        opened = run_folder.open("run")
         if opened.trained.model == "old":
             weights.write_text("new")
-        return opened.remember("key", lambda: opened.trained.model)
+        return opened.get_or_compute("key", lambda: opened.trained.model)
 
     assert seen() == "old"
     assert seen() == "new"

@@ -1,4 +1,4 @@
-"""The list of runs, their curves laid over one another, and what differs between them."""
+"""The list of runs, their training curves and recipe differences."""
 
 import json
 import os
@@ -14,11 +14,11 @@ from tests.studio.conftest import RUNS, TOKEN, StudioPage, Window
 
 from seqloom.inspect.views.curves import differences, run_curves, thin_points
 from seqloom.runs.run import Run
+from seqloom.studio.run_folder import RunFolder
 from seqloom.studio.server import Studio, make_app
-from seqloom.studio.shelf import Shelf
 
 
-def test_all_runs_are_listed_with_the_views_that_suit_them(client: TestClient) -> None:
+def test_runs_are_listed_with_suitable_views(client: TestClient) -> None:
     found = {run["id"]: run for run in client.post("/api/runs").json()["runs"]}
     assert set(found) == set(RUNS)
     assert all(run["problem"] is None and run["ready"] for run in found.values())
@@ -29,32 +29,32 @@ def test_all_runs_are_listed_with_the_views_that_suit_them(client: TestClient) -
     assert "cell" not in found["gpt"]["views"] and "heads" in found["gpt"]["views"]
 
 
-def test_a_damaged_run_is_listed_with_the_reason(runs: Path, tmp_path: Path) -> None:
-    shutil.copytree(runs / "lm-elman", tmp_path / "shelf" / "damaged")
-    shutil.copytree(runs / "lm-elman", tmp_path / "shelf" / "ladder" / "one")
-    (tmp_path / "shelf" / "damaged" / "recipe.yaml").write_text("model: [")
-    (tmp_path / "shelf" / "empty").mkdir()
-    client = TestClient(make_app(Shelf(tmp_path / "shelf"), TOKEN), base_url="http://127.0.0.1")
+def test_damaged_run_is_listed_with_reason(runs: Path, tmp_path: Path) -> None:
+    shutil.copytree(runs / "lm-elman", tmp_path / "run_folder" / "damaged")
+    shutil.copytree(runs / "lm-elman", tmp_path / "run_folder" / "ladder" / "one")
+    (tmp_path / "run_folder" / "damaged" / "recipe.yaml").write_text("model: [")
+    (tmp_path / "run_folder" / "empty").mkdir()
+    client = TestClient(make_app(RunFolder(tmp_path / "run_folder"), TOKEN), base_url="http://127.0.0.1")
     found = client.post("/api/runs", headers={"authorization": f"Bearer {TOKEN}"}).json()["runs"]
     assert [run["id"] for run in found] == ["damaged", "ladder/one"]
     assert "is damaged" in found[0]["problem"] and found[1]["problem"] is None
 
 
-def test_a_recipe_that_was_cut_is_damaged_even_where_it_can_be_read(runs: Path, tmp_path: Path) -> None:
-    shutil.copytree(runs / "lm-elman", tmp_path / "shelf" / "cut")
-    recipe = tmp_path / "shelf" / "cut" / "recipe.yaml"
+def test_truncated_recipe_is_damaged(runs: Path, tmp_path: Path) -> None:
+    shutil.copytree(runs / "lm-elman", tmp_path / "run_folder" / "cut")
+    recipe = tmp_path / "run_folder" / "cut" / "recipe.yaml"
     recipe.write_text(recipe.read_text().partition("\nmodel:")[0] + "\n")
     seal(recipe.parent)
-    client = TestClient(make_app(Shelf(tmp_path / "shelf"), TOKEN), base_url="http://127.0.0.1")
+    client = TestClient(make_app(RunFolder(tmp_path / "run_folder"), TOKEN), base_url="http://127.0.0.1")
     (found,) = client.post("/api/runs", headers={"authorization": f"Bearer {TOKEN}"}).json()["runs"]
-    assert "does not name a task and a model" in found["problem"] and found["views"] == []
+    assert "task or model is missing" in found["problem"] and found["views"] == []
 
 
-def test_one_run_alone_can_be_shown(runs: Path) -> None:
-    assert list(Shelf(runs / "gpt").paths()) == ["gpt"]
+def test_folder_may_be_a_single_run(runs: Path) -> None:
+    assert list(RunFolder(runs / "gpt").paths()) == ["gpt"]
 
 
-def test_curves_are_what_the_log_says(runs: Path, client: TestClient) -> None:
+def test_curves_match_log(runs: Path, client: TestClient) -> None:
     log = [json.loads(line) for line in (runs / "lm-lstm" / "log.jsonl").read_text().splitlines()]
     steps = [(entry["step"], entry["values"]["loss"]) for entry in log if entry["event"] == "progress"]
     dev = [(entry["step"], entry["metrics"]["perplexity"]) for entry in log if entry["event"] == "evaluated"]
@@ -67,17 +67,17 @@ def test_curves_are_what_the_log_says(runs: Path, client: TestClient) -> None:
     assert {"key": "model.cell", "values": {"lm-lstm": "lstm", "lm-elman": "elman"}} in found["differences"]
 
 
-def test_a_run_that_trains_is_live(runs: Path, tmp_path: Path) -> None:
-    shutil.copytree(runs / "lm-elman", tmp_path / "shelf" / "training")
-    log = tmp_path / "shelf" / "training" / "log.jsonl"
+def test_training_run_is_live(runs: Path, tmp_path: Path) -> None:
+    shutil.copytree(runs / "lm-elman", tmp_path / "run_folder" / "training")
+    log = tmp_path / "run_folder" / "training" / "log.jsonl"
     log.write_text("".join(line for line in log.read_text().splitlines(True) if '"finished"' not in line))
-    client = TestClient(make_app(Shelf(tmp_path / "shelf"), TOKEN), base_url="http://127.0.0.1")
+    client = TestClient(make_app(RunFolder(tmp_path / "run_folder"), TOKEN), base_url="http://127.0.0.1")
     client.headers["authorization"] = f"Bearer {TOKEN}"
     assert client.post("/api/runs").json()["runs"][0]["live"]
     assert client.post("/api/runs/curves", json={"runs": ["training"]}).json()["live"] == ["training"]
 
 
-def test_differences_name_every_key_that_is_not_alike() -> None:
+def test_differences_list_all_unequal_keys() -> None:
     one: dict[str, Any] = {"model": {"cell": "lstm", "hidden": 8}, "seed": 1}
     other: dict[str, Any] = {"model": {"cell": "gru", "hidden": 8}, "seed": 1, "monitor": "loss"}
     assert differences({"a": one, "b": other}) == [
@@ -87,14 +87,14 @@ def test_differences_name_every_key_that_is_not_alike() -> None:
     assert differences({"a": one, "b": dict(one)}) == []
 
 
-def test_long_curves_are_thinned_and_keep_their_ends() -> None:
+def test_long_curves_are_thinned() -> None:
     points = [(step, float(step)) for step in range(10_000)]
     kept = thin_points(points, 500)
     assert len(kept) == 500 and kept[0] == points[0] and kept[-1] == points[-1]
     assert thin_points(points[:10]) == points[:10]
 
 
-def test_a_log_that_is_cut_short_is_read_as_far_as_it_goes(runs: Path, tmp_path: Path) -> None:
+def test_truncated_log_is_read(runs: Path, tmp_path: Path) -> None:
     shutil.copytree(runs / "lm-elman", tmp_path / "run")
     with (tmp_path / "run" / "log.jsonl").open("a") as log:
         log.write('{"event": "progress", "step": 70, "val')
@@ -104,14 +104,14 @@ def test_a_log_that_is_cut_short_is_read_as_far_as_it_goes(runs: Path, tmp_path:
 
 def test_two_hundred_runs_are_listed_in_a_second(runs: Path, tmp_path: Path) -> None:
     for number in range(200):
-        place = tmp_path / "shelf" / f"run-{number:03}"
+        place = tmp_path / "run_folder" / f"run-{number:03}"
         place.mkdir(parents=True)
         for path in (runs / "lm-lstm").iterdir():
             if path.is_file():
                 os.link(path, place / path.name)
         (place / "metrics").mkdir()
         shutil.copy(runs / "lm-lstm" / "metrics" / "dev.json", place / "metrics")
-    client = TestClient(make_app(Shelf(tmp_path / "shelf"), TOKEN), base_url="http://127.0.0.1")
+    client = TestClient(make_app(RunFolder(tmp_path / "run_folder"), TOKEN), base_url="http://127.0.0.1")
     client.headers["authorization"] = f"Bearer {TOKEN}"
 
     def asked() -> tuple[float, list[dict[str, Any]]]:
@@ -121,11 +121,11 @@ def test_two_hundred_runs_are_listed_in_a_second(runs: Path, tmp_path: Path) -> 
 
     seconds, found = asked()
     assert len(found) == 200 and found[7]["views"]
-    again = min(asked()[0] for _ in range(3))  # others may have kept the machine busy once
+    again = min(asked()[0] for _ in range(3))  # the minimum ignores load by other processes
     assert again < 1.0 and seconds < 5.0, (seconds, again)
 
 
-def test_the_page_lists_searches_and_overlays(studio_page: StudioPage, runs: Path) -> None:
+def test_list_search_and_overlaid_curves(studio_page: StudioPage, runs: Path) -> None:
     page = studio_page.open("runs", runs=["lm-lstm", "lm-elman"])
     assert page.locator(".runs-table tbody tr").count() == len(RUNS)
     page.get_by_label("Search").fill("recurrent elman")
@@ -136,15 +136,17 @@ def test_the_page_lists_searches_and_overlays(studio_page: StudioPage, runs: Pat
     expected = dict(run_curves(Run.open(runs / "lm-elman"))["train loss"].points)
     shown = {int(row[0]): float(row[3]) for row in rows[1:] if row[3] != "–"}
     assert shown == pytest.approx(expected, rel=1e-4)
-    assert page.get_by_role("region", name="Keys of the recipes").locator(
-        "tr", has_text="model.cell"
-    ).inner_text().split() == ["model.cell", "lstm", "elman"]
+    assert page.get_by_role("region", name="Recipe keys").locator("tr", has_text="model.cell").inner_text().split() == [
+        "model.cell",
+        "lstm",
+        "elman",
+    ]
     page.get_by_label("Show the curves of gpt").check()
     page.locator('figure[data-figure="curve-loss-2"]').get_by_text("gpt: dev").first.wait_for()
     assert "gpt" in page.url and page.locator(".card").inner_text()
 
 
-# What the loss of each run is a mean over, from its recipe alone.
+# The unit of the loss of each run.
 UNITS = {
     "lm-lstm": "nats per character",
     "lm-elman": "nats per character",
@@ -157,7 +159,7 @@ UNITS = {
 }
 
 
-def test_every_run_has_the_unit_of_its_loss(client: Any) -> None:
+def test_unit_of_loss(client: Any) -> None:
     curves = client.post("/api/runs/curves", json={"runs": list(UNITS)}).json()["curves"]
     losses = {name: [curve for curve in found.values() if curve["group"] == "loss"] for name, found in curves.items()}
     assert {name: {curve["unit"] for curve in found} for name, found in losses.items()} == {
@@ -165,18 +167,18 @@ def test_every_run_has_the_unit_of_its_loss(client: Any) -> None:
     }
     scales = {name: found[0]["scale"] for name, found in losses.items()}
     assert scales["lm-lstm"] == scales["lm-elman"] and scales["tagger"] == scales["hmm-tagger"]
-    assert scales["gpt"] != scales["translate-gru"]  # vocabularies of one size, learned from different texts
+    assert scales["gpt"] != scales["translate-gru"]  # equal size, different texts
     speeds = {name: found["train speed"]["unit"] for name, found in curves.items() if "train speed" in found}
     assert speeds["lm-lstm"] == "characters/s" and speeds["gpt"] == "tokens/s (vocabulary 400)"
 
 
-def test_no_chart_has_two_units(studio_page: StudioPage) -> None:
-    """Eight runs are chosen; each chart has runs of one unit, and says it."""
+def test_charts_have_one_unit(studio_page: StudioPage) -> None:
+    """With eight selected runs, each chart contains the runs of one unit."""
     page = studio_page.open("runs", runs=list(UNITS))
     page.locator('figure[data-figure="curve-loss-6"]').wait_for()
 
     def charts(group: str) -> list[tuple[str, set[str]]]:
-        """The title of the vertical axis of each chart of a group, and the runs in it."""
+        """Return the y-axis title and the runs of each chart of a group."""
         found = page.locator(f'figure[data-figure^="curve-{group}"]').all()
         keys = [{key.partition(":")[0] for key in chart.locator(".key").all_text_contents()} for chart in found]
         axes = [chart.locator("svg.chart text.axis").last.text_content() or "" for chart in found]
@@ -211,7 +213,7 @@ def test_bits_per_character_compare_models_of_different_tokens(studio_page: Stud
     assert page.locator("figure[data-figure]").first.get_attribute("data-figure") == "curve-loss"
 
 
-def test_the_newest_run_with_a_curve_is_shown_first(window: Window, runs: Path, tmp_path: Path) -> None:
+def test_newest_run_with_curve_is_selected(window: Window, runs: Path, tmp_path: Path) -> None:
     for name, lines in (("older", None), ("newer", None), ("newest", 1)):
         shutil.copytree(runs / "lm-elman", tmp_path / name)
         log = tmp_path / name / "log.jsonl"
@@ -225,7 +227,7 @@ def test_the_newest_run_with_a_curve_is_shown_first(window: Window, runs: Path, 
         assert page.locator(".runs-table tr.chosen").count() == 1
 
 
-def test_any_name_can_be_chosen_and_linked(window: Window, runs: Path, tmp_path: Path) -> None:
+def test_special_characters_in_run_names(window: Window, runs: Path, tmp_path: Path) -> None:
     names = ["a|b", "a", "b & c"]
     for name in names:
         shutil.copytree(runs / "lm-elman", tmp_path / name)
@@ -238,8 +240,8 @@ def test_any_name_can_be_chosen_and_linked(window: Window, runs: Path, tmp_path:
         assert page.locator("tr.chosen .name").all_text_contents() == ["a|b", "b & c"]
 
 
-def test_a_training_that_ends_is_seen_to_have_ended(window: Window, runs: Path, tmp_path: Path) -> None:
-    """Also of a run that is not chosen: no badge any more, its figure and its views."""
+def test_end_of_training_updates_the_list(window: Window, runs: Path, tmp_path: Path) -> None:
+    """The badge disappears, and metric and views are updated, also for a run that is not selected."""
     shutil.copytree(runs / "lm-elman", tmp_path / "whole")
     shutil.copytree(runs / "lm-elman", tmp_path / "trains")
     log, kept = tmp_path / "trains" / "log.jsonl", tmp_path / "kept.json"
@@ -249,7 +251,7 @@ def test_a_training_that_ends_is_seen_to_have_ended(window: Window, runs: Path, 
     with Studio(tmp_path).running() as serving, window.showing(serving) as opened:
         page = opened.open("runs")
         page.evaluate("() => { const wait = setTimeout; window.setTimeout = (act, ms) => wait(act, ms / 20); }")
-        page = opened.open("runs", runs=["whole"])  # looks again twenty times as soon
+        page = opened.open("runs", runs=["whole"])  # updates twenty times as often
         line = page.locator('tr[data-run="trains"]')
         assert line.locator(".badge").count() == 1 and "–" in line.inner_text()
         line.get_by_role("checkbox").focus()
@@ -260,7 +262,7 @@ def test_a_training_that_ends_is_seen_to_have_ended(window: Window, runs: Path, 
         assert page.evaluate("() => document.activeElement.closest('tr').dataset.run") == "trains"
 
 
-def test_figures_are_saved_as_png_svg_and_a_page_of_their_own(studio_page: StudioPage, tmp_path: Path) -> None:
+def test_figures_are_saved_as_png_svg_and_html(studio_page: StudioPage, tmp_path: Path) -> None:
     page = studio_page.open("runs", runs="lm-lstm")
     frame = page.locator('figure[data-figure="curve-loss"]')
     for kind, begin in (("PNG", b"\x89PNG"), ("SVG", b"<svg"), ("HTML", b"<!doctype html>")):
@@ -274,7 +276,7 @@ def test_figures_are_saved_as_png_svg_and_a_page_of_their_own(studio_page: Studi
             assert b"<script" not in content and b"nats" in content
 
 
-def test_without_the_token_the_page_says_what_to_do(studio_page: StudioPage, studio: Studio) -> None:
+def test_page_without_token_is_locked(studio_page: StudioPage, studio: Studio) -> None:
     page = studio_page.page
     studio_page.refusals = True
     page.goto(f"http://127.0.0.1:{studio.port}/")
@@ -284,7 +286,7 @@ def test_without_the_token_the_page_says_what_to_do(studio_page: StudioPage, stu
     page.get_by_role("heading", name="This studio is locked").wait_for()
 
 
-def test_an_empty_folder_says_what_to_do(window: Window, tmp_path: Path) -> None:
+def test_empty_folder_shows_instructions(window: Window, tmp_path: Path) -> None:
     with Studio(tmp_path).running() as serving, window.showing(serving) as opened:
         page = opened.open("runs")
         page.get_by_text(f"seqloom quickstart --out {tmp_path}/quickstart").first.wait_for()

@@ -1,4 +1,4 @@
-"""Who is let in, what is refused, and what every answer forbids."""
+"""Access control: hosts, origins, tokens, paths, sizes and security headers."""
 
 import json
 import socket
@@ -10,9 +10,9 @@ from starlette.testclient import TestClient
 from tests.studio.conftest import TOKEN
 
 from seqloom.core.errors import ResourceError, UsageError
-from seqloom.studio.safety import BODY, host_name
+from seqloom.studio.run_folder import RunFolder, UnknownRun
+from seqloom.studio.safety import MAX_BODY_BYTES, host_name
 from seqloom.studio.server import Studio, make_app
-from seqloom.studio.shelf import Shelf, UnknownRun
 from seqloom.studio.views import VIEWS
 
 GOOD = {"authorization": f"Bearer {TOKEN}", "host": "127.0.0.1:8733", "content-type": "application/json"}
@@ -30,7 +30,7 @@ def ask(client: TestClient, path: str = "/api/runs", body: Any = None, **headers
         "[0:0:0:0:0:0:0:1]:80",  # another spelling of ::1
     ],
 )
-def test_this_machine_by_its_own_names_is_answered(client: TestClient, host: str) -> None:
+def test_loopback_hosts_are_accepted(client: TestClient, host: str) -> None:
     assert ask(client, host=host).status_code == 200
 
 
@@ -53,13 +53,13 @@ def test_this_machine_by_its_own_names_is_answered(client: TestClient, host: str
         *("localhost\\", "local_host", "http://localhost", "localhost%00", "localhost\t:80"),
     ],
 )
-def test_any_other_host_is_refused_even_for_the_page(client: TestClient, host: str) -> None:
+def test_other_hosts_are_refused(client: TestClient, host: str) -> None:
     assert ask(client, host=host).status_code == 400
     assert client.get("/", headers={"host": host}).status_code == 400
 
 
 @pytest.mark.parametrize("header", ["localhost:٣", "localhost\u200b", "ｌocalhost", "127。0。0。1"])
-def test_a_host_header_is_ascii(header: str) -> None:
+def test_host_header_must_be_ascii(header: str) -> None:
     assert host_name(header) is None
 
 
@@ -69,27 +69,27 @@ def test_several_host_headers_are_refused(client: TestClient) -> None:
 
 
 @pytest.mark.parametrize("origin", ["http://evil.example", "null", "http://127.0.0.1:9999", "file://"])
-def test_other_pages_may_not_ask(client: TestClient, origin: str) -> None:
+def test_other_origins_are_refused(client: TestClient, origin: str) -> None:
     found = ask(client, origin=origin)
     assert found.status_code == 403 and "runs" not in found.json()
 
 
-def test_the_own_page_may(client: TestClient) -> None:
+def test_own_origin_is_accepted(client: TestClient) -> None:
     assert ask(client, origin="http://127.0.0.1:8733").status_code == 200
 
 
 @pytest.mark.parametrize(
     "header", ["", "Bearer", f"Bearer {TOKEN}x", f"Bearer {TOKEN[:-1]}", TOKEN, "Bearer ümläut", "Basic abc"]
 )
-def test_without_the_token_nothing_is_told(client: TestClient, header: str) -> None:
+def test_requests_without_token_are_refused(client: TestClient, header: str) -> None:
     headers = [(b"host", b"127.0.0.1"), (b"authorization", header.encode())]
     found = client.post("/api/runs", headers=headers, content="{}")
     assert found.status_code == 401
     assert list(found.json()) == ["error"]
 
 
-def test_every_question_needs_the_token(client: TestClient) -> None:
-    """Whatever is added later: all addresses under /api are behind the guard, those that do not exist included."""
+def test_every_endpoint_needs_the_token(client: TestClient) -> None:
+    """All addresses under /api need the token, including those that do not exist."""
     paths = [str(getattr(route, "path", "")) for view in VIEWS.values() for route in view.router.routes]
     assert len(paths) >= 10
     for path in [*paths, "/api", "/api/nothing", "/api//runs"]:
@@ -107,13 +107,13 @@ def test_every_question_needs_the_token(client: TestClient) -> None:
         "/server.py",
         "/lib/..%5c..%5cserver.py",
         "//etc/passwd",
-        "/views/../../shelf.py",
+        "/views/../../run_folder.py",
         "/.lock",
         "/index.html%00.js",
         "/runs/lm-lstm/recipe.yaml",
     ],
 )
-def test_only_files_of_the_page_have_an_address(client: TestClient, path: str) -> None:
+def test_only_web_files_are_served(client: TestClient, path: str) -> None:
     found = client.get(path, headers=GOOD)
     assert found.status_code in (400, 404)
     assert "root:" not in found.text and "import" not in found.text
@@ -141,7 +141,7 @@ def test_only_files_of_the_page_have_an_address(client: TestClient, path: str) -
         "GPT ",
     ],
 )
-def test_a_run_is_looked_up_and_never_a_path(client: TestClient, name: str) -> None:
+def test_run_id_is_never_a_path(client: TestClient, name: str) -> None:
     questions = {"runs/card": {"run": name}, "runs/curves": {"runs": [name]}, "heads": {"run": name, "text": "a"}}
     for path, body in {**questions, "write/next": {"run": name}}.items():
         found = ask(client, f"/api/{path}", body)
@@ -149,21 +149,21 @@ def test_a_run_is_looked_up_and_never_a_path(client: TestClient, name: str) -> N
         assert list(found.json()) == ["error"]
 
 
-def test_links_out_of_the_folder_are_not_followed(runs: Path, tmp_path: Path) -> None:
+def test_symbolic_links_are_not_followed(runs: Path, tmp_path: Path) -> None:
     (tmp_path / "inside").mkdir()
     (tmp_path / "inside" / "link").symlink_to(runs / "gpt")
     (tmp_path / "inside" / "all").symlink_to(runs)
-    shelf = Shelf(tmp_path / "inside")
-    assert shelf.paths() == {}
-    with pytest.raises(UnknownRun, match="No run is called 'link'"):
-        shelf.find("link")
+    run_folder = RunFolder(tmp_path / "inside")
+    assert run_folder.paths() == {}
+    with pytest.raises(UnknownRun, match="There is no run 'link'"):
+        run_folder.find("link")
 
 
-def test_a_question_has_a_size(client: TestClient) -> None:
-    assert ask(client, body={"x": "y" * BODY}).status_code == 413
+def test_request_size_is_limited(client: TestClient) -> None:
+    assert ask(client, body={"x": "y" * MAX_BODY_BYTES}).status_code == 413
     chunks = (b'{"runs": []' if i == 0 else b"}" if i == 40 else b" " * 65536 for i in range(41))
     answered = client.post("/api/runs/curves", headers=GOOD, content=chunks)
-    assert answered.status_code == 413 and "bytes at most" in answered.json()["error"]
+    assert answered.status_code == 413 and "at most 1,000,000 bytes" in answered.json()["error"]
 
 
 @pytest.mark.parametrize(
@@ -180,13 +180,13 @@ def test_a_question_has_a_size(client: TestClient) -> None:
         b"[" * 5000,
     ],
 )
-def test_what_is_no_question_is_answered_in_words(client: TestClient, body: bytes) -> None:
+def test_invalid_body_gets_error_message(client: TestClient, body: bytes) -> None:
     found = client.post("/api/runs/curves", headers=GOOD, content=body)
     assert found.status_code in (400, 422)
     assert set(found.json()) == {"error"} and "Traceback" not in found.text
 
 
-def test_every_answer_forbids_what_the_page_does_not_need(client: TestClient) -> None:
+def test_responses_have_security_headers(client: TestClient) -> None:
     refused = client.get("/nothing", headers=GOOD)
     for found in (
         client.get("/", headers=GOOD),
@@ -204,7 +204,7 @@ def test_every_answer_forbids_what_the_page_does_not_need(client: TestClient) ->
         assert "set-cookie" not in found.headers and "access-control-allow-origin" not in found.headers
 
 
-def test_no_markup_in_the_page_is_made_from_strings() -> None:
+def test_page_builds_no_markup_from_strings() -> None:
     web = Path(make_app.__code__.co_filename).parent / "web"
     forbidden = (
         "innerHTML",
@@ -227,15 +227,15 @@ def test_no_markup_in_the_page_is_made_from_strings() -> None:
     assert "<script>" not in page and "style=" not in page and "onclick" not in page
 
 
-def test_beyond_this_machine_numbers_and_own_names_only(shelf: Shelf) -> None:
-    client = TestClient(make_app(shelf, TOKEN, "0.0.0.0"), base_url="http://127.0.0.1")
+def test_public_server_accepts_addresses_and_own_names(run_folder: RunFolder) -> None:
+    client = TestClient(make_app(run_folder, TOKEN, "0.0.0.0"), base_url="http://127.0.0.1")
     for host in ("192.168.0.7:8733", "[fe80::1]:8733", "localhost", socket.gethostname()):
         assert ask(client, host=host).status_code == 200, host
     assert ask(client, host="evil.example").status_code == 400
     assert ask(client, host="192.168.0.7", authorization="").status_code == 401
 
 
-def test_tokens_are_new_each_time_and_stay_behind_the_hash(runs: Path) -> None:
+def test_token_is_random_and_in_fragment(runs: Path) -> None:
     one, other = Studio(runs), Studio(runs)
     try:
         assert one.token != other.token and len(one.token) >= 32
@@ -243,16 +243,16 @@ def test_tokens_are_new_each_time_and_stay_behind_the_hash(runs: Path) -> None:
         before, _, after = one.address("heads", run="gpt").partition("#")
         assert one.token not in before and one.token in after and "run=gpt" in after
         assert before == f"http://127.0.0.1:{one.port}/"
-        with pytest.raises(ResourceError, match=r"Cannot listen at 127\.0\.0\.1, port .* Leave --port out"):
+        with pytest.raises(ResourceError, match=r"Cannot listen on 127\.0\.0\.1, port .* Leave --port out"):
             Studio(runs, port=one.port)
     finally:
         one.socket.close()
         other.socket.close()
 
 
-def test_a_folder_that_is_none_is_refused(tmp_path: Path) -> None:
+def test_invalid_folder_is_refused(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="does not exist"):
-        Shelf(tmp_path / "nowhere")
+        RunFolder(tmp_path / "nowhere")
     (tmp_path / "file").write_text("")
     with pytest.raises(UsageError, match="is a file"):
-        Shelf(tmp_path / "file")
+        RunFolder(tmp_path / "file")

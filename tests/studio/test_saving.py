@@ -1,4 +1,4 @@
-"""Figures that are saved say what they are, of which run, on which sentence, and keep their legends."""
+"""Exported figures contain title, run, text and legend."""
 
 from pathlib import Path
 from typing import Any
@@ -24,31 +24,31 @@ def texts(drawing: str) -> list[ElementTree.Element]:
     return list(ElementTree.fromstring(drawing).iter(f"{SVG}text"))
 
 
-def test_a_drawing_has_a_heading_and_its_legend(studio_page: StudioPage, tmp_path: Path) -> None:
+def test_exported_drawing_has_heading_and_legend(studio_page: StudioPage, tmp_path: Path) -> None:
     page = studio_page.open("beam", run="translate-gru", text=DATE)
     said = [node.text for node in texts(saved(page, "beam", "SVG", tmp_path))]
-    assert said[:2] == ["The search", f"translate-gru · {DATE}"]
-    assert {"the best", "pruned", "Edges: log p. Boxes: score."} <= set(said)
+    assert said[:2] == ["Search tree", f"translate-gru · {DATE}"]
+    assert {"best", "pruned", "Edges: log p. Boxes: score."} <= set(said)
     whole = saved(page, "beam", "HTML", tmp_path)
-    assert f"translate-gru · {DATE}" in whole and whole.count("The search<") == 1 + whole.count("<title>The search<")
+    assert f"translate-gru · {DATE}" in whole and whole.count("Search tree<") == 1 + whole.count("<title>Search tree<")
 
 
-def test_a_long_sentence_is_wrapped_and_stands_from_right_to_left(studio_page: StudioPage, tmp_path: Path) -> None:
+def test_long_right_to_left_text_is_wrapped(studio_page: StudioPage, tmp_path: Path) -> None:
     page = studio_page.open("write", run="lm-lstm", text=ARABIC, length="12")
-    found = texts(saved(page, "surprise", "SVG", tmp_path))
+    found = texts(saved(page, "surprisal", "SVG", tmp_path))
     lines = [node for node in found if node.get("direction") == "rtl"]
     assert len(lines) > 1 and " ".join(str(node.text).strip() for node in lines) == ARABIC
-    assert [node.text for node in found[:2]] == ["Surprise", "lm-lstm"]
+    assert [node.text for node in found[:2]] == ["Surprisal", "lm-lstm"]
     assert "entropy" in [node.text for node in found]
 
 
-def test_two_runs_side_by_side_keep_their_own_names(studio_page: StudioPage, tmp_path: Path) -> None:
+def test_compared_runs_keep_their_names(studio_page: StudioPage, tmp_path: Path) -> None:
     page = studio_page.open("alignment", run="translate-gru", other="translate-transformer", text=DATE)
     for figure, run in (("alignment", "translate-gru"), ("alignment2", "translate-transformer")):
         assert texts(saved(page, figure, "SVG", tmp_path))[1].text == f"{run} · {DATE}"
 
 
-def test_points_are_saved_as_shapes_and_text(studio_page: StudioPage, tmp_path: Path) -> None:
+def test_scatter_plot_is_saved_as_vectors(studio_page: StudioPage, tmp_path: Path) -> None:
     page = studio_page.open("vectors", run="words")
     page.locator(".scatter-key text").first.wait_for()
     drawing = ElementTree.fromstring(saved(page, "vectors", "SVG", tmp_path))

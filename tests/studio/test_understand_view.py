@@ -1,4 +1,4 @@
-"""Understand in the browser: labels, weights, tags and paths are what Python says; controls and keys react."""
+"""The view "Understand": labels, weights, tags and paths equal the Python API; controls and keys react."""
 
 from pathlib import Path
 from typing import Any
@@ -12,8 +12,8 @@ from tests.understanding import trained
 
 import seqloom
 from seqloom.predict.loader import load
+from seqloom.studio.run_folder import RunFolder
 from seqloom.studio.server import Studio, make_app
-from seqloom.studio.shelf import Shelf
 from seqloom.studio.views import VIEWS
 from seqloom.training import train_recipe
 
@@ -27,7 +27,7 @@ def numbers(cells: list[str]) -> list[float]:
     return [float(cell.replace("−", "-")) for cell in cells]
 
 
-# --- what a text is ---------------------------------------------------------------------------------------------------
+# --- classification ---------------------------------------------------------------------------------------------------
 
 
 @pytest.fixture(scope="module")
@@ -35,7 +35,7 @@ def classifier(runs: Path) -> Any:
     return seqloom.load(runs / "classifier", "cpu")
 
 
-def test_labels_and_weights_are_those_of_classify(studio_page: StudioPage, classifier: Any) -> None:
+def test_labels_and_weights_match_classify(studio_page: StudioPage, classifier: Any) -> None:
     page = studio_page.open("understand", run="classifier", text=TEXT)
     page.locator("figure").nth(1).wait_for()
     (said,) = classifier.classify(TEXT, why=True)
@@ -54,19 +54,19 @@ def test_labels_and_weights_are_those_of_classify(studio_page: StudioPage, class
     )
 
 
-def test_another_label_is_explained_and_words_are_left_out(studio_page: StudioPage, classifier: Any) -> None:
+def test_other_label_and_occlusion(studio_page: StudioPage, classifier: Any) -> None:
     page = studio_page.open("understand", run="classifier", text=TEXT)
     bar = page.locator(".bars g").nth(2)
     label = bar.get_attribute("aria-label").removeprefix("Explain ")
     bar.focus()
     page.keyboard.press("Enter")
-    page.get_by_text(f"Which letters say “{label}”").wait_for()
+    page.get_by_text(f"Attribution of “{label}” to characters").wait_for()
     known = classifier.why(TEXT, label)
     assert numbers([row[1] for row in studio_page.table("why")[1:]]) == pytest.approx(
         [word.weight for word in known.words], rel=1e-4
     )
-    page.get_by_role("radio", name="Left out").check()
-    page.get_by_text("read again without the").wait_for()
+    page.get_by_role("radio", name="Occlusion").check()
+    page.get_by_text("is removed").wait_for()
     known = classifier.why(TEXT, label, "left out")
     assert numbers([row[1] for row in studio_page.table("why")[1:]]) == pytest.approx(
         [word.weight for word in known.words], rel=1e-3, abs=1e-6
@@ -74,12 +74,12 @@ def test_another_label_is_explained_and_words_are_left_out(studio_page: StudioPa
     assert f"label={label}" in page.url and "kind=left+out" in page.url
 
 
-# --- what each word is ------------------------------------------------------------------------------------------------
+# --- tagging ----------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(("name", "run"), [("lattice", "tagger"), ("lattice-2", "hmm-tagger")])
-def test_tags_and_paths_are_those_of_tag(studio_page: StudioPage, runs: Path, name: str, run: str) -> None:
-    page = studio_page.open("understand", run="tagger", beside="hmm-tagger", text=SENTENCE)
+def test_tags_and_paths_match_tag(studio_page: StudioPage, runs: Path, name: str, run: str) -> None:
+    page = studio_page.open("understand", run="tagger", other="hmm-tagger", text=SENTENCE)
     page.locator("svg.lattice").nth(1).wait_for()
     tagger = seqloom.load(runs / run, "cpu")
     (said,), known = tagger.tag(SENTENCE), tagger.paths(SENTENCE)
@@ -97,10 +97,10 @@ def test_tags_and_paths_are_those_of_tag(studio_page: StudioPage, runs: Path, na
     assert f"{np.exp(known.log_prob):.3f}" in drawn.locator(".caption").inner_text()
 
 
-def test_where_two_taggers_differ_is_said(studio_page: StudioPage, runs: Path) -> None:
+def test_differing_tags_are_listed(studio_page: StudioPage, runs: Path) -> None:
     page = studio_page.open(
         "understand", run="tagger", text=SENTENCE
-    )  # the counted tagger of the same data comes unasked
+    )  # the HMM tagger of the same corpus is compared by default
     page.locator("svg.lattice").nth(1).wait_for()
     one, other = (
         [word.tag for word in next(seqloom.load(runs / run, "cpu").tag(SENTENCE)).words]
@@ -110,19 +110,19 @@ def test_where_two_taggers_differ_is_said(studio_page: StudioPage, runs: Path) -
     assert page.locator('figure[data-figure="lattice"] .differs').count() == len(places)
     words = SENTENCE.split()
     said = " · ".join(f"{words[place]}: {one[place]} or {other[place]}" for place in places)
-    assert page.locator(".note").first.inner_text().endswith(said if places else "Both say the same.")
-    page.get_by_label("Beside it").select_option("")
+    assert page.locator(".note").first.inner_text().endswith(said if places else "Both models predict the same tags.")
+    page.get_by_label("Compare with").select_option("")
     page.locator("svg.lattice").nth(1).wait_for(state="detached")
-    assert "beside=none" in page.url
+    assert "other=none" in page.url
 
 
-def test_keys_move_through_the_lattice(studio_page: StudioPage, runs: Path) -> None:
-    page = studio_page.open("understand", run="hmm-tagger", beside="none", text=SENTENCE, all="1")
+def test_arrow_keys_in_lattice(studio_page: StudioPage, runs: Path) -> None:
+    page = studio_page.open("understand", run="hmm-tagger", other="none", text=SENTENCE, all="1")
     drawing = page.locator("svg.lattice")
     drawing.focus()
     page.keyboard.press("ArrowRight")
     known = seqloom.load(runs / "hmm-tagger", "cpu").paths(SENTENCE)
-    tag = known.best[0]  # the row stays that of the first word
+    tag = known.best[0]  # the cursor stays in the row of the first word
     told = page.locator("#spoken").inner_text()
     assert told.startswith(f"{known.words[1]}: {known.tags[tag]} with p = ")
     before = max(range(len(known.tags)), key=lambda j: known.pairs[0, j, tag])
@@ -133,8 +133,8 @@ def test_keys_move_through_the_lattice(studio_page: StudioPage, runs: Path) -> N
     assert page.locator('figure[data-figure="lattice"] text.label').all_text_contents() == known.tags
 
 
-def test_a_sentence_is_typed(studio_page: StudioPage, runs: Path) -> None:
-    page = studio_page.open("understand", run="hmm-tagger", beside="none")
+def test_typed_sentence_is_tagged(studio_page: StudioPage, runs: Path) -> None:
+    page = studio_page.open("understand", run="hmm-tagger", other="none")
     box = page.get_by_label("Sentence")
     box.fill("شالوم Anna <b>lives</b> in 東京")
     box.press("Enter")
@@ -144,7 +144,7 @@ def test_a_sentence_is_typed(studio_page: StudioPage, runs: Path) -> None:
     assert page.locator(".view b").count() == 0
 
 
-# --- texts that go together -------------------------------------------------------------------------------------------
+# --- pairs, choices and answers ---------------------------------------------------------------------------------------
 
 
 @pytest.fixture(scope="module")
@@ -164,11 +164,11 @@ def pairs(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def ask(pairs: Path) -> Any:
     headers = {"authorization": f"Bearer {TOKEN}", "host": "127.0.0.1"}
-    client = TestClient(make_app(Shelf(pairs), TOKEN), base_url="http://127.0.0.1", headers=headers)
+    client = TestClient(make_app(RunFolder(pairs), TOKEN), base_url="http://127.0.0.1", headers=headers)
     return lambda path, **body: client.post(f"/api/understand/{path}", json=body)
 
 
-def test_pairs_choices_and_answers_are_those_of_python(ask: Any, pairs: Path) -> None:
+def test_pairs_choices_and_answers_match_python(ask: Any, pairs: Path) -> None:
     (said,) = load(pairs / "pair", "cpu").match([("a red fox", "it is blue")])
     found = ask("match", run="pair", first="a red fox", second="it is blue").json()
     assert [(one["label"], pytest.approx(one["probability"])) for one in found["labels"]] == [
@@ -191,13 +191,13 @@ def test_pairs_choices_and_answers_are_those_of_python(ask: Any, pairs: Path) ->
     ]
 
 
-def test_states_that_nobody_named_have_paths_too(ask: Any, pairs: Path) -> None:
+def test_unnamed_states_have_paths(ask: Any, pairs: Path) -> None:
     found = ask("tag", run="letters", text="an owl").json()
     assert "".join(found["words"]) == "an owl" and found["tags"][0].startswith("1: ")
     assert np.sum(found["posterior"], axis=1) == pytest.approx(1)
 
 
-def test_what_does_not_suit_is_refused(ask: Any, client: TestClient) -> None:
+def test_unsuitable_runs_are_refused(ask: Any, client: TestClient) -> None:
     assert ask("classify", run="pair", text="x").json()["error"].startswith("pair is a model of pairs of texts.")
     assert ask("tag", run="answer", text="x").status_code == 400
     assert ask("match", run="pair", first=" ", second="x").json()["error"].startswith("The first text is empty")
@@ -208,18 +208,18 @@ def test_what_does_not_suit_is_refused(ask: Any, client: TestClient) -> None:
     assert suits({"task": "hmm-tag"}) and suits({"task": "classify"}) and not suits({"task": "translate"})
 
 
-def test_tags_are_explained(studio_page: StudioPage) -> None:
+def test_tag_help(studio_page: StudioPage) -> None:
     page = studio_page.open("understand", run="tagger", all="1")
     page.get_by_text("What the tags mean").click()
     words = page.locator(".tag-words").inner_text()
-    assert "B-PER\nbegins the name of a person" in words and "I-LOC\ngoes on with the name of a place" in words
+    assert "B-PER\nfirst word of the name of a person" in words and "I-LOC\ninside the name of a location" in words
     assert "precision" in words
     page.get_by_role("checkbox", name="All tags").uncheck()
     page.wait_for_function("() => !location.hash.includes('all=')")
-    assert page.locator(".tag-words dl").first.is_visible()  # what was open stays so
+    assert page.locator(".tag-words dl").first.is_visible()  # the details stay open
 
 
-def test_pairs_and_answers_are_shown(window: Window, pairs: Path) -> None:
+def test_pair_and_answer_pages(window: Window, pairs: Path) -> None:
     with Studio(pairs, port=None).running() as serving, window.showing(serving) as opened:
         page = opened.open("understand", run="pair", first="a red fox")
         page.get_by_label("Second text").fill("it is blue")
@@ -237,4 +237,4 @@ def test_pairs_and_answers_are_shown(window: Window, pairs: Path) -> None:
         page.locator(".bars g").nth(2).wait_for()
         page = opened.open("understand", run="score", first="a red fox", second="it is blue")
         page.locator('figure[data-figure="score"]').wait_for()
-        assert opened.errors == [] and opened.strangers == []
+        assert opened.errors == [] and opened.foreign_requests == []

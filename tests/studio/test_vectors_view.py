@@ -1,4 +1,4 @@
-"""Vectors in the browser: every place and cosine is the model's, pictures are found again, ten thousand points move."""
+"""The view "Vectors": coordinates and cosines equal the model, addresses restore the view, ten thousand points move."""
 
 import json
 from collections.abc import Iterator
@@ -21,7 +21,7 @@ suits = VIEWS["vectors"].suits
 
 Array = np.ndarray[Any, Any]
 MANY = 10_000
-# Moves the points as a hand would, a step a frame; gives the median time from frame to frame.
+# Simulate pointer input, one step per frame; returns the median time between frames.
 FRAMES = """async (kind) => {
     const canvas = document.querySelector("canvas.scatter"), box = canvas.getBoundingClientRect();
     const pointer = { button: 0, pointerId: 1, bubbles: true, cancelable: true };
@@ -41,7 +41,7 @@ FRAMES = """async (kind) => {
     if (kind === "drag") canvas.dispatchEvent(new PointerEvent("pointerup", at(420, 280)));
     return gaps.sort((one, other) => one - other)[20];
 }"""
-# The share of the pixels that are not paper.
+# The fraction of pixels that differ from the background.
 PIXELS = """() => {
     const canvas = document.querySelector("canvas.scatter");
     const pixels = canvas.getContext("2d").getImageData(0, 0, canvas.width, canvas.height).data;
@@ -56,8 +56,8 @@ def words(runs: Path) -> Any:
     return seqloom.load(runs / "words", "cpu")
 
 
-def shadow(vectors: Array) -> Array:
-    """PCA by singular values, which the studio does not use."""
+def project_pca(vectors: Array) -> Array:
+    """Compute PCA by SVD, which the studio does not use."""
     left, sizes, _ = np.linalg.svd(vectors - vectors.mean(axis=0), full_matrices=False)
     points = (left * sizes)[:, :2]
     signs = np.sign(points[np.abs(points).argmax(axis=0), [0, 1]])
@@ -76,20 +76,20 @@ def near(page: Any, panel: str) -> list[tuple[str, Any]]:
     return [(name.removesuffix(" (not shown)"), float(value.replace("−", "-"))) for name, value in found]
 
 
-# --- every number is the model's --------------------------------------------------------------------------------------
+# --- values -----------------------------------------------------------------------------------------------------------
 
 
-def test_places_are_those_of_pca_and_colours_those_of_the_counts(studio_page: StudioPage, words: Any) -> None:
+def test_positions_match_pca_and_colours_match_counts(studio_page: StudioPage, words: Any) -> None:
     studio_page.open("vectors", run="words", n="500")
     table = studio_page.table("vectors")
     assert table[0] == ["Words", "x", "y", "count in the training text"]
     assert [row[0] for row in table[1:]] == words.space.words[:500]
-    np.testing.assert_allclose(places(table), shadow(words.space.unit[:500].astype(float)), atol=2e-5)
+    np.testing.assert_allclose(places(table), project_pca(words.space.unit[:500].astype(float)), atol=2e-5)
     counts = words.model.counts.sort(descending=True, stable=True).values[:500].tolist()
     assert [int(row[3].replace(",", "")) for row in table[1:]] == counts
 
 
-def test_neighbours_and_analogies_are_those_of_the_words(studio_page: StudioPage, words: Any) -> None:
+def test_neighbours_and_analogies_match_python(studio_page: StudioPage, words: Any) -> None:
     page = studio_page.open("vectors", run="words", find="class")
     known = [(one.word, round(one.score, 3)) for one in words.nearest("class", 10)]
     assert near(page, "near") == [(name, pytest.approx(score, abs=1e-3)) for name, score in known]
@@ -107,7 +107,7 @@ def test_neighbours_and_analogies_are_those_of_the_words(studio_page: StudioPage
     assert near(page, "analogy")[0][0] == known[0][0]
 
 
-def test_tsne_walks_to_where_python_puts_it_and_is_kept(studio_page: StudioPage, words: Any) -> None:
+def test_tsne_matches_python(studio_page: StudioPage, words: Any) -> None:
     page = studio_page.open("vectors", run="words", map="tsne", n="200", perplexity="10")
     page.locator('.vectors-stage[data-state="done"]').wait_for()
     *_, last = project_tsne(points_of(words, "words"), 200, perplexity=10)
@@ -115,17 +115,17 @@ def test_tsne_walks_to_where_python_puts_it_and_is_kept(studio_page: StudioPage,
     np.testing.assert_allclose(places(studio_page.table("vectors")), last.points, atol=2e-5 * far)
 
 
-def test_tsne_comes_in_steps_and_at_once_the_second_time(client: TestClient) -> None:
+def test_tsne_is_streamed_then_cached(client: TestClient) -> None:
     ask = {"run": "words", "count": 60, "perplexity": 7}
     steps = [line["step"] for line in map(json.loads, client.post("/api/vectors/tsne", json=ask).text.splitlines())]
     assert steps == list(range(25, 751, 25))
     assert len(client.post("/api/vectors/tsne", json=ask).text.splitlines()) == 1
 
 
-# --- it reacts --------------------------------------------------------------------------------------------------------
+# --- controls ---------------------------------------------------------------------------------------------------------
 
 
-def test_what_is_searched_for_is_listed_and_chosen(studio_page: StudioPage, words: Any) -> None:
+def test_search_lists_and_selects(studio_page: StudioPage, words: Any) -> None:
     page = studio_page.open("vectors", run="words", n="500")
     page.get_by_role("searchbox", name="Search").fill("CLASS")
     listed = page.locator(".names button").all_text_contents()
@@ -137,7 +137,7 @@ def test_what_is_searched_for_is_listed_and_chosen(studio_page: StudioPage, word
     page.wait_for_url(lambda url: "find=class" not in url.split("&"))
 
 
-def test_a_point_under_the_pointer_says_its_name_and_is_chosen_by_a_click(studio_page: StudioPage, words: Any) -> None:
+def test_point_is_hovered_and_clicked(studio_page: StudioPage, words: Any) -> None:
     page = studio_page.open("vectors", run="words", n="500")
     points = places(studio_page.table("vectors"))
     box = page.locator("canvas.scatter").bounding_box()
@@ -146,7 +146,7 @@ def test_a_point_under_the_pointer_says_its_name_and_is_chosen_by_a_click(studio
     scale = np.array([min(room) * min(max(room[0] / room[1], 1), 1.5), -min(room)])
     pixels = np.array([box["width"], box["height"]]) / 2 + (points - (low + high) / 2) * scale
     apart = ((pixels[:, None] - pixels) ** 2).sum(axis=2) + np.diag(np.full(len(pixels), np.inf))
-    alone = int(apart.min(axis=1).argmax())  # the point that has most room around it
+    alone = int(apart.min(axis=1).argmax())  # the most isolated point
     page.mouse.move(box["x"] + pixels[alone, 0] + 2, box["y"] + pixels[alone, 1] - 2)
     name = words.space.words[alone]
     assert page.locator(".scatter-whole .readout").text_content().startswith(f"{name} · count in the training text: ")
@@ -155,7 +155,7 @@ def test_a_point_under_the_pointer_says_its_name_and_is_chosen_by_a_click(studio
     assert near(page, "near")[0][0] == words.nearest(name, 1)[0].word
 
 
-def test_keys_move_and_magnify_and_the_address_keeps_where(studio_page: StudioPage) -> None:
+def test_keys_pan_and_zoom_and_update_address(studio_page: StudioPage) -> None:
     page = studio_page.open("vectors", run="words", n="500")
     page.locator("canvas.scatter").focus()
     for key in ("ArrowRight", "ArrowUp", "+", "+"):
@@ -165,7 +165,7 @@ def test_keys_move_and_magnify_and_the_address_keeps_where(studio_page: StudioPa
     page.wait_for_url(lambda url: "at=" not in url)
 
 
-def test_groups_are_chosen_in_the_key(studio_page: StudioPage) -> None:
+def test_legend_isolates_group(studio_page: StudioPage) -> None:
     page = studio_page.open("vectors", run="tagger", n="500")
     key = page.locator(".scatter-key [role=button]")
     key.first.wait_for()
@@ -173,29 +173,29 @@ def test_groups_are_chosen_in_the_key(studio_page: StudioPage) -> None:
     group = key.first.get_attribute("aria-label")
     key.first.focus()
     page.keyboard.press("Enter")
-    assert key.first.get_attribute("aria-pressed") == "true" and group == "Only O"
+    assert key.first.get_attribute("aria-pressed") == "true" and group == "Show only O"
     assert "only=0" in page.url and before > 0.001
     rows = studio_page.table("vectors")
     assert rows[0][3] == "its most frequent tag" and {row[3] for row in rows[1:]} >= {"O", "B-LOC"}
 
 
-def test_texts_of_ones_own_are_text_and_lie_where_their_vectors_do(studio_page: StudioPage, runs: Path) -> None:
+def test_own_texts_are_projected_and_escaped(studio_page: StudioPage, runs: Path) -> None:
     page = studio_page.open("vectors", run="classifier", kind="sentences", lines="a\nb\nc\nd")
     lines = ["<img src=x onerror=alert(1)>", "Montag, 3. Mai", "lundi 3 mai", "الاثنين ٣ مايو", "五月三日"]
     page.get_by_role("textbox", name="Texts", exact=True).fill("\n".join([*lines, "", lines[1]]))
-    page.get_by_role("button", name="Place them").click()
-    page.get_by_text("5 texts, vectors of").wait_for()
+    page.get_by_role("button", name="Project").click()
+    page.get_by_text("5 texts, ").wait_for()
     table = studio_page.table("vectors")
     assert [row[0] for row in table[1:]] == lines
     vectors = seqloom.load(runs / "classifier", "cpu").embed(lines, normalize=True)
-    np.testing.assert_allclose(places(table), shadow(vectors.astype(float)), atol=2e-4)
+    np.testing.assert_allclose(places(table), project_pca(vectors.astype(float)), atol=2e-4)
     assert page.locator(".view img").count() == 0
 
 
-def test_what_cannot_be_shown_is_said(studio_page: StudioPage, client: TestClient) -> None:
+def test_invalid_requests_are_explained(studio_page: StudioPage, client: TestClient) -> None:
     page = studio_page.open("vectors", run="words", find="clas")
     page.locator("[data-panel=near] .problem", has_text="has no vector of 'clas'; did you mean class").wait_for()
-    studio_page.errors.clear()  # the browser notes that the question was refused
+    studio_page.errors.clear()  # the browser logs the refused request
     answer = client.post("/api/vectors", json={"run": "words", "kind": "sentences", "lines": "one\none"})
     assert answer.status_code == 400 and "two different lines" in answer.json()["error"]
     assert client.post("/api/vectors", json={"run": "words", "kind": "tokens"}).status_code == 400
@@ -203,13 +203,13 @@ def test_what_cannot_be_shown_is_said(studio_page: StudioPage, client: TestClien
     assert client.post("/api/vectors", json={"run": "hmm-tagger"}).json()["error"].endswith("words, tokens or texts.")
 
 
-def test_it_suits_what_reads_texts() -> None:
+def test_suitable_runs() -> None:
     assert suits({"task": "word-vectors"}) and suits({"task": "translate"}) and suits({"task": "tag"})
     assert not suits({"task": "hmm-tag"}) and not suits({"task": "forecast"}) and not suits({"task": "ngram"})
 
 
 @pytest.mark.parametrize("run", ["lm-lstm", "gpt", "bert", "translate-gru", "translate-transformer", "classifier"])
-def test_every_kind_of_model_has_points(client: TestClient, runs: Path, run: str) -> None:
+def test_every_model_kind_has_points(client: TestClient, runs: Path, run: str) -> None:
     trained = seqloom.load(runs / run, "cpu")
     first = client.post("/api/vectors", json={"run": run}).json()
     assert first["kinds"][-1] == "sentences" and first["total"] == len(points_of(trained, first["kind"]))
@@ -231,11 +231,11 @@ def crowd(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Studio]:
         yield serving
 
 
-def test_ten_thousand_points_are_dragged_and_magnified_smoothly(window: Window, crowd: Studio) -> None:
+def test_ten_thousand_points_pan_and_zoom_smoothly(window: Window, crowd: Studio) -> None:
     with window.showing(crowd) as opened:
         page = opened.open("vectors", run="many", n=str(MANY))
-        page.get_by_text(f"{MANY:,} words, vectors of 8 numbers").wait_for()
+        page.get_by_text(f"{MANY:,} words, 8 dimensions").wait_for()
         assert page.evaluate(PIXELS) > 0.03
         medians = {kind: page.evaluate(FRAMES, kind) for kind in ("drag", "wheel", "hover")}
-    assert max(medians.values()) < 50, medians  # 17 where the machine has nothing else to do
+    assert max(medians.values()) < 50, medians  # 17 on an idle machine
     assert opened.errors == []

@@ -1,4 +1,4 @@
-"""How it works, in the browser: every stage opens, its numbers are the model's and add up, and keys walk on."""
+"""The view "How it works": stages open, values equal the model and add up, and keys navigate."""
 
 import math
 import re
@@ -15,7 +15,7 @@ from tests.studio.test_everyone import violations
 import seqloom
 from seqloom.inspect.views.texts import say
 from seqloom.studio.views import VIEWS
-from seqloom.studio.views.walk import first_text
+from seqloom.studio.views.walk import default_text
 
 suits = VIEWS["walk"].suits
 
@@ -39,21 +39,21 @@ def title(page: Any) -> str:
 
 
 def goto(page: Any, stage: str) -> None:
-    """To a stage by its title in the list."""
+    """Open a stage by its title."""
     page.locator(".walk-rail button", has=page.get_by_text(stage, exact=True)).first.click()
     assert title(page) == stage
 
 
 def values(rows: list[list[str]], name: str) -> list[float]:
-    """The numbers of a row of a table, by its name."""
+    """Return the numbers of the row with this name."""
     row = next(row for row in rows[1:] if row[0] == name)
     return [float(cell) for cell in row[1:] if cell not in ("–", "")]
 
 
-# --- every number is the model's --------------------------------------------------------------------------------------
+# --- values -----------------------------------------------------------------------------------------------------------
 
 
-def test_the_last_probabilities_are_those_of_the_model(studio_page: StudioPage, runs: Path) -> None:
+def test_final_probabilities_match_model(studio_page: StudioPage, runs: Path) -> None:
     page = studio_page.open("walk", run="lm-lstm", text="The class", stage="softmax")
     rows = studio_page.table("walk-softmax-1")
     trained = seqloom.load(runs / "lm-lstm", "cpu")
@@ -71,7 +71,7 @@ def test_the_last_probabilities_are_those_of_the_model(studio_page: StudioPage, 
     assert title(page) == "Scores become probabilities"
 
 
-def test_the_attention_of_a_transformer_is_its_own(studio_page: StudioPage, runs: Path) -> None:
+def test_attention_weights_match_model(studio_page: StudioPage, runs: Path) -> None:
     page = studio_page.open(
         "walk", run="translate-transformer", text=DATE, word="3", layer="2", head="3", stage="encoder-weights"
     )
@@ -84,7 +84,7 @@ def test_the_attention_of_a_transformer_is_its_own(studio_page: StudioPage, runs
     assert page.get_by_label("Head").input_value() == "3"
 
 
-def test_the_translation_and_its_scores_are_those_of_the_model(studio_page: StudioPage, runs: Path) -> None:
+def test_translation_scores_match_model(studio_page: StudioPage, runs: Path) -> None:
     page = studio_page.open("walk", run="translate-gru", text=DATE, step="1", stage="softmax")
     trained = seqloom.load(runs / "translate-gru", "cpu")
     said = say(trained, DATE)
@@ -101,7 +101,7 @@ def test_the_translation_and_its_scores_are_those_of_the_model(studio_page: Stud
     np.testing.assert_allclose(shares, trained.model.attention(batch)[0, 0].detach().numpy(), atol=1e-5)
 
 
-def test_sums_on_the_page_add_up(studio_page: StudioPage) -> None:
+def test_displayed_sums_add_up(studio_page: StudioPage) -> None:
     studio_page.open("walk", run="translate-transformer", text=DATE, stage="positions", numbers="16")
     table = studio_page.table("walk-positions-1")
     parts = [np.array([float(cell) for cell in row[1:]]) for row in table[1:]]
@@ -114,7 +114,7 @@ def test_sums_on_the_page_add_up(studio_page: StudioPage) -> None:
     assert float(last[-1]) == pytest.approx(products[-1] / math.sqrt(len(products) - 1), abs=1e-3)
 
 
-def test_one_step_of_a_simple_network_is_its_equation(studio_page: StudioPage, runs: Path) -> None:
+def test_elman_step_matches_equation(studio_page: StudioPage, runs: Path) -> None:
     studio_page.open("walk", run="lm-elman", text="The", word="3", stage="step")
     rows = studio_page.table("walk-step-1")
     model = seqloom.load(runs / "lm-elman", "cpu").model
@@ -125,12 +125,12 @@ def test_one_step_of_a_simple_network_is_its_equation(studio_page: StudioPage, r
     np.testing.assert_allclose(state, own, atol=1e-4)
 
 
-# --- the walk ---------------------------------------------------------------------------------------------------------
+# --- navigation -------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("run", WALKED)
-def test_every_stage_of_every_kind_opens(studio_page: StudioPage, run: str) -> None:
+def test_every_stage_opens(studio_page: StudioPage, run: str) -> None:
     page = studio_page.open("walk", run=run)
     page.locator(".walk-title").wait_for()
     stages = page.locator(".walk-rail button")
@@ -142,10 +142,10 @@ def test_every_stage_of_every_kind_opens(studio_page: StudioPage, run: str) -> N
         assert [quick.nth(i).is_disabled() for i in (0, 1)] == [place == 0, place == stages.count() - 1]
         assert page.locator(".walk-equation").count() == page.locator(".walk-symbols").count()
         assert f"stage {place + 1} of {stages.count()}" in page.locator(".walk-where").inner_text()
-    assert "computed at once, differs" in page.locator(".walk-foot .hint").inner_text()
+    assert "forward pass of the model" in page.locator(".walk-foot .hint").inner_text()
 
 
-def test_keys_walk_and_the_address_keeps_the_place(studio_page: StudioPage) -> None:
+def test_arrow_keys_change_stage_and_address(studio_page: StudioPage) -> None:
     page = studio_page.open("walk", run="lm-elman", text="The class")
     page.locator(".walk-title").wait_for()
     page.keyboard.press("ArrowRight")
@@ -159,81 +159,81 @@ def test_keys_walk_and_the_address_keeps_the_place(studio_page: StudioPage) -> N
     assert title(page) == "The sentence is cut into tokens"
     box = page.get_by_label("Sentence")
     box.focus()
-    page.keyboard.press("ArrowRight")  # belongs to the text
+    page.keyboard.press("ArrowRight")  # moves the text cursor
     assert title(page) == "The sentence is cut into tokens"
 
 
-def drawn(page: Any) -> None:
-    """The walk that the address names is there, and not the one before."""
+def wait_for_walk(page: Any) -> None:
+    """Wait until the walk of the current address is drawn."""
     page.locator(".walk:not([aria-busy])").wait_for()
 
 
-def test_tokens_steps_layers_and_texts_can_be_chosen(studio_page: StudioPage) -> None:
+def test_token_step_layer_and_text_controls(studio_page: StudioPage) -> None:
     page = studio_page.open("walk", run="lm-lstm", text="The class", stage="tokens")
     page.locator(".tile").nth(2).click()
     page.wait_for_url(lambda url: "word=3" in url)
     page.locator(".tile.followed", has_text="h").wait_for()
     page.get_by_label("Layer").select_option("2")
     page.wait_for_url(lambda url: "layer=2" in url)
-    drawn(page)
+    wait_for_walk(page)
     goto(page, "One token is chosen, and it goes on")
-    page.get_by_role("button", name="Walk through step 5").click()
+    page.get_by_role("button", name="Show step 5").click()
     page.wait_for_url(lambda url: "word=5" in url)
-    drawn(page)
-    page.get_by_role("button", name="On to the next token").click()
+    wait_for_walk(page)
+    page.get_by_role("button", name="Next token").click()
     page.wait_for_url(lambda url: "word=6" in url and "stage=memory" in url)
-    drawn(page)
+    wait_for_walk(page)
     page.get_by_label("Sentence").fill("def f")
-    page.get_by_role("button", name="Walk", exact=True).click()
+    page.get_by_role("button", name="Show", exact=True).click()
     page.wait_for_url(lambda url: "word=" not in url)
-    drawn(page)
+    wait_for_walk(page)
     goto(page, "The sentence is cut into tokens")
     assert page.locator(".tile").count() == 6
 
 
-def test_at_its_end_a_text_is_written_on(studio_page: StudioPage) -> None:
+def test_text_can_be_continued(studio_page: StudioPage) -> None:
     page = studio_page.open("walk", run="lm-lstm", text="The", stage="next")
-    page.get_by_role("button", name="and go on").click()
+    page.get_by_role("button", name="and continue").click()
     page.wait_for_url(lambda url: "stage=memory" in url)
     page.locator(".walk-title", has_text="The memory").wait_for()
     assert len(page.get_by_label("Sentence").input_value()) == 4
 
 
-def test_a_window_that_is_moved_on_sees_no_more(studio_page: StudioPage) -> None:
-    """A feed-forward model: its window has so many tokens, filled up where the text has only begun."""
+def test_window_moves_with_the_text(studio_page: StudioPage) -> None:
+    """The window of a feed-forward model has a fixed size and is padded at the start of the text."""
     page = studio_page.open("walk", run="lm-window", text="The class", stage="window", word="2")
 
     def seen() -> list[str]:
         tiles = page.locator('figure[data-figure="walk-window-1"] .tile').all_text_contents()
-        return [re.sub(r"\d+$", "", text) for text in tiles]  # without its id
+        return [re.sub(r"\d+$", "", text) for text in tiles]  # without the token id
 
     assert seen() == ["</s>", "</s>", "</s>", "The"]
     page.get_by_label("Sentence").fill("The class of an object is")
-    page.get_by_role("button", name="Walk", exact=True).click()
+    page.get_by_role("button", name="Show", exact=True).click()
     page.wait_for_url(lambda url: "word=" not in url)
-    drawn(page)
+    wait_for_walk(page)
     assert seen() == ["of", "an", "object", "is"]
     goto(page, "One token is chosen, and it goes on")
-    page.get_by_role("button", name="and go on").click()
+    page.get_by_role("button", name="and continue").click()
     page.wait_for_url(lambda url: "stage=window" in url)
-    drawn(page)
+    wait_for_walk(page)
     assert seen()[:3] == ["an", "object", "is"]
 
 
-def test_links_lead_to_the_views_that_show_more(studio_page: StudioPage) -> None:
+def test_links_to_other_views(studio_page: StudioPage) -> None:
     page = studio_page.open("walk", run="translate-transformer", text=DATE, stage="encoder-weights")
     link = page.locator(".walk-foot a", has_text="See all layers and heads")
     assert "#/heads?" in link.get_attribute("href")
     assert "part=encoder" in link.get_attribute("href")
 
 
-def test_what_is_refused_is_said(studio_page: StudioPage) -> None:
+def test_refusal_is_shown(studio_page: StudioPage) -> None:
     studio_page.refusals = True
     page = studio_page.open("walk", run="lm-lstm", text="x" * 200)
     page.locator(".problem").wait_for()
     assert "at most 64 tokens" in page.locator(".problem").inner_text()
     page.get_by_label("Sentence").fill("The")
-    page.get_by_role("button", name="Walk", exact=True).click()
+    page.get_by_role("button", name="Show", exact=True).click()
     page.locator(".walk-title").wait_for()
     assert page.locator(".problem").count() == 0
 
@@ -246,8 +246,8 @@ def test_what_is_refused_is_said(studio_page: StudioPage) -> None:
         ("tagger", ("chain", "next")),
     ],
 )
-def test_stages_are_for_everybody(studio_page: StudioPage, run: str, stages: tuple[str, ...]) -> None:
-    """No serious violation of accessibility, in either theme."""
+def test_stages_are_accessible(studio_page: StudioPage, run: str, stages: tuple[str, ...]) -> None:
+    """No serious accessibility violations in either theme."""
     for stage in stages:
         page = studio_page.open("walk", run=run, stage=stage)
         page.locator(".walk-title").wait_for()
@@ -256,22 +256,22 @@ def test_stages_are_for_everybody(studio_page: StudioPage, run: str, stages: tup
             assert violations(page) == [], (stage, theme)
 
 
-def test_a_translator_is_made_to_say_something_else(studio_page: StudioPage, runs: Path) -> None:
+def test_forced_translation(studio_page: StudioPage, runs: Path) -> None:
     page = studio_page.open("walk", run="translate-gru", text="Sunday", stage="next")
-    box = page.get_by_label("Translation it is made to say")
+    box = page.get_by_label("Force this translation")
     box.fill("lundi")
     box.press("Enter")
     page.wait_for_function("() => location.hash.includes('target=lundi')")
-    drawn(page)
+    wait_for_walk(page)
     tokens = [*seqloom.load(runs / "translate-gru", "cpu").tokenizer.encode("lundi"), 0]
-    assert page.get_by_label("while this one is written").locator("option").count() == len(tokens)
-    assert page.get_by_label("Translation it is made to say").input_value() == "lundi"
+    assert page.get_by_label("Output token").locator("option").count() == len(tokens)
+    assert page.get_by_label("Force this translation").input_value() == "lundi"
 
 
-# --- the question itself ----------------------------------------------------------------------------------------------
+# --- endpoint ---------------------------------------------------------------------------------------------------------
 
 
-def test_wrong_questions_are_refused(client: TestClient) -> None:
+def test_invalid_requests_are_refused(client: TestClient) -> None:
     assert client.post("/api/walk", json={"run": "nobody"}).status_code == 404
     assert client.post("/api/walk", json={"run": "gpt", "numbers": 999}).status_code == 422
     refused = client.post("/api/walk", json={"run": "gpt", "layer": 40})
@@ -280,16 +280,16 @@ def test_wrong_questions_are_refused(client: TestClient) -> None:
 
 
 @pytest.mark.parametrize("run", WALKED)
-def test_a_walk_is_the_model_s_for_every_kind(client: TestClient, run: str) -> None:
+def test_walk_matches_model(client: TestClient, run: str) -> None:
     found = client.post("/api/walk", json={"run": run}).json()
     assert found["difference"] < 2e-5
     assert found["stages"][0]["key"] == "text"
     assert found["stages"][-1]["key"] == "next"
 
 
-def test_texts_to_begin_with_suit_the_model() -> None:
+def test_default_texts_suit_the_model() -> None:
     lm = {"task": "language-model", "model": {"kind": "gpt"}, "data": {"corpus": "pydocs"}}
-    assert first_text(lm) == "The class"
-    assert "[MASK]" in first_text({**lm, "task": "masked-lm"})
+    assert default_text(lm) == "The class"
+    assert "[MASK]" in default_text({**lm, "task": "masked-lm"})
     assert suits(lm)
     assert not suits({"task": "hmm-tag", "model": {"kind": "hmm-tagger"}})

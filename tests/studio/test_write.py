@@ -1,4 +1,4 @@
-"""Translate and generate, through the page: what is written, what is expected, and what sliders make of it."""
+"""The view "Translate, generate": generated text, next-token distributions and sampling controls."""
 
 import http.client
 import json
@@ -31,7 +31,7 @@ def events(client: TestClient, **question: Any) -> list[dict[str, Any]]:
 
 
 def written(page: Any) -> str:
-    """The text without the prompt and the sign of its end, once it stands."""
+    """Wait until generation ends and return the text without prompt and END."""
     page.wait_for_function("() => /tokens,/.test(document.querySelector('.paper .readout')?.textContent)")
     found: str = page.eval_on_selector_all(
         ".written .tok:not(.end)", "nodes => nodes.map(node => node.textContent).join('').replaceAll('\\u200b', '')"
@@ -47,14 +47,16 @@ def turn(page: Any, label: str, value: float) -> None:
 
 @contextmanager
 def answered(page: Any, path: str = "write/stream") -> Iterator[None]:
-    """What is turned or clicked inside leads to a question; it is over once the answer is drawn."""
+    """Wait for the request that the block causes and for its result to be drawn."""
     with page.expect_response(f"**/api/{path}"):
         yield
-    page.wait_for_function("() => !document.querySelector('.busy') && !document.body.innerText.includes('Writing …')")
+    page.wait_for_function(
+        "() => !document.querySelector('.busy') && !document.body.innerText.includes('Generating …')"
+    )
 
 
-def shown_place(page: Any, place: int) -> None:
-    page.locator(f'figure[data-figure=next-token][data-place="{place}"]').wait_for()
+def wait_for_position(page: Any, position: int) -> None:
+    page.locator(f'figure[data-figure=next-token][data-position="{position}"]').wait_for()
 
 
 def tokens_of(page: Any) -> list[str]:
@@ -62,16 +64,16 @@ def tokens_of(page: Any) -> list[str]:
     return found
 
 
-# --- by itself ------------------------------------------------------------------------------------------------------
+# --- by itself --------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("run", ["lm-lstm", "gpt"])
-def test_the_stream_is_what_generate_draws(client: TestClient, runs: Path, run: str) -> None:
+def test_stream_matches_generate(client: TestClient, runs: Path, run: str) -> None:
     options: dict[str, Any] = {"temperature": 0.8, "top_k": 20, "top_p": 0.9, "seed": 7, "max_tokens": 25}
     begin, *tokens, end = events(client, run=run, text="The class", **options)
     assert begin["begin"] == {"source": False, "prompt": "The class", "notes": []}
     text = "".join(load(runs / run, "cpu").generate("The class", **options))
-    assert "".join(token["text"] for token in tokens).startswith(text)  # half a letter may be left at its end
+    assert "".join(token["text"] for token in tokens).startswith(text)  # an incomplete character may remain at the end
     assert end == {"end": "end" if tokens[-1]["id"] == 0 else "length"}
     for token in tokens:
         assert 0 < token["p"] <= token["chance"] or token["rank"] > 1
@@ -79,7 +81,7 @@ def test_the_stream_is_what_generate_draws(client: TestClient, runs: Path, run: 
 
 
 @pytest.mark.parametrize("run", ["translate-gru", "translate-transformer"])
-def test_a_translator_without_chance_is_a_beam_of_one(client: TestClient, runs: Path, run: str) -> None:
+def test_greedy_translation_equals_beam_of_one(client: TestClient, runs: Path, run: str) -> None:
     begin, *tokens, _ = events(client, run=run, text=DATE, temperature=0, max_tokens=40)
     (found,) = load(runs / run, "cpu").translate(DATE, beam=1, max_length=40)
     assert [token["id"] for token in tokens if token["id"]] == found.candidates[0].ids
@@ -87,7 +89,7 @@ def test_a_translator_without_chance_is_a_beam_of_one(client: TestClient, runs: 
     assert begin["begin"] == {"source": True, "prompt": "", "notes": []}
 
 
-def test_what_cannot_be_asked_is_refused(client: TestClient) -> None:
+def test_invalid_requests_are_refused(client: TestClient) -> None:
     def refused(**question: Any) -> tuple[int, str]:
         answer = client.post("/api/write/stream", json=question)
         return answer.status_code, answer.json()["error"]
@@ -103,8 +105,8 @@ def test_what_cannot_be_asked_is_refused(client: TestClient) -> None:
     assert "empty" in refused(run="translate-gru", text=" ")[1]
 
 
-def test_tokens_are_sent_as_they_come(studio: Studio, monkeypatch: pytest.MonkeyPatch) -> None:
-    """And no more are made once nobody listens."""
+def test_tokens_are_streamed(studio: Studio, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Generation stops when the client disconnects."""
     steps, real = [0], RecurrentLM.step
 
     def slow(*given: Any) -> Any:
@@ -123,16 +125,16 @@ def test_tokens_are_sent_as_they_come(studio: Studio, monkeypatch: pytest.Monkey
     answer.close()
     asking.close()
     made = 0
-    while made < steps[0]:  # until a while goes by without another one
+    while made < steps[0]:  # until no further step follows
         made = steps[0]
         time.sleep(0.3)
     assert made < 400
 
 
-# --- through the page -----------------------------------------------------------------------------------------------
+# --- through the page -------------------------------------------------------------------------------------------------
 
 
-def test_the_page_writes_what_the_command_writes(studio_page: StudioPage, runs: Path) -> None:
+def test_page_matches_generate(studio_page: StudioPage, runs: Path) -> None:
     page = studio_page.open("write", run="lm-lstm", text="The class", temperature="0.8", seed="3", length="30")
     options: dict[str, Any] = {"temperature": 0.8, "max_tokens": 30}
     model = load(runs / "lm-lstm", "cpu")
@@ -144,9 +146,9 @@ def test_the_page_writes_what_the_command_writes(studio_page: StudioPage, runs: 
     box = page.get_by_label("Prompt")
     box.fill("An object")
     with answered(page):
-        page.get_by_role("button", name="Write").click()
+        page.get_by_role("button", name="Generate").click()
     assert written(page) == "".join(model.generate("An object", seed=4, **options))
-    rows = studio_page.table("surprise")[1:]
+    rows = studio_page.table("surprisal")[1:]
     own = model.score("An object" + written(page))[0].log_probs
     told = [float(row[2]) for row in rows]
     assert told == pytest.approx(np.exp(own[9 : 9 + len(told)]), rel=1e-4)
@@ -154,10 +156,10 @@ def test_the_page_writes_what_the_command_writes(studio_page: StudioPage, runs: 
     assert written(page) == "".join(model.generate("An object", seed=4, **options))
 
 
-def test_sliders_give_what_the_processors_give(studio_page: StudioPage, runs: Path) -> None:
-    """The page computes by itself; the numbers are those that the server draws from."""
+def test_sliders_match_processors(studio_page: StudioPage, runs: Path) -> None:
+    """The page computes the same sampling probabilities as the server."""
     page = studio_page.open("write", run="gpt", text="The class", seed="1", length="12", at="5", redraw="0")
-    shown_place(page, 5)
+    wait_for_position(page, 5)
     model = load(runs / "gpt", "cpu")
     said = [event["id"] for event in events_of(page, run="gpt", text="The class", seed=1, max_tokens=12)][:5]
     own = next_tokens(model, "The class", said)
@@ -175,14 +177,14 @@ def test_sliders_give_what_the_processors_give(studio_page: StudioPage, runs: Pa
         assert [float(row[2]) for row in rows[:200]] == pytest.approx(own.probabilities[:200].tolist(), rel=1e-4)
         assert [float(row[3]) for row in rows[:200]] == pytest.approx(want[:200], abs=2e-6)
         kept = sum(value > 0 for value in want)
-        assert f"{kept} of 400 tokens can be drawn" in page.locator("figure[data-figure=next-token]").inner_text()
-    assert asked == []  # at once: nobody was asked
+        assert f"{kept} of 400 tokens can be sampled" in page.locator("figure[data-figure=next-token]").inner_text()
+    assert asked == []  # without requests
     turn(page, "Temperature τ", 0)
     assert [float(row[3]) for row in studio_page.table("next-token")[1:4]] == [1, 0, 0]
 
 
 def events_of(page: Any, **question: Any) -> list[dict[str, Any]]:
-    """What the server says to the page's own question."""
+    """Return the events of a request that the page sends."""
     found: list[dict[str, Any]] = page.evaluate(
         """async (question) => {
             const { stream } = await import("/lib/api.js");
@@ -195,15 +197,15 @@ def events_of(page: Any, **question: Any) -> list[dict[str, Any]]:
     return found
 
 
-def test_redrawn_as_sliders_move_and_walked_by_keyboard(studio_page: StudioPage, runs: Path) -> None:
-    """The text is drawn again after the place that was chosen, and what stands before it stays."""
+def test_resampling_and_keyboard_navigation(studio_page: StudioPage, runs: Path) -> None:
+    """The text after the selected position is resampled; the text before it is kept."""
     page = studio_page.open("write", run="lm-lstm", text="The", seed="2", length="20")
     written(page)
     before = tokens_of(page)
     page.locator(".written .tok").nth(5).click()
     page.keyboard.press("ArrowRight")
-    shown_place(page, 6)
-    assert page.locator("figure[data-figure=next-token] h2").inner_text() == "Before token 7: what comes next?"
+    wait_for_position(page, 6)
+    assert page.locator("figure[data-figure=next-token] h2").inner_text() == "Next-token distribution at position 7"
     with answered(page):
         turn(page, "Temperature τ", 1.9)
     after = tokens_of(page)
@@ -213,7 +215,7 @@ def test_redrawn_as_sliders_move_and_walked_by_keyboard(studio_page: StudioPage,
     )
     assert "".join(after[6:]).removesuffix(" ⟨end⟩") == text
     assert page.locator(".written .tok.kept").count() == 6
-    shown_place(page, 6)
+    wait_for_position(page, 6)
     page.locator(".bar-row").first.focus()
     page.keyboard.press("ArrowDown")
     with answered(page):
@@ -222,10 +224,10 @@ def test_redrawn_as_sliders_move_and_walked_by_keyboard(studio_page: StudioPage,
 
 
 @pytest.mark.parametrize("run", ["lm-lstm", "translate-gru"])
-def test_another_token_is_forced(studio_page: StudioPage, runs: Path, run: str) -> None:
+def test_token_is_forced(studio_page: StudioPage, runs: Path, run: str) -> None:
     text = DATE if run == "translate-gru" else "The class"
     page = studio_page.open("write", run=run, text=text, length="15", seed="5", temperature="1", at="2")
-    shown_place(page, 2)
+    wait_for_position(page, 2)
     before = tokens_of(page)
     row = page.locator(".bar-row:not(.chosen)").nth(1)
     name = row.locator("text.name").text_content().replace("␣", " ").replace("↵", "\n")
@@ -240,14 +242,14 @@ def test_another_token_is_forced(studio_page: StudioPage, runs: Path, run: str) 
     assert [event["forced"] for event in told[:4]][:3] == [True] * 3
     assert "".join(event["text"] for event in told) == written(page)
     with answered(page):
-        page.get_by_role("button", name="From the start").click()
+        page.get_by_role("button", name="Restart").click()
     assert tokens_of(page) == before and "forced" not in page.url
 
 
-def test_writing_can_be_stopped(studio_page: StudioPage) -> None:
+def test_generation_can_be_stopped(studio_page: StudioPage) -> None:
     page = studio_page.open("write", run="lm-lstm", text="The", length="5")
     written(page)
-    page.evaluate(  # a slow server: a token every now and then
+    page.evaluate(  # simulate a slow server
         """() => {
             const real = window.fetch;
             window.fetch = async (...given) => {
@@ -270,19 +272,19 @@ def test_writing_can_be_stopped(studio_page: StudioPage) -> None:
             };
         }"""
     )
-    page.get_by_label("Longest, tokens").fill("80")
-    page.get_by_label("Longest, tokens").press("Enter")
+    page.get_by_label("Max tokens").fill("80")
+    page.get_by_label("Max tokens").press("Enter")
     page.wait_for_function("() => document.querySelectorAll('.written .tok').length >= 3")
-    assert page.locator(".written .tok").count() < 60  # tokens appear while it goes on
+    assert page.locator(".written .tok").count() < 60  # tokens appear during generation
     page.get_by_role("button", name="Stop").click()
     page.wait_for_function("() => /stopped/.test(document.querySelector('.paper .readout')?.textContent)")
     count = page.locator(".written .tok").count()
-    page.wait_for_function("() => window.left")  # the server has seen it, and sends no more
+    page.wait_for_function("() => window.left")  # the server has stopped
     assert page.locator(".written .tok").count() == count < 80
     assert page.get_by_role("button", name="Stop").is_disabled()
 
 
-def test_no_markup_from_a_text_and_right_to_left(studio_page: StudioPage) -> None:
+def test_prompt_is_escaped_and_right_to_left(studio_page: StudioPage) -> None:
     hostile = 'שלום <img src=x onerror="window.hurt=1"> \u202eabc </script> 日本語'
     page = studio_page.open("write", run="gpt", text=hostile, length="8")
     written(page)
@@ -293,19 +295,19 @@ def test_no_markup_from_a_text_and_right_to_left(studio_page: StudioPage) -> Non
         "nodes => nodes.map(node => node.getBoundingClientRect()).map(box => [box.top, box.left, box.width])"
     )
     same = [(one, two) for one, two in pairwise(boxes) if one[0] == two[0] and one[2] and two[2]]
-    assert same and all(one[1] < two[1] for one, two in same)  # what it wrote runs from left to right
+    assert same and all(one[1] < two[1] for one, two in same)  # the generated text runs from left to right
 
 
-def test_another_seed_is_offered_only_where_something_is_drawn(studio_page: StudioPage) -> None:
+def test_another_seed_requires_sampling(studio_page: StudioPage) -> None:
     page = studio_page.open("write", run="lm-lstm", text="The class", temperature="0", length="5")
     another = page.get_by_role("button", name="Another seed")
-    assert another.is_disabled() and "always taken" in str(another.get_attribute("title"))
+    assert another.is_disabled() and "always chosen" in str(another.get_attribute("title"))
     turn(page, "Temperature τ", 1)
     assert another.is_enabled()
 
 
-def test_gaps_are_filled(studio_page: StudioPage, runs: Path) -> None:
-    """A masked language model tells its gaps; one that is chosen is written there, and the other is told anew."""
+def test_masks_are_filled(studio_page: StudioPage, runs: Path) -> None:
+    """Selecting a token inserts it at the mask, and the other mask is predicted again."""
     text, model = "the [MASK] statement defines a [MASK]", load(runs / "bert", "cpu")
     page = studio_page.open("write", run="bert", text=text)
     page.locator(".written .gap").nth(1).click()
@@ -314,7 +316,7 @@ def test_gaps_are_filled(studio_page: StudioPage, runs: Path) -> None:
     assert [float(row[2]) for row in rows] == pytest.approx([own.probability for own in found.masks[1]], rel=1e-4)
     page.locator(".bar-row").nth(2).click()
     page.wait_for_function("() => document.querySelectorAll('.written .gap').length === 1")
-    after = page.get_by_label("Text with gaps, each written [MASK]").input_value()
+    after = page.get_by_label("Text with [MASK] tokens").input_value()
     assert after == text.removesuffix(" [MASK]") + model.tokenizer.decode([found.masks[1][2].id])
     (found,) = model.fill(after, top=3)
     assert [float(row[2]) for row in studio_page.table("next-token")[1:4]] == pytest.approx(

@@ -1,4 +1,4 @@
-"""`seqloom studio`: the page that shows the insides of trained runs."""
+"""`seqloom studio`: inspect trained runs in the browser."""
 
 import sys
 import webbrowser
@@ -13,19 +13,17 @@ RUNS = Path("runs")
 
 
 def studio(
-    folder: Annotated[Path, typer.Argument(help="The folder that holds your runs, or one run.")] = RUNS,
-    host: Annotated[str, typer.Option(help="Address to listen at; any but this machine's own lets others ask.")] = (
-        "127.0.0.1"
-    ),
+    folder: Annotated[Path, typer.Argument(help="A directory of runs, or one run.")] = RUNS,
+    host: Annotated[
+        str, typer.Option(help="Address to listen on; any other address is reachable from the network.")
+    ] = ("127.0.0.1"),
     port: Annotated[
-        int | None, typer.Option(min=1, max=65535, help="Port to listen at. [default: the first free one from 8733]")
+        int | None, typer.Option(min=1, max=65535, help="Port to listen on. [default: the first free port from 8733]")
     ] = None,
-    demo: Annotated[bool, typer.Option("--demo", help="First train the small models that bring every view alive.")] = (
-        False
-    ),
-    open_browser: Annotated[bool, typer.Option("--open/--no-open", help="Open a browser, where there is one.")] = True,
+    demo: Annotated[bool, typer.Option("--demo", help="Train small models for all views first.")] = (False),
+    open_browser: Annotated[bool, typer.Option("--open/--no-open", help="Open the page in a browser.")] = True,
 ) -> None:
-    """See inside trained models, in the browser: `seqloom studio runs/`."""
+    """Inspect trained models in the browser: `seqloom studio runs/`."""
     try:
         from seqloom.studio.server import Studio
     except ModuleNotFoundError as error:
@@ -34,27 +32,28 @@ def studio(
         raise ResourceError(
             "The studio needs FastAPI and uvicorn, which are not installed: pip install 'seqloom[studio]'."
         ) from error
-    from seqloom.studio.safety import is_here
-    from seqloom.studio.shelf import Shelf, displayable
+    from seqloom.studio.run_folder import RunFolder, display_name
+    from seqloom.studio.safety import is_loopback
 
     if demo:
-        from seqloom.studio.demo import make
+        from seqloom.studio.demo import train_demo
 
-        folder = make(folder / "studio-demo" if folder == RUNS else folder, print)
+        folder = train_demo(folder / "studio-demo" if folder == RUNS else folder, print)
     elif folder == RUNS and not folder.exists():
         raise UsageError(
-            "There are no runs yet: no folder runs/ here. Train something first (seqloom quickstart), name another "
-            "folder, or see an example: seqloom studio --demo"
+            "There are no runs yet: runs/ does not exist. Train a model first (seqloom quickstart), name another "
+            "directory, or train the demo models: seqloom studio --demo"
         )
     serving = Studio(folder, host, port)
-    if not Shelf(folder).paths():
+    if not RunFolder(folder).paths():
         typer.echo(
-            f"There are no runs in {displayable(str(folder))} yet. To see an example: seqloom studio --demo", err=True
+            f"There are no runs in {display_name(str(folder))} yet. To train the demo models: seqloom studio --demo",
+            err=True,
         )
-    print(f"The studio shows {displayable(str(folder))} at\n\n    {serving.address()}\n")
-    if not is_here(host):
-        print("It listens beyond this machine, without encryption: whoever has this address can ask your models.")
-    print("Ctrl-C ends it.", flush=True)
+    print(f"The studio shows {display_name(str(folder))} at\n\n    {serving.address()}\n")
+    if not is_loopback(host):
+        print("The studio is reachable from the network without encryption: anyone with this address can use it.")
+    print("Press Ctrl-C to stop.", flush=True)
     if open_browser and sys.stdout.isatty():
         webbrowser.open(serving.address())
     serving.run()

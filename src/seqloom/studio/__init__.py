@@ -1,9 +1,9 @@
-"""The studio: a page in the browser that shows the insides of trained runs.
+"""The studio: a web page for inspecting trained runs.
 
     seqloom studio runs/          in a terminal
     seqloom.studio.show(…)        in a notebook
 
-`inspect` makes the arrays; what is here only hands them out, and the page in `web/` draws them.
+`seqloom.inspect` computes the arrays, this package serves them, and the page in `web/` draws them.
 """
 
 from typing import TYPE_CHECKING
@@ -15,7 +15,7 @@ __all__ = ["show"]
 
 
 def __getattr__(name: str) -> object:
-    """On demand, so that looking at the package loads neither torch nor a server."""
+    """Import `show` on demand, so that importing the package loads neither torch nor the server."""
     if name == "show":
         from seqloom.studio.notebook import show
 

@@ -1,17 +1,16 @@
-"""Endpoints of the studio: what the page may ask, where it is computed, and how answers travel.
+"""Endpoints of the studio: request bodies, computation in queues, and response formats.
 
-A question is a pydantic model whose limits keep the answer small; what does not fit is refused
-before any model is touched. It is computed in the queue of its run, and stops when the client
-disconnects. An answer is JSON, JSON with arrays behind it, or one line of JSON after another.
+A request body is a pydantic model whose limits bound the size of the response; an invalid body is
+refused before a model is loaded. A request is computed in the queue of its run and stops when the
+client disconnects. A response is JSON, JSON followed by arrays, or a stream of JSON lines.
 
-An answer with arrays is one block of bytes, little-endian:
+A response with arrays is binary, little-endian:
 
-    length of the head (uint32) · head (JSON, padded with spaces to 8 bytes) · the arrays, each padded to 8 bytes
+    header length (uint32) · header (JSON, padded with spaces to 8 bytes) · arrays, each padded to 8 bytes
 
-The head says of each array where it begins, its shape, and what it is made of: `f2` are float16
-values as they are, `f4` the same in float32, `u1` are bytes b that stand for low + b · (high − low)
-/ 255. A matrix of 512 × 512 is half a megabyte so, or a quarter as a thumbnail, where JSON would be
-five.
+The header contains the offset, shape and type of each array: `f2` is float16, `f4` is float32, and
+`u1` are bytes b that encode low + b · (high − low) / 255. A 512 × 512 matrix takes half a megabyte
+as `f2` and a quarter as `u1`; as JSON it would take five.
 """
 
 import asyncio
@@ -31,128 +30,128 @@ from starlette.types import Receive, Scope, Send
 from seqloom.core.errors import SeqloomError
 from seqloom.inspect.values import Array, to_plain
 from seqloom.models import MODELS
-from seqloom.studio.queues import QueuePlace, Queues
-from seqloom.studio.shelf import Json, OpenRun, Shelf
+from seqloom.studio.queues import Queues, QueueSlot
+from seqloom.studio.run_folder import Json, OpenRun, RunFolder
 from seqloom.tasks import has_view
 
-Q = TypeVar("Q", bound="RunQuestion")
+B = TypeVar("B", bound="RunRequest")
 
-# --- questions --------------------------------------------------------------------------------------------------------
+# --- request bodies ---------------------------------------------------------------------------------------------------
 
-LINE = 2_000  # letters of a sentence, a prompt, a source
-DOCUMENT = 200_000  # letters of a text of many lines
-TOKENS = 512  # of a text whose every token attends to every other
-NEW_TOKENS = 400
+MAX_LINE_LENGTH = 2_000  # characters
+MAX_DOCUMENT_LENGTH = 200_000  # characters
+MAX_TOKENS = 512  # of a text whose attention weights are computed
+MAX_NEW_TOKENS = 400
 
 
 def _check_surrogates(text: str) -> str:
-    """JSON can carry halves of letters, which no tokenizer can read."""
-    if any("\ud800" <= letter <= "\udfff" for letter in text):
-        raise ValueError("must be UTF-8, without halves of letters")
+    """Refuse lone surrogates, which JSON can contain and UTF-8 cannot encode."""
+    if any("\ud800" <= character <= "\udfff" for character in text):
+        raise ValueError("must be valid Unicode, without lone surrogates")
     return text
 
 
-RunId = Annotated[str, Field(min_length=1, max_length=500)]  # a name on the shelf, never a path: see `Shelf.find`
-Line = Annotated[str, Field(max_length=LINE), AfterValidator(_check_surrogates)]
-Document = Annotated[str, Field(max_length=DOCUMENT), AfterValidator(_check_surrogates)]
+RunId = Annotated[str, Field(min_length=1, max_length=500)]  # looked up by `RunFolder.find`
+Line = Annotated[str, Field(max_length=MAX_LINE_LENGTH), AfterValidator(_check_surrogates)]
+Document = Annotated[str, Field(max_length=MAX_DOCUMENT_LENGTH), AfterValidator(_check_surrogates)]
 
 
-class PageQuestion(BaseModel):
-    """The base of all questions: nothing that is not asked for may come along, and no number may be infinite."""
+class PageRequest(BaseModel):
+    """Base class of request bodies; unknown fields, infinities and NaN are refused."""
 
     model_config = ConfigDict(extra="forbid", allow_inf_nan=False, frozen=True)
 
 
-class RunQuestion(PageQuestion):
-    """A question about one run."""
+class RunRequest(PageRequest):
+    """A request about one run."""
 
     run: RunId
 
 
-class TextQuestion(RunQuestion):
-    """A text that a model reads, and the translation that a translator is made to say; None is its own."""
+class TextRequest(RunRequest):
+    """An input text and, for translators, a target to force; None uses the model's own translation."""
 
     text: Line
     target: Line | None = None
 
     @property
     def forced_target(self) -> str | None:
-        """The translation to say, if one is given."""
+        """The target to force, or None if it is blank."""
         return (self.target or "").strip() or None
 
 
 # --- views and their endpoints ----------------------------------------------------------------------------------------
 
-CLIENT_CLOSED_REQUEST = 499  # nginx's status; nobody receives it
+CLIENT_CLOSED_REQUEST = 499  # nginx's status code; the client is gone
 
 
 class View:
-    """A view of the page: which runs it suits, and its endpoints under /api/<name>."""
+    """A view of the page: a test for suitable runs, and its endpoints under /api/<name>."""
 
     def __init__(
         self,
         name: str,
         suits_model: Callable[[Json], bool] = lambda model: True,
-        task_view: str | None = None,  # the view that tasks name, where it is another
+        task_view: str | None = None,  # the name in `TaskInfo.views`, if it differs
     ) -> None:
         self.name, self.suits_model, self.task_view = name, suits_model, task_view or name
         self.router = APIRouter(prefix=f"/api/{name}")
 
     def suits(self, recipe: Json) -> bool:
-        """Tell from a run's recipe alone whether there is anything to see."""
+        """Whether the view can show a run with this recipe."""
         return has_view(recipe, self.task_view) and self.suits_model(recipe.get("model") or {})
 
-    def post(self, path: str = "") -> Callable[[Callable[[Q, OpenRun], object]], Callable[[Q, OpenRun], object]]:
-        """Make an endpoint of a function of a question and the run that it names."""
+    def post(self, path: str = "") -> Callable[[Callable[[B, OpenRun], object]], Callable[[B, OpenRun], object]]:
+        """Register a function of a request body and its run as an endpoint."""
 
-        def add(compute: Callable[[Q, OpenRun], object]) -> Callable[[Q, OpenRun], object]:
+        def add(compute: Callable[[B, OpenRun], object]) -> Callable[[B, OpenRun], object]:
             self.router.post(path)(queued(compute))
             return compute
 
         return add
 
 
-def reader_kind(model: Json) -> str | None:
-    """The kind of what reads the text: of a model on a backbone, that of the backbone."""
-    reader: Json = model.get("backbone") or model.get("encoder") or model
-    kind: str | None = MODELS.base(reader.get("kind"))
+def encoder_kind(model: Json) -> str | None:
+    """Return the kind of the network that reads the text: backbone, encoder, or the model itself."""
+    encoder: Json = model.get("backbone") or model.get("encoder") or model
+    kind: str | None = MODELS.base(encoder.get("kind"))
     return kind
 
 
-def queued(compute: Callable[[Q, OpenRun], object]) -> Callable[[Q, Request], Awaitable[object]]:
-    """Make an endpoint that opens the run of a question and computes in the queue of that run.
+def queued(compute: Callable[[B, OpenRun], object]) -> Callable[[B, Request], Awaitable[object]]:
+    """Create an endpoint that opens the run of a request and computes in the queue of that run.
 
-    `compute` returns a response, or any values that `to_plain` takes. An answer in lines keeps its
-    place in the queue until the last line is sent.
+    `compute` returns a response, or any value that `to_plain` accepts. A stream of lines holds its
+    slot in the queue until the last line is sent.
     """
 
     @wraps(compute)
-    async def endpoint(ask: Q, request: Request) -> object:
-        shelf: Shelf = request.app.state.shelf
+    async def endpoint(body: B, request: Request) -> object:
+        run_folder: RunFolder = request.app.state.run_folder
         queues: Queues = request.app.state.queues
 
-        def answer() -> object:
-            value = compute(ask, shelf.open(ask.run))
+        def compute_response() -> object:
+            value = compute(body, run_folder.open(body.run))
             return value if isinstance(value, Response) else to_plain(value)
 
-        place = queues.enter(ask.run)
+        slot = queues.enter(body.run)
         response: object = None
         try:
-            response = await _until_disconnected(request, place.run(answer))
+            response = await _until_disconnected(request, slot.run(compute_response))
         finally:
-            if isinstance(response, LineResponse):
-                response.place = place
+            if isinstance(response, JsonLinesResponse):
+                response.slot = slot
             else:
-                place.leave()
+                slot.leave()
         return response
 
-    endpoint.__annotations__ = {"ask": get_type_hints(compute)["ask"], "request": Request}
+    endpoint.__annotations__ = {"body": get_type_hints(compute)["body"], "request": Request}
     del endpoint.__wrapped__
     return endpoint
 
 
 async def _until_disconnected(request: Request, computation: Awaitable[object]) -> object:
-    """The result of a computation, which is cancelled if the client closes its connection first."""
+    """Await a computation, and cancel it if the client disconnects first."""
 
     async def wait_for_disconnection() -> None:
         while (await request.receive())["type"] != "http.disconnect":
@@ -169,16 +168,16 @@ async def _until_disconnected(request: Request, computation: Awaitable[object]) 
         await asyncio.gather(result, disconnection, return_exceptions=True)
 
 
-# --- answers with arrays ----------------------------------------------------------------------------------------------
+# --- responses with arrays --------------------------------------------------------------------------------------------
 
 MEDIA_TYPE = "application/x-seqloom-arrays"
-ALIGN = 8
-LARGEST_HALF = 65504.0
+ALIGNMENT_BYTES = 8
+MAX_FLOAT16 = 65504.0
 
 
 @dataclass(frozen=True, eq=False)
 class PackedArray:
-    """One array as it travels."""
+    """An array in the encoding of a response."""
 
     data: bytes
     kind: str  # f2, f4 or u1
@@ -187,24 +186,24 @@ class PackedArray:
     high: float
 
 
-def half(array: ArrayLike) -> PackedArray:
-    """As float16, with its range: three digits of every number. What is too large for that is cut."""
+def pack_float16(array: ArrayLike) -> PackedArray:
+    """Encode as float16, three significant digits; larger values are clipped."""
     values = np.asarray(array, dtype=np.float64)
-    cut = np.clip(np.nan_to_num(values), -LARGEST_HALF, LARGEST_HALF)
-    return PackedArray(cut.astype("<f2").tobytes(), "f2", values.shape, *_range(values))
+    clipped = np.clip(np.nan_to_num(values), -MAX_FLOAT16, MAX_FLOAT16)
+    return PackedArray(clipped.astype("<f2").tobytes(), "f2", values.shape, *_range(values))
 
 
-def single(array: ArrayLike) -> PackedArray:
-    """As float32, with its range: for numbers that are computed with, −∞ among them."""
+def pack_float32(array: ArrayLike) -> PackedArray:
+    """Encode as float32, which keeps −∞: for values that the page computes with."""
     values = np.asarray(array, dtype=np.float32)
     return PackedArray(values.astype("<f4").tobytes(), "f4", values.shape, *_range(values))
 
 
-def thumbnail(array: ArrayLike, low: float | None = None, high: float | None = None) -> PackedArray:
-    """As bytes between `low` and `high`, or its least and its largest value: enough for the eye."""
+def pack_uint8(array: ArrayLike, low: float | None = None, high: float | None = None) -> PackedArray:
+    """Encode as bytes between `low` and `high`, by default the range of the values: for thumbnails."""
     values = np.nan_to_num(np.asarray(array, dtype=np.float64))
-    least, most = _range(values)
-    low, high = least if low is None else low, most if high is None else high
+    minimum, maximum = _range(values)
+    low, high = minimum if low is None else low, maximum if high is None else high
     steps = np.rint((values - low) / ((high - low) or 1.0) * 255)
     return PackedArray(np.clip(steps, 0, 255).astype(np.uint8).tobytes(), "u1", values.shape, low, high)
 
@@ -215,31 +214,30 @@ def _range(values: Array) -> tuple[float, float]:
 
 
 def pack_arrays(meta: Mapping[str, object], **arrays: PackedArray) -> Response:
-    """One answer: what there is to say, and the arrays behind it."""
+    """Return a response of JSON metadata followed by arrays."""
     heads, body = {}, bytearray()
     for name, array in arrays.items():
         head = {name: value for name, value in vars(array).items() if name != "data"}
         heads[name] = {**head, "begin": len(body)}
-        body += array.data + b"\0" * (-len(array.data) % ALIGN)
+        body += array.data + b"\0" * (-len(array.data) % ALIGNMENT_BYTES)
     text = _json({**meta, "arrays": heads})
-    text += b" " * (-(len(text) + 4) % ALIGN)
+    text += b" " * (-(len(text) + 4) % ALIGNMENT_BYTES)
     return Response(len(text).to_bytes(4, "little") + text + bytes(body), media_type=MEDIA_TYPE)
 
 
-# --- answers in lines -------------------------------------------------------------------------------------------------
+# --- responses in lines -----------------------------------------------------------------------------------------------
 
 Events = Generator[Mapping[str, object], None, None]
 
 
-class LineResponse(StreamingResponse):
-    """One JSON object a line, each sent as soon as it is there; an error is the last of them.
+class JsonLinesResponse(StreamingResponse):
+    """A stream of JSON objects, one per line, sent as they are computed; an error is the last line.
 
-    Each event is one computation at the request's place in its queue, which is set before the
-    answer is sent and given back after it; the events are closed then, also if the client
-    disconnected.
+    Each event is one computation in the slot of the request. `slot` is set before the response is
+    sent. After it, also when the client disconnects, the generator is closed and the slot released.
     """
 
-    place: QueuePlace
+    slot: QueueSlot
 
     def __init__(self, events: Events) -> None:
         self.events = events
@@ -247,7 +245,7 @@ class LineResponse(StreamingResponse):
 
     async def _encode(self) -> AsyncIterator[bytes]:
         try:
-            while (event := await self.place.run(partial(next, self.events, None))) is not None:
+            while (event := await self.slot.run(partial(next, self.events, None))) is not None:
                 yield _json(event) + b"\n"
         except SeqloomError as error:
             yield _json({"error": str(error)}) + b"\n"
@@ -256,7 +254,7 @@ class LineResponse(StreamingResponse):
         try:
             await super().__call__(scope, receive, send)
         finally:
-            self.place.leave(finish=self.events.close)
+            self.slot.leave(finish=self.events.close)
 
 
 def _json(value: object) -> bytes:

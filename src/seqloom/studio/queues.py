@@ -1,18 +1,18 @@
 """Queues of computations, one for each model: bounded, fair, with deadlines and cancellation.
 
     queues = Queues()
-    with queues.enter("runs/gpt") as place:         # QueueFull if too many requests hold a place for this model
-        answer = await place.run(compute)           # computed in a worker thread; DeadlineExceeded if it takes too long
+    with queues.enter("runs/gpt") as slot:        # QueueFull if too many requests hold a slot of this model
+        result = await slot.run(compute)          # computed in a worker thread; DeadlineExceeded if it takes too long
 
-- Computations of one model run one at a time, in the order they came. Those of different models run side by side, in
-  a few worker threads that take turns between the models, so a model with many requests cannot delay the others.
-- A request holds a place from its admission to its last computation; an answer in pieces is many computations from
-  one place, and other requests come in between. A model has a limited number of places.
-- When the awaiting task is cancelled or the deadline passes, a computation that waits is dropped at once, and one that
-  runs stops where it next calls `check_cancelled`.
-- An exception belongs to the request whose computation raised it; the worker goes on.
+- Computations of one model run one at a time, first in, first out. Computations of different models run in parallel in
+  a few worker threads, which serve the models in turn, so that a model with many requests does not delay the others.
+- A request holds a slot from admission to its last computation. A streamed response is a series of computations in one
+  slot, and other requests run between them. Each model has a limited number of slots.
+- When the awaiting task is cancelled or the deadline passes, a waiting computation is removed immediately, and a
+  running one stops at its next call of `check_cancelled`.
+- An exception is raised in the request that caused it; the worker continues.
 
-This module knows nothing of HTTP or of what is computed.
+This module does not depend on HTTP or on the models.
 """
 
 import asyncio
@@ -29,23 +29,23 @@ from seqloom.core.progress import Cancellation, check_cancelled
 
 T = TypeVar("T")
 
-WORKERS = 4  # computations at the same time, each of another model
-PLACES = 16  # requests of one model at the same time, waiting or running
-DEADLINE = 300.0  # seconds from the admission of a request to its last computation
-IDLE = 10.0  # seconds after which a thread without work ends
+MAX_WORKERS = 4  # threads; each computes for a different model
+MAX_SLOTS = 16  # waiting or running requests of one model
+DEADLINE_SECONDS = 300.0  # from the admission of a request to its last computation
+IDLE_SECONDS = 10.0  # after which a thread without work exits
 
 
 class QueueFull(ResourceError):
-    """Too many requests hold a place for one model."""
+    """All slots of a model are taken."""
 
 
 class DeadlineExceeded(ResourceError):
-    """A request took longer than it may."""
+    """A request exceeded its deadline."""
 
 
 @dataclass(eq=False)
 class Job:
-    """One computation, which waits, runs, or is done."""
+    """One computation and its future."""
 
     key: Hashable
     function: Callable[[], Any]
@@ -53,7 +53,7 @@ class Job:
     future: Future[Any] = field(default_factory=Future)
 
     def compute(self) -> None:
-        """Leave the result, or what was raised, in the future."""
+        """Compute and store the result or the exception in the future."""
         if not self.future.set_running_or_notify_cancel():
             return
         try:
@@ -67,28 +67,35 @@ class Job:
 
 
 class Queues:
-    """A queue of jobs for each key, and the threads that compute them."""
+    """A queue of jobs for each key, and the worker threads."""
 
     def __init__(
-        self, *, workers: int = WORKERS, places: int = PLACES, deadline: float = DEADLINE, idle: float = IDLE
+        self,
+        *,
+        workers: int = MAX_WORKERS,
+        slots: int = MAX_SLOTS,
+        deadline: float = DEADLINE_SECONDS,
+        idle: float = IDLE_SECONDS,
     ) -> None:
-        self.workers, self.places, self.deadline, self.idle = workers, places, deadline, idle
-        self._changed = threading.Condition()  # guards what follows
-        self._waiting: OrderedDict[Hashable, deque[Job]] = OrderedDict()  # the key whose turn is next comes first
+        self.workers, self.slots, self.deadline, self.idle = workers, slots, deadline, idle
+        self._changed = threading.Condition()  # guards the attributes below
+        self._waiting: OrderedDict[Hashable, deque[Job]] = OrderedDict()  # the next key comes first
         self._running: set[Hashable] = set()
         self._held: Counter[Hashable] = Counter()
         self._threads = 0
 
-    def enter(self, key: Hashable) -> "QueuePlace":
-        """Take a place in the queue of a key, or raise QueueFull."""
+    def enter(self, key: Hashable) -> "QueueSlot":
+        """Take a slot in the queue of a key, or raise QueueFull."""
         with self._changed:
-            if self._held[key] >= self.places:
-                raise QueueFull(f"{self.places} requests already wait for this model. Try again in a moment.")
+            if self._held[key] >= self.slots:
+                raise QueueFull(
+                    f"This model already has {self.slots} pending requests, the maximum. Try again in a moment."
+                )
             self._held[key] += 1
-        return QueuePlace(self, key)
+        return QueueSlot(self, key)
 
     def submit(self, job: Job) -> None:
-        """Put a job at the end of the queue of its key. The caller holds a place."""
+        """Append a job to the queue of its key. The caller holds a slot."""
         with self._changed:
             self._waiting.setdefault(job.key, deque()).append(job)
             ready = sum(key not in self._running for key in self._waiting)
@@ -98,7 +105,7 @@ class Queues:
             self._changed.notify()
 
     def drop(self, job: Job) -> None:
-        """Cancel a job: it leaves its queue, or stops at its next step."""
+        """Cancel a job: remove it from its queue, or stop it at its next `check_cancelled`."""
         job.cancellation.cancel()
         with self._changed:
             jobs = self._waiting.get(job.key, deque())
@@ -109,14 +116,14 @@ class Queues:
         job.future.cancel()
 
     def leave(self, key: Hashable) -> None:
-        """Give a place back."""
+        """Release a slot."""
         with self._changed:
             self._held[key] -= 1
             if not self._held[key]:
                 del self._held[key]
 
     def _work(self) -> None:
-        """Compute one job after another, until there was none for so long that the thread is to end."""
+        """Compute jobs until none has arrived for `idle` seconds."""
         while True:
             with self._changed:
                 if not self._changed.wait_for(lambda: self._next_key() is not None, timeout=self.idle):
@@ -134,7 +141,7 @@ class Queues:
         return next((key for key in self._waiting if key not in self._running), None)
 
     def _take(self) -> Job:
-        """The first job of the key whose turn it is; that key's next turn comes after all others'."""
+        """Remove and return the first job of the next key, which then moves to the end of the line."""
         key = self._next_key()
         jobs = self._waiting.pop(key)
         job = jobs.popleft()
@@ -144,24 +151,24 @@ class Queues:
         return job
 
 
-class QueuePlace:
-    """One request's place in the queue of a model, given back at the end of a `with` block."""
+class QueueSlot:
+    """The slot of one request in the queue of a model, released at the end of a `with` block."""
 
     def __init__(self, queues: Queues, key: Hashable) -> None:
         self.queues, self.key = queues, key
-        self.ends = time.monotonic() + queues.deadline
+        self.deadline = time.monotonic() + queues.deadline
         self._cancellation = Cancellation()
 
     async def run(self, function: Callable[[], T]) -> T:
-        """Compute in a worker thread when it is this model's and this request's turn."""
+        """Compute in a worker thread when the turn of this request comes."""
         job = Job(self.key, function, Cancellation(self._cancellation))
         self.queues.submit(job)
         future: asyncio.Future[T] = asyncio.wrap_future(job.future)
         try:
-            await asyncio.wait([future], timeout=self.ends - time.monotonic())
+            await asyncio.wait([future], timeout=self.deadline - time.monotonic())
             if not future.done():
                 seconds = f"{self.queues.deadline:g} seconds"
-                raise DeadlineExceeded(f"This took longer than {seconds} and was stopped. Ask for less, or try again.")
+                raise DeadlineExceeded(f"The computation was stopped after {seconds}. Request less, or try again.")
             return future.result()
         finally:
             if not future.done():
@@ -169,13 +176,13 @@ class QueuePlace:
                 future.cancel()
 
     def leave(self, finish: Callable[[], object] | None = None) -> None:
-        """Give the place back. `finish` is computed as the last of this place, even if the request was cancelled."""
+        """Release the slot. `finish` runs as its last computation, even if the request was cancelled."""
         self._cancellation.cancel()
         self.queues.leave(self.key)
         if finish is not None:
             self.queues.submit(Job(self.key, finish, Cancellation()))
 
-    def __enter__(self) -> "QueuePlace":
+    def __enter__(self) -> "QueueSlot":
         return self
 
     def __exit__(self, *_: object) -> None:

@@ -1,21 +1,21 @@
-"""Who may ask, and for how long: the guard in front of everything the studio answers, and limits of connections.
+"""Access control for all requests to the studio, and connection limits.
 
-1. The Host must be one this server is called by, so that no other site's name can be pointed at it (DNS rebinding).
-2. An Origin, where a browser sends one, must be this server, so that no other page can ask.
-3. Every question under /api/ must carry the token of the opening address. It comes in a header, which no form and no
-   image can send; there are no cookies.
-4. A body may have so many bytes and no more.
-5. Every answer forbids what the page does not need: scripts but its own, other hosts, HTML made from strings.
+1. The Host header must name this server, which prevents DNS rebinding.
+2. The Origin header, if the browser sends one, must be this server, which rejects requests from other pages.
+3. Every request under /api/ must carry the token of the start address in a header. Forms and images cannot set
+   headers, and there are no cookies.
+4. The size of a request body is limited.
+5. Every response has a content security policy that allows only the page's own scripts, no other hosts, and no HTML
+   built from strings.
 
-The page itself (what is in `web/`) is the same for everybody and says nothing of anybody's runs; it
-needs no token.
+The files in `web/` contain no information about runs and need no token.
 
-uvicorn itself waits for ever for the rest of a request. Here
+By default, uvicorn waits indefinitely for the rest of a request. Here
 
 - a request, headers and body, must arrive within `receive_seconds` of the opening of its connection, or of the end of
-  the answer before it (an idle connection is closed sooner, by uvicorn's keep-alive timeout);
-- a client must not stop reading an answer for `send_seconds`;
-- of more than `connections`, the one that has waited longest without a complete request is closed.
+  the previous response (uvicorn's keep-alive timeout closes an idle connection earlier);
+- a connection is closed when its client reads nothing of a response for `send_seconds`;
+- when there are more than `connections`, the one that has waited longest without a complete request is closed.
 """
 
 import asyncio
@@ -33,18 +33,18 @@ from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-BODY = 1_000_000  # bytes of a question
-TOO_LARGE = f"A question may have {BODY:,} bytes at most."
-HERE = ("127.0.0.1", "localhost", "::1")
+MAX_BODY_BYTES = 1_000_000
+BODY_TOO_LARGE = f"A request body may have at most {MAX_BODY_BYTES:,} bytes."
+LOOPBACK_HOSTS = ("127.0.0.1", "localhost", "::1")
 # `name`, `name:port`, `[IPv6 address]` or `[IPv6 address]:port`, and nothing else (RFC 9110, section 7.2)
-HOST = re.compile(
+HOST_HEADER = re.compile(
     r"(?:(?P<name>[A-Za-z0-9](?:[A-Za-z0-9.-]*[A-Za-z0-9])?)|\[(?P<ipv6>[0-9A-Fa-f:.]+)\])(?::(?P<port>[0-9]{1,5}))?"
 )
-NOTEBOOKS = "http://localhost:* http://127.0.0.1:* https://localhost:* https://127.0.0.1:*"
+NOTEBOOK_ORIGINS = "http://localhost:* http://127.0.0.1:* https://localhost:* https://127.0.0.1:*"
 
 
 def content_policy(frames: str) -> str:
-    """The content security policy; `frames` says which pages may show this one inside of theirs."""
+    """Return the content security policy; `frames` lists the pages that may embed this one."""
     return "; ".join(
         (
             "default-src 'none'",
@@ -61,18 +61,18 @@ def content_policy(frames: str) -> str:
     )
 
 
-def is_here(host: str) -> bool:
-    """Whether an address to listen on is this machine alone."""
-    return host in HERE
+def is_loopback(host: str) -> bool:
+    """Whether a host is the loopback interface."""
+    return host in LOOPBACK_HOSTS
 
 
 class Guard:
-    """ASGI, around the whole application."""
+    """ASGI middleware that checks requests and sets the security headers."""
 
     def __init__(self, app: ASGIApp, token: str, host: str, notebook: bool = False) -> None:
         self.app, self.token, self.host = app, token, host
         self.headers = {
-            "content-security-policy": content_policy(NOTEBOOKS if notebook else "'none'"),
+            "content-security-policy": content_policy(NOTEBOOK_ORIGINS if notebook else "'none'"),
             "x-content-type-options": "nosniff",
             "referrer-policy": "no-referrer",
             "cross-origin-opener-policy": "same-origin",
@@ -85,46 +85,52 @@ class Guard:
         if scope["type"] == "lifespan":
             await self.app(scope, receive, send)
             return
-        if scope["type"] != "http":  # there are no websockets here
+        if scope["type"] != "http":  # no websockets
             return
 
         async def send_with_headers(message: Message) -> None:
             if message["type"] == "http.response.start":
                 kept = [pair for pair in message["headers"] if pair[0].decode("latin-1") not in self.headers]
-                own = [(name.encode(), value.encode()) for name, value in self.headers.items()]
-                message = {**message, "headers": [*kept, *own]}
+                added = [(name.encode(), value.encode()) for name, value in self.headers.items()]
+                message = {**message, "headers": [*kept, *added]}
             await send(message)
 
         refusal = self._refusal(scope, Headers(scope=scope))
         if refusal is not None:
-            status, words = refusal
-            await JSONResponse({"error": words}, status)(scope, receive, send_with_headers)
+            status, message = refusal
+            await JSONResponse({"error": message}, status)(scope, receive, send_with_headers)
             return
         await self.app(scope, _limit_body(receive), send_with_headers)
 
     def _refusal(self, scope: Scope, headers: Headers) -> tuple[int, str] | None:
-        """The status and the words for a question that is not answered; None where it is."""
+        """Return status and message for a rejected request, or None."""
         hosts = headers.getlist("host")
-        if len(hosts) != 1 or not self._is_own(hosts[0]):
-            return 400, "This server is not called by that name. Open the address that `seqloom studio` printed."
+        if len(hosts) != 1 or not self._is_own_host(hosts[0]):
+            return 400, "The Host header does not name this server. Open the address that `seqloom studio` printed."
         origin = headers.get("origin")
         if origin is not None and origin not in (f"http://{hosts[0]}", f"https://{hosts[0]}"):
-            return 403, "Another page may not ask this server anything."
-        if not headers.get("content-length", "0").isdecimal() or int(headers.get("content-length", "0")) > BODY:
-            return 413, TOO_LARGE
+            return 403, "Requests from other pages are not allowed."
+        if (
+            not headers.get("content-length", "0").isdecimal()
+            or int(headers.get("content-length", "0")) > MAX_BODY_BYTES
+        ):
+            return 413, BODY_TOO_LARGE
         token = headers.get("authorization", "").encode("latin-1", "replace")
         if scope["path"].startswith("/api") and not hmac.compare_digest(token, f"Bearer {self.token}".encode()):
             return 401, "The token is missing or wrong. Open the address that `seqloom studio` printed."
         return None
 
-    def _is_own(self, host: str) -> bool:
-        """Whether a Host header names this server. Numbers cannot be rebound: listening elsewhere, any will do."""
+    def _is_own_host(self, host: str) -> bool:
+        """Whether a Host header names this server.
+
+        A server that listens on other interfaces accepts any IP address: addresses cannot be rebound.
+        """
         name = host_name(host)
         if name is None:
             return False
-        if is_here(name) or name == self.host.lower():
+        if is_loopback(name) or name == self.host.lower():
             return True
-        if is_here(self.host):
+        if is_loopback(self.host):
             return False
         if name in (socket.gethostname().lower(), socket.getfqdn().lower()):
             return True
@@ -136,8 +142,8 @@ class Guard:
 
 
 def host_name(header: str) -> str | None:
-    """The name or address in a Host header, in lower case and without port or brackets; None if it is malformed."""
-    match = HOST.fullmatch(header)
+    """Return the name or address in a Host header, lower-case, without port and brackets; None if it is malformed."""
+    match = HOST_HEADER.fullmatch(header)
     if match is None or not 0 < int(match["port"] or "80") < 65536:
         return None
     if match["ipv6"] is None:
@@ -149,14 +155,14 @@ def host_name(header: str) -> str | None:
 
 
 def _limit_body(receive: Receive) -> Receive:
-    """A body that was sent without saying its length may be no longer, either."""
-    seen = 0
+    """Limit the size of a body that was sent without Content-Length."""
+    received_bytes = 0
 
     async def receive_counted() -> Message:
-        nonlocal seen
+        nonlocal received_bytes
         message = await receive()
-        seen += len(message.get("body", b""))
-        if seen > BODY:
+        received_bytes += len(message.get("body", b""))
+        if received_bytes > MAX_BODY_BYTES:
             raise HTTPException(413)
         return message
 
@@ -165,12 +171,12 @@ def _limit_body(receive: Receive) -> Receive:
 
 # --- connections ------------------------------------------------------------------------------------------------------
 
-INCOMPLETE = (h11.IDLE, h11.SEND_BODY)  # states of a client whose request has not arrived as a whole
+INCOMPLETE_STATES = (h11.IDLE, h11.SEND_BODY)  # client states before a request is complete
 
 
 @dataclass(frozen=True)
 class Limits:
-    """Limits of connections."""
+    """Connection limits."""
 
     receive_seconds: float = 15.0
     send_seconds: float = 60.0
@@ -178,23 +184,22 @@ class Limits:
 
 
 class LimitedProtocol(H11Protocol):
-    """One connection."""
+    """A connection that is closed when its client is too slow."""
 
     def __init__(self, limits: Limits, **options: Any) -> None:
         super().__init__(**options)
         self.limits = limits
-        self.receiving: asyncio.TimerHandle | None = None  # runs while a request is incomplete
-        self.sending: asyncio.TimerHandle | None = None  # runs while the client does not read
+        self.receiving: asyncio.TimerHandle | None = None  # active while a request is incomplete
+        self.sending: asyncio.TimerHandle | None = None  # active while the client does not read
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
         self._watch_request()
-        # If there are too many, close the one that has waited longest without a complete request; the newest, if all
-        # others have one.
-        others = [one for one in self.connections if isinstance(one, LimitedProtocol)]
-        still_open = [one for one in others if not one.transport.is_closing()]
+        # Above the limit, close the connection that has waited longest without a complete request, or else this one.
+        connections = [other for other in self.connections if isinstance(other, LimitedProtocol)]
+        still_open = [other for other in connections if not other.transport.is_closing()]
         if len(still_open) > self.limits.connections:
-            waiting = {one: one.receiving.when() for one in still_open if one.receiving is not None}
+            waiting = {other: other.receiving.when() for other in still_open if other.receiving is not None}
             min(waiting, key=waiting.__getitem__, default=self).transport.abort()
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -220,8 +225,8 @@ class LimitedProtocol(H11Protocol):
             self.sending = None
 
     def _watch_request(self) -> None:
-        """Let the time for a request run while it is incomplete."""
-        incomplete = self.conn.their_state in INCOMPLETE and not self.transport.is_closing()
+        """Start or cancel the timer of an incomplete request."""
+        incomplete = self.conn.their_state in INCOMPLETE_STATES and not self.transport.is_closing()
         if incomplete and self.receiving is None:
             self.receiving = self.loop.call_later(self.limits.receive_seconds, self.transport.abort)
         elif not incomplete and self.receiving is not None:

@@ -1,12 +1,12 @@
-"""The views of the studio: which runs each suits, and what its endpoints answer.
+"""The views of the studio and their endpoints.
 
-A `View` has its questions under /api/<name>; its page is `web/views/<name>.js`.
+The endpoints of a `View` are under /api/<name>; `web/views/<name>.js` draws it.
 """
 
 from seqloom.studio.endpoints import View
 from seqloom.studio.views import attention, cell, runs, understand, vectors, walk, write
 
-# By name, in the order of the page's menu.
+# By name, in the order of the menu.
 VIEWS: dict[str, View] = {
     view.name: view
     for view in (

@@ -1,4 +1,4 @@
-"""Alignment and self-attention: which words a model attends to, one map large, thumbnails of all heads."""
+"""The views "Alignment" and "Self-attention": attention weights of one head, and thumbnails of all heads."""
 
 from dataclasses import dataclass, replace
 from typing import Literal
@@ -14,67 +14,74 @@ from seqloom.models import MODELS
 from seqloom.models.transformer import Transformer
 from seqloom.predict.gaps import DenoiserPredictor
 from seqloom.predict.translate import TranslatorPredictor
-from seqloom.studio.endpoints import TOKENS, TextQuestion, View, half, pack_arrays, reader_kind, thumbnail
-from seqloom.studio.shelf import Json, OpenRun, Trained
+from seqloom.studio.endpoints import MAX_TOKENS, TextRequest, View, encoder_kind, pack_arrays, pack_float16, pack_uint8
+from seqloom.studio.run_folder import Json, OpenRun, Trained
 
-THUMBNAIL = 64  # cells a side, at most
+THUMBNAIL_SIZE = 64  # cells per side, at most
 
 
 @dataclass(frozen=True, eq=False)
 class AllHeads:
-    """The attention weights of all heads, in the model's own single precision, and what each of them does."""
+    """The attention weights of all heads in float32, and the statistics of each head."""
 
     view: HeadsView
     habits: dict[str, list[Habit]]  # by part
 
     @property
     def nbytes(self) -> int:
-        """What it takes to keep it."""
+        """The size of the weights."""
         parts = self.view.parts.values()
         return sum(part.tokens.weights.nbytes + part.words.weights.nbytes for part in parts)
 
 
-def read_heads(trained: Trained, text: str, target: str | None = None, *, most: int = TOKENS) -> AllHeads:
-    """Let a model read a text, or say the given translation of it. No side may have more than `most` tokens."""
-    check_length(trained, text, most)
+def compute_heads(trained: Trained, text: str, target: str | None = None, *, max_tokens: int = MAX_TOKENS) -> AllHeads:
+    """Compute the attention weights on a text, with an optional forced translation.
+
+    Source and target may have at most `max_tokens` tokens.
+    """
+    check_length(trained, text, max_tokens)
     if target is None:
         view = trained.heads(text)
     elif isinstance(trained, TranslatorPredictor):
-        check_length(trained, target, most)
+        check_length(trained, target, max_tokens)
         view = trained.heads(text, target)
     else:
-        raise UsageError(f"{trained.name} is {trained.what}: only a translator can be given a translation.")
+        raise UsageError(f"{trained.name} is {trained.what}: only translators accept a target.")
     habits = {name: part.habits() for name, part in view.parts.items()}
-    return AllHeads(replace(view, parts={name: _to_single(part) for name, part in view.parts.items()}), habits)
+    return AllHeads(replace(view, parts={name: _to_float32(part) for name, part in view.parts.items()}), habits)
 
 
-def _to_single(part: Part) -> Part:
+def _to_float32(part: Part) -> Part:
     tokens, words = (maps._replace(weights=maps.weights.astype(np.float32)) for maps in (part.tokens, part.words))
     return replace(part, tokens=tokens, words=words)
 
 
-def read_alignment(
-    trained: Trained, text: str, target: str | None = None, *, most: int = TOKENS
+def compute_alignment(
+    trained: Trained, text: str, target: str | None = None, *, max_tokens: int = MAX_TOKENS
 ) -> AlignmentView | AllHeads:
-    """The source × target maps of a model: of every head where it has heads, a denoiser's too, or else of the one
-    attention of a recurrent translator."""
+    """Compute the source–target attention of a translator or denoiser: of all heads, or of the single attention of a
+    recurrent model."""
     if not isinstance(trained, TranslatorPredictor | DenoiserPredictor):
-        raise UsageError(f"{trained.name} is {trained.what}: it has no source and target to align.")
+        raise UsageError(
+            f"{trained.name} is {trained.what}: it has no source and target to align. Choose a translator or denoiser."
+        )
     if isinstance(trained, DenoiserPredictor) or isinstance(trained.model, Transformer):
-        return read_heads(trained, text, target, most=most)
+        return compute_heads(trained, text, target, max_tokens=max_tokens)
     for side in (text, target):
-        check_length(trained, side or "", most)
+        check_length(trained, side or "", max_tokens)
     return trained.attention(text, target)
 
 
-def check_length(trained: Trained, text: str, most: int = TOKENS) -> None:
-    """Every token attends to every other: refuse what would be too large to draw, before it is computed."""
-    if (count := len(trained.tokenizer.encode(text)) + 1) > most:
-        raise UsageError(f"The text has {count:,} tokens, its end included, and {most} can be shown: shorten it.")
+def check_length(trained: Trained, text: str, max_tokens: int = MAX_TOKENS) -> None:
+    """Refuse a text with more tokens than a heat map can show."""
+    if (count := len(trained.tokenizer.encode(text)) + 1) > max_tokens:
+        raise UsageError(
+            f"The text has {count:,} tokens including END; at most {max_tokens} can be shown. Shorten the text."
+        )
 
 
-def describe_sentence(view: AlignmentView | HeadsView) -> dict[str, object]:
-    """What was read, what was said of it, and how sure the model was."""
+def describe_output(view: AlignmentView | HeadsView) -> dict[str, object]:
+    """Return source, output, its log-probability and notes."""
     names = ("source", "text", "given", "finished", "notes")
     return {**{name: getattr(view, name) for name in names}, "logProb": view.log_prob}
 
@@ -82,46 +89,45 @@ def describe_sentence(view: AlignmentView | HeadsView) -> dict[str, object]:
 # --- alignment --------------------------------------------------------------------------------------------------------
 
 
-def _aligns(model: Json) -> bool:
-    """What reads one text and says another, and attends while it does."""
+def _has_cross_attention(model: Json) -> bool:
     if model.get("kind") == "recurrent-seq2seq":
-        return model.get("attention", {}) is not None  # null is none; unsaid, there is one
+        return model.get("attention", {}) is not None  # null disables it; the default has attention
     return MODELS.base(model.get("kind")) == "transformer"
 
 
-alignment_view = View("alignment", _aligns)
+alignment_view = View("alignment", _has_cross_attention)
 
 
-class MapQuestion(TextQuestion):
-    """Which attention map, and how it is labelled."""
+class MapRequest(TextRequest):
+    """The text of an attention map, and its labels."""
 
-    tokens: bool = False  # the model's own pieces in the place of words
-    end: bool = True  # whether the ends of sentences are shown, too
+    tokens: bool = False  # tokens of the model instead of words
+    end: bool = True  # whether to include END
 
 
-class AlignmentQuestion(MapQuestion):
-    """A source × target map."""
+class AlignmentRequest(MapRequest):
+    """A source–target attention map."""
 
-    layer: int | None = Field(None, ge=1, le=1000)  # of a Transformer; None is the one that aligns best
-    head: int | None = Field(None, ge=1, le=1000)  # None is the mean over the layer's
+    layer: int | None = Field(None, ge=1, le=1000)  # of a Transformer; None is the layer that aligns best
+    head: int | None = Field(None, ge=1, le=1000)  # None is the mean over the heads
 
 
 @alignment_view.post()
-def alignment(ask: AlignmentQuestion, run: OpenRun) -> Response:
-    """Which words of the source a translator attends to while it says each word of the translation."""
-    text, target = ask.text.strip(), ask.forced_target
-    # The same key as in heads: who looks at both views waits once.
-    read = run.remember(("attention", text, target), lambda: read_alignment(run.trained, text, target))
-    if isinstance(read, AlignmentView):
-        view: AlignmentView | HeadsView = read
-        grid = read.grid(tokens=ask.tokens, end=ask.end)
-        which: dict[str, object] = {"layers": 0, "heads": 0, "layer": None, "head": None, "title": "attention"}
+def alignment(body: AlignmentRequest, run: OpenRun) -> Response:
+    """Return the attention weights over the source for each target word."""
+    text, target = body.text.strip(), body.forced_target
+    # The same cache key as in `heads`: both views share the computation.
+    attention = run.get_or_compute(("attention", text, target), lambda: compute_alignment(run.trained, text, target))
+    if isinstance(attention, AlignmentView):
+        view: AlignmentView | HeadsView = attention
+        grid = attention.grid(tokens=body.tokens, end=body.end)
+        head: dict[str, object] = {"layers": 0, "heads": 0, "layer": None, "head": None, "title": "attention"}
     else:
-        view, part = read.view, read.view.cross
-        grid = part.grid(ask.layer, ask.head, tokens=ask.tokens, end=ask.end)
-        which = {"layers": part.layers, "heads": part.heads, **_describe_head(part, ask.layer, ask.head)}
-    meta = {"rows": grid.rows, "columns": grid.columns, "sides": grid.axes, **which}
-    return pack_arrays({**describe_sentence(view), **meta}, map=half(grid.weights))
+        view, part = attention.view, attention.view.cross
+        grid = part.grid(body.layer, body.head, tokens=body.tokens, end=body.end)
+        head = {"layers": part.layers, "heads": part.heads, **_describe_head(part, body.layer, body.head)}
+    meta = {"rows": grid.rows, "columns": grid.columns, "axes": grid.axes, **head}
+    return pack_arrays({**describe_output(view), **meta}, map=pack_float16(grid.weights))
 
 
 def _describe_head(part: Part, layer: int | None, head: int | None) -> dict[str, object]:
@@ -130,71 +136,78 @@ def _describe_head(part: Part, layer: int | None, head: int | None) -> dict[str,
 
 # --- self-attention ---------------------------------------------------------------------------------------------------
 
-WITH_HEADS = ("transformer", "gpt", "bert", "electra")
-heads_view = View("heads", lambda model: reader_kind(model) in WITH_HEADS)
+TRANSFORMER_KINDS = ("transformer", "gpt", "bert", "electra")
+heads_view = View("heads", lambda model: encoder_kind(model) in TRANSFORMER_KINDS)
 
 
-class HeadsQuestion(MapQuestion):
+class HeadsRequest(MapRequest):
     """All heads of a part."""
 
     part: Literal["encoder", "decoder", "cross"] | None = None
 
 
-class HeadQuestion(HeadsQuestion):
+class HeadRequest(HeadsRequest):
     """One head of a part."""
 
     layer: int | None = Field(None, ge=1, le=1000)
-    head: int | None = Field(None, ge=1, le=1000)  # None is the mean over the layer's
+    head: int | None = Field(None, ge=1, le=1000)  # None is the mean over the heads
 
 
 @heads_view.post()
-def heads(ask: HeadsQuestion, run: OpenRun) -> Response:
-    """What was read and said, the parts that have heads, and of one of them a thumbnail of each head; after those of a
-    layer comes the mean over them."""
-    read, part = _read_part(ask, run)
-    maps = part.maps(tokens=ask.tokens, end=ask.end)
+def heads(body: HeadsRequest, run: OpenRun) -> Response:
+    """Return a description of the output, the parts with heads, and thumbnails of all heads of one part.
+
+    The last thumbnail of each layer is the mean over its heads.
+    """
+    attention, part = _compute_part(body, run)
+    maps = part.maps(tokens=body.tokens, end=body.end)
     meta = {
-        **describe_sentence(read.view),
-        "says": read.view.says,
+        **describe_output(attention.view),
+        "says": attention.view.says,
         "parts": [
-            {"name": one.name, "title": NAMES[one.name], "layers": one.layers, "heads": one.heads, "usual": one.usual}
-            for one in read.view.parts.values()
+            {
+                "name": other.name,
+                "title": NAMES[other.name],
+                "layers": other.layers,
+                "heads": other.heads,
+                "usual": other.usual,
+            }
+            for other in attention.view.parts.values()
         ],
         "part": part.name,
-        "sides": maps.axes,
+        "axes": maps.axes,
         "rows": maps.rows,
         "columns": maps.columns,
         "endName": part.tokens.columns[0 if part.name == "decoder" else -1],
-        "habits": read.habits[part.name],
+        "habits": attention.habits[part.name],
     }
     small = thumbnails(np.concatenate([maps.weights, maps.weights.mean(axis=1, keepdims=True)], axis=1))
-    return pack_arrays(meta, grid=thumbnail(small, low=0.0, high=float(small.max())))
+    return pack_arrays(meta, grid=pack_uint8(small, low=0.0, high=float(small.max())))
 
 
 @heads_view.post("/map")
-def one_map(ask: HeadQuestion, run: OpenRun) -> Response:
-    """One head, or the mean over a layer's."""
-    _, part = _read_part(ask, run)
-    grid = part.grid(ask.layer, ask.head, tokens=ask.tokens, end=ask.end)
-    return pack_arrays(_describe_head(part, ask.layer, ask.head), map=half(grid.weights))
+def one_map(body: HeadRequest, run: OpenRun) -> Response:
+    """Return the attention map of one head, or the mean over the heads of a layer."""
+    _, part = _compute_part(body, run)
+    grid = part.grid(body.layer, body.head, tokens=body.tokens, end=body.end)
+    return pack_arrays(_describe_head(part, body.layer, body.head), map=pack_float16(grid.weights))
 
 
-def _read_part(ask: HeadsQuestion, run: OpenRun) -> tuple[AllHeads, Part]:
-    """Computed once for a text, then kept for a while; and the part asked for, the first if none is named."""
-    text, target = ask.text.strip(), ask.forced_target
-    read: AllHeads | AlignmentView = run.remember(
-        ("attention", text, target), lambda: read_heads(run.trained, text, target)
+def _compute_part(body: HeadsRequest, run: OpenRun) -> tuple[AllHeads, Part]:
+    """Return the cached attention of a text, and the requested part, by default the first."""
+    text, target = body.text.strip(), body.forced_target
+    attention: AllHeads | AlignmentView = run.get_or_compute(
+        ("attention", text, target), lambda: compute_heads(run.trained, text, target)
     )
-    if isinstance(read, AlignmentView):  # the view of alignment found attention without heads, and kept it
-        raise UsageError(f"{run.name} has attention, but no heads.")
-    return read, read.view.part(ask.part or next(iter(read.view.parts)))
+    if isinstance(attention, AlignmentView):  # cached by the view "Alignment"
+        raise UsageError(f"{run.name} has attention, but no heads. Choose a Transformer.")
+    return attention, attention.view.part(body.part or next(iter(attention.view.parts)))
 
 
-def thumbnails(weights: Array, most: int = THUMBNAIL) -> Array:
-    """Maps (…, rows, columns) with at most so many cells a side. Of cells that fall together the largest is seen, so
-    that a thin line stays a line."""
+def thumbnails(weights: Array, max_size: int = THUMBNAIL_SIZE) -> Array:
+    """Shrink maps (…, rows, columns) to at most `max_size` cells per side by max pooling, which keeps thin lines."""
     for axis in (-2, -1):
         size = weights.shape[axis]
-        if size > most:
-            weights = np.maximum.reduceat(weights, np.arange(most) * size // most, axis=axis)
+        if size > max_size:
+            weights = np.maximum.reduceat(weights, np.arange(max_size) * size // max_size, axis=axis)
     return weights

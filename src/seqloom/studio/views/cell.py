@@ -1,4 +1,4 @@
-"""Inside the cell: gates and states over a text, unit by unit, one step with its numbers, and how gradients flow."""
+"""The views "Inside the cell" and "Gradient flow": gates, states, single steps and gradient norms over a text."""
 
 from typing import Annotated, Literal
 
@@ -13,64 +13,66 @@ from seqloom.inspect.values import to_plain
 from seqloom.inspect.views.cells import By, CellPart, CellTraces, LayerTrace, cell_traces, rank, token_classes
 from seqloom.inspect.views.curves import thin_points
 from seqloom.inspect.views.gradients import gradient_parts, part_matrices, training_norms
-from seqloom.studio.endpoints import TOKENS, TextQuestion, View, half, pack_arrays, reader_kind
-from seqloom.studio.shelf import OpenRun
+from seqloom.studio.endpoints import MAX_TOKENS, TextRequest, View, encoder_kind, pack_arrays, pack_float16
+from seqloom.studio.run_folder import OpenRun
 
-UNITS = 256  # rows of a picture
-WITH_CELLS = ("recurrent", "recurrent-lm", "bilm", "recurrent-seq2seq")
-view = View("cell", lambda model: reader_kind(model) in WITH_CELLS)
+MAX_UNITS = 256  # rows of a heat map
+RECURRENT_KINDS = ("recurrent", "recurrent-lm", "bilm", "recurrent-seq2seq")
+view = View("cell", lambda model: encoder_kind(model) in RECURRENT_KINDS)
 
 
-class LayerQuestion(TextQuestion):
-    """A layer of a part of a model on a text."""
+class LayerRequest(TextRequest):
+    """One layer of one part of a model."""
 
     part: str | None = Field(None, max_length=40)
-    layer: int | None = Field(None, ge=1, le=1000)  # None is the top one
+    layer: int | None = Field(None, ge=1, le=1000)  # None is the top layer
 
 
-class CellQuestion(LayerQuestion):
-    """One quantity of some units."""
+class CellRequest(LayerRequest):
+    """One quantity of several units."""
 
     quantity: str | None = Field(None, max_length=20)  # None is the hidden state
     by: By = "variance"
-    token_class: str | None = Field(None, max_length=100)  # of correlation
-    containing: str = Field("", max_length=20)  # makes a class of tokens that have this in them
-    count: Annotated[int, Field(ge=1, le=UNITS)] = 24
-    units: Annotated[list[int], Field(max_length=UNITS)] | None = None  # these and no others, in this order
+    token_class: str | None = Field(None, max_length=100)  # for `by="correlation"`
+    containing: str = Field("", max_length=20)  # defines a class of tokens by a substring
+    count: Annotated[int, Field(ge=1, le=MAX_UNITS)] = 24
+    units: Annotated[list[int], Field(max_length=MAX_UNITS)] | None = None  # only these, in this order
 
 
-class UnitQuestion(LayerQuestion):
+class UnitRequest(LayerRequest):
     """One unit over the text."""
 
     unit: int = Field(ge=0, le=100_000)
 
 
-class StepQuestion(UnitQuestion):
+class StepRequest(UnitRequest):
     """One step of one unit."""
 
-    place: int = Field(ge=0, le=10_000)  # of the token that is read
+    position: int = Field(ge=0, le=10_000)  # of the input token
 
 
 @view.post()
-def cell(ask: CellQuestion, run: OpenRun) -> Response:
-    """One quantity over the text, of the units that come first in an order or that are named."""
-    traces, part, layer = _read_layer(ask, run)
-    name = ask.quantity or "h"
+def cell(body: CellRequest, run: OpenRun) -> Response:
+    """Return one quantity over the text, for the highest-ranked or the requested units."""
+    traces, part, layer = _compute_layer(body, run)
+    name = body.quantity or "h"
     if name not in layer.values:
-        raise UsageError(f"There is no {name!r} in this layer: {did_you_mean(name, list(layer.values))}.")
-    values, classes = layer.values[name], token_classes(part.tokens, ask.containing)
-    if ask.by == "correlation" and ask.units is None:
-        if ask.token_class not in classes:
-            known = did_you_mean(ask.token_class or "", list(classes)) if classes else "there is none"
-            raise UsageError(f"No such class tells these tokens apart: {known}.")
-        ranked = rank(values, "correlation", classes[ask.token_class])
+        raise UsageError(f"This layer has no {name!r}: {did_you_mean(name, list(layer.values))}.")
+    values, classes = layer.values[name], token_classes(part.tokens, body.containing)
+    if body.by == "correlation" and body.units is None:
+        if body.token_class not in classes:
+            hint = did_you_mean(body.token_class or "", list(classes)) if classes else "there are none"
+            raise UsageError(f"Unknown token class {body.token_class!r}: {hint}.")
+        ranked = rank(values, "correlation", classes[body.token_class])
     else:
-        ranked = rank(values, "variance" if ask.by == "correlation" else ask.by)
-    units = ranked.units[: ask.count] if ask.units is None else ask.units
+        ranked = rank(values, "variance" if body.by == "correlation" else body.by)
+    units = ranked.units[: body.count] if body.units is None else body.units
     for unit in units:
-        layer.unit(unit)  # refuses what is not there
+        layer.unit(unit)  # raises if the unit does not exist
     meta = {
-        "parts": [{"name": one.part, "title": one.title, "layers": len(one.layers)} for one in traces.parts.values()],
+        "parts": [
+            {"name": other.part, "title": other.title, "layers": len(other.layers)} for other in traces.parts.values()
+        ],
         "part": part.part,
         "title": part.title,
         "tokens": part.tokens,
@@ -83,33 +85,33 @@ def cell(ask: CellQuestion, run: OpenRun) -> Response:
         "hidden": layer.hidden,
         "cell": part.cell,
         "quantity": name,
-        "quantities": [{"name": own, "words": layer.describe(own), "gate": own in layer.gates} for own in layer.values],
+        "quantities": [{"name": key, "words": layer.describe(key), "gate": key in layer.gates} for key in layer.values],
         "gates": _describe_gates(layer),
         "classes": list(classes),
         "units": units,
         "scores": ranked.scores[units],
-        "reach": np.abs(values).max(),
+        "maximum": np.abs(values).max(),
     }
-    return pack_arrays(meta, map=half(values[:, units].T))
+    return pack_arrays(meta, map=pack_float16(values[:, units].T))
 
 
 @view.post("/unit")
-def one_unit(ask: UnitQuestion, run: OpenRun) -> object:
-    """One unit over the text: every number the cell computes of it."""
-    _, part, layer = _read_layer(ask, run)
-    values = layer.unit(ask.unit)
-    return {"unit": ask.unit, "tokens": part.tokens, "values": values, "gates": _describe_gates(layer, ask.unit)}
+def one_unit(body: UnitRequest, run: OpenRun) -> object:
+    """Return all quantities of one unit over the text."""
+    _, part, layer = _compute_layer(body, run)
+    values = layer.unit(body.unit)
+    return {"unit": body.unit, "tokens": part.tokens, "values": values, "gates": _describe_gates(layer, body.unit)}
 
 
 @view.post("/step")
-def one_step(ask: StepQuestion, run: OpenRun) -> object:
-    """One step of one unit along the cell's equations."""
-    _, part, layer = _read_layer(ask, run)
-    steps, number = part.steps[part.layers.index(layer)], part.step_of(ask.place)
+def one_step(body: StepRequest, run: OpenRun) -> object:
+    """Return one step of one unit along the equations of the cell."""
+    _, part, layer = _compute_layer(body, run)
+    steps, number = part.steps[part.layers.index(layer)], part.step_of(body.position)
     before = {name: values[number] for name, values in steps.before.items()}
     return {
-        **vars(arithmetic(steps.cell, steps.x[number], before, ask.unit)),
-        "place": ask.place,
+        **vars(arithmetic(steps.cell, steps.x[number], before, body.unit)),
+        "position": body.position,
         "step": number,
         "steps": len(part.order),
         "order": part.order,
@@ -117,15 +119,15 @@ def one_step(ask: StepQuestion, run: OpenRun) -> object:
     }
 
 
-def _read_layer(ask: LayerQuestion, run: OpenRun) -> tuple[CellTraces, CellPart, LayerTrace]:
-    """Computed once for a text, then kept for a while."""
-    text, target = ask.text, ask.forced_target
-    traces = run.remember(
+def _compute_layer(body: LayerRequest, run: OpenRun) -> tuple[CellTraces, CellPart, LayerTrace]:
+    """Return the cached traces of a text, and the requested part and layer."""
+    text, target = body.text, body.forced_target
+    traces = run.get_or_compute(
         ("cells", text, target),
-        lambda: cell_traces(run.trained, text, target, allow_unknown=True, longest=TOKENS),
+        lambda: cell_traces(run.trained, text, target, allow_unknown=True, longest=MAX_TOKENS),
     )
-    part = traces[ask.part]
-    return traces, part, part.layer(ask.layer)
+    part = traces[body.part]
+    return traces, part, part.layer(body.layer)
 
 
 def _describe_gates(layer: LayerTrace, unit: int | None = None) -> list[dict[str, object]]:
@@ -143,28 +145,32 @@ def _describe_gates(layer: LayerTrace, unit: int | None = None) -> list[dict[str
 
 # --- gradients --------------------------------------------------------------------------------------------------------
 
-LOGGED = 1500  # steps of a training that are drawn
-SIZES = 5000  # of their norms that are counted: all, or of a longer training so many quantiles
+MAX_CURVE_POINTS = 1500
+MAX_NORMS = 5000  # of a longer training, quantiles
 gradients_view = View("gradients", view.suits_model, task_view=view.name)
 
 
-class GradientQuestion(TextQuestion):
-    """Whose loss is traced back through time."""
+class GradientRequest(TextRequest):
+    """The loss whose gradient is computed."""
 
     of: Literal["last", "total"] = "last"
-    at: int | None = Field(None, ge=0, le=10_000)  # whose loss it is, where it is not the last one's
+    at: int | None = Field(None, ge=0, le=10_000)  # position of the prediction; None is the last
 
 
 @gradients_view.post()
-def gradients(ask: GradientQuestion, run: OpenRun) -> object:
-    """How far back a loss is felt, the matrices it passes, and what clipping does to it; of one run: the page asks for
-    several and draws them on one picture."""
-    text, target = ask.text, ask.forced_target
-    gradients = run.remember(
-        ("gradients", text, target, ask.of, ask.at),
-        lambda: gradient_parts(run.trained, text, target, of=ask.of, at=ask.at, allow_unknown=True, longest=TOKENS),
+def gradients(body: GradientRequest, run: OpenRun) -> object:
+    """Return gradient norms over time, singular values and training norms of one run.
+
+    The page requests several runs and draws them in one chart.
+    """
+    text, target = body.text, body.forced_target
+    gradients = run.get_or_compute(
+        ("gradients", text, target, body.of, body.at),
+        lambda: gradient_parts(
+            run.trained, text, target, of=body.of, at=body.at, allow_unknown=True, longest=MAX_TOKENS
+        ),
     )
-    matrices = run.remember("matrices", lambda: part_matrices(run.trained))
+    matrices = run.get_or_compute("matrices", lambda: part_matrices(run.trained))
     return {
         **to_plain(gradients),
         "parts": [
@@ -195,13 +201,13 @@ def gradients(ask: GradientQuestion, run: OpenRun) -> object:
             for matrix in of_part
         ],
         "clip": run.trained.run.recipe["train"].get("clip_norm"),
-        **describe_training(training_norms(run.trained.run)),
+        **describe_gradient_norms(training_norms(run.trained.run)),
     }
 
 
-def describe_training(norms: list[tuple[int, float]]) -> dict[str, object]:
-    """A line to draw, and all norms by size: how many are above θ is counted among these, not on the line."""
-    sizes = np.sort([norm for _, norm in norms])
-    if len(sizes) > SIZES:
-        sizes = np.quantile(sizes, np.linspace(0, 1, SIZES))
-    return {"training": thin_points(norms, LOGGED), "logged": len(norms), "sizes": sizes}
+def describe_gradient_norms(norms: list[tuple[int, float]]) -> dict[str, object]:
+    """Return the thinned curve of gradient norms, and all norms sorted, to count those above a threshold."""
+    ordered = np.sort([norm for _, norm in norms])
+    if len(ordered) > MAX_NORMS:
+        ordered = np.quantile(ordered, np.linspace(0, 1, MAX_NORMS))
+    return {"training": thin_points(norms, MAX_CURVE_POINTS), "logged": len(norms), "sorted_norms": ordered}

@@ -1,4 +1,4 @@
-"""The shelf: what runs there are, how they learned, in what their recipes differ, and texts to begin with."""
+"""The list of runs: training curves, recipe differences, run cards and example texts."""
 
 import json
 import os
@@ -19,20 +19,21 @@ from seqloom.core.files import open_regular, refuse_other_kind
 from seqloom.inspect.values import to_plain
 from seqloom.inspect.views.curves import differences, run_curves
 from seqloom.runs.run import Run
-from seqloom.studio.endpoints import PageQuestion, RunId, RunQuestion, View
-from seqloom.studio.shelf import Json, Shelf, displayable, readable
-from seqloom.tasks import names, task_info
+from seqloom.studio.endpoints import PageRequest, RunId, RunRequest, View
+from seqloom.studio.run_folder import Json, RunFolder, display_name, user_message
+from seqloom.tasks import names as task_names
+from seqloom.tasks import task_info
 
 view = View("runs")
-READ = ("recipe.yaml", "metrics/dev.json", "metrics/test.json", "data.json", "log.jsonl", "model.safetensors")
-LIVE_SECONDS = 30.0  # a log that grew since then belongs to a run that trains
-SHOWN = (  # of the metrics of dev, the first that there is speaks for a run
+RUN_FILES = ("recipe.yaml", "metrics/dev.json", "metrics/test.json", "data.json", "log.jsonl", "model.safetensors")
+LIVE_SECONDS = 30.0  # a run whose log changed more recently counts as training
+HEADLINE_METRICS = (  # the first one in metrics/dev.json is shown
     ("bleu", "BLEU {:.1f}"),
     ("span_f1", "span F1 {:.3f}"),
     ("accuracy", "accuracy {:.1%}"),
     ("token_accuracy", "accuracy {:.1%}"),
     ("answer_f1", "F1 {:.3f}"),
-    ("masked_accuracy", "{:.1%} of gaps"),
+    ("masked_accuracy", "masked accuracy {:.1%}"),
     ("bits_per_character", "{:.3f} bits/char"),
     ("perplexity", "perplexity {:.2f}"),
     ("mase", "MASE {:.3f}"),
@@ -40,28 +41,28 @@ SHOWN = (  # of the metrics of dev, the first that there is speaks for a run
 )
 
 
-class RunsQuestion(PageQuestion):
+class RunsRequest(PageRequest):
     """Several runs."""
 
     runs: list[RunId] = Field(max_length=12)
 
 
-# These compute with no model and wait in no queue.
+# These endpoints use no model and no queue.
 
 
 @view.router.post("", response_model=None)
 def list_runs(request: Request) -> object:
-    """Every run in a line. What cannot be read is listed, too, with the reason."""
-    shelf: Shelf = request.app.state.shelf
-    lines = [_describe_run(shelf, name, path) for name, path in shelf.paths().items()]
-    return to_plain({"folder": displayable(str(shelf.folder)), "single": shelf.single, "runs": lines})
+    """List all runs. A run that cannot be read is listed with the reason."""
+    run_folder: RunFolder = request.app.state.run_folder
+    lines = [_describe_run(run_folder, name, path) for name, path in run_folder.paths().items()]
+    return to_plain({"folder": display_name(str(run_folder.folder)), "single": run_folder.single, "runs": lines})
 
 
 @view.router.post("/curves", response_model=None)
-def curves(ask: RunsQuestion, request: Request) -> object:
-    """What the logs say of several runs, and in what their recipes differ."""
-    shelf: Shelf = request.app.state.shelf
-    opened = {name: _open(shelf.find(name)) for name in ask.runs}
+def curves(body: RunsRequest, request: Request) -> object:
+    """Return the training curves of several runs and the differences between their recipes."""
+    run_folder: RunFolder = request.app.state.run_folder
+    opened = {name: _open(run_folder.find(name)) for name in body.runs}
     return to_plain(
         {
             "curves": {name: run_curves(run) for name, run in opened.items()},
@@ -72,15 +73,15 @@ def curves(ask: RunsQuestion, request: Request) -> object:
 
 
 @view.router.post("/card", response_model=None)
-def card(ask: RunQuestion, request: Request) -> object:
-    """All there is to read of one run: its card, its recipe, its metrics. As text; the page never makes HTML of it."""
-    shelf: Shelf = request.app.state.shelf
-    path = shelf.find(ask.run)
+def card(body: RunRequest, request: Request) -> object:
+    """Return card, recipe and metrics of one run as text; the page never parses it as HTML."""
+    run_folder: RunFolder = request.app.state.run_folder
+    path = run_folder.find(body.run)
     run = _open(path)
-    written = path / "card.md"
+    card_path = path / "card.md"
     return to_plain(
         {
-            "card": written.read_text("utf-8", errors="replace") if written.is_file() else None,
+            "card": card_path.read_text("utf-8", errors="replace") if card_path.is_file() else None,
             "recipe": (path / "recipe.yaml").read_text("utf-8", errors="replace"),
             "metrics": {split: run.metrics(split) for split in ("dev", "test") if run.metrics(split)},
         }
@@ -88,65 +89,71 @@ def card(ask: RunQuestion, request: Request) -> object:
 
 
 def _open(path: Path) -> Run:
-    """Open a run none of whose files would have to be waited for."""
-    for name in READ:
+    """Open a run after checking that its files are regular: reading a FIFO would block."""
+    for name in RUN_FILES:
         refuse_other_kind(path / name)
     return Run.open(path)
 
 
-def _describe_run(shelf: Shelf, name: str, path: Path) -> Json:
-    """The line of a run, read again only once one of its files has changed. What is wrong with a run, whatever it is,
-    is said in its line and concerns no other."""
+def _describe_run(run_folder: RunFolder, name: str, path: Path) -> Json:
+    """Return the list entry of a run, cached until one of its files changes.
+
+    Any error becomes the `problem` of the entry, so that a damaged run does not affect the others.
+    """
 
     def describe() -> Json:
         try:
-            shelf.check_name(path)
-            line = _read_line(_open(path))
-            json.dumps(line, ensure_ascii=False).encode("utf-8")
-            return {"id": name, "name": name, "problem": None, **line}
+            run_folder.check_name(path)
+            entry = _read_entry(_open(path))
+            json.dumps(entry, ensure_ascii=False).encode("utf-8")
+            return {"id": name, "name": name, "problem": None, **entry}
         except Exception as error:
-            problem = readable(error) or f"This run cannot be read ({type(error).__name__})."
+            problem = user_message(error) or f"This run cannot be read ({type(error).__name__})."
             return {"id": name, "name": name, "problem": " ".join(problem.split()), "views": []}
 
-    line = shelf.line(name, tuple(_stamp(path / file) for file in READ), describe)
-    changed = _changed(path / "log.jsonl") or _changed(path / "recipe.yaml")
-    return {**line, "changed": changed, "live": _is_live(path)}
+    entry = run_folder.summary(name, tuple(_stamp(path / file) for file in RUN_FILES), describe)
+    changed = _modified_at(path / "log.jsonl") or _modified_at(path / "recipe.yaml")
+    return {**entry, "changed": changed, "live": _is_live(path)}
 
 
-def _read_line(run: Run) -> Json:
+def _read_entry(run: Run) -> Json:
     from seqloom.studio.views import VIEWS
 
     metrics, recipe = run.metrics("dev") or {}, run.recipe
     model = recipe.get("model")
     if not recipe.get("task") or not isinstance(model, Mapping):
-        raise CheckpointError("recipe.yaml is damaged: it does not name a task and a model.")
+        raise CheckpointError("recipe.yaml is damaged: task or model is missing.")
     if not isinstance(metrics, Mapping):
-        raise CheckpointError("metrics/dev.json is damaged: it does not name metrics.")
+        raise CheckpointError("metrics/dev.json is damaged: it must be an object.")
     cell, seed = model.get("cell"), recipe.get("seed")
-    shown = [form.format(metrics[name]) for name, form in SHOWN if isinstance(metrics.get(name), int | float)]
-    line: Json = {
+    headlines = [
+        template.format(metrics[name])
+        for name, template in HEADLINE_METRICS
+        if isinstance(metrics.get(name), int | float)
+    ]
+    entry: Json = {
         "task": str(recipe.get("task")),
         "kind": str(model.get("kind")),
         "cell": cell if isinstance(cell, str) else None,
         "corpus": str((recipe.get("data") or {}).get("corpus")),
-        "figure": shown[0] if shown else None,
+        "metric": headlines[0] if headlines else None,
         "seed": seed if isinstance(seed, int) else None,
         "ready": (run.path / "model.safetensors").is_file(),
         "views": [],
     }
-    if line["ready"]:
-        texts = examples_of(recipe)
-        line |= {"example": texts[0], "examples": texts, "knows": known_of(recipe)}
-        line["views"] = [name for name, one in VIEWS.items() if one.suits(recipe)]
-        # Whether layers of an imported model came without weights, and were drawn by chance.
+    if entry["ready"]:
+        texts = example_texts(recipe)
+        entry |= {"example": texts[0], "examples": texts, "domain": training_domain(recipe)}
+        entry["views"] = [name for name, view in VIEWS.items() if view.suits(recipe)]
+        # Whether an imported model has randomly initialised layers.
         imported = run.data.get("imported", {}) if (run.path / "data.json").is_file() else {}
-        line["untaught"] = bool(imported.get("drawn"))
-    return line
+        entry["untrained"] = bool(imported.get("drawn"))
+    return entry
 
 
 def _is_live(path: Path) -> bool:
-    """Whether somebody trains it: its log has grown a moment ago and has not ended."""
-    changed = _changed(path / "log.jsonl")
+    """Whether the run is training: its log changed recently and does not end with a final event."""
+    changed = _modified_at(path / "log.jsonl")
     if changed is None or time.time() - changed > LIVE_SECONDS:
         return False
     try:
@@ -155,10 +162,10 @@ def _is_live(path: Path) -> bool:
             last = file.read().rstrip().rpartition(b"\n")[2]
         return str(json.loads(last).get("event")) not in ("finished", "stopped")
     except (OSError, SeqloomError, ValueError, AttributeError, RecursionError):
-        return True  # a run that was just deleted, something that is no log, or a line that is half written
+        return True  # deleted meanwhile, not a log, or an incomplete last line
 
 
-def _changed(path: Path) -> float | None:
+def _modified_at(path: Path) -> float | None:
     try:
         return path.stat().st_mtime
     except OSError:
@@ -166,7 +173,7 @@ def _changed(path: Path) -> float | None:
 
 
 def _stamp(path: Path) -> Hashable:
-    """What kind of file there is, and, but of a log, when it was written."""
+    """Return file type and modification time; of a log, which grows continually, the type only."""
     try:
         status = path.lstat()
     except OSError:
@@ -174,13 +181,13 @@ def _stamp(path: Path) -> Hashable:
     return stat.S_IFMT(status.st_mode), None if path.name == "log.jsonl" else status.st_mtime_ns
 
 
-# --- texts to begin with, for a run whose data we know; what the user types takes their place -------------------------
+# --- example texts --------------------------------------------------------------------------------------------------
 
-DAY = datetime(2026, 11, 15, 9, 30)
-DATE = "Sunday, November 15, 2026"  # where babel has none
-OFFERED = 3
-# By the name of the corpus; else by task. The first is the one to begin with.
-TEXTS = {
+EXAMPLE_DAY = datetime(2026, 11, 15, 9, 30)
+EXAMPLE_DATE = "Sunday, November 15, 2026"  # without babel
+MAX_EXAMPLES = 3
+# By corpus. The first is the default.
+CORPUS_EXAMPLES = {
     "pydocs": (
         "The class statement defines a new type of object.",
         "If the file does not exist, an error is raised.",
@@ -202,26 +209,26 @@ TEXTS = {
     "wnut17": ("Just landed in Chicago with Anna",),
     "imported": ("The old man saw the boats in the harbour.",),
 }
-KNOWN = {
-    "pydocs": "the English of Python's documentation",
-    "people": "sentences about people, places and organisations",
+CORPUS_DOMAINS = {
+    "pydocs": "the documentation of Python",
+    "people": "sentences about people, locations and organisations",
     "multi30k": "captions of photographs",
     "languages": "phrases such as dates, countries and amounts, in many languages",
 }
-# What the kinds of phrases in the corpus `cldr` are called, and a meaning of each for an example.
+# The kinds of phrases in the corpus `cldr`: a description, and the arguments of an example.
 PHRASES: dict[str, tuple[str, tuple[object, ...]]] = {
-    "full date": ("dates", (DAY,)),
+    "full date": ("dates", (EXAMPLE_DAY,)),
     "countries": ("lists of countries", (("IT", "ES", "JP"),)),
     "amount": ("amounts of money", (Decimal(250), "EUR")),
     "languages": ("lists of languages", (("fr", "de", "ja"),)),
     "duration": ("durations", ([(3, "hour"), (20, "minute")],)),
-    "long date": ("dates", (DAY,)),
-    "medium date": ("dates", (DAY,)),
-    "short date": ("dates", (DAY,)),
-    "date range": ("ranges of dates", (DAY, datetime(2026, 11, 20))),
-    "date and time": ("dates with the time", ("full", DAY)),
-    "weekday and time": ("weekdays with the time", (DAY,)),
-    "time": ("times", (DAY,)),
+    "long date": ("dates", (EXAMPLE_DAY,)),
+    "medium date": ("dates", (EXAMPLE_DAY,)),
+    "short date": ("dates", (EXAMPLE_DAY,)),
+    "date range": ("ranges of dates", (EXAMPLE_DAY, datetime(2026, 11, 20))),
+    "date and time": ("dates with the time", ("full", EXAMPLE_DAY)),
+    "weekday and time": ("weekdays with the time", (EXAMPLE_DAY,)),
+    "time": ("times", (EXAMPLE_DAY,)),
     "number": ("numbers in words", (842,)),
     "numbers": ("choices of numbers in words", ((7, 42),)),
     "quantity": ("quantities", (5, "length-kilometer")),
@@ -229,47 +236,47 @@ PHRASES: dict[str, tuple[str, tuple[object, ...]]] = {
 }
 
 
-def examples_of(recipe: Json) -> list[str]:
-    """A few texts such as the run has learned from."""
+def example_texts(recipe: Json) -> list[str]:
+    """Return a few texts that resemble the training data of a run."""
     data = recipe.get("data") or {}
     corpus = str(data.get("corpus"))
     task = recipe.get("task")
-    example = task_info(task if task in names() else "language-model").example
+    example = task_info(task if task in task_names() else "language-model").example
     if "[MASK]" in example:
         return [example]
-    if corpus == "languages":  # which of them it is has to be told
-        return [phrase for tag in ("en", "fr", "ru") for phrase in _phrases(tag, ("full date",))] or [DATE]
+    if corpus == "languages":  # one example in each of three languages
+        return [phrase for tag in ("en", "fr", "ru") for phrase in _phrases(tag, ("full date",))] or [EXAMPLE_DATE]
     if corpus == "cldr":
-        return list(_phrases(str(data.get("source", "en")), _kinds(data))) or [DATE]
-    return list(TEXTS.get(corpus) or [example])
+        return list(_phrases(str(data.get("source", "en")), _phrase_kinds(data))) or [EXAMPLE_DATE]
+    return list(CORPUS_EXAMPLES.get(corpus) or [example])
 
 
-def known_of(recipe: Json) -> str | None:
-    """What a run has learned from, in a few words, where we can say it."""
+def training_domain(recipe: Json) -> str | None:
+    """Describe the training data of a run, or return None."""
     data = recipe.get("data") or {}
     corpus = str(data.get("corpus"))
     if corpus != "cldr":
-        return KNOWN.get(corpus)
-    words = list(dict.fromkeys(PHRASES[kind][0] for kind in _kinds(data)))
-    return ", ".join(words[:6]) + (" and more" if len(words) > 6 else "")
+        return CORPUS_DOMAINS.get(corpus)
+    names = list(dict.fromkeys(PHRASES[kind][0] for kind in _phrase_kinds(data)))
+    return ", ".join(names[:6]) + (" and more" if len(names) > 6 else "")
 
 
-def _kinds(data: Json) -> tuple[str, ...]:
-    """Those that the data has, in our order."""
-    wanted = data.get("kinds") or PHRASES
-    return tuple(kind for kind in PHRASES if kind in wanted) or tuple(PHRASES)
+def _phrase_kinds(data: Json) -> tuple[str, ...]:
+    """Return the kinds of phrases in the data, in the order of PHRASES."""
+    kinds = data.get("kinds") or PHRASES
+    return tuple(kind for kind in PHRASES if kind in kinds) or tuple(PHRASES)
 
 
 @lru_cache(maxsize=64)
 def _phrases(language: str, kinds: tuple[str, ...]) -> tuple[str, ...]:
-    """One phrase of each kind, as the corpus says it; none where babel is missing or has no words for it."""
+    """Return one phrase of each kind; without babel, none."""
     phrases: list[str] = []
     with suppress(Exception):
         from seqloom.data.corpora.cldr import KINDS
         from seqloom.data.phrases import Language, text_of
 
         speaker, say = Language(language), {kind.name: kind.say for kind in KINDS}
-        for kind in kinds[:OFFERED]:
+        for kind in kinds[:MAX_EXAMPLES]:
             with suppress(Exception):
                 phrases.append(text_of(say[kind](speaker, *PHRASES[kind][1])))
     return tuple(dict.fromkeys(phrases))

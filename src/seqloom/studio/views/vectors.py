@@ -1,4 +1,4 @@
-"""Vectors: the words, tokens or texts of a model as points of a plane, who is near whom, and analogies."""
+"""The view "Vectors": embeddings projected to a plane, nearest neighbours, and analogies."""
 
 import numpy as np
 from fastapi import Response
@@ -18,42 +18,42 @@ from seqloom.inspect.views.points import (
     project_tsne,
 )
 from seqloom.predict.word_vectors import kinds_of_points, points_of
-from seqloom.studio.endpoints import Document, Events, Line, LineResponse, RunQuestion, View
-from seqloom.studio.shelf import OpenRun
+from seqloom.studio.endpoints import Document, Events, JsonLinesResponse, Line, RunRequest, View
+from seqloom.studio.run_folder import OpenRun
 
 view = View("vectors")
-POINTS = 20_000
-DIGITS = 5  # of a place on the page
+MAX_POINTS = 20_000
+COORDINATE_DIGITS = 5
 
 
-class VectorQuestion(RunQuestion):
-    """Vectors of a kind."""
+class VectorsRequest(RunRequest):
+    """Vectors of one kind."""
 
-    kind: PointKind | None = None  # None is what the model has vectors of, words before texts
-    lines: Document | None = None  # texts of one's own, one a line; None are those of the dev split
-
-
-class PointsQuestion(VectorQuestion):
-    """So many of them as points."""
-
-    count: int = Field(2_000, ge=4, le=POINTS)
+    kind: PointKind | None = None  # None is the first kind that the model has
+    lines: Document | None = None  # texts, one per line; None uses the dev split
 
 
-class TsneQuestion(PointsQuestion):
-    """The same by t-SNE."""
+class PointsRequest(VectorsRequest):
+    """The number of points."""
+
+    count: int = Field(2_000, ge=4, le=MAX_POINTS)
+
+
+class TsneRequest(PointsRequest):
+    """The parameters of t-SNE."""
 
     perplexity: float = Field(30.0, ge=2, le=100)
 
 
-class NearQuestion(VectorQuestion):
-    """Those nearest to one."""
+class NeighboursRequest(VectorsRequest):
+    """The nearest neighbours of a name."""
 
     name: Line
     top: int = Field(12, ge=1, le=100)
 
 
-class AnalogyQuestion(VectorQuestion):
-    """What stands to c as b stands to a."""
+class AnalogyRequest(VectorsRequest):
+    """The analogy a : b = c : ?"""
 
     a: Line
     b: Line
@@ -62,12 +62,12 @@ class AnalogyQuestion(VectorQuestion):
 
 
 @view.post()
-def vectors(ask: PointsQuestion, run: OpenRun) -> object:
-    """The points, by PCA, with their names and all they can be coloured by."""
-    kinds, points = _read_points(ask, run)
-    count = min(ask.count, len(points))
+def vectors(body: PointsRequest, run: OpenRun) -> object:
+    """Return the PCA projection of the vectors, with names and colourings."""
+    kinds, points = _compute_points(body, run)
+    count = min(body.count, len(points))
     check_points(points, count)
-    plane = run.remember(("pca", points.kind, ask.lines, count), lambda: pca(points.space.unit[:count]))
+    plane = run.get_or_compute(("pca", points.kind, body.lines, count), lambda: pca(points.space.unit[:count]))
     return {
         "kinds": kinds,
         "kind": points.kind,
@@ -75,63 +75,65 @@ def vectors(ask: PointsQuestion, run: OpenRun) -> object:
         "width": points.space.vectors.shape[1],
         "total": len(points),
         "names": list(points.space.words[:count]),
-        **_describe_places(plane.points),
-        "shares": plane.shares,
+        **_describe_positions(plane.points),
+        "explained": plane.shares,
         "colourings": [_describe_colouring(colouring, count) for colouring in points.colourings],
     }
 
 
 @view.post("/tsne")
-def by_tsne(ask: TsneQuestion, run: OpenRun) -> Response:
-    """The layout of t-SNE while it is made; one that was made before comes at once."""
-    _, points = _read_points(ask, run)
-    check_points(points, ask.count)
-    finished: list[Layout] = run.remember(("tsne", points.kind, ask.lines, ask.count, ask.perplexity), list)
+def by_tsne(body: TsneRequest, run: OpenRun) -> Response:
+    """Stream the layouts of t-SNE; a finished layout is cached."""
+    _, points = _compute_points(body, run)
+    check_points(points, body.count)
+    finished: list[Layout] = run.get_or_compute(("tsne", points.kind, body.lines, body.count, body.perplexity), list)
 
     def layouts() -> Events:
-        made = finished[-1:] or project_tsne(points, ask.count, perplexity=ask.perplexity)
-        for layout in made:
+        for layout in finished[-1:] or project_tsne(points, body.count, perplexity=body.perplexity):
             if layout.step == layout.of:
                 finished.append(layout)
-            yield {"step": layout.step, "of": layout.of, **_describe_places(layout.points)}
+            yield {"step": layout.step, "of": layout.of, **_describe_positions(layout.points)}
 
-    return LineResponse(layouts())
+    return JsonLinesResponse(layouts())
 
 
 @view.post("/near")
-def near(ask: NearQuestion, run: OpenRun) -> object:
-    """One point and those nearest to it, among all of its kind."""
-    _, points = _read_points(ask, run)
-    place = points.space.index(ask.name)
-    return {"name": points.space.words[place], "place": place, "near": neighbours(points, ask.name, ask.top)}
+def near(body: NeighboursRequest, run: OpenRun) -> object:
+    """Return a point and its nearest neighbours among all vectors of its kind."""
+    _, points = _compute_points(body, run)
+    index = points.space.index(body.name)
+    return {"name": points.space.words[index], "place": index, "near": neighbours(points, body.name, body.top)}
 
 
 @view.post("/analogy")
-def analogies(ask: AnalogyQuestion, run: OpenRun) -> object:
-    """What stands to c as b stands to a."""
-    _, points = _read_points(ask, run)
-    places = [points.space.index(name) for name in (ask.a, ask.b, ask.c)]
-    best = analogy(points, ask.a, ask.b, ask.c, ask.top)
-    return {"names": [points.space.words[place] for place in places], "places": places, "near": best}
+def analogies(body: AnalogyRequest, run: OpenRun) -> object:
+    """Return the vectors nearest to b − a + c."""
+    _, points = _compute_points(body, run)
+    indices = [points.space.index(name) for name in (body.a, body.b, body.c)]
+    best = analogy(points, body.a, body.b, body.c, body.top)
+    return {"names": [points.space.words[index] for index in indices], "places": indices, "near": best}
 
 
-def _read_points(ask: VectorQuestion, run: OpenRun) -> tuple[list[PointKind], Points]:
-    """What the run has vectors of, and those that are asked for."""
+def _compute_points(body: VectorsRequest, run: OpenRun) -> tuple[list[PointKind], Points]:
+    """Return the kinds of vectors that the run has, and the points of the requested kind."""
     kinds = kinds_of_points(run.trained)
     if not kinds:
-        raise UsageError(f"{run.name} makes no vectors of words, tokens or texts.")
-    kind = ask.kind or kinds[0]
-    texts = None if ask.lines is None or kind != "sentences" else tuple(ask.lines.splitlines())
-    return kinds, run.remember(("points", kind, texts), lambda: points_of(run.trained, kind, texts))
+        raise UsageError(f"{run.name} has no vectors of words, tokens or texts.")
+    kind = body.kind or kinds[0]
+    texts = None if body.lines is None or kind != "sentences" else tuple(body.lines.splitlines())
+    return kinds, run.get_or_compute(("points", kind, texts), lambda: points_of(run.trained, kind, texts))
 
 
-def _describe_places(points: Array) -> dict[str, object]:
-    """x, y, x, y … between −1 and 1 with few digits, and the `size` they are to be multiplied by."""
+def _describe_positions(points: Array) -> dict[str, object]:
+    """Return rounded coordinates x, y, x, y … between −1 and 1, and the `size` that scales them back."""
     size = float(np.abs(points).max()) or 1.0
-    return {"points": np.round(np.asarray(points[:, :2], float) / size, DIGITS).ravel().tolist(), "size": size}
+    return {
+        "points": np.round(np.asarray(points[:, :2], float) / size, COORDINATE_DIGITS).ravel().tolist(),
+        "size": size,
+    }
 
 
 def _describe_colouring(colouring: Colouring, count: int) -> dict[str, object]:
     values = colouring.values[:count]
-    is_whole = (values == values.astype(int)).all()
-    return {**vars(colouring), "values": values.astype(int) if is_whole else values}
+    are_integers = (values == values.astype(int)).all()
+    return {**vars(colouring), "values": values.astype(int) if are_integers else values}

@@ -1,4 +1,4 @@
-"""How it works: one sentence on its way through a model, stage by stage, with the real numbers."""
+"""The view "How it works": the computation of a model on one text, stage by stage, with all values."""
 
 from pydantic import Field
 
@@ -7,45 +7,47 @@ from seqloom.inspect.tours.readers import lacks_output
 from seqloom.inspect.tours.tour import KINDS, NUMBERS, Follow, walk_through
 from seqloom.inspect.views.texts import say
 from seqloom.models import MODELS
-from seqloom.studio.endpoints import TOKENS, Line, RunQuestion, View
-from seqloom.studio.shelf import Json, OpenRun
-from seqloom.studio.views.runs import examples_of
+from seqloom.studio.endpoints import MAX_TOKENS, Line, RunRequest, View
+from seqloom.studio.run_folder import Json, OpenRun
+from seqloom.studio.views.runs import example_texts
 
 view = View("walk", lambda model: MODELS.base(model.get("kind")) in KINDS)
-SHORT = 12  # letters of a text to begin with that is read letter by letter
+SHORT_PROMPT = 12  # characters of a language model's default text
 
 
-class WalkQuestion(RunQuestion):
-    """What is followed through the model."""
+class WalkRequest(RunRequest):
+    """The text and the token, step, layer and head to follow."""
 
-    text: Line | None = None  # None is a text to begin with
-    target: Line | None = None  # the translation to walk with; None is the one the model finds
-    word: int | None = Field(None, ge=1, le=TOKENS)  # the token of the text that is followed
-    step: int | None = Field(None, ge=1, le=TOKENS)  # the token of the answer that is being written
+    text: Line | None = None  # None uses a default text
+    target: Line | None = None  # the translation to force; None uses the model's own
+    word: int | None = Field(None, ge=1, le=MAX_TOKENS)  # the input token to follow
+    step: int | None = Field(None, ge=1, le=MAX_TOKENS)  # the output token to follow
     layer: int = Field(1, ge=1, le=1000)
     head: int = Field(1, ge=1, le=1000)
-    numbers: int = Field(NUMBERS, ge=1, le=64)  # of a vector that are shown
+    numbers: int = Field(NUMBERS, ge=1, le=64)  # values shown of each vector
 
 
 @view.post()
-def walk(ask: WalkQuestion, run: OpenRun) -> object:
-    """Every stage of the way."""
-    follow = Follow(ask.word, ask.step, ask.layer, ask.head, ask.numbers)
-    recipe, said = run.trained.run.recipe, None
-    text = first_text(recipe, fills=not lacks_output(run.trained)) if ask.text is None else ask.text
-    if recipe.get("task") == "translate":  # the search is what takes time: once for all steps
-        target = (ask.target or "").strip() or None
-        said = run.remember(("walk", text, target), lambda: say(run.trained, text, target))
-    return {**vars(walk_through(run.trained, text, follow, said)), "name": run.name}
+def walk(body: WalkRequest, run: OpenRun) -> object:
+    """Return all stages."""
+    follow = Follow(body.word, body.step, body.layer, body.head, body.numbers)
+    recipe, output = run.trained.run.recipe, None
+    text = default_text(recipe, fills_masks=not lacks_output(run.trained)) if body.text is None else body.text
+    if recipe.get("task") == "translate":  # beam search is slow: once for all steps
+        target = (body.target or "").strip() or None
+        output = run.get_or_compute(("walk", text, target), lambda: say(run.trained, text, target))
+    return {**vars(walk_through(run.trained, text, follow, output)), "name": run.name}
 
 
-def first_text(recipe: Json, fills: bool = True) -> str:
-    """A text to begin with: short, so that every token has room; for a model that `fills` gaps, with one."""
-    words = examples_of(recipe)[0].split(" ")
-    if recipe.get("task") == "masked-lm" and not fills:
+def default_text(recipe: Json, fills_masks: bool = True) -> str:
+    """Return a short default text; for a masked language model that `fills_masks`, with a mask."""
+    words = example_texts(recipe)[0].split(" ")
+    if recipe.get("task") == "masked-lm" and not fills_masks:
         return " ".join(words[:7])
     if recipe.get("task") == "masked-lm":
         return " ".join([*words[:2], MASK_TEXT, *words[3:7]])
     if recipe.get("task") in ("language-model", "instruct"):
-        return " ".join(words[: max(1, sum(len(" ".join(words[:n])) <= SHORT for n in range(1, len(words) + 1)))])
+        return " ".join(
+            words[: max(1, sum(len(" ".join(words[:n])) <= SHORT_PROMPT for n in range(1, len(words) + 1)))]
+        )
     return " ".join(words)

@@ -1,4 +1,4 @@
-"""Writing: tokens as they come and what else might have come in the place of each, gaps filled, and beam search."""
+"""The views "Translate, generate" and "Beam search": streamed tokens, next-token distributions, filled masks, trees."""
 
 from collections.abc import Generator
 from contextlib import closing
@@ -22,98 +22,101 @@ from seqloom.inspect.views.next_tokens import (
 from seqloom.inspect.views.texts import one_line
 from seqloom.predict.gaps import MaskedLMPredictor
 from seqloom.studio.endpoints import (
-    NEW_TOKENS,
+    MAX_NEW_TOKENS,
     Events,
+    JsonLinesResponse,
     Line,
-    LineResponse,
-    RunQuestion,
+    RunRequest,
     View,
     pack_arrays,
-    single,
-    thumbnail,
+    pack_float32,
+    pack_uint8,
 )
-from seqloom.studio.shelf import OpenRun
+from seqloom.studio.run_folder import OpenRun
 from seqloom.text import END
 
 view = View("write")
-NAMED = 200  # tokens that are told by name; of the others the page has the probability alone
+NAMED_TOKENS = 200  # sent with their names; the others with their probabilities only
 TokenId = Annotated[int, Field(ge=0, le=10_000_000)]
 
 
-class NextQuestion(RunQuestion):
-    """A text, and tokens that are made to follow it."""
+class NextTokenRequest(RunRequest):
+    """A text and the tokens that are forced to follow it."""
 
     text: Line = ""
-    forced: Annotated[tuple[TokenId, ...], Field(max_length=NEW_TOKENS)] = ()
+    forced: Annotated[tuple[TokenId, ...], Field(max_length=MAX_NEW_TOKENS)] = ()
 
 
-class StreamQuestion(NextQuestion):
-    """How to go on."""
+class StreamRequest(NextTokenRequest):
+    """Sampling options."""
 
     temperature: float = Field(1.0, ge=0, le=10)
     top_k: int | None = Field(None, ge=1, le=10_000_000)
     top_p: float = Field(1.0, gt=0, le=1)
     seed: int = Field(0, ge=0, le=2**31 - 1)
-    max_tokens: int = Field(60, ge=1, le=NEW_TOKENS)
+    max_tokens: int = Field(60, ge=1, le=MAX_NEW_TOKENS)
 
 
-class FillQuestion(RunQuestion):
-    """A text with gaps."""
+class FillMaskRequest(RunRequest):
+    """A text with masks."""
 
     text: Line
-    mask: int | None = Field(None, ge=0)  # where `token` is put first
+    mask: int | None = Field(None, ge=0)  # replace this mask by `token` first
     token: TokenId | None = None
 
 
 @view.post("/next")
-def expect_next(ask: NextQuestion, run: OpenRun) -> Response:
-    """The model's own distribution, whole: temperature, top-k and top-p are the page's, so they act at once."""
-    expected = run.remember(
-        ("write", ask.text, ask.forced), lambda: next_tokens(run.trained, ask.text, ask.forced, top=NAMED)
+def expect_next(body: NextTokenRequest, run: OpenRun) -> Response:
+    """Return the full next-token distribution; the page applies temperature, top-k and top-p."""
+    expected = run.get_or_compute(
+        ("write", body.text, body.forced), lambda: next_tokens(run.trained, body.text, body.forced, top=NAMED_TOKENS)
     )
-    meta = {"ids": expected.ids[:NAMED], "tokens": expected.tokens, "entropy": expected.entropy}
-    return pack_arrays(meta, log_probs=single(expected.log_probs), banned=thumbnail(expected.banned, 0, 1))
+    meta = {"ids": expected.ids[:NAMED_TOKENS], "tokens": expected.tokens, "entropy": expected.entropy}
+    return pack_arrays(meta, log_probs=pack_float32(expected.log_probs), banned=pack_uint8(expected.banned, 0, 1))
 
 
 @view.post("/stream")
-def stream(ask: StreamQuestion, run: OpenRun) -> Response:
-    """Token by token; each is one computation in the queue, so other requests come in between."""
-    begun = beginning(run.trained, ask.text, ask.forced)
-    options = ask.model_dump(include={"max_tokens", "seed", "temperature", "top_k", "top_p"})
-    return LineResponse(_describe_tokens(begun, write(run.trained, ask.text, ask.forced, **options)))
+def stream(body: StreamRequest, run: OpenRun) -> Response:
+    """Stream tokens. Each token is one computation, so that other requests run between them."""
+    start = beginning(run.trained, body.text, body.forced)
+    options = body.model_dump(include={"max_tokens", "seed", "temperature", "top_k", "top_p"})
+    return JsonLinesResponse(_describe_tokens(start, write(run.trained, body.text, body.forced, **options)))
 
 
 @view.post("/fill")
-def fill(ask: FillQuestion, run: OpenRun) -> object:
-    """What may stand at each gap."""
+def fill(body: FillMaskRequest, run: OpenRun) -> object:
+    """Return the predictions for each mask."""
     if not isinstance(run.trained, MaskedLMPredictor):
-        raise UsageError(f"{run.name} is {run.trained.what}: it does not fill gaps.")
-    one_line(ask.text, "text")  # an empty one is refused
-    text = ask.text
-    if ask.mask is not None and ask.token is not None:
-        text = with_token(run.trained, text, ask.mask, ask.token)
-    guesses = gap_guesses(run.trained, text, NAMED)
-    return {**vars(guesses), "masks": [[[one.id, one.token, one.probability] for one in gap] for gap in guesses.masks]}
+        raise UsageError(f"{run.name} is {run.trained.what}: it does not fill masks. Choose a masked language model.")
+    one_line(body.text, "text")  # refuses an empty text
+    text = body.text
+    if body.mask is not None and body.token is not None:
+        text = with_token(run.trained, text, body.mask, body.token)
+    guesses = gap_guesses(run.trained, text, NAMED_TOKENS)
+    return {
+        **vars(guesses),
+        "masks": [[[guess.id, guess.token, guess.probability] for guess in mask] for mask in guesses.masks],
+    }
 
 
-def _describe_tokens(begun: Beginning, tokens: Generator[WrittenToken, None, None]) -> Events:
-    has_source = begun.source is not None
-    prompt = "" if has_source else begun.text
-    yield {"begin": {"source": has_source, "prompt": prompt, "notes": begun.notes}}
+def _describe_tokens(start: Beginning, tokens: Generator[WrittenToken, None, None]) -> Events:
+    has_source = start.source is not None
+    prompt = "" if has_source else start.text
+    yield {"begin": {"source": has_source, "prompt": prompt, "notes": start.notes}}
     last: int | None = None
     with closing(tokens):
         for token in tokens:
             last, expected = token.token, token.expected
-            place = expected.rank(token.token) - 1
+            rank = expected.rank(token.token)
             rows = zip(expected.ids, expected.tokens, expected.probabilities, expected.chances, strict=False)
             yield {
                 "id": token.token,
                 "text": token.text,
                 "token": token.shown,
                 "forced": token.forced,
-                "rank": place + 1,
-                "p": expected.probabilities[place],
-                "chance": expected.chances[place],
+                "rank": rank,
+                "p": expected.probabilities[rank - 1],
+                "chance": expected.chances[rank - 1],
                 "kept": expected.kept,
                 "entropy": expected.entropy,
                 "top": list(rows),
@@ -123,28 +126,28 @@ def _describe_tokens(begun: Beginning, tokens: Generator[WrittenToken, None, Non
 
 # --- beam search ------------------------------------------------------------------------------------------------------
 
-BEAM = 16
-SOURCE = 128  # tokens of a text whose search can still be drawn
+MAX_BEAM = 16
+MAX_SOURCE_TOKENS = 128
 NODE_FIELDS = ("id", "parent", "step", "text", "log_prob", "total", "score", "rank", "status", "best")
-MOST_NODES = 4000  # beyond, pruned branches stay here
+MAX_NODES = 4000  # of a larger tree, pruned nodes are not sent
 beam_view = View("beam")
 
 
-class BeamQuestion(RunQuestion):
-    """A search; None is what the run's recipe says."""
+class BeamRequest(RunRequest):
+    """Options of beam search; None uses the recipe of the run."""
 
     text: Line = ""
-    beam: int | None = Field(None, ge=1, le=BEAM)
-    n_best: int | None = Field(None, ge=1, le=BEAM)
+    beam: int | None = Field(None, ge=1, le=MAX_BEAM)
+    n_best: int | None = Field(None, ge=1, le=MAX_BEAM)
     length_penalty: float | None = Field(None, ge=0, le=5)
-    max_tokens: int = Field(20, ge=1, le=100)  # of language models
+    max_tokens: int = Field(20, ge=1, le=100)  # for language models
 
 
 @beam_view.post()
-def beam(ask: BeamQuestion, run: OpenRun) -> object:
-    """All that was compared, as a tree. The options are those of `seqloom translate`, and so is the best of it."""
-    tree = run.remember(("beam", ask), lambda: _search(ask, run))
-    is_cut = len(tree.nodes) > MOST_NODES
+def beam(body: BeamRequest, run: OpenRun) -> object:
+    """Return the search tree. Options and best hypothesis are those of `seqloom translate`."""
+    tree = run.get_or_compute(("beam", body), lambda: _search(body, run))
+    is_cut = len(tree.nodes) > MAX_NODES
     nodes = [node for node in tree.nodes if not (is_cut and node.status == "pruned")]
     options = tree.options
     return {
@@ -160,10 +163,12 @@ def beam(ask: BeamQuestion, run: OpenRun) -> object:
     }
 
 
-def _search(ask: BeamQuestion, run: OpenRun) -> SearchTree:
-    begun = beginning(run.trained, ask.text)
-    tokens = len(begun.source or begun.prompt)
-    if tokens > SOURCE:
-        raise UsageError(f"The text has {tokens} tokens; a search of more than {SOURCE} cannot be drawn. Shorten it.")
-    options = ask.model_dump(include={"beam", "n_best", "length_penalty"}, exclude_none=True)
-    return search_tree(run.trained, ask.text, max_tokens=ask.max_tokens, **options)
+def _search(body: BeamRequest, run: OpenRun) -> SearchTree:
+    start = beginning(run.trained, body.text)
+    tokens = len(start.source or start.prompt)
+    if tokens > MAX_SOURCE_TOKENS:
+        raise UsageError(
+            f"The text has {tokens} tokens; the tree supports at most {MAX_SOURCE_TOKENS}. Shorten the text."
+        )
+    options = body.model_dump(include={"beam", "n_best", "length_penalty"}, exclude_none=True)
+    return search_tree(run.trained, body.text, max_tokens=body.max_tokens, **options)

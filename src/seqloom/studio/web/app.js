@@ -1,12 +1,12 @@
-// The page around the views: menu, addresses, theme, and words where there is nothing to see.
+// The page around the views: menu, routing, theme and empty states.
 
-import { h, fill, clear } from "./lib/dom.js";
-import { quickstart } from "./lib/advice.js";
-import { ask, hasToken, Refused, stream, useToken } from "./lib/api.js";
+import { h, setChildren, clear } from "./lib/dom.js";
+import { quickstartCommand } from "./lib/quickstart.js";
+import { request, hasToken, RequestError, stream, useToken } from "./lib/api.js";
 import { setTheme, theme } from "./lib/colour.js";
-import { preferred } from "./lib/preferred.js";
+import { defaultRun } from "./lib/default_run.js";
 
-// The menu: address, name in the menu. Every view is web/views/<address>.js.
+// The menu: name and label. Each view is web/views/<name>.js.
 const VIEWS = [
     ["runs", "Runs"],
     ["write", "Translate, generate"],
@@ -20,10 +20,10 @@ const VIEWS = [
     ["understand", "Understand"],
 ];
 const main = document.getElementById("main");
-let shelf = { runs: [], folder: "" };
-let leaving = new AbortController();
+let listing = { runs: [], folder: "" };
+let currentPage = new AbortController();
 
-/** #/heads?run=gpt → ["heads", URLSearchParams, "heads"], the last as it was asked for. The token is taken out at once. */
+/** Parse #/heads?run=gpt into [view, URLSearchParams, requested view]. The token is removed from the address. */
 function address() {
     const [path, query = ""] = location.hash.replace(/^#\/?/, "").split("?");
     const params = new URLSearchParams(query);
@@ -44,120 +44,120 @@ function link(view, params = {}) {
     return `#/${view}${query ? `?${query}` : ""}`;
 }
 
-async function open() {
-    const [view, params, asked] = address();
-    leaving.abort();
-    leaving = new AbortController();
-    const mine = leaving.signal;
+async function openView() {
+    const [view, params, requestedView] = address();
+    currentPage.abort();
+    currentPage = new AbortController();
+    const pageSignal = currentPage.signal;
     main.dataset.state = "opening";
-    menu(view, params);
-    if (!hasToken()) return fill(main, locked());
+    drawMenu(view, params);
+    if (!hasToken()) return setChildren(main, lockedPage());
     let page = null;
     try {
         const [module] = await Promise.all([import(`./views/${view}.js`), refresh()]);
-        if (mine.aborted) return;
-        menu(view, params);
-        page = pageOf(view, params, mine);
-        if (asked !== view) fill(page.astray, problem(`There is no view called “${asked}”: these are the runs.`));
+        if (pageSignal.aborted) return;
+        drawMenu(view, params);
+        page = createPage(view, params, pageSignal);
+        if (requestedView !== view) setChildren(page.addressProblem, problem(`Unknown view “${requestedView}”. Showing the list of runs.`));
         document.title = `${module.title} · seqloom studio`;
-        fill(
+        setChildren(
             main,
             h(
                 "div",
                 { class: "view", dataset: { view } },
                 h("h1", {}, module.title),
                 h("p", { class: "lead" }, module.lead),
-                page.astray,
+                page.addressProblem,
                 page.notice,
                 page.root,
             ),
         );
-        if (view !== "runs" && !page.runs.length) return fill(page.root, nothing(module));
+        if (view !== "runs" && !page.runs.length) return setChildren(page.root, noSuitableRuns(module));
         await module.show(page);
     } catch (error) {
-        if (error.name === "AbortError" || mine.aborted) return;
-        if (error instanceof Refused && error.status === 401) return fill(main, locked());
+        if (error.name === "AbortError" || pageSignal.aborted) return;
+        if (error instanceof RequestError && error.status === 401) return setChildren(main, lockedPage());
         if (page) return page.fail(error);
-        fill(main, problem(error.message));
-        if (!(error instanceof Refused)) console.error(error);
+        setChildren(main, problem(error.message));
+        if (!(error instanceof RequestError)) console.error(error);
     } finally {
-        if (!mine.aborted) main.dataset.state = "open";
+        if (!pageSignal.aborted) main.dataset.state = "open";
     }
 }
 
 async function refresh(signal) {
-    shelf = await ask("runs", {}, signal);
-    document.getElementById("folder").textContent = shelf.folder;
+    listing = await request("runs", {}, signal);
+    document.getElementById("folder").textContent = listing.folder;
 }
 
 function problem(words) {
     return h("p", { class: "problem", role: "alert", dir: "auto" }, words);
 }
 
-/** What is wrong with the run that the address names, if anything. */
-function strange(id, runs) {
+/** An error message if the run in the address does not exist or does not suit the view. */
+function runProblem(id, runs) {
     if (!id || runs.some((run) => run.id === id)) return null;
-    const known = shelf.runs.some((run) => run.id === id);
+    const known = listing.runs.some((run) => run.id === id);
     return problem(
-        `${known ? `The run “${id}” has nothing to show here` : `No run is called “${id}” here`}: another one is shown.`,
+        `${known ? `The run “${id}” does not support this view` : `There is no run “${id}”`}. Showing another run.`,
     );
 }
 
-/** What a view is given. */
-function pageOf(view, params, signal) {
+/** The object that a view receives. */
+function createPage(view, params, signal) {
     const notice = h("div", { class: "notice" });
     const root = h("div", { class: "stage" });
-    const runs = shelf.runs.filter((run) => view === "runs" || run.views.includes(view));
-    const first = preferred(view, runs);
+    const runs = listing.runs.filter((run) => view === "runs" || run.views.includes(view));
+    const first = defaultRun(view, runs);
     const page = {
         root,
         notice,
-        astray: h("div", {}, runs.length && view !== "runs" ? strange(params.get("run"), runs) : null),
+        addressProblem: h("div", {}, runs.length && view !== "runs" ? runProblem(params.get("run"), runs) : null),
         params,
         signal,
-        all: shelf.runs,
-        folder: shelf.folder,
+        allRuns: listing.runs,
+        folder: listing.folder,
         runs,
-        /** All runs as they are now: some may train, or have ended. */
-        async news() {
+        /** Reload the list of runs: a training may have started or ended. */
+        async refreshRuns() {
             await refresh(signal);
-            page.all = shelf.runs;
-            return page.all;
+            page.allRuns = listing.runs;
+            return page.allRuns;
         },
-        /** The run to show: the one that the address names, or else the one this view begins with. */
-        chosen() {
+        /** The run in the address, or the default run of this view. */
+        selectedRun() {
             return runs.find((run) => run.id === params.get("run")) ?? first;
         },
         run(id) {
-            return page.all.find((run) => run.id === id);
+            return page.allRuns.find((run) => run.id === id);
         },
-        /** Write these into the address; null takes one out, a list is written one by one. */
-        set(changes) {
+        /** Write parameters to the address; null removes one, a list is written as repeated parameters. */
+        setParams(changes) {
             for (const [name, value] of Object.entries(changes)) {
-                const cleared = value === "" && name !== "text"; // an empty text is one, not the example
+                const cleared = value === "" && name !== "text"; // an empty text is valid and differs from the default
                 params.delete(name);
-                if (Array.isArray(value)) value.forEach((one) => params.append(name, one));
+                if (Array.isArray(value)) value.forEach((item) => params.append(name, item));
                 else if (value !== null && value !== undefined && !cleared) params.set(name, value);
             }
-            if (changes.run && changes.run !== first?.id) clear(page.astray);
+            if (changes.run && changes.run !== first?.id) clear(page.addressProblem);
             if (!signal.aborted) history.replaceState(null, "", link(view, params));
         },
         link,
-        go(other, given) {
+        navigate(other, given) {
             location.hash = link(other, given);
         },
-        ask: (path, body) => ask(path, body, signal),
+        request: (path, body) => request(path, body, signal),
         stream: (path, body, stop) => stream(path, body, stop ? AbortSignal.any([signal, stop]) : signal),
-        /** Say what went wrong, in sight; pictures of what was asked before grow pale. Beside a part: that part alone. */
+        /** Show an error, at the top or at a given element. An error at the top dims the outdated figures. */
         fail(error, place = notice) {
             if (error.name === "AbortError" || signal.aborted) return;
-            fill(place, problem(error.message));
-            if (!(error instanceof Refused)) console.error(error);
+            setChildren(place, problem(error.message));
+            if (!(error instanceof RequestError)) console.error(error);
             if (place !== notice) return;
-            root.classList.toggle("failed", view !== "runs"); // curves are of all that was chosen before, and stay true
+            root.classList.toggle("failed", view !== "runs"); // the curves remain valid
             notice.scrollIntoView({ block: "nearest" });
         },
-        fine() {
+        clearError() {
             clear(notice);
             root.classList.remove("failed");
         },
@@ -165,16 +165,16 @@ function pageOf(view, params, signal) {
     return page;
 }
 
-/** The views; those that have nothing to show are pale, but can be opened: they say what they need. */
-function menu(view, params) {
-    const run = shelf.runs.find((one) => one.id === params.get("run"));
-    fill(
+/** Draw the menu. Views without suitable runs are pale; they explain what they need. */
+function drawMenu(view, params) {
+    const run = listing.runs.find((item) => item.id === params.get("run"));
+    setChildren(
         document.getElementById("views"),
         h(
             "ul",
             {},
             VIEWS.map(([name, words]) => {
-                const suits = name === "runs" || shelf.runs.some((one) => one.views.includes(name));
+                const suits = name === "runs" || listing.runs.some((item) => item.views.includes(name));
                 const keep = run?.views.includes(name) ? { run: run.id, text: params.get("text") || null } : {};
                 return h(
                     "li",
@@ -194,10 +194,10 @@ function menu(view, params) {
     );
 }
 
-function nothing(module) {
-    const first = shelf.runs.length
-        ? `None of the ${shelf.runs.length} runs in ${shelf.folder} has this to show. `
-        : `There are no runs in ${shelf.folder} yet. `;
+function noSuitableRuns(module) {
+    const first = listing.runs.length
+        ? `None of the ${listing.runs.length} runs in ${listing.folder} supports this view. `
+        : `There are no runs in ${listing.folder} yet. `;
     return h(
         "div",
         { class: "empty" },
@@ -206,14 +206,14 @@ function nothing(module) {
             "p",
             {},
             "Train a small translator in about two minutes: ",
-            h("code", {}, quickstart(shelf.folder)),
-            "; or the models that bring every view alive: ",
+            h("code", {}, quickstartCommand(listing.folder)),
+            ". Or train small models for all views: ",
             h("code", {}, "seqloom studio --demo"),
         ),
     );
 }
 
-function locked() {
+function lockedPage() {
     return h(
         "div",
         { class: "empty" },
@@ -221,9 +221,9 @@ function locked() {
         h(
             "p",
             {},
-            "Open it by the address that ",
+            "Open the address that ",
             h("code", {}, "seqloom studio"),
-            " printed in the terminal. It ends with a token that lets this browser in; the token changes every time the studio is started.",
+            " printed in the terminal. It contains an access token, which changes every time the studio starts.",
         ),
     );
 }
@@ -237,7 +237,7 @@ function chooseTheme(name, keep) {
     try {
         if (keep) localStorage.setItem("seqloom-theme", name);
     } catch {
-        // without storage the choice lasts as long as the page
+        // without storage the choice is not saved
     }
 }
 
@@ -246,7 +246,7 @@ function firstTheme() {
         const kept = localStorage.getItem("seqloom-theme");
         if (kept === "dark" || kept === "light") return kept;
     } catch {
-        // no storage: what the system says
+        // without storage the system preference applies
     }
     return matchMedia("(prefers-color-scheme: dark)").matches ? "dark" : "light";
 }
@@ -260,5 +260,5 @@ document.querySelector(".skip").addEventListener("click", (event) => {
     event.preventDefault();
     main.focus();
 });
-addEventListener("hashchange", open);
-open();
+addEventListener("hashchange", openView);
+openView();

@@ -1,15 +1,15 @@
-// Questions to the server, and its answers: JSON, JSON with arrays behind it, or a line after another.
+// Requests to the server. Responses are JSON, JSON with arrays, or JSON lines.
 
-const KEPT = "seqloom-token";
+const STORAGE_KEY = "seqloom-token";
 let token = null;
 
-/** The token of the opening address is kept for further tabs of this same address, and sent in a header. */
+/** Store the access token of the start address for other tabs of this origin. */
 export function useToken(fresh) {
     try {
-        if (fresh) localStorage.setItem(KEPT, fresh);
-        token = fresh ?? localStorage.getItem(KEPT);
+        if (fresh) localStorage.setItem(STORAGE_KEY, fresh);
+        token = fresh ?? localStorage.getItem(STORAGE_KEY);
     } catch {
-        token = fresh ?? token; // inside a notebook there may be no storage
+        token = fresh ?? token; // storage may be unavailable inside a notebook
     }
 }
 
@@ -17,8 +17,8 @@ export function hasToken() {
     return Boolean(token);
 }
 
-/** What the server refused, in its own words. */
-export class Refused extends Error {
+/** An error response of the server. */
+export class RequestError extends Error {
     constructor(message, status) {
         super(message);
         this.status = status;
@@ -26,9 +26,9 @@ export class Refused extends Error {
 }
 
 async function post(path, body, signal) {
-    let answer;
+    let response;
     try {
-        answer = await fetch(`/api/${path}`, {
+        response = await fetch(`/api/${path}`, {
             method: "POST",
             headers: { "content-type": "application/json", authorization: `Bearer ${token}` },
             body: JSON.stringify(body ?? {}),
@@ -36,32 +36,32 @@ async function post(path, body, signal) {
         });
     } catch (error) {
         if (error.name === "AbortError") throw error;
-        throw new Refused("The studio does not answer: it was ended. Start it again: seqloom studio", 0);
+        throw new RequestError("The studio server does not respond. Start it again: seqloom studio", 0);
     }
-    if (answer.ok) return answer;
-    const told = await answer.json().catch(() => ({}));
-    throw new Refused(told.error ?? `The studio answered with ${answer.status}.`, answer.status);
+    if (response.ok) return response;
+    const details = await response.json().catch(() => ({}));
+    throw new RequestError(details.error ?? `The server responded with status ${response.status}.`, response.status);
 }
 
-/** Ask, and get an object; its `arrays` are decoded to {shape, low, high, data: Float32Array}. */
-export async function ask(path, body, signal) {
-    const answer = await post(path, body, signal);
-    const kind = answer.headers.get("content-type") ?? "";
-    if (!kind.startsWith("application/x-seqloom-arrays")) return answer.json();
-    return unpack(await answer.arrayBuffer());
+/** Send a request and return the response; its `arrays` are decoded to {shape, low, high, data: Float32Array}. */
+export async function request(path, body, signal) {
+    const response = await post(path, body, signal);
+    const kind = response.headers.get("content-type") ?? "";
+    if (!kind.startsWith("application/x-seqloom-arrays")) return response.json();
+    return unpack(await response.arrayBuffer());
 }
 
-/** An async iterator over the objects of an answer that comes line by line. */
+/** Iterate over the objects of a JSON-lines response. */
 export async function* stream(path, body, signal) {
-    const answer = await post(path, body, signal);
-    const reader = answer.body.pipeThrough(new TextDecoderStream()).getReader();
+    const response = await post(path, body, signal);
+    const reader = response.body.pipeThrough(new TextDecoderStream()).getReader();
     let rest = "";
     try {
         for (;;) {
             const { done, value } = await reader.read();
             const lines = (rest + (value ?? "")).split("\n");
             rest = done ? "" : lines.pop();
-            for (const line of lines.filter(Boolean)) yield checked(JSON.parse(line));
+            for (const line of lines.filter(Boolean)) yield throwIfError(JSON.parse(line));
             if (done) return;
         }
     } finally {
@@ -69,12 +69,12 @@ export async function* stream(path, body, signal) {
     }
 }
 
-function checked(event) {
-    if (event.error) throw new Refused(event.error, 400);
+function throwIfError(event) {
+    if (event.error) throw new RequestError(event.error, 400);
     return event;
 }
 
-/** See studio/arrays.py for how it is laid out. */
+/** Decode the format that studio/endpoints.py describes. */
 function unpack(buffer) {
     const length = new DataView(buffer).getUint32(0, true);
     const head = JSON.parse(new TextDecoder().decode(new Uint8Array(buffer, 4, length)));
@@ -110,7 +110,7 @@ function fromHalves(buffer, first, { begin }, size) {
 
 let halfValues = null;
 
-/** The value of each of the 65,536 float16 numbers: sign, 5 bits of exponent, 10 of mantissa. */
+/** The values of all 65,536 float16 bit patterns: sign, 5 bits of exponent, 10 of mantissa. */
 function halfTable() {
     if (halfValues) return halfValues;
     halfValues = new Float32Array(65536);

@@ -1,9 +1,9 @@
-// A run's card, which is Markdown: headings, tables, lists and paragraphs, made of elements and text. Links stay text.
+// Renders a run card: a subset of Markdown (headings, tables, lists, paragraphs). Links remain text.
 
 import { h } from "./dom.js";
 
-/** The card as elements. What it does not know is shown as it stands. */
-export function cardOf(markdown) {
+/** Render a card as elements. Unsupported syntax is shown verbatim. */
+export function renderCard(markdown) {
     const blocks = markdown.split(/\n\s*\n/).filter((block) => block.trim());
     return h("div", { class: "card", dir: "auto" }, blocks.flatMap(blockOf));
 }
@@ -62,7 +62,7 @@ function tableBlock(lines) {
     );
 }
 
-/** `code` and **strong** within a line. */
+/** Render `code` and **strong**. */
 function spans(text) {
     return text.split(/(`[^`]+`|\*\*[^*]+\*\*)/).map((part) => {
         if (/^`[^`]+`$/.test(part)) return h("code", {}, part.slice(1, -1));

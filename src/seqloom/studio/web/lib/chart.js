@@ -1,14 +1,14 @@
-// Lines over steps, distances or whatever has an order: SVG, with a reading of all lines under the pointer.
+// A line chart in SVG with a readout of all series under the pointer.
 
-import { h, s, clear, number } from "./dom.js";
-import { onTheme, series as colour } from "./colour.js";
+import { h, s, clear, formatNumber } from "./dom.js";
+import { onThemeChange, series as colour } from "./colour.js";
 
 const ROOM = { left: 84, right: 18, top: 14, bottom: 50 };
 const DASH = { dashed: "6 5", dotted: "2 4" };
 
 /**
- * `series`: [{name, points: [[x, y] …], place?, dashed?, dotted?, dots?, thin?}]; `place` chooses the colour.
- * `x`, `y`: {title, log, format}; `width` and `height` in pixels; `legend` "always" names a single line, too.
+ * `series`: [{name, points: [[x, y] …], colour?, dashed?, dotted?, dots?, thin?}]; `colour` is a series index.
+ * `x`, `y`: {title, log, format}; `width` and `height` in pixels; `legend` "always" also labels a single series.
  */
 export function lineChart(options) {
     let now = { width: 860, height: 340, x: {}, y: {}, legend: true, ...options };
@@ -25,14 +25,14 @@ export function lineChart(options) {
         scales = { x: axis(now, 0), y: axis(now, 1) };
         clear(drawing).append(
             ...ticks(now, scales),
-            ...now.series.flatMap((one, i) => line(one, i, scales)),
+            ...now.series.flatMap((curve, i) => line(curve, i, scales)),
             s("g", { class: "cursor" }),
         );
         clear(key);
         if (now.legend === "always" || (now.legend && now.series.length > 1)) key.append(...now.series.map(keyOf));
     }
 
-    function keyOf(one, i) {
+    function keyOf(curve, i) {
         const swatch = s(
             "svg",
             { width: 28, height: 12, "aria-hidden": "true" },
@@ -41,40 +41,40 @@ export function lineChart(options) {
                 x2: 28,
                 y1: 6,
                 y2: 6,
-                stroke: colour(one.place ?? i),
-                "stroke-width": one.thin ? 1.5 : 3,
-                "stroke-dasharray": dashes(one),
+                stroke: colour(curve.colour ?? i),
+                "stroke-width": curve.thin ? 1.5 : 3,
+                "stroke-dasharray": dashes(curve),
             }),
         );
-        return h("span", { class: "key", dir: "auto" }, swatch, one.name);
+        return h("span", { class: "key", dir: "auto" }, swatch, curve.name);
     }
 
     function read(x) {
-        const found = now.series.map((one) => nearest(one.points, x, now.x.log)).filter(Boolean);
-        const at = found.length
-            ? found.reduce((best, p) => (Math.abs(p[0] - x) < Math.abs(best[0] - x) ? p : best))[0]
+        const candidates = now.series.map((curve) => nearest(curve.points, x, now.x.log)).filter(Boolean);
+        const at = candidates.length
+            ? candidates.reduce((best, p) => (Math.abs(p[0] - x) < Math.abs(best[0] - x) ? p : best))[0]
             : null;
         const cursor = clear(drawing.querySelector(".cursor"));
         if (at === null) {
             readout.textContent = "";
             return;
         }
-        const left = scales.x.place(at);
+        const left = scales.x.toPixel(at);
         cursor.append(s("line", { class: "hair", x1: left, x2: left, y1: ROOM.top, y2: now.height - ROOM.bottom }));
-        const words = now.series.map((one, i) => {
-            const point = nearest(one.points, at, now.x.log);
+        const words = now.series.map((curve, i) => {
+            const point = nearest(curve.points, at, now.x.log);
             if (!point) return null;
             cursor.append(
                 s("circle", {
-                    cx: scales.x.place(point[0]),
-                    cy: scales.y.place(point[1]),
+                    cx: scales.x.toPixel(point[0]),
+                    cy: scales.y.toPixel(point[1]),
                     r: 4,
-                    fill: colour(one.place ?? i),
+                    fill: colour(curve.colour ?? i),
                 }),
             );
-            return `${one.name}: ${number(point[1])}`;
+            return `${curve.name}: ${formatNumber(point[1])}`;
         });
-        readout.textContent = `${now.x.title ?? "x"} ${number(at)} · ${words.filter(Boolean).join(" · ")}`;
+        readout.textContent = `${now.x.title ?? "x"} ${formatNumber(at)} · ${words.filter(Boolean).join(" · ")}`;
         now.onHover?.(at);
     }
 
@@ -87,7 +87,7 @@ export function lineChart(options) {
         readout.textContent = "";
         now.onHover?.(null);
     });
-    const forget = onTheme(() => (element.isConnected ? draw() : forget()));
+    const stopListening = onThemeChange(() => (element.isConnected ? draw() : stopListening()));
     draw();
     return {
         element,
@@ -98,24 +98,24 @@ export function lineChart(options) {
     };
 }
 
-/** The twin of a chart: a row for each x, a column for each line. */
+/** The table of a chart: one row per x, one column per series. */
 export function chartTable(series, title = "step") {
-    const steps = [...new Set(series.flatMap((one) => one.points.map(([x]) => x)))].sort((a, b) => a - b);
-    const known = series.map((one) => new Map(one.points));
+    const steps = [...new Set(series.flatMap((curve) => curve.points.map(([x]) => x)))].sort((a, b) => a - b);
+    const known = series.map((curve) => new Map(curve.points));
     return {
-        columns: [title, ...series.map((one) => one.name)],
+        columns: [title, ...series.map((curve) => curve.name)],
         rows: steps.map((x) => [x, ...known.map((values) => values.get(x) ?? null)]),
     };
 }
 
-function dashes(one) {
-    return one.dashed ? DASH.dashed : one.dotted ? DASH.dotted : null;
+function dashes(curve) {
+    return curve.dashed ? DASH.dashed : curve.dotted ? DASH.dotted : null;
 }
 
 function axis(now, which) {
     const { log = false, zero = false } = which ? now.y : now.x;
     const values = now.series
-        .flatMap((one) => one.points.map((point) => point[which]))
+        .flatMap((curve) => curve.points.map((point) => point[which]))
         .filter((v) => Number.isFinite(v) && (!log || v > 0));
     let [low, high] = values.length ? [Math.min(...values), Math.max(...values)] : [log ? 0.1 : 0, 1];
     if (zero && !log) low = Math.min(0, low);
@@ -132,20 +132,20 @@ function axis(now, which) {
         low: from(first),
         high: from(last),
         log,
-        place: (v) => begin + ((to(Math.max(v, log ? 1e-300 : -Infinity)) - first) / (last - first)) * (end - begin),
-        value: (p) => from(first + ((p - begin) / (end - begin)) * (last - first)),
+        toPixel: (v) => begin + ((to(Math.max(v, log ? 1e-300 : -Infinity)) - first) / (last - first)) * (end - begin),
+        fromPixel: (p) => from(first + ((p - begin) / (end - begin)) * (last - first)),
     };
 }
 
-/** Round numbers between two, five or so of them. */
+/** About five round numbers in a range. */
 function roundTicks(low, high, count = 5) {
     const raw = (high - low) / count;
     const power = 10 ** Math.floor(Math.log10(raw));
     const width = [1, 2, 2.5, 5, 10].map((m) => m * power).find((w) => w >= raw) ?? raw;
-    const found = [];
+    const values = [];
     for (let v = Math.ceil(low / width) * width; v <= high + width * 1e-9; v += width)
-        found.push(Math.abs(v) < width * 1e-9 ? 0 : v);
-    return found;
+        values.push(Math.abs(v) < width * 1e-9 ? 0 : v);
+    return values;
 }
 
 function logTicks(low, high) {
@@ -157,14 +157,14 @@ function logTicks(low, high) {
 }
 
 function ticks(now, scales) {
-    const found = [];
+    const elements = [];
     const marks = (scale) => (scale.log ? logTicks(scale.low, scale.high) : roundTicks(scale.low, scale.high));
     const heights = marks(scales.y);
-    const wide = scales.y.log && heights.some(isFar); // over many powers of ten each is written as one
+    const wide = scales.y.log && heights.some(needsPower); // powers of ten for a large range
     for (const value of heights) {
-        const y = scales.y.place(value);
-        found.push(s("line", { class: "grid", x1: ROOM.left, x2: now.width - ROOM.right, y1: y, y2: y }));
-        found.push(
+        const y = scales.y.toPixel(value);
+        elements.push(s("line", { class: "grid", x1: ROOM.left, x2: now.width - ROOM.right, y1: y, y2: y }));
+        elements.push(
             s(
                 "text",
                 { class: "tick", x: ROOM.left - 8, y, "text-anchor": "end", "dominant-baseline": "central" },
@@ -173,8 +173,8 @@ function ticks(now, scales) {
         );
     }
     for (const value of marks(scales.x)) {
-        const x = scales.x.place(value);
-        found.push(
+        const x = scales.x.toPixel(value);
+        elements.push(
             s(
                 "text",
                 { class: "tick", x, y: now.height - ROOM.bottom + 20, "text-anchor": "middle" },
@@ -183,9 +183,9 @@ function ticks(now, scales) {
         );
     }
     const bottom = now.height - ROOM.bottom;
-    found.push(s("line", { class: "base", x1: ROOM.left, x2: now.width - ROOM.right, y1: bottom, y2: bottom }));
+    elements.push(s("line", { class: "base", x1: ROOM.left, x2: now.width - ROOM.right, y1: bottom, y2: bottom }));
     if (now.x.title)
-        found.push(
+        elements.push(
             s(
                 "text",
                 {
@@ -199,52 +199,52 @@ function ticks(now, scales) {
         );
     const middle = (ROOM.top + bottom) / 2;
     if (now.y.title)
-        found.push(
+        elements.push(
             s(
                 "text",
                 { class: "axis", x: 15, y: middle, "text-anchor": "middle", transform: `rotate(-90 15 ${middle})` },
                 now.y.title,
             ),
         );
-    return found;
+    return elements;
 }
 
 function tick(value, format) {
     if (format) return format(value);
-    if (isFar(value)) return power(value);
+    if (needsPower(value)) return power(value);
     return String(Number(value.toPrecision(6)).toLocaleString("en", { maximumFractionDigits: 6 })).replace("-", "−");
 }
 
-/** Whether a number has too many zeros to be read. */
-const isFar = (value) => value !== 0 && (Math.abs(value) < 1e-3 || Math.abs(value) >= 1e6);
+/** Whether a number needs scientific notation. */
+const needsPower = (value) => value !== 0 && (Math.abs(value) < 1e-3 || Math.abs(value) >= 1e6);
 
-/** 2e-7 as 2·10⁻⁷. */
+/** Format 2e-7 as 2·10⁻⁷. */
 function power(value) {
     const [digits, exponent] = value.toExponential().split("e");
     const raised = [...String(Number(exponent))].map((c) => (c === "-" ? "⁻" : "⁰¹²³⁴⁵⁶⁷⁸⁹"[Number(c)])).join("");
     return Number(digits) === 1 ? `10${raised}` : `${Number(Number(digits).toPrecision(2))}·10${raised}`;
 }
 
-function line(one, i, scales) {
-    const points = one.points
+function line(curve, i, scales) {
+    const points = curve.points
         .filter(([, y]) => Number.isFinite(y) && (!scales.y.log || y > 0))
-        .map(([x, y]) => [scales.x.place(x), scales.y.place(y)]);
+        .map(([x, y]) => [scales.x.toPixel(x), scales.y.toPixel(y)]);
     if (!points.length) return [];
-    const stroke = colour(one.place ?? i);
+    const stroke = colour(curve.colour ?? i);
     const path = `M${points.map(([x, y]) => `${x.toFixed(1)} ${y.toFixed(1)}`).join("L")}`;
-    const found = [
+    const elements = [
         s("path", {
             class: "line",
             d: path,
             stroke,
-            "stroke-width": one.thin ? 1.4 : 2.6,
-            "stroke-dasharray": dashes(one),
-            opacity: one.thin ? 0.65 : 1,
+            "stroke-width": curve.thin ? 1.4 : 2.6,
+            "stroke-dasharray": dashes(curve),
+            opacity: curve.thin ? 0.65 : 1,
         }),
     ];
-    if (one.dots || points.length === 1)
-        found.push(...points.map(([cx, cy]) => s("circle", { cx, cy, r: 3.6, fill: stroke })));
-    return found;
+    if (curve.dots || points.length === 1)
+        elements.push(...points.map(([cx, cy]) => s("circle", { cx, cy, r: 3.6, fill: stroke })));
+    return elements;
 }
 
 function nearest(points, x, log) {

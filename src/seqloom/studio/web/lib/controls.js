@@ -1,6 +1,6 @@
-// What the reader of a view can turn: every control has a label and works by keyboard.
+// Labelled form controls that work by keyboard.
 
-import { h, number } from "./dom.js";
+import { h, formatNumber } from "./dom.js";
 
 let count = 0;
 
@@ -14,9 +14,9 @@ export function controls(...children) {
     return h("div", { class: "controls" }, children);
 }
 
-/** The runs that suit this view. */
+/** A menu of the runs that suit this view. */
 export function runPicker(page, { label = "Run", value, onchange, empty = null }) {
-    const options = page.runs.map((run) => [run.id, run.figure ? `${run.name} (${run.figure})` : run.name]);
+    const options = page.runs.map((run) => [run.id, run.metric ? `${run.name} (${run.metric})` : run.name]);
     if (empty !== null) options.unshift(["", empty]);
     return select(label, options, value ?? "", onchange, "wide");
 }
@@ -31,7 +31,7 @@ export function select(label, options, value, onchange, kind = "") {
     return labelled(label, node);
 }
 
-export function slider(label, { min, max, step, value, format = number }, oninput) {
+export function slider(label, { min, max, step, value, format = formatNumber }, oninput) {
     const shown = h("output", {}, format(value));
     const node = h("input", {
         type: "range",
@@ -57,9 +57,9 @@ export function numberBox(label, { min, max, step = 1, value }, onchange) {
         value,
         class: "narrow",
         onchange: () => {
-            const wanted = Number(node.value);
-            if (!Number.isFinite(wanted)) return;
-            node.value = Math.min(Math.max(wanted, min ?? -Infinity), max ?? Infinity);
+            const entered = Number(node.value);
+            if (!Number.isFinite(entered)) return;
+            node.value = Math.min(Math.max(entered, min ?? -Infinity), max ?? Infinity);
             onchange(Number(node.value));
         },
     });
@@ -73,7 +73,7 @@ export function checkbox(label, value, onchange) {
     return h("div", { class: "field check" }, node, h("label", { for: node.id }, label));
 }
 
-/** A few choices side by side; arrow keys move between them. */
+/** A group of radio buttons, drawn as segments. */
 export function segmented(label, options, value, onchange) {
     const name = `choice-${++count}`;
     const buttons = options.map(([choice, text]) => {
@@ -84,7 +84,7 @@ export function segmented(label, options, value, onchange) {
     return h("fieldset", { class: "field segmented" }, h("legend", {}, label), h("div", {}, buttons));
 }
 
-/** A text to be read by a model. Enter sends it (with several rows: Ctrl+Enter), and so does the button. */
+/** A text input with a submit button. Enter submits (with several rows: Ctrl+Enter). */
 export function textBox(
     label,
     value,
@@ -117,7 +117,7 @@ export function textBox(
     return form;
 }
 
-/** What a run knows, and texts to try: picking one puts it into a text box and sends it. */
+/** The domain of a run and example texts; selecting one submits it in the text box. */
 export function examplesFor(run, form, texts = run.examples ?? []) {
     if (!texts.length) return null;
     const send = (text) => {
@@ -129,7 +129,7 @@ export function examplesFor(run, form, texts = run.examples ?? []) {
     return h(
         "p",
         { class: "examples" },
-        h("span", {}, run.knows ? `Knows: ${run.knows}. Try: ` : "Try: "),
+        h("span", {}, run.domain ? `Trained on ${run.domain}. Examples: ` : "Examples: "),
         texts.map(pick),
     );
 }

@@ -1,26 +1,26 @@
-// Elements without HTML: whatever comes from a model or a user becomes text, never markup.
+// Creates elements without parsing HTML: strings of models and users always become text nodes.
 
 const SVG = "http://www.w3.org/2000/svg";
 
-/** An element: h("button", {class: "quiet", onclick: act}, "Save"). Strings become text nodes, null is nothing. */
+/** Create an element: h("button", {class: "quiet", onclick: act}, "Save"). Strings become text nodes; null is skipped. */
 export function h(tag, attributes = {}, ...children) {
-    return filled(document.createElement(tag), attributes, children);
+    return setUp(document.createElement(tag), attributes, children);
 }
 
-/** The same for SVG. Text takes its direction from its own letters, so Arabic and Hebrew stand right. */
+/** Create an SVG element. The direction of text follows its first strong character. */
 export function s(tag, attributes = {}, ...children) {
-    const node = filled(document.createElementNS(SVG, tag), attributes, children);
+    const node = setUp(document.createElementNS(SVG, tag), attributes, children);
     if (tag === "text") node.classList.add("bidi");
     return node;
 }
 
-function filled(node, attributes, children) {
-    for (const [name, value] of Object.entries(attributes ?? {})) give(node, name, value);
+function setUp(node, attributes, children) {
+    for (const [name, value] of Object.entries(attributes ?? {})) applyAttribute(node, name, value);
     append(node, children);
     return node;
 }
 
-function give(node, name, value) {
+function applyAttribute(node, name, value) {
     if (value === null || value === undefined || value === false) return;
     if (name.startsWith("on") && typeof value === "function") node.addEventListener(name.slice(2), value);
     else if (name === "dataset") Object.assign(node.dataset, value);
@@ -35,30 +35,30 @@ function append(node, children) {
     }
 }
 
-/** Take everything out, and put these in. */
-export function fill(node, ...children) {
+/** Replace the children of a node. */
+export function setChildren(node, ...children) {
     node.replaceChildren();
     append(node, children);
     return node;
 }
 
-/** The same where somebody may be at a control, by keyboard: then he is at the one in its place. */
-export function refill(node, ...children) {
-    const reachable = () => [...node.querySelectorAll("input, select, textarea, button, a[href], [tabindex='0']")];
+/** Replace the children of a node and keep the keyboard focus on the corresponding control. */
+export function updateChildren(node, ...children) {
+    const focusable = () => [...node.querySelectorAll("input, select, textarea, button, a[href], [tabindex='0']")];
     const before = document.activeElement;
-    const place = reachable().indexOf(before);
-    fill(node, ...children);
-    if (place < 0) return node;
-    const now = reachable();
-    const alike = (other) => other?.tagName === before.tagName && calledBy(other) === calledBy(before);
-    (alike(now[place]) ? now[place] : now.find(alike))?.focus({ preventScroll: true });
+    const index = focusable().indexOf(before);
+    setChildren(node, ...children);
+    if (index < 0) return node;
+    const controls = focusable();
+    const isSame = (other) => other?.tagName === before.tagName && nameOf(other) === nameOf(before);
+    (isSame(controls[index]) ? controls[index] : controls.find(isSame))?.focus({ preventScroll: true });
     return node;
 }
 
-/** The name of something to act on, as far as it is written on itself. */
-function calledBy(node) {
-    const written = ["BUTTON", "A"].includes(node.tagName) ? node.textContent : null;
-    return node.getAttribute("aria-label") ?? written;
+/** The accessible name of a control, from its label or text. */
+function nameOf(node) {
+    const text = ["BUTTON", "A"].includes(node.tagName) ? node.textContent : null;
+    return node.getAttribute("aria-label") ?? text;
 }
 
 export function clear(node) {
@@ -66,13 +66,13 @@ export function clear(node) {
     return node;
 }
 
-/** Say something to whoever hears the page instead of seeing it. */
-export function say(words) {
+/** Announce a message to screen readers. */
+export function announce(words) {
     document.getElementById("spoken").textContent = words;
 }
 
-/** A number for people: few digits, but never 0 for what is not. */
-export function number(value, digits = 3) {
+/** Format a number with few digits; a nonzero value is never shown as 0. */
+export function formatNumber(value, digits = 3) {
     if (value === null || value === undefined || Number.isNaN(value)) return "–";
     if (value === 0) return "0";
     const size = Math.abs(value);
@@ -82,13 +82,13 @@ export function number(value, digits = 3) {
     return text.replace("-", "−");
 }
 
-/** A number that came as float16, without the digits that it does not have. */
-export function fromHalf(value) {
+/** Round a float16 value to its significant digits. */
+export function roundFloat16(value) {
     return Number(value.toPrecision(4));
 }
 
-/** Call a function when it has not been called again for so many milliseconds. */
-export function calmly(action, milliseconds = 200) {
+/** Debounce: call `action` after a pause of this many milliseconds. */
+export function debounce(action, milliseconds = 200) {
     let waiting;
     return (...values) => {
         clearTimeout(waiting);

@@ -1,72 +1,72 @@
-// The frame around every picture: its title, its text twin, and its ways out of the page (PNG, SVG, HTML).
+// The frame of a figure: title, caption, table of values, and export (PNG, SVG, HTML).
 
-import { h, fill, say } from "./dom.js";
+import { h, setChildren, announce } from "./dom.js";
 import { button } from "./controls.js";
-import { pictureOf, saveHtml, savePng, saveSvg } from "./saving.js";
+import { exportParts, saveHtml, savePng, saveSvg } from "./figure_export.js";
 
-const ROWS = 2000; // of a table on the page; a longer one is cut there, and whole when saved
+const MAX_TABLE_ROWS = 2000; // of a table on the page; exported tables are complete
 
 /**
- * A figure. Put canvases and SVGs into `body`; `table(make)` says how to write the same numbers down, where `make`
- * gives {columns: [name …], rows: [[value …] …]}.
+ * A figure. Append canvases and SVGs to `body`; `table(make)` sets the function that returns the values as
+ * {columns: [name …], rows: [[value …] …]}.
  */
 export function figure({ name, title = "", caption = "" }) {
     const body = h("div", { class: "figure-body" });
-    const twin = h("div", { class: "twin", hidden: true });
+    const tableBox = h("div", { class: "figure-table", hidden: true });
     const heading = h("h2", { dir: "auto" }, title);
-    const words = h("p", { class: "caption", dir: "auto" }, caption);
+    const captionNode = h("p", { class: "caption", dir: "auto" }, caption);
     let make = null;
-    const tableButton = button("Table", () => toggle(twin.hidden), { pressed: false, title: "The same as numbers" });
+    const tableButton = button("Table", () => toggle(tableBox.hidden), { pressed: false, title: "Show the values as a table" });
     const tools = h(
         "div",
         { class: "tools", role: "group", "aria-label": `Save ${title || name}` },
         tableButton,
-        button("PNG", () => saved(savePng), { title: "Save as a picture" }),
-        button("SVG", () => saved(saveSvg), { title: "Save as a drawing that stays sharp" }),
-        button("HTML", () => saved(saveHtml), { title: "Save with its table as a page of its own" }),
+        button("PNG", () => save(savePng), { title: "Save as PNG image" }),
+        button("SVG", () => save(saveSvg), { title: "Save as SVG drawing" }),
+        button("HTML", () => save(saveHtml), { title: "Save as HTML page with the table" }),
     );
     const element = h(
         "figure",
         { class: "figure", dataset: { figure: name } },
         h("div", { class: "figure-head" }, heading, tools),
         body,
-        twin,
-        words,
+        tableBox,
+        captionNode,
     );
 
     function toggle(open) {
-        twin.hidden = !open;
+        tableBox.hidden = !open;
         tableButton.setAttribute("aria-pressed", String(open));
-        if (open) fill(twin, make ? tableOf(make(), ROWS) : "There are no numbers yet.");
+        if (open) setChildren(tableBox, make ? tableOf(make(), MAX_TABLE_ROWS) : "No data yet.");
     }
     function parts() {
-        const said = { title: heading.textContent, caption: words.textContent };
-        return { name, ...said, table: () => make && tableOf(make()), ...pictureOf(element, body, said.title) };
+        const texts = { title: heading.textContent, caption: captionNode.textContent };
+        return { name, ...texts, table: () => make && tableOf(make()), ...exportParts(element, body, texts.title) };
     }
-    const saved = (how) =>
+    const save = (how) =>
         Promise.resolve()
             .then(() => how(parts()))
             .then(
-                () => say("Saved."),
-                () => say("It could not be saved."),
+                () => announce("Saved."),
+                () => announce("Saving failed."),
             );
     return {
         element,
         body,
         table(maker) {
             make = maker;
-            if (!twin.hidden) toggle(true);
+            if (!tableBox.hidden) toggle(true);
         },
-        say(newTitle, newCaption) {
+        setText(newTitle, newCaption) {
             if (newTitle !== undefined) heading.textContent = newTitle;
-            if (newCaption !== undefined) words.textContent = newCaption;
+            if (newCaption !== undefined) captionNode.textContent = newCaption;
         },
     };
 }
 
 /** A table of plain text. */
 export function tableOf({ columns, rows, caption = null }, most = Infinity) {
-    const cut = rows.slice(0, most);
+    const visible = rows.slice(0, most);
     return h(
         "div",
         { class: "table-scroll", tabindex: "0", role: "region", "aria-label": caption ?? "Table" },
@@ -86,30 +86,30 @@ export function tableOf({ columns, rows, caption = null }, most = Infinity) {
             h(
                 "tbody",
                 {},
-                cut.map((row) =>
+                visible.map((row) =>
                     h(
                         "tr",
                         {},
-                        row.map((cell, place) =>
-                            place === 0
+                        row.map((cell, column) =>
+                            column === 0
                                 ? h("th", { scope: "row", dir: "auto" }, cell ?? "–")
                                 : h(
                                       "td",
                                       { dir: "auto", class: typeof cell === "number" ? "number" : null },
-                                      shownCell(cell),
+                                      formatCell(cell),
                                   ),
                         ),
                     ),
                 ),
             ),
         ),
-        cut.length < rows.length
-            ? h("p", { class: "hint" }, `${rows.length - cut.length} more rows: save as HTML to have all.`)
+        visible.length < rows.length
+            ? h("p", { class: "hint" }, `${rows.length - visible.length} more rows. Save as HTML to get all rows.`)
             : null,
     );
 }
 
-function shownCell(cell) {
+function formatCell(cell) {
     if (cell === null || cell === undefined) return "–";
     return typeof cell === "number" && !Number.isInteger(cell) ? String(Number(cell.toPrecision(6))) : cell;
 }

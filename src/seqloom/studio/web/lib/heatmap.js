@@ -1,19 +1,19 @@
-// A matrix as colours: a canvas for the cells, SVG for the words beside it, a cursor that arrow keys move.
+// A heat map: a canvas for the cells, SVG for the labels, and a cursor that follows pointer and arrow keys.
 
-import { h, s, clear, number, say } from "./dom.js";
-import { onTheme, table } from "./colour.js";
-import { shown } from "./tokens.js";
+import { h, s, clear, formatNumber, announce } from "./dom.js";
+import { onThemeChange, table } from "./colour.js";
+import { displayToken } from "./tokens.js";
 
-const LABEL = 14; // pixels of a letter's height …
-const WIDE = 8; // … and of its width, roughly
-const MIN_LABEL_PIXELS = 17; // from one label to the next
-const LARGEST = 44;
-const STICKS_OUT = 46;
-const ROOM = 190; // most pixels for labels
-const TURN = 48; // degrees, of a column's word that has no room to lie flat …
-const SLOPE = Math.tan((TURN * Math.PI) / 180); // … and how steep that is
+const LABEL = 14; // font size in pixels …
+const CHARACTER_WIDTH = 8; // … and approximate character width
+const MIN_LABEL_PIXELS = 17; // minimum pixels between labels
+const MAX_CELL_PIXELS = 44;
+const MAX_OVERHANG = 46;
+const MAX_LABEL_PIXELS = 190; // maximum pixels for labels
+const LABEL_ANGLE = 48; // degrees of rotated column labels
+const SLOPE = Math.tan((LABEL_ANGLE * Math.PI) / 180);
 
-/** Paint values (rows × columns) onto a canvas, a pixel a cell. With `root`, from 0 to high by √: small ones show. */
+/** Paint values (rows × columns) onto a canvas, one pixel per cell. `root` uses a √ scale from 0 to high. */
 export function paint(canvas, values, rows, columns, { low = 0, high = 1, signed = false, root = false } = {}) {
     canvas.width = columns;
     canvas.height = rows;
@@ -24,25 +24,25 @@ export function paint(canvas, values, rows, columns, { low = 0, high = 1, signed
     const last = colours.length - 1;
     const scale = root ? last / Math.sqrt(high || 1) : last / (high - low || 1);
     for (let i = 0; i < pixels.length; i++) {
-        const place = (scale * (root ? Math.sqrt(values[i]) : values[i] - low) + 0.5) | 0; // NaN becomes 0
-        pixels[i] = colours[place < 0 ? 0 : place > last ? last : place];
+        const index = (scale * (root ? Math.sqrt(values[i]) : values[i] - low) + 0.5) | 0; // NaN becomes 0
+        pixels[i] = colours[index < 0 ? 0 : index > last ? last : index];
     }
     pen.putImageData(image, 0, 0);
     return canvas;
 }
 
-/** A small picture of a matrix, without words. */
+/** A heat map without labels. */
 export function thumbnail(values, rows, columns, options = {}) {
     return paint(h("canvas", { class: "cells", "aria-hidden": "true" }), values, rows, columns, options);
 }
 
 /**
- * A matrix with its words. `values` are row by row. `onHover(row, column)` also comes from the keyboard, with (null,
- * null) on leaving. `size` is the widest and highest it may become, `largest` the most that a cell may, in pixels;
- * rows are no higher than columns are wide, unless `leastHeight` says so.
+ * A heat map with labels. `values` are in row-major order. `onHover(row, column)` is called for pointer and keyboard,
+ * with (null, null) on leave. In pixels, `size` is the maximum width and height, `largest` the maximum cell size, and
+ * `leastHeight` a minimum row height; otherwise cells are at most as high as wide.
  */
 export function heatmap(options) {
-    let now = { low: 0, high: 1, signed: false, size: [860, 640], rowTitle: "", columnTitle: "", ...options };
+    let settings = { low: 0, high: 1, signed: false, size: [860, 640], rowTitle: "", columnTitle: "", ...options };
     const canvas = h("canvas", { class: "cells" });
     const drawing = s("svg", { class: "labels", "aria-hidden": "true" });
     const readout = h("p", { class: "readout", "aria-hidden": "true" });
@@ -53,7 +53,7 @@ export function heatmap(options) {
             tabindex: "0",
             role: "application",
             "aria-roledescription": "matrix",
-            "aria-label": now.label ?? "Matrix",
+            "aria-label": settings.label ?? "Matrix",
         },
         canvas,
         drawing,
@@ -63,46 +63,46 @@ export function heatmap(options) {
     let shape = null;
 
     function draw() {
-        shape = layout(now);
-        paint(canvas, now.values, now.rows.length, now.columns.length, now);
+        shape = layout(settings);
+        paint(canvas, settings.values, settings.rows.length, settings.columns.length, settings);
         Object.assign(stage.style, { width: `${shape.width}px`, height: `${shape.height}px` });
         Object.assign(canvas.style, {
             left: `${shape.left}px`,
             top: `${shape.top}px`,
-            width: `${shape.cell * now.columns.length}px`,
-            height: `${shape.cellHeight * now.rows.length}px`,
+            width: `${shape.cell * settings.columns.length}px`,
+            height: `${shape.cellHeight * settings.rows.length}px`,
         });
         drawing.setAttribute("width", shape.width);
         drawing.setAttribute("height", shape.height);
-        clear(drawing).append(...labels(now, shape), s("g", { class: "lit" }));
+        clear(drawing).append(...labels(settings, shape), s("g", { class: "lit" }));
         mark();
     }
 
     function mark() {
-        const lit = drawing.querySelector(".lit");
-        if (!lit) return;
-        clear(lit);
+        const marks = drawing.querySelector(".lit");
+        if (!marks) return;
+        clear(marks);
         if (!cursor) return;
         const [row, column] = cursor;
         const { left, top, cell, cellHeight } = shape;
         if (column !== null) {
-            lit.append(
+            marks.append(
                 s("rect", {
                     class: "band",
                     x: left + column * cell,
                     y: top,
                     width: cell,
-                    height: cellHeight * now.rows.length,
+                    height: cellHeight * settings.rows.length,
                 }),
             );
         }
         if (row !== null) {
-            lit.append(
+            marks.append(
                 s("rect", {
                     class: "band",
                     x: left,
                     y: top + row * cellHeight,
-                    width: cell * now.columns.length,
+                    width: cell * settings.columns.length,
                     height: cellHeight,
                 }),
             );
@@ -113,89 +113,89 @@ export function heatmap(options) {
         cursor = row === null && column === null ? null : [row, column];
         mark();
         if (cursor && row !== null && column !== null) {
-            const words = `${shown(now.rows[row])} → ${shown(now.columns[column])}: ${number(now.values[row * now.columns.length + column])}`;
+            const words = `${displayToken(settings.rows[row])} → ${displayToken(settings.columns[column])}: ${formatNumber(settings.values[row * settings.columns.length + column])}`;
             readout.textContent = words;
-            if (from === "keys") say(words);
+            if (from === "keys") announce(words);
         } else readout.textContent = cursor ? strongest(row, column) : "";
-        if (from) now.onHover?.(row, column);
+        if (from) settings.onHover?.(row, column);
     }
 
-    /** What a row or a column has most of. */
+    /** The largest values of a row or column. */
     function strongest(row, column) {
-        const [word, others] = row === null ? [now.columns[column], now.rows] : [now.rows[row], now.columns];
-        const value = (i) => now.values[row === null ? i * now.columns.length + column : row * now.columns.length + i];
-        const size = ([one]) => Math.abs(one);
+        const [word, others] = row === null ? [settings.columns[column], settings.rows] : [settings.rows[row], settings.columns];
+        const value = (i) => settings.values[row === null ? i * settings.columns.length + column : row * settings.columns.length + i];
+        const size = ([item]) => Math.abs(item);
         const sorted = others.map((other, i) => [value(i), other]).sort((a, b) => size(b) - size(a));
-        const best = sorted.slice(0, 4).filter((one) => size(one) >= now.high / 1000);
-        return `${shown(word)}: ${best.map(([most, other]) => `${shown(other)} ${number(most)}`).join(", ")}`;
+        const best = sorted.slice(0, 4).filter((item) => size(item) >= settings.high / 1000);
+        return `${displayToken(word)}: ${best.map(([most, other]) => `${displayToken(other)} ${formatNumber(most)}`).join(", ")}`;
     }
 
-    /** The cell under the pointer; beside the cells, the row or the column of the word that stands there. */
-    const placeOf = (event) => {
+    /** The cell under the pointer; on a label, its row or column. */
+    const cellAt = (event) => {
         const box = canvas.getBoundingClientRect();
         const above = Math.max(0, box.top - event.clientY);
         const x = event.clientX - box.left - (shape.upright ? 0 : above / SLOPE);
         const [column, row] = [
-            Math.floor((x / box.width) * now.columns.length),
-            Math.floor(((event.clientY - box.top) / box.height) * now.rows.length),
+            Math.floor((x / box.width) * settings.columns.length),
+            Math.floor(((event.clientY - box.top) / box.height) * settings.rows.length),
         ];
-        const [inRow, inColumn] = [row >= 0 && row < now.rows.length, column >= 0 && column < now.columns.length];
+        const [inRow, inColumn] = [row >= 0 && row < settings.rows.length, column >= 0 && column < settings.columns.length];
         if (inRow && inColumn) return [row, column];
         if (inRow && column < 0) return [row, null];
         return inColumn && row < 0 ? [null, column] : [null, null];
     };
     stage.addEventListener("pointermove", (event) => {
-        const [row, column] = placeOf(event);
+        const [row, column] = cellAt(event);
         if (row !== (cursor?.[0] ?? null) || column !== (cursor?.[1] ?? null)) move(row, column, "pointer");
     });
     stage.addEventListener("pointerleave", () => move(null, null, "pointer"));
     stage.addEventListener("click", (event) => {
-        const [row, column] = placeOf(event);
-        if (row !== null && column !== null) now.onPick?.(row, column);
+        const [row, column] = cellAt(event);
+        if (row !== null && column !== null) settings.onPick?.(row, column);
     });
     stage.addEventListener("keydown", (event) => {
         const steps = { ArrowUp: [-1, 0], ArrowDown: [1, 0], ArrowLeft: [0, -1], ArrowRight: [0, 1] }[event.key];
         if (steps) {
             event.preventDefault();
             const [row, column] = cursor ? [cursor[0] ?? 0, cursor[1] ?? 0] : [-steps[0], -steps[1]];
-            move(within(row + steps[0], now.rows.length), within(column + steps[1], now.columns.length), "keys");
-        } else if (event.key === "Enter" && cursor) now.onPick?.(...cursor);
+            move(within(row + steps[0], settings.rows.length), within(column + steps[1], settings.columns.length), "keys");
+        } else if (event.key === "Enter" && cursor) settings.onPick?.(...cursor);
         else if (event.key === "Escape") move(null, null, "keys");
     });
-    const forget = onTheme(() => (element.isConnected ? draw() : forget()));
+    const stopListening = onThemeChange(() => (element.isConnected ? draw() : stopListening()));
     draw();
     return {
         element,
         update(changes) {
-            now = { ...now, ...changes };
+            settings = { ...settings, ...changes };
             cursor = null;
             readout.textContent = "";
             if (changes.label) stage.setAttribute("aria-label", changes.label);
             draw();
         },
-        light(row, column) {
+        highlight(row, column) {
             move(row, column, null);
         },
         get shape() {
             return shape;
         },
         get values() {
-            return now.values;
+            return settings.values;
         },
     };
 }
 
-const within = (place, count) => Math.min(Math.max(place, 0), count - 1);
+const within = (index, count) => Math.min(Math.max(index, 0), count - 1);
 
-/** How large cells are, and how much room their words need. */
-function layout({ rows, columns, size, rowTitle, columnTitle, largest = LARGEST, leastHeight = 0 }) {
-    const longest = (words) => Math.min(ROOM, 14 + WIDE * Math.max(1, ...words.map((word) => [...shown(word)].length)));
+/** Compute the cell size and the margins for labels. */
+function layout({ rows, columns, size, rowTitle, columnTitle, largest = MAX_CELL_PIXELS, leastHeight = 0 }) {
+    const longest = (words) => Math.min(MAX_LABEL_PIXELS, 14 + CHARACTER_WIDTH * Math.max(1, ...words.map((word) => [...displayToken(word)].length)));
     const left = longest(rows) + (rowTitle ? 34 : 0);
     const across = longest(columns);
     const upright = fitsFlat(columns, size, left, largest);
     const top = (upright ? 26 : Math.ceil(0.75 * across) + 16) + (columnTitle ? 24 : 0);
     const right = upright
-        ? columns.length > 1 && [...shown(columns.at(-1))].length > 2
+        ? columns.length > 1 && [...displayToken(columns.at(-1))].length > 2
             ? 44
             : 12
         : Math.ceil(0.7 * across);
@@ -212,27 +212,27 @@ function layout({ rows, columns, size, rowTitle, columnTitle, largest = LARGEST,
     };
 }
 
-/** Whether every column's word has room above it without being turned; the first and the last, often </s>, may stick out. */
+/** Whether all column labels fit without rotation; the first and the last, often </s>, may overhang. */
 function fitsFlat(columns, size, left, largest) {
     const cell = Math.min(largest, (size[0] - left - 12) / columns.length);
     const fits = (word, i) =>
-        [...shown(word)].length * WIDE + 6 <= (i % (columns.length - 1 || 1) ? cell : Math.max(cell, STICKS_OUT));
+        [...displayToken(word)].length * CHARACTER_WIDTH + 6 <= (i % (columns.length - 1 || 1) ? cell : Math.max(cell, MAX_OVERHANG));
     return columns.every(fits);
 }
 
-/** Where a word that lies flat is held: one that is too wide for the first or the last column leans outwards. */
+/** The anchor of an unrotated label: the first and the last may overhang outwards. */
 function held(columns, i, cell) {
-    if ([...shown(columns[i])].length * WIDE + 6 <= cell || i % (columns.length - 1 || 1)) return ["middle", 0];
+    if ([...displayToken(columns[i])].length * CHARACTER_WIDTH + 6 <= cell || i % (columns.length - 1 || 1)) return ["middle", 0];
     return i ? ["start", -0.4 * cell] : ["end", 0.4 * cell];
 }
 
 function labels({ rows, columns, rowTitle, columnTitle }, { left, top, cell, cellHeight, upright, width, height }) {
-    const found = [];
+    const elements = [];
     const everyRow = Math.ceil(MIN_LABEL_PIXELS / cellHeight);
     const everyColumn = Math.ceil((upright ? MIN_LABEL_PIXELS : 1.3 * MIN_LABEL_PIXELS) / cell);
     rows.forEach((word, i) => {
         if (i % everyRow) return;
-        found.push(
+        elements.push(
             s(
                 "text",
                 {
@@ -249,9 +249,9 @@ function labels({ rows, columns, rowTitle, columnTitle }, { left, top, cell, cel
     columns.forEach((word, i) => {
         if (i % everyColumn) return;
         const [x, y] = [left + (i + 0.5) * cell, top - 8];
-        const turned = upright ? null : `rotate(${-TURN} ${x} ${y})`;
+        const turned = upright ? null : `rotate(${-LABEL_ANGLE} ${x} ${y})`;
         const [anchor, shift] = upright ? held(columns, i, cell) : ["start", 0];
-        found.push(
+        elements.push(
             s(
                 "text",
                 {
@@ -266,7 +266,7 @@ function labels({ rows, columns, rowTitle, columnTitle }, { left, top, cell, cel
             ),
         );
     });
-    found.push(
+    elements.push(
         s("rect", {
             class: "edge",
             x: left - 0.5,
@@ -275,12 +275,12 @@ function labels({ rows, columns, rowTitle, columnTitle }, { left, top, cell, cel
             height: cellHeight * rows.length + 1,
         }),
     );
-    if (columnTitle) found.push(s("text", { class: "axis", x: left, y: LABEL }, columnTitle));
+    if (columnTitle) elements.push(s("text", { class: "axis", x: left, y: LABEL }, columnTitle));
     if (rowTitle) {
         const tall = cellHeight * rows.length;
-        const fits = WIDE * rowTitle.length <= tall; // otherwise it begins at the last row and reaches above the first
+        const fits = CHARACTER_WIDTH * rowTitle.length <= tall; // otherwise it extends above the first row
         const y = top + (fits ? tall / 2 : tall);
-        found.push(
+        elements.push(
             s(
                 "text",
                 {
@@ -294,50 +294,50 @@ function labels({ rows, columns, rowTitle, columnTitle }, { left, top, cell, cel
             ),
         );
     }
-    return found;
+    return elements;
 }
 
 function cut(word) {
-    const letters = [...shown(word)];
-    const most = Math.floor((ROOM - 14) / WIDE);
+    const letters = [...displayToken(word)];
+    const most = Math.floor((MAX_LABEL_PIXELS - 14) / CHARACTER_WIDTH);
     return letters.length > most ? `${letters.slice(0, most - 1).join("")}…` : letters.join("");
 }
 
-/** What the colours of a matrix mean: a bar from low to high. */
+/** A colour bar. */
 export function scaleBar() {
     const [width, height] = [200, 12];
     const canvas = h("canvas", { class: "cells scale-colours", "aria-hidden": "true" });
     const words = s("svg", { width, height: 38, "aria-hidden": "true" });
     const element = h("div", { class: "scale-bar" }, canvas, words);
     Object.assign(canvas.style, { width: `${width}px`, height: `${height}px` });
-    let now = { low: 0, high: 1, signed: false, root: false, title: "" };
+    let settings = { low: 0, high: 1, signed: false, root: false, title: "" };
     function draw() {
         paint(
             canvas,
             Float32Array.from({ length: 128 }, (_, i) => i / 127),
             1,
             128,
-            { signed: now.signed },
+            { signed: settings.signed },
         );
-        const middle = now.root ? now.high / 4 : (now.low + now.high) / 2;
+        const middle = settings.root ? settings.high / 4 : (settings.low + settings.high) / 2;
         const ticks = [
-            [0, "start", now.low],
+            [0, "start", settings.low],
             [width / 2, "middle", middle],
-            [width, "end", now.high],
+            [width, "end", settings.high],
         ];
         clear(words).append(
             ...ticks.map(([x, anchor, value]) =>
-                s("text", { class: "tick", x, y: 15, "text-anchor": anchor }, number(value, 2)),
+                s("text", { class: "tick", x, y: 15, "text-anchor": anchor }, formatNumber(value, 2)),
             ),
-            s("text", { class: "tick", x: width / 2, y: 33, "text-anchor": "middle" }, now.title),
+            s("text", { class: "tick", x: width / 2, y: 33, "text-anchor": "middle" }, settings.title),
         );
     }
-    const forget = onTheme(() => (element.isConnected ? draw() : forget()));
+    const stopListening = onThemeChange(() => (element.isConnected ? draw() : stopListening()));
     draw();
     return {
         element,
         update(changes) {
-            now = { ...now, ...changes };
+            settings = { ...settings, ...changes };
             draw();
         },
     };

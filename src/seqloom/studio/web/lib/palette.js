@@ -1,4 +1,4 @@
-// The colours of gates and states: those of seqloom/inspect/plots/figures.py, which explains them. A test compares the two.
+// The colours of gates and states, as in seqloom/inspect/plots/figures.py. A test compares the two.
 
 export const PALETTE = {
     "gateScale": ["#440154", "#472d7b", "#3b528b", "#2c728e", "#21918c", "#28ae80", "#5ec962", "#addc30", "#fde725"],

@@ -1,50 +1,50 @@
-// What temperature, top-k and top-p make of a model's distribution: the same, in the same order, as the server's
-// decoding/processors.py, so that sliders act at once. All tokens come sorted, the most probable first.
+// Temperature, top-k and top-p in the browser, in the order of decoding/processors.py, so that sliders need no request.
+// Tokens are sorted by descending probability.
 
 const GREEDY_BELOW = 1e-5;
 
 /**
- * From log p of every token (banned ones marked) to the chances a token is drawn with.
- * `temperature` 0 takes the most probable; `topK` null keeps all; `topP` 1 keeps all.
+ * The sampling probabilities, given log p and a mask of banned tokens.
+ * `temperature` 0 is greedy; `topK` null and `topP` 1 keep all tokens.
  */
-export function chances(logProbs, banned, { temperature, topK, topP }) {
-    const p = normalised(Float64Array.from(logProbs, (value, i) => (banned[i] ? 0 : Math.exp(value))));
+export function samplingProbabilities(logProbs, banned, { temperature, topK, topP }) {
+    const p = normalise(Float64Array.from(logProbs, (value, i) => (banned[i] ? 0 : Math.exp(value))));
     if (temperature < GREEDY_BELOW)
-        return only(
+        return oneHot(
             p,
             p.findIndex((value, i) => !banned[i]),
         );
-    const shaped = temperature === 1 ? p : normalised(sharpened(logProbs, banned, temperature));
-    const few = topK === null ? shaped : normalised(firstOnes(shaped, banned, topK));
-    return topP < 1 ? normalised(nucleus(few, topP)) : few;
+    const shaped = temperature === 1 ? p : normalise(applyTemperature(logProbs, banned, temperature));
+    const few = topK === null ? shaped : normalise(keepFirst(shaped, banned, topK));
+    return topP < 1 ? normalise(nucleus(few, topP)) : few;
 }
 
-/** p^(1/τ); the largest log p is taken off first, so that a small τ cannot make all of them vanish. */
-function sharpened(logProbs, banned, temperature) {
+/** p^(1/τ); the largest log p is subtracted first to avoid underflow at small τ. */
+function applyTemperature(logProbs, banned, temperature) {
     const most = logProbs.find((value, i) => !banned[i]) ?? 0;
     return Float64Array.from(logProbs, (value, i) => (banned[i] ? 0 : Math.exp((value - most) / temperature)));
 }
 
-function firstOnes(p, banned, count) {
+function keepFirst(p, banned, count) {
     let taken = 0;
     return p.map((value, i) => (!banned[i] && taken++ < count ? value : 0));
 }
 
-/** The fewest tokens that hold the share `wanted`: one is needed if those before it do not suffice. */
-function nucleus(p, wanted) {
+/** The smallest set of tokens whose probabilities sum to at least `mass`. */
+function nucleus(p, mass) {
     let before = 0;
     return p.map((value) => {
-        const needed = before < wanted;
+        const needed = before < mass;
         before += value;
         return needed ? value : 0;
     });
 }
 
-function only(p, place) {
-    return p.map((value, i) => (i === place ? 1 : 0));
+function oneHot(p, index) {
+    return p.map((value, i) => (i === index ? 1 : 0));
 }
 
-function normalised(p) {
+function normalise(p) {
     const total = p.reduce((sum, value) => sum + value, 0);
     return total > 0 ? p.map((value) => value / total) : p;
 }

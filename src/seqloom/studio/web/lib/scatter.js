@@ -1,47 +1,47 @@
-// Points of a plane, ten thousand and more: moved, magnified, named where there is room, found under the pointer.
+// A scatter plot for ten thousand points and more, with pan, zoom, labels and hit testing.
 
-import { h, s, clear, calmly } from "./dom.js";
-import { onTheme } from "./colour.js";
-import { drawsItself } from "./saving.js";
+import { h, s, clear, debounce } from "./dom.js";
+import { onThemeChange } from "./colour.js";
+import { registerDrawing } from "./figure_export.js";
 import {
-    TAG,
-    around,
+    LABEL_PADDING,
+    labelPositions,
     extent,
     groupKey,
     numberKey,
-    occupied,
+    occupancyGrid,
     palette,
-    shadesOf,
+    spriteIndices,
     shape,
-    sheet,
+    pixelBuffer,
     short,
-    stamps,
+    makeSprites,
     tagPicture,
     textWidth,
-} from "./stamps.js";
-import { moves } from "./scatter_moves.js";
+} from "./scatter_parts.js";
+import { handleInput } from "./scatter_input.js";
 import { arrow, flag, line, ring } from "./scatter_marks.js";
 import { svgPen } from "./svg_pen.js";
 
-const NEAR = 14; // pixels from the pointer within which a point is meant
-const CELLS = 96; // along a side, of the grid by which points are found
-const WIDEST = 1.5; // times as wide as high a unit is drawn, where there is room for it
-const ROOM = 26; // pixels around the points
+const HIT_PIXELS = 14; // maximum pixels between pointer and point
+const CELLS = 96; // per side of the hit-test grid
+const MAX_ASPECT_RATIO = 1.5; // maximum aspect ratio of a unit
+const MARGIN = 26; // margin in pixels
 const RADII = [
     [300, 5],
     [1200, 4],
     [5000, 3],
     [Infinity, 2.3],
-]; // of so many points at most
-const MOST_NAMES = 170;
-const TRIED = 2500; // points whose names look for room in a frame
-const FARTHER = [0, 16, 36, 60, 90]; // pixels by which the name of a marked point may stand away from it
-const MOST_DRAWN = 10000; // points of a drawing that is saved
-const DIM = 0.3; // of the colour, of points that do not matter at the moment
+]; // [maximum number of points, radius]
+const MAX_LABELS = 170;
+const MAX_LABELS_TRIED = 2500; // labels tried per frame
+const LABEL_OFFSETS = [0, 16, 36, 60, 90]; // offsets in pixels tried for the label of a marked point
+const MAX_EXPORTED_POINTS = 10000; // points of an exported drawing
+const DIM_OPACITY = 0.3; // opacity of points that are not selected
 
 /**
- * `names`, `points` [x, y, x, y …] between −1 and 1, `colouring` {title, values, groups, log}. The first points are the
- * most important: they lie on top and are named first. `marked`: {place: "chosen" | "near"}, `arrows`: [[from, to] …].
+ * `names`, `points` [x, y, x, y …] between −1 and 1, `colouring` {title, values, groups, log}. Earlier points are drawn
+ * on top and labelled first. `marked`: {index: "chosen" | "near"}, `arrows`: [[from, to] …].
  */
 export function scatter(options) {
     const state = {
@@ -65,10 +65,10 @@ export function scatter(options) {
     const key = s("svg", { class: "scatter-key", height: 26 });
     const element = h("div", { class: "scatter-whole" }, key, frame, readout);
     let size = { width: 0, height: 0, ratio: 1 };
-    let view = { x: 0, y: 0, zoom: 1, ...options.view }; // from the middle of the points
+    let view = { x: 0, y: 0, zoom: 1, ...options.view }; // relative to the centre of the points
     let middle = { x: 0, y: 0 },
-        box = { x: 1, y: 1 }; // of all points, and half of how wide and high they lie
-    let stamped = null,
+        box = { x: 1, y: 1 }; // centre and half extent of all points
+    let sprites = null,
         pixels = null,
         which = null,
         grid = null,
@@ -76,15 +76,15 @@ export function scatter(options) {
         widths = new Float32Array(0);
     let waiting = 0,
         hovered = null;
-    const tags = new Map(); // names as little pictures: writing them anew for every frame takes too long
-    const told = calmly(() => options.onView?.({ ...view }), 300);
+    const tags = new Map(); // labels cached as images: drawing text in every frame is too slow
+    const notifyView = debounce(() => options.onView?.({ ...view }), 300);
 
     // --- from points to pixels ---
 
     const scale = () => Math.min(roomX(), roomY()) * view.zoom;
-    const stretch = () => Math.min(Math.max(roomX() / roomY(), 1), WIDEST); // wide screens show wide pictures
-    const roomX = () => Math.max(size.width / 2 - ROOM, 1) / box.x;
-    const roomY = () => Math.max(size.height / 2 - ROOM, 1) / box.y;
+    const stretch = () => Math.min(Math.max(roomX() / roomY(), 1), MAX_ASPECT_RATIO); // uses the width of wide screens
+    const roomX = () => Math.max(size.width / 2 - MARGIN, 1) / box.x;
+    const roomY = () => Math.max(size.height / 2 - MARGIN, 1) / box.y;
     const left = (x) => size.width / 2 + (x - middle.x - view.x) * scale() * stretch();
     const top = (y) => size.height / 2 - (y - middle.y - view.y) * scale();
     const radius = () => Math.round(2 * Math.min(7, baseRadius() * Math.min(view.zoom, 30) ** 0.22)) / 2;
@@ -96,21 +96,21 @@ export function scatter(options) {
     // --- drawing ---
 
     function resize() {
-        const own = frame.getBoundingClientRect();
-        if (!own.width || !own.height) return;
-        size = { width: own.width, height: own.height, ratio: Math.min(devicePixelRatio || 1, 2) };
-        for (const one of [canvas, overlay]) {
-            one.width = Math.round(size.width * size.ratio);
-            one.height = Math.round(size.height * size.ratio);
+        const bounds = frame.getBoundingClientRect();
+        if (!bounds.width || !bounds.height) return;
+        size = { width: bounds.width, height: bounds.height, ratio: Math.min(devicePixelRatio || 1, 2) };
+        for (const item of [canvas, overlay]) {
+            item.width = Math.round(size.width * size.ratio);
+            item.height = Math.round(size.height * size.ratio);
         }
         colours = null;
         tags.clear();
         widths.fill(0);
         paintKey();
-        soon();
+        requestPaint();
     }
 
-    function soon() {
+    function requestPaint() {
         if (!waiting) waiting = requestAnimationFrame(paint);
     }
 
@@ -125,33 +125,33 @@ export function scatter(options) {
         arrows(pen);
         marks(pen);
         namesOf(pen);
-        light();
+        drawHover();
         options.onPaint?.();
     }
 
-    /** All points as pixels, put down by stamps: many times faster than drawing circles. */
+    /** Draw all points by copying precomputed sprites, which is many times faster than drawing circles. */
     function dots(pen) {
         const r = radius(),
             [wide, high] = [canvas.width, canvas.height];
-        if (stamped?.radius !== r) stamped = stamps(state.colouring, r, size.ratio, colours.paper, DIM);
-        if (pixels?.wide !== wide || pixels.high !== high) pixels = sheet(wide, high);
+        if (sprites?.radius !== r) sprites = makeSprites(state.colouring, r, size.ratio, colours.paper, DIM_OPACITY);
+        if (pixels?.wide !== wide || pixels.high !== high) pixels = pixelBuffer(wide, high);
         const { points } = state,
             dim = state.only !== null || state.marked.size > 0;
         const [kx, ky] = [scale() * stretch() * size.ratio, scale() * size.ratio];
         const [ox, oy] = [wide / 2 - (middle.x + view.x) * kx, high / 2 + (middle.y + view.y) * ky];
         pixels.clear(colours.paper);
         for (const bright of dim ? [false, true] : [true]) {
-            const marks_ = bright ? stamped.bright : stamped.pale;
+            const marks_ = bright ? sprites.bright : sprites.pale;
             for (let i = which.length - 1; i >= 0; i--) {
-                if (dim && bright !== stands(i)) continue;
+                if (dim && bright !== isProminent(i)) continue;
                 pixels.put(marks_[which[i]], (ox + points[2 * i] * kx) | 0, (oy - points[2 * i + 1] * ky) | 0);
             }
         }
         pixels.show(pen);
     }
 
-    /** Whether a point stands out: of the chosen group, and, where some are marked, one of these. */
-    function stands(i) {
+    /** Whether a point is in the selected group and, if points are marked, marked. */
+    function isProminent(i) {
         return ofGroup(i) && (state.marked.size === 0 || state.marked.has(i));
     }
 
@@ -175,14 +175,14 @@ export function scatter(options) {
         }
     }
 
-    /** Names beside their points, the most important first, each only where it covers no other. */
+    /** Draw labels beside their points in order of importance, without overlaps. */
     function namesOf(pen) {
-        const taken = occupied(size.width, size.height);
-        let left_ = MOST_NAMES;
+        const taken = occupancyGrid(size.width, size.height);
+        let left_ = MAX_LABELS;
         const marked = [...state.marked.keys()].filter((i) => i < state.names.length);
         for (const i of marked) name(pen, i, taken);
-        for (let i = 0, tried = 0; i < state.names.length && left_ > 0 && tried < TRIED; i++) {
-            if (state.marked.has(i) || (state.only !== null && !stands(i))) continue;
+        for (let i = 0, tried = 0; i < state.names.length && left_ > 0 && tried < MAX_LABELS_TRIED; i++) {
+            if (state.marked.has(i) || (state.only !== null && !isProminent(i))) continue;
             if (state.marked.size > 0) break;
             if (!inside(i)) continue;
             tried++;
@@ -200,14 +200,14 @@ export function scatter(options) {
         const [x, y] = spot(i);
         const marked = state.marked.has(i),
             [width, high] = [widthOf(i), colours.size];
-        for (const far of marked ? FARTHER : [0]) {
-            const found = around(x, y, radius() + 4 + far, width)
+        for (const far of marked ? LABEL_OFFSETS : [0]) {
+            const corner = labelPositions(x, y, radius() + 4 + far, width)
                 .slice(0, marked ? 8 : 4)
                 .find(([a, b]) => within(a, b, width) && taken.take(a - 2, b - high / 2 - 1, width + 4, high + 2));
-            if (!found) continue;
-            // where it had to stand farther away, a thin line leads to it
-            if (far) line(pen, [x, y], [Math.min(Math.max(x, found[0]), found[0] + width), found[1]], 1, colours.soft);
-            written(pen, state.short[i], state.marked.get(i) === "chosen", found);
+            if (!corner) continue;
+            // a thin line connects a distant label to its point
+            if (far) line(pen, [x, y], [Math.min(Math.max(x, corner[0]), corner[0] + width), corner[1]], 1, colours.soft);
+            drawLabel(pen, state.short[i], state.marked.get(i) === "chosen", corner);
             return true;
         }
         return false;
@@ -220,37 +220,37 @@ export function scatter(options) {
         return widths[i];
     }
 
-    /** A name with a rim of paper around it: a picture, or text where the pen can write. */
-    function written(pen, text, chosen, [x, y]) {
-        const called = `${chosen} ${text}`,
+    /** A label with an outline: text if the pen can write, otherwise an image. */
+    function drawLabel(pen, text, chosen, [x, y]) {
+        const labelKey = `${chosen} ${text}`,
             colour = chosen ? colours.accent : colours.ink;
         if (pen.write) return pen.write(text, x, y, colour, colours);
-        if (!tags.has(called)) tags.set(called, tagPicture(text, size.ratio, colour, colours));
-        const { picture, wide, high } = tags.get(called);
-        pen.drawImage(picture, x - TAG, y - high / 2, wide, high);
+        if (!tags.has(labelKey)) tags.set(labelKey, tagPicture(text, size.ratio, colour, colours));
+        const { image, wide, high } = tags.get(labelKey);
+        pen.drawImage(image, x - LABEL_PADDING, y - high / 2, wide, high);
     }
 
-    /** What is in view, as shapes and text: for print. */
+    /** The visible part as SVG, for export. */
     function drawing() {
         const pen = svgPen(size),
             { points, colouring } = state,
             dim = state.only !== null || state.marked.size > 0;
         const seen = Array.from(which ?? [], (_, i) => i)
             .filter(inside)
-            .slice(0, MOST_DRAWN)
+            .slice(0, MAX_EXPORTED_POINTS)
             .reverse();
-        for (const i of dim ? [...seen.filter((one) => !stands(one)), ...seen.filter(stands)] : seen) {
+        for (const i of dim ? [...seen.filter((item) => !isProminent(item)), ...seen.filter(isProminent)] : seen) {
             pen.add(
                 shape(colouring, which[i], left(points[2 * i]), top(points[2 * i + 1]), radius()),
-                dim && !stands(i) ? DIM : null,
+                dim && !isProminent(i) ? DIM_OPACITY : null,
             );
         }
         for (const draw of [arrows, marks, namesOf]) draw(pen);
         return pen.drawing;
     }
 
-    /** The point under the pointer, on a canvas of its own: moving the pointer draws nothing anew. */
-    function light() {
+    /** Draw the hovered point on the overlay canvas, so that hovering does not redraw all points. */
+    function drawHover() {
         if (!colours) return;
         const pen = overlay.getContext("2d");
         pen.setTransform(size.ratio, 0, 0, size.ratio, 0, 0);
@@ -260,7 +260,7 @@ export function scatter(options) {
         flag(pen, short(state.names[hovered], 60), spot(hovered), size.width, colours);
     }
 
-    // --- what is where ---
+    // --- hit testing ---
 
     function regrid() {
         grid = new Map();
@@ -276,10 +276,10 @@ export function scatter(options) {
 
     /** The point nearest to a pixel, or null. */
     function under(px, py) {
-        const [dx, dy] = [NEAR / (scale() * stretch()), NEAR / scale()];
+        const [dx, dy] = [HIT_PIXELS / (scale() * stretch()), HIT_PIXELS / scale()];
         const [x, y] = [across(px), up(py)];
         let best = null,
-            least = NEAR * NEAR;
+            least = HIT_PIXELS * HIT_PIXELS;
         for (let column = column_(x - dx); column <= column_(x + dx); column++) {
             for (let row = column_(y - dy); row <= column_(y + dy); row++) {
                 for (const i of grid.get(column * CELLS + row) ?? []) {
@@ -297,13 +297,13 @@ export function scatter(options) {
         canvas.style.cursor = i === null ? "grab" : "pointer";
         const { names, colouring } = state;
         readout.textContent = i === null ? words() : `${names[i]} · ${colouring.title}: ${valueOf(colouring, i)}`;
-        light();
+        drawHover();
         options.onHover?.(i);
     }
 
-    const words = () => options.hint ?? "Drag to move, turn the wheel to magnify, click a point to see its neighbours.";
+    const words = () => options.hint ?? "Drag to pan, scroll to zoom, click a point to see its neighbours.";
 
-    // --- moving ---
+    // --- pan and zoom ---
 
     function magnify(times, px = size.width / 2, py = size.height / 2) {
         const [x, y] = [across(px), up(py)];
@@ -314,8 +314,8 @@ export function scatter(options) {
     }
 
     function changed() {
-        soon();
-        told();
+        requestPaint();
+        notifyView();
     }
 
     function shift(from, dx, dy) {
@@ -329,7 +329,7 @@ export function scatter(options) {
         changed();
     }
 
-    moves(canvas, {
+    handleInput(canvas, {
         view: () => ({ ...view }),
         shift,
         magnify,
@@ -338,7 +338,7 @@ export function scatter(options) {
         pick: (at) => options.onPick?.(under(...at)),
     });
 
-    // --- what the colours mean ---
+    // --- legend ---
 
     function paintKey() {
         if (!state.colouring || !size.width) return;
@@ -351,11 +351,11 @@ export function scatter(options) {
     function choose(group) {
         state.only = state.only === group ? null : group;
         paintKey();
-        soon();
+        requestPaint();
         options.onOnly?.(state.only);
     }
 
-    // --- from outside ---
+    // --- interface ---
 
     function update(changes) {
         Object.assign(state, changes);
@@ -365,28 +365,28 @@ export function scatter(options) {
         }
         if (changes.names) {
             hovered = null;
-            state.short = state.names.map((one) => short(one));
+            state.short = state.names.map((item) => short(item));
             widths = new Float32Array(state.names.length);
         }
         if (changes.colouring || changes.names) {
-            which = shadesOf(state.colouring);
-            stamped = null;
+            which = spriteIndices(state.colouring);
+            sprites = null;
         }
         if (changes.colouring || "only" in changes) paintKey();
         readout.textContent = words();
-        soon();
+        requestPaint();
     }
 
-    drawsItself(canvas, drawing);
-    drawsItself(overlay, () => null);
+    registerDrawing(canvas, drawing);
+    registerDrawing(overlay, () => null);
     const watching = new ResizeObserver(resize);
     watching.observe(frame);
-    onTheme(() => {
-        stamped = null;
+    onThemeChange(() => {
+        sprites = null;
         tags.clear();
         colours = null;
         paintKey();
-        soon();
+        requestPaint();
     }, options.signal);
     options.signal?.addEventListener("abort", () => watching.disconnect());
     if (options.names?.length) update({ names: options.names, points: options.points, colouring: options.colouring });
@@ -395,7 +395,7 @@ export function scatter(options) {
         update,
         magnify,
         fit,
-        /** Move so that a point is in the middle, if it is not to be seen. */
+        /** Centre a point if it is outside the view. */
         reveal(i) {
             const [x, y] = spot(i);
             if (x > 40 && y > 40 && x < size.width - 40 && y < size.height - 40) return;
@@ -403,9 +403,9 @@ export function scatter(options) {
             changed();
         },
         frame,
-        /** Magnify so that these points fill the picture. */
-        frameThese(places) {
-            const chosen = places.flatMap((i) => [state.points[2 * i], state.points[2 * i + 1]]);
+        /** Zoom to these points. */
+        frameThese(indices) {
+            const chosen = indices.flatMap((i) => [state.points[2 * i], state.points[2 * i + 1]]);
             const [[x1, x2], [y1, y2]] = [extent(chosen, 0), extent(chosen, 1)];
             const fits = Math.min((1.2 * box.x) / (x2 - x1 || 1e-6), (1.2 * box.y) / (y2 - y1 || 1e-6));
             view = { x: (x1 + x2) / 2 - middle.x, y: (y1 + y2) / 2 - middle.y, zoom: Math.min(Math.max(fits, 1), 60) };
@@ -416,7 +416,7 @@ export function scatter(options) {
     };
 }
 
-/** What a point's colour stands for, in words. */
+/** The value that determines the colour of a point. */
 export function valueOf(colouring, i) {
     const value = colouring.values[i];
     return colouring.groups.length ? colouring.groups[value] : value.toLocaleString("en");

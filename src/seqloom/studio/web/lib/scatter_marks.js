@@ -1,4 +1,4 @@
-// What is drawn over points: rings, lines, arrows, and a flag with a name. A pen is a canvas's, or one that makes SVG.
+// Marks of a scatter plot: rings, lines, arrows and name flags. `pen` is a canvas context or an SVG pen.
 
 export function ring(pen, [x, y], radius, width, colour) {
     pen.beginPath();
@@ -17,7 +17,7 @@ export function line(pen, [x1, y1], [x2, y2], width, colour) {
     pen.stroke();
 }
 
-/** A line with a head, which ends so many pixels before its goal. */
+/** A line with an arrowhead `before` pixels from its end. */
 export function arrow(pen, from, to, width, colour, before) {
     line(pen, from, to, width, colour);
     const way = Math.atan2(to[1] - from[1], to[0] - from[0]);
@@ -30,7 +30,7 @@ export function arrow(pen, from, to, width, colour, before) {
     pen.fill();
 }
 
-/** A name above a point, or below it where there is no room, inside a picture so many pixels wide. */
+/** A name above a point, or below it at the top edge, within a plot `room` pixels wide. */
 export function flag(pen, text, [x, y], room, colours) {
     pen.font = `600 ${colours.size + 1}px ${colours.text}`;
     const width = pen.measureText(text).width;

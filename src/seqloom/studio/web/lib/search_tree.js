@@ -1,53 +1,53 @@
-// A beam search drawn as a tree: boxes are tokens with the score so far, on the edges stands log p of the token.
+// A beam search as a tree: boxes show tokens and scores, edges show log p.
 
-import { h, s, clear, number, say } from "./dom.js";
-import { showsMore } from "./scrolls.js";
-import { shown } from "./tokens.js";
+import { h, s, clear, formatNumber, announce } from "./dom.js";
+import { markOverflow } from "./overflow.js";
+import { displayToken } from "./tokens.js";
 import { childrenOf, rowsOf } from "./tree.js";
 
 const BOX = { width: 94, height: 44 };
 const PITCH = { x: 152, y: 54 };
 const MARGIN = 14;
-const SMALLEST = 0.7; // of its size, with letters that can still be read
-const HARDLY = 0.75; // of its size: a tree that fits so is drawn so
-const HIGHEST = 0.8; // of the window, where all of it shall be in sight
-export const FATES = {
-    root: "the start",
+const MIN_SCALE = 0.7; // minimum scale, still legible
+const FIT_SCALE = 0.75; // a tree that fits at this scale is shrunk to fit
+const MAX_HEIGHT_RATIO = 0.8; // maximum fraction of the window height when fitted
+export const STATUS_LABELS = {
+    root: "start",
     forced: "forced",
     kept: "kept in the beam",
     open: "in the beam when the search stopped",
-    ended: "ended, set aside",
+    ended: "finished",
     pruned: "pruned",
 };
 
 /**
- * `update({nodes, root, steps, pruned})`: nodes [{id, parent, step, text, own, total, score, rank, status, best}];
- * `steps` of them are shown. `light(id)` shows the way from the root to a node.
+ * `update({nodes, root, steps, pruned})`: nodes [{id, parent, step, text, logProb, total, score, rank, status, best}];
+ * nodes up to step `steps` are shown. `light(id)` highlights the path from the root to a node.
  */
 export function searchTree({ onHover, onPick }) {
     const drawing = s("svg", {
         class: "search-tree",
         role: "group",
-        "aria-label": "The search as a tree; arrow keys move in it",
+        "aria-label": "Search tree; navigate with the arrow keys",
     });
     const readout = h("p", { class: "readout" });
     let now = { nodes: [], root: "", steps: Infinity, pruned: true };
     let drawn = new Map();
     let at = 0;
     let natural = { width: 1, height: 1 };
-    let whole = false;
-    const hint = h("p", { class: "hint tree-more", hidden: true }, "The search goes on: scroll →");
+    let isFitted = false;
+    const hint = h("p", { class: "hint tree-more", hidden: true }, "Scroll right for further steps →");
     const frame = h("div", { class: "tree-scroll" }, drawing);
-    const look = showsMore(frame, (more) => (hint.hidden = !more.includes("right")));
-    new ResizeObserver(sized).observe(frame);
+    const look = markOverflow(frame, (more) => (hint.hidden = !more.includes("right")));
+    new ResizeObserver(setSize).observe(frame);
 
-    /** As large as it is drawn; smaller, where that brings all of it in sight and it can still be read. */
-    function sized() {
+    /** Scale the drawing down to fit if it stays legible. */
+    function setSize() {
         if (!frame.clientWidth) return;
         const across = frame.clientWidth / natural.width;
-        const fits = whole
-            ? Math.max(SMALLEST, Math.min(across, (HIGHEST * innerHeight) / natural.height))
-            : across >= HARDLY
+        const fits = isFitted
+            ? Math.max(MIN_SCALE, Math.min(across, (MAX_HEIGHT_RATIO * innerHeight) / natural.height))
+            : across >= FIT_SCALE
               ? across
               : 1;
         const scale = Math.min(fits, 1);
@@ -73,28 +73,28 @@ export function searchTree({ onHover, onPick }) {
         drawing.setAttribute("viewBox", `0 0 ${width} ${height}`);
         natural = { width, height };
         if (!drawn.has(at)) at = nodes[0]?.id ?? 0;
-        const places = [...drawn.values()];
-        const behind = (place) => (place.node.status === "pruned" ? 0 : place.node.best ? 2 : 1);
-        const edges = places.filter(({ node }) => drawn.has(node.parent)).sort((a, b) => behind(a) - behind(b));
-        clear(drawing).append(...edges.map(edgeOf), ...places.map(boxOf));
-        sized();
+        const items = [...drawn.values()];
+        const behind = (item) => (item.node.status === "pruned" ? 0 : item.node.best ? 2 : 1);
+        const edges = items.filter(({ node }) => drawn.has(node.parent)).sort((a, b) => behind(a) - behind(b));
+        clear(drawing).append(...edges.map(edgeOf), ...items.map(boxOf));
+        setSize();
     }
 
     function edgeOf({ node, x, y }) {
         const from = drawn.get(node.parent);
         const [x1, y1, y2] = [from.x + BOX.width, from.y + BOX.height / 2, y + BOX.height / 2];
-        const flat = x - 48; // where the line is level, and its number stands on it
+        const flat = x - 48; // start of the horizontal part, which carries the number
         return s(
             "g",
             { class: kindOf("edge-of", node), "data-edge": node.id },
             s("path", { d: `M${x1} ${y1} C${x1 + 12} ${y1} ${flat - 8} ${y2} ${flat} ${y2} L${x} ${y2}` }),
-            s("text", { class: "own", x: x - 5, y: y2 - 5, "text-anchor": "end" }, logarithm(node.own)),
+            s("text", { class: "own", x: x - 5, y: y2 - 5, "text-anchor": "end" }, logarithm(node.logProb)),
         );
     }
 
     function boxOf({ node, x, y }) {
         const root = node.parent === null || node.status === "root";
-        const words = root ? now.root : shown(node.text);
+        const words = root ? now.root : displayToken(node.text);
         const group = s(
             "g",
             {
@@ -112,7 +112,7 @@ export function searchTree({ onHover, onPick }) {
                 : s(
                       "text",
                       { class: "score", x: BOX.width / 2, y: 37, "text-anchor": "middle" },
-                      number(node.score, 3),
+                      formatNumber(node.score, 3),
                   ),
             node.best && node.status !== "root" && isLeaf(node) ? rankMark(node.best) : null,
             s("title", {}, spoken(node)),
@@ -145,18 +145,18 @@ export function searchTree({ onHover, onPick }) {
 
     function spoken(node) {
         if (node.status === "root") return now.root;
-        const best = node.best ? `; on the way to number ${node.best}` : "";
-        const numbers = `log p ${number(node.own)}, sum ${number(node.total)}, score ${number(node.score)}`;
-        return `${shown(node.text)}: ${numbers}; number ${node.rank} at step ${node.step}, ${FATES[node.status]}${best}`;
+        const best = node.best ? `; on the path to hypothesis ${node.best}` : "";
+        const numbers = `log p ${formatNumber(node.logProb)}, sum ${formatNumber(node.total)}, score ${formatNumber(node.score)}`;
+        return `${displayToken(node.text)}: ${numbers}; rank ${node.rank} at step ${node.step}, ${STATUS_LABELS[node.status]}${best}`;
     }
 
     function key(event, node) {
-        const place = drawn.get(node.id);
+        const item = drawn.get(node.id);
         const column = [...drawn.values()].filter((other) => other.node.step === node.step).sort((a, b) => a.y - b.y);
         const same = column.map((other) => other.node.id);
         const next = {
             ArrowLeft: node.parent,
-            ArrowRight: place.children[0]?.id,
+            ArrowRight: item.children[0]?.id,
             ArrowUp: same[same.indexOf(node.id) - 1],
             ArrowDown: same[same.indexOf(node.id) + 1],
         }[event.key];
@@ -172,37 +172,37 @@ export function searchTree({ onHover, onPick }) {
         const box = drawing.querySelector(`[data-node="${id}"]`);
         box.setAttribute("tabindex", "0");
         box.focus();
-        say(spoken(drawn.get(id).node));
+        announce(spoken(drawn.get(id).node));
     }
 
-    /** The way from the root to a node, or none. */
-    function light(id) {
-        const way = new Set();
-        for (let node = drawn.get(id)?.node; node; node = drawn.get(node.parent)?.node) way.add(String(node.id));
-        drawing.classList.toggle("lit", way.size > 0);
+    /** Highlight the path from the root to a node, or nothing. */
+    function highlight(id) {
+        const path = new Set();
+        for (let node = drawn.get(id)?.node; node; node = drawn.get(node.parent)?.node) path.add(String(node.id));
+        drawing.classList.toggle("lit", path.size > 0);
         for (const part of drawing.children)
-            part.classList.toggle("way", way.has(part.dataset.node ?? part.dataset.edge));
+            part.classList.toggle("way", path.has(part.dataset.node ?? part.dataset.edge));
     }
 
     return {
         element: h("div", { class: "tree-frame" }, hint, frame),
         readout,
-        light,
+        highlight,
         update(given) {
             now = { ...now, ...given };
             draw();
         },
-        fit(wanted) {
-            whole = wanted;
-            frame.classList.toggle("whole", whole);
-            sized();
+        fit(enabled) {
+            isFitted = enabled;
+            frame.classList.toggle("whole", isFitted);
+            setSize();
         },
     };
 }
 
-/** Two digits, three where there would be none. */
+/** Two decimals, three for values near 0. */
 function logarithm(value) {
-    return number(value, value > -0.095 ? 3 : 2);
+    return formatNumber(value, value > -0.095 ? 3 : 2);
 }
 
 function kindOf(kind, node) {

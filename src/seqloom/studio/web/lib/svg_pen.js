@@ -1,8 +1,8 @@
-// The strokes of a canvas's pen, as far as scatter.js needs them, written down as an SVG.
+// The subset of the canvas API that scatter.js uses, drawing to SVG.
 
 import { s } from "./dom.js";
 
-/** A pen with a `drawing` of this size: paths are stroked or filled as on a canvas; `write` sets text, `add` any shape. */
+/** A pen for a `drawing` of this size: `stroke` and `fill` as on a canvas, `write` for text, `add` for shapes. */
 export function svgPen({ width, height }) {
     const drawing = s("svg", { width, height, viewBox: `0 0 ${width} ${height}` });
     const round = (value) => Math.round(100 * value) / 100;
@@ -16,7 +16,7 @@ export function svgPen({ width, height }) {
         moveTo: (x, y) => (path += `M${round(x)} ${round(y)}`),
         lineTo: (x, y) => (path += `L${round(x)} ${round(y)}`),
         closePath: () => (path += "Z"),
-        /** Whole circles alone. */
+        /** Full circles only. */
         arc(x, y, r) {
             const half = `A${round(r)} ${round(r)} 0 1 1 `;
             path += `M${round(x + r)} ${round(y)}${half}${round(x - r)} ${round(y)}${half}${round(x + r)} ${round(y)}Z`;

@@ -1,12 +1,12 @@
-// The next token's distribution as bars, one row a token: what the model thinks, and what is drawn from.
+// A next-token distribution as bars, one row per token: model probability and sampling probability.
 
 import { h, s, clear } from "./dom.js";
-import { shown } from "./tokens.js";
+import { displayToken } from "./tokens.js";
 
 const ROW = 30;
 const HEAD = 30;
-const LABEL = 150; // where the bars begin
-const BAR = 222; // how long one of 100 % is
+const LABEL = 150; // left end of the bars
+const BAR = 222; // length of the largest bar
 const WIDTH = 550;
 
 export function percent(value) {
@@ -17,10 +17,10 @@ export function percent(value) {
 }
 
 /**
- * `update([{token, p, chance, rank, chosen} …])`, a chance of null where nothing is drawn; `onPick(row)` when another
- * token is chosen. Bars are as long as the largest of them allows, so small ones can be compared, too.
+ * `update([{token, p, chance, rank, chosen} …])` draws the rows; a chance of null means no sampling. `onPick(row)` is
+ * called when a token is selected. Bars are scaled to the largest one.
  */
-export function tokenBars({ onPick, heads: names = ["token", "model", "drawn from"] }) {
+export function tokenBars({ onPick, heads: names = ["token", "model", "sampling"] }) {
     const drawing = s("svg", { class: "token-bars chart" });
     let rows = [];
 
@@ -31,9 +31,9 @@ export function tokenBars({ onPick, heads: names = ["token", "model", "drawn fro
         drawing.setAttribute("width", WIDTH);
         drawing.setAttribute("height", height);
         drawing.setAttribute("role", "group");
-        drawing.setAttribute("aria-label", "Probable tokens; choose one to write it in this place");
+        drawing.setAttribute("aria-label", "Most probable tokens; select one to force it");
         const focused = [...drawing.querySelectorAll(".bar-row")].indexOf(document.activeElement);
-        clear(drawing).append(...heads(), ...rows.map((row, place) => rowOf(row, place, most)));
+        clear(drawing).append(...heads(), ...rows.map((row, index) => rowOf(row, index, most)));
         if (focused >= 0) drawing.querySelectorAll(".bar-row")[Math.min(focused, rows.length - 1)]?.focus();
     }
 
@@ -45,15 +45,15 @@ export function tokenBars({ onPick, heads: names = ["token", "model", "drawn fro
         ];
     }
 
-    function rowOf(row, place, most) {
-        const top = HEAD + ROW * place;
+    function rowOf(row, index, most) {
+        const top = HEAD + ROW * index;
         const middle = top + ROW / 2;
         const kind = ["bar-row", row.chosen && "chosen", row.chance === 0 && "cut"].filter(Boolean).join(" ");
         const group = s(
             "g",
             { class: kind, role: "button", tabindex: "0", "aria-label": spoken(row) },
             s("rect", { class: "hit", x: 2, y: top + 1, width: WIDTH - 4, height: ROW - 2, rx: 6 }),
-            s("text", { class: "name", x: LABEL - 12, y: middle + 5, "text-anchor": "end" }, cut(shown(row.token))),
+            s("text", { class: "name", x: LABEL - 12, y: middle + 5, "text-anchor": "end" }, cut(displayToken(row.token))),
             s("rect", {
                 class: "own",
                 x: LABEL,
@@ -75,14 +75,14 @@ export function tokenBars({ onPick, heads: names = ["token", "model", "drawn fro
             s("title", {}, spoken(row)),
         );
         group.addEventListener("click", () => onPick(row));
-        group.addEventListener("keydown", (event) => key(event, row, place));
+        group.addEventListener("keydown", (event) => key(event, row, index));
         return group;
     }
 
-    function key(event, row, place) {
+    function key(event, row, index) {
         if (event.key === "Enter" || event.key === " ") onPick(row);
         else if (event.key === "ArrowDown" || event.key === "ArrowUp") {
-            const other = drawing.querySelectorAll(".bar-row")[place + (event.key === "ArrowDown" ? 1 : -1)];
+            const other = drawing.querySelectorAll(".bar-row")[index + (event.key === "ArrowDown" ? 1 : -1)];
             other?.focus();
         } else return;
         event.preventDefault();
@@ -90,8 +90,8 @@ export function tokenBars({ onPick, heads: names = ["token", "model", "drawn fro
 
     return {
         element: h("div", { class: "token-bars-frame" }, drawing),
-        update(found) {
-            rows = found;
+        update(newRows) {
+            rows = newRows;
             draw();
         },
     };
@@ -103,8 +103,8 @@ function drawnWith({ chance }) {
 }
 
 function spoken(row) {
-    const drawn = row.chance === null ? "" : row.chance === 0 ? ", cut" : `, drawn with ${percent(row.chance)}`;
-    return `${shown(row.token)}, number ${row.rank}: the model says ${percent(row.p)}${drawn}${row.chosen ? "; this stands here" : ""}`;
+    const sampling = row.chance === null ? "" : row.chance === 0 ? ", excluded" : `, sampling ${percent(row.chance)}`;
+    return `${displayToken(row.token)}, rank ${row.rank}: model ${percent(row.p)}${sampling}${row.chosen ? "; selected" : ""}`;
 }
 
 function cut(text) {

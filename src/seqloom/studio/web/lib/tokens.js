@@ -1,6 +1,6 @@
-// Tokens as people can see them.
+// Display of tokens.
 
-/** A token as people can see it: a space and the end of a line have signs. */
-export function shown(token) {
+/** A token with visible symbols for white space. */
+export function displayToken(token) {
     return token.replace(/ /g, "␣").replace(/\n/g, "↵").replace(/\t/g, "⇥") || "∅";
 }

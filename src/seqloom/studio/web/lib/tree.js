@@ -1,15 +1,15 @@
-// A tree from left to right, a column for each step. Every column keeps the order of the column before it, so no two
-// edges cross; whatever comes first under the root is a straight line at the top.
+// Layout of a tree from left to right, one column per step. Each column keeps the order of the previous one, so that no
+// edges cross and the first child of the root starts a straight line at the top.
 
 /**
- * Rows for nodes [{id, parent, step}]: the root first, then step by step, the children of a node in the order they
- * shall stand. Gives a Map from id to row; a column is as high as it has nodes.
+ * Assign rows to nodes [{id, parent, step}], which are sorted by step and, within a step, in display order.
+ * Returns a Map from id to row.
  */
 export function rowsOf(nodes) {
     const rows = new Map();
     for (const column of columnsOf(nodes)) {
         const ordered = column
-            .map((node, place) => [rows.get(node.parent) ?? 0, place, node])
+            .map((node, index) => [rows.get(node.parent) ?? 0, index, node])
             .sort((a, b) => a[0] - b[0] || a[1] - b[1]);
         ordered.forEach(([, , node], row) => rows.set(node.id, row));
     }

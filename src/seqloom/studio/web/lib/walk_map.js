@@ -1,29 +1,29 @@
-// The whole way of a walk at a glance: boxes from left to right, and where it goes round, a way back.
+// An overview of a walk: boxes from left to right, with an optional loop back.
 
 import { s, clear } from "./dom.js";
-import { fitted, sized, widthOf } from "./strips.js";
+import { truncate, setSize, widthOf } from "./vector_rows.js";
 
 const [HIGH, GAP, MARGIN, MIN_WIDTH, MAX_WIDTH] = [104, 17, 2, 98, 150];
 const SMALL = '13px system-ui, "Noto Sans", "Liberation Sans", sans-serif';
 const LINES = 3;
 
-/** `stops` are {name, words, stage}; `back` is [number of a stop, why]; `onPick(stage)` goes there. */
-export function wayMap({ stops, back, label, onPick, room = 822 }) {
+/** `stops` are {name, words, stage}; `back` is [index of a stop, label]; `onPick(stage)` opens a stage. */
+export function stageMap({ stops, back, label, onPick, room = 822 }) {
     const drawing = s("svg", { class: "way", role: "group", "aria-label": label });
     const wide = Math.min(MAX_WIDTH, Math.max(MIN_WIDTH, (room - (stops.length - 1) * GAP - 2 * MARGIN) / stops.length));
-    const left = (place) => MARGIN + place * (wide + GAP);
+    const left = (index) => MARGIN + index * (wide + GAP);
     clear(drawing);
-    stops.forEach((stop, place) => {
-        if (place) drawing.append(arrow(left(place) - GAP + 3, HIGH / 2 + MARGIN, left(place) - 3, HIGH / 2 + MARGIN));
-        drawing.append(box(stop, left(place), place === 0 || place === stops.length - 1));
+    stops.forEach((stop, index) => {
+        if (index) drawing.append(arrow(left(index) - GAP + 3, HIGH / 2 + MARGIN, left(index) - 3, HIGH / 2 + MARGIN));
+        drawing.append(box(stop, left(index), index === 0 || index === stops.length - 1));
     });
-    if (back) drawing.append(...way(left(stops.length - 1) + wide / 2, left(back[0]) + wide / 2, back[1]));
-    sized(drawing, left(stops.length - 1) + wide + MARGIN, HIGH + 2 * MARGIN + (back ? 50 : 2));
+    if (back) drawing.append(...loopBack(left(stops.length - 1) + wide / 2, left(back[0]) + wide / 2, back[1]));
+    setSize(drawing, left(stops.length - 1) + wide + MARGIN, HIGH + 2 * MARGIN + (back ? 50 : 2));
     return drawing;
 
     function box(stop, x, end) {
         const middle = x + wide / 2;
-        const lines = folded(stop.words, wide - 14);
+        const lines = wrapText(stop.words, wide - 14);
         const go = () => onPick?.(stop.stage);
         return s(
             "g",
@@ -48,8 +48,8 @@ function arrow(x1, y, x2) {
     return s("path", { class: "way-arrow", d: `M${x1} ${y}H${x2}m-6 -5l6 5l-6 5` });
 }
 
-/** From below the last box back to below another. */
-function way(from, to, why) {
+/** An arrow from the last box back to another one. */
+function loopBack(from, to, why) {
     const [y, low] = [HIGH + MARGIN + 2, HIGH + MARGIN + 24];
     return [
         s("path", {
@@ -60,15 +60,15 @@ function way(from, to, why) {
     ];
 }
 
-/** Words in lines that fit; what is too long ends with dots. */
-function folded(words, room) {
+/** Wrap a text to at most LINES lines; longer texts are truncated. */
+function wrapText(words, room) {
     const lines = [""];
     for (const word of words.split(" ")) {
         const longer = lines.at(-1) ? `${lines.at(-1)} ${word}` : word;
         if (widthOf(longer, SMALL) <= room || !lines.at(-1)) lines[lines.length - 1] = longer;
         else lines.push(word);
     }
-    const cut = lines.slice(0, LINES).map((line) => fitted(line, room, SMALL));
-    if (lines.length > LINES) cut[LINES - 1] = fitted(`${cut[LINES - 1]} …`, room, SMALL);
+    const cut = lines.slice(0, LINES).map((line) => truncate(line, room, SMALL));
+    if (lines.length > LINES) cut[LINES - 1] = truncate(`${cut[LINES - 1]} …`, room, SMALL);
     return cut;
 }

@@ -1,15 +1,15 @@
-// The panels of a walk: each draws numbers that add up, and can write them down as a table.
+// The panels of a walk: figures of vectors, sums and softmaxes, each with a table.
 
-import { h, number } from "./dom.js";
+import { h, formatNumber } from "./dom.js";
 import { figure, tableOf } from "./figure.js";
 import { heatmap } from "./heatmap.js";
-import { digitsFor, percent, shareRows, short, strips, tiles, zoom } from "./strips.js";
-import { wayMap } from "./walk_map.js";
+import { digitsFor, percent, softmaxRows, shortNumber, vectorRows, tokenTiles, zoom } from "./vector_rows.js";
+import { stageMap } from "./walk_map.js";
 
-const FEW = 9; // columns with a name of their own that have room for their numbers
+const MAX_NAMED_COLUMNS = 9; // columns whose values are written into the cells
 
-/** One panel as an element. `acts` may have follow(place) and step(row): what a click on a token or a step does. */
-export function panelOf(panel, name, acts) {
+/** Render one panel. `acts` has the optional click handlers follow(token), step(row) and visit(stage). */
+export function renderPanel(panel, name, acts) {
     if (panel.kind === "lines") return linesOf(panel, name, acts);
     const fig = figure({ name, title: panel.title, caption: panel.note });
     const [drawing, table] = DRAWERS[panel.kind](panel, acts);
@@ -28,22 +28,22 @@ const DRAWERS = {
     mix: mixOf,
 };
 
-/** What each column is: the first numbers, or those units that the panel names. */
-const counted = (count, column, units = []) =>
+/** Column names: consecutive numbers, or the units of the panel. */
+const columnNames = (count, column, units = []) =>
     Array.from({ length: count }, (_, i) => `${column} ${units[i] ?? i + 1}`);
 const unitNames = (panel) => (panel.units?.length ? panel.units.map(String) : null);
 const plus = (value) => (value < 0 ? "−" : "+");
 
 function mapOf(panel, acts) {
-    const drawing = wayMap({ stops: panel.stops, back: panel.back, label: panel.title, onPick: acts.visit });
+    const drawing = stageMap({ stops: panel.stops, back: panel.back, label: panel.title, onPick: acts.visit });
     return [
         drawing,
-        () => ({ columns: ["stop", "what it is"], rows: panel.stops.map((stop) => [stop.name, stop.words]) }),
+        () => ({ columns: ["stage", "description"], rows: panel.stops.map((stop) => [stop.name, stop.words]) }),
     ];
 }
 
 function tokensOf(panel, acts) {
-    const drawing = tiles({
+    const drawing = tokenTiles({
         tokens: panel.tokens,
         ids: panel.ids,
         followed: panel.followed,
@@ -56,12 +56,12 @@ function tokensOf(panel, acts) {
 function matrixOf(panel) {
     const columns = panel.columns.length
         ? panel.columns
-        : counted(panel.values[0].length, panel.column_title, panel.units);
+        : columnNames(panel.values[0].length, panel.column_title, panel.units);
     const table = () => ({
         columns: [panel.row_title, ...columns],
         rows: panel.rows.map((row, i) => [row, ...panel.values[i]]),
     });
-    const named = panel.columns.length && panel.columns.length <= FEW && !panel.shares;
+    const named = panel.columns.length && panel.columns.length <= MAX_NAMED_COLUMNS && !panel.shares;
     if (panel.columns.length && !named) return [heatmapOf(panel), table];
     const rows = panel.rows.map((name, i) => ({
         name,
@@ -71,7 +71,7 @@ function matrixOf(panel) {
     }));
     const options = panel.shares ? { low: 0, high: 1, signed: false } : {};
     return [
-        strips({
+        vectorRows({
             rows,
             of: panel.of,
             column: panel.column_title,
@@ -99,7 +99,7 @@ function heatmapOf(panel) {
         size: [760 * zoom(), 460 * zoom()],
         label: panel.title,
     });
-    if (panel.marked !== null && panel.rows.length > 1) map.light(panel.marked, null);
+    if (panel.marked !== null && panel.rows.length > 1) map.highlight(panel.marked, null);
     return map.element;
 }
 
@@ -112,13 +112,13 @@ function sumOf(panel) {
         rule: term.sign === "=" || term.sign === "→",
         marked: term === panel.terms.at(-1),
     }));
-    const what = panel.units.length ? "unit" : "number";
-    const columns = counted(panel.terms[0].values.length, what, panel.units);
+    const what = panel.units.length ? "unit" : "element";
+    const columns = columnNames(panel.terms[0].values.length, what, panel.units);
     const table = () => ({
         columns: ["", ...columns],
         rows: panel.terms.map((term) => [`${term.sign} ${term.name}`.trim(), ...term.values]),
     });
-    return [strips({ rows, of: panel.of, column: what, names: unitNames(panel), label: panel.title }), table];
+    return [vectorRows({ rows, of: panel.of, column: what, names: unitNames(panel), label: panel.title }), table];
 }
 
 function dotOf(panel) {
@@ -129,9 +129,9 @@ function dotOf(panel) {
         { sign: "×", name: panel.names[1], values: panel.b },
         { sign: "=", name: "products", values: panel.products, digits, rule: true },
     ];
-    const drawing = h("div", {}, strips({ rows, of: panel.of, label: panel.title }), sumLine(panel, more, digits));
+    const drawing = h("div", {}, vectorRows({ rows, of: panel.of, label: panel.title }), sumLine(panel, more, digits));
     const table = () => ({
-        columns: ["", ...counted(panel.a.length, "number"), ...(more > 0 ? ["the others"] : []), "sum"],
+        columns: ["", ...columnNames(panel.a.length, "element"), ...(more > 0 ? ["others"] : []), "sum"],
         rows: [
             [panel.names[0], ...panel.a, ...(more > 0 ? [null] : []), null],
             [panel.names[1], ...panel.b, ...(more > 0 ? [null] : []), null],
@@ -147,31 +147,31 @@ function dotOf(panel) {
     return [drawing, table];
 }
 
-/** All products added up, and what is done with the sum, in a line that can be read aloud. */
+/** The sum of all products and what follows, as a line of text. */
 function sumLine(panel, more, digits) {
-    const told = (value) => short(value, digits);
-    const terms = panel.products.map((value, i) => (i === 0 ? told(value) : `${plus(value)} ${told(Math.abs(value))}`));
-    const rest = more > 0 ? `${plus(panel.rest)} ${told(Math.abs(panel.rest))} (the other ${more})` : "";
-    const parts = [terms.join(" "), rest, `= ${told(panel.total)}`].filter(Boolean);
+    const format = (value) => shortNumber(value, digits);
+    const terms = panel.products.map((value, i) => (i === 0 ? format(value) : `${plus(value)} ${format(Math.abs(value))}`));
+    const rest = more > 0 ? `${plus(panel.rest)} ${format(Math.abs(panel.rest))} (${more} others)` : "";
+    const parts = [terms.join(" "), rest, `= ${format(panel.total)}`].filter(Boolean);
     return h(
         "p",
         { class: "arithmetic" },
-        h("span", { class: "arithmetic-label" }, "added up: "),
+        h("span", { class: "arithmetic-label" }, "sum: "),
         parts.join(" "),
         panel.after.map(([words, value]) =>
-            h("span", { class: "arithmetic-after" }, ` ${words} `, h("b", {}, told(value))),
+            h("span", { class: "arithmetic-after" }, ` ${words} `, h("b", {}, format(value))),
         ),
     );
 }
 
 function sharesOf(panel) {
-    const drawing = shareRows({ ...panel, label: panel.title });
+    const drawing = softmaxRows({ ...panel, label: panel.title });
     const table = () => ({
-        columns: [panel.of, "score", "exp(score − highest)", "share"],
+        columns: [panel.of, "score", "exp(score − max)", "softmax"],
         rows: [
             ...panel.labels.map((label, i) => [label, panel.scores[i], panel.powers[i], panel.shares[i]]),
             ...(panel.rest ? [[panel.rest[0], null, panel.rest[1], panel.rest[2]]] : []),
-            ["together", null, panel.total, 1],
+            ["sum", null, panel.total, 1],
         ],
     });
     return [drawing, table];
@@ -185,44 +185,44 @@ function mixOf(panel) {
         values: panel.vectors[i],
     }));
     rows.push({ sign: "=", name: panel.names[1], values: panel.result, rule: true, marked: true });
-    const columns = counted(panel.result.length, "number");
+    const columns = columnNames(panel.result.length, "element");
     const table = () => ({
-        columns: ["", "share", ...columns],
+        columns: ["", "weight", ...columns],
         rows: [
             ...panel.labels.map((name, i) => [name, panel.weights[i], ...panel.vectors[i]]),
             [panel.names[1], null, ...panel.result],
         ],
     });
-    return [h("div", {}, strips({ rows, of: panel.of, label: panel.title }), mixLine(panel)), table];
+    return [h("div", {}, vectorRows({ rows, of: panel.of, label: panel.title }), mixLine(panel)), table];
 }
 
-/** How the first number of a mixture comes about: the largest shares, and all others together. */
+/** The first element of a weighted sum: the terms with the largest weights, and the sum of the others. */
 function mixLine(panel) {
     const order = panel.weights
         .map((weight, i) => [weight, i])
         .sort((a, b) => b[0] - a[0])
         .slice(0, 3);
-    const said = order.reduce((sum, [weight, i]) => sum + weight * panel.vectors[i][0], 0);
-    const others = panel.result[0] - said;
+    const shownSum = order.reduce((sum, [weight, i]) => sum + weight * panel.vectors[i][0], 0);
+    const others = panel.result[0] - shownSum;
     const digits = panel.weights.length > 3 ? digitsFor([others]) : 2;
-    const told = (value) => short(value, digits);
-    const terms = order.map(([weight, i]) => `${percent(weight)} × ${told(panel.vectors[i][0])}`);
-    const rest = panel.weights.length > 3 ? ` ${plus(others)} ${told(Math.abs(others))} (all others)` : "";
+    const format = (value) => shortNumber(value, digits);
+    const terms = order.map(([weight, i]) => `${percent(weight)} × ${format(panel.vectors[i][0])}`);
+    const rest = panel.weights.length > 3 ? ` ${plus(others)} ${format(Math.abs(others))} (others)` : "";
     return h(
         "p",
         { class: "arithmetic" },
-        h("span", { class: "arithmetic-label" }, "number 1: "),
+        h("span", { class: "arithmetic-label" }, "element 1: "),
         `${terms.join(" + ")}${rest} = `,
-        h("b", {}, told(panel.result[0])),
+        h("b", {}, format(panel.result[0])),
     );
 }
 
-/** A small table of words and numbers; rows can be picked where each is a step. */
+/** A small table; rows that are steps can be selected. */
 function linesOf(panel, name, acts) {
     const shares = panel.columns.indexOf("probability");
     const rows = panel.rows.map((row) =>
         row.map((cell, i) =>
-            i === shares ? percent(cell) : typeof cell === "number" && !Number.isInteger(cell) ? number(cell, 2) : cell,
+            i === shares ? percent(cell) : typeof cell === "number" && !Number.isInteger(cell) ? formatNumber(cell, 2) : cell,
         ),
     );
     const picked = panel.columns[0] === "step" ? acts.step : null;
@@ -240,7 +240,7 @@ function linesOf(panel, name, acts) {
 }
 
 function stepTable(panel, rows, picked) {
-    const line = (row, place) =>
+    const line = (row, index) =>
         h(
             "tr",
             {},
@@ -252,8 +252,8 @@ function stepTable(panel, rows, picked) {
                     {
                         type: "button",
                         class: "quiet",
-                        onclick: () => picked(place),
-                        "aria-label": `Walk through step ${row[0]}`,
+                        onclick: () => picked(index),
+                        "aria-label": `Show step ${row[0]}`,
                     },
                     row[0],
                 ),

@@ -1,95 +1,95 @@
-// Alignment: which words of the source a model looks at while it says each word of the translation; of two runs, too.
+// Alignment: attention weights of target words over source words, for one or two runs.
 
-import { h, fill, refill } from "../lib/dom.js";
+import { h, setChildren, updateChildren } from "../lib/dom.js";
 import { button, controls, examplesFor, runPicker, select, textBox } from "../lib/controls.js";
-import { onTheme } from "../lib/colour.js";
-import { byRoot, counted, lookControls, lookFigure, lookQuestion, sentenceLine, shownAs } from "../lib/looks.js";
+import { onThemeChange } from "../lib/colour.js";
+import { usesRootScale, positiveParam, mapControls, mapFigure, mapRequest, outputLine, mapStyle } from "../lib/attention_map.js";
 
 export const title = "Alignment";
 export const lead =
-    "To say a word, a translator with attention looks back at the source: row t holds its weights α over the " +
-    "source's words while it said word t, and sums to 1. Point at a word to light where it looked, or who looked at it.";
-export const needs = "It takes a translator with attention, or a Transformer that translates or restores texts.";
+    "A translator with attention computes weights α over the source words for each target word. Row t shows the weights " +
+    "for target word t and sums to 1. Point at a word to highlight its row or column.";
+export const needs = "This view needs a translator with attention, or a Transformer that translates or denoises.";
 
 export async function show(page) {
-    const run = page.chosen();
+    const run = page.selectedRun();
     const text = page.params.get("text") ?? run.example ?? "";
-    const other = page.runs.find((one) => one.id === page.params.get("other"));
+    const other = page.runs.find((item) => item.id === page.params.get("other"));
     const panels = [new Panel(page, run, text, ""), ...(other ? [new Panel(page, other, text, "2")] : [])];
-    for (const panel of panels) panel.beside = (row, column) => light(panels, panel, column);
+    for (const panel of panels) panel.onHover = (row, column) => highlightOthers(panels, panel, column);
     const failed = (error) => page.fail(error);
     const again = (changes) => {
-        page.set(changes);
+        page.setParams(changes);
         show(page).catch(failed);
     };
-    const say = (words) => {
+    const force = (words) => {
         if (target) target.box.value = words ?? "";
-        page.set({ target: words });
-        load(page, panels, say).catch(failed);
+        page.setParams({ target: words });
+        load(page, panels, force).catch(failed);
     };
-    const read = (words) => {
-        page.set({ text: words });
+    const readText = (words) => {
+        page.setParams({ text: words });
         for (const panel of panels) panel.text = words;
-        say(null);
+        force(null);
     };
     const changed = (name) => {
         if (["as", "shades"].includes(name)) panels.forEach((panel) => panel.answer && panel.draw());
-        else load(page, panels, say).catch(failed);
+        else load(page, panels, force).catch(failed);
     };
-    const placeholder = other ? "each model's own" : "the model's own";
+    const placeholder = "output of the model";
     const target =
         panels.some((panel) => panel.translates) &&
-        textBox("Translation", page.params.get("target"), say, { placeholder });
-    const source = textBox("Text", text, read);
-    fill(
+        textBox("Force this translation", page.params.get("target"), force, { button: "Force", placeholder });
+    const source = textBox("Text", text, readText);
+    setChildren(
         page.root,
         controls(
             runPicker(page, { value: run.id, onchange: (id) => again({ run: id, layer: null, head: null }) }),
             runPicker(page, {
-                label: "Beside it",
+                label: "Compare with",
                 value: other?.id ?? "",
-                empty: "no other run",
+                empty: "none",
                 onchange: (id) => again({ other: id, layer2: null, head2: null }),
             }),
             source,
         ),
         examplesFor(run, source),
-        h("div", { class: "alignment-controls" }, controls(target, ...lookControls(page, changed))),
+        h("div", { class: "alignment-controls" }, controls(target, ...mapControls(page, changed))),
         h(
             "div",
             { class: other ? "alignment-pair" : "alignment-one" },
             panels.map((panel) => panel.element),
         ),
     );
-    onTheme(() => panels.forEach((panel) => panel.answer && panel.element.isConnected && panel.draw()), page.signal);
-    await load(page, panels, say);
+    onThemeChange(() => panels.forEach((panel) => panel.answer && panel.element.isConnected && panel.draw()), page.signal);
+    await load(page, panels, force);
 }
 
-/** Ask for every panel's map; where two runs say different things, offer to make both say the same. */
-async function load(page, panels, say) {
+/** Load the maps of all panels. If the outputs differ, offer to force one of them for both runs. */
+async function load(page, panels, force) {
     await Promise.all(panels.map((panel) => panel.load()));
-    if (panels.some((panel) => !panel.answer)) return; // what was asked for since will come
-    page.fine();
-    if (new Set(panels.map(({ answer }) => answer.text)).size > 1) panels.forEach((panel) => panel.offer(say));
+    if (panels.some((panel) => !panel.answer)) return; // superseded by a newer request
+    page.clearError();
+    if (new Set(panels.map(({ answer }) => answer.text)).size > 1) panels.forEach((panel) => panel.offer(force));
 }
 
-/** The same word of the source is lit in both, where both have it. */
-function light(panels, from, column) {
+/** Highlight the same source word in the other panels. */
+function highlightOthers(panels, from, column) {
     for (const panel of panels) {
         if (panel === from || !panel.answer) continue;
         const same = column !== null && panel.answer.columns[column] === from.answer.columns[column];
-        panel.figure.light(null, same ? column : null);
+        panel.figure.highlight(null, same ? column : null);
     }
 }
 
 class Panel {
-    /** `mark` tells the second run's parameters in the address from the first's. */
+    /** `mark` is the suffix of the address parameters: "" or "2". */
     constructor(page, run, text, mark) {
-        Object.assign(this, { page, run, text, mark, answer: null, beside: null });
-        this.figure = lookFigure({
+        Object.assign(this, { page, run, text, mark, answer: null, onHover: null });
+        this.figure = mapFigure({
             name: `alignment${mark}`,
             size: () => this.room(),
-            onHover: (row, column) => this.beside?.(row, column),
+            onHover: (row, column) => this.onHover?.(row, column),
         });
         this.line = h("div", { class: "answer" });
         this.which = h("div", { class: "alignment-which" });
@@ -116,30 +116,30 @@ class Panel {
     }
 
     get head() {
-        return this.page.params.get(`head${this.mark}`) === "mean" ? null : counted(this.page, `head${this.mark}`);
+        return this.page.params.get(`head${this.mark}`) === "mean" ? null : positiveParam(this.page, `head${this.mark}`);
     }
 
     async load() {
         const { page, run, text } = this;
         const { target, head } = this;
-        const layer = counted(page, `layer${this.mark}`);
-        const question = { run: run.id, text, target, layer, head, ...lookQuestion(page) };
-        const mine = (this.asked = JSON.stringify(question));
+        const layer = positiveParam(page, `layer${this.mark}`);
+        const question = { run: run.id, text, target, layer, head, ...mapRequest(page) };
+        const requestId = (this.latestRequest = JSON.stringify(question));
         this.element.classList.add("busy");
         try {
-            const answer = await page.ask("alignment", question);
-            if (this.asked !== mine) return;
+            const answer = await page.request("alignment", question);
+            if (this.latestRequest !== requestId) return;
             this.answer = answer;
-            fill(this.line, sentenceLine(answer));
-            refill(this.which, this.pickers());
+            setChildren(this.line, outputLine(answer));
+            updateChildren(this.which, this.pickers());
             this.draw();
         } finally {
-            if (this.asked === mine) this.element.classList.remove("busy");
+            if (this.latestRequest === requestId) this.element.classList.remove("busy");
         }
     }
 
     draw() {
-        const { rows, columns, sides, arrays, layers, heads, layer, head } = this.answer;
+        const { rows, columns, axes, arrays, layers, heads, layer, head } = this.answer;
         const which = head === null ? `mean over ${heads} heads` : `head ${head}`;
         this.figure.show({
             title: layers ? `Layer ${layer}, ${which}` : "Attention",
@@ -147,32 +147,32 @@ class Panel {
             columns,
             values: arrays.map.data,
             high: arrays.map.high || 1,
-            sides,
-            as: shownAs(this.page),
-            root: byRoot(this.page, this.answer),
-            caption: "Each row is the word that is produced there; it sums to 1. Each column is a word of the source.",
+            axes,
+            as: mapStyle(this.page),
+            root: usesRootScale(this.page, this.answer),
+            caption: "Rows are target words and sum to 1. Columns are source words.",
         });
-        this.figure.element.dataset.shown = this.asked;
+        this.figure.element.dataset.shown = this.latestRequest;
     }
 
-    /** A button to make both runs say what this one says. */
-    offer(say) {
+    /** A button that forces the output of this run for both runs. */
+    offer(force) {
         if (!this.translates || !this.answer.text.trim()) return;
-        fill(
+        setChildren(
             this.line,
-            sentenceLine(
+            outputLine(
                 this.answer,
-                button("Let both say this", () => say(this.answer.text)),
+                button("Force this for both", () => force(this.answer.text)),
             ),
         );
     }
 
-    /** A Transformer's layers and heads. */
+    /** The menus for layer and head of a Transformer. */
     pickers() {
         const { layers, heads, layer, head } = this.answer;
         if (!layers) return null;
         const change = (name) => (value) => {
-            this.page.set({ [`${name}${this.mark}`]: value });
+            this.page.setParams({ [`${name}${this.mark}`]: value });
             this.load().catch((error) => this.page.fail(error));
         };
         const count = (most, word) => Array.from({ length: most }, (_, i) => [String(i + 1), `${word} ${i + 1}`]);

@@ -1,57 +1,57 @@
-// Beam search as a tree: what was compared at each step, what was kept, what ended, what was cut; the n-best beside it.
+// Beam search as a tree, with the n-best list.
 
-import { h, fill, calmly, number } from "../lib/dom.js";
+import { h, setChildren, debounce, formatNumber } from "../lib/dom.js";
 import { button, checkbox, controls, examplesFor, numberBox, runPicker, slider, textBox } from "../lib/controls.js";
 import { figure } from "../lib/figure.js";
-import { FATES, searchTree } from "../lib/search_tree.js";
-import { shown } from "../lib/tokens.js";
-import { writerOf } from "../lib/writers.js";
+import { STATUS_LABELS, searchTree } from "../lib/search_tree.js";
+import { displayToken } from "../lib/tokens.js";
+import { generatorOf } from "../lib/generators.js";
 
 export const title = "Beam search";
 export const lead =
-    "To find a probable text, the k best beginnings are kept at every step: each is continued by its best tokens, and " +
-    "of all these continuations the k best go on. Those that end are set aside; the rest is pruned.";
-export const needs = "It needs a translator, a denoiser or a language model.";
+    "Beam search keeps the k best hypotheses at every step. Each is extended by its most probable tokens; of all " +
+    "extensions, the k best are kept and the others are pruned. Hypotheses that generate END are finished.";
+export const needs = "This view needs a translator, a denoiser or a language model.";
 
-const OTHERS = 12; // hypotheses that ended without being among the n-best, in the list
-const PLAY = 900; // milliseconds a step
-const FIELDS = ["id", "parent", "step", "text", "own", "total", "score", "rank", "status", "best"]; // of a node, as they come
+const MAX_OTHERS = 12; // finished hypotheses listed below the n-best
+const STEP_MS = 900; // milliseconds per step
+const FIELDS = ["id", "parent", "step", "text", "logProb", "total", "score", "rank", "status", "best"]; // of a node, in the order of the response
 
 export async function show(page) {
-    const run = page.chosen();
+    const run = page.selectedRun();
     const state = startState(page, run);
     const view = parts(page, state);
-    fill(page.root, view.panel, h("div", { class: "beam-stage" }, view.figure.element, view.list));
+    setChildren(page.root, view.panel, h("div", { class: "beam-stage" }, view.figure.element, view.list));
     page.signal.addEventListener("abort", () => clearInterval(state.playing));
     await search(page, state, view);
 }
 
 function startState(page, run) {
-    const given = (name) => {
+    const numberParam = (name) => {
         const value = page.params.has(name) ? Number(page.params.get(name)) : NaN;
         return Number.isFinite(value) ? value : null;
     };
-    const writer = writerOf(run);
+    const writer = generatorOf(run);
     return {
         run,
         writer,
         text: page.params.get("text") ?? writer.example,
-        beam: given("beam"),
-        nBest: given("nbest"),
-        penalty: given("penalty"),
-        length: given("length") ?? 12,
-        steps: given("steps"),
-        pick: given("pick"),
+        beam: numberParam("beam"),
+        nBest: numberParam("nbest"),
+        penalty: numberParam("penalty"),
+        length: numberParam("length") ?? 12,
+        steps: numberParam("steps"),
+        pick: numberParam("pick"),
         pruned: page.params.get("pruned") !== "0",
         fit: page.params.get("fit") === "1",
-        found: null,
+        result: null,
         playing: null,
-        asked: 0,
+        latestRequest: 0,
     };
 }
 
 function keep(page, state) {
-    page.set({
+    page.setParams({
         run: state.run.id,
         text: state.text,
         beam: state.beam,
@@ -68,13 +68,13 @@ function keep(page, state) {
 // --- the page -------------------------------------------------------------------------------------------------------
 
 function parts(page, state) {
-    const view = { list: h("section", { class: "figure beam-list", "aria-label": "What was found" }) };
-    const again = calmly(() => search(page, state, view).catch((error) => page.fail(error)), 120);
+    const view = { list: h("section", { class: "figure beam-list", "aria-label": "Hypotheses" }) };
+    const again = debounce(() => search(page, state, view).catch((error) => page.fail(error)), 120);
     const tree = searchTree({
-        onHover: (id) => tree.light(id ?? state.pick),
+        onHover: (id) => tree.highlight(id ?? state.pick),
         onPick: (id) => pick(page, state, view, id),
     });
-    const fig = figure({ name: "beam", title: "The search" });
+    const fig = figure({ name: "beam", title: "Search tree" });
     view.turn = (name, value) => {
         Object.assign(state, { [name]: value, steps: null, pick: null });
         if (name === "beam" && state.nBest > value) state.nBest = value;
@@ -92,7 +92,7 @@ function parts(page, state) {
     view.panel = h(
         "div",
         {},
-        controls(runPicker(page, { value: state.run.id, onchange: (id) => page.go("beam", { run: id }) }), box),
+        controls(runPicker(page, { value: state.run.id, onchange: (id) => page.navigate("beam", { run: id }) }), box),
         examplesFor(state.run, box, state.writer.examples),
         h("div", { class: "beam-dials" }, view.dials, view.walk),
     );
@@ -103,24 +103,24 @@ function parts(page, state) {
     return view;
 }
 
-/** What can be turned; made anew when the answer says how the run searches by itself. */
+/** The sliders, drawn when the response contains the options of the run. */
 function dials(state, view) {
-    const { beam, n_best, length_penalty } = state.found.options;
+    const { beam, n_best, length_penalty } = state.result.options;
     const dial = (label, name, options) =>
         slider(label, { min: 1, step: 1, format: String, ...options }, (value) => view.turn(name, value));
     const longest = () =>
-        numberBox("Longest, tokens", { min: 1, max: 100, value: state.length }, (value) =>
+        numberBox("Max tokens", { min: 1, max: 100, value: state.length }, (value) =>
             view.turn("length", Math.round(value)),
         );
-    fill(
+    setChildren(
         view.dials,
-        dial("Width k: kept at a step", "beam", { max: 16, value: beam }),
+        dial("Beam size k", "beam", { max: 16, value: beam }),
         dial("Length penalty α", "penalty", {
             min: 0,
             max: 2,
             step: 0.1,
             value: length_penalty,
-            format: (value) => number(value, 1),
+            format: (value) => formatNumber(value, 1),
         }),
         dial("n-best", "nBest", { max: beam, value: n_best }),
         state.writer.source ? null : longest(),
@@ -132,18 +132,18 @@ function legend() {
     return h(
         "p",
         { class: "legend" },
-        key("first", "the best"),
+        key("first", "best"),
         key("best", "other n-best"),
         key("kept", "kept"),
-        key("ended", "ended"),
+        key("ended", "finished"),
         key("pruned", "pruned"),
         h("span", { class: "hint" }, "Edges: log p. Boxes: score."),
     );
 }
 
-/** Steps of the search, one after another. */
+/** The controls that show the search step by step. */
 function walker(page, state, view) {
-    const last = Math.max(state.found.steps - state.found.forced, 1);
+    const last = Math.max(state.result.steps - state.result.forced, 1);
     const options = {
         min: 1,
         max: last,
@@ -171,9 +171,9 @@ function walker(page, state, view) {
     const start = () => {
         play.textContent = "■ Stop";
         move(1);
-        state.playing = setInterval(() => move(Number(input.value) + 1), PLAY);
+        state.playing = setInterval(() => move(Number(input.value) + 1), STEP_MS);
     };
-    halt(); // another search is shown
+    halt(); // a new search
     const toggle = (name) => (on) => {
         state[name] = on;
         keep(page, state);
@@ -182,21 +182,21 @@ function walker(page, state, view) {
     const checks = h(
         "div",
         { class: "beam-checks" },
-        checkbox("Pruned branches", state.pruned, toggle("pruned")),
-        checkbox("Small: more in sight", state.fit, toggle("fit")),
+        checkbox("Show pruned", state.pruned, toggle("pruned")),
+        checkbox("Fit to window", state.fit, toggle("fit")),
     );
-    fill(view.walk, dial, play, checks);
+    setChildren(view.walk, dial, play, checks);
 }
 
 // --- searching ------------------------------------------------------------------------------------------------------
 
 async function search(page, state, view) {
-    const mine = ++state.asked;
-    page.fine();
+    const requestId = ++state.latestRequest;
+    page.clearError();
     keep(page, state);
     view.figure.body.classList.add("busy");
     try {
-        const found = await page.ask("beam", {
+        const result = await page.request("beam", {
             run: state.run.id,
             text: state.text,
             beam: state.beam,
@@ -204,10 +204,10 @@ async function search(page, state, view) {
             length_penalty: state.penalty,
             max_tokens: state.length,
         });
-        if (mine !== state.asked) return; // another search was asked for since
-        state.found = { ...found, nodes: nodesOf(found) };
+        if (requestId !== state.latestRequest) return; // superseded by a newer request
+        state.result = { ...result, nodes: nodesOf(result) };
     } finally {
-        if (mine === state.asked) view.figure.body.classList.remove("busy");
+        if (requestId === state.latestRequest) view.figure.body.classList.remove("busy");
     }
     if (!view.dials.contains(document.activeElement) || !view.dials.children.length) dials(state, view);
     else limits(state, view);
@@ -215,10 +215,10 @@ async function search(page, state, view) {
     paint(state, view);
 }
 
-/** While somebody turns a dial it stays where it is; only its neighbours learn what it changed. */
+/** Update the limits of the other sliders while one of them is in use. */
 function limits(state, view) {
     const inputs = view.dials.querySelectorAll("input[type=range]");
-    const { beam, n_best } = state.found.options;
+    const { beam, n_best } = state.result.options;
     inputs[2].max = beam;
     if (inputs[2] !== document.activeElement) {
         inputs[2].value = n_best;
@@ -226,24 +226,24 @@ function limits(state, view) {
     }
 }
 
-/** Objects in the order they are drawn: on each step what leads to the best first, then by rank. A prompt is the root. */
+/** Nodes in drawing order: by step, those on the best paths first, then by rank. A prompt is the root. */
 function nodesOf({ nodes, forced }) {
-    const found = nodes.map((values) => Object.fromEntries(FIELDS.map((name, i) => [name, values[i]])));
-    const root = found.find((node) => node.step === forced);
-    const kept = found.filter((node) => node.step > forced);
+    const all = nodes.map((values) => Object.fromEntries(FIELDS.map((name, i) => [name, values[i]])));
+    const root = all.find((node) => node.step === forced);
+    const kept = all.filter((node) => node.step > forced);
     const weight = (node) => (node.best ?? 1000) * 1000 + node.rank;
     kept.sort((a, b) => a.step - b.step || weight(a) - weight(b));
     return [{ ...root, parent: null, status: "root" }, ...kept];
 }
 
 function paint(state, view) {
-    const { found } = state;
-    const steps = state.steps === null ? Infinity : state.steps + found.forced;
-    view.tree.update({ nodes: found.nodes, root: rootOf(state), steps, pruned: state.pruned });
+    const { result } = state;
+    const steps = state.steps === null ? Infinity : state.steps + result.forced;
+    view.tree.update({ nodes: result.nodes, root: rootOf(state), steps, pruned: state.pruned });
     view.tree.fit(state.fit);
-    view.tree.light(state.pick);
-    view.figure.say(undefined, story(state));
-    fill(view.list, ...listOf(state, view));
+    view.tree.highlight(state.pick);
+    view.figure.setText(undefined, story(state));
+    setChildren(view.list, ...listOf(state, view));
     view.figure.table(() => tableOf(state));
 }
 
@@ -262,90 +262,90 @@ function pick(page, state, view, id) {
     paint(state, view);
 }
 
-// --- words and numbers ----------------------------------------------------------------------------------------------
+// --- text and tables ------------------------------------------------------------------------------------------------
 
-function story({ found, writer }) {
-    const { beam } = found.options;
-    const open = found.nodes.filter((node) => node.status === "open").map((node) => node.score);
-    const best = found.candidates[0];
-    const steps = found.steps - found.forced;
+function story({ result, writer }) {
+    const { beam } = result.options;
+    const open = result.nodes.filter((node) => node.status === "open").map((node) => node.score);
+    const best = result.candidates[0];
+    const steps = result.steps - result.forced;
     const words = [
-        `Each step compares the ${2 * beam} best continuations of ${beam === 1 ? "one hypothesis" : `${beam} hypotheses`}; ` +
-            `${found.pruned.toLocaleString("en")} were pruned in all.`,
+        `Each step compares the ${2 * beam} best extensions of ${beam === 1 ? "one hypothesis" : `${beam} hypotheses`}; ` +
+            `${result.pruned.toLocaleString("en")} were pruned in total.`,
         best?.finished
-            ? `The search stopped after step ${steps}: the best has ended and scores ${number(best.score)}; ` +
-              (open.length ? `the best still open stood at ${number(Math.max(...open))}.` : "nothing was left open.")
-            : `Nothing has ended within ${steps} steps: the best is cut there.`,
-        writer.source ? "" : "The prompt counts in |y| and in Σ log p.",
-        found.cut ? "There are so many nodes that pruned ones are not drawn." : "",
+            ? `The search stopped after step ${steps}: the best hypothesis is finished with score ${formatNumber(best.score)}; ` +
+              (open.length ? `the best open one has ${formatNumber(Math.max(...open))}.` : "no hypothesis is open.")
+            : `No hypothesis finished within ${steps} steps; the best one is truncated.`,
+        writer.source ? "" : "|y| and Σ log p include the prompt.",
+        result.cut ? "The tree is too large to draw pruned nodes." : "",
     ];
     return words.filter(Boolean).join(" ");
 }
 
 function listOf(state, view) {
-    const { candidates, ended, notes, options } = state.found;
-    const items = (found) => found.map((one) => h("li", {}, entry(state, view, one)));
+    const { candidates, ended, notes, options } = state.result;
+    const items = (hypotheses) => hypotheses.map((candidate) => h("li", {}, entry(state, view, candidate)));
     return [
-        h("h2", {}, candidates.length > 1 ? `The ${candidates.length} best` : "The best"),
+        h("h2", {}, candidates.length > 1 ? `${candidates.length} best hypotheses` : "Best hypothesis"),
         h(
             "p",
             { class: "hint" },
-            `score = Σ log p / |y|^α, α = ${number(options.length_penalty, 1)}; |y| counts the end`,
+            `score = Σ log p / |y|^α, α = ${formatNumber(options.length_penalty, 1)}; |y| includes END`,
         ),
         h("ol", { class: "beam-found" }, items(candidates)),
-        ended.length ? h("h3", {}, "Ended, but not among them") : null,
-        ended.length ? h("ul", { class: "beam-found others" }, items(ended.slice(0, OTHERS))) : null,
+        ended.length ? h("h3", {}, "Other finished hypotheses") : null,
+        ended.length ? h("ul", { class: "beam-found others" }, items(ended.slice(0, MAX_OTHERS))) : null,
         notes.map((note) => h("p", { class: "note", dir: "auto" }, `Note: ${note}.`)),
-        h("p", {}, h("a", { href: view.link() }, "See it written token by token")),
+        h("p", {}, h("a", { href: view.link() }, "Generate token by token")),
     ];
 }
 
-function entry(state, view, one) {
-    const length = state.found.nodes.find((node) => node.id === one.node)?.step ?? 0;
-    const text = one.text.trim() ? one.text : one.text && shown(one.text);
-    const light = () => view.tree.light(one.node);
-    const dim = () => view.tree.light(state.pick);
+function entry(state, view, candidate) {
+    const length = state.result.nodes.find((node) => node.id === candidate.node)?.step ?? 0;
+    const text = candidate.text.trim() ? candidate.text : candidate.text && displayToken(candidate.text);
+    const highlight = () => view.tree.highlight(candidate.node);
+    const dim = () => view.tree.highlight(state.pick);
     return h(
         "button",
         {
             type: "button",
             class: "candidate",
-            "aria-pressed": String(state.pick === one.node),
-            onclick: () => view.pick(one.node),
-            onpointerenter: light,
+            "aria-pressed": String(state.pick === candidate.node),
+            onclick: () => view.pick(candidate.node),
+            onpointerenter: highlight,
             onpointerleave: dim,
-            onfocus: light,
+            onfocus: highlight,
             onblur: dim,
         },
-        h("span", { class: "candidate-text", dir: "auto" }, text || "(nothing)"),
+        h("span", { class: "candidate-text", dir: "auto" }, text || "(empty)"),
         h(
             "span",
             { class: "candidate-sum" },
-            `${number(one.log_prob)} / ${length}^α = `,
-            h("b", {}, number(one.score)),
-            one.finished ? "" : " · cut",
+            `${formatNumber(candidate.log_prob)} / ${length}^α = `,
+            h("b", {}, formatNumber(candidate.score)),
+            candidate.finished ? "" : " · truncated",
         ),
     );
 }
 
-function tableOf({ found }) {
-    const columns = ["step", "rank", "token", "after", "log p", "Σ log p", "score", "fate", "n-best"];
-    if (!found) return { columns, rows: [] };
-    const byId = new Map(found.nodes.map((node) => [node.id, node]));
+function tableOf({ result }) {
+    const columns = ["step", "rank", "token", "previous", "log p", "Σ log p", "score", "status", "n-best"];
+    if (!result) return { columns, rows: [] };
+    const byId = new Map(result.nodes.map((node) => [node.id, node]));
     const after = ({ parent }) =>
-        byId.get(parent)?.parent === null ? "the start" : shown(byId.get(parent)?.text ?? "");
-    const sorted = found.nodes.slice(1).sort((a, b) => a.step - b.step || a.rank - b.rank);
+        byId.get(parent)?.parent === null ? "start" : displayToken(byId.get(parent)?.text ?? "");
+    const sorted = result.nodes.slice(1).sort((a, b) => a.step - b.step || a.rank - b.rank);
     return {
         columns,
         rows: sorted.map((node) => [
             node.step,
             node.rank,
-            shown(node.text),
+            displayToken(node.text),
             after(node),
-            node.own,
+            node.logProb,
             node.total,
             node.score,
-            FATES[node.status],
+            STATUS_LABELS[node.status],
             node.best ?? "",
         ]),
     };

@@ -1,15 +1,15 @@
-// Many units over a text: a row for each unit, a column for each token.
+// A heat map of units over a text: one row per unit, one column per token.
 
-import { h, fromHalf } from "../lib/dom.js";
+import { h, roundFloat16 } from "../lib/dom.js";
 import { heatmap, scaleBar } from "../lib/heatmap.js";
-import { shown } from "../lib/tokens.js";
+import { displayToken } from "../lib/tokens.js";
 import { scaleOf, symbolOf } from "./cell-unit.js";
 
-/** Values of units (rows) at tokens (columns), `width` pixels wide, with what the colours stand for. */
-export function unitMap({ tokens, units, quantity, quantities, reach, arrays }, width, onPick) {
-    const gate = quantities.find((one) => one.name === quantity).gate;
-    const high = gate ? 1 : Math.max(reach, 1e-6);
-    const picture = heatmap({
+/** The heat map of a quantity with a colour bar, `width` pixels wide. */
+export function unitMap({ tokens, units, quantity, quantities, maximum, arrays }, width, onPick) {
+    const gate = quantities.find((item) => item.name === quantity).gate;
+    const high = gate ? 1 : Math.max(maximum, 1e-6);
+    const map = heatmap({
         rows: units.map(String),
         columns: tokens,
         values: arrays.map.data,
@@ -17,7 +17,7 @@ export function unitMap({ tokens, units, quantity, quantities, reach, arrays }, 
         high,
         signed: scaleOf(gate),
         rowTitle: "unit",
-        columnTitle: "token read",
+        columnTitle: "input token",
         size: [width, 130 + units.length * 20],
         leastHeight: 18,
         onPick,
@@ -25,15 +25,15 @@ export function unitMap({ tokens, units, quantity, quantities, reach, arrays }, 
     });
     const bar = scaleBar();
     bar.update({ low: gate ? 0 : -high, high, signed: scaleOf(gate), title: symbolOf(quantity) });
-    return { picture, element: h("div", {}, picture.element, bar.element) };
+    return { heatmap: map, element: h("div", {}, map.element, bar.element) };
 }
 
 export function mapTable(units, tokens, { data }) {
     return {
-        columns: ["unit", ...tokens.map(shown)],
+        columns: ["unit", ...tokens.map(displayToken)],
         rows: units.map((unit, row) => [
             `${unit}`,
-            ...tokens.map((_, column) => fromHalf(data[row * tokens.length + column])),
+            ...tokens.map((_, column) => roundFloat16(data[row * tokens.length + column])),
         ]),
     };
 }

@@ -1,17 +1,17 @@
-// One step of one unit, drawn along the cell's equations: what is added up, the curve it goes through, what comes out.
+// One step of one unit along the cell's equations: summands, activation function and result.
 
-import { h, s, clear, number } from "../lib/dom.js";
-import { onTheme, signColour } from "../lib/colour.js";
+import { h, s, clear, formatNumber } from "../lib/dom.js";
+import { onThemeChange, signColour } from "../lib/colour.js";
 
 const WIDTH = 536;
-const BARS = [136, 296]; // where the bars of the terms begin and end
+const BARS = [136, 296]; // horizontal range of the bars
 const CURVE = { x: 372, size: 70 };
 const ROW = 27;
 const HEAD = 62;
-const SUB = 5; // pixels that a subscript stands lower
+const SUB = 5; // pixels by which a subscript is lowered
 const FUNCTIONS = { σ: (a) => 1 / (1 + Math.exp(-a)), tanh: Math.tanh, ReLU: (a) => Math.max(0, a) };
 
-/** A line of the equations as a drawing. `onTerm(place)` is called for a term that is a product with a matrix. */
+/** Draw one equation. `onTerm(index)` is called for a matrix product that is clicked. */
 export function lineDrawing(line, { chosen = null, onTerm }) {
     const height = HEAD + Math.max(line.terms.length * ROW, CURVE.size + 16) + 10;
     const drawing = s("svg", {
@@ -31,25 +31,25 @@ export function lineDrawing(line, { chosen = null, onTerm }) {
             ...outcome(line),
         );
     draw();
-    const forget = onTheme(() => (drawing.isConnected ? draw() : forget()));
+    const stopListening = onThemeChange(() => (drawing.isConnected ? draw() : stopListening()));
     return drawing;
 }
 
-/** A text of SVG whose subscripts stand low: h_{t-1}, W_xf. */
+/** SVG text with subscripts: h_{t-1}, W_xf. */
 function formulaText(attributes, formula) {
     const parts = formula.split(/_(\{[^}]*\}|[A-Za-z]+)/);
-    let [found, lowered] = [[], false];
+    let [elements, lowered] = [[], false];
     parts.forEach((part, i) => {
         if (!part) return;
         const sub = i % 2 === 1;
         const words = sub ? part.replace(/[{}]/g, "").replace("-", "−") : part;
-        found.push(s("tspan", { class: sub ? "sub" : null, dy: sub === lowered ? null : sub ? SUB : -SUB }, words));
+        elements.push(s("tspan", { class: sub ? "sub" : null, dy: sub === lowered ? null : sub ? SUB : -SUB }, words));
         lowered = sub;
     });
-    return s("text", attributes, found);
+    return s("text", attributes, elements);
 }
 
-/** The same for a page's text. */
+/** HTML text with subscripts. */
 export function formulaWords(formula) {
     return formula
         .split(/_(\{[^}]*\}|[A-Za-z]+)/)
@@ -62,34 +62,34 @@ function inNumbers(line) {
         .map((term, i) => {
             const words = term.factors.length
                 ? term.factors.map((factor) => bracketed(factor.value)).join(" · ")
-                : number(term.factors.length || i === 0 ? term.value : Math.abs(term.value));
+                : formatNumber(term.factors.length || i === 0 ? term.value : Math.abs(term.value));
             if (i === 0) return words;
             return term.factors.length ? ` + ${words}` : `${term.value < 0 ? " − " : " + "}${words}`;
         })
         .join("");
     if (line.function)
-        return `= ${line.function}(${added}) = ${line.function}(${number(line.total)}) = ${number(line.value)}`;
-    return `= ${added} = ${number(line.value)}`;
+        return `= ${line.function}(${added}) = ${line.function}(${formatNumber(line.total)}) = ${formatNumber(line.value)}`;
+    return `= ${added} = ${formatNumber(line.value)}`;
 }
 
-const bracketed = (value) => (value < 0 ? `(${number(value)})` : number(value));
+const bracketed = (value) => (value < 0 ? `(${formatNumber(value)})` : formatNumber(value));
 
 function spoken(line) {
     return `${line.formula} ${inNumbers(line)}. ${line.does}`;
 }
 
-/** Each term is a bar that begins where the one before it ended: the last one ends at the sum. */
+/** Terms as bars that start where the previous one ends, so that the last one ends at the sum. */
 function termRows(line, chosen, onTerm) {
     const ends = [0];
     for (const term of line.terms) ends.push(ends.at(-1) + term.value);
     const place = ruler(ends, ...BARS);
     const bottom = HEAD + line.terms.length * ROW;
-    const found = [s("line", { class: "base", x1: place(0), x2: place(0), y1: HEAD - 4, y2: bottom })];
+    const elements = [s("line", { class: "base", x1: place(0), x2: place(0), y1: HEAD - 4, y2: bottom })];
     line.terms.forEach((term, i) => {
         const [from, to, y] = [place(ends[i]), place(ends[i + 1]), HEAD + i * ROW];
         const opens = term.summands.length > 0;
         const act = opens ? () => onTerm(i) : null;
-        found.push(
+        elements.push(
             s(
                 "g",
                 {
@@ -98,7 +98,7 @@ function termRows(line, chosen, onTerm) {
                     tabindex: opens ? "0" : null,
                     role: opens ? "button" : null,
                     "aria-pressed": opens ? String(chosen === i) : null,
-                    "aria-label": `${term.symbol} = ${number(term.value)}${opens ? ": show what it adds up" : ""}`,
+                    "aria-label": `${term.symbol} = ${formatNumber(term.value)}${opens ? ": show its summands" : ""}`,
                     onkeydown: opens
                         ? (event) => (event.key === "Enter" || event.key === " ") && (event.preventDefault(), act())
                         : null,
@@ -116,20 +116,20 @@ function termRows(line, chosen, onTerm) {
                 i + 1 < line.terms.length
                     ? s("line", { class: "hair", x1: to, x2: to, y1: y + ROW - 8, y2: y + ROW + 3 })
                     : null,
-                s("text", { class: "amount", x: BARS[1] + 60, y: y + 16, "text-anchor": "end" }, number(term.value)),
+                s("text", { class: "amount", x: BARS[1] + 60, y: y + 16, "text-anchor": "end" }, formatNumber(term.value)),
             ),
         );
     });
-    return found;
+    return elements;
 }
 
-/** From values to pixels: all of these values and 0 find room. */
+/** A scale from values to pixels that includes all values and 0. */
 function ruler(values, left, right) {
     const [least, most] = [Math.min(0, ...values), Math.max(0, ...values)];
     return (value) => left + 4 + ((value - least) / (most - least || 1)) * (right - left - 8);
 }
 
-/** The function as a curve, and where the sum stands on it. */
+/** The activation function as a curve, with the sum marked. */
 function curve(line) {
     const { x, size } = CURVE;
     const f = FUNCTIONS[line.function];
@@ -151,32 +151,32 @@ function curve(line) {
         s(
             "text",
             { class: "tick", x: x + size / 2, y: HEAD + size + 15, "text-anchor": "middle" },
-            `${line.function}(${number(line.total, 2)})`,
+            `${line.function}(${formatNumber(line.total, 2)})`,
         ),
     ];
 }
 
 function outcome(line) {
-    const [x, words] = [456, number(line.value, Math.abs(line.value) < 10 ? 3 : 2)];
+    const [x, words] = [456, formatNumber(line.value, Math.abs(line.value) < 10 ? 3 : 2)];
     return [
         formulaText({ class: "outcome-name", x, y: HEAD + 18 }, `${line.symbol} =`),
         s("text", { class: words.length > 6 ? "outcome long" : "outcome", x, y: HEAD + 46 }, words),
     ];
 }
 
-/** The largest summands of a product with a matrix, as bars. */
+/** The largest summands of a matrix product, as bars. */
 export function summandBars(term) {
     const width = 860;
     const [left, right] = [330, 700];
     const rows = [
         ...term.summands.map(({ place, weight, input, product }) => [
             `${term.vector}[${place}]`,
-            `${number(weight)} · ${bracketed(input)}`,
+            `${formatNumber(weight)} · ${bracketed(input)}`,
             product,
         ]),
     ];
     if (term.length > term.summands.length)
-        rows.push([`the other ${term.length - term.summands.length}`, "together", term.rest]);
+        rows.push([`${term.length - term.summands.length} others`, "sum of", term.rest]);
     rows.push([term.symbol, "sum", term.value]);
     const place = ruler(
         rows.map((row) => row[2]),
@@ -191,7 +191,7 @@ export function summandBars(term) {
         height,
         viewBox: `0 0 ${width} ${height}`,
         role: "img",
-        "aria-label": `What ${term.symbol} adds up`,
+        "aria-label": `Summands of ${term.symbol}`,
     });
     const draw = () =>
         clear(drawing).append(
@@ -211,16 +211,16 @@ export function summandBars(term) {
                         rx: 2,
                         fill: signColour(value),
                     }),
-                    s("text", { class: "amount", x: right + 84, y: y + 16, "text-anchor": "end" }, number(value)),
+                    s("text", { class: "amount", x: right + 84, y: y + 16, "text-anchor": "end" }, formatNumber(value)),
                 );
             }),
         );
     draw();
-    const forget = onTheme(() => (drawing.isConnected ? draw() : forget()));
+    const stopListening = onThemeChange(() => (drawing.isConnected ? draw() : stopListening()));
     return drawing;
 }
 
-/** The same in words, for the table. */
+/** The table of all equations. */
 export function stepTable(lines) {
     return {
         columns: ["line", "formula", "terms", "sum", "value"],
@@ -236,7 +236,7 @@ export function stepTable(lines) {
 
 export function termTable(term) {
     return {
-        columns: ["place", "weight", "input", "product"],
-        rows: [...term.summands.map(Object.values), ["the others", null, null, term.rest], ["sum", null, null, term.value]],
+        columns: ["index", "weight", "input", "product"],
+        rows: [...term.summands.map(Object.values), ["others", null, null, term.rest], ["sum", null, null, term.value]],
     };
 }

@@ -1,76 +1,76 @@
-// One step of one unit: the cell's equations with the real numbers, line by line, step by step, or played.
+// One step of one unit: the equations of the cell with their values, line by line or as an animation.
 
-import { h, fill, number, refill } from "../lib/dom.js";
+import { h, setChildren, formatNumber, updateChildren } from "../lib/dom.js";
 import { button, controls } from "../lib/controls.js";
 import { figure } from "../lib/figure.js";
-import { shown } from "../lib/tokens.js";
+import { displayToken } from "../lib/tokens.js";
 import { formulaWords, lineDrawing, stepTable, summandBars, termTable } from "./cell-step.js";
-import { present } from "./cell-unit.js";
+import { toggleAfter } from "./cell-unit.js";
 
-const PACE = 1600; // milliseconds a step is shown while it plays
+const STEP_MS = 1600; // milliseconds per step of the animation
 
 export class Steps {
-    /** `view` is the page inside the cell: the run, and which unit and place are chosen. */
+    /** `view` is the CellView with the run and the selected unit and position. */
     constructor(view) {
         this.view = view;
-        this.picture = figure({ name: "cell-step", title: "One step, with its numbers" });
-        this.term = figure({ name: "cell-term", title: "What a product adds up" });
+        this.fig = figure({ name: "cell-step", title: "One step" });
+        this.term = figure({ name: "cell-term", title: "Summands of a product" });
         this.controls = h("div");
         this.note = h("div");
-        this.picture.element.querySelector(".figure-head").after(this.controls, this.note);
-        this.element = h("div", {}, this.picture.element);
+        this.fig.element.querySelector(".figure-head").after(this.controls, this.note);
+        this.element = h("div", {}, this.fig.element);
         this.playing = null;
         view.page.signal.addEventListener("abort", () => this.stop());
     }
 
     async show() {
         const { view } = this;
-        const [unit, place, asked] = [view.chosenUnit, view.chosenPlace, view.asked];
-        const found = await view.page.ask("cell/step", { ...view.where(), unit, place });
-        const same = unit === view.chosenUnit && place === view.chosenPlace && asked === view.asked;
+        const [unit, position, latestRequest] = [view.chosenUnit, view.chosenPosition, view.latestRequest];
+        const data = await view.page.request("cell/step", { ...view.where(), unit, position });
+        const same = unit === view.chosenUnit && position === view.chosenPosition && latestRequest === view.latestRequest;
         if (view.page.signal.aborted || !same) return;
-        this.found = found;
+        this.data = data;
         this.draw();
     }
 
     draw() {
-        const { lines, unit, place, cell } = this.found;
-        const { tokens } = this.view.found;
+        const { lines, unit, position, cell } = this.data;
+        const { tokens } = this.view.data;
         const seen = Math.min(this.view.count("lines", lines.length), lines.length);
-        this.picture.say(
-            `Unit ${unit} reads ${shown(tokens[place])}: one step of the ${cell} cell`,
-            "Every bar begins where the one above it ends, so the last one ends at their sum; red is above 0, blue below. The curve shows what the sum becomes. Click a product such as W x to see what it adds up.",
+        this.fig.setText(
+            `Unit ${unit} reads ${displayToken(tokens[position])}: one step of the ${cell} cell`,
+            "Each bar starts where the previous one ends, so the last one ends at the sum; red is above 0, blue below. The curve is the activation function. Click a product such as W x to see its summands.",
         );
-        fill(this.note, this.words());
-        fill(
-            this.picture.body,
+        setChildren(this.note, this.words());
+        setChildren(
+            this.fig.body,
             h(
                 "div",
                 { class: "equations" },
                 lines.slice(0, seen).map((line) => this.card(line)),
             ),
         );
-        this.picture.table(() => stepTable(lines));
+        this.fig.table(() => stepTable(lines));
         this.drawControls(seen);
         this.drawTerm();
     }
 
-    /** What is read, what should be said, and where the unit stood before. */
+    /** The input token, the target and the previous state of the unit. */
     words() {
-        const { place, step, steps, before } = this.found;
-        const { tokens, says } = this.view.found;
+        const { position, step, steps, before } = this.data;
+        const { tokens, says } = this.view.data;
         const states = Object.entries(before).map(([name, value], i) => [
             i ? ", " : "",
             formulaWords(`${name}_{t-1}`),
-            ` = ${number(value)}`,
+            ` = ${formatNumber(value)}`,
         ]);
         return h(
             "p",
             { class: "step-note", dir: "auto" },
             `Step t = ${step + 1} of ${steps} reads `,
-            h("b", {}, shown(tokens[place])),
-            says[place] ? [" and should say ", h("b", {}, shown(says[place]))] : "",
-            ". Before it the unit stood at ",
+            h("b", {}, displayToken(tokens[position])),
+            says[position] ? [", target ", h("b", {}, displayToken(says[position]))] : "",
+            ". Previous state: ",
             states,
             ".",
         );
@@ -82,36 +82,36 @@ export class Steps {
     }
 
     drawControls(seen) {
-        const { lines, order, step, steps } = this.found;
+        const { lines, order, step, steps } = this.data;
         const { view } = this;
         const to = (next) => view.pick(view.chosenUnit, order[next]);
         const reveal = (count) => {
-            view.page.set({ lines: count >= lines.length ? null : count });
+            view.page.setParams({ lines: count >= lines.length ? null : count });
             this.draw();
             this.controls.querySelector(`button[data-act="more"]`)?.focus();
         };
-        const made = (words, act, disabled, name) => {
+        const actionButton = (words, act, disabled, name) => {
             const node = button(words, act);
             node.disabled = disabled;
             node.dataset.act = name;
             return node;
         };
-        refill(
+        updateChildren(
             this.controls,
             controls(
                 h(
                     "div",
                     { class: "row", role: "group", "aria-label": "Steps" },
-                    made("◀ step before", () => to(step - 1), step === 0, "before"),
-                    made("next step ▶", () => to(step + 1), step + 1 >= steps, "next"),
-                    made(this.playing ? "Pause" : "Play", () => this.play(), false, "play"),
+                    actionButton("◀ Previous step", () => to(step - 1), step === 0, "before"),
+                    actionButton("Next step ▶", () => to(step + 1), step + 1 >= steps, "next"),
+                    actionButton(this.playing ? "Pause" : "Play", () => this.play(), false, "play"),
                 ),
                 h(
                     "div",
                     { class: "row", role: "group", "aria-label": "Lines" },
-                    made("First line only", () => reveal(1), seen === 1, "first"),
-                    made("Next line", () => reveal(seen + 1), seen >= lines.length, "more"),
-                    made("All lines", () => reveal(lines.length), seen >= lines.length, "all"),
+                    actionButton("First line only", () => reveal(1), seen === 1, "first"),
+                    actionButton("Next line", () => reveal(seen + 1), seen >= lines.length, "more"),
+                    actionButton("All lines", () => reveal(lines.length), seen >= lines.length, "all"),
                 ),
             ),
         );
@@ -120,22 +120,22 @@ export class Steps {
     play() {
         if (this.playing) return this.stop();
         this.playing = setInterval(() => {
-            const { order, step, steps } = this.found;
+            const { order, step, steps } = this.data;
             if (step + 1 >= steps) this.stop();
             else this.view.pick(this.view.chosenUnit, order[step + 1]);
-        }, PACE);
+        }, STEP_MS);
         this.draw();
     }
 
     stop() {
         clearInterval(this.playing);
         this.playing = null;
-        if (this.found && !this.view.page.signal.aborted) this.draw();
+        if (this.data && !this.view.page.signal.aborted) this.draw();
     }
 
-    // --- one product, and what it adds up ---
+    // --- the summands of one product ---
 
-    /** Which of a line's terms is open, or null. */
+    /** The open term of a line, or null. */
     termOf(line) {
         const [name, term] = (this.view.get("term") ?? "").split(".");
         return name === line.name ? Number(term) : null;
@@ -143,21 +143,21 @@ export class Steps {
 
     openTerm(line, term) {
         const key = `${line.name}.${term}`;
-        this.view.page.set({ term: this.view.get("term") === key ? null : key });
+        this.view.page.setParams({ term: this.view.get("term") === key ? null : key });
         this.draw();
         if (this.term.element.isConnected) this.term.element.scrollIntoView({ block: "nearest" });
     }
 
     drawTerm() {
-        const line = this.found.lines.find((one) => this.termOf(one) !== null);
+        const line = this.data.lines.find((item) => this.termOf(item) !== null);
         const term = line?.terms[this.termOf(line)];
-        present(this.term.element, term?.summands.length, this.picture.element);
+        toggleAfter(this.term.element, term?.summands.length, this.fig.element);
         if (!this.term.element.isConnected) return;
-        const whose = term.vector === "x_t" ? "the input vector" : "what the units said one step before";
-        fill(this.term.body, summandBars(term));
-        this.term.say(
-            `${term.symbol.replaceAll("_{t-1}", "ₜ₋₁").replaceAll("_t", "ₜ")} adds up ${term.length} products`,
-            `Each is one weight of unit ${this.found.unit} times one number of ${whose}. The ${term.summands.length} largest are shown, by size.`,
+        const whose = term.vector === "x_t" ? "the input vector" : "the previous hidden state";
+        setChildren(this.term.body, summandBars(term));
+        this.term.setText(
+            `${term.symbol.replaceAll("_{t-1}", "ₜ₋₁").replaceAll("_t", "ₜ")} is a sum of ${term.length} products`,
+            `Each product is a weight of unit ${this.data.unit} times an element of ${whose}. The ${term.summands.length} largest are shown.`,
         );
         this.term.table(() => termTable(term));
     }

@@ -1,70 +1,70 @@
-// Drawings of one unit over a text: the text shaded by it, and its gates and states as lines, one column a token.
+// Drawings of one unit over a text: the shaded text, and gates and states as line charts.
 
-import { h, s, clear, number, say } from "../lib/dom.js";
-import { colourOf, inkOn, onTheme, quantityColour } from "../lib/colour.js";
-import { shown } from "../lib/tokens.js";
+import { h, s, clear, formatNumber, announce } from "../lib/dom.js";
+import { colourOf, inkOn, onThemeChange, quantityColour } from "../lib/colour.js";
+import { displayToken } from "../lib/tokens.js";
 
-const LETTER = 9.1; // pixels of a letter that is as wide as all others
-const BROAD =
-    /[\u1100-\u115f\u2e80-\ua4cf\uac00-\ud7a3\uf900-\ufaff\ufe30-\ufe6f\uff00-\uff60\uffe0-\uffe6]|\p{Extended_Pictographic}/u; // as wide as two
-const FROM_RIGHT = /[\u0590-\u08ff\ufb1d-\ufdff\ufe70-\ufefc]/; // Hebrew, Arabic and their kin
+const CHARACTER_WIDTH = 9.1; // character width of the monospace font in pixels
+const DOUBLE_WIDTH =
+    /[\u1100-\u115f\u2e80-\ua4cf\uac00-\ud7a3\uf900-\ufaff\ufe30-\ufe6f\uff00-\uff60\uffe0-\uffe6]|\p{Extended_Pictographic}/u; // double width
+const RIGHT_TO_LEFT = /[\u0590-\u08ff\ufb1d-\ufdff\ufe70-\ufefc]/; // Hebrew, Arabic and related scripts
 const LINE = 30;
 const LEFT = 62;
 const PANEL = 150;
 const GAP = 34;
-const [CLOSED, HALF, OPEN] = [0.05, 0.5, 0.95]; // values of a gate that stand for all that are nearly closed, or open
+const [CLOSED, HALF, OPEN] = [0.05, 0.5, 0.95]; // gate values that give the colours of the three classes
 
-/** How wide a drawing inside a figure can be. On a projector, where text is larger, it is drawn smaller and stretched. */
+/** The width of a drawing inside a figure, in units of the default font size. */
 export function roomIn(node) {
     const larger = Number.parseFloat(getComputedStyle(document.documentElement).fontSize) / 16;
     return Math.min(Math.max(node.clientWidth - 44 * larger, 640), 1500) / larger;
 }
 
-/** The colours of a quantity's values: those of gates, or those of numbers with a sign. */
+/** The colour scale of a quantity. */
 export const scaleOf = (gate) => (gate ? "gates" : true);
 
-/** A quantity as it stands in formulas. */
+/** The symbol of a quantity in equations. */
 export const symbolOf = (name) => ({ candidate: "h̃" })[name] ?? name;
 
-/** Put a node after another one, or take it out: a picture that is not there has no frame. */
-export function present(node, wanted, after) {
+/** Insert a node after another one, or remove it. */
+export function toggleAfter(node, wanted, after) {
     if (!wanted) node.remove();
     else if (!node.isConnected) after.after(node);
 }
 
-/** A drawing that follows the theme. */
-function redrawn(drawing, draw) {
+/** Redraw a drawing when the theme changes. */
+function followTheme(drawing, draw) {
     draw();
-    const forget = onTheme(() => (drawing.isConnected ? draw() : forget()));
+    const stopListening = onThemeChange(() => (drawing.isConnected ? draw() : stopListening()));
     return drawing;
 }
 
 function widthOf(word) {
-    return [...word].reduce((sum, letter) => sum + (BROAD.test(letter) ? 1.75 : 1), 0) * LETTER;
+    return [...word].reduce((sum, letter) => sum + (DOUBLE_WIDTH.test(letter) ? 1.75 : 1), 0) * CHARACTER_WIDTH;
 }
 
-/** Whether most words of a text are written from right to left. */
-function goesLeft(tokens) {
+/** Whether most words are written from right to left. */
+function isRightToLeft(tokens) {
     const words = tokens.filter((token) => /\p{L}/u.test(token) && !/^<.*>$/.test(token));
-    return words.filter((token) => FROM_RIGHT.test(token)).length > words.length / 2;
+    return words.filter((token) => RIGHT_TO_LEFT.test(token)).length > words.length / 2;
 }
 
-/** The text, each token on the colour of a value: one sees what the unit goes with. */
+/** A text whose tokens are coloured by values. */
 export function shadedText(
     tokens,
     values,
-    { signed, high, width = 900, picked = null, onPick = null, label = "", told = values },
+    { signed, high, width = 900, picked = null, onPick = null, label = "", labels = values },
 ) {
     const low = signed === true ? -high : 0;
-    const places = [];
+    const boxes = [];
     let [x, y] = [0, 0];
     tokens.forEach((token) => {
-        const wide = widthOf(shown(token)) + 8;
+        const wide = widthOf(displayToken(token)) + 8;
         if (x + wide > width && x > 0) [x, y] = [0, y + LINE];
-        places.push([x, y, wide]);
+        boxes.push([x, y, wide]);
         x += wide + 2;
     });
-    if (goesLeft(tokens)) for (const place of places) place[0] = width - place[0] - place[2];
+    if (isRightToLeft(tokens)) for (const box of boxes) box[0] = width - box[0] - box[2];
     const drawing = s("svg", {
         class: "shaded",
         width,
@@ -73,11 +73,11 @@ export function shadedText(
         role: "img",
         "aria-label": label,
     });
-    return redrawn(drawing, () =>
+    return followTheme(drawing, () =>
         clear(drawing).append(
-            ...tokens.map((token, place) => {
-                const [left, top, wide] = places[place];
-                const value = values[place];
+            ...tokens.map((token, position) => {
+                const [left, top, wide] = boxes[position];
+                const value = values[position];
                 const word = s(
                     "text",
                     {
@@ -87,13 +87,13 @@ export function shadedText(
                         "text-anchor": "middle",
                         "dominant-baseline": "central",
                     },
-                    shown(token),
+                    displayToken(token),
                 );
                 word.style.fill = inkOn(value, low, high, signed);
                 return s(
                     "g",
-                    { class: place === picked ? "chosen" : null, onclick: onPick ? () => onPick(place) : null },
-                    s("title", {}, `${shown(token)}: ${number(told[place])}`),
+                    { class: position === picked ? "chosen" : null, onclick: onPick ? () => onPick(position) : null },
+                    s("title", {}, `${displayToken(token)}: ${formatNumber(labels[position])}`),
                     s("rect", {
                         x: left + 1,
                         y: top + 2,
@@ -110,16 +110,16 @@ export function shadedText(
 }
 
 /**
- * Lines of one unit: `panels` are [{title, low, high, lines: [{name, quantity, values, place}]}], one above the other over the
- * same tokens. A click or Enter picks a token; arrow keys move.
+ * Line charts of one unit: `panels` are [{title, low, high, lines: [{name, quantity, values, colour}]}], stacked over the
+ * same tokens. Arrow keys move the cursor; a click or Enter selects a token.
  */
 export function unitChart({ tokens, panels, picked = 0, onPick, width = 900, label = "" }) {
     const step = (width - LEFT - 8) / tokens.length;
-    const lies = (token) => widthOf(shown(token)) * 0.95 + 3 <= step;
-    const flat = tokens.filter(lies).length > 0.85 * tokens.length;
-    const words = tokens.every(lies)
+    const fits = (token) => widthOf(displayToken(token)) * 0.95 + 3 <= step;
+    const flat = tokens.filter(fits).length > 0.85 * tokens.length;
+    const words = tokens.every(fits)
         ? 30
-        : 18 + 8 * Math.min(14, Math.max(...tokens.map((token) => [...shown(token)].length)));
+        : 18 + 8 * Math.min(14, Math.max(...tokens.map((token) => [...displayToken(token)].length)));
     const height = panels.length * (PANEL + GAP) + words;
     const drawing = s("svg", {
         class: "unit-chart",
@@ -132,7 +132,7 @@ export function unitChart({ tokens, panels, picked = 0, onPick, width = 900, lab
         "aria-label": label,
     });
     const readout = h("p", { class: "readout", "aria-hidden": "true" });
-    const at = (place) => LEFT + (place + 0.5) * step;
+    const at = (position) => LEFT + (position + 0.5) * step;
     let cursor = picked;
 
     function draw() {
@@ -144,66 +144,66 @@ export function unitChart({ tokens, panels, picked = 0, onPick, width = 900, lab
         const top = GAP + i * (PANEL + GAP);
         const y = (value) => top + PANEL * (1 - (value - panel.low) / (panel.high - panel.low || 1));
         const marks = [...new Set([panel.low, 0, panel.low < 0 ? panel.high : panel.high / 2, panel.high])];
-        const found = [s("text", { class: "axis", x: LEFT, y: top - 9 }, panel.title)];
+        const elements = [s("text", { class: "axis", x: LEFT, y: top - 9 }, panel.title)];
         for (const mark of marks) {
-            found.push(
+            elements.push(
                 s("line", { class: mark === 0 ? "base" : "grid", x1: LEFT, x2: width - 8, y1: y(mark), y2: y(mark) }),
             );
-            found.push(
+            elements.push(
                 s(
                     "text",
                     { class: "tick", x: LEFT - 7, y: y(mark), "text-anchor": "end", "dominant-baseline": "central" },
-                    Number.isInteger(mark) ? String(mark).replace("-", "−") : number(mark, 2),
+                    Number.isInteger(mark) ? String(mark).replace("-", "−") : formatNumber(mark, 2),
                 ),
             );
         }
         let left = LEFT + 7.6 * [...panel.title].length + 30;
-        for (const one of panel.lines) {
-            const points = [...one.values].map((value, place) => `${at(place).toFixed(1)} ${y(value).toFixed(1)}`);
-            found.push(
+        for (const line of panel.lines) {
+            const points = [...line.values].map((value, position) => `${at(position).toFixed(1)} ${y(value).toFixed(1)}`);
+            elements.push(
                 s("path", {
                     class: "line",
                     d: `M${points.join("L")}`,
-                    stroke: quantityColour(one.quantity, one.place),
+                    stroke: quantityColour(line.quantity, line.colour),
                     "stroke-width": 2.4,
-                    "stroke-dasharray": one.dashed ? "7 5" : null,
+                    "stroke-dasharray": line.dashed ? "7 5" : null,
                 }),
             );
             if (tokens.length === 1)
-                found.push(s("circle", { cx: at(0), cy: y(one.values[0]), r: 4, fill: quantityColour(one.quantity, one.place) }));
-            found.push(
+                elements.push(s("circle", { cx: at(0), cy: y(line.values[0]), r: 4, fill: quantityColour(line.quantity, line.colour) }));
+            elements.push(
                 s("line", {
                     x1: left,
                     x2: left + 24,
                     y1: top - 14,
                     y2: top - 14,
-                    stroke: quantityColour(one.quantity, one.place),
+                    stroke: quantityColour(line.quantity, line.colour),
                     "stroke-width": 3,
-                    "stroke-dasharray": one.dashed ? "7 5" : null,
+                    "stroke-dasharray": line.dashed ? "7 5" : null,
                 }),
             );
-            found.push(s("text", { class: "key-text", x: left + 30, y: top - 9 }, one.name));
-            left += 30 + [...one.name].length * 9 + 22;
+            elements.push(s("text", { class: "key-text", x: left + 30, y: top - 9 }, line.name));
+            left += 30 + [...line.name].length * 9 + 22;
         }
-        return found;
+        return elements;
     }
 
     function tokenWords() {
         const [every, y] = [Math.ceil((flat ? 11 : 14) / step), panels.length * (PANEL + GAP) + 20];
         return tokens
-            .map((token, place) => {
-                if (place % every) return null;
-                const word = [...shown(token)];
+            .map((token, position) => {
+                if (position % every) return null;
+                const word = [...displayToken(token)];
                 const cut = word.length > 14 ? `${word.slice(0, 13).join("")}…` : word.join("");
-                const x = at(place);
+                const x = at(position);
                 return s(
                     "text",
                     {
                         class: "label",
-                        x: lies(token) ? x : x + 4,
+                        x: fits(token) ? x : x + 4,
                         y,
-                        "text-anchor": lies(token) ? "middle" : "end",
-                        transform: lies(token) ? null : `rotate(-90 ${x + 4} ${y - 8})`,
+                        "text-anchor": fits(token) ? "middle" : "end",
+                        transform: fits(token) ? null : `rotate(-90 ${x + 4} ${y - 8})`,
                     },
                     cut,
                 );
@@ -212,14 +212,14 @@ export function unitChart({ tokens, panels, picked = 0, onPick, width = 900, lab
     }
 
     function mark() {
-        const place = { x: LEFT + cursor * step, width: step, height: PANEL + 6 };
+        const band = { x: LEFT + cursor * step, width: step, height: PANEL + 6 };
         clear(drawing.querySelector(".here")).append(
-            ...panels.map((_, i) => s("rect", { class: "band", y: GAP - 3 + i * (PANEL + GAP), ...place })),
+            ...panels.map((_, i) => s("rect", { class: "band", y: GAP - 3 + i * (PANEL + GAP), ...band })),
         );
-        const told = panels
-            .flatMap((panel) => panel.lines.map((one) => `${one.name} ${number(one.values[cursor])}`))
+        const readings = panels
+            .flatMap((panel) => panel.lines.map((line) => `${line.name} ${formatNumber(line.values[cursor])}`))
             .join(" · ");
-        readout.textContent = `${shown(tokens[cursor])} (token ${cursor + 1}): ${told}`;
+        readout.textContent = `${displayToken(tokens[cursor])} (token ${cursor + 1}): ${readings}`;
     }
 
     drawing.addEventListener("keydown", (event) => {
@@ -229,18 +229,18 @@ export function unitChart({ tokens, panels, picked = 0, onPick, width = 900, lab
         if (!move) return void onPick?.(cursor);
         cursor = Math.min(Math.max(cursor + move, 0), tokens.length - 1);
         mark();
-        say(readout.textContent);
+        announce(readout.textContent);
     });
     drawing.addEventListener("click", (event) => {
         const box = drawing.getBoundingClientRect();
-        const place = Math.floor((((event.clientX - box.left) / box.width) * width - LEFT) / step);
-        if (place >= 0 && place < tokens.length) onPick?.(place);
+        const position = Math.floor((((event.clientX - box.left) / box.width) * width - LEFT) / step);
+        if (position >= 0 && position < tokens.length) onPick?.(position);
     });
-    redrawn(drawing, draw);
+    followTheme(drawing, draw);
     return { element: h("div", {}, drawing, readout) };
 }
 
-/** How open each gate is over all units and tokens: shares that are nearly closed, between, nearly open. */
+/** Gate activations over all units and tokens: fractions nearly closed, between, and nearly open. */
 export function gateBars(gates, width = 900) {
     const [left, row, bar] = [34, 50, 300];
     const drawing = s("svg", {
@@ -249,7 +249,7 @@ export function gateBars(gates, width = 900) {
         height: gates.length * row + 26,
         viewBox: `0 0 ${width} ${gates.length * row + 26}`,
         role: "img",
-        "aria-label": "How open the gates are",
+        "aria-label": "Gate activations",
     });
     const draw = () =>
         clear(drawing).append(
@@ -280,9 +280,9 @@ export function gateBars(gates, width = 900) {
         let x = left;
         const name = s("text", { class: "gate-name", x: 4, y: y + 17 }, gate.name);
         name.style.fill = quantityColour(gate.name, i);
-        const found = [name];
+        const elements = [name];
         shares.forEach((share, k) => {
-            found.push(
+            elements.push(
                 s("rect", {
                     x,
                     y,
@@ -293,12 +293,12 @@ export function gateBars(gates, width = 900) {
             );
             x += share * bar;
         });
-        found.push(s("rect", { class: "edge", x: left, y, width: bar, height: 24 }));
+        elements.push(s("rect", { class: "edge", x: left, y, width: bar, height: 24 }));
         const mean = { x1: left + gate.mean * bar, x2: left + gate.mean * bar, y1: y - 4, y2: y + 28 };
-        found.push(s("line", { class: "mean-ground", ...mean }), s("line", { class: "mean", ...mean }));
-        found.push(s("text", { class: "label", x: left + bar + 16, y: y + 10 }, `mean ${number(gate.mean, 2)}`));
-        found.push(s("text", { class: "tick", x: left + bar + 16, y: y + 28 }, gate.does));
-        return found;
+        elements.push(s("line", { class: "mean-ground", ...mean }), s("line", { class: "mean", ...mean }));
+        elements.push(s("text", { class: "label", x: left + bar + 16, y: y + 10 }, `mean ${formatNumber(gate.mean, 2)}`));
+        elements.push(s("text", { class: "tick", x: left + bar + 16, y: y + 28 }, gate.does));
+        return elements;
     }
-    return redrawn(drawing, draw);
+    return followTheme(drawing, draw);
 }

@@ -1,53 +1,53 @@
-// Inside the cell: gates and states of any recurrent cell over a text, its units one by one, and one step's arithmetic.
-// What can be turned is in cell-options.js, the step in cell-steps.js, the other text in cell-other.js.
+// Inside the cell: gates and states of a recurrent cell over a text, single units, and the arithmetic of one step.
+// The controls are in cell-options.js, the step in cell-steps.js, the second text in cell-comparison.js.
 
-import { h, fill, number, refill } from "../lib/dom.js";
+import { h, setChildren, formatNumber, updateChildren } from "../lib/dom.js";
 import { figure } from "../lib/figure.js";
 import { controls, runPicker, textBox } from "../lib/controls.js";
-import { shown } from "../lib/tokens.js";
+import { displayToken } from "../lib/tokens.js";
 import { mapTable, unitMap } from "./cell-map.js";
 import { drawOptions } from "./cell-options.js";
-import { OtherText } from "./cell-other.js";
+import { OtherText } from "./cell-comparison.js";
 import { Steps } from "./cell-steps.js";
-import { gateBars, present, roomIn, scaleOf, shadedText, symbolOf, unitChart } from "./cell-unit.js";
+import { gateBars, toggleAfter, roomIn, scaleOf, shadedText, symbolOf, unitChart } from "./cell-unit.js";
 
 export const title = "Inside the cell";
 export const lead =
-    "A recurrent cell reads one token after another and keeps what it has read in a list of numbers, its units. Here every unit of a trained model is seen at every token: what its gates let pass, what it remembers, and the arithmetic of a single step.";
+    "A recurrent cell reads one token per step and stores what it has read in the state of its units. This view shows the gates and states of all units at every token, and the arithmetic of a single step.";
 export const needs =
-    "It needs a model with recurrent cells: a language model, translator, tagger or classifier with lstm, gru or elman.";
+    "This view needs a recurrent model: a language model, translator, tagger or classifier with lstm, gru or elman cells.";
 
 export async function show(page) {
     const view = new CellView(page);
-    fill(page.root, view.element);
+    setChildren(page.root, view.element);
     await view.refresh();
 }
 
 class CellView {
     constructor(page) {
         this.page = page;
-        this.run = page.chosen();
+        this.run = page.selectedRun();
         this.top = h("div");
         this.options = h("div");
-        this.said = h("div", { class: "answer" });
-        this.map = figure({ name: "cell-units", title: "Units over the text" });
-        this.gates = figure({ name: "cell-gates", title: "How open the gates are" });
+        this.summary = h("div", { class: "answer" });
+        this.map = figure({ name: "cell-units", title: "Hidden units" });
+        this.gates = figure({ name: "cell-gates", title: "Gate activations" });
         this.unit = figure({ name: "cell-unit", title: "One unit" });
         this.steps = new Steps(this);
         this.other = new OtherText(this);
         this.stage = h("div", {}, this.map.element, this.unit.element, this.steps.element, this.other.element);
-        this.element = h("div", {}, this.top, this.options, this.said, this.stage);
+        this.element = h("div", {}, this.top, this.options, this.summary, this.stage);
         this.drawTop();
     }
 
-    /** Pixels that a drawing may be wide. */
-    get wide() {
+    /** The width of a drawing in pixels. */
+    get width() {
         return roomIn(this.page.root);
     }
 
-    /** The same for a column a token: a long text is wider than the page, and scrolled. */
-    wideFor(tokens) {
-        return Math.max(this.wide, 80 + 8 * tokens.length);
+    /** The width of a drawing with one column per token; long texts scroll. */
+    widthFor(tokens) {
+        return Math.max(this.width, 80 + 8 * tokens.length);
     }
 
     get(name, other = null) {
@@ -63,14 +63,14 @@ class CellView {
         return this.run.task === "translate";
     }
 
-    /** Where we look: what every question needs. */
+    /** The parameters common to all requests. */
     where(text = this.get("text", this.run.example)) {
         const target = this.translates ? this.get("target") : null;
         return { run: this.run.id, text, target, part: this.get("part"), layer: this.count("layer") };
     }
 
     change(changes) {
-        this.page.set(changes);
+        this.page.setParams(changes);
         return this.refresh();
     }
 
@@ -83,7 +83,7 @@ class CellView {
             quantity: null,
             unit: null,
             units: null,
-            place: null,
+            position: null,
             by: null,
             class: null,
             containing: null,
@@ -91,51 +91,51 @@ class CellView {
             term: null,
             other: null,
         };
-        refill(
+        updateChildren(
             this.top,
             controls(
                 runPicker(this.page, {
                     value: this.run.id,
                     onchange: (id) => {
                         this.run = this.page.run(id);
-                        this.page.set({ ...fresh, run: id });
+                        this.page.setParams({ ...fresh, run: id });
                         this.drawTop();
                         this.refresh();
                     },
                 }),
-                textBox("Text to read", this.get("text", this.run.example), (text) =>
-                    this.change({ text, place: null, term: null }),
+                textBox("Text", this.get("text", this.run.example), (text) =>
+                    this.change({ text, position: null, term: null }),
                 ),
                 this.translates
                     ? textBox(
-                          "Translation it is made to say",
+                          "Force this translation",
                           this.get("target", ""),
-                          (target) => this.change({ target, place: null }),
-                          { button: "Say", placeholder: "its own" },
+                          (target) => this.change({ target, position: null }),
+                          { button: "Force", placeholder: "output of the model" },
                       )
                     : null,
             ),
         );
     }
 
-    /** Ask for all that is shown, and draw it. */
+    /** Load all data and draw it. */
     async refresh() {
-        const mine = (this.asked = {});
+        const requestId = (this.latestRequest = {});
         this.stage.classList.add("busy");
         try {
-            this.page.fine();
-            const found = await this.page.ask("cell", { ...this.where(), ...this.order() });
-            if (this.page.signal.aborted || this.asked !== mine) return; // something else was asked for since
-            this.found = found;
+            this.page.clearError();
+            const data = await this.page.request("cell", { ...this.where(), ...this.order() });
+            if (this.page.signal.aborted || this.latestRequest !== requestId) return; // superseded by a newer request
+            this.data = data;
             drawOptions(this);
-            this.drawSaid();
+            this.drawSummary();
             this.drawMap();
             this.drawGates();
             await Promise.all([this.showUnit(), this.steps.show(), this.other.show()]);
         } catch (error) {
-            if (this.asked === mine) this.page.fail(error);
+            if (this.latestRequest === requestId) this.page.fail(error);
         } finally {
-            if (this.asked === mine) this.stage.classList.remove("busy");
+            if (this.latestRequest === requestId) this.stage.classList.remove("busy");
         }
     }
 
@@ -151,20 +151,20 @@ class CellView {
         };
     }
 
-    /** The units that were asked for by number; null for those that come first. */
+    /** The units that are selected by number, or null. */
     get named() {
-        const found = (this.get("units", "").match(/\d+/g) ?? []).map(Number).slice(0, 128);
-        return found.length ? [...new Set(found)] : null;
+        const units = (this.get("units", "").match(/\d+/g) ?? []).map(Number).slice(0, 128);
+        return units.length ? [...new Set(units)] : null;
     }
 
     get chosenUnit() {
         const unit = this.count("unit");
-        return unit !== null && unit < this.found.hidden ? unit : this.found.units[0];
+        return unit !== null && unit < this.data.hidden ? unit : this.data.units[0];
     }
 
-    get chosenPlace() {
-        const place = this.count("place");
-        return place !== null && place < this.found.tokens.length ? place : Math.min(1, this.found.tokens.length - 1);
+    get chosenPosition() {
+        const position = this.count("position");
+        return position !== null && position < this.data.tokens.length ? position : Math.min(1, this.data.tokens.length - 1);
     }
 
     countCalmly(count) {
@@ -172,18 +172,18 @@ class CellView {
         this.waiting = setTimeout(() => this.change({ count }), 200);
     }
 
-    drawSaid() {
-        const { notes, answer, hidden, cell, layers } = this.found;
-        const says = { translate: "The translation", tag: "Its answer", classify: "Its answer" }[this.run.task];
-        fill(
-            this.said,
+    drawSummary() {
+        const { notes, answer, hidden, cell, layers } = this.data;
+        const outputLabel = { translate: "Translation", tag: "Predicted tags", classify: "Predicted label" }[this.run.task];
+        setChildren(
+            this.summary,
             notes.map((note) => h("p", { class: "note", dir: "auto" }, note)),
             h(
                 "p",
                 { class: "hint", dir: "auto" },
                 `${cell} cell${layers > 1 ? `, ${layers} layers` : ""}, ${hidden} units each`,
-                answer && says ? ` · ${says}: ` : "",
-                answer && says ? h("bdi", {}, answer) : null,
+                answer && outputLabel ? ` · ${outputLabel}: ` : "",
+                answer && outputLabel ? h("bdi", {}, answer) : null,
             ),
         );
     }
@@ -191,38 +191,38 @@ class CellView {
     // --- all units ----------------------------------------------------------------------------------------------------
 
     drawMap() {
-        const { tokens, units, quantity, quantities, title: part, parts, arrays } = this.found;
-        const words = quantities.find((one) => one.name === quantity);
-        const drawing = unitMap(this.found, this.wideFor(tokens), (row, column) => this.pick(units[row], column));
-        this.mapDrawing = drawing.picture;
-        fill(this.map.body, drawing.element);
-        this.map.say(
+        const { tokens, units, quantity, quantities, title: part, parts, arrays } = this.data;
+        const words = quantities.find((item) => item.name === quantity);
+        const drawing = unitMap(this.data, this.widthFor(tokens), (row, column) => this.pick(units[row], column));
+        this.mapDrawing = drawing.heatmap;
+        setChildren(this.map.body, drawing.element);
+        this.map.setText(
             `${nameOf(words)} of ${units.length} units${parts.length > 1 ? ` (${part})` : ""}`,
-            `${sentenceOf(words)} One row is one unit over the whole text, one column is one token. ${this.orderWords()} Pick a cell to follow its unit and to see that step's arithmetic.`,
+            `${sentenceOf(words)} Rows are units, columns are tokens. ${this.orderWords()} Select a cell to see its unit and its step below.`,
         );
         this.map.table(() => mapTable(units, tokens, arrays.map));
         this.mark();
     }
 
     orderWords() {
-        const { units, scores } = this.found;
-        if (this.named) return "These are the units that were named.";
+        const { units, scores } = this.data;
+        if (this.named) return "";
         const by = this.get("by", "variance");
-        const best = `${units[0]} (${number(scores[0])})`;
+        const best = `${units[0]} (${formatNumber(scores[0])})`;
         if (by === "correlation")
-            return `Units are ordered by how their value goes with the tokens of the class “${this.get("class")}” (Pearson’s r): first ${best}.`;
-        if (by === "variance") return `The units that vary most over this text come first: unit ${best}.`;
-        if (by === "number") return "Units stand in their own order.";
-        return `Units with the largest ${by === "size" ? "mean size" : "mean value"} come first: unit ${best}.`;
+            return `Units are sorted by their correlation (Pearson’s r) with the token class “${this.get("class")}”; the first is unit ${best}.`;
+        if (by === "number") return "Units are sorted by index.";
+        const measure = { variance: "variance over the text", size: "mean absolute value", mean: "mean value" }[by];
+        return `Units are sorted by ${measure}; the first is unit ${best}.`;
     }
 
     mark() {
-        const row = this.found.units.indexOf(this.chosenUnit);
-        this.mapDrawing?.light(row < 0 ? null : row, this.chosenPlace);
+        const row = this.data.units.indexOf(this.chosenUnit);
+        this.mapDrawing?.highlight(row < 0 ? null : row, this.chosenPosition);
     }
 
-    pick(unit, place) {
-        this.page.set({ unit, place, term: null });
+    pick(unit, position) {
+        this.page.setParams({ unit, position, term: null });
         this.mark();
         this.showUnit().catch((error) => this.page.fail(error));
         this.steps.show().catch((error) => this.page.fail(error));
@@ -230,16 +230,16 @@ class CellView {
     }
 
     drawGates() {
-        const { gates, title: part, parts } = this.found;
-        present(this.gates.element, gates.length > 0, this.stage.lastElementChild);
+        const { gates, title: part, parts } = this.data;
+        toggleAfter(this.gates.element, gates.length > 0, this.stage.lastElementChild);
         if (!gates.length) return;
-        fill(this.gates.body, gateBars(gates, Math.min(900, this.wide)));
-        this.gates.say(
-            `How open the gates are${parts.length > 1 ? ` (${part})` : ""}`,
-            "Shares of all units at all tokens of this text. A gate below 0.1 is nearly closed (dark purple), one above 0.9 nearly open (yellow); the line marks the mean.",
+        setChildren(this.gates.body, gateBars(gates, Math.min(900, this.width)));
+        this.gates.setText(
+            `Gate activations${parts.length > 1 ? ` (${part})` : ""}`,
+            "Fractions over all units and tokens of this text. A gate below 0.1 is nearly closed (dark purple), above 0.9 nearly open (yellow). The vertical line is the mean.",
         );
         this.gates.table(() => ({
-            columns: ["gate", "mean", "below 0.1", "above 0.9", "near 1"],
+            columns: ["gate", "mean", "below 0.1", "above 0.9", "effect near 1"],
             rows: gates.map((gate) => [gate.name, gate.mean, gate.closed, gate.open, gate.does]),
         }));
     }
@@ -247,79 +247,79 @@ class CellView {
     // --- one unit -----------------------------------------------------------------------------------------------------
 
     async showUnit() {
-        const [unit, asked] = [this.chosenUnit, this.asked];
-        const found = await this.page.ask("cell/unit", { ...this.where(), unit });
-        if (this.page.signal.aborted || unit !== this.chosenUnit || asked !== this.asked) return;
-        this.unitFound = found;
-        const { quantity, quantities } = this.found;
-        const isGate = Object.fromEntries(quantities.map((one) => [one.name, one.gate]));
-        const names = Object.keys(found.values);
+        const [unit, latestRequest] = [this.chosenUnit, this.latestRequest];
+        const data = await this.page.request("cell/unit", { ...this.where(), unit });
+        if (this.page.signal.aborted || unit !== this.chosenUnit || latestRequest !== this.latestRequest) return;
+        this.unitData = data;
+        const { quantity, quantities } = this.data;
+        const isGate = Object.fromEntries(quantities.map((item) => [item.name, item.gate]));
+        const names = Object.keys(data.values);
         const bounded = ["g", "candidate", "h", "y"];
         const panels = [
-            ["gates, from closed 0 to open 1", names.filter((name) => isGate[name])],
-            ["content of the cell", names.filter((name) => !isGate[name] && !bounded.includes(name))],
+            ["gates (0 closed, 1 open)", names.filter((name) => isGate[name])],
+            ["cell state", names.filter((name) => !isGate[name] && !bounded.includes(name))],
             [
-                names.length > 1 ? "new content, and what the unit says" : "what the unit says",
+                names.length > 1 ? "candidate and hidden state" : "hidden state",
                 names.filter((name) => bounded.includes(name)),
             ],
         ];
         const line = (name) => ({
             name: symbolOf(name),
             quantity: name,
-            values: found.values[name],
-            place: names.indexOf(name),
+            values: data.values[name],
+            colour: names.indexOf(name),
             dashed: name === "g" || name === "candidate",
         });
         const chart = unitChart({
-            tokens: found.tokens,
-            picked: this.chosenPlace,
-            onPick: (place) => this.pick(unit, place),
-            width: this.wideFor(found.tokens),
+            tokens: data.tokens,
+            picked: this.chosenPosition,
+            onPick: (position) => this.pick(unit, position),
+            width: this.widthFor(data.tokens),
             label: `Unit ${unit} over the text`,
             panels: panels
-                .filter(([, own]) => own.length)
-                .map(([words, own]) => ({
+                .filter(([, members]) => members.length)
+                .map(([words, members]) => ({
                     title: words,
-                    lines: own.map(line),
+                    lines: members.map(line),
                     ...reachOf(
-                        own.map((name) => found.values[name]),
-                        isGate[own[0]],
+                        members.map((name) => data.values[name]),
+                        isGate[members[0]],
                     ),
                 })),
         });
-        fill(this.unit.body, this.shade(found.tokens, found.values[quantity]), chart.element);
-        this.unit.say(
-            `Unit ${unit} while the text is read`,
-            `Above, the text itself: each token on the colour of ${symbolOf(quantity)} of this unit after reading it. Below, all that the cell computes of the unit. Click a token for its arithmetic.`,
+        setChildren(this.unit.body, this.shade(data.tokens, data.values[quantity]), chart.element);
+        this.unit.setText(
+            `Unit ${unit} over the text`,
+            `Top: the text, each token coloured by ${symbolOf(quantity)} of this unit after reading it. Bottom: all quantities of the unit. Click a token to see its step.`,
         );
         this.unit.table(() => ({
             columns: ["token", ...names.map(symbolOf)],
-            rows: found.tokens.map((token, place) => [shown(token), ...names.map((name) => found.values[name][place])]),
+            rows: data.tokens.map((token, position) => [displayToken(token), ...names.map((name) => data.values[name][position])]),
         }));
     }
 
     shade(tokens, values) {
-        const { quantity, quantities } = this.found;
-        const gate = quantities.find((one) => one.name === quantity).gate;
+        const { quantity, quantities } = this.data;
+        const gate = quantities.find((item) => item.name === quantity).gate;
         const high = gate ? 1 : Math.max(1e-6, ...values.map(Math.abs));
         return shadedText(tokens, values, {
             signed: scaleOf(gate),
             high,
-            width: this.wide,
-            picked: this.chosenPlace,
-            onPick: (place) => this.pick(this.chosenUnit, place),
-            label: `The text shaded by unit ${this.chosenUnit}`,
+            width: this.width,
+            picked: this.chosenPosition,
+            onPick: (position) => this.pick(this.chosenUnit, position),
+            label: `Text coloured by unit ${this.chosenUnit}`,
         });
     }
 }
 
-const NAMES = { c: "Content c", h: "Hidden state h", g: "New content g", candidate: "New content h̃", y: "Output y" };
+const NAMES = { c: "Cell state c", h: "Hidden state h", g: "Candidate g", candidate: "Candidate h̃", y: "Output y" };
 const nameOf = ({ name, gate }) => NAMES[name] ?? (gate ? `Gate ${name}` : name);
 
-/** “f near 1 keeps …” as a sentence. */
+/** The description of a quantity as a sentence. */
 function sentenceOf({ name, words, gate }) {
     const rest = words.slice(name.length).replace(/^[:\s]+/, "");
-    return gate ? `The gate ${name}: ${rest}. Yellow is open, dark purple is closed.` : `${symbolOf(name)}: ${rest}.`;
+    return gate ? `Gate ${name}: ${rest}. Yellow is open, dark purple is closed.` : `${symbolOf(name)}: ${rest}.`;
 }
 
 function reachOf(all, gates) {

@@ -1,28 +1,28 @@
-// What clipping does: the norms of a whole training, cut at a θ that can be moved, and what it would do on this text.
+// Gradient clipping: the gradient norms of the training and of the text, clipped at an adjustable θ.
 
-import { h, fill, number, refill } from "../lib/dom.js";
+import { h, setChildren, formatNumber, updateChildren } from "../lib/dom.js";
 import { controls, slider } from "../lib/controls.js";
 import { figure } from "../lib/figure.js";
 import { lineChart } from "../lib/chart.js";
 
 export class Clipping {
-    /** `onTheta` is told which θ was chosen. */
+    /** `onTheta` receives the selected θ. */
     constructor(onTheta) {
         this.onTheta = onTheta;
-        this.picture = figure({ name: "gradient-clipping", title: "Clipping" });
+        this.fig = figure({ name: "gradient-clipping", title: "Gradient clipping" });
         this.controls = h("div");
-        this.element = this.picture.element;
+        this.element = this.fig.element;
         this.element.querySelector(".figure-head").after(this.controls);
     }
 
-    draw(found, wanted, room) {
-        Object.assign(this, { found, room });
-        const most = Math.max(1, ...found.flatMap((one) => [one.norm, ...one.sizes.slice(-1)]));
-        const theta = Number(wanted ?? found[0].clip ?? 1);
+    draw(results, wanted, room) {
+        Object.assign(this, { results, room });
+        const most = Math.max(1, ...results.flatMap((result) => [result.norm, ...result.sorted_norms.slice(-1)]));
+        const theta = Number(wanted ?? results[0].clip ?? 1);
         const high = Math.log10(Math.max(most, theta) * 1.25);
         const low = Math.min(high - 2.5, Math.log10(theta));
-        const look = { min: low, max: high, step: 0.01, value: Math.log10(theta), format: (v) => number(10 ** v) };
-        refill(
+        const look = { min: low, max: high, step: 0.01, value: Math.log10(theta), format: (v) => formatNumber(10 ** v) };
+        updateChildren(
             this.controls,
             controls(
                 slider("Clip at θ", look, (value) => {
@@ -35,91 +35,91 @@ export class Clipping {
     }
 
     drawAt(theta) {
-        const { found, room, picture } = this;
-        const several = found.length > 1;
-        const trained = found.filter((one) => one.training.length);
+        const { results, room, fig } = this;
+        const several = results.length > 1;
+        const trained = results.filter((result) => result.training.length);
         const chart = lineChart({
-            series: [...trained.flatMap((one) => cutLines(one, found, theta)), lineAt(theta, trained)],
+            series: [...trained.flatMap((result) => cutLines(result, results, theta)), lineAt(theta, trained)],
             width: room,
             height: 320,
-            x: { title: "step of the training" },
-            y: { title: "‖g‖, of all parameters", log: true },
-            label: "Norm of the gradient in training, and clipped",
+            x: { title: "training step" },
+            y: { title: "‖g‖ of all parameters", log: true },
+            label: "Gradient norm in training, unclipped and clipped",
         });
-        const words = (one) =>
-            h("li", { dir: "auto" }, several ? [h("b", {}, one.run.name), ": "] : "", clipWords(one, theta));
-        fill(
-            picture.body,
+        const words = (result) =>
+            h("li", { dir: "auto" }, several ? [h("b", {}, result.run.name), ": "] : "", clipWords(result, theta));
+        setChildren(
+            fig.body,
             trained.length
                 ? chart.element
-                : h("p", { class: "hint" }, "This training logged no norms of its gradients."),
-            h("ul", { class: "clip-words" }, found.map(words)),
+                : h("p", { class: "hint" }, "This run logged no gradient norms."),
+            h("ul", { class: "clip-words" }, results.map(words)),
         );
-        picture.say(
-            "Clipping: g ← g · min(1, θ/‖g‖)",
-            "A gradient longer than θ is shortened to θ: its direction stays. Rare huge steps are tamed, all others go on as they were.",
+        fig.setText(
+            "Gradient clipping: g ← g · min(1, θ/‖g‖)",
+            "A gradient whose norm exceeds θ is scaled to norm θ; its direction does not change. Smaller gradients are unchanged.",
         );
-        picture.table(() => clipTable(found, theta));
+        fig.table(() => clipTable(results, theta));
     }
 }
 
-function cutLines(one, found, theta) {
-    const place = found.indexOf(one);
-    const name = found.length > 1 ? `${one.run.name}: ` : "";
-    const cut = one.training.map(([step, norm]) => [step, Math.min(norm, theta)]);
+function cutLines(result, results, theta) {
+    const colour = results.indexOf(result);
+    const name = results.length > 1 ? `${result.run.name}: ` : "";
+    const cut = result.training.map(([step, norm]) => [step, Math.min(norm, theta)]);
     return [
-        { name: `${name}‖g‖ in training`, points: one.training, place, thin: true },
-        { name: `${name}clipped at θ`, points: cut, place },
+        { name: `${name}‖g‖ in training`, points: result.training, colour, thin: true },
+        { name: `${name}clipped at θ`, points: cut, colour },
     ];
 }
 
 function lineAt(theta, trained) {
-    const last = Math.max(1, ...trained.map((one) => one.training.at(-1)[0]));
+    const last = Math.max(1, ...trained.map((result) => result.training.at(-1)[0]));
     const points = [
         [0, theta],
         [last, theta],
     ];
-    return { name: `θ = ${number(theta)}`, points, place: 7, dashed: true };
+    return { name: `θ = ${formatNumber(theta)}`, points, colour: 7, dashed: true };
 }
 
-function clipTable(found, theta) {
+function clipTable(results, theta) {
     return {
         columns: [
             "run",
             "‖g‖ on this text",
             "θ",
             "factor",
-            "clipped",
+            "clipped ‖g‖",
             "logged steps",
-            "share of them above θ",
-            "θ of its recipe",
+            "fraction above θ",
+            "θ of the recipe",
         ],
-        rows: found.map((one) => [
-            one.run.name,
-            one.norm,
+        rows: results.map((result) => [
+            result.run.name,
+            result.norm,
             theta,
-            Math.min(1, theta / one.norm),
-            Math.min(one.norm, theta),
-            one.logged,
-            shareAbove(one, theta),
-            one.clip,
+            Math.min(1, theta / result.norm),
+            Math.min(result.norm, theta),
+            result.logged,
+            fractionAbove(result, theta),
+            result.clip,
         ]),
     };
 }
 
-/** Of all steps that were logged, not of those that are drawn. */
-function shareAbove({ sizes }, theta) {
-    return sizes.length ? sizes.filter((norm) => norm > theta).length / sizes.length : null;
+/** The fraction of all logged steps, not only of the drawn ones. */
+function fractionAbove({ sorted_norms }, theta) {
+    return sorted_norms.length ? sorted_norms.filter((norm) => norm > theta).length / sorted_norms.length : null;
 }
 
-function clipWords(one, theta) {
-    const factor = Math.min(1, theta / one.norm);
+function clipWords(result, theta) {
+    const factor = Math.min(1, theta / result.norm);
     const text =
         factor < 1
-            ? `on this text ‖g‖ = ${number(one.norm)} would be shortened to ${number(theta)}, × ${number(factor)}`
-            : `on this text ‖g‖ = ${number(one.norm)} is left as it is`;
-    const share = shareAbove(one, theta);
-    const steps = `${one.logged.toLocaleString("en")} logged steps`;
-    const trained = share === null ? "" : `; in training ${(100 * share).toFixed(0)} % of ${steps} would be clipped`;
-    return `${text}${trained}; its recipe ${one.clip === null ? "does not clip" : `clips at ${number(one.clip)}`}.`;
+            ? `‖g‖ = ${formatNumber(result.norm)} on this text would be scaled by ${formatNumber(factor)} to ${formatNumber(theta)}`
+            : `‖g‖ = ${formatNumber(result.norm)} on this text would not be clipped`;
+    const fraction = fractionAbove(result, theta);
+    const steps = `${result.logged.toLocaleString("en")} logged steps`;
+    const trained = fraction === null ? "" : `; ${(100 * fraction).toFixed(0)} % of ${steps} would be clipped`;
+    return `${text}${trained}; the recipe ${result.clip === null ? "does not clip" : `clips at ${formatNumber(result.clip)}`}.`;
 }

@@ -1,29 +1,29 @@
-// How far back a loss is felt: as lines over the steps, on the text itself, and, of Elman cells, what could be felt at most.
+// Gradient norms over time: as lines, on the text, and for Elman cells with their upper bound.
 
-import { h, fill, number } from "../lib/dom.js";
+import { h, setChildren, formatNumber } from "../lib/dom.js";
 import { chartTable, lineChart } from "../lib/chart.js";
-import { shown } from "../lib/tokens.js";
+import { displayToken } from "../lib/tokens.js";
 import { shadedText } from "./cell-unit.js";
 
-/** Every line of the picture: run, part, layer, state. A run keeps its colour. */
-export function flowLines(found, { part: wanted, layer: which, states: wantedStates }) {
-    const several = found.length > 1;
-    const wants = (state, states) => wantedStates === "both" || state === wantedStates || !states[wantedStates];
-    return found.flatMap((one, place) =>
-        one.parts
-            .filter((part) => wanted === "all" || part.name === wanted)
+/** One line per run, part, layer and state; the colour depends on the run. */
+export function flowLines(results, { part: selectedPart, layer: which, states: selectedStates }) {
+    const several = results.length > 1;
+    const isSelected = (state, states) => selectedStates === "both" || state === selectedStates || !states[selectedStates];
+    return results.flatMap((item, colour) =>
+        item.parts
+            .filter((part) => selectedPart === "all" || part.name === selectedPart)
             .flatMap((part, nth, shownParts) =>
                 layersOf(part, which).flatMap(([layer, states]) =>
                     Object.keys(states)
-                        .filter((state) => wants(state, states))
+                        .filter((state) => isSelected(state, states))
                         .map((state) => ({
                             part,
                             layer,
                             state,
-                            run: one.run,
+                            run: item.run,
                             norms: states[state],
-                            name: lineName(one, part, layer, state, found.length, shownParts.length),
-                            place: several ? place : nth,
+                            name: lineName(item, part, layer, state, results.length, shownParts.length),
+                            colour: several ? colour : nth,
                             dashed: state === "c",
                             dotted: several && nth > 0,
                             thin: layer < part.layers.length,
@@ -33,60 +33,60 @@ export function flowLines(found, { part: wanted, layer: which, states: wantedSta
     );
 }
 
-export function drawFlow(picture, lines, { room, log }) {
-    const series = lines.map((one) => ({ ...one, points: backwards(one) }));
+export function drawFlow(fig, lines, { room, log }) {
+    const series = lines.map((item) => ({ ...item, points: backwards(item) }));
     const chart = lineChart({
         series,
         width: room,
         height: 420,
-        x: { title: "steps back from the last one read", zero: true },
+        x: { title: "steps back from the last token", zero: true },
         y: { title: "‖∂L/∂hₜ‖", log },
-        label: "Norm of the gradient by each state against steps back",
+        label: "Gradient norm of each state against steps back",
     });
-    fill(picture.body, chart.element);
-    const straight = "On this scale a straight line down is an exponential fall: the same factor at every step back. ";
-    picture.say("How far back the loss is felt", `${log ? straight : ""}${fallWords(series)}`);
-    picture.table(() => chartTable(series, "steps back"));
+    setChildren(fig.body, chart.element);
+    const straight = "On a logarithmic scale, exponential decay is a straight line. ";
+    fig.setText("Gradient norm over time", `${log ? straight : ""}${fallWords(series)}`);
+    fig.table(() => chartTable(series, "steps back"));
 }
 
-export function drawTokens(picture, lines, { room }) {
-    const strip = (one) =>
-        shadedText(one.part.tokens, scaled(one.norms), {
+export function drawTokens(fig, lines, { room }) {
+    const strip = (item) =>
+        shadedText(item.part.tokens, scaled(item.norms), {
             signed: false,
             high: 1,
             width: room,
-            label: `Tokens shaded by ${one.name}`,
-            told: one.norms,
+            label: `Tokens coloured by ${item.name}`,
+            labels: item.norms,
         });
-    const named = (one) => lines.length > 1 && h("p", { class: "hint", dir: "auto" }, one.name);
-    fill(
-        picture.body,
-        lines.map((one) => h("div", { class: "strip" }, named(one), strip(one))),
+    const named = (item) => lines.length > 1 && h("p", { class: "hint", dir: "auto" }, item.name);
+    setChildren(
+        fig.body,
+        lines.map((item) => h("div", { class: "strip" }, named(item), strip(item))),
     );
-    picture.say(
-        "Where in the text",
-        "Each token shaded by the norm at the state after reading it, on a scale of powers of ten down to a thousandth of the largest.",
+    fig.setText(
+        "Gradient norm by token",
+        "Each token is coloured by the gradient norm of the state after reading it, on a logarithmic scale down to 1/1000 of the maximum.",
     );
-    picture.table(() => ({
-        columns: ["token", ...lines.map((one) => one.name)],
-        rows: lines[0].part.tokens.map((token, i) => [shown(token), ...lines.map((one) => one.norms[i] ?? null)]),
+    fig.table(() => ({
+        columns: ["token", ...lines.map((item) => item.name)],
+        rows: lines[0].part.tokens.map((token, i) => [displayToken(token), ...lines.map((item) => item.norms[i] ?? null)]),
     }));
 }
 
-/** Of Elman cells: ‖∂hₜ/∂hₖ‖, and the power that it cannot exceed. */
-export function drawBound(picture, found, { room }) {
-    const flows = found.flatMap((one, place) =>
-        one.parts.flatMap((part) => part.flows.map((flow) => ({ ...flow, one, part, place }))),
+/** For Elman cells: the Jacobian norm ‖∂hₜ/∂hₖ‖ and its upper bound. */
+export function drawBound(fig, results, { room }) {
+    const flows = results.flatMap((item, colour) =>
+        item.parts.flatMap((part) => part.flows.map((flow) => ({ ...flow, item, part, colour }))),
     );
     const series = flows.flatMap((flow) => {
-        const name = `${flow.one.run.name}${flow.part.layers.length > 1 ? `, layer ${flow.layer}` : ""}${flow.one.parts.length > 1 ? `, ${flow.part.title}` : ""}`;
+        const name = `${flow.item.run.name}${flow.part.layers.length > 1 ? `, layer ${flow.layer}` : ""}${flow.item.parts.length > 1 ? `, ${flow.part.title}` : ""}`;
         const points = (values) => values.map((value, k) => [k, value]).filter((point) => point[1] !== null);
         return [
-            { name: `${name}: ‖∂hₜ/∂hₖ‖`, points: points(flow.measured), place: flow.place },
+            { name: `${name}: ‖∂hₜ/∂hₖ‖`, points: points(flow.measured), colour: flow.colour },
             {
-                name: `${name}: at most (γ_W γ_g)ᵗ⁻ᵏ = ${number(flow.gammaW * flow.gammaG)}ᵗ⁻ᵏ`,
+                name: `${name}: upper bound (γ_W γ_g)ᵗ⁻ᵏ = ${formatNumber(flow.gammaW * flow.gammaG)}ᵗ⁻ᵏ`,
                 points: points(flow.bound),
-                place: flow.place,
+                colour: flow.colour,
                 dashed: true,
             },
         ];
@@ -95,16 +95,16 @@ export function drawBound(picture, found, { room }) {
         series,
         width: room,
         height: 360,
-        x: { title: "t − k, steps between the two states" },
+        x: { title: "t − k, steps between the states" },
         y: { title: "‖∂hₜ/∂hₖ‖", log: true },
-        label: "Jacobians of Elman cells and their bound",
+        label: "Jacobian norms of Elman cells and their upper bound",
     });
-    fill(picture.body, chart.element);
-    picture.say(
-        "What arrives, and what could arrive at most",
-        "For Elman cells each step back multiplies by diag(g′) W_hh, so that of a small change at most γ_W γ_g is left: γ_W the largest singular value of W_hh, γ_g the steepest slope of g (1 for tanh). The bound may grow while what arrives still dies out.",
+    setChildren(fig.body, chart.element);
+    fig.setText(
+        "Jacobian norm and its upper bound",
+        "In an Elman cell, each step back multiplies the gradient by diag(g′) W_hh. Its norm is at most γ_W γ_g, where γ_W is the largest singular value of W_hh and γ_g the maximum slope of g (1 for tanh). The bound can grow while the gradient vanishes.",
     );
-    picture.table(() => chartTable(series, "t − k"));
+    fig.table(() => chartTable(series, "t − k"));
 }
 
 function layersOf(part, which) {
@@ -112,9 +112,9 @@ function layersOf(part, which) {
     return which === "all" ? all : all.slice(-1);
 }
 
-function lineName(one, part, layer, state, runs, parts) {
+function lineName(item, part, layer, state, runs, parts) {
     const words = [
-        runs > 1 ? one.run.name : "",
+        runs > 1 ? item.run.name : "",
         parts > 1 || runs === 1 ? part.title : "",
         part.layers.length > 1 ? `layer ${layer}` : "",
         state,
@@ -122,20 +122,20 @@ function lineName(one, part, layer, state, runs, parts) {
     return words.filter(Boolean).join(", ");
 }
 
-/** [[steps back, norm] …], in the order the cells read. */
+/** [[steps back, norm] …], from the last step to the first. */
 function backwards({ part, norms }) {
     const last = part.order.length - 1;
-    return part.order.map((place, step) => [last - step, norms[place]]).reverse();
+    return part.order.map((position, step) => [last - step, norms[position]]).reverse();
 }
 
-/** Over how many steps a line falls to a tenth, by the slope of its logarithm; of lines that do fall. */
+/** The number of steps per factor of 10, from the slope of the logarithm, for decaying lines. */
 function fallWords(series) {
     const words = series
-        .map((one) => [one.name, tenth(one.points.filter(([, y]) => y > 0))])
+        .map((item) => [item.name, tenth(item.points.filter(([, y]) => y > 0))])
         .filter(([, steps]) => steps !== null);
     return (
         words
-            .map(([name, steps]) => `${name} falls to a tenth about every ${number(steps, 1)} steps`)
+            .map(([name, steps]) => `${name} decays by a factor of 10 about every ${formatNumber(steps, 1)} steps`)
             .slice(0, 4)
             .join("; ") + (words.length ? "." : "")
     );
@@ -151,7 +151,7 @@ function tenth(points) {
     return slope < 0 ? -1 / slope : null;
 }
 
-/** 0 … 1 on three powers of ten. */
+/** Map norms to 0 … 1 over three powers of ten. */
 function scaled(norms) {
     const most = Math.max(...norms);
     return norms.map((norm) => (norm > 0 ? Math.max(0, 1 + Math.log10(norm / most) / 3) : 0));

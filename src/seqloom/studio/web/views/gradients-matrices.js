@@ -1,36 +1,36 @@
-// The recurrent matrices that a gradient passes on its way back: how much each can stretch or shrink it.
+// Singular values of the recurrent matrices.
 
-import { fill, number } from "../lib/dom.js";
+import { setChildren, formatNumber } from "../lib/dom.js";
 import { lineChart } from "../lib/chart.js";
 
-/** The singular values of the matrices whose part and layer are shown. */
-export function drawValues(picture, found, { part, layer, room }) {
-    const several = found.length > 1;
-    const series = found.flatMap((one, place) =>
-        one.matrices
-            .filter((matrix) => isShown(one, matrix, part, layer))
+/** Draw the singular values for the selected part and layer. */
+export function drawValues(fig, results, { part, layer, room }) {
+    const several = results.length > 1;
+    const series = results.flatMap((result, colour) =>
+        result.matrices
+            .filter((matrix) => isShown(result, matrix, part, layer))
             .map((matrix) => ({
-                name: `${several ? `${one.run.name}: ` : ""}${matrixName(one, matrix)}`,
+                name: `${several ? `${result.run.name}: ` : ""}${matrixName(result, matrix)}`,
                 points: matrix.values.map((value, k) => [k + 1, value]),
-                ...looksOf(one, matrix, several ? place : null),
+                ...looksOf(result, matrix, several ? colour : null),
                 matrix,
             })),
     );
     const chart = lineChart({
-        series: [...series, lineAtOne(Math.max(...series.map((one) => one.points.length)))],
+        series: [...series, lineAtOne(Math.max(...series.map((result) => result.points.length)))],
         width: room,
         height: 360,
-        x: { title: "from the largest to the smallest" },
+        x: { title: "index, in descending order" },
         y: { title: "singular value", zero: true },
         label: "Singular values of the recurrent matrices",
     });
-    fill(picture.body, chart.element);
-    const largest = series.reduce((best, one) => (one.points[0][1] > best.points[0][1] ? one : best));
-    picture.say(
+    setChildren(fig.body, chart.element);
+    const largest = series.reduce((best, result) => (result.points[0][1] > best.points[0][1] ? result : best));
+    fig.setText(
         "Singular values of the recurrent matrices",
-        `How much a matrix W_h can stretch a state, direction by direction. Above 1 it stretches, below 1 it shrinks. The largest here: ${number(largest.points[0][1])}, of ${largest.name}.`,
+        `A singular value of W_h is its gain along one direction of the state: above 1 it amplifies, below 1 it attenuates. The largest is ${formatNumber(largest.points[0][1])}, of ${largest.name}.`,
     );
-    picture.table(() => ({
+    fig.table(() => ({
         columns: ["matrix", "largest", "median", "smallest", "spectral radius", "all"],
         rows: series.map(({ name, matrix }) => [
             name,
@@ -43,10 +43,10 @@ export function drawValues(picture, found, { part, layer, room }) {
     }));
 }
 
-/** Of a matrix, as of a line: whether its part and its layer are shown. */
-function isShown(one, matrix, part, layer) {
-    const own = one.parts.find((other) => other.name === matrix.part);
-    return (part === "all" || matrix.part === part) && (layer === "all" || matrix.layer === own?.layers.length);
+/** Whether the part and layer of a matrix are selected. */
+function isShown(result, matrix, part, layer) {
+    const item = result.parts.find((other) => other.name === matrix.part);
+    return (part === "all" || matrix.part === part) && (layer === "all" || matrix.layer === item?.layers.length);
 }
 
 function lineAtOne(count) {
@@ -54,22 +54,22 @@ function lineAtOne(count) {
         [1, 1],
         [count, 1],
     ];
-    return { name: "1", points, place: 7, dashed: true, thin: true };
+    return { name: "1", points, colour: 7, dashed: true, thin: true };
 }
 
-function matrixName(one, { part, layer, name }) {
-    const where = one.parts.find((own) => own.name === part);
+function matrixName(result, { part, layer, name }) {
+    const where = result.parts.find((item) => item.name === part);
     const words = [
         `W_h ${name === "candidate" ? "h̃" : name}`,
-        one.parts.length > 1 ? (where?.title ?? part) : "",
+        result.parts.length > 1 ? (where?.title ?? part) : "",
         where?.layers.length > 1 ? `layer ${layer}` : "",
     ];
     return words.filter(Boolean).join(", ");
 }
 
-/** Of several runs, a colour for each and strokes by gate; of one, a colour for each gate and strokes by part. */
-function looksOf(one, { part, name }, run) {
-    const gate = [...new Set(one.matrices.map((matrix) => matrix.name))].indexOf(name);
-    const stroke = run === null ? one.parts.findIndex((own) => own.name === part) : gate;
-    return { place: run ?? gate, dashed: stroke === 1, dotted: stroke === 2, thin: stroke === 3 };
+/** For several runs, colours by run and dashes by gate; for one run, colours by gate and dashes by part. */
+function looksOf(result, { part, name }, run) {
+    const gate = [...new Set(result.matrices.map((matrix) => matrix.name))].indexOf(name);
+    const stroke = run === null ? result.parts.findIndex((item) => item.name === part) : gate;
+    return { colour: run ?? gate, dashed: stroke === 1, dotted: stroke === 2, thin: stroke === 3 };
 }

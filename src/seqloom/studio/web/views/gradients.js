@@ -1,27 +1,27 @@
-// Gradient flow: how much a loss depends on states further and further back, for several runs on one picture; the
-// recurrent matrices it passes on the way, and what clipping makes of it. Here is what can be turned.
+// Gradient flow: gradient norms over time for several runs, the singular values of the recurrent matrices, and gradient
+// clipping. This module has the controls.
 
-import { h, fill, number, refill } from "../lib/dom.js";
+import { h, setChildren, formatNumber, updateChildren } from "../lib/dom.js";
 import { figure } from "../lib/figure.js";
 import { button, controls, runPicker, segmented, select, textBox } from "../lib/controls.js";
-import { preferred } from "../lib/preferred.js";
-import { shown } from "../lib/tokens.js";
-import { present, roomIn } from "./cell-unit.js";
+import { defaultRun } from "../lib/default_run.js";
+import { displayToken } from "../lib/tokens.js";
+import { toggleAfter, roomIn } from "./cell-unit.js";
 import { Clipping } from "./gradients-clipping.js";
 import { drawBound, drawFlow, drawTokens, flowLines } from "./gradients-flow.js";
 import { drawValues } from "./gradients-matrices.js";
 
 export const title = "Gradient flow";
 export const lead =
-    "Training asks of every state: would the loss have been smaller, had you been a little different? The size of the answer, ‖∂L/∂hₜ‖, says how far back through time a model can learn: where it has died out, nothing can be learned from what was read. A plain Elman cell has one way back, through h; an LSTM has a second one, the content c of its cell.";
+    "The gradient norm ‖∂L/∂hₜ‖ shows how strongly the loss depends on the state at step t. Where it vanishes, the model cannot learn from the token that was read there. In an Elman cell the gradient flows back through h only; an LSTM has a second path, the cell state c.";
 export const needs =
-    "It needs a model with recurrent cells: a language model, translator, tagger or classifier with lstm, gru or elman.";
+    "This view needs a recurrent model: a language model, translator, tagger or classifier with lstm, gru or elman cells.";
 
-const MOST = 6; // runs on one picture
+const MAX_RUNS = 6; // runs in one chart
 
 export async function show(page) {
     const view = new GradientView(page);
-    fill(page.root, view.element);
+    setChildren(page.root, view.element);
     await view.refresh();
 }
 
@@ -30,14 +30,14 @@ class GradientView {
         this.page = page;
         this.top = h("div");
         this.options = h("div");
-        this.said = h("div", { class: "answer" });
-        this.flow = figure({ name: "gradient-flow", title: "How far back the loss is felt" });
-        this.tokens = figure({ name: "gradient-tokens", title: "Where in the text" });
+        this.summary = h("div", { class: "answer" });
+        this.flow = figure({ name: "gradient-flow", title: "Gradient norm over time" });
+        this.tokens = figure({ name: "gradient-tokens", title: "Gradient norm by token" });
         this.values = figure({ name: "singular-values", title: "Singular values of the recurrent matrices" });
-        this.bound = figure({ name: "gradient-bound", title: "What arrives, and what could arrive at most" });
-        this.clip = new Clipping((clip) => page.set({ clip }));
+        this.bound = figure({ name: "gradient-bound", title: "Jacobian norm and its upper bound" });
+        this.clip = new Clipping((clip) => page.setParams({ clip }));
         this.stage = h("div", {}, this.flow.element, this.tokens.element, this.values.element, this.clip.element);
-        this.element = h("div", {}, this.top, this.options, this.said, this.stage);
+        this.element = h("div", {}, this.top, this.options, this.summary, this.stage);
         this.drawTop();
     }
 
@@ -45,18 +45,18 @@ class GradientView {
         return this.page.params.get(name) ?? other;
     }
 
-    /** The runs on the picture: those of the address, or one language model of each kind of cell. */
+    /** The runs in the address, or two language models with different cells. */
     get chosen() {
         const ids = [this.get("run"), ...this.page.params.getAll("runs")];
         const known = [...new Set(ids)]
             .map((id) => this.page.runs.find((run) => run.id === id))
             .filter(Boolean)
-            .slice(0, MOST);
-        return known.length ? known : firstOnes(this.page.runs);
+            .slice(0, MAX_RUNS);
+        return known.length ? known : defaultRuns(this.page.runs);
     }
 
     choose(runs) {
-        this.page.set({
+        this.page.setParams({
             run: runs[0].id,
             runs: runs.slice(1).map((run) => run.id),
             part: null,
@@ -68,7 +68,7 @@ class GradientView {
     }
 
     change(changes) {
-        this.page.set(changes);
+        this.page.setParams(changes);
         return this.refresh();
     }
 
@@ -79,7 +79,7 @@ class GradientView {
     drawTop() {
         const runs = this.chosen;
         const free = this.page.runs.filter((run) => !runs.includes(run));
-        refill(
+        updateChildren(
             this.top,
             controls(
                 runs.map((run, i) =>
@@ -89,12 +89,12 @@ class GradientView {
                         runPicker(this.page, {
                             label: i ? `Run ${i + 1}` : "Run",
                             value: run.id,
-                            onchange: (id) => this.choose(runs.map((one, k) => (k === i ? this.page.run(id) : one))),
+                            onchange: (id) => this.choose(runs.map((item, k) => (k === i ? this.page.run(id) : item))),
                         }),
-                        runs.length > 1 ? button("Remove", () => this.choose(runs.filter((one) => one !== run))) : null,
+                        runs.length > 1 ? button("Remove", () => this.choose(runs.filter((item) => item !== run))) : null,
                     ),
                 ),
-                runs.length < MOST && free.length
+                runs.length < MAX_RUNS && free.length
                     ? select(
                           "Compare with",
                           [["", "add a run …"], ...free.map((run) => [run.id, run.name])],
@@ -105,19 +105,19 @@ class GradientView {
                     : null,
             ),
             controls(
-                textBox("Text to read", this.text, (text) => this.change({ text, at: null })),
+                textBox("Text", this.text, (text) => this.change({ text, at: null })),
                 runs.some(translates) &&
                     textBox(
-                        "Translation it is made to say",
+                        "Force this translation",
                         this.get("target", ""),
                         (target) => this.change({ target, at: null }),
-                        { button: "Say", placeholder: "its own" },
+                        { button: "Force", placeholder: "output of the model" },
                     ),
                 segmented(
                     "Loss L of",
                     [
                         ["last", "one prediction"],
-                        ["total", "all of them"],
+                        ["total", "all predictions"],
                     ],
                     this.get("of", "last"),
                     (of) => this.change({ of, at: null }),
@@ -127,42 +127,42 @@ class GradientView {
     }
 
     async refresh() {
-        const mine = (this.asked = {});
+        const requestId = (this.latestRequest = {});
         this.stage.classList.add("busy");
         const [runs, text, of, at] = [this.chosen, this.text, this.get("of", "last"), this.get("at")];
         const target = (run) => (translates(run) ? this.get("target") : null);
         try {
-            this.page.fine();
+            this.page.clearError();
             const place = at === null || of === "total" ? null : Number(at);
             const answers = await Promise.all(
                 runs.map((run) => this.answer({ run: run.id, text, target: target(run), of, at: place })),
             );
-            if (this.page.signal.aborted || this.asked !== mine) return; // something else was asked for since
-            this.found = runs.map((run, i) => ({ run, ...answers[i] }));
+            if (this.page.signal.aborted || this.latestRequest !== requestId) return; // superseded by a newer request
+            this.results = runs.map((run, i) => ({ run, ...answers[i] }));
             this.drawOptions();
-            this.drawSaid();
+            this.drawSummary();
             this.draw();
         } catch (error) {
-            if (this.asked === mine) this.page.fail(error);
+            if (this.latestRequest === requestId) this.page.fail(error);
         } finally {
-            if (this.asked === mine) this.stage.classList.remove("busy");
+            if (this.latestRequest === requestId) this.stage.classList.remove("busy");
         }
     }
 
-    /** Runs may cut the text differently: a place that only one of them has falls back to the last. */
+    /** Tokenizations differ between runs: a position that a run does not have falls back to the last. */
     async answer(question) {
         try {
-            return await this.page.ask("gradients", question);
+            return await this.page.request("gradients", question);
         } catch (error) {
             if (question.at === null || this.chosen.length === 1 || error.status !== 400) throw error;
-            return this.page.ask("gradients", { ...question, at: null });
+            return this.page.request("gradients", { ...question, at: null });
         }
     }
 
-    // --- which of the states are shown --------------------------------------------------------------------------------
+    // --- selected states ----------------------------------------------------------------------------------
 
     get parts() {
-        return [...new Map(this.found.flatMap((one) => one.parts.map((part) => [part.name, part.title]))).entries()];
+        return [...new Map(this.results.flatMap((item) => item.parts.map((part) => [part.name, part.title]))).entries()];
     }
 
     get part() {
@@ -176,14 +176,14 @@ class GradientView {
     }
 
     drawOptions() {
-        const cells = this.found.some((one) => one.parts.some((part) => part.layers.some((layer) => layer.c)));
-        const deep = this.found.some((one) => one.parts.some((part) => part.layers.length > 1));
-        const told = this.found[0].told;
-        refill(
+        const cells = this.results.some((item) => item.parts.some((part) => part.layers.some((layer) => layer.c)));
+        const deep = this.results.some((item) => item.parts.some((part) => part.layers.length > 1));
+        const predictions = this.results[0].told;
+        updateChildren(
             this.options,
             controls(
                 this.parts.length > 1
-                    ? select("Cells", [["all", "all of them"], ...this.parts], this.part, (part) =>
+                    ? select("Cells", [["all", "all"], ...this.parts], this.part, (part) =>
                           this.redraw({ part }),
                       )
                     : null,
@@ -191,7 +191,7 @@ class GradientView {
                     ? select(
                           "Layers",
                           [
-                              ["top", "top one"],
+                              ["top", "top"],
                               ["all", "all"],
                           ],
                           this.get("layer", "top"),
@@ -200,7 +200,7 @@ class GradientView {
                     : null,
                 cells
                     ? segmented(
-                          "By the states",
+                          "States",
                           [
                               ["both", "h and c"],
                               ["h", "h"],
@@ -213,20 +213,20 @@ class GradientView {
                 segmented(
                     "Scale",
                     [
-                        ["log", "powers of ten"],
+                        ["log", "logarithmic"],
                         ["linear", "linear"],
                     ],
                     this.get("scale", "log"),
                     (scale) => this.redraw({ scale: scale === "log" ? null : scale }),
                 ),
-                this.get("of", "last") === "last" && told.length > 1
+                this.get("of", "last") === "last" && predictions.length > 1
                     ? select(
-                          `L of which ${this.found[0].what}`,
-                          told.map((word, i) => [
+                          `Loss at ${this.results[0].what}`,
+                          predictions.map((word, i) => [
                               i,
-                              `${i + 1}: ${shown(word)}${i + 1 === told.length ? " (last)" : ""}`,
+                              `${i + 1}: ${displayToken(word)}${i + 1 === predictions.length ? " (last)" : ""}`,
                           ]),
-                          this.found[0].at,
+                          this.results[0].at,
                           (at) => this.change({ at }),
                       )
                     : null,
@@ -235,24 +235,24 @@ class GradientView {
     }
 
     redraw(changes) {
-        this.page.set(changes);
+        this.page.setParams(changes);
         this.draw();
     }
 
-    drawSaid() {
-        fill(
-            this.said,
-            this.found.flatMap((one) =>
-                one.notes.map((note) => h("p", { class: "note", dir: "auto" }, `${one.run.name}: ${note}`)),
+    drawSummary() {
+        setChildren(
+            this.summary,
+            this.results.flatMap((item) =>
+                item.notes.map((note) => h("p", { class: "note", dir: "auto" }, `${item.run.name}: ${note}`)),
             ),
             h(
                 "p",
                 { class: "hint", dir: "auto" },
-                this.found.map((one, i) => [
+                this.results.map((item, i) => [
                     i ? " · " : "",
-                    h("bdi", {}, one.run.name),
-                    ` (${[...new Set(one.parts.map((part) => part.cell))].join(", ")}): L = ${number(one.loss)} nats`,
-                    one.at === null ? "" : [` for `, h("bdi", {}, shown(one.told[one.at]))],
+                    h("bdi", {}, item.run.name),
+                    ` (${[...new Set(item.parts.map((part) => part.cell))].join(", ")}): L = ${formatNumber(item.loss)} nats`,
+                    item.at === null ? "" : [", target ", h("bdi", {}, displayToken(item.told[item.at]))],
                 ]),
             ),
         );
@@ -261,22 +261,22 @@ class GradientView {
     draw() {
         const room = roomIn(this.page.root);
         const which = { part: this.part, layer: this.get("layer", "top"), states: this.states };
-        const lines = flowLines(this.found, which);
+        const lines = flowLines(this.results, which);
         drawFlow(this.flow, lines, { room, log: this.get("scale", "log") === "log" });
         drawTokens(this.tokens, lines, { room });
-        const bounded = this.found.some((one) => one.parts.some((part) => part.flows.length));
-        present(this.bound.element, bounded, this.tokens.element);
-        if (bounded) drawBound(this.bound, this.found, { room });
-        drawValues(this.values, this.found, { ...which, room });
-        this.clip.draw(this.found, this.get("clip"), room);
+        const bounded = this.results.some((item) => item.parts.some((part) => part.flows.length));
+        toggleAfter(this.bound.element, bounded, this.tokens.element);
+        if (bounded) drawBound(this.bound, this.results, { room });
+        drawValues(this.values, this.results, { ...which, room });
+        this.clip.draw(this.results, this.get("clip"), room);
     }
 }
 
 const translates = (run) => run.task === "translate";
 
-/** One run for each kind of cell that language models have, so that they can be compared; else the first. */
-function firstOnes(runs) {
-    const first = preferred("gradients", runs);
+/** The default run and, for language models, a second one with another cell to compare with. */
+function defaultRuns(runs) {
+    const first = defaultRun("gradients", runs);
     const others = runs.filter((run) => run.task === first.task && run.cell !== first.cell);
     const rival = others.find((run) => run.cell === "elman") ?? others[0];
     return first.task === "language-model" && rival ? [first, rival] : [first];

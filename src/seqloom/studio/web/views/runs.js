@@ -1,23 +1,23 @@
-// The shelf: all runs, the curves of those that are chosen over one another, and in what their recipes differ.
+// The list of runs, the training curves of selected runs, their recipe differences and run cards.
 
-import { h, fill, clear, number, refill } from "../lib/dom.js";
-import { quickstart } from "../lib/advice.js";
+import { h, setChildren, clear, formatNumber, updateChildren } from "../lib/dom.js";
+import { quickstartCommand } from "../lib/quickstart.js";
 import { controls } from "../lib/controls.js";
 import { figure, tableOf } from "../lib/figure.js";
-import { cardOf } from "../lib/card.js";
+import { renderCard } from "../lib/card.js";
 import { chartTable, lineChart } from "../lib/chart.js";
 import { chartsOf, isDrawn } from "../lib/curve_groups.js";
-import { showsMore } from "../lib/scrolls.js";
+import { markOverflow } from "../lib/overflow.js";
 
 export const title = "Runs";
 export const lead =
-    "Every model that was trained into this folder. Choose some to lay their curves over one another; they move while a run trains.";
+    "All runs in this folder. Select runs to compare their training curves, which update during training.";
 
-const MOST = 8; // lines that can still be told apart
-const CURVE = 3; // points at least, that it is one
-const LOOKED = 8; // runs, the newest, among which one with a curve is looked for
-const AGAIN = 3000; // milliseconds between two looks at a run that trains
-const NAMES = {
+const MAX_RUNS = 8; // runs that can be compared
+const MIN_CURVE_POINTS = 3; // minimum points of a curve
+const SEARCHED_RUNS = 8; // newest runs that are searched for a curve
+const UPDATE_MS = 3000; // milliseconds between updates during training
+const METRIC_NAMES = {
     loss: "Loss",
     perplexity: "Perplexity",
     bleu: "BLEU",
@@ -28,12 +28,12 @@ const NAMES = {
     bits_per_character: "Bits per character",
     chrf: "chrF",
     span_f1: "Span F1",
-    token_accuracy: "Accuracy of words",
+    token_accuracy: "Token accuracy",
 };
-const COMPARES =
-    "These runs count their loss per different tokens, so their losses and perplexities cannot be compared. This can.";
+const COMPARABLE_NOTE =
+    "These runs have different tokens, so their losses and perplexities cannot be compared. Bits per character can.";
 const VIEW_NAMES = {
-    write: "write",
+    write: "generate",
     alignment: "alignment",
     heads: "heads",
     beam: "beam",
@@ -45,12 +45,12 @@ const VIEW_NAMES = {
 };
 
 export async function show(page) {
-    if (!page.all.length) return fill(page.root, empty(page.folder));
+    if (!page.allRuns.length) return setChildren(page.root, emptyState(page.folder));
     const chosen = new Set(page.params.getAll("runs").filter((id) => page.run(id)));
-    if (!chosen.size) (await telling(page)).forEach((id) => chosen.add(id));
-    page.set({ runs: [...chosen] });
+    if (!chosen.size) (await defaultSelection(page)).forEach((id) => chosen.add(id));
+    page.setParams({ runs: [...chosen] });
     const list = h("div", { class: "runs-scroll", tabindex: "0", role: "region", "aria-label": "Runs" });
-    const more = showsMore(list);
+    const more = markOverflow(list);
     const below = h("div", {});
     const search = h("input", {
         type: "search",
@@ -59,22 +59,22 @@ export async function show(page) {
         oninput: () => draw(),
     });
     search.value = page.params.get("search") ?? "";
-    const counted = h("p", { class: "hint", role: "status" });
-    fill(
+    const countNode = h("p", { class: "hint", role: "status" });
+    setChildren(
         page.root,
         controls(h("div", { class: "field" }, h("label", { for: "search-runs" }, "Search"), search)),
-        counted,
+        countNode,
         list,
         below,
     );
 
     function draw() {
-        page.set({ search: search.value });
+        page.setParams({ search: search.value });
         const words = search.value.toLowerCase().split(/\s+/).filter(Boolean);
-        const found = page.all.filter((run) => words.every((word) => haystack(run).includes(word)));
-        counted.textContent =
-            found.length === page.all.length ? `${found.length} runs` : `${found.length} of ${page.all.length} runs`;
-        fill(
+        const matching = page.allRuns.filter((run) => words.every((word) => haystack(run).includes(word)));
+        countNode.textContent =
+            matching.length === page.allRuns.length ? `${matching.length} runs` : `${matching.length} of ${page.allRuns.length} runs`;
+        setChildren(
             list,
             h(
                 "table",
@@ -85,18 +85,18 @@ export async function show(page) {
                     h(
                         "tr",
                         {},
-                        ["", "Run", "Task", "Model", "Data", "On dev", "See it in"].map((name) =>
-                            h("th", { scope: "col" }, name || h("span", { class: "unseen" }, "Chosen")),
+                        ["", "Run", "Task", "Model", "Data", "Dev metric", "Views"].map((name) =>
+                            h("th", { scope: "col" }, name || h("span", { class: "unseen" }, "Selected")),
                         ),
                     ),
                 ),
-                h("tbody", {}, found.map(row)),
+                h("tbody", {}, matching.map(row)),
             ),
         );
         more();
     }
 
-    /** The first that is chosen stands in sight, below the heads of the columns. */
+    /** Scroll the first selected run into view. */
     function reveal() {
         const row_ = list.querySelector("tr.chosen");
         if (row_ && row_.offsetTop + row_.offsetHeight > list.clientHeight)
@@ -105,7 +105,7 @@ export async function show(page) {
 
     function row(run) {
         const line = h("tr", { class: chosen.has(run.id) ? "chosen" : null, dataset: { run: run.id } });
-        return fill(line, cells(run));
+        return setChildren(line, cells(run));
     }
 
     function cells(run) {
@@ -125,66 +125,66 @@ export async function show(page) {
                       h("td", { dir: "auto" }, run.task),
                       h("td", { dir: "auto" }, run.cell ? `${run.kind}, ${run.cell}` : run.kind),
                       h("td", { dir: "auto" }, run.corpus),
-                      h("td", { class: "best" }, run.figure ?? (run.ready ? "–" : "not yet")),
+                      h("td", { class: "best" }, run.metric ?? (run.ready ? "–" : "no model yet")),
                       h("td", {}, h("div", { class: "chips" }, run.views.map(chip))),
                   ],
         ];
     }
 
-    /** While a run trains, the list follows: who still does, what is ready by now, and how good it is. */
+    /** Update the list during training. */
     async function watch() {
-        while (page.all.some((run) => run.live)) {
-            await new Promise((done) => setTimeout(done, AGAIN));
+        while (page.allRuns.some((run) => run.live)) {
+            await new Promise((done) => setTimeout(done, UPDATE_MS));
             if (page.signal.aborted) return;
-            const before = page.all;
-            await page.news();
+            const before = page.allRuns;
+            await page.refreshRuns();
             if (page.signal.aborted) return;
-            const known = new Map(before.map((run) => [run.id, told(run)]));
-            if (page.all.length !== before.length || page.all.some((run) => !known.has(run.id))) draw();
-            else page.all.filter((run) => told(run) !== known.get(run.id)).forEach(renew);
+            const known = new Map(before.map((run) => [run.id, entryKey(run)]));
+            if (page.allRuns.length !== before.length || page.allRuns.some((run) => !known.has(run.id))) draw();
+            else page.allRuns.filter((run) => entryKey(run) !== known.get(run.id)).forEach(renew);
         }
     }
 
     function renew(run) {
-        const line = [...list.querySelectorAll("tr")].find((one) => one.dataset.run === run.id);
-        if (line) refill(line, cells(run));
+        const line = [...list.querySelectorAll("tr")].find((item) => item.dataset.run === run.id);
+        if (line) updateChildren(line, cells(run));
     }
 
     function choose(id, box) {
-        if (box.checked && chosen.size >= MOST) {
+        if (box.checked && chosen.size >= MAX_RUNS) {
             box.checked = false;
-            return page.fail(new Error(`${MOST} runs at once are as many as can be told apart. Take one away first.`));
+            return page.fail(new Error(`At most ${MAX_RUNS} runs can be compared. Deselect one first.`));
         }
-        page.fine();
+        page.clearError();
         if (box.checked) chosen.add(id);
         else chosen.delete(id);
         box.closest("tr").classList.toggle("chosen", box.checked);
-        page.set({ runs: [...chosen] });
+        page.setParams({ runs: [...chosen] });
         compare().catch(page.fail);
     }
 
     const panels = h("div", { class: "side-by-side" });
     const rest = h("div", {});
-    fill(below, panels, rest);
+    setChildren(below, panels, rest);
     let charts = new Map();
-    let drawn = ""; // which charts these are, and in what units
-    let wanted = 0;
+    let drawn = ""; // key of the drawn charts and units
+    let latestRequest = 0;
     const readable = () => [...chosen].filter((id) => !page.run(id)?.problem);
 
-    /** Curves, and what there is to read; while a run trains, after a while the curves alone, again and again. */
+    /** Draw curves, differences and card. During training, the curves are updated periodically. */
     async function compare(again = false) {
-        const mine = ++wanted;
+        const requestId = ++latestRequest;
         const ids = readable();
         if (!ids.length) {
             drawn = "";
-            return (fill(panels, h("p", { class: "empty" }, "Choose a run above to see how it learned.")), clear(rest));
+            return (setChildren(panels, h("p", { class: "empty" }, "Select a run above to see its training curves.")), clear(rest));
         }
-        const answer = await page.ask("runs/curves", { runs: ids });
-        if (mine !== wanted) return;
+        const answer = await page.request("runs/curves", { runs: ids });
+        if (requestId !== latestRequest) return;
         paintCurves(answer, ids);
         const trains = answer.live.length > 0;
-        const look = () => mine === wanted && !page.signal.aborted && compare(true).catch(page.fail);
-        if (trains) setTimeout(look, AGAIN);
+        const look = () => requestId === latestRequest && !page.signal.aborted && compare(true).catch(page.fail);
+        if (trains) setTimeout(look, UPDATE_MS);
         if (!(again && trains)) await about(ids, answer.differences);
     }
 
@@ -194,14 +194,14 @@ export async function show(page) {
         if (kinds !== drawn) {
             drawn = kinds;
             const width = roomFor(groups.size, panels.clientWidth);
-            charts = new Map([...groups].map(([name, one]) => [name, panelOf(name, one, width)]));
-            fill(
+            charts = new Map([...groups].map(([name, item]) => [name, panelOf(name, item, width)]));
+            setChildren(
                 panels,
                 charts.size
                     ? [...charts.values()].map((panel) => panel.element)
-                    : h("p", { class: "empty" }, "These runs have no curves: they were counted or imported in one go."),
+                    : h("p", { class: "empty" }, "These runs have no training curves: their models were estimated by counting or imported."),
             );
-        } else groups.forEach((one, name) => charts.get(name).update(one));
+        } else groups.forEach((item, name) => charts.get(name).update(item));
     }
 
     async function about(ids, differences) {
@@ -209,40 +209,40 @@ export async function show(page) {
         if (ids.length > 1) {
             const shownDifferences = {
                 columns: ["Recipe", ...ids],
-                rows: differences.map(({ key, values }) => [key, ...ids.map((id) => said(values[id]))]),
+                rows: differences.map(({ key, values }) => [key, ...ids.map((id) => formatValue(values[id]))]),
             };
             parts.push(
                 h(
                     "section",
-                    { class: "figure", "aria-label": "What differs" },
-                    h("h2", {}, "What differs between their recipes"),
+                    { class: "figure", "aria-label": "Recipe differences" },
+                    h("h2", {}, "Recipe differences"),
                     differences.length
-                        ? tableOf({ ...shownDifferences, caption: "Keys of the recipes that are not the same" })
-                        : h("p", {}, "Nothing: the recipes are the same."),
+                        ? tableOf({ ...shownDifferences, caption: "Recipe keys with different values" })
+                        : h("p", {}, "The recipes are identical."),
                 ),
             );
         }
         const id = ids.at(-1);
-        const { card, recipe, metrics } = await page.ask("runs/card", { run: id });
-        if (JSON.stringify(ids) !== JSON.stringify(readable())) return; // others were chosen meanwhile
+        const { card, recipe, metrics } = await page.request("runs/card", { run: id });
+        if (JSON.stringify(ids) !== JSON.stringify(readable())) return; // the selection has changed
         parts.push(
             h(
                 "section",
                 { class: "figure", "aria-label": "Card" },
-                h("h2", { dir: "auto" }, `The card of ${id}`),
+                h("h2", { dir: "auto" }, `Run card of ${id}`),
                 metricsTable(metrics),
                 card === null
-                    ? h("p", { class: "hint" }, "This run has no card yet: it is written when training ends.")
-                    : cardOf(card),
+                    ? h("p", { class: "hint" }, "This run has no card yet. It is written at the end of training.")
+                    : renderCard(card),
                 h(
                     "details",
                     {},
-                    h("summary", {}, "Its whole recipe"),
+                    h("summary", {}, "Full recipe"),
                     h("pre", { dir: "auto", tabindex: "0" }, recipe),
                 ),
             ),
         );
-        fill(rest, parts);
+        setChildren(rest, parts);
     }
 
     draw();
@@ -251,37 +251,37 @@ export async function show(page) {
     watch().catch(page.fail);
 }
 
-function empty(folder) {
+function emptyState(folder) {
     return h(
         "div",
         { class: "empty" },
         h("p", {}, "No runs yet. Train a small translator in about two minutes:"),
-        h("pre", {}, quickstart(folder)),
-        h("p", {}, "or the models that bring every view of this studio alive:"),
+        h("pre", {}, quickstartCommand(folder)),
+        h("p", {}, "Or train small models for all views:"),
         h("pre", {}, "seqloom studio --demo"),
     );
 }
 
-/** The newest run that has a curve to see, or the newest of all: one id, or none. */
-async function telling(page) {
-    const newest = page.all
+/** The id of the newest run with a curve, or of the newest run, in a list. */
+async function defaultSelection(page) {
+    const newest = page.allRuns
         .filter((run) => !run.problem)
         .sort((a, b) => (b.changed ?? 0) - (a.changed ?? 0))
-        .slice(0, LOOKED)
+        .slice(0, SEARCHED_RUNS)
         .map((run) => run.id);
     for (const id of newest) {
-        const { curves } = await page.ask("runs/curves", { runs: [id] }).catch(() => ({ curves: {} })); // said when it is chosen
-        if (Object.values(curves[id] ?? {}).some((curve) => isDrawn(curve) && curve.points.length >= CURVE)) return [id];
+        const { curves } = await page.request("runs/curves", { runs: [id] }).catch(() => ({ curves: {} })); // reported when the run is selected
+        if (Object.values(curves[id] ?? {}).some((curve) => isDrawn(curve) && curve.points.length >= MIN_CURVE_POINTS)) return [id];
     }
     return newest.slice(0, 1);
 }
 
-/** All that the list says of a run, to see whether it is news. */
-const told = (run) => JSON.stringify({ ...run, changed: null });
+/** The list entry of a run as a string, to detect changes. */
+const entryKey = (run) => JSON.stringify({ ...run, changed: null });
 
-const haystack = (run) => [run.name, run.task, run.kind, run.cell, run.corpus, run.figure].join(" ").toLowerCase();
+const haystack = (run) => [run.name, run.task, run.kind, run.cell, run.corpus, run.metric].join(" ").toLowerCase();
 
-/** Pixels for each of so many charts side by side: at their own size, what is written in them can be read. */
+/** The width of each of `count` charts side by side. */
 function roomFor(count, wide) {
     const [gap, least, frame] = [1.25, 30, 2.6].map(
         (rem) => rem * Number.parseFloat(getComputedStyle(document.documentElement).fontSize),
@@ -291,10 +291,10 @@ function roomFor(count, wide) {
 }
 
 function panelOf(name, { group, unit, series, several, compares }, width) {
-    const words = NAMES[group] ?? group.replaceAll("_", " ");
+    const words = METRIC_NAMES[group] ?? group.replaceAll("_", " ");
     const named = unit.startsWith(words.toLowerCase()) ? words[0] + unit.slice(1) : `${words}, ${unit}`;
     const title = several ? named : words;
-    const panel = figure({ name: `curve-${name}`, title, caption: compares ? COMPARES : "" });
+    const panel = figure({ name: `curve-${name}`, title, caption: compares ? COMPARABLE_NOTE : "" });
     const log = group === "perplexity";
     const chart = lineChart({
         width,
@@ -302,16 +302,16 @@ function panelOf(name, { group, unit, series, several, compares }, width) {
         series,
         x: { title: "step" },
         y: { title: unit || words, log },
-        label: `${words} over the steps of training`,
+        label: `${words} over training steps`,
         legend: "always",
     });
     panel.body.append(chart.element);
     panel.table(() => chartTable(series));
     return {
         element: panel.element,
-        update(one) {
-            chart.update(one.series);
-            panel.table(() => chartTable(one.series));
+        update(item) {
+            chart.update(item.series);
+            panel.table(() => chartTable(item.series));
         },
     };
 }
@@ -325,19 +325,19 @@ function metricsTable(metrics) {
     return h(
         "details",
         {},
-        h("summary", {}, "Its figures"),
+        h("summary", {}, "Metrics"),
         tableOf({
-            columns: ["Figure", ...splits],
+            columns: ["Metric", ...splits],
             rows: names.map((name) => [
                 name.replaceAll("_", " "),
                 ...splits.map((split) =>
-                    typeof metrics[split][name] === "number" ? number(metrics[split][name], 4) : "–",
+                    typeof metrics[split][name] === "number" ? formatNumber(metrics[split][name], 4) : "–",
                 ),
             ]),
-            caption: "Figures by split",
+            caption: "Metrics by split",
         }),
     );
 }
 
-const said = (value) =>
+const formatValue = (value) =>
     value === null || value === undefined ? "–" : typeof value === "object" ? JSON.stringify(value) : String(value);

@@ -1,14 +1,14 @@
-// How it works: one sentence on its way through a model, stage by stage. The address says where we stand.
+// How it works: one text through a model, stage by stage. The address contains the current stage.
 
-import { h, fill, refill, say } from "../lib/dom.js";
+import { h, setChildren, updateChildren, announce } from "../lib/dom.js";
 import { button, controls, examplesFor, runPicker, select, textBox } from "../lib/controls.js";
-import { showsMore } from "../lib/scrolls.js";
-import { panelOf } from "../lib/walk_panels.js";
+import { markOverflow } from "../lib/overflow.js";
+import { renderPanel } from "../lib/walk_panels.js";
 
 export const title = "How it works";
 export const lead =
-    "Walk with one sentence through a model, from the letters you type to its answer. Every number is the model’s own. Go on with Next, or with the arrow keys.";
-export const needs = "It walks through language models, translators, taggers, classifiers, GPT and BERT.";
+    "Follow one text through a model, stage by stage, from the input to the output. All values are computed by the model. Use Next or the arrow keys to continue.";
+export const needs = "This view needs a language model, translator, tagger, classifier, GPT or BERT.";
 const NUMBERS = [
     ["8", "8"],
     ["16", "16"],
@@ -25,56 +25,56 @@ export async function show(page) {
 class Walk {
     constructor(page) {
         this.page = page;
-        this.run = page.chosen().id;
+        this.run = page.selectedRun().id;
         this.first = controls();
         this.second = controls();
         this.tries = h("div");
-        this.typed = false; // whether somebody is typing a sentence that has not been sent yet
+        this.typed = false; // whether the text box contains text that was not submitted
         this.rail = h("nav", { class: "walk-rail", "aria-label": "Stages" });
-        this.more = showsMore(this.rail);
+        this.more = markOverflow(this.rail);
         this.stage = h("article", { class: "walk-stage", "aria-live": "off" });
         this.body = h("div", { class: "walk answer" }, this.rail, this.stage);
         for (const kind of ["click", "keydown"]) this.body.addEventListener(kind, (event) => this.wait(event), true);
-        fill(page.root, this.first, this.tries, this.second, this.body);
+        setChildren(page.root, this.first, this.tries, this.second, this.body);
     }
 
-    number(name) {
+    integerParam(name) {
         const value = Number(this.page.params.get(name));
         return Number.isInteger(value) && value > 0 ? value : null;
     }
 
-    /** Ask for the walk that the address names, and show the stage it names. */
+    /** Load the walk and show the stage in the address. */
     async load() {
         const { page } = this;
-        const mine = (this.asked = {});
+        const requestId = (this.latestRequest = {});
         this.body.setAttribute("aria-busy", "true");
         try {
-            const found = await page.ask("walk", {
+            const data = await page.request("walk", {
                 run: this.run,
                 text: page.params.get("text"),
                 target: page.params.get("target"),
-                word: this.number("word"),
-                step: this.number("step"),
-                layer: this.number("layer") ?? 1,
-                head: this.number("head") ?? 1,
-                numbers: this.number("numbers") ?? 8,
+                word: this.integerParam("word"),
+                step: this.integerParam("step"),
+                layer: this.integerParam("layer") ?? 1,
+                head: this.integerParam("head") ?? 1,
+                numbers: this.integerParam("numbers") ?? 8,
             });
-            if (this.asked !== mine) return; // another walk was asked for since
-            this.found = found;
-            page.fine();
+            if (this.latestRequest !== requestId) return; // superseded by a newer request
+            this.data = data;
+            page.clearError();
             this.drawControls();
             this.draw();
             this.body.hidden = false;
         } catch (error) {
-            if (this.asked !== mine) return;
-            if (!this.found) this.drawControls();
-            this.body.hidden = !this.found;
+            if (this.latestRequest !== requestId) return;
+            if (!this.data) this.drawControls();
+            this.body.hidden = !this.data;
             page.fail(error);
         }
         this.body.removeAttribute("aria-busy");
     }
 
-    /** While a walk is on its way, nothing happens in the one that stands there. */
+    /** Ignore input on the old walk while a new one is loading. */
     wait(event) {
         if (!this.loading || (event.type === "keydown" && !["Enter", " "].includes(event.key))) return;
         event.preventDefault();
@@ -85,18 +85,18 @@ class Walk {
         return this.body.hasAttribute("aria-busy");
     }
 
-    /** Change the address, then everything that hangs on it. */
+    /** Change address parameters and reload. */
     change(values) {
-        this.page.set(values);
+        this.page.setParams(values);
         return this.load();
     }
 
     drawControls() {
-        const { page, found } = this;
-        const text = found?.text ?? page.params.get("text") ?? "";
+        const { page, data } = this;
+        const text = data?.text ?? page.params.get("text") ?? "";
         if (this.box?.box !== document.activeElement || !this.typed) {
             this.typed = false;
-            this.box = textBox("Sentence", text, (line) => this.submit(line), { button: "Walk" });
+            this.box = textBox("Sentence", text, (line) => this.submit(line), {});
             this.box.box.addEventListener("input", () => {
                 this.typed = true;
             });
@@ -105,7 +105,7 @@ class Walk {
             value: this.run,
             onchange: (run) => {
                 this.run = run;
-                this.found = null;
+                this.data = null;
                 this.change({
                     run,
                     text: null,
@@ -118,15 +118,15 @@ class Walk {
                 });
             },
         });
-        refill(this.first, picker, this.box, page.run(this.run)?.task === "translate" && this.targetBox());
-        fill(this.tries, examplesFor(page.run(this.run), this.box));
-        refill(this.second, found ? this.choices() : null);
+        updateChildren(this.first, picker, this.box, page.run(this.run)?.task === "translate" && this.targetBox());
+        setChildren(this.tries, examplesFor(page.run(this.run), this.box));
+        updateChildren(this.second, data ? this.choices() : null);
     }
 
     targetBox() {
         const send = (target) => this.change({ target, step: null });
-        const look = { button: "Say", placeholder: "its own" };
-        return textBox("Translation it is made to say", this.page.params.get("target") ?? "", send, look);
+        const look = { button: "Force", placeholder: "output of the model" };
+        return textBox("Force this translation", this.page.params.get("target") ?? "", send, look);
     }
 
     submit(line) {
@@ -134,58 +134,58 @@ class Walk {
         return this.change({ text: line, target: null, word: null, step: null });
     }
 
-    /** What is followed: a token, a step, a layer, a head. */
+    /** The menus for token, step, layer and head. */
     choices() {
-        const { found } = this;
-        const counted = (count, name) =>
+        const { data } = this;
+        const numbered = (count, name) =>
             Array.from({ length: count }, (_, i) => [i + 1, `${name} ${i + 1} of ${count}`]);
         const tokens = (list) => list.map((token, i) => [i + 1, `${i + 1}  ${token}`]);
         return [
-            select("Follow this token", tokens(found.tokens), found.word, (word) => this.change({ word })),
-            found.steps.length
-                ? select("while this one is written", tokens(found.steps), found.step, (step) => this.change({ step }))
+            select("Input token", tokens(data.tokens), data.word, (word) => this.change({ word })),
+            data.steps.length
+                ? select("Output token", tokens(data.steps), data.step, (step) => this.change({ step }))
                 : null,
-            found.layers > 1
-                ? select("Layer", counted(found.layers, "layer"), found.follow.layer, (layer) => this.change({ layer }))
+            data.layers > 1
+                ? select("Layer", numbered(data.layers, "layer"), data.follow.layer, (layer) => this.change({ layer }))
                 : null,
-            found.heads > 1
-                ? select("Head", counted(found.heads, "head"), found.follow.head, (head) => this.change({ head }))
+            data.heads > 1
+                ? select("Head", numbered(data.heads, "head"), data.follow.head, (head) => this.change({ head }))
                 : null,
-            select("Numbers of each vector", NUMBERS, found.follow.numbers, (numbers) => this.change({ numbers })),
+            select("Elements per vector", NUMBERS, data.follow.numbers, (numbers) => this.change({ numbers })),
         ].filter(Boolean);
     }
 
-    get place() {
-        const place = this.found.stages.findIndex((stage) => stage.key === this.page.params.get("stage"));
-        return Math.max(0, place);
+    get index() {
+        const index = this.data.stages.findIndex((stage) => stage.key === this.page.params.get("stage"));
+        return Math.max(0, index);
     }
 
-    /** To another stage of the same walk. */
-    go(place) {
-        if (place < 0 || place >= this.found.stages.length) return;
-        this.page.set({ stage: this.found.stages[place].key });
+    /** Go to another stage. */
+    go(index) {
+        if (index < 0 || index >= this.data.stages.length) return;
+        this.page.setParams({ stage: this.data.stages[index].key });
         this.draw();
         this.stage.scrollIntoView({ block: "start", behavior: "instant" });
-        const stage = this.found.stages[place];
-        say(`Stage ${place + 1} of ${this.found.stages.length}: ${stage.title}`);
+        const stage = this.data.stages[index];
+        announce(`Stage ${index + 1} of ${this.data.stages.length}: ${stage.title}`);
     }
 
-    /** Arrow keys walk, unless they belong to what has the focus. */
+    /** Arrow keys change the stage, unless the focused element uses them. */
     key(event) {
-        if (!this.found || this.loading || event.altKey || event.ctrlKey || event.metaKey || event.shiftKey) return;
+        if (!this.data || this.loading || event.altKey || event.ctrlKey || event.metaKey || event.shiftKey) return;
         if (event.target.closest?.("input, select, textarea, [role=application], .table-scroll")) return;
         const step = { ArrowRight: 1, ArrowLeft: -1 }[event.key];
         if (!step) return;
         event.preventDefault();
-        this.go(this.place + step);
+        this.go(this.index + step);
     }
 
     draw() {
-        const { found, place } = this;
-        const stage = found.stages[place];
-        refill(
+        const { data, index } = this;
+        const stage = data.stages[index];
+        updateChildren(
             this.rail,
-            chapters(found.stages).map(([chapter, stages]) =>
+            chapters(data.stages).map(([chapter, stages]) =>
                 h(
                     "section",
                     {},
@@ -193,7 +193,7 @@ class Walk {
                     h(
                         "ol",
                         { start: stages[0][0] + 1 },
-                        stages.map(([at, one]) => h("li", {}, this.stop(at, one, place))),
+                        stages.map(([at, item]) => h("li", {}, this.stop(at, item, index))),
                     ),
                 ),
             ),
@@ -201,37 +201,37 @@ class Walk {
         this.rail.querySelector("[aria-current]")?.scrollIntoView({ block: "nearest" });
         this.more();
         const below = this.stage.querySelector(".walk-buttons")?.contains(document.activeElement);
-        refill(this.stage, this.top(stage, place), this.words(stage), this.panels(stage), this.foot(stage, place));
+        updateChildren(this.stage, this.top(stage, index), this.words(stage), this.panels(stage), this.foot(stage, index));
         if (below) this.stage.querySelector(".walk-buttons .primary").focus({ preventScroll: true });
     }
 
-    /** A stop of the way, with the shape of what leaves it. */
-    stop(at, stage, place) {
+    /** A stage in the list, with the shape of its output. */
+    stop(at, stage, index) {
         return h(
             "button",
-            { type: "button", "aria-current": at === place ? "step" : null, onclick: () => this.go(at) },
+            { type: "button", "aria-current": at === index ? "step" : null, onclick: () => this.go(at) },
             h("span", { class: "stop-title", dir: "auto" }, stage.title),
             h("span", { class: "stop-shape" }, stage.gives),
         );
     }
 
-    top(stage, place) {
-        const { found } = this;
+    top(stage, index) {
+        const { data } = this;
         return h(
             "header",
             { class: "walk-top" },
-            h("p", { class: "walk-where" }, `${stage.chapter} · stage ${place + 1} of ${found.stages.length}`),
+            h("p", { class: "walk-where" }, `${stage.chapter} · stage ${index + 1} of ${data.stages.length}`),
             h("h2", { class: "walk-title", dir: "auto" }, stage.title),
             h(
                 "div",
                 { class: "walk-quick" },
                 disabled(
-                    button("← Back", () => this.go(place - 1), { title: "The stage before (arrow left)" }),
-                    place === 0,
+                    button("← Back", () => this.go(index - 1), { title: "Previous stage (left arrow)" }),
+                    index === 0,
                 ),
                 disabled(
-                    button("Next →", () => this.go(place + 1), { title: "The next stage (arrow right)" }),
-                    place === found.stages.length - 1,
+                    button("Next →", () => this.go(index + 1), { title: "Next stage (right arrow)" }),
+                    index === data.stages.length - 1,
                 ),
             ),
         );
@@ -246,11 +246,11 @@ class Walk {
                 ? h(
                       "div",
                       { class: "walk-shapes" },
-                      h("span", {}, h("small", {}, "comes in"), stage.takes),
+                      h("span", {}, h("small", {}, "input"), stage.takes),
                       h("b", { "aria-hidden": "true" }, "→"),
-                      h("span", {}, h("small", {}, "goes out"), stage.gives),
+                      h("span", {}, h("small", {}, "output"), stage.gives),
                       stage.equation
-                          ? h("span", { class: "walk-equation" }, h("small", {}, "as a formula"), stage.equation)
+                          ? h("span", { class: "walk-equation" }, h("small", {}, "equation"), stage.equation)
                           : null,
                   )
                 : null,
@@ -258,7 +258,7 @@ class Walk {
                 ? h(
                       "div",
                       { class: "walk-symbols" },
-                      h("p", {}, "In this formula"),
+                      h("p", {}, "Symbols"),
                       h(
                           "dl",
                           {},
@@ -272,11 +272,11 @@ class Walk {
     }
 
     panels(stage) {
-        const { found } = this;
+        const { data } = this;
         const acts = {
-            follow: stage.key === "tokens" ? (place) => this.change({ word: place + 1 }) : null,
-            visit: (key) => this.go(found.stages.findIndex((one) => one.key === key)),
-            step: (place) => this.change(found.steps.length ? { step: place + 1 } : { word: place + 1 }),
+            follow: stage.key === "tokens" ? (index) => this.change({ word: index + 1 }) : null,
+            visit: (key) => this.go(data.stages.findIndex((item) => item.key === key)),
+            step: (index) => this.change(data.steps.length ? { step: index + 1 } : { word: index + 1 }),
         };
         const vectors = stage.panels.some(
             (panel) => ["matrix", "sum", "dot", "mix"].includes(panel.kind) && panel.shares !== true,
@@ -285,23 +285,23 @@ class Walk {
         return h(
             "div",
             { class: "walk-panels" },
-            stage.panels.map((panel, i) => panelOf(panel, `walk-${stage.key}-${i + 1}`, acts)),
+            stage.panels.map((panel, i) => renderPanel(panel, `walk-${stage.key}-${i + 1}`, acts)),
             vectors
                 ? h(
                       "p",
                       { class: "hint" },
-                      "Red numbers are above 0, blue ones below; the stronger the colour, the farther from 0.",
-                      gates ? " Gates run from dark purple, closed, to yellow, open." : "",
+                      "Red values are above 0, blue values below.",
+                      gates ? " Gates range from dark purple (closed) to yellow (open)." : "",
                   )
                 : null,
         );
     }
 
-    foot(stage, place) {
-        const { found, page } = this;
+    foot(stage, index) {
+        const { data, page } = this;
         const run = page.run(this.run);
         const links = stage.links.filter((link) => run?.views.includes(link.view));
-        const last = place === found.stages.length - 1;
+        const last = index === data.stages.length - 1;
         return h(
             "footer",
             { class: "walk-foot" },
@@ -309,12 +309,12 @@ class Walk {
                 ? h(
                       "p",
                       {},
-                      "Look closer: ",
+                      "See also: ",
                       links.map((link, i) => [
                           i ? " · " : "",
                           h(
                               "a",
-                              { href: page.link(link.view, { run: this.run, text: found.text, ...link.parameters }) },
+                              { href: page.link(link.view, { run: this.run, text: data.text, ...link.parameters }) },
                               link.text,
                           ),
                       ]),
@@ -323,34 +323,34 @@ class Walk {
             h(
                 "div",
                 { class: "walk-buttons" },
-                place > 0 ? button("← Back", () => this.go(place - 1)) : null,
+                index > 0 ? button("← Back", () => this.go(index - 1)) : null,
                 last
-                    ? this.onwards()
-                    : button(`Next: ${found.stages[place + 1].title} →`, () => this.go(place + 1), { primary: true }),
+                    ? this.continueButton()
+                    : button(`Next: ${data.stages[index + 1].title} →`, () => this.go(index + 1), { primary: true }),
             ),
-            last ? h("p", { class: "hint" }, proof(found.difference)) : null,
+            last ? h("p", { class: "hint" }, differenceText(data.difference)) : null,
         );
     }
 
-    /** After the last stage: the same way with the next token. */
-    onwards() {
-        const { found } = this;
-        const stages = found.stages.map((stage) => stage.key);
+    /** After the last stage: continue with the next token. */
+    continueButton() {
+        const { data } = this;
+        const stages = data.stages.map((stage) => stage.key);
         const again = ["decoder-start", "memory", "text-queries", "window"].find((key) => stages.includes(key));
-        const [name, now, count] = found.steps.length
-            ? ["step", found.step, found.steps.length]
-            : ["word", found.word, found.tokens.length];
-        if (again && now >= count && found.onward) {
+        const [name, now, count] = data.steps.length
+            ? ["step", data.step, data.steps.length]
+            : ["word", data.word, data.tokens.length];
+        if (again && now >= count && data.onward) {
             return button(
-                `Take “${found.answer}” and go on →`,
-                () => this.change({ text: found.onward, word: null, stage: again }),
+                `Append “${data.answer}” and continue →`,
+                () => this.change({ text: data.onward, word: null, stage: again }),
                 { primary: true },
             );
         }
         if (!again || now >= count || stages.includes("told"))
-            return button("Walk again from the beginning", () => this.go(0), { primary: true });
+            return button("Back to the first stage", () => this.go(0), { primary: true });
         return button(
-            "On to the next token →",
+            "Next token →",
             () => this.change({ [name]: now + 1, stage: again }).then(() => this.stage.scrollIntoView()),
             { primary: true },
         );
@@ -362,18 +362,18 @@ function disabled(control, is) {
     return control;
 }
 
-/** How far what was computed step by step is from what the model says by itself. */
-function proof(difference) {
-    const apart = difference === 0 ? "not at all" : `by ${difference.toExponential(0)} at most`;
-    return `All this was computed step by step. What the model gives by itself, computed at once, differs ${apart}.`;
+/** The difference between this computation and the forward pass of the model. */
+function differenceText(difference) {
+    const distance = difference === 0 ? "0" : `at most ${difference.toExponential(0)}`;
+    return `The difference between these stages and the forward pass of the model is ${distance}.`;
 }
 
-/** Stages by chapter, in their order: [[chapter, [[place, stage] …]] …]. */
+/** Group stages by chapter: [[chapter, [[index, stage] …]] …]. */
 function chapters(stages) {
-    const found = [];
-    stages.forEach((stage, place) => {
-        if (found.at(-1)?.[0] !== stage.chapter) found.push([stage.chapter, []]);
-        found.at(-1)[1].push([place, stage]);
+    const groups = [];
+    stages.forEach((stage, index) => {
+        if (groups.at(-1)?.[0] !== stage.chapter) groups.push([stage.chapter, []]);
+        groups.at(-1)[1].push([index, stage]);
     });
-    return found;
+    return groups;
 }

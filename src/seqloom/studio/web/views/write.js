@@ -1,46 +1,45 @@
-// Translate and generate: the text as it is written, token by token; the distribution each token was drawn from, as
-// temperature, top-k and top-p shape it; and other tokens to put in its place.
+// Translate and generate: streamed tokens, the next-token distribution at each position with temperature, top-k and
+// top-p, and forced tokens.
 
-import { h, clear, fill, calmly, number, say } from "../lib/dom.js";
-import { colourOf, inkOn, onTheme } from "../lib/colour.js";
+import { h, clear, setChildren, debounce, formatNumber, announce } from "../lib/dom.js";
+import { colourOf, inkOn, onThemeChange } from "../lib/colour.js";
 import { button, checkbox, controls, examplesFor, numberBox, runPicker, slider, textBox } from "../lib/controls.js";
 import { lineChart } from "../lib/chart.js";
 import { figure } from "../lib/figure.js";
 import { percent } from "../lib/token_bars.js";
-import { shown } from "../lib/tokens.js";
-import { writerOf } from "../lib/writers.js";
-import { ALL, nextToken } from "./write-next.js";
-import { showGaps } from "./write-gaps.js";
+import { displayToken } from "../lib/tokens.js";
+import { generatorOf } from "../lib/generators.js";
+import { ALL_TOKENS, nextToken } from "./write-next.js";
+import { showGaps } from "./write-masks.js";
 
 export const title = "Translate and generate";
 export const lead =
-    "A model writes one token after another: it gives every token of its vocabulary a probability, one is drawn, and " +
-    "it goes on from there. Choose a place in the text to see what else might have stood there; choose another token " +
-    "to force it.";
-export const needs = "It needs a language model, a masked one too, a translator or a denoiser.";
+    "A model generates one token at a time: it assigns a probability to every token of its vocabulary, and one token is " +
+    "sampled. Select a position in the text to see the alternatives; select another token to force it.";
+export const needs = "This view needs a language model, a masked language model, a translator or a denoiser.";
 
-const KS = [1, 2, 3, 4, 5, 8, 10, 15, 20, 30, 40, 50, 75, 100, 200, 500, 1000, ALL];
-const SURPRISED = 12; // bits from which a token has the deepest shade
-const CALM = 3; // only a third of the scale of colours is used, so that text stays easy to read
-const REST = 250; // milliseconds sliders must rest before the text is redrawn
-const ENDS = { end: "ended by the model", length: "cut at the longest allowed", stopped: "stopped" };
+const TOP_K_VALUES = [1, 2, 3, 4, 5, 8, 10, 15, 20, 30, 40, 50, 75, 100, 200, 500, 1000, ALL_TOKENS];
+const MAX_BITS = 12; // bits at the end of the colour scale
+const COLOUR_RANGE = 3; // only the lightest third of the colour scale is used, for legible text
+const PAUSE_MS = 250; // milliseconds between the last slider input and resampling
+const END_REASONS = { end: "END generated", length: "maximum length reached", stopped: "stopped" };
 
 export async function show(page) {
-    const run = page.chosen();
+    const run = page.selectedRun();
     if (run.task === "masked-lm") return showGaps(page, run);
     const state = startState(page, run);
     const view = parts(page, state);
     const left = h("div", {}, view.paper, view.bits.element);
-    fill(page.root, view.panel, h("div", { class: "side-by-side writing" }, left, view.next.element));
-    onTheme(() => paintAll(view, state), page.signal);
+    setChildren(page.root, view.panel, h("div", { class: "side-by-side writing" }, left, view.next.element));
+    onThemeChange(() => paintAll(view, state), page.signal);
     paintAll(view, state);
     await writeText(page, state, view);
 }
 
-/** All that the address says, and what was written so far. */
+/** The state: the parameters of the address and the generated tokens. */
 function startState(page, run) {
-    const writer = writerOf(run);
-    const given = (name, otherwise, low, high) => {
+    const writer = generatorOf(run);
+    const numberParam = (name, otherwise, low, high) => {
         const value = page.params.has(name) ? Number(page.params.get(name)) : NaN;
         return Number.isFinite(value) ? Math.min(Math.max(value, low), high) : otherwise;
     };
@@ -48,13 +47,13 @@ function startState(page, run) {
         run,
         writer,
         text: page.params.get("text") ?? writer.example,
-        temperature: given("temperature", writer.source ? 0 : 1, 0, 2),
-        topK: KS[placeOfK(given("k", ALL, 1, 1e7))],
-        topP: given("p", 1, 0.01, 1),
-        seed: given("seed", 0, 0, 2 ** 31 - 1),
-        length: given("length", writer.source ? 100 : 60, 1, 400),
+        temperature: numberParam("temperature", writer.source ? 0 : 1, 0, 2),
+        topK: TOP_K_VALUES[indexOfK(numberParam("k", ALL_TOKENS, 1, 1e7))],
+        topP: numberParam("p", 1, 0.01, 1),
+        seed: numberParam("seed", 0, 0, 2 ** 31 - 1),
+        length: numberParam("length", writer.source ? 100 : 60, 1, 400),
         forced: (page.params.get("forced") ?? "").split(",").filter(Boolean).map(Number),
-        at: given("at", null, 0, 399), // the place that was chosen
+        at: numberParam("at", null, 0, 399), // selected position
         redraw: page.params.get("redraw") !== "0",
         tokens: [],
         ended: null,
@@ -63,7 +62,7 @@ function startState(page, run) {
 }
 
 function keep(page, state) {
-    page.set({
+    page.setParams({
         run: state.run.id,
         text: state.text,
         temperature: state.temperature,
@@ -81,10 +80,10 @@ function keep(page, state) {
 
 function parts(page, state) {
     const view = {
-        text: h("div", { class: "written", dir: "auto", role: "group", "aria-label": "The text, token by token" }),
+        text: h("div", { class: "written", dir: "auto", role: "group", "aria-label": "Generated tokens" }),
         status: h("p", { class: "readout" }),
         notes: h("div", {}),
-        halt: button("Stop", () => state.stop?.abort(), { title: "Stop writing" }),
+        halt: button("Stop", () => state.stop?.abort(), { title: "Stop generating" }),
     };
     view.again = () => writeText(page, state, view).catch((error) => page.fail(error));
     view.fresh = (changes) => {
@@ -92,13 +91,13 @@ function parts(page, state) {
         view.again();
     };
     view.next = nextToken(page, state, (token) => {
-        const place = view.next.place();
-        state.forced = [...idsBefore(state, place), token];
-        state.at = place;
+        const position = view.next.position();
+        state.forced = [...idsBefore(state, position), token];
+        state.at = position;
         view.again();
     });
-    view.choose = (place) => {
-        state.at = place;
+    view.choose = (position) => {
+        state.at = position;
         keep(page, state);
         mark(view);
         view.next.show();
@@ -108,12 +107,12 @@ function parts(page, state) {
     );
     view.paper = paperOf(page, state, view);
     view.panel = panelOf(page, state, view);
-    surprise(state, view);
+    drawSurprisal(state, view);
     return view;
 }
 
-function idsBefore(state, place) {
-    return state.tokens.slice(0, place).map((token) => token.id);
+function idsBefore(state, position) {
+    return state.tokens.slice(0, position).map((token) => token.id);
 }
 
 function paperOf(page, state, view) {
@@ -121,9 +120,9 @@ function paperOf(page, state, view) {
         view.seed.querySelector("input").value = state.seed + 1;
         view.fresh({ seed: state.seed + 1 });
     });
-    chance(state, view);
-    const start = button("From the start", () => view.fresh({}), { title: "Write again, nothing forced" });
-    view.beam = h("a", {}, "What beam search finds");
+    updateSeedButton(state, view);
+    const start = button("Restart", () => view.fresh({}), { title: "Generate again without forced tokens" });
+    view.beam = h("a", {}, "Compare with beam search");
     view.link = () => (view.beam.href = page.link("beam", { run: state.run.id, text: state.text }));
     return h(
         "section",
@@ -131,7 +130,7 @@ function paperOf(page, state, view) {
         h(
             "div",
             { class: "figure-head" },
-            h("h2", {}, state.writer.made),
+            h("h2", {}, state.writer.output),
             h("div", { class: "tools" }, view.halt, view.another, start),
         ),
         view.text,
@@ -142,13 +141,13 @@ function paperOf(page, state, view) {
     );
 }
 
-/** Where the likeliest token is always taken, every seed gives the same text. */
-function chance(state, view) {
+/** Greedy decoding gives the same text for every seed. */
+function updateSeedButton(state, view) {
     const none = state.temperature === 0 || state.topK === 1;
     view.another.disabled = none;
     view.another.title = none
-        ? "Nothing is drawn here: the likeliest token is always taken. Raise the temperature, or k."
-        : "Draw again, by other chance";
+        ? "The most probable token is always chosen. Raise the temperature or k to sample."
+        : "Sample with another random seed";
 }
 
 function panelOf(page, state, view) {
@@ -161,25 +160,25 @@ function panelOf(page, state, view) {
     return h(
         "div",
         {},
-        controls(runPicker(page, { value: state.run.id, onchange: (id) => page.go("write", { run: id }) }), box),
+        controls(runPicker(page, { value: state.run.id, onchange: (id) => page.navigate("write", { run: id }) }), box),
         examplesFor(state.run, box, examples),
         controls(
             slider(
                 "Temperature τ",
-                { min: 0, max: 2, step: 0.05, value: state.temperature, format: warmth },
+                { min: 0, max: 2, step: 0.05, value: state.temperature, format: formatTemperature },
                 turn("temperature"),
             ),
             slider(
                 "Top-k",
-                { min: 0, max: KS.length - 1, step: 1, value: placeOfK(state.topK), format: few },
-                (place) => turn("topK")(KS[place]),
+                { min: 0, max: TOP_K_VALUES.length - 1, step: 1, value: indexOfK(state.topK), format: formatTopK },
+                (position) => turn("topK")(TOP_K_VALUES[position]),
             ),
-            slider("Top-p", { min: 0.05, max: 1, step: 0.01, value: state.topP, format: share }, turn("topP")),
-            numberBox("Longest, tokens", { min: 1, max: 400, value: state.length }, (value) =>
+            slider("Top-p", { min: 0.05, max: 1, step: 0.01, value: state.topP, format: formatTopP }, turn("topP")),
+            numberBox("Max tokens", { min: 1, max: 400, value: state.length }, (value) =>
                 view.fresh({ length: Math.round(value) }),
             ),
             view.seed,
-            checkbox("Redraw as sliders move", state.redraw, (on) => {
+            checkbox("Resample when sliders move", state.redraw, (on) => {
                 state.redraw = on;
                 keep(page, state);
             }),
@@ -187,38 +186,38 @@ function panelOf(page, state, view) {
     );
 }
 
-/** Sliders act on the bars at once; the text after the chosen place is drawn again once they rest. */
+/** Sliders update the bars immediately; after a pause, the text after the selected position is resampled. */
 function turner(page, state, view) {
-    const redraw = calmly(() => {
+    const redraw = debounce(() => {
         if (!state.redraw || page.signal.aborted) return;
         if (state.at > 0 && state.at < state.tokens.length) state.forced = idsBefore(state, state.at);
         view.again();
-    }, REST);
+    }, PAUSE_MS);
     return (name) => (value) => {
         state[name] = value;
         keep(page, state);
-        chance(state, view);
+        updateSeedButton(state, view);
         view.next.paint();
         redraw();
     };
 }
 
-function placeOfK(k) {
-    const found = k === ALL ? -1 : KS.findIndex((one) => one !== ALL && one >= k);
-    return found < 0 ? KS.length - 1 : found;
+function indexOfK(k) {
+    const index = k === ALL_TOKENS ? -1 : TOP_K_VALUES.findIndex((item) => item !== ALL_TOKENS && item >= k);
+    return index < 0 ? TOP_K_VALUES.length - 1 : index;
 }
 
-function warmth(value) {
-    if (value === 0) return "0: always the likeliest";
-    return value === 1 ? "1: as the model says" : number(value, 2);
+function formatTemperature(value) {
+    if (value === 0) return "0: greedy";
+    return value === 1 ? "1: unchanged" : formatNumber(value, 2);
 }
 
-function few(place) {
-    return KS[place] === ALL ? "all tokens" : KS[place];
+function formatTopK(position) {
+    return TOP_K_VALUES[position] === ALL_TOKENS ? "all tokens" : TOP_K_VALUES[position];
 }
 
-function share(p) {
-    return p === 1 ? "all of it" : `${Math.round(100 * p)} %`;
+function formatTopP(p) {
+    return p === 1 ? "100 %" : `${Math.round(100 * p)} %`;
 }
 
 function legend() {
@@ -232,7 +231,7 @@ function legend() {
     );
     return h(
         "p",
-        { class: "legend surprise" },
+        { class: "legend surprisal" },
         h("span", { class: "hint" }, "Probability of each token:"),
         steps,
         h("span", { class: "key" }, h("span", { class: "kept-mark" }, "abc"), "forced"),
@@ -246,15 +245,15 @@ async function writeText(page, state, view) {
     const stop = (state.stop = new AbortController());
     Object.assign(state, { tokens: [], ended: null });
     keep(page, state);
-    page.fine();
-    fill(view.text, (view.made = h("span", { class: "made" })));
+    page.clearError();
+    setChildren(view.text, (view.output = h("span", { class: "made" })));
     clear(view.notes);
     view.halt.disabled = false;
-    view.status.textContent = "Writing …";
+    view.status.textContent = "Generating …";
     try {
         for await (const event of page.stream("write/stream", questionOf(state), stop.signal)) take(state, view, event);
     } catch (error) {
-        if (state.stop !== stop || page.signal.aborted) return; // another text is being written
+        if (state.stop !== stop || page.signal.aborted) return; // superseded by a newer request
         view.status.textContent = "";
         if (error.name !== "AbortError") throw error;
         state.ended = "stopped";
@@ -278,15 +277,15 @@ function questionOf(state) {
 }
 
 function take(state, view, event) {
-    if (event.begin) return begun(view, event.begin);
+    if (event.begin) return showPrompt(view, event.begin);
     if (event.end) return (state.ended = event.end);
     state.tokens.push(event);
-    view.made.append(spanOf(view, event, state.tokens.length - 1));
-    if (view.next.place() === state.tokens.length - 1) soon(view);
+    view.output.append(spanOf(view, event, state.tokens.length - 1));
+    if (view.next.position() === state.tokens.length - 1) requestPaint(view);
 }
 
-/** Bars follow the newest token, once for each picture the screen shows. */
-function soon(view) {
+/** Update the bars for the newest token, at most once per frame. */
+function requestPaint(view) {
     view.due ??= requestAnimationFrame(() => {
         view.due = null;
         view.next.paint();
@@ -294,9 +293,9 @@ function soon(view) {
     });
 }
 
-function begun(view, { prompt, notes }) {
+function showPrompt(view, { prompt, notes }) {
     if (prompt) view.text.prepend(h("span", { class: "prompt" }, prompt));
-    fill(
+    setChildren(
         view.notes,
         notes.map((note) => h("p", { class: "note", dir: "auto" }, `Note: ${note}.`)),
     );
@@ -306,10 +305,10 @@ function finish(state, view) {
     const count = state.tokens.length;
     if (state.at !== null && state.at >= count) state.at = count ? count - 1 : null;
     const bits = state.tokens.reduce((sum, token) => sum - Math.log2(token.p), 0);
-    const each = count ? ` · ${number(bits / count, 2)} bits a token` : "";
-    const end = state.ended === "end" && state.tokens.at(-1)?.forced ? "its end was forced" : ENDS[state.ended];
+    const each = count ? ` · ${formatNumber(bits / count, 2)} bits per token` : "";
+    const end = state.ended === "end" && state.tokens.at(-1)?.forced ? "END forced" : END_REASONS[state.ended];
     view.status.textContent = `${count} tokens, ${end} · seed ${state.seed}${each}`;
-    say(`${count} tokens, ${end}.`);
+    announce(`${count} tokens, ${end}.`);
     view.link();
     view.bits.element.hidden = count < 2;
     view.chart.update(bitsOf(state));
@@ -317,14 +316,14 @@ function finish(state, view) {
     view.next.show();
 }
 
-/** How surprising each token was, and how surprising the model expected one to be. */
-function surprise(state, view) {
+/** The surprisal and entropy of each token. */
+function drawSurprisal(state, view) {
     view.bits = figure({
-        name: "surprise",
-        title: "Surprise",
+        name: "surprisal",
+        title: "Surprisal",
         caption:
-            "Surprise: −log₂ p of the token that came. Entropy: the surprise the model expects on average. Where both " +
-            "are high, it does not know; where only surprise is, chance took an unlikely token.",
+            "Surprisal is −log₂ p of the generated token; entropy is its expected value. If both are high, the model is " +
+            "uncertain. If only surprisal is high, an unlikely token was sampled.",
     });
     view.chart = lineChart({
         series: bitsOf(state),
@@ -332,39 +331,39 @@ function surprise(state, view) {
         y: { title: "bits", zero: true },
         width: 520,
         height: 220,
-        label: "Surprise and entropy of each token",
+        label: "Surprisal and entropy of each token",
     });
     view.bits.body.append(view.chart.element);
     view.bits.table(() => ({
-        columns: ["place", "token", "p", "surprise, bits", "entropy, bits"],
-        rows: state.tokens.map((token, i) => [i + 1, shown(token.token), token.p, -Math.log2(token.p), token.entropy]),
+        columns: ["position", "token", "p", "surprisal (bits)", "entropy (bits)"],
+        rows: state.tokens.map((token, i) => [i + 1, displayToken(token.token), token.p, -Math.log2(token.p), token.entropy]),
     }));
     view.bits.element.hidden = true;
 }
 
 function bitsOf({ tokens }) {
     return [
-        { name: "surprise", points: tokens.map(({ p }, i) => [i + 1, -Math.log2(p)]), dots: tokens.length < 40 },
+        { name: "surprisal", points: tokens.map(({ p }, i) => [i + 1, -Math.log2(p)]), dots: tokens.length < 40 },
         { name: "entropy", points: tokens.map(({ entropy }, i) => [i + 1, entropy]), dashed: true, thin: true },
     ];
 }
 
 // --- the text -------------------------------------------------------------------------------------------------------
 
-/** A token in the text: its own letters, nothing between it and the next, so that scripts join as they should. */
-function spanOf(view, token, place) {
+/** The element of a token, without space around it, so that joined scripts render correctly. */
+function spanOf(view, token, position) {
     const end = token.id === 0;
-    const words = `${shown(token.token)}, ${percent(token.p)}`;
+    const words = `${displayToken(token.token)}, ${percent(token.p)}`;
     const node = h(
         "span",
         {
             class: ["tok", token.forced && "kept", end && "end"].filter(Boolean).join(" "),
             role: "button",
-            tabindex: place === 0 ? "0" : "-1",
+            tabindex: position === 0 ? "0" : "-1",
             title: words,
             "aria-label": words,
-            onclick: () => view.choose(place),
-            onkeydown: (event) => walk(event, view, place),
+            onclick: () => view.choose(position),
+            onkeydown: (event) => walk(event, view, position),
         },
         token.text || (end ? " ⟨end⟩" : "\u200b"),
     );
@@ -372,8 +371,8 @@ function spanOf(view, token, place) {
     return node;
 }
 
-/** Arrow keys go from token to token, as the eye sees them. */
-function walk(event, view, place) {
+/** Arrow keys move between tokens in visual order. */
+function walk(event, view, position) {
     const nodes = view.text.querySelectorAll(".tok");
     const backwards = runsLeft([...nodes]) ? -1 : 1;
     const ways = {
@@ -387,12 +386,12 @@ function walk(event, view, place) {
     const way = { ...ways, Enter: 0, " ": 0 }[event.key];
     if (way === undefined) return;
     event.preventDefault();
-    const next = Math.min(Math.max(place + way, 0), nodes.length - 1);
+    const next = Math.min(Math.max(position + way, 0), nodes.length - 1);
     nodes[next].focus();
     view.choose(next);
 }
 
-/** Whether the second token on a line stands left of the first. */
+/** Whether the text runs from right to left. */
 function runsLeft(nodes) {
     const boxes = nodes
         .slice(0, 40)
@@ -403,14 +402,14 @@ function runsLeft(nodes) {
 }
 
 function mark(view) {
-    view.text.querySelectorAll(".tok").forEach((node, place) => {
-        node.classList.toggle("at", place === view.next.place());
-        node.tabIndex = place === view.next.place() ? 0 : -1;
-        if (place === view.next.place()) reveal(view.text, node);
+    view.text.querySelectorAll(".tok").forEach((node, position) => {
+        node.classList.toggle("at", position === view.next.position());
+        node.tabIndex = position === view.next.position() ? 0 : -1;
+        if (position === view.next.position()) reveal(view.text, node);
     });
 }
 
-/** A long text scrolls by itself: the page stays where it is. */
+/** Scroll the text box, not the page, to a token. */
 function reveal(frame, node) {
     const [outer, inner] = [frame.getBoundingClientRect(), node.getBoundingClientRect()];
     if (inner.top < outer.top) frame.scrollTop -= outer.top - inner.top + inner.height;
@@ -418,12 +417,12 @@ function reveal(frame, node) {
 }
 
 function paint(node, p) {
-    const bits = Math.min(-Math.log2(p), SURPRISED);
-    node.style.background = colourOf(bits, 0, CALM * SURPRISED);
-    node.style.color = inkOn(bits, 0, CALM * SURPRISED);
+    const bits = Math.min(-Math.log2(p), MAX_BITS);
+    node.style.background = colourOf(bits, 0, COLOUR_RANGE * MAX_BITS);
+    node.style.color = inkOn(bits, 0, COLOUR_RANGE * MAX_BITS);
 }
 
 function paintAll(view, state) {
-    view.text.querySelectorAll(".tok").forEach((node, place) => paint(node, state.tokens[place].p));
+    view.text.querySelectorAll(".tok").forEach((node, position) => paint(node, state.tokens[position].p));
     for (const swatch of view.paper.querySelectorAll(".swatch")) paint(swatch, 2 ** -swatch.dataset.bits);
 }

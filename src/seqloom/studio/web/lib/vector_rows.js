@@ -1,71 +1,71 @@
-// Vectors as rows of numbers on colour: what is added, multiplied or mixed stands under each other, and adds up.
+// Vectors as rows of coloured cells, softmax tables, and token tiles.
 
-import { s, clear, number } from "./dom.js";
-import { colourOf, inkOn, onTheme } from "./colour.js";
+import { s, clear, formatNumber } from "./dom.js";
+import { colourOf, inkOn, onThemeChange } from "./colour.js";
 
 const HEIGHT = 30;
-const CELL = 58; // widest cell, with its number …
-const MIN_CELL_PIXELS = 13; // … and the narrowest, without
-const NUMBERED = 46; // narrowest cell that has room for its number
-const ROOM = 560; // for all cells
+const MAX_CELL_PIXELS = 58; // maximum cell width
+const MIN_CELL_PIXELS = 13; // minimum cell width
+const MIN_NUMBERED_PIXELS = 46; // minimum cell width with a number
+const ROOM = 560; // total width of the cells
 const FONT = '14px system-ui, "Noto Sans", "Liberation Sans", sans-serif';
-const LONGEST = 260; // of a name
-const WIDE = 1800; // pixels of a window on a projector
+const MAX_NAME_PIXELS = 260; // maximum width of a name
+const WIDE_SCREEN_PIXELS = 1800; // window width from which drawings are enlarged
 const pen = document.createElement("canvas").getContext("2d");
 
-/** How wide a text is, in pixels. */
+/** The width of a text in pixels. */
 export function widthOf(text, font = FONT) {
     pen.font = font;
     return pen.measureText(text).width;
 }
 
-/** A name that has no more room than this; its beginning tells most. */
-export function fitted(text, most, font = FONT) {
+/** Truncate a text to a width. */
+export function truncate(text, most, font = FONT) {
     if (widthOf(text, font) <= most) return text;
     const letters = [...text];
     while (letters.length > 1 && widthOf(`${letters.join("")}…`, font) > most) letters.pop();
     return `${letters.join("")}…`;
 }
 
-/** How much larger drawings are than their own measures: on a projector there is room. */
+/** The scale factor of drawings on wide screens. */
 export function zoom() {
-    return innerWidth >= WIDE ? 1.35 : 1;
+    return innerWidth >= WIDE_SCREEN_PIXELS ? 1.35 : 1;
 }
 
-/** Give a drawing its size, in its own measures. */
-export function sized(drawing, width, height) {
+/** Set the size of a drawing, in its own units. */
+export function setSize(drawing, width, height) {
     const [w, high] = [Math.ceil(width), Math.ceil(height)];
     drawing.setAttribute("viewBox", `0 0 ${w} ${high}`);
     drawing.setAttribute("width", Math.round(w * zoom()));
     drawing.setAttribute("height", Math.round(high * zoom()));
 }
 
-/** A number of a vector: two digits are enough for the eye, and what is nothing by these has no sign. */
-export function short(value, digits = 2) {
+/** Format an element of a vector with two decimals; zero has no sign. */
+export function shortNumber(value, digits = 2) {
     const size = Math.abs(value);
     const text = value.toFixed(digits > 2 ? digits : size >= 100 ? 0 : size >= 10 ? 1 : 2);
     return Number(text) === 0 ? text.replace("-", "") : text.replace("-", "−");
 }
 
-/** Digits by which all of these can be told from nothing, as far as two to four will do. */
+/** The number of decimals, 2 to 4, that shows all nonzero values as nonzero. */
 export function digitsFor(values) {
     const least = Math.min(...values.map(Math.abs).filter((size) => size > 0));
     return [2, 3].find((digits) => least >= 0.5 * 10 ** -digits) ?? 4;
 }
 
 /**
- * Rows of {sign, name, weight, values, digits, after, marked, rule}: a sign and a name before, a weight, the numbers,
- * and what they come to. `of` is how many numbers there are in all, `column` what each is, `names` what each is called.
+ * Rows of {sign, name, weight, values, digits, after, marked, rule}. `of` is the full length of the vectors, `column`
+ * the label of the columns, `names` their names.
  */
-export function strips({
+export function vectorRows({
     rows,
     of,
-    column = "number",
+    column = "element",
     names: titles = null,
     low = null,
     high = null,
     signed = true,
-    label = "Numbers",
+    label = "Vectors",
     onPick = null,
 }) {
     const drawing = s("svg", { class: "strips", role: "img", "aria-label": label });
@@ -74,8 +74,8 @@ export function strips({
 
     function draw() {
         const count = Math.max(...rows.map((row) => row.values.length));
-        const cell = Math.min(CELL, Math.max(MIN_CELL_PIXELS, ROOM / count));
-        const names = rows.map((row) => fitted(row.name, LONGEST));
+        const cell = Math.min(MAX_CELL_PIXELS, Math.max(MIN_CELL_PIXELS, ROOM / count));
+        const names = rows.map((row) => truncate(row.name, MAX_NAME_PIXELS));
         const signs = rows.some((row) => row.sign) ? 26 : 0;
         const named = Math.ceil(Math.max(widthOf(column), ...names.map((name) => widthOf(name)))) + 12;
         const weighed = Math.ceil(Math.max(0, ...rows.map((row) => (row.weight ? widthOf(row.weight) + 18 : 0))));
@@ -88,13 +88,13 @@ export function strips({
         clear(drawing);
         drawing.append(...heads(count, cell, left, column, titles));
         let y = top;
-        rows.forEach((row, place) => {
+        rows.forEach((row, index) => {
             if (row.rule) {
                 drawing.append(s("line", { class: "rule", x1: signs, x2: after + sums, y1: y + 3, y2: y + 3 }));
                 y += 6;
             }
             drawing.append(
-                line(row, names[place], {
+                line(row, names[index], {
                     y,
                     signs,
                     named,
@@ -102,13 +102,13 @@ export function strips({
                     cell,
                     beyond,
                     after,
-                    more: place === 0 || row.rule ? more : more && "…",
-                    place,
+                    more: index === 0 || row.rule ? more : more && "…",
+                    index,
                 }),
             );
             y += HEIGHT;
         });
-        sized(drawing, after + sums + 4, y + 6);
+        setSize(drawing, after + sums + 4, y + 6);
     }
 
     function line(row, name, at) {
@@ -128,7 +128,7 @@ export function strips({
         if (row.after) group.append(text(at.after, row.after, "after"));
         if (onPick) {
             group.classList.add("pick");
-            group.addEventListener("click", () => onPick(at.place));
+            group.addEventListener("click", () => onPick(at.index));
         }
         return group;
     }
@@ -146,9 +146,9 @@ export function strips({
                 rx: width > 20 ? 3 : 0,
                 fill: colourOf(value, ...scale),
             },
-            s("title", {}, number(value, 6)),
+            s("title", {}, formatNumber(value, 6)),
         );
-        if (width < NUMBERED) return [box];
+        if (width < MIN_NUMBERED_PIXELS) return [box];
         const ink = s(
             "text",
             {
@@ -158,86 +158,86 @@ export function strips({
                 "text-anchor": "middle",
                 "dominant-baseline": "central",
             },
-            short(value, row.digits),
+            shortNumber(value, row.digits),
         );
         ink.style.fill = inkOn(value, ...scale);
         return [box, ink];
     }
 
-    const forget = onTheme(() => (drawing.isConnected ? draw() : forget()));
+    const forget = onThemeChange(() => (drawing.isConnected ? draw() : forget()));
     draw();
     return drawing;
 }
 
-/** 1, 2, 3 … above the columns, and what they count. */
+/** Column numbers or names, and the column label. */
 function heads(count, cell, left, column, titles) {
     const every = Math.ceil(26 / cell);
-    const found = Array.from({ length: count }, (_, i) => i)
+    const elements = Array.from({ length: count }, (_, i) => i)
         .filter((i) => i % every === 0)
         .map((i) =>
             s(
                 "text",
                 { class: "tick", x: left + (i + 0.5) * cell, y: 13, "text-anchor": "middle" },
-                titles ? fitted(titles[i], cell - 2) : i + 1,
+                titles ? truncate(titles[i], cell - 2) : i + 1,
             ),
         );
-    found.push(s("text", { class: "tick", x: left - 10, y: 13, "text-anchor": "end" }, column));
-    return found;
+    elements.push(s("text", { class: "tick", x: left - 10, y: 13, "text-anchor": "end" }, column));
+    return elements;
 }
 
-/** Scores, their powers and their shares: a softmax, line by line, with a bar for each share. */
-export function shareRows({ labels, scores, powers, shares, rest, total, followed, label, onPick = null }) {
+/** A softmax as a table: score, exponential, and a bar for the result. */
+export function softmaxRows({ labels, scores, powers, shares, rest, total, followed, label, onPick = null }) {
     const drawing = s("svg", { class: "strips", role: "img", "aria-label": label });
     const BAR = 230;
 
     function draw() {
-        const names = labels.map((name) => fitted(name, LONGEST));
+        const names = labels.map((name) => truncate(name, MAX_NAME_PIXELS));
         const left = Math.ceil(Math.max(60, ...[...names, rest?.[0] ?? ""].map((name) => widthOf(name)))) + 16;
-        const places = [left + 84, left + 240, left + 326, left + 342];
+        const columns = [left + 84, left + 240, left + 326, left + 342];
         clear(drawing);
         const text = (x, y, words, kind, anchor = "end") =>
             s("text", { class: kind, x, y, "text-anchor": anchor, "dominant-baseline": "central" }, words);
         drawing.append(
-            ...["score", "exp(score − highest)", "share"].map((title, i) => text(places[i], 12, title, "tick")),
+            ...["score", "exp(score − max)", "softmax"].map((title, i) => text(columns[i], 12, title, "tick")),
         );
         let y = 24;
-        const row = (name, cells, share, marked, place) => {
+        const row = (name, cells, share, marked, index) => {
             const middle = y + HEIGHT / 2;
-            const group = s("g", { class: place !== null && onPick ? "pick" : null });
+            const group = s("g", { class: index !== null && onPick ? "pick" : null });
             if (marked) group.append(s("rect", { class: "mark", x: 0, y, width: left - 4, height: HEIGHT - 2, rx: 5 }));
             group.append(text(left - 12, middle, name, "name"));
             cells.forEach(
-                (value, i) => value !== null && group.append(text(places[i], middle, value, "figure-number")),
+                (value, i) => value !== null && group.append(text(columns[i], middle, value, "figure-number")),
             );
             if (share !== null)
                 group.append(
                     s("rect", {
                         class: marked ? "bar strong" : "bar",
-                        x: places[3],
+                        x: columns[3],
                         y: y + 5,
                         width: Math.max(1.5, BAR * share),
                         height: HEIGHT - 12,
                         rx: 3,
                     }),
                 );
-            if (place !== null && onPick) group.addEventListener("click", () => onPick(place));
+            if (index !== null && onPick) group.addEventListener("click", () => onPick(index));
             drawing.append(group);
             y += HEIGHT;
         };
         labels.forEach((_, i) =>
             row(
                 names[i],
-                [number(scores[i], 2), number(powers[i], 4), percent(shares[i])],
+                [formatNumber(scores[i], 2), formatNumber(powers[i], 4), percent(shares[i])],
                 shares[i],
                 i === followed,
                 i,
             ),
         );
-        if (rest) row(rest[0], [null, number(rest[1], 4), percent(rest[2])], rest[2], false, null);
-        drawing.append(s("line", { class: "rule", x1: 0, x2: places[2], y1: y + 2, y2: y + 2 }));
+        if (rest) row(rest[0], [null, formatNumber(rest[1], 4), percent(rest[2])], rest[2], false, null);
+        drawing.append(s("line", { class: "rule", x1: 0, x2: columns[2], y1: y + 2, y2: y + 2 }));
         y += 5;
-        row("together", [null, number(total, 4), "100%"], null, false, null);
-        sized(drawing, places[3] + BAR + 8, y + 6);
+        row("sum", [null, formatNumber(total, 4), "100%"], null, false, null);
+        setSize(drawing, columns[3] + BAR + 8, y + 6);
     }
 
     draw();
@@ -250,34 +250,34 @@ export function percent(share) {
     return value > 99.9 && value < 100 ? "> 99.9%" : `${value.toFixed(1)}%`;
 }
 
-/** Tokens as tiles, each with its number below; they can be picked by pointer and by keyboard. */
-export function tiles({ tokens, ids, followed, label, onPick = null, room = 815 }) {
+/** Tokens as tiles with their ids; selectable by pointer and keyboard. */
+export function tokenTiles({ tokens, ids, followed, label, onPick = null, room = 815 }) {
     const drawing = s("svg", { class: "strips", role: "group", "aria-label": label });
     const big = '17px system-ui, "Noto Sans", "Liberation Sans", sans-serif';
     const [high, gap] = [62, 8];
     let [x, y, widest] = [2, 2, 0];
-    tokens.forEach((token, place) => {
-        const word = fitted(token, LONGEST, big);
-        const wide = Math.max(44, widthOf(word, big) + 22, widthOf(String(ids[place])) + 16);
+    tokens.forEach((token, index) => {
+        const word = truncate(token, MAX_NAME_PIXELS, big);
+        const wide = Math.max(44, widthOf(word, big) + 22, widthOf(String(ids[index])) + 16);
         if (x + wide > room && x > 2) [x, y] = [2, y + high + gap];
-        drawing.append(tile(token, word, ids[place], place, x, y, wide));
+        drawing.append(tile(token, word, ids[index], index, x, y, wide));
         x += wide + gap;
         widest = Math.max(widest, x);
     });
-    sized(drawing, widest + 2, y + high + 4);
+    setSize(drawing, widest + 2, y + high + 4);
 
-    function tile(token, word, id, place, left, top, wide) {
+    function tile(token, word, id, index, left, top, wide) {
         const group = s(
             "g",
             {
-                class: `tile${place === followed ? " followed" : ""}${onPick ? " pick" : ""}`,
+                class: `tile${index === followed ? " followed" : ""}${onPick ? " pick" : ""}`,
                 role: onPick ? "button" : null,
                 tabindex: onPick ? "0" : null,
                 "aria-label": `${token}, ${id}`,
-                "aria-pressed": onPick ? String(place === followed) : null,
-                onclick: onPick ? () => onPick(place) : null,
+                "aria-pressed": onPick ? String(index === followed) : null,
+                onclick: onPick ? () => onPick(index) : null,
                 onkeydown: onPick
-                    ? (event) => ["Enter", " "].includes(event.key) && (event.preventDefault(), onPick(place))
+                    ? (event) => ["Enter", " "].includes(event.key) && (event.preventDefault(), onPick(index))
                     : null,
             },
             s("rect", { x: left, y: top, width: wide, height: 38, rx: 7 }),

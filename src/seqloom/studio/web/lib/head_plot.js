@@ -1,28 +1,27 @@
-// What heads do, in two numbers: a dot for each, entropy against distance.
+// A scatter plot of attention heads: entropy against distance.
 
 import { h, s } from "./dom.js";
 import { colourOf, series } from "./colour.js";
 
-const NAMED = 24; // heads, up to which each dot has its name
+const MAX_LABELLED = 24; // heads; with more, dots have no labels
 const PLOT = { width: 480, height: 330, left: 56, right: 22, top: 16, bottom: 50 };
 
 /**
- * A dot for each head: how far it looks, and on how many places; a colour for each layer. `habits` are
- * [{layer, head, entropy, distance} …], `part` is {name, layers}.
+ * One dot per head, coloured by layer. `habits` are [{layer, head, entropy, distance} …], `part` is {name, layers}.
  */
-export function habitPlot(habits, { layers, name }, { onPick, onHover }) {
+export function headPlot(habits, { layers, name }, { onPick, onHover }) {
     const far = roundUp(Math.max(...habits.map(({ distance }) => distance), 0.5));
     const wide = roundUp(Math.max(...habits.map(({ entropy }) => entropy), 0.5));
     const x = (value) => PLOT.left + (value / far) * (PLOT.width - PLOT.left - PLOT.right);
     const y = (value) => PLOT.height - PLOT.bottom - (value / wide) * (PLOT.height - PLOT.top - PLOT.bottom);
-    const places = habits.map((habit) => [x(habit.distance), y(habit.entropy)]);
+    const positions = habits.map((habit) => [x(habit.distance), y(habit.entropy)]);
     const words = habits.map(({ layer, head }) => `${layer}.${head}`);
-    const names = habits.length <= NAMED ? namesBeside(words, places) : [];
+    const names = habits.length <= MAX_LABELLED ? namesBeside(words, positions) : [];
     const dots = habits.map((habit, i) => {
-        return dot(habit, places[i], names[i], layerColour(habit.layer, layers), onPick, onHover);
+        return dot(habit, positions[i], names[i], layerColour(habit.layer, layers), onPick, onHover);
     });
     const { width, height } = PLOT;
-    const label = `Entropy against distance of ${habits.length} heads of the ${name}; as numbers in the table`;
+    const label = `Entropy against distance of ${habits.length} heads of the ${name}; see the table for the values`;
     const drawing = s(
         "svg",
         {
@@ -49,16 +48,16 @@ function key(layer, layers) {
     );
 }
 
-/** A colour of its own for each of a few layers; of many, the deeper the stronger. */
+/** Series colours for up to eight layers, otherwise a sequential scale. */
 function layerColour(layer, layers) {
     return layers <= 8 ? series(layer - 1) : colourOf(0.25 + (0.75 * layer) / layers, 0, 1);
 }
 
-/** Where a dot's name has room: right, left, above or below it; nowhere, if dots or other names are in the way. */
-function namesBeside(words, places) {
-    const taken = places.map(([x, y]) => [x - 8, y - 8, x + 8, y + 8]);
+/** Place labels right, left, above or below their dots; labels without room are omitted. */
+function namesBeside(words, positions) {
+    const taken = positions.map(([x, y]) => [x - 8, y - 8, x + 8, y + 8]);
     return words.map((word, i) => {
-        const [x, y] = places[i];
+        const [x, y] = positions[i];
         const size = 7.5 * word.length + 2;
         const free = [
             [x + 11, y - 8],
@@ -77,8 +76,8 @@ function namesBeside(words, places) {
     });
 }
 
-function overlap(one, other) {
-    return one[0] < other[2] && one[2] > other[0] && one[1] < other[3] && one[3] > other[1];
+function overlap(item, other) {
+    return item[0] < other[2] && item[2] > other[0] && item[1] < other[3] && item[3] > other[1];
 }
 
 function dot(habit, [cx, cy], name, colour, onPick, onHover) {
@@ -101,7 +100,7 @@ function dot(habit, [cx, cy], name, colour, onPick, onHover) {
 function axes(far, wide, x, y) {
     const [bottom, right] = [PLOT.height - PLOT.bottom, PLOT.width - PLOT.right];
     const middle = (PLOT.top + bottom) / 2;
-    const marks = (most) => [0, 0.25, 0.5, 0.75, 1].map((share) => share * most);
+    const marks = (most) => [0, 0.25, 0.5, 0.75, 1].map((fraction) => fraction * most);
     const tick = (value, at) => s("text", { class: "tick", ...at }, String(Number(value.toFixed(2))));
     const title = (words, at) => s("text", { class: "axis", "text-anchor": "middle", ...at }, words);
     return [
@@ -116,9 +115,9 @@ function axes(far, wide, x, y) {
     ];
 }
 
-/** A round number not below this one, which has round quarters. */
+/** Round up to a number with round quarters. */
 function roundUp(value) {
     const power = 10 ** Math.floor(Math.log10(value));
     const round = [1, 1.2, 1.6, 2, 2.4, 3.2, 4, 6, 8, 10].map((times) => times * power);
-    return round.find((one) => one >= value) ?? value;
+    return round.find((item) => item >= value) ?? value;
 }

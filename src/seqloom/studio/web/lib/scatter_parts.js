@@ -1,30 +1,30 @@
-// What a picture of points is made of: marks as stamps to be put down thousands of times, names, room for them, a key.
+// Parts of a scatter plot: sprites of the points, labels and their placement, and the legend.
 
-import { s, number } from "./dom.js";
+import { s, formatNumber } from "./dom.js";
 import { series, table, step as stepOf } from "./colour.js";
 
-export const TAG = 3; // pixels around a name
-const SHADES = 48; // of a colour that stands for a number
-const COLOURS = 7; // of groups; then the next shape
+export const LABEL_PADDING = 3; // padding of a label in pixels
+const SHADES = 48; // of a numeric colouring
+const COLOURS = 7; // of groups; further groups use another shape
 const SHAPES = ["circle", "square", "triangle"];
-const PALEST = 70; // of the 256 shades: fainter ones could not be seen on the paper
+const MIN_SHADE = 70; // of the 256 shades; lighter ones are invisible on the background
 
-/** A colour or a font of the page, by its name in the style sheet. */
+/** The value of a CSS custom property. */
 export function ink(name) {
     return getComputedStyle(document.documentElement).getPropertyValue(name).trim();
 }
 
-/** Pixels of the letters of a name: larger on a projector, as everything is there. */
+/** The font size of labels in pixels, which follows the font size of the page. */
 export function letterSize() {
     return Math.round(0.88 * parseFloat(getComputedStyle(document.documentElement).fontSize));
 }
 
 export function palette() {
     const names = ["paper", "ink", "soft", "accent", "text"];
-    return { ...Object.fromEntries(names.map((one) => [one, ink(`--${one}`)])), size: letterSize() };
+    return { ...Object.fromEntries(names.map((item) => [item, ink(`--${item}`)])), size: letterSize() };
 }
 
-/** The least and the largest of every second number: of all x, or of all y. */
+/** Minimum and maximum of all x (`side` 0) or all y (`side` 1). */
 export function extent(points, side) {
     let [low, high] = [Infinity, -Infinity];
     for (let i = side; i < points.length; i += 2) {
@@ -38,7 +38,7 @@ export function short(text, most = 24) {
     return text.length > most ? `${text.slice(0, most - 1)}…` : text.replace(/\n/g, "↵") || "∅";
 }
 
-/** The names of the groups, each with its mark; a click shows one of them alone. */
+/** The legend of groups; a click isolates a group. */
 export function groupKey(node, colouring, wide, only, choose) {
     let [x, y] = [0, 14];
     colouring.groups.forEach((group, i) => {
@@ -53,7 +53,7 @@ export function groupKey(node, colouring, wide, only, choose) {
                     tabindex: "0",
                     transform: `translate(${x} ${y})`,
                     "aria-pressed": String(only === i),
-                    "aria-label": `Only ${group}`,
+                    "aria-label": `Show only ${group}`,
                     onclick: () => choose(i),
                     onkeydown: (event) => pressed(event, () => choose(i)),
                 },
@@ -73,12 +73,12 @@ function pressed(event, act) {
     act();
 }
 
-/** The shades from the least to the largest number. */
+/** The legend of a numeric colouring. */
 export function numberKey(node, colouring) {
     const { low, high } = rangeOf(colouring);
     const cell = { y: 4, width: 5, height: 14, "shape-rendering": "crispEdges" };
     const cells = Array.from({ length: SHADES }, (_, i) => s("rect", { ...cell, x: 5 * i, fill: shade(i) }));
-    const words = (value) => number(colouring.log ? 10 ** value : value, 0);
+    const words = (value) => formatNumber(colouring.log ? 10 ** value : value, 0);
     node.append(
         s("text", { x: 0, y: 16, class: "tick" }, words(low)),
         s(
@@ -94,25 +94,25 @@ export function numberKey(node, colouring) {
 function rangeOf({ values, log }) {
     let [low, high] = [Infinity, -Infinity];
     for (const value of values) {
-        const own = log ? Math.log10(Math.max(value, 1e-9)) : value;
-        if (own < low) low = own;
-        if (own > high) high = own;
+        const scaled = log ? Math.log10(Math.max(value, 1e-9)) : value;
+        if (scaled < low) low = scaled;
+        if (scaled > high) high = scaled;
     }
     return { low, high: high > low ? high : low + 1 };
 }
 
-/** The number of each point's stamp. */
-export function shadesOf(colouring) {
+/** The sprite index of each point. */
+export function spriteIndices(colouring) {
     if (colouring.groups.length) return Uint16Array.from(colouring.values);
     const { low, high } = rangeOf(colouring);
     return Uint16Array.from(colouring.values, (value) => {
-        const own = colouring.log ? Math.log10(Math.max(value, 1e-9)) : value;
-        return Math.round(((own - low) / (high - low)) * (SHADES - 1));
+        const scaled = colouring.log ? Math.log10(Math.max(value, 1e-9)) : value;
+        return Math.round(((scaled - low) / (high - low)) * (SHADES - 1));
     });
 }
 
 function shade(i) {
-    const at = 4 * ((PALEST + (stepOf(i, 0, SHADES - 1) * (255 - PALEST)) / 255) | 0);
+    const at = 4 * ((MIN_SHADE + (stepOf(i, 0, SHADES - 1) * (255 - MIN_SHADE)) / 255) | 0);
     const [r, g, b] = table().subarray(at, at + 3);
     return `rgb(${r} ${g} ${b})`;
 }
@@ -123,7 +123,7 @@ function lookOf(colouring, i) {
     return { colour: series(i % COLOURS), form: SHAPES[Math.floor(i / COLOURS) % SHAPES.length] };
 }
 
-/** The mark of a group or a shade. */
+/** The SVG mark of a group or shade. */
 export function shape(colouring, i, x, y, r = 6) {
     const { colour, form } = lookOf(colouring, i);
     if (form === "circle") return s("circle", { cx: x, cy: y, r, fill: colour });
@@ -135,35 +135,35 @@ export function shape(colouring, i, x, y, r = 6) {
     });
 }
 
-/** For each colour its stamp, and a pale one. */
-export function stamps(colouring, radius, ratio, paper, dim) {
+/** A bright and a dimmed sprite for each colour. */
+export function makeSprites(colouring, radius, ratio, paper, dim) {
     const ground = rgb(paper),
         count = colouring.groups.length || SHADES;
     const drawn = Array.from({ length: count }, (_, i) => drawnPixels(lookOf(colouring, i), radius, ratio, paper));
-    const made = (share) => drawn.map((one) => solid(one, ground, share));
-    return { radius, bright: made(1), pale: made(dim) };
+    const laidOut = (opacity) => drawn.map((item) => blend(item, ground, opacity));
+    return { radius, bright: laidOut(1), pale: laidOut(dim) };
 }
 
-/** The pixels of a mark that can be seen, as if it lay on paper: {x, y, colour}. */
-function solid({ data, side }, ground, share) {
-    const found = { x: [], y: [], colour: [], made: new Map() };
+/** The visible pixels of a mark, blended with the background: {x, y, colour}. */
+function blend({ data, side }, ground, opacity) {
+    const pixels = { x: [], y: [], colour: [], laidOut: new Map() };
     for (let at = 0; at < side * side; at++) {
-        const alpha = (data[4 * at + 3] / 255) * share;
+        const alpha = (data[4 * at + 3] / 255) * opacity;
         if (data[4 * at + 3] < 24) continue;
         const [r, g, b] = [0, 1, 2].map((c) => Math.round(ground[c] + alpha * (data[4 * at + c] - ground[c])));
-        found.x.push((at % side) - (side >> 1));
-        found.y.push(Math.floor(at / side) - (side >> 1));
-        found.colour.push(((255 << 24) | (b << 16) | (g << 8) | r) >>> 0);
+        pixels.x.push((at % side) - (side >> 1));
+        pixels.y.push(Math.floor(at / side) - (side >> 1));
+        pixels.colour.push(((255 << 24) | (b << 16) | (g << 8) | r) >>> 0);
     }
-    return found;
+    return pixels;
 }
 
-/** A sheet of pixels with a margin, so that no stamp at the edge needs to be cut. */
-export function sheet(wide, high) {
+/** A pixel buffer with a margin, so that sprites at the edge need no clipping. */
+export function pixelBuffer(wide, high) {
     const margin = 24,
         row = wide + 2 * margin;
-    const picture = new ImageData(row, high + 2 * margin),
-        pixels = new Uint32Array(picture.data.buffer);
+    const image = new ImageData(row, high + 2 * margin),
+        pixels = new Uint32Array(image.data.buffer);
     return {
         wide,
         high,
@@ -171,33 +171,33 @@ export function sheet(wide, high) {
             const [r, g, b] = rgb(paper);
             pixels.fill(((255 << 24) | (b << 16) | (g << 8) | r) >>> 0);
         },
-        put(stamp, x, y) {
+        put(sprite, x, y) {
             if (x <= -margin / 2 || y <= -margin / 2 || x >= wide + margin / 2 || y >= high + margin / 2) return;
-            const { steps, colours } = laid(stamp, row),
+            const { steps, colours } = offsetsOf(sprite, row),
                 base = (y + margin) * row + x + margin;
             for (let k = 0; k < steps.length; k++) pixels[base + steps[k]] = colours[k];
         },
         show(pen) {
-            pen.putImageData(picture, -margin, -margin);
+            pen.putImageData(image, -margin, -margin);
         },
     };
 }
 
-/** A stamp as steps from its middle, on a sheet with rows so wide. */
-function laid(stamp, row) {
-    if (stamp.row !== row) {
-        stamp.row = row;
-        const steps = Int32Array.from(stamp.x, (x, k) => stamp.y[k] * row + x);
-        stamp.made = { steps, colours: Uint32Array.from(stamp.colour) };
+/** The pixel offsets of a sprite for a given row length, cached. */
+function offsetsOf(sprite, row) {
+    if (sprite.row !== row) {
+        sprite.row = row;
+        const steps = Int32Array.from(sprite.x, (x, k) => sprite.y[k] * row + x);
+        sprite.laidOut = { steps, colours: Uint32Array.from(sprite.colour) };
     }
-    return stamp.made;
+    return sprite.laidOut;
 }
 
 function rgb(hex) {
     return [1, 3, 5].map((at) => parseInt(hex.slice(at, at + 2), 16));
 }
 
-let pad = null; // to draw a mark on, before it is made a stamp
+let pad = null; // scratch canvas for sprites
 
 function drawnPixels({ colour, form }, radius, ratio, edge) {
     const side = 2 * Math.ceil((radius + 1.5) * ratio) + 1;
@@ -206,7 +206,7 @@ function drawnPixels({ colour, form }, radius, ratio, edge) {
     const pen = pad;
     pen.clearRect(0, 0, 64, 64);
     pen.fillStyle = colour;
-    pen.strokeStyle = edge; // a thin edge tells points apart that lie on each other
+    pen.strokeStyle = edge; // a thin outline separates overlapping points
     pen.lineWidth = 0.7 * ratio;
     pen.beginPath();
     if (form === "circle") pen.arc(middle, middle, r, 0, 2 * Math.PI);
@@ -230,25 +230,25 @@ export function textWidth(text, { text: font, size }) {
     return measure.measureText(text).width;
 }
 
-/** A name with a rim of paper, as a picture. */
+/** An outlined label as an image. */
 export function tagPicture(text, ratio, colour, { paper, text: font, size }) {
-    const [wide, high] = [Math.ceil(textWidth(text, { text: font, size })) + 2 * TAG, size + 8];
-    const picture = new OffscreenCanvas(Math.ceil(wide * ratio), Math.ceil(high * ratio));
-    const pen = picture.getContext("2d");
+    const [wide, high] = [Math.ceil(textWidth(text, { text: font, size })) + 2 * LABEL_PADDING, size + 8];
+    const image = new OffscreenCanvas(Math.ceil(wide * ratio), Math.ceil(high * ratio));
+    const pen = image.getContext("2d");
     pen.scale(ratio, ratio);
     pen.font = measure.font;
     pen.textBaseline = "middle";
     pen.lineJoin = "round";
     pen.strokeStyle = paper;
     pen.lineWidth = 3.5;
-    pen.strokeText(text, TAG, high / 2);
+    pen.strokeText(text, LABEL_PADDING, high / 2);
     pen.fillStyle = colour;
-    pen.fillText(text, TAG, high / 2);
-    return { picture, wide, high };
+    pen.fillText(text, LABEL_PADDING, high / 2);
+    return { image, wide, high };
 }
 
-/** Where a name so wide may begin, and its middle line: right of its point, left, above, below, then aslant. */
-export function around(x, y, away, width) {
+/** Candidate label positions: right, left, above, below, then diagonal. */
+export function labelPositions(x, y, away, width) {
     const [right, left_, middle, high] = [x + away, x - away - width, x - width / 2, away + 7];
     const aslant = [right, left_].flatMap((side) => [
         [side, y - high],
@@ -257,8 +257,8 @@ export function around(x, y, away, width) {
     return [[right, y], [left_, y], [middle, y - high], [middle, y + high], ...aslant];
 }
 
-/** Which pixels are taken, in squares of 4: a name takes its own, if all of them are free. */
-export function occupied(width, height) {
+/** Occupancy grid of 4 × 4 pixels: `take` reserves a rectangle if it is free. */
+export function occupancyGrid(width, height) {
     const [columns, rows] = [Math.ceil(width / 4) + 1, Math.ceil(height / 4) + 1];
     const cells = new Uint8Array(columns * rows);
     return {

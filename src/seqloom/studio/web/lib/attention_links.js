@@ -1,20 +1,20 @@
-// Attention as links between words: who looks stands on the left, at whom on the right; a thick line is a large weight.
+// Attention as links between words: queries on the left, keys on the right; line width is the weight.
 
-import { h, number, s, say } from "./dom.js";
-import { shown } from "./tokens.js";
+import { h, formatNumber, s, announce } from "./dom.js";
+import { displayToken } from "./tokens.js";
 
-const MIN_WEIGHT = 0.04; // of a line that is drawn, unless a word is lit
-const MOST = 1500; // lines drawn at once: of more, the strongest
-const GAP = [150, 340]; // between the two columns of words, as there is room
-const NUMBER = 52; // room for a percentage outside of them
+const MIN_WEIGHT = 0.04; // minimum weight of a drawn link
+const MAX_LINKS = 1500; // maximum number of links
+const GAP = [150, 340]; // minimum and maximum gap between the columns
+const PERCENTAGE_PIXELS = 52; // width of a percentage
 
 /**
- * Links of a map (rows × columns, values row by row). A word is lit by pointing at it, or by keyboard: Tab to a column,
- * arrows along it. `onHover({row, column})` says which; the other of the two is null, and both are where none is lit.
+ * Links of a map (rows × columns, row-major values). Hovering or focusing a word highlights its links; arrow keys move
+ * the focus. `onHover({row, column})` reports the highlighted word; the other index, or both, are null.
  */
 export function links({ rows, columns, values, rowTitle, columnTitle, label = "links", room = 560, onHover }) {
     let data = { rows, columns, values };
-    let lit = { row: null, column: null };
+    let highlighted = { row: null, column: null };
     const svg = s("svg", { class: "links", role: "group", "aria-label": label });
     const element = h("div", { class: "links-scroll" }, svg);
     let lines = [];
@@ -38,7 +38,7 @@ export function links({ rows, columns, values, rowTitle, columnTitle, label = "l
             ...words.row.map(({ node }) => node),
             ...words.column.map(({ node }) => node),
         );
-        light(lit);
+        highlight(highlighted);
     }
 
     function line({ row, column, weight }) {
@@ -55,10 +55,10 @@ export function links({ rows, columns, values, rowTitle, columnTitle, label = "l
 
     function side(name, tokens) {
         const left = name === "row";
-        return tokens.map((token, place) => {
+        return tokens.map((token, index) => {
             const x = left ? layout.left : layout.right;
-            const y = layout.y(name, place);
-            const share = s("text", {
+            const y = layout.y(name, index);
+            const weightText = s("text", {
                 class: "link-share",
                 y,
                 x: left ? 4 : layout.width - 4,
@@ -77,73 +77,73 @@ export function links({ rows, columns, values, rowTitle, columnTitle, label = "l
                 "g",
                 {
                     class: "link-word",
-                    tabindex: place === 0 ? 0 : -1,
+                    tabindex: index === 0 ? 0 : -1,
                     role: "img",
-                    "aria-label": `${token}, ${left ? "looks" : "looked at"}`,
-                    onpointerenter: () => choose(name, place),
+                    "aria-label": `${token}, ${left ? "query" : "key"}`,
+                    onpointerenter: () => choose(name, index),
                     onpointerleave: () => choose(name, null),
                     onfocus: () => {
-                        choose(name, place);
-                        say(spoken(name, place));
+                        choose(name, index);
+                        announce(spoken(name, index));
                     },
                     onblur: () => choose(name, null),
-                    onkeydown: (event) => move(event, name, place),
+                    onkeydown: (event) => move(event, name, index),
                 },
                 back,
                 text,
-                share,
+                weightText,
             );
-            return { node, share, back };
+            return { node, weightText, back };
         });
     }
 
-    function choose(name, place) {
-        const now = name === "row" ? { row: place, column: null } : { row: null, column: place };
-        light(now);
+    function choose(name, index) {
+        const now = name === "row" ? { row: index, column: null } : { row: null, column: index };
+        highlight(now);
         onHover?.(now);
     }
 
-    function move(event, name, place) {
+    function move(event, name, index) {
         const other = name === "row" ? "column" : "row";
         const goals = {
-            ArrowDown: [name, place + 1],
-            ArrowUp: [name, place - 1],
+            ArrowDown: [name, index + 1],
+            ArrowUp: [name, index - 1],
             Home: [name, 0],
             End: [name, words[name].length - 1],
-            ArrowRight: ["column", Math.min(place, words.column.length - 1)],
-            ArrowLeft: ["row", Math.min(place, words.row.length - 1)],
+            ArrowRight: ["column", Math.min(index, words.column.length - 1)],
+            ArrowLeft: ["row", Math.min(index, words.row.length - 1)],
         };
         const goal = goals[event.key];
         if (!goal || (goal[0] === name && event.key.match(/Left|Right/))) return;
-        const found = words[goal[0]][goal[1]];
-        if (!found) return;
+        const result = words[goal[0]][goal[1]];
+        if (!result) return;
         event.preventDefault();
-        words[name][place].node.setAttribute("tabindex", -1);
-        found.node.setAttribute("tabindex", 0);
+        words[name][index].node.setAttribute("tabindex", -1);
+        result.node.setAttribute("tabindex", 0);
         if (goal[0] === other) words[name][0].node.setAttribute("tabindex", 0);
-        found.node.focus();
+        result.node.focus();
     }
 
-    /** Light the links of a row, or of a column; {row: null, column: null} lights none. */
-    function light(which) {
-        lit = { row: which.row ?? null, column: which.column ?? null };
-        const some = lit.row !== null || lit.column !== null;
-        svg.classList.toggle("some-lit", some);
-        for (const link of lines) link.node.classList.toggle("lit", some && belongs(link));
-        shares("column", lit.row === null ? null : (place) => at(lit.row, place));
-        shares("row", lit.column === null ? null : (place) => at(place, lit.column));
-        words.row.forEach(({ node }, place) => node.classList.toggle("chosen", place === lit.row));
-        words.column.forEach(({ node }, place) => node.classList.toggle("chosen", place === lit.column));
+    /** Highlight the links of a row or column; {row: null, column: null} clears the highlight. */
+    function highlight(which) {
+        highlighted = { row: which.row ?? null, column: which.column ?? null };
+        const isAny = highlighted.row !== null || highlighted.column !== null;
+        svg.classList.toggle("some-lit", isAny);
+        for (const link of lines) link.node.classList.toggle("lit", isAny && belongs(link));
+        showWeights("column", highlighted.row === null ? null : (index) => at(highlighted.row, index));
+        showWeights("row", highlighted.column === null ? null : (index) => at(index, highlighted.column));
+        words.row.forEach(({ node }, index) => node.classList.toggle("chosen", index === highlighted.row));
+        words.column.forEach(({ node }, index) => node.classList.toggle("chosen", index === highlighted.column));
     }
 
     function belongs({ row, column }) {
-        return (lit.row === null || row === lit.row) && (lit.column === null || column === lit.column);
+        return (highlighted.row === null || row === highlighted.row) && (highlighted.column === null || column === highlighted.column);
     }
 
-    function shares(name, weightOf) {
-        words[name].forEach(({ share, back, node }, place) => {
-            const weight = weightOf?.(place) ?? 0;
-            share.textContent = weightOf && weight >= 0.005 ? `${Math.round(100 * weight)} %` : "";
+    function showWeights(name, weightOf) {
+        words[name].forEach(({ weightText, back, node }, index) => {
+            const weight = weightOf?.(index) ?? 0;
+            weightText.textContent = weightOf && weight >= 0.005 ? `${Math.round(100 * weight)} %` : "";
             back.style.setProperty("--weight", weight.toFixed(3));
             node.classList.toggle("reached", Boolean(weightOf) && weight >= MIN_WEIGHT);
         });
@@ -153,49 +153,49 @@ export function links({ rows, columns, values, rowTitle, columnTitle, label = "l
         return data.values[row * data.columns.length + column];
     }
 
-    function spoken(name, place) {
-        const own = name === "row" ? data.rows[place] : data.columns[place];
+    function spoken(name, index) {
+        const source = name === "row" ? data.rows[index] : data.columns[index];
         const others = name === "row" ? data.columns : data.rows;
-        const weights = others.map((_, other) => (name === "row" ? at(place, other) : at(other, place)));
+        const weights = others.map((_, other) => (name === "row" ? at(index, other) : at(other, index)));
         const best = weights
             .map((weight, other) => [weight, others[other]])
             .sort((a, b) => b[0] - a[0])
             .slice(0, 3);
-        return `${own}: ${best.map(([weight, word]) => `${word} ${number(weight, 2)}`).join(", ")}`;
+        return `${source}: ${best.map(([weight, word]) => `${word} ${formatNumber(weight, 2)}`).join(", ")}`;
     }
 
     draw();
     return {
         element,
-        light,
+        highlight,
         update(changes) {
             data = { ...data, ...changes };
-            lit = { row: null, column: null };
+            highlighted = { row: null, column: null };
             draw();
         },
     };
 }
 
-/** The links that are drawn: those of some weight, the strongest of them. */
+/** The links above the minimum weight, at most MOST. */
 export function strongest(values, columns, least) {
-    const found = [];
-    for (let place = 0; place < values.length; place++) {
-        if (values[place] >= (least ?? MIN_WEIGHT)) {
-            found.push({ row: Math.floor(place / columns), column: place % columns, weight: values[place] });
+    const result = [];
+    for (let index = 0; index < values.length; index++) {
+        if (values[index] >= (least ?? MIN_WEIGHT)) {
+            result.push({ row: Math.floor(index / columns), column: index % columns, weight: values[index] });
         }
     }
-    return found
+    return result
         .sort((a, b) => b.weight - a.weight)
-        .slice(0, MOST)
+        .slice(0, MAX_LINKS)
         .reverse();
 }
 
-/** Where the words stand: as large as a projector needs them, smaller where there are many. */
+/** The layout of the words; many words are drawn smaller. */
 function measured(rows, columns, room, titles) {
     const most = Math.max(rows.length, columns.length, 1);
     const step = most > 60 ? 20 : Math.max(22, Math.min(38, 700 / most));
     const font = Math.max(13, Math.min(20, step * 0.58));
-    const wordWide = (word) => widthOf(clipped(word), font) + NUMBER;
+    const wordWide = (word) => widthOf(clipped(word), font) + PERCENTAGE_PIXELS;
     const wide = (words, title) => 8 + Math.max(widthOf(title, 14), ...words.map(wordWide));
     const [left, after] = [wide(rows, titles[0]), wide(columns, titles[1])];
     const right = left + Math.min(GAP[1], Math.max(GAP[0], room - left - after - 4));
@@ -208,7 +208,7 @@ function measured(rows, columns, room, titles) {
         right,
         width: Math.ceil(right + after),
         height: Math.ceil(top + most * step + 8),
-        y: (name, place) => top + offset(name) + (place + 0.5) * step,
+        y: (name, index) => top + offset(name) + (index + 0.5) * step,
     };
 }
 
@@ -216,11 +216,11 @@ let pen = null;
 
 function widthOf(text, size) {
     pen ??= document.createElement("canvas").getContext("2d");
-    pen.font = `700 ${size}px ${getComputedStyle(document.body).fontFamily}`; // as wide as when it is lit
+    pen.font = `700 ${size}px ${getComputedStyle(document.body).fontFamily}`; // bold, as when highlighted
     return pen.measureText(text).width;
 }
 
 function clipped(word) {
-    const letters = [...shown(word)];
+    const letters = [...displayToken(word)];
     return letters.length > 24 ? `${letters.slice(0, 23).join("")}…` : letters.join("");
 }

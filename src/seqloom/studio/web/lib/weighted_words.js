@@ -1,34 +1,34 @@
-// Words as a text, each on the colour of its weight and with its number beneath; and bars of probabilities.
+// Words coloured by their weights, and bar charts of label probabilities.
 
-import { s, clear, number } from "./dom.js";
-import { colourOf, inkOn, onTheme } from "./colour.js";
+import { s, clear, formatNumber } from "./dom.js";
+import { colourOf, inkOn, onThemeChange } from "./colour.js";
 
 const LINE = 62;
-const HIGH = 32; // of a word's ground
+const HIGH = 32; // height of a word's background
 const GAP = 8;
 const BAR = 34;
 const RTL = /^[^\p{L}]*[\p{Script=Arabic}\p{Script=Hebrew}\p{Script=Syriac}\p{Script=Thaana}]/u;
 
-/** `words` [{text, weight}]; signed: green for, red against. Lines are as wide as there is room. */
-export function wordFlow(words, { signed = false, width = 760, label = "Words and their weights", signal } = {}) {
+/** `words` are [{text, weight} …]. Signed weights are green (for) or red (against). */
+export function weightedWords(words, { signed = false, width = 760, label = "Words and their weights", signal } = {}) {
     const drawing = s("svg", { class: "wordflow", role: "img", "aria-label": label });
     const most = Math.max(1e-9, ...words.map((word) => Math.abs(word.weight)));
-    const places = flow(words, width);
+    const layout = flow(words, width);
 
     function draw() {
         const [low, high] = [signed ? -most : 0, most];
         drawing.setAttribute("width", width);
-        drawing.setAttribute("height", places.height);
+        drawing.setAttribute("height", layout.height);
         clear(drawing).append(
             ...words.map((word, i) => {
-                const { x, y, wide } = places.boxes[i],
+                const { x, y, wide } = layout.boxes[i],
                     middle = { x: wide / 2, "text-anchor": "middle" };
-                const shade = [word.weight, low, high, signed && "sides"];
+                const shade = [word.weight, low, high, signed && "attribution"];
                 return s(
                     "g",
                     { transform: `translate(${x} ${y})` },
                     s("rect", { class: "ground", width: wide, height: HIGH, rx: 6, fill: colourOf(...shade) }),
-                    inked(s("text", { ...middle, class: "flowing", y: 21.5 }, shown(word.text)), inkOn(...shade)),
+                    withFill(s("text", { ...middle, class: "flowing", y: 21.5 }, displayToken(word.text)), inkOn(...shade)),
                     s("text", { ...middle, class: "tick", y: HIGH + 16 }, short(word.weight, most)),
                 );
             }),
@@ -36,12 +36,12 @@ export function wordFlow(words, { signed = false, width = 760, label = "Words an
     }
 
     draw();
-    onTheme(() => drawing.isConnected && draw(), signal);
+    onThemeChange(() => drawing.isConnected && draw(), signal);
     return drawing;
 }
 
-/** A bar for each label, the largest first; `onPick` makes them buttons. */
-export function bars(rows, { width = 560, picked = null, onPick = null, signal } = {}) {
+/** A bar for each label; with `onPick` the bars are buttons. */
+export function labelBars(rows, { width = 560, picked = null, onPick = null, signal } = {}) {
     const drawing = s("svg", { class: "bars" });
     const measure = pen("15px");
     const left = Math.min(width * 0.45, 20 + Math.max(40, ...rows.map((row) => measure(clipped(row.label)))));
@@ -70,7 +70,7 @@ export function bars(rows, { width = 560, picked = null, onPick = null, signal }
                         width: Math.max(1.5, room * row.probability),
                         height: BAR - 16,
                     }),
-                    s("text", { class: "tick", x: left + room + 8, y: 22 }, chance(row.probability)),
+                    s("text", { class: "tick", x: left + room + 8, y: 22 }, formatProbability(row.probability)),
                 ),
             ),
         );
@@ -89,21 +89,21 @@ export function bars(rows, { width = 560, picked = null, onPick = null, signal }
     }
 
     draw();
-    onTheme(() => drawing.isConnected && draw(), signal);
+    onThemeChange(() => drawing.isConnected && draw(), signal);
     return drawing;
 }
 
-/** Whether a text of these words is written from the right to the left. */
-export function fromTheRight(words) {
+/** Whether a text is written from right to left. */
+export function isRightToLeft(words) {
     return RTL.test(words.join(" "));
 }
 
-/** A probability for people. */
-export function chance(p) {
-    return p < 0.001 ? "< 0.001" : number(p);
+/** Format a probability. */
+export function formatProbability(p) {
+    return p < 0.001 ? "< 0.001" : formatNumber(p);
 }
 
-function inked(node, colour) {
+function withFill(node, colour) {
     node.style.fill = colour;
     return node;
 }
@@ -118,7 +118,7 @@ function clipped(text) {
     return text.length > 34 ? `${text.slice(0, 33)}…` : text;
 }
 
-function shown(text) {
+function displayToken(text) {
     return text.trim() ? text : text.replace(/ /g, "␣").replace(/\n/g, "↵") || "∅";
 }
 
@@ -134,17 +134,17 @@ function pen(font) {
     return (text) => paper.measureText(text).width;
 }
 
-/** Lines of boxes, from the right where the text is written so. */
+/** Lay out boxes in lines, from the right for right-to-left text. */
 function flow(words, width) {
     const measure = pen("17px"),
         small = pen("13px");
     const most = Math.max(1e-9, ...words.map((word) => Math.abs(word.weight)));
-    const turned = fromTheRight(words.map((word) => word.text));
+    const isReversed = isRightToLeft(words.map((word) => word.text));
     let [x, y] = [0, 0];
     const boxes = words.map((word) => {
-        const wide = Math.min(width, Math.max(measure(shown(word.text)) + 18, small(short(word.weight, most)) + 6));
+        const wide = Math.min(width, Math.max(measure(displayToken(word.text)) + 18, small(short(word.weight, most)) + 6));
         if (x > 0 && x + wide > width) [x, y] = [0, y + LINE];
-        const box = { x: turned ? width - x - wide : x, y, wide };
+        const box = { x: isReversed ? width - x - wide : x, y, wide };
         x += wide + GAP;
         return box;
     });

@@ -1,7 +1,7 @@
-// Boxes that scroll, and show it: what goes on beyond an edge fades there.
+// Scroll containers that fade at the edge where content continues.
 
-/** Marks a box by data-more, "down" and "right", as long as there is more to see there. `told` hears of every change. */
-export function showsMore(box, told = () => {}) {
+/** Set data-more to "down" and "right" while a box overflows there. `onChange` receives every change. */
+export function markOverflow(box, onChange = () => {}) {
     box.classList.add("scrolls");
     const look = () => {
         const more = [];
@@ -9,7 +9,7 @@ export function showsMore(box, told = () => {}) {
         if (box.scrollLeft + box.clientWidth < box.scrollWidth - 2) more.push("right");
         if (box.dataset.more === more.join(" ")) return;
         box.dataset.more = more.join(" ");
-        told(more);
+        onChange(more);
     };
     box.addEventListener("scroll", look, { passive: true });
     const watching = new ResizeObserver(look);

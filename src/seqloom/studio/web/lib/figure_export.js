@@ -1,8 +1,8 @@
-// A figure's ways out of the page: all that is seen of it as one drawing with a heading, saved as SVG, PNG or a page.
+// Exports a figure with a heading as SVG, PNG or a standalone HTML page.
 
 import { h, s } from "./dom.js";
 
-const COPIED = [
+const COPIED_STYLES = [
     "fill",
     "fill-opacity",
     "stroke",
@@ -25,36 +25,36 @@ const STYLE =
     "body{font:16px system-ui,sans-serif;margin:2rem;max-width:80rem}svg{max-width:100%;height:auto}" +
     "table{border-collapse:collapse}td,th{padding:.2rem .7rem;border-bottom:1px solid #ccc;text-align:start}";
 const MARGIN = 16;
-const NARROWEST = 420; // pixels, so that a heading has room
-const SCALE = 2; // pixels of a PNG for each of the screen's: sharp on a projector
+const MIN_WIDTH = 420; // pixels; leaves room for the heading
+const SCALE = 2; // PNG pixels per screen pixel
 const TITLE = { size: 18, weight: 600, high: 25, colour: "--ink" };
 const ABOUT = { size: 13, weight: 400, high: 19, colour: "--soft" };
-const WITHOUT_TEXT = new Set(["runs", "vectors"]); // views that show no sentence
-const SENTENCES = ["text", "first", "second", "question", "context"];
+const VIEWS_WITHOUT_TEXT = new Set(["runs", "vectors"]); // views without an input text
+const TEXT_PARAMS = ["text", "first", "second", "question", "context"];
 
-const own = new WeakMap();
+const vectorDrawings = new WeakMap();
 
-/** A canvas that can be drawn otherwise than as its pixels: `make` gives an SVG as large as it, or null for nothing. */
-export function drawsItself(canvas, make) {
-    own.set(canvas, make);
+/** Register a vector version of a canvas: `make` returns an SVG of the same size, or null to omit the canvas. */
+export function registerDrawing(canvas, make) {
+    vectorDrawings.set(canvas, make);
 }
 
-/** {drawing(), headed(), about}: what is seen of a figure, without and with its heading, and whose it is. */
-export function pictureOf(element, body, title) {
+/** {drawing(), headed(), about}: a figure without and with heading, and the lines about run and text. */
+export function exportParts(element, body, title) {
     const about = aboutOf(element.closest("[data-run]")?.dataset.run);
     const legends = [...element.querySelectorAll(".legend")].filter(isSeen);
     const heading = [[title, TITLE], ...about.map((words) => [words, ABOUT])];
-    return { about, drawing: () => drawn(body, legends, []), headed: () => drawn(body, legends, heading) };
+    return { about, drawing: () => combine(body, legends, []), headed: () => combine(body, legends, heading) };
 }
 
-/** The run of the figure or those of the page, and the sentence, as the address or the controls say: one line, or two where they are written both ways. */
+/** Run and text of a figure, from the address or the controls: one line, or two if a text is right-to-left. */
 function aboutOf(run) {
     const [path, query = ""] = location.hash.replace(/^#\/?/, "").split("?");
     const params = new URLSearchParams(query);
     const given = ["run", "runs"].flatMap((name) => (params.get(name) ?? "").split(/[|\n]/)).filter(Boolean);
     const runs = run ? [run] : given.length ? given : [control("select.wide")];
-    const texts = SENTENCES.map((name) => params.get(name)).filter(Boolean);
-    const text = WITHOUT_TEXT.has(path) ? "" : texts.join(" · ") || control(".textbox .text");
+    const texts = TEXT_PARAMS.map((name) => params.get(name)).filter(Boolean);
+    const text = VIEWS_WITHOUT_TEXT.has(path) ? "" : texts.join(" · ") || control(".textbox .text");
     const lines = [runs.join(", "), text.replace(/\s+/g, " ").trim()].filter(Boolean);
     return lines.some(isRightToLeft) ? lines : lines.length ? [lines.join(" · ")] : [];
 }
@@ -63,7 +63,7 @@ function control(selector) {
     return document.querySelector(`#main ${selector}`)?.value ?? "";
 }
 
-/** By the first letter that has a direction, as browsers do. */
+/** By the first letter, as in browsers. */
 function isRightToLeft(words) {
     const first = words.match(/\p{L}/u)?.[0] ?? "";
     return /[\u0590-\u08ff\ufb1d-\ufdff\ufe70-\ufeff\u{10800}-\u{10fff}\u{1e800}-\u{1efff}]/u.test(first);
@@ -71,22 +71,22 @@ function isRightToLeft(words) {
 
 // --- one drawing ----------------------------------------------------------------------------------------------------
 
-/** One SVG with everything in the body, where it stands: drawings with their styles written in, canvases as pictures. */
-function drawn(body, legends, heading) {
+/** Combine all drawings of the body in one SVG, with inline styles; canvases become images. */
+function combine(body, legends, heading) {
     const outer = legends.filter((legend) => !body.contains(legend));
     const parts = [body, ...outer]
-        .flatMap((one) => [...one.querySelectorAll("canvas, svg")])
+        .flatMap((item) => [...item.querySelectorAll("canvas, svg")])
         .filter((part) => !part.parentElement.closest("svg") && isSeen(part));
     const frame = {
-        left: place(body, body).left,
-        top: Math.min(...[body, ...outer].map((one) => place(one, body).top)),
+        left: boundsOf(body, body).left,
+        top: Math.min(...[body, ...outer].map((item) => boundsOf(item, body).top)),
     };
-    const boxes = parts.map((part) => place(part, body));
-    const all = [...boxes, ...legends.map((legend) => place(legend, body))];
-    const right = Math.max(NARROWEST, ...boxes.map((box) => box.left + box.width - frame.left));
+    const boxes = parts.map((part) => boundsOf(part, body));
+    const all = [...boxes, ...legends.map((legend) => boundsOf(legend, body))];
+    const right = Math.max(MIN_WIDTH, ...boxes.map((box) => box.left + box.width - frame.left));
     const bottom = Math.max(1, ...all.map((box) => box.top + box.height - frame.top));
     const lines = heading.flatMap(([words, look]) =>
-        wrapped(words, look, right).map((line) => [line, look, isRightToLeft(words)]),
+        wrapText(words, look, right).map((line) => [line, look, isRightToLeft(words)]),
     );
     const above = lines.reduce((sum, [, look]) => sum + look.high, 0) + (lines.length ? MARGIN / 2 : 0);
     const [width, height] = [Math.ceil(right + 2 * MARGIN), Math.ceil(bottom + above + 2 * MARGIN)];
@@ -94,21 +94,21 @@ function drawn(body, legends, heading) {
     return s(
         "svg",
         { xmlns: "http://www.w3.org/2000/svg", width, height, viewBox: `0 0 ${width} ${height}` },
-        s("rect", { width, height, fill: styled("--paper") || "#ffffff" }),
+        s("rect", { width, height, fill: cssValue("--paper") || "#ffffff" }),
         headingOf(lines),
-        parts.map((part, i) => copied(part, at(boxes[i]), { width: boxes[i].width, height: boxes[i].height })),
-        legends.map((legend) => legendOf(legend, (node) => at(place(node, body)))),
+        parts.map((part, i) => copyPart(part, at(boxes[i]), { width: boxes[i].width, height: boxes[i].height })),
+        legends.map((legend) => legendOf(legend, (node) => at(boundsOf(node, body)))),
     );
 }
 
-/** Where something stands, were nothing scrolled. `node` may also be a range of text. */
-function place(node, body) {
+/** The unscrolled position of a node or text range. */
+function boundsOf(node, body) {
     const box = node.getBoundingClientRect();
     let [left, top] = [box.left, box.top];
     const inner = node.startContainer?.parentElement ?? node.parentElement;
-    for (let one = inner; one && node !== body && one !== body.parentElement; one = one.parentElement) {
-        left += one.scrollLeft ?? 0;
-        top += one.scrollTop ?? 0;
+    for (let item = inner; item && node !== body && item !== body.parentElement; item = item.parentElement) {
+        left += item.scrollLeft ?? 0;
+        top += item.scrollTop ?? 0;
     }
     return { left, top, width: box.width, height: box.height };
 }
@@ -117,14 +117,14 @@ function isSeen(part) {
     return part.getClientRects().length > 0 && getComputedStyle(part).visibility !== "hidden";
 }
 
-function styled(name) {
+function cssValue(name) {
     return getComputedStyle(document.documentElement).getPropertyValue(name).trim();
 }
 
-function copied(part, at, size) {
+function copyPart(part, at, size) {
     if (part.tagName !== "CANVAS") return copyOf(part, at, size);
-    if (!own.has(part)) return pixelsOf(part, at, size);
-    const drawing = own.get(part)();
+    if (!vectorDrawings.has(part)) return pixelsOf(part, at, size);
+    const drawing = vectorDrawings.get(part)();
     for (const [name, value] of Object.entries({ ...at, ...size })) drawing?.setAttribute(name, value);
     return drawing;
 }
@@ -148,7 +148,7 @@ function copyOf(drawing, at, size) {
     ];
     from.forEach((node, i) => {
         const style = getComputedStyle(node);
-        for (const name of COPIED) if (style[name]) to[i].setAttribute(name, style.getPropertyValue(name));
+        for (const name of COPIED_STYLES) if (style[name]) to[i].setAttribute(name, style.getPropertyValue(name));
         to[i].removeAttribute("class");
     });
     for (const [name, value] of Object.entries({ ...at, ...size })) copy.setAttribute(name, value);
@@ -166,23 +166,23 @@ function headingOf(lines) {
             {
                 x: MARGIN,
                 y: y - 6,
-                fill: styled(look.colour),
-                "font-family": styled("--text"),
+                fill: cssValue(look.colour),
+                "font-family": cssValue("--text"),
                 "font-size": look.size,
                 "font-weight": look.weight,
                 "unicode-bidi": "plaintext",
                 direction: backwards ? "rtl" : null,
-                "text-anchor": backwards ? "end" : null, // at the left, too
+                "text-anchor": backwards ? "end" : null,
             },
             words,
         );
     });
 }
 
-/** Lines no wider than this, broken between words, also of scripts that write no spaces; within one where it must be. */
-function wrapped(words, look, width) {
+/** Wrap a text to a width at word boundaries, also in scripts without spaces; longer words are split. */
+function wrapText(words, look, width) {
     const pen = h("canvas").getContext("2d");
-    pen.font = `${look.weight} ${look.size}px ${styled("--text")}`;
+    pen.font = `${look.weight} ${look.size}px ${cssValue("--text")}`;
     const fits = (text) => pen.measureText(text).width <= width;
     const pieces = [...new Intl.Segmenter(undefined, { granularity: "word" }).segment(words)].flatMap(({ segment }) =>
         fits(segment) ? [segment] : [...segment],
@@ -195,16 +195,16 @@ function wrapped(words, look, width) {
     return lines.filter(Boolean);
 }
 
-/** What a legend says in words, and its coloured boxes; the drawings in it are copied as all drawings are. */
+/** The texts and coloured boxes of a legend as SVG. */
 function legendOf(legend, at) {
     const words = document.createTreeWalker(legend, NodeFilter.SHOW_TEXT);
-    const found = [...legend.querySelectorAll("span")]
-        .filter((one) => !one.textContent && isSeen(one))
-        .map((one) => boxOf(one, at(one)));
+    const elements = [...legend.querySelectorAll("span")]
+        .filter((item) => !item.textContent && isSeen(item))
+        .map((item) => boxOf(item, at(item)));
     for (let node = words.nextNode(); node; node = words.nextNode()) {
-        if (node.data.trim() && !node.parentElement.closest("svg")) found.push(wordsOf(node, at));
+        if (node.data.trim() && !node.parentElement.closest("svg")) elements.push(wordsOf(node, at));
     }
-    return found;
+    return elements;
 }
 
 function wordsOf(node, at) {
@@ -253,37 +253,37 @@ export function saveSvg({ name, headed }) {
 }
 
 export async function savePng({ name, headed }) {
-    const picture = new Image();
-    picture.src = `data:image/svg+xml;charset=utf-8,${encodeURIComponent(new XMLSerializer().serializeToString(headed()))}`;
-    await picture.decode();
+    const image = new Image();
+    image.src = `data:image/svg+xml;charset=utf-8,${encodeURIComponent(new XMLSerializer().serializeToString(headed()))}`;
+    await image.decode();
     const canvas = h("canvas");
-    canvas.width = SCALE * picture.width;
-    canvas.height = SCALE * picture.height;
+    canvas.width = SCALE * image.width;
+    canvas.height = SCALE * image.height;
     const pen = canvas.getContext("2d");
     pen.scale(SCALE, SCALE);
-    pen.drawImage(picture, 0, 0);
+    pen.drawImage(image, 0, 0);
     const blob = await new Promise((done) => canvas.toBlob(done, "image/png"));
     download(`${name}.png`, blob, "image/png");
 }
 
-/** A page that needs nothing else: the drawing and the table. It is built as a document and written out, so text stays text. */
+/** Save a standalone page with drawing and table. It is built as a document, so that text is escaped. */
 export function saveHtml({ name, title, caption, about, drawing, table }) {
     const page = document.implementation.createHTMLDocument(title || name);
     page.documentElement.lang = "en";
     const meta = page.createElement("meta");
     meta.setAttribute("charset", "utf-8");
     page.head.prepend(meta);
-    const said = (tag, words) => Object.assign(page.createElement(tag), { textContent: words, dir: "auto" });
+    const textElement = (tag, words) => Object.assign(page.createElement(tag), { textContent: words, dir: "auto" });
     page.body.append(
-        said("h1", title),
-        ...about.map((words) => said("p", words)),
+        textElement("h1", title),
+        ...about.map((words) => textElement("p", words)),
         page.importNode(drawing(), true),
-        said("p", caption),
+        textElement("p", caption),
     );
     const numbers = table();
     if (numbers) page.body.append(page.importNode(numbers, true));
-    const whole = page.documentElement.outerHTML.replace("</head>", `<style>${STYLE}</style></head>`); // the first is the real one
-    download(`${name}.html`, `<!doctype html>\n${whole}`, "text/html");
+    const html = page.documentElement.outerHTML.replace("</head>", `<style>${STYLE}</style></head>`); // first occurrence: text is escaped
+    download(`${name}.html`, `<!doctype html>\n${html}`, "text/html");
 }
 
 function download(name, content, kind) {
