@@ -63,10 +63,10 @@ def module_text(path: Path) -> Iterator[str]:
         yield f"## [{name}]({file})\n"
         yield docstring_of(path)
     for node in definitions:
-        yield definition(node, f"### [{node.name}]", file)
+        yield definition(node, "### [{}]({})", node.name, file)
         if isinstance(node, ast.ClassDef):
             for method in public(node):
-                yield definition(method, f"#### [{node.name}.{method.name}]", file)
+                yield definition(method, "**[{}]({})**", f"{node.name}.{method.name}", file)
 
 
 def public(parent: ast.Module | ast.ClassDef) -> Iterator[ast.FunctionDef | ast.ClassDef]:
@@ -76,10 +76,10 @@ def public(parent: ast.Module | ast.ClassDef) -> Iterator[ast.FunctionDef | ast.
             yield node
 
 
-def definition(node: ast.FunctionDef | ast.ClassDef, heading: str, file: str) -> str:
+def definition(node: ast.FunctionDef | ast.ClassDef, heading: str, name: str, file: str) -> str:
     """Return the heading of a class or function, which links to its source, its signature and its docstring."""
     docstring = markdown(ast.get_docstring(node) or "")
-    return f"{heading}({file}#L{node.lineno})\n\n```python\n{signature(node)}\n```\n\n{docstring}"
+    return f"{heading.format(name, f'{file}#L{node.lineno}')}\n\n```python\n{signature(node)}\n```\n\n{docstring}"
 
 
 def signature(node: ast.FunctionDef | ast.ClassDef) -> str:
