@@ -1,4 +1,4 @@
-"""Trainings: begun from a recipe, or gone on with from a run."""
+"""Trainings: start one from a recipe or resume one from a run."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -24,16 +24,15 @@ from seqloom.train.state import device_for
 from seqloom.train.stop import Stop
 from seqloom.train.wrappers import wrap
 
-# What may change when a run goes on: nothing that decides what the steps made so far would have been.
-LENGTH = {"train.steps", "train.epochs"}  # except where the schedule depends on them
-LAID_OUT = ("cosine", "linear")  # as these do
-OR_ELSE = ", inverse-sqrt or plateau"  # what else `fit` has
-RESUMABLE = LENGTH | {"train.patience", "train.keep_checkpoints", "train.log_every", "train.device"}
+# A resume may change only keys that do not affect the steps before it.
+LENGTH_KEYS = {"train.steps", "train.epochs"}  # allowed unless the schedule depends on the length
+LENGTH_DEPENDENT_SCHEDULES = ("cosine", "linear")
+RESUMABLE_KEYS = LENGTH_KEYS | {"train.patience", "train.keep_checkpoints", "train.log_every", "train.device"}
 
 
 @dataclass(frozen=True)
 class Training:
-    """A training about to begin or to go on."""
+    """A training that is ready to start or to resume."""
 
     run: Run
     task: Any
@@ -41,7 +40,7 @@ class Training:
     resumed: bool = False
 
     def events(self, stop: Stop | None = None) -> Iterator[Event]:
-        """Train, yielding what happens; everything is written into the run on the way."""
+        """Train, write the run and yield events."""
         accel.install()
         method: Any = partial(fit, wrap=wrap) if isinstance(self.recipe.train, FitConfig) else estimate
         store = self.run.store(self.recipe.train.keep_checkpoints)
@@ -49,75 +48,76 @@ class Training:
         return record(events, self.run)
 
     def warnings(self) -> list[str]:
-        """What a person should know before it begins, in plain sentences; usually nothing."""
-        found: list[str] = self.task.warnings()
+        """Return warnings about the recipe; usually none."""
+        warnings: list[str] = self.task.warnings()
         if isinstance(self.recipe.train, FitConfig):
-            found += self.recipe.train.warnings(self.recipe.train.total_steps(self.task.steps_per_epoch()))
-        return found
+            warnings += self.recipe.train.warnings(self.recipe.train.total_steps(self.task.steps_per_epoch()))
+        return warnings
 
 
 def begin(recipe: Any, out: Path) -> Training:
-    """Read the data and make the run directory, whose path no other process can take meanwhile."""
+    """Read the data and create the run directory; its path is locked meanwhile."""
     with claim(out):
         if isinstance(recipe.train, FitConfig):
-            device_for(recipe.train)  # what this machine cannot do is refused before anything is made
+            device_for(recipe.train)  # fail early if this machine cannot train the recipe
         task = task_info(recipe.task).task.prepare(recipe)
         if isinstance(recipe.train, FitConfig):
-            task.steps_per_epoch()  # what cannot be cut into batches is refused before the directory is made
+            task.steps_per_epoch()  # fail before the directory is created if there are no batches
         run = Run.create(out, to_mapping(recipe), task.documents(), task.files(), claimed=True)
     return Training(run, task, recipe)
 
 
 def resume(path: str | Path, overrides: Sequence[str] = (), recipe: Any = None) -> Training:
-    """Go on with a run. `recipe` and `overrides` may only change what leaves the steps made so far as they were."""
+    """Resume a run. `recipe` and `overrides` may change only keys that do not affect the steps so far."""
     run = Run.open(path)
     if run.average is not None:
         sources = " and ".join(run.average["runs"])
         raise UsageError(
-            f"{path} cannot go on: it is the mean of {sources}, and a mean has no optimizer and no place in the data. "
-            f"Go on with what it was made from, --resume {run.average['runs'][0]}, and average again."
+            f"{path} cannot be resumed: it is the average of {sources}, which has no optimizer state. "
+            f"Resume a source (--resume {run.average['runs'][0]}) and average again."
         )
-    wanted = to_mapping(recipe if recipe is not None else recipe_of(run))
-    built = whole_recipe(apply_overrides(wanted, parse_overrides(overrides)), f"recipe of {path}")
-    changed = refuse_other_recipe(run, built)
-    task = task_info(built.task).task.reopen(built, run)
-    if changed:
+    mapping = to_mapping(recipe if recipe is not None else recipe_of(run))
+    checked = whole_recipe(apply_overrides(mapping, parse_overrides(overrides)), f"recipe of {path}")
+    has_changed = check_resumable(run, checked)
+    task = task_info(checked.task).task.reopen(checked, run)
+    if has_changed:
         with run.locked():
-            run.update_recipe(to_mapping(built))
-    return Training(run, task, built, resumed=True)
+            run.update_recipe(to_mapping(checked))
+    return Training(run, task, checked, resumed=True)
 
 
-def refuse_other_recipe(run: Run, recipe: Any) -> bool:
-    """Whether a run would go on with another recipe than it has; refused if that would change the steps made so far."""
-    then = to_mapping(recipe_of(run))
-    changed = differences(then, to_mapping(recipe))
-    schedule = then["train"].get("schedule")
-    fixed = LENGTH if schedule in LAID_OUT else set()
-    refused = [
-        f"{key} is {_value(old)} in the run and {_value(new)} now"
-        for key, old, new in changed
-        if key not in RESUMABLE - fixed
+def check_resumable(run: Run, recipe: Any) -> bool:
+    """Return whether a recipe differs from that of a run; raise `UsageError` if it would change the steps so far."""
+    original = to_mapping(recipe_of(run))
+    changes = differences(original, to_mapping(recipe))
+    schedule = original["train"].get("schedule")
+    fixed = LENGTH_KEYS if schedule in LENGTH_DEPENDENT_SCHEDULES else set()
+
+    def show(value: Any) -> str:
+        return "absent" if value is ABSENT else shown(value)
+
+    rejected = [
+        f"{key} is {show(old)} in the run and {show(new)} now"
+        for key, old, new in changes
+        if key not in RESUMABLE_KEYS - fixed
     ]
-    if refused and all(key in RESUMABLE for key, _, _ in changed):
+    if rejected and all(key in RESUMABLE_KEYS for key, _, _ in changes):
+        others = ", inverse-sqrt or plateau" if schedule == "cosine" else ""
         raise UsageError(
-            f"{run.path} cannot be made longer or shorter: its {schedule} schedule was laid out for its length, so "
-            f"another would have changed every step so far ({'; '.join(refused)}). Train a new run with --out; one "
-            f"that is to grow later needs train.schedule=constant{OR_ELSE if schedule == 'cosine' else ''}."
+            f"The length of {run.path} cannot change: its {schedule} schedule depends on the number of steps, so "
+            f"every step so far would have been different ({'; '.join(rejected)}). Train a new run with --out; to "
+            f"extend it later, use train.schedule=constant{others}."
         )
-    if refused:
+    if rejected:
         raise UsageError(
-            f"{run.path} cannot go on with another recipe: {'; '.join(refused)}. "
+            f"{run.path} cannot be resumed with a different recipe: {'; '.join(rejected)}. "
             "Resume it without these changes, or train a new run with --out."
         )
-    return bool(changed)
-
-
-def _value(value: Any) -> str:
-    return "absent" if value is ABSENT else shown(value)
+    return bool(changes)
 
 
 def train_recipe(recipe: str | Path, *overrides: str, out: str | Path | None = None) -> Any:
-    """Train a recipe to its end and return the trained model.
+    """Train a recipe and return the trained model.
 
     `recipe` is the name of a shipped recipe or the path of a YAML file; each override is
     "key.path=value". The run is written to `out`, or to runs/<name of the recipe>.

@@ -154,8 +154,8 @@ def test_it_cannot_be_trained_further(seqloom: Any, averaged: Path, translators:
     shown = seqloom("train", "--resume", averaged)
     shown.refuses(2, lines=1)
     assert shown.err == (
-        f"seqloom: {averaged} cannot go on: it is the mean of {one}, and a mean has no optimizer and no place in the "
-        f"data. Go on with what it was made from, --resume {one}, and average again.\n"
+        f"seqloom: {averaged} cannot be resumed: it is the average of {one}, which has no optimizer state. "
+        f"Resume a source (--resume {one}) and average again.\n"
     )
 
 

@@ -360,7 +360,7 @@ def test_a_damaged_newest_checkpoint_is_named_and_the_one_before_used(
     [
         (lambda step: flip(step / "optimizer.safetensors"), ["optimizer.safetensors is damaged"]),
         (lambda step: (step / "state.json").unlink(), ["state.json is missing"]),
-        (lambda step: (step / "manifest.json").write_text("?"), ["manifest.json is not readable"]),
+        (lambda step: (step / "manifest.json").write_text("?"), ["manifest.json cannot be read"]),
         (lambda step: rewrite(step / "manifest.json", '"format": 1', '"format": 9'), ["format is 9", "reads format 1"]),
     ],
     ids=["corrupt", "incomplete", "foreign", "newer"],

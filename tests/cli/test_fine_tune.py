@@ -88,11 +88,11 @@ def test_resume_goes_on_and_refuses_another_beginning(seqloom: Seqloom, place: P
     words = ["train", "classify-sst2-finetune", f"init.from={place}/bert", *table_of(place), *SHORT]
     out = tmp_path / "run"
     plain = [*words, "train.schedule=constant", "train.unfreeze_every=0.5", "--out", out]
-    assert "at first only the top of 4 levels learns" in seqloom(*plain).out
+    assert "only the top of 4 layer groups is trained at first" in seqloom(*plain).out
     longer = seqloom("train", "--resume", out, "train.steps=14")
     assert longer.code == 0 and "step 14" in longer.out
     seqloom("train", "--resume", out, f"init.from={place}/lm").refuses(
-        2, "cannot go on with another recipe", "init.from"
+        2, "cannot be resumed with a different recipe", "init.from"
     )
 
 
@@ -119,7 +119,7 @@ def test_bad_beginnings(seqloom: Seqloom, place: Path, tmp_path: Path) -> None:
         "--out",
         tmp_path / "x",
     )
-    plain.refuses(2, "train.layer_decay needs a model with levels")
+    plain.refuses(2, "train.layer_decay needs a model with layer groups")
     assert not (tmp_path / "x").exists()
 
 

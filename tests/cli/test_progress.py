@@ -114,7 +114,7 @@ def test_json_even_on_a_terminal(runs: Path, tmp_path: Path, monkeypatch: pytest
         ),
         (
             e.Finished(8, "all steps are done", 8, METRICS, 1234, 99.0, 61.2, 4096, 44.6),
-            "finished at step 8 after 1:01, 0:45 of it in updates: all steps are done",
+            "finished at step 8 after 1:01, 0:45 of it in steps: all steps are done",
         ),
         (e.Prepared(8, 12.34, 3), "step 8  3 shapes of batches recorded in 12.3 s"),
         (e.Prepared(8, 0.0, 0, ("as it is",)), "step 8  as it is"),

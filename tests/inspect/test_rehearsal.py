@@ -135,5 +135,5 @@ def test_layers_unfrozen_later_are_rehearsed_unfrozen(tmp_path: Path) -> None:
     saved = Run.open(tmp_path / "rehearsal").store(1).load()
     assert saved is not None
     model = Classify.prepare(recipe).model()
-    above = [parameter for level in model.levels()[1:] for parameter in level]
+    above = [parameter for level in model.layer_groups()[1:] for parameter in level]
     assert len(saved.parts["optimizer"]["state"]) == len(above)  # all that will ever learn has learned

@@ -203,22 +203,22 @@ def test_another_vocabulary_is_a_mismatch(kind: str) -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_levels_hold_every_parameter_once(kind: str) -> None:
+def test_layer_groups_contain_every_parameter_once(kind: str) -> None:
     backbone = build_backbone(config_of(kind, layers=3), V)
-    levels = [[id(parameter) for parameter in level] for level in backbone.levels()]
-    assert len(levels) == 4 and all(levels)
+    groups = [[id(parameter) for parameter in group] for group in backbone.layer_groups()]
+    assert len(groups) == 4 and all(groups)
     mixed = {f"mix.{name}" for name in ("weights", "scale")}  # learns with what stands above
     own = [id(parameter) for name, parameter in backbone.named_parameters() if name not in mixed]
-    assert sorted(name for level in levels for name in level) == sorted(own)
-    assert id(backbone.vectors().weight) in levels[0]
+    assert sorted(name for group in groups for name in group) == sorted(own)
+    assert id(backbone.vectors().weight) in groups[0]
 
 
-def test_levels_of_connected_layers() -> None:
+def test_layer_groups_of_connected_layers() -> None:
     backbone = build_backbone(config_of("recurrent-lm", layers=3, connections="highway", embedding=10), V)
-    assert sum(len(level) for level in backbone.levels()) == len(list(backbone.parameters()))
+    assert sum(len(group) for group in backbone.layer_groups()) == len(list(backbone.parameters()))
     both = build_backbone(config_of("bilm", layers=3, connections="highway"), V)
-    assert [len(level) for level in both.levels()] == [1, 12, 12, 12]
-    assert sum(len(level) for level in both.levels()) == len(list(both.parameters())) - 2  # but for the mix
+    assert [len(group) for group in both.layer_groups()] == [1, 12, 12, 12]
+    assert sum(len(group) for group in both.layer_groups()) == len(list(both.parameters())) - 2  # but for the mix
 
 
 def test_a_model_without_a_pooler_leaves_it_as_it_is_drawn() -> None:

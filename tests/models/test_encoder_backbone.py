@@ -105,11 +105,11 @@ def test_where_its_heads_look() -> None:
         assert not own[1, :, 5:].any()
 
 
-def test_levels_hold_every_parameter_once() -> None:
+def test_layer_groups_contain_every_parameter_once() -> None:
     backbone = build_backbone(config_of(encoder_layers=3, norm_first=True), V)
-    levels = [[id(parameter) for parameter in level] for level in backbone.levels()]
-    assert len(levels) == 4 and all(levels) and id(backbone.vectors().weight) in levels[0]
-    assert sorted(one for level in levels for one in level) == sorted(map(id, backbone.parameters()))
+    groups = [[id(parameter) for parameter in group] for group in backbone.layer_groups()]
+    assert len(groups) == 4 and all(groups) and id(backbone.vectors().weight) in groups[0]
+    assert sorted(one for group in groups for one in group) == sorted(map(id, backbone.parameters()))
 
 
 def test_every_mismatch_is_named_and_nothing_is_taken() -> None:

@@ -159,10 +159,10 @@ def test_a_tagger_reads_words_off_at_their_first_tokens(kind: str, crf: bool) ->
 @pytest.mark.parametrize("kind", KINDS)
 def test_levels_end_with_all_that_stands_above_the_body(kind: str) -> None:
     model = classifier(kind, predicts=kind in CAUSAL, pooling="attention")
-    *below, head = model.levels()
+    *below, head = model.layer_groups()
     assert len(below) == 3  # embeddings and two layers
     assert {id(p) for p in (*model.output.parameters(), *model.summary.parameters())} <= set(map(id, head))
-    everything = [id(parameter) for level in (*below, head) for parameter in level]
+    everything = [id(parameter) for group in (*below, head) for parameter in group]
     assert sorted(everything) == sorted(map(id, model.parameters()))
 
 
@@ -210,9 +210,9 @@ def test_a_tagger_has_one_too() -> None:
 
 def test_frozen_features_leave_the_mix_and_what_stands_above_to_learn() -> None:
     model, batch = classifier("bilm", encoder=ENCODER), batch_of("bilm")
-    levels = LayerGroups(model.levels(), freeze=3)
-    assert len(levels.parameters) == 4  # token vectors, two layers, the task's own
-    levels.unfreeze(0)
+    groups = LayerGroups(model.layer_groups(), freeze=3)
+    assert len(groups.parameters) == 4  # token vectors, two layers, the task's own
+    groups.unfreeze(0)
     model.loss(batch)[0].backward()
     learning = {name.split(".")[0] for name, parameter in model.named_parameters() if parameter.grad is not None}
     assert learning == {"backbone", "encoder", "output"}

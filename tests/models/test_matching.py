@@ -249,10 +249,10 @@ def test_it_learns_a_few_examples_by_heart(backbone: Any, kind: str) -> None:
 @pytest.mark.parametrize("kind", MODELS)
 def test_levels_hold_every_parameter_once(backbone: Any, kind: str) -> None:
     model = MODELS[kind][0](backbone)
-    levels = model.levels()
-    held = [id(parameter) for level in levels for parameter in level]
+    groups = model.layer_groups()
+    held = [id(parameter) for group in groups for parameter in group]
     assert sorted(held) == sorted(map(id, model.parameters()))
-    assert {id(model.output.weight), id(model.output.bias)} <= {id(p) for p in levels[-1]}
+    assert {id(model.output.weight), id(model.output.bias)} <= {id(p) for p in groups[-1]}
 
 
 def test_the_next_token_may_be_predicted_too() -> None:

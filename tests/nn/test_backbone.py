@@ -178,10 +178,10 @@ def test_weights_begin_small_and_what_is_summed_up_smaller(norm_first: bool) -> 
 
 def test_levels_are_all_parameters_from_the_embeddings_up() -> None:
     backbone = make(segments=2, embed_norm=True)
-    levels, names = backbone.levels(), {id(parameter): name for name, parameter in backbone.named_parameters()}
-    found = [{names[id(parameter)].split(".")[0] for parameter in level} for level in levels]
+    groups, names = backbone.layer_groups(), {id(parameter): name for name, parameter in backbone.named_parameters()}
+    found = [{names[id(parameter)].split(".")[0] for parameter in group} for group in groups]
     assert found == [{"embedded"}, {"blocks"}, {"blocks", "norm"}]
-    listed = [id(parameter) for level in levels for parameter in level]
+    listed = [id(parameter) for group in groups for parameter in group]
     assert sorted(listed) == sorted(names)
 
 

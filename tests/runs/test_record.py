@@ -15,7 +15,7 @@ from seqloom.train.stop import Stop
 from seqloom.training import begin, resume
 
 TENSORBOARD = record_module.open_tensorboard  # as it is before tests begin, which do without
-CLOCK = ("time", "tokens_per_second", "seconds_left", "seconds", "updating")
+CLOCK = ("time", "tokens_per_second", "seconds_left", "seconds", "step_seconds")
 
 
 def close(events: Any) -> None:

@@ -150,7 +150,7 @@ def test_killed_and_resumed_it_ends_the_same_to_the_bit(recipe, tmp_path):
 
 def test_a_run_whose_rate_was_laid_out_cannot_grow(recipe, tmp_path):
     list(begin(recipe(), tmp_path / "linear").events())
-    with pytest.raises(UsageError, match="its linear schedule was laid out for its length"):
+    with pytest.raises(UsageError, match="its linear schedule depends on the number of steps"):
         resume(tmp_path / "linear", ["train.epochs=9"])
     list(begin(recipe(train={"schedule": "constant"}), tmp_path / "short").events())
     list(begin(recipe(train={"schedule": "constant", "epochs": 5}), tmp_path / "long").events())

@@ -1,4 +1,4 @@
-"""A small gradient task whose every step can be spoilt or interrupted, and the comparison of whole checkpoints."""
+"""A small gradient task with non-finite and interrupted steps, and the comparison of checkpoints."""
 
 import json
 import os
@@ -26,7 +26,7 @@ V, H, ROWS, WIDTH, EPOCH = 7, 6, 3, 4, 5
 
 
 class Spoilt(torch.autograd.Function):
-    """x going forward; going back, a gradient that is not finite."""
+    """The identity in the forward pass, a non-finite gradient in the backward pass."""
 
     @staticmethod
     def forward(context: Any, x: Tensor, value: float) -> Tensor:
@@ -39,7 +39,7 @@ class Spoilt(torch.autograd.Function):
 
 
 class TinyModel(nn.Module):
-    """One GRU cell over a few tokens, with dropout: something with a state worth carrying."""
+    """A GRU cell over a few tokens with dropout, whose state is carried."""
 
     def __init__(self, dropout: float) -> None:
         super().__init__()
@@ -59,7 +59,7 @@ class TinyModel(nn.Module):
 
 
 class TinyTask(Task):
-    """Random tokens in rows, five batches to an epoch, the state carried on.
+    """Batches of random tokens, five per epoch, with a carried state.
 
     `spoil` maps a batch to what happens to it: "loss" makes its loss NaN, a number multiplies the gradient of
     `embed.weight`.
@@ -124,7 +124,7 @@ class Session:
         return fit(task, self.config, store, seed=seed, stop=stop, resume=resume, wrap=wrap)
 
     def train(self, task: Any, *, until: int | None = None, resume: bool = False) -> list[Event]:
-        """All events; with `until`, up to the stop that is asked for when that step is reported."""
+        """Return all events; with `until`, request a stop when that step is reported."""
         stop, seen = Stop(), []
         for event in self.events(task, stop=stop, resume=resume):
             seen.append(event)
@@ -145,7 +145,7 @@ def session(tmp_path: Path) -> Callable[..., Session]:
 
 
 def contents(folder: Path) -> dict[str, Any]:
-    """Everything a checkpoint holds: tensors, JSON values, and which files there are."""
+    """Return the content of a checkpoint: tensors, JSON values and file names."""
     found: dict[str, Any] = {}
     for path in sorted(folder.iterdir()):
         if path.suffix == ".safetensors":
@@ -163,7 +163,7 @@ def bits(tensor: Tensor) -> bytes:
 
 
 def same(a: Any, b: Any) -> bool:
-    """Equal to the bit: kinds, shapes, types, NaN where the other has NaN."""
+    """Compare types, shapes and bits; NaN equals NaN."""
     if type(a) is not type(b):
         return False
     if isinstance(a, Tensor):
@@ -189,5 +189,5 @@ def _contents() -> Callable[[Path], dict[str, Any]]:
 
 @pytest.fixture
 def quick_disk(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Flushing to the platter takes most of the time of a small training and changes nothing these tests see."""
+    """Skip flushing to disk, which takes most of the time of a small training."""
     monkeypatch.setattr(os, "fsync", lambda handle: None)

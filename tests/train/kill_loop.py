@@ -1,4 +1,4 @@
-"""Kill a training again and again and resume it, until it is done; not a test itself but what test_kill.py runs.
+"""Kill and resume a training repeatedly until it is done; run by test_kill.py.
 
     python kill_loop.py FOLDER KILLS SEED
 
@@ -76,7 +76,7 @@ def train(path: Path) -> None:
 
 
 def child(path: Path) -> int:
-    """Fork a process that trains; its id."""
+    """Fork a process that trains and return its id."""
     shared[0] = shared[1] = 0
     identity = os.fork()
     if identity:
@@ -93,7 +93,7 @@ def child(path: Path) -> int:
 
 
 def finish(path: Path) -> float:
-    """Let a training run to its end undisturbed; the seconds it took."""
+    """Run a training without interruption and return its seconds."""
     began = time.perf_counter()
     _, status = os.waitpid(child(path), 0)
     assert os.waitstatus_to_exitcode(status) == 0, "the undisturbed training failed"

@@ -1,4 +1,4 @@
-"""A checkpoint that matches its checksums but holds something wrong is named, and the one before it is used."""
+"""Checkpoints with valid checksums but invalid content are reported, and the previous one is used."""
 
 import copy
 import json
@@ -29,7 +29,7 @@ def change(parts, path, value):
 
 
 def newest(run):
-    """The newest checkpoint of a run."""
+    """Return the newest checkpoint of a run."""
     checkpoint = CheckpointStore(run.path, 20).load()
     assert checkpoint is not None
     return checkpoint
@@ -96,7 +96,7 @@ WRONG = {
 
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory):
-    """A training to its end, and the same one stopped at step 8, with checkpoints every two steps."""
+    """A complete training and the same one stopped at step 8, with checkpoints every two steps."""
     folder = tmp_path_factory.mktemp("finished")
     for name, until in (("whole", None), ("parts", 8)):
         Session(folder / name, **OPTIONS).train(TinyTask(), until=until)
@@ -110,7 +110,7 @@ def trained(finished, tmp_path):
 
 
 @pytest.mark.parametrize("wrong", WRONG)
-def test_wrong_content_is_named_and_the_checkpoint_before_is_used(trained, tiny_task, same, wrong):
+def test_invalid_content_is_reported_and_the_previous_checkpoint_is_used(trained, tiny_task, same, wrong):
     whole, parts = trained
     path, value, cause = WRONG[wrong]
     store = CheckpointStore(parts.path, 20)
@@ -149,7 +149,7 @@ SKELETONS = {
 
 
 @pytest.mark.parametrize("name", SKELETONS)
-def test_wrong_state_json_is_named_and_the_checkpoint_before_is_used(trained, tiny_task, same, name):
+def test_invalid_state_json_is_reported_and_the_previous_checkpoint_is_used(trained, tiny_task, same, name):
     whole, parts = trained
     rewrite(parts.path / "checkpoints" / "step-8", "state.json", SKELETONS[name])
     events = parts.train(tiny_task(), resume=True)
@@ -158,8 +158,8 @@ def test_wrong_state_json_is_named_and_the_checkpoint_before_is_used(trained, ti
     assert same(parts.checkpoint(10), whole.checkpoint(10))
 
 
-def test_the_same_tensor_cannot_stand_in_two_places(trained, tiny_task):
-    """Two moments in one memory would both be updated in place."""
+def test_tensor_used_twice_is_rejected(trained, tiny_task):
+    """Two moments that share memory would both be updated in place."""
     _, parts = trained
     folder = parts.path / "checkpoints" / "step-8"
     state = (folder / "state.json").read_text()
@@ -168,8 +168,8 @@ def test_the_same_tensor_cannot_stand_in_two_places(trained, tiny_task):
     assert parts.train(tiny_task(), resume=True)[1].checkpoint == "step-8"
 
 
-def test_cut_optimizer_tensors_end_in_exit_4_when_no_checkpoint_is_left(trained, tiny_task):
-    """The tensors were once handed to the optimizer as they are, which wrote beyond their end."""
+def test_truncated_optimizer_tensors_exit_with_4(trained, tiny_task):
+    """Without validation the optimizer would write beyond the end of the tensors."""
     _, parts = trained
     for folder in (parts.path / "checkpoints").glob("step-*"):
         tensors = tensors_from_file(folder / "optimizer.safetensors")
@@ -179,7 +179,7 @@ def test_cut_optimizer_tensors_end_in_exit_4_when_no_checkpoint_is_left(trained,
     assert caught.value.exit_code == 4
 
 
-def test_a_checkpoint_that_does_not_fit_changes_nothing(trained, tiny_task, same):
+def test_checkpoint_that_does_not_fit_changes_nothing(trained, tiny_task, same):
     _, parts = trained
     checkpoint = newest(parts)
     trainer = TrainState(tiny_task(), parts.config, seed=3)
@@ -193,7 +193,7 @@ def test_a_checkpoint_that_does_not_fit_changes_nothing(trained, tiny_task, same
 
 
 @pytest.mark.parametrize("optimizer", ["sgd", "adam", "adamw"])
-def test_the_momentum_of_every_optimizer_is_checked(session, tiny_task, optimizer):
+def test_momentum_of_every_optimizer_is_validated(session, tiny_task, optimizer):
     run = session(steps=4, save_every=2, evaluate_every=2, optimizer=optimizer, momentum=0.9)
     run.train(tiny_task())
     store = CheckpointStore(run.path, 20)
@@ -204,7 +204,7 @@ def test_the_momentum_of_every_optimizer_is_checked(session, tiny_task, optimize
     assert run.train(tiny_task(), resume=True)[1].checkpoint == "step-4"
 
 
-def test_a_carry_of_another_precision_is_converted(trained, tiny_task):
+def test_carry_of_another_precision_is_converted(trained, tiny_task):
     """As after a move from a GPU, which computes in bfloat16, to a CPU."""
     _, parts = trained
     checkpoint = newest(parts)

@@ -1,4 +1,4 @@
-"""Checkpoints come back to the bit; damage is named and passed over; a crash or a full disk costs nothing saved."""
+"""Checkpoints round-trip exactly, damage is reported and skipped, and a crash or a full disk loses nothing saved."""
 
 import contextlib
 import errno
@@ -35,7 +35,7 @@ def parts(value, step=0):
 
 
 def value_of(checkpoint):
-    """Which `parts` a checkpoint holds, after checking that it holds all of them."""
+    """Return which parts a checkpoint has, after checking that it is complete."""
     value = checkpoint.parts["model"]["weight"][0, 0].item()
     expected = parts(value, checkpoint.parts["tally"]["step"])
     assert list(checkpoint.parts) == list(expected)
@@ -90,7 +90,7 @@ TREES = st.recursive(
 
 @settings(max_examples=60)
 @given(first=TREES, second=TREES)
-def test_any_tree_comes_back_to_the_bit(tmp_path_factory, same, first, second):
+def test_any_tree_round_trips_exactly(tmp_path_factory, same, first, second):
     folder = tmp_path_factory.mktemp("trees")
     CheckpointStore(folder).save(3, {"first": first, "second": second})
     loaded = CheckpointStore(folder).load()
@@ -99,12 +99,12 @@ def test_any_tree_comes_back_to_the_bit(tmp_path_factory, same, first, second):
     assert same(loaded.parts, {"first": first, "second": second})
 
 
-def test_nothing_saved_is_none_and_not_an_error(tmp_path):
+def test_load_without_checkpoints_returns_none(tmp_path):
     store = CheckpointStore(tmp_path)
     assert (store.load(), store.damaged) == (None, [])
 
 
-def test_nothing_in_a_checkpoint_is_pickled(two):
+def test_checkpoint_contains_no_pickle(two):
     for path in two.folder.rglob("*"):
         assert path.is_dir() or path.suffix in (".json", ".safetensors")
         if path.suffix == ".json":
@@ -115,7 +115,7 @@ def test_nothing_in_a_checkpoint_is_pickled(two):
 
 
 @pytest.mark.parametrize("keep", [1, 2, 3])
-def test_the_newest_are_kept(tmp_path, keep):
+def test_newest_checkpoints_are_kept(tmp_path, keep):
     store = CheckpointStore(tmp_path, keep)
     for step in (2, 4, 9, 10, 100):  # by number, not by name: step-9 is older than step-10
         store.save(step, parts(step))
@@ -123,7 +123,7 @@ def test_the_newest_are_kept(tmp_path, keep):
     assert loaded_step(store) == 100
 
 
-def test_a_damaged_one_does_not_take_the_place_of_an_intact_one(two):
+def test_damaged_checkpoint_does_not_displace_an_intact_one(two):
     (two.folder / "step-8" / "state.json").unlink()
     store = CheckpointStore(two.run, keep=2)
     assert loaded_step(store) == 5
@@ -131,7 +131,7 @@ def test_a_damaged_one_does_not_take_the_place_of_an_intact_one(two):
     assert names(store) == ["latest.json", "step-5", "step-9"]
 
 
-def test_a_damaged_one_is_replaced_when_its_step_comes_again(two):
+def test_damaged_checkpoint_is_replaced_when_its_step_is_saved_again(two):
     (two.folder / "step-8" / "state.json").unlink()
     store = CheckpointStore(two.run, keep=2)
     store.load()
@@ -141,8 +141,8 @@ def test_a_damaged_one_is_replaced_when_its_step_comes_again(two):
     assert value_of(CheckpointStore(two.run)._read(8)) == 7
 
 
-def test_one_too_many_after_a_kill_is_deleted_when_training_resumes(two):
-    """A save that is cut off after it moved the pointer has let none go."""
+def test_surplus_checkpoint_after_a_kill_is_deleted_on_resume(two):
+    """A save interrupted after writing latest.json has removed no checkpoint."""
     shutil.copytree(two.folder / "step-5", two.run / "copy")
     two.save(11, parts(3))
     shutil.move(two.run / "copy", two.folder / "step-5")
@@ -151,7 +151,7 @@ def test_one_too_many_after_a_kill_is_deleted_when_training_resumes(two):
     assert names(two) == ["latest.json", "step-11", "step-8"]
 
 
-def test_loading_deletes_nothing_that_is_damaged_or_newer(two):
+def test_load_keeps_damaged_and_newer_checkpoints(two):
     two.save(11, parts(3))
     (two.folder / "step-11" / "state.json").unlink()
     assert value_of(CheckpointStore(two.run, keep=1).load()) == 2
@@ -174,7 +174,7 @@ DAMAGE = {
 
 @pytest.mark.parametrize("damage", DAMAGE)
 @pytest.mark.parametrize("name", FILES)
-def test_the_one_before_is_used_and_the_damaged_one_named(two, name, damage):
+def test_previous_checkpoint_is_used_and_the_damaged_one_reported(two, name, damage):
     DAMAGE[damage](two.folder / "step-8" / name)
     store = CheckpointStore(two.run)
     assert value_of(store.load()) == 1
@@ -201,15 +201,15 @@ GARBAGE = [
 
 
 @pytest.mark.parametrize("text", GARBAGE)
-def test_a_manifest_of_garbage(two, text):
+def test_invalid_manifest_is_reported(two, text):
     (two.folder / "step-8" / "manifest.json").write_bytes(text.encode(errors="surrogateescape"))
     store = CheckpointStore(two.run)
     assert value_of(store.load()) == 1
     assert [name for name, _ in store.damaged] == ["step-8"]
 
 
-def test_a_manifest_of_another_step(two):
-    """Each file is what its manifest says, but it is not this checkpoint."""
+def test_manifest_of_another_step_is_reported(two):
+    """The files match their manifest, but it describes another checkpoint."""
     shutil.rmtree(two.folder / "step-8")
     shutil.copytree(two.folder / "step-5", two.folder / "step-8")
     store = CheckpointStore(two.run)
@@ -219,7 +219,7 @@ def test_a_manifest_of_another_step(two):
 
 @settings(max_examples=100)
 @given(which=st.integers(0, 4), place=st.floats(0, 1, exclude_max=True), bit=st.integers(0, 7))
-def test_any_flipped_bit_of_any_file_is_noticed(tmp_path_factory, which, place, bit):
+def test_flipped_bit_in_any_file_is_detected(tmp_path_factory, which, place, bit):
     folder = tmp_path_factory.mktemp("flip")
     store = CheckpointStore(folder)
     store.save(5, parts(1))
@@ -233,7 +233,7 @@ def test_any_flipped_bit_of_any_file_is_noticed(tmp_path_factory, which, place, 
     shutil.rmtree(folder)
 
 
-def test_a_newer_format_says_which(two):
+def test_newer_format_is_named(two):
     path = two.folder / "step-8" / "manifest.json"
     path.write_text(json.dumps({**json.loads(path.read_text()), "format": 2}))
     store = CheckpointStore(two.run)
@@ -242,7 +242,7 @@ def test_a_newer_format_says_which(two):
     assert "reads format 1" in store.damaged[0][1]
 
 
-def test_all_damaged_is_an_error_that_names_each(two):
+def test_error_lists_every_damaged_checkpoint(two):
     (two.folder / "step-5" / "model.safetensors").write_bytes(b"x")
     (two.folder / "step-8" / "manifest.json").write_text("{")
     with pytest.raises(CheckpointError, match=r"step-8: manifest.json.*step-5: model.safetensors") as caught:
@@ -250,7 +250,7 @@ def test_all_damaged_is_an_error_that_names_each(two):
     assert caught.value.exit_code == 4
 
 
-def test_a_checkpoint_that_vanished_is_named(two):
+def test_missing_checkpoint_is_reported(two):
     shutil.rmtree(two.folder / "step-8")
     store = CheckpointStore(two.run)
     assert value_of(store.load()) == 1
@@ -261,14 +261,14 @@ def test_a_checkpoint_that_vanished_is_named(two):
 
 
 @pytest.mark.parametrize("text", ["", "[]", "{}", '{"step": "x"}', '{"step": 1e999}', '{"step": null}', '{"step": 99}'])
-def test_a_damaged_pointer_loses_nothing(two, text):
+def test_damaged_latest_json_loses_nothing(two, text):
     (two.folder / "latest.json").write_text(text)
     store = CheckpointStore(two.run)
     assert value_of(store.load()) == 2
     assert len(store.damaged) == 1
 
 
-def test_without_a_pointer_the_newest_is_taken(two):
+def test_without_latest_json_the_newest_checkpoint_is_loaded(two):
     (two.folder / "latest.json").unlink()
     assert value_of(CheckpointStore(two.run).load()) == 2
 
@@ -277,11 +277,11 @@ def test_without_a_pointer_the_newest_is_taken(two):
 
 
 class Crash(BaseException):
-    """The process is gone: nothing it would still do happens."""
+    """The process has crashed; nothing after this point happens."""
 
 
 class Disk:
-    """Counts what changes the disk, and lets the k-th of it fail: for good (a crash) or once (a full disk)."""
+    """Count changes of the disk and let the k-th fail: permanently (a crash) or once (a full disk)."""
 
     MENDING = ("unlink", "rmdir")  # a full disk does not hinder these
 
@@ -312,7 +312,7 @@ class Disk:
         return operation
 
     def _open(self, path, mode="r", **options):
-        """A write that fails has reached the disk by half."""
+        """A failing write leaves half of its bytes on disk."""
         if mode == "rb":
             return open(path, mode, **options)
         assert mode == "wb"
@@ -342,7 +342,7 @@ class Disk:
 
 
 def prepare(path, situation):
-    """What is on disk before the save, and the value it has: nothing, or 1."""
+    """Create the state of the disk before the save and return its value: None or 1."""
     store = CheckpointStore(path, keep=1 if "only" in situation else 2)
     if situation != "first":
         store.save(8 if "again" in situation else 5, parts(1))
@@ -357,7 +357,7 @@ SITUATIONS = ["first", "next", "next, only one kept", "again", "again, only one 
 
 
 def outcomes(tmp_path, monkeypatch, situation, error):
-    """Save over and over, failing at one point after another: (point, raised, what is loaded afterwards)."""
+    """Save repeatedly, failing at each point in turn; yield the point, the error and the loaded value."""
     template = tmp_path / "template"
     template.mkdir()
     prepare(template, situation)
@@ -382,7 +382,7 @@ def outcomes(tmp_path, monkeypatch, situation, error):
 
 
 @pytest.mark.parametrize("situation", SITUATIONS)
-def test_a_crash_at_any_point_leaves_the_old_or_the_new(tmp_path, monkeypatch, situation):
+def test_crash_at_any_point_leaves_the_old_or_the_new_checkpoint(tmp_path, monkeypatch, situation):
     old = OLD.get(situation, {1})
     values, operations = [], set()
     for _point, operation, raised, store, value in outcomes(tmp_path, monkeypatch, situation, None):
@@ -402,7 +402,7 @@ def test_a_crash_at_any_point_leaves_the_old_or_the_new(tmp_path, monkeypatch, s
 
 
 @pytest.mark.parametrize("situation", SITUATIONS)
-def test_a_full_disk_at_any_point_is_said_and_nothing_is_lost(tmp_path, monkeypatch, situation):
+def test_full_disk_at_any_point_is_reported_and_loses_nothing(tmp_path, monkeypatch, situation):
     old = OLD.get(situation, {1})
     count = 0
     for point, operation, raised, store, value in outcomes(tmp_path, monkeypatch, situation, errno.ENOSPC):
@@ -419,7 +419,7 @@ def test_a_full_disk_at_any_point_is_said_and_nothing_is_lost(tmp_path, monkeypa
 
 
 def fixed_name(path):
-    """The name of a file without the random part of a temporary one."""
+    """Return the name of a file without the random part of a temporary name."""
     return re.sub(r"\.[0-9a-f]{16}\.tmp$", ".tmp", Path(path).name)
 
 
@@ -427,7 +427,7 @@ def flushed_name(handle):
     return fixed_name(os.readlink(f"/proc/self/fd/{handle}"))
 
 
-def test_the_pointer_moves_after_everything_else_is_on_disk(tmp_path, monkeypatch):
+def test_latest_json_is_written_last(tmp_path, monkeypatch):
     if not Path("/proc/self/fd").exists():
         pytest.skip("needs /proc to see which file is flushed")
     order: list[str] = []
@@ -459,7 +459,7 @@ def test_the_pointer_moves_after_everything_else_is_on_disk(tmp_path, monkeypatc
     ]
 
 
-def test_the_best_weights_are_replaced_whole(tmp_path, monkeypatch):
+def test_best_weights_are_replaced_atomically(tmp_path, monkeypatch):
     store = CheckpointStore(tmp_path)
     store.save_best({"w": torch.ones(2)})
     for point in itertools.count(1):

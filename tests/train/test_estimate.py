@@ -15,7 +15,7 @@ pytestmark = pytest.mark.usefixtures("quick_disk")
 
 
 class Mean:
-    """A model that is one number."""
+    """A model with one number."""
 
     def __init__(self):
         self.value = torch.zeros((), dtype=torch.float64)
@@ -28,7 +28,7 @@ class Mean:
 
 
 class Halving(Estimable):
-    """Comes half way nearer to 1 at each of six stages; every second one is worth keeping."""
+    """Six stages that halve the distance to 1; every second one has a model to save."""
 
     monitor = Monitor("loss")
 
@@ -61,7 +61,7 @@ def kinds(events):
     return [type(event) for event in events]
 
 
-def test_the_events_of_an_estimation(tmp_path):
+def test_events_of_an_estimation(tmp_path):
     events = list(run(tmp_path, Halving()))
     stage = [Progress, Progress, Saved]
     assert kinds(events) == [Started, *stage * 3, Evaluated, Finished]
@@ -75,7 +75,7 @@ def test_the_events_of_an_estimation(tmp_path):
 
 
 @pytest.mark.parametrize("when", [1, 2, 3, 4, 5, 6, "evaluation"])
-def test_stopped_anywhere_and_resumed_it_ends_the_same(tmp_path, when):
+def test_estimation_stopped_anywhere_and_resumed_is_equal(tmp_path, when):
     stop = Stop()
     events = list(run(tmp_path, Halving(lambda stage: stop.request() if stage == when else None), stop))
     assert isinstance(events[-1], Stopped)
@@ -89,7 +89,7 @@ def test_stopped_anywhere_and_resumed_it_ends_the_same(tmp_path, when):
     assert after[-1].best == {"loss": 2.0**-6}
 
 
-def test_stopped_while_saving(tmp_path, monkeypatch):
+def test_stop_request_while_saving(tmp_path, monkeypatch):
     stop = Stop()
     fill = CheckpointStore._fill
 
@@ -105,7 +105,7 @@ def test_stopped_while_saving(tmp_path, monkeypatch):
     assert kept.step == 2
 
 
-def test_damage_is_named_and_the_one_before_used(tmp_path):
+def test_damage_is_reported_and_the_previous_checkpoint_used(tmp_path):
     list(run(tmp_path, Halving()))
     (tmp_path / "checkpoints" / "step-6" / "state.json").write_text("")
     events = list(run(tmp_path, Halving(), resume=True))
@@ -114,7 +114,7 @@ def test_damage_is_named_and_the_one_before_used(tmp_path):
     assert events[-1].best == {"loss": 2.0**-6}
 
 
-def test_all_damaged_is_refused(tmp_path):
+def test_only_damaged_checkpoints_raise_an_error(tmp_path):
     list(run(tmp_path, Halving()))
     for path in (tmp_path / "checkpoints").glob("step-*/state.json"):
         path.unlink()

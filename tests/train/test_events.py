@@ -21,16 +21,16 @@ EVERY = [
 ]
 
 
-def test_here_is_one_of_each_kind() -> None:
+def test_samples_cover_every_event() -> None:
     assert {type(event) for event in EVERY} == set(e.Event.__subclasses__())
 
 
 @pytest.mark.parametrize("event", EVERY, ids=lambda event: type(event).__name__)
-def test_what_is_written_reads_back(event: e.Event) -> None:
+def test_event_round_trips_through_json(event: e.Event) -> None:
     assert e.event_from_json(json.loads(json.dumps(e.event_to_json(event)))) == event
 
 
-def test_what_is_no_number_stays_none() -> None:
+def test_null_metrics_become_nan() -> None:
     written = e.event_to_json(e.Evaluated(4, "dev", {"loss": math.nan, "bleu": 2.0}, False))
     read = e.event_from_json({"time": "now", **written})  # as it stands in a log
     assert isinstance(read, e.Evaluated)

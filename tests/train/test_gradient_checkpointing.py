@@ -1,4 +1,4 @@
-"""What is computed twice: the same gradients to the bit, dropout and all, and less memory for them."""
+"""Recomputed activations give bit-identical gradients, with dropout, and use less memory."""
 
 import copy
 from collections.abc import Callable
@@ -94,7 +94,7 @@ def trained(model: Any, loss: Callable[[Any], Tensor]) -> tuple[float, list[Tens
 
 
 @pytest.mark.parametrize("kind", MODELS)
-def test_the_same_gradients_for_less_memory(kind: str) -> None:
+def test_equal_gradients_with_less_memory(kind: str) -> None:
     torch.manual_seed(0)
     build, loss, at_most = MODELS[kind]
     plain = build()
@@ -110,7 +110,7 @@ def test_the_same_gradients_for_less_memory(kind: str) -> None:
     assert less < at_most * peak
 
 
-def test_nothing_is_computed_twice_where_no_gradient_is_wanted() -> None:
+def test_nothing_is_recomputed_without_gradients() -> None:
     model = GPTConfig(**BODY).build(V)
     calls = 0
 
@@ -142,7 +142,7 @@ def test_layers_are_restored_even_after_an_error() -> None:
     assert not any("forward" in vars(layer) for layer in layers)
 
 
-def test_a_copy_recomputes_itself_and_its_weights_have_the_same_names() -> None:
+def test_copied_model_recomputes_and_keeps_weight_names() -> None:
     model = GPTConfig(**BODY).build(V)
     names = list(model.state_dict())
     with recompute_activations(recomputable_layers(model)):
@@ -156,7 +156,7 @@ def test_a_copy_recomputes_itself_and_its_weights_have_the_same_names() -> None:
     assert any(p.grad is not None for p in twin.parameters())
 
 
-def test_a_training_is_the_same_and_takes_less(tiny_task) -> None:
+def test_training_is_equal_with_less_memory(tiny_task) -> None:
     small = [
         "batch.size=8",
         "batch.length=32",
@@ -180,4 +180,4 @@ def test_a_training_is_the_same_and_takes_less(tiny_task) -> None:
     assert twice.tally.memory < 0.8 * plain.tally.memory
     assert not any("recompute" in note for note in twice.notes())
     none = TrainState(tiny_task(), FitConfig(steps=2, device="cpu", gradient_checkpointing=True), 1)
-    assert none.notes() == ["train.gradient_checkpointing changes nothing: the model has no blocks or layers"]
+    assert none.notes() == ["train.gradient_checkpointing has no effect: the model has no blocks or layers"]

@@ -1,4 +1,4 @@
-"""Steps as CUDA graphs: which batches share a graph, and that they do what steps do one operation at a time."""
+"""Steps as CUDA graphs: which batches share a graph, and equality with eager steps."""
 
 from dataclasses import replace
 from typing import Any
@@ -21,7 +21,7 @@ from seqloom.training import begin
 cuda = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA GPU")
 
 
-def test_a_shape_is_that_of_all_tensors_and_whatever_else_decides_what_is_computed():
+def test_shape_key_covers_all_tensors_and_options():
     batch = {"inputs": torch.zeros(3, 4, dtype=torch.long), "fresh": True, "read": 9}
     assert shape_of(batch) == shape_of({**batch, "inputs": torch.ones(3, 4, dtype=torch.long), "read": 7})
     for other in (
@@ -34,7 +34,7 @@ def test_a_shape_is_that_of_all_tensors_and_whatever_else_decides_what_is_comput
     assert shape_of(({"h": torch.zeros(2)}, None)) == shape_of(({"h": torch.ones(2)}, None)) != shape_of(None)
 
 
-def test_on_a_cpu_every_step_is_known_at_once(tiny_task):
+def test_cpu_results_are_available_immediately(tiny_task):
     accel.install()
     state = TrainState(tiny_task(), FitConfig(steps=5, device="cpu"), seed=1)
     step = wrap(state)
@@ -47,7 +47,7 @@ def test_on_a_cpu_every_step_is_known_at_once(tiny_task):
 
 
 class Training:
-    """A training and its step."""
+    """Create a training and its step."""
 
     def __init__(self, task: Any, config: FitConfig, seed: int = 1) -> None:
         accel.install()
@@ -69,7 +69,7 @@ def trainings(task: Any, **options: Any) -> tuple[Training, Training]:
 
 @cuda
 @pytest.mark.parametrize("optimizer", ["sgd", "adam", "adamw"])
-def test_the_same_as_one_operation_at_a_time(tiny_task, optimizer):
+def test_graphed_steps_equal_eager_steps(tiny_task, optimizer):
     plain, fast = trainings(tiny_task, optimizer=optimizer, clip_norm=0.3, weight_decay=0.01, warmup=4)
     for _ in range(20):
         wanted, found = plain.update(), fast.update()
@@ -82,8 +82,8 @@ def test_the_same_as_one_operation_at_a_time(tiny_task, optimizer):
 
 
 @cuda
-def test_what_a_step_changed_is_seen_whether_it_is_recorded_or_repeated(tiny_task):
-    """Neither a graph nor a fused optimizer raises the versions of weights by itself."""
+def test_captured_and_replayed_steps_increment_weight_versions(tiny_task):
+    """Neither a CUDA graph nor a fused optimizer increments the versions of weights."""
     _, fast = trainings(tiny_task)
     for _ in range(6):
         before = versions(fast.state.model.parameters())
@@ -95,7 +95,7 @@ def test_what_a_step_changed_is_seen_whether_it_is_recorded_or_repeated(tiny_tas
 
 
 @cuda
-def test_outcomes_are_read_late_and_in_order(tiny_task):
+def test_results_are_read_late_and_in_order(tiny_task):
     plain, fast = trainings(tiny_task, log_every=7, evaluate_every=100, save_every=100)
     told = []
     for _ in range(14):
@@ -109,7 +109,7 @@ def test_outcomes_are_read_late_and_in_order(tiny_task):
 
 @cuda
 @pytest.mark.parametrize("spoil", ["loss", float("inf"), float("nan")])
-def test_a_spoilt_step_leaves_weights_and_optimizer_alone(tiny_task, same, spoil):
+def test_non_finite_step_leaves_weights_and_optimizer_unchanged(tiny_task, same, spoil):
     _, fast = trainings(lambda: tiny_task(spoil={3: spoil}))
     for _ in range(3):
         fast.update()
@@ -126,13 +126,13 @@ def test_a_spoilt_step_leaves_weights_and_optimizer_alone(tiny_task, same, spoil
 
 
 @cuda
-def test_skips_are_reported_where_they_were(session, tiny_task):
+def test_skips_are_reported_at_their_steps(session, tiny_task):
     events = session(steps=12, log_every=6, device="cuda").train(tiny_task(spoil={2: "loss", 7: "loss"}))
     assert [event.step for event in events if isinstance(event, Skipped)] == [3, 8]
 
 
 @cuda
-def test_a_loss_that_waits_is_computed_one_operation_at_a_time(session, tiny_task):
+def test_loss_that_synchronizes_runs_eagerly(session, tiny_task):
     task = tiny_task()
     inner = task.loss
 
@@ -149,7 +149,7 @@ def test_a_loss_that_waits_is_computed_one_operation_at_a_time(session, tiny_tas
 @cuda
 @pytest.mark.parametrize("recipe", ["translate-cldr", "translate-cldr-transformer", "lm-bpe-gru", "gpt-pydocs"])
 @pytest.mark.parametrize("steps", [20, 2000])  # recorded; compiled and recorded
-def test_models_learn_alike(recipe, steps, tmp_path):
+def test_graphed_and_eager_training_agree(recipe, steps, tmp_path):
     _, made = read_recipe(recipe, [f"train.steps={steps}", "train.device=cuda", "train.precision=bf16"])
     losses = {}
     for fast in (False, True):

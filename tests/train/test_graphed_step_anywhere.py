@@ -27,7 +27,7 @@ pytestmark = pytest.mark.usefixtures("quick_disk", "graphed_anywhere")
 
 
 class Again:
-    """A graph that is no graph."""
+    """A stand-in for a CUDA graph that runs the step again."""
 
     def __init__(self, work: Callable[[], Any]) -> None:
         self.replay = work
@@ -63,7 +63,7 @@ def is_enabled(step: Any, state: Any) -> Any:
 
 
 class Trained:
-    """A training of a few steps, and its step."""
+    """Create a training of a few steps and its step."""
 
     def __init__(self, task: Any = None, steps: int = 9, **options: Any) -> None:
         config = FitConfig(**{"steps": steps, "device": "cpu", "lr": 0.05, "clip_norm": 0.05, **options})
@@ -75,7 +75,7 @@ class Trained:
 
 
 class Interrupted(TinyTask):
-    """Somebody asks for a stop during step `at`."""
+    """Request a stop during step `at`."""
 
     def __init__(self, stop: Stop, at: int | None, spoil: dict[int, Any]) -> None:
         super().__init__(spoil=spoil)
@@ -94,7 +94,7 @@ def assert_alike(one: Trained, other: Trained) -> None:
 
 @pytest.mark.parametrize("optimizer", ["sgd", "adam", "adamw"])
 @pytest.mark.parametrize("spoil", [{}, {0: "loss"}, {0: float("inf"), 1: float("nan")}, {4: "loss"}], ids=str)
-def test_steps_that_are_not_finite_leave_everything_alone(optimizer: str, spoil: dict[int, Any]) -> None:
+def test_non_finite_steps_change_nothing(optimizer: str, spoil: dict[int, Any]) -> None:
     options: dict[str, Any] = {"optimizer": optimizer, "momentum": 0.9}
     rubbish = [torch.full((6, 18), 7e5) for _ in range(50)]  # what new memory will hold
     del rubbish
@@ -104,9 +104,7 @@ def test_steps_that_are_not_finite_leave_everything_alone(optimizer: str, spoil:
 
 
 @pytest.mark.parametrize("error", [torch.OutOfMemoryError("CUDA out of memory"), RuntimeError("CUDA out of memory")])
-def test_where_there_is_no_memory_for_a_record_the_step_is_made_once(
-    error: Exception, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_step_runs_once_if_capture_is_out_of_memory(error: Exception, monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(*_: Any) -> None:
         raise error
 
@@ -118,8 +116,8 @@ def test_where_there_is_no_memory_for_a_record_the_step_is_made_once(
 
 
 @pytest.mark.parametrize("calls", [1, 3])
-def test_an_optimizer_without_memory_leaves_nothing_behind(calls: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What it keeps of a weight is made at its first step: here it is out of memory in the middle of that."""
+def test_optimizer_out_of_memory_leaves_no_state(calls: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The optimizer allocates its state at the first step and runs out of memory halfway."""
     real, left = torch.zeros_like, [calls]
 
     def full(*arguments: Any, **named: Any) -> Any:
@@ -136,7 +134,7 @@ def test_an_optimizer_without_memory_leaves_nothing_behind(calls: int, monkeypat
     assert_alike(fast, Trained(optimizer="adam", cuda_graphs=False))
 
 
-def test_what_was_taken_in_parts_is_taken_so_after_a_resume(tmp_path: Any, same: Any) -> None:
+def test_resume_keeps_microbatches(tmp_path: Any, same: Any) -> None:
     def run(name: str, until: int | None) -> Any:
         session = Session(tmp_path / name, steps=8, save_every=1)
         session.train(Crowded(3, dropout=0.3), until=until)
@@ -147,7 +145,7 @@ def test_what_was_taken_in_parts_is_taken_so_after_a_resume(tmp_path: Any, same:
     assert same(run("whole", None), run("stopped", 4))
 
 
-def test_a_stop_tells_of_all_that_was_skipped(tmp_path: Any) -> None:
+def test_stop_reports_all_skipped_steps(tmp_path: Any) -> None:
     def told(name: str, at: int | None) -> list[int]:
         session, stop = Session(tmp_path / name, steps=9, log_every=5, evaluate_every=50), Stop()
         task = Interrupted(stop, at, {2: "loss", 3: "loss", 7: "loss"})
@@ -159,13 +157,13 @@ def test_a_stop_tells_of_all_that_was_skipped(tmp_path: Any) -> None:
     assert told("whole", None) == told("stopped", 3) == [3, 4, 8]
 
 
-def test_too_many_in_a_row_are_too_many_even_if_it_recovers_before_anybody_looks(tmp_path: Any) -> None:
+def test_divergence_is_raised_even_if_later_pending_steps_recover(tmp_path: Any) -> None:
     session = Session(tmp_path / "run", steps=40, log_every=20, evaluate_every=100, max_nonfinite_steps=5)
-    with pytest.raises(DivergedError, match="5 updates in a row"):
+    with pytest.raises(DivergedError, match="5 consecutive steps"):
         session.train(TinyTask(spoil=dict.fromkeys(range(3, 15), "loss")))
 
 
-def test_a_resume_in_the_middle_of_too_many_says_what_is_wrong(tmp_path: Any) -> None:
+def test_resume_during_divergence_reports_the_cause(tmp_path: Any) -> None:
     session, stop = Session(tmp_path / "run", steps=60, log_every=10, evaluate_every=100, max_nonfinite_steps=5), Stop()
     task = Interrupted(stop, 8, dict.fromkeys(range(2, 40), "loss"))
     list(session.events(task, stop=stop))
@@ -173,7 +171,7 @@ def test_a_resume_in_the_middle_of_too_many_says_what_is_wrong(tmp_path: Any) ->
         session.train(task, resume=True)
 
 
-def test_shapes_beyond_those_that_are_kept_are_no_preparation(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_shapes_beyond_the_limit_are_not_prepared(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(graphed_step, "MAX_GRAPHS", 1)
     monkeypatch.setattr(graphed_step, "MIN_REPORTED_SECONDS", 0.0)
     events = Session(tmp_path / "run", steps=12, log_every=4, evaluate_every=100).train(TinyTask())

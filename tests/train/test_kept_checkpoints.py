@@ -1,4 +1,4 @@
-"""Which checkpoints stay: the same however often a training was stopped; and how they are read to be averaged."""
+"""Kept checkpoints do not depend on stops; reading checkpoints for averaging."""
 
 import itertools
 import json
@@ -25,7 +25,7 @@ STOPS = [(1,), (4,), (5,), (3, 5, 7), (9, 10, 11), (11, 12), tuple(range(1, 13))
 
 
 @pytest.mark.parametrize("stops", STOPS, ids=str)
-def test_a_training_that_was_stopped_keeps_what_it_would_have_kept(session, tiny_task, contents, same, stops):
+def test_stopped_training_keeps_the_same_checkpoints(session, tiny_task, contents, same, stops):
     whole, parts = session("whole", **OPTIONS), session("parts", **OPTIONS)
     whole.train(tiny_task())
     for step in stops:
@@ -36,29 +36,29 @@ def test_a_training_that_was_stopped_keeps_what_it_would_have_kept(session, tiny
         assert same(*(contents(run.path / "checkpoints" / name) for run in (parts, whole)))
 
 
-def test_without_telling_them_apart_it_would_not(session, tiny_task, monkeypatch):
-    """The control: if what a stop saves counted like any other, a stop would push one out."""
-    monkeypatch.setattr(CheckpointStore, "is_passing", lambda self, step: False)
+def test_control_without_temporary_checkpoints(session, tiny_task, monkeypatch):
+    """Negative control: a stop would displace a checkpoint if its save were not temporary."""
+    monkeypatch.setattr(CheckpointStore, "is_temporary", lambda self, step: False)
     parts = session("parts", **OPTIONS)
     parts.train(tiny_task(), until=11)
     parts.train(tiny_task(), resume=True)
     assert kept(parts) == {"step-11", "step-12", "step-13"}
 
 
-def test_while_it_stands_still_all_of_it_is_there(session, tiny_task):
+def test_stopped_run_has_all_checkpoints(session, tiny_task):
     parts = session("parts", **OPTIONS)
     parts.train(tiny_task(), until=9)
     assert kept(parts) == {"step-4", "step-6", "step-8", "step-9"}
-    assert json.loads((parts.path / "checkpoints/step-9/manifest.json").read_text())["passing"] is True
-    assert "passing" not in json.loads((parts.path / "checkpoints/step-8/manifest.json").read_text())
+    assert json.loads((parts.path / "checkpoints/step-9/manifest.json").read_text())["temporary"] is True
+    assert "temporary" not in json.loads((parts.path / "checkpoints/step-8/manifest.json").read_text())
     assert [step for step, _ in CheckpointStore(parts.path).newest_weights(9)] == [9, 8, 6, 4]
 
 
-def test_a_stop_at_a_step_that_is_saved_anyway_is_nothing_special(session, tiny_task):
+def test_stop_at_a_saved_step_is_not_temporary(session, tiny_task):
     parts = session("parts", **OPTIONS)
     parts.train(tiny_task(), until=8)
     assert kept(parts) == {"step-4", "step-6", "step-8"}
-    assert "passing" not in json.loads((parts.path / "checkpoints/step-8/manifest.json").read_text())
+    assert "temporary" not in json.loads((parts.path / "checkpoints/step-8/manifest.json").read_text())
 
 
 # --- reading weights --------------------------------------------------------------------------------------------------
@@ -78,18 +78,18 @@ def weights(store, most):
     return [(step, found["w"].tolist()) for step, found in store.newest_weights(most)]
 
 
-def test_the_newest_first(store):
+def test_newest_weights_come_first(store):
     assert weights(store, 3) == [(100, [100, 100]), (10, [10, 10]), (9, [9, 9])]
     assert [step for step, _ in weights(store, 99)] == [100, 10, 9, 2]
     assert store.damaged == []
 
 
-def test_none_are_none(tmp_path):
+def test_run_without_checkpoints_has_no_weights(tmp_path):
     assert list(CheckpointStore(tmp_path).newest_weights(3)) == []
 
 
 @pytest.mark.parametrize("name", ["model.safetensors", "state.json", "manifest.json"])
-def test_a_damaged_one_is_named_and_the_one_before_taken(store, name):
+def test_damaged_weights_are_reported_and_the_previous_used(store, name):
     path = store.folder / "step-10" / name
     path.write_bytes(path.read_bytes()[:-3])
     assert [step for step, _ in weights(store, 3)] == [100, 9, 2]
@@ -97,18 +97,18 @@ def test_a_damaged_one_is_named_and_the_one_before_taken(store, name):
     assert checkpoint == "step-10" and name in cause
 
 
-def test_of_an_optimizer_nothing_is_asked(store):
+def test_optimizer_state_is_not_read(store):
     (store.folder / "step-10" / "optimizer.safetensors").write_bytes(b"")
     assert [step for step, _ in weights(store, 3)] == [100, 10, 9]
     assert store.damaged == []
 
 
-def test_what_lies_after_the_pointer_is_being_made_again(store):
+def test_checkpoints_after_latest_json_are_ignored(store):
     (store.folder / "latest.json").write_text('{"step": 10}')
     assert [step for step, _ in weights(store, 2)] == [10, 9]
 
 
-def test_a_run_that_may_only_be_read(store, monkeypatch):
+def test_read_only_run(store, monkeypatch):
     leftover = temporary_path(store.folder / "step-7")
     leftover.mkdir()
     monkeypatch.setattr("os.access", lambda path, mode: False)
@@ -119,12 +119,12 @@ def test_a_run_that_may_only_be_read(store, monkeypatch):
     assert not leftover.exists()
 
 
-def test_one_that_was_set_aside_by_a_crash_is_found(store):
+def test_checkpoint_set_aside_by_a_crash_is_restored(store):
     shutil.move(store.folder / "step-100", store.folder / ".step-100.aside")
     assert [step for step, _ in weights(store, 2)] == [100, 10]
 
 
-def test_no_more_are_read_than_wanted(store, monkeypatch):
+def test_only_requested_checkpoints_are_read(store, monkeypatch):
     read, plain = [], CheckpointStore._read
 
     def reading(self, step, only):

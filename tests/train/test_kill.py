@@ -15,7 +15,7 @@ from seqloom.runs.run import Run
 SCRIPT = Path(__file__).parent / "kill_loop.py"
 KILLS = [20, pytest.param(50, marks=pytest.mark.slow)]
 CURVE = ("progress", "evaluated", "skipped", "finished")
-CLOCK = ("time", "tokens_per_second", "seconds_left", "seconds", "updating")
+CLOCK = ("time", "tokens_per_second", "seconds_left", "seconds", "step_seconds")
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="needs os.fork")
 
@@ -43,7 +43,7 @@ def killed(tmp_path_factory, request):
     return folder, report
 
 
-def test_the_kills_were_real_and_hit_every_phase(killed):
+def test_kills_hit_every_phase(killed):
     _, report = killed
     hits = report["hits"]
     phases = [hit["phase"] for hit in hits]
@@ -56,7 +56,7 @@ def test_the_kills_were_real_and_hit_every_phase(killed):
     assert any(hit["steps"] < 3 for hit in hits), "before the first checkpoint of a life"
 
 
-def test_every_run_ended_at_the_same_checkpoint(killed, contents, same):
+def test_all_runs_end_with_the_same_checkpoint(killed, contents, same):
     folder, report = killed
     whole = folder / "whole"
     expected = {step: contents(whole / "checkpoints" / step) for step in ("step-33", "step-34")}
@@ -70,7 +70,7 @@ def test_every_run_ended_at_the_same_checkpoint(killed, contents, same):
         assert same(tensors_from_file(path / "model.safetensors"), tensors_from_file(whole / "model.safetensors"))
 
 
-def test_every_run_tells_the_same_story(killed):
+def test_all_runs_have_the_same_log(killed):
     folder, report = killed
     expected = curve(folder / "whole")
     assert [entry["event"] for entry in expected].count("finished") == 1

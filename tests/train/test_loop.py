@@ -1,4 +1,4 @@
-"""The loop: what it does to weights, when it evaluates, saves, skips, lowers the rate and ends."""
+"""The loop: steps, evaluations, saves, skips, plateau and the end."""
 
 import math
 
@@ -31,8 +31,8 @@ def of_kind(events, kind):
 # --- one update -------------------------------------------------------------------------------------------------------
 
 
-def test_updates_equal_a_loop_written_out(tiny_task, same):
-    """Dropout off: gradients of each batch, the state carried and cut, torch's plain Adam."""
+def test_steps_equal_an_explicit_loop(tiny_task, same):
+    """Without dropout: the gradient of each batch, a detached carried state and torch's Adam."""
     ours = trainer(tiny_task(dropout=0.0), optimizer="adam", lr=0.02, clip_norm=None)
     task = tiny_task(dropout=0.0)
     model = task.model()
@@ -55,7 +55,7 @@ def test_updates_equal_a_loop_written_out(tiny_task, same):
 
 
 @pytest.mark.parametrize("clip", [0.05, 1e6, None])
-def test_clipping_is_g_times_min_1_theta_over_norm(tiny_task, clip):
+def test_gradient_clipping_follows_the_formula(tiny_task, clip):
     plain = trainer(tiny_task(), optimizer="sgd", lr=1.0, clip_norm=None)
     clipped = trainer(tiny_task(), optimizer="sgd", lr=1.0, clip_norm=clip)
     before = weights(plain.model)
@@ -71,7 +71,7 @@ def test_clipping_is_g_times_min_1_theta_over_norm(tiny_task, clip):
 
 
 def test_accumulated_batches_equal_one_big_batch(tiny_task):
-    """Two batches of three rows, equally long, from the same state: the mean of the means is the mean of all."""
+    """For two batches of equal size and length, the mean of the means is the overall mean."""
     small, big = tiny_task(dropout=0.0), tiny_task(dropout=0.0, batch_rows=6)
     halves = [{key: big.batch(0, 0)[key][rows] for key in ("inputs", "targets")} for rows in (slice(3), slice(3, 6))]
     small.batch = lambda seed, step: {**halves[step % 2], "fresh": True, "spoil": None}
@@ -84,7 +84,7 @@ def test_accumulated_batches_equal_one_big_batch(tiny_task):
         torch.testing.assert_close(weights(two.model)[name], tensor, atol=1e-6, rtol=0)
 
 
-def test_the_rate_reaches_the_optimizer_and_the_report(session, tiny_task):
+def test_learning_rate_is_used_and_reported(session, tiny_task):
     run = session(schedule="cosine", warmup=3, min_lr=0.01, steps=6)
     rates = [event.values["learning_rate"] for event in of_kind(run.train(tiny_task()), Progress)]
     cosine = [0.01 + 0.04 * 0.5 * (1 + math.cos(math.pi * k / 3)) for k in range(3)]
@@ -107,7 +107,7 @@ def test_the_rate_reaches_the_optimizer_and_the_report(session, tiny_task):
 )
 @pytest.mark.parametrize("optimizer", ["sgd", "adam", "adamw"])
 @pytest.mark.parametrize("accumulate", [1, 2])
-def test_a_spoilt_step_leaves_weights_and_optimizer_alone(tiny_task, same, optimizer, accumulate, spoil, cause):
+def test_non_finite_step_leaves_weights_and_optimizer_unchanged(tiny_task, same, optimizer, accumulate, spoil, cause):
     task = tiny_task(spoil={accumulate * 2: spoil})
     subject = trainer(task, optimizer=optimizer, momentum=0.9, weight_decay=0.1, accumulate_steps=accumulate)
     make_step(subject)
@@ -125,7 +125,7 @@ def test_a_spoilt_step_leaves_weights_and_optimizer_alone(tiny_task, same, optim
     assert all(tensor.isfinite().all() for tensor in subject.model.state_dict().values())
 
 
-def test_a_skip_is_reported_with_step_and_cause(session, tiny_task):
+def test_skip_is_reported_with_step_and_cause(session, tiny_task):
     events = session(steps=5).train(tiny_task(spoil={2: "loss", 3: math.inf}))
     assert of_kind(events, Skipped) == [
         Skipped(3, "the loss is nan"),
@@ -135,14 +135,14 @@ def test_a_skip_is_reported_with_step_and_cause(session, tiny_task):
     assert math.isnan(of_kind(events, Progress)[2].values["loss"])
 
 
-def test_losses_that_were_skipped_are_not_in_the_mean(session, tiny_task):
+def test_mean_loss_excludes_skipped_steps(session, tiny_task):
     clean = of_kind(session("a", steps=2, log_every=1).train(tiny_task()), Progress)
     events = session("b", steps=3, log_every=3).train(tiny_task(spoil={2: "loss"}))
     (progress,) = of_kind(events, Progress)
     assert progress.values["loss"] == pytest.approx(sum(event.values["loss"] for event in clean) / 2)
 
 
-def test_giving_up_names_step_and_cause(session, tiny_task):
+def test_divergence_error_names_step_and_cause(session, tiny_task):
     spoil = {1: "loss", **dict.fromkeys(range(3, 20), math.inf)}  # one alone does not count towards four in a row
     run, events = session(max_nonfinite_steps=4, save_every=1), []
     with pytest.raises(
@@ -153,8 +153,8 @@ def test_giving_up_names_step_and_cause(session, tiny_task):
     assert "train.lr" in str(caught.value)
 
 
-def test_a_run_that_diverged_goes_on_as_it_would_have(session, tiny_task):
-    """The counter of skips is kept too: resuming is no way around max_skips."""
+def test_diverged_run_still_diverges_after_a_resume(session, tiny_task):
+    """The counter of skips is saved, so a resume does not reset it."""
     spoil = dict.fromkeys(range(3, 20), "loss")
     run = session(max_nonfinite_steps=4, save_every=1)
     with pytest.raises(DivergedError):
@@ -188,7 +188,7 @@ def test_json_has_no_nan():
         ({"evaluate_every": 99}, [14], [14]),
     ],
 )
-def test_when_it_evaluates_and_saves(session, tiny_task, options, evaluated, saved):
+def test_steps_of_evaluations_and_saves(session, tiny_task, options, evaluated, saved):
     events = session(**options).train(tiny_task())
     assert [event.step for event in of_kind(events, Evaluated)] == evaluated
     assert [event.step for event in of_kind(events, Saved)] == saved
@@ -206,11 +206,11 @@ def test_when_it_evaluates_and_saves(session, tiny_task, options, evaluated, sav
         ({"epochs": 2, "steps": 3}, 3),
     ],
 )
-def test_how_many_steps(options, total):
+def test_total_steps(options, total):
     assert FitConfig(**options).total_steps(5) == total
 
 
-def test_the_order_of_events(session, tiny_task):
+def test_order_of_events(session, tiny_task):
     events = session(steps=5).train(tiny_task())
     kinds = [type(event) for event in events]
     assert kinds == [Started, *[Progress] * 5, Evaluated, Saved, Finished]
@@ -224,12 +224,12 @@ def test_the_order_of_events(session, tiny_task):
     assert events[-4].seconds_left == 0
 
 
-def test_a_report_of_the_last_step_even_off_the_beat(session, tiny_task):
+def test_last_step_is_always_reported(session, tiny_task):
     events = session(steps=7, log_every=3).train(tiny_task())
     assert [event.step for event in of_kind(events, Progress)] == [3, 6, 7]
 
 
-def test_damage_is_an_event_and_the_one_before_is_used(session, tiny_task, same):
+def test_damage_is_an_event_and_the_previous_checkpoint_is_used(session, tiny_task, same):
     whole, parts = session("whole"), session("parts")
     whole.train(tiny_task())
     parts.train(tiny_task(), until=12)
@@ -246,7 +246,7 @@ def test_damage_is_an_event_and_the_one_before_is_used(session, tiny_task, same)
 
 
 def judged(subject, losses):
-    """What `judge` makes of one evaluation after another: best or not, and by what the rate is multiplied."""
+    """Return for each evaluation whether it is the best so far, and the decay of the rate."""
     found = []
     for step, loss in enumerate(losses, start=1):
         subject.tally.step = step
@@ -276,7 +276,7 @@ def test_higher_may_be_better(tiny_task):
     assert [best for best, _ in judged(trainer(task), [1, 2, 1.5, 3])] == [True, True, False, True]
 
 
-def test_equally_good_evaluations_are_told_apart_by_their_loss(tiny_task):
+def test_loss_breaks_ties_between_evaluations(tiny_task):
     task = tiny_task()
     task.monitor = Monitor("f1", higher_is_better=True)
     subject = trainer(task)
@@ -287,7 +287,7 @@ def test_equally_good_evaluations_are_told_apart_by_their_loss(tiny_task):
     assert [without.record_evaluation({"f1": f1}) for f1 in (0.9, 0.9, 0.8, 0.95)] == [True, False, False, True]
 
 
-def test_an_evaluation_that_is_no_number_is_never_preferred_to_one_that_is(tiny_task):
+def test_nan_is_never_preferred_to_a_number(tiny_task):
     found = [best for best, _ in judged(trainer(tiny_task()), [math.nan, math.nan, math.inf, 2.0, math.nan, 1.0])]
     assert found == [True, False, True, True, False, True]
 
@@ -298,10 +298,10 @@ def test_early_stopping_counts_evaluations_since_the_best(tiny_task):
     for loss in (3, 2, 2.1, 1.9, 2, 1.9):
         judged(subject, [loss])
         reasons.append(subject.reason_to_end())
-    assert reasons == [None, None, None, None, None, "no better evaluation in 2 attempts"]
+    assert reasons == [None, None, None, None, None, "no improvement in 2 evaluations"]
 
 
-def test_the_best_weights_are_those_of_the_best_step(session, tiny_task, same):
+def test_best_weights_are_from_the_best_step(session, tiny_task, same):
     run = session(lr=0.4, evaluate_every=1, steps=12)
     events = run.train(tiny_task())
     losses = [event.metrics["loss"] for event in of_kind(events, Evaluated)]
@@ -320,7 +320,7 @@ def test_the_best_weights_are_those_of_the_best_step(session, tiny_task, same):
     assert not same([kept[name] for name in names], [last[f"leaf{index}"] for index in range(len(names))])
 
 
-def test_the_checkpoints_that_are_kept(session, tiny_task):
+def test_kept_checkpoints(session, tiny_task):
     run = session(keep_checkpoints=2)
     run.train(tiny_task())
     assert sorted(path.name for path in (run.path / "checkpoints").glob("step-*")) == ["step-10", "step-14"]
@@ -336,12 +336,12 @@ def test_half_precision_needs_a_gpu(tiny_task, precision):
     assert caught.value.exit_code == 5
 
 
-def test_automatic_precision_is_full_where_there_is_no_gpu(tiny_task):
+def test_automatic_precision_is_fp32_without_a_gpu(tiny_task):
     full, automatic = (trainer(tiny_task(), precision=name, device="cpu") for name in ("fp32", "auto"))
     assert [make_step(full).loss for _ in range(3)] == [make_step(automatic).loss for _ in range(3)]
 
 
-def test_no_gpu_where_one_was_asked_for(tiny_task, monkeypatch):
+def test_missing_gpu_is_reported(tiny_task, monkeypatch):
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 0)
     with pytest.raises(ResourceError, match="cuda was asked for, but this machine shows 0") as caught:
         trainer(tiny_task(), device="cuda")
@@ -365,6 +365,6 @@ def test_no_gpu_where_one_was_asked_for(tiny_task, monkeypatch):
         ({"steps": 5, "stepps": 5}, "steps"),
     ],
 )
-def test_a_recipe_that_makes_no_sense(options, words):
+def test_invalid_settings_are_reported(options, words):
     with pytest.raises(UsageError, match=words):
         build(FitConfig, options)

@@ -1,4 +1,4 @@
-"""How much memory an update takes, against counts made by hand."""
+"""The memory of a step, compared with counts by hand."""
 
 import pytest
 import torch
@@ -20,7 +20,7 @@ def block(count: int = 1) -> torch.Tensor:
     return torch.ones(count, 256)  # count × 1 KiB
 
 
-def test_what_lives_at_once_is_counted() -> None:
+def test_live_tensors_are_counted() -> None:
     kept = block(3)
     with measure_peak(CPU, [kept, kept[1:]]) as peak:
         assert peak.bytes == 3 * KIB  # a view is no second block
@@ -40,7 +40,7 @@ def test_what_lives_at_once_is_counted() -> None:
     assert peak.bytes == 10 * KIB
 
 
-def test_what_the_gradient_will_need_is_kept_until_then() -> None:
+def test_activations_are_counted_until_the_backward_pass() -> None:
     def peak_of(depth: int, grad: bool) -> int:
         x = block().requires_grad_(grad)
         with measure_peak(CPU, [x]) as peak:
@@ -55,21 +55,21 @@ def test_what_the_gradient_will_need_is_kept_until_then() -> None:
     assert peak_of(20, grad=True) - peak_of(5, grad=True) == 15 * KIB
 
 
-def test_a_training_says_how_much_it_took(tiny_task, session) -> None:
+def test_training_reports_its_memory(tiny_task, session) -> None:
     *_, end = session(steps=6, optimizer="adam").train(tiny_task())
     assert isinstance(end, Finished)
     numbers = sum(p.numel() for p in tiny_task().model().parameters())
     assert end.memory and end.memory > 4 * 4 * numbers  # weights, gradients, two numbers of the optimizer for each
 
 
-def test_a_resumed_training_remembers(tiny_task, session) -> None:
+def test_resumed_training_keeps_the_measured_memory(tiny_task, session) -> None:
     stopped = session(steps=6)
     stopped.train(tiny_task(), until=3)
     *_, end = stopped.train(tiny_task(), resume=True)
     assert end.memory == session("whole", steps=6).train(tiny_task())[-1].memory
 
 
-def test_the_optimizers_numbers_count_and_watching_changes_nothing(tiny_task) -> None:
+def test_optimizer_state_counts_and_measuring_changes_nothing(tiny_task) -> None:
     def trained(optimizer: OptimizerName, watched: set[int]) -> TrainState:
         made = TrainState(tiny_task(), FitConfig(steps=4, device="cpu", optimizer=optimizer), 3)
         for _ in range(4):
@@ -84,7 +84,7 @@ def test_the_optimizers_numbers_count_and_watching_changes_nothing(tiny_task) ->
         assert torch.equal(one, other)
 
 
-def test_the_largest_batch_is_the_one_that_is_watched() -> None:
+def test_largest_batch_is_measured() -> None:
     from seqloom.recipes import read_recipe
     from seqloom.tasks.translate import Task
 
@@ -105,7 +105,7 @@ def test_the_largest_batch_is_the_one_that_is_watched() -> None:
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA GPU")
-def test_on_a_gpu_its_allocator_counts() -> None:
+def test_gpu_memory_comes_from_the_allocator() -> None:
     device = torch.device("cuda")
     kept = torch.ones(1 << 20, device=device)
     other = torch.ones(1 << 20, device=device)  # of somebody else

@@ -1,4 +1,4 @@
-"""A batch that does not fit in memory is taken in parts: the update is that of the whole, and the log says so."""
+"""A batch that does not fit in memory is split into microbatches with the same result, which is reported."""
 
 import gc
 from typing import Any
@@ -25,7 +25,7 @@ ROWS = 6
 
 
 class FullInBackward(torch.autograd.Function):
-    """x going forward; going back there is no memory left."""
+    """The identity in the forward pass, an out-of-memory error in the backward pass."""
 
     @staticmethod
     def forward(context: Any, x: Tensor) -> Tensor:
@@ -37,7 +37,7 @@ class FullInBackward(torch.autograd.Function):
 
 
 class Crowded(TinyTask):
-    """Memory for so many rows; of each row other targets count."""
+    """A task with memory for a number of examples, whose examples have different numbers of targets."""
 
     def __init__(self, fits: int = 100, backward: bool = False, dropout: float = 0.0) -> None:
         super().__init__(dropout, batch_rows=ROWS)
@@ -77,7 +77,7 @@ def trained(task: Crowded, **options: Any) -> TrainState:
 @pytest.mark.parametrize("backward", [False, True], ids=["forwards", "backwards"])
 @pytest.mark.parametrize("accumulate", [1, 2])
 @pytest.mark.parametrize("fits", [5, 3, 2, 1])
-def test_the_update_is_that_of_the_whole(fits: int, accumulate: int, backward: bool) -> None:
+def test_microbatches_give_the_step_of_the_whole_batch(fits: int, accumulate: int, backward: bool) -> None:
     task = Crowded(fits, backward)
     whole, parted = trained(Crowded(), accumulate_steps=accumulate), trained(task, accumulate_steps=accumulate)
     assert task.refused == {5: 1, 3: 1, 2: 2, 1: 3}[fits]  # and never again
@@ -88,13 +88,13 @@ def test_the_update_is_that_of_the_whole(fits: int, accumulate: int, backward: b
     assert parted.tally.tokens == whole.tally.tokens
 
 
-def test_the_log_says_so_once(session) -> None:
+def test_split_is_reported_once(session) -> None:
     events = session(steps=5).train(Crowded(2))
     assert [event for event in events if isinstance(event, BatchSplit)] == [BatchSplit(1, ROWS, 4)]
 
 
-def test_a_resume_takes_the_same_parts(session, same) -> None:
-    """Dropout draws for each part by itself; so whether there are parts must not depend on where one begins."""
+def test_resume_uses_the_same_microbatches(session, same) -> None:
+    """Dropout is drawn for each microbatch, so the split must not depend on the resume."""
     whole, stopped = session("whole", steps=6), session("stopped", steps=6)
     whole.train(Crowded(3, dropout=0.3))
     stopped.train(Crowded(3, dropout=0.3), until=3)
@@ -104,14 +104,14 @@ def test_a_resume_takes_the_same_parts(session, same) -> None:
     assert same(stopped.checkpoint(6), whole.checkpoint(6))
 
 
-def test_what_does_not_fit_row_by_row_does_not_fit() -> None:
+def test_single_example_that_does_not_fit_raises() -> None:
     task = Crowded(0)
     with pytest.raises(torch.OutOfMemoryError):
         trained(task)
     assert task.refused == 4  # 1, 2, 4 and 6 parts
 
 
-def test_other_errors_are_nobodys_business_here() -> None:
+def test_other_errors_are_not_caught() -> None:
     class Broken(Crowded):
         def loss(self, model: Any, batch: Tree, carry: Tree) -> Loss:
             raise RuntimeError("shapes do not fit")
@@ -120,14 +120,14 @@ def test_other_errors_are_nobodys_business_here() -> None:
         trained(Broken())
 
 
-def test_only_batches_as_large_are_split() -> None:
+def test_smaller_batches_are_not_split() -> None:
     large, small = {"tokens": torch.zeros(8, 10)}, {"tokens": torch.zeros(8, 9)}
     counts = [[microbatch_count(limit, batch) for batch in (large, small)] for limit in (None, 80, 40, 20, 10)]
     assert counts == [[1, 1], [2, 1], [4, 2], [8, 4], [8, 8]]
     assert microbatch_count(10, {"tokens": torch.zeros(3, 99)}) == 3
 
 
-def test_rows_are_shared_out_and_put_together_again() -> None:
+def test_batches_are_sliced_and_concatenated() -> None:
     tree = {
         "a": torch.arange(10).view(5, 2),
         "b": (Growing(torch.rand(5, 3), torch.arange(5)), None),
@@ -143,7 +143,7 @@ def test_rows_are_shared_out_and_put_together_again() -> None:
         assert torch.equal(whole, joined)
 
 
-def test_what_has_no_rows_in_common_stays_whole() -> None:
+def test_tensors_without_a_batch_dimension_are_not_split() -> None:
     assert microbatch_count(1, {"a": torch.zeros(4, 2), "b": torch.zeros(3)}) == 1
     assert microbatch_count(1, {"a": torch.zeros(4, 2)}, {"h": torch.zeros(1, 4, 3)}) == 1
     assert microbatch_count(1, {"a": torch.zeros(4, 2), "b": torch.tensor(1.0)}) == 1
@@ -162,7 +162,7 @@ TASKS = {
 
 
 @pytest.mark.parametrize("name", TASKS)
-def test_every_task_says_what_its_loss_is_the_mean_of(name: str) -> None:
+def test_every_task_counts_the_predictions_of_its_loss(name: str) -> None:
     _, recipe = read_recipe(name, TASKS[name])
     task: Any = task_info(recipe.task).task.prepare(recipe)
     torch.manual_seed(1)
@@ -185,7 +185,7 @@ def test_every_task_says_what_its_loss_is_the_mean_of(name: str) -> None:
 
 
 class Heavy(Crowded):
-    """Each row takes a quarter of a gigabyte."""
+    """A model that needs a quarter of a gigabyte per example."""
 
     def loss(self, model: Any, batch: Tree, carry: Tree) -> Loss:
         found = super().loss(model, batch, carry)
@@ -195,7 +195,7 @@ class Heavy(Crowded):
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA GPU")
 @pytest.mark.parametrize("fast", [True, False])
-def test_a_gpu_that_is_full(fast: bool) -> None:
+def test_full_gpu_splits_batches(fast: bool) -> None:
     accel.install()
     whole = trained(Heavy(), device="cuda", cuda_graphs=fast)
     wanted, tokens = {name: value.clone() for name, value in whole.model.state_dict().items()}, whole.tally.tokens
@@ -216,7 +216,7 @@ def test_a_gpu_that_is_full(fast: bool) -> None:
 
 
 @pytest.mark.parametrize("weight", [0.05, 1.0, 0.0])
-def test_predictions_may_weigh_less_than_one_together(weight: float) -> None:
+def test_sum_of_prediction_weights_below_one(weight: float) -> None:
     torch.manual_seed(0)
     layer, x = torch.nn.Linear(3, 2).double(), torch.randn(4, 3).double()
 

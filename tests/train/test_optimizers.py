@@ -1,4 +1,4 @@
-"""The optimizers are torch's own, with weight decay on matrices only."""
+"""The optimizers are torch's, with weight decay on matrices only."""
 
 import copy
 import math
@@ -37,7 +37,7 @@ def theirs(name, network):
 
 
 @pytest.mark.parametrize("name", ["sgd", "adam", "adamw"])
-def test_equal_to_torchs_plain_loop(name):
+def test_optimizer_equals_torch(name):
     ours, other = model(), model()
     take_steps(ours, build_optimizer(name, ours, **OPTIONS))
     take_steps(other, theirs(name, other))
@@ -46,7 +46,7 @@ def test_equal_to_torchs_plain_loop(name):
 
 
 @pytest.mark.parametrize("name", ["sgd", "adam", "adamw"])
-def test_no_gradient_but_decay_shrinks_matrices_alone(name):
+def test_weight_decay_applies_to_matrices_only(name):
     network = model()
     before = copy.deepcopy(network)
     optimizer = build_optimizer(name, network, lr=1e-6, weight_decay=0.5)
@@ -58,7 +58,7 @@ def test_no_gradient_but_decay_shrinks_matrices_alone(name):
         assert shrunk if then.dim() > 1 else torch.equal(now, then), label
 
 
-def test_adamws_decay_is_apart_from_the_gradient():
+def test_adamw_decouples_weight_decay():
     """w ← w·(1 − lr·decay) − lr·m̂/(√v̂ + ε); at the first step m̂/√v̂ is the sign of the gradient."""
     layer = nn.Linear(2, 1, bias=False).double()
     before = layer.weight.detach().clone()
@@ -69,7 +69,7 @@ def test_adamws_decay_is_apart_from_the_gradient():
     torch.testing.assert_close(layer.weight.detach(), expected, atol=1e-7, rtol=0)
 
 
-def test_frozen_parameters_are_left_out():
+def test_frozen_parameters_are_excluded():
     network = model()
     network[0].weight.requires_grad_(False)
     optimizer = build_optimizer("adamw", network, lr=0.1)
@@ -77,7 +77,7 @@ def test_frozen_parameters_are_left_out():
     assert held == {id(p) for p in network.parameters() if p.requires_grad}
 
 
-def test_a_model_of_vectors_only():
+def test_model_with_vectors_only():
     layer = nn.LayerNorm(3)
     optimizer = build_optimizer("sgd", layer, lr=0.5)
     layer(torch.tensor([[1.0, 2.0, 6.0]])).sum().backward()
@@ -85,7 +85,7 @@ def test_a_model_of_vectors_only():
     assert math.isclose(layer.bias.sum().item(), -1.5)
 
 
-def test_momentum_of_a_parameter_whose_first_gradient_comes_late():
+def test_momentum_of_a_parameter_with_a_late_first_gradient():
     network, other = model(), model()
     other.load_state_dict(network.state_dict())
     optimizer = build_optimizer("sgd", network, lr=0.1, momentum=0.9)

@@ -1,4 +1,4 @@
-"""2N steps = N + save + load + N, whole checkpoints compared at tolerance zero; and controls that must differ."""
+"""2N steps equal N steps, save, load and N steps bit for bit; negative controls must differ."""
 
 import itertools
 import os
@@ -32,12 +32,12 @@ STEPS = (1, 4, 7, 10)  # in the first epoch, at its end but one, in the middle o
 
 
 def end(session):
-    """The last step a session came to."""
+    """Return the last step of a session."""
     return max(int(path.name.removeprefix("step-")) for path in (session.path / "checkpoints").glob("step-*"))
 
 
 def curve(events):
-    """What does not depend on the clock or on how often training was stopped."""
+    """Return the values that depend neither on the clock nor on stops."""
     return [
         (
             type(event),
@@ -50,7 +50,7 @@ def curve(events):
 
 
 def calling(first, method, at=1):
-    """`method`, with `first` called before its `at`-th call."""
+    """Return `method` with `first` called before its `at`-th call."""
     calls = itertools.count(1)
 
     def call(*given):
@@ -62,7 +62,7 @@ def calling(first, method, at=1):
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_stopping_and_going_on_changes_not_a_bit(session, tiny_task, same, case):
+def test_stop_and_resume_is_bit_identical(session, tiny_task, same, case):
     whole = session("whole", **CASES[case])
     events = whole.train(tiny_task())
     assert isinstance(events[-1], Finished)
@@ -79,18 +79,18 @@ def test_stopping_and_going_on_changes_not_a_bit(session, tiny_task, same, case)
         assert same(curve(before + after), curve(events))
 
 
-def test_the_plateau_case_has_what_it_is_meant_to_have(session, tiny_task):
-    """Otherwise the test above would prove less than it says."""
+def test_plateau_case_lowers_the_rate(session, tiny_task):
+    """Confirm that the test above covers a lowered rate."""
     whole = session(**CASES["plateau, early stopping, accumulation"])
     events = whole.train(tiny_task())
     tally = whole.checkpoint(events[-1].step)["state.json"]["tally"]["dict"]
     assert dict(tally)["decay"]["value"] < 1
-    assert events[-1].reason.startswith("no better evaluation in 4")
+    assert events[-1].reason.startswith("no improvement in 4")
     assert events[-1].step < 30
     assert max(STEPS) < events[-1].step
 
 
-def test_stopped_again_and_again(session, tiny_task, same):
+def test_repeated_stops_and_resumes(session, tiny_task, same):
     whole, parts = session("whole"), session("parts")
     whole.train(tiny_task())
     for step in range(1, 15):
@@ -99,7 +99,7 @@ def test_stopped_again_and_again(session, tiny_task, same):
     assert same(parts.checkpoint(14), whole.checkpoint(14))
 
 
-def test_a_window_of_the_log_may_span_a_stop(session, tiny_task, same):
+def test_log_window_may_span_a_stop(session, tiny_task, same):
     """The mean loss at step 10 is that of steps 6 … 10, though training stopped after step 7."""
     whole, parts = session("whole", log_every=5), session("parts", log_every=5)
     events = whole.train(tiny_task())
@@ -131,7 +131,7 @@ def forget(monkeypatch, **replaced):
     monkeypatch.setattr(TrainState, "restore", forgetful)
 
 
-def test_control_nothing_forgotten(session, tiny_task, same):
+def test_control_with_the_complete_state(session, tiny_task, same):
     assert not differs(session, tiny_task, same)
 
 
@@ -188,7 +188,7 @@ def test_evaluations_do_not_change_training(session, tiny_task, same):
 
 
 @pytest.mark.parametrize("when", ["evaluating", "saving", "training"])
-def test_a_request_to_stop_in_any_phase(session, tiny_task, same, monkeypatch, when):
+def test_stop_request_in_any_phase(session, tiny_task, same, monkeypatch, when):
     whole, parts = session("whole"), session("parts")
     events = whole.train(tiny_task())
     stop, task = Stop(), tiny_task()
@@ -213,7 +213,7 @@ def test_a_request_to_stop_in_any_phase(session, tiny_task, same, monkeypatch, w
     assert same(curve(before + after), curve(events))
 
 
-def test_a_request_before_the_first_step(session, tiny_task, same):
+def test_stop_request_before_the_first_step(session, tiny_task, same):
     whole, parts = session("whole"), session("parts")
     whole.train(tiny_task())
     stop = Stop()
@@ -223,7 +223,7 @@ def test_a_request_before_the_first_step(session, tiny_task, same):
     assert same(parts.checkpoint(14), whole.checkpoint(14))
 
 
-def test_a_request_during_the_last_save_still_finishes_after_a_resume(session, tiny_task, monkeypatch):
+def test_stop_request_during_the_last_save_finishes_after_a_resume(session, tiny_task, monkeypatch):
     stop, run = Stop(), session()
     for event in run.events(tiny_task(), stop=stop):
         if isinstance(event, Evaluated) and event.step == 14:
@@ -233,7 +233,7 @@ def test_a_request_during_the_last_save_still_finishes_after_a_resume(session, t
     assert [type(event) for event in after] == [Started, Finished]
 
 
-def test_a_checkpoint_that_does_not_fit_is_refused(session, tiny_task, monkeypatch):
+def test_checkpoint_that_does_not_fit_is_rejected(session, tiny_task, monkeypatch):
     from seqloom.core.errors import CheckpointError
 
     run = session(steps=2)
@@ -249,7 +249,7 @@ def test_a_checkpoint_that_does_not_fit_is_refused(session, tiny_task, monkeypat
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA GPU")
 @pytest.mark.parametrize("precision", ["fp32", "bf16", "fp16"])
-def test_exact_on_a_gpu_when_asked_to_be_deterministic(session, tiny_task, same, precision):
+def test_deterministic_gpu_training_resumes_exactly(session, tiny_task, same, precision):
     options = {"device": "cuda", "precision": precision, "deterministic": True, "steps": 20}
     whole, parts = session("whole", **options), session("parts", **options)
     try:

@@ -1,4 +1,4 @@
-"""The whole recurrent language model, every kind of dropout on, stopped and resumed: not a bit may differ."""
+"""A recurrent language model with every kind of dropout resumes bit for bit."""
 
 import pytest
 
@@ -32,25 +32,25 @@ def parted_differs_from_whole(session, same, until=4, **model):
 
 @pytest.mark.parametrize("cell", ["lstm", "mut1"])
 @pytest.mark.parametrize("connections", ["none", "residual", "highway", "dense"])
-def test_stopping_and_going_on_changes_not_a_bit(session, same, cell, connections) -> None:
+def test_stop_and_resume_is_bit_identical(session, same, cell, connections) -> None:
     assert not parted_differs_from_whole(session, same, cell=cell, connections=connections)
 
 
 @pytest.mark.parametrize("name", ["dropout", "embedding_dropout", "weight_dropout"])
-def test_control_without_seeding_each_step_every_dropout_shows(session, same, monkeypatch, name) -> None:
-    """Each alone draws from what a resume would have lost."""
+def test_control_without_step_seeding_each_dropout_differs(session, same, monkeypatch, name) -> None:
+    """Each kind of dropout draws random numbers that a resume would lose."""
     monkeypatch.setattr(loop, "seed_step", lambda *_: None)
     only = {key: value if key == name else 0.0 for key, value in DROPOUTS.items() if key != "variational_dropout"}
     assert parted_differs_from_whole(session, same, **only)
 
 
-def test_control_without_dropout_there_is_nothing_to_lose(session, same, monkeypatch) -> None:
+def test_control_without_dropout_is_equal(session, same, monkeypatch) -> None:
     monkeypatch.setattr(loop, "seed_step", lambda *_: None)
     none = {"dropout": 0.0, "embedding_dropout": 0.0, "weight_dropout": 0.0}
     assert not parted_differs_from_whole(session, same, **none)
 
 
-def test_the_first_event_says_what_is_projected(session) -> None:
+def test_first_event_notes_projections(session) -> None:
     started = session("run", steps=1).train(task(cell="mut2", connections="residual"))[0]
     assert started.notes == (
         "MUT2 projects its input from 4 to 6 dimensions first (W_xp)",

@@ -1,4 +1,4 @@
-"""Learning rates against the formulas, written out by hand."""
+"""Learning rates compared with the formulas."""
 
 import itertools
 import math
@@ -18,7 +18,7 @@ def rates(schedule, warmup=WARMUP, floor=0.0):
 
 
 @pytest.mark.parametrize("schedule", SCHEDULES)
-def test_the_climb_is_linear_and_ends_at_the_peak(schedule):
+def test_warmup_is_linear_and_ends_at_the_peak(schedule):
     assert rates(schedule)[:WARMUP] == pytest.approx([0.08, 0.16, 0.24, 0.32, 0.4], rel=1e-12)
 
 
@@ -29,7 +29,7 @@ def test_constant_stays_at_the_peak(schedule):
 
 
 def test_inverse_square_root():
-    """The update with number n (from 1) has the rate peak·√(warmup/n) once the climb is over."""
+    """After the warmup, step n (from 1) has the rate peak·√(warmup/n)."""
     expected = [PEAK * (WARMUP / number) ** 0.5 for number in range(WARMUP + 1, TOTAL + 1)]
     assert rates("inverse-sqrt")[WARMUP:] == pytest.approx(expected, rel=1e-12)
     assert rates("inverse-sqrt", warmup=0) == pytest.approx([PEAK / n**0.5 for n in range(1, TOTAL + 1)], rel=1e-12)
@@ -54,7 +54,7 @@ def test_cosine():
     total=st.integers(1, 60),
     floor=st.floats(0, PEAK),
 )
-def test_up_then_never_up_again_and_always_within_bounds(schedule, warmup, total, floor):
+def test_rate_rises_then_never_rises_again_within_bounds(schedule, warmup, total, floor):
     found = [learning_rate(schedule, PEAK, step, total, warmup, floor) for step in range(total)]
     climb, rest = found[:warmup], found[warmup:]
     assert all(a < b for a, b in itertools.pairwise(climb))

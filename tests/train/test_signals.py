@@ -1,4 +1,4 @@
-"""Ctrl-C and SIGTERM through the real command line: save, say how to go on, exit 75; then go on to the same weights."""
+"""Ctrl-C and SIGTERM on the command line save, explain how to resume and exit with 75; a resume gives equal weights."""
 
 import json
 import os
@@ -49,7 +49,7 @@ def text(letters, seed):
 
 @pytest.fixture
 def recipe(tmp_path, request):
-    """Training: many quick steps. Evaluating: few steps, and a dev text that takes a while to read."""
+    """Recipes that spend their time in training (many quick steps) or in evaluation (a long dev text)."""
     long = request.param == "evaluating"
     (tmp_path / "train.txt").write_text(text(2000, 1))
     (tmp_path / "dev.txt").write_text(text(15_000 if long else 50, 2))
@@ -60,7 +60,7 @@ def recipe(tmp_path, request):
 
 
 def interrupt(command, number, at):
-    """Start seqloom, send a signal when it reports that step; its exit code, output and complaint."""
+    """Start seqloom, send a signal when it reports that step, and return exit code, stdout and stderr."""
     code = "import sys; from seqloom.cli.app import main; sys.exit(main())"
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path)), "OMP_NUM_THREADS": "1"}
     process = subprocess.Popen(
@@ -86,7 +86,7 @@ def interrupt(command, number, at):
 @pytest.mark.parametrize(
     ("recipe", "number"), [("training", signal.SIGINT), ("evaluating", signal.SIGTERM)], indirect=["recipe"]
 )
-def test_a_signal_saves_says_how_to_go_on_and_exits_75(recipe, number, tmp_path, monkeypatch, capsys, contents, same):
+def test_signal_saves_and_exits_with_75(recipe, number, tmp_path, monkeypatch, capsys, contents, same):
     phase, path, at = recipe
     out = tmp_path / "runs" / "small"
     code, events, complaint = interrupt(["train", str(path), "--out", str(out), "--json"], number, at)

@@ -1,4 +1,4 @@
-"""How much of seqloom a reader meets: at a training step without wrappers and accelerations, and to read a recipe."""
+"""The files and frames of a plain training step, and the modules imported to read a recipe."""
 
 import subprocess
 import sys
@@ -26,7 +26,7 @@ print(*sorted(name for name in sys.modules if name.split(".")[0] == "seqloom"))
 
 
 def profile_step(name: str, overrides: list[str]) -> tuple[set[str], list[str]]:
-    """The files of seqloom that a training step passes, and the frames between `make_step` and `loss.backward()`."""
+    """Return the seqloom files of a training step and the frames between `make_step` and `loss.backward()`."""
     _, recipe = read_recipe(name, [*overrides, "train.device=cpu"])
     state = TrainState(task_info(recipe.task).task.prepare(recipe), recipe.train, recipe.seed)
     files: set[str] = set()
@@ -65,14 +65,14 @@ def profile_step(name: str, overrides: list[str]) -> tuple[set[str], list[str]]:
         ),
     ],
 )
-def test_a_step_passes_few_files_and_frames(name: str, overrides: list[str], most: int) -> None:
+def test_step_uses_few_files_and_frames(name: str, overrides: list[str], most: int) -> None:
     files, frames = profile_step(name, overrides)
     assert len(files) <= most, sorted(files)
     assert 1 <= len(frames) <= 2, frames
 
 
 @pytest.mark.parametrize(("name", "most"), [("lm-char-lstm", 40), ("translate-cldr-transformer", 66)])
-def test_a_recipe_is_read_by_few_modules(name: str, most: int) -> None:
+def test_reading_a_recipe_imports_few_modules(name: str, most: int) -> None:
     words = [sys.executable, "-c", COUNT_MODULES.format(name=name)]
     modules = subprocess.run(words, capture_output=True, text=True, check=True).stdout.split()
     assert "seqloom.recipes" in modules and "seqloom.models" in modules

@@ -1,4 +1,4 @@
-"""Requests to stop: remembered where something could be lost, obeyed at once where nothing can."""
+"""Requests to stop: deferred during steps and saves, immediate in interruptible blocks."""
 
 import os
 import signal
@@ -9,13 +9,13 @@ from seqloom.core.errors import Interrupted
 from seqloom.train.stop import Stop
 
 
-def test_outside_an_interruptible_block_a_request_is_only_remembered():
+def test_request_outside_an_interruptible_block_is_stored():
     stop = Stop()
     stop.request()
     assert stop.requested
 
 
-def test_inside_it_breaks_off_at_once_and_exits_75():
+def test_request_inside_a_block_interrupts_with_exit_code_75():
     stop, reached = Stop(), []
     with pytest.raises(Interrupted) as caught, stop.interruptible():
         stop.request()
@@ -24,7 +24,7 @@ def test_inside_it_breaks_off_at_once_and_exits_75():
     assert caught.value.exit_code == 75
 
 
-def test_a_block_entered_after_the_request_does_not_begin():
+def test_block_entered_after_a_request_raises():
     stop, reached = Stop(), []
     stop.request()
     with pytest.raises(Interrupted), stop.interruptible():
@@ -32,7 +32,7 @@ def test_a_block_entered_after_the_request_does_not_begin():
     assert not reached
 
 
-def test_a_second_request_does_not_break_off_the_saving_that_follows():
+def test_second_request_does_not_interrupt_the_save():
     stop = Stop()
     with pytest.raises(Interrupted), stop.interruptible():
         stop.request()
@@ -40,8 +40,8 @@ def test_a_second_request_does_not_break_off_the_saving_that_follows():
     assert stop.requested
 
 
-def test_a_request_during_the_last_moment_of_a_block_leaves_no_trace_of_it():
-    """The signal may arrive while the block is being left: what follows must not be interruptible any more."""
+def test_request_at_the_end_of_a_block_resets_its_state():
+    """A signal may arrive at the end of the block; the code after it must not be interruptible."""
     stop = Stop()
     block = stop.interruptible()
     block.__enter__()
@@ -50,7 +50,7 @@ def test_a_request_during_the_last_moment_of_a_block_leaves_no_trace_of_it():
     stop.request()  # the block was never left, and yet this does not raise
 
 
-def test_blocks_may_be_nested():
+def test_blocks_can_be_nested():
     stop = Stop()
     with stop.interruptible(), stop.interruptible():
         pass
@@ -59,7 +59,7 @@ def test_blocks_may_be_nested():
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_signals_are_requests_and_the_old_handlers_return(number):
+def test_signals_request_a_stop_and_handlers_are_restored(number):
     before = signal.getsignal(number)
     stop = Stop()
     with stop.on_signals():

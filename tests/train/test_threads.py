@@ -1,4 +1,4 @@
-"""The number of CPU threads: a resume keeps it, so that the weights are the same to the bit."""
+"""A resume keeps the number of CPU threads, so the weights are bit-identical."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -23,7 +23,7 @@ def two_cores_and_no_wish(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 
 def normed(tiny_task: Any) -> Any:
-    """A task whose model has a LayerNorm, of whose gradient each thread adds up a part."""
+    """A task whose model has a LayerNorm, whose gradient is summed by several threads."""
 
     class NormedTask(tiny_task):
         def model(self) -> nn.Module:
@@ -35,7 +35,7 @@ def normed(tiny_task: Any) -> Any:
 
 
 def resumed(session: Any, task: Any, name: str, first: int, then: int) -> tuple[Any, Started]:
-    """The last checkpoint of a training that begins with `first` threads and is resumed by a process with `then`."""
+    """Return the last checkpoint of a training that starts with `first` threads and resumes with `then`."""
     run = session(name, steps=STEPS)
     torch.set_num_threads(first)
     run.train(task, until=UNTIL)
@@ -56,10 +56,10 @@ def test_resume_keeps_the_number_of_threads(session: Any, tiny_task: Any, same: 
 
 
 @pytest.mark.usefixtures("quick_disk")
-def test_another_number_is_noted_and_matters(
+def test_other_thread_count_is_noted_and_changes_weights(
     session: Any, tiny_task: Any, same: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The control: with the number of the second process the weights would differ."""
+    """Negative control: with the thread count of the second process the weights differ."""
     whole, _ = resumed(session, normed(tiny_task), "whole", 2, 2)
     monkeypatch.setenv(THREADS_VARIABLE, "1")
     found, started = resumed(session, normed(tiny_task), "parts", 2, 1)
@@ -70,18 +70,18 @@ def test_another_number_is_noted_and_matters(
 
 
 @pytest.mark.usefixtures("quick_disk")
-def test_same_number_needs_no_note(session: Any, tiny_task: Any) -> None:
+def test_equal_thread_count_has_no_note(session: Any, tiny_task: Any) -> None:
     _, started = resumed(session, normed(tiny_task), "run", 1, 1)
     assert started.notes == ()
 
 
-def test_no_more_threads_than_cores() -> None:
+def test_at_most_one_thread_per_core() -> None:
     torch.set_num_threads(1)
     note = resume_threads(3, CPU)
     assert note is not None and "continues with 1, since there are only 2 cores" in note
     assert torch.get_num_threads() == 1
 
 
-def test_other_devices_have_no_number() -> None:
+def test_other_devices_have_no_thread_count() -> None:
     assert used_threads(torch.device("cuda")) == 0
     assert resume_threads(2, torch.device("cuda")) is None and resume_threads(0, CPU) is None

@@ -1,4 +1,4 @@
-"""Every wrapper makes the step that it wraps, and has its signature."""
+"""Every wrapper runs the wrapped step and has its signature."""
 
 import time
 from collections.abc import Callable
@@ -31,7 +31,7 @@ WRAPPERS: dict[str, Callable[[TrainState], Step]] = {
 
 
 class RecomputableTask(TinyTask):
-    """Its model is one layer that can be recomputed."""
+    """A task whose model is one recomputable layer."""
 
     def model(self) -> Any:
         model = super().model()
@@ -48,7 +48,7 @@ def trained(choose: Callable[[TrainState], Step]) -> tuple[list[StepResult], Tra
 
 
 @pytest.mark.parametrize("name", WRAPPERS)
-def test_a_wrapped_step_is_the_same_step(name: str, same: Callable[[Any, Any], bool]) -> None:
+def test_wrapped_step_equals_the_step(name: str, same: Callable[[Any, Any], bool]) -> None:
     plain, expected = trained(lambda state: training_step)
     wrapped, state = trained(WRAPPERS[name])
     assert [result.loss for result in wrapped] == [result.loss for result in plain]
@@ -56,7 +56,7 @@ def test_a_wrapped_step_is_the_same_step(name: str, same: Callable[[Any, Any], b
     assert same(state.state_dict(), expected.state_dict())
 
 
-def test_seconds_of_a_step_include_its_batches_and_not_its_preparation() -> None:
+def test_step_seconds_include_batches_but_not_preparation() -> None:
     class SlowTask(TinyTask):
         def batch(self, seed: int, step: int, rank: int = 0, world: int = 1) -> Tree:
             time.sleep(0.02)

@@ -150,7 +150,7 @@ def describe(event: e.Event) -> str | None:
             return f"checkpoint {checkpoint} is passed over: {cause}"
         case e.Stopped(step=step):
             return f"stopped at step {step}; everything is saved"
-        case e.Finished(step=step, reason=reason, seconds=seconds, updating=updating):
-            within = "" if updating is None else f", {clock(updating)} of it in updates"
+        case e.Finished(step=step, reason=reason, seconds=seconds, step_seconds=step_seconds):
+            within = "" if step_seconds is None else f", {clock(step_seconds)} of it in steps"
             return f"finished at step {step} after {clock(seconds)}{within}: {reason}"
     return None

@@ -19,7 +19,7 @@ from seqloom.runs.run import Run
 from seqloom.tasks import task_info
 from seqloom.train.events import Event, Finished
 from seqloom.train.stop import Stop
-from seqloom.training import begin, refuse_other_recipe, resume
+from seqloom.training import begin, check_resumable, resume
 
 Happening = Event | str | None  # an event; why a run diverged; None for one that was finished before
 SHARED = "shared.json"  # of a run: how many trained at once when it ended, and the threads it had
@@ -47,7 +47,7 @@ class LadderRun:
         if not self.path.exists():
             return False
         run = Run.open(self.path)
-        return not refuse_other_recipe(run, self.recipe) and find_end(run) is not None
+        return not check_resumable(run, self.recipe) and find_end(run) is not None
 
     def is_over(self, splits: Sequence[str]) -> bool:
         """Whether nothing is left to do: it is trained, and its metrics are there."""
@@ -85,7 +85,7 @@ def climb(
     for one in runs:  # what lies where a run belongs must be that run, before any of them is trained
         with naming_rung(one.rung.name):
             if one.path.exists():
-                refuse_other_recipe(Run.open(one.path), one.recipe)
+                check_resumable(Run.open(one.path), one.recipe)
     if jobs > 1:
         from seqloom.ladder.workers import climb_together
 

@@ -8,7 +8,7 @@
 
 A backbone has EXTRA more rows of embeddings than its tokenizer has tokens; where the pretrained
 model had none, they keep their random initial values. A model on top of a backbone needs `read`,
-`extract`, `output_size` and `levels`.
+`extract`, `output_size` and `layer_groups`.
 """
 
 from abc import ABC, abstractmethod
@@ -93,7 +93,7 @@ class Backbone(nn.Module, ABC):
         """Tokens (B, S), real ones first, to h (B, S, H), which means nothing at padding."""
 
     @abstractmethod
-    def levels(self) -> list[list[nn.Parameter]]:
+    def layer_groups(self) -> list[list[nn.Parameter]]:
         """Its parameters from the embeddings (level 0) up, without those that predict the next token."""
 
     def extract(self, h: Tensor, mask: Tensor) -> Tensor:
@@ -193,8 +193,8 @@ class TransformerTextBackbone(Backbone):
     def attentions(self, tokens: Tensor, mask: Tensor) -> list[Tensor]:
         return self.transformer.attentions(tokens, mask)
 
-    def levels(self) -> list[list[nn.Parameter]]:
-        return self.transformer.levels()
+    def layer_groups(self) -> list[list[nn.Parameter]]:
+        return self.transformer.layer_groups()
 
 
 def backbone_class(config: AnyBackboneConfig) -> type[Backbone]:

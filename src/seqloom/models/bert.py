@@ -176,7 +176,7 @@ class BERTBackbone(TransformerTextBackbone):
     def extract(self, h: Tensor, mask: Tensor) -> Tensor:
         return self.pool(h[:, 0]).tanh()
 
-    def levels(self) -> list[list[nn.Parameter]]:
-        levels = super().levels()
-        levels[-1].extend(self.pool.parameters())
-        return levels
+    def layer_groups(self) -> list[list[nn.Parameter]]:
+        groups = super().layer_groups()
+        groups[-1].extend(self.pool.parameters())
+        return groups

@@ -78,9 +78,9 @@ class BothWays(nn.Module):
         left = self.backwards.run_layers(x.take_along_dim(order, dim=1))[0]
         return Readings(x, self.forwards.run_layers(x)[0], [h.take_along_dim(order, dim=1) for h in left])
 
-    def levels(self) -> list[list[nn.Parameter]]:
+    def layer_groups(self) -> list[list[nn.Parameter]]:
         """The embeddings, then each layer of both stacks."""
-        layers = zip(self.forwards.levels(), self.backwards.levels(), strict=True)
+        layers = zip(self.forwards.layer_groups(), self.backwards.layer_groups(), strict=True)
         return [list(self.embed.parameters()), *([*forwards, *backwards] for forwards, backwards in layers)]
 
 
@@ -157,9 +157,9 @@ class BiLMBackbone(Backbone):
         half = self.output_size // 2
         return torch.cat([at_last(h, mask)[:, :half], h[:, 0, half:]], dim=1)
 
-    def levels(self) -> list[list[nn.Parameter]]:
+    def layer_groups(self) -> list[list[nn.Parameter]]:
         """Without the mix: it belongs to the task, and learns with the layers above."""
-        return self.ways.levels()
+        return self.ways.layer_groups()
 
     def notes(self) -> list[str]:
         return self.ways.forwards.notes()

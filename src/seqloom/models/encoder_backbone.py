@@ -38,10 +38,10 @@ class EncoderBackbone(SourceEncoder, Backbone):
     def extract(self, h: Tensor, mask: Tensor) -> Tensor:
         return mean_of_real(h, mask)
 
-    def levels(self) -> list[list[nn.Parameter]]:
-        levels = [list(part.parameters()) for part in (self.source_embed, *self.encoder)]
-        levels[-1].extend(self.encoder_norm.parameters())
-        return levels
+    def layer_groups(self) -> list[list[nn.Parameter]]:
+        groups = [list(part.parameters()) for part in (self.source_embed, *self.encoder)]
+        groups[-1].extend(self.encoder_norm.parameters())
+        return groups
 
     def take(self, weights: Mapping[str, Tensor], whose: str) -> None:
         """Of a denoiser's tokens without its sentinels."""

@@ -10,7 +10,7 @@
 A classifier and a tagger may have an encoder of the task's own between, h = encoder(backbone(x)):
 above features that never change, as ELMo's. μ and σ are those of the training scores.
 `seqloom.models.backbones` has the backbones, `seqloom.text.model_inputs` the rows.
-`seqloom.train.optimizers` lets the levels of a backbone, and everything above them as one more,
+`seqloom.train.optimizers` lets the layer groups of a backbone, and everything above them as one more,
 learn at rates of their own, and one after the other.
 """
 
@@ -99,11 +99,11 @@ class FineTuned(nn.Module):
         """What the backbone does beyond what its recipe says."""
         return self.backbone.notes()
 
-    def levels(self) -> list[list[nn.Parameter]]:
-        """The levels of the backbone, and one of all that stands above it."""
-        levels = self.backbone.levels()
-        below = {id(parameter) for level in levels for parameter in level}
-        return [*levels, [parameter for parameter in self.parameters() if id(parameter) not in below]]
+    def layer_groups(self) -> list[list[nn.Parameter]]:
+        """Return the layer groups of the backbone, and one group with all other parameters."""
+        groups = self.backbone.layer_groups()
+        below = {id(parameter) for group in groups for parameter in group}
+        return [*groups, [parameter for parameter in self.parameters() if id(parameter) not in below]]
 
     def read(self, batch: Batch) -> Tensor:
         """h (B·R, S, H) of the backbone."""

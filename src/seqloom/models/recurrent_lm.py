@@ -196,8 +196,8 @@ class RecurrentBackbone(Backbone):
     def read(self, tokens: Tensor, mask: Tensor, segments: Tensor | None = None) -> Tensor:
         return self.stack.read(self.dropout(self.embedding_dropout(self.embed, tokens)), mask)[0]
 
-    def levels(self) -> list[list[nn.Parameter]]:
-        return [list(self.embed.parameters()), *self.stack.levels()]
+    def layer_groups(self) -> list[list[nn.Parameter]]:
+        return [list(self.embed.parameters()), *self.stack.layer_groups()]
 
     def next_token_layer(self, h: Tensor) -> tuple[Tensor, Tensor, Tensor | None]:
         if self.output is None:

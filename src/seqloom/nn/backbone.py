@@ -141,11 +141,11 @@ class TransformerBackbone(nn.Module):
         """The embedding matrix E."""
         return self.embedded.embed
 
-    def levels(self) -> list[list[nn.Parameter]]:
+    def layer_groups(self) -> list[list[nn.Parameter]]:
         """The layer groups: the embeddings, then each block; the final norm belongs to the last."""
-        levels = [list(part.parameters()) for part in (self.embedded, *self.blocks)]
-        levels[-1].extend(self.norm.parameters())
-        return levels
+        groups = [list(part.parameters()) for part in (self.embedded, *self.blocks)]
+        groups[-1].extend(self.norm.parameters())
+        return groups
 
     # Whole texts.
 

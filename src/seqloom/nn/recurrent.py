@@ -212,12 +212,12 @@ class Stack(nn.Module):
         parts = (module for module in self.modules() if isinstance(module, Cell | ResidualConnection))
         return [note for part in parts for note in part.notes()]
 
-    def levels(self) -> list[list[nn.Parameter]]:
+    def layer_groups(self) -> list[list[nn.Parameter]]:
         """The parameters of each layer and its connection, lowest first."""
-        levels = [list(layer.parameters()) for layer in self.layers]
-        for level, connection in zip(levels, self.around, strict=False):  # there may be no connections
-            level.extend(connection.parameters())
-        return levels
+        groups = [list(layer.parameters()) for layer in self.layers]
+        for group, connection in zip(groups, self.around, strict=False):  # there may be no connections
+            group.extend(connection.parameters())
+        return groups
 
     def initial_state(self, rows: int) -> StackState:
         return tuple(cell.initial_state(rows) for cell in self.cells)

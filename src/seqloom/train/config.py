@@ -1,4 +1,4 @@
-"""What a recipe may say of training by gradient."""
+"""The configuration of gradient-based training."""
 
 import math
 from collections.abc import Iterator
@@ -22,43 +22,43 @@ Schedule = Literal["constant", "inverse-sqrt", "cosine", "plateau"]
 
 @config
 class FitConfig:
-    """How to train by gradient."""
+    """The `train` section of recipes that train by gradient."""
 
-    steps: PositiveInt | None = None  # updates to make; if left out, `epochs` decides
+    steps: PositiveInt | None = None  # optimizer steps; null: `epochs` decides
     epochs: PositiveFloat | None = None  # passes over the training data
     optimizer: OptimizerName = "adamw"
     lr: PositiveFloat = 2e-3  # peak learning rate
     schedule: Schedule = "constant"
-    warmup: NonNegativeInt = 0  # steps of linear climb to lr
-    min_lr: NonNegativeFloat = 0.0  # where cosine ends, and below which plateau does not go
-    plateau_factor: Annotated[float, Gt(0), Lt(1)] = 0.5  # plateau: multiply lr by this if nothing improves …
-    plateau_patience: NonNegativeInt = 0  # … for more than this many evaluations in a row
-    layer_decay: Annotated[float, Gt(0), Le(1)] = 1.0  # rate of layer group l is lr · layer_decay^(top − l)
-    unfreeze_every: PositiveFloat | None = None  # epochs: at first the head alone learns, one more level after each
-    freeze: NonNegativeInt = 0  # so many levels, from the embeddings up, never learn
+    warmup: NonNegativeInt = 0  # steps of linear increase from 0 to lr
+    min_lr: NonNegativeFloat = 0.0  # the final rate of cosine and the lower bound of plateau
+    plateau_factor: Annotated[float, Gt(0), Lt(1)] = 0.5  # plateau: multiply lr by this without improvement …
+    plateau_patience: NonNegativeInt = 0  # … in more than this many consecutive evaluations
+    layer_decay: Annotated[float, Gt(0), Le(1)] = 1.0  # layer group l has the rate lr · layer_decay^(top − l)
+    unfreeze_every: PositiveFloat | None = None  # epochs between unfreezing layer groups, from the head down
+    freeze: NonNegativeInt = 0  # layer groups that are never trained, from the embeddings up
     weight_decay: NonNegativeFloat = 0.0  # on matrices only
     momentum: NonNegativeFloat = 0.0  # sgd
     betas: tuple[Fraction, Fraction] = (0.9, 0.999)  # adam, adamw
     clip_norm: PositiveFloat | None = 1.0  # g ← g · min(1, clip_norm/‖g‖); null for no clipping
-    accumulate_steps: PositiveInt = 1  # batches per update
-    gradient_checkpointing: bool = False  # blocks and layers are computed twice, so that less is kept for the gradient
-    precision: Literal["auto", "fp32", "bf16", "fp16"] = "fp32"  # bf16, fp16 need CUDA; auto is bf16 where it is
+    accumulate_steps: PositiveInt = 1  # batches per step
+    gradient_checkpointing: bool = False  # recompute activations in the backward pass to save memory
+    precision: Literal["auto", "fp32", "bf16", "fp16"] = "fp32"  # bf16, fp16 need CUDA; auto is bf16 on CUDA
     device: str = "auto"  # auto, cpu, cuda, cuda:1, mps
-    cuda_graphs: bool = True  # on a GPU: whole steps are compiled and recorded; false for one operation after the other
-    deterministic: bool = False  # on a GPU: exact resume, at some cost in speed
-    evaluate_every: PositiveInt | None = None  # steps; if left out, once an epoch
-    save_every: PositiveInt | None = None  # steps; if left out, at every evaluation
+    cuda_graphs: bool = True  # on a GPU: compile steps and capture them as CUDA graphs
+    deterministic: bool = False  # on a GPU: exact resume, but slower
+    evaluate_every: PositiveInt | None = None  # steps; null: once per epoch
+    save_every: PositiveInt | None = None  # steps; null: at every evaluation
     log_every: PositiveInt = 10  # steps between lines of the log
-    keep_checkpoints: PositiveInt = 2  # newest checkpoints to keep
+    keep_checkpoints: PositiveInt = 2  # number of newest checkpoints to keep
     patience: PositiveInt | None = None  # stop after this many evaluations without a new best
-    max_nonfinite_steps: PositiveInt = 10  # give up after this many updates in a row that were not finite
+    max_nonfinite_steps: PositiveInt = 10  # stop after this many consecutive steps with a non-finite loss or gradient
 
     def problems(self) -> Iterator[str]:
         if self.steps is None and self.epochs is None:
-            yield "needs steps or epochs: say how long to train"
+            yield "needs steps or epochs: set how long to train"
 
     def warnings(self, steps: int) -> Iterator[str]:
-        """What will hardly be wanted of a training of so many steps."""
+        """Warn about settings that do not suit a training of `steps` steps."""
         if self.warmup >= steps:
             yield (
                 f"train.warmup is {self.warmup} and training ends after {steps} steps: the learning rate never "

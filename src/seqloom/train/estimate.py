@@ -1,4 +1,4 @@
-"""Training without gradients: counting, expectation–maximisation. The same events and the same run as `fit`."""
+"""Training without gradients, by counting or expectation–maximisation, with the events and runs of `fit`."""
 
 from collections.abc import Iterator
 
@@ -14,9 +14,9 @@ from seqloom.train.stop import Stop
 
 @config
 class EstimateConfig:
-    """How to estimate without gradients."""
+    """The `train` section of recipes that train without gradients."""
 
-    keep_checkpoints: PositiveInt = 1  # newest checkpoints to keep
+    keep_checkpoints: PositiveInt = 1  # number of newest checkpoints to keep
 
 
 def estimate(
@@ -28,10 +28,10 @@ def estimate(
     stop: Stop | None = None,
     resume: bool = False,
 ) -> Iterator[Event]:
-    """Run the stages of an estimation, keeping every model worth keeping; then evaluate the last.
+    """Run the stages of an estimation, save the model of each stage that has one, and evaluate the last model.
 
-    Estimations here draw no random numbers of their own; `seed` is taken so that both ways of
-    training are called alike, and reaches the task through its recipe.
+    `seed` is unused here, because the task reads it from its recipe; it makes the signature equal
+    to that of `fit`.
     """
     stop = stop or Stop()
     model: Model | None = None
@@ -41,7 +41,7 @@ def estimate(
         model = restore_model(task.model(), checkpoint)
 
     checkpoint = store.load(restore) if resume else None
-    step = kept = 0 if checkpoint is None else checkpoint.step
+    step = saved_step = 0 if checkpoint is None else checkpoint.step
     parameters, device = task.scale()
     yield Started(step, step, parameters, device, resumed=checkpoint is not None)
     for name, cause in store.damaged:
@@ -49,7 +49,7 @@ def estimate(
     meter, stages = Meter(), task.estimates(model, step)
     try:
         while True:
-            with meter, stop.interruptible():  # broken off at once if asked to stop
+            with meter, stop.interruptible():  # a request to stop interrupts the stage
                 stage = next(stages, None)
             if stage is None:
                 break
@@ -58,12 +58,12 @@ def estimate(
             progress = meter.progress(step, stage.total, dict(stage.values), stage.unit, stage.counted)
             yield progress if stage.read else Progress(step, stage.total, progress.values)
             if stage.model is not None:
-                model, kept = stage.model, step
+                model, saved_step = stage.model, step
                 yield Saved(step, store.save(step, parts_of(model)))
         with stop.interruptible():
             metrics = task.evaluate(model, "dev")
     except Interrupted:
-        yield Stopped(kept)
+        yield Stopped(saved_step)
         return
     assert model is not None, "an estimation must end with a model"
     store.save_best(model.state_dict())
@@ -73,7 +73,7 @@ def estimate(
 
 
 def parts_of(model: Model) -> dict[str, Tree]:
-    """What a checkpoint keeps of a model: its tensors, and what else it needs to continue its training."""
+    """Return the parts of a checkpoint: the tensors of a model and its other training state."""
     parts: dict[str, Tree] = {"model": dict(model.state_dict())}
     if isinstance(model, ResumableModel) and (more := model.training_state()):
         parts["training"] = more
@@ -81,11 +81,11 @@ def parts_of(model: Model) -> dict[str, Tree]:
 
 
 def restore_model(model: Model, checkpoint: Checkpoint) -> Model:
-    """A fresh model with the tensors of a checkpoint; `CheckpointError` if they are not those of such a model."""
+    """Load the tensors of a checkpoint into a new model; raise `CheckpointError` if they do not fit it."""
     parts = checkpoint.parts
     check_tree(dict.fromkeys(parts), dict.fromkeys(parts_of(model)), "the checkpoint")
     if not isinstance(parts["model"], dict):
-        raise CheckpointError("model must be tensors by name")
+        raise CheckpointError("model must be a mapping from names to tensors")
     model.load_state_dict(parts["model"])
     if "training" in parts and isinstance(model, ResumableModel):
         check_tree(parts["training"], dict.fromkeys(model.training_state(), ANYTHING), "training")

@@ -1,7 +1,7 @@
-"""The events of a training, and the meter of its speed.
+"""The events of a training and the measurement of its speed.
 
-`fit` and `estimate` are generators of these events. The progress bar, the log, the live curve and
-the tests are consumers of them; nothing calls back into training.
+`fit` and `estimate` are generators of events. The progress bar, the log and the live curve consume
+them; nothing calls back into the training.
 """
 
 import math
@@ -106,22 +106,22 @@ class Finished(Event):
     tokens_per_second: float  # over all updates
     seconds: float  # time of the whole training
     memory: int | None = None  # peak bytes in tensors during an update; None if it is not known
-    updating: float | None = None  # seconds spent in updates, without evaluations, saves and preparation
+    step_seconds: float | None = None  # seconds spent in steps, without evaluations, saves and preparation
 
 
 def event_to_json(event: Event) -> dict[str, Json]:
-    """Plain values for JSON, which has no word for infinity or for what is not a number: they become null."""
+    """Convert an event to plain values for JSON; infinity and NaN, which JSON lacks, become null."""
 
-    def plain(value: Json) -> Json:
+    def to_plain(value: Json) -> Json:
         if isinstance(value, Mapping):
-            return {key: plain(item) for key, item in value.items()}
+            return {key: to_plain(item) for key, item in value.items()}
         return None if isinstance(value, float) and not math.isfinite(value) else value
 
-    return {"event": type(event).__name__.lower(), **plain(asdict(event))}
+    return {"event": type(event).__name__.lower(), **to_plain(asdict(event))}
 
 
 def event_from_json(content: Mapping[str, Json]) -> Event:
-    """The event that `event_to_json` wrote; a null among the metrics is what is not a number."""
+    """Convert the result of `event_to_json` back to an event; null metrics become NaN."""
     kind = {kind.__name__.lower(): kind for kind in Event.__subclasses__()}[content["event"]]
     values = {entry.name: content[entry.name] for entry in fields(kind) if entry.name in content}
     for name, value in values.items():
@@ -133,10 +133,10 @@ def event_from_json(content: Mapping[str, Json]) -> Event:
 
 
 class Meter:
-    """Time spent in steps: evaluations, saves, and what has to be prepared before steps can be made are left out."""
+    """A stopwatch for steps, which excludes evaluations, saves and preparation."""
 
     def __init__(self) -> None:
-        self.began = time.perf_counter()
+        self.start = time.perf_counter()
         self.seconds = self.tokens = self.steps = 0.0
         self._reported = (0.0, 0.0, 0.0)  # seconds, tokens and steps at the last report
 
@@ -147,19 +147,19 @@ class Meter:
         self.seconds += time.perf_counter() - self._entered
 
     def add(self, tokens: int, steps: int = 1, seconds: float = 0.0) -> None:
-        """Count steps and their tokens, and the seconds of steps that were not made in a `with` block."""
+        """Count steps and their tokens, and the seconds of steps outside a `with` block."""
         self.tokens, self.steps, self.seconds = self.tokens + tokens, self.steps + steps, self.seconds + seconds
 
     def speed(self) -> float:
-        """Tokens per second."""
+        """Return the tokens per second."""
         return self.tokens / self.seconds if self.seconds else 0.0
 
     def elapsed(self) -> float:
-        """Seconds since the beginning, evaluations and saves included."""
-        return time.perf_counter() - self.began
+        """Return the seconds since the start, including evaluations and saves."""
+        return time.perf_counter() - self.start
 
     def progress(self, step: int, total: int, values: Mapping[str, float], unit: str, counted: str) -> Progress:
-        """The event that says how fast it was since the last one."""
+        """Return a progress event with the speed since the last one."""
         now = (self.seconds, self.tokens, self.steps)
         seconds, tokens, steps = (a - b for a, b in zip(now, self._reported, strict=True))
         self._reported = now

@@ -24,7 +24,7 @@ AddGradient = Callable[[TrainState, Tree], Loss]
 
 
 def add_gradient(state: TrainState, batch: Tree) -> Loss:
-    """Add the gradient of one of the batches of a step; the carried state moves on."""
+    """Add the gradient of one batch of a step and replace the carried state."""
     with state.autocast():
         loss = state.task.loss(state.model, to_device(batch, state.device), state.carry)
     state.scaler.scale(loss.value / state.config.accumulate_steps).backward()
@@ -33,9 +33,9 @@ def add_gradient(state: TrainState, batch: Tree) -> Loss:
 
 
 def training_step(state: TrainState, add_gradient: AddGradient = add_gradient) -> StepResult:
-    """Make one optimizer step; if the loss or the gradient is not finite, weights and optimizer stay as they were."""
+    """Run one training step; a non-finite loss or gradient leaves weights and optimizer unchanged."""
     batches, lr = state.batches(), state.learning_rate()
-    seed_step(state.seed, state.tally.step)  # dropout draws the same numbers after a resume
+    seed_step(state.seed, state.tally.step)  # makes dropout the same after a resume
     state.optimizer.zero_grad(set_to_none=True)
     losses: list[Loss] = []
     for batch in batches:
@@ -44,7 +44,7 @@ def training_step(state: TrainState, add_gradient: AddGradient = add_gradient) -
     state.scaler.unscale_(state.optimizer)
     gradients = [parameter.grad for parameter in state.model.parameters() if parameter.grad is not None]
     norm = nn.utils.get_total_norm(gradients)
-    loss_value, norm_value = torch.stack([loss.float(), norm.float()]).tolist()  # the step's one wait for the device
+    loss_value, norm_value = torch.stack([loss.float(), norm.float()]).tolist()  # the only device synchronization
     cause = non_finite_cause(loss_value, norm_value, state.model)
     if cause is None:
         clip_norm = state.config.clip_norm
@@ -60,8 +60,8 @@ def training_step(state: TrainState, add_gradient: AddGradient = add_gradient) -
 
 
 def make_step(state: TrainState, step: Step = training_step) -> StepResult:
-    """Make the next step of a training; its model is put into training mode, and layers that are due are unfrozen."""
-    if not state.model.training:  # the call visits hundreds of modules
+    """Run the next step with the model in training mode, after unfreezing the layer groups that are due."""
+    if not state.model.training:  # train() visits hundreds of modules
         state.model.train()
     if state.layer_groups is not None:
         state.layer_groups.unfreeze(state.tally.step)
@@ -78,7 +78,7 @@ def fit(
     resume: bool = False,
     wrap: Callable[[TrainState], Step] = lambda state: training_step,
 ) -> Iterator[Event]:
-    """Train, yielding events as it goes; with `resume`, continue from the newest intact checkpoint."""
+    """Train and yield events; with `resume`, continue from the newest intact checkpoint."""
     with preserve_threads():
         state = TrainState(task, config, seed)
         checkpoint = store.load(state.restore) if resume else None
@@ -88,17 +88,17 @@ def fit(
 
 
 def run_steps(state: TrainState, step: Step, store: CheckpointStore, stop: Stop) -> Iterator[Event]:
-    """Make steps, evaluate and save until the training ends or is stopped."""
+    """Run steps, evaluate and save until the training ends or is stopped."""
     task, config, tally = state.task, state.config, state.tally
     meter = Meter()
-    is_saved = True  # has nothing happened since the newest checkpoint?
+    is_saved = True  # whether the newest checkpoint is up to date
     while True:
         if state.is_due(config.evaluate_every) and tally.evaluated != tally.step:
             try:
                 with stop.interruptible():
                     metrics = state.evaluate()
             except Interrupted:
-                pass  # the evaluation stays due, and is made after the resume
+                pass  # the evaluation stays due and runs after the resume
             else:
                 is_best, is_saved = state.record_evaluation(metrics), False
                 if is_best:
@@ -107,8 +107,8 @@ def run_steps(state: TrainState, step: Step, store: CheckpointStore, stop: Stop)
         ending = state.reason_to_end() if not stop.requested else None
         due = state.is_due(config.save_every or config.evaluate_every)
         if not is_saved and (due or stop.requested or ending):
-            is_saved, passing = True, not (due or ending)  # a stop is no reason to keep other checkpoints in the end
-            yield Saved(tally.step, store.save(tally.step, state.state_dict(), passing))
+            is_saved, is_temporary = True, not (due or ending)  # a stop must not change which checkpoints are kept
+            yield Saved(tally.step, store.save(tally.step, state.state_dict(), is_temporary))
         if stop.requested:
             yield from skipped_steps(tally.step, state.take_results())
             yield Stopped(tally.step)
@@ -118,15 +118,15 @@ def run_steps(state: TrainState, step: Step, store: CheckpointStore, stop: Stop)
         result = make_step(state, step)
         is_saved = False
         meter.add(result.tokens, seconds=result.seconds)
-        yield from state.events  # what wrappers of the step have reported
+        yield from state.events  # reported by wrappers of the step
         state.events = []
         results = state.take_results()
         yield from skipped_steps(tally.step, results)
         if state.diverged is not None:
             raise DivergedError(
-                f"Training diverged at step {tally.step}: {state.diverged}, {config.max_nonfinite_steps} updates in a "
-                "row. No weight has changed. Train again with a smaller train.lr or train.clip_norm, or with a "
-                "longer train.warmup."
+                f"Training diverged at step {tally.step}: {state.diverged} in {config.max_nonfinite_steps} consecutive "
+                "steps. These steps changed no weights. Train again with a smaller train.lr or train.clip_norm, or "
+                "with a longer train.warmup."
             )
         if tally.step % config.log_every == 0 or tally.step == state.total:
             values = state.report(results[-1])
@@ -136,7 +136,7 @@ def run_steps(state: TrainState, step: Step, store: CheckpointStore, stop: Stop)
 
 
 def skipped_steps(step: int, results: Sequence[StepResult]) -> Iterable[Skipped]:
-    """The last results, up to this step, whose update was not made."""
+    """Yield an event for each of the results up to `step` whose step was skipped."""
     for number, result in enumerate(results, step - len(results) + 1):
         if result.cause is not None:
             yield Skipped(number, result.cause)

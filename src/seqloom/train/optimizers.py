@@ -1,12 +1,12 @@
-"""The optimizers a recipe can name, and layer groups: what of a model learns when, and how fast.
+"""Optimizers, and layer groups with learning rates and unfreezing.
 
-Layer groups go from the embeddings (group 0) up to the head (top).
+Layer groups are numbered from the embeddings (group 0) to the head (top).
 
-    discriminative rates   group l learns at lr · decay^(top − l)
-    unfreezing             at step t, groups from max(freeze, top − ⌊t / every⌋) up learn
+    discriminative rates   group l has the learning rate lr · decay^(top − l)
+    unfreezing             at step t, the groups from max(freeze, top − ⌊t / every⌋) up are trained
 
-Both are pure functions of the step, so a training that is resumed learns the same. What does not
-learn has no gradient: neither its weights nor the optimizer's state of them move.
+Both are pure functions of the step, so a resumed training is the same. A frozen group has no
+gradient: neither its weights nor its optimizer state change.
 """
 
 from collections.abc import Sequence
@@ -25,54 +25,55 @@ from seqloom.train.config import FitConfig, OptimizerName
 class Layered(Protocol):
     """A model with layer groups."""
 
-    def levels(self) -> Sequence[Sequence[nn.Parameter]]:
-        """The parameters of each group, the lowest first; none in two."""
+    def layer_groups(self) -> Sequence[Sequence[nn.Parameter]]:
+        """Return the parameters of each group, lowest group first; no parameter is in two groups."""
         ...
 
 
 @dataclass(frozen=True)
 class LayerGroups:
-    """Which layer groups learn at a step, and at which rate."""
+    """The layer groups of a model, their learning rates and the schedule of unfreezing."""
 
-    parameters: Sequence[Sequence[nn.Parameter]]  # of each group, the lowest first; none in two
+    parameters: Sequence[Sequence[nn.Parameter]]  # of each group, lowest group first
     decay: float = 1.0
-    every: int | None = None  # steps until one more group learns; None: all learn from the beginning
-    freeze: int = 0  # so many from below never learn
+    every: int | None = None  # steps until the next group is unfrozen; None: all are trained from the beginning
+    freeze: int = 0  # number of lowest groups that are never trained
 
     @property
     def top(self) -> int:
         return len(self.parameters) - 1
 
     def scale(self, group: int) -> float:
-        """What the learning rate of a group is multiplied by."""
+        """Return the factor of the learning rate of a group."""
         return self.decay ** (self.top - group)
 
     def lowest(self, step: int) -> int:
-        """The lowest group that learns in the update from `step` to `step + 1`."""
+        """Return the lowest group that is trained in the step from `step` to `step + 1`."""
         unfrozen = 0 if self.every is None else self.top - step // self.every
         return max(self.freeze, unfrozen, 0)
 
     def unfreeze(self, step: int) -> None:
-        """Let the groups that learn at this step learn, and no others."""
+        """Freeze the groups below the lowest trained group of this step and unfreeze the others."""
         lowest = self.lowest(step)
         for number, parameters in enumerate(self.parameters):
             for parameter in parameters:
                 parameter.requires_grad_(number >= lowest)
 
     def notes(self, lr: float) -> list[str]:
-        """What the user is told when training begins."""
+        """Return the notes for the user when training begins."""
         count, notes = len(self.parameters), []
         if self.decay < 1:
-            notes.append(f"level by level the rate goes from {lr * self.scale(0):.2g} below to {lr:.2g} at the top")
+            lowest = lr * self.scale(0)
+            notes.append(f"{count} layer groups have learning rates from {lowest:.2g} (embeddings) to {lr:.2g} (head)")
         if self.freeze:
-            notes.append(f"{self.freeze} of {count} levels never learn, from the embeddings up")
+            notes.append(f"{self.freeze} of {count} layer groups are frozen, from the embeddings up")
         if self.every is not None:
-            notes.append(f"at first only the top of {count} levels learns, one more every {self.every:,} steps")
+            notes.append(f"only the top of {count} layer groups is trained at first, 1 more every {self.every:,} steps")
         return notes
 
 
 def build_layer_groups(model: nn.Module, config: FitConfig, steps_per_epoch: int) -> LayerGroups | None:
-    """The layer groups of a model, if the recipe asks for them; refused if it has none, or not enough."""
+    """Return the layer groups of a model if the recipe uses them; raise `UsageError` if the model has too few."""
     every = config.unfreeze_every
     options = {"layer_decay": config.layer_decay != 1, "unfreeze_every": every is not None, "freeze": config.freeze > 0}
     requested = [f"train.{name}" for name, is_given in options.items() if is_given]
@@ -81,21 +82,21 @@ def build_layer_groups(model: nn.Module, config: FitConfig, steps_per_epoch: int
     if not isinstance(model, Layered):
         need, them = ("needs", "it") if len(requested) == 1 else ("need", "them")
         raise UsageError(
-            f"{' and '.join(requested)} {need} a model with levels, one on a pretrained backbone; this is a "
-            f"{type(model).__name__}. Leave {them} out."
+            f"{' and '.join(requested)} {need} a model with layer groups, such as one with a pretrained backbone; this "
+            f"is a {type(model).__name__}. Leave {them} out."
         )
-    parameters = [[parameter for parameter in group if parameter.requires_grad] for group in model.levels()]
+    parameters = [[parameter for parameter in group if parameter.requires_grad] for group in model.layer_groups()]
     if config.freeze >= len(parameters):
         raise UsageError(
-            f"train.freeze must leave something to learn: the model has {len(parameters)} levels, embeddings and head "
-            f"among them, so at most {len(parameters) - 1}; got {config.freeze}."
+            f"train.freeze must be at most {len(parameters) - 1}, because the model has {len(parameters)} layer groups "
+            f"including embeddings and head; got {config.freeze}."
         )
     steps = None if every is None else max(1, round(every * steps_per_epoch))
     return LayerGroups(parameters, config.layer_decay, steps, config.freeze)
 
 
 class OptimizerState(TypedDict):
-    """What `Optimizer.state_dict` returns."""
+    """The result of `Optimizer.state_dict`."""
 
     state: dict[int, Tree]
     param_groups: list[dict[str, Tree]]
@@ -111,10 +112,10 @@ def build_optimizer(
     betas: tuple[float, float] = (0.9, 0.999),
     layer_groups: LayerGroups | None = None,
 ) -> torch.optim.Optimizer:
-    """Weight decay falls on matrices only: biases and gains have no reason to shrink towards zero.
+    """Build an optimizer with weight decay on matrices only, not on biases and gains.
 
-    With `layer_groups`, each has parameter groups of its own, whose `scale` the rate is to be
-    multiplied by.
+    With `layer_groups`, the parameter groups of each layer group have a `scale`, the factor of
+    their learning rate.
     """
     trainable = [parameter for parameter in model.parameters() if parameter.requires_grad]
     scaled: list[tuple[Sequence[nn.Parameter], float | None]] = [(trainable, None)]
@@ -127,22 +128,22 @@ def build_optimizer(
         for part, decay in ((matrices, weight_decay), (others, 0.0)):
             if part:
                 groups.append({"params": part, "weight_decay": decay} | ({} if scale is None else {"scale": scale}))
-    # One kernel for the whole update, where torch has one.
+    # Fused optimizers update all parameters in one kernel.
     fused = all(p.is_floating_point() and p.device.type in ("cpu", "cuda", "mps") for p in trainable)
     if name != "sgd":
         kind = torch.optim.Adam if name == "adam" else torch.optim.AdamW
         return kind(groups, lr=lr, betas=betas, fused=fused)
     optimizer = torch.optim.SGD(groups, lr=lr, momentum=momentum, fused=fused)
-    for parameter in trainable if momentum else ():  # torch's own begin as whatever the memory holds, and stay so
-        optimizer.state[parameter]["momentum_buffer"] = torch.zeros_like(parameter)  # where an update is left out
+    for parameter in trainable if momentum else ():  # torch leaves buffers uninitialized where a step has no gradient
+        optimizer.state[parameter]["momentum_buffer"] = torch.zeros_like(parameter)
     return optimizer
 
 
 def validate_optimizer_state(optimizer: torch.optim.Optimizer, saved: Tree) -> OptimizerState:
-    """What to load into the optimizer: the tensors of a saved `state_dict()`, and the settings of the recipe.
+    """Return the state to load: the tensors of a saved `state_dict()` with the settings of the recipe.
 
-    `CheckpointError` unless the tensors belong to the optimizer's parameters. Adam has none for a
-    parameter before its first gradient.
+    Raise `CheckpointError` unless the tensors fit the optimizer's parameters. Adam has no state for
+    a parameter before its first gradient.
     """
     current = optimizer.state_dict()
     try:

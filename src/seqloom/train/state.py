@@ -1,9 +1,9 @@
-"""Everything that a training by gradient moves, and everything that a checkpoint of it holds.
+"""The state of gradient-based training, which every checkpoint contains.
 
-The whole state is a value, written with every checkpoint: weights, optimizer, carried state, and
-`Counters`. What is drawn at a step depends on the seed and the step alone. Together these make 2N
-steps and N + save + load + N steps the same to the bit, with the same number of CPU threads, which
-a resume keeps (`seqloom.core.device`).
+A checkpoint has the weights, the optimizer state, the carried state and `Counters`. Random numbers
+of a step depend on the seed and the step only. Therefore 2N steps equal N steps, save, load and N
+steps bit for bit, given the same number of CPU threads, which a resume keeps
+(`seqloom.core.device`).
 """
 
 import math
@@ -25,26 +25,26 @@ from seqloom.train.config import FitConfig, Schedule
 from seqloom.train.events import Event, Started
 from seqloom.train.optimizers import build_layer_groups, build_optimizer, validate_optimizer_state
 
-MAX_PENDING = 100  # steps at most whose result is not read from the device
+MAX_PENDING = 100  # steps whose results have not been read from the device
 
 
 @dataclass
 class StepResult:
-    """What one step did. `cause` says why the weights were left alone, if they were."""
+    """The result of one step; `cause` says why it was skipped, if it was."""
 
     loss: float
     gradient_norm: float
     tokens: int
     lr: float
     cause: str | None = None
-    unread: Tensor | None = None  # loss and gradient norm, if they have not been read from the device yet
-    preparation_seconds: float = 0.0  # of the step's time, what later steps of its kind will not need
-    seconds: float = 0.0  # of the step without preparation, if a wrapper measured them
+    unread: Tensor | None = None  # loss and gradient norm, while they are only on the device
+    preparation_seconds: float = 0.0  # compilation and graph capture, which later steps do not repeat
+    seconds: float = 0.0  # duration without preparation, if a wrapper measures it
 
 
 @dataclass
 class Counters:
-    """Everything about a training that is not a tensor."""
+    """The part of the training state that is not tensors."""
 
     step: int = 0
     tokens: int = 0
@@ -53,26 +53,26 @@ class Counters:
     best: dict[str, float] | None = None
     stale: int = 0  # evaluations since the best one
     since_decay: int = 0  # evaluations without a new best since plateau last lowered the rate
-    decay: float = 1.0  # what plateau has multiplied the rate by
-    skips: int = 0  # updates in a row that were not finite
+    decay: float = 1.0  # product of the factors of plateau
+    skips: int = 0  # consecutive skipped steps
     recent_loss: float = 0.0  # sum of the losses since the last report …
-    recent_steps: int = 0  # … and over how many updates
-    memory: int = 0  # most bytes in tensors during an update that was measured
-    limit: int | None = None  # values of a batch that did not fit in memory, see `seqloom.train.wrappers`
-    recorded: bool = True  # whether steps may be CUDA graphs: no longer, once there was no memory for them
-    threads: int = 0  # of the CPU, which the last bits of the weights depend on; 0 on another device
+    recent_steps: int = 0  # … and the number of steps
+    memory: int = 0  # peak bytes of tensors during a measured step
+    limit: int | None = None  # size of a batch, in values, that did not fit in memory (`seqloom.train.wrappers`)
+    cuda_graphs: bool = True  # whether steps may be CUDA graphs; false after running out of memory for them
+    threads: int = 0  # CPU threads, which affect the rounding of sums; 0 on other devices
 
     @classmethod
     def restore(cls, saved: Tree, step: int, metric: str) -> "Counters":
-        """The tally of the checkpoint of a step; `CheckpointError` if it cannot be one. `metric` chooses the best."""
+        """Restore the tally of a checkpoint; raise `CheckpointError` if it is invalid. `metric` selects the best."""
         check_tree(saved, asdict(cls()) | {"best": ANYTHING, "limit": ANYTHING}, "tally")
         best, limit = saved["best"], saved["limit"]
         if best is not None and not (
             isinstance(best, dict) and metric in best and all(type(value) in (int, float) for value in best.values())
         ):
-            raise CheckpointError(f"tally.best must be the metrics of an evaluation, {metric} among them")
+            raise CheckpointError(f"tally.best must be the metrics of an evaluation, including {metric}")
         if limit is not None and (type(limit) is not int or limit < 1):
-            raise CheckpointError("tally.limit must be a number of values")
+            raise CheckpointError("tally.limit must be a positive whole number")
         tally = cls(**saved)
         counts = [value for value in saved.values() if type(value) is int]
         if tally.step != step or min(counts) < 0 or max(tally.evaluated, tally.best_step) > step or tally.decay <= 0:
@@ -82,28 +82,28 @@ class Counters:
 
 @runtime_checkable
 class WithNotes(Protocol):
-    """A model that has something to say to whoever trains it."""
+    """A model with notes for the user who trains it."""
 
     def notes(self) -> Iterable[str]: ...
 
 
 @runtime_checkable
 class Recomputable(Protocol):
-    """A layer whose activations may be dropped and computed once more in the backward pass."""
+    """A layer whose activations can be recomputed in the backward pass."""
 
     recomputable: bool
 
 
 def device_for(config: FitConfig) -> torch.device:
-    """The device to train on; refused if this machine has none that can do what the recipe asks."""
+    """Return the training device; raise `ResourceError` if this machine cannot train with these settings."""
     device = choose_device(config.device)
     if config.precision in ("bf16", "fp16") and device.type != "cuda":
-        raise ResourceError(f"train.precision={config.precision} needs a CUDA GPU; here it is {device}. Use fp32.")
+        raise ResourceError(f"train.precision={config.precision} needs a CUDA GPU, not {device}. Use fp32.")
     return device
 
 
 class TrainState:
-    """Model, optimizer, carried state and tally of a training, and what has happened that nobody was told of yet."""
+    """The model, optimizer, carried state and tally of a training, and the results and events not yet reported."""
 
     def __init__(self, task: Task, config: FitConfig, seed: int):
         self.task, self.config, self.seed = task, config, seed
@@ -129,29 +129,29 @@ class TrainState:
         self.scaler = torch.amp.GradScaler(self.device.type, enabled=config.precision == "fp16")
         self.optimizer.register_step_post_hook(count_step)
         self.carry: Tree = None
-        self.drawn_batches: list[Tree] = []  # of the next step, if they were asked for
+        self.drawn_batches: list[Tree] = []  # the batches of the next step, once drawn
         self.tally = Counters(threads=used_threads(self.device))
-        self.thread_note: str | None = None  # if a resume uses another number of threads than there would be
-        self.events: list[Event] = []  # what wrappers of the step report
-        self.pending: list[StepResult] = []  # results that are not part of the tally yet
-        self.results: list[StepResult] = []  # those that are, and nobody was told of
-        self.diverged: str | None = None  # why, if too many updates in a row were not finite
+        self.thread_note: str | None = None  # if a resume changes the number of threads
+        self.events: list[Event] = []  # reported by wrappers of the step
+        self.pending: list[StepResult] = []  # results that the tally does not include yet
+        self.results: list[StepResult] = []  # results in the tally that have not been reported
+        self.diverged: str | None = None  # the cause, after too many consecutive skipped steps
 
     def autocast(self) -> torch.autocast:
-        """The context in which losses are computed, in the precision that the recipe asks for."""
+        """Return the autocast context for the precision of the recipe."""
         automatic = torch.bfloat16 if self.device.type == "cuda" else None
         dtypes = {"auto": automatic, "fp32": None, "bf16": torch.bfloat16, "fp16": torch.float16}
         dtype = dtypes[self.config.precision]
         return torch.autocast(self.device.type, dtype=dtype, enabled=dtype is not None)
 
     def learning_rate(self) -> float:
-        """The learning rate of the next update, of the top layer group if there are several."""
+        """Return the learning rate of the next step (of the top layer group)."""
         c = self.config
         base = learning_rate(c.schedule, c.lr, self.tally.step, self.total, c.warmup, c.min_lr)
         return max(base * self.tally.decay, min(c.min_lr, base))
 
     def batches(self) -> list[Tree]:
-        """The batches of the next step; they are drawn once."""
+        """Return the batches of the next step; they are drawn once."""
         if not self.drawn_batches:
             first, count = self.tally.step * self.config.accumulate_steps, self.config.accumulate_steps
             self.drawn_batches = [self.task.batch(self.seed, first + part) for part in range(count)]
@@ -160,19 +160,19 @@ class TrainState:
     # --- results of steps ---------------------------------------------------------------------------------------------
 
     def count(self, result: StepResult) -> StepResult:
-        """Count a step that was made. A result on the device is read once somebody will look, or many are waiting."""
+        """Count a step; results on the device are read before the next report, evaluation or save."""
         self.drawn_batches = []
         self.tally.step += 1
         self.tally.tokens += result.tokens
         self.pending.append(result)
         c = self.config
-        is_awaited = self.tally.step % c.log_every == 0 or len(self.pending) >= MAX_PENDING
-        if result.unread is None or is_awaited or any(map(self.is_due, (c.evaluate_every, c.save_every))):
+        is_needed = self.tally.step % c.log_every == 0 or len(self.pending) >= MAX_PENDING
+        if result.unread is None or is_needed or any(map(self.is_due, (c.evaluate_every, c.save_every))):
             self.settle()
         return result
 
     def settle(self) -> None:
-        """Enter pending results into the tally; this waits for the device."""
+        """Add pending results to the tally; this waits for the device."""
         if unread := [result for result in self.pending if result.unread is not None]:
             values = torch.stack([result.unread for result in unread if result.unread is not None]).tolist()
             for result, (loss, norm) in zip(unread, values, strict=True):
@@ -190,12 +190,12 @@ class TrainState:
         self.pending = []
 
     def take_results(self) -> list[StepResult]:
-        """The results that nobody was told of yet, as far as they are known."""
+        """Remove and return the results that have not been reported."""
         results, self.results = self.results, []
         return results
 
     def report(self, result: StepResult) -> dict[str, float]:
-        """What the log says of the updates since the last report, whether or not there was a resume in between."""
+        """Return the values for the log since the last report, including steps before a resume."""
         tally = self.tally
         loss = tally.recent_loss / tally.recent_steps if tally.recent_steps else math.nan
         tally.recent_loss, tally.recent_steps = 0.0, 0
@@ -204,12 +204,12 @@ class TrainState:
     # --- evaluations and the end --------------------------------------------------------------------------------------
 
     def evaluate(self) -> dict[str, float]:
-        """The metrics of dev that select the best checkpoint."""
+        """Compute the dev metrics that select the best checkpoint."""
         self.model.eval()
         return self.task.validate(self.model)
 
     def record_evaluation(self, metrics: dict[str, float]) -> bool:
-        """Enter an evaluation into the tally; is it the best so far?"""
+        """Add an evaluation to the tally and return whether it is the best so far."""
         tally = self.tally
         tally.evaluated = tally.step
         if tally.best is None or self.task.monitor.prefers(metrics, tally.best):
@@ -223,20 +223,20 @@ class TrainState:
         return False
 
     def is_due(self, every: int | None) -> bool:
-        """Is it time for something that happens every so many steps, by default once an epoch, and at the end?"""
+        """Whether an action with this interval is due: every epoch by default, and at the last step."""
         step = self.tally.step
         return step > 0 and (step % (every or self.steps_per_epoch) == 0 or step == self.total)
 
     def reason_to_end(self) -> str | None:
-        """Why there is nothing more to do, if so."""
+        """Return why the training is complete, or None if it is not."""
         if self.tally.step >= self.total:
             return "all steps are done"
         if self.config.patience is not None and self.tally.stale >= self.config.patience:
-            return f"no better evaluation in {self.tally.stale} attempts"
+            return f"no improvement in {self.tally.stale} evaluations"
         return None
 
     def started(self, resumed: bool) -> Started:
-        """The first event of a training."""
+        """Return the first event of a training."""
         size = self.parameter_count()
         return Started(self.tally.step, self.total, size, str(self.device), resumed, tuple(self.notes()))
 
@@ -244,10 +244,10 @@ class TrainState:
         return sum(parameter.numel() for parameter in self.model.parameters())
 
     def notes(self) -> list[str]:
-        """What a person should know of the model and of how it learns; usually nothing."""
+        """Return notes for the user about the model and its training; usually none."""
         notes = list(self.model.notes()) if isinstance(self.model, WithNotes) else []
         if self.config.gradient_checkpointing and not recomputable_layers(self.model):
-            notes.append("train.gradient_checkpointing changes nothing: the model has no blocks or layers")
+            notes.append("train.gradient_checkpointing has no effect: the model has no blocks or layers")
         if self.layer_groups is not None:
             notes += self.layer_groups.notes(self.config.lr)
         return notes if self.thread_note is None else [*notes, self.thread_note]
@@ -255,7 +255,7 @@ class TrainState:
     # --- checkpoints --------------------------------------------------------------------------------------------------
 
     def state_dict(self) -> dict[str, Tree]:
-        """Everything that a checkpoint holds. Pending results belong to it, too."""
+        """Return the content of a checkpoint, including pending results."""
         self.settle()
         return {**self.tensors(), "tally": asdict(self.tally)}
 
@@ -267,7 +267,7 @@ class TrainState:
         return {"model": dict(self.model.state_dict()), "optimizer": optimizer, "scaler": scaler, "carry": self.carry}
 
     def restore(self, checkpoint: Checkpoint) -> None:
-        """Continue from a checkpoint. `CheckpointError`, and nothing is changed, if any part of it does not fit."""
+        """Restore a checkpoint; if a part does not fit, raise `CheckpointError` and change nothing."""
         parts = checkpoint.parts
         try:
             check_tree(dict.fromkeys(parts), dict.fromkeys([*self.tensors(), "tally"]), "the checkpoint")
@@ -277,7 +277,7 @@ class TrainState:
             check_tree(parts["scaler"], self.scaler.state_dict(), "scaler")
             carry = self.validate_carry(parts["carry"], tally.step)
         except CheckpointError as error:
-            raise CheckpointError(f"it does not fit the model its recipe describes ({error})") from error
+            raise CheckpointError(f"it does not fit the model of its recipe ({error})") from error
         self.model.load_state_dict(parts["model"])
         self.optimizer.load_state_dict(dict(optimizer))
         self.scaler.load_state_dict(parts["scaler"])
@@ -286,10 +286,10 @@ class TrainState:
         tally.threads = used_threads(self.device)
 
     def validate_carry(self, carry: Tree, step: int) -> Tree:
-        """A saved carry on the device; `CheckpointError` if the task's loss cannot start from it.
+        """Return a saved carry on the device; raise `CheckpointError` if the task's loss cannot start from it.
 
-        The expected form is that of the carry after one row of the next batch. Integers in it are
-        tokens. A run may be resumed on a device with another precision, so floats are converted.
+        The template is the carry after one example of the next batch. Its integers are tokens. A
+        run may be resumed on a device with another precision, so floats are converted.
         """
         if carry is None:
             return None
@@ -314,12 +314,12 @@ class TrainState:
 
 
 def count_step(optimizer: torch.optim.Optimizer, *_: object) -> None:
-    """Raise the versions of the parameters after a step: torch's fused optimizers leave them as they were."""
+    """Increment the versions of the parameters after a step, because torch's fused optimizers do not."""
     increment_version([parameter for group in optimizer.param_groups for parameter in group["params"]])
 
 
 def recomputable_layers(model: nn.Module) -> list[nn.Module]:
-    """The outermost layers of a model whose activations can be recomputed."""
+    """Return the outermost layers of a model whose activations can be recomputed."""
     layers: list[nn.Module] = []
     for layer in model.children():
         layers += [layer] if isinstance(layer, Recomputable) else recomputable_layers(layer)
@@ -327,9 +327,9 @@ def recomputable_layers(model: nn.Module) -> list[nn.Module]:
 
 
 def learning_rate(schedule: Schedule, peak: float, step: int, total: int, warmup: int = 0, floor: float = 0.0) -> float:
-    """The rate for the update that leads from `step` to `step + 1`.
+    """Return the learning rate for the step from `step` to `step + 1`.
 
-    All schedules first climb linearly to `peak` over `warmup` steps. Then
+    All schedules first rise linearly to `peak` over `warmup` steps. Then
 
         constant, plateau   peak                       (plateau is lowered by the evaluations)
         inverse-sqrt        peak · √(warmup / (step + 1))    with warmup at least 1
@@ -346,7 +346,7 @@ def learning_rate(schedule: Schedule, peak: float, step: int, total: int, warmup
 
 
 def non_finite_cause(loss: float, norm: float, model: nn.Module | None = None) -> str | None:
-    """Why an update must not be made, if so; with the parameter of `model` whose gradient shows it."""
+    """Return why a step must be skipped, with the name of a parameter of `model` if its gradient is not finite."""
     if not math.isfinite(loss):
         return f"the loss is {loss}"
     if math.isfinite(norm):

@@ -1,8 +1,7 @@
-"""Being asked to stop, and doing it only where nothing can be lost.
+"""Requests to stop a training without losing anything.
 
-A signal that arrives while weights change or files are written is remembered and obeyed a moment
-later; one that arrives inside an `interruptible` block (reading data, evaluating) breaks the block
-off at once.
+A signal that arrives while weights change or files are written is handled afterwards. A signal that
+arrives inside an `interruptible` block (reading data, evaluating) interrupts the block immediately.
 """
 
 import signal
@@ -14,20 +13,22 @@ from seqloom.core.errors import Interrupted
 
 
 class Stop:
+    """A request to stop, made by a signal or a caller."""
+
     def __init__(self) -> None:
         self.requested = False
-        self.signal: int = signal.SIGINT  # which one asked for it
+        self.signal: int = signal.SIGINT  # the signal that requested it
         self._may_raise = False
 
     def request(self, number: int = signal.SIGINT) -> None:
         self.requested, self.signal = True, number
         if self._may_raise:
-            self._may_raise = False  # a second request must not break off the saving that follows
+            self._may_raise = False  # a second request must not interrupt the save that follows
             raise Interrupted("Stopped on request.")
 
     @contextmanager
     def interruptible(self) -> Iterator[None]:
-        """A block that holds nothing worth saving: a request inside it raises `Interrupted` at once."""
+        """Within this block, a request raises `Interrupted` immediately."""
         outer, self._may_raise = self._may_raise, True
         try:
             if self.requested:
@@ -38,7 +39,7 @@ class Stop:
 
     @contextmanager
     def on_signals(self) -> Iterator[None]:
-        """Within this block Ctrl-C and SIGTERM are requests to stop."""
+        """Within this block, Ctrl-C and SIGTERM request a stop."""
 
         def handle(number: int, frame: FrameType | None) -> None:
             self.request(number)

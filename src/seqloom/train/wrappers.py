@@ -1,16 +1,16 @@
-"""The wrappers of a training step: microbatches, CUDA graphs, gradient checkpointing, measured memory and time.
+"""Wrappers of a training step: microbatches, CUDA graphs, gradient checkpointing, measured memory and time.
 
-Each takes a step and returns one with the same signature; `wrap` chooses them.
+A wrapper takes a step and returns a step with the same signature; `wrap` selects them.
 
-The loss of a batch is a mean over its n predictions, so its gradient is that of its microbatches,
-each weighted by its share of them:
+The loss of a batch is a mean over its n predictions, so its gradient is the weighted sum of the
+gradients of its microbatches, of n_i predictions each:
 
     L = Σ_i (n_i / n) · L_i          ∇L = Σ_i (n_i / n) · ∇L_i
 
-Rows are shared out, and so is the state they carry on; afterwards it is concatenated again. A
-microbatch that does not fit either is halved in turn, down to single rows. What was too large once
-is not tried again: the smallest size that did not fit is kept with the checkpoint
-(`Counters.limit`), so that a resume takes the same microbatches.
+The examples of a batch and their carried state are split; the new state is concatenated. A
+microbatch that does not fit in memory is halved again, down to single examples. The smallest size
+that did not fit is saved with the checkpoint (`Counters.limit`), so it is not tried again and a
+resume uses the same microbatches.
 """
 
 import time
@@ -34,10 +34,10 @@ from seqloom.train.state import StepResult, TrainState, recomputable_layers
 
 
 def wrap(state: TrainState) -> Step:
-    """The step of a training with the wrappers that its configuration and its device call for.
+    """Return the step with the wrappers that the configuration and the device require.
 
-    Memory is measured at the second step, the first that finds the optimizer's state, and at the
-    largest of the first epoch.
+    Memory is measured at the second step, because the optimizer state exists from then on, and at
+    the largest step of the first epoch.
     """
     step = accelerate(split_on_oom, state)
     if state.config.gradient_checkpointing:
@@ -50,17 +50,17 @@ def wrap(state: TrainState) -> Step:
 
 @operation
 def accelerate(step: Step, state: TrainState) -> Step:
-    """A faster form of a step for this training: none by definition; `seqloom.accel` offers CUDA graphs."""
+    """Return a faster form of a step: the step itself by definition, CUDA graphs with `seqloom.accel`."""
     return step
 
 
 def measure_memory(step: Step, steps: Container[int]) -> Step:
-    """Measure the memory of these steps; the most is kept in the tally."""
+    """Measure the peak memory of these steps; the tally keeps the maximum."""
 
     def measured_step(state: TrainState) -> StepResult:
         if state.tally.step not in steps:
             return step(state)
-        state.optimizer.zero_grad(set_to_none=True)  # the last update's gradients are no part of this one
+        state.optimizer.zero_grad(set_to_none=True)  # gradients of the last step do not count
         with measure_peak(state.device, leaves([state.tensors(), state.batches()])) as peak:
             result = step(state)
         state.tally.memory = max(state.tally.memory, peak.bytes)
@@ -70,12 +70,12 @@ def measure_memory(step: Step, steps: Container[int]) -> Step:
 
 
 def measure_time(step: Step) -> Step:
-    """Measure the seconds of every step, without those of preparation."""
+    """Measure the seconds of every step, without preparation."""
 
     def timed_step(state: TrainState) -> StepResult:
-        began = time.perf_counter()
+        start = time.perf_counter()
         result = step(state)
-        result.seconds = time.perf_counter() - began - result.preparation_seconds
+        result.seconds = time.perf_counter() - start - result.preparation_seconds
         return result
 
     return timed_step
@@ -84,9 +84,9 @@ def measure_time(step: Step) -> Step:
 def checkpoint_activations(step: Step, layers: Sequence[nn.Module]) -> Step:
     """Recompute the activations of these layers in the backward pass of every step (gradient checkpointing).
 
-    A stack of L layers keeps a activations of each, L·a, until the backward pass. With
-    checkpointing it keeps the input x of each layer and the activations of one, L·x + a, and takes
-    about a third more time. Random draws are repeated, so the gradients are the same.
+    Let each of L layers have an input of size x and activations of size a. Checkpointing reduces
+    the memory of the stack from L·a to L·x + a and takes about a third more time. Random numbers
+    are drawn again with the same state, so the gradients are equal.
     """
 
     def checkpointed_step(state: TrainState) -> StepResult:
@@ -98,13 +98,13 @@ def checkpoint_activations(step: Step, layers: Sequence[nn.Module]) -> Step:
 
 @contextmanager
 def recompute_activations(layers: Sequence[nn.Module]) -> Iterator[None]:
-    """Within this block, keep only the inputs of these layers for the gradient and compute the rest again."""
+    """Within this block, keep only the inputs of these layers and recompute the rest in the backward pass."""
 
-    def forward(layer: nn.Module, *arguments: Tree, **named: Tree) -> Tree:
-        plain = MethodType(type(layer).forward, layer)
+    def forward(layer: nn.Module, *args: Tree, **kwargs: Tree) -> Tree:
+        plain_forward = MethodType(type(layer).forward, layer)
         if layer.training and torch.is_grad_enabled():
-            return checkpoint(plain, *arguments, use_reentrant=False, **named)
-        return plain(*arguments, **named)
+            return checkpoint(plain_forward, *args, use_reentrant=False, **kwargs)
+        return plain_forward(*args, **kwargs)
 
     for layer in layers:
         layer.forward = MethodType(forward, layer)
@@ -116,24 +116,24 @@ def recompute_activations(layers: Sequence[nn.Module]) -> Iterator[None]:
 
 
 class BatchTooLargeError(Exception):
-    """There is not enough memory for a batch as it was split; in more microbatches there may be."""
+    """A microbatch does not fit in memory; the batch must be split further."""
 
 
 def split_on_oom(state: TrainState) -> StepResult:
-    """Make a training step; whenever it is out of memory, once more, from the beginning and in smaller microbatches."""
+    """Run a training step; when it runs out of memory, restart it with smaller microbatches."""
     carry = state.carry
     while True:
         state.carry = carry
         try:
             return training_step(state, add_split_gradient)
         except BatchTooLargeError:
-            pass  # and with it goes what filled the memory
+            pass  # leaving this block frees the tensors of the traceback
         if state.device.type == "cuda":
             torch.cuda.empty_cache()
 
 
 def add_split_gradient(state: TrainState, batch: Tree) -> Loss:
-    """Add the gradient of a batch in as many microbatches as it takes to fit."""
+    """Add the gradient of a batch, split into microbatches if it does not fit in memory."""
     batch, tally = to_device(batch, state.device), state.tally
     count = microbatch_count(tally.limit, batch, state.carry)
 
@@ -157,12 +157,12 @@ def add_split_gradient(state: TrainState, batch: Tree) -> Loss:
         rows = count_rows(batch)
         split = BatchSplit(tally.step + 1, rows, microbatch_count(tally.limit, batch, state.carry))
         others = [event for event in state.events if not (isinstance(event, BatchSplit) and event.rows == rows)]
-        state.events = [*others, split]  # only the last of several attempts in a step counts
+        state.events = [*others, split]  # report only the last attempt of a step
         raise BatchTooLargeError from error
 
 
 def microbatch_count(limit: int | None, batch: Tree, carry: Tree = None) -> int:
-    """In how many microbatches to take a batch, if `limit` values are too many: 1, 2, 4 …, at most one for each row."""
+    """Return the number of microbatches with fewer than `limit` values each: 1, 2, 4 …, at most one per example."""
     size, rows, count = sum(leaf.numel() for leaf in leaves(batch)), count_rows((batch, carry)), 1
     while limit is not None and size >= count * limit and count < rows:
         count = min(2 * count, rows)
@@ -177,12 +177,12 @@ def microbatch_gradient(
     loss_of: Callable[[Tree, Tree], Loss],
     backward: Callable[[Tensor], None],
 ) -> Loss:
-    """Add the gradient of a batch to that of the model, one microbatch at a time: the loss of the whole, detached.
+    """Add the gradient of a batch to the model's, one microbatch at a time; return the detached loss of the batch.
 
-    `loss_of` gives the loss of a batch and a carried state, `backward` adds the gradient of a
+    `loss_of` computes the loss of a batch and a carried state, `backward` adds the gradient of a
     scalar.
     """
-    accumulated = [parameter.grad for parameter in model.parameters()]  # of other batches of this step
+    accumulated = [parameter.grad for parameter in model.parameters()]  # from other batches of this step
     model.zero_grad(set_to_none=True)
     rows, losses, sizes = count_rows(batch), [], []
     for first, last in pairwise(rows * i // count for i in range(count + 1)):
@@ -190,11 +190,11 @@ def microbatch_gradient(
         loss = loss_of(part, part_carry)
         size = torch.as_tensor(count_rows(part)) if loss.count is None else loss.count
         sizes.append(size.to(loss.value))
-        backward(loss.value * sizes[-1] / sizes[0].clamp(min=1) / count)  # near its size as a mean, in any precision
+        backward(loss.value * sizes[-1] / sizes[0].clamp(min=1) / count)  # about the size of a mean, for fp16
         losses.append(Loss(loss.value.detach(), detach(loss.carry), loss.tokens))
         del loss
     n = torch.stack(sizes)
-    total = n.sum().clamp(min=torch.finfo(n.dtype).tiny)  # weighted predictions may be less than one
+    total = n.sum().clamp(min=torch.finfo(n.dtype).tiny)  # the sum of weights may be below 1
     scale = torch.where(n.sum() > 0, sizes[0].clamp(min=1) * count / total, 0)
     for parameter, other in zip(model.parameters(), accumulated, strict=True):
         if parameter.grad is not None:

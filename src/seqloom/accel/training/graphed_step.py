@@ -97,7 +97,7 @@ class GraphedStep:
         self.notes: list[str] = []
 
     def __call__(self, state: TrainState) -> StepResult:
-        if not self.is_enabled or not state.tally.recorded:
+        if not self.is_enabled or not state.tally.cuda_graphs:
             return self.plain(state)
         seconds, carry, lr = self.seconds, state.carry, state.learning_rate()
         try:
@@ -109,7 +109,7 @@ class GraphedStep:
             if not out_of_memory(error):
                 raise
             self.notes.append("steps are made one operation at a time: out of memory")
-            self.is_enabled = state.tally.recorded = False
+            self.is_enabled = state.tally.cuda_graphs = False
         if not self.is_enabled:  # by now what filled the memory is gone
             self.graphs, self.carries, state.carry = {}, {}, carry
             self._report(state)
