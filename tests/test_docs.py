@@ -19,7 +19,7 @@ from seqloom.config.yaml_text import parse_yaml
 from seqloom.core.errors import SeqloomError
 from seqloom.recipes import read_recipe, recipe_mapping, recipe_names
 from seqloom.train.events import Event
-from seqloom.training import RESUMABLE
+from seqloom.training import RESUMABLE_KEYS
 
 ROOT = Path(__file__).parents[1]
 BUILT = ROOT / "docs/reference/python"  # by `make docs`, not committed
@@ -294,7 +294,7 @@ def test_training_names_what_may_change_on_resume() -> None:
     text = page("docs/explanations/training.md")
     paragraph = text.partition("Overrides, or a recipe, may be given with `--resume`")[2]
     paragraph = paragraph.partition("Anything else is refused")[0]
-    assert set(re.findall(r"`(train\.\w+)`", paragraph)) == RESUMABLE
+    assert set(re.findall(r"`(train\.\w+)`", paragraph)) == RESUMABLE_KEYS
 
 
 def test_make_help_names_every_target() -> None:

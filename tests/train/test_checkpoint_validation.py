@@ -89,7 +89,7 @@ WRONG = {
     "best without the metric": (("tally", "best"), {"accuracy": 1.0}, "tally.best must be the metrics"),
     "best of text": (("tally", "best"), {"loss": "low"}, "tally.best must be the metrics"),
     "best a list": (("tally", "best"), [1], "tally.best must be the metrics"),
-    "limit of text": (("tally", "limit"), "x", "tally.limit must be a number"),
+    "limit of text": (("tally", "limit"), "x", "tally.limit must be a positive whole number"),
     "tally a list": (("tally",), [1], "tally must be of type dict, got of type list"),
 }
 

@@ -143,10 +143,13 @@ def test_mean_loss_excludes_skipped_steps(session, tiny_task):
 
 
 def test_divergence_error_names_step_and_cause(session, tiny_task):
-    spoil = {1: "loss", **dict.fromkeys(range(3, 20), math.inf)}  # one alone does not count towards four in a row
+    spoil = {
+        1: "loss",
+        **dict.fromkeys(range(3, 20), math.inf),
+    }  # a single one does not count towards four consecutive ones
     run, events = session(max_nonfinite_steps=4, save_every=1), []
     with pytest.raises(
-        DivergedError, match=r"at step 7: the gradient of embed\.weight is not finite, 4 updates"
+        DivergedError, match=r"at step 7: the gradient of embed\.weight is not finite in 4 consecutive steps"
     ) as caught:
         events.extend(run.events(tiny_task(spoil=spoil)))
     assert caught.value.exit_code == 5
