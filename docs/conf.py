@@ -56,6 +56,7 @@ smartquotes = False  # it would turn the hyphens of --option into a dash
 html_theme = "furo"
 html_static_path = ["static"]
 html_css_files = ["site.css"]
+html_search_scorer = str(ROOT / "docs/static/scorer.js")
 html_math_renderer = "mathml"
 html_copy_source = html_show_sourcelink = html_show_sphinx = html_show_copyright = False
 pygments_style, pygments_dark_style = "friendly", "github-dark"
