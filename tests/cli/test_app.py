@@ -182,7 +182,7 @@ def test_every_command_file_is_registered() -> None:
     folder = os.path.dirname(app.__file__)
     files = {name[:-3] for name in os.listdir(folder) if name.endswith(".py")}
     helpers = {name for name in files if name.startswith("_")} | {"app", "progress"}
-    assert files - helpers == targets, "a command needs a row in COMMANDS of cli/app.py"
+    assert files - helpers == targets, "a command needs a row in GROUPS of cli/app.py"
 
 
 def test_the_version() -> None:
