@@ -122,9 +122,10 @@ def pairs_loss(model: Any, batch: Any) -> Tensor:
 
 def gaps(size: Size) -> Any:
     asked = max(1, round(MASKED * size.length))
-    places = torch.arange(asked).expand(size.batch, asked).contiguous()
+    positions = torch.arange(asked).expand(size.batch, asked).contiguous()
     mask = torch.ones(size.batch, size.length, dtype=torch.bool)
-    return {"tokens": size.tokens(1), "mask": mask, "places": places, "targets": size.tokens(2)[:, :asked].contiguous()}
+    targets = size.tokens(2)[:, :asked].contiguous()
+    return {"tokens": size.tokens(1), "mask": mask, "positions": positions, "targets": targets}
 
 
 def gaps_loss(model: Any, batch: Any) -> Tensor:

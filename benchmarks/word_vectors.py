@@ -20,7 +20,7 @@ from peers.asked import say_load
 
 from seqloom.classical.word_vectors.negative_sampling import Text
 from seqloom.classical.word_vectors.trainer import WordVectorTrainer
-from seqloom.data.word_vectors import word_sets
+from seqloom.data.word_vectors import read_word_sets
 from seqloom.evaluate.word_space import WordSpace
 from seqloom.recipes import read_recipe
 from seqloom.tasks.word_vectors import Task, judge, space_of
@@ -108,7 +108,7 @@ def speed(arguments: argparse.Namespace) -> None:
 
 def quality(arguments: argparse.Namespace) -> None:
     recipe, task = prepared(arguments)
-    texts, sets = sentences(task), word_sets()
+    texts, sets = sentences(task), read_word_sets()
     for name, trained in (
         ("seqloom", _each(arguments.seeds, lambda seed: ours(task, recipe, seed))),
         ("gensim", _each(arguments.seeds, lambda seed: theirs(texts, recipe, arguments.workers, seed))),

@@ -105,12 +105,12 @@ def test_notes_come_at_the_end(seqloom: Any, made: Path, tmp_path: Path) -> None
 @pytest.mark.parametrize(
     ("content", "options", "code", "words"),
     [
-        ("a film\na plot\n", [], 3, "must have two columns, a text and its label with a tab between"),
+        ("a film\na plot\n", [], 3, "must have two columns, text and label, separated by a tab"),
         ("a film\tgood\na plot\n", [], 3, "Line 2"),
-        ("a film\tgood\n", [], 2, "one label alone, 'good'"),
+        ("a film\tgood\n", [], 2, "only one label, 'good'"),
         ("a film\tgood\na plot\tbad\n", ["--choices", "good,fair"], 3, "is 'bad'"),
         ("a film\tgood\na plot\tbad\n", ["--choices", "good,,bad"], 2, "--choices takes one or more"),
-        ("a film\tgood\na plot\tbad\n", ["--template", "{text}"], 2, "must have {text} and then {label}"),
+        ("a film\tgood\na plot\tbad\n", ["--template", "{text}"], 2, "must contain {text} and then {label}"),
         ("a film\tgood\na plot\tbad\n", ["--template", "{text} {x} {label}"], 2, "no other braces"),
         ("", [], 3, "is empty"),
     ],

@@ -9,7 +9,7 @@ import torch
 
 import seqloom as package
 from seqloom.core.errors import DataError
-from seqloom.data.parallel import lists_for, read_nbest
+from seqloom.data.parallel import candidates_of, read_nbest
 from seqloom.predict.loader import load
 from seqloom.predict.translate import TranslatorPredictor
 
@@ -125,10 +125,10 @@ def test_lists_as_others_write_them(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ("0 ||| a\nb\n", "Line 2 of NAME must be `number ||| text ||| score`, as Moses writes it; got 'b'."),
+        ("0 ||| a\nb\n", "Line 2 of NAME must be `number ||| text ||| score`, the format of Moses; got 'b'."),
         ("x ||| a\n", "Line 1 of NAME must be"),
         ("-1 ||| a\n", "Line 1 of NAME must be"),
-        ("0 ||| a\n1 ||| b\n0 ||| c\n", "NAME must be in the order of its source lines, but 0 comes after 1."),
+        ("0 ||| a\n1 ||| b\n0 ||| c\n", "NAME must be sorted by source line, but 0 comes after 1."),
         ("", "is empty"),
     ],
 )
@@ -144,13 +144,13 @@ def test_a_list_of_other_lines(seqloom: Any, translators: Path, nbest: Path, tmp
     shown = seqloom("translate", run, *LINES[:2], "--rescore", nbest)
     assert shown.code == 3 and shown.err == (
         f"seqloom: {nbest} has candidates numbered 2, from 0, but the input has only 2 lines. "
-        "Give the lines that the list was made from.\n"
+        "Use the source lines of the list.\n"
     )
     shown = seqloom("translate", run, *LINES, "a dog", "--rescore", nbest)
     assert shown.code == 3 and len(shown.out.splitlines()) == 4
     assert shown.err == f"seqloom: Line 5 of the input has no candidates in {nbest}: none is numbered 4.\n"
     seqloom("translate", run, "x", "--rescore", tmp_path / "nothing").refuses(3, "nothing does not exist", lines=1)
-    assert list(lists_for(["", " "], nbest_of(tmp_path, "1 ||| a\n"))) == [("", []), (" ", [("a", None)])]
+    assert list(candidates_of(["", " "], nbest_of(tmp_path, "1 ||| a\n"))) == [("", []), (" ", [("a", None)])]
 
 
 def nbest_of(folder: Path, text: str) -> Path:

@@ -13,10 +13,10 @@ from seqloom.config.yaml_text import load_yaml
 from seqloom.core.errors import DataError, ResourceError, UsageError
 from seqloom.data import files
 from seqloom.data.files import decode_text, read_all, read_text
-from seqloom.data.word_vectors import entries
+from seqloom.data.word_vectors import read_entries
 
 
-@pytest.mark.parametrize("read", [read_text, read_arpa, lambda path: list(entries(path))])
+@pytest.mark.parametrize("read", [read_text, read_arpa, lambda path: list(read_entries(path))])
 def test_device_as_a_data_file(read: Callable[[Path], object]) -> None:
     with pytest.raises(DataError, match="/dev/zero is a device, not a file"):
         read(Path("/dev/zero"))

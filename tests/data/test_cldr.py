@@ -309,7 +309,7 @@ def shown(pair: ParallelExample) -> list[tuple[str, str]]:
 
 
 def aligned(source: phrases.Phrase, target: phrases.Phrase) -> list[tuple[str, str]]:
-    return shown(ParallelExample(said(source), said(target), links=phrases.links(source, target)))
+    return shown(ParallelExample(said(source), said(target), links=phrases.align_phrases(source, target)))
 
 
 def test_links_of_a_date() -> None:
@@ -327,10 +327,10 @@ def test_links_of_equal_fields_are_told_apart() -> None:
     english, japanese = Language("en"), Language("ja")
     source, target = english.date("short", moment), japanese.date("long", moment)
     assert said(source) == "11/11/11" and said(target) == "2011年11月11日"
-    assert phrases.links(source, target) == (((0, 2), (5, 7)), ((3, 5), (8, 10)), ((6, 8), (0, 4)))
+    assert phrases.align_phrases(source, target) == (((0, 2), (5, 7)), ((3, 5), (8, 10)), ((6, 8), (0, 4)))
     source, target = english.time("medium", moment), Language("fr").time("medium", moment)
     assert said(source) == "11:11:11 AM" and said(target) == "11:11:11"
-    assert phrases.links(source, target) == (
+    assert phrases.align_phrases(source, target) == (
         ((0, 2), (0, 2)),
         ((3, 5), (3, 5)),
         ((6, 8), (6, 8)),

@@ -56,9 +56,9 @@ def test_an_epoch_reads_every_text_once_and_the_next_damages_it_otherwise() -> N
     for epoch in range(2):
         seen = [number for step in range(steps) for number in batches.members(1, epoch * steps + step).tolist()]
         assert sorted(seen) == list(range(len(batches.texts)))
-    assert batches.damage(3, 1, 0).source == batches.damage(3, 1, 0).source
+    assert batches.corrupt(3, 1, 0).source == batches.corrupt(3, 1, 0).source
     changed = [
-        batches.damage(number, 1, 0).target != batches.damage(number, 1, 1).target
+        batches.corrupt(number, 1, 0).target != batches.corrupt(number, 1, 1).target
         for number in range(len(batches.texts))
     ]
     assert np.mean(changed) > 0.8
@@ -67,7 +67,7 @@ def test_an_epoch_reads_every_text_once_and_the_next_damages_it_otherwise() -> N
 def test_texts_of_one_length_are_damaged_each_in_its_own_way() -> None:
     same = cut_pieces([[[1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12]]] * 30, 16)
     batches = DenoisingBatches(same, SpansConfig(), vocabulary=V, tokens=200)
-    assert len({tuple(batches.damage(number, 1, 0).source) for number in range(30)}) > 5
+    assert len({tuple(batches.corrupt(number, 1, 0).source) for number in range(30)}) > 5
 
 
 def test_processes_side_by_side_share_an_epoch_out() -> None:
@@ -85,7 +85,7 @@ def test_what_is_read_and_said_stands_in_the_batch() -> None:
     batch, members = batches.batch(1, 2), batches.members(1, 2)
     assert len(members) * batch["targets"].shape[1] <= 200
     for row, number in enumerate(members.tolist()):
-        noised = batches.damage(number, 1, 0)
+        noised = batches.corrupt(number, 1, 0)
         assert batch["source"][row][batch["source_mask"][row]].tolist() == [*noised.source, 0]
         assert batch["targets"][row][batch["target_mask"][row]].tolist() == [*noised.target, 0]
         assert batch["inputs"][row][batch["target_mask"][row]].tolist() == [0, *noised.target]
@@ -103,7 +103,7 @@ def test_some_of_the_texts_are_damaged_as_among_all() -> None:
     }
     assert sorted(found) == [2, 5, 17]
     for number, row in found.items():
-        target = batches.damage(number, 0, 0).target
+        target = batches.corrupt(number, 0, 0).target
         assert row[: len(target)].tolist() == target
 
 

@@ -39,8 +39,8 @@ def test_the_line_of_an_input_is_left_out_where_there_is_none() -> None:
     [
         ("{instruction}\n{input}", "and last {output}"),
         ("{output} {instruction}", "and last {output}"),
-        ("{instruction} {instruction} {output}", "once each"),
-        ("{instruction} {input}\n{output}", "{input} in a line of its own"),
+        ("{instruction} {instruction} {output}", "and last {output}"),
+        ("{instruction} {input}\n{output}", "{input} on a separate line"),
         ("{instruction}\n{output}", None),
         ("on {input}\n{instruction}\n{output}.", None),
     ],

@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from seqloom.core.tokens import Specials
-from seqloom.data.masking import NONE, MaskedBatches, MasksConfig, mask_rows, pack
+from seqloom.data.masking import NO_TARGET, MaskedBatches, MasksConfig, mask_rows, pack
 
 V = 50
 SPECIALS = Specials.after(V)
@@ -30,10 +30,10 @@ def test_the_rates_are_those_of_the_paper() -> None:
     """15 % of the tokens; of these 80 % hidden, 10 % swapped, 10 % left: each within four standard deviations."""
     given = rows(20_000)
     found = masked(given)
-    chosen = found.targets != NONE
+    chosen = found.targets != NO_TARGET
     tokens, count = int((given > 0).sum()) - 2 * len(given), int(chosen.sum())
     assert count / tokens == pytest.approx(0.15, abs=0.0005)
-    shown = np.take_along_axis(found.tokens, found.places, axis=1)[chosen]
+    shown = np.take_along_axis(found.tokens, found.positions, axis=1)[chosen]
     targets = found.targets[chosen]
     same = 1 / (V - 1)  # what is drawn may be what was there
     for share, times in (
@@ -52,11 +52,13 @@ def test_the_rates_are_those_of_the_paper() -> None:
 def test_only_what_was_chosen_changes(count, length, share, seed) -> None:
     given = rows(count, length, seed)
     found = masked(given, MasksConfig(mlm_probability=share), seed)
-    assert found.places.shape == found.targets.shape == (count, MasksConfig(mlm_probability=share).most(length))
+    assert (
+        found.positions.shape == found.targets.shape == (count, MasksConfig(mlm_probability=share).max_targets(length))
+    )
     for row, shown, places, targets in zip(given, *found, strict=True):
-        own = places[targets != NONE]
+        own = places[targets != NO_TARGET]
         assert len(set(own)) == len(own) and list(own) == sorted(own)
-        assert (row[own] == targets[targets != NONE]).all()
+        assert (row[own] == targets[targets != NO_TARGET]).all()
         assert not set(row[own]) & {0, *SPECIALS.names}
         assert (np.delete(row, own) == np.delete(shown, own)).all()
         n = np.isin(row, range(1, V)).sum()
@@ -66,9 +68,9 @@ def test_only_what_was_chosen_changes(count, length, share, seed) -> None:
 def test_shares_of_ones_own() -> None:
     found = masked(rows(2000), MasksConfig(mlm_probability=0.5, mask_replace_prob=0.0, random_replace_prob=0.0))
     assert (found.tokens == rows(2000)).all()  # all chosen ones stay
-    assert (found.targets != NONE).sum() / (np.isin(rows(2000), range(1, V))).sum() == pytest.approx(0.5, abs=0.01)
+    assert (found.targets != NO_TARGET).sum() / (np.isin(rows(2000), range(1, V))).sum() == pytest.approx(0.5, abs=0.01)
     every = masked(rows(2000), MasksConfig(mask_replace_prob=1.0, random_replace_prob=0.0))
-    assert (every.tokens == SPECIALS.mask).sum() == (every.targets != NONE).sum()
+    assert (every.tokens == SPECIALS.mask).sum() == (every.targets != NO_TARGET).sum()
 
 
 def test_wrong_shares_are_refused_all_at_once() -> None:
@@ -105,7 +107,7 @@ def test_batches_are_a_function_of_seed_and_step() -> None:
     one, two = batches("dynamic"), batches("dynamic")
     for step in (20, 3, 11, 0, 20):
         left, right = one.batch(7, step), two.batch(7, step)
-        assert left.keys() == right.keys() == {"tokens", "mask", "documents", "places", "targets", "read"}
+        assert left.keys() == right.keys() == {"tokens", "mask", "documents", "positions", "targets", "read"}
         assert all((left[name] == right[name]).all() for name in left if name != "read")
         assert left["tokens"].shape == (4, 24) and left["read"] == int(left["mask"].sum())
     assert (one.batch(7, 0)["tokens"] != one.batch(8, 0)["tokens"]).any()

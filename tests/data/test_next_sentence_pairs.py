@@ -97,7 +97,9 @@ def test_half_of_the_pairs_are_true_and_lengths_tell_hardly_anything(made: NextS
 
 
 def test_every_sentence_is_read_and_hardly_any_twice(made: NextSentencePairs) -> None:
-    covered: list[Any] = [sentence for b, e in zip(made._begins, made._ends, strict=True) for sentence in range(b, e)]
+    covered: list[Any] = [
+        sentence for b, e in zip(made._row_starts, made._row_ends, strict=True) for sentence in range(b, e)
+    ]
     assert set(covered) == set(range(DOCUMENTS * SENTENCES))
     assert len(covered) - len(set(covered)) <= DOCUMENTS  # at most one of each document
 
@@ -110,5 +112,5 @@ def test_long_sentences_are_cut_and_lonely_ones_left_out() -> None:
 
 
 def test_one_document_is_not_enough() -> None:
-    with pytest.raises(DataError, match=r"at least two documents .* the dev split has 1\. Say objective=mlm"):
+    with pytest.raises(DataError, match=r"at least two documents .* the dev split has 1\. Set objective=mlm"):
         NextSentencePairs([[[1], [2]], [[3]]], SPECIALS, LENGTH, "the dev split")

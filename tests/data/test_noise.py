@@ -13,13 +13,13 @@ from hypothesis import strategies as st
 from seqloom.core.tokens import EXTRA, Specials
 from seqloom.data.noise import (
     BARTNoiseConfig,
-    Noised,
+    NoisyText,
     SpansConfig,
+    add_bart_noise,
     add_noise,
-    damage,
     hide_spans,
+    parse_spans,
     sentinels_of,
-    spans_told,
 )
 
 Array = np.ndarray[Any, Any]
@@ -42,7 +42,7 @@ class Arrays(NamedTuple):
     hidden: Array
 
 
-def arrays(found: Noised) -> Arrays:
+def arrays(found: NoisyText) -> Arrays:
     return Arrays(np.array(found.source, int), np.array(found.target, int), np.array(found.hidden, bool))
 
 
@@ -78,7 +78,7 @@ def test_source_and_target_together_are_the_text(n: int, share: float, mean: flo
     noise = SpansConfig(noise_density=share, mean_span_length=mean, sentinels=sentinels)
     found = arrays(hide_spans(text(n).tolist(), noise, V, Random(seed)))
     known = sentinels_of(noise, V)
-    told = spans_told(found.target.tolist(), known)
+    told = parse_spans(found.target.tolist(), known)
     whole = [
         token for shown in found.source.tolist() for token in (told[shown - known[0]] if shown in known else [shown])
     ]
@@ -89,7 +89,7 @@ def test_source_and_target_together_are_the_text(n: int, share: float, mean: flo
     assert found.target[-1] == known[spans] and spans >= 1  # the last sentinel ends it, and hides nothing
     assert not (is_gap(found.source[1:]) & is_gap(found.source[:-1])).any()  # spans do not touch
     assert (found.hidden == (found.target < V)).all()
-    longest = noise.longest(n)
+    longest = noise.max_lengths(n)
     assert len(found.source) + 1 <= longest[0] and len(found.target) + 1 <= longest[1]
 
 
@@ -101,7 +101,7 @@ def test_the_share_and_the_length_of_spans_are_met() -> None:
     assert hidden.sum() / spans.sum() == pytest.approx(3.0, abs=0.1)
     assert set(np.unique(hidden)) == {10, 11}  # 10.05, rounded at random
     lengths = Counter(
-        len(span) for one in found for span in spans_told(one.target.tolist(), sentinels_of(SpansConfig(), V)).values()
+        len(span) for one in found for span in parse_spans(one.target.tolist(), sentinels_of(SpansConfig(), V)).values()
     )
     assert {1, 2, 3, 4, 5} <= lengths.keys()  # they differ
 
@@ -124,9 +124,9 @@ def test_a_text_of_one_token_is_all_hidden() -> None:
 
 def test_spans_are_read_off_whatever_is_said() -> None:
     known = range(100, 104)
-    assert spans_told([7, 100, 1, 2, 101, 102, 3], known) == {0: [1, 2], 1: [], 2: [3]}
-    assert spans_told([100, 1, 100, 2], known) == {0: [1]}
-    assert spans_told([], known) == {}
+    assert parse_spans([7, 100, 1, 2, 101, 102, 3], known) == {0: [1, 2], 1: [], 2: [3]}
+    assert parse_spans([100, 1, 100, 2], known) == {0: [1]}
+    assert parse_spans([], known) == {}
 
 
 # --- BART -------------------------------------------------------------------------------------------------------------
@@ -168,7 +168,7 @@ def test_infilled() -> None:
 def test_a_mask_may_hide_nothing() -> None:
     found = many(bart(infill=0.3, mean_span_length=0.5), 40)
     assert any(len(one.source) > 40 for one in found)
-    assert all(len(one.source) + 1 <= bart(infill=0.3).longest(40)[0] for one in found)
+    assert all(len(one.source) + 1 <= bart(infill=0.3).max_lengths(40)[0] for one in found)
 
 
 def test_permuted() -> None:
@@ -206,11 +206,11 @@ def test_all_five_together_keep_count_of_what_is_hidden(
 ) -> None:
     switches: dict[str, Any] = dict(zip(NONE, rates, strict=True)) | {"permute_sentences": 1.0}
     noise = BARTNoiseConfig(**switches, mean_span_length=mean)
-    found = arrays(damage(text(n).tolist(), sentences(n, size).tolist(), noise, V, Random(seed)))
+    found = arrays(add_bart_noise(text(n).tolist(), sentences(n, size).tolist(), noise, V, Random(seed)))
     shown = found.source[~is_gap(found.source)]
     assert sorted(shown.tolist()) == found.target[~found.hidden].tolist()
     assert (found.target == text(n)).all() and set(found.source[is_gap(found.source)].tolist()) <= {MASK}
-    assert len(found.source) + 1 <= noise.longest(n)[0] and len(found.target) + 1 <= noise.longest(n)[1]
+    assert len(found.source) + 1 <= noise.max_lengths(n)[0] and len(found.target) + 1 <= noise.max_lengths(n)[1]
 
 
 def test_both_are_functions_of_their_draws() -> None:
@@ -243,5 +243,5 @@ def test_all_that_is_wrong_is_said_at_once() -> None:
         "mean_",
     ):
         assert words in str(error.value)
-    with pytest.raises(ValueError, match="not damaged at all"):
+    with pytest.raises(ValueError, match="must be greater than 0"):
         bart()

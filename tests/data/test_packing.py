@@ -5,7 +5,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from seqloom.core.tokens import Specials
-from seqloom.data.masking import pack, share_rows
+from seqloom.data.masking import pack, pack_by_best_fit
 
 SPECIALS = Specials.after(1000)
 
@@ -40,7 +40,7 @@ def test_every_token_stands_once(sizes, length) -> None:
 def test_rows_are_nearly_full() -> None:
     draws = np.random.default_rng(0)
     sizes = draws.integers(3, 65, 3000).tolist()
-    rows = share_rows(sizes, 64)
+    rows = pack_by_best_fit(sizes, 64)
     assert sorted(piece for row in rows for piece in row) == list(range(3000))
     assert all(sum(sizes[piece] for piece in row) <= 64 for row in rows)
     assert sum(sizes) / (64 * len(rows)) > 0.97

@@ -160,9 +160,9 @@ def test_the_largest_step() -> None:
 
 
 def test_what_cannot_be() -> None:
-    with pytest.raises(DataError, match=r"no pair to read: all 1 are longer than 3 tokens. Raise batch.max_length"):
+    with pytest.raises(DataError, match=r"All 1 pairs are longer than batch.max_length, 3 tokens"):
         batches([([1] * 9, [1])], tokens=10, max_length=3)
-    with pytest.raises(DataError, match="the split is empty"):
+    with pytest.raises(DataError, match="it is empty"):
         batches([], tokens=10)
     for options in ({"tokens": 0}, {"tokens": 9, "shapes": 0}):
         with pytest.raises(UsageError, match="at least 1"):

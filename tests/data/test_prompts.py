@@ -29,13 +29,13 @@ def test_braces_that_are_only_braces_are_written_twice() -> None:
 @pytest.mark.parametrize(
     ("form", "words"),
     [
-        ("{text}", "must have {text} and then {label}"),
-        ("{label}: {text}", "must have {text} and then {label}"),
+        ("{text}", "must contain {text} and then {label}"),
+        ("{label}: {text}", "must contain {text} and then {label}"),
         ("{text} {text} {label}", "once each"),
-        ("{text} {sense} {label}", "may have {text}, {label} and no other braces"),
+        ("{text} {sense} {label}", "may contain {text}, {label} and no other braces"),
         ("{text!r} {label}", "no other braces"),
         ("{text:>9} {label}", "no other braces"),
-        ("{text} {label", "is no template"),
+        ("{text} {label", "is not a valid template"),
         ("{} {label}", "no other braces"),
     ],
 )
@@ -63,12 +63,12 @@ def test_shots_of_every_kind(tmp_path: Path, name: str, content: str) -> None:
 @pytest.mark.parametrize(
     ("name", "content", "words"),
     [
-        ("a.tsv", "great fun\na bore\n", "must have two columns, a text and its label with a tab between"),
-        ("a.csv", "great fun\n", "with a comma between; its first line has one: 'great fun'"),
+        ("a.tsv", "great fun\na bore\n", "must have two columns, text and label, separated by a tab"),
+        ("a.csv", "great fun\n", "separated by a comma; its first line has one: 'great fun'"),
         ("a.tsv", "great fun\tpositive\na bore\n", "Line 2"),
         ("a.tsv", "great fun\tpositive\na bore\t \n", "the label is blank"),
         ("a.tsv", "\tpositive\n", "the text is blank"),
-        ("a.tsv", "text\tlabel\n", "nothing below the names"),
+        ("a.tsv", "text\tlabel\n", "no rows below the header"),
         ("a.tsv", "", "is empty"),
         ("a.jsonl", '{"text": "x"}\n', "must have the keys 'text' and 'label'; it has ['text']."),
         ("a.jsonl", '{"text": "x", "label": [1]}\n', "'label' at line 1 of"),
@@ -86,9 +86,9 @@ def test_choices_are_those_named_or_those_of_the_shots() -> None:
     assert check_choices(["a", "b"]) == ("a", "b")
     for choices, shots, words in (
         ([], [], "there are none"),
-        ([], SHOTS[:1], "one label alone, 'positive'"),
-        (["positive"], [], "but there is one alone, 'positive'"),
-        (["a", "b", "a"], [], "must differ"),
+        ([], SHOTS[:1], "only one label, 'positive'"),
+        (["positive"], [], "but there is only one, 'positive'"),
+        (["a", "b", "a"], [], "must be different"),
     ):
         with pytest.raises(UsageError, match=words):
             check_choices(choices, shots)

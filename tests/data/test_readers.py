@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from seqloom.data.readers import SentenceReader, Spellings, TextReader, cuts
+from seqloom.data.readers import SentenceReader, Spellings, TextReader, cut_sentence
 from seqloom.text import BytePairConfig, Tokenizer, WordsConfig, train_tokenizer
 from seqloom.text.word_spans import split_words
 
@@ -53,10 +53,10 @@ def test_a_long_sentence_is_read_in_pieces() -> None:
 
 def test_pieces_end_with_sentences_where_they_can() -> None:
     words = ["a", "b", ".", "c", "d", "e", "f", "g", "h"]
-    assert list(cuts(words, list(range(10)), 5)) == [(0, 3), (3, 8), (8, 9)]
-    assert list(cuts(words, list(range(10)), 9)) == [(0, 9)]
+    assert list(cut_sentence(words, list(range(10)), 5)) == [(0, 3), (3, 8), (8, 9)]
+    assert list(cut_sentence(words, list(range(10)), 9)) == [(0, 9)]
     early = [".", "b", "c", "d", "e", "f"]  # too early: the piece would be almost empty
-    assert list(cuts(early, list(range(7)), 4)) == [(0, 4), (4, 6)]
+    assert list(cut_sentence(early, list(range(7)), 4)) == [(0, 4), (4, 6)]
 
 
 def test_a_word_longer_than_a_piece_is_alone_and_cut() -> None:
@@ -74,7 +74,7 @@ def test_a_word_longer_than_a_piece_is_alone_and_cut() -> None:
 def test_pieces_cover_every_word_once(lengths: list[int], most: int, ends: set[int]) -> None:
     words = ["." if n in ends else "w" for n in range(len(lengths))]
     borders = [sum(lengths[:n]) for n in range(len(lengths) + 1)]
-    found = list(cuts(words, borders, most))
+    found = list(cut_sentence(words, borders, most))
     assert [place for a, b in found for place in range(a, b)] == list(range(len(words)))
     assert all(borders[b] - borders[a] <= most or b == a + 1 for a, b in found)
 

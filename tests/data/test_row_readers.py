@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from seqloom.core.errors import DataError
 from seqloom.core.tokens import Specials
 from seqloom.data.collate import IGNORE, ExampleRows, RowBatches
-from seqloom.data.readers import RowReader, TextFrame, Window, covering
+from seqloom.data.readers import RowReader, TextFrame, Window, tokens_covering
 from seqloom.text import BytePairConfig, Tokenizer, WordsConfig, train_tokenizer
 from seqloom.text.model_inputs import Form
 
@@ -21,9 +21,9 @@ BYTES = train_tokenizer(BytePairConfig(size=280), [TEXT])
 
 
 def reader(
-    tokenizer: Tokenizer = WORDS, form: Form = "bert", most: int | None = None, apart: bool = False
+    tokenizer: Tokenizer = WORDS, form: Form = "bert", most: int | None = None, split_punctuation: bool = False
 ) -> RowReader:
-    return RowReader(tokenizer, TextFrame(Specials.after(len(tokenizer)), form), most, apart)
+    return RowReader(tokenizer, TextFrame(Specials.after(len(tokenizer)), form), most, split_punctuation)
 
 
 def shown(row: list[int], tokenizer: Tokenizer = WORDS) -> str:
@@ -66,27 +66,27 @@ def test_rows_fit_and_keep_what_they_can() -> None:
 
 
 @pytest.mark.parametrize("tokenizer", [WORDS, BYTES], ids=["words", "byte-pair"])
-@pytest.mark.parametrize("apart", [False, True])
-def test_spans_lead_back_to_the_text(tokenizer: Tokenizer, apart: bool) -> None:
-    own = reader(tokenizer, apart=apart)
+@pytest.mark.parametrize("split_punctuation", [False, True])
+def test_spans_lead_back_to_the_text(tokenizer: Tokenizer, split_punctuation: bool) -> None:
+    own = reader(tokenizer, split_punctuation=split_punctuation)
     spans = own.spans(TEXT)
     assert len(spans) == len(own.encode(TEXT))
     for answer in ("Bonn", "the Rhine", "Oslo (Norway)", "Ann", "!", "doesn't"):
         start = TEXT.index(answer)
-        first, last = covering(spans, start, start + len(answer)) or (0, 0)
+        first, last = tokens_covering(spans, start, start + len(answer)) or (0, 0)
         assert TEXT[spans[first][0] : spans[last][1]].strip().startswith(answer)
         assert answer in TEXT[spans[first][0] : spans[last][1]]
-    assert covering(spans, len(TEXT) + 3, len(TEXT) + 9) is None
+    assert tokens_covering(spans, len(TEXT) + 3, len(TEXT) + 9) is None
 
 
 def test_apart_is_a_space_between_words_and_marks() -> None:
-    assert reader(BYTES, apart=True).encode("near the Rhine.") == BYTES.encode("near the Rhine .")
+    assert reader(BYTES, split_punctuation=True).encode("near the Rhine.") == BYTES.encode("near the Rhine .")
     assert reader(BYTES).encode("near the Rhine.") != BYTES.encode("near the Rhine .")
 
 
 @given(st.text("ab, .é—🙂\n", max_size=25))
 def test_spans_apart_never_go_backwards(text: str) -> None:
-    own = reader(BYTES, apart=True)
+    own = reader(BYTES, split_punctuation=True)
     spans = own.spans(text)
     assert len(spans) == len(own.encode(text))
     assert all(0 <= start <= end <= len(text) for start, end in spans)
@@ -124,7 +124,7 @@ def test_windows_leave_nothing_out_and_fit(length: int, most: int, stride: int |
 def test_a_window_says_where_an_answer_may_be() -> None:
     one, *rest = windows("near Oslo", "Ann lives in Bonn near the Rhine", 9, 2)
     assert shown(one.row.tokens) == "[CLS] near Oslo [SEP] Ann lives in Bonn [SEP]"
-    (places,) = one.rows().places or [[]]
+    (places,) = one.rows().answerable or [[]]
     assert [int(place) for place in places] == [1, 0, 0, 0, 1, 1, 1, 1, 0]
     assert one.targets((2, 3)) == (6, 7)
     assert one.targets((3, 4)) == one.targets(None) == (0, 0)  # not all of it is here: [CLS]
@@ -135,7 +135,7 @@ def test_a_causal_window_points_at_its_end() -> None:
     (window,) = reader(form="causal").windows(3, "near Oslo", "Ann lives", 64, None)
     assert shown(window.row.tokens) == "</s> near Oslo [SEP] Ann lives [CLS]"
     assert window.row.summary == 6 == window.targets(None)[0] and window.number == 3
-    (places,) = window.rows().places or [[]]
+    (places,) = window.rows().answerable or [[]]
     assert [int(place) for place in places] == [0, 0, 0, 0, 1, 1, 1]
 
 
@@ -185,7 +185,7 @@ def test_batches_are_a_function_of_seed_and_step() -> None:
 
 
 def test_nothing_to_read_is_refused() -> None:
-    with pytest.raises(DataError, match="the split is empty"):
+    with pytest.raises(DataError, match="it is empty"):
         RowBatches([], tokens=10)
 
 

@@ -60,7 +60,7 @@ def test_offsets_from_utc() -> None:
     assert labels_of(parsed("2020-01-01T10:00Z", "2020-01-01T11:00Z")) == ["2020-01-01 10:00", "2020-01-01 11:00"]
     summer = parsed("2020-03-29T01:00+01:00", "2020-03-29T03:00+02:00", "2020-03-29T04:00+02:00")
     assert clock_of(summer).describe() == "1 hour" and labels_of(summer)[1] == "2020-03-29 01:00", "clocks were changed"
-    with pytest.raises(DataError, match=r"Line 2 of series.csv .* how far from UTC"):
+    with pytest.raises(DataError, match=r"Line 2 of series.csv .* have a UTC offset"):
         parsed("2020-01-01T10:00Z", "2020-01-01T11:00")
 
 
@@ -73,10 +73,13 @@ def test_offsets_from_utc() -> None:
         ),
         (
             ("2020-01", "2020-02", "2020-02"),
-            r"Line 4 of series.csv is a time that stands there before: '2020-02'. Keep",
+            r"Line 4 of series.csv repeats the time of the line before it: '2020-02'. Keep",
         ),
         (("3", "2"), r"Line 3 of series.csv is earlier"),
-        (("2020-01-01 00:00:00.1", "2020-01-01 00:00:00.2"), r"Line 3 of series.csv is the same time .* to the second"),
+        (
+            ("2020-01-01 00:00:00.1", "2020-01-01 00:00:00.2"),
+            r"Line 3 of series.csv equals .* up to the second",
+        ),
     ],
 )
 def test_times_must_rise(texts: tuple[str, ...], words: str) -> None:
@@ -98,7 +101,7 @@ DAYS = [f"2020-01-{day:02d}" for day in range(1, 21)]
 def test_a_missing_row_is_a_missing_value() -> None:
     series, notes = made([day for day in DAYS if day != "2020-01-05"])
     assert len(series) == 20 and np.isnan(series.values[4, 0]) and series.time_labels() == DAYS
-    assert "1 row is missing" in notes[0] and "1 of the 20 values" in notes[1]
+    assert "1 row of s is missing" in notes[0] and "1 of the 20 values" in notes[1]
     assert not made(DAYS)[1]
 
 
@@ -107,17 +110,17 @@ def test_weekdays_are_steps() -> None:
     series, notes = made(weekdays)
     assert len(series) == len(weekdays) and series.season == 5 and not notes
     holiday, notes = made([day for day in weekdays if day != "2020-01-20"])
-    assert holiday.time_labels() == weekdays and np.isnan(holiday.values[13, 0]) and "1 row is missing" in notes[0]
+    assert holiday.time_labels() == weekdays and np.isnan(holiday.values[13, 0]) and "1 row of s is missing" in notes[0]
 
 
 def test_rows_are_steps_where_many_are_missing() -> None:
     some = [day for day in DAYS if int(day[-2:]) % 3]
     series, notes = made(some)
-    assert len(series) == len(some) and "do not lie evenly, mostly 1 day apart and at most 2 days" in notes[0]
+    assert len(series) == len(some) and "are irregular, mostly 1 day apart and at most 2 days" in notes[0]
     assert series.season == 1, "seven rows are no week"
     whole = made(some, gaps="insert")[0]
     assert len(whole) == 20 and whole.season == 7
-    with pytest.raises(DataError, match=r"data.gaps=insert needs times that lie evenly"):
+    with pytest.raises(DataError, match=r"data.gaps=insert needs regular times"):
         made([f"2020-01-{day:02d}" for day in (1, 3, 5, 7, 9, 11, 14, 16, 18, 20)], gaps="insert")
 
 
@@ -133,7 +136,7 @@ def test_what_models_see_of_missing_values() -> None:
 
 def test_no_series_without_values() -> None:
     times = parsed(*DAYS)
-    with pytest.raises(DataError, match=r"The column 'b' of s has no value at all"):
+    with pytest.raises(DataError, match=r"The column 'b' of s must have values"):
         arrange_series(np.column_stack([np.arange(20.0), np.full(20, np.nan)]), times, ["a", "b"], name="s")
     with pytest.raises(DataError, match=r"at least 8 rows"):
         arrange_series(np.zeros((3, 1)), times[:3], ["a"], name="s")
@@ -161,7 +164,7 @@ def known(first: int, last: int) -> str:
 
 def test_a_file_of_ones_own(tmp_path: Path) -> None:
     corpus = own(tmp_path / "s.csv", table())
-    assert columns_of(corpus) == ("a", "b") and "word of s.csv holds no numbers and was left out" in corpus.notes[0]
+    assert columns_of(corpus) == ("a", "b") and "word of s.csv has no numbers and was left out" in corpus.notes[0]
     assert {split: corpus.sizes(split)["steps"] for split in corpus.splits} == {"train": 14, "dev": 3, "test": 3}
     dev = corpus.split("dev")[0]
     assert (len(dev), dev.begins, dev.own) == (17, 14, 3), "what came before dev stays with it"
@@ -191,16 +194,16 @@ def test_missing_values_of_a_file(tmp_path: Path, missing: str) -> None:
         (table().replace("2020-01-03,2,4", "2020-01-03,inf,4"), {"columns": ["a"]}, r"'a' at line 4 of .* got 'inf'"),
         (table().replace("2020-01-03,2,4", "2020-01-03,two,4"), {}, r"'a' at line 4 of .* got 'two'"),
         (table(), {"columns": ["a", "c", "d"]}, r"must name the columns 'c', 'd' \(data.columns\); it has"),
-        (known(14, 20), {}, r"'a' of s.csv has no value in the training part, its first 14 rows"),
-        (known(0, 14), {"columns": ["a"]}, r"The dev part of s.csv, rows 15 to 17, has no value"),
-        (table().replace("2020-01-03", "2020-01-02"), {}, r"Line 4 of .*s.csv is a time that stands there before"),
+        (known(14, 20), {}, r"'a' of s.csv must have values in train, its first 14 rows"),
+        (known(0, 14), {"columns": ["a"]}, r"The dev split of s.csv, rows 15 to 17, must contain values"),
+        (table().replace("2020-01-03", "2020-01-02"), {}, r"Line 4 of .*s.csv repeats the time of the line before it"),
         (table().replace("2020-01-03", "2020-01-31"), {}, r"Line 5 of .*s.csv is earlier than the line before it"),
         (table().replace("2020-01-03", "soon"), {}, r"Line 4 of .*s.csv must have a time"),
         (table(), {"columns": ["c"]}, r"must name the column 'c'"),
         (table(), {"time": "when"}, r"must name the column 'when'"),
         (table(7), {}, r"at least 8 rows"),
-        (table(10), {}, r"too short: of its 10 rows 6 are left to train on"),
-        ("time\n2020\n", {}, r"a column of times and one of numbers"),
+        (table(10), {}, r"too short: train needs at least 8 rows, but only 6 of 10"),
+        ("time\n2020\n", {}, r"columns of times and of numbers"),
         ("time,a\n2020,x\n2021,y\n", {}, r"must have a column of numbers"),
     ],
 )

@@ -147,7 +147,7 @@ def test_the_largest_step() -> None:
 
 
 def test_what_cannot_be() -> None:
-    with pytest.raises(DataError, match="the split is empty"):
+    with pytest.raises(DataError, match="it is empty"):
         TextBatches([], tokens=10)
     wrong: list[dict[str, Any]] = [{"tokens": 0}, {"tokens": 9, "shapes": 0}, {"tokens": 9, "max_length": 1}]
     for options in wrong:

@@ -29,7 +29,7 @@ def test_a_track_does_not_depend_on_how_many_there_are_and_none_is_in_two_splits
 
 @pytest.mark.parametrize("kind", ["turns", "drift"])
 def test_noise_gaps_and_losses_are_as_large_as_asked_for(kind: str) -> None:
-    motion = Motion(kind, 120, noise=6.0, gaps=0.15, lost=0.05)
+    motion = Motion(kind, 120, noise=6.0, gaps=0.15, dropped=0.05)
     tracks = [draw_track(motion, 0, "train", number) for number in range(60)]
     errors = np.concatenate([(one.observed - one.truth)[one.mask.all(axis=1)].ravel() for one in tracks])
     assert errors.std() == pytest.approx(6.0, rel=0.05) and abs(errors.mean()) < 0.2
@@ -43,7 +43,7 @@ def test_noise_gaps_and_losses_are_as_large_as_asked_for(kind: str) -> None:
 
 
 def test_without_noise_what_is_seen_is_true() -> None:
-    motion = Motion("turns", 50, noise=0.0, gaps=0.0, lost=0.0)
+    motion = Motion("turns", 50, noise=0.0, gaps=0.0, dropped=0.0)
     track = draw_track(motion, 0, "train", 0)
     np.testing.assert_array_equal(track.observed, track.truth)
 

@@ -109,7 +109,7 @@ def test_these_very_numbers() -> None:
 
 
 def test_there_is_no_training_split_to_evaluate(data: VectorData) -> None:
-    with pytest.raises(DataError, match=f"{data.name} has no train split.*Choose dev or test"):
+    with pytest.raises(DataError, match=f"{data.name} has no train split.*Use dev or test"):
         data.split("train")
 
 

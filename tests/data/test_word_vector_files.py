@@ -7,7 +7,7 @@ import pytest
 
 from seqloom.core.errors import DataError, UsageError
 from seqloom.data.files import use_data_folder
-from seqloom.data.word_vectors import read_all_vectors, read_vectors, word_sets, write_vectors
+from seqloom.data.word_vectors import read_all_vectors, read_vectors, read_word_sets, write_vectors
 
 WORDS = ["the", "बाज़ार", "naïve", "1.5", "</s>"]
 VECTORS = np.random.default_rng(0).normal(size=(5, 4)).astype(np.float32) * np.array(
@@ -53,16 +53,16 @@ def test_line_breaks_after_binary_vectors_may_be_there_or_not(tmp_path, between)
 @pytest.mark.parametrize(
     ("content", "words"),
     [
-        (b"2 2\na " + numbers(1, 2) + b"b " + numbers(3, 4)[:5], "promises 2 vectors, and it ends within number 2"),
-        (b"2 2\na " + numbers(1, 2), "ends within number 2"),
-        (b"2 999999999999\na " + numbers(1, 2), "says that its vectors have 999,999,999,999 numbers each"),
-        (b"a 1 2\n<unk> 1 2\n", "vectors of 1 word: two or more are needed"),
+        (b"2 2\na " + numbers(1, 2) + b"b " + numbers(3, 4)[:5], "announces 2 vectors, but it ends within vector 2"),
+        (b"2 2\na " + numbers(1, 2), "ends within vector 2"),
+        (b"2 999999999999\na " + numbers(1, 2), "announces vectors of 999,999,999,999 numbers"),
+        (b"a 1 2\n<unk> 1 2\n", "vectors of at least two words; it has 1 word"),
         (b"1 2\na " + numbers(1, float("nan")), "Vector 1 of .*, that of 'a', must have finite numbers"),
-        (b"1 2\n " + numbers(1, 2), "Vector 1 .* must begin with a word; it begins with a space"),
-        (b"1 2\n" + b"x" * 5000 + b"\0", "has none within 4,096 bytes"),
+        (b"1 2\n " + numbers(1, 2), "Vector 1 .* must start with a word, but starts with a space"),
+        (b"1 2\n" + b"x" * 5000 + b"\0", "has no space within 4,096 bytes"),
         (b"2 2\na 1 2\nb 1 x\n", "Line 3 .* finite numbers after its word; it has 'x'"),
         (b"a 1 2\nb 1\n", "Line 2 .* must have a word and 2 numbers; it has 1"),
-        (b"a 1 2\n 1 2\n", "Line 2 .* must begin with a word"),
+        (b"a 1 2\n 1 2\n", "Line 2 .* must start with a word"),
     ],
 )
 def test_what_is_wrong_is_said_by_line_or_number(tmp_path, content, words):
@@ -84,7 +84,7 @@ def test_the_unknown_word_is_no_word_and_a_space_before_one_is_no_part_of_it(tmp
 
 
 def test_a_word_with_a_space_cannot_be_written(tmp_path):
-    with pytest.raises(UsageError, match="no space in it; 'a b' has one"):
+    with pytest.raises(UsageError, match="not contain spaces; got 'a b'"):
         write_vectors(tmp_path / "v", ["a b"], VECTORS[:1], "text")
     assert not (tmp_path / "v").exists()
 
@@ -106,7 +106,7 @@ def sets(tmp_path):
 
 def test_the_sets_are_read(sets):
     with use_data_folder(sets):
-        found = word_sets()
+        found = read_word_sets()
     assert found.rated == {
         "wordsim353": [("love", "sex", 6.77), ("tiger", "cat", 7.35)],
         "simlex999": [("old", "new", 1.58)],
@@ -116,10 +116,10 @@ def test_the_sets_are_read(sets):
 
 def test_sets_that_are_not_there_are_named(sets, monkeypatch):
     monkeypatch.delenv("SEQLOOM_DATA", raising=False)
-    assert word_sets().missing == ["WordSim-353", "SimLex-999", "Google's analogies"]
+    assert read_word_sets().missing == ["WordSim-353", "SimLex-999", "Google's analogies"]
     (sets / "word_vectors_eval" / "SimLex-999.txt").unlink()
     with use_data_folder(sets):
-        assert word_sets().missing == ["SimLex-999"]
+        assert read_word_sets().missing == ["SimLex-999"]
 
 
 @pytest.mark.parametrize(
@@ -128,15 +128,15 @@ def test_sets_that_are_not_there_are_named(sets, monkeypatch):
         (
             "wordsim353_combined.csv",
             "head\nlove,sex,much\n",
-            "Line 2 .* two words and, in column 3, a number; it is 'love",
+            "Line 2 .* two words and, in column 3, a number; got 'love",
         ),
         ("wordsim353_combined.csv", "head\nlove,sex\n", "Line 2"),
         ("SimLex-999.txt", "head\na\tb\tA\tnan\n", "Line 2"),
-        ("questions-words.txt", "Athens Greece Oslo Norway\n", "Line 1 .* four words after a line with"),
+        ("questions-words.txt", "Athens Greece Oslo Norway\n", "Line 1 .* four words, after a line with"),
         ("questions-words.txt", ": one\na b c\n", "Line 2"),
     ],
 )
 def test_a_bad_line_of_a_set_is_named(sets, name, text, words):
     (sets / "word_vectors_eval" / name).write_text(text)
     with use_data_folder(sets), pytest.raises(DataError, match=words):
-        word_sets()
+        read_word_sets()

@@ -32,7 +32,7 @@ def test_the_vectors_of_the_words_that_are_there(tmp_path, name, head, ends) -> 
     assert found.rows.tolist() == [[4, 5, 6], [0, 0, 0], [7, 8, 9], [-0.5, 0.25, pytest.approx(1e-3)], [1, 2, 3]]
     assert found.found.tolist() == [True, False, True, True, True]
     assert found.coverage() == f"4 of 5 words have a vector in {name} (80.0%)"
-    assert found.coverage(torch.tensor([1, 5, 0, 2, 12])).endswith("; of the running words 75.0%")
+    assert found.coverage(torch.tensor([1, 5, 0, 2, 12])).endswith("; they cover 75.0% of the training text")
 
 
 def test_lower_case_steps_in_only_where_a_word_is_not_there(tmp_path) -> None:
@@ -40,7 +40,7 @@ def test_lower_case_steps_in_only_where_a_word_is_not_there(tmp_path) -> None:
     words = ["The", "THE", "Bear", "the"]
     found = read_vectors(path, words, 3)
     assert found.rows.tolist() == [[9, 9, 9], [1, 2, 3], [4, 5, 6], [1, 2, 3]]
-    assert "2 of them that of their lower-case form" in found.coverage()
+    assert "2 of them that of their lowercase form" in found.coverage()
     assert read_vectors(path, words, 3, lowercase=False).found.tolist() == [True, False, False, True]
 
 
@@ -60,7 +60,7 @@ def test_what_nobody_wants_need_be_no_text(tmp_path) -> None:
     [
         ("the 1 2\n", r"vectors of 2 numbers.*have 3.*model\.embedding=2"),
         ("1 2\nthe 1 2\n", r"vectors of 2 numbers"),
-        ("6 3\nthe 1 2 3\n", "cut short: its first line promises 6 vectors, and it has 1"),
+        ("6 3\nthe 1 2 3\n", "truncated: its first line announces 6 vectors, but it has 1"),
         ("the 1 2 3\nbear 1 2\n", "Line 2 .* must have a word and 3 numbers; it has 2: 'bear 1 2'"),
         ("the 1 2 3\nbear 1 2 3 4\n", "Line 2 .* must have a word and 3 numbers; it has 4"),
         ("the 1 2 3\nbear 1 2 x\n", "Line 2 .* finite numbers after its word; it has 'x'"),
@@ -68,12 +68,12 @@ def test_what_nobody_wants_need_be_no_text(tmp_path) -> None:
         ("the 1 2 3\nbear 1 inf 3\n", "Line 2 .* it has 'inf'"),
         ("the 1 2 3\nbear 1 1e39 3\n", "Line 2 .* it has '1e39'"),
         ("the 1 2 3\nbear 1  3\n", "Line 2 .* it has ''"),
-        ("the\t1\t2\t3\n", "with spaces between; line 1 has none"),
+        ("the\t1\t2\t3\n", "separated by spaces; line 1 has none"),
         ("", "is empty"),
         ("0 3\n", "is empty"),
-        ("dog 1 2 3\n", "none of the 2 words"),
-        ("2 3\nthe \0\1\2\n", "promises 2 vectors, and it ends within number 1"),
-        ("the \0\1\2\n", "line 1 is not; a file in word2vec's binary format begins with"),
+        ("dog 1 2 3\n", "none of its 2 words"),
+        ("2 3\nthe \0\1\2\n", "announces 2 vectors, but it ends within vector 1"),
+        ("the \0\1\2\n", "line 1 is not. A file in the binary format of word2vec starts with"),
         (gzip.compress(PLAIN.encode(), mtime=0), r"must end in \.gz"),
     ],
 )
@@ -95,7 +95,7 @@ def test_files_that_cannot_be_read(tmp_path, monkeypatch) -> None:
     (tmp_path / "not.gz").write_text(PLAIN)
     with pytest.raises(DataError, match="must be gzip-compressed"):
         read_vectors(tmp_path / "not.gz", ["the"], 3)
-    monkeypatch.setattr(word_vectors, "MAX_LINE", 32)
+    monkeypatch.setattr(word_vectors, "MAX_LINE_BYTES", 32)
     with pytest.raises(DataError, match="line 1 is not"):  # a line without an end would fill the memory
         read_vectors(write(tmp_path, "the" + " 1" * 100), ["the"], 100)
 
@@ -105,7 +105,7 @@ def test_what_is_looked_up_for_each_token() -> None:
     assert sorted(vector_words(words)) == sorted(["</s>", "<unk>", "no", "No", ",", "!", "bear"])
     assert len(vector_words(words)) == len(words) and words.token(vector_words(words).index("bear")) == "bear"
     assert vector_words(Characters.from_content({"alphabet": ["a", "b"]})) == ["</s>", "<unk>", "a", "b"]
-    with pytest.raises(UsageError, match=r"tokenizer\.kind to words"):
+    with pytest.raises(UsageError, match=r"tokenizer\.kind=words"):
         vector_words(BytePair.train(BytePairConfig(size=300), ["some text to learn from"]))
 
 

@@ -115,7 +115,7 @@ def test_only_chosen_places_count_and_the_loss_is_their_mean() -> None:
     assert log_probs.shape == (*batch["tokens"].shape, V)  # no special token can be told
     own = [
         -log_probs[row, place, target]
-        for row, (places, targets) in enumerate(zip(batch["places"], batch["targets"], strict=True))
+        for row, (places, targets) in enumerate(zip(batch["positions"], batch["targets"], strict=True))
         for place, target in zip(places.tolist(), targets.tolist(), strict=True)
         if target >= 0
     ]

@@ -126,7 +126,7 @@ def test_gradients_of_the_whole_loss() -> None:
     places = torch.tensor([[3, 8, 0], [7, 0, 0], [2, 4, 10]])
     targets = torch.tensor([[5, 6, -1], [9, -1, -1], [1, 2, 3]])
     other = torch.tensor([0, 1, 1])
-    value = ours.loss({**batch, "places": places, "targets": targets, "other": other})
+    value = ours.loss({**batch, "positions": places, "targets": targets, "other": other})
     value.backward()
     with torch.no_grad():
         theirs.cls.predictions.bias[V:] = -1e9

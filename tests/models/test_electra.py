@@ -39,7 +39,7 @@ def batch_of(model: Electra, texts: list[list[int]] = TEXTS) -> dict[str, Tensor
 def originals(batch: dict[str, Tensor]) -> Tensor:
     """The text before anything was hidden, place by place."""
     tokens = batch["tokens"].clone()
-    for row, (places, targets) in enumerate(zip(batch["places"], batch["targets"], strict=True)):
+    for row, (places, targets) in enumerate(zip(batch["positions"], batch["targets"], strict=True)):
         for place, target in zip(places.tolist(), targets.tolist(), strict=True):
             if target >= 0:
                 assert tokens[row, place] == V + 2  # all that is chosen is hidden
@@ -79,7 +79,7 @@ def test_the_model_reads_what_was_drawn_and_the_generator_the_gaps() -> None:
     torch.testing.assert_close(told.logits, model.detection_logits(h), rtol=0, atol=1e-12)
     logits = model.masked_logits(model.generate(batch["tokens"], batch["mask"], None, batch["documents"]))
     rows = torch.arange(len(logits)).unsqueeze(1)
-    torch.testing.assert_close(told.masked, logits[rows, batch["places"]], rtol=0, atol=1e-12)
+    torch.testing.assert_close(told.masked, logits[rows, batch["positions"]], rtol=0, atol=1e-12)
 
 
 def test_a_generator_that_is_right_replaces_nothing() -> None:
@@ -88,7 +88,7 @@ def test_a_generator_that_is_right_replaces_nothing() -> None:
     targets = batch["targets"]
     sure = F.one_hot(targets.clamp(min=0), V).double() * 1000
     drawn = draw(sure, torch.rand(targets.shape))
-    assert torch.equal(put(batch["tokens"], batch["places"], targets >= 0, drawn), originals(batch))
+    assert torch.equal(put(batch["tokens"], batch["positions"], targets >= 0, drawn), originals(batch))
 
 
 def test_the_loss_is_both() -> None:

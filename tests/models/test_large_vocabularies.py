@@ -38,7 +38,7 @@ def pairs(model: Any) -> Tensor:
 
 def hidden(model: Any) -> Tensor:
     places = torch.arange(T).expand(B, T)
-    return model.loss({"tokens": tokens(), "mask": places >= 0, "places": places, "targets": tokens()})
+    return model.loss({"tokens": tokens(), "mask": places >= 0, "positions": places, "targets": tokens()})
 
 
 def both_ways(model: Any) -> Tensor:

@@ -137,7 +137,7 @@ def test_answers_are_softmaxes_over_the_context_and_cls(backbone: Any) -> None:
     model = double(FineTunedAnswerConfig(backbone=backbone).build(V))
     batch = every(questions(backbone))
     first, last = model(batch)
-    places = batch["places"].flatten(0, 1)
+    places = batch["answerable"].flatten(0, 1)
     for found in (first, last):
         assert torch.equal(torch.isfinite(found), places)
         assert torch.allclose(found.exp().sum(dim=1), torch.ones(3, dtype=torch.float64))
@@ -153,7 +153,7 @@ def test_the_best_spans_are_those_of_a_search_by_hand(backbone: Any) -> None:
     found = model.spans(batch, longest=2, most=4)
     for n in range(3):
         summary = int(batch["summary"][n])
-        places = [j for j in batch["places"][n, 0].nonzero().flatten().tolist() if j != summary]
+        places = [j for j in batch["answerable"][n, 0].nonzero().flatten().tolist() if j != summary]
         by_hand = sorted(
             (((first[n, i] + last[n, j]).item(), i, j) for i in places for j in places if i <= j < i + 2), reverse=True
         )[:4]
@@ -173,7 +173,7 @@ def test_spans_of_any_length(longest: int) -> None:
         every(questions(BACKBONES["bert"])),
     )
     found = model.spans(batch, longest, most=1000)
-    context = batch["places"].sum(dim=(1, 2)) - 1  # without [CLS]
+    context = batch["answerable"].sum(dim=(1, 2)) - 1  # without [CLS]
     real = found.log_probs > -np.inf
     for n, size in enumerate(context.tolist()):
         lengths = found.last[n][real[n]] - found.first[n][real[n]] + 1

@@ -11,7 +11,7 @@ from tests.understanding import assert_same_checkpoints, trained
 
 from seqloom.core.errors import DataError, UsageError
 from seqloom.core.tokens import EXTRA, Specials
-from seqloom.data.noise import sentinels_of, spans_told
+from seqloom.data.noise import parse_spans, sentinels_of
 from seqloom.decoding.beam import beam_search
 from seqloom.predict.loader import load
 from seqloom.runs.run import Run
@@ -52,7 +52,7 @@ def test_what_is_measured_is_what_the_model_thinks(tmp_path: Path, kind: str) ->
     losses, right, told, hidden, exact = [], 0, 0, 0, []
     banned = tuple(Specials.after(len(task.tokenizer)).names)
     for number in range(len(read.texts)):
-        source, target, unseen = read.damage(number, EVALUATION, 0)
+        source, target, unseen = read.corrupt(number, EVALUATION, 0)
         ended = torch.tensor([[*source, 0]])
         inputs = torch.tensor([[0, *target]])
         log_probs = model(ended, None, inputs)[0].log_softmax(dim=1)
@@ -69,7 +69,7 @@ def test_what_is_measured_is_what_the_model_thinks(tmp_path: Path, kind: str) ->
             exact.append(best.tokens == target)
         else:
             sentinels = sentinels_of(task.recipe.noise, len(task.tokenizer))
-            said, meant = (spans_told(ids, sentinels) for ids in (best.tokens, target))
+            said, meant = (parse_spans(ids, sentinels) for ids in (best.tokens, target))
             exact += [said.get(gap) == span for gap, span in meant.items() if span]
     assert found["loss"] == pytest.approx(sum(losses) / len(losses), rel=1e-5)
     assert found["perplexity"] == pytest.approx(math.exp(found["loss"]))

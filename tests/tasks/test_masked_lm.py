@@ -80,7 +80,7 @@ def test_what_is_measured_is_what_the_model_thinks(tmp_path: Path) -> None:
         )
         h = model.read(tokens, mask.bool(), segments)
         log_probs = model.masked_logits(h)[0].log_softmax(dim=1)
-        for place, target in zip(shown["places"][row], shown["targets"][row], strict=True):
+        for place, target in zip(shown["positions"][row], shown["targets"][row], strict=True):
             if target >= 0:
                 losses.append(-log_probs[place, target].item())
                 right += int(log_probs[place].argmax()) == target
@@ -176,7 +176,7 @@ def test_fewer_rows_than_a_batch_are_remarked_on(tmp_path: Path) -> None:
 
 def test_one_document_has_no_other(tmp_path: Path) -> None:
     recipe = masked_recipe(tmp_path, "data.documents=file")
-    with pytest.raises(DataError, match=r"at least two documents .* the train split has 1\. Say objective=mlm"):
+    with pytest.raises(DataError, match=r"at least two documents .* the train split has 1\. Set objective=mlm"):
         Task.prepare(recipe)
     assert prepared(tmp_path, "data.documents=file", "objective=mlm").steps_per_epoch() > 0
 

@@ -218,7 +218,7 @@ def test_recipes_that_make_no_sense(tmp_path: Path, name: str, overrides: list[s
 
 
 def test_labels_that_are_no_numbers_are_no_scores(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match=r"With target=score every label must be a number; that of pair \d+ of \w+ is"):
+    with pytest.raises(DataError, match=r"With target=score, every label must be a number, but pair \d+ of \w+ has"):
         task_of(recipe(tmp_path, "pair", "target=score"))
 
 

@@ -153,7 +153,7 @@ def test_a_label_the_vocabulary_lacks(made: Path, tmp_path: Path) -> None:
     [
         (["init.weights=false"], "init.weights must be true"),
         (["tokenizer.kind=words"], "leave the section out"),
-        (['template="{text}"'], "must have {text} and then {label}"),
+        (['template="{text}"'], "must contain {text} and then {label}"),
         (["model.length=0"], "length: must be at least 1"),
         (["model.length=95"], "at most 94"),
         (["model.backbone.d_model=99"], "model.backbone.d_model is 99 here and 12 there"),

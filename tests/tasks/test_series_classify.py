@@ -125,15 +125,15 @@ def test_rows_of_ones_own(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("change", "settings", "words"),
     [
-        (lambda text: text.replace("slow,1", "slow,x", 1), {}, r"Line 2 of .* must hold finite numbers .* got 'x"),
+        (lambda text: text.replace("slow,1", "slow,x", 1), {}, r"Line 2 of .* must contain finite numbers .* got 'x"),
         (lambda text: text.replace("slow,10.", "slow,1e999", 1), {}, r"Line 2 of .* finite numbers .* got '1e999"),
-        (lambda text: text.replace("slow", " ", 1), {}, r"Line 2 of .* has no label, which is to stand in column 1"),
+        (lambda text: text.replace("slow", " ", 1), {}, r"Line 2 of .* must have a label in column 1"),
         (lambda text: "kind," + ",".join("abcdefghijklmnop") + "\n" + text, {}, r"Line 1 of .* data.header=true"),
-        (lambda text: text, {"label": "kind"}, r"no column 'kind' for the labels"),
-        (lambda text: text, {"variables": 3}, r"Line 1 of .* has 16 numbers, which are not as many for each"),
+        (lambda text: text, {"label": "kind"}, r"must have the column 'kind'"),
+        (lambda text: text, {"variables": 3}, r"Line 1 of .* has 16 numbers, not a multiple of"),
         (lambda text: text.replace("slow", "fast"), {}, r"at least two labels"),
-        (lambda text: text, {"label": 40}, r"no column 40"),
-        (lambda text: "slow" + "," * 16 + "\n" + text, {}, r"Line 1 of .* has no number at all"),
+        (lambda text: text, {"label": 40}, r"must have the column 40"),
+        (lambda text: "slow" + "," * 16 + "\n" + text, {}, r"Line 1 of .* must contain at least one number"),
     ],
 )
 def test_bad_rows(tmp_path: Path, change: Callable[[str], str], settings: dict[str, Any], words: str) -> None:

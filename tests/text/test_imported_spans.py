@@ -13,7 +13,7 @@ from tokenizers import Tokenizer as Library
 from tokenizers import normalizers, pre_tokenizers
 from tokenizers.models import BPE
 
-from seqloom.data.readers import SentenceReader, covering
+from seqloom.data.readers import SentenceReader, tokens_covering
 from seqloom.text import Imported
 from seqloom.text.imported import include_marks
 from seqloom.text.word_spans import first_tokens, split_words, word_spans
@@ -89,7 +89,7 @@ def test_an_answer_is_found_and_read_back(name: str, text: str) -> None:
     """Every word of a text, as an answer: the tokens that cover it give it back, marks included."""
     spans = TOKENIZERS[name].spans(text)
     for start, end in word_spans(text):
-        if (found := covering(spans, start, end)) is not None and any(map(str.isalnum, text[start:end])):
+        if (found := tokens_covering(spans, start, end)) is not None and any(map(str.isalnum, text[start:end])):
             back = text[spans[found[0]][0] : spans[found[1]][1]]
             assert text[start:end].strip("\u200d") in back and len(back) <= end - start + 8
             if name != "bytes" and not any(is_han(letter) for letter in text) and "'" not in text:

@@ -48,7 +48,7 @@ def pairs(model: Any) -> Tensor:
 
 def hidden(model: Any) -> Tensor:
     places = torch.arange(T).expand(B, T)
-    return model.loss({"tokens": tokens(), "mask": mask(), "places": places, "targets": tokens()})
+    return model.loss({"tokens": tokens(), "mask": mask(), "positions": places, "targets": tokens()})
 
 
 def classes(model: Any) -> Tensor:

@@ -1,18 +1,16 @@
-"""Documents as rows of one length, packed or as pairs of sentences, and masked tokens (BERT, 2018).
+"""Rows of packed documents or sentence pairs, and masked tokens (BERT, 2018).
 
-A document is cut into pieces that fit a row; each piece stands as [CLS] piece [SEP]. Short pieces
-share a row, longest first, each where least room is left over; `documents` numbers them, so that
-none is seen from another.
+A document is divided into pieces that fit into a row as [CLS] piece [SEP]. Short pieces share a row,
+packed by best fit, longest first; `documents` numbers them, so that attention can be restricted to
+one document.
 
-Of a row's n tokens ⌊share · n + u⌋ are chosen, u drawn from [0, 1), so that the share is met on
-average, however short the row, and are to be told from what stands around them. What becomes of one
-that is chosen is drawn, too:
+Of the n tokens of a row, ⌊p · n + u⌋ are selected for prediction, with u uniform in [0, 1), so that
+the expected fraction is p even in short rows. Each selected token is replaced at random:
 
-    80 %   [MASK]              10 %   any token of the vocabulary              10 %   it stays
+    80 %   by [MASK]           10 %   by a random token of the vocabulary           10 %   not at all
 
-The two tenths are there since a text that is read later has no masks: a model must not count on
-them to know what it will be asked. END and special tokens are never chosen, and never put in
-another's place.
+The latter two exist because texts have no masks later: a model must not rely on them to know which
+tokens to predict. END and special tokens are neither selected nor used as replacements.
 """
 
 from collections.abc import Iterator, Sequence
@@ -29,34 +27,34 @@ from seqloom.core.device import derive
 from seqloom.core.errors import DataError
 from seqloom.core.tokens import Specials
 from seqloom.core.tree import Tree
-from seqloom.data.batching import KEPT_EPOCHS, Array, ShuffleSampler
+from seqloom.data.batching import CACHED_EPOCHS, Array, ShuffleSampler
 from seqloom.text.model_inputs import frame_length, framed
 
 
 class PackedRows(NamedTuple):
-    tokens: Array  # (N, S), 0 where nothing stands
-    documents: Array  # (N, S), from 1 in each row; 0 where nothing stands
+    tokens: Array  # (N, S); padding is 0
+    documents: Array  # (N, S), from 1 in each row; padding is 0
 
 
 def pack(texts: Sequence[Sequence[int]], specials: Specials, length: int) -> PackedRows:
-    """Documents, each its tokens, in rows (N, S) of `length`; those without tokens are left out."""
+    """Pack the tokens of documents into rows (N, S) of `length`; empty documents are left out."""
     room = length - frame_length(1)
     pieces = [text[start : start + room] for text in texts for start in range(0, len(text), room)]
-    shared = share_rows([len(piece) + length - room for piece in pieces], length)
-    tokens, documents = np.zeros((len(shared), length), np.int32), np.zeros((len(shared), length), np.int16)
-    for row, members in enumerate(shared):
+    rows = pack_by_best_fit([len(piece) + length - room for piece in pieces], length)
+    tokens, documents = np.zeros((len(rows), length), np.int32), np.zeros((len(rows), length), np.int16)
+    for row, members in enumerate(rows):
         end = 0
         for number, member in enumerate(members, start=1):
-            placed = framed(specials, "bert", pieces[member]).tokens
-            start, end = end, end + len(placed)
-            tokens[row, start:end], documents[row, start:end] = placed, number
+            framed_piece = framed(specials, "bert", pieces[member]).tokens
+            start, end = end, end + len(framed_piece)
+            tokens[row, start:end], documents[row, start:end] = framed_piece, number
     return PackedRows(tokens, documents)
 
 
-def share_rows(sizes: Sequence[int], length: int) -> list[list[int]]:
-    """Which pieces go into one row: the longest first, each into the row where least room is left."""
+def pack_by_best_fit(sizes: Sequence[int], length: int) -> list[list[int]]:
+    """Assign pieces to rows: longest first, each to the fullest row that has room for it."""
     rows: list[list[int]] = []
-    by_room: list[list[int]] = [[] for _ in range(length + 1)]  # rows by how much room they have
+    by_room: list[list[int]] = [[] for _ in range(length + 1)]  # rows by their remaining room
     for piece in sorted(range(len(sizes)), key=lambda piece: -sizes[piece]):
         size = sizes[piece]
         room = next((room for room in range(size, length + 1) if by_room[room]), None)
@@ -71,21 +69,21 @@ def share_rows(sizes: Sequence[int], length: int) -> list[list[int]]:
 
 
 class SentencePairRows(NamedTuple):
-    tokens: Array  # (N, S), 0 where nothing stands
-    segments: Array  # (N, S), 0 of a, 1 of b
+    tokens: Array  # (N, S); padding is 0
+    segments: Array  # (N, S), 0 for a, 1 for b
     lengths: Array  # (N,)
-    other: Array  # (N,), 1 where b is from another document, 0 where it follows
+    other: Array  # (N,), 1 if b is from another document, 0 if it follows a
 
 
 class NextSentencePairs:
-    """Pairs for next-sentence prediction (BERT, 2018): does b follow a, or is it from another document?
+    """Pairs for next-sentence prediction (BERT, 2018): b follows a, or is from another document.
 
-        [CLS] a [SEP] b [SEP]          a, b: one sentence after the other, as many whole ones as there is room for
+        [CLS] a [SEP] b [SEP]          a and b are consecutive complete sentences that fit into the row
 
-    A document is read once, a row after the other. Where a ends is drawn, but no later than in the
-    middle of the row; b is then what follows, or, half the time, begins at a sentence drawn from
-    another document. Both are filled up in the same way, so that their lengths tell hardly
-    anything. A sentence that would fill more than half a row is cut.
+    A document is read once, row by row. The end of a is random, at most in the middle of the row. With
+    probability 1/2, b is what follows; otherwise it starts at a random sentence of another document.
+    Both kinds are filled in the same way, so that their lengths reveal little. A sentence longer than
+    half a row is divided.
     """
 
     def __init__(
@@ -95,143 +93,145 @@ class NextSentencePairs:
         length: int,
         what: str = "the text",
     ) -> None:
-        """`documents`, each its sentences, each its tokens; rows are `length` long; `what` is for the errors."""
+        """Create pairs from the tokens of sentences of documents, in rows of `length`; `what` is for errors."""
         self.specials, self.length = specials, length
         self.room = length - frame_length(2)
-        most = self.room // 2
+        max_length = self.room // 2
         pieces = [
-            [sentence[start : start + most] for sentence in document for start in range(0, len(sentence), most)]
+            [
+                sentence[start : start + max_length]
+                for sentence in document
+                for start in range(0, len(sentence), max_length)
+            ]
             for document in documents
         ]
-        self.alone = sum(len(document) == 1 for document in pieces)  # of one sentence: it has nothing to follow it
+        self.alone = sum(len(document) == 1 for document in pieces)  # documents of one sentence, which give no pair
         pieces = [document for document in pieces if len(document) > 1]
         if len(pieces) < 2:
             raise DataError(
-                "Next sentences need at least two documents with two sentences each, so that one may be taken from "
-                f"another; {what} has {len(pieces)}. Say objective=mlm, or what a document is (data.documents)."
+                "Next-sentence prediction needs at least two documents with at least two sentences each, but "
+                f"{what} has {len(pieces)}. Set objective=mlm, or change data.documents."
             )
-        every = [sentence for document in pieces for sentence in document]
-        self._ids = np.concatenate([np.asarray(sentence, np.int32) for sentence in every])
-        self._starts = np.cumsum([0, *map(len, every)])  # of each sentence, in ids; and the end
+        sentences = [sentence for document in pieces for sentence in document]
+        self._ids = np.concatenate([np.asarray(sentence, np.int32) for sentence in sentences])
+        self._starts = np.cumsum([0, *map(len, sentences)])  # of each sentence, in ids; and the end
         self._first = np.cumsum([0, *map(len, pieces)])  # of each document, in sentences; and the end
-        self._begins, self._ends, self._document = self._rows()
+        self._row_starts, self._row_ends, self._document = self._rows()
 
     def __len__(self) -> int:
-        return len(self._begins)
+        return len(self._row_starts)
 
     def _rows(self) -> tuple[Array, Array, Array]:
-        """From which sentence to which each row goes, and of which document."""
-        found = []
+        """Return the first sentence, the end and the document of each row."""
+        rows = []
         for document in range(len(self._first) - 1):
-            begin, last = int(self._first[document]), int(self._first[document + 1])
-            while begin < last:
-                end = int(self._fill(begin, self.room, last))
-                if end - begin == 1:  # only at the end: a pair takes two, so the one before stands here as well
-                    begin -= 1
-                found.append((begin, end, document))
-                begin = end
-        begins, ends, documents = np.array(found).T
-        return begins, ends, documents
+            start, last = int(self._first[document]), int(self._first[document + 1])
+            while start < last:
+                end = int(self._fill(start, self.room, last))
+                if end - start == 1:  # the last sentence: a pair needs two, so the one before it is repeated
+                    start -= 1
+                rows.append((start, end, document))
+                start = end
+        starts, ends, documents = np.array(rows).T
+        return starts, ends, documents
 
-    def _fill(self, begin: Array | int, room: Array | int, last: Array | int) -> Array:
-        """The end of as many whole sentences from `begin` on as have room, up to `last`."""
-        return np.minimum(np.searchsorted(self._starts, self._starts[begin] + room, side="right") - 1, last)
+    def _fill(self, start: Array | int, room: Array | int, last: Array | int) -> Array:
+        """Return the end of the complete sentences from `start` that fit into `room`, at most `last`."""
+        return np.minimum(np.searchsorted(self._starts, self._starts[start] + room, side="right") - 1, last)
 
     def draw(self, draws: np.random.Generator) -> SentencePairRows:
-        """Every row once: where a ends, whether b follows, and if not, where it comes from."""
+        """Draw the pair of each row: the end of a, whether b follows, and the start of b if it does not."""
         N, half = len(self), self.room // 2
-        latest = self._fill(self._begins, half, self._ends - 1)  # a ends no later, and leaves b a sentence
-        cut = draws.integers(self._begins + 1, latest + 1)
+        latest = self._fill(self._row_starts, half, self._row_ends - 1)  # the last possible end of a
+        cut = draws.integers(self._row_starts + 1, latest + 1)
         other = draws.random(N) < 0.5
-        own, after = self._first[self._document], self._first[self._document + 1]
-        elsewhere = draws.integers(0, self._first[-1] - (after - own))  # a sentence of another document
-        elsewhere = np.where(elsewhere < own, elsewhere, elsewhere + (after - own))
-        begin = np.where(other, elsewhere, cut)
-        room = self.room - (self._starts[cut] - self._starts[self._begins])
-        document = np.searchsorted(self._first, begin, side="right") - 1
-        end = np.where(other, self._fill(begin, room, self._first[document + 1]), self._ends)
-        # [CLS] a [SEP] b [SEP] of all rows at once
-        a, a_end, b, b_end = (self._starts[span][:, None] for span in (self._begins, cut, begin, end))  # in ids, (N, 1)
-        place = np.arange(self.length)
-        middle = 1 + a_end - a  # where the first [SEP] stands
+        first, after = self._first[self._document], self._first[self._document + 1]
+        elsewhere = draws.integers(0, self._first[-1] - (after - first))  # a sentence of another document
+        elsewhere = np.where(elsewhere < first, elsewhere, elsewhere + (after - first))
+        start = np.where(other, elsewhere, cut)
+        room = self.room - (self._starts[cut] - self._starts[self._row_starts])
+        document = np.searchsorted(self._first, start, side="right") - 1
+        end = np.where(other, self._fill(start, room, self._first[document + 1]), self._row_ends)
+        # [CLS] a [SEP] b [SEP], for all rows
+        spans = (self._row_starts, cut, start, end)
+        a, a_end, b, b_end = (self._starts[border][:, None] for border in spans)  # in ids, (N, 1)
+        position = np.arange(self.length)
+        middle = 1 + a_end - a  # of the first [SEP]
         last = middle + 1 + b_end - b
-        inside = np.where(place < middle, a + place - 1, b + place - middle - 1)
-        tokens = self._ids.take(inside, mode="clip")
-        for where, token in ((place == 0, self.specials.classify), (place == middle, self.specials.separate)):
-            tokens[np.broadcast_to(where, tokens.shape)] = token
-        tokens = np.where(place < last, tokens, np.where(place == last, self.specials.separate, END))
-        segments = ((place > middle) & (place <= last)).astype(np.int8)
+        indices = np.where(position < middle, a + position - 1, b + position - middle - 1)
+        tokens = self._ids.take(indices, mode="clip")
+        for mask, token in ((position == 0, self.specials.classify), (position == middle, self.specials.separate)):
+            tokens[np.broadcast_to(mask, tokens.shape)] = token
+        tokens = np.where(position < last, tokens, np.where(position == last, self.specials.separate, END))
+        segments = ((position > middle) & (position <= last)).astype(np.int8)
         return SentencePairRows(tokens.astype(np.int32), segments, last[:, 0] + 1, other.astype(np.int64))
 
 
 # --- masks ------------------------------------------------------------------------------------------------------------
 
-NONE = -1  # the target where nothing was chosen
+NO_TARGET = -1
 Masking = Literal["dynamic", "static"]
 
 
 @config
 class MasksConfig:
-    """Which tokens are to be told, and what is shown in their place."""
+    """The selection of tokens to predict, and their replacements."""
 
-    mlm_probability: Annotated[float, Gt(0), Lt(1)] = 0.15  # of the tokens is chosen
-    mask_replace_prob: Probability = 0.8  # of the chosen: shown as [MASK]
-    random_replace_prob: Probability = (
-        0.1  # of the chosen: shown as any token, drawn from the vocabulary; the others stay
-    )
+    mlm_probability: Annotated[float, Gt(0), Lt(1)] = 0.15  # fraction of the tokens to predict
+    mask_replace_prob: Probability = 0.8  # fraction of the selected tokens replaced by [MASK]
+    random_replace_prob: Probability = 0.1  # fraction of the selected tokens replaced by random ones; the others stay
 
     def problems(self) -> Iterator[str]:
         if self.mask_replace_prob + self.random_replace_prob > 1 + 1e-9:
             both = f"{self.mask_replace_prob} + {self.random_replace_prob}"
             yield f"mask_replace_prob + random_replace_prob must be at most 1; got {both}"
 
-    def most(self, length: int) -> int:
-        """How many tokens of a row can be chosen at most."""
+    def max_targets(self, length: int) -> int:
+        """Return the maximum number of selected tokens in a row."""
         return min(int(self.mlm_probability * length) + 1, length)
 
 
-class Masked(NamedTuple):
-    """Rows as they are shown, and what was there."""
+class MaskedRows(NamedTuple):
+    """Rows with masks, and the original tokens at the selected positions."""
 
     tokens: Array  # (N, S)
-    places: Array  # (N, P), in order; 0 where nothing was chosen
-    targets: Array  # (N, P), what stood there; NONE where nothing was chosen
+    positions: Array  # (N, P), ascending; padding is 0
+    targets: Array  # (N, P), the original tokens; padding is NO_TARGET
 
 
 def mask_rows(
     rows: Array, config: MasksConfig, specials: Specials, vocabulary: int, draws: np.random.Generator
-) -> Masked:
-    """Rows (N, S) with masks drawn for each; padding is END."""
-    may = ~np.isin(rows, [END, *specials.names])  # (N, S)
-    N, S = may.shape
-    counts = np.floor(config.mlm_probability * may.sum(axis=1) + draws.random(N)).astype(np.int64)  # (N,)
-    keys = np.where(may, draws.random((N, S), dtype=np.float32), np.inf)
-    P = config.most(S)
+) -> MaskedRows:
+    """Draw the masks of rows (N, S), whose padding is END."""
+    may_be_selected = ~np.isin(rows, [END, *specials.names])  # (N, S)
+    N, S = may_be_selected.shape
+    counts = np.floor(config.mlm_probability * may_be_selected.sum(axis=1) + draws.random(N)).astype(np.int64)  # (N,)
+    keys = np.where(may_be_selected, draws.random((N, S), dtype=np.float32), np.inf)
+    P = config.max_targets(S)
     smallest = np.argpartition(keys, P - 1, axis=1)[:, :P]
     ordered = np.take_along_axis(smallest, np.take_along_axis(keys, smallest, axis=1).argsort(axis=1), axis=1)
-    places = np.sort(np.where(np.arange(P) < counts[:, None], ordered, S), axis=1)  # those with the smallest keys
-    chosen = places < S
-    places = np.where(chosen, places, 0)
-    originals = np.take_along_axis(rows, places, axis=1)  # (N, P)
-    fate = draws.random(originals.shape)
-    anything = draws.integers(END + 1, vocabulary, originals.shape)
-    swapped = np.where(fate < config.mask_replace_prob + config.random_replace_prob, anything, originals)
-    shown = np.where(fate < config.mask_replace_prob, specials.mask, swapped)
+    positions = np.sort(np.where(np.arange(P) < counts[:, None], ordered, S), axis=1)  # those with the smallest keys
+    selected = positions < S
+    positions = np.where(selected, positions, 0)
+    originals = np.take_along_axis(rows, positions, axis=1)  # (N, P)
+    draw = draws.random(originals.shape)
+    random_tokens = draws.integers(END + 1, vocabulary, originals.shape)
+    kept = np.where(draw < config.mask_replace_prob + config.random_replace_prob, random_tokens, originals)
+    replacements = np.where(draw < config.mask_replace_prob, specials.mask, kept)
     tokens = rows.copy()
-    tokens[np.nonzero(chosen)[0], places[chosen]] = shown[chosen]
-    return Masked(tokens, places, np.where(chosen, originals, NONE))
+    tokens[np.nonzero(selected)[0], positions[selected]] = replacements[selected]
+    return MaskedRows(tokens, positions, np.where(selected, originals, NO_TARGET))
 
 
 # --- batches ----------------------------------------------------------------------------------------------------------
 
 
 class MaskedBatches:
-    """Batches of masked rows: packed documents, or pairs of sentences.
+    """Batches of masked rows: packed documents or sentence pairs.
 
-    What an epoch shows (the pairs, the masks) is drawn from the seed and the epoch alone; where
-    masking is static, every epoch shows what the first did, in another order. What is left over at
-    the end of an epoch is not read in it, and since the order is drawn anew, it is not the same
-    twice.
+    Pairs and masks depend only on the seed and the epoch; with static masking, every epoch uses those
+    of the first in another order. An incomplete last batch of an epoch is left out; it differs between
+    epochs, because the order does.
     """
 
     def __init__(
@@ -244,49 +244,49 @@ class MaskedBatches:
         vocabulary: int,
         size: int,
     ) -> None:
-        """`source` has the rows; a token of `vocabulary` may stand in the place of a chosen one."""
+        """Create batches of the rows of `source`; random replacements are tokens below `vocabulary`."""
         self.source, self.masks, self.masking = source, masks, masking
         self.specials, self.vocabulary = specials, vocabulary
         self.total = len(source) if isinstance(source, NextSentencePairs) else len(source.tokens)
         self.size = min(size, self.total)
         self.sampler = ShuffleSampler(self.total, self.size, "masked rows")
-        self._epoch = lru_cache(maxsize=KEPT_EPOCHS)(self._draw_epoch)
+        self._epoch = lru_cache(maxsize=CACHED_EPOCHS)(self._draw_epoch)
 
     @property
     def steps_per_epoch(self) -> int:
         return len(self.sampler)
 
     def batch(self, seed: int, step: int, rank: int = 0, world: int = 1) -> Tree:
-        """Return the batch of this step: a pure function of its arguments, of one shape."""
+        """Return the batch of a step, which is a pure function of its arguments and has a constant shape."""
         epoch, members = self.sampler.choose(seed, step, rank, world)
         return collate_masked(self.epoch(seed, epoch), members)
 
     def every(self, seed: int, size: int) -> Iterator[Tree]:
-        """Yield all rows in their order, for an evaluation: its masks are those of the first epoch of its own seed."""
-        shown = self.epoch(seed, 0)
+        """Yield all rows in order for evaluation, with the masks of the first epoch of this seed."""
+        rows = self.epoch(seed, 0)
         for start in range(0, self.total, size):
-            yield collate_masked(shown, np.arange(start, min(start + size, self.total)))
+            yield collate_masked(rows, np.arange(start, min(start + size, self.total)))
 
     def epoch(self, seed: int, epoch: int) -> dict[str, Array]:
-        """Return everything an epoch shows, by name, a row each."""
+        """Return the masked rows of an epoch by name."""
         return self._epoch(seed, 0 if self.masking == "static" else epoch)
 
     def _draw_epoch(self, seed: int, epoch: int) -> dict[str, Array]:
         draws = np.random.default_rng(derive(seed, "masks", epoch))
-        shown: dict[str, Array] = {}
+        arrays: dict[str, Array] = {}
         if isinstance(self.source, NextSentencePairs):
             pairs = self.source.draw(draws)
-            rows, shown["segments"], shown["other"] = pairs.tokens, pairs.segments, pairs.other
-            shown["mask"] = np.arange(rows.shape[1]) < pairs.lengths[:, None]
+            rows, arrays["segments"], arrays["other"] = pairs.tokens, pairs.segments, pairs.other
+            arrays["mask"] = np.arange(rows.shape[1]) < pairs.lengths[:, None]
         else:
-            rows, shown["documents"] = self.source
-            shown["mask"] = self.source.documents > 0
+            rows, arrays["documents"] = self.source
+            arrays["mask"] = self.source.documents > 0
         masked = mask_rows(rows, self.masks, self.specials, self.vocabulary, draws)
-        return shown | masked._asdict()
+        return arrays | masked._asdict()
 
 
-def collate_masked(shown: dict[str, Array], members: Array) -> Tree:
-    """Return some rows as tensors, and how many real tokens they have: counted here, where nothing waits for a GPU."""
-    rows = {name: own[members] for name, own in shown.items()}
-    tensors = {name: torch.from_numpy(own if own.dtype == bool else own.astype(np.int64)) for name, own in rows.items()}
+def collate_masked(arrays: dict[str, Array], members: Array) -> Tree:
+    """Return the chosen rows as tensors, and the number of their tokens, counted here to avoid synchronisation."""
+    rows = {name: array[members] for name, array in arrays.items()}
+    tensors = {name: torch.from_numpy(a if a.dtype == bool else a.astype(np.int64)) for name, a in rows.items()}
     return {**tensors, "read": int(rows["mask"].sum())}

@@ -1,4 +1,4 @@
-"""Phrases of one language as CLDR has them: dates, lists, quantities and money, piece by piece, as babel says them."""
+"""Phrases in one language from CLDR, formatted by babel: dates, lists, quantities and money, as annotated pieces."""
 
 import difflib
 import re
@@ -20,42 +20,42 @@ if TYPE_CHECKING:
 
 WELL_KNOWN = read_asset("cldr.txt")["well known"]
 TAG = re.compile("[A-Za-z0-9_-]+")
-MIN_COUNTRIES = 100  # countries a language must have names for; below that CLDR has hardly begun with it
+MIN_COUNTRIES = 100  # with fewer country names, the CLDR data of a language is too incomplete
 
 
 def require_babel(corpus: str = "cldr") -> None:
-    """Looked for, not imported: a run that is opened needs no numbers in words."""
+    """Raise ResourceError unless babel and num2words are installed; they are not imported."""
     if not all(find_spec(package) for package in ("babel", "num2words")):
         raise ResourceError(f"The corpus {corpus} needs babel and num2words: pip install 'seqloom[corpora]'.")
 
 
 @cache
 def find(tag: str) -> "Locale":
-    """The locale a tag such as `fr`, `pt-BR` or `zh_Hant` names, or ValueError with the nearest ones."""
+    """Return the locale of a tag such as `fr`, `pt-BR` or `zh_Hant`; raise ValueError with suggestions."""
     from babel import Locale, UnknownLocaleError
 
     try:
-        if not TAG.fullmatch(tag):  # babel passes over what follows a dot or an @, and runs are named after languages
+        if not TAG.fullmatch(tag):  # babel ignores what follows a dot or an @, and runs are named after languages
             raise ValueError(tag)
         locale = Locale.parse(tag.replace("-", "_"))
     except (UnknownLocaleError, ValueError):
         raise ValueError(f"CLDR has no language '{tag}': {_suggestion(tag)}") from None
     if not _has_enough(locale):
-        raise ValueError(f"CLDR has too little of '{tag}' to make phrases of: {_suggestion(tag)}")
+        raise ValueError(f"CLDR has too little data for '{tag}': {_suggestion(tag)}")
     return locale
 
 
-def same(one: str, other: str) -> bool:
-    """Whether two tags name one language as it is written in one place: en and en-US, zh and zh-Hans."""
+def is_same_language(one: str, other: str) -> bool:
+    """Return whether two tags name the same language, script and region: en and en-US, zh and zh-Hans."""
     from babel.core import get_global
 
     likely, names = get_global("likely_subtags"), []
     for locale in (find(one), find(other)):
         parts = [locale.language, locale.script or "", locale.territory or ""]
-        for known in (str(locale), f"{locale.language}_{locale.script}", locale.language):
-            if known in likely:
-                full = str(likely[known]).split("_")
-                parts = [part or assumed for part, assumed in zip(parts, full, strict=False)]
+        for name in (str(locale), f"{locale.language}_{locale.script}", locale.language):
+            if name in likely:
+                defaults = str(likely[name]).split("_")
+                parts = [part or default for part, default in zip(parts, defaults, strict=False)]
                 break
         names.append(parts)
     return names[0] == names[1]
@@ -67,7 +67,7 @@ def _has_enough(locale: "Locale") -> bool:
 
 
 def _suggestion(tag: str) -> str:
-    """Return tags by what they may have been taken for: a country's (jp), a name (French), or a slip of the hand."""
+    """Suggest tags for a country code (jp), a language name (French) or a typing error."""
     from babel import Locale
     from babel.core import get_global
     from babel.localedata import locale_identifiers
@@ -89,28 +89,28 @@ def _suggestion(tag: str) -> str:
 
 # --- phrases ----------------------------------------------------------------------------------------------------------
 
-# Some text, and the slots it says: none, one, or several ("15" says hour and period).
+# A text and the slots it expresses: none, one, or several ("15" expresses hour and period).
 Piece = tuple[str, tuple[str, ...]]
 Phrase = tuple[Piece, ...]
 
-# CLDR sets thin and unbreakable spaces, and marks for the direction of writing. Nobody types them: "3:45 PM" is the
-# same phrase whichever space stands in it, so both sides have plain ones. Joiners within words stay.
+# CLDR uses thin and no-break spaces and direction marks, which people do not type. They are replaced by plain spaces
+# or removed. Joiners within words stay.
 _PLAIN = str.maketrans(
     dict.fromkeys("\xa0\u1680\u2000\u2001\u2002\u2003\u2004\u2005\u2006\u2007\u2008\u2009\u200a\u202f\u205f", " ")
     | dict.fromkeys("\u061c\u200b\u200e\u200f\u2066\u2067\u2068\u2069\u202a\u202b\u202c\u202d\u202e\ufeff")
 )
-_PLACE = re.compile(r"\{(\d)\}")
+_PLACEHOLDER = re.compile(r"\{(\d)\}")
 _NUMBER = re.compile(r"\d(?:.*\d)?")
 
 
 def plain(text: str) -> str:
-    """The text as a person would type it."""
+    """Replace special spaces and remove direction marks."""
     return text.translate(_PLAIN)
 
 
 @lru_cache(maxsize=1 << 16)
 def say(text: str, *slots: str) -> Phrase:
-    """A phrase of one piece; spaces around it say nothing."""
+    """Return a phrase that expresses these slots, without the spaces around it."""
     text = plain(text)
     inner = text.strip()
     if not slots or inner == text:
@@ -120,21 +120,21 @@ def say(text: str, *slots: str) -> Phrase:
 
 
 def around_number(text: str, other: str) -> Phrase:
-    """What stands in digits says the number, the rest says the other; without digits (a dual) all of it says both."""
-    found = _NUMBER.search(text)
-    if not found:
+    """Return a phrase whose digits express the number and the rest `other`; without digits (a dual), all of it both."""
+    match = _NUMBER.search(text)
+    if not match:
         return say(text, "number", other)
-    return say(text[: found.start()], other) + say(found[0], "number") + say(text[found.end() :], other)
+    return say(text[: match.start()], other) + say(match[0], "number") + say(text[match.end() :], other)
 
 
 def fill(pattern: str, *phrases: Phrase) -> Phrase:
-    """`{0}, {1}` with a phrase in each place."""
-    parts = _PLACE.split(pattern)
-    found: list[Piece] = list(say(parts[0]))
-    for place, literal in zip(parts[1::2], parts[2::2], strict=True):
-        found += phrases[int(place)]
-        found += say(literal)
-    return tuple(found)
+    """Insert phrases into a pattern such as `{0}, {1}`."""
+    parts = _PLACEHOLDER.split(pattern)
+    pieces: list[Piece] = list(say(parts[0]))
+    for index, literal in zip(parts[1::2], parts[2::2], strict=True):
+        pieces += phrases[int(index)]
+        pieces += say(literal)
+    return tuple(pieces)
 
 
 def text_of(phrase: Phrase) -> str:
@@ -145,27 +145,27 @@ def slots_of(phrase: Phrase) -> set[str]:
     return {slot for _, slots in phrase for slot in slots}
 
 
-def links(source: Phrase, target: Phrase) -> tuple[Link, ...]:
-    """Every part of the source with every part of the target that says the same, in the order of the source."""
-    there = _spans(target)
-    found = {(one, other) for slot, spans in _spans(source).items() for one in spans for other in there.get(slot, ())}
-    return tuple(sorted(found))
+def align_phrases(source: Phrase, target: Phrase) -> tuple[Link, ...]:
+    """Return the pairs of spans that express the same slot, in the order of the source."""
+    targets = _spans(target)
+    links = {(s, t) for slot, spans in _spans(source).items() for s in spans for t in targets.get(slot, ())}
+    return tuple(sorted(links))
 
 
 def _spans(phrase: Iterable[Piece]) -> dict[str, list[Span]]:
-    found: defaultdict[str, list[Span]] = defaultdict(list)
+    spans: defaultdict[str, list[Span]] = defaultdict(list)
     end = 0
     for text, slots in phrase:
-        begin, end = end, end + len(text)
+        start, end = end, end + len(text)
         for slot in slots:
-            found[slot].append((begin, end))
-    return found
+            spans[slot].append((start, end))
+    return spans
 
 
 # --- a language -------------------------------------------------------------------------------------------------------
 
 
-# What the letters of a CLDR date pattern say. On a 24-hour clock the hour says the half of the day too.
+# The slots of the letters of a CLDR date pattern. On a 24-hour clock, the hour includes the half of the day.
 FIELDS: dict[str, tuple[str, ...]] = {
     **dict.fromkeys("yu", ("year",)),
     **dict.fromkeys("ML", ("month",)),
@@ -177,8 +177,8 @@ FIELDS: dict[str, tuple[str, ...]] = {
     "m": ("minute",),
     "s": ("second",),
 }
-# What of a moment decides how a field is written; other letters are remembered by the whole moment.
-_DECIDES: dict[tuple[str, ...], Callable[[datetime], Hashable]] = {
+# Cache keys of fields; fields with other letters are cached by the complete moment.
+_CACHE_KEYS: dict[tuple[str, ...], Callable[[datetime], Hashable]] = {
     ("year",): lambda moment: moment.year,
     ("month",): lambda moment: moment.month,
     ("day",): lambda moment: moment.day,
@@ -191,15 +191,15 @@ _DECIDES: dict[tuple[str, ...], Callable[[datetime], Hashable]] = {
 }
 Length = Literal["long", "short"]
 Money = Literal["standard", "name"]
-# `a` in a pattern is the short form, which for Korean is CLDR's "AM"; what Koreans read and write is the long one.
+# `a` in a pattern is the short form, which is "AM" for Korean in CLDR; Koreans use the long one.
 LONG_PERIOD = {"ko"}
-# num2words goes by other names for some: CLDR's plain Portuguese is Brazil's, Kazakh is kz, Norwegian no. Its Serbian
-# is in Latin letters where CLDR's is in Cyrillic ones, and its Amharic fails from 1,100 on.
+# Names that differ in num2words: plain Portuguese is Brazilian in CLDR, Kazakh is kz, Norwegian no. Its Serbian uses
+# Latin letters but that of CLDR Cyrillic ones, and its Amharic fails from 1,100 on.
 _NUM2WORDS = {"pt": "pt_BR", "pt_PT": "pt", "kk": "kz", "nb": "no", "nn": "", "sr": "", "sr_Latn": "sr", "am": ""}
 
 
 class Language:
-    """How a language says things."""
+    """A language that formats dates, lists, quantities and numbers."""
 
     def __init__(self, tag: str) -> None:
         from num2words import CONVERTER_CLASSES
@@ -209,7 +209,7 @@ class Language:
         language, territory, script = self.locale.language, self.locale.territory, self.locale.script
         self.spaced = not unspaced(language)
         names = [_NUM2WORDS.get(name, name) for name in (f"{language}_{territory}", f"{language}_{script}", language)]
-        # what num2words calls it; empty where it lacks it
+        # the name in num2words; empty if the language is missing
         self.number_words = next((name for name in names if name in CONVERTER_CLASSES or not name), "")
         self._fields: dict[tuple[str, Hashable], Phrase] = {}
         self._patterns: dict[str, list[str | tuple[str]]] = {}
@@ -225,7 +225,7 @@ class Language:
         return self._moment(self.locale.time_formats[style].pattern, moment)
 
     def date_time(self, style: str, moment: datetime) -> Phrase:
-        """The date in a style with the hour and minute."""
+        """Format a date in a style, with hour and minute."""
         pattern = str(self.locale.datetime_formats[style]).replace("'", "")
         return fill(pattern, self.time("short", moment), self.date(style, moment))
 
@@ -235,7 +235,7 @@ class Language:
         return self._moment(self.locale.datetime_skeletons[skeleton].pattern, moment)
 
     def date_range(self, start: datetime, end: datetime) -> Phrase:
-        """`Nov 15 – 20, 2026`: what both ends have in common keeps its name, the rest is told apart by its end."""
+        """Format a range such as `Nov 15 – 20, 2026`; slots that differ are prefixed by start or end."""
         fields = {"y": "year", "M": "month", "d": "day"}
         differ = {field: name for field, name in fields.items() if getattr(start, name) != getattr(end, name)}
         patterns = self.locale.interval_formats["yMMMd"][next(iter(differ))]
@@ -246,7 +246,7 @@ class Language:
         return tuple(phrase)
 
     def _moment(self, pattern: str, moment: datetime) -> Phrase:
-        """Say a moment by a pattern: literal text as it is, and fields, which are (`MMMM`,) here."""
+        """Format a moment by a pattern of literal texts and fields; fields are tuples such as (`MMMM`,)."""
         if pattern not in self._patterns:
             from babel.dates import tokenize_pattern
 
@@ -259,7 +259,7 @@ class Language:
                 continue
             name = "aaaa" if token[0] == "a" and self.locale.language in LONG_PERIOD else token[0]
             slots = FIELDS.get(name[0], ())
-            key = (name, _DECIDES[slots](moment) if slots else moment)
+            key = (name, _CACHE_KEYS[slots](moment) if slots else moment)
             if key not in self._fields:
                 from babel.dates import DateTimeFormat
 
@@ -270,16 +270,16 @@ class Language:
     # Lists
 
     def list_of(self, style: str, items: Sequence[Phrase]) -> Phrase:
-        """`A, B and C`: the slots of item i are called `i.`."""
+        """Format a list such as `A, B and C`; the slots of item i are prefixed by `i.`."""
         patterns = self.locale.list_patterns
 
-        def join(place: str, *phrases: Phrase) -> Phrase:  # CLDR writes down only where a style differs
-            named = (name for name in (style, "standard") if place in patterns.get(name, ()))
-            return fill(str(patterns[next(named)][place]), *phrases)
+        def join(part: str, *phrases: Phrase) -> Phrase:  # CLDR contains only patterns that differ from the standard
+            styles = (name for name in (style, "standard") if part in patterns.get(name, ()))
+            return fill(str(patterns[next(styles)][part]), *phrases)
 
         numbered = [
-            tuple((text, tuple(f"{place}.{slot}" for slot in slots)) for text, slots in item)
-            for place, item in enumerate(items)
+            tuple((text, tuple(f"{index}.{slot}" for slot in slots)) for text, slots in item)
+            for index, item in enumerate(items)
         ]
         if len(numbered) == 2:
             return join("2", *numbered)
@@ -303,35 +303,35 @@ class Language:
     # Numbers
 
     def quantity(self, value: int | Decimal, unit: str) -> Phrase:
-        """Say a number of units. Some languages have no longer form than the short one."""
+        """Format a number of units in the long form, or in the short form if the language has no other."""
         from babel.units import format_unit
 
         if unit not in self._lengths:
             lengths: tuple[Length, ...] = ("long", "short")
-            known = [length for length in lengths if unit not in format_unit(5, unit, length, locale=self.locale)]
-            if not known:  # what CLDR lacks altogether babel gives by its code
+            available = [length for length in lengths if unit not in format_unit(5, unit, length, locale=self.locale)]
+            if not available:  # babel falls back to the code of the unit
                 raise LookupError(f"CLDR has no word for {unit} in {self.tag}")
-            self._lengths[unit] = known[0]
+            self._lengths[unit] = available[0]
         return around_number(plain(format_unit(value, unit, self._lengths[unit], locale=self.locale)), "unit")
 
     def duration(self, parts: Sequence[tuple[int, str]]) -> Phrase:
         return self.list_of("unit", [self.quantity(count, f"duration-{unit}") for count, unit in parts])
 
     def money(self, value: Decimal, code: str, form: Money) -> Phrase:
-        """`form`: `standard` for the sign, `name` for the name in words."""
+        """Format an amount of money with the sign (`standard`) or the name of the currency (`name`)."""
         from babel.numbers import format_currency
 
         text = format_currency(value, code, locale=self.locale, format_type=form)
         return around_number(plain(text), "currency")
 
     def sign(self, code: str) -> str:
-        """What stands for a currency in prices; the code itself where it has no sign."""
+        """Return the sign of a currency, or its code if it has none."""
         from babel.numbers import get_currency_symbol
 
         return get_currency_symbol(code, self.locale)
 
     def spoken(self, number: int, *slots: str) -> Phrase:
-        """A number in words."""
+        """Write a number in words."""
         if number not in self._spoken:
             from num2words import num2words
 
@@ -339,5 +339,5 @@ class Language:
         return say(self._spoken[number], *slots)
 
     def choice(self, numbers: Sequence[int]) -> Phrase:
-        """Numbers in words with an or: an and could be part of a number."""
+        """List numbers in words with "or", because "and" could be part of a number."""
         return self.list_of("or", [self.spoken(number, "number") for number in numbers])

@@ -1,12 +1,11 @@
-"""Series: values of one or several variables at times that follow each other, in splits that follow each other too.
+"""Time series of one or several variables, with consecutive splits.
 
-What comes later is dev, and what comes last is test. Each split keeps all that came before it,
-since that is what it is forecast from; `begins` says where its own values start. Gaps are rows of
-NaN, so that a step is a step everywhere.
+Test is the end of a series, and dev the part before it. Each split includes its history, from which
+it is forecast; `begins` is the first row of the split itself. Gaps are rows of NaN, so that all steps
+are equal.
 
-How far two times lie apart is counted in months where all fall on the same day of the month, or all
-on its last; in weekdays where days follow each other and none is a Saturday or a Sunday; and else
-in seconds.
+The distance of times is counted in months if all are on the same day of the month or all on the last,
+in weekdays if consecutive days skip Saturdays and Sundays, and otherwise in seconds.
 """
 
 from collections.abc import Sequence
@@ -26,7 +25,7 @@ Times = NDArray[np.datetime64] | NDArray[np.float64]
 Unit = Literal["months", "weekdays", "seconds", "numbers"]
 DAY = 86_400  # seconds
 WEEK = 5  # weekdays
-MIN_VALUES = 8  # values a series must have
+MIN_VALUES = 8  # minimum length of a series
 _SEASONS = {60: 60, 300: 288, 600: 144, 900: 96, 1800: 48, 3600: 24, DAY: 7, 7 * DAY: 52}  # seconds → steps
 
 
@@ -35,7 +34,7 @@ _SEASONS = {60: 60, 300: 288, 600: 144, 900: 96, 1800: 48, 3600: 24, DAY: 7, 7 *
 
 @dataclass(frozen=True)
 class Clock:
-    """How far from one step to the next. `regular` is False where rows do not lie evenly: then it is the usual way."""
+    """The time step of a series: the most frequent one, if times are not `regular`."""
 
     unit: Unit
     step: float
@@ -44,15 +43,15 @@ class Clock:
 
     @classmethod
     def of_steps(cls, unit: Unit, steps: NDArray[np.float64], month_ends: bool = False) -> "Clock":
-        """Return the clock of the most frequent step; `regular` if every other is so many times as long."""
+        """Return the clock of the most frequent step; it is regular if all others are multiples of it."""
         lengths, counts = np.unique(np.round(steps, 9), return_counts=True)
         step = float(lengths[counts.argmax()])
-        whole = bool(np.allclose(lengths / step, np.round(lengths / step), atol=1e-6))
-        return cls(unit, step, whole, month_ends)
+        is_regular = bool(np.allclose(lengths / step, np.round(lengths / step), atol=1e-6))
+        return cls(unit, step, is_regular, month_ends)
 
     @property
     def season(self) -> int:
-        """Steps after which things usually repeat themselves: a year of months, a week of days, a day of hours."""
+        """The usual period in steps: a year of months, a week of days, a day of hours."""
         if self.unit == "months":
             return int(12 / self.step) if 12 % self.step == 0 else 1
         if self.unit == "weekdays":
@@ -60,7 +59,7 @@ class Clock:
         return _SEASONS.get(int(self.step), 1) if self.unit == "seconds" else 1
 
     def after(self, times: Times, count: int) -> Times:
-        """Return the `count` times that follow the last. A day that a month does not have is its last."""
+        """Return the `count` times after the last. A day that a month lacks becomes its last day."""
         ahead = np.arange(1, count + 1)
         if self.unit == "numbers":
             return np.asarray(times[-1] + self.step * ahead, dtype=np.float64)
@@ -71,15 +70,15 @@ class Clock:
         time_of_day = last - day.astype("datetime64[s]")
         if self.unit == "weekdays":
             return np.busday_offset(day, ahead).astype("datetime64[s]") + time_of_day
-        first, months = last.astype("datetime64[M]"), (self.step * ahead).astype(np.int64)
-        begins = (first + months).astype("datetime64[D]")
-        longest = ((first + months + 1).astype("datetime64[D]") - begins).astype(np.int64) - 1
-        day_of_month = (day - first.astype("datetime64[D]")).astype(np.int64)
-        days = begins + (longest if self.month_ends else np.minimum(day_of_month, longest))
+        month, months = last.astype("datetime64[M]"), (self.step * ahead).astype(np.int64)
+        first_days = (month + months).astype("datetime64[D]")
+        last_days = ((month + months + 1).astype("datetime64[D]") - first_days).astype(np.int64) - 1
+        day_of_month = (day - month.astype("datetime64[D]")).astype(np.int64)
+        days = first_days + (last_days if self.month_ends else np.minimum(day_of_month, last_days))
         return days.astype("datetime64[s]") + time_of_day
 
     def count(self, times: Times) -> NDArray[np.float64]:
-        """Return how far each time lies from the first, in units."""
+        """Return the distance of each time from the first, in units."""
         if self.unit == "weekdays":
             days = times.astype("datetime64[D]")
             return np.busday_count(days[0], days).astype(np.float64)
@@ -87,11 +86,11 @@ class Clock:
         return (units - units[0]).astype(np.float64)
 
     def steps(self, times: Times) -> NDArray[np.int64]:
-        """Return which step of a regular clock each time is, counted from the first."""
+        """Return the number of steps of a regular clock from the first time to each time."""
         return np.round(self.count(times) / self.step).astype(np.int64)
 
     def describe(self) -> str:
-        """`1 month`, `7 days`, `0.5`."""
+        """Return a text such as `1 month`, `7 days` or `0.5`."""
         if self.unit == "numbers":
             return f"{self.step:g}"
         name, size = self.unit[:-1], 1
@@ -103,7 +102,7 @@ class Clock:
 
 
 def clock_of(times: Times) -> Clock:
-    """Return the clock whose step is the most frequent one."""
+    """Return the clock of the most frequent step."""
     if len(times) < 2:
         return Clock("numbers", 1.0)
     if times.dtype.kind != "M":
@@ -111,26 +110,26 @@ def clock_of(times: Times) -> Clock:
     days = times.astype("datetime64[D]")
     month = times.astype("datetime64[M]")
     in_month = (days - month.astype("datetime64[D]")).astype(np.int64)
-    last = ((month + 1).astype("datetime64[D]") - days).astype(np.int64) == 1
-    same_time = len(np.unique(times - days.astype("datetime64[s]"))) == 1
-    if same_time and (len(np.unique(in_month)) == 1 or last.all()):
-        return Clock.of_steps("months", np.diff(month).astype(np.float64), month_ends=bool(last.all()))
+    is_last = ((month + 1).astype("datetime64[D]") - days).astype(np.int64) == 1
+    has_same_time = len(np.unique(times - days.astype("datetime64[s]"))) == 1
+    if has_same_time and (len(np.unique(in_month)) == 1 or is_last.all()):
+        return Clock.of_steps("months", np.diff(month).astype(np.float64), month_ends=bool(is_last.all()))
     clock = Clock.of_steps("seconds", np.diff(times).astype(np.float64))
-    if clock.step == DAY and same_time and len(times) > WEEK and np.is_busday(days).all():
+    if clock.step == DAY and has_same_time and len(times) > WEEK and np.is_busday(days).all():
         return Clock.of_steps("weekdays", np.diff(Clock("weekdays", 1).count(times)))
     return clock
 
 
 def labels_of(times: Times) -> list[str]:
-    """Return times as a table shows them: no more of a date than tells them apart."""
+    """Format times with no more precision than needed."""
     if times.dtype.kind != "M":
         return [f"{time:.12g}" for time in times]
     days = times.astype("datetime64[D]")
     if (times != days).any():
         minutes = times.astype("datetime64[m]")
         return [str(time).replace("T", " ") for time in (times if (times != minutes).any() else minutes)]
-    whole = len(times) > 1 and (days == days.astype("datetime64[M]")).all()
-    return [str(day) for day in (days.astype("datetime64[M]") if whole else days)]
+    is_monthly = len(times) > 1 and (days == days.astype("datetime64[M]")).all()
+    return [str(day) for day in (days.astype("datetime64[M]") if is_monthly else days)]
 
 
 # --- series -----------------------------------------------------------------------------------------------------------
@@ -138,69 +137,68 @@ def labels_of(times: Times) -> list[str]:
 
 @dataclass(frozen=True)
 class Series(Example):
-    """Rows of C variables: `values` (T, C), NaN where one is missing."""
+    """A series of C variables: `values` (T, C), with NaN for missing values."""
 
     form: ClassVar = "series"
 
     values: Values
     times: Times  # (T,)
     columns: tuple[str, ...]
-    season: int = 1  # steps after which things repeat themselves; 1 for never
+    season: int = 1  # period in steps; 1 for none
     name: str = "series"
-    begins: int = 0  # what stands before this place is history
+    begins: int = 0  # earlier rows are history
     clock: Clock = field(default_factory=lambda: Clock("numbers", 1.0))
-    fill: Fill = "mask"  # what a model sees in place of a missing value
+    fill: Fill = "mask"  # the replacement of missing values
 
     def __len__(self) -> int:
         return len(self.values)
 
     @property
     def mask(self) -> NDArray[np.bool_]:
-        """True where a value was observed (T, C)."""
+        """The observed values (T, C)."""
         return ~np.isnan(self.values)
 
     def visible(self) -> tuple[Values, NDArray[np.bool_]]:
-        """Return what a model sees: values without NaN, and a mask of those it may look at, both (T, C).
+        """Return the inputs of a model: values without NaN, and a mask of the valid ones, both (T, C).
 
-        With `fill`, a missing value is the last one there was, or that of a season ago; before the
-        first value nothing is. What is made up looks back only, so no forecast can see what it is
-        to say.
+        With `fill`, a missing value is replaced by the previous one, or by that of the previous season.
+        Only earlier values are used, so that no forecast sees what it has to predict.
         """
         values = self.values.copy()
         for column in values.T if self.fill != "mask" else ():
-            for place in np.flatnonzero(np.isnan(column)):
-                seasonal = self.fill == "season" and place >= self.season and not np.isnan(column[place - self.season])
-                back = self.season if seasonal else 1
-                column[place] = column[place - back] if place >= back else np.nan
+            for t in np.flatnonzero(np.isnan(column)):
+                is_seasonal = self.fill == "season" and t >= self.season and not np.isnan(column[t - self.season])
+                lag = self.season if is_seasonal else 1
+                column[t] = column[t - lag] if t >= lag else np.nan
         return np.nan_to_num(values), ~np.isnan(values)
 
     @property
     def own(self) -> int:
-        """How many rows are its own, not history."""
+        """The number of rows without history."""
         return len(self) - self.begins
 
     def until(self, end: int, begins: int = 0) -> "Series":
-        """Return the same without what comes at `end` and later."""
+        """Return the series up to row `end`."""
         return replace(self, values=self.values[:end], times=self.times[:end], begins=begins)
 
     def ahead(self, start: int, steps: int) -> Values:
-        """Return the values of `steps` steps from `start` on (steps, C), NaN beyond the end."""
+        """Return the values of `steps` rows from `start` (steps, C), NaN beyond the end."""
         values = np.full((steps, len(self.columns)), np.nan)
-        own = self.values[start : start + steps]
-        values[: len(own)] = own
+        available = self.values[start : start + steps]
+        values[: len(available)] = available
         return values
 
     def time_labels(self) -> list[str]:
         return labels_of(self.times)
 
     def content(self) -> bytes:
-        """Return name, times and values, history included."""
+        """Return name, times and values, including history."""
         head = [self.name, *self.columns, *self.time_labels(), str(self.begins), str(self.season)]
         return frame("\n".join(head)) + array_bytes(self.values)
 
     @classmethod
     def sizes(cls, corpus: Corpus["Series"], split: str) -> dict[str, int]:
-        """Return series, their own steps, variables, and missing values."""
+        """Return the numbers of series, steps without history, variables and missing values."""
         examples = corpus.split(split)
         return {
             "series": len(examples),
@@ -210,12 +208,12 @@ class Series(Example):
         }
 
     def future(self, horizon: int) -> Times:
-        """Return the times after the last."""
+        """Return the next `horizon` times."""
         return self.clock.after(self.times, horizon)
 
 
 def columns_of(corpus: Corpus[Series]) -> tuple[str, ...]:
-    """Return the names of the variables; every split has the same series, train's are the shortest."""
+    """Return the names of the variables."""
     return corpus.split("train")[0].columns
 
 
@@ -224,7 +222,7 @@ def season_of(corpus: Corpus[Series]) -> int:
 
 
 def array_bytes(values: Values) -> bytes:
-    """Return values as bytes that are the same on every machine; missing ones are infinite."""
+    """Return values as platform-independent bytes; missing ones are infinite."""
     return np.nan_to_num(values, nan=np.inf).astype("<f8").tobytes()
 
 
@@ -238,45 +236,44 @@ def arrange_series(
     gaps: Gaps | None = None,
     fill: Fill = "mask",
 ) -> tuple[Series, list[str]]:
-    """Return a series of rows in the order of time, and notes on what was missing of it.
+    """Create a series from rows in order of time, and notes on missing rows and values.
 
-    Rows of NaN stand where the clock says that one should be, unless too many are missing or times
-    lie unevenly.
+    Missing rows are inserted as NaN, unless too many are missing or times are irregular.
     """
     clock, notes = clock_of(times), []
     steps = len(times) - 1
-    lacking = int(clock.steps(times)[-1]) - steps if clock.regular and steps else 0
-    if clock.regular and lacking and (gaps == "insert" or (gaps is None and lacking <= steps / 4)):
-        places = clock.steps(times)
-        whole = np.full((int(places[-1]) + 1, values.shape[1]), np.nan)
-        whole[places] = values
-        every = np.concatenate([times[:1], clock.after(times[:1], int(places[-1]))])
-        every[places] = times
-        values, times = whole, every
-        rows = "1 row is" if lacking == 1 else f"{lacking:,} rows are"
-        notes.append(f"{rows} missing of {name}, one every {clock.describe()}: held as missing values (data.gaps)")
+    missing_rows = int(clock.steps(times)[-1]) - steps if clock.regular and steps else 0
+    if clock.regular and missing_rows and (gaps == "insert" or (gaps is None and missing_rows <= steps / 4)):
+        indices = clock.steps(times)
+        all_values = np.full((int(indices[-1]) + 1, values.shape[1]), np.nan)
+        all_values[indices] = values
+        all_times = np.concatenate([times[:1], clock.after(times[:1], int(indices[-1]))])
+        all_times[indices] = times
+        values, times = all_values, all_times
+        rows = f"1 row of {name} is" if missing_rows == 1 else f"{missing_rows:,} rows of {name} are"
+        notes.append(f"{rows} missing at a step of {clock.describe()}: inserted as missing values (data.gaps)")
     elif not clock.regular and gaps == "insert":
         raise DataError(
-            f"data.gaps=insert needs times that lie evenly, and those of {name} do not: mostly {clock.describe()} "
-            "apart, and others no multiple of that. Set data.gaps=ignore, which takes every row as one step."
+            f"data.gaps=insert needs regular times, but those of {name} are not multiples of the most frequent step, "
+            f"{clock.describe()}. Set data.gaps=ignore, which makes every row one step."
         )
-    elif lacking or not clock.regular:
+    elif missing_rows or not clock.regular:
         longest = replace(clock, step=float(np.diff(clock.count(times)).max())).describe()
         notes.append(
-            f"the times of {name} do not lie evenly, mostly {clock.describe()} apart and at most {longest}: "
-            "every row is taken as one step (data.gaps)"
+            f"the times of {name} are irregular, mostly {clock.describe()} apart and at most {longest}: every row is "
+            "one step (data.gaps)"
         )
-    # a week of seven days is not seven rows where some are gone
-    usual = clock.season if clock.regular and int(clock.steps(times)[-1]) == len(times) - 1 else 1
-    series = Series(values, times, tuple(columns), season or usual, name, clock=clock, fill=fill)
+    # if rows are missing, a calendar period is not a fixed number of rows
+    period = clock.season if clock.regular and int(clock.steps(times)[-1]) == len(times) - 1 else 1
+    series = Series(values, times, tuple(columns), season or period, name, clock=clock, fill=fill)
     for column, observed in zip(series.columns, series.mask.T, strict=True):
         if not observed.any():
-            raise DataError(f"The column {shown(column)} of {name} has no value at all. Leave it out: data.columns.")
+            raise DataError(f"The column {shown(column)} of {name} must have values. Exclude it with data.columns.")
     if len(series) < MIN_VALUES:
-        raise DataError(f"{name} must have at least {MIN_VALUES} rows to be a series; it has {len(series)}.")
+        raise DataError(f"{name} must have at least {MIN_VALUES} rows; it has {len(series)}.")
     if missing := int((~series.mask).sum()):
-        how = "they are left out of all sums" if fill == "mask" else f"models see made-up ones (data.fill={fill})"
-        notes.append(f"{missing:,} of the {series.values.size:,} values of {name} missing: {how}")
+        how = "they are ignored" if fill == "mask" else f"they are replaced for models (data.fill={fill})"
+        notes.append(f"{missing:,} of the {series.values.size:,} values of {name} are missing: {how}")
     return series, notes
 
 
@@ -290,24 +287,24 @@ def split_series(
     name: str = "",
     version: str = "",
 ) -> Corpus[Series]:
-    """Return the last values as test, those before them as dev, the rest as train; each with what came before it."""
+    """Divide a series into train, dev and test, in order of time; each split includes its history."""
     last = len(series) - round(config.test_fraction * len(series))
     first = last - round(config.dev_fraction * len(series))
     if first < MIN_VALUES:
         raise DataError(
-            f"{series.name} is too short: of its {len(series)} rows {first} are left to train on, and there must be "
-            f"{MIN_VALUES}. Give more, or lower data.dev_fraction and data.test_fraction."
+            f"{series.name} is too short: train needs at least {MIN_VALUES} rows, but only {first} of {len(series)} "
+            "remain for it. Provide more rows, or lower data.dev_fraction and data.test_fraction."
         )
     for column, observed in zip(series.columns, series.mask[:first].T, strict=True):
         if not observed.any():
             raise DataError(
-                f"The column {shown(column)} of {series.name} has no value in the training part, its first {first:,} "
-                "rows. Leave it out (data.columns), or lower data.dev_fraction and data.test_fraction."
+                f"The column {shown(column)} of {series.name} must have values in train, its first {first:,} rows. "
+                "Exclude it with data.columns, or lower data.dev_fraction and data.test_fraction."
             )
     if first < last and not series.mask[first:last].any():
         raise DataError(
-            f"The dev part of {series.name}, rows {first + 1:,} to {last:,}, has no value to choose a model by. Set "
-            "data.dev_fraction and data.test_fraction so that it has some, or end the series earlier."
+            f"The dev split of {series.name}, rows {first + 1:,} to {last:,}, must contain values. Change "
+            "data.dev_fraction and data.test_fraction, or truncate the series."
         )
     borders = {"train": (0, first), "dev": (first, last), "test": (last, len(series))}
     return Corpus(
@@ -317,7 +314,7 @@ def split_series(
         description=description,
         splits={split: [series.until(end, begins)] for split, (begins, end) in borders.items() if end > begins},
         absent={
-            split: f"data.{split}_fraction is too small to leave it a value."
+            split: f"data.{split}_fraction is too small for a single row."
             for split in SPLITS
             if borders[split][0] == borders[split][1]
         },
@@ -330,7 +327,7 @@ def split_series(
 
 @dataclass(frozen=True)
 class LabelledSeries(Example):
-    """Values (T, C), NaN where one is missing, and their label."""
+    """Values (T, C), with NaN for missing ones, and their label."""
 
     form: ClassVar = "series-labelled"
     label_field = "label"
@@ -340,8 +337,8 @@ class LabelledSeries(Example):
 
     @property
     def text(self) -> str:
-        """Its numbers, a step after the other, for whoever looks at it."""
-        return " | ".join(" ".join("-" if np.isnan(one) else f"{one:g}" for one in step) for step in self.values)
+        """The values as text, step by step, for display."""
+        return " | ".join(" ".join("-" if np.isnan(value) else f"{value:g}" for value in step) for step in self.values)
 
     def content(self) -> bytes:
         return f"{self.label}\n{self.values.shape}\n".encode() + array_bytes(self.values)
@@ -358,7 +355,7 @@ class LabelledSeries(Example):
 
     @classmethod
     def check(cls, corpus: Corpus["LabelledSeries"]) -> Corpus["LabelledSeries"]:
-        """Return the corpus as it is; raise DataError if there are not two labels."""
+        """Return the corpus unchanged; raise DataError if it has only one label."""
         refuse_single_label(corpus, "series")
         return corpus
 

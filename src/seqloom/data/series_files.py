@@ -1,7 +1,7 @@
-"""Files with series: the user's own tables, and series that ship inside statsmodels and vega_datasets.
+"""Files with series: the user's tables, and the data of statsmodels and vega_datasets.
 
-A time is a date (2024, 2024-03, 2024-03-01, 2024/03/01 13:00, 20240301) or a plain number. An
-offset (+01:00) that all times share is left out; where they differ, times are those of UTC.
+A time is a date (2024, 2024-03, 2024-03-01, 2024/03/01 13:00, 20240301) or a number. A UTC offset
+(+01:00) shared by all times is dropped; if offsets differ, times are converted to UTC.
 """
 
 import math
@@ -21,14 +21,14 @@ from seqloom.data.files import expand_home
 from seqloom.data.series import LabelledSeries, Series, Times, Values, arrange_series
 from seqloom.data.tables import Column, Format, column_names, read_table
 
-MISSING = {"", "na", "n/a", "nan", "null", "none", "-", "?", "."}  # written for a value that is not there
+MISSING = {"", "na", "n/a", "nan", "null", "none", "-", "?", "."}  # cells of missing values
 _COMPACT = re.compile(r"(?P<year>(?:1[5-9]|20)\d\d)(?P<month>\d\d)(?P<day>\d\d)")
 _NUMBER = re.compile(r"[-+]?\d+(?:\.\d+)?")
-_OFFSET = re.compile(r"([T ]\d\d(?::\d\d)*(?:\.\d+)?) ?(Z|[-+]\d\d:?\d\d)$")  # from UTC, after the time of the day
+_OFFSET = re.compile(r"([T ]\d\d(?::\d\d)*(?:\.\d+)?) ?(Z|[-+]\d\d:?\d\d)$")  # from UTC, after the time of day
 
 
-def number_of(cell: str) -> float:
-    """Return what a cell says, NaN where it is missing; raise ValueError if that is no finite number."""
+def parse_number(cell: str) -> float:
+    """Return the number in a cell, NaN if it is missing; raise ValueError if it is not a finite number."""
     if cell.strip().lower() in MISSING:
         return math.nan
     if not math.isfinite(number := float(cell)):
@@ -37,42 +37,43 @@ def number_of(cell: str) -> float:
 
 
 def parse_numbers(cells: Sequence[str]) -> tuple[list[float], list[int]]:
-    """Return the numbers of cells, NaN where they are missing, and which cells are no finite numbers."""
-    numbers, wrong = [], []
-    for place, cell in enumerate(cells):
+    """Return the numbers in cells, NaN if missing, and the indices of cells that are not finite numbers."""
+    numbers, invalid = [], []
+    for index, cell in enumerate(cells):
         try:
-            numbers.append(number_of(cell))
+            numbers.append(parse_number(cell))
         except ValueError:
             numbers.append(math.nan)
-            wrong.append(place)
-    return numbers, wrong
+            invalid.append(index)
+    return numbers, invalid
 
 
 # --- times ------------------------------------------------------------------------------------------------------------
 
 
 def parse_times(texts: Sequence[str], lines: Sequence[int], where: str, form: str | None = None) -> Times:
-    """Return the times of a column, ascending. The DataError has the line of one that is none or not after the last."""
+    """Parse a column of times; raise DataError at the first that is invalid or not later than the one before."""
     texts = [text.strip() for text in texts]
     if form is None:
-        offsets = {found[2] if (found := _OFFSET.search(text)) else "" for text in texts}
-        if len(offsets) == 1:  # times as they are written, where all have the same offset from UTC
+        offsets = {match[2] if (match := _OFFSET.search(text)) else "" for text in texts}
+        if len(offsets) == 1:
             texts = [_OFFSET.sub(r"\1", text) for text in texts]
-        elif "" not in offsets:  # those of UTC, where offsets differ, as in summer and winter
+        elif "" not in offsets:  # for example daylight saving time
             texts = [_in_utc(text) for text in texts]
     if form is None and all(_NUMBER.fullmatch(text) for text in texts) and not all(map(_is_compact, texts)):
         times: Times = np.asarray([float(text) for text in texts])
     else:
-        times = np.asarray([_date(*one, where, form) for one in zip(texts, lines, strict=True)], dtype="datetime64[s]")
-    ahead = np.diff(times).astype(np.float64) > 0
-    if not ahead.all():
-        place = int(np.flatnonzero(~ahead)[0])
-        problem, hint = "is a time that stands there before", "Keep one row for each time"
-        if times[place] != times[place + 1]:
+        dates = [_parse_date(text, line, where, form) for text, line in zip(texts, lines, strict=True)]
+        times = np.asarray(dates, dtype="datetime64[s]")
+    is_later = np.diff(times).astype(np.float64) > 0
+    if not is_later.all():
+        row = int(np.flatnonzero(~is_later)[0])
+        problem, hint = "repeats the time of the line before it", "Keep one row for each time"
+        if times[row] != times[row + 1]:
             problem, hint = "is earlier than the line before it", "Sort the rows by time"
-        elif texts[place] != texts[place + 1]:
-            problem, hint = "is the same time as the line before it, to the second", "Write finer times as numbers"
-        raise DataError(f"Line {lines[place + 1]:,} of {where} {problem}: {shown(texts[place + 1])}. {hint}.")
+        elif texts[row] != texts[row + 1]:
+            problem, hint = "equals the line before it up to the second", "Write finer times as numbers"
+        raise DataError(f"Line {lines[row + 1]:,} of {where} {problem}: {shown(texts[row + 1])}. {hint}.")
     return times
 
 
@@ -80,7 +81,7 @@ def _in_utc(text: str) -> str:
     try:
         return datetime.fromisoformat(text.replace("/", "-")).astimezone(UTC).replace(tzinfo=None).isoformat(" ")
     except ValueError:
-        return text  # no time: what reads it will say so
+        return text  # not a time: `_parse_date` reports it
 
 
 def _is_compact(text: str) -> bool:
@@ -88,22 +89,22 @@ def _is_compact(text: str) -> bool:
     return match is not None and 1 <= int(match["month"]) <= 12 and 1 <= int(match["day"]) <= 31
 
 
-def _date(text: str, line: int, where: str, form: str | None) -> np.datetime64:
+def _parse_date(text: str, line: int, where: str, form: str | None) -> np.datetime64:
     try:
         if form is not None:
             return np.datetime64(datetime.strptime(text, form).replace(tzinfo=None), "s")
         if _is_compact(text):
             return np.datetime64(f"{text[:4]}-{text[4:6]}-{text[6:]}", "s")
         if not re.match(r"\d{4}", text):
-            raise ValueError("it does not begin with a year")
+            raise ValueError("it does not start with a year")
         if _OFFSET.search(text):
-            raise ValueError("some lines say how far from UTC they are, and others do not")
+            raise ValueError("only some lines have a UTC offset")
         return np.datetime64(text.replace("/", "-"), "s")
     except ValueError as error:
-        hint = f"as data.time_format says, {form}" if form else "such as 2024-03-01 or 2024-03-01 13:00"
-        more = "" if form else ", or give its form, as strptime has it: data.time_format='%d.%m.%Y'"
+        expected = f"in the format of data.time_format, {form}" if form else "such as 2024-03-01 or 2024-03-01 13:00"
+        hint = "" if form else " For other formats set data.time_format, for example '%d.%m.%Y'."
         raise DataError(
-            f"Line {line:,} of {where} must have a time {hint}{more}; got {shown(text)} ({error})."
+            f"Line {line:,} of {where} must have a time {expected}; got {shown(text)} ({error}).{hint}"
         ) from None
 
 
@@ -121,48 +122,45 @@ def read_series(
     gaps: Gaps | None = None,
     fill: Fill = "mask",
 ) -> tuple[Series, list[str]]:
-    """Return the series of a file, and notes on how it was read.
+    """Read the series of a file, and notes on missing or excluded data.
 
-    The times are in the first column unless told; without `columns`, values are in all others that
-    hold numbers.
+    Times are in the first column by default, and values in all other columns with numbers.
     """
     names, time = column_names(path, form), 1 if time is None else time
     chosen: list[Column] = list(columns or ())
     if columns is None:
-        own = time - 1 if isinstance(time, int) else names.index(time) if time in names else -1
-        others = [place for place in range(len(names)) if place != own]
+        time_index = time - 1 if isinstance(time, int) else names.index(time) if time in names else -1
+        others = [index for index in range(len(names)) if index != time_index]
         if not others:
-            have = shown(list(names))
-            raise DataError(f"{path} must have a column of times and one of numbers at least; it has {have}.")
-        chosen = [names[place] if names.count(names[place]) == 1 else place + 1 for place in others]
-    if lacking := [column for column in chosen if isinstance(column, str) and column not in names]:
-        them = ("the column " if len(lacking) == 1 else "the columns ") + ", ".join(map(repr, lacking))
+            raise DataError(f"{path} must have columns of times and of numbers; it has {shown(list(names))}.")
+        chosen = [names[index] if names.count(names[index]) == 1 else index + 1 for index in others]
+    if missing := [column for column in chosen if isinstance(column, str) and column not in names]:
+        them = ("the column " if len(missing) == 1 else "the columns ") + ", ".join(map(repr, missing))
         raise DataError(f"The first line of {path} must name {them} (data.columns); it has {shown(list(names), 200)}.")
     rows = read_table(path, {"time": time, **{f"columns {n}": c for n, c in enumerate(chosen)}}, form=form, header=True)
     if not rows:
-        raise DataError(f"{path} must hold a row for each time; there is nothing below the names of its columns.")
+        raise DataError(f"{path} must contain a row for each time, but it has no rows below the header.")
     lines = [line for line, _ in rows]
     times = parse_times([cells["time"] for _, cells in rows], lines, str(path), time_format)
     kept, left_out = {}, []
     for number, column in enumerate(chosen):
         name = names[column - 1] if isinstance(column, int) else column
         cells = [row[f"columns {number}"] for _, row in rows]
-        numbers, wrong = parse_numbers(cells)
-        if not wrong:
+        numbers, invalid = parse_numbers(cells)
+        if not invalid:
             kept[name] = numbers
-        elif columns is None and len(wrong) > len(cells) / 2:
+        elif columns is None and len(invalid) > len(cells) / 2:
             left_out.append(name)
-        else:  # it was asked for, or it holds numbers but for a few cells, which nobody meant
-            line, cell = lines[wrong[0]], cells[wrong[0]]
-            hint = "Write 3.5, not 3,5." if "," in cell else "Leave it blank where it is missing."
+        else:  # the column is requested, or only a few of its cells are not numbers
+            line, cell = lines[invalid[0]], cells[invalid[0]]
+            hint = "Write 3.5, not 3,5." if "," in cell else "Leave missing values blank."
             raise DataError(f"{shown(name)} at line {line:,} of {path} must be a number; got {shown(cell)}. {hint}")
     if not kept:
-        none = ", ".join(left_out) or "it"
-        raise DataError(f"{path} must have a column of numbers beside its times; {none} has none.")
+        raise DataError(f"{path} must have a column of numbers; {', '.join(left_out)} has none.")
     values: Values = np.array(list(kept.values()), dtype=np.float64).T.copy()
     series, notes = arrange_series(values, times, list(kept), name=path.name, season=season, gaps=gaps, fill=fill)
     if left_out:
-        how = "holds no numbers and was" if len(left_out) == 1 else "hold no numbers and were"
+        how = "has no numbers and was" if len(left_out) == 1 else "have no numbers and were"
         notes.insert(0, f"{', '.join(left_out)} of {path.name} {how} left out (data.columns)")
     return series, notes
 
@@ -173,9 +171,9 @@ def read_series(
 def read_rows(
     file: str, label: Column, header: bool | None = None, variables: int = 1, form: Format | None = None
 ) -> list[LabelledSeries]:
-    """Return the series of a file in which every row is one, with the label in column `label`.
+    """Read a file with one series per row and the label in column `label`.
 
-    Blank columns at the end of a row are no steps: series may be of different lengths.
+    Blank columns at the end of a row are ignored, so that series may have different lengths.
     """
     path = expand_home(Path(file))
     names = column_names(path, form)
@@ -185,29 +183,28 @@ def read_rows(
     elif isinstance(label, str) and label in names:
         index = names.index(label)
     else:
-        have = shown(list(names), 100)
-        raise DataError(f"{file} has no column {label!r} for the labels (data.label); it has {len(names)}: {have}.")
+        columns = shown(list(names), 100)
+        raise DataError(f"{file} must have the column {label!r} (data.label); it has {len(names)}: {columns}.")
     examples = []
     rows = read_table(path, {str(number): number for number in range(1, len(names) + 1)}, form=form, header=header)
     for line, row in rows:
         where, cells = f"Line {line:,} of {file}", list(row.values())
         name = cells.pop(index).strip()
-        numbers, wrong = parse_numbers(cells)
-        if wrong:
-            hint = " If it names the columns: data.header=true." if line == 1 else ""
-            raise DataError(f"{where} must hold finite numbers beside its label; got {shown(cells[wrong[0]])}.{hint}")
+        numbers, invalid = parse_numbers(cells)
+        if invalid:
+            hint = " If it is a header, set data.header=true." if line == 1 else ""
+            raise DataError(f"{where} must contain finite numbers and a label; got {shown(cells[invalid[0]])}.{hint}")
         if not name:
-            raise DataError(f"{where} has no label, which is to stand in column {index + 1} (data.label).")
+            raise DataError(f"{where} must have a label in column {index + 1} (data.label).")
         if len(numbers) % variables:
-            many = f"{len(numbers)} numbers, which are not as many for each of data.variables={variables}"
-            raise DataError(f"{where} has {many}.")
+            raise DataError(f"{where} has {len(numbers)} numbers, not a multiple of data.variables={variables}.")
         values = np.array(numbers).reshape(variables, -1).T.copy()  # (T, C)
-        known = np.flatnonzero(~np.isnan(values).all(axis=1))
-        if not len(known):
-            raise DataError(f"{where} has no number at all.")
-        examples.append(LabelledSeries(values[: known[-1] + 1], name))
+        observed = np.flatnonzero(~np.isnan(values).all(axis=1))
+        if not len(observed):
+            raise DataError(f"{where} must contain at least one number.")
+        examples.append(LabelledSeries(values[: observed[-1] + 1], name))
     if not examples:
-        raise DataError(f"{file} must hold a series in every row; it has none.")
+        raise DataError(f"{file} must contain one series per row; it has none.")
     return examples
 
 
@@ -218,41 +215,41 @@ Rows = list[tuple[int, dict[str, str]]]
 
 
 def arrange_columns(file: Path, rows: Rows) -> Read:
-    """Return the values of rows with a column `time`."""
+    """Read rows with a column `time`."""
     times = parse_times([cells["time"] for _, cells in rows], [line for line, _ in rows], str(file))
     names = [name for name in rows[0][1] if name != "time"]
-    return np.array([[number_of(cells[name]) for name in names] for _, cells in rows]), times, names
+    return np.array([[parse_number(cells[name]) for name in names] for _, cells in rows]), times, names
 
 
 def arrange_months(file: Path, rows: Rows) -> Read:
-    """Return means of the weeks that begin in a month; a month without any is missing."""
+    """Average weekly values by month; a month without values is missing."""
     values, times, names = arrange_columns(file, rows)
     months = times.astype("datetime64[M]")
-    every = np.arange(months[0], months[-1] + np.timedelta64(1, "M"))
+    all_months = np.arange(months[0], months[-1] + np.timedelta64(1, "M"))
     means = []
-    for month in every:
-        known = values[(months == month) & ~np.isnan(values[:, 0]), 0]
-        means.append(known.mean() if len(known) else np.nan)
-    return np.array(means).reshape(-1, 1), every.astype("datetime64[s]"), names
+    for month in all_months:
+        observed = values[(months == month) & ~np.isnan(values[:, 0]), 0]
+        means.append(observed.mean() if len(observed) else np.nan)
+    return np.array(means).reshape(-1, 1), all_months.astype("datetime64[s]"), names
 
 
 def arrange_years(file: Path, rows: Rows) -> Read:
-    """Return what has a row for each year and a column for each month, read on from January to December."""
+    """Read a table with a row for each year and a column for each month."""
     values, years, _ = arrange_columns(file, rows)
     first = np.datetime64(f"{int(years[0])}-01", "M")
     return values.reshape(-1, 1), (first + np.arange(values.size)).astype("datetime64[s]"), ["temperature"]
 
 
 def arrange_quarters(file: Path, rows: Rows) -> Read:
-    """Return the values of rows with columns `year` and `quarter`: a time is the first day of a quarter."""
+    """Read rows with columns `year` and `quarter`; a time is the first day of a quarter."""
     times = [f"{int(float(row['year']))}-{3 * int(float(row['quarter'])) - 2:02d}" for _, row in rows]
     names = [name for name in rows[0][1] if name not in ("year", "quarter")]
-    values = np.array([[number_of(row[name]) for name in names] for _, row in rows])
+    values = np.array([[parse_number(row[name]) for name in names] for _, row in rows])
     return values, np.array(times, dtype="datetime64[s]"), names
 
 
-def arrange_shares(file: Path, rows: Rows) -> Read:
-    """Return what has a row for each month and share side by side; a share that was not traded yet is missing."""
+def arrange_stocks(file: Path, rows: Rows) -> Read:
+    """Pivot rows of a month and a stock into one column per stock; a stock not yet traded is missing."""
     symbols = sorted({cells["symbol"] for _, cells in rows})
     prices: dict[str, dict[str, float]] = {}
     for _, cells in rows:
@@ -264,24 +261,24 @@ def arrange_shares(file: Path, rows: Rows) -> Read:
 
 @dataclass(frozen=True)
 class PackagedSeries:
-    """A series that ships inside a package, whose file is read without importing the package."""
+    """A series in a file of an installed package, which is read without importing the package."""
 
     summary: str
-    file: str  # the package first
-    columns: Mapping[str, str]  # by the names they are to have
+    file: str  # starts with the package
+    columns: Mapping[str, str]  # columns of the file by variable
     arrange: Callable[[Path, Rows], Read] = arrange_columns
-    season: int | None = None  # where the calendar does not say
+    season: int | None = None  # if the time step does not determine it
 
     @property
     def package(self) -> str:
         return self.file.partition("/")[0]
 
     def read(self) -> Read:
-        """Return the series; raise ResourceError where the package is not installed."""
+        """Read the series; raise ResourceError if the package is not installed."""
         package, _, file = self.file.partition("/")
         spec = find_spec(package)
         if spec is None or not spec.submodule_search_locations:
-            raise ResourceError(f"This series ships inside {package}: pip install 'seqloom[series]'.")
+            raise ResourceError(f"This series needs {package}: pip install 'seqloom[series]'.")
         path = Path(spec.submodule_search_locations[0]) / file
         return self.arrange(path, read_table(path, self.columns, header=True))
 
@@ -341,10 +338,10 @@ SERIES: dict[str, PackagedSeries] = {
         {"time": "month", "construction": "construction", "manufacturing": "manufacturing"},
     ),
     "stocks": PackagedSeries(
-        "five shares, monthly, 2000 to 2010",
+        "five stock prices, monthly, 2000 to 2010",
         "vega_datasets/_data/stocks.csv",
         {"symbol": "symbol", "date": "date", "price": "price"},
-        arrange_shares,
+        arrange_stocks,
         season=1,
     ),
 }

@@ -1,20 +1,19 @@
-"""Vectors of words from a file in word2vec's text format, which GloVe and fastText use too, or in its binary one.
+"""Word vectors from files in the text or binary format of word2vec; GloVe and fastText use the text format.
 
-    400000 100                       how many, and how wide: this line may be missing
-    the 0.418 0.24968 -0.41242 …     a word and its numbers, with spaces between
+    400000 100                       number of vectors and their size; optional
+    the 0.418 0.24968 -0.41242 …     a word and its numbers, separated by spaces
 
-Or, in the binary format:
+The binary format:
 
-    400000 100⏎                      how many, and how wide, as text
-    the ␣ 100 × float32              a word, a space, its numbers with the low byte first; perhaps a line break
+    400000 100⏎                      number of vectors and their size, as text
+    the ␣ 100 × float32              a word, a space, its numbers in little-endian order; optionally a line break
 
-A file is taken for binary if it begins with such a line and what follows is not a word and its
-numbers in digits. Only the words that are wanted are kept, so the file may be larger than memory.
-Every line must be as wide as the first; the numbers of words that nobody wants are counted, not
-read.
+A file is binary if it starts with such a line and does not continue with a word and its numbers in
+digits. Only requested words are kept, so that a file may be larger than memory. Every line must have
+the same size; the numbers of other words are counted, but not parsed.
 
-What people say of words, to measure vectors by, lies in `word_vectors_eval` of the data folder
-(SEQLOOM_DATA): WordSim-353, SimLex-999, Google's analogies. None of it is inside seqloom.
+The evaluation sets are in `word_vectors_eval` of the data folder (SEQLOOM_DATA): WordSim-353,
+SimLex-999 and the analogies of Google. They are not part of seqloom.
 """
 
 import gzip
@@ -39,51 +38,51 @@ from seqloom.text import Tokenizer
 from seqloom.text.base import UNKNOWN_TEXT
 from seqloom.text.vocabularies import Characters, Words
 
-MAX_LINE = 1 << 20  # bytes: no vector takes more, and a file that is no text may have no lines at all
-MAX_WORD = 1 << 12  # bytes of a word in the binary format
-MAX_HEAD = 64  # bytes that its first line takes
-MAX_WIDTH = 1 << 16  # numbers of a vector: more would be a mistake, and might not fit into memory
+MAX_LINE_BYTES = 1 << 20  # a longer line means that the file is not text
+MAX_WORD_BYTES = 1 << 12  # in the binary format
+MAX_HEADER_BYTES = 64
+MAX_VECTOR_SIZE = 1 << 16  # a larger size is probably an error, and might not fit into memory
 NUMBER = np.dtype("<f4")
-LOWERED, EXACT = 1, 2  # how a word was found
+LOWERED, EXACT = 1, 2  # how a word was matched
 Format = Literal["text", "binary"]
 Vectors = np.ndarray[Any, np.dtype[np.float32]]
-Entry = tuple[int, bytes, Callable[[], Vectors | list[float]]]  # its number or line, its word, how to get its vector
+Entry = tuple[int, bytes, Callable[[], Vectors | list[float]]]  # number or line, word, parser of the vector
 
 
 @dataclass(frozen=True)
 class FoundVectors:
-    """The vectors of a vocabulary that a file has."""
+    """The vectors of a vocabulary in a file."""
 
     path: Path
-    rows: Tensor  # (V, D) the vector of each token, zero where there is none
-    how: Tensor  # (V,) 0 not at all, LOWERED or EXACT
+    rows: Tensor  # (V, D) the vector of each token, zero if it has none
+    how: Tensor  # (V,) 0 for no vector, LOWERED or EXACT
 
     @property
     def found(self) -> Tensor:
-        """Which tokens (V,) have a vector."""
+        """The tokens (V,) that have a vector."""
         return self.how > 0
 
     def coverage(self, counts: Tensor | None = None) -> str:
-        """How many words have one, in words; `counts` (V,) says how often each is in the training text."""
+        """Describe how many words have a vector; `counts` (V,) are their frequencies in train."""
         number, total = int(self.found.sum()), len(self.how)
-        said = f"{number:,} of {total:,} words have a vector in {self.path.name} ({number / total:.1%})"
+        text = f"{number:,} of {total:,} words have a vector in {self.path.name} ({number / total:.1%})"
         if lowered := int((self.how == LOWERED).sum()):
-            said += f", {lowered:,} of them that of their lower-case form"
-        if counts is not None and (running := int(counts.sum())):
-            said += f"; of the running words {int(counts[self.found].sum()) / running:.1%}"
-        return said
+            text += f", {lowered:,} of them that of their lowercase form"
+        if counts is not None and (tokens := int(counts.sum())):
+            text += f"; they cover {int(counts[self.found].sum()) / tokens:.1%} of the training text"
+        return text
 
 
 def read_vectors(path: Path, words: Sequence[str], width: int, *, lowercase: bool = True) -> FoundVectors:
-    """Return the vectors of these words, which must be `width` numbers wide.
+    """Read the vectors of these words, which must have `width` numbers.
 
-    With `lowercase`, a word that is not in the file takes the vector of its lower-case form. Of a
-    word that is there twice, the first counts.
+    With `lowercase`, a word that is not in the file gets the vector of its lowercase form. The first
+    vector of a repeated word counts.
     """
     path = expand_home(path)
     exact, lowered = index_words(words), index_words([word.lower() for word in words]) if lowercase else {}
     rows, how = np.zeros((len(words), width), dtype=np.float32), np.zeros(len(words), dtype=np.int8)
-    for _, word, numbers in entries(path, width):
+    for _, word, numbers in read_entries(path, width):
         if word not in exact and word not in lowered:
             continue
         vector = numbers()
@@ -93,46 +92,49 @@ def read_vectors(path: Path, words: Sequence[str], width: int, *, lowercase: boo
                     rows[index], how[index] = vector, quality
     if not how.any():
         raise DataError(
-            f"{path} has a vector for none of the {len(words):,} words of the vocabulary. Is it of another language?"
+            f"{path} must have vectors for words of the vocabulary, but has none of its {len(words):,} words. Check "
+            "its language."
         )
     return FoundVectors(path, torch.from_numpy(rows), torch.from_numpy(how))
 
 
 def read_all_vectors(path: Path) -> tuple[list[str], Vectors]:
-    """Return every word with its vector (V, D). Of a word that is there twice the first counts; what is no UTF-8
-    becomes �; `<unk>`, as some files have it, is no word."""
+    """Read all words and their vectors (V, D), except `<unk>`; the first vector of a repeated word counts.
+
+    Invalid UTF-8 becomes �.
+    """
     path = expand_home(path)
     rows: dict[str, Vectors] = {}
-    for number, name, numbers in entries(path):
+    for number, name, numbers in read_entries(path):
         word = name.decode(errors="replace")
         if not word:
-            raise DataError(f"Line {number:,} of {path} must begin with a word; it begins with a space.")
+            raise DataError(f"Line {number:,} of {path} must start with a word, but starts with a space.")
         if word not in rows and word != UNKNOWN_TEXT:
             rows[word] = np.array(numbers(), dtype=np.float32)
     if len(rows) < 2:
-        raise DataError(f"{path} has vectors of {counted(len(rows), 'word')}: two or more are needed.")
+        raise DataError(f"{path} must have vectors of at least two words; it has {counted(len(rows), 'word')}.")
     return list(rows), np.stack(list(rows.values()))
 
 
 def write_vectors(path: Path, words: Sequence[str], vectors: Vectors, form: Format) -> None:
-    """Write a file whole or not at all; one that ends in .gz is compressed."""
-    if bad := [word for word in words if any(letter.isspace() for letter in word)]:
-        raise UsageError(f"A word of a vector file must have no space in it; {shown(bad[0])} has one.")
+    """Write a file atomically, compressed if its name ends in .gz."""
+    if invalid := [word for word in words if any(letter.isspace() for letter in word)]:
+        raise UsageError(f"Words of a vector file must not contain spaces; got {shown(invalid[0])}.")
     if form == "binary":
-        both = zip(words, vectors.astype(NUMBER), strict=True)
-        lines = [word.encode() + b" " + vector.tobytes() + b"\n" for word, vector in both]
-    else:  # nine digits are enough to get the same float32 back
+        pairs = zip(words, vectors.astype(NUMBER), strict=True)
+        lines = [word.encode() + b" " + vector.tobytes() + b"\n" for word, vector in pairs]
+    else:  # nine digits represent a float32 exactly
         numbers = " ".join(["%.9g"] * vectors.shape[1])
-        both = zip(words, vectors.tolist(), strict=True)
-        lines = [f"{word} {numbers % tuple(vector)}\n".encode() for word, vector in both]
+        pairs = zip(words, vectors.tolist(), strict=True)
+        lines = [f"{word} {numbers % tuple(vector)}\n".encode() for word, vector in pairs]
     content = b"".join([f"{len(words)} {vectors.shape[1]}\n".encode(), *lines])
     write_atomic(path, gzip.compress(content, mtime=0) if path.name.endswith(".gz") else content)
 
 
 def vector_words(tokenizer: Tokenizer) -> list[str]:
-    """Return what to look up for each token, by its id."""
+    """Return the word to look up for each token id."""
     if not isinstance(tokenizer, Words | Characters):
-        raise UsageError("Vectors of a file are of whole words: set tokenizer.kind to words, or model.vectors to null.")
+        raise UsageError("model.vectors needs a tokenizer of words: set tokenizer.kind=words, or model.vectors=null.")
     tokens = [tokenizer.token(id) for id in range(len(tokenizer))]
     if isinstance(tokenizer, Words):
         return [tokenizer.plain(token) for token in tokens]
@@ -140,29 +142,29 @@ def vector_words(tokenizer: Tokenizer) -> list[str]:
 
 
 def index_words(words: Sequence[str]) -> dict[bytes, list[int]]:
-    """Return the indices of each word, by its bytes: what the file has need not be valid text."""
-    found: dict[bytes, list[int]] = {}
+    """Return the indices of each word by its bytes, because a file may contain invalid UTF-8."""
+    indices: dict[bytes, list[int]] = {}
     for index, word in enumerate(words):
-        found.setdefault(word.encode(), []).append(index)
-    return found
+        indices.setdefault(word.encode(), []).append(index)
+    return indices
 
 
-def entries(path: Path, width: int | None = None) -> Iterator[Entry]:
-    """Yield every word of a file with its vector; all are `width` wide, or as wide as the first."""
+def read_entries(path: Path, width: int | None = None) -> Iterator[Entry]:
+    """Yield the words of a file with their vectors, which must have `width` numbers, or as many as the first."""
     with _open(path) as file:
-        line = file.readline(MAX_HEAD)
-        head = _parse_head(line) if line.endswith(b"\n") else None
-        entry = file.read(MAX_WORD) if head is not None else b""
-    if head is not None:  # binary unless the first entry is spelled in digits
+        line = file.readline(MAX_HEADER_BYTES)
+        header = _parse_header(line) if line.endswith(b"\n") else None
+        entry = file.read(MAX_WORD_BYTES) if header is not None else b""
+    if header is not None:  # binary unless the first entry is written in digits
         first = entry.partition(b"\n")[0].split()
-        in_digits = all(_is_number(text) for text in first[-min(head[1], 2) :])
-        if b"\0" in entry or (entry.strip() and not in_digits):
+        has_digits = all(_is_number(text) for text in first[-min(header[1], 2) :])
+        if b"\0" in entry or (entry.strip() and not has_digits):
             return _binary_entries(path, width)
     return _text_entries(path, width)
 
 
-def _parse_head(line: bytes) -> tuple[int, int] | None:
-    """`400000 100`"""
+def _parse_header(line: bytes) -> tuple[int, int] | None:
+    """Parse a line such as `400000 100`."""
     parts = line.split()
     return (int(parts[0]), int(parts[1])) if len(parts) == 2 and all(part.isdigit() for part in parts) else None
 
@@ -175,17 +177,17 @@ def _is_number(text: bytes) -> bool:
     return True
 
 
-def _check_width(path: Path, its_width: int, width: int | None) -> int:
-    if its_width < 1:
-        raise DataError(f"{path} must have a word and its numbers on each line, with spaces between; line 1 has none.")
-    if its_width > MAX_WIDTH:
-        raise DataError(f"{path} says that its vectors have {its_width:,} numbers each. Is its first line right?")
-    if width is not None and its_width != width:
+def _check_width(path: Path, file_width: int, width: int | None) -> int:
+    if file_width < 1:
+        raise DataError(f"{path} must have a word and its numbers on each line, separated by spaces; line 1 has none.")
+    if file_width > MAX_VECTOR_SIZE:
+        raise DataError(f"{path} announces vectors of {file_width:,} numbers. Check its first line.")
+    if width is not None and file_width != width:
         raise DataError(
-            f"{path} has vectors of {its_width:,} numbers, and the token vectors of this model have {width:,}. "
-            f"Set model.embedding={its_width}."
+            f"{path} has vectors of {file_width:,} numbers, but the embeddings of this model have {width:,}. "
+            f"Set model.embedding={file_width}."
         )
-    return its_width
+    return file_width
 
 
 @contextmanager
@@ -196,29 +198,29 @@ def _open(path: Path) -> Iterator[IO[bytes] | gzip.GzipFile]:
 
 
 def _text_entries(path: Path, width: int | None) -> Iterator[Entry]:
-    promised, read, number = None, 0, 0
+    announced, count, number = None, 0, 0
     with _open(path) as file:
-        while line := file.readline(MAX_LINE):
+        while line := file.readline(MAX_LINE_BYTES):
             number += 1
             if number == 1 and line.startswith(b"\x1f\x8b"):
                 raise DataError(f"{path} is compressed with gzip. Its name must end in .gz.")
-            if b"\0" in line or (len(line) == MAX_LINE and not line.endswith(b"\n")):
+            if b"\0" in line or (len(line) == MAX_LINE_BYTES and not line.endswith(b"\n")):
                 raise DataError(
-                    f"{path} must be text, and line {number:,} is not; a file in word2vec's binary format begins with "
-                    "a line of two numbers, how many vectors there are and how wide they are."
+                    f"{path} must be text, but line {number:,} is not. A file in the binary format of word2vec starts "
+                    "with a line of two numbers, the number of vectors and their size."
                 )
             line = (line.removeprefix(BYTE_ORDER_MARK.encode()) if number == 1 else line).rstrip(b" \r\n")
             if number == 1:
-                head = _parse_head(line)
-                promised, its_width = head if head is not None else (None, line.count(b" "))
-                width = _check_width(path, its_width, width)
-                if head is not None:
+                header = _parse_header(line)
+                announced, file_width = header if header is not None else (None, line.count(b" "))
+                width = _check_width(path, file_width, width)
+                if header is not None:
                     continue
             if not line:
                 continue
             assert width is not None
             word = line.partition(b" ")[0]
-            if line.count(b" ") != width:  # a word with spaces in it, as some files have; else a mistake
+            if line.count(b" ") != width:  # a word with spaces, which some files have, or an error
                 parts = line.rsplit(b" ", width)
                 if len(parts) <= width or _parse_number(parts[0].rpartition(b" ")[2]) is not None:
                     raise DataError(
@@ -226,20 +228,20 @@ def _text_entries(path: Path, width: int | None) -> Iterator[Entry]:
                         f"{line.count(b' '):,}: {shown(line.decode(errors='replace'))}."
                     )
                 word = parts[0].strip()
-            read += 1
+            count += 1
             yield number, word, partial(_parse_numbers, path, number, line, width)
-    if promised is not None and read < promised:
-        raise DataError(f"{path} is cut short: its first line promises {promised:,} vectors, and it has {read:,}.")
-    if not read:
-        raise DataError(f"{path} is empty: a file of vectors must have a word and its numbers on each line.")
+    if announced is not None and count < announced:
+        raise DataError(f"{path} is truncated: its first line announces {announced:,} vectors, but it has {count:,}.")
+    if not count:
+        raise DataError(f"{path} must have a word and its numbers on each line, but it is empty.")
 
 
 def _parse_numbers(path: Path, number: int, line: bytes, width: int) -> list[float]:
     values = []
     for text in line.rsplit(b" ", width)[1:]:
         if (value := _parse_number(text)) is None:
-            wrong = shown(text.decode(errors="replace"))
-            raise DataError(f"Line {number:,} of {path} must have finite numbers after its word; it has {wrong}.")
+            invalid = shown(text.decode(errors="replace"))
+            raise DataError(f"Line {number:,} of {path} must have finite numbers after its word; it has {invalid}.")
         values.append(value)
     return values
 
@@ -254,25 +256,25 @@ def _parse_number(text: bytes) -> float | None:
 
 def _binary_entries(path: Path, width: int | None) -> Iterator[Entry]:
     with _open(path) as file:
-        head = _parse_head(file.readline(MAX_HEAD))
-        assert head is not None, "`entries` has read it"
-        promised, width = head[0], _check_width(path, head[1], width)
-        for number in range(1, promised + 1):
+        header = _parse_header(file.readline(MAX_HEADER_BYTES))
+        assert header is not None, "`read_entries` has parsed it"
+        announced, width = header[0], _check_width(path, header[1], width)
+        for number in range(1, announced + 1):
             letters = bytearray()
             while (letter := file.read(1)) not in (b" ", b""):
-                if letter != b"\n" or letters:  # a line break after the vector before it
+                if letter != b"\n" or letters:  # skip the line break after the previous vector
                     letters += letter
-                if len(letters) > MAX_WORD:
+                if len(letters) > MAX_WORD_BYTES:
                     raise DataError(
-                        f"Vector {number:,} of {path} must begin with a word and a space; it has none within "
-                        f"{MAX_WORD:,} bytes. Is its first line right?"
+                        f"Vector {number:,} of {path} must start with a word and a space, but has no space within "
+                        f"{MAX_WORD_BYTES:,} bytes. Check its first line."
                     )
             if letter and not letters:
-                raise DataError(f"Vector {number:,} of {path} must begin with a word; it begins with a space.")
+                raise DataError(f"Vector {number:,} of {path} must start with a word, but starts with a space.")
             content = file.read(width * NUMBER.itemsize)
             if not letter or len(content) < width * NUMBER.itemsize:
                 raise DataError(
-                    f"{path} is cut short: its first line promises {promised:,} vectors, and it ends within number "
+                    f"{path} is truncated: its first line announces {announced:,} vectors, but it ends within vector "
                     f"{number:,}."
                 )
             yield number, bytes(letters), partial(_unpack_numbers, path, number, bytes(letters), content)
@@ -282,15 +284,14 @@ def _unpack_numbers(path: Path, number: int, word: bytes, content: bytes) -> Vec
     values: Vectors = np.frombuffer(content, dtype=NUMBER)
     if not np.isfinite(values).all():
         raise DataError(
-            f"Vector {number:,} of {path}, that of {shown(word.decode(errors='replace'))}, must have finite numbers; "
-            "one is not."
+            f"Vector {number:,} of {path}, that of {shown(word.decode(errors='replace'))}, must have finite numbers."
         )
     return values
 
 
-# --- what people say of words -----------------------------------------------------------------------------------------
+# --- evaluation sets --------------------------------------------------------------------------------------------------
 
-SIMILARITY_SETS = {  # the set, its file, what stands between columns, and the column of the scores
+SIMILARITY_SETS = {  # the set, its file, its delimiter, and the column of the scores
     "wordsim353": (
         DataSet("WordSim-353", "https://gabrilovich.com/resources/data/wordsim353/ (no licence is stated)"),
         "wordsim353_combined.csv",
@@ -311,13 +312,13 @@ GOOGLE = DataSet("Google's analogies", "https://github.com/tmikolov/word2vec, qu
 class WordSets:
     """Word pairs with ratings, and analogies."""
 
-    rated: Mapping[str, Sequence[tuple[str, str, float]]]  # pairs and what people said of them, by the set's name
+    rated: Mapping[str, Sequence[tuple[str, str, float]]]  # pairs and their human ratings, by set
     analogies: Sequence[tuple[str, tuple[str, str, str, str]]]  # the section, and a : b = c : d
-    missing: Sequence[str]  # titles of the sets that are not there
+    missing: Sequence[str]  # titles of missing sets
 
 
-def word_sets() -> WordSets:
-    """Return all sets that are there."""
+def read_word_sets() -> WordSets:
+    """Read all sets in the data folder."""
     rated: dict[str, list[tuple[str, str, float]]] = {}
     analogies: list[tuple[str, tuple[str, str, str, str]]] = []
     missing = []
@@ -338,7 +339,7 @@ def word_sets() -> WordSets:
 
 
 def _read_ratings(path: Path, delimiter: str, column: int) -> Iterator[tuple[str, str, float]]:
-    """A head line, then two words and, in a later column, a number."""
+    """Read a header, then lines of two words and, in a later column, a number."""
     lines = read_lines(path)
     for number, line in enumerate(lines[1:], start=2):
         if not line:
@@ -351,13 +352,13 @@ def _read_ratings(path: Path, delimiter: str, column: int) -> Iterator[tuple[str
         if not math.isfinite(score) or not (row[0].strip() and row[1].strip()):
             raise DataError(
                 f"Line {number:,} of {path} must have two words and, in column {column + 1}, a number; "
-                f"it is {shown(lines[number - 1])}."
+                f"got {shown(lines[number - 1])}."
             )
         yield row[0].strip(), row[1].strip(), score
 
 
 def _read_analogies(path: Path) -> Iterator[tuple[str, tuple[str, str, str, str]]]:
-    """`: section`, then four words on each line."""
+    """Read lines of four words in sections, which start with a line `: section`."""
     section = ""
     for number, line in enumerate(read_lines(path), start=1):
         words = line.split()
@@ -368,6 +369,6 @@ def _read_analogies(path: Path) -> Iterator[tuple[str, tuple[str, str, str, str]
             yield section, (a, b, c, d)
         elif words:
             raise DataError(
-                f"Line {number:,} of {path} must be four words after a line with `: ` and a section's name; "
-                f"it is {shown(line)}."
+                f"Line {number:,} of {path} must have four words, after a line with `: ` and the name of a section; "
+                f"got {shown(line)}."
             )

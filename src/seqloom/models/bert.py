@@ -138,7 +138,7 @@ class BERT(MaskedLanguageModel, MaskedTokenLayer):
     def read_batch(self, batch: Batch) -> tuple[Tensor, Tensor]:
         """h of all positions (B, S, D), and of those that were asked for (B, P, D)."""
         h = self.read(batch["tokens"], batch.get("mask"), batch.get("segments"), batch.get("documents"))
-        return h, h.gather(1, batch["places"].unsqueeze(2).expand(-1, -1, h.shape[2]))
+        return h, h.gather(1, batch["positions"].unsqueeze(2).expand(-1, -1, h.shape[2]))
 
     def forward(self, batch: Batch) -> BERTOutput:
         """Only the positions that were asked for are predicted: logits of all would take most of the time."""

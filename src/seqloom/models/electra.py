@@ -125,7 +125,7 @@ class Electra(MaskedLanguageModel):
 
     def forward(self, batch: Batch, draws: Tensor | None = None) -> Detected:
         """`draws` (B, P), each from [0, 1), decide what is drawn at the gaps; None draws them."""
-        tokens, places, targets, mask = (batch[name] for name in ("tokens", "places", "targets", "mask"))
+        tokens, places, targets, mask = (batch[name] for name in ("tokens", "positions", "targets", "mask"))
         rest = batch.get("segments"), batch.get("documents")
         h = self.generate(tokens, mask, *rest)
         masked = self.masked_logits(h.gather(1, places.unsqueeze(2).expand(-1, -1, h.shape[2])))  # (B, P, V)

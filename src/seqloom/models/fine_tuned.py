@@ -395,7 +395,7 @@ class FineTunedAnswer(RowModel):
         return self._log_probs(self.read(batch), batch)
 
     def _log_probs(self, h: Tensor, batch: Batch) -> tuple[Tensor, Tensor]:
-        allowed = batch["places"].flatten(0, 1)
+        allowed = batch["answerable"].flatten(0, 1)
         barred = ~allowed & allowed.any(dim=1, keepdim=True)  # rows without an example have equal, finite logits
         logits = at_least_float32(self.output(self.dropout(h)))  # (B, S, 2)
         first, last = logits.masked_fill(barred.unsqueeze(2), -torch.inf).log_softmax(dim=1).unbind(dim=2)
@@ -420,7 +420,7 @@ class FineTunedAnswer(RowModel):
         """The `most` best spans of at most `longest` tokens in the context of each row."""
         first, last = self(batch)
         summary = torch.arange(batch["tokens"].shape[2], device=first.device) == batch["summary"].unsqueeze(1)
-        context = batch["places"].flatten(0, 1) & ~summary
+        context = batch["answerable"].flatten(0, 1) & ~summary
         starts, ends = (log_probs.masked_fill(~context, -torch.inf) for log_probs in (first, last))
         longest = min(longest, starts.shape[1])
         after = F.pad(ends, (0, longest - 1), value=-torch.inf).unfold(1, longest, 1)  # (B, S, longest), not S × S

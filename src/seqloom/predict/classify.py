@@ -14,7 +14,7 @@ from seqloom.core.tree import Tree, to_device
 from seqloom.core.words import did_you_mean, shown
 from seqloom.data.readers import TextReader
 from seqloom.data.series import LabelledSeries
-from seqloom.data.series_files import number_of
+from seqloom.data.series_files import parse_number
 from seqloom.inspect.views.labels import Why, WhyKind, explain, without
 from seqloom.inspect.views.texts import Read
 from seqloom.inspect.views.texts import one_line as check_one_line
@@ -260,7 +260,7 @@ def read_numbers(line: str, number: int) -> list[float]:
     separated = any(separator in line for separator in ",;\t")
     cells = line.replace("\t", ",").replace(";", ",").split(",") if separated else line.split()
     try:
-        return [number_of(cell) for cell in cells]
+        return [parse_number(cell) for cell in cells]
     except ValueError:
         raise DataError(
             f"Line {number:,} must be finite numbers with commas or spaces between; got {shown(line)}."

@@ -15,7 +15,7 @@ from seqloom.core.device import derive
 from seqloom.core.errors import DataError, UsageError
 from seqloom.core.tokens import MASK_TEXT, Specials
 from seqloom.core.words import one_line, shown
-from seqloom.data.noise import SpansConfig, add_noise, join_sentences, sentinels_of, spans_told
+from seqloom.data.noise import SpansConfig, add_noise, join_sentences, parse_spans, sentinels_of
 from seqloom.decoding.beam import BeamConfig, beam_search
 from seqloom.decoding.rules import Hypothesis
 from seqloom.nn.softmax import at_least_float32
@@ -337,7 +337,7 @@ class DenoiserPredictor(Predictor[RestoredText]):
         for one, best in zip(read, hypotheses, strict=True):
             shown = with_gaps(self.tokenizer, one.ids) if one.gaps is None else one.text
             if self.spans:
-                told = spans_told(best.tokens, self.sentinels)
+                told = parse_spans(best.tokens, self.sentinels)
                 count = sum(token in self.sentinels for token in one.ids)
                 said = [told.get(gap, []) for gap in range(count)]  # one that nothing was said of is left empty
                 text, spans = self._filled(one, said), [self.tokenizer.decode(span).strip() for span in said]

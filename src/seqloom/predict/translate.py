@@ -13,7 +13,7 @@ from seqloom.core.tree import to_device
 from seqloom.core.words import shown
 from seqloom.data.collate import ParallelBatches
 from seqloom.data.examples import ParallelExample
-from seqloom.data.parallel import Scored
+from seqloom.data.parallel import ScoredText
 from seqloom.decoding.beam import BeamConfig, beam_search, choose_batch_size, map_batches
 from seqloom.decoding.rules import Hypothesis
 from seqloom.evaluate.alignment import Word, group_words, hard_links, merge, to_pharaoh
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from seqloom.inspect.views.attention import AlignmentView, HeadsView
 
 
-Given = str | Scored  # a translation made elsewhere, with its score there, if it has one
+Given = str | ScoredText  # a translation made elsewhere, with its score there, if it has one
 TOKENS = 4096  # of the source decoded together, padding included; a line that has more goes alone
 _ONE_LINE = {ord("\n"): " ", ord("\r"): " "}
 

@@ -18,7 +18,7 @@ from seqloom.classical.word_vectors import WordVectors as WordModel
 from seqloom.core.errors import DataError, SeqloomError, UsageError
 from seqloom.core.words import did_you_mean
 from seqloom.data.examples import ParallelExample, QuestionAnsweringExample, TokenClassificationExample
-from seqloom.data.word_vectors import Format, read_all_vectors, word_sets, write_vectors
+from seqloom.data.word_vectors import Format, read_all_vectors, read_word_sets, write_vectors
 from seqloom.evaluate.word_space import NearWord, WordScore, WordSpace, as_metrics
 from seqloom.inspect.views.points import Colouring, PointKind, Points, by_frequency, by_group, by_kind, by_length
 from seqloom.predict.base import AnyPredictor, Prediction, Predictor, as_lines
@@ -87,7 +87,7 @@ class WordVectorsPredictor(Predictor[NearestWords]):
 
     def report(self, split: str = "dev") -> WordReport:
         """All figures, with how sure they are; kept in the run for `compare`."""
-        sets, held_out = word_sets(), {}
+        sets, held_out = read_word_sets(), {}
         judged = judge(self.space, sets)
         if self.run.recipe.get("data") is not None:
             held_out = self.task().held_out(self.model, split)

@@ -23,7 +23,7 @@ from seqloom.data.collate import RowBatches
 from seqloom.data.corpora import CorpusConfig
 from seqloom.data.corpus import Corpus
 from seqloom.data.examples import QuestionAnsweringExample
-from seqloom.data.readers import RowReader, Window, covering
+from seqloom.data.readers import RowReader, Window, tokens_covering
 from seqloom.evaluate.answers import AnswerReport, report
 from seqloom.models.fine_tuned import FineTunedAnswer, FineTunedAnswerConfig, Spans
 from seqloom.tasks.base import TaskInfo, once
@@ -110,7 +110,7 @@ class Task(RowTask[Recipe, FineTunedAnswer]):
     def targets(self, split: str) -> list[tuple[int, int]]:
         """Return the first and last token of the answer in each window."""
         answers = [
-            covering(self.spans(example.context), example.answer.start, example.answer.end)
+            tokens_covering(self.spans(example.context), example.answer.start, example.answer.end)
             for example in self.corpus.split(split)
         ]
         return [window.targets(answers[window.number]) for window in self.windows(split)]

@@ -23,7 +23,7 @@ from seqloom.core.errors import DataError
 from seqloom.core.tokens import Specials
 from seqloom.core.tree import Tree, to_device
 from seqloom.data.corpora import CorpusConfig
-from seqloom.data.noise import DenoisingBatches, NoiseConfig, SpansConfig, cut_pieces, sentinels_of, spans_told
+from seqloom.data.noise import DenoisingBatches, NoiseConfig, SpansConfig, cut_pieces, parse_spans, sentinels_of
 from seqloom.decoding.beam import BeamConfig, beam_search, release_memory
 from seqloom.evaluate.perplexity import exp
 from seqloom.models import MODELS
@@ -61,7 +61,7 @@ class Recipe(TaskRecipe):
 
     def problems(self) -> Iterator[str]:
         yield from dropout_problems(self.tokenizer)
-        longest = self.noise.longest(self.batch.max_length - 1)
+        longest = self.noise.max_lengths(self.batch.max_length - 1)
         known_places = self.model.longest_source, self.model.longest_target
         for side, most, known in zip(("source", "target"), longest, known_places, strict=True):
             if known is not None and most > known:
@@ -135,11 +135,11 @@ class Task(TextTask[Recipe, Transformer], BatchedTask[Recipe, Transformer]):
             source = to_device({"tokens": batch["source"], "mask": batch["source_mask"]}, device_of(model))
             hypotheses = beam_search(model, source=source, options=GREEDY, end=end, banned=banned)
             for number, (best,) in zip(members.tolist(), hypotheses, strict=True):
-                target = batches.damage(number, EVALUATION, 0).target
+                target = batches.corrupt(number, EVALUATION, 0).target
                 if sentinels is None:
                     correct.append(best.tokens == target)
                 else:  # the last sentinel hides nothing
-                    restored, spans = spans_told(best.tokens, sentinels), spans_told(target, sentinels)
+                    restored, spans = parse_spans(best.tokens, sentinels), parse_spans(target, sentinels)
                     correct += [restored.get(place) == span for place, span in spans.items() if span]
         release_memory(model)  # it may learn on, and would need the memory
         return {f"exact_{'texts' if sentinels is None else 'spans'}": sum(correct) / len(correct)}

@@ -27,7 +27,7 @@ from seqloom.core.tree import Tree, to_device
 from seqloom.core.words import counted
 from seqloom.data.corpora import CorpusConfig
 from seqloom.data.corpus import SPLITS
-from seqloom.data.masking import NONE, MaskedBatches, Masking, MasksConfig, NextSentencePairs, PackedRows, pack
+from seqloom.data.masking import NO_TARGET, MaskedBatches, Masking, MasksConfig, NextSentencePairs, PackedRows, pack
 from seqloom.evaluate.perplexity import exp
 from seqloom.models.bert import BERT, BERTConfig
 from seqloom.models.electra import Electra, ElectraConfig
@@ -128,7 +128,7 @@ class Task(TextTask[Recipe, Any], BatchedTask[Recipe, Any]):
     @once
     def read(self, split: str) -> MaskedBatches:
         batches = self._make_batches(split)
-        if (batches.epoch(EVALUATION, 0)["targets"] == NONE).all():
+        if (batches.epoch(EVALUATION, 0)["targets"] == NO_TARGET).all():
             raise DataError(
                 f"{self._named(split)} is too short: none of its tokens is hidden (masks.mlm_probability is "
                 f"{self.recipe.masks.mlm_probability:g}), so there is nothing to measure. Give more text."

@@ -13,7 +13,7 @@ from seqloom.config.constraints import Ge, NonNegativeFloat, PositiveInt
 from seqloom.core.tokens import Specials
 from seqloom.data.collate import ExampleRows, RowBatches
 from seqloom.data.corpus import Corpus
-from seqloom.data.readers import RowReader, SentenceReader, Spellings, TextFrame, TextReader, set_apart
+from seqloom.data.readers import RowReader, SentenceReader, Spellings, TextFrame, TextReader, separate_punctuation
 from seqloom.data.word_vectors import FoundVectors, read_vectors, vector_words
 from seqloom.evaluate.classification import report
 from seqloom.models import has_backbone
@@ -273,7 +273,7 @@ class RowTask(ReadingTask[R, M]):
     @classmethod
     def training_texts(cls, recipe: R, corpus: Corpus[Any]) -> Iterable[str]:
         texts = corpus.texts("train")
-        return map(set_apart, texts) if recipe.batch.split_punctuation else texts
+        return map(separate_punctuation, texts) if recipe.batch.split_punctuation else texts
 
     @property
     def loss_unit(self) -> str:

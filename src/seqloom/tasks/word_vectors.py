@@ -22,7 +22,7 @@ from seqloom.core.device import WITHOUT_NUMBA
 from seqloom.core.errors import DataError, DivergedError
 from seqloom.core.protocols import Estimate
 from seqloom.data.corpora import CorpusConfig
-from seqloom.data.word_vectors import WordSets, word_sets
+from seqloom.data.word_vectors import WordSets, read_word_sets
 from seqloom.evaluate.word_space import Analogy, RatedPair, WordScore, WordSpace, as_metrics, measure
 from seqloom.runs.run import Run
 from seqloom.tasks.base import TaskInfo
@@ -107,7 +107,7 @@ class Task(TextTask[Recipe, WordVectors]):
     # --- measuring --------------------------------------------------------------------------------------------------
 
     def evaluate(self, model: WordVectors, split: str) -> dict[str, float]:
-        judged = judge(space_of(model, self.tokenizer), word_sets())
+        judged = judge(space_of(model, self.tokenizer), read_word_sets())
         return {**self.held_out(model, split), **as_metrics(judged.items())}
 
     def held_out(self, model: WordVectors, split: str) -> dict[str, float]:

@@ -19,7 +19,16 @@ from seqloom.data.corpus import Corpus, GeneratedConfig
 from seqloom.data.examples import ParallelExample
 from seqloom.data.files import read_asset
 from seqloom.data.generated import Dice
-from seqloom.data.phrases import Language, Phrase, find, links, require_babel, same, slots_of, text_of
+from seqloom.data.phrases import (
+    Language,
+    Phrase,
+    align_phrases,
+    find,
+    is_same_language,
+    require_babel,
+    slots_of,
+    text_of,
+)
 
 SUMMARY = "dates, times, lists, numbers, prices in any two languages, from Unicode CLDR; no download"
 FORM = "parallel"
@@ -232,7 +241,7 @@ class Config(GeneratedConfig):
             return  # a recipe can be read without babel; `load` reports that it is missing
         for tag in (self.source, self.target):
             find(tag)
-        if same(self.source, self.target):
+        if is_same_language(self.source, self.target):
             yield f"source and target must be different languages, got {self.source} and {self.target}"
 
 
@@ -319,7 +328,7 @@ class PairDrawing:
         for rival in kind.rivals:
             if text_of(rival.say(self.languages[0], *meaning)) == texts[0]:
                 return None
-        return ParallelExample(*texts, kind=kind.name, links=links(source, target))
+        return ParallelExample(*texts, kind=kind.name, links=align_phrases(source, target))
 
     def has_only_train_words(self, pair: ParallelExample) -> bool:
         return all(words <= known for words, known in zip(self._words(pair), self.train_words, strict=True))
