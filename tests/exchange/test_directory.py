@@ -302,9 +302,7 @@ def test_a_head_that_is_left_over(folder: Path) -> None:
 
 def test_a_tokenizer_that_disagrees_with_the_embedding(folder: Path) -> None:
     configure(folder, vocab_size=V - 3)
-    refused(
-        folder, "tokenizer.json does not fit the model: its ids go up to 14, and the model has vectors for 14 tokens"
-    )
+    refused(folder, "tokenizer.json does not fit the model: its ids go up to 14, but the model has 14 embeddings")
     configure(folder, vocab_size=V + 1)
     refused(folder, "transformer.wte.weight is 17×8; by the config it is 18×8")
     configure(folder, vocab_size=...)

@@ -241,16 +241,16 @@ def file(**changes: Any) -> dict[str, Any]:
 @pytest.mark.parametrize(
     ("content", "said"),
     [
-        ({"rows": 6}, "its ids go up to 6, and the model has vectors for 6 tokens"),
-        ({"end": 7}, "special token 7 must be one of 7"),
+        ({"rows": 6}, "its ids go up to 6, but the model has 6 embeddings"),
+        ({"end": 7}, "special token must be from 0 to 6; got 7"),
         ({"last": [1, 1, 4]}, "must be different tokens"),
         ({"last": "1"}, "ids of its special tokens"),
         ({"end": True}, "ids of its special tokens"),
-        ({"file": []}, "must hold a tokenizer.json"),
+        ({"file": []}, "must contain a tokenizer.json"),
         ({"file": {}}, "must have a model"),
         ({"file": file(model={"type": "Nothing"})}, "library cannot read it"),
-        ({"file": file(model={**file()["model"], "dropout": 0.1})}, "dropout, 0.1, would read a text differently"),
-        ({"file": file(model={"type": "WordLevel", "vocab": {"a": 0, "b": 2}, "unk_token": "a"})}, "without a gap"),
+        ({"file": file(model={**file()["model"], "dropout": 0.1})}, "dropout must be null.* got 0.1"),
+        ({"file": file(model={"type": "WordLevel", "vocab": {"a": 0, "b": 2}, "unk_token": "a"})}, "have no gaps"),
     ],
 )
 def test_what_does_not_fit_is_refused(content: dict[str, Any], said: str) -> None:
@@ -268,7 +268,7 @@ def test_damage_is_found() -> None:
 
 
 def test_it_cannot_be_trained() -> None:
-    with pytest.raises(UsageError, match=r"cannot be trained\. Import one with `seqloom import-hf`"):
+    with pytest.raises(UsageError, match=r"cannot be trained\. Import a model with `seqloom import-hf`"):
         train_tokenizer(ImportedConfig(), TEXTS)
 
 

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from seqloom.core.tokens import EXTRA, MASK_TEXT, Specials
 from seqloom.text import CharactersConfig, WordsConfig, train_tokenizer
-from seqloom.text.model_inputs import frame_length, framed, read_gaps, shortened
+from seqloom.text.model_inputs import frame_length, framed, read_gaps, truncated_lengths
 
 SPECIALS = Specials.after(100)
 
@@ -41,7 +41,7 @@ def test_forms(form, second, tokens, segments, starts, summary) -> None:
 
 @given(st.lists(st.integers(0, 40), min_size=1, max_size=3), st.integers(0, 60))
 def test_the_longest_gives_way_first(lengths, room) -> None:
-    kept = shortened(lengths, room)
+    kept = truncated_lengths(lengths, room)
     assert sum(kept) == min(sum(lengths), room)
     for own, length in zip(kept, lengths, strict=True):
         assert own <= length

@@ -16,7 +16,7 @@ from seqloom.text import (
     encode_documents,
     train_tokenizer,
 )
-from seqloom.text.base import PIECE, batches, cut_at_spaces, mark_last
+from seqloom.text.base import PIECE_LENGTH, batch_texts, cut_at_spaces, mark_last
 
 # Runs of white space of all kinds, apostrophes, marks, digits, separators that Python alone calls white space.
 PARTS = [
@@ -67,7 +67,7 @@ def test_mark_last() -> None:
 
 
 def test_batches_are_bounded_by_number_and_by_characters() -> None:
-    assert list(batches(["aa", "b", "cccc", "d", "e"], most=2, characters=4)) == [["aa", "b"], ["cccc"], ["d", "e"]]
+    assert list(batch_texts(["aa", "b", "cccc", "d", "e"], size=2, characters=4)) == [["aa", "b"], ["cccc"], ["d", "e"]]
 
 
 CONFIGS = [
@@ -80,7 +80,7 @@ CONFIGS = [
 
 @pytest.mark.parametrize("config", CONFIGS, ids=lambda config: f"{config.kind}-{getattr(config, 'split', '')}")
 def test_pieces_have_the_ids_of_the_whole_text(config: TokenizerConfig) -> None:
-    """`encode_pieces` cuts only texts longer than PIECE; here the same cuts lie a few characters apart."""
+    """`encode_pieces` cuts only texts longer than PIECE_LENGTH; here the same cuts lie a few characters apart."""
     tokenizer = train_tokenizer(config, [random_text(2000, seed=1)])
     for seed in range(30):
         text = random_text(60, seed)
@@ -98,10 +98,10 @@ def test_byte_pairs_learned_in_pieces_are_those_of_the_whole_text() -> None:
 
 @pytest.mark.parametrize("config", CONFIGS, ids=lambda config: f"{config.kind}-{getattr(config, 'split', '')}")
 def test_long_documents_are_encoded_in_pieces(config: TokenizerConfig) -> None:
-    text = random_text(PIECE // 2)
-    assert len(text) > 2 * PIECE
-    tokenizer = train_tokenizer(config, [text[:PIECE]])
-    documents = [text, "", "word 12", text[PIECE:]]
+    text = random_text(PIECE_LENGTH // 2)
+    assert len(text) > 2 * PIECE_LENGTH
+    tokenizer = train_tokenizer(config, [text[:PIECE_LENGTH]])
+    documents = [text, "", "word 12", text[PIECE_LENGTH:]]
     encoded = list(tokenizer.encode_pieces(documents))
     assert sum(is_last for _, is_last in encoded) == len(documents)
     assert len(encoded) > len(documents)
@@ -111,7 +111,7 @@ def test_long_documents_are_encoded_in_pieces(config: TokenizerConfig) -> None:
 
 
 def test_progress_is_reported() -> None:
-    text = random_text(PIECE // 4)
+    text = random_text(PIECE_LENGTH // 4)
     seen: list[tuple[str, int, int | None]] = []
     with listening(lambda *progress: seen.append(progress)):
         tokenizer = train_tokenizer(BytePairConfig(size=300), [text])

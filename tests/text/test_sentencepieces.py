@@ -129,14 +129,14 @@ def test_it_comes_back_from_its_json(tokenizer):
 @pytest.mark.parametrize(
     ("changes", "said"),
     [
-        ({"source": "cnViYmlzaA=="}, "source.spm is no SentencePiece model"),
-        ({"source": "???"}, "source.spm is no SentencePiece model"),
+        ({"source": "cnViYmlzaA=="}, "source.spm is not a SentencePiece model"),
+        ({"source": "???"}, "source.spm is not a SentencePiece model"),
         ({"source": None}, "source.spm is missing"),
-        ({"rows": 10}, r"ids go from 0 to \d+, and the model has vectors for 10"),
+        ({"rows": 10}, r"ids go from 0 to \d+, but the model has 10 embeddings"),
         ({"end": 0}, "must be different tokens"),
-        ({"padding": 10_000}, "token for padding must be one of"),
-        ({"vocabulary": {"a": 0, "b": 0}}, "have the same number"),
-        ({"vocabulary": {"a": "0"}}, "must be names with their numbers"),
+        ({"padding": 10_000}, "id of padding must be from 0 to"),
+        ({"vocabulary": {"a": 0, "b": 0}}, "have the same id"),
+        ({"vocabulary": {"a": "0"}}, "must map names to ids"),
     ],
 )
 def test_what_is_wrong_with_it_is_said(tmp_path, changes, said):

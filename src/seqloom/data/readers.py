@@ -25,7 +25,7 @@ from seqloom.data.batching import Ragged
 from seqloom.data.collate import FIRST, SPELLING, ExampleRows, TextBatches
 from seqloom.text import Characters, CharactersConfig, Tokenizer, Words
 from seqloom.text.base import Span
-from seqloom.text.model_inputs import Form, Row, frame_length, framed, shortened
+from seqloom.text.model_inputs import Form, Row, frame_length, framed, truncated_lengths
 from seqloom.text.word_spans import first_tokens, join_words, word_spans
 
 SENTENCE_ENDS = frozenset(".!?…。！？।॥؟۔") | {"...", "?!", "!!", "??", "!!!", "???"}
@@ -336,7 +336,7 @@ class RowReader:
         """Truncate both texts to fit into a row; return them and whether they were truncated."""
         if self.room is None or len(a) + len(b) <= self.room:
             return a, b, False
-        a_length, b_length = shortened([len(a), len(b)], self.room)
+        a_length, b_length = truncated_lengths([len(a), len(b)], self.room)
         return a[len(a) - a_length :] if keep_end else a[:a_length], b[:b_length], True
 
     # --- answers ----------------------------------------------------------------------------------------------------

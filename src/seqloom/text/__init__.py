@@ -1,6 +1,6 @@
 """Tokenizers: text to ids and back.
 
-A new kind is a file, and its line in `TOKENIZERS`. A kind is imported when it is needed.
+A new kind needs a module and a row in `TOKENIZERS`. Kinds are imported on first use.
 """
 
 from collections.abc import Iterable
@@ -41,7 +41,7 @@ __all__ = [
     "train_tokenizer",
 ]
 
-# Kind: the file here, the class in it and that of its config.
+# Kind: the module, the tokenizer class and its config class.
 TOKENIZERS = {
     "characters": ("vocabularies", "Characters", "CharactersConfig"),
     "words": ("vocabularies", "Words", "WordsConfig"),
@@ -55,7 +55,7 @@ if not TYPE_CHECKING:
 
 
 def __getattr__(name: str) -> Any:
-    """Import a tokenizer, or its config, when it is first asked for."""
+    """Import a tokenizer or its config on first access."""
     for file, *classes in TOKENIZERS.values():
         if name in classes:
             return getattr(import_module(f"seqloom.text.{file}"), name)
@@ -69,13 +69,13 @@ def tokenizer_class(kind: str) -> Any:
 
 
 def train_tokenizer(config: TokenizerConfig, texts: Iterable[str]) -> Tokenizer:
-    """Learn a vocabulary. Give it the training split and nothing else."""
+    """Train a tokenizer on texts, which must come from the training split only."""
     tokenizer: Tokenizer = tokenizer_class(config.kind).train(config, texts)
     return tokenizer
 
 
 def tokenizer_from_json(value: Any) -> Tokenizer:
-    """The tokenizer whose `to_json` gave this value; CheckpointError if it is foreign, newer or damaged."""
+    """Load a tokenizer from the value of `to_json`; raise CheckpointError if it is foreign, newer or damaged."""
     kind, content = open_json(value, list(TOKENIZERS))
     try:
         tokenizer: Tokenizer = tokenizer_class(kind).from_content(content)

@@ -1,14 +1,12 @@
-"""The base of all tokenizers, how they are saved, and how long texts are cut.
+"""The base classes of tokenizers, their JSON format, and the division of long texts.
 
-Ids are 0 … len - 1. Id 0 is END, `</s>`: it ends a document, and it is the context before a
-document's first token. No text encodes to it. Kinds that cannot spell everything keep id 1 for
-`<unk>`.
+Ids are 0 … len - 1. Id 0 is END, `</s>`: it ends a document and precedes its first token. No text
+encodes to it. Kinds with a limited vocabulary use id 1 for `<unk>`.
 
-A tokenizer keeps up to a hundred bytes for each byte of a text while it encodes it, so a text of
-many megabytes is encoded a piece at a time. A cut lies between a character that is not white space
-and a space or line break. No word, and no pre-token of the tokenizers that are cut this way, spans
-such a cut, and each of them reads what follows it the same with or without the text before it. So
-the ids of the pieces, joined, are the ids of the whole text.
+While encoding, a tokenizer needs up to a hundred bytes for each byte of text, so long texts are
+encoded in pieces. They are divided before a space or line break that follows another character. No
+word or pre-token of these tokenizers crosses such a border, and none depends on the text before it.
+The concatenated ids of the pieces are therefore the ids of the text.
 """
 
 import codecs
@@ -29,18 +27,18 @@ from seqloom.core.progress import track
 if TYPE_CHECKING:
     from torch import Tensor
 
-Span = tuple[int, int]  # characters of a text, from the first to the one after the last
+Span = tuple[int, int]  # start and end in characters, without the end
 END_TEXT = "</s>"
 UNKNOWN, UNKNOWN_TEXT = 1, "<unk>"
 FORMAT, VERSION = "seqloom-tokenizer", 1
-PIECE = 1 << 16  # characters of a piece; one without white space may be longer
-BATCH = 1024  # texts, or pieces of texts, …
-BATCH_CHARACTERS = 1 << 20  # … and characters, encoded in one call
-_AT_LINES_TOO = re.compile(r"(?<=\S)[ \n]")
-_AT_SPACES = re.compile(r"(?<=\S) ")
+PIECE_LENGTH = 1 << 16  # characters of a piece; one without white space may be longer
+BATCH_SIZE = 1024  # texts or pieces of texts encoded in one call
+BATCH_CHARACTERS = 1 << 20  # characters encoded in one call
+_SPACE_OR_NEWLINE = re.compile(r"(?<=\S)[ \n]")
+_SPACE = re.compile(r"(?<=\S) ")
 SENTENCE_ENDS = re.compile(
     r"""(?:[.!?…]['"”’)\]]*(?=\s))  # . " ' ) then white space
-    |   (?:[。！？][”’」』）]*)        # no space stands after these
+    |   (?:[。！？][”’」』）]*)        # not followed by spaces
     |   (?<=\S)(?=\s*\n\s*\n)      # a blank line
     """,
     re.VERBOSE,
@@ -48,18 +46,18 @@ SENTENCE_ENDS = re.compile(
 
 
 class StreamDecoder(ABC):
-    """Text piece by piece: the pieces read so far, and `flush`, join to what `decode` gives for the same ids.
+    """An incremental decoder: the results of `push` and `flush` concatenate to the result of `decode`.
 
-    To continue a prompt, `read` the prompt's ids first and throw the result away: what follows then
-    begins with the space, or the rest of a character, that belongs there.
+    To continue a prompt, `read` its ids first and discard the result, so that the continuation starts
+    with the correct space or the rest of a character.
     """
 
     @abstractmethod
     def push(self, token: int) -> str:
-        """The text that is certain now that this id has come."""
+        """Add an id and return the text that is now certain."""
 
     def flush(self) -> str:
-        """What was held back in the hope of more."""
+        """Return the remaining text."""
         return ""
 
     def read(self, tokens: Iterable[int]) -> str:
@@ -67,10 +65,10 @@ class StreamDecoder(ABC):
 
 
 class ByteStream(StreamDecoder):
-    """Holds bytes back until they make a character; bytes that never will become U+FFFD."""
+    """A decoder of bytes that waits for complete characters; invalid bytes become U+FFFD."""
 
     def __init__(self, spell: Callable[[int], bytes]) -> None:
-        """`spell` gives the bytes that a token adds to a text."""
+        """Create the decoder; `spell` returns the bytes of a token."""
         self._spell, self._decoder = spell, codecs.getincrementaldecoder("utf-8")(errors="replace")
 
     def push(self, token: int) -> str:
@@ -81,24 +79,24 @@ class ByteStream(StreamDecoder):
 
 
 class Tokenizer(ABC):
-    """Text to ids and back. Trained once, from the training split alone; never changed afterwards."""
+    """Base class of tokenizers, which are trained once on the training split and immutable afterwards."""
 
     kind: ClassVar[str]
     end: ClassVar[int] = END
     unknown: int | None = None
-    padding: int | None = None  # the token that rows are filled up with, where it is known and not END
-    begins_words_with_space: bool = False  # whether a word's first token has the space before it
-    separates_words: ClassVar[bool] = False  # whether any two tokens are words with a space between
+    padding: int | None = None  # the padding token, if it is known and not END
+    begins_words_with_space: bool = False  # whether the first token of a word includes the space before it
+    separates_words: ClassVar[bool] = False  # whether tokens are words separated by spaces
 
     @abstractmethod
     def __len__(self) -> int: ...
 
     @abstractmethod
     def encode(self, text: str) -> list[int]:
-        """The ids of a text, with nothing added: a literal `</s>` in it is spelled like any other text."""
+        """Return the ids of a text without special tokens; a literal `</s>` is encoded like other text."""
 
     def encode_batch(self, texts: Iterable[str]) -> Iterator[list[int]]:
-        """The ids of many texts, in their order."""
+        """Yield the ids of many texts."""
         tokens: list[int] = []
         for ids, is_last in self.encode_pieces(texts):
             tokens.extend(ids)
@@ -107,7 +105,7 @@ class Tokenizer(ABC):
                 tokens = []
 
     def encode_pieces(self, texts: Iterable[str]) -> Iterator[tuple[list[int], bool]]:
-        """Yield the ids of texts a piece at a time, in their order, and whether a piece is the last of its text."""
+        """Yield the ids of texts in pieces, and whether a piece is the last of its text."""
         last: deque[bool] = deque()
 
         def pieces() -> Iterator[str]:
@@ -120,83 +118,81 @@ class Tokenizer(ABC):
             yield ids, last.popleft()
 
     def cut(self, text: str) -> Iterable[str]:
-        """Cut a long text into pieces whose ids, joined, are the ids of the text; by default it stays whole."""
+        """Divide a long text into pieces whose concatenated ids are the ids of the text; by default into one."""
         return [text]
 
     def _encode_all(self, pieces: Iterable[str]) -> Iterable[list[int]]:
-        """The ids of each piece, in their order; a library that encodes many at once is called here."""
+        """Yield the ids of each piece; subclasses may call a library with batches."""
         return map(self.encode, pieces)
 
     @property
     def of_targets(self) -> "Tokenizer":
-        """The tokenizer as it reads what a source is translated into: the same, unless the two languages have their
-        own."""
+        """The tokenizer of translations, which differs if source and target have separate models."""
         return self
 
     @property
     def languages(self) -> dict[str, str]:
-        """The `source` and `target` language of a translator's tokenizer, where both are known."""
+        """The `source` and `target` language of the tokenizer of a translation model, if known."""
         return {}
 
     @property
     def banned(self) -> tuple[int, ...]:
-        """Tokens that no search should say."""
+        """The tokens that must not be generated."""
         return () if self.unknown is None else (self.unknown,)
 
     @abstractmethod
     def stream(self) -> StreamDecoder:
-        """A decoder that stands at the beginning of a document."""
+        """Return a decoder at the start of a document."""
 
     def decode(self, tokens: Iterable[int]) -> str:
-        """The text of these ids. END is not shown; what follows it begins anew, as a document does."""
+        """Return the text of ids. END is not shown; a new document starts after it."""
         decoder = self.stream()
         return decoder.read(tokens) + decoder.flush()
 
     @abstractmethod
     def token(self, token: int) -> str:
-        """One id as it is shown to people."""
+        """Return the text of an id for display."""
 
     def append_token(self, text: str, token: int) -> str:
-        """Return a text and the token after it. A piece that continues a word (##ing) is joined to it."""
+        """Append a token to a text. A piece that continues a word (##ing) is joined to it."""
         return text + self.decode([token])
 
     def spans(self, text: str) -> list[Span]:
-        """Return the part of `text` that each token of `encode(text)` stands for.
+        """Return the span of each token of `encode(text)` in the text.
 
-        A byte-pair token may be a part of a character. The parts of one character all stand where
-        that character stands, so spans may overlap; they never go backwards.
+        A byte-pair token may be part of a character and then has the span of the character, so that
+        spans may overlap. Their starts and ends never decrease.
         """
         return self.decoded_spans(self.encode(text))
 
     def decoded_spans(self, ids: Sequence[int]) -> list[Span]:
-        """Return the part of `decode(ids)` that each of these tokens stands for. END stands for nothing.
+        """Return the span of each token in `decode(ids)`; the span of END is empty.
 
-        For tokens that a model made: another spelling of the text than `encode` would choose,
-        perhaps.
+        The ids may be a generated tokenization that differs from that of `encode`.
         """
         decoder, spans, start = self.stream(), list[Span](), 0
-        whole = 0  # where the tokens that are decoded anew begin: before it, no character was left half said
+        complete = 0  # decoding can restart here, because no character is incomplete before it
         for position, token in enumerate(ids):
             end = start + len(decoder.push(token))
-            again = self.stream()
-            again.read(ids[whole : position + 1])
-            half = bool(again.flush())  # the token ends within a character, which then belongs to it as well
-            spans.append((start, end + half))
-            start, whole = end, whole if half else position + 1
+            restarted = self.stream()
+            restarted.read(ids[complete : position + 1])
+            is_partial = bool(restarted.flush())  # the token ends within a character, which its span includes
+            spans.append((start, end + is_partial))
+            start, complete = end, complete if is_partial else position + 1
         return spans
 
     def unknown_pieces(self, text: str) -> list[str]:
-        """What the vocabulary cannot spell, each piece once, in the order of the text."""
+        """Return the distinct parts of a text that are not in the vocabulary."""
         return []
 
     @abstractmethod
     def content(self) -> dict[str, Any]:
-        """All that was learned, as JSON values."""
+        """Return the trained content as JSON values."""
 
     @classmethod
     @abstractmethod
     def from_content(cls, content: Mapping[str, Any]) -> Self:
-        """The tokenizer that gave this content; ValueError, TypeError or KeyError if nothing can have."""
+        """Create a tokenizer from its content; raise ValueError, TypeError or KeyError if it is invalid."""
 
     def fingerprint(self) -> str:
         return digest(self.kind, self.content())
@@ -208,20 +204,20 @@ class Tokenizer(ABC):
 
 
 class ForeignTokenizer(Tokenizer):
-    """Base class of tokenizers from elsewhere, whose ids are put in our order: END first.
+    """Base class of imported tokenizers, whose ids are reordered with END first.
 
-    order[i]   their id of our row i,        i = 0 … rows − 1
+    order[i]   the original id of our id i,        i = 0 … rows − 1
     """
 
-    rows: int  # tokens that have a vector in the model
+    rows: int  # rows of the embedding
     order: list[int]
-    source: ClassVar[str]  # what the tokenizer belongs to
+    source: ClassVar[str]  # the model that the tokenizer belongs to, for messages
 
     @classmethod
     def train(cls, config: object, texts: Iterable[str]) -> Self:
         raise UsageError(
-            f"tokenizer.kind={cls.kind} is the tokenizer of {cls.source} and cannot be trained. Import one with "
-            "`seqloom import-hf` and begin with it (init.from=RUN), or choose another tokenizer.kind."
+            f"tokenizer.kind={cls.kind} is the tokenizer of {cls.source} and cannot be trained. Import a model with "
+            "`seqloom import-hf` and start from it (init.from=RUN), or choose another tokenizer.kind."
         )
 
     @cached_property
@@ -229,62 +225,63 @@ class ForeignTokenizer(Tokenizer):
         return {theirs: ours for ours, theirs in enumerate(self.order)}
 
     def theirs(self, tokens: Iterable[int]) -> list[int]:
-        """Return our ids, those of special tokens included, as theirs."""
-        listed = list(tokens)
-        check_ids(listed, self.rows)
-        return [self.order[token] for token in listed]
+        """Convert our ids, including special tokens, to the original ids."""
+        ids = list(tokens)
+        check_ids(ids, self.rows)
+        return [self.order[id] for id in ids]
 
     def ours(self, tokens: Iterable[int]) -> list[int]:
-        """Return their ids as ours."""
-        listed = list(tokens)
-        check_ids(listed, self.rows)
-        return [self._our_ids[token] for token in listed]
+        """Convert original ids to ours."""
+        ids = list(tokens)
+        check_ids(ids, self.rows)
+        return [self._our_ids[id] for id in ids]
 
 
 def digest(kind: str, content: Mapping[str, Any]) -> str:
-    """The same for the same content, however its JSON was laid out."""
+    """Return the sha256 of a tokenizer's content, independent of the JSON layout."""
     text = json.dumps([kind, content], ensure_ascii=True, sort_keys=True, separators=(",", ":"))
     return hashlib.sha256(text.encode()).hexdigest()
 
 
 def open_json(value: Any, kinds: Sequence[str]) -> tuple[str, Mapping[str, Any]]:
-    """The kind and the content of a tokenizer's JSON, or CheckpointError with what is wrong with it."""
+    """Return the kind and the content of a tokenizer's JSON; raise CheckpointError if it is invalid."""
     if not isinstance(value, Mapping) or value.get("format") != FORMAT:
-        raise CheckpointError("This is not a seqloom tokenizer: its JSON must say format: seqloom-tokenizer.")
+        raise CheckpointError("This is not a seqloom tokenizer: its JSON must have format: seqloom-tokenizer.")
     version, kind, content = value.get("version"), value.get("kind"), value.get("content")
     if not isinstance(version, int) or isinstance(version, bool) or version < 1:
-        raise CheckpointError(f"The tokenizer is damaged: its version must be a whole number, got {version!r}.")
+        raise CheckpointError(f"The tokenizer is damaged: its version must be a positive integer, got {version!r}.")
     if version > VERSION:
         raise CheckpointError(
             f"The tokenizer has format version {version}; this seqloom reads up to {VERSION}. Install a newer seqloom."
         )
     if not isinstance(kind, str) or kind not in kinds:
-        raise CheckpointError(f"The tokenizer's kind must be one of {', '.join(kinds)}, got {kind!r}.")
+        raise CheckpointError(f"The kind of the tokenizer must be one of {', '.join(kinds)}, got {kind!r}.")
     if not isinstance(content, Mapping) or value.get("sha256") != digest(kind, content):
         raise CheckpointError("The tokenizer is damaged: its content does not match its checksum. Restore the file.")
     return kind, content
 
 
-def cut_at_spaces(text: str, size: int = PIECE, line_breaks: bool = True) -> Iterator[str]:
-    """Cut a text after `size` characters or a few more, before white space; joined, the pieces are the text.
+def cut_at_spaces(text: str, size: int = PIECE_LENGTH, line_breaks: bool = True) -> Iterator[str]:
+    """Divide a text before white space into pieces of about `size` characters, at least one.
 
-    A text that is short enough is one piece, an empty one too. Without `line_breaks`, cuts lie
-    before spaces only.
+    Without `line_breaks`, it is divided before spaces only.
     """
-    place = _AT_LINES_TOO if line_breaks else _AT_SPACES
+    border = _SPACE_OR_NEWLINE if line_breaks else _SPACE
     start = 0
-    while len(text) - start > size and (cut := place.search(text, start + size)):
+    while len(text) - start > size and (cut := border.search(text, start + size)):
         yield text[start : cut.start()]
         start = cut.start()
     yield text[start:] if start else text
 
 
-def batches(texts: Iterable[str], most: int = BATCH, characters: int = BATCH_CHARACTERS) -> Iterator[list[str]]:
-    """Group texts for a library that encodes many at once: at most so many, and of so many characters in all."""
+def batch_texts(
+    texts: Iterable[str], size: int = BATCH_SIZE, characters: int = BATCH_CHARACTERS
+) -> Iterator[list[str]]:
+    """Yield batches of at most `size` texts and about `characters` characters."""
     batch: list[str] = []
     length = 0
     for text in texts:
-        if batch and (len(batch) == most or length + len(text) > characters):
+        if batch and (len(batch) == size or length + len(text) > characters):
             yield batch
             batch, length = [], 0
         batch.append(text)
@@ -304,49 +301,48 @@ def mark_last(pieces: Iterable[str]) -> Iterator[tuple[str, bool]]:
 
 
 def split_sentences(document: str) -> list[str]:
-    """Cut a document where its sentences end, as well as its marks show them; joined, they are the document.
+    """Divide a document into sentences, whose concatenation is the document.
 
-    A sentence ends after . ! ? … and what closes a quotation or a bracket, where white space
-    follows, and at a blank line: headings stand by themselves. Each begins with the white space
-    before it.
+    A sentence ends after . ! ? … and closing quotation marks or brackets, if white space follows, and
+    at a blank line, so that headings are sentences. White space belongs to the sentence after it.
     """
-    found: list[str] = []
+    sentences: list[str] = []
     start = 0
     for match in SENTENCE_ENDS.finditer(document):
         if document[start : match.end()].strip():
-            found.append(document[start : match.end()])
+            sentences.append(document[start : match.end()])
             start = match.end()
     rest = document[start:]
-    if rest.strip() or not found:
-        found.append(rest)
+    if rest.strip() or not sentences:
+        sentences.append(rest)
     else:
-        found[-1] += rest
-    return [sentence for sentence in found if sentence.strip()]
+        sentences[-1] += rest
+    return [sentence for sentence in sentences if sentence.strip()]
 
 
-def text_list(value: object) -> list[str]:
-    """A list of strings out of JSON, or ValueError."""
+def require_strings(value: object) -> list[str]:
+    """Return a JSON value if it is a list of strings; raise ValueError otherwise."""
     if not isinstance(value, list) or not all(isinstance(item, str) for item in value):
         raise ValueError("a list of strings is missing")
     return value
 
 
 def check_ids(tokens: Sequence[int], size: int) -> None:
-    """Python would take -1 for the last token; an id outside the vocabulary is always a mistake."""
+    """Raise IndexError for ids outside the vocabulary, including negative ones."""
     for token in tokens:
         if not 0 <= token < size:
             raise IndexError(f"token ids go from 0 to {size - 1}, got {token}")
 
 
-def require_text(found: object) -> None:
-    """Raise `DataError` if nothing was found to learn from."""
-    if not found:
-        raise DataError("A tokenizer needs text to learn from: the training split holds none.")
+def require_text(content: object) -> None:
+    """Raise `DataError` if there is no text to train on."""
+    if not content:
+        raise DataError("A tokenizer needs text, but the training split has none.")
 
 
 def encode_documents(tokenizer: Tokenizer, documents: Iterable[str]) -> "Tensor":
-    """The stream a language model reads (N,): the tokens of each document, each followed by END."""
-    import numpy  # here, so that tokenizers can be listed and configured without waiting for torch
+    """Return the stream of a language model (N,): the tokens of each document, each followed by END."""
+    import numpy  # here, so that tokenizers can be listed and configured without importing torch
     import torch
 
     encoded = tokenizer.encode_pieces(documents)

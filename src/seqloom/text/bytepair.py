@@ -1,8 +1,7 @@
-"""Byte-pair encoding, learned from data by the `tokenizers` library.
+"""Byte-pair encoding, trained by the `tokenizers` library.
 
-Words are cut into bytes; the pair of neighbours that is most frequent within words becomes a token,
-again and again. Since every byte is a token, a character never seen in training falls back to its
-bytes, and every text can be spelled.
+Words are divided into bytes, and the most frequent pair of adjacent tokens is merged repeatedly. Every
+byte is a token, so that unseen characters are encoded as bytes, and every text can be encoded.
 """
 
 import json
@@ -31,54 +30,54 @@ from seqloom.text.base import (
     ByteStream,
     StreamDecoder,
     Tokenizer,
-    batches,
+    batch_texts,
     check_ids,
     cut_at_spaces,
     require_text,
 )
 
-# Merges stay within one of these: a word with the space or apostrophe before it, a number, a run of other marks, or
+# Merges do not cross the borders of these: a word with the space or apostrophe before it, a number, other symbols, or
 # white space. \p{M} keeps combining marks with their letters.
 WORD = r"[ '’]?[\p{L}\p{M}]+| ?\p{N}+| ?[^\s\p{L}\p{M}\p{N}]+|\s+(?!\S)|\s+"
-SHIFT = 1  # the library's ids begin after END, which is not in its vocabulary: no text can produce it
-MIN_PAIRS = 2  # a pair seen once is not worth a token
+ID_OFFSET = 1  # ids of the library start after END, which is not in its vocabulary
+MIN_PAIR_COUNT = 2  # rarer pairs are not merged
 
 
 @config
 class BytePairConfig:
     kind: Literal["byte-pair"] = "byte-pair"
-    size: Annotated[int, Ge(257), Le(MAX_VOCABULARY)] = 8000  # tokens at most, the 256 bytes and </s> included
-    dropout: Probability = 0.0  # share of the merges skipped at random in training; see DropoutTexts
+    size: Annotated[int, Ge(257), Le(MAX_VOCABULARY)] = 8000  # maximum vocabulary size, with the 256 bytes and </s>
+    dropout: Probability = 0.0  # probability of skipping a merge in training (BPE dropout)
 
 
-# The printable letter that stands for each byte in the library's vocabulary: bytes that Latin-1 prints stand for
-# themselves; the others, in order, for the letters from U+0100 on.
+# The printable letter of each byte in the vocabulary of the library: printable Latin-1 bytes represent themselves, the
+# others are mapped to the letters from U+0100 on.
 _PRINTABLE = {*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)}
 _SUBSTITUTES = map(chr, range(0x100, 0x200))
 _BYTE_OF = {chr(byte) if byte in _PRINTABLE else next(_SUBSTITUTES): byte for byte in range(256)}
 
 
-def _spelled(token: str) -> bytes:
+def _to_bytes(token: str) -> bytes:
     return bytes(_BYTE_OF[letter] for letter in token)
 
 
-def _shown(spelling: bytes) -> str:
+def _display(content: bytes) -> str:
     try:
-        return spelling.decode()
+        return content.decode()
     except UnicodeDecodeError:
-        return "".join(f"<0x{byte:02X}>" for byte in spelling)
+        return "".join(f"<0x{byte:02X}>" for byte in content)
 
 
 def byte_text(token: str) -> str:
-    """A token of letters that stand for bytes, as text; one of other letters as it is."""
-    return _shown(_spelled(token)) if _BYTE_OF.keys() >= set(token) else token
+    """Decode a token of letters that represent bytes; return other tokens unchanged."""
+    return _display(_to_bytes(token)) if _BYTE_OF.keys() >= set(token) else token
 
 
 class BytePair(Tokenizer):
-    """END, the 256 bytes, then the merges in the order they were learned.
+    """A tokenizer of END, the 256 bytes, and the merges in the order they were learned.
 
-    Of pairs equally frequent the one with the smaller ids comes first, so the text alone decides.
-    Any Unicode text comes back exactly: nothing is normalised.
+    Ties between pairs go to the smaller ids, so that training is deterministic. Nothing is normalised:
+    decode(encode(x)) = x for any Unicode text.
     """
 
     kind = "byte-pair"
@@ -87,7 +86,7 @@ class BytePair(Tokenizer):
     def __init__(self, library: Library) -> None:
         self._library = library
         self._vocabulary: dict[str, int] = library.get_vocab(with_added_tokens=False)
-        self._bytes = [b"", *map(_spelled, sorted(self._vocabulary, key=self._vocabulary.__getitem__))]
+        self._bytes = [b"", *map(_to_bytes, sorted(self._vocabulary, key=self._vocabulary.__getitem__))]
 
     @classmethod
     def train(cls, config: BytePairConfig, texts: Iterable[str]) -> Self:
@@ -95,20 +94,21 @@ class BytePair(Tokenizer):
         words, as_letters = Split(Regex(WORD), "isolated"), ByteLevel(add_prefix_space=False, use_regex=False)
         library.pre_tokenizer = PreTokenizers([words, as_letters])
         trainer = BpeTrainer(
-            vocab_size=config.size - SHIFT,
-            min_frequency=MIN_PAIRS,
+            vocab_size=config.size - ID_OFFSET,
+            min_frequency=MIN_PAIR_COUNT,
             show_progress=False,
             initial_alphabet=ByteLevel.alphabet(),
         )
-        lengths = [0]  # of all texts together; the library itself accepts none
+        length = 0  # of all texts; the library does not reject empty ones
 
         def pieces() -> Iterator[str]:
+            nonlocal length
             for text in texts:
-                lengths[0] += len(text)
+                length += len(text)
                 yield from cut_at_spaces(text)
 
         library.train_from_iterator(track(pieces(), "learning the tokenizer", texts), trainer)
-        require_text(lengths[0])
+        require_text(length)
         return cls(library)
 
     def __len__(self) -> int:
@@ -121,42 +121,42 @@ class BytePair(Tokenizer):
         return cut_at_spaces(text)
 
     def _encode_all(self, pieces: Iterable[str]) -> Iterator[list[int]]:
-        for batch in batches(pieces):
+        for batch in batch_texts(pieces):
             try:
                 encodings = self._library.encode_batch_fast(batch, add_special_tokens=False)
             except TypeError:
                 raise not_unicode(batch) from None
             for encoding in encodings:
-                yield [id + SHIFT for id in encoding.ids]
+                yield [id + ID_OFFSET for id in encoding.ids]
 
     def stream(self) -> StreamDecoder:
-        return ByteStream(self.spelled)
+        return ByteStream(self.spell)
 
-    def spelled(self, token: int) -> bytes:
-        """The bytes that a token adds to a text."""
+    def spell(self, token: int) -> bytes:
+        """Return the bytes of a token."""
         check_ids([token], len(self))
         return self._bytes[token]
 
     def token(self, token: int) -> str:
-        """The token's text; bytes that are no whole character are shown as <0xE2>."""
-        return END_TEXT if token == END else _shown(self.spelled(token))
+        """Return the text of a token; incomplete characters are shown as <0xE2>."""
+        return END_TEXT if token == END else _display(self.spell(token))
 
     def merges(self) -> list[tuple[bytes, bytes]]:
-        """What was joined, in the order it was learned."""
+        """Return the merged pairs in the order they were learned."""
         merges = self.content()["library"]["model"]["merges"]
-        return [(_spelled(left), _spelled(right)) for left, right in merges]
+        return [(_to_bytes(left), _to_bytes(right)) for left, right in merges]
 
     def words(self, text: str) -> list[tuple[int, ...]]:
-        """The parts of a text that merges stay within, each as the ids of its bytes."""
+        """Return the pre-tokens of a text, each as the ids of its bytes."""
         vocabulary = self._vocabulary
-        found = self._library.pre_tokenizer.pre_tokenize_str(text)
-        return [tuple(vocabulary[letter] + SHIFT for letter in word) for word, _ in found]
+        words = self._library.pre_tokenizer.pre_tokenize_str(text)
+        return [tuple(vocabulary[letter] + ID_OFFSET for letter in word) for word, _ in words]
 
-    def joins(self) -> dict[tuple[int, int], tuple[int, int]]:
-        """Two ids that may be joined → when that was learned, the first being 0, and the id of both together."""
+    def merge_ranks(self) -> dict[tuple[int, int], tuple[int, int]]:
+        """Return the rank of each merge, from 0, and the merged id, by the pair of ids."""
         vocabulary, merges = self._vocabulary, self.content()["library"]["model"]["merges"]
         return {
-            (vocabulary[left] + SHIFT, vocabulary[right] + SHIFT): (rank, vocabulary[left + right] + SHIFT)
+            (vocabulary[left] + ID_OFFSET, vocabulary[right] + ID_OFFSET): (rank, vocabulary[left + right] + ID_OFFSET)
             for rank, (left, right) in enumerate(merges)
         }
 
@@ -172,14 +172,14 @@ class BytePair(Tokenizer):
         except Exception as error:  # the library raises no narrower class
             raise ValueError(f"the tokenizers library cannot read it ({error})") from error
         vocabulary = library.get_vocab(with_added_tokens=False)
-        whole = sorted(vocabulary.values()) == list(range(len(vocabulary))) and vocabulary.keys() >= set(_BYTE_OF)
-        if not whole or library.get_added_tokens_decoder():
-            raise ValueError("its vocabulary must hold all 256 bytes, numbered without gaps, and nothing added")
+        is_complete = sorted(vocabulary.values()) == list(range(len(vocabulary))) and vocabulary.keys() >= set(_BYTE_OF)
+        if not is_complete or library.get_added_tokens_decoder():
+            raise ValueError("its vocabulary must contain all 256 bytes, have no gaps, and no added tokens")
         return cls(library)
 
 
 def not_unicode(texts: list[str]) -> Exception:
-    """A string may hold half a surrogate pair (from a command line that is not UTF-8, say); no encoding spells it."""
+    """Return the error for texts with lone surrogates, for instance from a command line that is not UTF-8."""
     for text in texts:
         try:
             text.encode()
@@ -188,75 +188,73 @@ def not_unicode(texts: list[str]) -> Exception:
                 f"Text must be valid Unicode, but character {error.start + 1} is the lone surrogate "
                 f"U+{ord(text[error.start]):04X}. Pass the text as UTF-8."
             )
-    return TypeError(f"encode takes strings, got {[type(text).__name__ for text in texts]}")
+    return TypeError(f"encode expects strings, got {[type(text).__name__ for text in texts]}")
 
 
 # --- byte-pair dropout ------------------------------------------------------------------------------------------------
 
 
-VARIANTS = 32  # segmentations of a word among which a step chooses
+VARIANTS = 32  # segmentations of each word
 
-Joins = Mapping[tuple[int, int], tuple[int, int]]
+MergeRanks = Mapping[tuple[int, int], tuple[int, int]]
 Word = tuple[int, ...]
 
 
-def segment(word: Sequence[int], joins: Joins, rate: float, draw: Callable[[], float]) -> Word:
-    """The bytes of a word, joined as far as chance allows; `draw` gives numbers from 0 up to 1."""
+def segment(word: Sequence[int], merges: MergeRanks, rate: float, draw: Callable[[], float]) -> Word:
+    """Merge the bytes of a word, skipping merges with probability `rate`; `draw` returns numbers in [0, 1)."""
     pieces = list(word)
     while True:
         possible = [
-            (*joins[pair], place)
-            for place, pair in enumerate(pairwise(pieces))
-            if pair in joins and (not rate or draw() >= rate)
+            (*merges[pair], index)
+            for index, pair in enumerate(pairwise(pieces))
+            if pair in merges and (not rate or draw() >= rate)
         ]
         if not possible:
             return tuple(pieces)
-        _, joined, place = min(possible, key=lambda one: (one[0], one[2]))  # of equals the leftmost
-        pieces[place : place + 2] = [joined]
+        _, merged, index = min(possible, key=lambda merge: (merge[0], merge[2]))  # the leftmost of equal ranks
+        pieces[index : index + 2] = [merged]
 
 
 class DropoutTexts:
-    """Texts that are segmented anew at each reading (Provilkov et al., 2020).
+    """Texts with a new segmentation at each reading: BPE dropout (Provilkov et al., 2020).
 
-    A word begins as its bytes. At each turn every pair of neighbours that may be joined is passed
-    over with chance p; of those left, the one learned first is joined; when none is left, the word
-    is done. With p = 0 that is the plain segmentation, with p = 1 the bytes. Only training reads
-    text so: what is evaluated or translated is segmented plainly.
+    A word starts as its bytes. In each iteration, every possible merge is skipped with probability p,
+    and the first learned of the others is applied; the word is complete when none is left. p = 0 gives
+    the standard segmentation, p = 1 the bytes. Dropout applies to training only.
 
-    The `tokenizers` library can do this too, but draws from a generator nobody can seed. Here the
-    texts of a step are a function of seed and step: a word has `VARIANTS` segmentations, each drawn
-    from the seed, the word and its number when it is first needed, and the step's own draws say
-    which is read. So a word is rarely worked out anew.
+    The generator of the `tokenizers` library cannot be seeded. Here, the texts of a step are a function
+    of seed and step: each word has `VARIANTS` segmentations, which depend on the seed, the word and
+    their number and are computed on first use, and each step selects among them.
     """
 
     def __init__(self, tokenizer: BytePair, texts: Iterable[str], rate: float):
-        self.rate, self._joins = rate, tokenizer.joins()
+        self.rate, self._merges = rate, tokenizer.merge_ranks()
         numbers: dict[Word, int] = {}
-        found = [
+        self._texts = [
             np.array([numbers.setdefault(word, len(numbers)) for word in tokenizer.words(text)], dtype=np.int32)
             for text in texts
         ]
-        self._texts, self._words = found, list(numbers)
+        self._words = list(numbers)
         self._seed: int | None = None
         self._variants: list[list[Word | None]] = []
 
     def draw(self, chosen: Iterable[int], seed: int, *path: int | str) -> list[list[int]]:
-        """The chosen texts as ids, a pure function of the arguments: `path` says which reading it is."""
+        """Return the ids of the chosen texts, as a pure function of the arguments; `path` identifies the reading."""
         if seed != self._seed:
             self._seed, self._variants = seed, [[None] * VARIANTS for _ in self._words]
-        drawn = np.random.default_rng(derive(seed, "byte-pair dropout", *path))
+        draws = np.random.default_rng(derive(seed, "byte-pair dropout", *path))
         texts: list[list[int]] = []
         for index in chosen:
             words = self._texts[index]
-            numbers = drawn.integers(VARIANTS, size=len(words)).tolist()
+            numbers = draws.integers(VARIANTS, size=len(words)).tolist()
             pairs = zip(words.tolist(), numbers, strict=True)
             texts.append([id for word, number in pairs for id in self._variant(word, number)])
         return texts
 
     def _variant(self, word: int, number: int) -> Word:
-        """One of the segmentations of a word, drawn when it is first needed."""
+        """Return a segmentation of a word, computed on first use."""
         variant = self._variants[word][number]
         if variant is None:
             draw = random.Random(f"{self._seed}/{number}/{self._words[word]}").random
-            variant = self._variants[word][number] = segment(self._words[word], self._joins, self.rate, draw)
+            variant = self._variants[word][number] = segment(self._words[word], self._merges, self.rate, draw)
         return variant

@@ -1,10 +1,10 @@
-"""Rows of tokens as models read them: texts between special tokens, and texts with masked tokens.
+"""Model inputs: texts with special tokens, and texts with masked tokens.
 
-`seqloom.core.tokens` has the special tokens. A row of one text or of two has one of these forms:
+`seqloom.core.tokens` defines the special tokens. A row of one or two texts has one of these forms:
 
-bert     [CLS] a [SEP]          [CLS] a [SEP] b [SEP]         segments 0 … 0 1 … 1, each [SEP] with what it ends
-causal   END a [CLS]            END a [SEP] b [CLS]           the sum comes last, where all has been read
-ends     END a END              END a END b END               as a model reads that learned from documents so
+bert     [CLS] a [SEP]          [CLS] a [SEP] b [SEP]         segments 0 … 0 1 … 1; [SEP] belongs to the text before it
+causal   END a [CLS]            END a [SEP] b [CLS]           [CLS] comes last, so that its state depends on all tokens
+ends     END a END              END a END b END               for models that were trained on documents with END
 """
 
 from collections.abc import Sequence
@@ -21,16 +21,16 @@ Form = Literal["bert", "causal", "ends"]
 
 @dataclass(frozen=True)
 class Row:
-    """One text or two, as a model reads them."""
+    """One or two texts with special tokens."""
 
     tokens: list[int]
-    segments: list[int]  # which of the two texts each token belongs to; of the same length
-    starts: tuple[int, ...]  # where each text begins in `tokens`
-    summary: int  # where [CLS] stands, or what there is in its place
+    segments: list[int]  # the text of each token: 0 or 1
+    starts: tuple[int, ...]  # the position of the first token of each text
+    summary: int  # the position of [CLS], or of its substitute
 
 
 def framed(specials: Specials, form: Form, first: Sequence[int], second: Sequence[int] | None = None) -> Row:
-    """The form of a model that reads both ways (bert, ends), or of one that reads from left to right (causal)."""
+    """Add special tokens for a bidirectional model (bert, ends) or a causal model."""
     before, between, after = {
         "bert": (specials.classify, specials.separate, specials.separate),
         "ends": (END, END, END),
@@ -46,23 +46,23 @@ def framed(specials: Specials, form: Form, first: Sequence[int], second: Sequenc
 
 
 def frame_length(texts: int) -> int:
-    """The number of special tokens in a row of one text or of two; it is the same in every form."""
+    """Return the number of special tokens in a row, which is the same in every form."""
     return 1 + texts
 
 
-def shortened(lengths: Sequence[int], room: int) -> list[int]:
-    """How many tokens of each text are kept so that together they have at most `room`: the longest give way first."""
-    left, level, more = room, 0, 0
-    for place, length in enumerate(sorted(lengths)):
-        level, more = divmod(left, len(lengths) - place)  # what each of the others may have
-        if length > level:
+def truncated_lengths(lengths: Sequence[int], room: int) -> list[int]:
+    """Return the lengths of texts truncated to `room` tokens in total; the longest are truncated first."""
+    remaining, limit, extra = room, 0, 0
+    for index, length in enumerate(sorted(lengths)):
+        limit, extra = divmod(remaining, len(lengths) - index)  # for each of the longer texts
+        if length > limit:
             break
-        left -= length
+        remaining -= length
     else:
         return list(lengths)
-    longer = [place for place, length in enumerate(lengths) if length > level]
-    one_more = longer[len(longer) - more :]
-    return [min(length, level + (place in one_more)) for place, length in enumerate(lengths)]
+    longer = [index for index, length in enumerate(lengths) if length > limit]
+    one_more = longer[len(longer) - extra :]
+    return [min(length, limit + (index in one_more)) for index, length in enumerate(lengths)]
 
 
 # --- texts with gaps --------------------------------------------------------------------------------------------------
@@ -70,40 +70,42 @@ def shortened(lengths: Sequence[int], room: int) -> list[int]:
 
 @dataclass(frozen=True)
 class Gaps:
-    ids: list[int]  # of its tokens; that of the mask where the text has one
-    spans: list[Span]  # where in the text each of them stands
-    masks: list[int]  # which of them are masks
-    unknown: tuple[str, ...]  # what the vocabulary cannot spell
+    ids: list[int]  # tokens, including those of masks
+    spans: list[Span]  # of the tokens in the text
+    masks: list[int]  # positions of the masks
+    unknown: tuple[str, ...]  # parts of the text that are not in the vocabulary
 
 
 def read_gaps(tokenizer: Tokenizer, specials: Specials, text: str) -> Gaps:
-    """Byte-pair words begin with the space before them: one before a mask is the mask's own."""
+    """Encode a text with [MASK]; if words include the space before them, so does a mask."""
     ids: list[int] = []
     spans: list[Span] = []
     masks: list[int] = []
     unknown: list[str] = []
     start, (*before, last) = 0, text.split(MASK_TEXT)
-    for part, masked in [*((part, True) for part in before), (last, False)]:
-        spelled = part.removesuffix(" ") if masked and tokenizer.begins_words_with_space else part
-        ids += tokenizer.encode(spelled)
-        spans += [(start + a, start + b) for a, b in tokenizer.spans(spelled)]
-        unknown += tokenizer.unknown_pieces(spelled)
+    for part, is_masked in [*((part, True) for part in before), (last, False)]:
+        encoded = part.removesuffix(" ") if is_masked and tokenizer.begins_words_with_space else part
+        ids += tokenizer.encode(encoded)
+        spans += [(start + a, start + b) for a, b in tokenizer.spans(encoded)]
+        unknown += tokenizer.unknown_pieces(encoded)
         end = start + len(part) + len(MASK_TEXT)
-        if masked:
+        if is_masked:
             masks.append(len(ids))
             ids.append(specials.mask)
-            spans.append((start + len(spelled), end))
+            spans.append((start + len(encoded), end))
         start = end
     return Gaps(ids, spans, masks, tuple(dict.fromkeys(unknown)))
 
 
 def with_gaps(tokenizer: Tokenizer, ids: Sequence[int]) -> str:
-    """Tokens as a text, [MASK] for each that is not the tokenizer's: `read_gaps` reads it again as it was, unless its
-    tokens are characters or a word is cut in two."""
-    shown = ""
-    for gap, run in groupby(ids, key=lambda token: token >= len(tokenizer)):
-        tokens = list(run)
-        for part in [MASK_TEXT] * len(tokens) if gap else [tokenizer.decode(tokens)]:
-            has_space = not shown or shown[-1].isspace() or part[:1].isspace()
-            shown += part if has_space or not (gap or tokenizer.separates_words) else f" {part}"
-    return shown
+    """Decode tokens, with [MASK] for ids outside the vocabulary.
+
+    `read_gaps` is the inverse, unless tokens are characters or a word is divided.
+    """
+    text = ""
+    for is_gap, group in groupby(ids, key=lambda token: token >= len(tokenizer)):
+        tokens = list(group)
+        for part in [MASK_TEXT] * len(tokens) if is_gap else [tokenizer.decode(tokens)]:
+            has_space = not text or text[-1].isspace() or part[:1].isspace()
+            text += part if has_space or not (is_gap or tokenizer.separates_words) else f" {part}"
+    return text

@@ -1,11 +1,11 @@
-"""The tokenizer of a Marian translator: two SentencePiece models, one for each language, and a vocabulary for both.
+"""The tokenizer of a Marian model: two SentencePiece models, one per language, and a shared vocabulary.
 
-    source   source.spm cuts a text into pieces,  vocab.json numbers them
-    target   target.spm does,                     the same vocab.json
+    source   source.spm divides a text into pieces, vocab.json maps them to ids
+    target   target.spm, with the same vocab.json
 
-The models are read by the `sentencepiece` library (`pip install 'seqloom[marian]'`). Ids are put in
-our order: END first, then all others as they stood. Rows of an embedding beyond the vocabulary are
-tokens that no text encodes to.
+The models are loaded by the `sentencepiece` library (`pip install 'seqloom[marian]'`). Ids are
+reordered with END first. Rows of the embedding beyond the vocabulary are tokens that no text encodes
+to.
 """
 
 import base64
@@ -30,10 +30,10 @@ from seqloom.text.base import (
 )
 from seqloom.text.bytepair import not_unicode
 
-SPACE = "▁"  # how pieces write one
-BYTE = re.compile(r"<0x([0-9A-F]{2})>")  # a piece that is a byte, where a model falls back to them
-CODE = re.compile(r">>.*?<<")  # at the beginning of a text: which language to translate into
-Piece = tuple[str, int, int]  # and where in the text it begins and ends
+SPACE = "▁"  # a space in a piece
+BYTE = re.compile(r"<0x([0-9A-F]{2})>")  # a byte, in models with byte fallback
+CODE = re.compile(r">>.*?<<")  # the target language, at the start of a text
+Piece = tuple[str, int, int]  # a piece, its start and its end in the text
 
 
 @config
@@ -42,19 +42,21 @@ class SentencePieceConfig:
 
 
 class SentencePieces(ForeignTokenizer):
-    """What SentencePiece makes of a text, in our order of ids.
+    """A SentencePiece tokenizer with reordered ids.
 
-    `encode` reads a text as a source; `of_targets` is the same tokenizer, reading as targets are
-    read. A text that begins with a code, `>>fra<<`, begins with its token. No text encodes to END
-    or to padding.
+    `encode` uses the source model; `of_targets` is the tokenizer with the target model. A language code
+    at the start of a text, such as `>>fra<<`, is one token. No text encodes to END or padding.
     """
 
     kind = "sentencepiece"
     source = "an imported Marian model"
 
     def __init__(self, content: Mapping[str, Any]) -> None:
-        """`content` holds the vocabulary by name, the two models in base64, how many `rows` the model has, and which of
-        their ids is the `end`, the `padding` (perhaps null) and the one `unknown`; perhaps also the `languages`."""
+        """Create the tokenizer from its content.
+
+        `content` has the vocabulary, the two models in base64, the number of `rows` of the embedding,
+        the original ids of `end`, `padding` (may be null) and `unknown`, and optionally `languages`.
+        """
         self._content = dict(content)
         vocabulary: Mapping[str, int] = content["vocabulary"]
         self.rows: int = content["rows"]
@@ -65,7 +67,7 @@ class SentencePieces(ForeignTokenizer):
         self.padding = None if padding is None else self._our_ids[padding]
         self._names = {self._our_ids[id]: name for name, id in vocabulary.items()}
         silent = (END, self.padding)
-        self._ids = {name: id for id, name in self._names.items() if id not in silent}  # of what a text may spell
+        self._ids = {name: id for id, name in self._names.items() if id not in silent}  # ids of pieces in texts
         self._processor, self._of_targets = (_open(content[side], f"{side}.spm") for side in ("source", "target"))
 
     @cached_property
@@ -96,30 +98,31 @@ class SentencePieces(ForeignTokenizer):
         return [(start, end) for _, start, end in self._pieces(text)]
 
     def unknown_pieces(self, text: str) -> list[str]:
-        found = (text[start:end].strip() for piece, start, end in self._pieces(text) if self._id(piece) == self.unknown)
-        return list(dict.fromkeys(piece for piece in found if piece))
+        unknown = ((start, end) for piece, start, end in self._pieces(text) if self._id(piece) == self.unknown)
+        pieces = (text[start:end].strip() for start, end in unknown)
+        return list(dict.fromkeys(filter(None, pieces)))
 
     def _id(self, piece: str) -> int:
         return self._ids.get(piece, self._unknown)
 
     def _pieces(self, text: str) -> list[Piece]:
         code = CODE.match(text)
-        after = code.end() if code else 0
+        offset = code.end() if code else 0
         try:
-            found = self._processor.encode(text[after:], return_type="offset_mapping")
+            encoding = self._processor.encode(text[offset:], return_type="offset_mapping")
         except (RuntimeError, UnicodeError):
             raise not_unicode([text]) from None
-        both = zip(found["pieces"], found["offsets"], strict=True)
-        pieces = [(piece, after + start, after + end) for piece, (start, end) in both]
-        return [(code[0], 0, after), *pieces] if code else pieces
+        pairs = zip(encoding["pieces"], encoding["offsets"], strict=True)
+        pieces = [(piece, offset + start, offset + end) for piece, (start, end) in pairs]
+        return [(code[0], 0, offset), *pieces] if code else pieces
 
     # Ids to text.
 
     def stream(self) -> StreamDecoder:
-        return _PieceStream(self.spelled)
+        return _PieceStream(self.spell)
 
-    def spelled(self, token: int) -> bytes:
-        """What a token adds to a text."""
+    def spell(self, token: int) -> bytes:
+        """Return the bytes of a token."""
         check_ids([token], self.rows)
         name = self._names.get(token)
         if name is None or token in (END, self.padding):
@@ -128,7 +131,7 @@ class SentencePieces(ForeignTokenizer):
         return bytes.fromhex(byte[1]) if byte else name.replace(SPACE, " ").encode()
 
     def token(self, token: int) -> str:
-        """A piece as it stands in the vocabulary, with a space where it writes one."""
+        """Return a piece of the vocabulary with plain spaces."""
         check_ids([token], self.rows)
         if token in (END, self.unknown):
             return END_TEXT if token == END else UNKNOWN_TEXT
@@ -138,19 +141,18 @@ class SentencePieces(ForeignTokenizer):
 
     @staticmethod
     def _check(vocabulary: object, rows: object, specials: Mapping[str, object]) -> None:
-        """Raise ValueError unless names, numbers and special tokens fit together."""
+        """Raise ValueError unless vocabulary, rows and special tokens are consistent."""
         names = vocabulary if isinstance(vocabulary, Mapping) else {None: None}
         if type(rows) is not int or not all(type(id) is int for id in names.values()):
-            raise ValueError("its vocabulary must be names with their numbers")
-        known = set(names.values())
-        if len(known) < len(names):
-            raise ValueError("two tokens of its vocabulary have the same number")
-        if known and (min(known) < 0 or max(known) >= rows):
-            ends = f"its ids go from {min(known)} to {max(known)}"
-            raise ValueError(f"{ends}, and the model has vectors for {rows} tokens")
-        for what, id in specials.items():
-            if (id is not None or what != "padding") and not (type(id) is int and 0 <= id < rows):
-                raise ValueError(f"the token for {what} must be one of {rows}; got {id!r}")
+            raise ValueError("its vocabulary must map names to ids")
+        ids = set(names.values())
+        if len(ids) < len(names):
+            raise ValueError("two tokens of its vocabulary have the same id")
+        if ids and (min(ids) < 0 or max(ids) >= rows):
+            raise ValueError(f"its ids go from {min(ids)} to {max(ids)}, but the model has {rows} embeddings")
+        for name, id in specials.items():
+            if (id is not None or name != "padding") and not (type(id) is int and 0 <= id < rows):
+                raise ValueError(f"the id of {name} must be from 0 to {rows - 1}; got {id!r}")
         if len(set(specials.values())) < 3:
             raise ValueError("end, padding and unknown must be different tokens")
 
@@ -159,45 +161,43 @@ class SentencePieces(ForeignTokenizer):
 
     @classmethod
     def from_content(cls, content: Mapping[str, Any]) -> Self:
-        """ValueError says what is wrong with it, or with how it fits a model with so many rows."""
+        """Create the tokenizer from its content; raise ValueError if it is invalid."""
         return cls(content)
 
 
 class _PieceStream(ByteStream):
-    """Spaces at the ends of a text are not part of it: they wait until something follows."""
+    """A decoder that strips spaces at both ends of a text: spaces wait until a piece follows."""
 
-    _space, _begun = "", False
+    _space, _has_started = "", False
 
     def push(self, token: int) -> str:
         text = self._without_ends(super().push(token))
         if token == END:
-            self._space, self._begun = "", False
+            self._space, self._has_started = "", False
         return text
 
     def flush(self) -> str:
         return self._without_ends(super().flush())
 
     def _without_ends(self, text: str) -> str:
-        whole = (self._space if self._begun else "") + text
-        said = whole.rstrip(" ")
-        if not self._begun:
-            said = said.lstrip(" ")
-        self._space, self._begun = whole[len(whole.rstrip(" ")) :], self._begun or bool(said)
-        return said
+        pending = (self._space if self._has_started else "") + text
+        stripped = pending.rstrip(" ")
+        if not self._has_started:
+            stripped = stripped.lstrip(" ")
+        self._space, self._has_started = pending[len(pending.rstrip(" ")) :], self._has_started or bool(stripped)
+        return stripped
 
 
 def _open(model: Any, name: str) -> Any:
     try:
         from sentencepiece import SentencePieceProcessor
     except ImportError:
-        raise ResourceError(
-            "This tokenizer is read by SentencePiece, which is not installed: pip install 'seqloom[marian]'."
-        ) from None
+        raise ResourceError("This tokenizer needs SentencePiece: pip install 'seqloom[marian]'.") from None
     if not isinstance(model, str):
         raise ValueError(f"{name} is missing")
     try:
         processor = SentencePieceProcessor()
         processor.LoadFromSerializedProto(base64.b64decode(model, validate=True))
     except (RuntimeError, ValueError) as error:
-        raise ValueError(f"{name} is no SentencePiece model ({' '.join(str(error).split())})") from None
+        raise ValueError(f"{name} is not a SentencePiece model ({' '.join(str(error).split())})") from None
     return processor

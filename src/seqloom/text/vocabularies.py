@@ -1,6 +1,6 @@
-"""Tokenizers with a list of tokens: the characters of the training text, or its words.
+"""Tokenizers with a vocabulary of characters or words of the training text.
 
-Words are what stands between white space, or words and punctuation marks apart.
+Words are separated by white space, optionally also from punctuation marks.
 """
 
 import re
@@ -18,7 +18,7 @@ from seqloom.core import END
 from seqloom.core.errors import DataError
 from seqloom.text.base import (
     END_TEXT,
-    PIECE,
+    PIECE_LENGTH,
     UNKNOWN,
     UNKNOWN_TEXT,
     Span,
@@ -26,18 +26,18 @@ from seqloom.text.base import (
     Tokenizer,
     check_ids,
     cut_at_spaces,
+    require_strings,
     require_text,
-    text_list,
 )
 
-# Stands before a piece that was written without a space before it. It is a symbol, never part of a word, and every
-# symbol is a piece of its own: so a longer piece that begins with it can only be a marked one.
+# Marks a piece without a space before it. It is a symbol, and symbols are always single pieces, so that a longer piece
+# that starts with it is unambiguous.
 GLUE = "\N{HALFWIDTH BLACK SQUARE}"
 NEWLINE = "\n"
 
 
 class VocabularyTokenizer(Tokenizer):
-    """`</s>`, `<unk>`, then the tokens that were learned."""
+    """Base class of tokenizers with a vocabulary: `</s>`, `<unk>`, then the learned tokens."""
 
     unknown = UNKNOWN
 
@@ -54,7 +54,7 @@ class VocabularyTokenizer(Tokenizer):
 
     @abstractmethod
     def pieces(self, text: str) -> Iterable[str]:
-        """Cut a text into what are tokens where they are known."""
+        """Divide a text into candidates for tokens."""
 
     def encode(self, text: str) -> list[int]:
         get = self._ids.get
@@ -70,10 +70,10 @@ class CharactersConfig:
 
 
 class Characters(VocabularyTokenizer):
-    """Every Unicode character of the training text is a token, in the order of their code points.
+    """A tokenizer whose tokens are the Unicode characters of the training text, sorted by code point.
 
-    Nothing is normalised: decode(encode(x)) = x for every x within the alphabet. An unknown
-    character decodes to U+FFFD, so a text keeps its length.
+    Nothing is normalised: decode(encode(x)) = x for every x within the alphabet. An unknown character
+    decodes to U+FFFD, so that a text keeps its length.
     """
 
     kind = "characters"
@@ -94,7 +94,7 @@ class Characters(VocabularyTokenizer):
         return text
 
     def cut(self, text: str) -> Iterator[str]:
-        return (text[start : start + PIECE] for start in range(0, len(text), PIECE))
+        return (text[start : start + PIECE_LENGTH] for start in range(0, len(text), PIECE_LENGTH))
 
     def stream(self) -> StreamDecoder:
         return _CharacterStream(self)
@@ -104,9 +104,9 @@ class Characters(VocabularyTokenizer):
 
     @classmethod
     def from_content(cls, content: Mapping[str, Any]) -> Self:
-        alphabet = text_list(content["alphabet"])
+        alphabet = require_strings(content["alphabet"])
         if any(len(character) != 1 for character in alphabet) or len(set(alphabet)) != len(alphabet):
-            raise ValueError("the alphabet must hold single characters, each once")
+            raise ValueError("the alphabet must contain distinct single characters")
         return cls(alphabet)
 
 
@@ -123,18 +123,17 @@ class _CharacterStream(StreamDecoder):
 class WordsConfig:
     kind: Literal["words"] = "words"
     min_count: PositiveInt = 1  # rarer words become <unk>
-    max_size: Annotated[int, Ge(3)] | None = None  # tokens, </s> and <unk> included; the most frequent stay
-    split: Literal["whitespace", "punctuation"] = "whitespace"  # punctuation: marks are tokens of their own
+    max_size: Annotated[int, Ge(3)] | None = None  # maximum vocabulary size, including </s> and <unk>
+    split: Literal["whitespace", "punctuation"] = "whitespace"  # punctuation: punctuation marks are separate tokens
     lowercase: bool = False
 
 
 class Words(VocabularyTokenizer):
-    """The words by falling count; equal counts in the order of their code points.
+    """A tokenizer whose tokens are words, sorted by falling frequency, then by code points.
 
-    A line break within a document is a token; other white space only separates. So
-    decode(encode(x)) = `normalise(x)` where every word is known, letters made lower-case included
-    if `lowercase` is set. A word that is literally `<unk>` is the unknown word, since published
-    texts mark theirs so.
+    A line break within a document is a token; other white space only separates. Thus
+    decode(encode(x)) = `normalise(x)` if every word is known, in lowercase if `lowercase` is set. A
+    literal `<unk>` is the unknown word, as in published corpora.
     """
 
     kind = "words"
@@ -149,32 +148,32 @@ class Words(VocabularyTokenizer):
     @classmethod
     def train(cls, config: WordsConfig, texts: Iterable[str]) -> Self:
         untrained = cls(config, [])
-        whole: Counter[str] = Counter()
+        word_counts: Counter[str] = Counter()
         for text in texts:
-            whole.update(untrained.whole_words(text))
-        require_text(whole)
+            word_counts.update(untrained.whole_words(text))
+        require_text(word_counts)
         counts = Counter[str]()
-        for word, count in whole.items():
+        for word, count in word_counts.items():
             for piece in untrained.split_word(word):
                 counts[piece] += count
         counts.pop(UNKNOWN_TEXT, None)
         frequent = [word for word, count in counts.items() if count >= config.min_count]
         if not frequent:
-            raise DataError(f"No word occurs {config.min_count} times. Lower tokenizer.min_count, or give more text.")
+            raise DataError(f"No word occurs {config.min_count} times. Lower tokenizer.min_count, or use more text.")
         frequent.sort(key=lambda word: (-counts[word], word))
         return cls(config, frequent[: None if config.max_size is None else config.max_size - 2])
 
     def whole_words(self, text: str) -> Iterator[str]:
-        """Yield what stands between white space, and each line break."""
-        first = True
+        """Yield the words separated by white space, and each line break."""
+        is_first = True
         for line in (text.lower() if self.config.lowercase else text).split(NEWLINE):
-            if not first:
+            if not is_first:
                 yield NEWLINE
-            first = False
+            is_first = False
             yield from line.split()
 
     def split_word(self, word: str) -> list[str]:
-        """Cut what stands between white space into pieces."""
+        """Divide a word into pieces."""
         if self.config.split == "whitespace":
             return [word]
         first, *others = _piece_pattern().findall(word)
@@ -198,14 +197,14 @@ class Words(VocabularyTokenizer):
         return cut_at_spaces(text)
 
     def spans(self, text: str) -> list[Span]:
-        found: list[Span] = []
+        spans: list[Span] = []
         for match in re.finditer(rf"{NEWLINE}|\S+", text):
-            place, word = match.start(), match[0].lower() if self.config.lowercase else match[0]
+            start, word = match.start(), match[0].lower() if self.config.lowercase else match[0]
             for piece in self.split_word(word):
-                end = place + len(piece) - self.is_glued(piece)
-                found.append((place, min(end, match.end())))  # İ has more letters when it is made lower-case
-                place = found[-1][1]
-        return found
+                end = start + len(piece) - self.is_glued(piece)
+                spans.append((start, min(end, match.end())))  # İ is longer in lowercase
+                start = spans[-1][1]
+        return spans
 
     def stream(self) -> StreamDecoder:
         return _WordStream(self)
@@ -214,11 +213,11 @@ class Words(VocabularyTokenizer):
         return list(dict.fromkeys(map(self.plain, super().unknown_pieces(text))))
 
     def is_glued(self, piece: str) -> bool:
-        """Whether a piece was written without a space before it."""
+        """Return whether a piece has no space before it."""
         return self.config.split == "punctuation" and len(piece) > 1 and piece[0] == GLUE
 
     def plain(self, piece: str) -> str:
-        """Return a piece without the mark that no space stands before it."""
+        """Return a piece without the mark of a missing space."""
         return piece[1:] if self.is_glued(piece) else piece
 
     def content(self) -> dict[str, Any]:
@@ -228,24 +227,24 @@ class Words(VocabularyTokenizer):
     @classmethod
     def from_content(cls, content: Mapping[str, Any]) -> Self:
         settings = {name: value for name, value in content.items() if name != "words"}
-        words = text_list(content["words"])
+        words = require_strings(content["words"])
         if len({UNKNOWN_TEXT, *words}) != len(words) + 1 or not all(words):
-            raise ValueError("the words must be distinct and not empty")
+            raise ValueError("the words must be distinct and nonempty")
         if settings["split"] not in ("whitespace", "punctuation"):
             raise ValueError(f"split is {settings['split']!r}")
         return cls(WordsConfig(**settings), words)
 
 
 def normalise(text: str) -> str:
-    """Runs of white space become one space, lines lose it at both ends, line breaks stay."""
+    """Collapse white space to single spaces and strip lines; line breaks stay."""
     return NEWLINE.join(" ".join(line.split()) for line in text.split(NEWLINE))
 
 
 @cache
 def _piece_pattern() -> re.Pattern[str]:
-    """`<unk>` at the beginning, a run of letters, digits and their marks, or any single other character.
+    """Match `<unk>` at the start, letters and digits with combining marks, or another single character.
 
-    Python's \\w leaves out combining marks, and would cut words of Hindi or decomposed é apart.
+    Python's \\w lacks combining marks and would split words of Hindi or a decomposed é.
     """
     marks = [chr(code) for code in range(sys.maxunicode + 1) if unicodedata.category(chr(code))[0] == "M"]
     joiners = "\N{ZERO WIDTH JOINER}\N{ZERO WIDTH NON-JOINER}"
@@ -255,13 +254,13 @@ def _piece_pattern() -> re.Pattern[str]:
 class _WordStream(StreamDecoder):
     def __init__(self, words: Words) -> None:
         self._words = words
-        self._space = False  # whether a word that comes now is set apart by a space
+        self._needs_space = False  # before the next word
 
     def push(self, token: int) -> str:
         word = self._words.token(token)
         if token == END or word == NEWLINE:
-            self._space = False
+            self._needs_space = False
             return NEWLINE if token != END else ""
-        text = self._words.plain(word) if self._words.is_glued(word) else " " * self._space + word
-        self._space = True
+        text = self._words.plain(word) if self._words.is_glued(word) else " " * self._needs_space + word
+        self._needs_space = True
         return text

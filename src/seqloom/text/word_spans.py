@@ -1,11 +1,10 @@
-"""Words of a text that nobody has split yet, and where they stand: from the first character to the one after the last.
+"""Splitting of raw text into words, with the span of each word.
 
-White space parts words, and punctuation stands apart; letters and their marks stay together in
-every script, and so do the parts of one emoji. Where treebanks keep a mark with its word, so does
-this: 1,000 · 10:30 · U.S. · J. · Mr. · O'Hara · me@example.org · https://… · @name · #topic; and
-English words lose what was contracted: do|n't · Pankaj|'s. What cannot be seen (marks of direction,
-controls) is in no word. Chinese, Japanese and Thai words are not found: a run of their letters is
-one.
+Words are separated by white space and punctuation. Letters and combining marks stay together in every
+script, as do the parts of an emoji. As in treebanks, some marks belong to their words: 1,000 · 10:30 ·
+U.S. · J. · Mr. · O'Hara · me@example.org · https://… · @name · #topic. English contractions are split:
+do|n't · Pankaj|'s. Invisible characters (direction marks, controls) belong to no word. Chinese,
+Japanese and Thai are not segmented: a sequence of their letters is one word.
 """
 
 import re
@@ -18,7 +17,7 @@ from itertools import pairwise
 
 Span = tuple[int, int]
 
-_JOINERS = "\u00ad\u200c\u200d\u2060"  # soft hyphen, joiners: inside words only
+_JOINERS = "\u00ad\u200c\u200d\u2060"  # soft hyphen and joiners, only within words
 _APOSTROPHES = "'\u2019\u02bc"
 _INSIDE = f"{_APOSTROPHES}\u00b7\u05f3\u05f4"  # between letters: O'Hara, col·lecció, צה״ל
 _TITLES = "Mr|Mrs|Ms|Dr|Prof|St|Jr|Sr|Rev|Gen|Col|Lt|Sgt|Capt|Gov|Sen|Rep|Hon|Mme|Mlle|Hr|Fr|vs|etc"
@@ -31,7 +30,7 @@ _CONTRACTED = re.compile(rf"(?i)(?<=.)(?:n[{_APOSTROPHES}]t|[{_APOSTROPHES}](?:s
 
 
 def word_spans(text: str) -> list[Span]:
-    """Where the words of a text stand, in their order; no two overlap, and all that can be seen is in one."""
+    """Return the spans of the words of a text, which do not overlap and cover all visible characters."""
     return [span for match in _pattern().finditer(text) for span in _pieces(match)]
 
 
@@ -40,7 +39,7 @@ def split_words(text: str) -> list[str]:
 
 
 def join_words(words: Sequence[str]) -> tuple[str, list[Span]]:
-    """The text a tagger reads of these words, a space between any two, and where each of them stands in it."""
+    """Join words by spaces; return the text and the span of each word in it."""
     spans, start = [], 0
     for word in words:
         spans.append((start, start + len(word)))
@@ -49,13 +48,12 @@ def join_words(words: Sequence[str]) -> tuple[str, list[Span]]:
 
 
 def first_tokens(tokens: Sequence[Span], words: Sequence[Span]) -> list[int]:
-    """For each word the place of the first token that has a character of it, given where both stand in one text.
+    """Return the index of the first token of each word, given the spans of tokens and words in a text.
 
-    A byte-pair token may begin with the space before a word, or be a part of a character: it
-    belongs to the word all the same. A word without a token of its own, which only white space can
-    be, has that of what follows, or the last.
+    A byte-pair token may include the space before a word, or be part of a character. A word without a
+    token, which can only be white space, gets the next token, or the last.
     """
-    ends = [end for _, end in tokens]  # spans never go backwards, so these rise
+    ends = [end for _, end in tokens]  # ascending
     return [min(bisect_right(ends, start), max(len(tokens) - 1, 0)) for start, _ in words]
 
 
@@ -66,19 +64,18 @@ def _pieces(match: re.Match[str]) -> Iterator[Span]:
         yield start, start + 1
         yield start + 1, end
     elif kind == "word":
-        borders = [start, *(start + place for place in _cuts(match[0])), end]
-        yield from pairwise(borders)
+        yield from pairwise([start, *(start + cut for cut in _contractions(match[0])), end])
     elif kind != "rest" or unicodedata.category(match[0][0]) not in ("Cc", "Cf"):
         yield start, end
 
 
-def _cuts(word: str) -> list[int]:
-    """Where what was contracted begins: I'd've is three words."""
-    found: list[int] = []
-    while cut := _CONTRACTED.search(word[-4:]):  # at most three letters and marks, and something before them
+def _contractions(word: str) -> list[int]:
+    """Return the starts of contracted words: I'd've consists of three."""
+    starts: list[int] = []
+    while cut := _CONTRACTED.search(word[-4:]):  # a contraction has at most three characters
         word = word[: cut.start() - len(word[-4:])]
-        found.append(len(word))
-    return found[::-1]
+        starts.append(len(word))
+    return starts[::-1]
 
 
 @cache
@@ -103,7 +100,7 @@ def _pattern() -> re.Pattern[str]:
 
 @cache
 def _marks() -> str:
-    """Every combining mark of Unicode, as ranges: Python's \\w leaves them out, and would cut words of Hindi apart."""
+    """Return all combining marks of Unicode as ranges; Python's \\w lacks them and would split words of Hindi."""
     codes = [code for code in range(sys.maxunicode + 1) if unicodedata.category(chr(code))[0] == "M"]
     first = [code for code in codes if unicodedata.category(chr(code - 1))[0] != "M"]
     last = [code for code in codes if code == sys.maxunicode or unicodedata.category(chr(code + 1))[0] != "M"]
