@@ -15,7 +15,8 @@ import typer
 from tools import recipe_reference
 
 from seqloom import tasks
-from seqloom.cli import _reports, app
+from seqloom.cli import app
+from seqloom.predict import evaluation, forecast, word_vectors
 from seqloom.runs import layout
 from seqloom.train import checkpoints, events
 
@@ -119,8 +120,8 @@ def annotation(field: "dataclasses.Field[Any]") -> str:
 
 def metrics_page(text: str) -> str:
     """Return the page of metrics without those that are gone, and with new ones described by their label."""
-    judged = {name: label for name, (label, _) in _reports.JUDGED_METRICS.items()}
-    names = {**judged, **_reports.FORECAST_METRICS, **_reports.WORD_METRICS, **_reports.LABELS}
+    judged = {name: label for name, (label, _) in word_vectors.JUDGED_METRICS.items()}
+    names = {**judged, **forecast.METRICS, **word_vectors.METRICS, **evaluation.LABELS}
     lines = [line for line in text.split("\n") if not (row := METRIC.fullmatch(line)) or row[1] in names]
     described = {row[1] for line in lines if (row := METRIC.fullmatch(line))}
     new = [f"| `{name}` | {label.strip()} |" for name, label in names.items() if name not in described]

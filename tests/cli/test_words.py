@@ -174,7 +174,8 @@ def test_trained_evaluated_listed_and_compared(seqloom, folder, text, monkeypatc
     assert "neighbours told from noise" in shown.out and "5 words have vectors" in shown.out
     assert "WordSim-353, SimLex-999, Google's analogies" in shown.err
     assert seqloom("evaluate", folder / "skipgram", "--json").json["missing"][0] == "WordSim-353"
-    assert seqloom("evaluate", folder / "skipgram", "--text", text).code == 0
+    other = seqloom("evaluate", folder / "skipgram", "--text", text, "--json").json
+    assert other["data"] == str(text) and other["documents"] > 0
     compared = seqloom("compare", folder / "skipgram", folder / "glove", "--json").json
     assert compared["ranked_by"] == "neighbours" and len(compared["runs"]) == 2
     seqloom("compare", folder / "skipgram", folder / "glove", "--by", "loss").refuses(2, "losses of their own kind")

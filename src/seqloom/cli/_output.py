@@ -7,13 +7,11 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import fields, is_dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
-from unicodedata import category
 
 import typer
 
 from seqloom.cli._input import open_lines
 from seqloom.core.errors import UsageError
-from seqloom.core.words import OF_HUNDRED
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -23,8 +21,6 @@ if TYPE_CHECKING:
     from seqloom.predict.base import P, Prediction, Predictor
 
 Json = dict[str, object]
-CONTROL = ("Cc", "Cs", "Zl", "Zp")  # control characters, halves of pairs, ends of lines and paragraphs
-TURNING = "\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069"  # letters after these run another way
 UNKNOWN = "the vocabulary lacks parts of {lines}"
 
 
@@ -131,28 +127,6 @@ def to_plain(value: Any) -> Any:
     if is_dataclass(value):
         return {field.name: to_plain(getattr(value, field.name)) for field in fields(value)}
     return str(value) if isinstance(value, Path) else to_plain(value.tolist())
-
-
-def escape_controls(text: str) -> str:
-    """A text as a person may see it: what would command the terminal, or turn the order of letters, is spelled out."""
-    return "".join(
-        letter.encode("unicode_escape").decode("ascii")
-        if letter != "\t" and (letter in TURNING or category(letter) in CONTROL)
-        else letter
-        for letter in text
-    )
-
-
-def format_metric(name: str, value: float) -> str:
-    """Return a value with two digits after the point if it goes from 0 to 100, otherwise four."""
-    if name in OF_HUNDRED:
-        return f"{value:.2f}"
-    return f"{value:{'.4f' if abs(value) < 1e6 else '.3e'}}"
-
-
-def format_sizes(counts: Mapping[str, int]) -> str:
-    """Return counts in words: 3 sentences, 12 words."""
-    return ", ".join(f"{count:,} {unit}" for unit, count in counts.items())
 
 
 # --- files ----------------------------------------------------------------------------------------------------------

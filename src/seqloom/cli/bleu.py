@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from seqloom.cli._options import JsonObject
-from seqloom.cli._output import Json, escape_controls, print_json
+from seqloom.cli._output import Json, print_json
 from seqloom.core.errors import DataError, UsageError
-from seqloom.core.words import did_you_mean
+from seqloom.core.words import did_you_mean, escape_controls
 
 if TYPE_CHECKING:
     from seqloom.evaluate.bleu import Explanation, Statistics

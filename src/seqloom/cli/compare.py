@@ -12,7 +12,6 @@ from seqloom.cli._options import DataDir, Device, JsonObject, run_out_option
 from seqloom.cli._output import (
     Json,
     check_out,
-    format_metric,
     plain_table,
     print_json,
     print_notes,
@@ -20,7 +19,7 @@ from seqloom.cli._output import (
     write_picture,
 )
 from seqloom.core.errors import CheckpointError, SeqloomError, UsageError
-from seqloom.core.words import HIGHER_IS_BETTER, OF_ANSWERS, did_you_mean
+from seqloom.core.words import HIGHER_IS_BETTER, OF_ANSWERS, did_you_mean, format_metric
 
 if TYPE_CHECKING:
     from seqloom.runs.run import Run

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from seqloom.cli._options import DataDir, JsonObject
-from seqloom.cli._output import escape_controls, print_json
-from seqloom.core.words import shorten
+from seqloom.cli._output import print_json
+from seqloom.core.words import escape_controls, shorten
 
 if TYPE_CHECKING:
     from seqloom.data.corpus import Corpus, Example, TextCorpus

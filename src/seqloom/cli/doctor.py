@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 import typer
 
 from seqloom.cli._options import DataDir, JsonObject, RecipeWords
-from seqloom.cli._output import escape_controls, format_sizes, print_json
+from seqloom.cli._output import print_json
 from seqloom.core.errors import UsageError
-from seqloom.core.words import counted
+from seqloom.core.words import counted, escape_controls, format_sizes
 
 if TYPE_CHECKING:
     from seqloom.inspect.doctor import Diagnosis, ExampleFacts, Lengths, PairFacts, Side, Split

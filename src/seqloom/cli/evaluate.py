@@ -1,30 +1,26 @@
 """Measure a trained model, or several as one, on a split of its data."""
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import asdict
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from seqloom.cli._options import DataDir, Device, JsonObject
-from seqloom.cli._output import format_sizes, print_json
-from seqloom.cli._reports import (
-    LABELS,
-    EvaluateOptions,
-    print_metrics,
-    report_answers,
-    report_forecasts,
-    report_labels,
-    report_translations,
-    report_word_vectors,
+from seqloom.cli._options import DataDir, Device, JsonObject, drop_unset
+from seqloom.cli._output import (
+    check_answers,
+    check_out,
+    print_json,
+    print_notes,
+    wide_console,
+    write_answers,
+    write_picture,
 )
 from seqloom.core.errors import ChangedDataError, DataError, UsageError
 from seqloom.core.words import did_you_mean
 
 if TYPE_CHECKING:
-    from seqloom.predict.base import Predictor
+    from seqloom.predict.base import AnyPredictor
 
 Documents = Annotated[
     Literal["file", "line", "paragraph"] | None,
@@ -84,17 +80,41 @@ def evaluate(
         raise UsageError("Evaluate either a --split of the run's own data or other sentences, --source, not both.")
     mixture_weights = parse_weights(weights, interpolate, len(runs))
     from seqloom.data.files import use_data_folder
+    from seqloom.predict.ensembles import interpolate as mix
+    from seqloom.predict.evaluation import EvaluationOptions, MetricsEvaluation
+    from seqloom.tasks import task_info
 
-    files = None if source is None or reference is None else (source, reference)
-    asked = EvaluateOptions(
-        split or "dev", text, documents, beam, length_penalty, files, out, confusion, reliability, as_json
-    )
-    models = open_models(runs, asked, interpolate, device)
+    pairs = None if source is None or reference is None else (source, reference)
+    search = drop_unset(beam=beam, length_penalty=length_penalty)
+    options = EvaluationOptions(split or "dev", text, documents, pairs, search)
+    plots = drop_unset(confusion=confusion, reliability=reliability)
+    models = open_models(runs, options.split, interpolate, device)
     with use_data_folder(data_dir):
-        if interpolate:
-            report_metrics(models, asked, mixture_weights)
-        else:
-            report(models, asked)
+        try:
+            model = mix(models, mixture_weights) if interpolate else models[0]
+            kind = model.evaluation_class
+            kind = kind if text is None or "text" in kind.uses else MetricsEvaluation
+            refuse_unused_options(model, bool(search or pairs), out is not None, plots)
+            for plot in plots.values():
+                check_out(plot)
+            check_answers(out, kind.answers_name)
+            evaluation = kind(model, options)
+        except ChangedDataError as error:
+            if not (other_data := task_info(models[0].run.recipe["task"]).task.other_data):
+                raise
+            raise DataError(f"{error} Other data can be measured all the same: {other_data}.") from None
+    for name, plot in plots.items():
+        write_picture(plot, *evaluation.draw(name))
+    if out is not None:
+        write_answers(out, evaluation.answers(), kind.answers_name)
+    print_notes(evaluation.notes)
+    if as_json:
+        print_json(evaluation.to_json())
+        return
+    console = wide_console()
+    for line in evaluation.lines(console):
+        print(line) if isinstance(line, str) else console.print(line, end="", crop=False)
+    print_notes(evaluation.remarks)
 
 
 def parse_weights(words: str | None, interpolate: bool, runs: int) -> list[float] | None:
@@ -111,7 +131,7 @@ def parse_weights(words: str | None, interpolate: bool, runs: int) -> list[float
         raise UsageError(f"--weights must be numbers with commas between, such as 0.6,0.4; got {words!r}.") from None
 
 
-def open_models(runs: Sequence[Path], asked: EvaluateOptions, interpolate: bool, device: str) -> "list[Predictor[Any]]":
+def open_models(runs: Sequence[Path], split: str, interpolate: bool, device: str) -> "list[Any]":
     """Open the runs to evaluate: one, or several that are one model."""
     from seqloom.data.corpus import SPLITS
     from seqloom.predict.base import Predictor
@@ -120,8 +140,8 @@ def open_models(runs: Sequence[Path], asked: EvaluateOptions, interpolate: bool,
     from seqloom.predict.loader import load
     from seqloom.predict.translate import TranslatorPredictor
 
-    if asked.split not in SPLITS:
-        raise UsageError(f"There is no split {asked.split!r}: {did_you_mean(asked.split, SPLITS)}.")
+    if split not in SPLITS:
+        raise UsageError(f"There is no split {split!r}: {did_you_mean(split, SPLITS)}.")
     models = [load(run, device, LanguageModelPredictor if interpolate else Predictor) for run in runs]
     if len(runs) == 1 or interpolate:
         return models
@@ -134,95 +154,13 @@ def open_models(runs: Sequence[Path], asked: EvaluateOptions, interpolate: bool,
     return [ensemble(parts, device)]  # which says so if one is no translator
 
 
-def report(models: "list[Predictor[Any]]", asked: EvaluateOptions) -> None:
-    """Show the report of a model, by the kind of its predictor; options of other kinds are refused."""
-    from seqloom.predict.base import SplitPredictor
-    from seqloom.predict.classify import LabelPredictor
-    from seqloom.predict.forecast import ForecasterPredictor
-    from seqloom.predict.matching import PairPredictor
-    from seqloom.predict.tag import TaggerPredictor
-    from seqloom.predict.translate import TranslatorPredictor
-    from seqloom.predict.word_vectors import WordVectorsPredictor
-
-    (model,) = models
-    searches = any(option is not None for option in (asked.beam, asked.length_penalty, asked.files))
-    what = f"{model.name} is {model.what}."
-    if isinstance(model, SplitPredictor):
-        if asked.text is not None:
-            model.task([])  # says so
-        if searches:
-            raise UsageError(f"--beam, --length-penalty, --source and --reference are for translators; {what}")
-    if isinstance(model, LabelPredictor | TaggerPredictor) and not (isinstance(model, PairPredictor) and model.scored):
-        report_labels(model, asked)
-        return
-    if asked.confusion is not None or asked.reliability is not None:
+def refuse_unused_options(model: "AnyPredictor", has_search: bool, has_out: bool, plots: Mapping[str, Path]) -> None:
+    """Refuse options that the evaluation of this model does not use."""
+    used, what = model.evaluation_class.uses, f"{model.name} is {model.what}."
+    if (has_search and "search" not in used) or (has_out and "out" not in used):
+        options = "--source and --reference" if "out" in used else "--source, --reference and --out"
+        raise UsageError(f"--beam, --length-penalty, {options} are for translators; {what}")
+    if plots and "confusion" not in used:
         raise UsageError(f"--confusion and --reliability are for classifiers and taggers; {what}")
-    if isinstance(model, SplitPredictor):
-        report_answers(model, asked)
-    elif isinstance(model, TranslatorPredictor):
-        if asked.text is not None:
-            raise UsageError(f"{model.name} translates: give --source FILE and --reference FILE instead of --text.")
-        with suggest_options("--source FILE --reference FILE"):
-            report_translations(model, asked)
-    elif searches or asked.out is not None:
-        raise UsageError(f"--beam, --length-penalty, --source, --reference and --out are for translators; {what}")
-    elif isinstance(model, ForecasterPredictor) and asked.text is None:
-        report_forecasts(model, asked)
-    elif isinstance(model, WordVectorsPredictor) and asked.text is None:
-        report_word_vectors(model, asked)
-    else:
-        report_metrics(models, asked)
-
-
-def report_metrics(models: list[Any], asked: EvaluateOptions, weights: list[float] | None = None) -> None:
-    """Show the metrics of a model, or of a mixture of several, on a split or on another text."""
-    from seqloom.data.corpora.text import read_documents
-    from seqloom.data.corpus import TextCounts
-    from seqloom.predict.ensembles import interpolate
-    from seqloom.tasks import task_info
-
-    first, mixture = models[0], {}
-    run, other = first.run, None
-    if asked.text is not None:
-        own = (run.recipe.get("data") or {}).get("documents")
-        other = read_documents(asked.text, asked.documents or (own if own in ("file", "paragraph") else "line"))
-    with suggest_options("--text FILE" if task_info(run.recipe["task"]).task.measures_text else ""):
-        if len(models) > 1:
-            mixed = interpolate(models, weights)
-            metrics, *alone = mixed.measure(asked.split, other)
-            chosen = "dev" if weights is None else "given"
-            mixture = {"weights": mixed.weights, "weights_from": chosen, "alone": alone}
-        else:
-            metrics = first.evaluate(asked.split) if other is None else first.evaluate_documents(other)
-    if other is not None:
-        data, counts = str(asked.text), asdict(TextCounts.of(other))
-    else:
-        data, counts = f"{run.data['corpus']}, {asked.split}", run.data["counts"][asked.split]
-    names = [model.name for model in models]
-    if asked.as_json:
-        named = {"runs": names} if mixture else {"run": names[0]}
-        print_json({**named, "data": data, **counts, **metrics, **mixture})
-        return
-    sizes = format_sizes(counts)
-    if "documents" in counts:
-        sizes = f"{counts['words']:,} words, {counts['characters']:,} characters (ends of documents included)"
-    print(f"{' + '.join(names)} on {data}: {sizes}")
-    print_metrics(metrics, loss="loss, nats per token" if "perplexity" in metrics else "loss", width=0)
-    if "detection_loss" in metrics:
-        weight = run.recipe["model"].get("detection_weight", 1)
-        print(f"  loss = {LABELS['masked_loss']} + {weight:g} · {LABELS['detection_loss']}")
-    if mixture:
-        print(f"  weights, {'as given' if weights else 'chosen on dev'}, and perplexity per token of each alone:")
-        for name, weight, part in zip(names, mixed.weights, alone, strict=True):
-            print(f"    {weight:.4f}  {part['perplexity']:12.4f}  {name}")
-
-
-@contextmanager
-def suggest_options(options: str) -> Iterator[None]:
-    """Where a run's own data has changed, say which options still measure it, if any do."""
-    try:
-        yield
-    except ChangedDataError as error:
-        if not options:
-            raise
-        raise DataError(f"{error} Other data can be measured all the same: {options}.") from None
+    if "reliability" in plots and "reliability" not in used:
+        raise UsageError(f"--reliability is for classifiers; {what}")

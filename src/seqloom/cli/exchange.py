@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from seqloom.cli._options import NewFile, NewRun, Run, check_import, check_new_file
-from seqloom.cli._output import format_sizes, print_notes
+from seqloom.cli._output import print_notes
 from seqloom.core.errors import UsageError
+from seqloom.core.words import format_sizes
 
 if TYPE_CHECKING:
     from seqloom.exchange.conversion import ImportedModel

@@ -23,8 +23,9 @@ from seqloom.cli._options import (
     parse_words,
     top_option,
 )
-from seqloom.cli._output import escape_controls, print_json, print_predictions
+from seqloom.cli._output import print_json, print_predictions
 from seqloom.core.errors import DataError, UsageError
+from seqloom.core.words import escape_controls
 
 if TYPE_CHECKING:
     from seqloom.predict.language_model import PromptAnswer

@@ -2,10 +2,13 @@
 
 import difflib
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
+from unicodedata import category
 
 WHOLE_NUMBERS = range(-(2**63), 2**63)  # those that torch, numpy and JSON readers can hold
+CONTROL = ("Cc", "Cs", "Zl", "Zp")  # control characters, halves of pairs, ends of lines and paragraphs
+TURNING = "\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069"  # letters after these run another way
 
 
 def nearest(word: str, options: Iterable[str]) -> str | None:
@@ -62,6 +65,16 @@ def one_line(text: str) -> str:
     return text.translate(_ONE_LINE)
 
 
+def escape_controls(text: str) -> str:
+    """A text as a person may see it: what would command the terminal, or turn the order of letters, is spelled out."""
+    return "".join(
+        letter.encode("unicode_escape").decode("ascii")
+        if letter != "\t" and (letter in TURNING or category(letter) in CONTROL)
+        else letter
+        for letter in text
+    )
+
+
 # Written without spaces between words.
 UNSPACED = frozenset({"bo", "dz", "ja", "km", "lo", "my", "th", "yue", "zh"})
 
@@ -84,3 +97,15 @@ HIGHER_IS_BETTER = (
     *("neighbours", "wordsim353", "simlex999", "analogies", "analogies_semantic", "analogies_syntactic"),
     *("micro_f1", "weighted_f1", "tag_macro_f1", "sentence_accuracy", "span_precision", "span_recall", "span_macro_f1"),
 )
+
+
+def format_metric(name: str, value: float) -> str:
+    """Return a value with two digits after the point if it goes from 0 to 100, otherwise four."""
+    if name in OF_HUNDRED:
+        return f"{value:.2f}"
+    return f"{value:{'.4f' if abs(value) < 1e6 else '.3e'}}"
+
+
+def format_sizes(counts: Mapping[str, int]) -> str:
+    """Return counts in words: 3 sentences, 12 words."""
+    return ", ".join(f"{count:,} {unit}" for unit, count in counts.items())

@@ -17,6 +17,7 @@ from seqloom.core.errors import DataError, ResourceError, SeqloomError, UsageErr
 from seqloom.core.limits import max_source
 from seqloom.core.progress import check_cancelled
 from seqloom.core.words import one_line, shown
+from seqloom.predict.evaluation import AnswerRow, Evaluation, MetricsEvaluation
 from seqloom.recipes import recipe_of
 from seqloom.runs.run import Run
 from seqloom.tasks import task_info
@@ -139,6 +140,11 @@ class Predictor(Generic[P]):
         """Return every metric of any other text."""
         metrics: dict[str, float] = self.task(documents).evaluate(self.model, "other")
         return metrics
+
+    @property
+    def evaluation_class(self) -> type[Evaluation]:
+        """What `seqloom evaluate` shows of it."""
+        return MetricsEvaluation
 
     def save_metrics(self, split: str, metrics: Mapping[str, Any]) -> None:
         """Keep metrics in the run; one that cannot be written to can still be measured."""
@@ -270,6 +276,10 @@ class SplitPredictor(Predictor[P]):
 
     def compute_report(self, split: str) -> Any:
         return self.own_task.measure(self.outputs(split), split)
+
+    def answer_rows(self, split: str) -> Iterator[AnswerRow]:
+        """Yield every example of a split with what the model predicts, for `AnswersEvaluation`."""
+        raise NotImplementedError
 
     def heads(self, text: str) -> "HeadsView":
         from seqloom.inspect.views.attention import reader_heads_view

@@ -3,18 +3,20 @@
 import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from rich.console import Console, RenderableType
 
 from seqloom.core.errors import DataError, UsageError
 from seqloom.core.tree import Tree, to_device
-from seqloom.core.words import did_you_mean, shown
+from seqloom.core.words import did_you_mean, escape_controls, one_line, shown
 from seqloom.data.readers import TextReader
 from seqloom.data.series import LabelledSeries
 from seqloom.data.series_files import parse_number
+from seqloom.evaluate.classification import ClassificationReport
 from seqloom.inspect.views.labels import Why, WhyKind, explain, without
 from seqloom.inspect.views.texts import Read
 from seqloom.inspect.views.texts import one_line as check_one_line
@@ -29,8 +31,12 @@ from seqloom.predict.base import (
     predict_windows,
     ranked_fields,
 )
+from seqloom.predict.evaluation import EXAMPLES, LabelEvaluation, shorten_example
 from seqloom.tasks.reading_base import UNSEEN, spellings_of, text_reader
 from seqloom.tasks.series_classify import collate_series
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 
 @dataclass(frozen=True)
@@ -100,6 +106,45 @@ class PredictedExample:
     probability: float
 
 
+class ClassEvaluation(LabelEvaluation):
+    """The evaluation of a model that predicts labels."""
+
+    model: "LabelPredictor[Any]"
+    report: ClassificationReport
+
+    def to_json(self) -> dict[str, object]:
+        return {**super().to_json(), "calibration": self.report.calibration.filled}
+
+    def answers(self) -> Iterator[str]:
+        """Yield a table: the label of each text, the predicted one, its probability, the text."""
+        yield "expected\tpredicted\tprobability\ttext\n"
+        for one in self.model.predict_split(self.split):
+            yield f"{one_line(one.expected)}\t{one_line(one.label)}\t{one.probability:.4f}\t{one_line(one.text)}\n"
+
+
+class ClassifierEvaluation(ClassEvaluation):
+    """The same of texts, with the mistakes that the model was surest of."""
+
+    uses = ("out", "confusion", "reliability")
+
+    def lines(self, console: Console) -> Iterator[RenderableType]:
+        yield from super().lines(console)
+        wrong = [one for one in self.model.predict_split(self.split) if one.label != one.expected]
+        wrong.sort(key=lambda one: -one.probability)  # where it was surest, often the label is wrong
+        if wrong:
+            yield "\nmistakes it was surest of"
+        for one in wrong[:EXAMPLES]:
+            expected, label = (escape_controls(one_line(part)) for part in (one.expected, one.label))
+            yield f"  {expected}, called {label} ({one.probability:.1%}): {shorten_example(one.text)}"
+
+    def draw(self, plot: str) -> "tuple[Figure, bool, str | None]":
+        from seqloom.inspect.plots.measurements import draw_reliability
+
+        if plot != "reliability":
+            return super().draw(plot)
+        return draw_reliability(self.report.calibration, f"{self.model.name} on {self.data}"), False, None
+
+
 class LabelPredictor(SplitPredictor[P]):
     """A predictor that gives each example one of several labels."""
 
@@ -124,6 +169,7 @@ class ClassifierPredictor(LabelPredictor[Classification]):
 
     what = "a classifier"
     used_by = "`seqloom classify` uses it"
+    evaluation_class = ClassifierEvaluation
     problems: ClassVar = {
         "of {lines} with more than {longest} tokens only the beginning was read": lambda answer: answer.cut
     }
@@ -228,6 +274,7 @@ class SeriesClassifierPredictor(LabelPredictor[LabelPrediction]):
 
     what = "a classifier of series"
     used_by = "`seqloom classify` uses it"
+    evaluation_class = ClassEvaluation
 
     @property
     def variables(self) -> int:

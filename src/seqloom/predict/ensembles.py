@@ -1,12 +1,13 @@
 """Several trained models as one: interpolated language models and ensembles of translators."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from rich.console import Console, RenderableType
 from torch import Tensor
 
 from seqloom.core.errors import UsageError
@@ -16,9 +17,10 @@ from seqloom.decoding.mixture import mix, normalize_weights
 from seqloom.evaluate.perplexity import best_weights
 from seqloom.evaluate.translation import TranslationReport
 from seqloom.predict.base import AnyPredictor
+from seqloom.predict.evaluation import EvaluationOptions, MetricsEvaluation, format_value
 from seqloom.predict.language_model import LanguageModelPredictor
 from seqloom.predict.loader import load
-from seqloom.predict.translate import TranslatorPredictor
+from seqloom.predict.translate import TranslationEvaluation, TranslatorPredictor
 from seqloom.runs import average as averages
 from seqloom.runs.average import AveragedWeights, DevMetrics
 from seqloom.runs.layout import refuse_existing
@@ -26,18 +28,45 @@ from seqloom.runs.record import vocabularies
 from seqloom.runs.run import Run
 from seqloom.train.config import FitConfig
 
+ENSEMBLE_METRICS = {"bleu": "BLEU", "chrf": "chrF", "exact_match": "exact", "loss": "loss"}
 OTHER_TEXT = "give the weights and evaluate another text: --weights 0.5,0.5 --text FILE"
 OTHER_SENTENCES = "evaluate other sentences: --source FILE --reference FILE"
 
 
+class MixtureEvaluation(MetricsEvaluation):
+    """The metrics of a mixture, and of each of its parts alone."""
+
+    model: "InterpolatedLM"
+
+    def measure(self, split: str, documents: Sequence[str] | None) -> dict[str, float]:
+        metrics, *self.alone = self.model.measure(split, documents)
+        return metrics
+
+    def to_json(self) -> dict[str, object]:
+        found, model = super().to_json(), self.model
+        del found["run"]
+        weights = {"weights": model.weights, "weights_from": model.weights_from}
+        return {"runs": [part.name for part in model.parts], **found, **weights, "alone": self.alone}
+
+    def lines(self, console: Console) -> Iterator[RenderableType]:
+        yield from super().lines(console)
+        chosen = "as given" if self.model.weights_from == "given" else "chosen on dev"
+        yield f"  weights, {chosen}, and perplexity per token of each alone:"
+        for part, weight, metrics in zip(self.model.parts, self.model.weights, self.alone, strict=True):
+            yield f"    {weight:.4f}  {metrics['perplexity']:12.4f}  {part.name}"
+
+
 class InterpolatedLM(LanguageModelPredictor):
     """Several trained language models as one: p = Σ_i λ_i p_i. Get one from `seqloom.interpolate`."""
+
+    evaluation_class = MixtureEvaluation
 
     def __init__(self, parts: Sequence[LanguageModelPredictor], weights: Sequence[float] | None = None):
         self.parts = list(parts)
         self._log_probs: dict[str, list[Tensor]] = {}  # of each part, by split
         refuse_other_vocabularies(self.parts)
         super().__init__(self.parts[0].run)
+        self.weights_from = "dev" if weights is None else "given"
         if weights is None:
             weights = best_weights(self._split_log_probs("dev"))
         self.weights = normalize_weights(weights, len(self.parts))
@@ -84,11 +113,36 @@ class InterpolatedLM(LanguageModelPredictor):
         return f"<{weighted}>"
 
 
+class EnsembleEvaluation(TranslationEvaluation):
+    """The translations of an ensemble, and the metrics of each of its parts alone."""
+
+    def __init__(self, model: "TranslatorEnsemble", options: EvaluationOptions) -> None:
+        super().__init__(model, options)
+        self.alone = [(part.name, self.report_on(part)) for part in model.parts]
+
+    def to_json(self) -> dict[str, object]:
+        found = super().to_json()
+        del found["run"]
+        rows = [{"run": name, **report.metrics, "decoding": report.decoding} for name, report in self.alone]
+        return {"runs": [name for name, _ in self.alone], **found, "alone": rows}
+
+    def lines(self, console: Console) -> Iterator[RenderableType]:
+        yield from super().lines(console)
+        heads = "".join(f"  {head:>9}" for head in ENSEMBLE_METRICS.values())
+        yield f"  Each alone, and together:{heads}"
+        for name, report in [*self.alone, ("together", self.report)]:
+            values = "".join(f"  {format_value(metric, report.metrics[metric]):>9}" for metric in ENSEMBLE_METRICS)
+            other = f"   {report.decoding}" if report.decoding != self.report.decoding else ""
+            yield f"    {name:23}{values}{other}"
+
+
 class TranslatorEnsemble(TranslatorPredictor):
     """Several trained translators as one, p = 1/M Σ_i p_i at every token. Get one from `seqloom.ensemble`.
 
     It searches as the first of them does.
     """
+
+    evaluation_class = EnsembleEvaluation
 
     def __init__(self, parts: Sequence[TranslatorPredictor]):
         self.parts = list(parts)

@@ -7,11 +7,12 @@ from typing import Any
 
 import numpy as np
 import torch
+from rich.console import Console, RenderableType
 
 from seqloom.classical.autoregressive import Autoregressive
 from seqloom.core.device import generator
 from seqloom.core.errors import DataError, UsageError
-from seqloom.core.words import shown
+from seqloom.core.words import counted, shown
 from seqloom.data.corpora.series_file import Config as SeriesFileConfig
 from seqloom.data.series import Series
 from seqloom.data.series_files import read_series
@@ -20,7 +21,17 @@ from seqloom.decoding.forecast import forecast
 from seqloom.inspect.views.series import Forecasted
 from seqloom.predict.base import Prediction, Predictor, as_lines
 from seqloom.predict.classify import read_numbers
-from seqloom.tasks.forecast import horizon_of, refuse_not_positive, visible
+from seqloom.predict.evaluation import Evaluation
+from seqloom.tasks.forecast import ForecastReport, horizon_of, refuse_not_positive, visible
+
+METRICS = {
+    "mase": "MASE",
+    "smape": "sMAPE, %",
+    "crps": "CRPS, in the unit of MASE",
+    "coverage_80": "in the 80 % interval",
+    "coverage_95": "in the 95 % interval",
+}
+LISTED_STEPS = 12  # ahead that are listed one by one
 
 
 @dataclass(frozen=True)
@@ -41,11 +52,45 @@ class ForecastLine(Prediction):
         return {"text": self.text, "forecast": rows, "exact": None if found is None else found.exact}
 
 
+class ForecastEvaluation(Evaluation):
+    """The metrics of forecasts, beside those of the seasonal naive forecast."""
+
+    report: ForecastReport
+
+    def to_json(self) -> dict[str, object]:
+        report = self.report
+        steps = {"by_step": report.by_step, "naive_by_step": report.naive_by_step, "by_variable": report.by_variable}
+        return {"run": self.model.name, "data": self.data, **report.to_dict(), **steps}
+
+    def lines(self, console: Console) -> Iterator[RenderableType]:
+        def row(label: object, *values: float) -> str:
+            return f"  {label!s:28}" + "".join(f"{value:>10.4f}" for value in values)
+
+        report, metrics, season = self.report, self.report.metrics, self.model.season
+        origins = counted(report.origins, "origin")
+        yield f"{self.model.name} on {self.data}: {report.horizon} steps ahead, from {origins}"
+        yield f"  {'':28}{'model':>10}{'naive':>10}"
+        for name, label in METRICS.items():
+            yield row(label, metrics[name], metrics[f"naive_{name}"])
+        yield row("loss, nats of the next value", metrics["loss"])
+        yield "\nMASE by steps ahead"
+        every = max(1, -(-len(report.by_step) // LISTED_STEPS))  # of a long horizon a few steps
+        for step in range(every - 1, len(report.by_step), every):
+            yield row(step + 1, report.by_step[step], report.naive_by_step[step])
+        if len(report.by_variable) > 1:
+            yield "\nMASE of each variable"
+            for column, values in report.by_variable.items():
+                yield row(column[:26], values["mase"], values["naive_mase"])
+        ago = "one step" if season == 1 else f"a season, {season} steps,"
+        yield f"\nnaive: what was there {ago} ago"
+
+
 class ForecasterPredictor(Predictor[ForecastLine]):
     """A trained model of series."""
 
     what = "a forecaster"
     used_by = "`seqloom forecast` uses it"
+    evaluation_class = ForecastEvaluation
     reads_text = False
 
     @property

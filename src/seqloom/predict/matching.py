@@ -13,7 +13,9 @@ from seqloom.core.errors import UsageError
 from seqloom.core.tree import Tree, to_device
 from seqloom.core.words import one_line
 from seqloom.data.collate import ExampleRows, RowBatches
+from seqloom.data.examples import scores_of
 from seqloom.data.readers import Window
+from seqloom.evaluate.answers import f1
 from seqloom.predict.base import (
     Prediction,
     SplitPredictor,
@@ -25,7 +27,8 @@ from seqloom.predict.base import (
     similar_lengths,
     split_columns,
 )
-from seqloom.predict.classify import LabelPrediction, LabelPredictor
+from seqloom.predict.classify import ClassEvaluation, LabelPrediction, LabelPredictor
+from seqloom.predict.evaluation import AnswerRow, AnswersEvaluation, Evaluation
 from seqloom.tasks.answer import TokenSpan, best_spans, spans_in_context
 from seqloom.tasks.reading_base import row_reader
 
@@ -83,6 +86,16 @@ class PairPredictor(LabelPredictor[Match]):
     def scored(self) -> bool:
         """Whether it gives scores, not labels."""
         return bool(self.recipe.target == "score")
+
+    @property
+    def evaluation_class(self) -> type[Evaluation]:
+        return AnswersEvaluation if self.scored else ClassEvaluation
+
+    def answer_rows(self, split: str) -> Iterator[AnswerRow]:
+        corpus = self.own_task.corpus
+        examples, scores = corpus.split(split), scores_of(corpus, split)
+        for pair, right, score in zip(examples, scores, self.outputs(split), strict=True):
+            yield AnswerRow(abs(right - score), pair.label, f"{score:.2f}", f"{pair.first} · {pair.second}")
 
     def predict(self, lines: str | Iterable[str], *, batch_size: int = 32, window: int = 1024) -> Iterator[Match]:
         """Match the two texts of each line, which has a tab between them."""
@@ -159,7 +172,15 @@ class ChoicePredictor(SplitPredictor[ChoicePrediction]):
 
     what = "a model of choices"
     used_by = "`seqloom choose` uses it"
+    evaluation_class = AnswersEvaluation
     problems: ClassVar = {"of {lines} with more than {longest} tokens not all was read": lambda answer: answer.cut}
+
+    def answer_rows(self, split: str) -> Iterator[AnswerRow]:
+        """The error is how much likelier the chosen option is than the right one."""
+        for choice, log_probs in zip(self.own_task.corpus.split(split), self.outputs(split), strict=True):
+            best = max(range(len(log_probs)), key=log_probs.__getitem__)
+            error = log_probs[best] - log_probs[choice.answer]
+            yield AnswerRow(error, choice.options[choice.answer], choice.options[best], choice.text)
 
     def predict(
         self, lines: str | Iterable[str], *, batch_size: int = 8, window: int = 256
@@ -251,12 +272,18 @@ class AnswerPredictor(SplitPredictor[QuestionAnswer]):
 
     what = "a model that answers questions"
     used_by = "`seqloom answer` uses it"
+    evaluation_class = AnswersEvaluation
     problems: ClassVar = {
         "of {lines} only the beginning was read (batch.max_question_length)": lambda answer: answer.cut,
         "the model rather thinks the text has no answer to {lines}": lambda answer: (
             bool(answer.answers) and answer.absent > answer.answers[0].probability
         ),
     }
+
+    def answer_rows(self, split: str) -> Iterator[AnswerRow]:
+        for one, text in zip(self.own_task.corpus.split(split), self.outputs(split)[0], strict=True):
+            error = 1 - max(f1(text, answer.text) for answer in one.answers)
+            yield AnswerRow(error, one.answer.text, text, one.question)
 
     def predict(
         self, lines: str | Iterable[str], *, batch_size: int = 32, window: int = 256

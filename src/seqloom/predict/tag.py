@@ -7,17 +7,20 @@ from dataclasses import dataclass, field
 from typing import ClassVar
 
 import numpy as np
+from rich.console import Console, RenderableType
 
 from seqloom.core.iob import marks_spans, spans_of
 from seqloom.core.tree import to_device
-from seqloom.core.words import one_line
+from seqloom.core.words import counted, one_line
 from seqloom.data.collate import TextBatches
 from seqloom.data.examples import TokenClassificationExample
 from seqloom.data.readers import SentencePart, SentenceReader
+from seqloom.evaluate.tagging import TagReport
 from seqloom.inspect.views.labels import TagPaths, describe_tagger, lattice_of
 from seqloom.inspect.views.texts import Read
 from seqloom.inspect.views.texts import one_line as check_one_line
 from seqloom.predict.base import Prediction, SplitPredictor, json_value, predict_batches, predict_windows
+from seqloom.predict.evaluation import LabelEvaluation
 from seqloom.tasks.reading_base import sentence_reader, spellings_of
 from seqloom.text.base import Span
 from seqloom.text.word_spans import join_words, word_spans
@@ -73,11 +76,35 @@ class TaggedLine(Prediction):
         return {"text": self.text, **spans, **super().to_json()}
 
 
+class TagEvaluation(LabelEvaluation):
+    """The evaluation of a tagger."""
+
+    model: "TaggerPredictor"
+    report: TagReport
+    drawn = ("tag", "words")
+
+    def to_json(self) -> dict[str, object]:
+        return {**super().to_json(), "invalid": self.report.invalid}
+
+    def lines(self, console: Console) -> Iterator[RenderableType]:
+        yield from super().lines(console)
+        if self.report.invalid:
+            were = counted(self.report.invalid, "sentence was", "sentences were")
+            yield f"{were} given tags that are not valid, and read as leniently as usual"
+
+    def answers(self) -> Iterator[str]:
+        """Yield CoNLL: a word, its tag, the predicted tag; a blank line after each sentence."""
+        for sentence, predicted in self.model.answers(self.split):
+            rows = zip(sentence.words, sentence.tags, predicted, strict=True)
+            yield "".join(f"{word}\t{tag}\t{other}\n" for word, tag, other in rows) + "\n"
+
+
 class TaggerPredictor(SplitPredictor[TaggedLine]):
     """A trained tagger."""
 
     what = "a tagger"
     used_by = "`seqloom tag` uses it"
+    evaluation_class = TagEvaluation
     problems: ClassVar = {"read in pieces of at most {longest} tokens: {lines}": lambda line: line.pieces > 1}
 
     @property

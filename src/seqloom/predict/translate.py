@@ -6,13 +6,15 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import torch
+from rich.console import Console, RenderableType
 from torch import Tensor
 
 from seqloom.core.errors import DataError, UsageError
 from seqloom.core.tree import to_device
-from seqloom.core.words import shown
+from seqloom.core.words import counted, escape_controls, shown
 from seqloom.data.collate import ParallelBatches
 from seqloom.data.examples import ParallelExample
+from seqloom.data.files import read_parallel
 from seqloom.data.parallel import ScoredText
 from seqloom.decoding.beam import BeamConfig, beam_search, choose_batch_size, map_batches
 from seqloom.decoding.rules import Hypothesis
@@ -28,6 +30,7 @@ from seqloom.predict.base import (
     predict_windows,
     similar_lengths,
 )
+from seqloom.predict.evaluation import EXAMPLES, Evaluation, EvaluationOptions, metric_lines
 
 if TYPE_CHECKING:
     from seqloom.inspect.views.attention import AlignmentView, HeadsView
@@ -120,11 +123,75 @@ class ReadLine:
     unknown: tuple[str, ...] = ()
 
 
+class TranslationEvaluation(Evaluation):
+    """The translations of a split, or of other sentences, beside their references."""
+
+    uses = ("text", "search", "out")  # a text is refused with the options to give instead
+    answers_name = "translations"
+    report: TranslationReport
+
+    def __init__(self, model: "TranslatorPredictor", options: EvaluationOptions) -> None:
+        if options.text is not None:
+            raise UsageError(f"{model.name} translates: give --source FILE and --reference FILE instead of --text.")
+        self.model, self.split, self.options = model, options.split, options
+        self.pairs = None if options.pairs is None else read_parallel(*options.pairs)
+        self.report = self.report_on(model)
+        self.notes = [f"{note}." for note in self.report.notes]
+
+    @property
+    def data(self) -> str:
+        return super().data if self.options.pairs is None else " and ".join(map(str, self.options.pairs))
+
+    def report_on(self, model: "TranslatorPredictor") -> TranslationReport:
+        """Translate with a model, and compare with the references."""
+        if self.pairs is None:
+            return model.report(self.split, **self.options.search)
+        return model.report_pairs(*self.pairs, **self.options.search)
+
+    def to_json(self) -> dict[str, object]:
+        report = self.report
+        return {
+            "run": self.model.name,
+            "data": self.data,
+            "pairs": len(report.lines),
+            **report.metrics,
+            "signatures": report.signatures,
+            "decoding": report.decoding,
+            "length_unit": report.unit,
+            "by_length": report.by_length,
+            "examples": report.examples(),
+        }
+
+    def answers(self) -> Iterator[str]:
+        return (f"{text.translate(_ONE_LINE)}\n" for text in self.report.hypotheses)
+
+    def lines(self, console: Console) -> Iterator[RenderableType]:
+        """Yield metrics, BLEU by length, and translations that differ from their reference."""
+        report, tags = self.report, [self.model.run.data.get(side) or "" for side in ("source", "target")]
+        blank = sum(not (line.source.strip() or line.reference.strip()) for line in report.lines)
+        without = f", {blank:,} of them blank" if blank else ""
+        languages = f", {' to '.join(tags)}" if all(tags) else ""
+        pairs = f"{counted(len(report.lines), 'pair')}{without}{languages}"
+        yield f"{self.model.name} on {self.data}: {pairs}; {report.decoding}"
+        signatures = {name: f"   {signature}" for name, signature in report.signatures.items()}
+        yield from metric_lines(report.metrics, signatures, loss="loss, nats per token", ordered=True)
+        yield f"  BLEU by length of the source:\n    {report.unit:>12}  {'pairs':>7}  {'BLEU':>6}"
+        for row in report.by_length:
+            lengths = f"{row.low}" if row.low == row.high else f"{row.low} to {row.high}"
+            yield f"    {lengths:>12}  {row.pairs:7,}  {row.bleu:6.2f}"
+        wrong = [line for line in report.examples(EXAMPLES) if line.hypothesis.split() != line.reference.split()]
+        if wrong:
+            yield "  Some that differ from their reference (source, reference, translation):"
+            texts = [map(escape_controls, (line.source, line.reference, line.hypothesis)) for line in wrong]
+            yield "\n\n".join("\n".join(f"    {text}" for text in each) for each in texts)
+
+
 class TranslatorPredictor(Predictor[Translation]):
     """A trained translator."""
 
     what = "a translator"
     used_by = "`seqloom translate` uses it"
+    evaluation_class: type[Evaluation] = TranslationEvaluation
     problems: ClassVar = {
         "cut before its end came (--max-length allows more): the translation of {lines}": lambda answer: (
             not answer.candidates[0].finished

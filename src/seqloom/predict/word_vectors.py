@@ -11,6 +11,7 @@ from typing import ClassVar, get_args
 
 import numpy as np
 import torch
+from rich.console import Console, RenderableType
 from torch import Tensor, nn
 
 from seqloom.classical.word_vectors import WordVectors as Model
@@ -23,6 +24,7 @@ from seqloom.evaluate.word_space import NearWord, WordScore, WordSpace, as_metri
 from seqloom.inspect.views.points import Colouring, PointKind, Points, by_frequency, by_group, by_kind, by_length
 from seqloom.predict.base import AnyPredictor, Prediction, Predictor, as_lines
 from seqloom.predict.embeddings import embed, reader_of
+from seqloom.predict.evaluation import Evaluation, EvaluationOptions
 from seqloom.predict.loader import load
 from seqloom.runs.layout import refuse_existing
 from seqloom.tasks.word_vectors import adopt, judge, plain_words, space_of
@@ -36,6 +38,20 @@ class WordReport:
     held_out: Mapping[str, float]  # on a split of the text; nothing where the run has none
     judged: Mapping[str, WordScore]  # beside what people say
     missing: tuple[str, ...]  # the sets that are not there
+
+
+METRICS = {
+    "loss": "loss, per prediction",
+    "neighbours": "neighbours told from noise",
+    "unknown_rate": "share without a vector",
+}
+JUDGED_METRICS = {
+    "wordsim353": ("WordSim-353, Spearman", "pairs"),
+    "simlex999": ("SimLex-999, Spearman", "pairs"),
+    "analogies": ("analogies solved", "questions"),
+    "analogies_semantic": ("  semantic", "questions"),
+    "analogies_syntactic": ("  syntactic", "questions"),
+}
 
 
 @dataclass(frozen=True)
@@ -53,11 +69,47 @@ class NearestWords(Prediction):
         return {"word": self.word, "nearest": [asdict(near) for near in self.nearest], "unknown": list(self.unknown)}
 
 
+class WordEvaluation(Evaluation):
+    """The metrics of word vectors on a split, and those beside the judgements of people, with their coverage."""
+
+    report: WordReport
+
+    def __init__(self, model: "WordVectorsPredictor", options: EvaluationOptions) -> None:
+        super().__init__(model, options)
+        if self.report.missing:
+            missing = ", ".join(self.report.missing)
+            self.remarks = [f"not measured, since they are not in word_vectors_eval of SEQLOOM_DATA: {missing}"]
+
+    @property
+    def data(self) -> str:
+        return super().data if self.report.held_out else "no text of its own"
+
+    def to_json(self) -> dict[str, object]:
+        report, keys = self.report, ("value", "interval", "evaluated", "total", "coverage")
+        judged = {name: {key: getattr(one, key) for key in keys} for name, one in report.judged.items()}
+        return {"run": self.model.name, "data": self.data, **report.held_out, **judged, "missing": report.missing}
+
+    def lines(self, console: Console) -> Iterator[RenderableType]:
+        yield f"{self.model.name} on {self.data}: {len(self.model.space.words):,} words have vectors"
+        for name, value in self.report.held_out.items():
+            yield f"  {METRICS[name]:28} {value:9.4f}"
+        for name, (label, unit) in JUDGED_METRICS.items():
+            if (one := self.report.judged.get(name)) is None:
+                continue
+            covered = f"({one.evaluated:,} of {one.total:,} {unit}, {one.coverage:.1%})"
+            if one.value is None or one.interval is None:
+                yield f"  {label:28}         –  too few of its words have vectors {covered}"
+            else:
+                interval = f"{one.interval.low:.4f} to {one.interval.high:.4f}"
+                yield f"  {label:28} {one.value:9.4f}  {interval}  {covered}"
+
+
 class WordVectorsPredictor(Predictor[NearestWords]):
     """Trained word vectors. Get them from `seqloom.load`, `seqloom.train_recipe` or `import_vectors`."""
 
     what: ClassVar[str] = "word vectors"
     used_by: ClassVar[str] = "`seqloom words` asks them, `seqloom evaluate` measures them"
+    evaluation_class = WordEvaluation
 
     @cached_property
     def space(self) -> WordSpace:

@@ -139,7 +139,7 @@ class Task(protocols.Task, protocols.Estimable, Generic[R, M]):
 
     reads_tokens = True  # whether its model reads the tokens of texts
     validates_part = False  # whether `validate` measures less than `evaluate` of dev
-    measures_text = False  # whether it can be measured on any text, see `of_documents`
+    other_data = ""  # the options of `seqloom evaluate` that measure a model on other data
     measured_on = "examples like those it learned from"
     read_by_model: tuple[str, ...] = ()  # keys of the model that decide how data is read
 

@@ -41,7 +41,7 @@ class TextTask(Task[R, M]):
     """A task on plain text: its corpus, its tokenizer, its streams, its perplexity."""
 
     corpus: TextCorpus
-    measures_text = True
+    other_data = "--text FILE"
     eval_chunk = 256  # tokens read at once in evaluation
 
     @classmethod

@@ -99,6 +99,7 @@ class Task(BatchedTask[Recipe, Any]):
     corpus: Corpus[ParallelExample]
     validates_part = True
     measured_on = "pairs of sentences"
+    other_data = "--source FILE --reference FILE"
 
     @classmethod
     def training_texts(cls, recipe: Recipe, corpus: Corpus[ParallelExample]) -> Iterable[str]:

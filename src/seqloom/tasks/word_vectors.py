@@ -47,7 +47,7 @@ class Recipe(TextRecipe):
 
 
 class Task(TextTask[Recipe, WordVectors]):
-    measures_text = False
+    other_data = ""
 
     @classmethod
     def prepare(cls, recipe: Recipe) -> Self:
