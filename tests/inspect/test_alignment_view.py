@@ -10,6 +10,7 @@ import torch
 from seqloom.core.errors import DataError, UsageError
 from seqloom.decoding.beam import BeamConfig, beam_search
 from seqloom.decoding.rules import Hypothesis
+from seqloom.inspect.trained import TranslatingModel
 from seqloom.inspect.views.attention import AlignmentView, AttentionMap, alignment_view
 from seqloom.models.recurrent_seq2seq import AttentionConfig, RecurrentSeq2SeqConfig
 from seqloom.text import BytePairConfig, CharactersConfig, Tokenizer, WordsConfig, train_tokenizer
@@ -23,7 +24,7 @@ class Candidate:
 
 
 @dataclass
-class Translator:
+class Translator(TranslatingModel):
     """What the view asks of a translator, on a model with random weights."""
 
     model: Any
@@ -33,6 +34,10 @@ class Translator:
     run: Any = None
     device: Any = None
     task: Any = None
+    longest_source: int | None = None
+
+    def decode_options(self, **changes: Any) -> BeamConfig:
+        return BeamConfig(**changes)
 
     def translate(self, lines: list[str], **options: Any) -> Any:
         for line in lines:

@@ -10,6 +10,7 @@ import torch
 
 from seqloom.core.errors import UsageError
 from seqloom.decoding.beam import BeamConfig, beam_search
+from seqloom.inspect.trained import TranslatingModel
 from seqloom.inspect.views.attention import (
     PARTS,
     AttentionMap,
@@ -30,7 +31,7 @@ TEXTS = ["the cat sat, here", "il gatto è qui", "القط هنا", "猫はこ�
 
 
 @dataclass
-class Translator:
+class Translator(TranslatingModel):
     """What the view asks of a translator, on a model with random weights."""
 
     model: Any
@@ -40,6 +41,10 @@ class Translator:
     run: Any = None
     device: Any = None
     task: Any = None
+    longest_source: int | None = None
+
+    def decode_options(self, **changes: Any) -> BeamConfig:
+        return BeamConfig(**changes)
 
     def translate(self, lines: list[str], **options: Any) -> Any:
         tokens = torch.tensor([[*self.tokenizer.encode(lines[0]), 0]])

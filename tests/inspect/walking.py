@@ -13,6 +13,7 @@ from seqloom.core.tokens import Specials
 from seqloom.decoding.beam import BeamConfig, beam_search
 from seqloom.inspect.tours.panels import DotPanel, MapPanel, MatrixPanel, MixPanel, Panel, SharesPanel, Stage, SumPanel
 from seqloom.inspect.tours.tour import Walk
+from seqloom.inspect.trained import TranslatingModel
 from seqloom.text import CharactersConfig, Tokenizer, train_tokenizer
 
 TEXTS = ["the cat sat, here", "il gatto è qui", "القط هنا", "猫はここ"]
@@ -23,7 +24,7 @@ def letters() -> Tokenizer:
 
 
 @dataclass
-class Trained:
+class Trained(TranslatingModel):
     """What a walk asks of a trained model."""
 
     model: Any
@@ -34,6 +35,7 @@ class Trained:
     what: str = "a model"
     labels: list[str] = field(default_factory=list)
     longest: int | None = None
+    longest_source: int | None = None
 
     @property
     def run(self) -> Any:
@@ -61,6 +63,9 @@ class Trained:
 
     def continue_text(self, before: Any, tokens: Any) -> str:
         return self.tokenizer.decode(tokens)
+
+    def decode_options(self, **changes: Any) -> BeamConfig:
+        return BeamConfig(**changes)
 
     def translate(self, lines: list[str], **options: Any) -> Any:
         tokens = torch.tensor([[*self.tokenizer.encode(lines[0]), 0]])

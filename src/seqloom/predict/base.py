@@ -17,6 +17,7 @@ from seqloom.core.errors import DataError, ResourceError, SeqloomError, UsageErr
 from seqloom.core.limits import max_source
 from seqloom.core.progress import check_cancelled
 from seqloom.core.words import one_line, shown
+from seqloom.inspect.trained import LineReadingModel
 from seqloom.predict.evaluation import AnswerRow, Evaluation, MetricsEvaluation
 from seqloom.recipes import recipe_of
 from seqloom.runs.run import Run
@@ -256,7 +257,7 @@ class TaskPredictor(Predictor[RecordPrediction]):
                 yield RecordPrediction(record=record)
 
 
-class SplitPredictor(Predictor[P]):
+class SplitPredictor(Predictor[P], LineReadingModel):
     """A predictor that also predicts whole splits of its data, each only once."""
 
     @property

@@ -18,6 +18,7 @@ from seqloom.core.words import one_line, shown
 from seqloom.data.noise import SpansConfig, add_noise, join_sentences, parse_spans, sentinels_of
 from seqloom.decoding.beam import BeamConfig, beam_search
 from seqloom.decoding.rules import Hypothesis
+from seqloom.inspect.trained import DenoisingModel, MaskFillingModel
 from seqloom.nn.softmax import at_least_float32
 from seqloom.predict.base import (
     Prediction,
@@ -87,7 +88,7 @@ def visible(token: str) -> str:
     return shown.replace(" ", "␣") or "␣"
 
 
-class MaskedLMPredictor(Predictor[FilledText]):
+class MaskedLMPredictor(Predictor[FilledText], MaskFillingModel):
     """A trained masked language model."""
 
     what = "a masked language model"
@@ -222,7 +223,7 @@ class DamagedText:
     gaps: list[Span] | None = None  # where in the text its gaps stand; None where it was damaged here
 
 
-class DenoiserPredictor(Predictor[RestoredText]):
+class DenoiserPredictor(Predictor[RestoredText], DenoisingModel):
     """A trained denoiser."""
 
     what = "a denoiser, which restores damaged texts"

@@ -15,6 +15,7 @@ from seqloom.decoding.beam import BeamConfig, beam_search
 from seqloom.decoding.generate import generate, text_stream
 from seqloom.decoding.processors import SamplingConfig
 from seqloom.evaluate.perplexity import common_prefix_length, continuation_log_probs, score_texts
+from seqloom.inspect.trained import WritingModel
 from seqloom.predict.base import Prediction, Predictor, predict_filled, predict_windows, ranked_fields
 from seqloom.tasks.hmm import letters
 from seqloom.text import Tokenizer
@@ -221,7 +222,7 @@ class Continuation:
     finished: bool  # whether the document ends here
 
 
-class LanguageModelPredictor(Predictor[PromptAnswer]):
+class LanguageModelPredictor(Predictor[PromptAnswer], WritingModel):
     """A trained language model: it writes, scores what others wrote, and answers prompts."""
 
     what = "a language model"

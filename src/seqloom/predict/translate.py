@@ -20,6 +20,7 @@ from seqloom.decoding.beam import BeamConfig, beam_search, choose_batch_size, ma
 from seqloom.decoding.rules import Hypothesis
 from seqloom.evaluate.alignment import Word, group_words, hard_links, merge, to_pharaoh
 from seqloom.evaluate.translation import TranslationReport
+from seqloom.inspect.trained import TranslatingModel
 from seqloom.predict.base import (
     Prediction,
     Predictor,
@@ -186,7 +187,7 @@ class TranslationEvaluation(Evaluation):
             yield "\n\n".join("\n".join(f"    {text}" for text in each) for each in texts)
 
 
-class TranslatorPredictor(Predictor[Translation]):
+class TranslatorPredictor(Predictor[Translation], TranslatingModel):
     """A trained translator."""
 
     what = "a translator"

@@ -40,8 +40,8 @@ from seqloom.classical.hmm.tagger import HMMTagger
 from seqloom.core.errors import DataError, UsageError
 from seqloom.core.tree import Tree
 from seqloom.inspect.capture import TrainedModel
+from seqloom.inspect.trained import WritingModel
 from seqloom.inspect.values import Array
-from seqloom.inspect.views.next_tokens import Continues
 from seqloom.models.classifier import Classifier
 from seqloom.models.fine_tuned import FineTunedClassifier
 from seqloom.models.tagger import Tagging
@@ -260,7 +260,7 @@ def state_paths(trained: TrainedModel, text: str) -> TagPaths:
 
 def _read_ids(trained: TrainedModel, text: str) -> Tensor:
     """The tokens of a text, in the form of the training texts (T,)."""
-    assert isinstance(trained, Continues)
+    assert isinstance(trained, WritingModel)
     ids = trained.tokenizer.encode(trained.as_taught(text))
     if not ids:
         raise DataError("There is nothing in this text that the model reads. Give it a word or two.")

@@ -18,7 +18,7 @@ that are next best. Each of them is a node: `kept` in the beam, `ended` and set 
 import math
 from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal, Protocol, runtime_checkable
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -35,16 +35,15 @@ from seqloom.decoding.mixture import Ensemble
 from seqloom.decoding.processors import SamplingConfig, process
 from seqloom.decoding.rules import SearchStep
 from seqloom.inspect.capture import TrainedModel, evaluating
-from seqloom.inspect.values import Array
-from seqloom.inspect.views.texts import (
-    Restores,
-    Searches,
-    Translates,
-    check_unicode,
-    one_line,
-    special_names,
-    unknown_notes,
+from seqloom.inspect.trained import (
+    DenoisingModel,
+    MaskFillingModel,
+    SearchingModel,
+    TranslatingModel,
+    WritingModel,
 )
+from seqloom.inspect.values import Array
+from seqloom.inspect.views.texts import check_unicode, one_line, special_names, unknown_notes
 from seqloom.models.transformer import Transformer
 from seqloom.text import END
 from seqloom.text.base import StreamDecoder
@@ -148,20 +147,13 @@ class _NamingDecoder(StreamDecoder):
         return self._decoder.flush()
 
 
-@runtime_checkable
-class Continues(Protocol):
-    """A trained language model."""
-
-    def as_taught(self, text: str, whole: bool = True) -> str: ...
-
-
 def beginning(trained: TrainedModel, text: str, forced: Ids = ()) -> Beginning:
     """`text` is the line to translate or restore, or the prompt to continue, which may be empty. `forced` are tokens
     that come next, whatever the model thinks of them."""
-    if not isinstance(trained, Translates | Restores | Continues):
+    if not isinstance(trained, TranslatingModel | DenoisingModel | WritingModel):
         raise UsageError(f"{trained.name} is {trained.what}: it does not write text, token after token.")
     tokenizer, source, names, banned = trained.tokenizer, None, dict[int, str](), tuple(trained.tokenizer.banned)
-    if isinstance(trained, Translates) and isinstance(trained, Searches):
+    if isinstance(trained, TranslatingModel):
         text = one_line(text, "text")
         source, longest = [*tokenizer.encode(text), END], trained.longest_source
         if longest is not None and len(source) > longest:
@@ -169,12 +161,12 @@ def beginning(trained: TrainedModel, text: str, forced: Ids = ()) -> Beginning:
                 f"The text has {len(source):,} tokens, its end included, and this model can read {longest:,}."
             )
         notes = unknown_notes(tokenizer.unknown_pieces(text), "text")
-    elif isinstance(trained, Restores):
+    elif isinstance(trained, DenoisingModel):
         text, names = one_line(text, "text"), special_names(tokenizer, trained.sentinels)
         gaps = read_gaps(tokenizer, Specials.after(len(tokenizer)), text)
         source, banned, notes = trained.source(text), trained.banned, unknown_notes(gaps.unknown, "text")
     else:
-        assert isinstance(trained, Continues)
+        assert isinstance(trained, WritingModel)
         check_unicode(text, "prompt")
         read = trained.as_taught(text, whole=False)
         banned = () if tokenizer.unknown is None else (tokenizer.unknown,)
@@ -389,7 +381,7 @@ def search_tree(
         raise UsageError("Nothing comes after END: there is nothing to search for.")
     prefix, recorder = begun.prefix, _SearchRecorder()
     try:
-        if isinstance(trained, Searches):
+        if isinstance(trained, SearchingModel):
             config = trained.decode_options(**options)
             config = replace(config, n_best=options.get("n_best", config.n_best))  # a denoiser's own is one answer
         else:
@@ -456,13 +448,6 @@ def _tree_nodes(begun: Beginning, steps: Sequence[SearchStep]) -> list[TreeNode]
 # --- gaps -------------------------------------------------------------------------------------------------------------
 
 
-@runtime_checkable
-class Fills(Protocol):
-    """A trained masked language model."""
-
-    def fill(self, texts: str, *, top: int = ...) -> Any: ...
-
-
 @dataclass(frozen=True)
 class GapGuesses:
     """What a masked language model thinks may stand at each [MASK] of a text."""
@@ -476,7 +461,7 @@ class GapGuesses:
 
 def gap_guesses(trained: TrainedModel, text: str, top: int = 200) -> GapGuesses:
     """Guess what stands at each mask of a text; one without a mask has no guesses."""
-    assert isinstance(trained, Fills)
+    assert isinstance(trained, MaskFillingModel)
     gaps = read_gaps(trained.tokenizer, Specials.after(len(trained.tokenizer)), text)
     notes = unknown_notes(gaps.unknown, "text")
     if not gaps.masks:

@@ -12,7 +12,7 @@ label or a translation that is not given is the model's own answer.
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import groupby
-from typing import Any, Literal, NamedTuple, Protocol, runtime_checkable
+from typing import Any, Literal, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -24,10 +24,9 @@ from seqloom.core.tokens import Specials
 from seqloom.core.tree import Tree
 from seqloom.core.words import is_unicode
 from seqloom.data.readers import TextFrame
-from seqloom.decoding.beam import BeamConfig
-from seqloom.decoding.rules import Hypothesis
 from seqloom.evaluate.alignment import Word, group_words
 from seqloom.inspect.capture import Source, TrainedModel, cells_of, evaluating, model_of
+from seqloom.inspect.trained import DenoisingModel, LineReadingModel, TranslatingModel
 from seqloom.models.bilm import BiLM
 from seqloom.models.classifier import Labelling
 from seqloom.models.recurrent_lm import RecurrentLM
@@ -117,47 +116,12 @@ class Said:
         }
 
 
-@runtime_checkable
-class Searches(Protocol):
-    """A trained model that reads a source and searches for what to say of it."""
-
-    @property
-    def longest_source(self) -> int | None: ...
-
-    def decode_options(self, **changes: Any) -> BeamConfig: ...
-
-
-@runtime_checkable
-class Translates(Protocol):
-    """A trained model that translates lines."""
-
-    def translate(self, lines: list[str], **options: Any) -> Any: ...
-
-
-@runtime_checkable
-class Restores(Protocol):
-    """A trained model that restores damaged texts."""
-
-    @property
-    def sentinels(self) -> Sequence[int]: ...
-
-    @property
-    def spans(self) -> bool: ...
-
-    @property
-    def banned(self) -> tuple[int, ...]: ...
-
-    def source(self, text: str) -> list[int]: ...
-
-    def said(self, text: str, **options: Any) -> tuple[list[int], Hypothesis]: ...
-
-
 def say(translator: TrainedModel, source: str, target: str | None = None, **options: Any) -> Said:
     """Let a translator find a translation, or take the given one."""
     source, tokenizer = one_line(source, "text"), translator.tokenizer
     notes = unknown_notes(tokenizer.unknown_pieces(source), "text")
     if target is None:
-        if not isinstance(translator, Translates):
+        if not isinstance(translator, TranslatingModel):
             raise UsageError(f"{translator.name} is {translator.what}: it does not translate.")
         (translation,) = translator.translate([source], **options)
         ids, finished = translation.candidates[0].ids, translation.candidates[0].finished
@@ -185,7 +149,7 @@ def say(translator: TrainedModel, source: str, target: str | None = None, **opti
 
 def say_restored(denoiser: TrainedModel, text: str, **options: Any) -> Said:
     """Let a denoiser restore a text. One that says what gaps hide, and nothing else, names the gap first: <1>, <2> …"""
-    assert isinstance(denoiser, Restores)
+    assert isinstance(denoiser, DenoisingModel)
     text, tokenizer = one_line(text, "text"), denoiser.tokenizer
     read, best = denoiser.said(text, **options)
     gaps = read_gaps(tokenizer, Specials.after(len(tokenizer)), text)
@@ -246,13 +210,6 @@ class Read:
     def tokens(self, tokenizer: Tokenizer) -> list[str]:
         names = {} if self.frame is None else self.frame.specials.names
         return show_tokens(tokenizer, self.batch["tokens"][0].tolist(), names)
-
-
-@runtime_checkable
-class ReadsLines(Protocol):
-    """A trained model that reads one line and says something of it."""
-
-    def looked(self, text: str) -> Read: ...
 
 
 # --- a text as recurrent cells read it --------------------------------------------------------------------------------
@@ -325,7 +282,7 @@ def read_text(
             raise UsageError("Token ids are for language models alone: give the text itself.")
         case RecurrentSeq2Seq() if not isinstance(source, nn.Module):
             read = _read_translation(say(source, one_line(text, "text"), target), source.tokenizer, model)
-        case Labelling() | Tagging() if not isinstance(source, nn.Module) and isinstance(source, ReadsLines):
+        case Labelling() | Tagging() if not isinstance(source, nn.Module) and isinstance(source, LineReadingModel):
             read = _read_answer(source, model, source.looked(one_line(text, "text")))
         case _:
             name = "This model" if isinstance(source, nn.Module) else source.name
