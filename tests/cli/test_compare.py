@@ -186,7 +186,7 @@ def test_losses_of_another_sum_are_told_apart_in_the_curves(copy: Any) -> None:
     plain = [line.get_label() for line in draw_curves([Run.open(run)]).axes[0].lines]
     assert plain == ["chars: train", "chars: dev"]
     log = run / "log.jsonl"
-    log.write_text(log.read_text().replace('"unit": "nats"', '"unit": "nats, of samples"'))
+    log.write_text(log.read_text().replace('"remark": ""', '"remark": "of samples"'))
     train, dev = draw_curves([Run.open(run)]).axes[0].lines
     assert train.get_label() == "chars: train, of samples: not comparable" and train.get_linestyle() == ":"
     assert dev.get_label() == "chars: dev" and dev.get_linestyle() == "-"

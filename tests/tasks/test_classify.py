@@ -76,7 +76,7 @@ def test_balanced_classes_weigh_the_same(tmp_path: Path) -> None:
     weights = task.class_weights
     assert weights is not None
     assert (weights * torch.tensor(counts)).tolist() == pytest.approx([sum(counts) / 2] * 2)
-    assert task.monitor.unit == "nats per text, weighted"
+    assert (task.monitor.unit, task.monitor.remark) == ("nats per text", "weighted")
 
 
 def test_the_training_loss_is_the_weighted_mean(tmp_path: Path) -> None:

@@ -125,7 +125,8 @@ def test_a_model_with_a_language_model_keeps_its_output(runs: Path, tmp_path: Pa
     run = load(out).run
     assert run.sizes["outputs"] == len(run.tokenizer)
     assert run.model("cpu").backbone.output is not None
-    assert load(out).task().monitor.unit == "nats per text, with a language model's"
+    monitor = load(out).task().monitor
+    assert (monitor.unit, monitor.remark) == ("nats per text", "with a language model's")
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -57,8 +57,8 @@ def test_the_sampler_gets_the_counts_of_the_training_text(recipe: Any) -> None:
 
 
 def test_the_loss_of_samples_is_not_called_nats_of_the_text(recipe: Any) -> None:
-    units = [Task.prepare(recipe(*overrides)).monitor.unit for overrides in ([], *SOFTMAXES.values())]
-    assert units == ["nats", "nats", "nats, of samples", "nats, of samples"]
+    remarks = [Task.prepare(recipe(*overrides)).monitor.remark for overrides in ([], *SOFTMAXES.values())]
+    assert remarks == ["", "", "of samples", "of samples"]
 
 
 def test_cutoffs_beyond_the_vocabulary_leave_no_run_behind(recipe: Any, tmp_path: Path) -> None:

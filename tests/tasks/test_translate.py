@@ -148,7 +148,7 @@ def test_the_loss_is_that_of_the_model(recipe: Any) -> None:
     found = task.loss(model, batch, None)
     torch.testing.assert_close(found.value, smoothed)
     assert found.carry is None
-    assert task.monitor.unit == "nats, smoothed" and Task.prepare(recipe()).monitor.unit == "nats"
+    assert task.monitor.remark == "smoothed" and Task.prepare(recipe()).monitor.remark == ""
 
 
 # --- figures ----------------------------------------------------------------------------------------------------------

@@ -209,7 +209,7 @@ def test_it_is_looked_over_before_training(recipe: Make) -> None:
 
 def test_a_sampled_loss_is_no_perplexity(recipe: Make) -> None:
     sampled = Task.prepare(recipe(*WINDOW, "model.softmax.kind=sampled", "model.softmax.sampler=unigram"))
-    assert sampled.monitor.unit == "nats, of samples" and Task.prepare(recipe(*WINDOW)).monitor == Monitor("loss")
+    assert sampled.monitor.remark == "of samples" and Task.prepare(recipe(*WINDOW)).monitor == Monitor("loss")
     proposal = sampled.model().output.proposal
     assert proposal.max() > 2 * proposal.min()  # the counts of the training text have come through
 

@@ -119,7 +119,8 @@ def describe(event: e.Event) -> str | None:
                 f"{event.tokens_per_second:,.0f} {event.counted}/s  at most {clock(event.seconds_left)} left"
             )
         case e.Progress(step=step, total=total, values=values) if "loss" in values:
-            better_known = f"perplexity {perplexity(values['loss'])}  " if event.unit == "nats" else ""
+            is_plain = event.unit == "nats" and not event.remark
+            better_known = f"perplexity {perplexity(values['loss'])}  " if is_plain else ""
             return (
                 f"step {step}/{total}  loss {values['loss']:.4f}  {better_known}"
                 f"{event.tokens_per_second:,.0f} {event.counted}/s  {clock(event.seconds_left)} left"

@@ -183,7 +183,8 @@ class Monitor:
 
     metric: str = "loss"
     higher_is_better: bool = False
-    unit: str = "nats"  # of the loss in training; only exp(nats) is a perplexity, and "nats, of …" is not that of dev
+    unit: str = "nats"  # of the loss in training; exp(loss) is a perplexity only if this is "nats"
+    remark: str = ""  # how the loss in training differs from that of dev: smoothed, of samples …
 
     def better(self, new: float, old: float) -> bool:
         return new > old if self.higher_is_better else new < old

@@ -22,6 +22,7 @@ from seqloom.core.operations import definitions_only
 from seqloom.core.progress import check_cancelled
 from seqloom.nn.attention import MultiHeadAttention
 from seqloom.nn.cells import Cell, State
+from seqloom.nn.transformer import TransformerBlock
 from seqloom.runs.run import Run
 from seqloom.text import Tokenizer
 
@@ -175,18 +176,18 @@ class BlockValues(NamedTuple):
     after: Tensor
 
 
-def blocks_of(part: nn.Module) -> list[nn.Module]:
+def blocks_of(part: nn.Module) -> list[TransformerBlock]:
     """The Transformer blocks within a module, the lowest first."""
-    return [module for module in part.modules() if "feed_forward" in dict(module.named_children())]
+    return [module for module in part.modules() if isinstance(module, TransformerBlock)]
 
 
-def block_values(captured: Captured, block: nn.Module, *, norm_first: bool, residual: bool) -> BlockValues:
+def block_values(captured: Captured, block: TransformerBlock, *, norm_first: bool, residual: bool) -> BlockValues:
     """What a block computed. Its call must have returned its attention weights, too."""
     call = captured.calls(block)[-1]
     weights = [tensor[0] for tensor in _tensors(call.output) if tensor.dim() == 4]
     attentions = [module for module in block.modules() if isinstance(module, MultiHeadAttention)]
     values = [attention_values(captured, module, own) for module, own in zip(attentions, weights, strict=True)]
-    feed_forward = block.get_submodule("feed_forward")
+    feed_forward = block.feed_forward
     inputs = [captured.input(module.q) for module in attentions] + [captured.input(feed_forward)]
     x, afters = captured.input(block), []
     for attention, next_input in zip(values, inputs[1:], strict=True):
@@ -203,7 +204,7 @@ def block_values(captured: Captured, block: nn.Module, *, norm_first: bool, resi
         after_self=afters[0] if afters else None,
         after_cross=afters[1] if len(afters) > 1 else None,
         before_feed=x,
-        features=captured.input(feed_forward.get_submodule("down")),
+        features=captured.input(feed_forward.down),
         fed=fed,
         after=after,
     )

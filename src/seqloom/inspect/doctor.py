@@ -35,7 +35,6 @@ PADDING = 0.25  # of the cells of an epoch
 UNEVEN = 10.0  # times as many examples of the largest class as of the smallest
 LEAST_EXAMPLES = 10  # of a class in training: fewer are hard to learn from
 FULL = 0.9  # of the memory at hand
-TOO_BIG = "the parameters, their gradients and the optimizer alone take"
 SAVED_PER_WEIGHT = {"sgd": 0, "adam": 2, "adamw": 2}  # numbers the optimizer keeps beside each weight and its gradient
 
 
@@ -209,7 +208,8 @@ def examine(recipe: Any) -> Diagnosis:
     if model is not None and at_hand is not None:  # weights, gradients and the optimizer's numbers, four bytes each
         least = 4 * model.parameters * (2 + SAVED_PER_WEIGHT.get(recipe.train.optimizer, 0))
         if least > at_hand:
-            rehearsal = Rehearsal(failure=f"out of memory: {TOO_BIG} {format_bytes(least)}")
+            needed = f"the parameters, their gradients and the optimizer alone take {format_bytes(least)}"
+            rehearsal = Rehearsal(failure=f"out of memory: {needed}", lacks_memory_for="model")
     rehearsal = rehearsal or rehearse(recipe)
     warnings += task.warnings()
     warnings += _about_training(task, budget) if budget is not None else []
@@ -435,8 +435,8 @@ def _about_rehearsal(rehearsal: Rehearsal, at_hand: int | None, batch: Mapping[s
     smaller = f"a smaller {', '.join(sizes)}{' or ' if sizes else ''}model"
     room = f" {format_bytes(at_hand)} are free." if at_hand is not None else ""
     failure = rehearsal.failure
-    if failure is not None and failure.startswith("out of memory"):
-        smaller = "a smaller model" if TOO_BIG in failure else smaller  # no batch would be small enough
+    if failure is not None and rehearsal.lacks_memory_for is not None:
+        smaller = "a smaller model" if rehearsal.lacks_memory_for == "model" else smaller
         yield f"{failure[0].upper()}{failure[1:]}.{room} Take {smaller}."
     elif failure is not None:
         yield f"The rehearsal failed, and so will training: {failure}"

@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, Literal
 
 import torch
 from torch import nn
@@ -40,7 +40,7 @@ from seqloom.train.config import FitConfig
 from seqloom.train.estimate import estimate
 from seqloom.train.events import BatchSplit, Event, Finished, Progress, Saved, Started
 from seqloom.train.loop import make_step
-from seqloom.train.state import TrainState, device_for
+from seqloom.train.state import TrainState, WithNotes, device_for
 from seqloom.train.stop import Stop
 from seqloom.train.wrappers import wrap
 
@@ -99,6 +99,7 @@ class Rehearsal:
     parts: int = 1  # that a batch had to be taken in, for want of memory
     sizes: dict[str, int] = field(default_factory=dict)  # what a counting counted, by name
     failure: str | None = None  # why there is nothing more to say
+    lacks_memory_for: Literal["model", "batch"] | None = None  # where memory was the reason
 
     @property
     def peak(self) -> int | None:
@@ -134,21 +135,13 @@ def nearest_size(count: Callable[[int], int], target: int) -> tuple[int, int]:
     return min(((n, count(n)) for n in (below, above)), key=lambda found: abs(found[1] - target))
 
 
-@runtime_checkable
-class HasNotes(Protocol):
-    """A module that says what it does beyond its equations."""
-
-    def notes(self) -> list[str]: ...
-
-
 def model_facts(task: Task, device: torch.device) -> ModelFacts:
     model = empty_model(task)
     parts: dict[str, int] = {}
     for name, parameter in model.named_parameters():  # what is tied comes once
         part = PARTS.get(name.partition(".")[0], name.partition(".")[0])
         parts[part] = parts.get(part, 0) + parameter.numel()
-    modules = [model] if isinstance(model, HasNotes) else model.children()
-    notes = [note for module in modules if isinstance(module, HasNotes) for note in module.notes()]
+    notes = model.notes() if isinstance(model, WithNotes) else ()  # as training shows them
     all_notes = [*kernel_notes(model, device), *dict.fromkeys(notes)]
     return ModelFacts(task.recipe.model.kind, parts, sum(parts.values()), all_notes)
 
@@ -212,7 +205,7 @@ def rehearse(recipe: Any) -> Rehearsal:
     if done.returncode == 0:
         return Rehearsal(**json.loads(done.stdout.splitlines()[-1]))
     if done.returncode == -signal.SIGKILL:
-        return Rehearsal(failure="out of memory: the system ended the rehearsal")
+        return Rehearsal(failure="out of memory: the system ended the rehearsal", lacks_memory_for="batch")
     lines = done.stderr.strip().splitlines() or ["no message"]
     return Rehearsal(failure=lines[-1])
 
@@ -331,7 +324,7 @@ def main() -> int:
             first = (str(error) or "no message").splitlines()[0]
             if not (isinstance(error, MemoryError | torch.OutOfMemoryError) or NO_ROOM in first):
                 raise
-            found = Rehearsal(failure=f"out of memory: {first.split(NO_ROOM)[-1]}")
+            found = Rehearsal(failure=f"out of memory: {first.split(NO_ROOM)[-1]}", lacks_memory_for="batch")
     print(json.dumps(asdict(found)))
     return 0
 

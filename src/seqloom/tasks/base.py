@@ -175,14 +175,19 @@ class Task(protocols.Task, protocols.Estimable, Generic[R, M]):
 
     @property
     def loss_unit(self) -> str:
-        """The unit of the training loss. Only the loss of "nats" alone is that of dev, and its exp a perplexity."""
+        """The unit of the training loss. The exp of a loss in "nats" is a perplexity."""
         per = self.info().loss_per
         return "nats" if per == "token" else f"nats per {per}"
+
+    @property
+    def loss_remark(self) -> str:
+        """How the training loss differs from that of dev; "" if it does not."""
+        return ""
 
     def choose_monitor(self) -> Monitor:
         """Return what selects the best checkpoint."""
         metric = self.metric_of(self.recipe)
-        return Monitor(metric, higher_is_better=metric not in LOWER_IS_BETTER, unit=self.loss_unit)
+        return Monitor(metric, metric not in LOWER_IS_BETTER, self.loss_unit, self.loss_remark)
 
     @classmethod
     def predicts_labels(cls, recipe: R) -> bool:

@@ -45,12 +45,13 @@ class ClassLossConfig:
         0.0  # λ: of a causal backbone, add λ · the loss of a language model on these texts
     )
 
-    def unit(self, example: str) -> str:
-        """The unit of the training loss; only that of plain nats may be compared with dev's."""
+    @property
+    def remark(self) -> str:
+        """How the training loss differs from that of dev."""
         changes = ["smoothed"] * bool(self.label_smoothing) + ["weighted"] * (self.class_weights != "none")
         changes += ["with consistency"] * bool(self.consistency)
         changes += ["with a language model's"] * bool(self.language_model)
-        return ", ".join([f"nats per {example}", *changes])
+        return ", ".join(changes)
 
 
 @config
@@ -84,8 +85,8 @@ class TextLabelTask(ReadingTask[R, Any], LabelTask[R, Any]):
     """A task whose model reads texts and predicts one label of each example, or several texts."""
 
     @property
-    def loss_unit(self) -> str:
-        return self.recipe.loss.unit(self.info().loss_per)
+    def loss_remark(self) -> str:
+        return self.recipe.loss.remark
 
     @cached_property
     def class_weights(self) -> Tensor | None:

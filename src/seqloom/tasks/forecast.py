@@ -130,8 +130,8 @@ class Task(SeriesTask[Recipe, Any]):
         return {**mapping, "train": remaining}
 
     @property
-    def loss_unit(self) -> str:
-        return f"nats per value{', of logarithms' if self.logarithmic else ''}"
+    def loss_remark(self) -> str:
+        return "of logarithms" if self.logarithmic else ""
 
     def check_model(self) -> None:
         if self.learns:

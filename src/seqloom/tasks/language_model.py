@@ -67,10 +67,10 @@ class Recipe(InitRecipe):
 
 class Task(TextTask[Recipe, Any]):
     @property
-    def loss_unit(self) -> str:
+    def loss_remark(self) -> str:
         """The loss of samples is that of an easier problem: its exp is no perplexity."""
         model = self.recipe.model
-        return "nats, of samples" if model.kind != "gpt" and model.softmax.kind == "sampled" else "nats"
+        return "of samples" if model.kind != "gpt" and model.softmax.kind == "sampled" else ""
 
     def check_model(self) -> None:
         if self.recipe.model.kind != "gpt":

@@ -276,9 +276,8 @@ class RowTask(ReadingTask[R, M]):
         return map(separate_punctuation, texts) if recipe.batch.split_punctuation else texts
 
     @property
-    def loss_unit(self) -> str:
-        """The unit of the training loss; only that of plain nats may be compared with dev's."""
-        return super().loss_unit + (", with a language model's" if self.recipe.loss.language_model else "")
+    def loss_remark(self) -> str:
+        return "with a language model's" if self.recipe.loss.language_model else ""
 
     def reader(self) -> RowReader:
         return row_reader(self.recipe, self.tokenizer)

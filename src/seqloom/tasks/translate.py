@@ -113,8 +113,8 @@ class Task(BatchedTask[Recipe, Any]):
         return cls(recipe, Corpus("other pairs", "", {"other": pairs}, languages=languages), run.tokenizer)
 
     @property
-    def loss_unit(self) -> str:
-        return "nats, smoothed" if self.recipe.loss.label_smoothing else "nats"
+    def loss_remark(self) -> str:
+        return "smoothed" if self.recipe.loss.label_smoothing else ""
 
     def describe_data(self) -> dict[str, Any]:
         languages = dict(zip(SIDES, self.corpus.languages, strict=True))

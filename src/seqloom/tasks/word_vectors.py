@@ -101,8 +101,8 @@ class Task(TextTask[Recipe, WordVectors]):
                 raise DivergedError(f"The loss is no longer a number at step {step}. Lower train.lr{hint}.")
             kept = step % often == 0 or step == trainer.total
             values = {"loss": done.loss, "learning_rate": rate, "epoch": step / blocks}
-            counted = "pairs" if model.glove else "words"
-            yield Estimate(step, trainer.total, model if kept else None, values, done.read, counted, "of samples")
+            counted, unit = "pairs" if model.glove else "words", f"objective of {self.recipe.model.objective}"
+            yield Estimate(step, trainer.total, model if kept else None, values, done.read, counted, unit)
 
     # --- measuring --------------------------------------------------------------------------------------------------
 
@@ -209,5 +209,6 @@ INFO = TaskInfo(
     task=Task,
     predictor="seqloom.predict.word_vectors:WordVectorsPredictor",
     command="words plot {run} --out words.png",
+    loss_per="prediction",
     views=("vectors",),
 )

@@ -40,6 +40,7 @@ class Progress(Event):
     seconds_left: float = 0.0  # estimated time to the end, without evaluations
     unit: str = "nats"  # unit of the loss
     counted: str = "tokens"  # what the speed counts
+    remark: str = ""  # how the loss differs from that of dev
 
 
 @dataclass(frozen=True)
@@ -158,10 +159,12 @@ class Meter:
         """Return the seconds since the start, including evaluations and saves."""
         return time.perf_counter() - self.start
 
-    def progress(self, step: int, total: int, values: Mapping[str, float], unit: str, counted: str) -> Progress:
+    def progress(
+        self, step: int, total: int, values: Mapping[str, float], unit: str, counted: str, remark: str = ""
+    ) -> Progress:
         """Return a progress event with the speed since the last one."""
         now = (self.seconds, self.tokens, self.steps)
         seconds, tokens, steps = (a - b for a, b in zip(now, self._reported, strict=True))
         self._reported = now
         left = (total - step) * seconds / max(steps, 1)
-        return Progress(step, total, values, tokens / seconds if seconds else 0.0, left, unit, counted)
+        return Progress(step, total, values, tokens / seconds if seconds else 0.0, left, unit, counted, remark)

@@ -391,7 +391,7 @@ def _draw_loss(axes: "Axes", run: Run, factor: float, colour: str, last: int) ->
     if points["train"]:
         remark = training_remark(run)
         thin: Style = {"color": colour, "alpha": 0.4, "linewidth": 1, "linestyle": ":" if remark else "-"}
-        axes.plot(*zip(*points["train"], strict=True), **thin, label=f"{name}: train{remark}")
+        axes.plot(*zip(*points["train"], strict=True), **thin, label=f"{name}: train{', ' * bool(remark)}{remark}")
         if points["dev"]:
             axes.plot(*zip(*points["dev"], strict=True), color=colour, **_dots(points["dev"]), label=f"{name}: dev")
     elif points["dev"]:

@@ -19,7 +19,6 @@ from seqloom.tasks import task_info
 
 Points = list[tuple[int, float]]
 MOST = 600  # points of a curve: more than a screen has places for
-UNNAMED = ("nats", "of samples")  # units of the log that do not say what they are per
 
 
 class Scale(NamedTuple):
@@ -29,9 +28,9 @@ class Scale(NamedTuple):
     key: str  # equal for curves that may share an axis
 
     @classmethod
-    def of(cls, run: Run, unit: str) -> "Scale":
-        """A unit, with the name of this run's tokens where it counts tokens."""
-        if "token" not in unit or not run.of_text:
+    def of_tokens(cls, run: Run, unit: str) -> "Scale":
+        """A unit that counts tokens, with the name of this run's tokens if it reads texts."""
+        if not run.of_text:
             return cls(unit, unit)
         tokenizer = run.tokenizer
         if tokenizer.kind == "characters":  # a character is the same in every vocabulary
@@ -46,14 +45,9 @@ def loss_scale(run: Run) -> Scale:
         for entry in run.log()
         if entry["event"] == "progress" and entry["values"].get("loss") is not None
     ]
-    unit = logged[-1].partition(", ")[0] if logged else "nats"  # without remarks on how training changes it
-    task = str(run.recipe.get("task"))
-    if unit in UNNAMED:
-        if task == "word-vectors":
-            unit = f"objective of {run.recipe['model']['objective']}"
-        else:
-            unit = f"nats per {task_info(task).loss_per}" if run.of_text else "nats"
-    return Scale.of(run, unit)
+    unit, per = logged[-1] if logged else "nats", task_info(run.recipe.get("task")).loss_per
+    unit = f"nats per {per}" if unit == "nats" and run.of_text else unit
+    return Scale.of_tokens(run, unit) if per == "token" else Scale(unit, unit)
 
 
 @dataclass(frozen=True)
@@ -77,7 +71,7 @@ def run_curves(run: Run) -> dict[str, Curve]:
         if entry["event"] == "progress":
             values = {f"train {name}": value for name, value in entry["values"].items()}
             loss = entry["values"].get("loss")
-            is_nats = str(entry.get("unit", "nats")).partition(",")[0] == "nats"
+            is_nats = entry.get("unit", "nats") == "nats"
             if is_nats and isinstance(loss, float) and loss < 20:
                 values["train perplexity"] = math.exp(loss)
             if speed := entry.get("tokens_per_second"):
@@ -91,15 +85,15 @@ def run_curves(run: Run) -> dict[str, Curve]:
         return {}
     scales = {
         "loss": loss_scale(run),
-        "perplexity": Scale.of(run, "perplexity per token") if run.of_text else Scale("perplexity", "perplexity"),
-        "speed": Scale.of(run, "tokens/s") if counted == "tokens" else Scale(f"{counted}/s", f"{counted}/s"),
+        "perplexity": Scale.of_tokens(run, "perplexity per token" if run.of_text else "perplexity"),
+        "speed": Scale.of_tokens(run, "tokens/s") if counted == "tokens" else Scale(f"{counted}/s", f"{counted}/s"),
         "bits_per_character": Scale("bits per character", ""),
     }
     curves = {}
     for name, own in points.items():
         split, _, group = name.partition(" ")
         unit, scale = scales.get(group, Scale("", ""))
-        remark = training_remark(run).lstrip(", ") if name in ("train loss", "train perplexity") else ""
+        remark = training_remark(run) if name in ("train loss", "train perplexity") else ""
         curves[name] = Curve(group, split, unit, scale, thin_points(sorted(own.items())), remark)
     return curves
 
@@ -183,9 +177,8 @@ def figure_beside(metrics: Mapping[str, float]) -> str | None:
 
 def training_remark(run: Run) -> str:
     """Why the loss in training cannot be compared with that of dev, or of other runs, where it is another sum."""
-    units = [entry.get("unit", "nats") for entry in run.log() if entry["event"] == "progress"]
-    remark = units[-1].partition(", ")[2] if units else ""
-    return f", {remark}: not comparable" if remark else ""
+    remarks = [entry.get("remark") for entry in run.log() if entry["event"] == "progress"]
+    return f"{remarks[-1]}: not comparable" if remarks and remarks[-1] else ""
 
 
 class LossPanel(NamedTuple):
