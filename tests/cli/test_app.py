@@ -1,5 +1,6 @@
 import errno
 import os
+import re
 import subprocess
 import sys
 from typing import Any
@@ -163,8 +164,9 @@ def test_a_wrong_command_line_takes_two_lines_and_exit_2(
 def test_help_lists_every_command_with_a_whole_summary(capsys: pytest.CaptureFixture[str], words: list[str]) -> None:
     assert app.main(words) == 0
     shown = capsys.readouterr().out
-    listed = shown.partition("Commands:\n")[2]
-    assert [line.split()[0] for line in listed.splitlines() if line[2:3].strip()] == list(app.COMMANDS)
+    listed = shown.partition("Get started:\n")[2]
+    assert [line.split()[0] for line in listed.splitlines() if re.match(r"  \S", line)] == list(app.COMMANDS)
+    assert all(f"\n{title}:\n" in shown for title in app.GROUPS)
     assert "..." not in listed
     assert "`" not in listed
 
@@ -180,7 +182,7 @@ def test_every_command_file_is_registered() -> None:
     folder = os.path.dirname(app.__file__)
     files = {name[:-3] for name in os.listdir(folder) if name.endswith(".py")}
     helpers = {name for name in files if name.startswith("_")} | {"app", "progress"}
-    assert files - helpers == targets, "a command needs a row in COMMANDS of cli/app.py"
+    assert files - helpers == targets, "a command needs a row in GROUPS of cli/app.py"
 
 
 def test_the_version() -> None:

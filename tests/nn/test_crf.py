@@ -240,7 +240,7 @@ def test_shapes_that_do_not_fit() -> None:
         crf.log_partition(torch.zeros(2, 4, 5), mask)
     with pytest.raises(ValueError, match="mask must be"):
         crf.log_partition(torch.zeros(2, 4, 3), mask.float())
-    with pytest.raises(ValueError, match="words must stand first"):
+    with pytest.raises(ValueError, match="padding must come last"):
         crf.viterbi(torch.zeros(2, 4, 3), mask.logical_not().index_fill(1, torch.tensor(2), True))
     with pytest.raises(ValueError, match="at least one tag"):
         LinearChainCRF(0)

@@ -47,7 +47,7 @@ def test_nothing_waits_for_the_gpu(kind: str) -> None:
 
 
 def test_layers_are_measured_on_a_gpu() -> None:
-    plan = LayersPlan(lengths=(16, 32), width=16, heads=2, repeats=2, device="cuda")
+    plan = LayersPlan(lengths=(16, 32), d_model=16, heads=2, repeats=2, device="cuda")
     for one in measure(plan):
         assert one.failure is None and len(one.seconds) == 2
         assert one.memory is not None and one.memory >= 4 * 16 * one.length

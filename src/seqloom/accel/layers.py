@@ -115,14 +115,14 @@ def run_blocks_on_gpu(
 # --- dropout and padding ----------------------------------------------------------------------------------------------
 
 
-def on_cpu(x: Tensor, share: float) -> bool:
+def on_cpu(x: Tensor, p: float) -> bool:
     return x.device.type == "cpu"
 
 
-def drop(x: Tensor, share: float) -> Tensor:
-    """Draw 64 bits for four numbers each. The share is rounded to 1/65536, and what is kept divided accordingly."""
+def drop(x: Tensor, p: float) -> Tensor:
+    """Draw 64 bits for four numbers each; p is rounded to 1/65536, and kept values are scaled accordingly."""
     levels = 1 << 16
-    dropped = min(round(share * levels), levels - 1)
+    dropped = min(round(p * levels), levels - 1)
     drawn = torch.empty(-(-x.numel() // 4), dtype=torch.int64).random_(-(2**63), None).view(torch.int16)
     level = drawn[: x.numel()].view(x.shape)  # −levels/2 … levels/2 − 1
     kept = torch.ge(level, dropped - levels // 2, out=torch.empty(x.shape, dtype=x.dtype))

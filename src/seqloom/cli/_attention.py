@@ -24,33 +24,33 @@ if TYPE_CHECKING:
 
     from seqloom.inspect.views.attention import AlignmentView, AttentionMap, HeadsView, Part
 
-Target = Annotated[str | None, typer.Option(help="Look at this translation of it. [default: the one the model finds]")]
+Target = Annotated[str | None, typer.Option(help="Show the alignment of this translation. [default: the model's own]")]
 View = Literal["heat", "grid", "links"]
 PartOption = Annotated[
-    Literal["cross", "encoder", "decoder"] | None, typer.Option(help="Of a Transformer: whose heads to look at.")
+    Literal["cross", "encoder", "decoder"] | None, typer.Option(help="Transformer: which attention to show.")
 ]
 ViewOption = Annotated[
     View | None,
-    typer.Option(help="One map, all heads, or links between words. [default: heat of one head, else grid]"),
+    typer.Option(help="Heat map, grid of all heads, or links. [default: heat for one head, else grid]"),
 ]
 Color = Annotated[
-    bool | None, typer.Option("--color/--no-color", help="Colours or letters. [default: by the terminal]")
+    bool | None, typer.Option("--color/--no-color", help="Use colours or letters. [default: depends on the terminal]")
 ]
 
 
 def attention(
-    run: Annotated[Path, typer.Argument(help="A run of a translator with attention, or of what else has heads.")],
+    run: Annotated[Path, typer.Argument(help="A run of a model with attention.")],
     text: Annotated[str, typer.Argument(help="The text to read.")],
     target: Target = None,
     beam: Beam = None,
     part: PartOption = None,
-    layer: Annotated[int | None, typer.Option(help="Of a Transformer: this layer, 1 is the lowest.")] = None,
-    head: Annotated[int | None, typer.Option(help="Of a Transformer: this head, counted from 1.")] = None,
+    layer: Annotated[int | None, typer.Option(help="Transformer: the layer, counted from 1.")] = None,
+    head: Annotated[int | None, typer.Option(help="Transformer: the head, counted from 1.")] = None,
     view: ViewOption = None,
-    tokens: Annotated[bool, typer.Option("--tokens", help="The model's own pieces instead of words.")] = False,
-    end: Annotated[bool, typer.Option("--end/--no-end", help="Show the end of both sentences too.")] = True,
+    tokens: Annotated[bool, typer.Option("--tokens", help="Show tokens instead of words.")] = False,
+    end: Annotated[bool, typer.Option("--end/--no-end", help="Show the END tokens.")] = True,
     out: PictureOut = None,
-    font: Annotated[str | None, typer.Option(help="Font of the picture. [default: what has the letters]")] = None,
+    font: Annotated[str | None, typer.Option(help="Font of the plot. [default: one that has all characters]")] = None,
     color: Color = None,
     as_json: JsonObject = False,
 ) -> None:

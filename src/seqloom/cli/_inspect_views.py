@@ -29,21 +29,23 @@ def short_names(runs: Sequence[Path]) -> list[str]:
 
 
 def positions(
-    run: Annotated[Path | None, typer.Argument(help="A run of a Transformer: its own. [default: sinusoids]")] = None,
+    run: Annotated[Path | None, typer.Argument(help="A run of a Transformer. [default: sinusoids]")] = None,
     width: Annotated[int | None, typer.Option(help="Dimensions, an even number. [default: 128]")] = None,
-    length: Annotated[int | None, typer.Option(help="So many places. [default: 100]")] = None,
+    length: Annotated[int | None, typer.Option(help="Number of positions. [default: 100]")] = None,
     layout: Annotated[
         Literal["interleaved", "halves"] | None,
-        typer.Option(help="Sines and cosines in turns, or all sines first. [default: interleaved]"),
+        typer.Option(help="Order of sines and cosines. [default: interleaved]"),
     ] = None,
-    base: Annotated[float | None, typer.Option(help="The slowest wave takes 2π·base places. [default: 10000]")] = None,
+    base: Annotated[
+        float | None, typer.Option(help="The longest wavelength is 2π·base positions. [default: 10000]")
+    ] = None,
     kind: Annotated[
         Literal["sinusoidal", "rotary"] | None,
-        typer.Option(help="Added to the embeddings, or turning queries and keys. [default: sinusoidal]"),
+        typer.Option(help="Kind of positions. [default: sinusoidal]"),
     ] = None,
     side: Annotated[
         Literal["source", "target"] | None,
-        typer.Option(help="Of a run that learned two tables: which. [default: source]"),
+        typer.Option(help="Which learned table to show, if there are two. [default: source]"),
     ] = None,
     out: PictureOut = None,
     as_json: JsonObject = False,
@@ -96,10 +98,10 @@ def print_positions(view: "PositionsView") -> None:
 def states(
     run: Annotated[Path, typer.Argument(help="A run of a hidden Markov model.")],
     text: Annotated[
-        str | None, typer.Argument(help="A text to let it read. [default: the beginning of its dev split]")
+        str | None, typer.Argument(help="The text to read. [default: the beginning of the dev split]")
     ] = None,
     out: PictureOut = None,
-    top: Annotated[int, typer.Option(min=1, help="How many symbols of each state.")] = 12,
+    top: Annotated[int, typer.Option(min=1, help="Number of symbols per state.")] = 12,
     data_dir: DataDir = None,
     as_json: JsonObject = False,
 ) -> None:
@@ -166,8 +168,8 @@ def mark_states(view: "TextStates") -> str:
 
 def components(
     run: Annotated[Path, typer.Argument(help="A run of series-forecast with model.kind=kalman.")],
-    split: Annotated[Split, typer.Option(help="Up to the end of which split.")] = "test",
-    column: Annotated[str | None, typer.Option(help="Which variable. [default: the first]")] = None,
+    split: Annotated[Split, typer.Option(help="Show the series up to the end of this split.")] = "test",
+    column: Annotated[str | None, typer.Option(help="The variable to show. [default: the first]")] = None,
     out: PictureOut = None,
     as_json: JsonObject = False,
 ) -> None:
@@ -202,9 +204,9 @@ def print_components(run: Path, view: "Components", times: Sequence[str]) -> Non
 
 
 def track(
-    run: Annotated[Path, typer.Argument(help="A run that follows tracks: kalman-track.")],
-    split: Annotated[Split, typer.Option(help="Whose tracks.")] = "test",
-    number: Annotated[int, typer.Option(help="Which of them, counted from 1.")] = 1,
+    run: Annotated[Path, typer.Argument(help="A run of the task track, such as kalman-track.")],
+    split: Annotated[Split, typer.Option(help="The split of the track.")] = "test",
+    number: Annotated[int, typer.Option(help="The number of the track, counted from 1.")] = 1,
     out: PictureOut = None,
     as_json: JsonObject = False,
 ) -> None:
@@ -232,9 +234,9 @@ def print_track(run: Path, trace: "TrackTrace") -> None:
 
 
 def window(
-    runs: Annotated[list[Path], typer.Argument(help="Runs of feed-forward language models, compared if several.")],
-    split: Annotated[str, typer.Option(help="The text to predict: train, dev or test.")] = "dev",
-    most: Annotated[int | None, typer.Option("--tokens", help="Its first so many tokens alone. [default: all]")] = None,
+    runs: Annotated[list[Path], typer.Argument(help="One or more runs of feed-forward language models.")],
+    split: Annotated[str, typer.Option(help="The split to predict: train, dev or test.")] = "dev",
+    most: Annotated[int | None, typer.Option("--tokens", help="Use only the first tokens. [default: all]")] = None,
     out: PictureOut = None,
     data_dir: DataDir = None,
     as_json: JsonObject = False,
@@ -268,7 +270,7 @@ def window(
 
 
 def mix(
-    run: Annotated[Path, typer.Argument(help="A run that began with a bidirectional language model.")],
+    run: Annotated[Path, typer.Argument(help="A run fine-tuned from a bidirectional language model.")],
     as_json: JsonObject = False,
 ) -> None:
     """How much of each layer a task reads: `seqloom inspect mix runs/tag-people-finetune`."""

@@ -49,26 +49,28 @@ def run_out_option(default: str) -> OptionInfo:
 
 
 Run = Annotated[Path, typer.Argument(help="A run directory.")]
-TextRun = Annotated[Path, typer.Argument(help="A run directory: any model that reads text.")]
-NewRun = Annotated[Path, typer.Argument(help="The run directory to make.")]
+TextRun = Annotated[Path, typer.Argument(help="A run directory of any text model.")]
+NewRun = Annotated[Path, typer.Argument(help="The run directory to create.")]
 NewFile = Annotated[Path, typer.Argument(help="The file to write; .gz is compressed.")]
-Texts = Annotated[list[str] | None, typer.Argument(help="Texts; without any, each line of the input.")]
+Texts = Annotated[list[str] | None, typer.Argument(help="Texts. [default: the lines of standard input]")]
 RecipeWords = Annotated[
     list[str] | None,
-    typer.Argument(metavar="RECIPE [KEY=VALUE]...", help="A shipped recipe's name or a YAML file, then overrides."),
+    typer.Argument(metavar="RECIPE [KEY=VALUE]...", help="The name of a recipe or a YAML file, then overrides."),
 ]
 
 Batch = Annotated[int, batch_option("Lines read together.")]
 Window = Annotated[int | None, window_option("Lines")]
-Beam = Annotated[int | None, typer.Option("--beam", min=1, help="Hypotheses kept; 1 is greedy. [default: the run's]")]
-Pooling = Annotated[
-    Literal["mean", "first", "last", "max"], typer.Option("--pooling", help="How the tokens' vectors become one.")
+Beam = Annotated[
+    int | None, typer.Option("--beam", min=1, help="Beam size; 1 is greedy search. [default: the recipe's]")
 ]
-DataDir = Annotated[Path | None, typer.Option("--data-dir", help="Folder with the real data sets (else SEQLOOM_DATA).")]
-PictureOut = Annotated[Path | None, typer.Option("--out", help="Also draw a picture here: .png or .svg.")]
+Pooling = Annotated[
+    Literal["mean", "first", "last", "max"], typer.Option("--pooling", help="How token vectors are pooled.")
+]
+DataDir = Annotated[Path | None, typer.Option("--data-dir", help="Folder of the data sets. [default: SEQLOOM_DATA]")]
+PictureOut = Annotated[Path | None, typer.Option("--out", help="Write a plot to this .png or .svg file.")]
 JsonObject = Annotated[bool, json_option("One JSON object.")]
 JsonLines = Annotated[bool, json_option("One object per line.")]
-Device = Annotated[str, typer.Option("--device", help="auto, cpu, cuda, mps.")]
+Device = Annotated[str, typer.Option("--device", help="auto, cpu, cuda, cuda:N or mps.")]
 
 
 def drop_unset(**options: object) -> dict[str, Any]:

@@ -26,45 +26,56 @@ from seqloom.core.errors import LACKING, SeqloomError, UsageError, out_of_memory
 # gains next to nothing on an idle machine, and where other programs want the cores it makes steps several times slower.
 SPIN_COUNT = "10000"
 
-# In the order of `seqloom --help`. What a row names is a function, or a typer.Typer with commands of its own.
-COMMANDS = {
-    "quickstart": "seqloom.cli.quickstart:quickstart",
-    "init": "seqloom.cli.init:init",
-    "doctor": "seqloom.cli.doctor:doctor",
-    "train": "seqloom.cli.train:train",
-    "predict": "seqloom.cli.predict:predict",
-    "generate": "seqloom.cli.language_model:generate",
-    "score": "seqloom.cli.language_model:score",
-    "prompt": "seqloom.cli.language_model:prompt",
-    "fill-mask": "seqloom.cli.predict:fill_mask",
-    "denoise": "seqloom.cli.predict:denoise",
-    "translate": "seqloom.cli.translate:translate",
-    "classify": "seqloom.cli.predict:classify",
-    "tag": "seqloom.cli.predict:tag",
-    "match": "seqloom.cli.predict:match",
-    "choose": "seqloom.cli.predict:choose",
-    "answer": "seqloom.cli.predict:answer",
-    "embed": "seqloom.cli.vectors:embed",
-    "similar": "seqloom.cli.vectors:similar",
-    "forecast": "seqloom.cli.forecast:forecast",
-    "evaluate": "seqloom.cli.evaluate:evaluate",
-    "average": "seqloom.cli.compare:average",
-    "bleu": "seqloom.cli.bleu:bleu",
-    "compare": "seqloom.cli.compare:compare",
-    "ladder": "seqloom.cli.ladder:ladder",
-    "memory-test": "seqloom.cli.measurements:memory_test",
-    "encodings": "seqloom.cli.encodings:encodings",
-    "layers": "seqloom.cli.measurements:layers",
-    "import-hf": "seqloom.cli.exchange:import_hf",
-    "export-hf": "seqloom.cli.exchange:export_hf",
-    "import-minilm": "seqloom.cli.exchange:import_minilm",
-    "studio": "seqloom.cli.studio:studio",
-    "list": "seqloom.cli.list:list_things",
-    "data": "seqloom.cli.data:data",
-    "inspect": "seqloom.cli.inspect:inspect",
-    "words": "seqloom.cli.vectors:words",
-    "arpa": "seqloom.cli.exchange:arpa",
+# The groups of `seqloom --help`. A row names a function, or a typer.Typer with subcommands.
+GROUPS = {
+    "Get started": {
+        "quickstart": "seqloom.cli.quickstart:quickstart",
+        "init": "seqloom.cli.init:init",
+        "list": "seqloom.cli.list:list_things",
+        "data": "seqloom.cli.data:data",
+        "doctor": "seqloom.cli.doctor:doctor",
+    },
+    "Train and compare": {
+        "train": "seqloom.cli.train:train",
+        "evaluate": "seqloom.cli.evaluate:evaluate",
+        "compare": "seqloom.cli.compare:compare",
+        "average": "seqloom.cli.compare:average",
+        "ladder": "seqloom.cli.ladder:ladder",
+        "bleu": "seqloom.cli.bleu:bleu",
+    },
+    "Use a model": {
+        "predict": "seqloom.cli.predict:predict",
+        "translate": "seqloom.cli.translate:translate",
+        "generate": "seqloom.cli.language_model:generate",
+        "score": "seqloom.cli.language_model:score",
+        "prompt": "seqloom.cli.language_model:prompt",
+        "fill-mask": "seqloom.cli.predict:fill_mask",
+        "denoise": "seqloom.cli.predict:denoise",
+        "classify": "seqloom.cli.predict:classify",
+        "tag": "seqloom.cli.predict:tag",
+        "match": "seqloom.cli.predict:match",
+        "choose": "seqloom.cli.predict:choose",
+        "answer": "seqloom.cli.predict:answer",
+        "embed": "seqloom.cli.vectors:embed",
+        "similar": "seqloom.cli.vectors:similar",
+        "words": "seqloom.cli.vectors:words",
+        "forecast": "seqloom.cli.forecast:forecast",
+    },
+    "Understand": {
+        "studio": "seqloom.cli.studio:studio",
+        "inspect": "seqloom.cli.inspect:inspect",
+        "memory-test": "seqloom.cli.measurements:memory_test",
+        "layers": "seqloom.cli.measurements:layers",
+        "encodings": "seqloom.cli.encodings:encodings",
+    },
+    "Exchange": {
+        "import-hf": "seqloom.cli.exchange:import_hf",
+        "export-hf": "seqloom.cli.exchange:export_hf",
+        "import-minilm": "seqloom.cli.exchange:import_minilm",
+        "arpa": "seqloom.cli.exchange:arpa",
+    },
 }
+COMMANDS = {name: target for commands in GROUPS.values() for name, target in commands.items()}
 
 INTERRUPTED = 130  # 128 + SIGINT, as shells count
 BROKEN_PIPE = 141  # 128 + SIGPIPE
@@ -88,16 +99,34 @@ def seqloom(
     version: Annotated[
         bool, typer.Option("--version", callback=show_version, is_eager=True, help="Show the version and exit.")
     ] = False,
-    debug: Annotated[bool, typer.Option("--debug", help="Show the traceback of an error; may stand anywhere.")] = False,
+    debug: Annotated[
+        bool, typer.Option("--debug", help="Show the traceback of an error; allowed anywhere in the command.")
+    ] = False,
 ) -> None:
     """Train, compare, understand and use sequence models."""
     if context.invoked_subcommand is None:
         typer.echo(context.get_help())
 
 
+class GroupedCommands(TyperGroup):
+    """The commands of `seqloom --help` under the titles of their groups."""
+
+    def format_commands(self, ctx: Any, formatter: Any) -> None:
+        for title, names in GROUPS.items():
+            rows = [
+                (name, self.commands[name].get_short_help_str(limit=200)) for name in names if name in self.commands
+            ]
+            with formatter.section(title):
+                formatter.write_dl(rows)
+
+
 def build_app(commands: dict[str, str] = COMMANDS) -> typer.Typer:
     app = typer.Typer(
-        add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False, context_settings=HELP
+        cls=GroupedCommands,
+        add_completion=False,
+        rich_markup_mode=None,
+        pretty_exceptions_enable=False,
+        context_settings=HELP,
     )
     app.callback(invoke_without_command=True)(seqloom)
     for name, target in commands.items():

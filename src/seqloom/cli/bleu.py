@@ -18,18 +18,16 @@ TOKENIZERS = ("13a", "char", "intl", "none", "zh")
 
 
 def bleu(
-    reference: Annotated[
-        list[Path], typer.Option(help="A good translation, line by line; may be given several times.")
-    ],
-    hypothesis: Annotated[Path, typer.Option(help="The translation to measure, line by line; - is the input.")],
-    lowercase: Annotated[bool, typer.Option("--lowercase", help="Upper and lower case are the same.")] = False,
+    reference: Annotated[list[Path], typer.Option(help="A file of reference translations; may be repeated.")],
+    hypothesis: Annotated[Path, typer.Option(help="A file of translations to evaluate; - is standard input.")],
+    lowercase: Annotated[bool, typer.Option("--lowercase", help="Ignore case.")] = False,
     tokenize: Annotated[
         str, typer.Option(help=f"sacrebleu's way to find the tokens: {', '.join(TOKENIZERS)}.")
     ] = "13a",
-    explain: Annotated[int | None, typer.Option(help="Show BLEU of this line step by step.")] = None,
+    explain: Annotated[int | None, typer.Option(help="Explain the BLEU score of this line.")] = None,
     as_json: JsonObject = False,
 ) -> None:
-    """BLEU and chrF, step by step for a line: `seqloom bleu --reference r.txt --hypothesis h.txt --explain 3`."""
+    """Compute and explain BLEU and chrF: `seqloom bleu --reference r.txt --hypothesis h.txt --explain 3`."""
     if tokenize not in TOKENIZERS:
         raise UsageError(f"There is no tokenizer {tokenize!r}: {did_you_mean(tokenize, TOKENIZERS)}.")
     hypotheses = read_translation(hypothesis)

@@ -68,14 +68,14 @@ Ranking = tuple[str | None, str | None]  # the metric to rank by, or why there i
 
 
 def average(
-    runs: Annotated[list[Path], typer.Argument(help="A run directory; of several, the best weights are averaged.")],
-    last: Annotated[int | None, typer.Option(min=1, help="How many of its newest checkpoints. [default: 10]")] = None,
+    runs: Annotated[list[Path], typer.Argument(help="A run, or several runs whose best weights are averaged.")],
+    last: Annotated[int | None, typer.Option(min=1, help="Number of checkpoints to average. [default: 10]")] = None,
     out: Annotated[Path | None, run_out_option("RUN-averaged")] = None,
     data_dir: DataDir = None,
     as_json: JsonObject = False,
     device: Device = "auto",
 ) -> None:
-    """The mean of a run's newest checkpoints as a new run, measured on dev: `seqloom average runs/X --last 10`."""
+    """Average the newest checkpoints of a run into a new run: `seqloom average runs/X --last 10`."""
     if last is not None and len(runs) > 1:
         raise UsageError("--last is about the checkpoints of one run; of several runs, the best weights are averaged.")
     from seqloom.data.files import use_data_folder
@@ -107,13 +107,13 @@ def average(
 
 
 def compare(
-    runs: Annotated[list[Path], typer.Argument(help="Run directories; what is there and not a run is passed over.")],
-    split: Annotated[str, typer.Option(help="dev, or test once `evaluate` has measured it.")] = "dev",
+    runs: Annotated[list[Path], typer.Argument(help="Run directories; other paths are skipped.")],
+    split: Annotated[str, typer.Option(help="dev, or test if `seqloom evaluate` has been run on it.")] = "dev",
     by: Annotated[str | None, typer.Option(help=f"Rank by: {', '.join(METRICS)}.")] = None,
-    plot: Annotated[Path | None, typer.Option(help="Also draw the training curves here: .png or .svg.")] = None,
+    plot: Annotated[Path | None, typer.Option(help="Write the training curves to this .png or .svg file.")] = None,
     as_json: JsonObject = False,
 ) -> None:
-    """Sizes, speeds and scores of several runs, and what their recipes differ in: `seqloom compare runs/*`."""
+    """Compare sizes, speeds, metrics and recipes of several runs: `seqloom compare runs/*`."""
     if by is not None and by not in METRICS:
         raise UsageError(f"There is no metric {by!r} to rank by: {did_you_mean(by, METRICS)}.")
     check_out(plot)

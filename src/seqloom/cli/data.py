@@ -21,7 +21,7 @@ WIDTH = 110  # characters of a line that are shown
 SHARES_TO_A_LINE = 4
 MOST_SHARES = 40  # labels, tags or kinds that are listed
 
-data = typer.Typer(help="Look at the corpora.", no_args_is_help=True, rich_markup_mode=None)
+data = typer.Typer(help="Show the corpora.", no_args_is_help=True, rich_markup_mode=None)
 
 
 Column = tuple[str, str, int]  # a heading, the key in the counts of a split, the width
@@ -41,13 +41,15 @@ class CorpusView:
 
 @data.command()
 def show(
-    corpus: Annotated[str, typer.Argument(help="A corpus: `seqloom list corpora`.")],
-    overrides: Annotated[list[str] | None, typer.Argument(metavar="[KEY=VALUE]...", help="Its settings.")] = None,
-    lines: Annotated[int, typer.Option(min=0, help="Lines, pairs or examples of each split to show.")] = 5,
+    corpus: Annotated[str, typer.Argument(help="The name of a corpus; see `seqloom list corpora`.")],
+    overrides: Annotated[
+        list[str] | None, typer.Argument(metavar="[KEY=VALUE]...", help="Settings of the corpus.")
+    ] = None,
+    lines: Annotated[int, typer.Option(min=0, help="Number of examples to show per split.")] = 5,
     data_dir: DataDir = None,
     as_json: JsonObject = False,
 ) -> None:
-    """What a corpus is: source, version, licence, sizes, and how it begins. `seqloom data show cldr target=hu`."""
+    """Show a corpus: source, version, licence, sizes and first examples. `seqloom data show cldr target=hu`."""
     from seqloom.config import apply_overrides, build, parse_overrides
     from seqloom.data import corpora
     from seqloom.data.files import use_data_folder

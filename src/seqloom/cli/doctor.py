@@ -23,7 +23,7 @@ def doctor(
     data_dir: DataDir = None,
     as_json: JsonObject = False,
 ) -> None:
-    """Look a recipe over before training: data, sizes, time, memory. `seqloom doctor lm-char-lstm batch.size=256`."""
+    """Check data, size, time and memory of a recipe. `seqloom doctor lm-char-lstm batch.size=256`."""
     from seqloom.cli.train import split_arguments
 
     recipe, overrides = split_arguments(arguments or [])

@@ -43,18 +43,18 @@ def encodings(
     texts: Annotated[list[str], typer.Argument(help="Texts; two or more are compared.")],
     corpus: Annotated[
         str | None,
-        typer.Option(help="Words and their frequency from a corpus (`seqloom list corpora`) or a text file."),
+        typer.Option(help="Count words in a corpus (`seqloom list corpora`) or a text file."),
     ] = None,
     vocabulary: Annotated[
-        Path | None, typer.Option(help="Words from a file, one a line, or the tokens of a run (its tokenizer.json).")
+        Path | None, typer.Option(help="A vocabulary: a file with one word per line, or a tokenizer.json of a run.")
     ] = None,
-    width: Annotated[str, typer.Option(help="How many numbers a dense vector has, with commas.")] = "8,16,32",
-    keep_case: Annotated[bool, typer.Option("--keep-case", help="Bear and bear are two words.")] = False,
+    width: Annotated[str, typer.Option(help="Sizes of dense vectors, separated by commas.")] = "8,16,32",
+    keep_case: Annotated[bool, typer.Option("--keep-case", help="Distinguish upper and lower case.")] = False,
     out: PictureOut = None,
     data_dir: DataDir = None,
     as_json: JsonObject = False,
 ) -> None:
-    """Words as numbers, four ways, and how large they are: `seqloom encodings "the market falls"`."""
+    """Compare one-hot, bag-of-words, tf-idf and embedding encodings: `seqloom encodings "the market falls"`."""
     try:
         widths = list(dict.fromkeys(int(word) for word in width.split(",")))
     except ValueError:

@@ -24,42 +24,40 @@ if TYPE_CHECKING:
 
 Documents = Annotated[
     Literal["file", "line", "paragraph"] | None,
-    typer.Option(help="With --text: what a document is. [default: as the run's own data says, else line]"),
+    typer.Option(help="With --text: the unit of a document. [default: as in training, else line]"),
 ]
 AnswersOut = Annotated[
     Path | None,
-    typer.Option(
-        help="Write the translations here; of what classifies, tags, matches, chooses or answers, its answers."
-    ),
+    typer.Option(help="Write the predictions to this file."),
 ]
 Confusion = Annotated[
-    Path | None, typer.Option(help="Of a classifier or tagger: draw what is taken for what; .png or .svg.")
+    Path | None, typer.Option(help="Classifiers, taggers: plot the confusion matrix to this .png or .svg file.")
 ]
 Reliability = Annotated[
-    Path | None, typer.Option(help="Of a classifier: draw whether it is as right as it is sure; .png or .svg.")
+    Path | None, typer.Option(help="Classifiers: plot the reliability diagram to this .png or .svg file.")
 ]
 LengthPenalty = Annotated[
-    float | None, typer.Option(help="Of a translator: 0 favours short, above 1 long. [default: its recipe's]")
+    float | None, typer.Option(help="Translators: exponent of the length penalty. [default: the recipe's]")
 ]
 Weights = Annotated[
-    str | None, typer.Option(help="With --interpolate: the λ_i, such as 0.6,0.4. [default: the best on dev]")
+    str | None, typer.Option(help="With --interpolate: the λ_i, such as 0.6,0.4. [default: optimised on dev]")
 ]
-Interpolate = Annotated[bool, typer.Option("--interpolate", help="Several language models as one: p = Σ λ_i p_i.")]
+Interpolate = Annotated[bool, typer.Option("--interpolate", help="Interpolate several language models: p = Σ λ_i p_i.")]
 
 
 def evaluate(
-    runs: Annotated[
-        list[Path], typer.Argument(help="A run directory. Several are one model: see docs, --interpolate.")
-    ],
-    split: Annotated[str | None, typer.Option(help="dev, test or train of the run's own data. [default: dev]")] = None,
-    text: Annotated[Path | None, typer.Option(help="Another text instead: a file, a .gz file, or a folder.")] = None,
-    documents: Documents = None,
-    beam: Annotated[
-        int | None, typer.Option(help="Of a translator: hypotheses kept. [default: as its recipe says]")
+    runs: Annotated[list[Path], typer.Argument(help="A run, or several runs as an ensemble or with --interpolate.")],
+    split: Annotated[str | None, typer.Option(help="The split to evaluate: dev, test or train. [default: dev]")] = None,
+    text: Annotated[
+        Path | None, typer.Option(help="Evaluate this text instead: a file, a .gz file or a folder.")
     ] = None,
+    documents: Documents = None,
+    beam: Annotated[int | None, typer.Option(help="Translators: beam size. [default: the recipe's]")] = None,
     length_penalty: LengthPenalty = None,
-    source: Annotated[Path | None, typer.Option(help="Of a translator: other sentences instead, line by line.")] = None,
-    reference: Annotated[Path | None, typer.Option(help="With --source: their translations, line by line.")] = None,
+    source: Annotated[
+        Path | None, typer.Option(help="Translators: evaluate the sentences of this file instead.")
+    ] = None,
+    reference: Annotated[Path | None, typer.Option(help="With --source: the file of reference translations.")] = None,
     out: AnswersOut = None,
     confusion: Confusion = None,
     reliability: Reliability = None,
@@ -69,7 +67,7 @@ def evaluate(
     as_json: JsonObject = False,
     device: Device = "auto",
 ) -> None:
-    """Every metric of one split: `seqloom evaluate runs/lm-char-lstm --split test`."""
+    """Evaluate a run on a split with all metrics: `seqloom evaluate runs/lm-char-lstm --split test`."""
     if text is not None and split is not None:
         raise UsageError("Evaluate either a --split of the run's own data or another --text, not both.")
     if documents is not None and text is None:

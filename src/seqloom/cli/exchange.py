@@ -14,7 +14,9 @@ from seqloom.core.words import format_sizes
 if TYPE_CHECKING:
     from seqloom.exchange.conversion import ImportedModel
 
-arpa = typer.Typer(help="n-gram models from and for other toolkits.", no_args_is_help=True, rich_markup_mode=None)
+arpa = typer.Typer(
+    help="Import and export n-gram models in the ARPA format.", no_args_is_help=True, rich_markup_mode=None
+)
 # What to do first with a run, by its task.
 TRY = {
     "language-model": 'seqloom generate {run} --prompt "The" · seqloom score {run} "a text" · seqloom evaluate {run} '
@@ -32,14 +34,14 @@ def import_hf(
     directory: Annotated[Path, typer.Argument(help="A Hugging Face directory: config.json, model.safetensors, …")],
     run: NewRun,
 ) -> None:
-    """Make a run of a model in the form of Hugging Face: GPT-2, Llama, BERT, BART, Marian."""
+    """Import a Hugging Face checkpoint: GPT-2, Llama, Mistral, BERT, BART or Marian."""
     from seqloom.exchange.conversion import import_directory
 
     report_import(run, import_directory(directory, run)[1])
 
 
 def import_minilm(run: NewRun = Path("runs/minilm")) -> None:
-    """Make a run of MiniLM, a small pretrained BERT for vectors of sentences and for fine-tuning."""
+    """Import MiniLM, a small pretrained BERT for sentence embeddings and fine-tuning."""
     from seqloom.exchange.conversion import MINILM_LICENCE, MINILM_NAME, import_directory, minilm_directory
 
     report_import(run, import_directory(minilm_directory(), run, MINILM_NAME, MINILM_LICENCE)[1])
@@ -49,7 +51,7 @@ def export_hf(
     run: Run,
     directory: Annotated[Path, typer.Argument(help="The directory to write.")],
 ) -> None:
-    """Write a run in the form of Hugging Face, which the transformers library reads."""
+    """Export a run as a Hugging Face checkpoint."""
     from seqloom.exchange.conversion import export_run
 
     written = export_run(run, directory)
@@ -77,7 +79,7 @@ def report_import(run: Path, imported: "ImportedModel") -> None:
 
 @arpa.command("export")
 def export_arpa(run: Annotated[Path, typer.Argument(help="A run of an n-gram model.")], file: NewFile) -> None:
-    """Write a trained n-gram model as an ARPA file, for KenLM, SRILM and others."""
+    """Export an n-gram model as an ARPA file for KenLM, SRILM and others."""
     from seqloom.classical.ngram import NGram
     from seqloom.classical.ngram.arpa import write_arpa
     from seqloom.runs.run import Run
@@ -94,7 +96,7 @@ def export_arpa(run: Annotated[Path, typer.Argument(help="A run of an n-gram mod
 
 @arpa.command("import")
 def import_arpa(file: Annotated[Path, typer.Argument(help="An ARPA file, plain or .gz.")], run: NewRun) -> None:
-    """Make a run of an ARPA file's model; its words are what stands between white space."""
+    """Import an ARPA file as a run; words are separated by white space."""
     check_import(file, run, "an ARPA file")
     from seqloom.classical.ngram.arpa import read_arpa
     from seqloom.tasks.ngram import adopt

@@ -25,27 +25,26 @@ TITLES = {"mean": "mean", "truth": "what came"}
 
 def forecast(
     run: Run,
-    horizon: Annotated[int | None, typer.Option(min=1, help="Steps ahead. [default: as the recipe says]")] = None,
+    horizon: Annotated[int | None, typer.Option(min=1, help="Steps to forecast. [default: the recipe's]")] = None,
     file: Annotated[
-        Path | None, typer.Option("--input", help="A series to go on with: CSV, TSV, JSON Lines. [default: its own]")
+        Path | None,
+        typer.Option("--input", help="The series to continue: CSV, TSV or JSON Lines. [default: the training series]"),
     ] = None,
-    time: Annotated[str | None, typer.Option(help="Column of the times in --input. [default: as in training]")] = None,
-    time_format: Annotated[str | None, typer.Option(help="How times are written there: '%d.%m.%Y'.")] = None,
-    back: Annotated[
-        int, typer.Option(min=0, help="Take away the last steps first, and show beside the forecast what came.")
-    ] = 0,
+    time: Annotated[str | None, typer.Option(help="The time column of --input. [default: as in training]")] = None,
+    time_format: Annotated[str | None, typer.Option(help="The time format of --input, such as '%d.%m.%Y'.")] = None,
+    back: Annotated[int, typer.Option(min=0, help="Hold out the last steps and compare the forecast with them.")] = 0,
     out: PictureOut = None,
-    columns: Annotated[str | None, typer.Option(help="Variables to show: names with commas between.")] = None,
-    history: Annotated[int | None, typer.Option(min=2, help="Steps of the past to draw. [default: 5 horizons]")] = None,
+    columns: Annotated[str | None, typer.Option(help="Variables to show, separated by commas.")] = None,
+    history: Annotated[int | None, typer.Option(min=2, help="Past steps to plot. [default: 5 horizons]")] = None,
     paths: Annotated[
-        int | None, typer.Option(min=2, help="Futures to draw, where the model has no exact answer.")
+        int | None, typer.Option(min=2, help="Sample paths, for models without an exact forecast.")
     ] = None,
-    seed: Annotated[int, typer.Option(help="Decides the futures that are drawn.")] = 0,
+    seed: Annotated[int, typer.Option(help="Seed of the sample paths.")] = 0,
     as_json: JsonObject = False,
-    as_csv: Annotated[bool, typer.Option("--csv", help="A CSV table: one row for each time and variable.")] = False,
+    as_csv: Annotated[bool, typer.Option("--csv", help="Print CSV with one row per time and variable.")] = False,
     device: Device = "auto",
 ) -> None:
-    """Say how a series goes on: `seqloom forecast runs/X --horizon 24 --input series.csv --out forecast.png`."""
+    """Forecast a time series: `seqloom forecast runs/X --horizon 24 --input series.csv --out forecast.png`."""
     if as_json and as_csv:
         raise UsageError("--json and --csv are two formats; choose one.")
     if file is None and (time is not None or time_format is not None):

@@ -23,23 +23,19 @@ def init(
             ".csv file with a column of times and columns of numbers."
         ),
     ],
-    out: Annotated[Path | None, typer.Option(help="The recipe to write. [default: NAME.yaml here]")] = None,
+    out: Annotated[Path | None, typer.Option(help="The recipe to write. [default: NAME.yaml]")] = None,
     tokens: Annotated[
         Literal["characters", "words", "byte-pair"] | None,
-        typer.Option(help="What a token is. [default: by the task]"),
+        typer.Option(help="The tokenizer. [default: depends on the task]"),
     ] = None,
     task: Annotated[
         Literal["language-model", "translate", "classify", "tag", "forecast"] | None,
-        typer.Option(help="What to train. [default: by the number of files and how their names end]"),
+        typer.Option(help="The task. [default: guessed from the files]"),
     ] = None,
-    text: Annotated[
-        str | None, typer.Option(help="For a classifier: the column of the texts. [default: the one called text]")
-    ] = None,
-    label: Annotated[
-        str | None, typer.Option(help="For a classifier: the column of the labels. [default: the one called label]")
-    ] = None,
+    text: Annotated[str | None, typer.Option(help="Classifiers: the text column. [default: text]")] = None,
+    label: Annotated[str | None, typer.Option(help="Classifiers: the label column. [default: label]")] = None,
 ) -> None:
-    """Write a commented recipe for one's own text: `seqloom init corpus.txt`, then `seqloom train corpus.yaml`."""
+    """Write a commented recipe for your own data: `seqloom init corpus.txt`, then `seqloom train corpus.yaml`."""
     from seqloom.cli._recipe_drafts import Request, recipe_name, write_recipe
     from seqloom.core.files import write_atomic
     from seqloom.data.files import expand_home

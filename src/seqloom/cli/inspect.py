@@ -19,37 +19,37 @@ if TYPE_CHECKING:
     from seqloom.inspect.views.cells import GateTrace, LayerTrace
     from seqloom.inspect.views.gradients import GradientReport
 
-inspect = typer.Typer(help="Look inside trained models.", no_args_is_help=True, rich_markup_mode=None)
-inspect.command("attention", short_help="Where a model with attention looked.")(attention)
-inspect.command("mix", short_help="How much of each layer a task reads.")(views.mix)
-inspect.command("positions", short_help="What a Transformer is told of places.")(views.positions)
-inspect.command("states", short_help="What the states of a hidden Markov model stand for.")(views.states)
-inspect.command("components", short_help="Level, slope and season of a series.")(views.components)
-inspect.command("track", short_help="A track as filter and smoother see it.")(views.track)
-inspect.command("window", short_help="What a feed-forward model's window is worth.")(views.window)
+inspect = typer.Typer(help="Inspect the internals of trained models.", no_args_is_help=True, rich_markup_mode=None)
+inspect.command("attention", short_help="Show attention weights.")(attention)
+inspect.command("mix", short_help="Show the weights of an ELMo layer mix.")(views.mix)
+inspect.command("positions", short_help="Show positional encodings.")(views.positions)
+inspect.command("states", short_help="Show the states of a hidden Markov model.")(views.states)
+inspect.command("components", short_help="Show level, slope and season of a series.")(views.components)
+inspect.command("track", short_help="Show a track with its filtered and smoothed positions.")(views.track)
+inspect.command("window", short_help="Show how much each position of the window contributes.")(views.window)
 
 DEV_TOKENS = 100  # of the dev split, where no text is given
 SHOWN_DISTANCES = (0, 1, 2, 5, 10, 20, 50, 100, 200, 500, 1000)
 BAR = 8  # letters of a full bar
 
-AllowUnknown = Annotated[bool, typer.Option("--allow-unknown", help="Read what the vocabulary lacks as <unk>.")]
+AllowUnknown = Annotated[bool, typer.Option("--allow-unknown", help="Read unknown words as <unk>.")]
 
 
-@inspect.command("gates", short_help="Gates and states while a text is read.")
+@inspect.command("gates", short_help="Show gates and states for each token of a text.")
 def gates(
     run: Annotated[Path, typer.Argument(help="A run of a model with recurrent cells.")],
-    text: Annotated[str, typer.Argument(help="The text to let it read.")],
+    text: Annotated[str, typer.Argument(help="The text to read.")],
     part: Annotated[
         str | None,
-        typer.Option(help="Which cells: encoder, encoder-backwards, decoder … [default: those that read first]"),
+        typer.Option(help="The part: encoder, encoder-backwards, decoder … [default: the first]"),
     ] = None,
-    layer: Annotated[int | None, typer.Option(help="Which layer, 1 is the lowest. [default: the top one]")] = None,
-    unit: Annotated[int | None, typer.Option(help="Follow this one unit, counted from 0.")] = None,
+    layer: Annotated[int | None, typer.Option(help="The layer, counted from 1. [default: the top layer]")] = None,
+    unit: Annotated[int | None, typer.Option(help="Show this unit, counted from 0.")] = None,
     out: PictureOut = None,
     allow_unknown: AllowUnknown = False,
     as_json: JsonObject = False,
 ) -> None:
-    """Gates and states while a text is read: `seqloom inspect gates runs/lm-char-lstm "The class" --out gates.png`."""
+    """Show gates and states of a text: `seqloom inspect gates runs/lm-char-lstm "The class" --out gates.png`."""
     from seqloom.inspect.plots.cells import draw_gates, draw_unit
     from seqloom.inspect.views.cells import gate_trace
     from seqloom.predict.loader import load
@@ -137,22 +137,22 @@ def format_gate(value: float, is_gate: bool, is_signed: bool) -> "Text":
     return Text(f"{value:.3f}", style="" if not is_signed else "blue" if value < 0 else "red")
 
 
-@inspect.command("gradients", short_help="How gradients flow back through time.")
+@inspect.command("gradients", short_help="Show how gradients flow back through time.")
 def gradients(
-    runs: Annotated[list[Path], typer.Argument(help="Runs of recurrent language models, compared if several.")],
+    runs: Annotated[list[Path], typer.Argument(help="One or more runs of recurrent language models.")],
     text: Annotated[
         str | None,
         typer.Option(help=f"The text to read. [default: the first {DEV_TOKENS} tokens of each run's dev split]"),
     ] = None,
     of: Annotated[
-        Literal["last", "total"], typer.Option(help="The loss of the last token, or the sum over all tokens.")
+        Literal["last", "total"], typer.Option(help="Use the loss of the last token, or the sum over all tokens.")
     ] = "last",
     out: PictureOut = None,
     allow_unknown: AllowUnknown = False,
     data_dir: DataDir = None,
     as_json: JsonObject = False,
 ) -> None:
-    """How gradients flow back through time: `seqloom inspect gradients runs/elman runs/lstm --out flow.png`."""
+    """Show how gradients flow back through time: `seqloom inspect gradients runs/elman runs/lstm --out flow.png`."""
     from seqloom.data.files import use_data_folder
     from seqloom.inspect.plots.cells import draw_gradients
     from seqloom.inspect.views.gradients import gradient_report

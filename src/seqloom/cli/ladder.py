@@ -26,18 +26,18 @@ Show = Callable[["LadderRun", "Happening"], None]
 def ladder(
     arguments: Annotated[
         list[str] | None,
-        typer.Argument(metavar="LADDER [KEY=VALUE]...", help="A shipped ladder's name or a YAML file, then overrides."),
+        typer.Argument(metavar="LADDER [KEY=VALUE]...", help="The name of a ladder or a YAML file, then overrides."),
     ] = None,
-    out: Annotated[Path | None, typer.Option(help="Where to write the runs. [default: runs/LADDER]")] = None,
-    seeds: Annotated[str | None, typer.Option(help="One run of each rung for each of these: 1,2,3.")] = None,
-    parameters: Annotated[int | None, typer.Option(min=1, help="How many parameters every rung shall have.")] = None,
-    jobs: Annotated[int, typer.Option(min=1, help="Train so many runs at once, each in a process of its own.")] = 1,
-    test: Annotated[bool, typer.Option("--test", help="Also measure test, once all is decided on dev.")] = False,
-    plot: Annotated[Path | None, typer.Option(help="Also draw the figure here (.png or .svg).")] = None,
+    out: Annotated[Path | None, typer.Option(help="The folder of the runs. [default: runs/LADDER]")] = None,
+    seeds: Annotated[str | None, typer.Option(help="Seeds of each variant, such as 1,2,3.")] = None,
+    parameters: Annotated[int | None, typer.Option(min=1, help="Number of parameters of every variant.")] = None,
+    jobs: Annotated[int, typer.Option(min=1, help="Number of runs to train in parallel processes.")] = 1,
+    test: Annotated[bool, typer.Option("--test", help="Also evaluate on test.")] = False,
+    plot: Annotated[Path | None, typer.Option(help="Write the plot to this .png or .svg file.")] = None,
     data_dir: DataDir = None,
     as_json: Annotated[bool, json_option("One JSON object per run, then one with all.")] = False,
 ) -> None:
-    """Train all rungs of a ladder, alike in size and budget, and compare: `seqloom ladder ladder-lm --seeds 1,2`."""
+    """Train and compare variants of a recipe at equal size and budget: `seqloom ladder ladder-lm --seeds 1,2`."""
     from seqloom.cli.train import parse_seeds, split_arguments
 
     name, overrides = split_arguments(arguments or [])

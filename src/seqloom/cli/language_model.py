@@ -33,30 +33,36 @@ if TYPE_CHECKING:
 LINES_AT_ONCE = 1024  # lines scored before the first is answered
 ESCAPES = {"\\n": "\n", "\\t": "\t"}  # as one types them on a command line
 
-SearchBeam = Annotated[int | None, typer.Option(min=1, help="Search for the likeliest text with so many hypotheses.")]
-LengthPenalty = Annotated[float, typer.Option(min=0, help="With --beam: divide scores by length to this power.")]
+SearchBeam = Annotated[int | None, typer.Option(min=1, help="Use beam search with this beam size instead of sampling.")]
+LengthPenalty = Annotated[float, typer.Option(min=0, help="With --beam: exponent of the length penalty.")]
 
 
 def generate(
     run: Run,
-    prompt: Annotated[str, typer.Option(help="Text to continue.")] = "",
-    max_tokens: Annotated[int, typer.Option("--max-tokens", "--tokens", min=1, help="Most tokens to add.")] = 300,
-    temperature: Annotated[float, typer.Option(help="Below 1 safer, above 1 wilder, 0 always the likeliest.")] = 1.0,
-    top_k: Annotated[int | None, typer.Option(min=1, help="Choose among the k likeliest only.")] = None,
-    top_p: Annotated[float, typer.Option(help="Choose among the fewest that hold this share of probability.")] = 1.0,
-    min_tokens: Annotated[int, typer.Option(min=0, help="Do not end before this many tokens.")] = 0,
-    repetition_penalty: Annotated[float, typer.Option(help="Divide the probability of what was said by this.")] = 1.0,
-    stop: Annotated[list[str] | None, typer.Option(help="End before this text; may be given several times.")] = None,
-    samples: Annotated[int, typer.Option(min=1, help="How many continuations.")] = 1,
-    seed: Annotated[int, typer.Option(help="The same seed gives the same text.")] = 0,
+    prompt: Annotated[str, typer.Option(help="The text to continue.")] = "",
+    max_tokens: Annotated[
+        int, typer.Option("--max-tokens", "--tokens", min=1, help="Maximum number of new tokens.")
+    ] = 300,
+    temperature: Annotated[float, typer.Option(help="Sampling temperature; 0 is greedy.")] = 1.0,
+    top_k: Annotated[int | None, typer.Option(min=1, help="Sample from the k most probable tokens.")] = None,
+    top_p: Annotated[
+        float, typer.Option(help="Sample from the smallest set of tokens with this total probability.")
+    ] = 1.0,
+    min_tokens: Annotated[int, typer.Option(min=0, help="Minimum number of new tokens.")] = 0,
+    repetition_penalty: Annotated[
+        float, typer.Option(help="Divide the probability of tokens that have occurred by this.")
+    ] = 1.0,
+    stop: Annotated[list[str] | None, typer.Option(help="Stop before this text; may be repeated.")] = None,
+    samples: Annotated[int, typer.Option(min=1, help="Number of samples.")] = 1,
+    seed: Annotated[int, typer.Option(help="Random seed.")] = 0,
     beam: SearchBeam = None,
-    n_best: Annotated[int, typer.Option(min=1, help="With --beam: show the n best.")] = 1,
+    n_best: Annotated[int, typer.Option(min=1, help="With --beam: number of hypotheses to show.")] = 1,
     length_penalty: LengthPenalty = 1.0,
-    stopping: Annotated[Literal["usual", "exact"], typer.Option(help="With --beam: usual, or exact.")] = "usual",
-    allow_unknown: Annotated[bool, typer.Option("--allow-unknown", help="Read unknown pieces as <unk>.")] = False,
+    stopping: Annotated[Literal["usual", "exact"], typer.Option(help="With --beam: the stopping rule.")] = "usual",
+    allow_unknown: Annotated[bool, typer.Option("--allow-unknown", help="Read unknown tokens as <unk>.")] = False,
     device: Device = "auto",
 ) -> None:
-    """Continue a prompt, streaming: `seqloom generate runs/lm-char-lstm --prompt "The class"`."""
+    """Generate text from a prompt: `seqloom generate runs/lm-char-lstm --prompt "The class"`."""
     from seqloom.predict.language_model import LanguageModelPredictor
     from seqloom.predict.loader import load
 
@@ -101,12 +107,12 @@ def generate(
 def score(
     run: Run,
     texts: Annotated[
-        list[str] | None, typer.Argument(help="Texts to score; without any, each line of the input.")
+        list[str] | None, typer.Argument(help="Texts to score. [default: the lines of standard input]")
     ] = None,
     as_json: Annotated[bool, json_option("One object per text: every token's log-probability.")] = False,
     device: Device = "auto",
 ) -> None:
-    """Log-probability of texts, end included: `seqloom score runs/lm-word-lstm "a text" "another"`."""
+    """Compute the log-probability of texts: `seqloom score runs/lm-word-lstm "a text" "another"`."""
     if not texts and sys.stdin.isatty():
         raise UsageError("Give texts to score, or pipe lines in.")
     from seqloom.predict.language_model import LanguageModelPredictor
@@ -137,32 +143,34 @@ def prompt(
     run: Annotated[Path, typer.Argument(help="A run directory of a language model.")],
     texts: Texts = None,
     shots: Annotated[
-        Path | None, typer.Option(help="Solved examples, text and label: a .tsv, .csv or .jsonl file.")
+        Path | None, typer.Option(help="Labelled examples for the prompt: a .tsv, .csv or .jsonl file.")
     ] = None,
-    first: Annotated[int | None, typer.Option(min=0, help="Only so many of the shots. [default: all]")] = None,
+    first: Annotated[int | None, typer.Option(min=0, help="Number of examples to use. [default: all]")] = None,
     choices: Annotated[
-        str | None, typer.Option(help="Labels to choose from, commas between. [default: those of the shots]")
+        str | None, typer.Option(help="Labels, separated by commas. [default: those of the examples]")
     ] = None,
     template: Annotated[
-        str | None, typer.Option(help="How an example is written. [default: the run's own, else '{text} = {label}']")
+        str | None, typer.Option(help="Template of an example. [default: the run's, else '{text} = {label}']")
     ] = None,
-    separator: Annotated[str, typer.Option(help="What stands between examples.")] = "\\n",
-    by: Annotated[Literal["mean", "sum"], typer.Option(help="Compare log p per token, or the sum.")] = "mean",
+    separator: Annotated[str, typer.Option(help="Separator between examples.")] = "\\n",
+    by: Annotated[
+        Literal["mean", "sum"], typer.Option(help="Compare the mean log-probability per token, or the sum.")
+    ] = "mean",
     calibrate: Annotated[
-        bool, typer.Option("--calibrate", help="Take off what the model says of a blank text.")
+        bool, typer.Option("--calibrate", help="Subtract the log-probabilities of an empty text.")
     ] = False,
     top: Annotated[int, top_option("Choices named for each text")] = 1,
     check: Annotated[
-        bool, typer.Option("--check", help="Lines have their label after a tab: count the right answers.")
+        bool, typer.Option("--check", help="Lines have a label after a tab; report the accuracy.")
     ] = False,
-    generate: Annotated[bool, typer.Option("--generate", help="Write the label instead of choosing it.")] = False,
-    max_tokens: Annotated[int, typer.Option(min=1, help="With --generate: most tokens of an answer.")] = 50,
+    generate: Annotated[bool, typer.Option("--generate", help="Generate the label instead of choosing it.")] = False,
+    max_tokens: Annotated[int, typer.Option(min=1, help="With --generate: maximum number of tokens.")] = 50,
     as_json: JsonLines = False,
     batch: Annotated[int, batch_option("Rows read together.")] = BATCH_SIZE,
     window: Window = None,
     device: Device = "auto",
 ) -> None:
-    """Ask a language model by example: `seqloom prompt runs/X --shots examples.tsv --choices yes,no < lines.txt`."""
+    """Classify by few-shot prompting: `seqloom prompt runs/X --shots examples.tsv --choices yes,no < lines.txt`."""
     if generate and (choices is not None or calibrate or by != "mean" or top != 1):
         raise UsageError("--generate writes freely: leave out --choices, --by, --calibrate and --top.")
     if first is not None and shots is None:

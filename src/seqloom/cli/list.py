@@ -18,11 +18,12 @@ PACKAGE = Path(__file__).parent.parent
 
 def list_things(
     what: Annotated[
-        str | None, typer.Argument(metavar="cells|attention|tasks|corpora|recipes|ladders", help="All, if left out.")
+        str | None,
+        typer.Argument(metavar="cells|attention|tasks|corpora|recipes|ladders", help="What to list. [default: all]"),
     ] = None,
     as_json: Annotated[bool, json_option("One JSON object: name → summary.")] = False,
 ) -> None:
-    """Cells, scores of attention, tasks, corpora, recipes and ladders, each in words: `seqloom list recipes`."""
+    """List cells, attention scores, tasks, corpora, recipes and ladders: `seqloom list recipes`."""
     if what is not None and what not in THINGS:
         raise UsageError(f"cannot list '{what}': {did_you_mean(what, THINGS)}.")
     found = {kind: THINGS[kind]() for kind in ([what] if what else THINGS)}

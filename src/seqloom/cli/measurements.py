@@ -18,23 +18,27 @@ PLAN_KEYS = ("d_model", "heads", "kernel", "window", "cell", "batch", "repeats",
 
 
 def memory_test(
-    test: Annotated[str, typer.Option(help="recall (which symbol came first?) or adding (which sum?).")] = "recall",
-    cells: Annotated[str, typer.Option(help="Cells to compare, with commas: `seqloom list cells`.")] = "elman,lstm,gru",
-    lags: Annotated[str, typer.Option(help="Lags to measure, with commas.")] = "5,10,20,40",
+    test: Annotated[str, typer.Option(help="The test: recall or adding.")] = "recall",
+    cells: Annotated[
+        str, typer.Option(help="Cells, separated by commas; see `seqloom list cells`.")
+    ] = "elman,lstm,gru",
+    lags: Annotated[str, typer.Option(help="Lags, separated by commas.")] = "5,10,20,40",
     steps: Annotated[
-        int | None, typer.Option(help="Updates of each training. [default: recall 500, adding 1000]")
+        int | None, typer.Option(help="Training steps. [default: 500 for recall, 1000 for adding]")
     ] = None,
-    seeds: Annotated[str, typer.Option(help="Trainings of each cell and lag, with commas.")] = "1,2,3",
-    hidden: Annotated[int, typer.Option(help="Width of an LSTM; every cell gets as many parameters as it has.")] = 32,
-    forget_bias: Annotated[float | None, typer.Option(help="How far the LSTM's forget gate starts open.")] = None,
+    seeds: Annotated[str, typer.Option(help="Seeds, separated by commas.")] = "1,2,3",
+    hidden: Annotated[
+        int, typer.Option(help="Hidden size of the LSTM; other cells get the same number of parameters.")
+    ] = 32,
+    forget_bias: Annotated[float | None, typer.Option(help="Initial bias of the LSTM's forget gate.")] = None,
     exact: Annotated[
-        bool, typer.Option("--exact", help="recall: train at the tested lag alone, not at all up to it.")
+        bool, typer.Option("--exact", help="recall: train on the tested lag only, not on all lags up to it.")
     ] = False,
-    out: Annotated[Path | None, typer.Option(help="Also draw it here: .png or .svg.")] = None,
+    out: Annotated[Path | None, typer.Option(help="Write the plot to this .png or .svg file.")] = None,
     as_json: JsonObject = False,
     device: Device = "auto",
 ) -> None:
-    """Success at a memory test against the lag, for each cell: `seqloom memory-test --test adding --out memory.png`."""
+    """Measure how long each cell remembers: `seqloom memory-test --test adding --out memory.png`."""
     options: dict[str, Any] = {
         "cells": parse_words("--cells", cells, "elman,lstm"),
         "lags": parse_numbers("--lags", lags, "5,10,20"),
@@ -98,25 +102,25 @@ def print_memory(result: "Memory") -> None:
 
 
 def layers(
-    lengths: Annotated[str, typer.Option(help="Lengths of sequences, with commas.")] = "64,256,1024,4096",
+    lengths: Annotated[str, typer.Option(help="Sequence lengths, separated by commas.")] = "64,256,1024,4096",
     d_model: Annotated[int, typer.Option(help="The size of the vectors, d_model.")] = 512,
-    kinds: Annotated[str, typer.Option(help="Layers to compare, with commas.")] = KINDS,
-    heads: Annotated[int, typer.Option(help="Of the layers that attend.")] = 8,
-    kernel: Annotated[int, typer.Option(help="Places a convolution sees at once; odd.")] = 3,
-    window: Annotated[int, typer.Option(help="Places windowed attention sees on either side.")] = 32,
-    cell: Annotated[str, typer.Option(help="Of the recurrent layer: `seqloom list cells`.")] = "lstm",
-    batch: Annotated[int, typer.Option(help="Sequences in a pass.")] = 1,
-    repeats: Annotated[int, typer.Option(help="Passes that are timed, after the warm-up.")] = 5,
+    kinds: Annotated[str, typer.Option(help="Layers, separated by commas.")] = KINDS,
+    heads: Annotated[int, typer.Option(help="Number of attention heads.")] = 8,
+    kernel: Annotated[int, typer.Option(help="Kernel size of the convolutions, an odd number.")] = 3,
+    window: Annotated[int, typer.Option(help="Window of windowed attention, in positions per side.")] = 32,
+    cell: Annotated[str, typer.Option(help="Cell of the recurrent layer; see `seqloom list cells`.")] = "lstm",
+    batch: Annotated[int, typer.Option(help="Batch size.")] = 1,
+    repeats: Annotated[int, typer.Option(help="Number of timed passes.")] = 5,
     weights: Annotated[
-        bool, typer.Option("--weights", help="Self-attention in the open: its weights are written down.")
+        bool, typer.Option("--weights", help="Compute self-attention with its weights instead of the fused kernel.")
     ] = False,
-    threads: Annotated[int | None, typer.Option(help="Threads on a CPU. [default: as many as PyTorch takes]")] = None,
-    seed: Annotated[int, typer.Option(help="Of weights and inputs.")] = 1,
+    threads: Annotated[int | None, typer.Option(help="Number of CPU threads. [default: PyTorch's]")] = None,
+    seed: Annotated[int, typer.Option(help="Random seed.")] = 1,
     out: PictureOut = None,
     as_json: JsonObject = False,
     device: Device = "auto",
 ) -> None:
-    """Time, memory, sequential steps and path length of each kind of layer: `seqloom layers --out layers.png`."""
+    """Measure time, memory, sequential steps and path length of layers: `seqloom layers --out layers.png`."""
     options: dict[str, Any] = {
         "lengths": parse_numbers("--lengths", lengths, "64,256,1024"),
         "kinds": parse_words("--kinds", kinds, "self-attention,recurrent"),

@@ -46,13 +46,13 @@ FORMATS: dict[str, Callable[["TaggedLine"], str]] = {
 def predict(
     run: Run,
     texts: Texts = None,
-    file: Annotated[Path | None, typer.Option(help="A UTF-8 file to read, line by line.")] = None,
+    file: Annotated[Path | None, typer.Option(help="A UTF-8 file with one text per line.")] = None,
     as_json: JsonLines = False,
     batch: Annotated[int, batch_option("Lines computed together.")] = 32,
     window: Window = None,
     device: Device = "auto",
 ) -> None:
-    """Predict each line with any model: `seqloom predict runs/X "a text"`, `… --file lines.txt`, or `… < lines.txt`."""
+    """Apply any model to texts: `seqloom predict runs/X "a text"`, `… --file lines.txt`, or `… < lines.txt`."""
     if texts and file is not None:
         raise UsageError("Give texts or a --file to read, not both.")
     from seqloom.predict.loader import load
@@ -71,7 +71,7 @@ def fill_mask(
     window: Window = None,
     device: Device = "auto",
 ) -> None:
-    """Tell hidden tokens: `seqloom fill-mask runs/bert-pydocs "the [MASK] statement" --top 5`, or `… < input.txt`."""
+    """Fill masked tokens: `seqloom fill-mask runs/bert-pydocs "the [MASK] statement" --top 5`, or `… < input.txt`."""
     from seqloom.predict.gaps import MaskedLMPredictor
     from seqloom.predict.loader import load
 
@@ -82,20 +82,20 @@ def fill_mask(
 def denoise(
     run: Annotated[Path, typer.Argument(help="A run of the task denoise, such as denoise-pydocs.")],
     texts: Texts = None,
-    noise: Annotated[bool, typer.Option("--noise", help="Damage each text first, as in training.")] = False,
-    seed: Annotated[int, typer.Option(help="With --noise: of its draws.")] = 1,
+    noise: Annotated[bool, typer.Option("--noise", help="Corrupt each text first, as in training.")] = False,
+    seed: Annotated[int, typer.Option(help="With --noise: random seed.")] = 1,
     beam: Annotated[
-        int | None, typer.Option(min=1, help="Hypotheses kept; 1 is greedy. [default: as its recipe says]")
+        int | None, typer.Option(min=1, help="Beam size; 1 is greedy search. [default: the recipe's]")
     ] = None,
     max_length: Annotated[
-        int | None, typer.Option(min=1, help="Most tokens said. [default: 2 × those read + 20]")
+        int | None, typer.Option(min=1, help="Maximum number of output tokens. [default: 2 × input tokens + 20]")
     ] = None,
     as_json: JsonLines = False,
     batch: Batch = BATCH_SIZE,
     window: Window = None,
     device: Device = "auto",
 ) -> None:
-    """Restore damaged texts: `seqloom denoise runs/denoise-pydocs "the [MASK] statement"`, or `… < input.txt`."""
+    """Reconstruct corrupted texts: `seqloom denoise runs/denoise-pydocs "the [MASK] statement"`, or `… < input.txt`."""
     from seqloom.predict.gaps import DenoiserPredictor, RestoredText
     from seqloom.predict.loader import load
 
@@ -111,17 +111,17 @@ def classify(
     run: Run,
     texts: Texts = None,
     top: Annotated[int, top_option("Labels named for each text")] = 1,
-    why: Annotated[bool, typer.Option("--why", help="How much each word weighed.")] = False,
+    why: Annotated[bool, typer.Option("--why", help="Show how much each word contributed.")] = False,
     color: Annotated[
         bool | None,
-        typer.Option("--color/--no-color", help="With --why: colours or numbers. [default: by the terminal]"),
+        typer.Option("--color/--no-color", help="With --why: colours or numbers. [default: depends on the terminal]"),
     ] = None,
     as_json: JsonLines = False,
     batch: Batch = BATCH_SIZE,
     window: Window = None,
     device: Device = "auto",
 ) -> None:
-    """Say what each line is: `seqloom classify runs/X "a gripping, funny film" --top 2 --why`, or `… < input.txt`."""
+    """Classify texts: `seqloom classify runs/X "a gripping, funny film" --top 2 --why`, or `… < input.txt`."""
     from seqloom.predict.classify import ClassifierPredictor, SeriesClassifierPredictor
     from seqloom.predict.loader import load
 
@@ -174,17 +174,17 @@ def tag(
     texts: Texts = None,
     form: Annotated[
         Literal["text", "conll", "words"] | None,
-        typer.Option("--format", help="text: Pankaj:PER lives …; conll: a word a line; words: Pankaj/B-PER lives/O …"),
+        typer.Option(
+            "--format", help="text: Pankaj:PER lives …; conll: one word per line; words: Pankaj/B-PER lives/O …"
+        ),
     ] = None,
     as_json: Annotated[bool, json_option("One object per line, with character offsets and probabilities.")] = False,
-    spaces: Annotated[
-        bool, typer.Option("--spaces", help="Words are what stands between white space, punctuation and all.")
-    ] = False,
+    spaces: Annotated[bool, typer.Option("--spaces", help="Split words at white space only.")] = False,
     batch: Batch = BATCH_SIZE,
     window: Window = None,
     device: Device = "auto",
 ) -> None:
-    """Say what each word is: `seqloom tag runs/tag-people "Pankaj lives in Munich"`, or `… < input.txt`."""
+    """Tag the words of sentences: `seqloom tag runs/tag-people "Pankaj lives in Munich"`, or `… < input.txt`."""
     if as_json and form is not None:
         raise UsageError("--json is a format of its own; leave out --format.")
     from seqloom.predict.loader import load
@@ -198,7 +198,7 @@ def match(
     run: Run,
     pairs: Annotated[
         list[str] | None,
-        typer.Argument(help="Two texts, or more of them two by two; without any, lines with a tab between two texts."),
+        typer.Argument(help="Pairs of texts. [default: lines of standard input with a tab between two texts]"),
     ] = None,
     top: Annotated[int, top_option("Labels named for each pair")] = 1,
     as_json: JsonLines = False,
@@ -206,7 +206,7 @@ def match(
     window: Annotated[int | None, window_option("Pairs")] = None,
     device: Device = "auto",
 ) -> None:
-    """Say how two texts go together: `seqloom match runs/pair-rte "It rained." "It is wet."`, or `… < pairs.tsv`."""
+    """Classify or score sentence pairs: `seqloom match runs/pair-rte "It rained." "It is wet."`, or `… < pairs.tsv`."""
     from seqloom.predict.base import split_columns
     from seqloom.predict.loader import load
     from seqloom.predict.matching import PairPredictor
@@ -224,7 +224,7 @@ def choose(
     run: Run,
     texts: Annotated[
         list[str] | None,
-        typer.Argument(help="A text and its options; without any, lines with tabs between a text and its options."),
+        typer.Argument(help="A text and its options. [default: lines of standard input with tabs between them]"),
     ] = None,
     top: Annotated[int, top_option("Options named for each text")] = 1,
     as_json: JsonLines = False,
@@ -232,7 +232,7 @@ def choose(
     window: Annotated[int | None, window_option("Texts")] = None,
     device: Device = "auto",
 ) -> None:
-    """Say which option is right: `seqloom choose runs/choice-endings "It rained." "…" "…"`, or `… < choices.tsv`."""
+    """Choose the right option: `seqloom choose runs/choice-endings "It rained." "…" "…"`, or `… < choices.tsv`."""
     if texts and len(texts) < 3:
         raise UsageError(f"Give a text and two options or more; got {len(texts)} in all.")
     from seqloom.predict.base import split_columns
@@ -248,9 +248,9 @@ def choose(
 
 def answer(
     run: Run,
-    context: Annotated[Path, typer.Option(help="The text the answers stand in: a UTF-8 file, which may be .gz.")],
+    context: Annotated[Path, typer.Option(help="The text that contains the answers: a UTF-8 file, may be .gz.")],
     question: Annotated[
-        list[str] | None, typer.Option(help="A question; may be given more than once. Without any, lines of the input.")
+        list[str] | None, typer.Option(help="A question; may be repeated. [default: the lines of standard input]")
     ] = None,
     top: Annotated[int, top_option("Answers to each question")] = 1,
     as_json: Annotated[
@@ -260,7 +260,7 @@ def answer(
     window: Annotated[int | None, window_option("Questions")] = None,
     device: Device = "auto",
 ) -> None:
-    """Answer from a text: `seqloom answer runs/answer-squad --context page.txt --question "Who was it?" --top 3`."""
+    """Answer questions from a text: `seqloom answer runs/answer-squad --context page.txt --question "Who was it?"`."""
     from seqloom.data.files import expand_home, read_nonblank
     from seqloom.predict.loader import load
     from seqloom.predict.matching import AnswerPredictor

@@ -25,12 +25,12 @@ WATCHED = 3  # … as far as the languages have them, but no more than this
 
 
 def quickstart(
-    source: Annotated[str, typer.Option(help="Language to translate from: a tag of Unicode CLDR.")] = "en",
-    target: Annotated[str, typer.Option(help="Language to translate to: fr, hu, ja, ar, hi, ko, vi …")] = "fr",
+    source: Annotated[str, typer.Option(help="Source language: a tag of Unicode CLDR.")] = "en",
+    target: Annotated[str, typer.Option(help="Target language: fr, hu, ja, ar, hi, ko, vi …")] = "fr",
     out: Annotated[Path | None, run_out_option("a free name, runs/quickstart-en-fr")] = None,
     overrides: Annotated[list[str] | None, typer.Argument(metavar="[KEY=VALUE]...", help="Recipe overrides.")] = None,
 ) -> None:
-    """Train a translator with attention on phrases that come with seqloom, watch it learn, see its alignments."""
+    """Train a small translator on embedded data, and show its translations and alignments."""
     from seqloom.recipes import read_recipe
     from seqloom.train.stop import Stop
     from seqloom.training import begin

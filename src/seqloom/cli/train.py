@@ -23,13 +23,13 @@ if TYPE_CHECKING:
 
 def train(
     arguments: RecipeWords = None,
-    resume: Annotated[Path | None, typer.Option(metavar="RUN", help="Go on with this run.")] = None,
+    resume: Annotated[Path | None, typer.Option(metavar="RUN", help="Resume this run.")] = None,
     out: Annotated[Path | None, run_out_option("runs/RECIPE")] = None,
-    seeds: Annotated[str | None, typer.Option(help="Several seeds, one run each: 1,2,3.")] = None,
+    seeds: Annotated[str | None, typer.Option(help="Train one run per seed: 1,2,3.")] = None,
     data_dir: DataDir = None,
     as_json: Annotated[bool, json_option("One JSON object per event, for programs.")] = False,
 ) -> None:
-    """Train a recipe, or go on with a run: `seqloom train lm-char-lstm model.cell=gru`, `… --resume RUN`."""
+    """Train a recipe, or resume a run: `seqloom train lm-char-lstm model.cell=gru`, `… --resume RUN`."""
     recipe, overrides = split_arguments(arguments or [])
     if resume is None and recipe is None:
         raise UsageError("Name a recipe (`seqloom list recipes`), a YAML file, or a run to --resume.")

@@ -21,34 +21,34 @@ Words = Annotated[
     list[str],
     typer.Argument(
         metavar="RUN... [TEXT]...",
-        help="A run directory, or several to translate together; then texts, without any each line of the input.",
+        help="A run, or several as an ensemble, then texts. [default: the lines of standard input]",
     ),
 ]
-LengthPenalty = Annotated[float | None, typer.Option(help="0 favours short translations, above 1 long ones.")]
-CoveragePenalty = Annotated[
-    float | None, typer.Option(help="What it costs to leave source words unlooked at; needs attention.")
+LengthPenalty = Annotated[
+    float | None, typer.Option(help="Exponent of the length penalty; 0 favours short translations.")
 ]
+CoveragePenalty = Annotated[float | None, typer.Option(help="Penalty for source words without attention.")]
 Stopping = Annotated[
-    Literal["usual", "exact"] | None, typer.Option(help="When a search may stop: see docs/explanations/decoding.md.")
+    Literal["usual", "exact"] | None, typer.Option(help="The stopping rule; see docs/explanations/decoding.md.")
 ]
-Rescore = Annotated[Path | None, typer.Option(help="Search for nothing: rank the translations in this n-best list.")]
+Rescore = Annotated[Path | None, typer.Option(help="Rescore this n-best list instead of translating.")]
 Share = Annotated[
     float | None,
-    typer.Option(help="With --rescore: what the model counts for, the list's scores the rest. [default: 1]"),
+    typer.Option(help="With --rescore: weight of the model against the scores of the list. [default: 1]"),
 ]
-Alignment = Annotated[bool, typer.Option("--alignment", help="Which words belong together: 0-0 1-2, after a tab.")]
+Alignment = Annotated[bool, typer.Option("--alignment", help="Append the word alignment after a tab: 0-0 1-2.")]
 
 
 def translate(
     words: Words,
     beam: Beam = None,
-    n_best: Annotated[int | None, typer.Option(min=1, help="Translations of each line, best first.")] = None,
+    n_best: Annotated[int | None, typer.Option(min=1, help="Number of translations per line.")] = None,
     length_penalty: LengthPenalty = None,
     coverage_penalty: CoveragePenalty = None,
-    min_length: Annotated[int | None, typer.Option(min=0, help="Fewest tokens before the end.")] = None,
-    max_length: Annotated[int | None, typer.Option(min=1, help="Most tokens, the end included.")] = None,
+    min_length: Annotated[int | None, typer.Option(min=0, help="Minimum number of tokens.")] = None,
+    max_length: Annotated[int | None, typer.Option(min=1, help="Maximum number of tokens, including END.")] = None,
     stopping: Stopping = None,
-    prefix: Annotated[str, typer.Option(help="Text that every translation must begin with.")] = "",
+    prefix: Annotated[str, typer.Option(help="Prefix of every translation.")] = "",
     alignment: Alignment = False,
     rescore: Rescore = None,
     share: Share = None,
@@ -57,7 +57,7 @@ def translate(
     window: Window = None,
     device: Device = "auto",
 ) -> None:
-    """Translate line by line: `seqloom translate runs/X < input.txt > output.txt`."""
+    """Translate texts: `seqloom translate runs/X < input.txt > output.txt`."""
     options = drop_unset(
         beam=beam,
         n_best=n_best,

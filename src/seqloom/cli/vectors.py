@@ -42,7 +42,7 @@ from seqloom.core.words import counted, one_line
 if TYPE_CHECKING:
     from seqloom.evaluate.word_space import NearWord, WordSpace
 
-words = typer.Typer(help="Words as vectors, of any model of words.", no_args_is_help=True, rich_markup_mode=None)
+words = typer.Typer(help="Query, plot, import and export word vectors.", no_args_is_help=True, rich_markup_mode=None)
 WordRun = Annotated[Path, typer.Argument(help="A run of word vectors, or of any model with tokenizer.kind=words.")]
 SHOWN_WORDS = 12  # words of a picture that are named
 
@@ -51,14 +51,14 @@ def embed(
     run: TextRun,
     texts: Texts = None,
     pooling: Pooling = "mean",
-    normalize: Annotated[bool, typer.Option("--normalize", help="Make every vector 1 long.")] = False,
+    normalize: Annotated[bool, typer.Option("--normalize", help="Normalise the vectors to length 1.")] = False,
     out: Annotated[
-        Path | None, typer.Option(help="Write the vectors here, .npy. [default: the output, which must be a file]")
+        Path | None, typer.Option(help="The .npy file to write. [default: standard output, redirected to a file]")
     ] = None,
     batch: Batch = BATCH_SIZE,
     device: Device = "auto",
 ) -> None:
-    """A vector for each line, as NumPy reads them: `seqloom embed runs/X < lines.txt > vectors.npy`."""
+    """Compute an embedding for each line, as a NumPy file: `seqloom embed runs/X < lines.txt > vectors.npy`."""
     check_answers(out, "vectors")
     if out is None and sys.stdout.isatty():
         raise UsageError("Vectors are for a file, not for a terminal: name one, --out vectors.npy, or > vectors.npy.")
@@ -85,15 +85,15 @@ def embed(
 def similar(
     run: TextRun,
     texts: Texts = None,
-    query: Annotated[list[str] | None, typer.Option(help="What to look for; may be given more than once.")] = None,
-    query_file: Annotated[Path | None, typer.Option(help="A file with a query in each line.")] = None,
+    query: Annotated[list[str] | None, typer.Option(help="A query; may be repeated.")] = None,
+    query_file: Annotated[Path | None, typer.Option(help="A file with one query per line.")] = None,
     top: Annotated[int, top_option("Lines shown for each query")] = 5,
     pooling: Pooling = "mean",
     as_json: Annotated[bool, json_option("One object per query.")] = False,
     batch: Batch = BATCH_SIZE,
     device: Device = "auto",
 ) -> None:
-    """Find lines like a query: `seqloom similar runs/minilm --query "a funny film" < lines.txt`."""
+    """Find the lines most similar to a query: `seqloom similar runs/minilm --query "a funny film" < lines.txt`."""
     queries = arguments(query or [])
     if query_file is not None:
         queries = [*queries, *(line for line in file_lines(query_file, "a query") if line.strip())]
@@ -146,11 +146,11 @@ def print_near(words: "Sequence[NearWord]") -> None:
 @words.command("similar")
 def similar_words(
     run: WordRun,
-    word: Annotated[list[str], typer.Argument(help="A word, or several, each on its own.")],
+    word: Annotated[list[str], typer.Argument(help="One or more words.")],
     top: Annotated[int, top_option("Words shown for each")] = 10,
     as_json: JsonObject = False,
 ) -> None:
-    """Words whose vectors point the same way: `seqloom words similar runs/word2vec-pydocs function`."""
+    """List the nearest neighbours of a word: `seqloom words similar runs/word2vec-pydocs function`."""
     space = load_words(run)
     results = [(one, space.similar(one, top)) for one in word]
     if as_json:
@@ -171,7 +171,7 @@ def analogy(
     top: Annotated[int, top_option("Answers shown")] = 5,
     as_json: JsonObject = False,
 ) -> None:
-    """What stands to C as B stands to A: `seqloom words analogy runs/word2vec-wikitext2 man woman king`."""
+    """Solve an analogy, A is to B as C is to …: `seqloom words analogy runs/word2vec-wikitext2 man woman king`."""
     best = load_words(run).analogy(a, b, c, top)
     print_json({"run": str(run), "a": a, "b": b, "c": c, "best": best}) if as_json else print_near(best)
 
@@ -179,19 +179,21 @@ def analogy(
 @words.command("plot")
 def plot(
     run: WordRun,
-    out: Annotated[Path, typer.Option(help="Where to draw: .png or .svg.")],
-    method: Annotated[Literal["pca", "tsne"], typer.Option(help="pca keeps distances, tsne keeps neighbours.")] = "pca",
-    word: Annotated[list[str] | None, typer.Option(help="Draw this word; may be given more than once.")] = None,
+    out: Annotated[Path, typer.Option(help="The .png or .svg file to write.")],
+    method: Annotated[
+        Literal["pca", "tsne"], typer.Option(help="pca preserves distances, tsne preserves neighbourhoods.")
+    ] = "pca",
+    word: Annotated[list[str] | None, typer.Option(help="Plot this word; may be repeated.")] = None,
     near: Annotated[
-        list[str] | None, typer.Option(help="Draw this word and those near it; several have colours of their own.")
+        list[str] | None, typer.Option(help="Plot this word and its nearest neighbours; may be repeated.")
     ] = None,
     top: Annotated[
-        int | None, typer.Option(min=1, help="Words near each; else of the most frequent. [default: 12, else 150]")
+        int | None, typer.Option(min=1, help="Number of neighbours, or of frequent words. [default: 12, else 150]")
     ] = None,
-    skip: Annotated[int, typer.Option(min=0, help="Of the most frequent, leave out the first so many.")] = 0,
-    font: Annotated[str | None, typer.Option(help="A font that has the letters. [default: found]")] = None,
+    skip: Annotated[int, typer.Option(min=0, help="Skip this many of the most frequent words.")] = 0,
+    font: Annotated[str | None, typer.Option(help="Font of the plot. [default: one that has all characters]")] = None,
 ) -> None:
-    """Draw words as points: `seqloom words plot runs/word2vec-pydocs --method tsne --out words.png`."""
+    """Plot word vectors in two dimensions: `seqloom words plot runs/word2vec-pydocs --method tsne --out words.png`."""
     if word and near:
         raise UsageError("Choose words by --word or by --near, not by both.")
     from seqloom.inspect.plots.inputs import WordSelection, around, draw_words, most_frequent
@@ -215,7 +217,7 @@ def import_file(
     file: Annotated[Path, typer.Argument(help="Vectors in word2vec's text or binary format, plain or .gz.")],
     run: NewRun,
 ) -> None:
-    """Make a run of a file of word vectors, as word2vec, GloVe and fastText write them."""
+    """Import a file of word vectors in the format of word2vec, GloVe or fastText as a run."""
     check_import(file, run, "a file of vectors")
     from seqloom.predict.word_vectors import import_vectors
 
@@ -233,7 +235,7 @@ def export_file(
         Literal["text", "binary"] | None, typer.Option("--format", help="[default: binary for .bin, else text]")
     ] = None,
 ) -> None:
-    """Write word vectors for other programs, and for the `model.vectors.file` of a classifier or tagger."""
+    """Export word vectors for other programs, or as `model.vectors.file` of a classifier or tagger."""
     check_new_file(file)
     from seqloom.predict.word_vectors import export_vectors
 

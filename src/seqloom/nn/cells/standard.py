@@ -58,7 +58,7 @@ class Cell(nn.Module, ABC):
         return dict(zip(names, self.weight_h.chunk(len(names)), strict=True))
 
     def notes(self) -> list[str]:
-        """What this cell does beyond its equations, in words for whoever trains it."""
+        """Notes for the user on what this cell does beyond its equations."""
         if self.weight_p is None:
             return []
         return [f"{type(self).__name__} projects its input from {self.inputs} to {self.hidden} dimensions first (W_xp)"]

@@ -42,7 +42,7 @@ class Score(nn.Module):
         return nn.Parameter(torch.zeros(()))
 
     def notes(self) -> list[str]:
-        """What this score does beyond its equation, in words for whoever trains it."""
+        """Notes for the user on what this score does beyond its equation."""
         if self.project is None:
             return []
         return [

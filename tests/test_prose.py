@@ -1,0 +1,97 @@
+"""Plain technical English: phrases that readers must translate into the standard term are not used.
+
+The check reads docstrings, comments and messages of `src`, and the documentation. Code in Markdown is skipped.
+"""
+
+import ast
+import io
+import re
+import tokenize
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+SOURCE = ROOT / "src/seqloom"
+PATTERNS = {  # a pattern, and what to write instead
+    r"\bso many\b": "a number, `count` or `n`",
+    r"\bas many as it takes\b": "no limit",
+    r"\bnobody\b": "the passive voice, or name who",
+    r"\bwhoever\b": "the user, the caller",
+    r"\b(is|are|was|were) had (from|by)\b": "download, get",
+    r"\bgo(es)? on with\b": "resume, continue",
+    r"\bwhat (is|was) told\b": "the label, the target",
+    r"\bis told apart\b": "is distinguished",
+    r"\bnobody says otherwise\b": "by default",
+    r"\bwhat came of it\b": "the result",
+    r"\bwhere there is one\b": "if present",
+    r"\bby whatever\b": "by any",
+    r"\bthe way around\b": "the residual connection",
+    r"\bannotations? \((B|…)": "encoder states",
+    r"\btwins?\b": "from-scratch baseline",
+    r"\brungs?\b": "variant",
+    r"\bin the open\b": "explicitly",
+    r"\bmachine code\b": "numba kernels",
+    r"\bstands? (before|after|first|last|beside|in the place)\b": "precedes, follows, comes first",
+    r"\ball there is\b": "everything",
+    r"\bno less than\b": "at least",
+    r"\bof which there are\b": "a relative clause with a verb",
+    r"\bwhat is taken for what\b": "the confusion matrix",
+}
+# Parts that follow the rules. A part is added when it has been rewritten, and never removed.
+CHECKED = [
+    *(SOURCE / name for name in ("classical", "decoding", "evaluate", "nn", "studio", "train")),
+    ROOT / "docs/learn",
+    ROOT / "docs/index.md",
+    ROOT / "README.md",
+]
+ALLOWED: dict[str, str] = {}  # patterns of sentences that are right although a phrase is in them, with the reason
+
+
+def texts(path: Path) -> Iterator[tuple[int, str]]:
+    """Yield the line and the text of every comment and string of a Python file, or of every line of a page."""
+    content = path.read_text("utf-8")
+    if path.suffix == ".md":
+        prose = re.sub(r"```.*?```", lambda block: "\n" * block[0].count("\n"), content, flags=re.DOTALL)
+        yield from enumerate(re.sub(r"`[^`\n]*`", "", prose).splitlines(), start=1)
+        return
+    for token in tokenize.generate_tokens(io.StringIO(content).readline):
+        if token.type == tokenize.COMMENT:
+            yield token.start[0], token.string
+    for node in ast.walk(ast.parse(content)):
+        if isinstance(node, ast.Constant) and isinstance(node.value, str) and " " in node.value:
+            yield node.lineno, node.value
+
+
+def problems(path: Path) -> Iterator[str]:
+    """Yield what is wrong with the prose of a file."""
+    for line, text in texts(path):
+        flat = " ".join(text.split())
+        if any(re.search(allowed, flat) for allowed in ALLOWED):
+            continue
+        for pattern, instead in PATTERNS.items():
+            if match := re.search(pattern, flat, re.IGNORECASE):
+                yield f"{path.relative_to(ROOT)}:{line}: {match[0]!r}; write: {instead}"
+
+
+@pytest.mark.parametrize("part", CHECKED, ids=lambda part: str(part.relative_to(ROOT)))
+def test_prose_is_plain(part: Path) -> None:
+    files = [part] if part.is_file() else [*part.rglob("*.py"), *part.rglob("*.md")]
+    assert files
+    found = [problem for path in sorted(files) for problem in problems(path)]
+    assert not found, "\n".join(found)
+
+
+def test_dialect_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Control: docstrings, comments, messages and pages are all read, code is not."""
+    monkeypatch.setattr("tests.test_prose.ROOT", tmp_path)
+    module, page = tmp_path / "a.py", tmp_path / "b.md"
+    module.write_text('"""Nobody asks."""\nso_many = 1  # so many of them\nprint(f"go on with {so_many}")\n')
+    page.write_text("# Page\n\nWhoever reads `so many`\n\n```\nrungs\n```\n")
+    assert sorted(problem.split(";")[0] for problem in problems(module)) == [
+        "a.py:1: 'Nobody'",
+        "a.py:2: 'so many'",
+        "a.py:3: 'go on with'",
+    ]
+    assert [problem.split(";")[0] for problem in problems(page)] == ["b.md:3: 'Whoever'"]
