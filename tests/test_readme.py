@@ -195,7 +195,7 @@ def workplace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]
 
 def smaller_batch(batch: Any) -> Any:
     rows = {"size": min(batch.size, ROWS)} if hasattr(batch, "size") else {}
-    aside = {"eval_rows": 16} if hasattr(batch, "eval_rows") else {}
+    aside = {"eval_size": 16} if hasattr(batch, "eval_size") else {}
     return dataclasses.replace(batch, **rows, **aside)
 
 

@@ -179,23 +179,21 @@ def test_too_few(seqloom: Any, mine: Path) -> None:
         shown = seqloom("average", one, *words)
         shown.refuses(2, lines=1)
         assert shown.err == (
-            f"seqloom: {one} has 4 checkpoints, and 10 were to be averaged. Average what there is, --last 4, or train "
-            "with train.keep_checkpoints=10 and train.save_every=1, so that there are enough of them.\n"
+            f"seqloom: {one} has 4 checkpoints, but 10 are needed. Average these with --last 4, or train "
+            "with train.keep_checkpoints=10 and train.save_every=1 to have enough checkpoints.\n"
         )
-    seqloom("average", one, "--last", "5").refuses(
-        2, "or train with train.keep_checkpoints=5, so that there are enough", lines=1
-    )
+    seqloom("average", one, "--last", "5").refuses(2, "or train with train.keep_checkpoints=5 to have enough", lines=1)
     recipe = one / "recipe.yaml"
     recipe.write_text(
         recipe.read_text().replace("keep_checkpoints: 4", "keep_checkpoints: 12")
     )  # as if it had been large enough
     seal(one)
     shown = seqloom("average", one)
-    shown.refuses(2, "--last 4, or train with train.save_every=1, so that there are enough of them.", lines=1)
-    seqloom("average", one, "--last", "5").refuses(2, "--last 4, or train once more.", lines=1)
+    shown.refuses(2, "--last 4, or train with train.save_every=1 to have enough checkpoints.", lines=1)
+    seqloom("average", one, "--last", "5").refuses(2, "--last 4, or train again.", lines=1)
     for step in (4, 6, 8):
         shutil.rmtree(one / f"checkpoints/step-{step}")
-    seqloom("average", one).refuses(2, "has 1 checkpoint, and 10 were to be averaged.", lines=1)
+    seqloom("average", one).refuses(2, "has 1 checkpoint, but 10 are needed.", lines=1)
     shutil.rmtree(one / "checkpoints")
     seqloom("average", one).refuses(2, f"{one} has no checkpoints to average", lines=1)
     assert not (mine / "one-averaged").exists()
@@ -210,7 +208,7 @@ def test_damaged_ones_are_passed_over_with_a_word(seqloom: Any, mine: Path) -> N
     shown = seqloom("average", mine / "one", "--last", "4", "--out", mine / "more")
     shown.refuses(4, lines=1)
     assert shown.err.startswith(
-        f"seqloom: {mine / 'one'} has 3 checkpoints that can be read (step-8: {cause}), and 4 were to be averaged. "
+        f"seqloom: {mine / 'one'} has 3 checkpoints that can be read (step-8: {cause}), but 4 are needed. "
     )
     for step in (4, 6, 10):
         damage(mine / "one", step)
@@ -244,7 +242,7 @@ def test_weights_that_are_of_another_shape_than_their_recipe_says(seqloom: Any, 
     seqloom("average", mine / "one", mine / "two", "--out", mine / "x").refuses(4, "belongs to another run", lines=1)
     seal(mine / "two")
     shown = seqloom("average", mine / "one", mine / "two", "--out", mine / "x")
-    shown.refuses(4, "Only weights of the same names and shapes have a mean", lines=1)
+    shown.refuses(4, "Weights to average must have the same names and shapes", lines=1)
 
 
 def test_wrong_words(seqloom: Any, mine: Path, runs: Path, averaged: Path, here: Path) -> None:
@@ -252,12 +250,12 @@ def test_wrong_words(seqloom: Any, mine: Path, runs: Path, averaged: Path, here:
     seqloom("average", one, two).refuses(2, "Say where the mean of several runs should go: --out runs/NAME.", lines=1)
     seqloom("average", one, two, "--last", "3", "--out", "x").refuses(2, "--last is about the checkpoints of one run")
     for again in (one, mine / "two/../one"):
-        seqloom("average", one, two, again, "--out", "x").refuses(2, f"{one} is named twice", lines=1)
+        seqloom("average", one, two, again, "--out", "x").refuses(2, f"{one} is given twice", lines=1)
     seqloom("average", runs / "grams").refuses(2, "was not trained by gradient, but estimated by counting", lines=1)
-    seqloom("average", averaged).refuses(2, f"{averaged} is a mean itself and has no checkpoints.", lines=1)
+    seqloom("average", averaged).refuses(2, f"{averaged} is an average and has no checkpoints.", lines=1)
     seqloom("average", mine / "none").refuses(4, "is not a run: it does not exist", lines=1)
     seqloom("average", one, "--out", two).refuses(2, f"{two} exists.", lines=1)
-    seqloom("average", one, "--out", averaged).refuses(2, "exists. Keep it and choose another place: --out", lines=1)
+    seqloom("average", one, "--out", averaged).refuses(2, "exists. Choose another path: --out", lines=1)
     seqloom("average", one, "--out", "/proc/x").refuses(5, "Could not write /proc/x", lines=1)
     seqloom("average", one, "--last", "0").refuses(2, "--last")
     assert not any(here.iterdir())

@@ -276,7 +276,7 @@ DAMAGES: dict[str, tuple[Callable[[Path], Any], list[str]]] = {
     "newer run": (lambda run: rewrite(run / "recipe.yaml", "format: 1", "format: 2"), ["format 2", "reads format 1"]),
     "foreign run": (
         lambda run: (run / "recipe.yaml").write_text("name: other tool\n"),
-        ["does not say its run format"],
+        ["has no run format"],
     ),
     "broken recipe": (lambda run: (run / "recipe.yaml").write_bytes(b"\xff{"), ["recipe.yaml", "damaged"]),
     "edited recipe": (

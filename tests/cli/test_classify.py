@@ -179,13 +179,13 @@ def test_damaged_runs(seqloom: Any, runs: Path) -> None:
     seqloom("classify", runs / "gru", "x").refuses(4, f"{labels} is damaged: it does not match its checksum", lines=1)
     labels.write_text('["good"]')
     seal(runs / "gru")
-    seqloom("classify", runs / "gru", "x").refuses(4, "labels.json is damaged: its names are not those of the model")
+    seqloom("classify", runs / "gru", "x").refuses(4, "labels.json is damaged: its names do not fit the model")
     (runs / "gru" / "labels.json").unlink()
     seqloom("classify", runs / "gru", "x").refuses(4, "is incomplete: labels.json is missing")
     (runs / "bag" / "sizes.json").write_text('{"labels": 3}')
     seqloom("classify", runs / "bag", "x").refuses(4, "sizes.json is damaged: it does not match its checksum", lines=1)
     seal(runs / "bag")
-    seqloom("classify", runs / "bag", "x").refuses(4, "does not fit the model its recipe describes")
+    seqloom("classify", runs / "bag", "x").refuses(4, "does not fit the model of its recipe")
 
 
 # --- train, evaluate, compare, doctor ---------------------------------------------------------------------------------
@@ -255,7 +255,7 @@ def test_evaluate_as_json(seqloom: Any, runs: Path) -> None:
         (
             ["--text", "x.txt"],
             2,
-            "is measured on texts with labels, not on a text. Name a --split, or use it: seqloom classify",
+            "is evaluated on texts with labels, not on a text. Pass --split, or use the model: seqloom classify",
         ),
         (["--out", "no/answers.tsv"], 2, "the folder no does not exist"),
         (["--split", "train", "--interpolate"], 2, "--interpolate"),

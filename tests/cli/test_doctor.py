@@ -102,14 +102,14 @@ def short(here: Path) -> list[str]:
 def test_a_text_shorter_than_a_chunk_per_row_is_trained_on_with_a_warning(
     seqloom: Any, short: list[str], canned: None
 ) -> None:
-    words = "The training text is shorter than one chunk per row: "
+    words = "The training text is shorter than one chunk per sequence: "
     for command in (["train"], ["doctor"]):
         shown = seqloom(*command, *short, "batch.size=4", "batch.length=64")
         assert shown.code == 0
         assert f"warning: {words}" in shown.out + shown.err
         assert "lower batch.size to 1 or less" in shown.out + shown.err
     lower = seqloom("train", *short, "batch.size=4", "batch.length=200", "--out", "two")
-    assert "Give more text, or lower batch.length." in lower.err
+    assert "Use more text, or lower batch.length." in lower.err
     assert words not in seqloom("train", *short, "batch.size=1", "batch.length=16", "--out", "three").err
 
 

@@ -131,7 +131,7 @@ def retold(translators: Path, folder: Path, **data: str) -> Path:
     ("data", "apart"),
     [
         ({"target": "fr"}, "26 words of parallel, en to de and 26 words of parallel, en to fr"),
-        ({}, "26 words of parallel, en to de in both, but learned from other texts"),
+        ({}, "26 words of parallel, en to de in both, but trained on different texts"),
     ],
 )
 def test_vocabularies_that_look_alike(

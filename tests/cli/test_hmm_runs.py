@@ -203,7 +203,7 @@ def test_stopped_in_between_it_goes_on_to_the_same_model(
         (["hmm-letters", "model.states=0", "train.restarts=0"], 2, "model.states: must be at least 1, got 0"),
         (["hmm-tag-people", "model.order=4", "model.word_smoothing=0"], 2, "model.order: must be at most 3, got 4"),
         (["hmm-tag-people", "tokenizer.split=punctuation"], 2, "split: whitespace"),
-        (["hmm-letters", "data.corpus=people"], 2, "read=letters is for texts"),
+        (["hmm-letters", "data.corpus=people"], 2, "read=letters needs a corpus of plain texts"),
         (["hmm-weather", "model.min_variance=-1"], 2, "model.min_variance: must be at least 0.0, got -1"),
     ],
 )

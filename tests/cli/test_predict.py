@@ -117,7 +117,7 @@ def test_what_is_refused(seqloom: Any, made: Path, runs: Path, tmp_path: Path) -
 def test_a_model_without_predictions_says_so(seqloom: Any, tmp_path: Path) -> None:
     small = ["batch.size=4", "model.hidden=4", "train.steps=2", "train.evaluate_every=2"]
     assert main(["train", "toys-adding", *small, "--out", str(tmp_path / "adding")]) == 0
-    seqloom("predict", tmp_path / "adding", "1 2").refuses(2, "predicts nothing from lines", "`seqloom evaluate`")
+    seqloom("predict", tmp_path / "adding", "1 2").refuses(2, "cannot predict from lines", "`seqloom evaluate`")
 
 
 @pytest.mark.parametrize("task", names())

@@ -139,7 +139,7 @@ def test_evaluate_and_generate_know_these_runs(seqloom: Any, made: Path) -> None
     assert seqloom("generate", made / "tuned", "--prompt", "a", "--tokens", 3).code == 0
     assert seqloom("score", made / "instructed", "a film").code == 0
     seqloom("evaluate", made / "tuned", "--text", made / "shots.tsv").refuses(
-        2, "is measured on texts with labels, not on a text", "or use it: seqloom prompt"
+        2, "is evaluated on texts with labels, not on a text", "or use the model: seqloom prompt"
     )
     shown = seqloom("compare", made / "tuned", made / "instructed")
     assert "This is a bug" not in shown.err

@@ -154,7 +154,7 @@ def test_evaluate_shows_spans_or_tags(seqloom: Any, runs: Path) -> None:
 
 def test_a_text_is_no_test(seqloom: Any, runs: Path) -> None:
     seqloom("evaluate", runs / "names", "--text", "x.txt").refuses(
-        2, "is measured on sentences with tags, not on a text", "or use it: seqloom tag"
+        2, "is evaluated on sentences with tags, not on a text", "or use the model: seqloom tag"
     )
 
 

@@ -79,7 +79,7 @@ def test_what_training_says(seqloom: Any, own: list[str], tmp_path: Path) -> Non
     assert re.search(
         r"^step 6  dev: loss [\d.]+  perplexity [\d.]+  bleu [\d.]+  exact_match [\d.]+", shown.out, re.MULTILINE
     )
-    assert "training pairs are left out" in shown.err + shown.out
+    assert "training pairs are omitted" in shown.err + shown.out
 
 
 # --- compare ----------------------------------------------------------------------------------------------------------

@@ -72,12 +72,12 @@ def test_there_is_no_training_split(seqloom: Any, vectors: Path) -> None:
 def test_what_needs_text_is_refused(seqloom: Any, vectors: Path, name: str, words: list[str]) -> None:
     run = vectors / name
     shown = seqloom(*(run if word == "RUN" else word for word in words))
-    shown.refuses(2, f"{run} is no model of text: its task, {name}, reads numbers", f"seqloom evaluate {run}", lines=1)
+    shown.refuses(2, f"{run} is not a text model: its task, {name}, reads numbers", f"seqloom evaluate {run}", lines=1)
 
 
 def test_mixing_with_a_language_model_is_refused(seqloom: Any, vectors: Path, runs: Path) -> None:
     shown = seqloom("evaluate", vectors / "adding", runs / "chars", "--interpolate")
-    shown.refuses(2, "is no model of text", lines=1)
+    shown.refuses(2, "is not a text model", lines=1)
 
 
 def test_compared_with_its_like(seqloom: Any, vectors: Path) -> None:

@@ -207,5 +207,5 @@ def test_weights_that_do_not_fit_the_recipe(tmp_path: Path) -> None:
     with pytest.raises(CheckpointError, match=r"model\.safetensors belongs to another run"):
         export_run(run.path, tmp_path / "out")
     run.store().save_best(other.weights())
-    with pytest.raises(CheckpointError, match="does not fit the model its recipe describes"):
+    with pytest.raises(CheckpointError, match="does not fit the model of its recipe"):
         export_run(run.path, tmp_path / "out")

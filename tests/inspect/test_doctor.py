@@ -120,7 +120,7 @@ def test_the_budget(tmp_path: Path) -> None:
         ("train.warmup=5000", "the learning rate never reaches"),
         ("train.lr=0.1", "far above what adamw usually bears"),
         ("train.clip_norm=null", "can explode"),
-        ("batch.length=4000", "shorter than one chunk per row"),
+        ("batch.length=4000", "shorter than one chunk per sequence"),
     ],
 )
 def test_what_is_odd_is_said_once(tmp_path: Path, change: str, words: str) -> None:

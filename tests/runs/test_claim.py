@@ -26,7 +26,7 @@ def test_second_training_with_the_same_path_is_refused_before_it_does_anything(r
             lambda: begin(recipe(), tmp_path / "runs" / "one"),
             lambda: Run.create(tmp_path / "runs" / "one", {}, {}),
         ):
-            with pytest.raises(UsageError, match="is being made by another process") as caught:
+            with pytest.raises(UsageError, match="is being created by another process") as caught:
                 attempt()
             assert caught.value.exit_code == 2
         assert names(tmp_path / "runs") == before

@@ -70,7 +70,7 @@ def test_every_disagreement_is_named(runs: Path, tmp_path: Path) -> None:
         "model.backbone.positions.max_length=64",
         "model.backbone.dropout=0.3",
     ]
-    with pytest.raises(UsageError, match=r"backbone is that of init\.from") as caught:
+    with pytest.raises(UsageError, match=r"backbone must be that of init\.from") as caught:
         classify_recipe(tmp_path, runs / "bert", *words)
     for said in (
         "model.backbone.layers is 4 here and 2 there",
@@ -125,14 +125,14 @@ def test_weights_that_do_not_fit_are_refused_when_the_training_begins(runs: Path
 
 
 def test_sections_that_do_not_go_together(runs: Path, tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match=r"tokenizer is that of the run in init\.from"):
+    with pytest.raises(UsageError, match=r"tokenizer comes from the run in init\.from"):
         classify_recipe(tmp_path, runs / "gpt", "tokenizer.kind=words")
     with pytest.raises(UsageError, match="tokenizer: missing") as caught:
         classify_recipe(tmp_path, runs / "gpt", "init=null")
     assert "model.backbone: missing; it must be a section of kind recurrent-lm, gpt, bert" in str(caught.value)
-    with pytest.raises(UsageError, match=r"init is for models on a backbone.*model\.kind is classifier"):
+    with pytest.raises(UsageError, match=r"init needs a model with a backbone.*got model\.kind classifier"):
         classify_recipe(tmp_path, runs / "gpt", "model.kind=classifier")
-    with pytest.raises(UsageError, match="bert does not: it reads both ways"):
+    with pytest.raises(UsageError, match="bert does not: it is bidirectional"):
         classify_recipe(tmp_path, runs / "bert", "loss.language_model=0.5")
     with pytest.raises(UsageError, match="max_length must be at least 3"):
         classify_recipe(tmp_path, runs / "bert", "batch.max_length=2")
@@ -165,11 +165,11 @@ def test_data_and_card_say_where_it_came_from(runs: Path, tmp_path: Path) -> Non
         "sha256": Pretrained.open(runs / "gpt").sha256,
     }
     assert (
-        f"began with the weights of `{runs / 'gpt'}`, a gpt of text (sha256 {init['sha256'][:16]}"
+        f"started from the weights of `{runs / 'gpt'}`, a gpt of text (sha256 {init['sha256'][:16]}"
         in (out / "card.md").read_text()
     )
     twin = trained(classify_recipe(tmp_path, runs / "gpt", "train.steps=2", "init.weights=false"), tmp_path / "twin")
-    assert "every weight was drawn anew" in (twin / "card.md").read_text()
+    assert "but random initial weights" in (twin / "card.md").read_text()
 
 
 def test_a_run_needs_no_other_to_be_opened(runs: Path, tmp_path: Path) -> None:
@@ -194,7 +194,7 @@ def test_without_a_checkpoint_the_source_is_needed_as_it_was(runs: Path, tmp_pat
     assert (run.path / "model.safetensors").read_bytes() == (whole / "model.safetensors").read_bytes()
     late = begin(recipe, tmp_path / "late").run
     shutil.copy(pretrained_run(tmp_path / "other", "gpt", layers=1) / "model.safetensors", source)
-    with pytest.raises(CheckpointError, match="have changed since"):
+    with pytest.raises(CheckpointError, match="have changed, and it has no checkpoint"):
         next(resume(late.path).events())
 
 

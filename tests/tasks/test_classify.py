@@ -135,7 +135,7 @@ def test_evaluation_does_not_depend_on_how_texts_are_put_together(tmp_path: Path
         (["batch.tokens=0", "loss.label_smoothing=1.0"], "tokens: must be at least 1"),
         (["monitor=f1"], "monitor"),
         (["loss.class_weights=even"], "class_weights"),
-        (["tokenizer.kind=byte-pair", "tokenizer.dropout=0.1"], "tokenizer.dropout is for translation"),
+        (["tokenizer.kind=byte-pair", "tokenizer.dropout=0.1"], "tokenizer.dropout is supported for translation only"),
         (["tokenizer.kind=characters", "model.characters.kind=cnn"], "leave one of them out"),
         (["model.encoder.kind=bag", "model.pooling=max"], "pooling is for encoders that keep the order"),
     ],

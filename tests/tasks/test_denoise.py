@@ -15,7 +15,7 @@ from seqloom.data.noise import parse_spans, sentinels_of
 from seqloom.decoding.beam import beam_search
 from seqloom.predict.loader import load
 from seqloom.runs.run import Run
-from seqloom.tasks.denoise import EVALUATION, GREEDY, Task
+from seqloom.tasks.denoise import EVALUATION_SEED, GREEDY, Task
 from seqloom.train import loop
 from seqloom.train.events import Evaluated, Progress
 from seqloom.train.stop import Stop
@@ -52,7 +52,7 @@ def test_what_is_measured_is_what_the_model_thinks(tmp_path: Path, kind: str) ->
     losses, right, told, hidden, exact = [], 0, 0, 0, []
     banned = tuple(Specials.after(len(task.tokenizer)).names)
     for number in range(len(read.texts)):
-        source, target, unseen = read.corrupt(number, EVALUATION, 0)
+        source, target, unseen = read.corrupt(number, EVALUATION_SEED, 0)
         ended = torch.tensor([[*source, 0]])
         inputs = torch.tensor([[0, *target]])
         log_probs = model(ended, None, inputs)[0].log_softmax(dim=1)
@@ -159,7 +159,7 @@ def test_a_text_so_short_that_nothing_is_hidden(tmp_path: Path) -> None:
 def test_nothing_to_damage_is_said(tmp_path: Path) -> None:
     recipe = denoise_recipe(tmp_path)
     run = trained(recipe, tmp_path / "run")
-    with pytest.raises(DataError, match="no tokens: there is nothing to damage"):
+    with pytest.raises(DataError, match="no tokens to corrupt"):
         load(run).evaluate_documents(["  "])
 
 
@@ -180,7 +180,7 @@ def test_all_that_is_wrong_with_a_recipe_is_said_at_once(tmp_path: Path) -> None
     with pytest.raises(UsageError) as error:
         learned = ["model.positions.kind=learned", "model.positions.max_length=16"]
         denoise_recipe(tmp_path, "noise.kind=bart", *learned)
-    for words in ("a source may have 25 tokens", "a target may have 24 tokens", "knows 15 places", "knows 16 places"):
+    for words in ("a source may have 25 tokens", "a target may have 24 tokens", "has 15 positions", "has 16 positions"):
         assert words in str(error.value)
     with pytest.raises(UsageError, match="kind"):
         denoise_recipe(tmp_path, "noise.kind=gauss")

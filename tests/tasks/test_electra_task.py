@@ -17,7 +17,7 @@ from seqloom.models.electra import Electra, ElectraConfig
 from seqloom.predict.loader import load
 from seqloom.recipes import build_recipe
 from seqloom.tasks import task_info
-from seqloom.tasks.masked_lm import EVALUATION, Task
+from seqloom.tasks.masked_lm import EVALUATION_SEED, Task
 from seqloom.text.model_inputs import read_gaps
 from seqloom.train.events import Progress
 from seqloom.train.stop import Stop
@@ -43,7 +43,7 @@ def test_what_does_not_go_together_is_refused(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="masks every chosen token") as error:
         masked_recipe(tmp_path, ELECTRA, "masks.mask_replace_prob=0.8", "batch.max_length=200", "model.context=100")
     assert "max_length must be at most 100" in str(error.value)
-    with pytest.raises(UsageError, match="go together; got electra and mlm"):
+    with pytest.raises(UsageError, match="and vice versa; got electra, mlm"):
         masked_recipe(tmp_path, "objective=mlm", "model.kind=electra")
     with pytest.raises(UsageError, match=r"model\.generator\.size_ratio: must be greater than 0"):
         masked_recipe(tmp_path, ELECTRA, "model.generator.size_ratio=0")
@@ -98,7 +98,7 @@ def test_every_row_has_its_own_draws_however_many_are_read_together(tmp_path: Pa
         torch.manual_seed(0)
         found.append(task.evaluate(task.model().eval(), "dev"))
     assert found[0] == pytest.approx(found[1], rel=1e-5)
-    assert isinstance(task.read("dev"), MaskedBatches) and len(task.read("dev").epoch(EVALUATION, 0)["tokens"]) > 3
+    assert isinstance(task.read("dev"), MaskedBatches) and len(task.read("dev").epoch(EVALUATION_SEED, 0)["tokens"]) > 3
 
 
 def test_it_learns(tmp_path: Path) -> None:

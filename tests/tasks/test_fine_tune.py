@@ -126,7 +126,7 @@ def test_a_model_with_a_language_model_keeps_its_output(runs: Path, tmp_path: Pa
     assert run.sizes["outputs"] == len(run.tokenizer)
     assert run.model("cpu").backbone.output is not None
     monitor = load(out).task().monitor
-    assert (monitor.unit, monitor.remark) == ("nats per text", "with a language model's")
+    assert (monitor.unit, monitor.remark) == ("nats per text", "with language model")
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -151,7 +151,7 @@ def test_an_evaluated_run_opens_as_it_was(recipe: Make, tmp_path: Path) -> None:
     ("overrides", "words"),
     [
         (["batch.cross_document_attention=false"], ["batch.cross_document_attention=false needs model.kind gpt"]),
-        ([*GPT, "batch.length=9"], ["batch.length must be at most the 8 tokens that the model sees at once", "got 9"]),
+        ([*GPT, "batch.length=9"], ["batch.length must be at most 8, the context of the model", "got 9"]),
         (
             ["model.kind=gpt", "model.heads=3", "model.context=600", "batch.size=0"],
             [
@@ -178,7 +178,7 @@ def test_places_that_no_training_token_stands_at_are_remarked_on(recipe: Make) -
     assert Task.prepare(recipe(*GPT)).warnings() == []
     rotary = ["model.kind=gpt", "model.d_model=16", "model.positions.kind=rotary"]
     (found,) = Task.prepare(recipe(*rotary)).warnings()
-    assert "it never learns to look so far. Set batch.length to 512, or model.context to 8" in found
+    assert "longer distances are not learned. Set batch.length to 512, or model.context to 8" in found
     assert Task.prepare(recipe(*rotary, "model.context=8")).warnings() == []
 
 

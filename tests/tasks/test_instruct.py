@@ -112,7 +112,7 @@ def test_long_examples_are_cut_before_their_answer(made: Path, tmp_path: Path) -
     write_instructions(
         tmp_path / "mine.jsonl", [{"instruction": f"Say {n}", "output": "dull " * 99} for n in range(40)]
     )
-    with pytest.raises(DataError, match="An answer must have room in the 60 tokens"):
+    with pytest.raises(DataError, match="must fit in 60 tokens"):
         Task.prepare(instruct_recipe(tmp_path, made / "gpt", "batch.max_length=60")).steps_per_epoch()
 
 

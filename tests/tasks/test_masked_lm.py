@@ -13,7 +13,7 @@ from seqloom.core.errors import DataError, UsageError
 from seqloom.core.tokens import Specials
 from seqloom.predict.loader import load
 from seqloom.runs.run import Run
-from seqloom.tasks.masked_lm import EVALUATION, Task
+from seqloom.tasks.masked_lm import EVALUATION_SEED, Task
 from seqloom.train import loop
 from seqloom.train.events import Evaluated, Progress
 from seqloom.train.stop import Stop
@@ -72,7 +72,7 @@ def test_what_is_measured_is_what_the_model_thinks(tmp_path: Path) -> None:
     torch.manual_seed(0)
     model = task.model().eval()
     found = task.evaluate(model, "dev")
-    shown = task.read("dev").epoch(EVALUATION, 0)
+    shown = task.read("dev").epoch(EVALUATION_SEED, 0)
     losses, right, pairs, told, unfit = [], 0, 0, 0, 0.0
     for row in range(len(shown["tokens"])):
         tokens, mask, segments = (
@@ -152,14 +152,14 @@ def test_documents_of_one_sentence_are_counted(tmp_path: Path) -> None:
     with open(tmp_path / "train.txt", "a", encoding="utf-8") as file:
         file.write("Alone .\nAlone .\n")
     (warning,) = Task.prepare(recipe).warnings()
-    assert "2 of 62 training documents have one sentence" in warning
+    assert "2 of 62 training documents are omitted" in warning
     assert prepared(tmp_path, "objective=mlm").warnings() == []
 
 
 def test_a_text_of_which_nothing_is_hidden_has_no_figures(tmp_path: Path) -> None:
     """Or else the mean over no token would be a loss of zero, the best there is."""
     run = trained(masked_recipe(tmp_path), tmp_path / "run")
-    with pytest.raises(DataError, match=r"^The text is too short: none of its tokens is hidden .*Give more text"):
+    with pytest.raises(DataError, match=r"^The text is too short: none of its tokens is masked .*Use more text"):
         load(run).evaluate_documents(["purr"])
     recipe = masked_recipe(tmp_path, "objective=mlm")
     (tmp_path / "dev.txt").write_text("purr\n", encoding="utf-8")
@@ -170,7 +170,7 @@ def test_a_text_of_which_nothing_is_hidden_has_no_figures(tmp_path: Path) -> Non
 def test_fewer_rows_than_a_batch_are_remarked_on(tmp_path: Path) -> None:
     task = prepared(tmp_path, "objective=mlm", "batch.size=500")
     (warning,) = task.warnings()
-    assert f"makes {task.batches.total} rows, fewer than batch.size, 500" in warning
+    assert f"has {task.batches.total} rows, fewer than batch.size=500" in warning
     assert len(task.batch(1, 0)["tokens"]) == task.batches.total < 500
 
 

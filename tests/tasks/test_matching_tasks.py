@@ -74,14 +74,14 @@ def test_answers_are_pointed_at(tmp_path: Path) -> None:
     assert 0 < absent < len(windows)
     assert any("read in windows" in line for line in narrow.warnings())
     assert any(
-        "only their beginning is read (batch.max_question_length)" in line
+        "are truncated (batch.max_question_length)" in line
         for line in task_of(recipe(tmp_path, "answer", "batch.max_question_length=2")).warnings()
     )
 
 
 def test_what_has_no_room_is_counted(tmp_path: Path) -> None:
     task = task_of(recipe(tmp_path, "pair", "batch.max_length=7"))
-    assert task.cut() == len(task.batches) and "their texts are cut" in task.warnings()[-1]
+    assert task.cut() == len(task.batches) and "their texts are truncated" in task.warnings()[-1]
     shorter = task_of(
         recipe(tmp_path, "pair", "model.backbone.positions.kind=learned", "model.backbone.positions.max_length=7")
     )
@@ -240,7 +240,7 @@ def test_one_label_is_nothing_to_tell_apart(tmp_path: Path) -> None:
 
 def test_a_text_is_not_what_they_are_measured_on(tmp_path: Path) -> None:
     run = trained(recipe(tmp_path, "answer", "train.steps=1"), tmp_path / "run")
-    with pytest.raises(UsageError, match=r'use it: seqloom answer .*run --context page.txt --question "…"'):
+    with pytest.raises(UsageError, match=r'use the model: seqloom answer .*run --context page.txt --question "…"'):
         load(run).evaluate_documents(["a text"])
 
 

@@ -41,7 +41,7 @@ def test_only_the_prompt_is_kept_beside_one_copy_of_the_language_model(made: Pat
     began = Run.open(run).data["init"]
     assert began["from"] == str(made / "gpt")
     assert began["sha256"] == sha256((made / "gpt" / "model.safetensors").read_bytes())
-    assert f"It began with the weights of `{made / 'gpt'}`" in (run / "card.md").read_text()
+    assert f"Its training started from the weights of `{made / 'gpt'}`" in (run / "card.md").read_text()
 
 
 def test_the_run_needs_no_other(made: Path, tmp_path: Path) -> None:
@@ -125,7 +125,7 @@ def test_long_texts_are_cut_so_that_the_label_has_room(made: Path, tmp_path: Pat
     for example in task.prompts("train"):
         assert len(example.ids) < 40
         assert task.tokenizer.decode(example.ids).endswith((" = bad", " = good"))
-    with pytest.raises(DataError, match="too few for a text with the template"):
+    with pytest.raises(DataError, match="too few for the template"):
         Task.prepare(tune_recipe(tmp_path, made / "gpt", "batch.max_length=3")).steps_per_epoch()
 
 
@@ -181,5 +181,5 @@ def test_the_recipe_of_a_run_is_whole(made: Path) -> None:
 
 def test_other_texts_are_not_what_it_is_measured_on(made: Path) -> None:
     model: Any = seqloom.load(made / "tuned")
-    with pytest.raises(UsageError, match="measured on texts with labels"):
+    with pytest.raises(UsageError, match="evaluated on texts with labels"):
         model.evaluate_documents(["a text"])

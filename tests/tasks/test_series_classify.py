@@ -157,5 +157,5 @@ def test_a_series_longer_than_the_encoder_knows(tmp_path: Path) -> None:
     file = rows(tmp_path / "a.csv")
     overrides = [f"data.train={file}", "model.encoder.kind=transformer", "model.encoder.positions.kind=learned"]
     _, recipe = read_recipe("series-rows", [*overrides, "model.encoder.positions.max_length=10"])
-    with pytest.raises(UsageError, match="longest series has 16 steps, and the encoder knows 10 places"):
+    with pytest.raises(UsageError, match="longest series has 16 steps, but the encoder has 10 positions"):
         Task.prepare(recipe)

@@ -64,6 +64,6 @@ def test_the_loss_of_samples_is_not_called_nats_of_the_text(recipe: Any) -> None
 def test_cutoffs_beyond_the_vocabulary_leave_no_run_behind(recipe: Any, tmp_path: Path) -> None:
     made = recipe("model.softmax.kind=adaptive", "model.softmax.cutoffs=[10, 5000]")
     size = len(Task.prepare(recipe()).tokenizer)
-    with pytest.raises(UsageError, match=f"which is {size} tokens here; got \\[10, 5000\\]"):
+    with pytest.raises(UsageError, match=f"the vocabulary, {size} tokens; got \\[10, 5000\\]"):
         begin(made, tmp_path / "run")
     assert not (tmp_path / "run").exists()

@@ -117,10 +117,10 @@ def test_resume_is_exact(runs: Path, tmp_path: Path) -> None:
 def test_what_does_not_go_together_is_said(runs: Path, tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=r"model\.d_model is 24 here and 16 there; model\.heads is 3 here and 2 there"):
         translate_recipe(tmp_path, runs / "bart", "model.kind=transformer", "model.d_model=24", "model.heads=3")
-    with pytest.raises(UsageError, match=r"tokenizer is that of the run in init\.from: leave the section out"):
+    with pytest.raises(UsageError, match=r"tokenizer comes from the run in init\.from: leave the section out"):
         translate_recipe(tmp_path, runs / "bart", "tokenizer.kind=words")
     without = {key: value for key, value in mapping(tmp_path, runs).items() if key != "init"}
-    with pytest.raises(UsageError, match=r"tokenizer: missing; it must be a section, or init\.from"):
+    with pytest.raises(UsageError, match=r"tokenizer: missing; it must be a section; or set init\.from"):
         build_recipe(without, "the recipe")
     with pytest.raises(CheckpointError, match="there is no run"):
         translate_recipe(tmp_path, tmp_path / "nowhere")
@@ -129,7 +129,7 @@ def test_what_does_not_go_together_is_said(runs: Path, tmp_path: Path) -> None:
 def test_another_kind_of_run_is_refused_by_name(runs: Path, tmp_path: Path) -> None:
     run = trained(classify_recipe(tmp_path, runs / "bart", "train.steps=1"), tmp_path / "classifier")
     with pytest.raises(
-        UsageError, match=r"cannot be gone on with: .* kind fine-tuned-classifier\. Name .* transformer"
+        UsageError, match=r"cannot be trained further: .* kind fine-tuned-classifier\. Use .* transformer"
     ):
         translate_recipe(tmp_path, run)
     with pytest.raises(UsageError, match=r"cannot be fine-tuned: its model is of kind recurrent-seq2seq"):

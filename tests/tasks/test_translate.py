@@ -308,8 +308,8 @@ def test_warnings(recipe: Any) -> None:
     found = noted.warnings()
     left_out = sum(len(source.split()) > 3 for source, _ in PAIRS["train"])  # and END is the fourth
     assert found[0] == "3 pairs are blank."
-    assert f"{left_out} of 61 training pairs are left out" in found[1] and "batch.max_length" in found[1]
-    assert len(found) == 4 and all("read as <unk>" in line for line in found[2:])
+    assert f"{left_out} of 61 training pairs are omitted" in found[1] and "batch.max_length" in found[1]
+    assert len(found) == 4 and all("are <unk>" in line for line in found[2:])
 
 
 @pytest.mark.parametrize(
@@ -334,7 +334,7 @@ def test_recipes_that_cannot_be(recipe: Any, overrides: list[str], message: str)
 
 def test_sources_too_long_for_the_model_are_found_before_any_work(recipe: Any) -> None:
     located = recipe("model.attention.score=location", "model.attention.max_length=5")
-    with pytest.raises(DataError, match=r"A source of train has \d+ tokens.*only 5 places.*max_length=\d+\.$"):
+    with pytest.raises(DataError, match=r"A source of train has \d+ tokens.*only 5 positions.*max_length=\d+\.$"):
         Task.prepare(located)
     with pytest.raises(DataError, match="A source of dev has"):  # which is read whole
         Task.prepare(replace(located, batch=replace(located.batch, max_length=5)))
@@ -343,7 +343,7 @@ def test_sources_too_long_for_the_model_are_found_before_any_work(recipe: Any) -
 def test_either_side_too_long_for_learned_positions_is_found_before_any_work(recipe: Any) -> None:
     learned = recipe("model.kind=transformer", "model.positions.kind=learned", "model.positions.max_length=6")
     with pytest.raises(
-        DataError, match=r"A source of train has \d+ tokens.*only 6 places.*model\.positions\.max_length="
+        DataError, match=r"A source of train has \d+ tokens.*only 6 positions.*model\.positions\.max_length="
     ):
         Task.prepare(learned)
     task = Task.prepare(recipe())
@@ -359,7 +359,7 @@ def test_either_side_too_long_for_learned_positions_is_found_before_any_work(rec
 
 
 def test_dropout_of_byte_pairs_is_not_for_streams() -> None:
-    with pytest.raises(UsageError, match=r"tokenizer\.dropout is for translation"):
+    with pytest.raises(UsageError, match=r"tokenizer\.dropout is supported for translation"):
         read_recipe("lm-bpe-gru", ["tokenizer.dropout=0.1"])
 
 

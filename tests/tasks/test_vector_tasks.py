@@ -115,7 +115,7 @@ def test_a_split_is_read_whole_however_it_is_cut(name: str, monkeypatch: pytest.
     task = prepared(name)
     model = task.model().eval()
     whole = task.evaluate(model, "dev")
-    monkeypatch.setattr(VectorTask, "eval_rows", 7)
+    monkeypatch.setattr(VectorTask, "eval_size", 7)
     assert task.evaluate(model, "dev") == pytest.approx(whole, abs=1e-6)
 
 

@@ -72,7 +72,7 @@ def test_a_word_is_the_same_wherever_it_stands():
 def test_only_words_have_vectors(recipe):
     with pytest.raises(UsageError, match=r"tokenizer.kind must be words.*got characters"):
         recipe(tokenizer={"kind": "characters"})
-    with pytest.raises(DataError, match="two different words or more"):
+    with pytest.raises(DataError, match="at least two different words"):
         Task.prepare(recipe(tokenizer={"kind": "words", "max_size": 3}))
 
 

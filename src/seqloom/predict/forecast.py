@@ -22,7 +22,7 @@ from seqloom.inspect.views.series import Forecasted
 from seqloom.predict.base import Prediction, Predictor, as_lines
 from seqloom.predict.classify import read_numbers
 from seqloom.predict.evaluation import Evaluation
-from seqloom.tasks.forecast import ForecastReport, horizon_of, refuse_not_positive, visible
+from seqloom.tasks.forecast import ForecastReport, check_positive, horizon_of, visible
 
 METRICS = {
     "mase": "MASE",
@@ -215,7 +215,7 @@ class ForecasterPredictor(Predictor[ForecastLine]):
                 f"it could tell so much. Ask for {len(history)} at most, or give a longer series."
             )
         if self.recipe.forecast.transform == "log":
-            refuse_not_positive(history)
+            check_positive(history)
         notes, step = [], self.run.data.get("step")
         if step is not None and history.clock.describe() != step:
             notes.append(

@@ -1,8 +1,8 @@
-"""The mean of several sets of weights, w = 1/N Σ_i w_i, as a run of its own.
+"""Averaged weights, w = 1/N Σ_i w_i, as a new run.
 
-Either of the newest checkpoints of one run, or of the best weights of several. The new run has what
-its source had (recipe, tokenizer, data) and instead of checkpoints `average.json`: of what it is
-the mean, and how good on dev.
+The sources are the newest checkpoints of one run, or the best weights of several runs. The new run
+has the recipe, tokenizer and data of its source and, instead of checkpoints, `average.json` with
+the sources and their metrics on dev.
 """
 
 import json
@@ -28,40 +28,40 @@ from seqloom.runs.run import Run
 from seqloom.train.checkpoints import CheckpointStore
 from seqloom.train.events import Evaluated, Finished, event_to_json
 
-MOST_SHOWN = 12  # steps named one by one
+MAX_LISTED_STEPS = 12
 
 
 @dataclass(frozen=True)
 class AveragedWeights:
-    """Averaged weights, and where they come from."""
+    """Averaged weights and their sources."""
 
     runs: list[Run]
     weights: dict[str, Tensor]
-    steps: list[int]  # of the checkpoints, oldest first; none for several runs
-    damaged: tuple[tuple[str, str], ...] = ()  # checkpoints that were passed over: (name, cause)
+    steps: list[int]  # of the checkpoints, oldest first; empty for several runs
+    damaged: tuple[tuple[str, str], ...] = ()  # skipped checkpoints: (name, cause)
 
     @property
     def what(self) -> str:
-        """In words: 10 checkpoints of runs/X, steps 100, 200 …; of many the first three and the last."""
+        """A description such as "10 checkpoints of runs/X, steps 100, 200 …"; long lists are shortened."""
         if not self.steps:
             return " and ".join(str(run.path) for run in self.runs)
         listed = [f"{step:,}" for step in self.steps]
-        steps = ", ".join(listed if len(listed) <= MOST_SHOWN else [*listed[:3], "…", listed[-1]])
+        steps = ", ".join(listed if len(listed) <= MAX_LISTED_STEPS else [*listed[:3], "…", listed[-1]])
         return f"{counted(len(listed), 'checkpoint')} of {self.runs[0].path}, step{'s' * (len(listed) > 1)} {steps}"
 
 
 @dataclass(frozen=True)
 class DevMetrics:
-    """How good weights are on dev."""
+    """The metrics of weights on dev."""
 
-    name: str  # whose they are
+    name: str
     metrics: Mapping[str, float]
 
 
 def mean(parts: Iterable[Mapping[str, Tensor]]) -> dict[str, Tensor]:
-    """1/N Σ_i w_i of tensors of the same names and shapes, added up in float64.
+    """Return 1/N Σ_i w_i of tensors with equal names and shapes, summed in float64.
 
-    What is no number with a fraction, such as how often tokens were counted, is that of the first.
+    Integer tensors, such as token counts, are taken from the first part.
     """
     first: Mapping[str, Tensor] = {}
     sums: dict[str, Tensor] = {}
@@ -72,7 +72,7 @@ def mean(parts: Iterable[Mapping[str, Tensor]]) -> dict[str, Tensor]:
             sums = {name: torch.zeros_like(w, dtype=torch.float64) for name, w in part.items() if w.is_floating_point()}
         shapes = {name: tuple(weight.shape) for name, weight in part.items()}
         if shapes != {name: tuple(weight.shape) for name, weight in first.items()}:
-            raise CheckpointError("Only weights of the same names and shapes have a mean; these are of other models.")
+            raise CheckpointError("Weights to average must have the same names and shapes; these models differ.")
         for name, total in sums.items():
             total += part[name]
         count += 1
@@ -80,9 +80,9 @@ def mean(parts: Iterable[Mapping[str, Tensor]]) -> dict[str, Tensor]:
 
 
 def mean_of_checkpoints(run: Run, last: int) -> AveragedWeights:
-    """The mean of the newest `last` checkpoints of a run; refused if it has fewer."""
+    """Average the newest `last` checkpoints of a run; raise an error if it has fewer."""
     if run.average is not None:
-        raise UsageError(f"{run.path} is a mean itself and has no checkpoints. Average the run it was made from.")
+        raise UsageError(f"{run.path} is an average and has no checkpoints. Average its source instead.")
     steps: list[int] = []
 
     def weights(store: CheckpointStore) -> Iterator[Mapping[str, Tensor]]:
@@ -90,7 +90,7 @@ def mean_of_checkpoints(run: Run, last: int) -> AveragedWeights:
             steps.append(step)
             yield tensors
 
-    # No checkpoint must go while it is read. Where nothing can be written, nobody trains.
+    # The lock keeps training from deleting checkpoints. A read-only run cannot be trained.
     with run.locked() if os.access(run.path, os.W_OK) else nullcontext():
         store = run.store()
         averaged = mean(weights(store))
@@ -100,31 +100,29 @@ def mean_of_checkpoints(run: Run, last: int) -> AveragedWeights:
 
 
 def refuse_too_few(run: Run, count: int, last: int, damaged: Sequence[tuple[str, str]]) -> NoReturn:
-    """Say how a training like this one comes to so many checkpoints: it must write them, and keep them."""
+    """Raise an error that explains how to train with enough checkpoints."""
     if not (count or damaged):
-        raise UsageError(
-            f"{run.path} has no checkpoints to average: its training has not come to one, or they are gone."
-        )
+        raise UsageError(f"{run.path} has no checkpoints to average: none was saved yet, or they were deleted.")
     log = list(run.log())
     written = {entry["step"] for entry in log if entry["event"] == "saved"}
-    often = max(1, max((entry["step"] for entry in log), default=0) // last)
+    interval = max(1, max((entry["step"] for entry in log), default=0) // last)
     keys = [f"train.keep_checkpoints={last}"] * (run.recipe["train"]["keep_checkpoints"] < last)
-    keys += [f"train.save_every={often}"] * (len(written) < last)
-    enough = f"with {' and '.join(keys)}, so that there are enough of them" if keys else "once more"
-    there = "1 checkpoint" if count == 1 else f"{count} checkpoints"
+    keys += [f"train.save_every={interval}"] * (len(written) < last)
+    enough = f"with {' and '.join(keys)} to have enough checkpoints" if keys else "again"
+    available = "1 checkpoint" if count == 1 else f"{count} checkpoints"
     causes = "; ".join(f"{name}: {cause}" for name, cause in damaged)
     readable = f" that can be read ({causes})" if damaged else ""
-    less = f"Average what there is, --last {count}, or train" if count else "Train"
+    advice = f"Average these with --last {count}, or train" if count else "Train"
     kind = CheckpointError if damaged else UsageError
-    raise kind(f"{run.path} has {there}{readable}, and {last} were to be averaged. {less} {enough}.")
+    raise kind(f"{run.path} has {available}{readable}, but {last} are needed. {advice} {enough}.")
 
 
 def mean_of_runs(runs: Sequence[Run]) -> AveragedWeights:
-    """The mean of the best weights of several runs of one model, with one tokenizer, on one data set."""
+    """Average the best weights of several runs with equal models, tokenizers and data."""
     first, *others = runs
-    places = [run.path.resolve() for run in runs]
-    if twice := [run for run, place in zip(runs, places, strict=True) if places.count(place) > 1]:
-        raise UsageError(f"{twice[0].path} is named twice, and its mean with itself is itself. Name it once.")
+    paths = [run.path.resolve() for run in runs]
+    if repeated := [run for run, path in zip(runs, paths, strict=True) if paths.count(path) > 1]:
+        raise UsageError(f"{repeated[0].path} is given twice. Give each run once.")
     for other in others:
         if reason := difference_of(first, other):
             raise UsageError(f"{first.path} and {other.path} cannot be averaged: {reason}.")
@@ -132,12 +130,12 @@ def mean_of_runs(runs: Sequence[Run]) -> AveragedWeights:
 
 
 def difference_of(a: Run, b: Run) -> str | None:
-    """Why the weights of two runs do not mean the same, number by number."""
+    """Return why the weights of two runs cannot be averaged, or None."""
     if a.recipe.get("task") != b.recipe.get("task"):
         return f"their tasks differ, {a.recipe.get('task')} and {b.recipe.get('task')}"
     changed = differences({"model": a.recipe.get("model")}, {"model": b.recipe.get("model")})
     kind = [change for change in changed if change[0] == "model.kind"]
-    if changed := kind or changed:  # of two kinds of models nothing else is worth a word
+    if changed := kind or changed:  # report nothing else if the kinds differ
         values = [(key, *("absent" if x is ABSENT else shown(x) for x in pair)) for key, *pair in changed]
         listed = [f"{key} is {old} and {new}" for key, old, new in values]
         more = f" and {len(listed) - 3} more keys" if len(listed) > 3 else ""
@@ -145,8 +143,8 @@ def difference_of(a: Run, b: Run) -> str | None:
     if a.of_text and a.tokenizer.fingerprint() != b.tokenizer.fingerprint():
         return f"their tokens differ, {vocabularies(a, b)}"
     sums = a.data["sha256"], b.data["sha256"]
-    apart = sorted(split for split in sums[0].keys() | sums[1].keys() if sums[0].get(split) != sums[1].get(split))
-    return f"they were not trained on the same data, {', '.join(apart)} differ" if apart else None
+    different = sorted(split for split in sums[0].keys() | sums[1].keys() if sums[0].get(split) != sums[1].get(split))
+    return f"they were not trained on the same data, {', '.join(different)} differ" if different else None
 
 
 # --- the run ----------------------------------------------------------------------------------------------------------
@@ -159,10 +157,10 @@ def create(
     alone: Sequence[DevMetrics],
     in_training: Mapping[str, float],
 ) -> Run:
-    """The run directory of a mean, whole or not at all.
+    """Create the run directory of an average atomically.
 
-    `kept` is what is remembered of its evaluation on dev, `alone` what its parts reach,
-    `in_training` its metrics as training would have measured them.
+    `kept` has the metrics of its evaluation on dev, `alone` those of its sources, `in_training`
+    the metrics that are computed during training.
     """
     source = made.runs[0]
     documents = source.documents()
@@ -181,7 +179,7 @@ def create(
 
 
 def _log(made: AveragedWeights, metrics: Mapping[str, float]) -> str:
-    """As a training would have ended, after a line that says what was averaged."""
+    """Write a log with the sources of the average and the last events of a training."""
     last = made.steps[-1] if made.steps else max((entry["step"] for entry in made.runs[0].log()), default=0)
     parameters = next((entry["parameters"] for entry in made.runs[0].log() if "parameters" in entry), 0)
     finished = Finished(last, f"the mean of {made.what}", last, metrics, parameters, 0.0, 0.0)
@@ -195,7 +193,7 @@ def _log(made: AveragedWeights, metrics: Mapping[str, float]) -> str:
 
 
 def card(name: str, made: AveragedWeights, kept: Mapping[str, Json], alone: Sequence[DevMetrics]) -> str:
-    """The mean for a reader: of what, of which data, how good beside its parts."""
+    """Write the card of an average: sources, data, and metrics compared with the sources."""
     source = made.runs[0]
     heads = " | ".join(["averaged", *(one.name for one in alone)])
     figures = {

@@ -1,26 +1,26 @@
-"""The files of a run directory, their checksums, and how a new directory is made.
+"""The files of a run directory, their checksums, and the creation of a new directory.
 
 runs/<name>/
-    recipe.yaml          the resolved recipe, with the format of this directory
+    recipe.yaml          the complete recipe, with the format of this directory
     manifest.json        sha256 of the recipe and of the documents below, see `Manifest`
-    data.json            which data it was trained on: source version, checksums, counts
-    tokenizer.json       of a model of text
-    sizes.json           what else the data decided of the model's shape: how many labels, how wide vectors are
-    labels.json          what a classifier or tagger can say, in the order of its output
-    characters.json      the alphabet of a model that also reads how words are spelled
+    data.json            the training data: source version, checksums, counts
+    tokenizer.json       the tokenizer of a text model
+    sizes.json           other sizes of the model that depend on the data, such as the number of labels
+    labels.json          the labels of a classifier or tagger, in the order of its outputs
+    characters.json      the alphabet of a model that reads the characters of words
     model.safetensors    the best weights so far
-    frozen.safetensors   of a model most of which never changes: that part of it
+    frozen.safetensors   the frozen weights of a model, if most of it is frozen
     checkpoints/         see seqloom.train.checkpoints
-    average.json         of a mean of others, instead of checkpoints: see seqloom.runs.average
+    average.json         the sources of an averaged run, instead of checkpoints: see seqloom.runs.average
     log.jsonl            every event of the training
     metrics/dev.json     the last evaluation of each split
-    tensorboard/         the curves of the training, where TensorBoard is installed
-    card.md              all of this for a reader
+    tensorboard/         the curves of the training, if TensorBoard is installed
+    card.md              a summary for readers
     .lock                held by the process that trains the run
 
-The run directory may be reached through links. What is in it must be regular files and directories:
-a link, FIFO or device of one of these names is refused when the run is opened, and no write follows
-a link (see `seqloom.core.files`).
+The path of a run directory may contain links. Its content must be regular files and directories: a
+link, FIFO or device with one of these names is rejected when the run is opened, and no write
+follows a link (see `seqloom.core.files`).
 """
 
 import json
@@ -62,36 +62,35 @@ RESTORE = "Restore the file, or copy the run again"
 
 @dataclass(frozen=True)
 class Manifest:
-    """The sha256 of every file that a run's answers or its resumption depend on.
+    """The sha256 of every file that predictions or a resume depend on.
 
     manifest.json
         files     of the files that are written once, when the run is created: data.json, tokenizer.json, labels.json …
-        recipe    of recipe.yaml; while the recipe is being replaced, of the old and of the new one
-        sha256    of these two entries themselves
+        recipe    of recipe.yaml; while the recipe is being replaced, of the old and the new one
+        sha256    of the two entries above
 
-    Weights are replaced during training, so they carry their own checksum, and beside it the
-    identity of the run: the sha256 of all that decides what they mean, `files` and the recipe
-    without its `train` section. Weights or checkpoints that lie beside the documents of another run
-    are refused.
+    Weights are replaced during training, so their files contain a checksum and the identity of the
+    run: the sha256 of `files` and of the recipe without its `train` section, which define the
+    meaning of the weights. Weights and checkpoints of another run are rejected.
     """
 
-    files: Mapping[str, str]  # by name
-    recipes: tuple[str, ...]  # one of them is that of recipe.yaml
+    files: Mapping[str, str]  # checksums by name
+    recipes: tuple[str, ...]  # recipe.yaml matches one of them
 
     @classmethod
     def of(cls, recipe: bytes, files: Mapping[str, bytes]) -> "Manifest":
-        """The manifest of a new run."""
+        """Return the manifest of a new run."""
         return cls({name: sha256(content) for name, content in files.items()}, (sha256(recipe),))
 
     @classmethod
     def read(cls, run: Path) -> "Manifest":
-        """The manifest of a run directory."""
+        """Read and verify the manifest of a run directory."""
         content = read_run_file(run, MANIFEST_FILE)
         try:
             value = parse_json(content)
             manifest = cls(dict(value["files"]), tuple(value["recipe"]))
             if value["sha256"] != manifest._digest():
-                raise ValueError("it does not match its own checksum")
+                raise ValueError("it does not match its checksum")
         except (ValueError, KeyError, TypeError) as error:
             raise CheckpointError(f"{run / MANIFEST_FILE} is damaged: it is not a manifest. {RESTORE}.") from error
         return manifest
@@ -103,7 +102,7 @@ class Manifest:
         return sha256(json.dumps([dict(self.files), self.recipes]).encode())
 
     def read_file(self, run: Path, name: str) -> bytes:
-        """The content of a file of the run; refused unless it is the one that was written when the run was created."""
+        """Read a file of the run; raise `CheckpointError` if it has changed since the run was created."""
         if name not in self.files:
             raise CheckpointError(f"{run} is incomplete: {MANIFEST_FILE} has no {name}.")
         content = read_run_file(run, name)
@@ -114,15 +113,15 @@ class Manifest:
         return content
 
     def check_recipe(self, run: Path, content: bytes) -> None:
-        """Refuse a recipe.yaml that was changed by something other than seqloom."""
+        """Raise `CheckpointError` if recipe.yaml was edited by hand."""
         if sha256(content) not in self.recipes:
             raise CheckpointError(
-                f"{run / RECIPE_FILE} has changed: it does not match its checksum in {MANIFEST_FILE}. {RESTORE}; what "
-                f"may change in a run is given with `seqloom train --resume {run} KEY=VALUE`."
+                f"{run / RECIPE_FILE} has changed: it does not match its checksum in {MANIFEST_FILE}. {RESTORE}; to "
+                f"change settings of a run, use `seqloom train --resume {run} KEY=VALUE`."
             )
 
     def replace_recipe(self, run: Path, content: bytes) -> "Manifest":
-        """Replace recipe.yaml. The run can be opened whenever this is interrupted."""
+        """Replace recipe.yaml; the run can be opened even if this is interrupted."""
         both = replace(self, recipes=(*self.recipes, sha256(content)))
         write_atomic(run / MANIFEST_FILE, both.to_json())
         write_atomic(run / RECIPE_FILE, content)
@@ -131,7 +130,7 @@ class Manifest:
         return after
 
     def identity(self, recipe: Mapping[str, Json]) -> str:
-        """What ties weights to this run; the same after a resume that changes the `train` section."""
+        """Return the identity of the run, which does not change with the `train` section."""
         lasting = {key: value for key, value in recipe.items() if key != "train"}
         return sha256(json.dumps([dict(self.files), lasting], sort_keys=True).encode())
 
@@ -140,7 +139,7 @@ class Manifest:
 
 
 def is_missing(path: Path) -> bool:
-    """Whether there is nothing at a path; false if that cannot be said, because a folder above it cannot be read."""
+    """Whether nothing exists at a path; false if a parent directory cannot be read."""
     try:
         os.lstat(path)
     except (FileNotFoundError, NotADirectoryError, ValueError):
@@ -151,7 +150,7 @@ def is_missing(path: Path) -> bool:
 
 
 def read_run_file(run: Path, name: str) -> bytes:
-    """The content of a file of a run; `CheckpointError` says whether it is missing or cannot be read."""
+    """Read a file of a run; raise `CheckpointError` if it is missing or cannot be read."""
     try:
         return read_file(run / name)
     except FileNotFoundError:
@@ -161,18 +160,18 @@ def read_run_file(run: Path, name: str) -> bytes:
 
 
 def refuse_other_kinds(path: Path) -> None:
-    """Refuse a run in which a link, FIFO, device or directory stands where a file belongs."""
+    """Reject a run with a link, FIFO, device or directory in place of a file."""
     for name in (*OTHER_FILES, *DOCUMENTS):
         refuse_other_kind(path / name)
     for name in FOLDERS:
         refuse_other_kind(path / name, stat.S_IFDIR)
-    with suppress(OSError):  # a directory that cannot be listed is refused by whoever opens a file in it
+    with suppress(OSError):  # reading a file in it raises the error
         for file in (path / "metrics").glob("*.json"):
             refuse_other_kind(file)
 
 
 def read_recipe_file(run: Path) -> bytes:
-    """The content of a run's recipe.yaml; `CheckpointError` says why a path is no run."""
+    """Read recipe.yaml of a run; raise `CheckpointError` with the reason if the path is not a run."""
     try:
         return read_file(run / RECIPE_FILE)
     except (FileNotFoundError, NotADirectoryError, ValueError):
@@ -184,30 +183,30 @@ def read_recipe_file(run: Path) -> bytes:
             f"{run} is not a run: it looks like a Hugging Face directory. Import it first: seqloom import-hf {run} RUN"
         )
     problem = "has no recipe.yaml" if os.path.isdir(run) else "is a file" if os.path.exists(run) else "does not exist"
-    raise CheckpointError(f"{run} is not a run: it {problem}. Name a directory that `seqloom train` made.")
+    raise CheckpointError(f"{run} is not a run: it {problem}. Pass a directory created by `seqloom train`.")
 
 
 def recipe_text(recipe: Mapping[str, Json]) -> str:
-    """The content of recipe.yaml: a header that says which format the directory has, and the recipe."""
+    """Return the content of recipe.yaml: a header with the format of the directory, and the recipe."""
     return dump_yaml({"format": FORMAT, "seqloom": VERSION, **recipe})
 
 
 def parse_recipe(content: bytes, run: Path) -> dict[str, Json]:
-    """The recipe in the content of a recipe.yaml; `CheckpointError` if this version cannot read it."""
+    """Parse the content of recipe.yaml; raise `CheckpointError` if this version cannot read it."""
     name = str(run / RECIPE_FILE)
     try:
         recipe = load_yaml(decode_utf8(content, name), name)
     except UsageError as error:
         raise CheckpointError(f"{run} is damaged: {error}") from error
     if "format" not in recipe:
-        what = "damaged, or not seqloom's: its recipe.yaml does not say its run format"
+        what = "damaged or not a seqloom run: its recipe.yaml has no run format"
         what = what if recipe else "damaged: its recipe.yaml is empty"
-        raise CheckpointError(f"{run} is {what}. Bring the file back, copy the run again, or train anew.")
+        raise CheckpointError(f"{run} is {what}. Restore the file, copy the run again, or train a new run.")
     if recipe["format"] != FORMAT:
         version, writer = recipe["format"], recipe.get("seqloom", "an unknown version")
         raise CheckpointError(
             f"{run} has run format {version}, written by seqloom {writer}; this is seqloom {VERSION}, which "
-            f"reads format {FORMAT}. Use the version that wrote it, or train again."
+            f"reads format {FORMAT}. Use the version that wrote it, or train a new run."
         )
     return {key: value for key, value in recipe.items() if key not in ("format", "seqloom")}
 
@@ -217,47 +216,47 @@ def parse_recipe(content: bytes, run: Path) -> dict[str, Json]:
 
 @contextmanager
 def claim(path: Path) -> Iterator[None]:
-    """Reserve the path of a new run, from before the work for it begins until the run exists.
+    """Reserve the path of a new run until the run exists.
 
-    A path that exists, or that another process has reserved, is refused. What a killed process left
-    of a run of that name is removed.
+    A path that exists or is reserved by another process is rejected. Leftovers of a killed process
+    are removed.
     """
     refuse_existing(path)
     missing = [folder for folder in path.absolute().parents if not folder.exists()]
     with disk_errors(path):
         path.parent.mkdir(parents=True, exist_ok=True)
     try:
-        busy = f"{path} is being made by another process. Wait for it, or choose another place with --out."
+        busy = f"{path} is being created by another process. Wait for it, or choose another path with --out."
         with reserve(path, busy):
-            refuse_existing(path)  # it may have been made since
+            refuse_existing(path)  # it may have been created meanwhile
             remove_leftovers(path.parent, path.name)
             yield
     finally:
         for folder in missing:
             with suppress(OSError):
-                folder.rmdir()  # unless there is something in it now
+                folder.rmdir()  # fails if it is no longer empty
 
 
 def write_directory(path: Path, files: Mapping[str, bytes]) -> None:
-    """Write a new directory with these files; it appears complete or not at all."""
+    """Create a directory with these files atomically."""
     with new_directory(path) as folder:
         for name, content in files.items():
             (folder / name).parent.mkdir(exist_ok=True)
             write_flushed(folder / name, content)
-        for place in {(folder / name).parent for name in files} - {folder}:
-            flush_directory(place)
+        for subfolder in {(folder / name).parent for name in files} - {folder}:
+            flush_directory(subfolder)
 
 
 def refuse_existing(path: Path) -> None:
-    """Refuse a path at which no new run can be made."""
+    """Raise `UsageError` if no new run can be created at a path."""
     if not is_unicode(str(path)):
-        raise UsageError(f"The path of a run must be UTF-8, got {str(path)!r}. Choose another place with --out.")
+        raise UsageError(f"The path of a run must be UTF-8, got {str(path)!r}. Choose another path with --out.")
     if not path.exists() and not path.is_symlink():
         return
     number = next(n for n in range(2, 10_000) if not path.with_name(f"{path.name}-{n}").exists())
     free = path.with_name(f"{path.name}-{number}")
-    if (path / "average.json").is_file():  # there is nothing to go on with
-        raise UsageError(f"{path} exists. Keep it and choose another place: --out {free}.")
+    if (path / "average.json").is_file():  # an average cannot be resumed
+        raise UsageError(f"{path} exists. Choose another path: --out {free}.")
     if (path / RECIPE_FILE).is_file():
-        raise UsageError(f"{path} exists. Go on with it: --resume {path}; or keep it and choose another: --out {free}.")
-    raise UsageError(f"{path} exists and is not a run. Choose another place: --out {free}.")
+        raise UsageError(f"{path} exists. Resume it: --resume {path}; or choose another path: --out {free}.")
+    raise UsageError(f"{path} exists and is not a run. Choose another path: --out {free}.")

@@ -21,25 +21,25 @@ from seqloom.train.events import Evaluated, Event, Finished, Progress, Saved, ev
 
 
 def record(events: Iterator[Event], run: Run) -> Iterator[Event]:
-    """Write every event down, then pass it on. The first event is `Started`: it says where the log goes on."""
+    """Record every event and yield it. The first event must be `Started`; later steps are removed from the log."""
     with ExitStack() as stack:
         stack.enter_context(run.locked())
         run.remove_leftovers()
         started = next(events)
-        rewrite_log(run, lambda entry: 0 < started.step >= entry["step"])  # later steps are made again
+        rewrite_log(run, lambda entry: 0 < started.step >= entry["step"])  # later steps will be run again
         board = open_tensorboard(run, started.step)
         if board is not None:
             stack.callback(board.close)
         for event in chain([started], events):
-            # Resuming a run that was over has nothing to add, and knows less of its speed than the log does.
-            over = isinstance(event, Finished) and any(
+            # Resuming a finished run must not replace the speed in the log.
+            was_finished = isinstance(event, Finished) and any(
                 entry["event"] == "finished" and entry["step"] == event.step for entry in run.log()
             )
             if isinstance(event, Evaluated) and event.best:
                 run.save_metrics(event.split, {"step": event.step, **event.metrics}, locked=True)
-            if isinstance(event, Finished) and not over:
+            if isinstance(event, Finished) and not was_finished:
                 write_atomic(run.path / "card.md", card(run, event))
-            if not over:
+            if not was_finished:
                 append_to_log(run, event, again=event.step == started.step)
             if board is not None:
                 board.add(event)
@@ -47,7 +47,7 @@ def record(events: Iterator[Event], run: Run) -> Iterator[Event]:
 
 
 def append_to_log(run: Run, event: Event, again: bool) -> None:
-    """Add an event to the log. The checkpoint a run goes on from may be evaluated and saved `again`; once is enough."""
+    """Append an event to the log; an evaluation or save repeated after a resume (`again`) replaces the old one."""
     entry = {"time": datetime.now(UTC).isoformat(timespec="milliseconds"), **event_to_json(event)}
     if again and isinstance(event, Evaluated | Saved):
         rewrite_log(run, lambda old: (old["event"], old["step"]) != (entry["event"], entry["step"]))
@@ -55,22 +55,21 @@ def append_to_log(run: Run, event: Event, again: bool) -> None:
 
 
 def rewrite_log(run: Run, keep: Callable[[dict[str, Json]], bool]) -> None:
-    """The log without what is no longer true, and without a last line that a crash tore."""
+    """Keep only some entries of the log, without a last line that a crash left incomplete."""
     lines = [json.dumps(entry) + "\n" for entry in run.log() if keep(entry)]
     write_atomic(run.path / "log.jsonl", "".join(lines))
 
 
 class EventWriter:
-    """The curves of a training in an event file for TensorBoard.
+    """A writer of TensorBoard event files with the curves of a training.
 
-    What earlier files say of `purge_step` and later steps is no longer shown. torch's
-    `SummaryWriter` opens its file by name at each flush, in a thread of its own: it follows links,
-    and it fails once somebody has removed the folder. This writer creates one file of an
-    unpredictable name and keeps it open.
+    TensorBoard then hides `purge_step` and later steps of earlier files. torch's `SummaryWriter`
+    opens its file by name at each flush, in a thread: it follows links and fails if the folder is
+    removed. This writer creates one file with an unpredictable name and keeps it open.
     """
 
     def __init__(self, folder: Path, purge_step: int | None = None):
-        """Raise ImportError where TensorBoard is not installed."""
+        """Create the file; raise ImportError if TensorBoard is not installed."""
         from tensorboard.compat.proto.event_pb2 import Event as EventRecord
         from tensorboard.compat.proto.event_pb2 import SessionLog
         from tensorboard.compat.proto.summary_pb2 import Summary
@@ -117,7 +116,7 @@ class EventWriter:
 
 
 def open_tensorboard(run: Run, step: int) -> EventWriter | None:
-    """The event file of a training that goes on from this step; None where TensorBoard is not installed."""
+    """Create the event file of a training from this step; return None if TensorBoard is not installed."""
     try:
         return EventWriter(run.path / "tensorboard", purge_step=step + 1 if step else None)
     except ImportError:
@@ -128,30 +127,28 @@ def open_tensorboard(run: Run, step: int) -> EventWriter | None:
 
 
 def card(run: Run, event: Finished) -> str:
-    """The run for a reader: what it is, what it was trained on, how good it is, and how to get it again."""
+    """Write the card of a run: model, data, metrics and how to reproduce it."""
     recipe, init, began, translated = run.recipe, run.data.get("init"), "", ""
     metrics = "\n".join(f"| {name} | {number(value)} |" for name, value in event.best.items())
     speed = f"{event.tokens_per_second:,.0f} tokens/s, " if event.tokens_per_second else ""
-    if isinstance(init, Mapping):  # it did not begin with weights of its own
+    if isinstance(init, Mapping):
         imported = str(init["corpus"]).startswith("imported")
         source = f"`{init['from']}`, a {init['kind']} " + ("that was imported" if imported else f"of {init['corpus']}")
         if init["weights"]:
-            began = f"\nIt began with the weights of {source} (sha256 {init['sha256'][:16]}…).\n"
+            began = f"\nIts training started from the weights of {source} (sha256 {init['sha256'][:16]}…).\n"
         else:
-            began = (
-                f"\nIts tokenizer and the shape of its backbone are those of {source}; every weight was drawn anew.\n"
-            )
+            began = f"\nIt has the tokenizer and the architecture of {source}, but random initial weights.\n"
     if "bleu" in event.best:
         pairs = recipe["batch"]["dev_pairs"]
         some = "all pairs" if pairs is None else f"at most {pairs:,} pairs"
         translated = (
-            f"\nBLEU, chrF and exact match are of greedy translations of {some} of dev, made while it trained.\n"
-            "`seqloom evaluate` translates a whole split as the recipe's `decode` says.\n"
+            f"\nBLEU, chrF and exact match are of greedy translations of {some} of dev during training.\n"
+            "`seqloom evaluate` translates a complete split with the search options in `decode`.\n"
         )
     return f"""# {run.path.name}
 
 A `{recipe["model"]["kind"]}` model for the task `{recipe["task"]}`, trained by seqloom {VERSION}
-with seed {recipe["seed"]}. The whole recipe is in `recipe.yaml`; train it again with `seqloom train recipe.yaml`.
+with seed {recipe["seed"]}. The complete recipe is in `recipe.yaml`; reproduce it with `seqloom train recipe.yaml`.
 {began}
 {data_section(run.data)}
 ## Best evaluation on dev, at step {event.best_step}
@@ -169,7 +166,7 @@ with seed {recipe["seed"]}. The whole recipe is in `recipe.yaml`; train it again
 
 
 def data_section(data: Mapping[str, Json]) -> str:
-    """What a card says of the data."""
+    """Write the section of a card about the data."""
     units = [unit for unit in next(iter(data["counts"].values()), {}) if unit != "bytes"]
     counts = "\n".join(
         " | ".join([f"| {split}", *(f"{c[unit]:,}" for unit in units), f"{data['sha256'][split][:16]}… |"])
@@ -195,11 +192,11 @@ def _languages(data: Mapping[str, Json]) -> str:
 
 
 def vocabularies(a: Run, b: Run) -> str:
-    """What tells the tokens of two runs apart."""
-    plain = [f"{len(run.tokenizer):,} {run.tokenizer.kind} of {run.data['corpus']}" for run in (a, b)]
-    full = [said + _languages(run.data) for said, run in zip(plain, (a, b), strict=True)]
-    apart = next((said for said in (plain, full) if said[0] != said[1]), None)
-    return " and ".join(apart) if apart else f"{full[0]} in both, but learned from other texts"
+    """Describe the difference between the vocabularies of two runs."""
+    short = [f"{len(run.tokenizer):,} {run.tokenizer.kind} of {run.data['corpus']}" for run in (a, b)]
+    full = [description + _languages(run.data) for description, run in zip(short, (a, b), strict=True)]
+    different = next((pair for pair in (short, full) if pair[0] != pair[1]), None)
+    return " and ".join(different) if different else f"{full[0]} in both, but trained on different texts"
 
 
 def number(value: float) -> str:

@@ -1,4 +1,4 @@
-"""A run directory: create, open and read it. `seqloom.runs.layout` lists its files."""
+"""Run directories: create, open and read them. `seqloom.runs.layout` lists their files."""
 
 import inspect
 import json
@@ -49,11 +49,11 @@ from seqloom.runs.layout import (
 from seqloom.text import Characters, Tokenizer, tokenizer_from_json
 from seqloom.train.checkpoints import CheckpointStore
 
-LEFTOVER_AGE = 60.0  # seconds after which a temporary file of a command that holds no lock was left by a kill
+LEFTOVER_AGE = 60.0  # seconds after which a temporary file of a command without a lock counts as left by a kill
 
 
 class Run:
-    """A run that exists on disk. Make one with `Run.create` or `Run.open`."""
+    """A run on disk. Use `Run.create` or `Run.open`."""
 
     def __init__(self, path: Path, recipe: dict[str, Json], manifest: Manifest):
         self.path = path
@@ -72,11 +72,11 @@ class Run:
         records: Mapping[str, bytes] | None = None,
         claimed: bool = False,
     ) -> "Run":
-        """Make a new run directory; it appears complete or not at all.
+        """Create a new run directory atomically.
 
-        The manifest covers its JSON `documents` and other `files`. It does not cover `records`,
-        such as a log or a card, on which nothing depends. `weights` become model.safetensors.
-        `claimed`: the caller holds the `claim` to the path.
+        The manifest covers the JSON `documents` and other `files`, but not `records` such as the
+        log or the card, on which nothing depends. `weights` become model.safetensors. `claimed`
+        means that the caller holds the `claim` to the path.
         """
         text = recipe_text(recipe).encode()
         covered = {name: to_json(content).encode() for name, content in documents.items()} | dict(files or {})
@@ -105,24 +105,24 @@ class Run:
 
     @property
     def identity(self) -> str:
-        """What ties weights and checkpoints to this run; see `Manifest`."""
+        """The identity that weights and checkpoints of this run contain; see `Manifest`."""
         return self.manifest.identity(self.recipe)
 
     # --- documents ----------------------------------------------------------------------------------------------------
 
     def file(self, name: str) -> bytes:
-        """The content of a file that the manifest covers, compared with its checksum."""
+        """Read a file that the manifest covers and verify its checksum."""
         return self.manifest.read_file(self.path, name)
 
     def documents(self) -> dict[str, Json]:
-        """The documents that its task wrote, by name."""
+        """Return the documents of the task by name."""
         return {name: self._json(name) for name in DOCUMENTS if name in self.manifest.files}
 
     def _json(self, name: str, content: bytes | None = None) -> Json:
         try:
             return parse_json(self.file(name) if content is None else content)
         except ValueError as error:
-            raise CheckpointError(f"{self.path / name} is damaged: it is not readable JSON ({error}).") from error
+            raise CheckpointError(f"{self.path / name} is damaged: it is not valid JSON ({error}).") from error
 
     def _require(self, holds: bool, name: str, problem: str) -> None:
         if not holds:
@@ -132,20 +132,20 @@ class Run:
     def data(self) -> dict[str, Json]:
         data = self._json("data.json")
         is_data = isinstance(data, dict) and {"corpus", "version", "sha256", "counts"} <= data.keys()
-        self._require(is_data, "data.json", "it does not say what the data was")
+        self._require(is_data, "data.json", "it does not describe the data")
         return dict(data)
 
     @property
     def of_text(self) -> bool:
-        """Whether its model reads tokens, and so has a tokenizer."""
+        """Whether the model reads tokens, so the run has a tokenizer."""
         return "tokenizer" in self.recipe
 
     @cached_property
     def tokenizer(self) -> Tokenizer:
         if not self.of_text:
             raise UsageError(
-                f"{self.path} is no model of text: its task, {self.recipe.get('task')}, reads numbers. "
-                f"Measure it with `seqloom evaluate {self.path}`."
+                f"{self.path} is not a text model: its task, {self.recipe.get('task')}, reads numbers. "
+                f"Evaluate it with `seqloom evaluate {self.path}`."
             )
         return self._tokenizer("tokenizer.json")
 
@@ -158,56 +158,56 @@ class Run:
 
     @cached_property
     def labels(self) -> list[str]:
-        """What its model can say: labels of texts, or tags of words."""
+        """The labels or tags that the model predicts."""
         labels, sizes = self._json("labels.json"), self.sizes
         is_list = isinstance(labels, list) and all(isinstance(name, str) for name in labels)
         self._require(is_list, "labels.json", "it must be a list of names")
-        outputs = {sizes[name] for name in ("labels", "tags") if name in sizes}  # none, where labels are said in words
+        outputs = {sizes[name] for name in ("labels", "tags") if name in sizes}  # none if labels are generated as text
         fits = (not outputs or len(labels) in outputs) and len(set(labels)) == len(labels)
-        self._require(fits, "labels.json", "its names are not those of the model")
+        self._require(fits, "labels.json", "its names do not fit the model")
         return list(labels)
 
     @cached_property
     def characters(self) -> Characters | None:
-        """The alphabet of a model that reads how words are spelled; None if it does not."""
+        """The alphabet of a model that reads the characters of words, or None."""
         if self.recipe["model"].get("characters") is None:
             return None
         alphabet = self._tokenizer("characters.json")
         if not isinstance(alphabet, Characters) or len(alphabet) != self.sizes.get("characters"):
-            raise CheckpointError(f"{self.path / 'characters.json'} is damaged: its letters are not the model's.")
+            raise CheckpointError(f"{self.path / 'characters.json'} is damaged: its characters do not fit the model.")
         return alphabet
 
     @cached_property
     def sizes(self) -> dict[str, int]:
-        """What the data decided of the model's shape: the arguments of its config's `build`.
+        """The sizes of the model that depend on the data: the arguments of its config's `build`.
 
-        The tokenizer says how large the vocabulary is, and `sizes.json` all else: how many labels
-        there are, say.
+        The tokenizer gives the size of the vocabulary, `sizes.json` all others, such as the number
+        of labels.
         """
         known = {"vocabulary": len(self.tokenizer)} if self.of_text else {}
         parameters = inspect.signature(self._config().build).parameters.values()
-        enough = known and all(one.name in known or one.default is not one.empty for one in parameters)
-        if enough and "sizes.json" not in self.manifest.files:
+        is_complete = known and all(p.name in known or p.default is not p.empty for p in parameters)
+        if is_complete and "sizes.json" not in self.manifest.files:
             return known
         sizes = self._json("sizes.json")
         is_sizes = isinstance(sizes, dict) and all(type(size) is int and size > 0 for size in sizes.values())
-        self._require(is_sizes, "sizes.json", "it does not say how wide the data is")
+        self._require(is_sizes, "sizes.json", "it must contain positive whole numbers")
         return {**sizes, **known}
 
     @cached_property
     def average(self) -> dict[str, Json] | None:
-        """What it is the mean of, where `seqloom average` made it: `runs`, and of one run the `steps`."""
+        """The sources of a run created by `seqloom average`: `runs`, and for one run the `steps`; otherwise None."""
         if "average.json" not in self.manifest.files:
             return None
         average = self._json("average.json")
         is_average = isinstance(average, dict) and isinstance(average.get("runs"), list)
-        self._require(is_average, "average.json", "it does not say what was averaged")
+        self._require(is_average, "average.json", "it does not list the averaged runs")
         return dict(average)
 
     # --- the model ----------------------------------------------------------------------------------------------------
 
     def weights(self) -> dict[str, Tensor]:
-        """The tensors of the best weights, compared with their checksum; refused if they belong to another run."""
+        """Load the best weights; raise `CheckpointError` if they are damaged or belong to another run."""
         path = self.path / WEIGHTS_FILE
         if is_missing(path):
             raise CheckpointError(self.without_weights)
@@ -215,61 +215,60 @@ class Run:
 
     @property
     def without_weights(self) -> str:
-        """What to say of a run that has no model.safetensors: it is not there yet, or no longer."""
+        """The error message for a run without model.safetensors."""
         if "imported" not in self.data:
             return (
                 f"{self.path} has no model.safetensors yet: it was stopped before its first evaluation. "
-                f"Go on with `seqloom train --resume {self.path}`."
+                f"Resume it with `seqloom train --resume {self.path}`."
             )
         return (
-            f"{self.path} is incomplete: model.safetensors is missing. It was imported, not trained here: remove it, "
-            "and import it again."
+            f"{self.path} is incomplete: model.safetensors is missing. The run was imported: remove it and import it "
+            "again."
         )
 
     def frozen(self) -> dict[str, Tensor]:
-        """The weights that training left as they were, where they are kept apart."""
+        """Load the frozen weights, if they have a separate file."""
         if FROZEN_FILE not in self.manifest.files:
             return {}
         self.file(FROZEN_FILE)
         return tensors_from_file(self.path / FROZEN_FILE)
 
     def model(self, device: str = "auto") -> Any:
-        """The best weights of this run, ready for use."""
+        """Return the model of this run with its best weights, in evaluation mode."""
         name = str(self.path / WEIGHTS_FILE)
-        model = self._build_model(name)  # before the weights: what is wrong with a document is said of the document
+        model = self._build_model(name)  # before the weights are read, so that errors in documents are reported first
         return self._load_weights(model, self.weights(), device, name)
 
     def model_of(self, weights: Mapping[str, Tensor], device: str = "auto", name: str = "This") -> Any:
-        """The model of this run with these weights, ready for use; `name` is what to call them."""
+        """Return the model of this run with these weights, in evaluation mode; messages call the weights `name`."""
         return self._load_weights(self._build_model(name), weights, device, name)
 
     def check_weights(self, weights: Mapping[str, Tensor]) -> None:
-        """Raise `CheckpointError` unless these can be the weights of this run's model."""
+        """Raise `CheckpointError` unless the weights fit the model of this run."""
         self.model_of(weights, "cpu", WEIGHTS_FILE)
 
     def _config(self) -> Any:
-        """The config of the model that the recipe describes."""
+        """Return the model config of the recipe."""
         section: Json = self.recipe.get("model")
         file, kind = self.path / RECIPE_FILE, section.get("kind") if isinstance(section, dict) else None
         config = find_config(self.recipe.get("task"), kind)
         if config is None:
-            raise CheckpointError(f"{file} describes a model of kind {kind!r}, which this seqloom does not know.")
+            raise CheckpointError(f"{file} describes a model of kind {kind!r}, which this seqloom does not support.")
         try:
             return build(config, section, source=f"{file}, model,")
         except UsageError as error:
             raise CheckpointError(str(error)) from error
 
     def _build_model(self, name: str) -> Any:
-        """A new model as the recipe describes it; `name` is that of the weights it is built for."""
+        """Build a new model of the recipe; `name` is that of the weights to load."""
         config, sizes = self._config(), self.sizes
         with _refuse_unfitting(name), build_within_memory({"model": to_mapping(config), **sizes}):
             return config.build(**sizes)
 
     def _load_weights(self, model: Any, weights: Mapping[str, Tensor], device: str, name: str) -> Any:
-        """Load tensors into a model; `CheckpointError`, and nothing is changed, unless they are finite and its own.
+        """Load tensors into a model; if they do not fit or are not finite, raise `CheckpointError` and change nothing.
 
-        Frozen tensors are no part of its `state_dict()`. Classical models check their tensors
-        themselves.
+        `state_dict()` does not contain frozen tensors. Classical models validate their tensors.
         """
         frozen = self.frozen()
         with _refuse_unfitting(name):
@@ -284,9 +283,9 @@ class Run:
         return CheckpointStore(self.path, keep, self.identity)
 
     def log(self) -> Iterator[dict[str, Json]]:
-        """Every event of the training, oldest first.
+        """Yield every event of the training, oldest first.
 
-        The log is no part of the state: a line that is cut short, not UTF-8 or not an event is
+        The log is not part of the state: a line that is incomplete, not UTF-8 or not an event is
         skipped.
         """
         path = self.path / "log.jsonl"
@@ -306,25 +305,25 @@ class Run:
         return metrics
 
     def save_metrics(self, split: str, metrics: Mapping[str, Json], *, locked: bool = False) -> None:
-        """Keep the evaluation of a split. A caller that holds the lock leaves nothing in `metrics` if it is killed."""
+        """Save the evaluation of a split; with the lock held, temporary files are not placed in `metrics`."""
         make_directory(self.path / "metrics")
         temporary_folder = self.path if locked else None
         write_atomic(self.path / "metrics" / f"{split}.json", to_json(metrics), temporary_folder)
 
     @contextmanager
     def locked(self) -> Iterator[None]:
-        """Only one process may train a run at a time; the lock goes with the process, however it ends."""
+        """Hold the lock of the run, so that only one process trains it; it is released when the process ends."""
         busy = f"{self.path} is being trained by another process. Wait for it, or stop it."
         with hold_lock(self.path / ".lock", busy):
             yield
 
     def remove_leftovers(self) -> None:
-        """Delete the temporary files of killed processes. The caller holds the lock; `evaluate` needs none."""
+        """Delete temporary files of killed processes; the caller must hold the lock."""
         remove_leftovers(self.path)
         remove_leftovers(self.path / "metrics", min_age=LEFTOVER_AGE)
 
     def discard_unstarted(self) -> None:
-        """Delete a new run whose training failed before its first step. One with weights or checkpoints is kept."""
+        """Delete a new run whose training failed before its first step; keep one with weights or checkpoints."""
         with self.locked():
             results = [self.path / WEIGHTS_FILE, *(self.path / "checkpoints").glob("*step-*")]
             if not any(map(os.path.lexists, results)) and all(entry["event"] == "started" for entry in self.log()):
@@ -333,9 +332,9 @@ class Run:
 
 @contextmanager
 def _refuse_unfitting(name: str) -> Iterator[None]:
-    """Turn what a model says of weights or sizes that are not its own into one line."""
+    """Convert errors of a model about weights or sizes into a `CheckpointError` of one line."""
     try:
         yield
     except (RuntimeError, KeyError, TypeError, ValueError, CheckpointError) as error:
         reason = " ".join(str(error).split())
-        raise CheckpointError(f"{name} does not fit the model its recipe describes ({reason}).") from error
+        raise CheckpointError(f"{name} does not fit the model of its recipe ({reason}).") from error

@@ -1,14 +1,15 @@
-"""Tasks: what ties data, model, loss and metric together. One file per task; the file's name is the task's name.
+"""Tasks, which connect data, model, loss and metrics. Each task is a file with the task's name.
 
-A task's file has a `Recipe` (its configuration, from the `task` key down), a `Task` class with
+The file contains a `Recipe` (the configuration), `INFO` (a `TaskInfo` for other packages) and a
+`Task` class with
 
-    Task.prepare(recipe)           read the data, learn what must be learnt before training (a tokenizer, say)
-    Task.reopen(recipe, run)       the same from a run that exists; refuses data that has changed since
-    task.documents()               what to keep in the run besides recipe and weights: file name → JSON content
-    task.files()                   where it has one: other files to keep there, name → bytes
+    Task.prepare(recipe)           read the data and train what training needs, such as a tokenizer
+    Task.reopen(recipe, run)       the same for an existing run; rejects data that has changed
+    task.documents()               the JSON documents of a run: file name → content
+    task.files()                   other files of a run: name → bytes
 
-beside the protocol of `seqloom.core.protocols` (`Task` if it trains by gradient, `Estimable` if it
-does not), and `INFO`, a `TaskInfo` with what other packages need to know of it.
+and the protocol of `seqloom.core.protocols`: `Task` if it trains by gradient, otherwise
+`Estimable`.
 """
 
 import importlib
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
 def names() -> list[str]:
     """List the names of all tasks."""
     files = (module.name for module in pkgutil.iter_modules(__path__))
-    return sorted(name.replace("_", "-") for name in files if not name.endswith("base"))  # others hold what they share
+    return sorted(name.replace("_", "-") for name in files if not name.endswith("base"))  # shared code
 
 
 def task_info(name: Any) -> "TaskInfo":

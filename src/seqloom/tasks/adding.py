@@ -18,14 +18,14 @@ from seqloom.tasks.base import Task as BaseTask
 from seqloom.tasks.base import TaskInfo, TaskRecipe
 from seqloom.train.config import FitConfig
 
-CLOSE = 0.04  # an answer this near to the sum is right
+MAX_ERROR = 0.04  # an answer with a smaller error is correct
 
 
 @config
 class BatchConfig:
-    """How many sequences are read at once."""
+    """Batches of sequences."""
 
-    size: PositiveInt = 64  # sequences read side by side
+    size: PositiveInt = 64  # sequences per batch
 
 
 @config
@@ -38,16 +38,15 @@ class Recipe(TaskRecipe):
 
 
 class VectorTask(BaseTask[TaskRecipe, nn.Module]):
-    """A task that reads vectors drawn on the spot and answers once.
+    """A task with one answer per sequence of generated vectors.
 
-    Its corpus gives the sequences; a subclass defines the loss of an answer, and which answers are
-    right.
+    The corpus generates the sequences; a subclass defines the loss and the correctness of answers.
     """
 
     corpus: VectorData
     reads_tokens = False
-    counted = "vectors"  # what is read
-    eval_rows = 500  # sequences read at once in evaluation
+    counted = "vectors"
+    eval_size = 500  # sequences per batch in evaluation
 
     @classmethod
     def load(cls, recipe: TaskRecipe) -> VectorData:
@@ -67,7 +66,7 @@ class VectorTask(BaseTask[TaskRecipe, nn.Module]):
         return -(-int(self.recipe.data.epoch) // int(self.recipe.batch.size))
 
     def batch(self, seed: int, step: int, rank: int = 0, world: int = 1) -> Tree:
-        """The sequences from step · rows on, shared out among the processes."""
+        """Return the sequences of a step, divided among the processes."""
         rows = self.recipe.batch.size
         if rows % world:
             raise UsageError(f"batch.size must be a multiple of the {world} processes, got {rows}.")
@@ -76,16 +75,16 @@ class VectorTask(BaseTask[TaskRecipe, nn.Module]):
         return {name: tensor[part] for name, tensor in sequences.items() if isinstance(tensor, Tensor)}
 
     def loss(self, model: nn.Module, batch: Tree, carry: Tree) -> Loss:
-        """Sequences are independent, so nothing is carried. The vectors read are counted."""
+        """Compute the loss of independent sequences, without carried state; the vectors read are counted."""
         rows, steps, _ = batch["inputs"].shape
         value = self.losses(model(batch["inputs"]), batch["targets"]).mean()
         return Loss(value, None, rows * steps)
 
     @torch.no_grad()
     def evaluate(self, model: nn.Module, split: str) -> dict[str, float]:
-        """Loss and success of the model, and of the best guess without reading."""
+        """Return loss and success rate of the model and of the best constant answer."""
         drawn, device = self.corpus.split(split), device_of(model)
-        pieces = drawn["inputs"].split(self.eval_rows)
+        pieces = drawn["inputs"].split(self.eval_size)
         answers = torch.cat([model(piece.to(device)).float().cpu() for piece in pieces])  # (N, outputs)
         metrics = {}
         for name, said in (("", answers), ("blind_", self.corpus.blind(drawn["targets"]))):
@@ -94,16 +93,16 @@ class VectorTask(BaseTask[TaskRecipe, nn.Module]):
         return metrics
 
     def losses(self, answers: Tensor, targets: Tensor) -> Tensor:
-        """The loss of each answer (B,)."""
+        """Return the loss of each answer (B,)."""
         raise NotImplementedError
 
     def right(self, answers: Tensor, targets: Tensor) -> Tensor:
-        """Which answers are right (B,)."""
+        """Return which answers are correct (B,)."""
         raise NotImplementedError
 
 
 class Task(VectorTask):
-    """The loss is the squared error; that of always answering 1 is the variance of the sum, 1/6."""
+    """The adding problem with squared error; the constant answer 1 has the variance of the sum, 1/6."""
 
     loss_unit = "squared error"
 
@@ -111,7 +110,7 @@ class Task(VectorTask):
         return F.mse_loss(answers.squeeze(1).float(), targets, reduction="none")
 
     def right(self, answers: Tensor, targets: Tensor) -> Tensor:
-        return (answers.squeeze(1) - targets).abs() < CLOSE
+        return (answers.squeeze(1) - targets).abs() < MAX_ERROR
 
 
 INFO = TaskInfo(

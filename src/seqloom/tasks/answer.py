@@ -1,11 +1,10 @@
-"""Answers: a model reads a question and a text, and points at the words of the text that answer it.
+"""Extractive question answering: a model reads a question and a text and marks the answer in the text.
 
-    −(log p(start) + log p(end)) / 2 is made small, over the windows of each context
+    loss = −(log p(start) + log p(end)) / 2, a mean over the windows of all contexts
 
-Where a context is longer than a row, it is read in windows that overlap. A window without the
-answer is taught to point at [CLS], so that windows can be compared: of all spans of all windows,
-the one with the largest log p(start) + log p(end) is the answer. `seqloom.evaluate.answers` says
-how it is measured.
+A context that is longer than a row is read in overlapping windows. The target of a window without
+the answer is [CLS], so that windows are comparable: the answer is the span with the largest
+log p(start) + log p(end) of all windows. `seqloom.evaluate.answers` has the metrics.
 """
 
 import math
@@ -34,16 +33,16 @@ from seqloom.train.config import FitConfig
 
 @config
 class BatchConfig(RowBatchConfig):
-    """How windows of contexts are put together."""
+    """Batches of windows of contexts."""
 
-    max_length: Annotated[int, Ge(5)] | None = 384  # tokens of a window, question and special ones included
-    max_question_length: PositiveInt = 64  # tokens read of a question, at most
-    stride: PositiveInt | None = None  # tokens from the beginning of a window to that of the next; null: half of it
+    max_length: Annotated[int, Ge(5)] | None = 384  # tokens of a window, question and special tokens included
+    max_question_length: PositiveInt = 64  # tokens of a question; longer questions are truncated
+    stride: PositiveInt | None = None  # tokens between the starts of two windows; null: half of a window
 
 
 @config
 class DecodeConfig:
-    max_answer_length: PositiveInt = 30  # tokens of an answer, at most
+    max_answer_length: PositiveInt = 30  # maximum tokens of an answer
 
 
 @config
@@ -54,7 +53,7 @@ class Recipe(RowRecipe):
     model: Annotated[FineTunedAnswerConfig, Discriminator("kind")] = FineTunedAnswerConfig()
     loss: RowLossConfig = RowLossConfig()
     decode: DecodeConfig = DecodeConfig()
-    monitor: Literal["loss", "answer_f1", "answer_exact"] = "answer_f1"  # which metric of dev selects the best
+    monitor: Literal["loss", "answer_f1", "answer_exact"] = "answer_f1"  # dev metric for the best checkpoint
     train: FitConfig
 
     def problems(self) -> Iterator[str]:
@@ -69,9 +68,9 @@ class Recipe(RowRecipe):
 
 @dataclass(frozen=True)
 class TokenSpan:
-    """An answer: tokens `first` to `last` of a row, or of the context."""
+    """An answer: the tokens `first` to `last` of a row or of the context."""
 
-    log_prob: float  # log p(start) + log p(end), in the window where they are largest
+    log_prob: float  # log p(start) + log p(end) in the best window
     first: int
     last: int
 
@@ -85,12 +84,12 @@ class Task(RowTask[Recipe, FineTunedAnswer]):
 
     @once
     def spans(self, context: str) -> list[Span]:
-        """Return where the tokens of a context stand in it."""
+        """Return the character spans of the tokens of a context."""
         return self.reader().spans(context)
 
     @once
     def windows(self, split: str) -> list[Window]:
-        """Return all windows of a split, those of a question side by side."""
+        """Return all windows of a split in the order of the questions."""
         reader, batch = self.reader(), self.recipe.batch
         reader.read_ahead(self.corpus.texts(split))
         return [
@@ -116,13 +115,13 @@ class Task(RowTask[Recipe, FineTunedAnswer]):
         return [window.targets(answers[window.number]) for window in self.windows(split)]
 
     def cut(self) -> int:
-        """Return how many questions are cut; a context never is."""
+        """Return the number of truncated questions; contexts are never truncated."""
         return len({window.number for window in self.windows("train") if window.cut})
 
     def about_cut(self, cut: int) -> str:
         return (
             f"{cut:,} of {len(self.corpus.split('train')):,} training questions have more than "
-            f"{self.recipe.batch.max_question_length} tokens: only their beginning is read (batch.max_question_length)."
+            f"{self.recipe.batch.max_question_length} tokens and are truncated (batch.max_question_length)."
         )
 
     def warnings(self) -> list[str]:
@@ -130,21 +129,21 @@ class Task(RowTask[Recipe, FineTunedAnswer]):
         several = len({window.number for window in self.windows("train") if window.start})
         if several:
             notes.append(
-                f"The contexts of {several:,} of {len(self.corpus.split('train')):,} training questions have no room "
-                f"in {read_length(self.recipe)} tokens beside the question: they are read in windows."
+                f"The contexts of {several:,} of {len(self.corpus.split('train')):,} training questions do not fit in "
+                f"{read_length(self.recipe)} tokens with the question: they are read in windows."
             )
         return notes
 
-    # --- measuring --------------------------------------------------------------------------------------------------
+    # --- evaluation -------------------------------------------------------------------------------------------------
 
     @torch.no_grad()
     def outputs(self, model: FineTunedAnswer, split: str) -> tuple[list[str], float]:
-        """Return the answer to every question of a split, and the mean loss of its windows."""
+        """Return the answer to each question of a split and the mean loss of its windows."""
         windows, total = self.windows(split), 0.0
         by_question: list[list[TokenSpan]] = [[] for _ in self.corpus.split(split)]
         for members, batch in self.read(split).every():
             spans = model.spans(to_device(batch, device_of(model)), self.recipe.decode.max_answer_length)
-            assert spans.losses is not None  # the batch has the answers
+            assert spans.losses is not None  # because the batch has the answers
             total += float(spans.losses.double().sum())
             for index, answers in zip(members.tolist(), spans_in_context(spans, windows, members), strict=False):
                 by_question[windows[index].number] += answers
@@ -157,12 +156,13 @@ class Task(RowTask[Recipe, FineTunedAnswer]):
 
     def measure(self, outputs: tuple[Sequence[str], float], split: str) -> AnswerReport:
         texts, loss = outputs
-        found = report(texts, [[answer.text for answer in example.answers] for example in self.corpus.split(split)])
-        return replace(found, metrics={"loss": loss, **found.metrics})
+        references = [[answer.text for answer in example.answers] for example in self.corpus.split(split)]
+        answer_report = report(texts, references)
+        return replace(answer_report, metrics={"loss": loss, **answer_report.metrics})
 
 
 def spans_in_context(spans: Spans, windows: Sequence[Window], members: Iterable[int]) -> Iterator[list[TokenSpan]]:
-    """Yield the spans of each row, a window of a context, as tokens of that context."""
+    """Yield the spans of each window, numbered as tokens of the context."""
     rows = zip(spans.log_probs.tolist(), spans.first.tolist(), spans.last.tolist(), strict=True)
     for index, row in zip(members, rows, strict=False):
         shift = windows[index].shift
@@ -170,12 +170,12 @@ def spans_in_context(spans: Spans, windows: Sequence[Window], members: Iterable[
         yield [TokenSpan(p, first - shift, last - shift) for p, first, last in spans_of_row if p > -math.inf]
 
 
-def best_spans(spans: Sequence[TokenSpan], most: int) -> list[TokenSpan]:
-    """Return the best of all windows, best first; one that two windows have counts once."""
+def best_spans(spans: Sequence[TokenSpan], max_count: int) -> list[TokenSpan]:
+    """Return the best spans of all windows without duplicates, best first."""
     best: dict[tuple[int, int], TokenSpan] = {}
     for span in sorted(spans, key=lambda span: (-span.log_prob, span.first, span.last)):
         best.setdefault((span.first, span.last), span)
-    return list(best.values())[:most]
+    return list(best.values())[:max_count]
 
 
 INFO = TaskInfo(

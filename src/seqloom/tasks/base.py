@@ -1,4 +1,4 @@
-"""What all tasks share: the base classes, and the record by which other packages know a task."""
+"""The base classes of tasks, and `TaskInfo`, which describes a task to other packages."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -26,15 +26,15 @@ if TYPE_CHECKING:
     from seqloom.runs.run import Run
     from seqloom.runs.transfer import Pretrained, StillNeeded
 
-LOWER_IS_BETTER = ("loss", "mase", "crps")  # of the metrics that may select a checkpoint
-ModelSection = Any  # a section of one of several kinds of models, which pydantic checks by its kind
+LOWER_IS_BETTER = ("loss", "mase", "crps")  # among the metrics that can select a checkpoint
+ModelSection = Any  # a section of one of several kinds of models, validated by its kind
 P = ParamSpec("P")
 S = TypeVar("S")
 T = TypeVar("T")
 
 
 def once(method: Callable[Concatenate[S, P], T]) -> Callable[Concatenate[S, P], T]:
-    """Compute a method once for each of its arguments; the object keeps the results."""
+    """Cache the results of a method by its arguments in the object."""
     name = f"_{method.__qualname__}"
 
     @wraps(method)
@@ -52,12 +52,12 @@ def once(method: Callable[Concatenate[S, P], T]) -> Callable[Concatenate[S, P], 
 
 @config
 class TaskRecipe:
-    """The keys that every recipe begins with."""
+    """The keys of every recipe."""
 
     task: str
     seed: int = 1
 
-    if TYPE_CHECKING:  # keys that only some recipes have, or of which each has its own kind
+    if TYPE_CHECKING:  # keys of some recipes, or with a different type in each recipe
         init: Any = None
         monitor: Any = None
         data: Any = None
@@ -72,38 +72,38 @@ class TaskRecipe:
 
 @config
 class InitRecipe(TaskRecipe):
-    """The keys of a recipe that may begin with the tokenizer and the weights of a run."""
+    """The keys of a recipe that can start from the tokenizer and the weights of a run."""
 
     init: InitConfig | None = None
     data: object
-    tokenizer: TokenizerConfig | None = None  # with init, that of the run
+    tokenizer: TokenizerConfig | None = None  # null with init: the tokenizer of the run
 
     def problems(self) -> Iterator[str]:
-        run = ", or init.from, a run that has one" if self.takes_init else ""
+        run = "; or set init.from to a run that has one" if self.takes_init else ""
         if self.init is not None and not self.takes_init:
-            yield f"init is for models on a backbone, of kind fine-tuned-…; model.kind is {self.model.kind}"
+            yield f"init needs a model with a backbone, of kind fine-tuned-…; got model.kind {self.model.kind}"
         elif self.init is not None and self.tokenizer is not None:
-            yield "tokenizer is that of the run in init.from: leave the section out"
+            yield "tokenizer comes from the run in init.from: leave the section out"
         elif self.init is None and self.tokenizer is None:
             yield f"tokenizer: missing; it must be a section{run}"
 
     @property
     def takes_init(self) -> bool:
-        """Whether its model can begin with another run."""
+        """Whether the model can start from the weights of a run."""
         return True
 
 
 def dropout_problems(tokenizer: TokenizerConfig | None) -> Iterator[str]:
-    """Byte-pair dropout is for translation; other tasks segment a text once."""
+    """Reject byte-pair dropout outside translation: other tasks segment a text once."""
     if tokenizer is not None and tokenizer.kind == "byte-pair" and tokenizer.dropout:
-        yield "tokenizer.dropout is for translation; set it to 0"
+        yield "tokenizer.dropout is supported for translation only; set it to 0"
 
 
 # --- reports ----------------------------------------------------------------------------------------------------------
 
 
 class EvaluationReport(Protocol):
-    """Everything an evaluation finds."""
+    """The results of an evaluation."""
 
     @property
     def metrics(self) -> dict[str, float]: ...
@@ -115,7 +115,7 @@ class EvaluationReport(Protocol):
 
 @dataclass(frozen=True)
 class PlainReport:
-    """An evaluation of which there are metrics and nothing else."""
+    """An evaluation with metrics only."""
 
     metrics: dict[str, float]
 
@@ -130,23 +130,23 @@ M = TypeVar("M", bound=nn.Module | OnDevice)  # the model
 
 
 class Task(protocols.Task, protocols.Estimable, Generic[R, M]):
-    """The base class of all tasks: a default for everything that a task need not define.
+    """The base class of all tasks, with defaults for optional methods.
 
-    One that is trained by gradient defines `steps_per_epoch`, `batch` and `loss`; one that is
-    estimated `estimates`. Either defines `evaluate`, or `report` if an evaluation finds more than
+    A task that trains by gradient defines `steps_per_epoch`, `batch` and `loss`; other tasks
+    define `estimates`. Both define `evaluate`, or `report` if an evaluation has more results than
     metrics.
     """
 
-    reads_tokens = True  # whether its model reads the tokens of texts
-    validates_part = False  # whether `validate` measures less than `evaluate` of dev
+    reads_tokens = True  # whether the model reads the tokens of texts
+    validates_part = False  # whether `validate` computes less than `evaluate` on dev
     other_data = ""  # the options of `seqloom evaluate` that measure a model on other data
     measured_on = "examples like those it learned from"
-    read_by_model: tuple[str, ...] = ()  # keys of the model that decide how data is read
+    read_by_model: tuple[str, ...] = ()  # keys of the model section that affect how data is read
 
     recipe: R
     corpus: Any  # a corpus of examples, or generated vectors
     tokenizer: Tokenizer
-    pretrained: "Pretrained | StillNeeded | None" = None  # where its weights come from
+    pretrained: "Pretrained | StillNeeded | None" = None  # the source of the initial weights
 
     def __init__(self, recipe: R, corpus: Any, tokenizer: Tokenizer | None = None, names: Sequence[str] = ()):
         """`names` are the labels or tags that a model predicts, in the order of its outputs."""
@@ -165,12 +165,12 @@ class Task(protocols.Task, protocols.Estimable, Generic[R, M]):
 
     @classmethod
     def complete(cls, mapping: Mapping[str, Any]) -> dict[str, Any]:
-        """Fill in the keys of a recipe that follow from others, before it is checked."""
+        """Fill in keys that follow from other keys, before the recipe is validated."""
         return dict(mapping)
 
     @classmethod
     def metric_of(cls, recipe: R) -> str:
-        """Return the metric that selects the best checkpoint; "" if that depends on the data."""
+        """Return the metric that selects the best checkpoint; "" if it depends on the data."""
         return str(recipe.monitor or "loss")
 
     @property
@@ -185,13 +185,13 @@ class Task(protocols.Task, protocols.Estimable, Generic[R, M]):
         return ""
 
     def choose_monitor(self) -> Monitor:
-        """Return what selects the best checkpoint."""
+        """Return the monitor that selects the best checkpoint."""
         metric = self.metric_of(self.recipe)
         return Monitor(metric, metric not in LOWER_IS_BETTER, self.loss_unit, self.loss_remark)
 
     @classmethod
     def predicts_labels(cls, recipe: R) -> bool:
-        """Whether its model predicts labels: those of the training data."""
+        """Whether the model predicts the labels of the training data."""
         return False
 
     @classmethod
@@ -201,25 +201,25 @@ class Task(protocols.Task, protocols.Estimable, Generic[R, M]):
 
     @classmethod
     def training_texts(cls, recipe: R, corpus: Any) -> Iterable[str]:
-        """Return the texts that a tokenizer is learned from."""
+        """Return the texts to train the tokenizer on."""
         texts: Iterable[str] = corpus.texts("train")
         return texts
 
     @classmethod
     def open_pretrained(cls, recipe: R) -> "Pretrained | None":
-        """Open the run that a recipe begins with."""
+        """Open the run in `init.from`, if there is one."""
         if recipe.init is None:
             return None
-        from seqloom.runs.transfer import pretrained  # which imports every model that can be taken over
+        from seqloom.runs.transfer import pretrained  # imports every model that can be transferred
 
         return pretrained(recipe)
 
     @classmethod
     def prepare(cls, recipe: R) -> Self:
-        """Read the data and learn what must be known before training, such as a tokenizer."""
+        """Read the data and train what training needs, such as a tokenizer."""
         source, tokenizer = cls.open_pretrained(recipe), None
         corpus = cls.load(recipe)
-        corpus.split("dev")  # without one nothing can be selected
+        corpus.split("dev")  # required to select the best checkpoint
         if source is not None:
             tokenizer = source.tokenizer
         elif cls.reads_tokens:
@@ -233,7 +233,7 @@ class Task(protocols.Task, protocols.Estimable, Generic[R, M]):
 
     @classmethod
     def reopen(cls, recipe: R, run: "Run") -> Self:
-        """Do the same for a run that exists; refuse data that has changed since."""
+        """Prepare the task of an existing run; reject data that has changed since."""
         corpus = cls.load(recipe)
         refuse_changed_data(run, corpus)
         tokenizer = run.tokenizer if cls.reads_tokens else None
@@ -248,28 +248,28 @@ class Task(protocols.Task, protocols.Estimable, Generic[R, M]):
     def of_documents(cls, recipe: R, run: "Run", documents: Sequence[str]) -> Self:
         """Return the same task on other documents, its only split "other"."""
         command = cls.info().command
-        use = f", or use it: seqloom {command.format(run=run.path)}" if command else ""
-        raise UsageError(f"{run.path} is measured on {cls.measured_on}, not on a text. Name a --split{use}.")
+        use = f", or use the model: seqloom {command.format(run=run.path)}" if command else ""
+        raise UsageError(f"{run.path} is evaluated on {cls.measured_on}, not on a text. Pass --split{use}.")
 
     def check(self) -> None:
-        """Refuse, before a run directory is made, what cannot be trained."""
+        """Raise an error if the task cannot be trained, before a run directory is created."""
         self.check_model()
 
     def check_model(self) -> None:
-        """Refuse a model that cannot read the data."""
+        """Raise an error if the model cannot read the data."""
 
     def warnings(self) -> list[str]:
-        """Return what a person should know before training begins, in sentences."""
+        """Return warnings for the user before training begins, as sentences."""
         return [f"{note}." for note in self.corpus.notes]
 
-    # --- what a run keeps -------------------------------------------------------------------------------------------
+    # --- content of a run -------------------------------------------------------------------------------------------
 
     def sizes(self) -> dict[str, int]:
-        """Return what the data decides of the model: arguments of its config's `build`."""
+        """Return the arguments of the model config's `build` that depend on the data."""
         return {}
 
     def describe_data(self) -> dict[str, Any]:
-        """Return what a run remembers of its data."""
+        """Return the description of the data for the run."""
         corpus = self.corpus
         described = {
             "corpus": corpus.name,
@@ -282,30 +282,30 @@ class Task(protocols.Task, protocols.Estimable, Generic[R, M]):
         return described if self.pretrained is None else {**described, **self.pretrained.describe(self.recipe.init)}
 
     def documents(self) -> dict[str, Any]:
-        """Return the JSON documents that a run keeps besides recipe and weights, by file name."""
+        """Return the JSON documents of a run by file name, apart from the recipe."""
         tokenizer = {"tokenizer.json": self.tokenizer.to_json()} if self.reads_tokens else {}
         optional = {"sizes.json": self.sizes(), "labels.json": list(self.names)}
         described = {name: content for name, content in optional.items() if content}
         return {**tokenizer, **described, "data.json": self.describe_data()}
 
     def files(self) -> dict[str, bytes]:
-        """Return other files that a run keeps, by name."""
+        """Return other files of a run by name."""
         return {}
 
     def model(self) -> M:
-        """Return a freshly initialised model, with the weights that it is to begin with."""
+        """Build a model with its initial weights, pretrained ones included."""
         vocabulary = (len(self.tokenizer),) if self.reads_tokens else ()
         model: M = self.recipe.model.build(*vocabulary, **self.sizes())
         self.take_over_weights(model)
         return model
 
     def take_over_weights(self, model: M) -> None:
-        """Give a new model the weights that it is to begin with."""
+        """Load pretrained weights into a new model, if the recipe asks for them."""
         if self.pretrained is not None and self.recipe.init.weights:
             self.pretrained.give(self.receiver(model))
 
     def receiver(self, model: M) -> Any:
-        """Return the part of the model that takes over weights, see `seqloom.runs.transfer`."""
+        """Return the part of the model that receives pretrained weights, see `seqloom.runs.transfer`."""
         from seqloom.runs.transfer import WholeModel
 
         return WholeModel(model)
@@ -319,7 +319,7 @@ class Task(protocols.Task, protocols.Estimable, Generic[R, M]):
         raise NotImplementedError
 
     def tokens_per_step(self) -> float | None:
-        """Return the mean number of tokens that a batch predicts; None if it is constant."""
+        """Return the mean number of predicted tokens per batch; None if it is constant."""
         return None
 
     def batch(self, seed: int, step: int, rank: int = 0, world: int = 1) -> Tree:
@@ -331,36 +331,36 @@ class Task(protocols.Task, protocols.Estimable, Generic[R, M]):
     def estimates(self, model: M | None, step: int) -> Iterator[Estimate]:
         raise NotImplementedError
 
-    # --- measuring and using ----------------------------------------------------------------------------------------
+    # --- evaluation and prediction ----------------------------------------------------------------------------------
 
     def evaluate(self, model: M, split: str) -> dict[str, float]:
         return self.report(model, split).metrics
 
     def report(self, model: M, split: str) -> EvaluationReport:
-        """Return everything that an evaluation finds."""
+        """Return all results of an evaluation."""
         return PlainReport(self.evaluate(model, split))
 
     @classmethod
     def predict(cls, recipe: R, run: "Run", model: M, lines: Sequence[str]) -> Sequence[dict[str, object]]:
-        """Predict one record for each line, where `TaskInfo` names no predictor."""
-        raise UsageError(f"{run.path} predicts nothing from lines: `seqloom evaluate` measures it.")
+        """Predict one record for each line, if `TaskInfo` names no predictor."""
+        raise UsageError(f"{run.path} cannot predict from lines of text; use `seqloom evaluate`.")
 
 
 class BatchedTask(Task[R, M]):
     """A task that reads its examples in batches of similar lengths."""
 
     def make_batches(self, split: str, *, tokens: int, shapes: int | None = None) -> Any:
-        """Return a split in batches of at most so many tokens, of at most so many shapes."""
+        """Divide a split into batches of at most `tokens` tokens and `shapes` shapes."""
         raise NotImplementedError
 
     @cached_property
     def batches(self) -> Any:
-        """The training split, as training reads it."""
+        """The batches of the training split."""
         return self.make_batches("train", tokens=self.recipe.batch.tokens, shapes=self.recipe.batch.max_shapes)
 
     @once
     def read(self, split: str) -> Any:
-        """Return a split as it is evaluated."""
+        """Return the batches of a split for evaluation."""
         return self.make_batches(split, tokens=self.recipe.batch.eval_tokens)
 
     def steps_per_epoch(self) -> int:
@@ -374,19 +374,19 @@ class BatchedTask(Task[R, M]):
 
     def batch(self, seed: int, step: int, rank: int = 0, world: int = 1) -> Tree:
         batch = self.batches.batch(seed, step, rank, world)
-        return batch if "read" in batch else {**batch, "read": int(batch["mask"].sum())}  # before it is on a GPU
+        return batch if "read" in batch else {**batch, "read": int(batch["mask"].sum())}  # no GPU synchronization
 
     def loss(self, model: Any, batch: Tree, carry: Tree) -> Loss:
-        """Examples are independent, so nothing is carried. What is counted are the tokens read."""
+        """Compute the loss of independent examples, without carried state; the tokens read are counted."""
         value, count = model.loss(batch, *self.loss_options())
         return Loss(value, None, batch["read"], count)
 
     def loss_options(self) -> Sequence[float]:
-        """Return what the model's loss takes besides a batch."""
+        """Return further arguments of the model's loss."""
         return ()
 
     def for_each_example(self, model: M, split: str, compute: Callable[[Tree], Iterable[T]]) -> list[T]:
-        """Return what `compute` gives for each example of a split, in their order."""
+        """Compute a value for each example of a split, in order; `compute` takes a batch."""
         batches = self.read(split)
         rows: dict[int, T] = {}
         for members, batch in batches.every():
@@ -409,7 +409,7 @@ class SeriesTask(Task[R, M]):
 
     @property
     def season(self) -> int:
-        """How many steps a season has; 1 for none."""
+        """The steps of a season; 1 for none."""
         return self.corpus.split("train")[0].season
 
     def describe_data(self) -> dict[str, Any]:
@@ -418,18 +418,18 @@ class SeriesTask(Task[R, M]):
 
 
 def count_parameters(tensors: Mapping[str, Tensor]) -> tuple[int, str]:
-    """Return how many numbers a model's tensors have, and the device they are on."""
+    """Return the number of parameters and their device."""
     return sum(tensor.numel() for tensor in tensors.values()), str(next(iter(tensors.values())).device)
 
 
 def refuse_changed_data(run: "Run", corpus: "Fingerprinted") -> None:
-    """Refuse another version of a corpus: it is not the same data, whatever it is called."""
+    """Raise `ChangedDataError` if the splits of a corpus differ from those of the run."""
     now, then = corpus.fingerprint(), run.data["sha256"]
     changed = sorted(split for split in now.keys() | then.keys() if now.get(split) != then.get(split))
     if changed:
         raise ChangedDataError(
             f"The data of {run.path} has changed since it was trained: {', '.join(changed)} of {corpus.name} differ "
-            f"(then {run.data['version']}, now {corpus.version}). Bring the old data back, or train anew on the new."
+            f"(then {run.data['version']}, now {corpus.version}). Restore the old data, or train a new run."
         )
 
 
@@ -438,27 +438,27 @@ def refuse_changed_data(run: "Run", corpus: "Fingerprinted") -> None:
 
 @dataclass(frozen=True)
 class TaskInfo:
-    """What other packages need to know of a task: the constant `INFO` of its file.
+    """The description of a task for other packages: the constant `INFO` of its file.
 
-    Its `name` is that of the file. `predictor` is the class that uses a trained model, as
-    "module:Class", which is imported when it is needed. `command` follows `seqloom ` in advice on
-    what to do with a run.
+    `name` is the name of the file. `predictor` is the class that uses a trained model,
+    "module:Class", imported on demand. `command` is the command to suggest for a run, without
+    `seqloom`.
     """
 
     name: str
     recipe: type[TaskRecipe]
     task: type[Task[Any, Any]]
     predictor: str = "seqloom.predict.base:TaskPredictor"
-    command: str = ""  # "translate {run}"; "" if a run can be evaluated and nothing else
+    command: str = ""  # "translate {run}"; "" if a run can only be evaluated
     metric: str = "loss"  # the headline metric of an evaluation
-    loss_per: str = "token"  # what the loss is a mean over
-    examples: str = "texts"  # what the examples of its data are called
+    loss_per: str = "token"  # the unit over which the loss is a mean
+    examples: str = "texts"  # the plural noun for examples
     example: str = "The class statement defines a new type of object."  # a text to try
-    views: tuple[str, ...] = ()  # of seqloom.inspect and the studio that suit its models, if their kind does
+    views: tuple[str, ...] = ()  # views of seqloom.inspect and the studio for models of this task
 
     @property
     def forms(self) -> tuple[str, ...]:
-        """The forms of the corpora it can be trained on: `FORM` in seqloom/data/corpora."""
+        """The forms of the corpora that it can be trained on: `FORM` in seqloom/data/corpora."""
         kinds = options(field_types(self.recipe)["data"]).kinds
         return kinds.forms if isinstance(kinds, CorpusKinds) else ()
 

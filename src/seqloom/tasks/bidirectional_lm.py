@@ -1,9 +1,8 @@
-"""A bidirectional language model: every token is told from those before it, and from those after it.
+"""Bidirectional language modelling: predict every token from those before it, and from those after it.
 
-Every document is read by itself, END before it and after it. A long one is cut into rows of
-`batch.max_length` tokens, of which each begins with the token that the one before it ended with: so
-in either direction every token, and one END, is told exactly once. Documents without a token are
-left out. Rows of like length are read together.
+Documents are read separately, with END before and after each. A long document is split into rows of
+`batch.max_length` tokens that overlap by one token, so each direction predicts every token and one
+END exactly once. Documents without tokens are omitted. Batches have rows of similar lengths.
 """
 
 from collections.abc import Iterator, Sequence
@@ -30,14 +29,12 @@ from seqloom.train.config import FitConfig
 
 @config
 class BatchConfig:
-    """How documents are cut into rows, and rows put together."""
+    """Batches of rows of documents."""
 
-    tokens: PositiveInt = 2048  # most of a batch: rows × longest, padding included
+    tokens: PositiveInt = 2048  # maximum of a batch: rows × longest row, padding included
     max_length: Annotated[int, Ge(2)] = 128  # tokens of a row, END included
-    max_shapes: PositiveInt | None = (
-        None  # at most so many shapes of batches; null: as many as it takes, which pads less
-    )
-    eval_tokens: PositiveInt = 8192  # as `tokens`, when a split is evaluated
+    max_shapes: PositiveInt | None = None  # maximum number of batch shapes; null: unlimited, with less padding
+    eval_tokens: PositiveInt = 8192  # `tokens` for evaluation
 
 
 @config
@@ -50,7 +47,7 @@ class Recipe(TextRecipe):
 
 
 def rows_of(ids: Sequence[int], length: int) -> Iterator[list[int]]:
-    """Cut END, tokens and END into rows; the last token of one is the first of the next."""
+    """Split END, tokens and END into rows; the last token of a row is the first of the next."""
     whole = [END, *ids, END]
     for start in range(0, len(whole) - 1, length - 1):
         yield whole[start : start + length]
@@ -58,7 +55,7 @@ def rows_of(ids: Sequence[int], length: int) -> Iterator[list[int]]:
 
 class Task(TextTask[Recipe, BiLM], BatchedTask[Recipe, BiLM]):
     def check(self) -> None:
-        self.batches, self.read("dev")  # a split without a token is refused here
+        self.batches, self.read("dev")  # raises an error for a split without tokens
 
     def make_batches(self, split: str, *, tokens: int, shapes: int | None = None) -> TextBatches:
         length = self.recipe.batch.max_length
@@ -71,7 +68,7 @@ class Task(TextTask[Recipe, BiLM], BatchedTask[Recipe, BiLM]):
 
     @torch.no_grad()
     def evaluate(self, model: BiLM, split: str) -> dict[str, float]:
-        """Return the metrics of the mean of both directions, and the perplexity of each."""
+        """Return the metrics of the mean loss of both directions, and the perplexity of each."""
         sums, tokens = torch.zeros(2, dtype=torch.float64), 0
         for _, batch in self.read(split).every():
             tokens += int(batch["mask"][:, 1:].sum())

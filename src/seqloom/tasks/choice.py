@@ -1,4 +1,4 @@
-"""Multiple choice: a model reads a text with each of its options; the loss is −log p of the right one."""
+"""Multiple choice: a model reads a text with each of its options; the loss is −log p of the correct option."""
 
 from collections.abc import Sequence
 from typing import Annotated, Literal
@@ -27,7 +27,7 @@ class Recipe(RowRecipe):
     batch: RowBatchConfig = RowBatchConfig()
     model: Annotated[FineTunedChoiceConfig, Discriminator("kind")] = FineTunedChoiceConfig()
     loss: RowLossConfig = RowLossConfig()
-    monitor: Literal["loss", "accuracy"] = "accuracy"  # which metric of dev selects the best
+    monitor: Literal["loss", "accuracy"] = "accuracy"  # dev metric for the best checkpoint
     train: FitConfig
 
 
@@ -42,7 +42,7 @@ class Task(RowTask[Recipe, FineTunedChoice]):
 
     @torch.no_grad()
     def outputs(self, model: FineTunedChoice, split: str) -> list[list[float]]:
-        """Return log p of every option of every example of a split."""
+        """Return log p of each option of each example of a split."""
         rows: list[list[float]] = self.for_each_example(
             model, split, lambda batch: at_least_float32(model(batch)).log_softmax(dim=1).tolist()
         )

@@ -1,8 +1,8 @@
-"""Classification: a model reads a text and says which of several labels it has.
+"""Text classification: a model reads a text and predicts its label.
 
-The labels are those of train; a text of dev or test with another one counts as wrong. The loss is
-−log p of the label, where wanted weighted by class: w_k = N / (K · N_k), so that all K classes
-count the same however many texts they have.
+The labels are those of the training data; a dev or test text with another label counts as wrong.
+The loss is −log p of the label. Balanced class weights, w_k = N / (K · N_k), give all K classes the
+same total weight.
 """
 
 from collections.abc import Iterable, Iterator
@@ -38,19 +38,17 @@ from seqloom.train.config import FitConfig
 
 @config
 class ClassLossConfig:
-    class_weights: Literal["none", "balanced"] = "none"  # balanced: all classes count the same, however many texts
+    class_weights: Literal["none", "balanced"] = "none"  # balanced: all classes have the same total weight
     label_smoothing: Fraction = 0.0  # ε: the loss is (1 − ε) · (−log p) + ε · mean of −log p over the labels
-    consistency: NonNegativeFloat = 0.0  # α: read texts twice; what dropout makes of the two readings shall agree
-    language_model: NonNegativeFloat = (
-        0.0  # λ: of a causal backbone, add λ · the loss of a language model on these texts
-    )
+    consistency: NonNegativeFloat = 0.0  # α: weight of the divergence of two passes with different dropout (R-Drop)
+    language_model: NonNegativeFloat = 0.0  # λ: add λ · the language-model loss of a causal backbone on these texts
 
     @property
     def remark(self) -> str:
         """How the training loss differs from that of dev."""
         changes = ["smoothed"] * bool(self.label_smoothing) + ["weighted"] * (self.class_weights != "none")
         changes += ["with consistency"] * bool(self.consistency)
-        changes += ["with a language model's"] * bool(self.language_model)
+        changes += ["with language model"] * bool(self.language_model)
         return ", ".join(changes)
 
 
@@ -61,7 +59,7 @@ class Recipe(ReadingRecipe):
     batch: BatchConfig = BatchConfig()
     model: Annotated[ModelSection, MODELS.only("classifier", "fine-tuned-classifier")] = MODELS.default("classifier")
     loss: ClassLossConfig = ClassLossConfig()
-    monitor: Literal["loss", "accuracy", "macro_f1", "matthews"] = "accuracy"  # which metric of dev selects the best
+    monitor: Literal["loss", "accuracy", "macro_f1", "matthews"] = "accuracy"  # dev metric for the best checkpoint
     train: FitConfig
 
     def problems(self) -> Iterator[str]:
@@ -70,19 +68,19 @@ class Recipe(ReadingRecipe):
 
 
 def length_problems(recipe: TaskRecipe) -> Iterator[str]:
-    """Say what does not go together in how single texts are read."""
-    longest, read = recipe.model.longest, recipe.batch.max_length
-    if has_backbone(recipe.model):  # which reads no more than it can, see `read_length`
-        if read is not None and read < 3:
-            yield f"batch.max_length must be at least 3: a token between two special ones; got {read}"
-    elif longest is not None and (read is None or read > longest):
-        yield f"batch.max_length must be at most {longest}, the places the model's encoder knows; got {read or 'null'}"
+    """Check the rules between keys about the lengths of single texts."""
+    longest, length = recipe.model.longest, recipe.batch.max_length
+    if has_backbone(recipe.model):  # `read_length` respects the maximum of the backbone
+        if length is not None and length < 3:
+            yield f"batch.max_length must be at least 3: a token between two special tokens; got {length}"
+    elif longest is not None and (length is None or length > longest):
+        yield f"batch.max_length must be at most {longest}, the positions of the encoder; got {length or 'null'}"
     if recipe.model.characters is not None and recipe.tokenizer is not None and recipe.tokenizer.kind == "characters":
-        yield "model.characters spells words, and tokenizer.kind is characters: leave one of them out"
+        yield "model.characters needs a tokenizer of words, but tokenizer.kind is characters: leave one of them out"
 
 
 class TextLabelTask(ReadingTask[R, Any], LabelTask[R, Any]):
-    """A task whose model reads texts and predicts one label of each example, or several texts."""
+    """A task whose model reads one or several texts per example and predicts a label."""
 
     @property
     def loss_remark(self) -> str:
@@ -90,19 +88,19 @@ class TextLabelTask(ReadingTask[R, Any], LabelTask[R, Any]):
 
     @cached_property
     def class_weights(self) -> Tensor | None:
-        """w_k = N / (K · N_k) (L,), or None where all examples count the same."""
+        """w_k = N / (K · N_k) (L,), or None if all examples have the same weight."""
         if self.recipe.loss.class_weights == "none":
             return None
         counts = torch.bincount(torch.tensor(self.labels("train")), minlength=len(self.names))
         return counts.sum() / (len(counts) * counts.float())
 
     def loss(self, model: Any, batch: Tree, carry: Tree) -> Loss:
-        weights, wanted = self.class_weights, self.recipe.loss
+        weights, config = self.class_weights, self.recipe.loss
         if weights is not None:
             weights = weights.to(batch["tokens"].device, non_blocking=True)
-        options = {"language_model": wanted.language_model} if wanted.language_model else {}
-        value, count = model.loss(batch, weights, wanted.label_smoothing, wanted.consistency, **options)
-        if weights is not None:  # then it is a weighted mean
+        options = {"language_model": config.language_model} if config.language_model else {}
+        value, count = model.loss(batch, weights, config.label_smoothing, config.consistency, **options)
+        if weights is not None:  # the loss is a weighted mean
             count = (weights[batch["labels"].clamp(min=0)] * (batch["labels"] >= 0)).sum()
         return Loss(value, None, batch["read"], count)
 
@@ -134,7 +132,7 @@ class Task(TextLabelTask[Recipe]):
         return model
 
     def document_frequencies(self) -> tuple[Tensor, int]:
-        """Return in how many training texts each token is (V,), and how many texts there are."""
+        """Return the number of training texts with each token (V,), and the number of texts."""
         texts = self.batches.texts
         rows = np.repeat(np.arange(len(texts)), texts.lengths)
         distinct = np.unique(rows * len(self.tokenizer) + texts.ids) % len(self.tokenizer)
@@ -150,7 +148,7 @@ class Task(TextLabelTask[Recipe]):
     def about_cut(self, cut: int) -> str:
         return (
             f"{cut:,} of {len(self.batches):,} training texts {'is' if cut == 1 else 'are'} longer than "
-            f"{read_length(self.recipe)} tokens: only the beginning is read (batch.max_length)."
+            f"{read_length(self.recipe)} tokens and truncated (batch.max_length)."
         )
 
 

@@ -1,10 +1,10 @@
-"""Denoising: an encoder–decoder reads a damaged text and says what was there.
+"""Denoising: an encoder–decoder reads a corrupted text and reconstructs it.
 
-noise: spans    some spans are hidden behind sentinels, and the target says what they were (T5)
-noise: bart     the text is damaged in up to five ways, and the target is the text itself (BART)
+noise: spans    spans are replaced by sentinels, and the target has the spans (T5)
+noise: bart     the text is corrupted in up to five ways, and the target is the text (BART)
 
-`seqloom.data.noise` has both. The loss is −log p of each target token, END included. Dev and test
-are damaged once and for all: two evaluations of a split ask the same.
+`seqloom.data.noise` implements both. The loss is −log p of each target token, END included. The
+noise of dev and test is fixed, so evaluations are comparable.
 """
 
 from collections.abc import Iterator
@@ -34,18 +34,18 @@ from seqloom.tasks.text_base import TextTask
 from seqloom.text import TokenizerConfig
 from seqloom.train.config import FitConfig
 
-EVALUATION = 0  # the seed of the noise of an evaluation, whatever the recipe's
-GREEDY = BeamConfig(beam=1)  # how texts are denoised to be measured
+EVALUATION_SEED = 0  # the seed of the noise of an evaluation, for any recipe
+GREEDY = BeamConfig(beam=1)  # for reconstructions in evaluations
 
 
 @config
 class BatchConfig:
-    """How documents are cut and put together."""
+    """Batches of texts."""
 
-    tokens: PositiveInt = 4096  # most of a batch: texts × longest, padding included
-    max_length: Annotated[int, Ge(8)] = 128  # tokens of a text, END included; a longer document is cut into several
-    eval_tokens: PositiveInt = 8192  # as `tokens`, when a split is evaluated
-    dev_texts: NonNegativeInt | None = 100  # texts of a split that are denoised to be measured; 0: none, null: all
+    tokens: PositiveInt = 4096  # maximum of a batch: texts × longest text, padding included
+    max_length: Annotated[int, Ge(8)] = 128  # tokens of a text, END included; longer documents are split
+    eval_tokens: PositiveInt = 8192  # `tokens` for evaluation
+    dev_texts: NonNegativeInt | None = 100  # texts to reconstruct in an evaluation; 0: none, null: all
 
 
 @config
@@ -56,7 +56,7 @@ class Recipe(TaskRecipe):
     tokenizer: TokenizerConfig
     batch: BatchConfig = BatchConfig()
     model: Annotated[TransformerConfig, MODELS.only("transformer")] = MODELS.default("transformer")
-    decode: BeamConfig = BeamConfig()  # how `seqloom denoise` searches, unless it is told otherwise
+    decode: BeamConfig = BeamConfig()  # default search options of `seqloom denoise`
     train: FitConfig
 
     def problems(self) -> Iterator[str]:
@@ -66,7 +66,7 @@ class Recipe(TaskRecipe):
         for side, most, known in zip(("source", "target"), longest, known_places, strict=True):
             if known is not None and most > known:
                 yield (
-                    f"a {side} may have {most} tokens (batch.max_length, noise), and the model knows {known} places "
+                    f"a {side} may have {most} tokens (batch.max_length, noise), but the model has {known} positions "
                     "(model.positions.max_length)"
                 )
         if isinstance(self.noise, SpansConfig) and self.noise.mean_span_length >= 1:
@@ -83,16 +83,16 @@ class Task(TextTask[Recipe, Transformer], BatchedTask[Recipe, Transformer]):
     loss_unit = "nats per token that is said"
 
     def check(self) -> None:
-        self.batches, self.read("dev")  # a split without a text is refused here
+        self.batches, self.read("dev")  # raises an error for a split without texts
 
     def sizes(self) -> dict[str, int]:
-        """Return how many tokens the model has beside the tokenizer's."""
+        """Return the number of special tokens of the model."""
         return {"extra": self.recipe.noise.extra}
 
     def make_batches(self, split: str, *, tokens: int, shapes: int | None = None) -> DenoisingBatches:
         pieces = cut_pieces(self.encode_sentences(split), self.recipe.batch.max_length - 1)
         if not pieces:
-            raise DataError(f"The {split} split of {self.corpus.name} has no tokens: there is nothing to damage.")
+            raise DataError(f"The {split} split of {self.corpus.name} has no tokens to corrupt.")
         return DenoisingBatches(pieces, self.recipe.noise, vocabulary=len(self.tokenizer), tokens=tokens)
 
     @cached_property
@@ -103,51 +103,50 @@ class Task(TextTask[Recipe, Transformer], BatchedTask[Recipe, Transformer]):
         """Return the mean number of tokens of the texts."""
         return self.batches.total / self.steps_per_epoch()
 
-    # --- measuring --------------------------------------------------------------------------------------------------
+    # --- evaluation -------------------------------------------------------------------------------------------------
 
     @torch.no_grad()
     def evaluate(self, model: Transformer, split: str) -> dict[str, float]:
         batches, sums = self.read(split), torch.zeros(5, dtype=torch.float64)
-        for _, batch in batches.every(EVALUATION):
+        for _, batch in batches.every(EVALUATION_SEED):
             sums += sum_targets(model, to_device(batch, device_of(model))).cpu()
         nll, right, targets, right_hidden, hidden = sums.tolist()
         return {
             "loss": nll / targets,
             "perplexity": exp(nll / targets),
             "target_accuracy": right / targets,
-            **({"hidden_accuracy": right_hidden / hidden} if hidden else {}),  # of a short text there may be none
+            **({"hidden_accuracy": right_hidden / hidden} if hidden else {}),  # a short text may have none
             **self.exact_share(model, batches),
             "unknown_rate": self.unknown_rate(split),
         }
 
     def exact_share(self, model: Transformer, batches: DenoisingBatches) -> dict[str, float]:
-        """Return what share of spans, or of texts, greedy search restores to the last token, of some texts spread over
-        a split."""
+        """Return the fraction of spans or texts that greedy search reconstructs exactly, for evenly spaced texts."""
         wanted, total = self.recipe.batch.dev_texts, len(batches.texts)
         chosen = np.unique(np.linspace(0, total - 1, total if wanted is None else min(wanted, total)).round())
         if not len(chosen):
             return {}
         noise, end, correct = self.recipe.noise, self.tokenizer.end, list[bool]()
         sentinels = sentinels_of(noise, len(self.tokenizer)) if isinstance(noise, SpansConfig) else None
-        banned = tuple(Specials.after(len(self.tokenizer)).names)  # tokens that no target has
+        banned = tuple(Specials.after(len(self.tokenizer)).names)  # never part of a target
         part = batches.only(chosen.astype(int).tolist(), self.recipe.batch.eval_tokens)
-        for members, batch in part.every(EVALUATION):
+        for members, batch in part.every(EVALUATION_SEED):
             source = to_device({"tokens": batch["source"], "mask": batch["source_mask"]}, device_of(model))
             hypotheses = beam_search(model, source=source, options=GREEDY, end=end, banned=banned)
             for number, (best,) in zip(members.tolist(), hypotheses, strict=True):
-                target = batches.corrupt(number, EVALUATION, 0).target
+                target = batches.corrupt(number, EVALUATION_SEED, 0).target
                 if sentinels is None:
                     correct.append(best.tokens == target)
-                else:  # the last sentinel hides nothing
+                else:  # no span follows the last sentinel
                     restored, spans = parse_spans(best.tokens, sentinels), parse_spans(target, sentinels)
                     correct += [restored.get(place) == span for place, span in spans.items() if span]
-        release_memory(model)  # it may learn on, and would need the memory
+        release_memory(model)  # training may need the memory
         return {f"exact_{'texts' if sentinels is None else 'spans'}": sum(correct) / len(correct)}
 
 
 def sum_targets(model: Transformer, batch: Tree) -> Tensor:
-    """Return −log p of a batch's targets, how many were predicted right, how many there are; the last two also of those
-    that the source does not show."""
+    """Return −log p of the targets of a batch, the numbers of correct and of all targets, and the same two numbers for
+    targets that the source does not contain."""
     mask = batch["target_mask"]
     r, targets, hidden = model.teacher_force(batch)[0][mask], batch["targets"][mask], batch["hidden"][mask]
     sums = torch.zeros(5, dtype=torch.float64, device=mask.device)

@@ -1,9 +1,9 @@
-"""Forecasting: a model reads a series and says what comes next, and how sure it is.
+"""Forecasting: a model reads a series and predicts the distribution of its future.
 
-Neural kinds learn the next step by gradient; linear ones (ar, kalman) are estimated: by least
-squares, by expectation– maximisation. All are measured alike, by rolling origins: from the
-beginning of a split, and again a horizon later, all that came before is read and the horizon
-forecast; the seasonal naive forecast is measured beside it.
+Neural kinds are trained by gradient to predict the next step; linear kinds are estimated by least
+squares (ar) or expectation–maximisation (kalman). All are evaluated with rolling origins: a horizon
+is forecast from the beginning of a split, then from a horizon later, and so on. The seasonal naive
+forecast is the baseline.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -32,32 +32,32 @@ from seqloom.tasks.base import ModelSection, SeriesTask, TaskInfo, TaskRecipe, c
 from seqloom.train.config import FitConfig
 from seqloom.train.estimate import EstimateConfig
 
-ESTIMATED = ("ar", "kalman")  # kinds of models that are not trained by gradient
-SHORTEST, LONGEST = 8, 48  # steps of a horizon that nobody named
-FINEST = 1e-5  # of the size of values: changes below it are lost on a network
-WATCHED_PATHS = 50  # drawn while a model trains
+ESTIMATED_KINDS = ("ar", "kalman")  # not trained by gradient
+MIN_HORIZON, MAX_HORIZON = 8, 48  # steps of a default horizon
+MIN_RELATIVE_CHANGE = 1e-5  # smaller changes, relative to the values, are lost in single precision
+VALIDATION_PATHS = 50  # sample paths per forecast during training
 
 
 @config
 class BatchConfig:
-    """How windows of the series are put together, where a model learns by gradient."""
+    """Batches of windows of the series, for training by gradient."""
 
-    size: PositiveInt = 32  # windows read side by side
+    size: PositiveInt = 32  # windows per batch
 
 
 @config
 class HorizonConfig:
-    """How far and how a series is forecast."""
+    """The horizon and method of forecasts."""
 
-    horizon: PositiveInt | None = None  # steps; null is a season, at least 8 and at most 48
-    paths: Annotated[int, Ge(2)] = 200  # drawn, where a model has no exact answer
-    transform: Literal["none", "log"] = "none"  # log: the logarithms are modelled, of values above 0
+    horizon: PositiveInt | None = None  # steps; null: a season, at least 8 and at most 48
+    paths: Annotated[int, Ge(2)] = 200  # sample paths, if the model has no exact distribution
+    transform: Literal["none", "log"] = "none"  # log: model the logarithms of positive values
 
 
 def choose_train_config(section: object) -> str:
-    """Return which config a `train` section is: one with the keys of an estimation, or the other."""
+    """Return the name of the config of a `train` section, depending on its keys."""
     if not isinstance(section, Mapping | FitConfig | EstimateConfig):
-        return "FitConfig"  # refused there: it must be a section
+        return "FitConfig"  # which reports that it must be a section
     keys = section if isinstance(section, Mapping) else {field.name for field in fields(section)}
     return "EstimateConfig" if set(keys) <= ESTIMATE_KEYS else "FitConfig"
 
@@ -76,28 +76,28 @@ class Recipe(TaskRecipe):
     batch: BatchConfig = BatchConfig()
     model: Annotated[ModelSection, FORECASTERS] = FORECASTERS.default("lstm")
     forecast: HorizonConfig = HorizonConfig()
-    monitor: Literal["loss", "mase", "crps"] = "crps"  # which metric of dev selects the best
+    monitor: Literal["loss", "mase", "crps"] = "crps"  # dev metric for the best checkpoint
     train: TrainConfig = EstimateConfig()
 
     def problems(self) -> Iterator[str]:
-        estimated = self.model.kind in ESTIMATED
-        if estimated and isinstance(self.train, FitConfig):
-            yield f"model.kind {self.model.kind} is estimated, not learnt by gradient: train has only keep"
-        if not estimated and not isinstance(self.train, FitConfig):
-            yield f"train: model.kind {self.model.kind} learns by gradient: say how long, train.epochs or train.steps"
+        is_estimated = self.model.kind in ESTIMATED_KINDS
+        if is_estimated and isinstance(self.train, FitConfig):
+            yield f"model.kind {self.model.kind} is not trained by gradient: train has only the key keep_checkpoints"
+        if not is_estimated and not isinstance(self.train, FitConfig):
+            yield f"train: model.kind {self.model.kind} is trained by gradient: set train.epochs or train.steps"
 
 
 @dataclass(frozen=True)
 class Origin:
-    """A place from which the future of a series is forecast: the first step of that future."""
+    """The origin of a forecast: a series and the position of the first step to forecast."""
 
     series: Series
-    place: int
+    position: int
 
 
 @dataclass(frozen=True)
 class ForecastReport:
-    """Everything an evaluation of forecasts found."""
+    """The results of an evaluation of forecasts."""
 
     metrics: dict[str, float]
     by_step: list[float]  # MASE of each step ahead
@@ -121,9 +121,9 @@ class Task(SeriesTask[Recipe, Any]):
 
     @classmethod
     def complete(cls, mapping: Mapping[str, Any]) -> dict[str, Any]:
-        """Leave out what the recipe says of training by gradient where the model is estimated."""
+        """Remove the keys of training by gradient if the model is estimated."""
         model, train = mapping.get("model"), mapping.get("train")
-        if not isinstance(model, Mapping) or model.get("kind") not in ESTIMATED or not isinstance(train, Mapping):
+        if not isinstance(model, Mapping) or model.get("kind") not in ESTIMATED_KINDS or not isinstance(train, Mapping):
             return dict(mapping)
         known = {field.name for field in fields(FitConfig)}
         remaining = {key: value for key, value in train.items() if key in ESTIMATE_KEYS or key not in known}
@@ -135,7 +135,7 @@ class Task(SeriesTask[Recipe, Any]):
 
     def check_model(self) -> None:
         if self.learns:
-            self.windows  # noqa: B018 (what is too short is refused now)
+            self.windows  # noqa: B018 (raises an error if the series are too short)
 
     @property
     def logarithmic(self) -> bool:
@@ -144,25 +144,25 @@ class Task(SeriesTask[Recipe, Any]):
 
     @property
     def learns(self) -> bool:
-        """By gradient, that is; or else it is estimated."""
+        """Whether the model is trained by gradient."""
         return isinstance(self.recipe.train, FitConfig)
 
     def check_series(self) -> None:
-        """Refuse series that are too short, or not positive."""
-        season, shortest = self.season, min(len(one) for one in self.corpus.split("train"))
+        """Reject series that are too short or not positive."""
+        season, shortest = self.season, min(map(len, self.corpus.split("train")))
         if season >= shortest:
             raise DataError(
                 f"A season of {season} steps must be shorter than the training part, which has {shortest}. "
-                "Set data.season, or 1 for none; or give more data."
+                "Set data.season (1 for none), or use more data."
             )
         if self.horizon > shortest:
             raise DataError(
-                f"A horizon of {self.horizon:,} steps is longer than the training part, which has {shortest:,}: "
-                "nothing in it could tell so much. Lower forecast.horizon, or give more data."
+                f"A horizon of {self.horizon:,} steps must not be longer than the training part, which has "
+                f"{shortest:,}. Lower forecast.horizon, or use more data."
             )
         if self.logarithmic:
-            for one in list(self.corpus.splits.values())[-1]:  # the last split has all values
-                refuse_not_positive(one)
+            for series in list(self.corpus.splits.values())[-1]:  # the last split has all values
+                check_positive(series)
 
     def sizes(self) -> dict[str, int]:
         return {"variables": len(self.columns), "season": self.season}
@@ -179,23 +179,23 @@ class Task(SeriesTask[Recipe, Any]):
             steps = min((one.own for one in self.corpus.splits.get(split, ())), default=self.horizon)
             if steps < self.horizon:
                 notes.append(
-                    f"{split} has {steps} steps, fewer than the horizon of {self.horizon}: only these are measured. "
+                    f"{split} has {steps} steps, fewer than the horizon of {self.horizon}: only these are evaluated. "
                     f"Lower forecast.horizon to {steps}, or raise data.{split}_fraction."
                 )
         for column in np.array(self.columns)[np.isnan(self.usual_error)]:
-            notes.append(f"{column} does not change from season to season of train: it has no MASE and no CRPS.")
+            notes.append(f"{column} is the same in every season of train, so MASE and CRPS are undefined.")
         size = np.max([np.nanmax(np.abs(one.values), axis=0) for one in self.corpus.split("train")], axis=0)
-        for column in np.array(self.columns)[self.usual_error < FINEST * size] if self.learns else ():
+        for column in np.array(self.columns)[self.usual_error < MIN_RELATIVE_CHANGE * size] if self.learns else ():
             notes.append(
-                f"{column} changes by less than {FINEST:g} of its size, which networks can hardly see, in single "
-                "precision. Subtract a constant from it, or use model.kind=ar or kalman, which compute in double."
+                f"{column} changes by less than {MIN_RELATIVE_CHANGE:g} of its size, which is lost in the single "
+                "precision of networks. Subtract a constant from it, or use model.kind=ar or kalman (double precision)."
             )
         return notes
 
     # --- data -------------------------------------------------------------------------------------------------------
 
     def seen(self, split: str) -> list[tuple[Tensor, Tensor]]:
-        """Values and masks (T, C) of each series, as models see them; float64."""
+        """Return values (float64) and masks (T, C) of each series as models see them."""
         return [visible(one, self.recipe.forecast.transform) for one in self.corpus.split(split)]
 
     @cached_property
@@ -211,19 +211,19 @@ class Task(SeriesTask[Recipe, Any]):
 
     @cached_property
     def usual_error(self) -> Values:
-        """What errors are divided by (C,), fitted on train alone."""
+        """The scale of errors (C,): the mean error of the naive forecast on train."""
         return naive_error([one.values for one in self.corpus.split("train")], self.season)
 
     @cached_property
     def naive_deviation(self) -> Values:
-        """Of y_t − y_{t−m} in train (C,)."""
+        """The root mean square of y_t − y_{t−m} on train (C,)."""
         steps = [seasonal_steps(one.values, self.season) for one in self.corpus.split("train")]
         return np.sqrt(np.nanmean(np.concatenate(steps) ** 2, axis=0))
 
     # --- training ---------------------------------------------------------------------------------------------------
 
     def loss(self, model: Any, batch: Tree, carry: Tree) -> Loss:
-        """Every window begins afresh, so nothing is carried."""
+        """Compute the loss of independent windows, without carried state."""
         value, count = model.loss(batch["values"], batch["mask"])
         return Loss(value, None, batch["values"].numel(), count)
 
@@ -233,28 +233,28 @@ class Task(SeriesTask[Recipe, Any]):
     def estimates(self, model: Any, step: int) -> Iterator[Estimate]:
         yield from self.recipe.model.estimates(self.seen("train"), self.season, model, step, self.recipe.seed)
 
-    # --- measuring --------------------------------------------------------------------------------------------------
+    # --- evaluation -------------------------------------------------------------------------------------------------
 
     def validate(self, model: Any) -> dict[str, float]:
-        """As `evaluate` of dev, with fewer paths; the naive forecast never changes."""
-        found = self.report(model, "dev", paths=min(WATCHED_PATHS, self.recipe.forecast.paths)).metrics
-        return {name: value for name, value in found.items() if not name.startswith("naive_")}
+        """Evaluate dev with fewer sample paths, without the constant metrics of the naive forecast."""
+        metrics = self.report(model, "dev", paths=min(VALIDATION_PATHS, self.recipe.forecast.paths)).metrics
+        return {name: value for name, value in metrics.items() if not name.startswith("naive_")}
 
     def origins(self, split: str) -> list[Origin]:
-        """A horizon after the other, from where a split begins; of train, its later half."""
-        found = []
+        """Return origins one horizon apart from the beginning of a split, or from the middle of train."""
+        origins = []
         for series in self.corpus.split(split):
             first = series.begins or len(series) // 2
-            found += [Origin(series, place) for place in range(first, len(series), self.horizon)]
-        return found
+            origins += [Origin(series, position) for position in range(first, len(series), self.horizon)]
+        return origins
 
     def truth(self, origins: Sequence[Origin]) -> Values:
-        """Return what came then (N, horizon, C), NaN where that is not known."""
-        return np.stack([origin.series.ahead(origin.place, self.horizon) for origin in origins])
+        """Return the true values after each origin (N, horizon, C), NaN where unknown."""
+        return np.stack([origin.series.ahead(origin.position, self.horizon) for origin in origins])
 
     def forecasts(self, model: Any, origins: Sequence[Origin], paths: int | None = None, seed: int = 0) -> Forecast:
-        """Forecast from each origin; those with as much history are read together."""
-        histories = [visible(o.series.until(o.place), self.recipe.forecast.transform) for o in origins]
+        """Forecast from each origin; origins with equally long histories form a batch."""
+        histories = [visible(o.series.until(o.position), self.recipe.forecast.transform) for o in origins]
         memory = model.memory or max(len(values) for values, _ in histories)
         groups: dict[int, list[int]] = {}
         for number, (values, _) in enumerate(histories):
@@ -276,11 +276,11 @@ class Task(SeriesTask[Recipe, Any]):
         return joined.exponential() if self.logarithmic else joined
 
     def report(self, model: Any, split: str, paths: int | None = None) -> ForecastReport:
-        """Every figure of a split, and those of the seasonal naive forecast beside them."""
+        """Compute all metrics of a split, for the model and the seasonal naive forecast."""
         origins = self.origins(split)
         truth = self.truth(origins)
         errors = Errors.of(self.forecasts(model, origins, paths), truth)
-        history = [origin.series.values[: origin.place] for origin in origins]
+        history = [origin.series.values[: origin.position] for origin in origins]
         naive = Errors.of(naive_forecast(history, self.horizon, self.season, self.naive_deviation), truth)
         metrics = {"loss": self.one_step_loss(model, split), **errors.metrics(self.usual_error)}
         metrics |= naive.metrics(self.usual_error, "naive_")
@@ -290,7 +290,7 @@ class Task(SeriesTask[Recipe, Any]):
             by_step=errors.by_step(self.usual_error).tolist(),
             naive_by_step=naive.by_step(self.usual_error).tolist(),
             by_variable={
-                column: {name: found.of_variable(c, self.usual_error) for name, found in both.items()}
+                column: {name: each.of_variable(c, self.usual_error) for name, each in both.items()}
                 for c, column in enumerate(self.columns)
             },
             origins=len(origins),
@@ -299,18 +299,18 @@ class Task(SeriesTask[Recipe, Any]):
 
     @torch.no_grad()
     def one_step_loss(self, model: Any, split: str) -> float:
-        """−log p of each value of a split given all before it, in nats per value.
+        """Return −log p of each value of a split given all previous values, in nats per value.
 
-        A step with a value that was made up (data.fill) does not count: its density is that of the
-        whole step.
+        Steps with filled values (data.fill) are excluded, because a density covers all values of a
+        step.
         """
         total, count, device = 0.0, 0, device_of(model)
         for series, (values, mask) in zip(self.corpus.split(split), self.seen(split), strict=True):
             begins = series.begins or len(series) // 2
             first = max(0, begins - (model.memory or begins))
-            shown = values[first:].unsqueeze(0)
-            shown = shown.float() if device.type == "mps" else shown
-            scores = model.score(shown.to(device), mask[first:].unsqueeze(0).to(device))
+            inputs = values[first:].unsqueeze(0)
+            inputs = inputs.float() if device.type == "mps" else inputs
+            scores = model.score(inputs.to(device), mask[first:].unsqueeze(0).to(device))
             real = torch.from_numpy(series.mask[begins:])
             counted = (real == mask[begins:]).all(dim=1)
             observed = real & counted.unsqueeze(1)
@@ -322,14 +322,15 @@ class Task(SeriesTask[Recipe, Any]):
 
 
 def visible(series: Series, transform: str) -> tuple[Tensor, Tensor]:
-    """What a model sees of a series: values and mask (T, C)."""
+    """Return the values and mask (T, C) of a series that a model sees."""
     if transform == "log":
         series = replace(series, values=np.log(series.values))
     values, mask = series.visible()
     return torch.from_numpy(values), torch.from_numpy(mask)
 
 
-def refuse_not_positive(series: Series) -> None:
+def check_positive(series: Series) -> None:
+    """Raise `DataError` for values that have no logarithm."""
     for column, values in zip(series.columns, series.values.T, strict=True):
         if (values <= 0).any():
             where = series.time_labels()[int(np.flatnonzero(values <= 0)[0])]
@@ -340,12 +341,12 @@ def refuse_not_positive(series: Series) -> None:
 
 
 def horizon_of(recipe: Recipe, season: int) -> int:
-    """Return how many steps are forecast where nobody says otherwise."""
-    return recipe.forecast.horizon or min(max(season, SHORTEST), LONGEST)
+    """Return the horizon of a recipe, by default a season within bounds."""
+    return recipe.forecast.horizon or min(max(season, MIN_HORIZON), MAX_HORIZON)
 
 
 def join_rows(parts: Sequence[Forecast], order: Tensor) -> Forecast:
-    """Return the rows of several forecasts in this order."""
+    """Concatenate forecasts and reorder their rows."""
 
     def rows(tensors: Iterable[Tensor]) -> Tensor:
         return torch.cat(list(tensors))[order]

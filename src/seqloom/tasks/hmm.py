@@ -1,8 +1,7 @@
-"""A hidden Markov model of a text, learned from the text alone by Baum–Welch, from several beginnings.
+"""A hidden Markov model of a text, estimated by Baum–Welch with several restarts.
 
-It is a language model: it writes, scores, and has a perplexity. On a corpus whose words have tags
-it never sees them; what its states have to do with them is measured afterwards (many to one,
-V-measure).
+It is a language model: it generates, scores and has a perplexity. On a tagged corpus it does not
+see the tags; its states are compared with them afterwards (many-to-one accuracy, V-measure).
 """
 
 import re
@@ -29,31 +28,31 @@ from seqloom.text.word_spans import first_tokens
 if TYPE_CHECKING:
     from seqloom.runs.run import Run
 
-TOGETHER = 512  # sentences whose states are found at once
+SENTENCES_PER_BATCH = 512  # in Viterbi decoding
 
 
 @config
 class Recipe(TextRecipe):
     task: Literal["hmm"] = "hmm"
     data: CorpusConfig[str | TokenClassificationExample]
-    read: Literal["text", "letters"] = "text"  # letters: small letters alone, and one space for all between them
+    read: Literal["text", "letters"] = "text"  # letters: lower-case letters, with one space for everything between them
     model: Annotated[HMMConfig, Discriminator("kind")] = HMMConfig()
     train: SearchConfig = SearchConfig()
 
 
 @dataclass(frozen=True)
 class SentenceCorpus(TextCorpus):
-    """Sentences as plain texts, and the same sentences with the tags of their words."""
+    """Plain texts, and the same sentences with the tags of their words."""
 
     sentences: Corpus[TokenClassificationExample] | None = None
 
 
 class Task(TextTask[Recipe, Any]):
-    eval_chunk = 1 << 16  # no gradient to hold: read much at once
+    eval_chunk = 1 << 16  # large, because no gradients are stored
 
     @classmethod
     def load(cls, recipe: Recipe) -> TextCorpus:
-        """Load the texts, as they are read; where they have tags, with those sentences."""
+        """Load the texts, with the tagged sentences if the corpus has tags."""
         corpus: TextCorpus | Corpus[TokenClassificationExample] = super().load(recipe)
         if isinstance(corpus, TextCorpus):
             if recipe.read == "text":
@@ -62,9 +61,9 @@ class Task(TextTask[Recipe, Any]):
             return replace(corpus, splits=splits, probe=None)
         if recipe.read != "text":
             raise UsageError(
-                "read=letters is for texts; the sentences of this corpus have words with tags. Set read=text."
+                "read=letters needs a corpus of plain texts, but this corpus has tagged words. Set read=text."
             )
-        spaced = {  # a space between any two words, so that words are what the tokenizer sees
+        spaced = {  # words separated by spaces, so that the tokenizer finds the same words
             split: [TokenClassificationExample.of(sentence.words, sentence.tags) for sentence in sentences]
             for split, sentences in corpus.splits.items()
         }
@@ -112,23 +111,22 @@ class Task(TextTask[Recipe, Any]):
         return {**super().evaluate(model, split), **self.agreement(model, split)}
 
     def agreement(self, model: HiddenMarkov, split: str) -> dict[str, float]:
-        """What its states have to do with the tags of the words, where there are tags."""
+        """Compare the states with the tags of the words, if there are tags."""
         if not isinstance(self.corpus, SentenceCorpus) or self.corpus.sentences is None:
             return {}
         sentences = [sentence for sentence in self.corpus.sentences.split(split) if sentence.words]
-        likeliest: list[int] = []
-        for first in range(0, len(sentences), TOGETHER):
-            some = sentences[first : first + TOGETHER]
-            tokens = [self.tokenizer.encode(sentence.text) for sentence in some]
-            states = model.likeliest_states(
-                torch.tensor([t for own in tokens for t in [*own, self.tokenizer.end]])
-            ).tolist()
-            begin = 0
-            for sentence, own in zip(some, tokens, strict=True):
+        word_states: list[int] = []
+        for first in range(0, len(sentences), SENTENCES_PER_BATCH):
+            batch = sentences[first : first + SENTENCES_PER_BATCH]
+            tokens = [self.tokenizer.encode(sentence.text) for sentence in batch]
+            stream = torch.tensor([token for ids in tokens for token in [*ids, self.tokenizer.end]])
+            states = model.likeliest_states(stream).tolist()
+            start = 0
+            for sentence, ids in zip(batch, tokens, strict=True):
                 words = first_tokens(self.tokenizer.spans(sentence.text), sentence.spans)
-                likeliest += [states[begin + place] for place in words]
-                begin += len(own) + 1
-        return cluster_metrics([tag for sentence in sentences for tag in sentence.tags], likeliest)
+                word_states += [states[start + position] for position in words]
+                start += len(ids) + 1
+        return cluster_metrics([tag for sentence in sentences for tag in sentence.tags], word_states)
 
 
 def read(text: str, recipe: Recipe) -> str:
@@ -137,7 +135,7 @@ def read(text: str, recipe: Recipe) -> str:
 
 
 def letters(text: str) -> str:
-    """Small letters alone, and one space for all between and after them."""
+    """Keep lower-case letters and replace everything between and after them by one space."""
     return re.sub(r"[\W\d_]+", " ", text.lower()).lstrip()
 
 

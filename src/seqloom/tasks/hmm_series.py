@@ -1,8 +1,8 @@
-"""A hidden Markov model of a series: every state has a Gaussian, and the states say in what mood the series is.
+"""A hidden Markov model of a series with a Gaussian per state.
 
-It is learned from the series alone by Baum–Welch, from several beginnings; values that are missing
-are summed out. The loss is −log p of each observed value, given all that came before it;
-`one_state` is that of a single Gaussian.
+Baum–Welch estimates it from the series, with several restarts; missing values are integrated out.
+The loss is −log p of each observed value given all previous values; `one_state` is the loss of a
+single Gaussian.
 """
 
 from collections.abc import Iterator, Sequence
@@ -31,14 +31,14 @@ class Recipe(TaskRecipe):
 
 class Task(SeriesTask[Recipe, Any]):
     def check_model(self) -> None:
-        self.scaled  # noqa: B018 (what cannot be learned from is refused before the run directory is made)
+        self.scaled  # noqa: B018 (raises errors of the data before the run directory is created)
 
     def sizes(self) -> dict[str, int]:
         return {"variables": len(self.columns)}
 
     @cached_property
     def scaled(self) -> GaussianHMM:
-        """A model that knows the scale of the training values, and no more."""
+        """Return an untrained model with the scale of the training values."""
         return self.build().fit_scale(self.values("train"), self.columns)
 
     def build(self) -> GaussianHMM:
@@ -68,19 +68,19 @@ class Task(SeriesTask[Recipe, Any]):
             )
 
     def evaluate(self, model: Any, split: str) -> dict[str, float]:
-        """Return the loss, and that of one Gaussian for all: what the states must beat."""
+        """Return the loss, and that of a single Gaussian as a baseline."""
         model = model.best if isinstance(model, Search) else model
         config, train = self.recipe.model, self.values("train")
         one = GaussianHMMConfig(states=1, covariance=config.covariance, min_variance=config.min_variance)
         single = one.build(len(self.columns)).fit_scale(train, self.columns)
-        for _ in range(20):  # with missing values it takes more than one
+        for _ in range(20):  # missing values need several iterations
             single, _ = single.improve(train)
         series = self.corpus.split(split)
         return {"loss": loss_of(model, series), "one_state": loss_of(single, series)}
 
 
 def loss_of(model: GaussianHMM, series: Sequence[Series]) -> float:
-    """−log p of each observed value of a split, given all before it, its history included."""
+    """Return −log p of each observed value of a split given all previous values, including earlier splits."""
     total, count = 0.0, 0
     for one in series:
         log_probs = model.score(torch.from_numpy(one.values)[None].to(model.device))[0, one.begins :]

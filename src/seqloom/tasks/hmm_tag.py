@@ -1,7 +1,7 @@
-"""Tagging with a hidden Markov model: the tags are a chain, the words what it emits; estimated by counting.
+"""Tagging with a hidden Markov model: tags are states, words are emissions, probabilities come from counts.
 
-It reads sentences as the `tag` task does, answers in the same tags, and is measured by the same
-figures. The loss is −log p of the tags of a sentence given its words, per word.
+Sentences, tags and metrics are those of the `tag` task. The loss is −log p of the tags of a
+sentence given its words, per word.
 """
 
 from collections.abc import Iterator
@@ -34,12 +34,12 @@ class Recipe(TaskRecipe):
 
     def problems(self) -> Iterator[str]:
         if self.tokenizer.kind != "words" or self.tokenizer.split != "whitespace":
-            yield "tokenizer must be of kind words with split: whitespace: a word is what a tag is said of"
+            yield "tokenizer must be of kind words with split: whitespace, because every word has a tag"
 
 
 class Task(TagTask):
     def estimates(self, model: Any, step: int) -> Iterator[Estimate]:
-        """A checkpoint of counts is the finished model: there is nothing to go on with."""
+        """Estimate the model, unless a checkpoint, which is always the complete model, is given."""
         if model is not None:
             return
         found = self.model()
@@ -54,7 +54,7 @@ class Task(TagTask):
         return built
 
     def training_words(self) -> TaggedWords:
-        """Every word of the training sentences."""
+        """Return the words of the training sentences."""
         pieces, tags = self.pieces("train"), self.tags("train")
         words = np.array([piece.tokens[place] for piece in pieces for place in piece.first])
         first = np.array([place == 0 for piece in pieces for place in range(len(piece.first))])

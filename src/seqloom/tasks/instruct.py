@@ -1,7 +1,7 @@
-"""Instruction tuning: a language model goes on learning, now from instructions with the answers they are to have.
+"""Instruction tuning: a language model is trained further on instructions and responses.
 
-An example is written as the template says. Question and answer are read, but the loss is of the
-answer's tokens alone, and of END after them: −1/N Σ_t log p(answer_t | question, answer_<t).
+A template joins an instruction and its response. The loss covers only the tokens of the response
+and END: −1/N Σ_t log p(response_t | instruction, response_<t).
 """
 
 from collections.abc import Iterator
@@ -31,27 +31,25 @@ from seqloom.tasks.base import TaskInfo, once
 from seqloom.tasks.text_base import CompletionRecipe, CompletionTask
 from seqloom.train.config import FitConfig
 
-ROWS = 64  # examples answered side by side
+EVAL_BATCH_SIZE = 64  # examples per batch of generated responses
 
 
 @config
 class BatchConfig:
-    """How examples are put together."""
+    """Batches of examples."""
 
-    tokens: PositiveInt = 2048  # most of a batch: examples × longest, padding and END included
-    max_shapes: PositiveInt | None = (
-        None  # at most so many shapes of batches; null: as many as it takes, which pads less
-    )
-    max_length: Annotated[int, Ge(8)] | None = 256  # tokens of an example, END included; longer ones are cut
-    eval_tokens: PositiveInt = 8192  # as `tokens`, when a split is evaluated
-    dev_examples: PositiveInt | None = 200  # of dev that are answered at each evaluation in training; null for all
+    tokens: PositiveInt = 2048  # maximum of a batch: examples × longest example, padding and END included
+    max_shapes: PositiveInt | None = None  # maximum number of batch shapes; null: unlimited, with less padding
+    max_length: Annotated[int, Ge(8)] | None = 256  # tokens of an example, END included; longer ones are truncated
+    eval_tokens: PositiveInt = 8192  # `tokens` for evaluation
+    dev_examples: PositiveInt | None = 200  # dev examples to answer at each evaluation in training; null: all
 
 
 @config
 class Recipe(CompletionRecipe):
     task: Literal["instruct"] = "instruct"
     data: CorpusConfig[Instruction]
-    template: str = INSTRUCTION_TEMPLATE  # how an example is written
+    template: str = INSTRUCTION_TEMPLATE  # the template of an example
     batch: BatchConfig = BatchConfig()
     model: LanguageModelConfig | None = None  # filled in from init.from
     train: FitConfig
@@ -78,7 +76,7 @@ class Task(CompletionTask[Recipe, Any]):
         return [self.encode(example) for example in self.corpus.split(split)]
 
     def encode(self, example: Instruction) -> PromptCompletion:
-        """Encode an example; if it is too long, cut its input, then its instruction."""
+        """Encode an example; if it is too long, truncate its input, then its instruction."""
         form, longest, cut = self.recipe.template, self.longest, False
         while True:
             answer = example.output + instruction_suffix(form)
@@ -93,8 +91,8 @@ class Task(CompletionTask[Recipe, Any]):
                     break
             else:
                 raise DataError(
-                    f"An answer must have room in the {longest} tokens that are read at once (batch.max_length), "
-                    f"with the template around it; this has {len(encoded.ids) + 1}: {example.output[:60]!r}."
+                    f"A response with its template must fit in {longest} tokens (batch.max_length); "
+                    f"this has {len(encoded.ids) + 1}: {example.output[:60]!r}."
                 )
 
     def about_cut(self, count: int) -> str:
@@ -103,15 +101,15 @@ class Task(CompletionTask[Recipe, Any]):
             "is cut (batch.max_length)."
         )
 
-    # --- measuring --------------------------------------------------------------------------------------------------
+    # --- evaluation -------------------------------------------------------------------------------------------------
 
     def validate(self, model: Any) -> dict[str, float]:
-        """Measure every loss of dev, but only so many answers."""
+        """Compute the loss of all dev examples and the responses to `batch.dev_examples` of them."""
         return self.evaluate(model, "dev", self.recipe.batch.dev_examples)
 
     @torch.no_grad()
     def evaluate(self, model: Any, split: str, most: int | None = None) -> dict[str, float]:
-        """Return loss and perplexity of the answers, and the share that greedy search gives exactly."""
+        """Return loss and perplexity of the responses, and the fraction that greedy search generates exactly."""
         examples, device, end = self.prompts(split), device_of(model), self.tokenizer.end
         nll, tokens = 0.0, 0
         for _, batch in PromptCompletionBatches(examples, tokens=self.recipe.batch.eval_tokens).every():
@@ -119,9 +117,10 @@ class Task(CompletionTask[Recipe, Any]):
             scores, _ = model.score(here["inputs"], here["targets"], model.start(rows=len(here["inputs"])))
             nll -= (scores.double() * here["counted"]).sum().item()
             tokens += int(batch["counted"].sum())
-        some = examples[:most]
-        questions = [[RecallQuestion(one.start, len(one.ids) + 1, "exact")] for one in some]
-        answers = recall(model, [[*one.ids, end] for one in some], questions, end=end, rows=ROWS, device=device)
+        chosen = examples[:most]
+        questions = [[RecallQuestion(example.start, len(example.ids) + 1, "exact")] for example in chosen]
+        texts = [[*example.ids, end] for example in chosen]
+        answers = recall(model, texts, questions, end=end, rows=EVAL_BATCH_SIZE, device=device)
         return {"loss": nll / tokens, "perplexity": exp(nll / tokens), **answers}
 
 

@@ -1,10 +1,10 @@
-"""A language model trained by gradient on a stream of text.
+"""Language modelling by gradient on a stream of text.
 
-The documents of a split, each followed by END, make one stream. It is cut into `batch.size`
-contiguous rows, read side by side `batch.length` tokens at a time. A recurrent model carries its
-state from chunk to chunk, and the gradient is cut between them: truncated backpropagation through
-time. A feed-forward model carries the tokens of its window on. A GPT sees no more than its chunk.
-Where documents are kept apart, the latter two see no more than one document.
+The documents of a split, each followed by END, form one stream. The stream is divided into
+`batch.size` contiguous sequences, which are read in parallel, `batch.length` tokens at a time. A
+recurrent model carries its state from chunk to chunk and detaches it (truncated backpropagation
+through time). A feed-forward model carries the tokens of its window. A GPT sees only its chunk.
+Without cross-document attention, the latter two see only one document.
 """
 
 from collections.abc import Iterator
@@ -32,16 +32,14 @@ if TYPE_CHECKING:
 
 @config
 class BatchConfig:
-    """How the stream is cut."""
+    """Batches of the stream."""
 
-    size: PositiveInt = 32  # sequences read side by side
-    length: PositiveInt = 64  # tokens between two cuts of the gradient
-    state_reset_probability: Probability = (
-        0.02  # chance that a row begins a chunk without a memory, so that the model learns to begin
-    )
-    random_offset: bool = False  # every epoch begins at another place of the stream, so that it is cut elsewhere
-    cross_document_attention: bool = True  # whether a document sees those before it; apart: not if recurrent
-    eval_size: PositiveInt = 1  # rows in evaluation: more is faster, but each begins without a memory
+    size: PositiveInt = 32  # sequences per batch
+    length: PositiveInt = 64  # tokens of a chunk, through which gradients flow
+    state_reset_probability: Probability = 0.02  # probability that a sequence starts a chunk with the initial state
+    random_offset: bool = False  # start every epoch at a random position, which changes the chunks
+    cross_document_attention: bool = True  # whether a document sees those before it; recurrent models need true
+    eval_size: PositiveInt = 1  # sequences in evaluation: more is faster, but each starts with the initial state
 
 
 @config
@@ -60,7 +58,7 @@ class Recipe(InitRecipe):
         if self.model.kind == "gpt" and self.batch.length > self.model.window:
             most = self.model.window
             yield (
-                f"batch.length must be at most the {most} tokens that the model sees at once (model.context, "
+                f"batch.length must be at most {most}, the context of the model (model.context, "
                 f"model.positions.max_length); got {self.batch.length}. Set batch.length={most}"
             )
 
@@ -68,7 +66,7 @@ class Recipe(InitRecipe):
 class Task(TextTask[Recipe, Any]):
     @property
     def loss_remark(self) -> str:
-        """The loss of samples is that of an easier problem: its exp is no perplexity."""
+        """A remark on sampled softmax, whose loss gives no perplexity."""
         model = self.recipe.model
         return "of samples" if model.kind != "gpt" and model.softmax.kind == "sampled" else ""
 
@@ -93,30 +91,30 @@ class Task(TextTask[Recipe, Any]):
         return self.batches.steps_per_epoch
 
     def warnings(self) -> list[str]:
-        """Warn of a text of less than one chunk per row, and of positions that are not learned."""
+        """Warn about a text of less than one chunk per sequence and about untrained positions."""
         model, notes = self.recipe.model, []
         rows, chunk, length = self.batches.size, self.batches.length, self.batches.row_length
         if length < chunk:
             tokens = len(self.stream("train"))
             change = f"batch.size to {tokens // chunk} or less" if tokens >= chunk else "batch.length"
-            carried = "" if model.kind == "gpt" else ", and no state is ever carried on"
+            carried = "" if model.kind == "gpt" else " without a carried state"
             notes.append(
-                f"The training text is shorter than one chunk per row: {tokens:,} tokens in {rows} rows are {length} a "
-                f"row, and batch.length is {chunk}. Each epoch is then one short step{carried}. "
-                f"Give more text, or lower {change}."
+                f"The training text is shorter than one chunk per sequence: {tokens:,} tokens in {rows} sequences are "
+                f"{length} each, but batch.length is {chunk}. Each epoch is one short step{carried}. "
+                f"Use more text, or lower {change}."
             )
         if self.recipe.init is None and model.kind == "gpt" and model.window > self.recipe.batch.length:
-            chunk = self.recipe.batch.length  # a position is learned from the tokens that stand there
-            relative = model.longest is None
-            beyond = "it never learns to look so far" if relative else "the learned positions beyond stay as drawn"
+            chunk = self.recipe.batch.length
+            is_relative = model.longest is None
+            effect = "longer distances are not learned" if is_relative else "later position embeddings are not trained"
             notes.append(
-                f"The model will see {model.window} tokens at once, and in training only batch.length, {chunk}: "
-                f"{beyond}. Set batch.length to {model.window}, or model.context to {chunk}."
+                f"The model has a context of {model.window} tokens, but training uses batch.length={chunk}: "
+                f"{effect}. Set batch.length to {model.window}, or model.context to {chunk}."
             )
         return notes
 
     def batch(self, seed: int, step: int, rank: int = 0, world: int = 1) -> Tree:
-        """Read the stream in order; the seed decides which rows forget and where epochs begin."""
+        """Return a chunk of each sequence; the seed determines state resets and the offsets of epochs."""
         offset, epoch = 0, step // self.steps_per_epoch()
         if self.recipe.batch.random_offset:
             offset = int(torch.randint(len(self.stream("train")), (), generator=generator(seed, "shift", epoch)))
@@ -136,7 +134,7 @@ class Task(TextTask[Recipe, Any]):
         return Loss(value, state, batch["targets"].numel())
 
     def log_probs(self, model: Any, split: str, rows: int = 1) -> Tensor:
-        """Read documents one by one if training keeps them apart."""
+        """Score documents separately if training uses no cross-document attention."""
         if self.recipe.batch.cross_document_attention:
             return super().log_probs(model, split, self.recipe.batch.eval_size)
         encoded = list(self.tokenizer.encode_batch(self.corpus.split(split)))
@@ -146,7 +144,7 @@ class Task(TextTask[Recipe, Any]):
 
 
 def number_documents(inputs: Tensor) -> Tensor:
-    """Return the document of each token (B, T) in its row; END before it is its first token."""
+    """Return the number of each token's document in its sequence (B, T); a document starts at the END before it."""
     return (inputs == END).cumsum(dim=1)
 
 

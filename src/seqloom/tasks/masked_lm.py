@@ -1,11 +1,11 @@
-"""A masked language model: it learns to tell tokens that are hidden, and whether one text follows another.
+"""Masked language modelling: predict masked tokens, next sentences or replaced tokens.
 
-objective: mlm        documents packed into rows of `batch.max_length`, none seen from another (RoBERTa)
-objective: mlm+nsp    pairs of texts, of which the second follows the first or is from elsewhere (BERT)
-objective: electra    as mlm; a generator fills the gaps, and the model tells which tokens it replaced (ELECTRA)
+objective: mlm        documents packed into rows of `batch.max_length`, without attention between them (RoBERTa)
+objective: mlm+nsp    pairs of texts; the second follows the first or comes from another document (BERT)
+objective: electra    as mlm; a generator fills the masks, and the model detects the replaced tokens (ELECTRA)
 
-The loss is that of the hidden tokens, and with pairs the sum of it and of theirs, with a generator that of both. Dev
-and test are read with masks, pairs and replacements that are drawn once and for all: two evaluations ask the same.
+The loss is that of the masked tokens, plus that of the pairs or of the detection. Masks, pairs and replacements of
+dev and test are fixed, so evaluations are comparable.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -40,9 +40,9 @@ from seqloom.train.config import FitConfig
 if TYPE_CHECKING:
     from seqloom.runs.run import Run
 
-EVALUATION = 0  # the seed of the masks of an evaluation, whatever the recipe's
-ALL_HIDDEN = (1.0, 0.0)  # shares of the chosen tokens that are hidden, and swapped
-MIN_ROW_TOKENS = 8  # room for [CLS] a [SEP] b [SEP] with two tokens in each
+EVALUATION_SEED = 0  # the seed of the masks of an evaluation, for any recipe
+ALL_MASKED = (1.0, 0.0)  # probabilities that a chosen token is masked, and replaced at random
+MIN_ROW_TOKENS = 8  # [CLS] a [SEP] b [SEP] with at least two tokens each
 
 
 Objective = Literal["mlm", "mlm+nsp", "electra"]
@@ -50,18 +50,18 @@ Objective = Literal["mlm", "mlm+nsp", "electra"]
 
 @config
 class BatchConfig:
-    """How documents are cut into rows."""
+    """Batches of rows of tokens."""
 
-    size: PositiveInt = 32  # read side by side
+    size: PositiveInt = 32  # rows per batch
     max_length: Annotated[int, Ge(MIN_ROW_TOKENS)] = 128  # tokens of a row, [CLS] and [SEP] included
-    eval_size: PositiveInt = 64  # rows in evaluation
+    eval_size: PositiveInt = 64  # rows per batch in evaluation
 
 
 @config
 class Recipe(TaskRecipe):
     task: Literal["masked-lm"] = "masked-lm"
-    objective: Objective = "mlm+nsp"  # masked tokens; next sentences too; or replaced tokens
-    masking: Masking = "dynamic"  # other masks in every epoch, or (static) always those of the first
+    objective: Objective = "mlm+nsp"  # masked tokens; also next sentences; or replaced tokens
+    masking: Masking = "dynamic"  # draw new masks in every epoch, or (static) keep those of the first
     masks: MasksConfig = MasksConfig()
     data: CorpusConfig[str]
     tokenizer: TokenizerConfig
@@ -74,12 +74,12 @@ class Recipe(TaskRecipe):
         longest = self.model.longest
         if longest is not None and self.batch.max_length > longest:
             yield (
-                f"batch.max_length must be at most {longest}, what the model reads at once (model.context, "
+                f"batch.max_length must be at most {longest}, the context of the model (model.context, "
                 f"model.positions.max_length); got {self.batch.max_length}"
             )
         if isinstance(self.model, ElectraConfig) != (self.objective == "electra"):
-            yield f"model.kind electra and objective electra go together; got {self.model.kind} and {self.objective}"
-        if self.objective == "electra" and (self.masks.mask_replace_prob, self.masks.random_replace_prob) != ALL_HIDDEN:
+            yield f"model.kind electra needs objective electra and vice versa; got {self.model.kind}, {self.objective}"
+        if self.objective == "electra" and (self.masks.mask_replace_prob, self.masks.random_replace_prob) != ALL_MASKED:
             yield (
                 "objective electra masks every chosen token for the generator: remove masks.mask_replace_prob "
                 f"and random_replace_prob; got {self.masks.mask_replace_prob:g}, {self.masks.random_replace_prob:g}"
@@ -88,7 +88,7 @@ class Recipe(TaskRecipe):
 
 class Task(TextTask[Recipe, Any], BatchedTask[Recipe, Any]):
     def check(self) -> None:
-        self.batches, self.read("dev")  # what cannot be made into rows is refused here
+        self.batches, self.read("dev")  # raises an error for data without rows
 
     @property
     def loss_unit(self) -> str:
@@ -98,7 +98,7 @@ class Task(TextTask[Recipe, Any], BatchedTask[Recipe, Any]):
 
     @classmethod
     def complete(cls, mapping: Mapping[str, Any]) -> dict[str, Any]:
-        """With `objective: electra`, make a bert an electra, and let all masks hide."""
+        """With `objective: electra`, replace model kind bert by electra and mask all chosen tokens."""
         if mapping.get("objective") != "electra":
             return dict(mapping)
         model, masks = (mapping.get(name) or {} for name in ("model", "masks"))
@@ -106,14 +106,14 @@ class Task(TextTask[Recipe, Any], BatchedTask[Recipe, Any]):
         if isinstance(model, Mapping) and model.get("kind", "bert") == "bert":
             completed["model"] = {**model, "kind": "electra"}
         if isinstance(masks, Mapping):
-            completed["masks"] = {"mask_replace_prob": ALL_HIDDEN[0], "random_replace_prob": ALL_HIDDEN[1], **masks}
+            completed["masks"] = {"mask_replace_prob": ALL_MASKED[0], "random_replace_prob": ALL_MASKED[1], **masks}
         return completed
 
     @classmethod
     def of_documents(cls, recipe: Recipe, run: "Run", documents: Sequence[str]) -> Self:
-        """Do not ask other texts for next sentences: there may be one document."""
-        alone: Objective = "mlm" if recipe.objective == "mlm+nsp" else recipe.objective
-        return super().of_documents(replace(recipe, objective=alone), run, documents)
+        """Return the task without next sentences, because there may be only one document."""
+        objective: Objective = "mlm" if recipe.objective == "mlm+nsp" else recipe.objective
+        return super().of_documents(replace(recipe, objective=objective), run, documents)
 
     @property
     def pairs(self) -> bool:
@@ -128,10 +128,10 @@ class Task(TextTask[Recipe, Any], BatchedTask[Recipe, Any]):
     @once
     def read(self, split: str) -> MaskedBatches:
         batches = self._make_batches(split)
-        if (batches.epoch(EVALUATION, 0)["targets"] == NO_TARGET).all():
+        if (batches.epoch(EVALUATION_SEED, 0)["targets"] == NO_TARGET).all():
             raise DataError(
-                f"{self._named(split)} is too short: none of its tokens is hidden (masks.mlm_probability is "
-                f"{self.recipe.masks.mlm_probability:g}), so there is nothing to measure. Give more text."
+                f"{self._named(split)} is too short: none of its tokens is masked (masks.mlm_probability is "
+                f"{self.recipe.masks.mlm_probability:g}), so there is nothing to evaluate. Use more text."
             )
         return batches
 
@@ -147,7 +147,7 @@ class Task(TextTask[Recipe, Any], BatchedTask[Recipe, Any]):
         else:
             texts = list(self.tokenizer.encode_batch(self.corpus.split(split)))
             if not any(texts):
-                raise DataError(f"{self._named(split)} has no tokens: there is nothing to hide.")
+                raise DataError(f"{self._named(split)} has no tokens to mask.")
             rows = pack(texts, specials, recipe.batch.max_length)
         return MaskedBatches(
             rows,
@@ -162,37 +162,39 @@ class Task(TextTask[Recipe, Any], BatchedTask[Recipe, Any]):
         notes, source, documents = list[str](), self.batches.source, len(self.corpus.split("train"))
         if isinstance(source, NextSentencePairs) and source.alone:
             notes.append(
-                f"{source.alone:,} of {documents:,} training documents have one sentence: they make no pair, and are "
-                "left out (objective=mlm reads them too)."
+                f"{source.alone:,} of {documents:,} training documents are omitted because they have only one "
+                "sentence, so no pair (objective=mlm includes them)."
             )
-        total, wanted = self.batches.total, self.recipe.batch.size
-        if total < wanted:
+        total, size = self.batches.total, self.recipe.batch.size
+        if total < size:
             notes.append(
-                f"The training text makes {counted(total, 'row')}, fewer than batch.size, {wanted}: every step reads "
-                "all of it. Give more text, or lower batch.size or batch.max_length."
+                f"The training text has {counted(total, 'row')}, fewer than batch.size={size}: every step reads "
+                "all of it. Use more text, or lower batch.size or batch.max_length."
             )
         return notes
 
     def largest_step(self, seed: int) -> None:
-        """All batches have one shape."""
+        """Return None, because all batches have one shape."""
 
     def tokens_per_step(self) -> float:
         return float(self.batches.epoch(self.recipe.seed, 0)["mask"].sum()) / self.batches.total * self.batches.size
 
-    # --- training and measuring -------------------------------------------------------------------------------------
+    # --- training and evaluation ------------------------------------------------------------------------------------
 
     def loss(self, model: Any, batch: Tree, carry: Tree) -> Loss:
         return Loss(model.loss(batch), None, batch["read"], (batch["targets"] >= 0).sum())
 
     @torch.no_grad()
     def evaluate(self, model: Any, split: str) -> dict[str, float]:
-        """Measure masked tokens, and next sentences or replaced tokens."""
+        """Compute the metrics of masked tokens, and of next sentences or replaced tokens."""
         batches, rows, sums = self.read(split), self.recipe.batch.eval_size, dict[str, float]()
-        draws = torch.rand(batches.epoch(EVALUATION, 0)["targets"].shape, generator=generator(EVALUATION, "replaced"))
-        for batch, own in zip(batches.every(EVALUATION, rows), draws.split(rows), strict=True):
-            batch, own = to_device((batch, own), device_of(model))
-            found = sum_replaced(model, batch, own) if isinstance(model, Electra) else sum_masked(model, batch)
-            for name, value in zip(found, torch.stack([*map(Tensor.double, found.values())]).tolist(), strict=True):
+        shape = batches.epoch(EVALUATION_SEED, 0)["targets"].shape
+        draws = torch.rand(shape, generator=generator(EVALUATION_SEED, "replaced"))
+        for batch, batch_draws in zip(batches.every(EVALUATION_SEED, rows), draws.split(rows), strict=True):
+            batch, batch_draws = to_device((batch, batch_draws), device_of(model))
+            is_electra = isinstance(model, Electra)
+            parts = sum_replaced(model, batch, batch_draws) if is_electra else sum_masked(model, batch)
+            for name, value in zip(parts, torch.stack([*map(Tensor.double, parts.values())]).tolist(), strict=True):
                 sums[name] = sums.get(name, 0.0) + value
         masked_loss = sums["nll"] / sums["chosen"]
         metrics = {
@@ -202,16 +204,16 @@ class Task(TextTask[Recipe, Any], BatchedTask[Recipe, Any]):
             "masked_accuracy": sums["right"] / sums["chosen"],
         }
         if isinstance(model, Electra):
-            tokens, replaced, said, hits = (sums[name] for name in ("tokens", "replaced", "said", "hits"))
+            tokens, replaced, predicted, hits = (sums[name] for name in ("tokens", "replaced", "predicted", "hits"))
             other_loss = sums["detection_nll"] / tokens
             metrics |= {
                 "loss": masked_loss + model.config.detection_weight * other_loss,
                 "detection_loss": other_loss,
                 "replaced_rate": replaced / tokens,
-                "replaced_accuracy": (tokens - replaced - said + 2 * hits) / tokens,
-                "replaced_precision": hits / max(said, 1),
+                "replaced_accuracy": (tokens - replaced - predicted + 2 * hits) / tokens,
+                "replaced_precision": hits / max(predicted, 1),
                 "replaced_recall": hits / max(replaced, 1),
-                "replaced_f1": 2 * hits / max(said + replaced, 1),
+                "replaced_f1": 2 * hits / max(predicted + replaced, 1),
             }
         elif self.pairs:
             other_loss = sums["next_nll"] / sums["pairs"]
@@ -224,36 +226,36 @@ class Task(TextTask[Recipe, Any], BatchedTask[Recipe, Any]):
 
 
 def sum_replaced(model: Electra, batch: Tree, draws: Tensor) -> dict[str, Tensor]:
-    """Sum over the gaps of a batch, and over its tokens, replaced or not."""
-    told, targets = model(batch, draws), batch["targets"]
-    filling, detecting = model.losses(told, targets)
-    said, replaced = (told.logits > 0) & told.counted, told.replaced & told.counted
+    """Sum losses and counts over the masked tokens of a batch, and over all tokens for the detection."""
+    outputs, targets = model(batch, draws), batch["targets"]
+    generator_loss, detection_loss = model.losses(outputs, targets)
+    predicted, replaced = (outputs.logits > 0) & outputs.counted, outputs.replaced & outputs.counted
     return {
-        "nll": filling,
-        "right": (told.masked.argmax(dim=2) == targets).sum(),
+        "nll": generator_loss,
+        "right": (outputs.masked.argmax(dim=2) == targets).sum(),
         "chosen": (targets >= 0).sum(),
-        "detection_nll": detecting,
-        "tokens": told.counted.sum(),
+        "detection_nll": detection_loss,
+        "tokens": outputs.counted.sum(),
         "replaced": replaced.sum(),
-        "said": said.sum(),
-        "hits": (said & replaced).sum(),
+        "predicted": predicted.sum(),
+        "hits": (predicted & replaced).sum(),
     }
 
 
 def sum_masked(model: BERT, batch: Tree) -> dict[str, Tensor]:
-    """Sum over the chosen tokens of a batch, and over its pairs, if it has any."""
-    told, targets = model(batch), batch["targets"]
-    logits, known = at_least_float32(told.masked), targets >= 0
+    """Sum losses and counts over the chosen tokens of a batch, and over its pairs, if it has any."""
+    outputs, targets = model(batch), batch["targets"]
+    logits, is_chosen = at_least_float32(outputs.masked), targets >= 0
     losses = F.cross_entropy(logits.flatten(0, 1), targets.clamp(min=0).flatten(), reduction="none").view_as(targets)
     sums = {
-        "nll": losses.where(known, 0).sum(),
-        "right": (logits.argmax(dim=2) == targets).sum(),  # never where nothing was chosen
-        "chosen": known.sum(),
+        "nll": losses.where(is_chosen, 0).sum(),
+        "right": (logits.argmax(dim=2) == targets).sum(),  # targets of other tokens are negative
+        "chosen": is_chosen.sum(),
     }
     if "other" in batch:
-        answers, other = at_least_float32(told.next), batch["other"]
-        sums["next_nll"] = F.cross_entropy(answers, other, reduction="sum")
-        sums["agreed"] = (answers.argmax(dim=1) == other).sum()
+        pair_logits, other = at_least_float32(outputs.next), batch["other"]
+        sums["next_nll"] = F.cross_entropy(pair_logits, other, reduction="sum")
+        sums["agreed"] = (pair_logits.argmax(dim=1) == other).sum()
         sums["pairs"] = torch.ones_like(other).sum()
     return sums
 

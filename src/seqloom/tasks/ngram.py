@@ -20,26 +20,26 @@ from seqloom.train.estimate import EstimateConfig
 @config
 class Recipe(TextRecipe):
     task: Literal["ngram"] = "ngram"
-    data: CorpusConfig[str] | None = None  # none in a run adopted from an ARPA file
+    data: CorpusConfig[str] | None = None  # null in a run imported from an ARPA file
     model: Annotated[NGramConfig, Discriminator("kind")] = NGramConfig()
     train: EstimateConfig = EstimateConfig()
 
 
 class Task(TextTask[Recipe, NGram]):
-    eval_chunk = 1 << 16  # counting has no gradient to hold: read much at once
+    eval_chunk = 1 << 16  # large, because no gradients are stored
 
     def check_model(self) -> None:
         check_length(self.stream("train").numpy(), self.recipe.model.order)
 
     def estimates(self, model: NGram | None, step: int) -> Iterator[Estimate]:
-        """A checkpoint of an n-gram model is the finished model: there is nothing to go on with."""
+        """Estimate the model, unless a checkpoint, which is always the complete model, is given."""
         if model is None:
             stream = self.stream("train").numpy()
             yield from estimate(stream, self.recipe.model, len(self.tokenizer))
 
 
 def adopt(model: NGram, words: list[str], path: Path) -> Run:
-    """Make a run of a model that was estimated elsewhere; it has no data."""
+    """Create a run without data for a model that was estimated elsewhere."""
     if words[:2] != ["</s>", "<unk>"]:
         raise DataError(
             "A model must know <unk>, so that any text can be read; this file has none. Estimate it with one."

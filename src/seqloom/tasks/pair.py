@@ -1,11 +1,10 @@
-"""Pairs: a model reads two texts and says how they go together: one of several labels, or a score.
+"""Sentence pairs: a model reads two texts and predicts a label or a score.
 
-    class    does the one follow from the other?     −log p of the label is made small, as for single texts
-    score    how much alike are they?                (y − ŷ)² / σ² is, σ² the variance of the training scores
+    class    such as entailment     loss: −log p of the label
+    score    such as similarity     loss: (y − ŷ)² / σ², with σ² the variance of the training scores
 
-A score has no first and second text: a backbone that reads from left to right is given both orders, and
-what it makes of them is added (GPT, 2018). One that reads both ways sees both texts at once, and is
-given one.
+A score does not depend on the order of the texts: a causal backbone reads both orders, and its
+outputs are added (GPT, 2018). A bidirectional backbone reads one order.
 """
 
 from collections.abc import Iterator, Sequence
@@ -34,13 +33,13 @@ from seqloom.train.config import FitConfig
 class Recipe(RowRecipe):
     task: Literal["pair"] = "pair"
     data: CorpusConfig[SentencePairExample]
-    target: Literal["class", "score"] = "class"  # what the labels are: classes, or numbers that mean more or less
-    symmetric: bool | None = None  # read both orders and add; null: for a score, where the backbone reads left to right
+    target: Literal["class", "score"] = "class"  # the type of the labels: classes, or numbers
+    symmetric: bool | None = None  # read both orders and add the outputs; null: for scores with a causal backbone
     batch: RowBatchConfig = RowBatchConfig()
     model: Annotated[FineTunedPairConfig, Discriminator("kind")] = FineTunedPairConfig()
     loss: ClassLossConfig = ClassLossConfig()
     monitor: Literal["loss", "accuracy", "macro_f1", "matthews", "pearson", "spearman"] | None = (
-        None  # which metric of dev selects the best; null: accuracy, or of scores pearson
+        None  # the dev metric that selects the best checkpoint; null: accuracy, or pearson for scores
     )
     train: FitConfig
 
@@ -56,7 +55,7 @@ class Recipe(RowRecipe):
 
     @property
     def both_orders(self) -> bool:
-        """Whether a pair is two rows."""
+        """Whether a pair is read in both orders."""
         backbone = self.model.backbone
         causal = backbone is not None and backbone_class(backbone).form == "causal"
         return self.target == "score" and causal if self.symmetric is None else self.symmetric
@@ -67,7 +66,7 @@ class Task(TextLabelTask[Recipe], RowTask[Recipe, Any]):
 
     @property
     def scored(self) -> bool:
-        """Whether its labels are numbers that mean more or less."""
+        """Whether the labels are scores."""
         return self.recipe.target == "score"
 
     @classmethod
@@ -87,7 +86,7 @@ class Task(TextLabelTask[Recipe], RowTask[Recipe, Any]):
         corpus: Corpus[SentencePairExample] = super().load(recipe)
         if recipe.target == "class":
             return check_labels(corpus)
-        scores = {split: scores_of(corpus, split) for split in corpus.splits}  # what is no number is named here
+        scores = {split: scores_of(corpus, split) for split in corpus.splits}  # raises for labels that are not numbers
         if len(scores.get("dev", ())) == 1:
             raise DataError(
                 "With target=score dev must have two pairs or more, so that they can be correlated; it has one. Raise "
@@ -113,7 +112,7 @@ class Task(TextLabelTask[Recipe], RowTask[Recipe, Any]):
 
     @torch.no_grad()
     def outputs(self, model: Any, split: str) -> Any:
-        """Return log p of every label of every pair (N, L), or the score of every pair."""
+        """Return log p of each label of each pair (N, L), or the score of each pair."""
         if not self.scored:
             return super().outputs(model, split)
         return self.for_each_example(model, split, lambda batch: model(batch).float().cpu().tolist())

@@ -1,8 +1,8 @@
-"""Prompt tuning: a few vectors before the text are learned, and a frozen language model answers with a label.
+"""Prompt tuning: a frozen language model predicts a label after learned vectors and a text.
 
-A text and its label are written as a template says, `{text} = {label}`. The loss is −log p of the
-label's tokens and of END after them, and it changes nothing but the vectors. The answer is the
-label that is likeliest per token, as `seqloom prompt` chooses it.
+A template such as `{text} = {label}` joins a text and its label. The loss is −log p of the tokens
+of the label and END; only the vectors before the text are trained. The prediction is the label with
+the highest log p per token, as in `seqloom prompt`.
 """
 
 from collections.abc import Iterator
@@ -39,10 +39,10 @@ if TYPE_CHECKING:
 class Recipe(CompletionRecipe):
     task: Literal["prompt-tune"] = "prompt-tune"
     data: CorpusConfig[TextClassificationExample]
-    template: str = TEMPLATE  # how a text and its label are written
+    template: str = TEMPLATE  # the template of a text and its label
     batch: BatchConfig = BatchConfig()
     model: Annotated[SoftPromptConfig, Discriminator("kind")] = SoftPromptConfig()
-    monitor: Literal["loss", "accuracy", "macro_f1", "matthews"] = "accuracy"  # which metric of dev selects the best
+    monitor: Literal["loss", "accuracy", "macro_f1", "matthews"] = "accuracy"  # dev metric for the best checkpoint
     train: FitConfig
 
     def problems(self) -> Iterator[str]:
@@ -59,7 +59,7 @@ class Task(CompletionTask[Recipe, SoftPrompted]):
     corpus: Corpus[TextClassificationExample]
     loss_unit = "nats per token of the label"
     measured_on = "texts with labels"
-    frozen: dict[str, Tensor]  # the language model
+    frozen: dict[str, Tensor]  # the weights of the language model
 
     @classmethod
     def predicts_labels(cls, recipe: Recipe) -> bool:
@@ -85,12 +85,12 @@ class Task(CompletionTask[Recipe, SoftPrompted]):
 
     @cached_property
     def label_tokens(self) -> dict[str, list[int]]:
-        """The tokens of each label, as they stand after a question."""
+        """The tokens of each label after a prompt."""
         encoded = {label: encode_completion(self.tokenizer, self.template.question("x"), label) for label in self.names}
         return {label: completion.ids[completion.start :] for label, completion in encoded.items()}
 
     def check(self) -> None:
-        """A label that the vocabulary cannot spell could never be said."""
+        """Reject labels with tokens outside the vocabulary, which could not be predicted."""
         for label, tokens in self.label_tokens.items():
             if self.tokenizer.unknown is not None and self.tokenizer.unknown in tokens:
                 raise DataError(
@@ -99,12 +99,12 @@ class Task(CompletionTask[Recipe, SoftPrompted]):
                 )
 
     def files(self) -> dict[str, bytes]:
-        """Return the language model, once for all checkpoints."""
+        """Return the file of the language model, which all checkpoints share."""
         return {FROZEN_FILE: tensors_to_bytes(self.frozen)}
 
     def model(self) -> SoftPrompted:
         model = self.recipe.model.build(len(self.tokenizer))
-        if model.prompt.is_meta:  # it was only built to be counted
+        if model.prompt.is_meta:  # built only to count parameters
             return model
         model.load_state_dict({**model.state_dict(), **self.frozen})
         if self.recipe.model.init == "tokens":
@@ -116,7 +116,7 @@ class Task(CompletionTask[Recipe, SoftPrompted]):
     # --- data -------------------------------------------------------------------------------------------------------
 
     def question(self, text: str) -> tuple[str, bool]:
-        """Return a text in the template, cut so that any label fits, and whether it was cut."""
+        """Return a text in the template, truncated so that any label fits, and whether it was truncated."""
         if self.longest is None:
             return self.template.question(text), False
         label = max(map(len, self.label_tokens.values()))
@@ -125,8 +125,8 @@ class Task(CompletionTask[Recipe, SoftPrompted]):
             shorter = shorten_prompt(self.tokenizer, text, over)
             if shorter == text:
                 raise DataError(
-                    f"{self.longest} tokens (batch.max_length, or what the language model sees at once) are {over} too "
-                    f"few for a text with the template, a label of {label} tokens, and END."
+                    f"{self.longest} tokens (batch.max_length, or the context of the language model) are {over} too "
+                    f"few for the template, a label of {label} tokens and END. Raise batch.max_length."
                 )
             text = shorter
         return self.template.question(text), text != whole
@@ -142,7 +142,7 @@ class Task(CompletionTask[Recipe, SoftPrompted]):
             "beginning is read (batch.max_length)."
         )
 
-    # --- measuring --------------------------------------------------------------------------------------------------
+    # --- evaluation -------------------------------------------------------------------------------------------------
 
     def evaluate(self, model: SoftPrompted, split: str) -> dict[str, float]:
         expected = [example.label for example in self.corpus.split(split)]
@@ -150,7 +150,7 @@ class Task(CompletionTask[Recipe, SoftPrompted]):
         return {"loss": found.metrics["loss"], **found.metrics}
 
     def log_probs(self, model: SoftPrompted, split: str) -> Tensor:
-        """Return log p (N, L) of every label of every text: softmax of the mean per token."""
+        """Return log p (N, L) of each label of each text: the log softmax of the mean log p per token."""
         rows, starts, encode = list[list[int]](), list[int](), self.tokenizer.encode
         for example in self.corpus.split(split):
             question, _ = self.question(example.text)

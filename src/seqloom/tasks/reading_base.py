@@ -1,4 +1,4 @@
-"""What tasks share that read texts and predict labels, tags, scores or spans."""
+"""Base classes of tasks that read texts and predict labels, tags, scores or spans."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from functools import cached_property
@@ -24,7 +24,7 @@ from seqloom.text import Tokenizer
 if TYPE_CHECKING:
     from seqloom.runs.run import Run
 
-UNSEEN = -1  # the number of a label, or a tag, that training did not have
+UNSEEN = -1  # the number of a label or tag that is not in the training data
 
 
 # --- recipes ----------------------------------------------------------------------------------------------------------
@@ -32,40 +32,34 @@ UNSEEN = -1  # the number of a label, or a tag, that training did not have
 
 @config
 class BatchConfig:
-    """How texts are put together."""
+    """Batches of texts."""
 
-    tokens: PositiveInt = 2048  # most of a batch: texts × longest, padding and END included
-    max_shapes: PositiveInt | None = (
-        None  # at most so many shapes of batches; null: as many as it takes, which pads less
-    )
-    max_length: Annotated[int, Ge(2)] | None = 256  # tokens read of a text, END included; null to read them all
-    eval_tokens: PositiveInt = 8192  # as `tokens`, when a split is evaluated
+    tokens: PositiveInt = 2048  # maximum of a batch: texts × longest text, padding and END included
+    max_shapes: PositiveInt | None = None  # maximum number of batch shapes; null: unlimited, with less padding
+    max_length: Annotated[int, Ge(2)] | None = 256  # tokens of a text, END included; longer texts are truncated
+    eval_tokens: PositiveInt = 8192  # `tokens` for evaluation
 
 
 @config
 class RowBatchConfig(BatchConfig):
-    """How rows of several texts are put together."""
+    """Batches of rows of several texts."""
 
-    tokens: PositiveInt = 4096  # most of a batch: rows × longest, padding and special tokens included
-    max_length: Annotated[int, Ge(5)] | None = (
-        256  # tokens of a row, special ones included; null: all the backbone reads
-    )
+    tokens: PositiveInt = 4096  # maximum of a batch: rows × longest row, padding and special tokens included
+    max_length: Annotated[int, Ge(5)] | None = 256  # tokens of a row, special tokens included; null: the backbone's
     eval_tokens: PositiveInt = 16384
-    split_punctuation: bool = False  # words and marks are read with a space between any two, as WikiText writes them
+    split_punctuation: bool = False  # separate words and punctuation marks by spaces, as in WikiText
 
 
 @config
 class RowLossConfig:
-    """The loss of a model on a backbone."""
+    """The loss of a model with a backbone."""
 
-    language_model: NonNegativeFloat = (
-        0.0  # λ: of a causal backbone, add λ · the loss of a language model on the same rows
-    )
+    language_model: NonNegativeFloat = 0.0  # λ: add λ · the language-model loss of a causal backbone on the same rows
 
 
 @config
 class ReadingRecipe(InitRecipe):
-    """The keys and the rules of recipes whose models read texts."""
+    """The keys and rules of recipes whose models read texts."""
 
     @property
     def takes_init(self) -> bool:
@@ -76,34 +70,34 @@ class ReadingRecipe(InitRecipe):
         yield from dropout_problems(self.tokenizer)
         if self.takes_init and self.init is None and self.model.backbone is None:
             kinds = ", ".join(BACKBONES.names())
-            yield f"model.backbone: missing; it must be a section of kind {kinds}, or init.from a run that has one"
+            yield f"model.backbone: missing; it must be a section of kind {kinds}; or set init.from to a run with one"
         if self.loss is None or not self.loss.language_model:
             return
         if not self.takes_init:
-            yield f"loss.language_model is for model.kind fine-tuned-classifier; got {self.model.kind}"
+            yield f"loss.language_model needs model.kind fine-tuned-classifier; got {self.model.kind}"
         elif self.model.backbone is not None and not backbone_class(self.model.backbone).can_predict(
             self.model.backbone
         ):
             kind = self.model.backbone.kind
-            why = "its softmax is not full" if kind == "recurrent-lm" else "it reads both ways"
+            why = "its softmax is not full" if kind == "recurrent-lm" else "it is bidirectional"
             yield (f"loss.language_model needs a backbone that predicts the next token; {kind} does not: {why}")
 
 
 @config
 class RowRecipe(ReadingRecipe):
-    """The same for models that read several texts in a row."""
+    """The keys and rules of recipes whose models read several texts in a row."""
 
     def problems(self) -> Iterator[str]:
         yield from super().problems()
         if self.model.backbone is not None and (most := read_length(self)) is not None and most < 5:
-            yield f"the backbone must read at least 5 tokens: two texts and the special tokens around them; got {most}"
+            yield f"the backbone must read at least 5 tokens: two texts and 3 special tokens; got {most}"
 
 
-# --- readers, in training and in use ----------------------------------------------------------------------------------
+# --- readers ----------------------------------------------------------------------------------------------------------
 
 
 def read_length(recipe: TaskRecipe) -> int | None:
-    """Return the most tokens of a row that recipe and backbone allow."""
+    """Return the maximum tokens of a row, from the recipe and the backbone."""
     own: int | None = recipe.batch.max_length
     most: int | None = recipe.model.longest
     return own if most is None or not has_backbone(recipe.model) else min(own or most, most)
@@ -130,7 +124,7 @@ def row_reader(recipe: TaskRecipe, tokenizer: Tokenizer) -> RowReader:
     """Return the reader of several texts in a row."""
     frame = frame_of(recipe, tokenizer)
     if frame is None:
-        raise ValueError("model.backbone must be given, or a run to take it from, init.from")
+        raise ValueError("model.backbone or init.from must be set")
     return RowReader(tokenizer, frame, read_length(recipe), recipe.batch.split_punctuation)
 
 
@@ -143,44 +137,44 @@ def spellings_of(run: "Run") -> Spellings | None:
 
 
 class SplitTask(Task[R, M]):
-    """A task that is measured by what a model predicts for each example of a split."""
+    """A task that is evaluated by the predictions for each example of a split."""
 
     def outputs(self, model: M, split: str) -> Any:
-        """Return what a model predicts for each example of a split."""
+        """Return the predictions for each example of a split."""
         raise NotImplementedError
 
     def measure(self, outputs: Any, split: str) -> Any:
-        """Return the report on what a model predicts for a split."""
+        """Return the report on the predictions for a split."""
         raise NotImplementedError
 
     def report(self, model: M, split: str) -> Any:
         return self.measure(self.outputs(model, split), split)
 
     def numbers(self, labels: Iterable[str]) -> list[int]:
-        """Return the number of each label, or tag; UNSEEN for one that training did not have."""
+        """Return the number of each label or tag; UNSEEN if it is not in the training data."""
         known = {label: number for number, label in enumerate(self.names)}
         return [known.get(label, UNSEEN) for label in labels]
 
 
 class LabelTask(SplitTask[R, M]):
-    """A task whose model predicts one label of each example."""
+    """A task whose model predicts one label per example."""
 
     @classmethod
     def predicts_labels(cls, recipe: R) -> bool:
         return True
 
     def labels(self, split: str) -> list[int]:
-        """Return the number of each example's label."""
+        """Return the label number of each example."""
         return self.numbers(example.label for example in self.corpus.split(split))
 
     def measure(self, outputs: Tensor, split: str) -> Any:
-        """Return every metric, given log p of each label of each example (N, L)."""
+        """Compute all metrics from log p of each label of each example (N, L)."""
         expected = [example.label for example in self.corpus.split(split)]
         return report(expected, outputs.numpy(), self.names)
 
 
 class ReadingTask(BatchedTask[R, M], SplitTask[R, M]):
-    """A task whose model reads texts, and with `spellings` the characters of words."""
+    """A task whose model reads texts and, with `spellings`, the characters of words."""
 
     read_by_model = ("characters", "vectors", "backbone")
     spellings: Spellings | None = None
@@ -200,27 +194,27 @@ class ReadingTask(BatchedTask[R, M], SplitTask[R, M]):
 
     @classmethod
     def spelled_texts(cls, corpus: Corpus[Any]) -> Iterable[str]:
-        """Return the texts, or words, whose characters a model learns to read."""
+        """Return the texts or words that define the alphabet."""
         return (text for example in corpus.split("train") for text in example.texts())
 
     def check(self) -> None:
         super().check()
-        self.vectors  # noqa: B018 (a file of vectors that cannot be used is refused before the run is made)
+        self.vectors  # noqa: B018 (reads the file of vectors and raises its errors before the run is created)
 
     def plain_texts(self, split: str) -> list[str]:
-        """Return the texts of a split, to be compared with those of another."""
+        """Return each example of a split as one text."""
         return ["\n".join(example.texts()) for example in self.corpus.split(split)]
 
     def reader(self) -> Any:
-        """Return what makes rows of tokens of its texts; its `frame` is what stands around them."""
+        """Return the reader that converts texts to rows of tokens; its `frame` has the special tokens around them."""
         raise NotImplementedError
 
     def cut(self) -> int:
-        """Return how many training examples are too long to be read as one."""
+        """Return the number of training examples that are too long."""
         return int(self.batches.cut)
 
     def about_cut(self, cut: int) -> str:
-        """Return a sentence on training examples that are too long."""
+        """Return a sentence about `cut` training examples that are too long."""
         raise NotImplementedError
 
     def documents(self) -> dict[str, Any]:
@@ -245,15 +239,15 @@ class ReadingTask(BatchedTask[R, M], SplitTask[R, M]):
 
     @cached_property
     def vectors(self) -> FoundVectors | None:
-        """The word vectors its model begins with."""
-        chosen = self.recipe.model.vectors
-        if chosen is None:
+        """The initial word vectors of the model."""
+        config = self.recipe.model.vectors
+        if config is None:
             return None
-        words, width = vector_words(self.tokenizer), self.recipe.model.embedding
-        return read_vectors(Path(chosen.file), words, width, lowercase=chosen.lowercase)
+        words, size = vector_words(self.tokenizer), self.recipe.model.embedding
+        return read_vectors(Path(config.file), words, size, lowercase=config.lowercase)
 
     def unknown_rate(self, split: str) -> float:
-        """Return the share of tokens read as <unk>."""
+        """Return the fraction of tokens that are <unk>."""
         ids, unknown = self.read(split).texts.ids, self.tokenizer.unknown
         return 0.0 if unknown is None else float((ids == unknown).mean())
 
@@ -268,7 +262,7 @@ class ReadingTask(BatchedTask[R, M], SplitTask[R, M]):
 
 
 class RowTask(ReadingTask[R, M]):
-    """A task whose model reads several texts at once, in rows between special tokens."""
+    """A task whose model reads several texts in one row, separated by special tokens."""
 
     @classmethod
     def training_texts(cls, recipe: R, corpus: Corpus[Any]) -> Iterable[str]:
@@ -277,7 +271,7 @@ class RowTask(ReadingTask[R, M]):
 
     @property
     def loss_remark(self) -> str:
-        return "with a language model's" if self.recipe.loss.language_model else ""
+        return "with language model" if self.recipe.loss.language_model else ""
 
     def reader(self) -> RowReader:
         return row_reader(self.recipe, self.tokenizer)
@@ -287,7 +281,7 @@ class RowTask(ReadingTask[R, M]):
         raise NotImplementedError
 
     def values(self, split: str) -> dict[str, Sequence[float]]:
-        """Return what is to be predicted of each example."""
+        """Return the targets of each example."""
         raise NotImplementedError
 
     def make_batches(self, split: str, *, tokens: int, shapes: int | None = None) -> RowBatches:
@@ -302,5 +296,5 @@ class RowTask(ReadingTask[R, M]):
     def about_cut(self, cut: int) -> str:
         return (
             f"{cut:,} of {len(self.batches):,} training examples have more than {read_length(self.recipe)} tokens "
-            "in a row: their texts are cut (batch.max_length, and what the backbone can read)."
+            "in a row: their texts are truncated (batch.max_length, or the maximum of the backbone)."
         )

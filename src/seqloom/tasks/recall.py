@@ -1,4 +1,4 @@
-"""The recall problem: a recurrent network reads symbols and must say which was the first."""
+"""The recall problem: a recurrent network reads symbols and recalls the first."""
 
 from typing import Annotated, Literal
 
@@ -24,13 +24,13 @@ class Recipe(TaskRecipe):
 
 
 class Task(VectorTask):
-    """The loss is −log p(the symbol), in nats; the likeliest symbol is the answer."""
+    """The task of recalling a symbol; the loss is −log p(symbol) in nats, the answer the most probable symbol."""
 
     def losses(self, answers: Tensor, targets: Tensor) -> Tensor:
         return F.cross_entropy(answers.float(), targets, reduction="none")
 
     def right(self, answers: Tensor, targets: Tensor) -> Tensor:
-        """The likeliest counts; of several equally likely ones each by its share."""
+        """Return the correctness of each answer; ties count as fractions."""
         best = answers == answers.amax(dim=1, keepdim=True)
         return torch.where(best.gather(1, targets.unsqueeze(1)).squeeze(1), 1 / best.sum(dim=1), 0.0)
 

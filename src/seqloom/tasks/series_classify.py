@@ -1,7 +1,7 @@
-"""Classification of series: a model reads numbers to their end and says which of several labels they have.
+"""Classification of series: a model reads a series of numbers and predicts its label.
 
-The labels are those of train; a series of dev or test with another one counts as wrong. The loss is
-−log p of the label.
+The labels are those of the training data; a dev or test series with another label counts as wrong.
+The loss is −log p of the label.
 """
 
 from collections.abc import Sequence
@@ -29,10 +29,10 @@ from seqloom.train.config import FitConfig
 
 @config
 class BatchConfig:
-    """How series are put together."""
+    """Batches of series."""
 
-    size: PositiveInt = 32  # series read side by side
-    eval_size: PositiveInt = 256  # the same, when a split is evaluated
+    size: PositiveInt = 32  # series per batch
+    eval_size: PositiveInt = 256  # series per batch in evaluation
 
 
 @config
@@ -41,7 +41,7 @@ class Recipe(TaskRecipe):
     data: CorpusConfig[LabelledSeries]
     batch: BatchConfig = BatchConfig()
     model: Annotated[SeriesClassifierConfig, Discriminator("kind")] = SeriesClassifierConfig()
-    monitor: Literal["loss", "accuracy", "macro_f1", "matthews"] = "accuracy"  # which metric of dev selects the best
+    monitor: Literal["loss", "accuracy", "macro_f1", "matthews"] = "accuracy"  # dev metric for the best checkpoint
     train: FitConfig
 
 
@@ -56,7 +56,7 @@ class Task(LabelTask[Recipe, SeriesClassifier]):
         most = max(len(one.values) for examples in self.corpus.splits.values() for one in examples)
         if longest is not None and most > longest:
             raise UsageError(
-                f"The longest series has {most} steps, and the encoder knows {longest} places: set "
+                f"The longest series has {most} steps, but the encoder has {longest} positions: set "
                 f"model.encoder.positions.max_length={most}."
             )
 
@@ -72,7 +72,7 @@ class Task(LabelTask[Recipe, SeriesClassifier]):
         return -(-len(self.corpus.split("train")) // self.recipe.batch.size)
 
     def batch(self, seed: int, step: int, rank: int = 0, world: int = 1) -> Tree:
-        """An epoch reads every series once, in an order of its own."""
+        """Return a batch; every epoch reads all series once in a new order."""
         rows, train = self.recipe.batch.size, self.corpus.split("train")
         if rows % world:
             raise UsageError(f"batch.size must be a multiple of the {world} processes, got {rows}.")
@@ -83,13 +83,13 @@ class Task(LabelTask[Recipe, SeriesClassifier]):
         return collate_series(own, self.numbers(one.label for one in own), max(len(one.values) for one in train))
 
     def loss(self, model: SeriesClassifier, batch: Tree, carry: Tree) -> Loss:
-        """Series are independent, so nothing is carried. The steps read are counted."""
+        """Compute the loss of independent series, without carried state; the steps read are counted."""
         value, count = model.loss(batch)
         return Loss(value, None, batch["mask"].numel(), count)
 
     @torch.no_grad()
     def outputs(self, model: SeriesClassifier, split: str) -> Tensor:
-        """Return log p (N, L) of every label of every series of a split, on the CPU."""
+        """Return log p (N, L) of each label of each series of a split, on the CPU."""
         examples, labels, rows, outputs = self.corpus.split(split), self.labels(split), self.recipe.batch.eval_size, []
         for start in range(0, len(examples), rows):
             some = examples[start : start + rows]

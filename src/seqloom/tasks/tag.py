@@ -1,8 +1,8 @@
-"""Tagging: a model reads a sentence and says what each of its words is: a part of speech, or part of a name.
+"""Tagging: a model reads a sentence and predicts a tag for each word, such as its part of speech or entity type.
 
-The tags are those of train; a word of dev or test with another one counts as wrong. The loss is
-−log p of the tags of a sentence, all together where the model has a CRF, per word. Names are spans
-of words, written as IOB2 tags.
+The tags are those of the training data; a dev or test word with another tag counts as wrong. The
+loss is −log p of the tags per word; a CRF gives the joint probability of the tags of a sentence.
+Names are spans of words, written as IOB2 tags.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -38,7 +38,7 @@ class Recipe(ReadingRecipe):
     batch: BatchConfig = BatchConfig()
     model: Annotated[ModelSection, MODELS.only("tagger", "fine-tuned-tagger")] = MODELS.default("tagger")
     monitor: Literal["loss", "token_accuracy", "span_f1"] | None = (
-        None  # null: span_f1 if tags mark spans, else accuracy
+        None  # null: span_f1 if tags mark spans, otherwise accuracy
     )
     train: FitConfig
 
@@ -107,11 +107,11 @@ class Task(ReadingTask[TaskRecipe, Any]):
 
     @once
     def pieces(self, split: str) -> list[SentencePart]:
-        """Return what is read at once: a sentence, or a part of a long one."""
+        """Return the pieces that are read separately: sentences, or parts of long sentences."""
         return self.reader().pieces(self.words(split))
 
     def tags(self, split: str) -> list[list[int]]:
-        """Return the numbers of the tags of each piece. A span that is cut begins anew."""
+        """Return the tag numbers of each piece; a span that is split starts again with B-."""
         sentences, numbers = self.corpus.split(split), []
         for piece in self.pieces(split):
             tags = list(sentences[piece.sentence].tags[piece.start : piece.end])
@@ -127,14 +127,14 @@ class Task(ReadingTask[TaskRecipe, Any]):
     def about_cut(self, cut: int) -> str:
         return (
             f"{cut:,} of {len(self.corpus.split('train')):,} training sentences {'is' if cut == 1 else 'are'} "
-            f"longer than {read_length(self.recipe)} tokens, and read in pieces (batch.max_length)."
+            f"longer than {read_length(self.recipe)} tokens and read in pieces (batch.max_length)."
         )
 
-    # --- measuring --------------------------------------------------------------------------------------------------
+    # --- evaluation -------------------------------------------------------------------------------------------------
 
     @torch.no_grad()
     def outputs(self, model: Any, split: str) -> tuple[list[list[str]], float]:
-        """Return the predicted tags of each sentence, and −log p per word of known tag."""
+        """Return the predicted tags of each sentence, and −log p per word with a known tag."""
         pieces, total, counted = self.pieces(split), 0.0, 0
         predicted: list[list[str]] = [[] for _ in pieces]
         for members, batch in self.read(split).every():

@@ -1,4 +1,4 @@
-"""What tasks on plain text share: streams of tokens, perplexity, prompts and completions."""
+"""Base classes of tasks on plain text: streams of tokens, perplexity, prompts and completions."""
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator, Sequence
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 @config
 class TextRecipe(TaskRecipe):
-    """The keys of a recipe that learns a tokenizer from plain text."""
+    """The keys of a recipe that trains a tokenizer on plain text."""
 
     data: object
     tokenizer: TokenizerConfig
@@ -38,7 +38,7 @@ class TextRecipe(TaskRecipe):
 
 
 class TextTask(Task[R, M]):
-    """A task on plain text: its corpus, its tokenizer, its streams, its perplexity."""
+    """A task on plain text, evaluated by perplexity."""
 
     corpus: TextCorpus
     other_data = "--text FILE"
@@ -48,8 +48,8 @@ class TextTask(Task[R, M]):
     def load(cls, recipe: R) -> TextCorpus:
         if recipe.data is None:
             raise DataError(
-                "There is no data: the recipe has no `data` section, as when a model was imported. "
-                "Name a corpus there, or evaluate a text: --text FILE."
+                "The recipe has no `data` section, because the model was imported. "
+                "Add a section with a corpus, or evaluate a text: --text FILE."
             )
         corpus: TextCorpus = super().load(recipe)
         return corpus
@@ -63,7 +63,7 @@ class TextTask(Task[R, M]):
 
     @once
     def stream(self, split: str) -> Tensor:
-        """Return the tokens of all documents of a split, END after each."""
+        """Return the tokens of all documents of a split, each followed by END."""
         return encode_documents(self.tokenizer, self.corpus.split(split))
 
     def encode_sentences(self, split: str) -> list[list[list[int]]]:
@@ -72,13 +72,13 @@ class TextTask(Task[R, M]):
         encoded = iter(self.tokenizer.encode_batch(sentence for document in documents for sentence in document))
         return [[next(encoded) for _ in document] for document in documents]
 
-    # --- measuring --------------------------------------------------------------------------------------------------
+    # --- evaluation -------------------------------------------------------------------------------------------------
 
     def evaluate(self, model: M, split: str) -> dict[str, float]:
         return {**self.metrics(self.log_probs(model, split), split), **self.recall_accuracy(model, split)}
 
     def recall_accuracy(self, model: Any, split: str) -> dict[str, float]:
-        """Return the accuracy on the probed spans of a corpus, by group, if it has any."""
+        """Return the accuracy on the probed spans of a corpus by group; empty without probes."""
         from seqloom.evaluate.perplexity import RecallQuestion, recall
 
         probe = self.corpus.probe
@@ -116,19 +116,19 @@ class TextTask(Task[R, M]):
         return {**perplexity_metrics(Totals.of(log_probs), self.corpus.counts(split)), **self.tokenizer_metrics(split)}
 
     def tokenizer_metrics(self, split: str) -> dict[str, float]:
-        """Return what the tokenizer loses of a split, which flatters other metrics."""
+        """Measure the information that the tokenizer loses, which makes other metrics look better."""
         return {"unknown_rate": self.unknown_rate(split), "text_kept": self.text_kept(split)}
 
     @once
     def text_kept(self, split: str) -> float:
-        """Return the share of documents that their tokens restore, but for space at the ends."""
+        """Return the fraction of documents that decode to their text, except for outer whitespace."""
         documents = self.corpus.split(split)
         texts = map(self.tokenizer.decode, self.tokenizer.encode_batch(documents))
         same = [text.strip() == document.strip() for text, document in zip(texts, documents, strict=True)]
         return sum(same) / len(same)
 
     def unknown_rate(self, split: str) -> float:
-        """Return the share of tokens read as <unk>; a literal <unk> is not counted."""
+        """Return the fraction of tokens that are <unk>, without literal <unk> in the text."""
         unknown = self.tokenizer.unknown
         if unknown is None:
             return 0.0
@@ -146,7 +146,7 @@ def perplexity_metrics(totals: "Totals", counts: TextCounts) -> dict[str, float]
 
 
 def create_run(path: Path, recipe: TaskRecipe, tokenizer: Tokenizer, model: Model) -> "Run":
-    """Make a run of a model that was trained elsewhere; it has no data."""
+    """Create a run without data for a model that was trained elsewhere."""
     from seqloom.runs.run import Run
 
     data = {"corpus": "none", "version": "", "licence": "unknown", "sha256": {}, "counts": {}}
@@ -160,15 +160,15 @@ def create_run(path: Path, recipe: TaskRecipe, tokenizer: Tokenizer, model: Mode
 
 @config
 class CompletionRecipe(TaskRecipe):
-    """The keys of a recipe that takes over a whole language model."""
+    """The keys of a recipe that starts from a complete language model."""
 
-    init: InitConfig = field()  # the language model; required
+    init: InitConfig = field()  # the run of the language model; required
     data: object
-    tokenizer: TokenizerConfig | None = None  # that of the run in init.from
+    tokenizer: TokenizerConfig | None = None  # always the tokenizer of the run in init.from
 
     def problems(self) -> Iterator[str]:
         if self.tokenizer is not None:
-            yield "tokenizer is that of the run in init.from: leave the section out"
+            yield "tokenizer comes from the run in init.from: leave the section out"
 
 
 class CompletionTask(BatchedTask[R, M]):
@@ -176,7 +176,7 @@ class CompletionTask(BatchedTask[R, M]):
 
     @classmethod
     def open_pretrained(cls, recipe: R) -> "Pretrained":
-        """Open a run whose language model is taken over with what predicts the next token."""
+        """Open the run of a language model, including its output layer."""
         from seqloom.runs.transfer import Pretrained
 
         source = Pretrained.open(recipe.init.from_).as_language_model()
@@ -184,16 +184,16 @@ class CompletionTask(BatchedTask[R, M]):
         return source
 
     def prompts(self, split: str) -> "Iterable[PromptCompletion]":
-        """Return the prompts and completions of a split, in tokens."""
+        """Return the tokens of the prompts and completions of a split."""
         raise NotImplementedError
 
     def about_cut(self, count: int) -> str:
-        """Return a sentence on so many training examples that were too long."""
+        """Return a sentence about `count` training examples that are too long."""
         raise NotImplementedError
 
     @property
     def longest(self) -> int | None:
-        """The most tokens of an example, END included."""
+        """The maximum tokens of an example, END included."""
         own, model = self.recipe.batch.max_length, self.recipe.model
         most = None if model.kind in ("recurrent-lm", "window-lm") else model.window
         return own if most is None else min(own or most, most)
@@ -204,7 +204,7 @@ class CompletionTask(BatchedTask[R, M]):
         return PromptCompletionBatches(self.prompts(split), tokens=tokens, shapes=shapes)
 
     def tokens_per_step(self) -> float:
-        """Return the mean number of tokens that are learned."""
+        """Return the mean number of target tokens."""
         return int(self.batches.counted) / self.steps_per_epoch()
 
     def warnings(self) -> list[str]:

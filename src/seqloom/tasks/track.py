@@ -1,8 +1,7 @@
-"""Following something that moves, from observations with noise and gaps: the Kalman filter and smoother on tracks.
+"""Tracking with the Kalman filter and smoother, from observations with noise and gaps.
 
-Filtering says where it is, from what was observed until now; smoothing where it was, from what was
-observed later too. Where the truth is known, both can be measured against it, beside what the
-observations themselves are worth.
+The filter estimates positions from past observations, the smoother also from later ones. Where the
+true positions are known, the errors of both and of the observations are measured.
 """
 
 from collections.abc import Iterator, Sequence
@@ -22,7 +21,7 @@ from seqloom.tasks.base import Task as BaseTask
 from seqloom.tasks.base import TaskInfo, TaskRecipe, count_parameters
 from seqloom.train.estimate import EstimateConfig
 
-CONFIDENCE = 0.95  # that the truth lies within an ellipse
+CONFIDENCE = 0.95  # probability that an ellipse contains the true position
 
 
 @config
@@ -52,12 +51,12 @@ class Task(BaseTask[Recipe, LinearDynamical]):
 
 
 def measure_tracks(model: LinearDynamical, tracks: Sequence[Track]) -> dict[str, float]:
-    """Errors are root mean squares of distances, in the units of the tracks.
+    """Compute the metrics of tracks. Errors are root mean squares of distances, in the units of the tracks.
 
-    rmse_…    of the steps that were observed: of the observations themselves, filtered, smoothed
-    gap_…     of the steps of which nothing was observed
-    within_…  the share of true places inside the ellipse that is to hold 95 %
-    next_…    how far the next observation was from what was expected: by the model, and by the last one seen
+    rmse_…    errors at observed steps: of observations, filter and smoother
+    gap_…     errors at steps without an observation
+    within_…  the fraction of true positions inside the 95 % ellipse
+    next_…    errors of predicting the next observation: by the model, and by the last observation
     """
     values, truth = batched([one.observed for one in tracks]), batched([one.truth for one in tracks])
     mask, there = ~values.isnan(), ~truth.isnan().any(dim=2)
@@ -75,10 +74,10 @@ def measure_tracks(model: LinearDynamical, tracks: Sequence[Track]) -> dict[str,
         metrics |= {f"gap_{name}": root_mean_square(error, gone) for name, error in errors.items()}
     for name, error in errors.items():
         metrics[f"within_{name}"] = float(within(error, positions[name][1])[there].double().mean())
-    # of every whole observation after the first: the last whole one is the naive guess
+    # The naive prediction of a complete observation is the last complete one.
     ahead = filtered.expected_means @ model.system.emission.mT + model.system.offset
     steps = torch.arange(values.shape[1]).expand_as(whole)
-    last = torch.where(whole, steps, -1).cummax(dim=1).values[:, :-1]  # (B, T − 1): where the last one stands
+    last = torch.where(whole, steps, -1).cummax(dim=1).values[:, :-1]  # (B, T − 1): the step of the last one
     naive = values.gather(1, last.clamp_min(0)[..., None].expand(-1, -1, values.shape[2]))
     expected = whole[:, 1:] & (last >= 0)
     if bool(expected.any()):
@@ -88,18 +87,18 @@ def measure_tracks(model: LinearDynamical, tracks: Sequence[Track]) -> dict[str,
 
 
 def within(errors: Tensor, covariances: Tensor) -> Tensor:
-    """Which errors (…, 2) lie inside the ellipse of a Gaussian that holds 95 % of it: Mahalanobis' distance² < 5.99."""
+    """Return which errors (…, 2) lie inside the 95 % ellipse of a Gaussian: squared Mahalanobis distance < 5.99."""
     distance = (errors[..., None, :] @ torch.linalg.pinv(covariances, hermitian=True) @ errors[..., None]).flatten(-3)
     return distance.squeeze(-1) <= -2 * torch.log(torch.tensor(1 - CONFIDENCE, dtype=errors.dtype))
 
 
 def root_mean_square(errors: Tensor, chosen: Tensor) -> float:
-    """Return the root of the mean squared length of the chosen errors (B, T, C)."""
+    """Return the root mean square length of the chosen errors (B, T, C)."""
     return float(errors[chosen].square().sum(dim=1).mean().sqrt())
 
 
 def batched(arrays: Sequence[Values]) -> Tensor:
-    """Return sequences of any lengths (B, T, C), NaN after the end of the shorter ones."""
+    """Stack sequences of different lengths (B, T, C), padded with NaN."""
     return torch.nn.utils.rnn.pad_sequence([torch.from_numpy(one) for one in arrays], True, torch.nan)
 
 

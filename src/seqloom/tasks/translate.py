@@ -1,8 +1,8 @@
 """Translation: an encoder–decoder reads a sentence of one language and writes it in another.
 
-One tokenizer serves both languages; it is learned from both sides of train. Source and target are
-followed by END, and END is what the decoder reads before its first token. The loss is −log p of
-each target token, END included, given the source and the target before it.
+One tokenizer is trained on both sides of the training data. Source and target are followed by END,
+and the decoder starts with END. The loss is −log p of each target token, END included, given the
+source and the previous target tokens.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -45,28 +45,26 @@ from seqloom.train.config import FitConfig
 if TYPE_CHECKING:
     from seqloom.runs.run import Run
 
-GREEDY = BeamConfig(beam=1)  # how dev is translated while a model trains
+GREEDY = BeamConfig(beam=1)  # for translations of dev during training
 SIDES = ("source", "target")
-MUCH_UNKNOWN = 0.05  # share of the tokens of a side of train read as <unk> that is worth a warning
+MAX_UNKNOWN_RATE = 0.05  # fraction of <unk> in a side of the training data above which to warn
 
 
 @config
 class BatchConfig:
-    """How the pairs are put together."""
+    """Batches of sentence pairs."""
 
-    tokens: PositiveInt = 2048  # most of a batch on its longer side: pairs × longest, padding included
-    max_shapes: PositiveInt | None = (
-        None  # at most so many shapes of batches; null: as many as it takes, which pads less
-    )
-    max_length: Annotated[int, Ge(2)] | None = 256  # training omits pairs with a longer side, in tokens; null: none
-    eval_tokens: PositiveInt = 8192  # as `tokens`, when a split is evaluated or translated
-    dev_pairs: NonNegativeInt | None = 200  # of dev, translated at each evaluation in training; 0: none, null: all
+    tokens: PositiveInt = 2048  # maximum of the longer side of a batch: pairs × longest sentence, padding included
+    max_shapes: PositiveInt | None = None  # maximum number of batch shapes; null: unlimited, with less padding
+    max_length: Annotated[int, Ge(2)] | None = 256  # tokens; training omits pairs with a longer side; null: none
+    eval_tokens: PositiveInt = 8192  # `tokens` for evaluation and translation
+    dev_pairs: NonNegativeInt | None = 200  # dev pairs to translate at each evaluation in training; 0: none, null: all
 
 
 @config
 class LossConfig:
     label_smoothing: Fraction = 0.0  # ε: the loss is (1 − ε) · (−log p) + ε · mean of −log p over the vocabulary
-    consistency: NonNegativeFloat = 0.0  # α: read pairs twice; what dropout makes of the two readings shall agree
+    consistency: NonNegativeFloat = 0.0  # α: weight of the divergence of two passes with different dropout (R-Drop)
 
 
 @config
@@ -78,8 +76,8 @@ class Recipe(InitRecipe):
         "recurrent-seq2seq"
     )
     loss: LossConfig = LossConfig()
-    decode: BeamConfig = BeamConfig()  # how it translates, unless a command says otherwise
-    monitor: Literal["loss", "bleu", "chrf"] = "loss"  # which metric of dev selects the best checkpoint
+    decode: BeamConfig = BeamConfig()  # default search options
+    monitor: Literal["loss", "bleu", "chrf"] = "loss"  # the dev metric that selects the best checkpoint
     train: FitConfig
 
     def problems(self) -> Iterator[str]:
@@ -87,11 +85,11 @@ class Recipe(InitRecipe):
         if self.monitor != "loss" and self.batch.dev_pairs == 0:
             yield f"monitor {self.monitor} needs translations of dev: set batch.dev_pairs above 0, or to null"
         if self.dropout and self.batch.max_shapes is not None:
-            yield "tokenizer.dropout changes the lengths at every reading, so batch.max_shapes must be null"
+            yield "tokenizer.dropout changes the lengths in every epoch, so batch.max_shapes must be null"
 
     @property
     def dropout(self) -> float:
-        """Of byte pairs; the other tokenizers have none."""
+        """The byte-pair dropout; 0 for other tokenizers."""
         return self.tokenizer.dropout if self.tokenizer is not None and self.tokenizer.kind == "byte-pair" else 0.0
 
 
@@ -103,7 +101,7 @@ class Task(BatchedTask[Recipe, Any]):
 
     @classmethod
     def training_texts(cls, recipe: Recipe, corpus: Corpus[ParallelExample]) -> Iterable[str]:
-        """One tokenizer for both languages, learned from both sides of train."""
+        """Return both sides of the training data for one tokenizer."""
         return (text for pair in corpus.split("train") for text in (pair.source, pair.target))
 
     @classmethod
@@ -126,37 +124,37 @@ class Task(BatchedTask[Recipe, Any]):
         return WholeModel(model, len(self.tokenizer))
 
     def check_model(self) -> None:
-        """Refuse data with more tokens than the model has positions for."""
-        begun = self.recipe.init is not None  # then the places are as they are, and dev is cut
-        for side, longest in self.places.items():
-            for split in ("train",) if begun else ("train", "dev"):
+        """Reject data with more tokens than the model has positions."""
+        is_pretrained = self.recipe.init is not None  # then the positions are fixed, and dev is truncated
+        for side, longest in self.max_lengths.items():
+            for split in ("train",) if is_pretrained else ("train", "dev"):
                 lengths = self.encoded(split, side).lengths
                 most = int((lengths[self.batches.pairs] if split == "train" else lengths).max())
                 if most > longest:
                     advice = (
-                        f"Leave longer pairs out of training: batch.max_length={min(self.places.values())}."
-                        if begun
+                        f"Omit longer pairs from training: batch.max_length={min(self.max_lengths.values())}."
+                        if is_pretrained
                         else f"Set model.{self.recipe.model.longest_key}={most}."
                     )
                     raise DataError(
-                        f"A {side} of {split} has {most:,} tokens, its end included, and this model knows only "
-                        f"{longest:,} places. {advice}"
+                        f"A {side} of {split} has {most:,} tokens, END included, but the model has only "
+                        f"{longest:,} positions. {advice}"
                     )
 
     def warnings(self) -> list[str]:
-        found = [*super().warnings(), *(f"{note}." for note in self.cut_notes("dev"))]
-        if out := self.batches.left_out:
-            found.append(
-                f"{out:,} of {len(self.corpus.split('train')):,} training pairs are left out: one of their sides is "
+        warnings = [*super().warnings(), *(f"{note}." for note in self.cut_notes("dev"))]
+        if omitted := self.batches.left_out:
+            warnings.append(
+                f"{omitted:,} of {len(self.corpus.split('train')):,} training pairs are omitted because a side is "
                 f"longer than {self.recipe.batch.max_length} tokens (batch.max_length)."
             )
         for side in SIDES:
-            if (rate := self.unknown_rate("train", side)) > MUCH_UNKNOWN:
-                found.append(
-                    f"{rate:.1%} of the {side} tokens of train are read as <unk>. Take tokenizer.kind=byte-pair, which "
-                    "spells everything, or let the vocabulary keep rarer words."
+            if (rate := self.unknown_rate("train", side)) > MAX_UNKNOWN_RATE:
+                warnings.append(
+                    f"{rate:.1%} of the {side} tokens of train are <unk>. Use tokenizer.kind=byte-pair, which can "
+                    "encode any text, or keep rarer words in the vocabulary."
                 )
-        return found
+        return warnings
 
     # --- data -------------------------------------------------------------------------------------------------------
 
@@ -165,8 +163,8 @@ class Task(BatchedTask[Recipe, Any]):
 
     @once
     def side(self, split: str, side: str) -> Ragged:
-        """Return the tokens of one side of a split, outside train as many as the model reads."""
-        texts, most = self.encoded(split, side), self.places.get(side)
+        """Return the tokens of one side of a split; other splits than train are truncated for the model."""
+        texts, most = self.encoded(split, side), self.max_lengths.get(side)
         if split == "train" or most is None or texts.lengths.max(initial=0) <= most:
             return texts
         return texts.truncate_texts(np.minimum(texts.lengths, most))
@@ -177,32 +175,32 @@ class Task(BatchedTask[Recipe, Any]):
         return Ragged.of(self.tokenizer_of(side).encode_batch(self.texts(split, side)))
 
     @property
-    def places(self) -> dict[str, int]:
-        """The most tokens of each side that the model reads, where that is bounded."""
+    def max_lengths(self) -> dict[str, int]:
+        """The maximum tokens of each side that has a maximum."""
         most = {"source": self.recipe.model.longest_source, "target": self.recipe.model.longest_target}
         return {side: longest for side, longest in most.items() if longest is not None}
 
     def cut(self, split: str) -> Array:
-        """Return which pairs (N,) of a split have a side that is too long."""
-        over = [self.encoded(split, side).lengths > longest for side, longest in self.places.items()]
+        """Return a mask (N,) of the pairs of a split with a side that is too long."""
+        over = [self.encoded(split, side).lengths > longest for side, longest in self.max_lengths.items()]
         return np.any([np.zeros(len(self.corpus.split(split)), bool), *over], axis=0)
 
     def cut_notes(self, split: str) -> list[str]:
         count, pairs = int(self.cut(split).sum()), len(self.corpus.split(split))
         if not count:
             return []
-        places = " and ".join(f"{longest:,} places for the {side}" for side, longest in self.places.items())
+        limits = " and ".join(f"{longest:,} positions for the {side}" for side, longest in self.max_lengths.items())
         return [
-            f"Of {count:,} of {pairs:,} pairs of {split} only the beginning is read: a side has more tokens than the "
-            f"model has places ({places})"
+            f"{count:,} of {pairs:,} pairs of {split} are truncated: a side has more tokens than the model has "
+            f"positions ({limits})"
         ]
 
     def tokenizer_of(self, side: str) -> Tokenizer:
-        """Return the tokenizer as it reads one side."""
+        """Return the tokenizer of one side."""
         return self.tokenizer if side == "source" else self.tokenizer.of_targets
 
     def unknown_rate(self, split: str, side: str) -> float:
-        """The share of tokens read as <unk>."""
+        """Return the fraction of tokens that are <unk>."""
         ids, unknown = self.side(split, side).ids, self.tokenizer.unknown
         return 0.0 if unknown is None else float((ids == unknown).mean())
 
@@ -213,7 +211,7 @@ class Task(BatchedTask[Recipe, Any]):
 
     @cached_property
     def _dropped(self) -> dict[str, DropoutTexts]:
-        assert isinstance(self.tokenizer, BytePair)  # no other has a dropout
+        assert isinstance(self.tokenizer, BytePair)  # the only tokenizer with dropout
         texts = {side: self.texts("train", side) for side in SIDES}
         return {side: DropoutTexts(self.tokenizer, texts[side], self.recipe.dropout) for side in SIDES}
 
@@ -222,7 +220,7 @@ class Task(BatchedTask[Recipe, Any]):
         return int(self.side("train", "target").lengths[self.batches.pairs].sum()) / self.steps_per_epoch()
 
     def batch(self, seed: int, step: int, rank: int = 0, world: int = 1) -> Tree:
-        """Return a batch of pairs; with byte-pair dropout they are segmented anew."""
+        """Return a batch of pairs; byte-pair dropout segments them again at every step."""
         if self.recipe.dropout:
             chosen = self.batches.members(seed, step, rank, world)
             source, target = (
@@ -231,30 +229,30 @@ class Task(BatchedTask[Recipe, Any]):
             batch = collate_parallel(source, target, np.arange(len(chosen)))
         else:
             batch = self.batches.batch(seed, step, rank, world)
-        return {**batch, "read": int(batch["target_mask"].sum())}  # counted here, where nothing waits for a GPU
+        return {**batch, "read": int(batch["target_mask"].sum())}  # no GPU synchronization
 
     def loss(self, model: Any, batch: Tree, carry: Tree) -> Loss:
         options = self.recipe.loss
         value, count = model.loss(batch, options.label_smoothing, options.consistency)
         return Loss(value, None, batch["read"], count)
 
-    # --- measuring --------------------------------------------------------------------------------------------------
+    # --- evaluation -------------------------------------------------------------------------------------------------
 
     def validate(self, model: Any) -> dict[str, float]:
-        """Measure the loss of dev, and greedy translations of a few pairs spread over it."""
-        pairs, wanted = len(self.corpus.split("dev")), self.recipe.batch.dev_pairs
-        chosen = np.linspace(0, pairs - 1, pairs if wanted is None else min(wanted, pairs)).round().astype(int)
-        found = self.losses(model, "dev")
+        """Compute the loss of dev and the metrics of greedy translations of evenly spaced dev pairs."""
+        pairs, limit = len(self.corpus.split("dev")), self.recipe.batch.dev_pairs
+        chosen = np.linspace(0, pairs - 1, pairs if limit is None else min(limit, pairs)).round().astype(int)
+        metrics = self.losses(model, "dev")
         if not len(chosen):
-            return found
+            return metrics
         lines = self.translate(model, "dev", GREEDY, chosen)
-        said, meant = [line.hypothesis for line in lines], [line.reference for line in lines]
-        return found | score_translations(said, meant, language=self.corpus.languages[1]).metrics
+        hypotheses, references = [line.hypothesis for line in lines], [line.reference for line in lines]
+        return metrics | score_translations(hypotheses, references, language=self.corpus.languages[1]).metrics
 
     def report(self, model: Any, split: str, decode: BeamConfig | None = None) -> TranslationReport:
-        """Every figure of a split, all of it translated as the recipe says, or as `decode` does."""
+        """Translate a split with the search options of the recipe, or `decode`, and compute all metrics."""
         options = decode or self.recipe.decode
-        found = report(
+        translation_report = report(
             self.translate(model, split, options),
             source_language=self.corpus.languages[0],
             target_language=self.corpus.languages[1],
@@ -262,7 +260,7 @@ class Task(BatchedTask[Recipe, Any]):
             before=self.losses(model, split),
             after={**self.alignment(model, split), **self.copying(split)},
         )
-        return replace(found, notes=tuple(self.cut_notes(split)))
+        return replace(translation_report, notes=tuple(self.cut_notes(split)))
 
     @torch.no_grad()
     def losses(self, model: Any, split: str) -> dict[str, float]:
@@ -287,7 +285,7 @@ class Task(BatchedTask[Recipe, Any]):
 
         batches = list(self.every(split, chosen))
         decoded = map_batches(search, [batch for _, batch in batches], device)
-        release_memory(model)  # it may learn on, and would need the memory
+        release_memory(model)  # training may need the memory
         lines: dict[int, TranslatedLine] = {}
         for (members, _), hypotheses in zip(batches, decoded, strict=True):
             for index, (best,) in zip(members.tolist(), hypotheses, strict=True):
@@ -297,29 +295,30 @@ class Task(BatchedTask[Recipe, Any]):
         return [lines[index] for index in (range(len(pairs)) if chosen is None else chosen.tolist())]
 
     def copying(self, split: str) -> dict[str, float]:
-        """On `cldr`, whose sentences are new combinations of parts that were seen, what looking them up would reach."""
+        """Return the BLEU of the copy baseline on `cldr`, whose dev and test sentences recombine training parts."""
         if self.corpus.name != "cldr" or split == "train":
             return {}
-        said = copy_baseline(self.corpus.split("train"), self.texts(split, "source"))
-        return {"copy_bleu": bleu(said, self.texts(split, "target"), language=self.corpus.languages[1])}
+        hypotheses = copy_baseline(self.corpus.split("train"), self.texts(split, "source"))
+        return {"copy_bleu": bleu(hypotheses, self.texts(split, "target"), language=self.corpus.languages[1])}
 
     @torch.no_grad()
     def alignment(self, model: Any, split: str) -> dict[str, float]:
-        """Return how well attention finds aligned parts, where the corpus knows them."""
+        """Compare attention weights with the alignments of the corpus, if it has any."""
         pairs, examples = self.corpus.split(split), list[ForcedPair]()
-        known = np.flatnonzero(np.array([bool(pair.links) for pair in pairs]) & ~self.cut(split))
-        for members, batch in self.every(split, known) if len(known) else ():
+        aligned = np.flatnonzero(np.array([bool(pair.links) for pair in pairs]) & ~self.cut(split))
+        for members, batch in self.every(split, aligned) if len(aligned) else ():
             weights = model.attention(to_device(batch, device_of(model)))  # (B, T, S)
             if weights is None:
                 return {}
-            for index, looked in zip(members.tolist(), weights.float().cpu().numpy(), strict=True):
+            for index, attention in zip(members.tolist(), weights.float().cpu().numpy(), strict=True):
                 pair = pairs[index]
                 source, target = (self.tokenizer_of(side).spans(getattr(pair, side)) for side in SIDES)
-                examples.append(ForcedPair(looked[: len(target) + 1, : len(source) + 1], source, target, pair.links))
+                attention = attention[: len(target) + 1, : len(source) + 1]
+                examples.append(ForcedPair(attention, source, target, pair.links))
         return score_alignments(examples) if examples else {}
 
     def every(self, split: str, chosen: Array | None = None) -> Iterator[tuple[Array, Tree]]:
-        """Yield batches of all pairs of a split, or of those chosen, with their indices."""
+        """Return batches of all or the chosen pairs of a split, with their indices."""
         sides = [self.side(split, side) for side in SIDES]
         chosen = np.arange(len(sides[0])) if chosen is None else chosen
         batches = ParallelBatches(*(side.take(chosen) for side in sides), tokens=self.recipe.batch.eval_tokens)

@@ -1,8 +1,8 @@
-"""Word vectors from plain text: word2vec's skip-gram and CBOW by negative sampling, or GloVe.
+"""Word vectors from plain text: word2vec's skip-gram and CBOW with negative sampling, or GloVe.
 
-What has a vector is a word of the tokenizer, wherever it stands: after a bracket or before a comma
-it is the same word. Line breaks, ends of documents and unknown words have none, and the words
-around them are neighbours, but for those of different documents.
+Each word of the tokenizer has one vector, regardless of the space before it. Line breaks, END and
+unknown words have none and are skipped when neighbours are determined; words of different documents
+are never neighbours.
 """
 
 import math
@@ -30,20 +30,20 @@ from seqloom.tasks.text_base import TextRecipe, TextTask, create_run
 from seqloom.text import END, Tokenizer, Words, WordsConfig
 from seqloom.text.vocabularies import NEWLINE
 
-HELD_OUT_SEED = 0  # what is drawn to measure a split is the same for every run
-MOST_WORDS = 500_000  # of a split that are measured
+HELD_OUT_SEED = 0  # the seed of the samples of an evaluation, equal for all runs
+MAX_EVAL_WORDS = 500_000  # words of a split that are evaluated
 
 
 @config
 class Recipe(TextRecipe):
     task: Literal["word-vectors"] = "word-vectors"
-    data: CorpusConfig[str] | None = None  # none in a run made of a file of vectors
+    data: CorpusConfig[str] | None = None  # null in a run imported from a file of vectors
     model: Annotated[WordVectorsConfig, Discriminator("kind")] = WordVectorsConfig()
     train: WordTrainConfig = WordTrainConfig()
 
     def problems(self) -> Iterator[str]:
         if self.tokenizer.kind != "words":
-            yield f"tokenizer.kind must be words, since only words have vectors here; got {self.tokenizer.kind}"
+            yield f"tokenizer.kind must be words, because vectors belong to words; got {self.tokenizer.kind}"
 
 
 class Task(TextTask[Recipe, WordVectors]):
@@ -51,13 +51,13 @@ class Task(TextTask[Recipe, WordVectors]):
 
     @classmethod
     def prepare(cls, recipe: Recipe) -> Self:
-        select_engine(recipe.train)  # what this machine cannot do is refused before anything is made
+        select_engine(recipe.train)  # fail early if this machine cannot train the recipe
         return super().prepare(recipe)
 
     def check(self) -> None:
         if int((self.counts() > 0).sum()) < 2:
             raise DataError(
-                "Word vectors need two different words or more; lower tokenizer.min_count, or give more text."
+                "Word vectors need at least two different words; lower tokenizer.min_count, or use more text."
             )
 
     def text(self, split: str) -> Text:
@@ -65,7 +65,7 @@ class Task(TextTask[Recipe, WordVectors]):
         return text_of(self.tokenizer, self.stream(split))
 
     def counts(self) -> Tensor:
-        """How often each word (V,) is in the training text."""
+        """Count each word (V,) in the training text."""
         return torch.bincount(self.text("train").words, minlength=len(self.tokenizer))
 
     def scale(self) -> tuple[int, str]:
@@ -84,7 +84,7 @@ class Task(TextTask[Recipe, WordVectors]):
     # --- training ---------------------------------------------------------------------------------------------------
 
     def estimates(self, model: WordVectors | None, step: int) -> Iterator[Estimate]:
-        """Yield a stage for every line of the log, with the model once an epoch or `save_every`."""
+        """Yield a stage for every line of the log, with the model once per epoch or `save_every`."""
         train = self.recipe.train
         if model is None:
             model = self.model().draw(self.recipe.seed, self.counts())
@@ -98,24 +98,24 @@ class Task(TextTask[Recipe, WordVectors]):
             step = stage.stop
             if not math.isfinite(done.loss):
                 hint = ", or train.batch" if trainer.engine == "torch" else ""
-                raise DivergedError(f"The loss is no longer a number at step {step}. Lower train.lr{hint}.")
-            kept = step % often == 0 or step == trainer.total
+                raise DivergedError(f"The loss is not finite at step {step}. Lower train.lr{hint}.")
+            is_saved = step % often == 0 or step == trainer.total
             values = {"loss": done.loss, "learning_rate": rate, "epoch": step / blocks}
             counted, unit = "pairs" if model.glove else "words", f"objective of {self.recipe.model.objective}"
-            yield Estimate(step, trainer.total, model if kept else None, values, done.read, counted, unit)
+            yield Estimate(step, trainer.total, model if is_saved else None, values, done.read, counted, unit)
 
-    # --- measuring --------------------------------------------------------------------------------------------------
+    # --- evaluation -------------------------------------------------------------------------------------------------
 
     def evaluate(self, model: WordVectors, split: str) -> dict[str, float]:
         judged = judge(space_of(model, self.tokenizer), read_word_sets())
         return {**self.held_out(model, split), **as_metrics(judged.items())}
 
     def held_out(self, model: WordVectors, split: str) -> dict[str, float]:
-        """The figures of a split of the text."""
+        """Return the metrics of a split of the text."""
         text = self.text(split)
-        text = Text(text.words[:MOST_WORDS], text.documents[:MOST_WORDS])
+        text = Text(text.words[:MAX_EVAL_WORDS], text.documents[:MAX_EVAL_WORDS])
         if not len(text):
-            raise DataError(f"No word of {split} has a vector. Is it of another language than the training text?")
+            raise DataError(f"No word of {split} has a vector. Use a text in the language of the training text.")
         return {
             "loss": held_out_loss(model, text),
             "neighbours": neighbours(model, text),
@@ -124,14 +124,14 @@ class Task(TextTask[Recipe, WordVectors]):
 
 
 def text_of(tokenizer: Tokenizer, stream: Tensor) -> Text:
-    """The words of a stream that have vectors."""
+    """Return the words of a stream that have vectors."""
     documents = (stream == END).cumsum(0) - (stream == END).long()
     words = plain_words(tokenizer)[stream]
     return Text(words[words >= 0], documents[words >= 0])
 
 
 def plain_words(tokenizer: Tokenizer) -> Tensor:
-    """Return the word of each token (V,), −1 for none; a space before it makes no difference."""
+    """Return the word of each token (V,) regardless of a space before it, −1 for none."""
     assert isinstance(tokenizer, Words)
     ids = {word: id for id, word in enumerate(tokenizer.words, start=2)}
     words = [-1 if word == NEWLINE else ids.get(tokenizer.plain(word), id) for word, id in ids.items()]
@@ -139,7 +139,7 @@ def plain_words(tokenizer: Tokenizer) -> Tensor:
 
 
 def space_of(model: WordVectors, tokenizer: Tokenizer, name: str = "this model") -> WordSpace:
-    """The words that have vectors, the more frequent first."""
+    """Return the words with vectors, most frequent first."""
     assert isinstance(tokenizer, Words)
     counts = model.counts.cpu()
     order = [id for id in torch.argsort(-counts, stable=True).tolist() if counts[id] > 0]
@@ -149,7 +149,7 @@ def space_of(model: WordVectors, tokenizer: Tokenizer, name: str = "this model")
 
 
 def judge(space: WordSpace, sets: WordSets) -> dict[str, WordScore]:
-    """What people's judgements say of the vectors: nothing where no set is there."""
+    """Compare the vectors with human judgements, for the word sets that are available."""
     rated = {name: [RatedPair(*pair) for pair in pairs] for name, pairs in sets.rated.items()}
     questions = [Analogy(*words, syntactic=section.startswith("gram")) for section, words in sets.analogies]
     return measure(space, rated, questions)
@@ -157,7 +157,7 @@ def judge(space: WordSpace, sets: WordSets) -> dict[str, WordScore]:
 
 @torch.no_grad()
 def held_out_loss(model: WordVectors, text: Text) -> float:
-    """Return the loss of a text that was not trained on, per prediction or pair."""
+    """Return the loss of a held-out text per prediction or pair."""
     text = text.to(model.device)
     if model.glove:
         pairs = glove.count_pairs(text.to("cpu"), model.config.window, model.vocabulary)
@@ -168,38 +168,40 @@ def held_out_loss(model: WordVectors, text: Text) -> float:
     total, count = 0.0, 0
     sampler = Sampler(model.config, text, model.counts, seed=HELD_OUT_SEED, block=10_000)
     for step in range(sampler.blocks):
-        for made in sampler.predictions(sampler.block(step)).batches(1 << 14):
-            total += float(negative_sampling.losses(negative_sampling.scores(model, made)[2], made).sum())
-            count += len(made)
+        for batch in sampler.predictions(sampler.block(step)).batches(1 << 14):
+            total += float(negative_sampling.losses(negative_sampling.scores(model, batch)[2], batch).sum())
+            count += len(batch)
     return total / count if count else math.nan
 
 
 @torch.no_grad()
 def neighbours(model: WordVectors, text: Text) -> float:
-    """How often the cosine of two words that stand near each other is larger than that of the first and a word of the
-    noise: the same measure whatever the vectors were trained by. Half of the time is chance. Words that are more
-    frequent than the mean are left out as often as when training draws so."""
+    """Return how often the cosine of neighbouring words exceeds that of the first and a noise word.
+
+    The metric is the same for all training methods; chance is 0.5. Words that are more frequent
+    than the mean are subsampled as in training.
+    """
     mean = 1 / max(1, int((model.counts > 0).sum()))
-    chosen = WordVectorsConfig(window=5, negatives=1, subsample=mean)
+    config = WordVectorsConfig(window=5, negatives=1, subsample=mean)
     unit = torch.nn.functional.normalize(model.words.float(), dim=1)
-    sampler = Sampler(chosen, text.to(model.device), model.counts, seed=HELD_OUT_SEED, block=10_000)
+    sampler = Sampler(config, text.to(model.device), model.counts, seed=HELD_OUT_SEED, block=10_000)
     right, count = 0.0, 0
     for step in range(sampler.blocks):
-        for made in sampler.predictions(sampler.block(step)).batches(1 << 16):
-            near, far = torch.einsum("pd,pkd->kp", unit[made.inputs[:, 0]], unit[made.candidates])
+        for batch in sampler.predictions(sampler.block(step)).batches(1 << 16):
+            near, far = torch.einsum("pd,pkd->kp", unit[batch.inputs[:, 0]], unit[batch.candidates])
             right += float((near > far).sum() + 0.5 * (near == far).sum())
             count += len(near)
     return right / count if count else math.nan
 
 
 def adopt(words: list[str], vectors: Tensor, path: Path) -> Run:
-    """Make a run of vectors that were trained elsewhere; it has no data."""
+    """Create a run without data for vectors that were trained elsewhere."""
     tokenizer = Words(WordsConfig(), words)
-    chosen = WordVectorsConfig(vector_size=vectors.shape[1])
-    recipe = Recipe(data=None, tokenizer=WordsConfig(), model=chosen)
-    model = chosen.build(len(tokenizer))
+    config = WordVectorsConfig(vector_size=vectors.shape[1])
+    recipe = Recipe(data=None, tokenizer=WordsConfig(), model=config)
+    model = config.build(len(tokenizer))
     model.vectors[2:] = vectors
-    model.counts[2:] = torch.arange(len(words), 0, -1)  # a file has no counts, but an order
+    model.counts[2:] = torch.arange(len(words), 0, -1)  # a file has no counts; its order gives the ranks
     return create_run(path, recipe, tokenizer, model)
 
 
