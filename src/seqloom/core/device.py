@@ -58,12 +58,12 @@ def choose_device(name: str = "auto") -> torch.device:
 
 
 def device_of(model: nn.Module | OnDevice) -> torch.device:
-    """The device on which a model computes: that of its weights, or what a model without modules says."""
+    """Return the device of a model: that of its weights, or its attribute `device`."""
     return next(iter(model.state_dict().values())).device if isinstance(model, nn.Module) else model.device
 
 
 def make_deterministic() -> None:
-    """Ask every kernel for the same answer each time, at some cost in speed (GPU only: the CPU's already do)."""
+    """Use deterministic GPU kernels, which are slower; CPU kernels are always deterministic."""
     os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
     torch.use_deterministic_algorithms(True)
 
@@ -104,7 +104,7 @@ def compiler(**options: object) -> Callable[[Function], Function]:
 
 
 def available_cores() -> int:
-    """The number of CPU cores that this process may use."""
+    """Return the number of CPU cores that this process may use."""
     try:
         return len(os.sched_getaffinity(0))
     except AttributeError:  # not on every system
@@ -154,7 +154,7 @@ def preserve_threads() -> Iterator[None]:
 
 
 def derive(seed: int, *path: int | str) -> int:
-    """A seed for one purpose, independent of the seeds of every other purpose."""
+    """Derive an independent seed for one purpose."""
     text = "/".join([str(seed), *map(str, path)])
     return int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "big") >> 1
 

@@ -12,7 +12,7 @@ NO_ROOM = ("can't allocate memory", "out of memory", "bad_alloc", "ALLOC_FAILED"
 
 
 class SeqloomError(Exception):
-    """Something the user can mend. Subclasses differ only in the exit code they carry."""
+    """The base class of errors that the user can fix. Subclasses have different exit codes."""
 
     exit_code = 1
 
@@ -46,7 +46,7 @@ class ResourceError(SeqloomError):
 
 
 class DivergedError(SeqloomError):
-    """Training produced numbers that are not finite, again and again."""
+    """Training repeatedly produced non-finite numbers."""
 
     exit_code = 5
 

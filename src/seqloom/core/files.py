@@ -48,7 +48,7 @@ _TEMPORARY = re.compile(r"\.(.+)\.[0-9a-f]{16}\.tmp", re.DOTALL)
 
 @contextmanager
 def disk_errors(path: Path) -> Iterator[None]:
-    """Turn every error of the operating system while `path` is written into a ResourceError of one line."""
+    """Convert errors of the operating system while writing `path` into a ResourceError of one line."""
     try:
         yield
     except OSError as error:
@@ -203,7 +203,7 @@ def replace_file(path: Path, folder: Path | None = None) -> Iterator[IO[bytes]]:
 
 
 def write_atomic(path: Path, content: bytes | str, folder: Path | None = None) -> None:
-    """Replace a file whole or not at all; its temporary name is in `folder`, or beside it."""
+    """Replace a file atomically; the temporary file is in `folder`, or next to it."""
     with replace_file(path, folder) as file:
         file.write(content.encode() if isinstance(content, str) else content)
 
@@ -260,7 +260,7 @@ def remove_leftovers(folder: Path, name: str | None = None, min_age: float = 0.0
 
 
 def remove_directory(path: Path) -> None:
-    """Delete a directory so that it disappears at once: it is renamed first."""
+    """Delete a directory atomically by renaming it first."""
     doomed = temporary_path(path)
     path.rename(doomed)
     remove(doomed)

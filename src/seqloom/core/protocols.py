@@ -65,7 +65,7 @@ class BestOutput(_WithAttention):
 
 @runtime_checkable
 class Steppable(Protocol):
-    """A model that can be asked for the next token. All decoding is written against this and nothing else.
+    """A model that predicts the next token. All decoding depends on this protocol only.
 
     One that cannot say more than so many tokens, END included, may also have `longest_target`: a
     search stops there.
@@ -86,7 +86,7 @@ class Steppable(Protocol):
 
 @runtime_checkable
 class BestSteppable(Steppable, Protocol):
-    """A Steppable that finds its most probable tokens sooner than it writes down all of them."""
+    """A Steppable that can compute its most probable tokens without all log-probabilities."""
 
     def step_best(self, tokens: Tensor, state: DecodeState, count: int) -> BestOutput:
         """Read one token of each row (B, 1)."""
@@ -101,7 +101,7 @@ def longest_target(model: Steppable) -> int | None:
 
 @runtime_checkable
 class LanguageModel(Steppable, Protocol):
-    """A Steppable that can also say what it thought of tokens it is shown."""
+    """A Steppable that also scores given tokens."""
 
     def score(self, inputs: Tensor, targets: Tensor, state: DecodeState) -> tuple[Tensor, DecodeState]:
         """log p(targets[b, t] | inputs[b, :t+1], state) for every position (B, T), and the state after the last."""
@@ -136,7 +136,7 @@ class SeriesModel(Protocol):
 
 @runtime_checkable
 class Forecastable(SeriesModel, Protocol):
-    """A model of series that can also say how probable values are that it is shown."""
+    """A model of series that also scores given values."""
 
     def score(self, values: Tensor, mask: Tensor | None = None) -> Tensor:
         """log p of what was observed at each step (B, T), given all steps before it; 0 where nothing was."""
@@ -145,7 +145,7 @@ class Forecastable(SeriesModel, Protocol):
 
 @runtime_checkable
 class ExactForecastable(Protocol):
-    """A model that knows all of its future at once, so that nothing has to be drawn."""
+    """A model with an exact distribution of all future steps, which needs no sampling."""
 
     def exact_forecast(self, values: Tensor, mask: Tensor, horizon: int) -> tuple[Tensor, Tensor]:
         """The mean (B, h, C) and the covariance (B, h, C, C) of the next h steps."""
@@ -153,7 +153,7 @@ class ExactForecastable(Protocol):
 
 
 class Model(Protocol):
-    """What a run directory keeps: named tensors out, the same tensors in. Every `nn.Module` is one."""
+    """A model that can be saved and restored as named tensors. Every `nn.Module` is one."""
 
     def state_dict(self) -> dict[str, Tensor]: ...
 
@@ -199,7 +199,7 @@ class Monitor:
 
 
 class Task(Protocol):
-    """What training by gradient needs to know of a task, and all it knows.
+    """The interface of a task that is trained by gradient.
 
     A class that inherits from it need not define what has a default here.
     """
@@ -208,7 +208,7 @@ class Task(Protocol):
     counted: str = "tokens"  # what speed is measured in
 
     def model(self) -> Any:
-        """A freshly initialised `nn.Module`; the caller has set the seed."""
+        """Return a newly initialised `nn.Module`; the caller sets the seed."""
         ...
 
     def model_section(self) -> Any:
@@ -229,7 +229,7 @@ class Task(Protocol):
         ...
 
     def loss(self, model: Any, batch: Tree, carry: Tree) -> Loss:
-        """The loss of one batch. Never waits for the device."""
+        """Compute the loss of a batch without device synchronization."""
         ...
 
     def evaluate(self, model: Any, split: str) -> dict[str, float]:
@@ -255,18 +255,18 @@ class Estimate:
 
 
 class Estimable(Protocol):
-    """What estimation without gradients (counting, expectation–maximisation) needs to know of a task."""
+    """The interface of a task that is estimated without gradients (counting, expectation–maximisation)."""
 
     monitor: Monitor
 
     def model(self) -> Any: ...
 
     def scale(self) -> tuple[int, str]:
-        """How many numbers it learns, and where; 0 if that is not known before the data is counted."""
+        """Return the number of parameters, 0 if it is not known before counting, and the device."""
         return 0, "cpu"
 
     def estimates(self, model: Any | None, step: int) -> Iterator[Estimate]:
-        """Go on from `model`, which was kept at `step`, or from the beginning if it is None."""
+        """Continue from `model`, saved at `step`, or start from the beginning if it is None."""
         ...
 
     def evaluate(self, model: Any, split: str) -> dict[str, float]: ...

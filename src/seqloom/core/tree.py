@@ -29,7 +29,7 @@ class Growing:
 
 
 def tree_map(function: Callable[[Tensor], Tensor], tree: Tree) -> Tree:
-    """The same tree with `function` applied to every tensor; everything that is not a tensor stays as it is."""
+    """Apply `function` to every tensor of a tree; other values stay the same."""
     if isinstance(tree, Tensor):
         return function(tree)
     if isinstance(tree, Growing):
@@ -42,7 +42,7 @@ def tree_map(function: Callable[[Tensor], Tensor], tree: Tree) -> Tree:
 
 
 def leaves(tree: Tree) -> Iterator[Tensor]:
-    """Every tensor of the tree, in a fixed order."""
+    """Yield every tensor of the tree in a fixed order."""
     if isinstance(tree, Tensor):
         yield tree
     elif isinstance(tree, Growing):
@@ -56,12 +56,12 @@ def leaves(tree: Tree) -> Iterator[Tensor]:
 
 
 def clone(tree: Tree) -> Tree:
-    """A copy that shares no memory: what a caller makes before branching, since `step` consumes its state."""
+    """Copy a tree without sharing memory; needed before branching, because `step` consumes its state."""
     return tree_map(Tensor.clone, tree)
 
 
 def detach(tree: Tree) -> Tree:
-    """The same values, cut from the graph: what truncated backpropagation carries into the next chunk."""
+    """Detach a tree from the graph, as truncated backpropagation does between chunks."""
     return tree_map(Tensor.detach, tree)
 
 
@@ -70,7 +70,7 @@ def to_device(tree: Tree, device: torch.device | str) -> Tree:
 
 
 def select_rows(tree: Tree, rows: Tensor) -> Tree:
-    """Rows of every leaf, in the given order; a row may be repeated or left out."""
+    """Select rows of every leaf in the given order; rows may be repeated or omitted."""
     return tree_map(lambda leaf: leaf.index_select(0, rows), tree)
 
 
@@ -92,7 +92,7 @@ def slice_rows(tree: Tree, first: int, last: int, rows: int) -> Tree:
 
 
 def concatenate_rows(trees: list[Tree]) -> Tree:
-    """The tree whose rows are those of these, one after the other."""
+    """Concatenate the rows of trees."""
     first = trees[0]
     if isinstance(first, Tensor):
         return torch.cat(trees)

@@ -12,14 +12,14 @@ TURNING = "\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069"  # letters af
 
 
 def nearest(word: str, options: Iterable[str]) -> str | None:
-    """The option a person most likely meant by `word`, or None if nothing comes close."""
+    """Return the option most similar to `word`, or None if none is similar."""
     candidates = {option.lower(): option for option in options}
     found = difflib.get_close_matches(word.lower(), candidates, n=1, cutoff=0.6)
     return candidates[found[0]] if found else None
 
 
 def did_you_mean(word: str, options: Iterable[str]) -> str:
-    """What to add after an unknown word: the nearest option first, then all of them."""
+    """Return advice on an unknown word: the most similar option and the list of all options."""
     known = list(options)
     close = nearest(word, known)
     choices = f"choose from {', '.join(map(shorten, known))}" if known else "there is nothing to choose from"
@@ -37,7 +37,7 @@ def is_unicode(text: str) -> bool:
 
 
 def shown(value: Any, limit: int = 60) -> str:
-    """A value as it would stand in YAML, shortened to fit a line."""
+    """Format a value as in YAML, shortened to fit a line."""
     return shorten(_yaml_like(value), limit)
 
 
