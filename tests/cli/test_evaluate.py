@@ -7,6 +7,8 @@ import pytest
 
 from seqloom.data.corpus import TextCounts
 from seqloom.data.files import read_lines
+from seqloom.predict.evaluation import MetricsEvaluation
+from seqloom.predict.language_model import LanguageModelPredictor
 from seqloom.predict.loader import load
 
 METRICS = ("loss", "perplexity", "word_perplexity", "bits_per_character", "bits_per_byte")
@@ -143,3 +145,25 @@ def test_data_that_has_changed_or_gone_since_is_refused(
     assert seqloom("evaluate", tmp_path / "run", "--text", text).code == 0
     text.unlink()
     seqloom("evaluate", tmp_path / "run", "--split=dev").refuses(3, str(text), "does not exist", lines=1)
+
+
+class ShortEvaluation(MetricsEvaluation):
+    """An evaluation that cli knows nothing of."""
+
+    uses = ("out",)
+
+    def lines(self, console: Any) -> Any:
+        yield f"perplexity {self.metrics['perplexity']:.1f}"
+
+    def answers(self) -> list[str]:
+        return ["one\n", "two\n"]
+
+
+def test_predictor_defines_what_is_shown(seqloom: Any, runs: Path, tmp_path: Path, monkeypatch: Any) -> None:
+    plain = seqloom("evaluate", runs / "chars", "--json").json
+    seqloom("evaluate", runs / "chars", "--out", tmp_path / "x").refuses(2, "--out are for translators")
+    monkeypatch.setattr(LanguageModelPredictor, "evaluation_class", ShortEvaluation)
+    shown = seqloom("evaluate", runs / "chars", "--out", tmp_path / "x")
+    assert shown.out == f"perplexity {plain['perplexity']:.1f}\n"
+    assert (tmp_path / "x").read_text() == "one\ntwo\n"
+    assert seqloom("evaluate", runs / "chars", "--json").json == plain
