@@ -42,8 +42,8 @@ def test_another_encoder_by_hand(seqloom: Any, here: Path, kind: str) -> None:
     shown = seqloom("train", "reviews.yaml", "--out", "runs/it")
     rejected = f"model.encoder.cell: is a key of kind recurrent, not of {kind}; leave it out"
     shown.refuses(2, rejected, lines=9)
-    first = next(place for place, line in enumerate(lines) if "these three go with recurrent" in line)
-    kept = [line for line in lines[:first] + lines[first + 3 :] if kind != "bag" or "Not with bag" not in line]
+    first = next(place for place, line in enumerate(lines) if "for recurrent, like the next two keys" in line)
+    kept = [line for line in lines[:first] + lines[first + 3 :] if kind != "bag" or "remove it for bag" not in line]
     Path("reviews.yaml").write_text("\n".join(kept))
     assert read_recipe("reviews.yaml")[1].model.encoder.kind == kind
 

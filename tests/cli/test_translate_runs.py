@@ -255,4 +255,4 @@ def test_kinds_and_the_rest_of_cldr(seqloom: Any) -> None:
 def test_list_knows_the_task_and_its_recipes(seqloom: Any) -> None:
     assert "translate" in seqloom("list", "tasks", "--json").json
     recipes = seqloom("list", "recipes", "--json").json
-    assert recipes["translate-files"].startswith("Translation of one's own sentence pairs")
+    assert recipes["translate-files"].startswith("Translation of your own sentence pairs")
