@@ -14,14 +14,14 @@ LINES = [
 ]
 
 
-def test_an_article_goes_from_title_to_title() -> None:
+def test_articles_start_with_titles() -> None:
     first, second = articles(LINES)
     assert first.startswith("= First = \n \n One . ") and first.endswith("since a line of text follows")
     assert " = = Section = = \n \n Three . \n \n = x = y = " in first
     assert second == "= Second ( song ) = \n \n Four ."
 
 
-def test_what_stands_before_the_first_title_is_kept() -> None:
+def test_text_before_first_title_is_kept() -> None:
     assert list(articles([" Before . ", " ", " = Title = ", " ", " After . "])) == [
         "Before .",
         "= Title = \n \n After .",
@@ -30,6 +30,6 @@ def test_what_stands_before_the_first_title_is_kept() -> None:
 
 
 @pytest.mark.skipif("SEQLOOM_DATA" not in os.environ, reason="needs the data sets (SEQLOOM_DATA)")
-def test_there_are_as_many_as_were_published() -> None:
+def test_sizes_equal_published_ones() -> None:
     corpus = load(Config(documents="article"))
     assert {split: len(found) for split, found in corpus.splits.items()} == {"train": 600, "dev": 60, "test": 60}

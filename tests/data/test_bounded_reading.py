@@ -22,7 +22,7 @@ def test_device_as_a_data_file(read: Callable[[Path], object]) -> None:
         read(Path("/dev/zero"))
 
 
-def test_endless_zeros_are_a_binary_file() -> None:
+def test_endless_zeros_are_reported_as_binary() -> None:
     with open("/dev/zero", "rb") as zeros:
         content = read_all(zeros, "The input")
     assert len(content) <= files.CHUNK_BYTES
@@ -38,7 +38,7 @@ def test_gzip_bomb(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         read_text(bomb)
 
 
-def test_compressed_text_is_no_bomb(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_compressed_text_is_not_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(files, "GZIP_GRACE", 1 << 20)
     text = "".join(f"line {number} of a text\n" for number in range(100_000))
     (tmp_path / "text.txt.gz").write_bytes(gzip.compress(text.encode()))

@@ -75,13 +75,13 @@ def test_kinds_of_every_pair(corpus: Corpus[ParallelExample]) -> None:
     assert len({pair.kind for pair in corpus.split("test")}) >= 8
 
 
-def test_numbers_in_words_where_num2words_has_both() -> None:
+def test_numbers_in_words_need_num2words() -> None:
     assert small("en", "hi").notes == ("kinds left out because hi has no words for them: number, numbers",)
     assert small("th", "zh").notes == ("kinds left out because zh has no words for them: number, numbers",)
     assert not small("en", "hu").notes
 
 
-def test_signs_for_all_languages_are_no_words() -> None:
+def test_language_neutral_symbols_are_not_words() -> None:
     """Where CLDR has not begun with a language's units it gives `5 km` and `3 h`, which are nobody's language."""
     found = small("en", "sn", train=300, dev=10, test=20)
     assert found.notes == ("kinds left out because sn has no words for them: number, numbers, duration, quantity",)
@@ -146,7 +146,7 @@ def test_splits_of_every_pair(corpus: Corpus[ParallelExample], check: Any) -> No
     check(corpus)
 
 
-def test_without_the_rule_test_would_have_new_words(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_control_without_rule_has_new_words(monkeypatch: pytest.MonkeyPatch) -> None:
     """The control: it is the rule that keeps new words out, not luck."""
     monkeypatch.setattr(cldr.PairDrawing, "has_only_train_words", lambda self, pair: True)
     loose = corpora.load(cldr.Config(source="en", target="de", **SMALL))
@@ -158,7 +158,7 @@ def test_vocabulary_is_small(french: Corpus[ParallelExample]) -> None:
     assert 1_000 < len(set.union(*vocabulary(french, french.split("train")))) < 3_000
 
 
-def test_what_looks_alike_means_one_thing() -> None:
+def test_equal_sources_have_equal_meanings() -> None:
     """`May 5, 2026` is a long and a medium date in English; German writes them differently, so one must go."""
     pairs = every(small("en", "de"))
     assert any(pair.source.startswith("May ") for pair in pairs if pair.kind == "long date")
@@ -183,7 +183,7 @@ print(corpora.load(cldr.Config(target="ko", train=300, dev=20, test=20)).fingerp
 """
 
 
-def test_the_same_in_every_process_and_cheap_to_import() -> None:
+def test_same_in_every_process_and_cheap_to_import() -> None:
     outputs = {
         subprocess.run(
             [sys.executable, "-c", SCRIPT, *sys.path],
@@ -322,7 +322,7 @@ def test_links_of_a_date() -> None:
     ]
 
 
-def test_links_of_equal_fields_are_told_apart() -> None:
+def test_links_distinguish_equal_fields() -> None:
     moment = datetime(2011, 11, 11, 11, 11, 11)
     english, japanese = Language("en"), Language("ja")
     source, target = english.date("short", moment), japanese.date("long", moment)
@@ -338,7 +338,7 @@ def test_links_of_equal_fields_are_told_apart() -> None:
     )
 
 
-def test_links_of_a_range_share_what_is_said_once() -> None:
+def test_links_of_range_share_common_fields() -> None:
     start, end = datetime(2026, 11, 15), datetime(2026, 11, 20)
     english, french = Language("en").date_range(start, end), Language("fr").date_range(start, end)
     assert (said(english), said(french)) == ("Nov 15 – 20, 2026", "15–20 nov. 2026")
@@ -369,7 +369,7 @@ def test_links_of_lists_quantities_and_duals() -> None:
     assert price == [("€", "€"), ("45.20", "45.20")]
 
 
-def test_links_hold_together(corpus: Corpus[ParallelExample]) -> None:
+def test_links_are_consistent(corpus: Corpus[ParallelExample]) -> None:
     for pair in every(corpus):
         assert pair.links == tuple(sorted(set(pair.links)))
         assert bool(pair.links) == (pair.kind != "number")
@@ -403,7 +403,7 @@ def test_links_hold_together(corpus: Corpus[ParallelExample]) -> None:
         ({"test": 0}, "at least 1"),
     ],
 )
-def test_impossible_settings(settings: dict[str, Any], message: str) -> None:
+def test_impossible_settings_are_refused(settings: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message) as caught:
         cldr.Config(**settings)
     assert "\n" not in str(caught.value)
@@ -425,14 +425,14 @@ def test_too_many_pairs(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("package", ["babel", "num2words"])
-def test_a_missing_package_is_named(package: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_package_is_reported(package: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, package, None)
     config = cldr.Config(target="hu")
     with pytest.raises(ResourceError, match=re.escape("pip install 'seqloom[corpora]'")):
         corpora.load(config)
 
 
-def test_what_is_drawn_has_not_changed(french: Corpus[ParallelExample]) -> None:
+def test_drawn_phrases_are_unchanged(french: Corpus[ParallelExample]) -> None:
     """If this changes, so must cldr.DRAWING_VERSION: runs would otherwise take other data for the same."""
     if cldr.version() != "1 CLDR 47 babel 2.18.0 num2words 0.5.14":
         pytest.skip("another version of the source draws other pairs")

@@ -14,7 +14,7 @@ from seqloom.data.corpora import cldr
 SMALL: dict[str, Any] = {"train": 200, "dev": 10, "test": 10}
 
 
-def test_only_the_kinds_that_are_asked_for() -> None:
+def test_only_requested_kinds_are_drawn() -> None:
     some = corpora.load(cldr.Config(kinds=("full date", "time"), **SMALL))
     assert {pair.kind for pairs in some.splits.values() for pair in pairs} == {"full date", "time"}
     every = corpora.load(cldr.Config(**SMALL))
@@ -22,7 +22,7 @@ def test_only_the_kinds_that_are_asked_for() -> None:
     assert some.fingerprint() != every.fingerprint()
 
 
-def test_only_what_was_asked_for_can_be_missed() -> None:
+def test_only_requested_kinds_are_reported_missing() -> None:
     assert corpora.load(cldr.Config(target="hi", kinds=("time",), **SMALL)).notes == ()
     asked = cldr.Config(target="hi", kinds=("time", "number"), **SMALL)
     assert corpora.load(asked).notes == ("kinds left out because hi has no words for them: number",)
@@ -37,6 +37,6 @@ def test_only_what_was_asked_for_can_be_missed() -> None:
         ((), "at least one kind"),
     ],
 )
-def test_kinds_that_are_none(kinds: tuple[str, ...], words: str) -> None:
+def test_unknown_kinds_are_refused(kinds: tuple[str, ...], words: str) -> None:
     with pytest.raises(ValueError, match=words):
         cldr.Config(kinds=kinds, **SMALL)

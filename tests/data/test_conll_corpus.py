@@ -44,7 +44,7 @@ def test_two_columns(tmp_path: Path, gap: str) -> None:
     assert corpus.split("train")[0].text == "Ann ran"
 
 
-def test_columns_by_their_place(tmp_path: Path) -> None:
+def test_columns_by_index(tmp_path: Path) -> None:
     path = write(tmp_path / "a.conll.gz", "1 Ann NNP B-PER\n2 ran VBD O\n")
     assert load(path, columns=[2, -1]).split("train")[0].tags == ("B-PER", "O")
     assert load(path, columns=[2, 3]).split("train")[0].tags == ("NNP", "VBD")
@@ -70,7 +70,7 @@ CONLLU = """# sent_id = 1
 """
 
 
-def test_conllu_words_and_where_they_stand(tmp_path: Path) -> None:
+def test_conllu_words_and_spans(tmp_path: Path) -> None:
     first, second = load(write(tmp_path / "a.conllu", CONLLU)).split("train")
     assert first.words == ("I", "do", "n't", "know", "de", "le", ".")
     assert first.tags == ("PRON", "AUX", "PART", "VERB", "ADP", "DET", "PUNCT")
@@ -80,7 +80,7 @@ def test_conllu_words_and_where_they_stand(tmp_path: Path) -> None:
     assert load(tmp_path / "a.conllu", field="xpos").split("train")[1].tags == ("VB", ".")
 
 
-def test_a_text_that_is_another_is_made_anew(tmp_path: Path) -> None:
+def test_mismatched_text_is_rebuilt_from_words(tmp_path: Path) -> None:
     first, _ = load(write(tmp_path / "a.conllu", CONLLU.replace("know du.", "no du."))).split("train")
     assert first.text == "I don't know du."
     assert [first.text[start:end] for start, end in first.spans] == ["I", "do", "n't", "know", "du", "du", "."]
@@ -105,7 +105,7 @@ def laid(found: list[tuple[str, int, int]]) -> tuple[list[Span], int]:
 
 
 @given(st.lists(spans, min_size=1, max_size=5), st.sampled_from(["IOB1", "IOB2", "BIOES"]))
-def test_every_scheme_reads_the_same(sentences: list[list[tuple[str, int, int]]], scheme: Scheme) -> None:
+def test_all_schemes_give_the_same_tags(sentences: list[list[tuple[str, int, int]]], scheme: Scheme) -> None:
     both = [laid(found) for found in sentences]
     read = []
     for own, length in both:
@@ -128,7 +128,7 @@ def test_every_scheme_reads_the_same(sentences: list[list[tuple[str, int, int]]]
         ("O NOUN", None),
     ],
 )
-def test_the_scheme_is_found(tags: str, scheme: Scheme | None) -> None:
+def test_scheme_is_detected(tags: str, scheme: Scheme | None) -> None:
     sentence = Sentence([1, 2, 3, 4, 5], list("abcde"), tags.split())
     assert find_scheme("auto", [sentence]) == scheme
     assert find_scheme("plain", [sentence]) is None
@@ -160,7 +160,7 @@ def test_invalid_tags_are_repaired_and_counted_or_refused(tmp_path: Path) -> Non
 # --- splits -----------------------------------------------------------------------------------------------------------
 
 
-def test_shares_are_held_out(tmp_path: Path) -> None:
+def test_fractions_are_held_out(tmp_path: Path) -> None:
     path = write(tmp_path / "a.txt", "".join(f"w{n % 40} A\nx B\n\n" for n in range(80)))
     corpus = load(path, dev_fraction=0.1, test_fraction=0.2)
     words = [{sentence.words for sentence in sentences} for sentences in corpus.splits.values()]
@@ -168,7 +168,7 @@ def test_shares_are_held_out(tmp_path: Path) -> None:
     assert [len(sentences) for sentences in corpus.splits.values()] == [56, 8, 16]
 
 
-def test_files_of_their_own(tmp_path: Path) -> None:
+def test_separate_files_for_splits(tmp_path: Path) -> None:
     train, dev = write(tmp_path / "a.txt", "a X\nb Y\n\nc X\n"), write(tmp_path / "d.txt", "a X\nb Y\n\ne Z\n")
     corpus = load(train, dev=str(dev))
     assert corpus.notes == (
@@ -200,13 +200,13 @@ def test_files_of_their_own(tmp_path: Path) -> None:
         ("a.conllu", CONLLU.replace("\tVERB\t", "\t\t", 1), "Line 7 of .* must have a form and its upos"),
     ],
 )
-def test_what_is_wrong_is_said(tmp_path: Path, name: str, text: str, said: str) -> None:
+def test_errors_are_reported(tmp_path: Path, name: str, text: str, said: str) -> None:
     with pytest.raises(DataError, match=said) as error:
         load(write(tmp_path / name, text))
     assert "\n" not in str(error.value)
 
 
-def test_a_column_that_is_not_there(tmp_path: Path) -> None:
+def test_missing_column_is_reported(tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"Line 1 of .* must have the columns 1 and 4 of data.columns"):
         load(write(tmp_path / "a.txt", "a X\n"), columns=[1, 4])
     with pytest.raises(DataError, match="columns -3 and -1"):
@@ -223,7 +223,7 @@ def test_a_column_that_is_not_there(tmp_path: Path) -> None:
         ({"dev_fraction": -0.1}, "at least 0"),
     ],
 )
-def test_settings_that_cannot_be(setting: dict[str, Any], said: str) -> None:
+def test_invalid_settings_are_refused(setting: dict[str, Any], said: str) -> None:
     with pytest.raises(UsageError, match=said):
         build(corpora.CorpusConfig[TokenClassificationExample], {"corpus": "conll", "train": "a.txt", **setting})
 

@@ -29,7 +29,7 @@ def by_hand(train: list[ParallelExample], source: str) -> str:
     return next(pair.target for pair, score in zip(train, scores, strict=True) if math.isclose(score, best))
 
 
-def test_the_formula() -> None:
+def test_similarity_equals_formula() -> None:
     draw = random.Random(3)
     lines = ["".join(draw.choice("abc ") for _ in range(draw.randrange(0, 9))) for _ in range(120)]
     train = [ParallelExample(line, f"target {place}") for place, line in enumerate(lines[:80])]
@@ -37,7 +37,7 @@ def test_the_formula() -> None:
     assert copy_baseline(train, asked) == [by_hand(train, source) for source in asked]
 
 
-def test_what_was_seen_comes_back_and_nothing_known_gives_the_first() -> None:
+def test_copy_baseline_returns_seen_pairs_or_the_first() -> None:
     train = [
         ParallelExample("three o'clock", "trois heures"),
         ParallelExample("four o'clock", "quatre heures"),
@@ -52,6 +52,6 @@ def test_what_was_seen_comes_back_and_nothing_known_gives_the_first() -> None:
     assert copy_baseline(train, []) == []
 
 
-def test_nothing_to_copy_from() -> None:
+def test_copy_baseline_needs_training_pairs() -> None:
     with pytest.raises(DataError, match="at least one training pair"):
         copy_baseline([], ["a"])

@@ -71,7 +71,7 @@ def test_names_are_the_files() -> None:
 
 
 @pytest.mark.parametrize(("name", "module"), CORPORA.items())
-def test_each_file_keeps_the_agreement(name: str, module: ModuleType) -> None:
+def test_corpus_modules_follow_the_interface(name: str, module: ModuleType) -> None:
     assert module.Config.__dataclass_fields__["corpus"].default == name
     assert 0 < len(module.SUMMARY) <= 100
     assert "\n" not in module.SUMMARY
@@ -120,7 +120,7 @@ def test_captions_of_several_languages_none_of_dev_or_test_in_train(folder: Path
             build(CorpusConfig[str], {"corpus": "multi30k-text", "languages": languages})
 
 
-def test_a_model_trained_elsewhere_has_no_text() -> None:
+def test_imported_corpus_has_no_text() -> None:
     for name, option in (("imported", "--text FILE"), ("imported-pairs", "--source FILE --reference FILE")):
         corpus = CORPORA[name].load(CORPORA[name].Config(directory="gpt2"))
         assert (corpus.version, corpus.splits, corpus.fingerprint()) == ("gpt2", {}, {})
@@ -129,7 +129,7 @@ def test_a_model_trained_elsewhere_has_no_text() -> None:
                 corpus.split(split)
 
 
-def test_filled_in(corpus: TextCorpus) -> None:
+def test_defaults(corpus: TextCorpus) -> None:
     assert corpus.name in PLAIN
     assert all((corpus.version, corpus.licence, corpus.description))
     assert "train" in corpus.splits
@@ -143,7 +143,7 @@ def test_splits_do_not_overlap(corpus: TextCorpus) -> None:
         assert not {text for text in one if text.strip()} & {text for text in other if text.strip()}
 
 
-def test_absent_split_says_why(corpus: TextCorpus) -> None:
+def test_absent_split_gives_reason(corpus: TextCorpus) -> None:
     for name, reason in corpus.absent.items():
         with pytest.raises(DataError, match=f"{corpus.name} has no {name} split"):
             corpus.split(name)
@@ -174,7 +174,7 @@ for settings in json.loads(sys.argv[2]):
 """
 
 
-def test_the_same_in_every_process(folder: Path) -> None:
+def test_same_in_every_process(folder: Path) -> None:
     arguments = [json.dumps(sys.path), json.dumps([settings(name, folder) for name in PLAIN])]
     outputs = {
         subprocess.run(
@@ -225,7 +225,7 @@ def test_data_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert data_folder() == Path.home() / "sets"
 
 
-def test_uncompressed_files_will_do(tmp_path: Path) -> None:
+def test_uncompressed_files_are_accepted(tmp_path: Path) -> None:
     (tmp_path / "tinyshakespeare").mkdir()
     (tmp_path / "tinyshakespeare/input.txt").write_text("0123456789" * 3)
     with use_data_folder(tmp_path):
@@ -246,6 +246,6 @@ class Other:
     corpus: str
 
 
-def test_load_goes_by_name() -> None:
+def test_load_by_name() -> None:
     with pytest.raises(UsageError, match="Unknown corpus 'nothing'"):
         corpora.load(Other("nothing"))

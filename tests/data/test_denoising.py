@@ -23,7 +23,7 @@ def made(noise: Any = None, tokens: int = 200, **more: Any) -> DenoisingBatches:
     return DenoisingBatches(cut_pieces(documents(), 16), noise or SpansConfig(), vocabulary=V, tokens=tokens, **more)
 
 
-def test_pieces_hold_every_token_and_end_where_a_sentence_does() -> None:
+def test_pieces_contain_all_tokens_and_end_with_sentences() -> None:
     found = cut_pieces(documents(), 16)
     flat = [token for document in documents() for sentence in document for token in sentence]
     assert [token for piece in found for token in piece.tokens] == flat
@@ -35,13 +35,13 @@ def test_pieces_hold_every_token_and_end_where_a_sentence_does() -> None:
     assert own == [0, *ends[:-1]]
 
 
-def test_a_sentence_without_room_is_cut_and_nothing_is_nothing() -> None:
+def test_long_sentences_are_divided_and_empty_ones_skipped() -> None:
     assert [piece.tokens for piece in cut_pieces([[[1, 2, 3, 4, 5], [6]]], 2)] == [[1, 2], [3, 4], [5, 6]]
     assert cut_pieces([[], [[]]], 4) == []
 
 
 @pytest.mark.parametrize("noise", [SpansConfig(), BARTNoiseConfig(delete=0.1)], ids=["spans", "bart"])
-def test_a_batch_is_a_function_of_seed_and_step(noise: Any) -> None:
+def test_batch_depends_only_on_seed_and_step(noise: Any) -> None:
     one, two = made(noise), made(noise)
     for step in (9, 0, 31):
         left, right = one.batch(1, step), two.batch(1, step)
@@ -50,7 +50,7 @@ def test_a_batch_is_a_function_of_seed_and_step(noise: Any) -> None:
     assert not torch.equal(one.batch(1, 0)["source"], one.batch(2, 0)["source"])
 
 
-def test_an_epoch_reads_every_text_once_and_the_next_damages_it_otherwise() -> None:
+def test_epoch_reads_every_text_once_with_new_noise() -> None:
     batches = made()
     steps = batches.steps_per_epoch
     for epoch in range(2):
@@ -64,13 +64,13 @@ def test_an_epoch_reads_every_text_once_and_the_next_damages_it_otherwise() -> N
     assert np.mean(changed) > 0.8
 
 
-def test_texts_of_one_length_are_damaged_each_in_its_own_way() -> None:
+def test_texts_of_equal_length_have_different_noise() -> None:
     same = cut_pieces([[[1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12]]] * 30, 16)
     batches = DenoisingBatches(same, SpansConfig(), vocabulary=V, tokens=200)
     assert len({tuple(batches.corrupt(number, 1, 0).source) for number in range(30)}) > 5
 
 
-def test_processes_side_by_side_share_an_epoch_out() -> None:
+def test_processes_partition_an_epoch() -> None:
     batches = made()
     alone = [batches.batch(1, step) for step in range(6)]
     both = [batches.batch(1, step, rank, 2) for step in range(3) for rank in range(2)]
@@ -80,7 +80,7 @@ def test_processes_side_by_side_share_an_epoch_out() -> None:
     )
 
 
-def test_what_is_read_and_said_stands_in_the_batch() -> None:
+def test_batch_contains_sources_and_targets() -> None:
     batches = made(BARTNoiseConfig())
     batch, members = batches.batch(1, 2), batches.members(1, 2)
     assert len(members) * batch["targets"].shape[1] <= 200
@@ -93,7 +93,7 @@ def test_what_is_read_and_said_stands_in_the_batch() -> None:
         assert not batch["hidden"][row, len(noised.hidden) :].any()
 
 
-def test_some_of_the_texts_are_damaged_as_among_all() -> None:
+def test_subset_of_texts_has_same_noise() -> None:
     batches = made()
     some = batches.only([5, 17, 2], 100)
     found = {
@@ -107,7 +107,7 @@ def test_some_of_the_texts_are_damaged_as_among_all() -> None:
         assert row[: len(target)].tolist() == target
 
 
-def test_the_largest_step_is_found() -> None:
+def test_largest_step_is_found() -> None:
     batches = made()
     cells = [batch["source"].numel() * batch["source"].shape[1] for _, batch in batches.every(1)]
     largest = batches.largest_step(1)

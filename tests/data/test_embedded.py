@@ -43,7 +43,7 @@ def test_pydocs_held_out_passages_are_not_in_training(reference: TextCorpus) -> 
     assert repeated(dev, test) < 0.001
 
 
-def test_whole_topics_dealt_out_blindly_would_leak(reference: TextCorpus) -> None:
+def test_ungrouped_topics_would_leak(reference: TextCorpus) -> None:
     """The control of the test above: the reference does repeat itself."""
     from pydoc_data.topics import topics
 
@@ -94,7 +94,7 @@ def test_toys_follow_the_seed() -> None:
     assert make(seed=1).fingerprint() != make(seed=2).fingerprint()
 
 
-def test_toys_are_what_they_have_always_been() -> None:
+def test_toys_are_unchanged() -> None:
     """Golden lists are made from these: if this changes, so must toys.VERSION."""
     assert list(make().split("train")[:3]) == ["hac|hac", "cfcd|cfcd", "fhfhdbeg|fhfhdbeg"]
     assert list(make(task="recall", max_length=4).split("dev")[:2]) == ["a4h2|h2", "f6c6h5a3|c6"]

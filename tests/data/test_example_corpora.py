@@ -68,14 +68,14 @@ def test_each_corpus_has_one_form() -> None:
 
 
 @pytest.mark.parametrize("name", [*LABELLED, *TAGGED])
-def test_config_comes_back_from_its_mapping(name: str, folder: Path) -> None:
+def test_config_round_trips(name: str, folder: Path) -> None:
     union = CorpusConfig[TextClassificationExample] if name in LABELLED else CorpusConfig[TokenClassificationExample]
     made = build(union, settings(name, folder))
     assert type(made) is CORPORA[name].Config
     assert build(union, to_mapping(made)) == made
 
 
-def test_a_corpus_of_another_form_is_not_offered() -> None:
+def test_corpus_of_other_form_is_refused() -> None:
     with pytest.raises(UsageError, match=r"corpus.*names"):
         build(CorpusConfig[TextClassificationExample], {"corpus": "people"})
 
@@ -83,7 +83,7 @@ def test_a_corpus_of_another_form_is_not_offered() -> None:
 # --- labels -----------------------------------------------------------------------------------------------------------
 
 
-def test_labelled_is_filled_in(labelled: Corpus[TextClassificationExample]) -> None:
+def test_labelled_defaults(labelled: Corpus[TextClassificationExample]) -> None:
     assert all((labelled.version, labelled.licence, labelled.description))
     assert set(labelled.splits) == {"train", "dev", "test"}
     assert list(labelled.labels) == sorted({example.label for example in labelled.split("train")})
@@ -121,12 +121,12 @@ def made(**splits: list[tuple[str, str]]) -> Corpus[TextClassificationExample]:
     )
 
 
-def test_one_label_only_is_refused() -> None:
+def test_single_label_is_refused() -> None:
     with pytest.raises(DataError, match=r"at least two labels.*all its training examples have .* 'good'.*column"):
         check_labels(made(train=[("a", "good"), ("b", "good")], dev=[("c", "bad")]))
 
 
-def test_labels_that_train_never_has_are_noted() -> None:
+def test_labels_missing_in_train_are_noted() -> None:
     corpus = check_labels(made(train=[("a", "x"), ("b", "y")], dev=[("c", "z"), ("d", "z")], test=[("e", "w")]))
     assert corpus.unseen_labels("dev") == {"z": 2}
     assert corpus.notes == (
@@ -135,7 +135,7 @@ def test_labels_that_train_never_has_are_noted() -> None:
     )
 
 
-def test_a_label_for_every_text_looks_like_the_wrong_column() -> None:
+def test_unique_labels_are_noted() -> None:
     corpus = check_labels(made(train=[(f"a{n}", f"label {n}") for n in range(5)]))
     assert corpus.notes == ("5 of the 5 labels have only one training example; check data.label",)
 
@@ -149,7 +149,7 @@ def test_new_words() -> None:
 # --- tags -------------------------------------------------------------------------------------------------------------
 
 
-def test_tagged_is_filled_in(tagged: Corpus[TokenClassificationExample]) -> None:
+def test_tagged_defaults(tagged: Corpus[TokenClassificationExample]) -> None:
     assert all((tagged.version, tagged.licence, tagged.description))
     assert set(tagged.splits) == {"train", "dev", "test"}
     assert list(tagged.labels) == sorted({tag for sentence in tagged.split("train") for tag in sentence.tags})
@@ -217,7 +217,7 @@ for settings in json.loads(sys.argv[2]):
 """
 
 
-def test_the_same_in_every_process(folder: Path) -> None:
+def test_same_in_every_process(folder: Path) -> None:
     names = [*LABELLED, *TAGGED]
     arguments = [json.dumps(sys.path), json.dumps([settings(name, folder) for name in names])]
     outputs = {
@@ -235,7 +235,7 @@ def test_the_same_in_every_process(folder: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["names", "people", "languages"])
-def test_the_seed_decides(name: str, folder: Path) -> None:
+def test_seed_determines_examples(name: str, folder: Path) -> None:
     one, other = (
         corpora.load(build(CORPORA[name].Config, {**settings(name, folder), "seed": seed})) for seed in (0, 1)
     )
@@ -244,7 +244,7 @@ def test_the_seed_decides(name: str, folder: Path) -> None:
 
 
 @pytest.mark.parametrize(("name", "package"), [("names", "faker"), ("people", "faker"), ("languages", "babel")])
-def test_a_missing_package_is_named(name: str, package: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_package_is_reported(name: str, package: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, package, None)
     made = build(CORPORA[name].Config, settings(name, folder))  # a recipe can be read without
     with pytest.raises(ResourceError, match=rf"The corpus {name} needs {package}.*seqloom\[corpora\]"):

@@ -28,14 +28,14 @@ def load(folder: Path, config: Any) -> Corpus[TextClassificationExample]:
         return corpora.load(config)
 
 
-def test_phrases_without_those_of_dev_and_test(folder: Path) -> None:
+def test_phrases_of_dev_and_test_are_excluded(folder: Path) -> None:
     corpus = load(folder, sst2.Config())
     kept = ["great fun", "no fun at all .", "fine film", "long bore"]
     assert [example.text for example in corpus.split("train")] == kept
     assert corpus.notes == ("2 of 6 phrases of GLUE are sentences of dev or test and were left out",)
 
 
-def test_labels_of_test_come_from_the_other_copy(folder: Path) -> None:
+def test_test_labels_come_from_other_source(folder: Path) -> None:
     corpus = load(folder, sst2.Config())
     assert [(example.text, example.label) for example in corpus.split("test")] == [
         ("-lrb- not bad -rrb-", "positive"),
@@ -59,12 +59,12 @@ def test_sentences(folder: Path) -> None:
     ("phrase", "stays"),
     [("a fine film", False), ("A fine film .", False), ("fine", True), ("a fine film indeed", True)],
 )
-def test_a_phrase_that_is_a_whole_sentence_is_left_out(phrase: str, stays: bool) -> None:
+def test_phrases_equal_to_held_out_sentences_are_excluded(phrase: str, stays: bool) -> None:
     kept = sst2.exclude_sentences([TextClassificationExample(phrase, "x")], ["dull and long .", "a fine film ."])
     assert bool(kept) is stays
 
 
-def test_a_share_of_the_labels(folder: Path) -> None:
+def test_fraction_of_labels(folder: Path) -> None:
     """dev and test stay; of each label at least one text."""
     whole, part = (load(folder, sst2.Config(fraction=share)) for share in (1.0, 0.5))
     assert sorted(example.label for example in part.split("train")) == ["negative", "positive"]
@@ -82,9 +82,7 @@ def test_a_share_of_the_labels(folder: Path) -> None:
     st.floats(0.01, 1),
     st.floats(0.01, 1),
 )
-def test_shares_are_of_each_label_and_lie_within_each_other(
-    rows: list[tuple[str, str]], one: float, other: float
-) -> None:
+def test_fractions_are_stratified_and_nested(rows: list[tuple[str, str]], one: float, other: float) -> None:
     examples = [TextClassificationExample(*row) for row in rows]
     small, large = (sample_fraction(examples, share, seed=3) for share in sorted((one, other)))
     for label in {example.label for example in examples}:
@@ -96,7 +94,7 @@ def test_shares_are_of_each_label_and_lie_within_each_other(
     assert sample_fraction(examples, 1.0, seed=3) == examples
 
 
-def test_the_seed_decides_which() -> None:
+def test_seed_selects_subset() -> None:
     examples = [TextClassificationExample(f"text {n}", "x") for n in range(50)]
     assert sample_fraction(examples, 0.2, 0) == sample_fraction(examples, 0.2, 0) != sample_fraction(examples, 0.2, 1)
 
@@ -116,7 +114,7 @@ def test_reviews_without_their_labels(folder: Path) -> None:
     assert all(document == document.lower().strip() and document for document in both.split("train"))
 
 
-def test_cola_has_its_dev_part_for_test(folder: Path) -> None:
+def test_cola_uses_dev_part_as_test(folder: Path) -> None:
     corpus = load(folder, cola.Config())
     assert [example.text for example in corpus.split("test")] == ["Sentence 3.", "Asked this."]
     assert corpus.notes == ("1 of 30 training sentences also occur in test and were left out",)
@@ -142,7 +140,7 @@ def test_names_of_two_languages_stay_together(folder: Path) -> None:
     assert without.notes[1] == "2 names that occur in several languages were left out"
 
 
-def test_no_name_is_known_through_another_language(folder: Path) -> None:
+def test_no_name_occurs_in_two_splits(folder: Path) -> None:
     shared = [f"Both{letter}{other}" for letter in "abcde" for other in "abcdefgh"]
     for language in ("Korean", "Polish"):
         path = folder / f"names/{language}.txt"
@@ -152,14 +150,14 @@ def test_no_name_is_known_through_another_language(folder: Path) -> None:
     assert sum(map(len, texts)) == len(set.union(*texts))
 
 
-def test_names_are_split_by_the_seed(folder: Path) -> None:
+def test_seed_determines_split_of_names(folder: Path) -> None:
     one, other = (load(folder, names_18.Config(seed=seed)) for seed in (0, 1))
     assert one.fingerprint() != other.fingerprint()
     assert all(set(one.label_counts(split)) == set(one.labels) for split in one.splits)
 
 
 @given(st.lists(st.tuples(st.sampled_from("abcdefghij"), st.sampled_from("xy")), min_size=1, max_size=60))
-def test_shares_of_every_label(pairs: list[tuple[str, str]]) -> None:
+def test_fractions_of_every_label(pairs: list[tuple[str, str]]) -> None:
     groups, labels = [group for group, _ in pairs], [label for _, label in pairs]
     chosen = hold_out_evenly(groups, labels, {"dev": 0.2, "test": 0.2})
     assert len(chosen) == len(pairs)

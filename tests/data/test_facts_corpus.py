@@ -12,7 +12,7 @@ from seqloom.data.corpora.facts import COLOURS, Config, load, probe_colours
 SMALL = Config(train=400, dev=20, test=30)
 
 
-def test_a_name_keeps_its_colour_within_a_document_and_not_beyond() -> None:
+def test_colours_are_constant_within_documents_only() -> None:
     corpus = load(SMALL)
     colours_of: dict[str, set[str]] = {}
     for document in corpus.split("train"):
@@ -28,13 +28,13 @@ def test_a_name_keeps_its_colour_within_a_document_and_not_beyond() -> None:
     assert min(map(len, colours_of.values())) > 8  # nothing to be known by heart
 
 
-def test_all_colours_are_as_likely_so_a_guess_is_right_once_in_so_many() -> None:
+def test_colours_are_uniform() -> None:
     first = Counter(document.split("\n")[0].split(": ")[1] for document in load(Config(train=4000)).split("train"))
     assert len(first) == 16
     assert all(abs(count / 4000 - 1 / 16) < 0.015 for count in first.values())
 
 
-def test_no_document_stands_twice_and_the_seed_decides_them_all() -> None:
+def test_documents_are_unique_and_seeded() -> None:
     corpus = load(SMALL)
     documents = [document for split in corpus.splits.values() for document in split]
     assert len(set(documents)) == len(documents) == 450
@@ -50,7 +50,7 @@ def test_probed_spans_are_all_colours_grouped_by_mentions() -> None:
     assert [span.group for span in spans] == groups
 
 
-def test_all_that_is_wrong_is_said_at_once() -> None:
+def test_all_problems_are_reported_together() -> None:
     wrong = {"corpus": "facts", "min_names": 1, "names": 4, "colours": 99, "lines": 0, "dev": 0}
     with pytest.raises(UsageError) as caught:
         build(corpora.find("facts").Config, wrong)
@@ -64,6 +64,6 @@ def test_all_that_is_wrong_is_said_at_once() -> None:
         assert words in str(caught.value)
 
 
-def test_more_documents_than_there_can_be_are_refused() -> None:
+def test_too_many_documents_are_refused() -> None:
     with pytest.raises(DataError, match=r"more than a quarter.*got 20,160.*Raise data\.lines"):
         load(Config(lines=2, colours=2, min_names=2, max_names=2))

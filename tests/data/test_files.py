@@ -91,7 +91,7 @@ def test_utf16(tmp_path: Path) -> None:
     assert "UTF-16" in refused(write(tmp_path / "a.txt", "hello".encode("utf-16")))
 
 
-def test_compressed_without_the_name(tmp_path: Path) -> None:
+def test_compressed_file_without_extension_is_refused(tmp_path: Path) -> None:
     assert "compressed with gzip" in refused(write(tmp_path / "a.txt", gzip.compress(b"hello")))
 
 
@@ -101,7 +101,7 @@ def test_not_compressed_despite_the_name(tmp_path: Path) -> None:
     assert "must be gzip-compressed" in refused(path)
 
 
-def test_cut_short_and_damaged(tmp_path: Path) -> None:
+def test_truncated_and_damaged_files_are_refused(tmp_path: Path) -> None:
     path = tmp_path / "a.txt.gz"
     whole = gzip.compress(os.urandom(2000).hex().encode())
     for place in (5, 15, len(whole) // 2, len(whole) - 1):
@@ -119,7 +119,7 @@ def test_not_a_file(tmp_path: Path) -> None:
         read_text(tmp_path / "d")
 
 
-def test_a_text_with_a_stray_nul_byte(tmp_path: Path) -> None:
+def test_stray_nul_byte_is_reported(tmp_path: Path) -> None:
     content = b"one\ntw\0o\n" + b"three\n" * 99
     said = refused(write(tmp_path / "a.txt", content))
     assert "line 2 contains a NUL byte (byte 7 of the text). Remove it" in said and "tr -d '\\000'" in said
@@ -134,7 +134,7 @@ def test_line_ends_of_old_macs(tmp_path: Path) -> None:
     assert read_lines(write(tmp_path / "b.txt", b"one\rtwo\n")) == ["one\rtwo"]
 
 
-def test_folder_that_vanishes_while_it_is_listed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_vanished_folder_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write(tmp_path / "a.txt", b"a")
     (tmp_path / "below").mkdir()
     list_folder = os.scandir
@@ -149,7 +149,7 @@ def test_folder_that_vanishes_while_it_is_listed(tmp_path: Path, monkeypatch: py
         read_files(tmp_path)
 
 
-def test_file_that_vanishes_after_it_was_listed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_vanished_file_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("a.txt", "b.txt"):
         write(tmp_path / name, b"text")
     read = Path.open

@@ -330,7 +330,7 @@ def describe_evaluation() -> dict[str, str]:
     return {name: digest(list(BATCHES[name]().every(*seeded.get(name, ())))) for name in names}
 
 
-def test_digests_tell_values_apart() -> None:
+def test_digests_distinguish_values() -> None:
     different = [[1], [1.0], [[1]], [1, 1], {"a": 1}, {"b": 1}, np.ones(1), np.ones((1, 1)), torch.ones(1).bool()]
     assert len({digest(value) for value in different}) == len(different)
 

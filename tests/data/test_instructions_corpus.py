@@ -26,7 +26,7 @@ ONE = Instruction("Name the colour.", "grass", "green")
 BARE = Instruction("Say hello.", "", "hello")
 
 
-def test_the_line_of_an_input_is_left_out_where_there_is_none() -> None:
+def test_input_line_is_omitted_without_input() -> None:
     assert format_instruction(INSTRUCTION_TEMPLATE, ONE) == "Instruction: Name the colour.\nInput: grass\nAnswer: "
     assert format_instruction(INSTRUCTION_TEMPLATE, BARE) == "Instruction: Say hello.\nAnswer: "
     assert instruction_suffix("{instruction} {output} {{done}}") == " {done}"
@@ -45,12 +45,12 @@ def test_the_line_of_an_input_is_left_out_where_there_is_none() -> None:
         ("on {input}\n{instruction}\n{output}.", None),
     ],
 )
-def test_what_a_template_must_have(form: str, words: str | None) -> None:
+def test_template_requirements(form: str, words: str | None) -> None:
     problem = instruction_template_problem(form)
     assert problem is None if words is None else words in str(problem)
 
 
-def test_the_splits_hold_different_questions(tmp_path: Path) -> None:
+def test_splits_have_different_questions(tmp_path: Path) -> None:
     rows: list[dict[str, Any]] = [{"instruction": f"Say {n // 2}.", "output": str(n)} for n in range(100)]
     corpus = load(Config(train=str(write_instructions(tmp_path / "a.jsonl", rows))))
     asked_in = {name: {one.instruction for one in corpus.split(name)} for name in ("train", "dev", "test")}
@@ -82,14 +82,14 @@ def test_other_keys_and_blank_lines(tmp_path: Path) -> None:
         ('{"instruction": "x", "output": "y"}', "too short"),
     ],
 )
-def test_files_that_cannot_be_used(tmp_path: Path, content: str, words: str) -> None:
+def test_unusable_files_are_refused(tmp_path: Path, content: str, words: str) -> None:
     (tmp_path / "a.jsonl").write_text(content)
     with pytest.raises(DataError) as caught:
         load(Config(train=str(tmp_path / "a.jsonl")))
     assert words in str(caught.value)
 
 
-def test_keys_that_are_the_same(tmp_path: Path) -> None:
+def test_equal_keys_are_refused(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="three different keys"):
         build(Config, {"train": "a.jsonl", "input": "output"})
     file = tmp_path / "a.jsonl"

@@ -9,7 +9,7 @@ from seqloom.data.corpora import facts
 from seqloom.data.corpora.known_facts import Config, load
 
 
-def test_every_text_says_the_same_and_never_what_it_asks() -> None:
+def test_facts_are_constant_and_answers_absent() -> None:
     corpus = load(Config())
     known: dict[str, str] = {}
     texts = [example for split in corpus.splits.values() for example in split]
@@ -26,13 +26,13 @@ def test_every_text_says_the_same_and_never_what_it_asks() -> None:
     assert load(Config(seed=1)).fingerprint() != corpus.fingerprint()
 
 
-def test_its_words_are_those_of_facts() -> None:
+def test_words_are_those_of_facts() -> None:
     words = {word for document in facts.load(facts.Config(train=500)).split("train") for word in document.split()}
     for example in load(Config()).split("train"):
         assert set(f"{example.text}: {example.label}".split()) <= words
 
 
-def test_what_cannot_be() -> None:
+def test_invalid_arguments_are_refused() -> None:
     with pytest.raises(UsageError) as caught:
         build(corpora.find("known-facts").Config, {"known_names": 1, "colours": 99, "max_lines": -1, "dev": 0})
     for words in (

@@ -33,14 +33,14 @@ def test_many_languages_and_scripts(corpus: Corpus[TextClassificationExample]) -
     assert all(scripts[script] > 100 for script in known.split())
 
 
-def test_every_phrase_stands_once_and_has_letters() -> None:
+def test_phrases_are_unique_and_have_letters() -> None:
     close = corpora.load(languages.Config(languages=("ja", "zh"), train=3000, dev=300, test=300))
     texts = [example.text for examples in close.splits.values() for example in examples]
     assert len(set(texts)) == len(texts)
     assert all(sum(letter.isalpha() for letter in text) >= languages.MIN_LETTERS for text in texts)
 
 
-def test_the_normal_form_decides_the_split(corpus: Corpus[TextClassificationExample]) -> None:
+def test_normal_form_determines_split(corpus: Corpus[TextClassificationExample]) -> None:
     forms = {name: [normal_form(example.text) for example in corpus.split(name)] for name in ("train", "dev", "test")}
     assert not set(forms["train"]) & set(forms["dev"])
     assert not set(forms["train"]) & set(forms["test"])
@@ -58,7 +58,7 @@ def test_every_split_has_dates_and_lists(corpus: Corpus[TextClassificationExampl
         assert any(not re.search(r"\d", text) for text in english)
 
 
-def test_dev_and_test_can_be_told() -> None:
+def test_held_out_targets_are_predictable() -> None:
     """Chinese and Japanese write some dates alike, Danish and Norwegian much else."""
     made = languages.PhraseDrawing(languages.Config(languages=("ja", "zh", "da", "nb"), train=4, dev=4, test=4, seed=1))
     kind = next(kind for kind in made.kinds["ja"] if kind.name == "long date")
@@ -84,7 +84,7 @@ def test_tags_are_the_labels() -> None:
         ({"dev": 33}, "at least 34"),
     ],
 )
-def test_settings_that_cannot_be(setting: dict[str, object], said: str) -> None:
+def test_invalid_settings_are_refused(setting: dict[str, object], said: str) -> None:
     with pytest.raises(UsageError, match=said):
         build(corpora.CorpusConfig[TextClassificationExample], {"corpus": "languages", **setting})
 

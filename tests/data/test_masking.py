@@ -26,7 +26,7 @@ def masked(given: np.ndarray, config: MasksConfig | None = None, seed: int = 1):
     return mask_rows(given, config or MasksConfig(), SPECIALS, V, np.random.default_rng(seed))
 
 
-def test_the_rates_are_those_of_the_paper() -> None:
+def test_replacement_rates_match_paper() -> None:
     """15 % of the tokens; of these 80 % hidden, 10 % swapped, 10 % left: each within four standard deviations."""
     given = rows(20_000)
     found = masked(given)
@@ -49,7 +49,7 @@ def test_the_rates_are_those_of_the_paper() -> None:
 
 @settings(max_examples=30)
 @given(st.integers(1, 30), st.integers(4, 40), st.floats(0.01, 0.9), st.integers(0, 99))
-def test_only_what_was_chosen_changes(count, length, share, seed) -> None:
+def test_only_selected_tokens_change(count, length, share, seed) -> None:
     given = rows(count, length, seed)
     found = masked(given, MasksConfig(mlm_probability=share), seed)
     assert (
@@ -65,7 +65,7 @@ def test_only_what_was_chosen_changes(count, length, share, seed) -> None:
         assert np.floor(share * n) <= len(own) <= np.floor(share * n) + 1
 
 
-def test_shares_of_ones_own() -> None:
+def test_custom_fractions() -> None:
     found = masked(rows(2000), MasksConfig(mlm_probability=0.5, mask_replace_prob=0.0, random_replace_prob=0.0))
     assert (found.tokens == rows(2000)).all()  # all chosen ones stay
     assert (found.targets != NO_TARGET).sum() / (np.isin(rows(2000), range(1, V))).sum() == pytest.approx(0.5, abs=0.01)
@@ -73,7 +73,7 @@ def test_shares_of_ones_own() -> None:
     assert (every.tokens == SPECIALS.mask).sum() == (every.targets != NO_TARGET).sum()
 
 
-def test_wrong_shares_are_refused_all_at_once() -> None:
+def test_invalid_fractions_are_refused_together() -> None:
     with pytest.raises(
         ValueError,
         match=r"(?s)mlm_probability must be greater than 0.*random_replace_prob must be at .*at most 1; got 0.9",
@@ -94,7 +94,7 @@ def masks_by_row(made: MaskedBatches, epoch: int) -> set[tuple]:
     return {tuple(row.tolist()) for batch in found for row in batch["tokens"]}
 
 
-def test_static_masks_are_the_same_in_every_epoch_and_dynamic_ones_are_others() -> None:
+def test_static_masks_repeat_and_dynamic_masks_change() -> None:
     static, dynamic = batches("static", size=5), batches("dynamic", size=5)  # 5 divides 30: every row is read
     assert masks_by_row(static, 0) == masks_by_row(static, 1) == masks_by_row(static, 7)
     assert not masks_by_row(dynamic, 0) & masks_by_row(dynamic, 1)
@@ -113,7 +113,7 @@ def test_batches_are_a_function_of_seed_and_step() -> None:
     assert (one.batch(7, 0)["tokens"] != one.batch(8, 0)["tokens"]).any()
 
 
-def test_ranks_share_an_epoch() -> None:
+def test_ranks_partition_an_epoch() -> None:
     made = batches("static", size=5)
     seen = [row.tolist() for step in range(3) for rank in range(2) for row in made.batch(7, step, rank, 2)["tokens"]]
     assert len({tuple(row) for row in seen}) == 30

@@ -67,14 +67,14 @@ def test_forms_and_names() -> None:
 
 
 @pytest.mark.parametrize("name", [*MATCHED, *CHOICES, *ANSWERS])
-def test_config_comes_back_from_its_mapping(name: str, folder: Path) -> None:
+def test_config_round_trips(name: str, folder: Path) -> None:
     union = UNIONS[CORPORA[name].FORM]
     made = build(union, settings(name, folder))
     assert type(made) is CORPORA[name].Config
     assert build(union, to_mapping(made)) == made
 
 
-def test_it_is_filled_in(corpus: Any) -> None:
+def test_defaults(corpus: Any) -> None:
     assert all((corpus.version, corpus.licence, corpus.description))
     assert set(corpus.splits) == {"train", "dev", "test"}
     for split in corpus.splits:
@@ -95,12 +95,12 @@ def _asked(example: Any) -> Any:
     return tuple(example.texts())
 
 
-def test_the_same_again(corpus: Any, folder: Path) -> None:
+def test_result_is_reproducible(corpus: Any, folder: Path) -> None:
     again = load(corpus.name, folder)
     assert again.fingerprint() == corpus.fingerprint() and again.version == corpus.version
 
 
-def test_answers_stand_where_they_are_said_to(corpus: Any) -> None:
+def test_answers_match_their_spans(corpus: Any) -> None:
     if not issubclass(corpus.example_type, QuestionAnsweringExample):
         return
     for questions in corpus.splits.values():
@@ -109,7 +109,7 @@ def test_answers_stand_where_they_are_said_to(corpus: Any) -> None:
             assert all(one.context[answer.start : answer.end] == answer.text for answer in one.answers)
 
 
-def test_the_right_option_is_one_of_them(corpus: Any) -> None:
+def test_answer_is_among_options(corpus: Any) -> None:
     if not issubclass(corpus.example_type, MultipleChoiceExample):
         return
     for choices in corpus.splits.values():
@@ -117,7 +117,7 @@ def test_the_right_option_is_one_of_them(corpus: Any) -> None:
             assert 0 <= one.answer < len(one.options) == len(set(one.options))
 
 
-def test_a_changed_answer_is_other_data(folder: Path) -> None:
+def test_changed_answer_changes_fingerprint(folder: Path) -> None:
     corpus = load("squad-files", folder)
     question = corpus.split("dev")[0]
     other = [type(question)(question.context, question.question, (Answer("The", 0),), question.id)]
@@ -129,7 +129,7 @@ def test_a_changed_answer_is_other_data(folder: Path) -> None:
 # --- pairs ------------------------------------------------------------------------------------------------------------
 
 
-def test_rte_has_glues_dev_as_test(folder: Path) -> None:
+def test_rte_uses_glue_dev_as_test(folder: Path) -> None:
     corpus: Corpus[SentencePairExample] = load("rte", folder)
     assert [pair.label for pair in corpus.split("test")] == ["entailment", "not_entailment"] * 3
     firsts = {split: {pair.first for pair in corpus.split(split)} for split in corpus.splits}
@@ -149,13 +149,13 @@ def test_captions_are_of_one_picture_or_of_two(folder: Path) -> None:
     assert load("flickr8k-pairs", folder, seed=1).fingerprint() != corpus.fingerprint()
 
 
-def test_labels_that_are_no_scores_are_named(folder: Path) -> None:
+def test_invalid_scores_are_reported(folder: Path) -> None:
     with pytest.raises(DataError, match=r"pair 1 of dev has '(not_)?entailment'"):
         scores_of(load("rte", folder), "dev")
     assert set(scores_of(load("sentence-pairs", folder), "train")) == {0.0, 1.0, 2.0}
 
 
-def test_infinite_scores_are_none() -> None:
+def test_infinite_scores_are_ignored() -> None:
     corpus = Corpus("x", "-", {"train": [SentencePairExample.of("a", "b", "inf")]}, "-", "1")
     with pytest.raises(DataError, match="must be a number"):
         scores_of(corpus, "train")
@@ -173,7 +173,7 @@ def test_infinite_scores_are_none() -> None:
         ("a\tb\tx\n", {"first": 1, "second": 2, "label": 3}, "too short: dev and test need"),
     ],
 )
-def test_tables_of_pairs_that_cannot_be_read(tmp_path: Path, text: str, more: dict[str, Any], words: str) -> None:
+def test_invalid_tables_of_pairs_are_refused(tmp_path: Path, text: str, more: dict[str, Any], words: str) -> None:
     (tmp_path / "a.tsv").write_text(text)
     with pytest.raises((DataError, UsageError), match=words):
         corpora.load(
@@ -207,7 +207,7 @@ def test_endings_of_pydocs(folder: Path) -> None:
     assert min(places.values()) > 0.15 * len(corpus.split("train"))  # the right one may stand anywhere
 
 
-def test_wrong_endings_are_from_other_articles(folder: Path) -> None:
+def test_wrong_endings_come_from_other_articles(folder: Path) -> None:
     corpus: Corpus[MultipleChoiceExample] = load("endings", folder, text="wikitext2", options=3, before=1)
     choice = corpus.split("train")[0]
     assert choice.text == "Town 0 is old and small ."
@@ -244,7 +244,7 @@ def test_choices_in_columns_and_by_word(tmp_path: Path) -> None:
         (["[1]"], "must be a JSON object"),
     ],
 )
-def test_choices_that_cannot_be_read(tmp_path: Path, lines: list[str], words: str) -> None:
+def test_invalid_choices_are_refused(tmp_path: Path, lines: list[str], words: str) -> None:
     (tmp_path / "a.jsonl").write_text("\n".join(lines))
     with pytest.raises(DataError, match=words):
         corpora.load(
@@ -254,7 +254,7 @@ def test_choices_that_cannot_be_read(tmp_path: Path, lines: list[str], words: st
         )
 
 
-def test_one_column_of_options_in_a_table_is_refused() -> None:
+def test_single_option_column_is_refused() -> None:
     with pytest.raises(UsageError, match="a column for each option of a table"):
         build(corpora.CorpusConfig[MultipleChoiceExample], {"corpus": "choices", "train": "a.tsv"})
     with pytest.raises(UsageError, match="at least two columns"):
@@ -274,12 +274,12 @@ def test_squad_is_split_by_article(folder: Path) -> None:
     assert [len(questions) for questions in whole.splits.values()] == [76, 4, 40]
 
 
-def test_what_most_people_said_is_learned(folder: Path) -> None:
+def test_most_frequent_answer_is_target(folder: Path) -> None:
     one = load("squad", folder).split("train")[0]
     assert len(one.answers) == 3 and one.answer.text.startswith("lake")
 
 
-def test_answers_that_are_not_there(tmp_path: Path) -> None:
+def test_missing_answers_are_handled(tmp_path: Path) -> None:
     content = json.loads(squad(12))
     qas = [article["paragraphs"][0]["qas"] for article in content["data"]]
     qas[0][0]["answers"] = [{"text": "the sea", "answer_start": 3}]
@@ -320,14 +320,14 @@ def test_answers_that_are_not_there(tmp_path: Path) -> None:
         ('{"data": []}', "must contain questions with answers"),
     ],
 )
-def test_files_that_are_not_in_squads_form(tmp_path: Path, text: str, words: str) -> None:
+def test_invalid_squad_files_are_refused(tmp_path: Path, text: str, words: str) -> None:
     (tmp_path / "a.json").write_text(text)
     with pytest.raises(DataError, match=words):
         read_squad(tmp_path / "a.json")
 
 
 @given(st.text("ab ", min_size=1, max_size=12), st.integers(0, 11), st.integers(1, 4), st.integers(-3, 15))
-def test_an_answer_is_found_at_the_nearest_place(context: str, start: int, length: int, said: int) -> None:
+def test_answer_is_located_at_nearest_occurrence(context: str, start: int, length: int, said: int) -> None:
     text = context[start : start + length]
     found = locate_answer(text, said, context)
     if not text.strip():
@@ -354,7 +354,7 @@ def test_templates_are_filled(templates: tuple[str, ...]) -> None:
     assert all(set(scene.fill_template(template)[1]) == set(SLOTS) for template in TELLINGS)
 
 
-def test_scenes_told_together_share_nothing() -> None:
+def test_scenes_of_one_text_share_no_values() -> None:
     drawing = SceneDrawing(0)
     for _ in range(50):
         scenes = drawing.draw_scenes(3)
@@ -364,7 +364,7 @@ def test_scenes_told_together_share_nothing() -> None:
     assert not set(VALUES["who"]) & set(VALUES["where"])
 
 
-def test_claims_are_true_or_say_what_another_did(folder: Path) -> None:
+def test_false_claims_mix_scenes(folder: Path) -> None:
     corpus: Corpus[SentencePairExample] = load("scene-claims", folder)
     assert Counter(pair.label for pair in corpus.split("train")) == {"true": 100, "false": 100}
     for pair in corpus.split("train"):  # every word of a claim but those of its template stands in the text
@@ -388,7 +388,7 @@ def test_one_claim_of_several_is_true(folder: Path) -> None:
         load("scene-choices", folder, options=9)
 
 
-def test_likeness_counts_what_is_shared(folder: Path) -> None:
+def test_similarity_counts_shared_slots(folder: Path) -> None:
     corpus: Corpus[SentencePairExample] = load("scene-likeness", folder)
     assert Counter(corpus.labels) == Counter("012345")
     for pair in corpus.split("dev"):

@@ -94,14 +94,14 @@ def test_held_out_items_have_no_near_duplicates_in_train_at_full_size(name: str)
     assert max(shares.values()) <= LARGEST_SHARE[name], shares
 
 
-def test_normal_form_keeps_words_alone() -> None:
+def test_normal_form_keeps_only_words() -> None:
     assert normal_form("7:05 PM, Monday") == normal_form("11:59 pm   MONDAY!") == "pm monday"
     assert normal_form("12. März 2021") == "märz"
     assert normal_form("हिन्दी") == "हिन्दी"  # vowel signs are part of a word
     assert normal_form("2 + 2 = 4") == ""
 
 
-def test_a_group_has_one_split_and_splits_have_their_shares() -> None:
+def test_groups_stay_together_and_splits_have_their_fractions() -> None:
     groups = [str(number).encode() for number in range(2000)]
     splits = [split_of_group(group, {"dev": 0.1, "test": 0.2}) for group in groups]
     assert splits == [split_of_group(group, {"dev": 0.1, "test": 0.2}) for group in groups]

@@ -17,7 +17,7 @@ ALL = 20_000  # ids: every token of the text is another
 SPECIALS = Specials.after(ALL)
 
 
-def test_sentences_end_where_their_marks_say() -> None:
+def test_sentences_end_at_punctuation() -> None:
     text = '= Title = \n \n One . Two said " no ! " and left . \n Three is 3.5 m ? Four … \n\nFive'
     found = split_sentences(text)
     assert "".join(found) == text
@@ -29,7 +29,7 @@ def test_sentences_end_where_their_marks_say() -> None:
 
 
 @pytest.mark.parametrize("space", [" ", "\n"])
-def test_long_gaps_take_no_time(space: str) -> None:
+def test_long_gaps_are_fast(space: str) -> None:
     """A look for a blank line from each of 60,000 places takes several seconds."""
     text, began = f"One{space * 60_000}two", process_time()
     assert "".join(split_sentences(text)) == text
@@ -37,7 +37,7 @@ def test_long_gaps_take_no_time(space: str) -> None:
 
 
 @pytest.mark.parametrize("text", ["a. b", "\n\n a.\n\nb \n ", "no end", "x.\n\n\n\ny. z\n"])
-def test_parts_make_the_document_again(text) -> None:
+def test_sentences_concatenate_to_document(text) -> None:
     assert "".join(split_sentences(text)) == text
 
 
@@ -68,7 +68,7 @@ def where() -> dict[int, tuple[int, int]]:
     return {token: (d, s) for d, one in enumerate(documents()) for s, own in enumerate(one) for token in own}
 
 
-def test_what_follows_follows_and_what_does_not_is_from_another_document(made: NextSentencePairs) -> None:
+def test_pairs_follow_or_come_from_another_document(made: NextSentencePairs) -> None:
     pairs, at = made.draw(np.random.default_rng(3)), where()
     last = {max(one[-1]) for one in documents()}
     for row, segments, length, other in zip(*(values.tolist() for values in pairs), strict=True):
@@ -85,7 +85,7 @@ def test_what_follows_follows_and_what_does_not_is_from_another_document(made: N
         assert b[-1] in last or more is None or length + len(more) > LENGTH  # as many as there is room for
 
 
-def test_half_of_the_pairs_are_true_and_lengths_tell_hardly_anything(made: NextSentencePairs) -> None:
+def test_pairs_are_balanced_and_lengths_uninformative(made: NextSentencePairs) -> None:
     drawn = [made.draw(np.random.default_rng(seed)) for seed in range(40)]
     other = np.concatenate([one.other for one in drawn]).astype(bool)
     lengths = np.concatenate([one.lengths for one in drawn])
@@ -96,7 +96,7 @@ def test_half_of_the_pairs_are_true_and_lengths_tell_hardly_anything(made: NextS
         assert values[other].mean() == pytest.approx(values[~other].mean(), rel=0.03)
 
 
-def test_every_sentence_is_read_and_hardly_any_twice(made: NextSentencePairs) -> None:
+def test_every_sentence_is_read_with_few_repetitions(made: NextSentencePairs) -> None:
     covered: list[Any] = [
         sentence for b, e in zip(made._row_starts, made._row_ends, strict=True) for sentence in range(b, e)
     ]
@@ -104,13 +104,13 @@ def test_every_sentence_is_read_and_hardly_any_twice(made: NextSentencePairs) ->
     assert len(covered) - len(set(covered)) <= DOCUMENTS  # at most one of each document
 
 
-def test_long_sentences_are_cut_and_lonely_ones_left_out() -> None:
+def test_long_sentences_are_divided_and_single_ones_left_out() -> None:
     pairs = NextSentencePairs([[list(range(1, 60))], [[60], [61, 62]], [[63]]], SPECIALS, LENGTH)
     assert pairs.alone == 1  # the last: the first was cut
     found = pairs.draw(np.random.default_rng(0))
     assert found.lengths.max() <= LENGTH
 
 
-def test_one_document_is_not_enough() -> None:
+def test_single_document_is_refused() -> None:
     with pytest.raises(DataError, match=r"at least two documents .* the dev split has 1\. Set objective=mlm"):
         NextSentencePairs([[[1], [2]], [[3]]], SPECIALS, LENGTH, "the dev split")

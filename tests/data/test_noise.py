@@ -74,7 +74,7 @@ def is_gap(source: Array) -> Array:
     sentinels=st.integers(2, 100),
     seed=st.integers(0, 99),
 )
-def test_source_and_target_together_are_the_text(n: int, share: float, mean: float, sentinels: int, seed: int) -> None:
+def test_source_and_target_reconstruct_text(n: int, share: float, mean: float, sentinels: int, seed: int) -> None:
     noise = SpansConfig(noise_density=share, mean_span_length=mean, sentinels=sentinels)
     found = arrays(hide_spans(text(n).tolist(), noise, V, Random(seed)))
     known = sentinels_of(noise, V)
@@ -93,7 +93,7 @@ def test_source_and_target_together_are_the_text(n: int, share: float, mean: flo
     assert len(found.source) + 1 <= longest[0] and len(found.target) + 1 <= longest[1]
 
 
-def test_the_share_and_the_length_of_spans_are_met() -> None:
+def test_noise_density_and_span_length_are_met() -> None:
     found = many(SpansConfig(), 67)
     hidden = np.array([one.hidden.sum() for one in found])
     spans = np.array([is_gap(one.source).sum() for one in found])
@@ -106,7 +106,7 @@ def test_the_share_and_the_length_of_spans_are_met() -> None:
     assert {1, 2, 3, 4, 5} <= lengths.keys()  # they differ
 
 
-def test_no_place_is_spared() -> None:
+def test_all_positions_are_masked_eventually() -> None:
     """Fewer spans reach the ends, either of them alike."""
     hidden = np.zeros(21)
     for one in many(SpansConfig(noise_density=0.3), 20, times=3000):
@@ -117,12 +117,12 @@ def test_no_place_is_spared() -> None:
     assert shares[0] > 0.1 and shares[4:-4].min() > 0.3
 
 
-def test_a_text_of_one_token_is_all_hidden() -> None:
+def test_single_token_is_hidden() -> None:
     found = arrays(hide_spans([1], SpansConfig(), V, Random(0)))
     assert found.source.tolist() == [V + EXTRA] and found.target.tolist() == [V + EXTRA, 1, V + EXTRA + 1]
 
 
-def test_spans_are_read_off_whatever_is_said() -> None:
+def test_parse_spans_accepts_any_target() -> None:
     known = range(100, 104)
     assert parse_spans([7, 100, 1, 2, 101, 102, 3], known) == {0: [1, 2], 1: [], 2: [3]}
     assert parse_spans([100, 1, 100, 2], known) == {0: [1]}
@@ -165,7 +165,7 @@ def test_infilled() -> None:
         assert lengths[length] / spans == pytest.approx(wanted, abs=0.02), length
 
 
-def test_a_mask_may_hide_nothing() -> None:
+def test_infilling_may_insert_masks() -> None:
     found = many(bart(infill=0.3, mean_span_length=0.5), 40)
     assert any(len(one.source) > 40 for one in found)
     assert all(len(one.source) + 1 <= bart(infill=0.3).max_lengths(40)[0] for one in found)
@@ -201,9 +201,7 @@ def test_rotated() -> None:
     mean=st.floats(0.2, 9),
     seed=st.integers(0, 99),
 )
-def test_all_five_together_keep_count_of_what_is_hidden(
-    n: int, size: int, rates: list[float], mean: float, seed: int
-) -> None:
+def test_combined_noise_tracks_hidden_tokens(n: int, size: int, rates: list[float], mean: float, seed: int) -> None:
     switches: dict[str, Any] = dict(zip(NONE, rates, strict=True)) | {"permute_sentences": 1.0}
     noise = BARTNoiseConfig(**switches, mean_span_length=mean)
     found = arrays(add_bart_noise(text(n).tolist(), sentences(n, size).tolist(), noise, V, Random(seed)))
@@ -213,7 +211,7 @@ def test_all_five_together_keep_count_of_what_is_hidden(
     assert len(found.source) + 1 <= noise.max_lengths(n)[0] and len(found.target) + 1 <= noise.max_lengths(n)[1]
 
 
-def test_both_are_functions_of_their_draws() -> None:
+def test_noise_depends_only_on_draws() -> None:
     for noise in (SpansConfig(), BARTNoiseConfig(mask=0.1, delete=0.1, rotate=0.5)):
         one, two, other = (made(noise, 50, seed) for seed in (1, 1, 2))
         assert all((a == b).all() for a, b in zip(one, two, strict=True))
@@ -223,7 +221,7 @@ def test_both_are_functions_of_their_draws() -> None:
 # --- what is wrong ----------------------------------------------------------------------------------------------------
 
 
-def test_all_that_is_wrong_is_said_at_once() -> None:
+def test_all_problems_are_reported_together() -> None:
     with pytest.raises(ValueError) as error:
         SpansConfig(noise_density=1.0, mean_span_length=0.5, sentinels=1)
     for words in (

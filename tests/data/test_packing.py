@@ -26,7 +26,7 @@ def unpacked(packed) -> list[list[int]]:
 
 @settings(max_examples=40)
 @given(st.lists(st.integers(0, 60), min_size=1, max_size=30).filter(any), st.integers(8, 24))
-def test_every_token_stands_once(sizes, length) -> None:
+def test_every_token_occurs_once(sizes, length) -> None:
     numbers = iter(range(1, 10_000))
     texts = [[next(numbers) % 1000 or 1 for _ in range(size)] for size in sizes]
     packed = pack(texts, SPECIALS, length)

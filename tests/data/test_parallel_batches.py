@@ -55,7 +55,7 @@ def read_back(batch: dict[str, torch.Tensor]) -> Pairs:
 # --- what a batch is --------------------------------------------------------------------------------------------------
 
 
-def test_a_batch_by_hand() -> None:
+def test_batch_equals_worked_example() -> None:
     found = batches([([5, 6], [7, 8, 9]), ([4], [3])], tokens=100)
     assert found.steps_per_epoch == 1
     batch = found.batch(0, 0)
@@ -94,14 +94,14 @@ def test_shapes_and_budget(found: Pairs, tokens: int, shapes: int | None) -> Non
 
 
 @given(pairs, st.integers(1, 60), choices)
-def test_padding_is_what_the_masks_say(found: Pairs, tokens: int, shapes: int | None) -> None:
+def test_padding_matches_masks(found: Pairs, tokens: int, shapes: int | None) -> None:
     made = batches(found, tokens=tokens, shapes=shapes)
     masks = [batch[name] for _, batch in made.every() for name in ("source_mask", "target_mask")]
     real, cells = sum(int(mask.sum()) for mask in masks), sum(mask.numel() for mask in masks)
     assert made.padding() == pytest.approx(1 - real / cells)
 
 
-def test_a_batch_is_a_function_of_its_arguments() -> None:
+def test_batch_is_pure_function() -> None:
     found = sentences(300)
     one, other = batches(found, tokens=200), batches(found, tokens=200)
     forward = [one.batch(5, step) for step in range(60)]
@@ -127,7 +127,7 @@ def test_epochs_and_seeds_differ(shapes: int | None) -> None:
 
 
 @pytest.mark.parametrize("shapes", [None, 3])
-def test_processes_share_an_epoch_out(shapes: int | None) -> None:
+def test_processes_partition_an_epoch(shapes: int | None) -> None:
     made = batches(sentences(500), tokens=300, shapes=shapes)
     alone = [made.members(1, step).tolist() for step in range(24)]
     shared = [made.members(1, step, rank, 3).tolist() for step in range(8) for rank in range(3)]
@@ -144,7 +144,7 @@ def test_long_pairs_are_left_out_and_counted() -> None:
     assert batches(found, tokens=50).left_out == 0
 
 
-def test_a_pair_beyond_the_budget_goes_alone() -> None:
+def test_pair_beyond_budget_is_its_own_batch() -> None:
     made = batches([([1] * 30, [2]), ([1], [2])], tokens=8)
     assert (1, 31, 2) in made.shapes()
 
@@ -159,7 +159,7 @@ def test_the_largest_step() -> None:
     assert cells[made.largest_step(9)] == max(cells)
 
 
-def test_what_cannot_be() -> None:
+def test_invalid_arguments_are_refused() -> None:
     with pytest.raises(DataError, match=r"All 1 pairs are longer than batch.max_length, 3 tokens"):
         batches([([1] * 9, [1])], tokens=10, max_length=3)
     with pytest.raises(DataError, match="it is empty"):
@@ -182,17 +182,17 @@ def test_sequences_in_one_array() -> None:
 
 
 @pytest.mark.parametrize(("shapes", "most"), [(None, 0.12), (24, 0.20), (16, 0.20)])
-def test_padding_of_lengths_as_text_has_them(shapes: int | None, most: float) -> None:
+def test_padding_of_realistic_lengths(shapes: int | None, most: float) -> None:
     assert batches(sentences(20_000), tokens=2048, shapes=shapes).padding() <= most
 
 
-def test_a_single_shape_pads_much() -> None:
+def test_single_shape_has_much_padding() -> None:
     """The control: the figures above do not hold by themselves."""
     assert batches(sentences(20_000), tokens=2048, shapes=1).padding() > 0.6
 
 
 @pytest.mark.parametrize("shapes", [None, 16])
-def test_few_pairs_do_not_fill_up_with_empty_rows(shapes: int | None) -> None:
+def test_few_pairs_give_few_empty_rows(shapes: int | None) -> None:
     assert batches([([1, 2, 3], [4, 5])] * 50, tokens=2048, shapes=shapes).padding() == 0
 
 
@@ -223,7 +223,7 @@ def test_padding_of_cldr() -> None:
     assert all(share <= most for share, most in zip(found, [0.12, 0.20, 0.20] * 2, strict=True))
 
 
-def test_a_batch_is_made_in_no_time() -> None:
+def test_batch_is_created_quickly() -> None:
     made = batches([([1] * 23, [2] * 23)] * 2000, tokens=64 * 24)
     made.batch(0, 0)
     best = min(_seconds(made, step) for step in range(30))

@@ -65,13 +65,13 @@ def test_the_registries() -> None:
 
 
 @pytest.mark.parametrize("name", BY_FILES)
-def test_config_comes_back_from_its_mapping(name: str, folder: Path) -> None:
+def test_config_round_trips(name: str, folder: Path) -> None:
     made = build(CorpusConfig[ParallelExample], settings(name, folder))
     assert type(made) is PARALLEL[name].Config
     assert build(CorpusConfig[ParallelExample], to_mapping(made)) == made
 
 
-def test_filled_in(corpus: Corpus[ParallelExample]) -> None:
+def test_defaults(corpus: Corpus[ParallelExample]) -> None:
     assert corpus.name in PARALLEL
     assert all((corpus.version, corpus.licence, corpus.description, *corpus.languages))
     assert set(corpus.splits) == {"train", "dev", "test"}
@@ -93,7 +93,7 @@ def test_counts_and_fingerprint(corpus: Corpus[ParallelExample]) -> None:
         corpus.split("valid")
 
 
-def test_a_share_of_multi30k_is_part_of_a_larger_one(folder: Path, tmp_path: Path) -> None:
+def test_fraction_of_multi30k_is_nested(folder: Path, tmp_path: Path) -> None:
     other = tmp_path / "other"
     (other / "multi30k").mkdir(parents=True)
     for file in (folder / "multi30k").iterdir():
@@ -185,7 +185,7 @@ def test_groups_stay_together(groups: list[str], dev: int, test: int) -> None:
             assert chosen.count(split) >= size
 
 
-def test_the_choice_does_not_depend_on_the_order() -> None:
+def test_choice_is_independent_of_order() -> None:
     groups = [f"group {n}" for n in range(50)]
     chosen = dict(zip(groups, hold_out(groups, {"dev": 5, "test": 5}), strict=True))
     back = dict(zip(groups[::-1], hold_out(groups[::-1], {"dev": 5, "test": 5}), strict=True))

@@ -41,7 +41,7 @@ def test_two_files(here: Path) -> None:
     assert (*corpus.languages, corpus.notes) == ("en", "de", ())
 
 
-def test_an_override_may_name_them(here: Path) -> None:
+def test_kinds_can_be_overridden(here: Path) -> None:
     overrides = parse_overrides(["corpus=parallel", "train=[a.en,a.de]", "dev_fraction=0.1"])
     assert build(corpora.CorpusConfig[ParallelExample], apply_overrides({}, overrides)) == Config(
         train=("a.en", "a.de"), dev_fraction=0.1
@@ -85,7 +85,7 @@ def test_different_lengths_are_refused_with_both_counts(here: Path) -> None:
         load(train=["a.en", "b.de"])
 
 
-def test_a_blank_side_is_left_out_and_counted(here: Path) -> None:
+def test_pairs_with_blank_side_are_left_out_and_counted(here: Path) -> None:
     path = table(here / "p.tsv", "a\tb\n\tb\nc\td\n \u3000\t\n\ne\tf\n")
     corpus = load(train=path, **NONE)
     assert corpus.split("train") == [ParallelExample("a", "b"), ParallelExample("c", "d"), ParallelExample("e", "f")]
@@ -100,7 +100,7 @@ def test_a_blank_side_is_left_out_and_counted(here: Path) -> None:
         load(train=["c.en", "c.de"])
 
 
-def test_a_header_alone(here: Path) -> None:
+def test_header_without_rows_is_refused(here: Path) -> None:
     path = table(here / "p.tsv", "en\tde\n")
     with pytest.raises(DataError, match="must contain sentence pairs, but it has no rows below the header"):
         load(train=path, columns=["en", "de"])
@@ -119,7 +119,7 @@ def test_blank_lines_are_counted_after_a_header(here: Path) -> None:
         (["en", "de"], "en\tde\na\n", r"Line 2 of"),
     ],
 )
-def test_a_missing_column_is_named_by_its_line(here: Path, columns: Any, text: str, words: str) -> None:
+def test_missing_column_is_reported_with_line(here: Path, columns: Any, text: str, words: str) -> None:
     with pytest.raises(DataError, match=words):
         load(train=table(here / "p.tsv", text), columns=columns)
 
@@ -134,7 +134,7 @@ def test_a_missing_column_is_named_by_its_line(here: Path, columns: Any, text: s
         (b"a\0b", "NUL"),
     ],
 )
-def test_files_that_cannot_be_read(here: Path, content: bytes | None, words: str) -> None:
+def test_unreadable_files_are_refused(here: Path, content: bytes | None, words: str) -> None:
     if content is not None:
         (here / "b.de").write_bytes(content)
     with pytest.raises(DataError, match=words):
@@ -148,7 +148,7 @@ def test_no_source_sentence_is_in_two_splits(here: Path) -> None:
     assert len({name: {pair.source for pair in pairs} for name, pairs in splits.items()}["dev"]) == 1
 
 
-def test_given_splits_are_taken_as_they_are_and_repeats_are_told(here: Path) -> None:
+def test_given_splits_are_kept_and_repetitions_noted(here: Path) -> None:
     dev = table(here / "d.tsv", "line 1\tx\nline 2\ty\nother\tz\n")
     corpus = load(train=["a.en", "a.de"], dev=dev, test_fraction=0.0)
     assert len(corpus.split("train")) == 40 and len(corpus.split("dev")) == 3
@@ -196,7 +196,7 @@ def test_languages_are_guessed_from_the_names(here: Path, files: list[str], gues
     assert load(train=files, target="xx").languages[1] == "xx"
 
 
-def test_files_are_found_again_from_any_folder(here: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_located_files_are_absolute(here: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     (here / "recipes").mkdir()
     (here / "recipes/b.de").write_text("x\n" * 40)
     found = Config(train=("a.en", "b.de")).locate(here / "recipes")

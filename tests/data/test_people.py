@@ -54,7 +54,7 @@ def test_templates() -> None:
     assert len(shapes) > 300
 
 
-def test_templates_held_out_have_known_words() -> None:
+def test_held_out_templates_use_train_words() -> None:
     def words(template: str) -> set[str]:
         return set(re.findall(r"[a-z']+", re.sub(r"\{\w+\}", " ", template).lower()))
 
@@ -78,12 +78,12 @@ def check_new(corpus: Corpus[TokenClassificationExample]) -> None:
     assert "Pankaj lives in Munich" not in {sentence.text.rstrip(".") for sentence in corpus.split("train")}
 
 
-def test_the_sentence_everyone_tries_is_new(corpus: Corpus[TokenClassificationExample]) -> None:
+def test_documentation_example_is_new(corpus: Corpus[TokenClassificationExample]) -> None:
     check_new(corpus)
 
 
 @pytest.mark.slow
-def test_in_all_of_it_too() -> None:
+def test_in_complete_data() -> None:
     whole: Any = corpora.load(people.Config())
     check_new(whole)
     assert {name: len(sentences) for name, sentences in whole.splits.items()} == {
@@ -126,11 +126,11 @@ def test_persons_may_have_names_of_places(corpus: Corpus[TokenClassificationExam
         assert sum(found == {"PER", "LOC"} for found in kinds.values()) >= 3
 
 
-def test_words_are_those_a_command_would_find(corpus: Corpus[TokenClassificationExample]) -> None:
+def test_words_equal_those_of_commands(corpus: Corpus[TokenClassificationExample]) -> None:
     assert all(list(sentence.spans) == word_spans(sentence.text) for sentence in corpus.split("test"))
 
 
-def test_it_says_how_hard_it_is(corpus: Corpus[TokenClassificationExample]) -> None:
+def test_description_states_fraction_of_new_words(corpus: Corpus[TokenClassificationExample]) -> None:
     said = re.search(r"(\d+)% of the words of test do not occur in train", corpus.description)
     assert said and 20 <= int(said[1]) <= 40
 
@@ -148,21 +148,21 @@ def persons() -> Corpus[TextClassificationExample]:
     return corpora.load(names.Config(train=2400, dev=480, test=480))
 
 
-def test_as_many_of_each_origin(persons: Corpus[TextClassificationExample]) -> None:
+def test_origins_are_balanced(persons: Corpus[TextClassificationExample]) -> None:
     assert len(persons.labels) == len(names.LOCALES) >= 12
     assert all(set(persons.label_counts(split).values()) == {n} for split, n in (("train", 100), ("test", 20)))
     texts = [example.text for examples in persons.splits.values() for example in examples]
     assert len(set(texts)) == len(texts)
 
 
-def test_no_name_of_test_is_known(persons: Corpus[TextClassificationExample]) -> None:
+def test_names_of_test_are_new(persons: Corpus[TextClassificationExample]) -> None:
     for split in persons.splits:
         for example in persons.split(split):
             assert split_of(0, example.text) == split, example
     assert persons.new_words("test") > 0.9
 
 
-def test_a_name_has_one_split_however_it_is_written() -> None:
+def test_spellings_of_a_name_share_a_split() -> None:
     assert split_of(0, "José") == split_of(0, "JOSE") and split_of(3, "O'Hara") == split_of(3, "Ohara")
     found = Counter(split_of(0, f"name{n}") for n in range(4000))
     assert 0.12 < found["test"] / 4000 < 0.18 and 0.08 < found["dev"] / 4000 < 0.12

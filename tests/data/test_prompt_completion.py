@@ -23,5 +23,5 @@ WORDS = train_tokenizer(WordsConfig(), ["a b c"])
         (BYTES, "🙂", 1, "🙂"),
     ],
 )
-def test_a_text_is_cut_between_characters(tokenizer: Tokenizer, text: str, over: int, left: str) -> None:
+def test_characters_are_cut_anywhere(tokenizer: Tokenizer, text: str, over: int, left: str) -> None:
     assert shorten_prompt(tokenizer, text, over) == left

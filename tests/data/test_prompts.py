@@ -10,7 +10,7 @@ from seqloom.data.prompts import Prompt, Shot, Template, check_choices, read_sho
 SHOTS = [Shot("great fun", "positive"), Shot("a bore, really", "negative")]
 
 
-def test_a_prompt_ends_where_the_label_belongs() -> None:
+def test_prompt_ends_before_label() -> None:
     prompt = Prompt(tuple(SHOTS), Template.parse("Review: {text}\nVerdict: {label}."), "\n\n")
     assert prompt.text("warm {film}") == (
         "Review: great fun\nVerdict: positive.\n\nReview: a bore, really\nVerdict: negative.\n\n"
@@ -20,7 +20,7 @@ def test_a_prompt_ends_where_the_label_belongs() -> None:
     assert Prompt(()).text("x") == "x = "
 
 
-def test_braces_that_are_only_braces_are_written_twice() -> None:
+def test_literal_braces_are_doubled() -> None:
     template = Template.parse("{{{text}}} -> {label} {{end}}")
     assert template.question("a") == "{a} -> "
     assert template.example(Shot("a", "b")) == "{a} -> b {end}"
@@ -39,7 +39,7 @@ def test_braces_that_are_only_braces_are_written_twice() -> None:
         ("{} {label}", "no other braces"),
     ],
 )
-def test_a_template_that_is_none(form: str, words: str) -> None:
+def test_invalid_templates_are_refused(form: str, words: str) -> None:
     with pytest.raises(UsageError) as caught:
         Template.parse(form)
     assert words in str(caught.value)
@@ -74,14 +74,14 @@ def test_shots_of_every_kind(tmp_path: Path, name: str, content: str) -> None:
         ("a.jsonl", '{"text": "x", "label": [1]}\n', "'label' at line 1 of"),
     ],
 )
-def test_shots_that_are_none(tmp_path: Path, name: str, content: str, words: str) -> None:
+def test_invalid_shots_are_refused(tmp_path: Path, name: str, content: str, words: str) -> None:
     (tmp_path / name).write_text(content, encoding="utf-8")
     with pytest.raises(DataError) as caught:
         read_shots(tmp_path / name)
     assert words in str(caught.value) and "\n" not in str(caught.value)
 
 
-def test_choices_are_those_named_or_those_of_the_shots() -> None:
+def test_choices_default_to_labels_of_shots() -> None:
     assert check_choices([], SHOTS) == ("positive", "negative")
     assert check_choices(["a", "b"]) == ("a", "b")
     for choices, shots, words in (

@@ -26,7 +26,7 @@ BYTES, WORDS = (
 
 @pytest.mark.parametrize("tokenizer", [BYTES, WORDS], ids=["byte-pair", "words"])
 @pytest.mark.parametrize("text", TEXTS)
-def test_each_word_is_read_off_at_a_token_that_begins_it(tokenizer: Tokenizer, text: str) -> None:
+def test_first_tokens_start_words(tokenizer: Tokenizer, text: str) -> None:
     words = split_words(text)
     (piece,) = SentenceReader(tokenizer, None, None).pieces([words])
     assert len(piece.first) == len(words)
@@ -36,7 +36,7 @@ def test_each_word_is_read_off_at_a_token_that_begins_it(tokenizer: Tokenizer, t
     assert spelled == words
 
 
-def test_a_long_sentence_is_read_in_pieces() -> None:
+def test_long_sentence_is_divided() -> None:
     words = [f"w{n}" for n in range(50)]
     tokenizer = train_tokenizer(WordsConfig(), [" ".join(words)])
     reader = SentenceReader(tokenizer, Spellings.of_words(words), 8)
@@ -51,7 +51,7 @@ def test_a_long_sentence_is_read_in_pieces() -> None:
     assert (batch["characters"] != 0).sum(dim=2).tolist() == [[2] * 7, [2] + [0] * 6]
 
 
-def test_pieces_end_with_sentences_where_they_can() -> None:
+def test_parts_end_with_sentences_if_possible() -> None:
     words = ["a", "b", ".", "c", "d", "e", "f", "g", "h"]
     assert list(cut_sentence(words, list(range(10)), 5)) == [(0, 3), (3, 8), (8, 9)]
     assert list(cut_sentence(words, list(range(10)), 9)) == [(0, 9)]
@@ -59,7 +59,7 @@ def test_pieces_end_with_sentences_where_they_can() -> None:
     assert list(cut_sentence(early, list(range(7)), 4)) == [(0, 4), (4, 6)]
 
 
-def test_a_word_longer_than_a_piece_is_alone_and_cut() -> None:
+def test_overlong_word_is_truncated_alone() -> None:
     reader = SentenceReader(BYTES, None, 6)
     pieces = reader.pieces([["a", "x" * 40, "b"]])
     assert [(p.start, p.end) for p in pieces] == [(0, 1), (1, 2), (2, 3)]
@@ -79,7 +79,7 @@ def test_pieces_cover_every_word_once(lengths: list[int], most: int, ends: set[i
     assert all(borders[b] - borders[a] <= most or b == a + 1 for a, b in found)
 
 
-def test_a_classifier_reads_the_beginning_of_a_long_text() -> None:
+def test_classifier_truncates_long_texts() -> None:
     tokenizer = train_tokenizer(WordsConfig(), ["a b c d"])
     batches = TextReader(tokenizer, None, 3).batches(["a b c d", "b"], tokens=100)
     assert batches.cut == 1
@@ -90,7 +90,7 @@ def test_a_classifier_reads_the_beginning_of_a_long_text() -> None:
     ]
 
 
-def test_an_unknown_token_is_spelled_as_it_stands() -> None:
+def test_unknown_token_keeps_its_text() -> None:
     tokenizer = train_tokenizer(WordsConfig(lowercase=True), ["ab cd"])
     reader = TextReader(tokenizer, Spellings.of_words(["abcdX"]), None)
     assert reader.pieces("AB Xd") == ["AB", "Xd"]
@@ -99,7 +99,7 @@ def test_an_unknown_token_is_spelled_as_it_stands() -> None:
     assert batch["characters"][0, 0, :3].tolist() == [2, 6, 0]
 
 
-def test_marks_are_told_apart_where_the_vocabulary_has_them_apart() -> None:
+def test_punctuation_is_split_if_vocabulary_is_split() -> None:
     tokenizer = train_tokenizer(WordsConfig(), ["an old-fashioned film , is n't it ? it 's"])
     reader = TextReader(tokenizer, None, None)
     text = "It's  an old-fashioned,\nnew-fangled film?"
@@ -114,7 +114,7 @@ def test_marks_are_told_apart_where_the_vocabulary_has_them_apart() -> None:
     assert glued.read("a film, it's")[0] == "a film, it's"  # this tokenizer tells marks apart itself
 
 
-def test_a_hundred_thousand_marks_without_a_space() -> None:
+def test_many_marks_without_space() -> None:
     tokenizer = train_tokenizer(WordsConfig(), ["a , b"])
     made, spans = TextReader(tokenizer, None, None).read("a," * 50_000)
     assert len(spans) == 100_000 and made.startswith("a , a ,")

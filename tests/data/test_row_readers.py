@@ -40,13 +40,13 @@ def test_pairs_in_both_forms_and_orders() -> None:
     assert shown(other.tokens) == "</s> in Bonn [SEP] Ann lives [CLS]"
 
 
-def test_the_longer_text_gives_way() -> None:
+def test_longer_text_is_truncated() -> None:
     found = reader(most=8).pair("Ann lives in Bonn near", "in Oslo")
     assert shown(found.rows[0].tokens) == "[CLS] Ann lives in [SEP] in Oslo [SEP]"
     assert found.cut and not reader(most=10).pair("Ann lives in Bonn near", "in Oslo").cut
 
 
-def test_of_a_text_with_options_the_end_is_read() -> None:
+def test_choice_keeps_end_of_text() -> None:
     found = reader(most=8).choice("Ann lives in Bonn near the", ["Rhine", "in Oslo"])
     assert [shown(row.tokens) for row in found.rows] == [
         "[CLS] in Bonn near the [SEP] Rhine [SEP]",
@@ -55,7 +55,7 @@ def test_of_a_text_with_options_the_end_is_read() -> None:
     assert found.cut
 
 
-def test_rows_fit_and_keep_what_they_can() -> None:
+def test_rows_fit_and_truncate_minimally() -> None:
     for most in range(5, 20):
         for form in ("bert", "causal"):
             (row,) = reader(form=form, most=most).pair(TEXT, TEXT).rows
@@ -67,7 +67,7 @@ def test_rows_fit_and_keep_what_they_can() -> None:
 
 @pytest.mark.parametrize("tokenizer", [WORDS, BYTES], ids=["words", "byte-pair"])
 @pytest.mark.parametrize("split_punctuation", [False, True])
-def test_spans_lead_back_to_the_text(tokenizer: Tokenizer, split_punctuation: bool) -> None:
+def test_spans_match_text(tokenizer: Tokenizer, split_punctuation: bool) -> None:
     own = reader(tokenizer, split_punctuation=split_punctuation)
     spans = own.spans(TEXT)
     assert len(spans) == len(own.encode(TEXT))
@@ -79,13 +79,13 @@ def test_spans_lead_back_to_the_text(tokenizer: Tokenizer, split_punctuation: bo
     assert tokens_covering(spans, len(TEXT) + 3, len(TEXT) + 9) is None
 
 
-def test_apart_is_a_space_between_words_and_marks() -> None:
+def test_split_punctuation_inserts_spaces() -> None:
     assert reader(BYTES, split_punctuation=True).encode("near the Rhine.") == BYTES.encode("near the Rhine .")
     assert reader(BYTES).encode("near the Rhine.") != BYTES.encode("near the Rhine .")
 
 
 @given(st.text("ab, .é—🙂\n", max_size=25))
-def test_spans_apart_never_go_backwards(text: str) -> None:
+def test_spans_with_split_punctuation_are_monotonic(text: str) -> None:
     own = reader(BYTES, split_punctuation=True)
     spans = own.spans(text)
     assert len(spans) == len(own.encode(text))
@@ -96,7 +96,7 @@ def test_spans_apart_never_go_backwards(text: str) -> None:
     assert not text.isascii() or said == "".join(text.split())  # there no token is a part of a character
 
 
-def test_unknown_words_are_named_once() -> None:
+def test_unknown_words_are_listed_once() -> None:
     assert reader().unknown("Ann sings", "Cy sings") == ["sings", "Cy"]
 
 
@@ -108,7 +108,7 @@ def windows(question: str, context: str, most: int | None, stride: int | None, r
 
 
 @given(st.integers(0, 30), st.integers(8, 20), st.none() | st.integers(1, 9))
-def test_windows_leave_nothing_out_and_fit(length: int, most: int, stride: int | None) -> None:
+def test_windows_cover_context_and_fit(length: int, most: int, stride: int | None) -> None:
     context = " ".join(["Ann", "lives", "in", "Bonn"][n % 4] for n in range(length))
     found = windows("near Oslo", context, most, stride)
     seen = {place for window in found for place in range(window.start, window.end)}
@@ -121,7 +121,7 @@ def test_windows_leave_nothing_out_and_fit(length: int, most: int, stride: int |
     assert all(two.start - one.start == step for one, two in pairwise(found))
 
 
-def test_a_window_says_where_an_answer_may_be() -> None:
+def test_window_marks_answerable_positions() -> None:
     one, *rest = windows("near Oslo", "Ann lives in Bonn near the Rhine", 9, 2)
     assert shown(one.row.tokens) == "[CLS] near Oslo [SEP] Ann lives in Bonn [SEP]"
     (places,) = one.rows().answerable or [[]]
@@ -131,7 +131,7 @@ def test_a_window_says_where_an_answer_may_be() -> None:
     assert rest[0].targets((3, 4)) == (5, 6)
 
 
-def test_a_causal_window_points_at_its_end() -> None:
+def test_causal_window_has_summary_at_end() -> None:
     (window,) = reader(form="causal").windows(3, "near Oslo", "Ann lives", 64, None)
     assert shown(window.row.tokens) == "</s> near Oslo [SEP] Ann lives [CLS]"
     assert window.row.summary == 6 == window.targets(None)[0] and window.number == 3
@@ -139,7 +139,7 @@ def test_a_causal_window_points_at_its_end() -> None:
     assert [int(place) for place in places] == [0, 0, 0, 0, 1, 1, 1]
 
 
-def test_a_long_question_is_cut() -> None:
+def test_long_question_is_truncated() -> None:
     (window,) = windows("near Oslo in Bonn", "Ann", None, None, room=2)
     assert window.cut and shown(window.row.tokens) == "[CLS] near Oslo [SEP] Ann [SEP]"
 
@@ -154,7 +154,7 @@ def examples(counts: list[int]) -> list[ExampleRows]:
 
 
 @pytest.mark.parametrize("shapes", [None, 2])
-def test_every_row_is_where_it_belongs(shapes: int | None) -> None:
+def test_rows_belong_to_their_documents(shapes: int | None) -> None:
     given_rows = examples([2, 3, 2, 4, 3, 2, 2, 3])
     batches = RowBatches(given_rows, tokens=120, shapes=shapes, values={"answers": list(range(8)), "scores": [0.5] * 8})
     seen = []
@@ -184,11 +184,11 @@ def test_batches_are_a_function_of_seed_and_step() -> None:
     assert orders[0] != orders[1]
 
 
-def test_nothing_to_read_is_refused() -> None:
+def test_empty_split_is_refused() -> None:
     with pytest.raises(DataError, match="it is empty"):
         RowBatches([], tokens=10)
 
 
-def test_a_batch_of_some_is_padded_to_its_longest() -> None:
+def test_batch_is_padded_to_longest_example() -> None:
     batches = RowBatches(examples([2, 2, 2, 2]), tokens=1)
     assert batches.collate(np.array([0]))["tokens"].shape == (1, 2, int(batches.lengths[0]))

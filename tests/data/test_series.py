@@ -41,14 +41,14 @@ def parsed(*texts: str, form: str | None = None) -> Any:
         (["0.5", "1.0", "1.5"], "0.5", 1, ["2", "2.5"]),
     ],
 )
-def test_times_go_on_as_they_went(texts: list[str], said: str, season: int, then: list[str]) -> None:
+def test_future_times_continue_the_series(texts: list[str], said: str, season: int, then: list[str]) -> None:
     times = parsed(*texts)
     clock = clock_of(times)
     assert (clock.describe(), clock.season) == (said, season)
     assert labels_of(np.concatenate([times, clock.after(times, 2)]))[-2:] == then
 
 
-def test_times_in_a_form_of_their_own() -> None:
+def test_custom_time_format() -> None:
     assert labels_of(parsed("31.01.2020", "01.02.2020", form="%d.%m.%Y")) == ["2020-01-31", "2020-02-01"]
     with pytest.raises(DataError, match=r"Line 3 of series.csv must have a time such as .* got '1/2/2020'"):
         parsed("2020-01-01", "1/2/2020")
@@ -82,7 +82,7 @@ def test_offsets_from_utc() -> None:
         ),
     ],
 )
-def test_times_must_rise(texts: tuple[str, ...], words: str) -> None:
+def test_times_must_ascend(texts: tuple[str, ...], words: str) -> None:
     with pytest.raises(DataError, match=words):
         parsed(*texts)
 
@@ -98,7 +98,7 @@ def made(times: list[str], **options: Any) -> tuple[Any, list[str]]:
 DAYS = [f"2020-01-{day:02d}" for day in range(1, 21)]
 
 
-def test_a_missing_row_is_a_missing_value() -> None:
+def test_missing_row_becomes_missing_values() -> None:
     series, notes = made([day for day in DAYS if day != "2020-01-05"])
     assert len(series) == 20 and np.isnan(series.values[4, 0]) and series.time_labels() == DAYS
     assert "1 row of s is missing" in notes[0] and "1 of the 20 values" in notes[1]
@@ -113,7 +113,7 @@ def test_weekdays_are_steps() -> None:
     assert holiday.time_labels() == weekdays and np.isnan(holiday.values[13, 0]) and "1 row of s is missing" in notes[0]
 
 
-def test_rows_are_steps_where_many_are_missing() -> None:
+def test_rows_are_steps_if_many_are_missing() -> None:
     some = [day for day in DAYS if int(day[-2:]) % 3]
     series, notes = made(some)
     assert len(series) == len(some) and "are irregular, mostly 1 day apart and at most 2 days" in notes[0]
@@ -124,7 +124,7 @@ def test_rows_are_steps_where_many_are_missing() -> None:
         made([f"2020-01-{day:02d}" for day in (1, 3, 5, 7, 9, 11, 14, 16, 18, 20)], gaps="insert")
 
 
-def test_what_models_see_of_missing_values() -> None:
+def test_filling_of_missing_values() -> None:
     values = np.array([[1.0], [2.0], [np.nan], [4.0], [np.nan]])
     series = Series(values, np.arange(5.0), ("y",), season=2, fill="previous")
     assert series.visible()[0].ravel().tolist() == [1, 2, 2, 4, 4]
@@ -162,7 +162,7 @@ def known(first: int, last: int) -> str:
     return "\n".join(["time,a,b", *lines]) + "\n"
 
 
-def test_a_file_of_ones_own(tmp_path: Path) -> None:
+def test_series_from_user_file(tmp_path: Path) -> None:
     corpus = own(tmp_path / "s.csv", table())
     assert columns_of(corpus) == ("a", "b") and "word of s.csv has no numbers and was left out" in corpus.notes[0]
     assert {split: corpus.sizes(split)["steps"] for split in corpus.splits} == {"train": 14, "dev": 3, "test": 3}
@@ -212,12 +212,12 @@ def test_bad_files(tmp_path: Path, text: str, settings: dict[str, Any], words: s
         own(tmp_path / "s.csv", text, **settings)
 
 
-def test_a_file_that_is_not_there(tmp_path: Path) -> None:
+def test_missing_file_is_reported(tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"Check data.file"):
         corpora.load(corpora.find("series-file").Config(file=str(tmp_path / "none.csv")))
 
 
-def test_all_problems_of_a_config_at_once() -> None:
+def test_all_problems_of_config_are_reported() -> None:
     with pytest.raises(UsageError) as error:
         settings = {"dev_fraction": 0.6, "test_fraction": 0.6, "season": 0, "time": "a", "columns": ["a"]}
         build(corpora.find("series-file").Config, {"corpus": "series-file", "file": "x.csv", **settings})
@@ -242,7 +242,7 @@ def test_packaged_series(name: str) -> None:
 
 
 @pytest_packages
-def test_packaged_series_say_what_their_packages_say() -> None:
+def test_packaged_series_equal_package_data() -> None:
     sunspots = corpora.load(corpora.find("series").Config(series="sunspots")).split("test")[0]
     statsmodels = pytest.importorskip("statsmodels.datasets.sunspots")
     assert np.array_equal(sunspots.values[:, 0], statsmodels.load_pandas().data["SUNACTIVITY"].to_numpy())
@@ -259,7 +259,7 @@ def test_variables_of_a_packaged_series() -> None:
         corpora.load(config(series="weather", columns=("wimd",)))
 
 
-def test_a_package_that_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_package_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(series_files, "find_spec", lambda name: None)
     with pytest.raises(ResourceError, match=r"pip install 'seqloom\[series\]'"):
         corpora.load(corpora.find("series").Config(series="nile"))
@@ -268,7 +268,7 @@ def test_a_package_that_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
 # --- windows ----------------------------------------------------------------------------------------------------------
 
 
-def test_an_epoch_reads_every_window_once() -> None:
+def test_epoch_reads_every_window_once() -> None:
     values = torch.arange(20.0).double().unsqueeze(1)
     windows = SeriesWindows([(values, torch.ones_like(values, dtype=torch.bool))], 5, size=4)
     batches = [windows.batch(1, step)["values"] for step in range(windows.steps_per_epoch)]

@@ -8,7 +8,7 @@ from seqloom.data.collate import TextBatches
 from seqloom.data.readers import MAX_SPELLING, SPELLING_STEP, Spellings
 
 
-def test_a_word_is_its_characters() -> None:
+def test_word_is_represented_by_characters() -> None:
     spellings = Spellings.of_words(["abba", "c"])
     numbers = spellings.numbers(["abba", "", "cab", "abba", "x"])
     assert numbers == [1, 0, 2, 1, 3]
@@ -23,7 +23,7 @@ def test_a_word_is_its_characters() -> None:
     ]
 
 
-def test_words_may_come_later_and_rows_are_as_long_as_the_longest_asked_for() -> None:
+def test_new_words_and_width_of_rows() -> None:
     spellings = Spellings.of_words(["a"])
     first = spellings.characters(torch.tensor(spellings.numbers(["a" * 20])))
     assert first.shape == (1, 24)
@@ -31,7 +31,7 @@ def test_words_may_come_later_and_rows_are_as_long_as_the_longest_asked_for() ->
     assert spellings.characters(torch.zeros(2, 0, dtype=torch.long)).shape == (2, 0, SPELLING_STEP)
 
 
-def test_of_a_long_word_both_ends_are_read() -> None:
+def test_long_words_keep_both_ends() -> None:
     spellings = Spellings.of_words(["ab"])
     word = "a" * 30 + "b" * 5
     row = spellings.characters(torch.tensor(spellings.numbers([word])))[0].tolist()
@@ -39,7 +39,7 @@ def test_of_a_long_word_both_ends_are_read() -> None:
     assert row == [2] * 16 + [2] * 11 + [3] * 5
 
 
-def test_batches_spell_every_token_and_end_is_no_word() -> None:
+def test_batches_contain_spellings_of_all_tokens_except_end() -> None:
     spellings = Spellings.of_words(["ab", "c"])
     texts = Ragged.of([[5, 6], [7]])
     spelled = Ragged.of([spellings.numbers(["ab", "c"]), spellings.numbers(["c"])])
@@ -50,7 +50,7 @@ def test_batches_spell_every_token_and_end_is_no_word() -> None:
     assert lengths == [[1, 0, 0, 0], [2, 1, 0, 0], [0, 0, 0, 0]]
 
 
-def test_what_is_cut_is_not_spelled() -> None:
+def test_truncated_text_has_no_spelling() -> None:
     spellings = Spellings.of_words(["ab", "c"])
     texts = Ragged.of([[5, 6, 7], [7]])
     spelled = Ragged.of([spellings.numbers(["ab", "c", "ab"]), spellings.numbers(["c"])])

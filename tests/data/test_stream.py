@@ -25,7 +25,7 @@ def whole_rows(batches: StreamBatches, name: Side, rank: int = 0, world: int = 1
     return torch.cat(chunks, dim=1)
 
 
-def test_a_small_one_by_hand() -> None:
+def test_small_example_by_hand() -> None:
     batches = StreamBatches(torch.arange(10, 21), size=2, length=3)
     first, second = batches.batch(0), batches.batch(1)
     assert first["inputs"].tolist() == [[END, 10, 11], [14, 15, 16]]
@@ -38,7 +38,7 @@ def test_a_small_one_by_hand() -> None:
 
 
 @given(cuts())
-def test_every_token_is_predicted_once_but_the_stated_rest(batches: StreamBatches) -> None:
+def test_every_token_is_predicted_once_except_remainder(batches: StreamBatches) -> None:
     targets = whole_rows(batches, "targets").flatten()  # row after row is the order of the stream
     kept = len(batches.stream) - batches.left_out
     assert targets.tolist() == batches.stream[:kept].tolist()
@@ -46,7 +46,7 @@ def test_every_token_is_predicted_once_but_the_stated_rest(batches: StreamBatche
 
 
 @given(cuts())
-def test_inputs_are_the_token_before_and_never_of_a_later_row(batches: StreamBatches) -> None:
+def test_inputs_precede_targets_within_rows(batches: StreamBatches) -> None:
     inputs, targets = whole_rows(batches, "inputs"), whole_rows(batches, "targets")
     assert inputs[:, 1:].tolist() == targets[:, :-1].tolist()  # nothing is skipped between chunks
     assert inputs[:, 0].tolist() == [END, *targets[:-1, -1].tolist()]
@@ -62,7 +62,7 @@ def test_shapes_are_the_declared_ones(batches: StreamBatches) -> None:
 
 
 @given(cuts(), st.integers(0, 50))
-def test_epochs_repeat_and_begin_fresh(batches: StreamBatches, step: int) -> None:
+def test_epochs_repeat_and_reset_state(batches: StreamBatches, step: int) -> None:
     one, other = batches.batch(step), batches.batch(step + batches.steps_per_epoch)
     assert one["fresh"] is other["fresh"] is (step % batches.steps_per_epoch == 0)
     assert torch.equal(one["inputs"], other["inputs"])
@@ -70,7 +70,7 @@ def test_epochs_repeat_and_begin_fresh(batches: StreamBatches, step: int) -> Non
 
 
 @given(cuts(), st.integers(1, 6))
-def test_ranks_share_the_rows(batches: StreamBatches, world: int) -> None:
+def test_ranks_partition_rows(batches: StreamBatches, world: int) -> None:
     if batches.size % world:
         with pytest.raises(UsageError, match="must be a multiple of the number of processes"):
             batches.batch(0, 0, world)
@@ -105,7 +105,7 @@ def test_impossible_sizes_are_refused(rows: int, chunk: int) -> None:
 
 
 @given(cuts(), st.integers(0, 200))
-def test_with_an_offset_the_stream_is_a_ring_cut_elsewhere(batches: StreamBatches, offset: int) -> None:
+def test_offset_rotates_stream(batches: StreamBatches, offset: int) -> None:
     size = len(batches.stream)
     turned = StreamBatches(batches.stream.roll(-offset), batches.size, batches.length)
     for step in range(batches.steps_per_epoch):

@@ -36,7 +36,7 @@ CELLS = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0\
 
 
 @given(st.lists(st.tuples(CELLS, CELLS), min_size=1, max_size=6))
-def test_csv_comes_back_as_it_was_written(rows: list[tuple[str, str]]) -> None:
+def test_csv_round_trips(rows: list[tuple[str, str]]) -> None:
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder, "x.csv")
         with path.open("w", newline="", encoding="utf-8") as file:
@@ -82,7 +82,7 @@ def test_semicolons(tmp_path: Path) -> None:
     ]
 
 
-def test_a_text_may_span_lines(tmp_path: Path) -> None:
+def test_cell_may_span_lines(tmp_path: Path) -> None:
     path = write(tmp_path / "a.csv", 'text,label\n"one\ntwo",x\n\nthree,y\n')
     assert load(path, **NONE).split("train")[0] == TextClassificationExample("one\ntwo", "x")
     assert read_table(path, {"text": "text"}) == [(2, {"text": "one\ntwo"}), (5, {"text": "three"})]
@@ -133,7 +133,7 @@ def test_carriage_return_in_the_first_line(tmp_path: Path) -> None:
 # --- splits -----------------------------------------------------------------------------------------------------------
 
 
-def test_shares_are_held_out_evenly(tmp_path: Path) -> None:
+def test_held_out_fractions_are_stratified(tmp_path: Path) -> None:
     rows = [f"text {n}\t{'rare' if n % 10 == 0 else 'often'}\n" for n in range(200)]
     corpus = load(write(tmp_path / "a.tsv", "text\tlabel\n" + "".join(rows)))
     assert [corpus.label_counts(split) for split in corpus.splits] == [
@@ -145,7 +145,7 @@ def test_shares_are_held_out_evenly(tmp_path: Path) -> None:
     assert {e.text for e in corpus.split("test")} == {e.text for e in again.split("test")}
 
 
-def test_the_same_text_is_never_in_two_splits(tmp_path: Path) -> None:
+def test_equal_texts_stay_in_one_split(tmp_path: Path) -> None:
     rows = [f"text {n % 20}\t{'x' if n % 3 else 'y'}\n" for n in range(200)]
     corpus = load(write(tmp_path / "a.tsv", "text\tlabel\n" + "".join(rows)), dev_fraction=0.2, test_fraction=0.2)
     texts = [{e.text for e in examples} for examples in corpus.splits.values()]
@@ -153,7 +153,7 @@ def test_the_same_text_is_never_in_two_splits(tmp_path: Path) -> None:
     assert corpus.notes == ("20 of the 20 different texts of train have more than one label",)
 
 
-def test_files_of_their_own(tmp_path: Path) -> None:
+def test_separate_files_for_splits(tmp_path: Path) -> None:
     train = write(tmp_path / "a.tsv", "text\tlabel\na\tx\nb\ty\nc\tx\n")
     dev = write(tmp_path / "d.csv", "text,label\na,x\nd,z\n")
     corpus = load(train, dev=str(dev), test_fraction=0.0)
@@ -200,14 +200,14 @@ def test_files_beside_the_recipe(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
         ("a.csv", "text,label\na,x\nb,y\n", "too short: dev and test need"),
     ],
 )
-def test_what_is_wrong_is_said(tmp_path: Path, name: str, text: str, said: str) -> None:
+def test_errors_are_reported(tmp_path: Path, name: str, text: str, said: str) -> None:
     settings = {} if "too short" in said or "two labels" in said else NONE
     with pytest.raises(DataError, match=said) as error:
         load(write(tmp_path / name, text), **settings)
     assert str(error.value).count("\n") <= 1
 
 
-def test_what_is_left_out_is_counted(tmp_path: Path) -> None:
+def test_excluded_examples_are_counted(tmp_path: Path) -> None:
     path = write(tmp_path / "a.tsv", "text\tlabel\na\tx\n \tx\nb\ty\n\ty\nc\t \nd\tx\ne\ty\n")
     corpus = load(path, **NONE)
     assert [e.text for e in corpus.split("train")] == ["a", "b", "d", "e"]
@@ -229,6 +229,6 @@ def test_what_is_left_out_is_counted(tmp_path: Path) -> None:
         ({"format": "xml"}, "format"),
     ],
 )
-def test_settings_that_cannot_be(setting: dict[str, Any], said: str) -> None:
+def test_invalid_settings_are_refused(setting: dict[str, Any], said: str) -> None:
     with pytest.raises(UsageError, match=said):
         build(corpora.CorpusConfig[TextClassificationExample], {"corpus": "table", "train": "a.csv", **setting})

@@ -57,7 +57,7 @@ def test_shapes_budget_and_padding(found: Texts, tokens: int, shapes: int | None
     assert made.padding() == pytest.approx(1 - real / cells)
 
 
-def test_a_batch_by_hand() -> None:
+def test_batch_equals_worked_example() -> None:
     made = TextBatches([[5, 6], [4]], tokens=100, values={"labels": [1, 0]})
     assert made.steps_per_epoch == 1
     order = np.argsort(made.members(0, 0))
@@ -67,7 +67,7 @@ def test_a_batch_by_hand() -> None:
     assert batch["labels"][order].tolist() == [1, 0]
 
 
-def test_a_batch_is_a_function_of_its_arguments() -> None:
+def test_batch_is_pure_function() -> None:
     found = [[1] * (n % 17) for n in range(300)]
     one, other = (TextBatches(found, tokens=100) for _ in range(2))
     forward = [one.batch(5, step) for step in range(60)]
@@ -95,7 +95,7 @@ worded = st.lists(st.lists(st.integers(1, 3), min_size=1, max_size=8), min_size=
 
 
 @given(worded, st.integers(1, 60), choices)
-def test_words_go_with_their_texts(lengths: list[list[int]], tokens: int, shapes: int | None) -> None:
+def test_words_belong_to_their_texts(lengths: list[list[int]], tokens: int, shapes: int | None) -> None:
     made = TextBatches(**sentences(lengths), tokens=tokens, shapes=shapes)
     seen = set()
     for members, batch in made.every():
@@ -112,7 +112,7 @@ def test_words_go_with_their_texts(lengths: list[list[int]], tokens: int, shapes
     assert seen == made.shapes()
 
 
-def test_long_texts_are_cut_and_counted() -> None:
+def test_long_texts_are_truncated_and_counted() -> None:
     made = TextBatches([[1] * n for n in (3, 4, 5, 100_000)], tokens=50, max_length=5, values={"labels": [0, 1, 2, 3]})
     assert (made.cut, made.words_cut) == (2, 0)
     rows = sorted((row for _, batch in made.every() for row in read_back(batch)), key=lambda row: row[1])
@@ -120,7 +120,7 @@ def test_long_texts_are_cut_and_counted() -> None:
     assert TextBatches([[1] * 9], tokens=50).cut == 0
 
 
-def test_words_that_were_not_read_are_cut_too() -> None:
+def test_words_of_truncated_text_are_dropped() -> None:
     made = TextBatches(**sentences([[1, 2, 1], [1], [3, 3, 3]]), tokens=50, max_length=4)
     assert (made.cut, made.words_cut) == (2, 3)  # read are 3 tokens and END
     read = {
@@ -146,7 +146,7 @@ def test_the_largest_step() -> None:
     assert cells[made.largest_step(9)] == max(cells)
 
 
-def test_what_cannot_be() -> None:
+def test_invalid_arguments_are_refused() -> None:
     with pytest.raises(DataError, match="it is empty"):
         TextBatches([], tokens=10)
     wrong: list[dict[str, Any]] = [{"tokens": 0}, {"tokens": 9, "shapes": 0}, {"tokens": 9, "max_length": 1}]
@@ -156,6 +156,6 @@ def test_what_cannot_be() -> None:
 
 
 @pytest.mark.parametrize(("shapes", "most"), [(None, 0.10), (16, 0.15)])
-def test_padding_of_lengths_as_text_has_them(shapes: int | None, most: float) -> None:
+def test_padding_of_realistic_lengths(shapes: int | None, most: float) -> None:
     lengths = np.clip(np.random.default_rng(0).lognormal(2.6, 0.6, 20_000).astype(int), 1, 200)
     assert TextBatches([[1] * n for n in lengths.tolist()], tokens=2048, shapes=shapes).padding() <= most

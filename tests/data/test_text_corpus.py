@@ -52,7 +52,7 @@ def test_folder_and_compressed(tmp_path: Path) -> None:
     assert corpus.splits == {"train": ["a1\na2"], "dev": ["b1\n"], "test": ["b2"]}
 
 
-def test_given_splits_are_taken_as_they_are(book: Path, tmp_path: Path) -> None:
+def test_given_splits_are_kept(book: Path, tmp_path: Path) -> None:
     dev = tmp_path / "dev.txt"
     dev.write_text("only one line")
     corpus = load(train=book, dev=dev, test_fraction=0.0)
@@ -119,7 +119,7 @@ def test_settings_are_checked() -> None:
     st.integers(1, 40),
     st.booleans(),
 )
-def test_cutting_loses_nothing_and_keeps_lines_whole(documents: list[str], size: int, inside: bool) -> None:
+def test_cutting_preserves_text_and_lines(documents: list[str], size: int, inside: bool) -> None:
     rest, held = _cut_end(documents, size, inside)
     assert "".join(rest + held) == "".join(documents)
     assert all(rest) and all(held)

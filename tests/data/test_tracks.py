@@ -12,7 +12,7 @@ from seqloom.data.vectors import Motion, Track, draw_track
 SMALL = {"train": 3, "dev": 2, "test": 2, "steps": 40}
 
 
-def test_they_are_made_of_the_seed_alone() -> None:
+def test_tracks_depend_only_on_seed() -> None:
     one, same, other = (load(Config(seed=seed, **SMALL)) for seed in (0, 0, 1))  # type: ignore[arg-type]
     assert one.fingerprint() == same.fingerprint()
     assert not set(one.fingerprint().values()) & set(other.fingerprint().values())
@@ -20,7 +20,7 @@ def test_they_are_made_of_the_seed_alone() -> None:
     assert one.sizes("dev")["tracks"] == 2 and one.sizes("dev")["steps"] == 80
 
 
-def test_a_track_does_not_depend_on_how_many_there_are_and_none_is_in_two_splits() -> None:
+def test_tracks_are_independent_of_count_and_unique() -> None:
     few, many = load(Config(**SMALL)), load(Config(**{**SMALL, "train": 9}))  # type: ignore[arg-type]
     np.testing.assert_array_equal(few.split("train")[2].truth, many.split("train")[2].truth)
     starts = [tuple(one.truth[:5].ravel()) for split in many.splits for one in many.split(split)]
@@ -28,7 +28,7 @@ def test_a_track_does_not_depend_on_how_many_there_are_and_none_is_in_two_splits
 
 
 @pytest.mark.parametrize("kind", ["turns", "drift"])
-def test_noise_gaps_and_losses_are_as_large_as_asked_for(kind: str) -> None:
+def test_noise_and_missing_fractions_match_config(kind: str) -> None:
     motion = Motion(kind, 120, noise=6.0, gaps=0.15, dropped=0.05)
     tracks = [draw_track(motion, 0, "train", number) for number in range(60)]
     errors = np.concatenate([(one.observed - one.truth)[one.mask.all(axis=1)].ravel() for one in tracks])
@@ -42,7 +42,7 @@ def test_noise_gaps_and_losses_are_as_large_as_asked_for(kind: str) -> None:
     assert 1 < np.median(speeds) < 10
 
 
-def test_without_noise_what_is_seen_is_true() -> None:
+def test_observations_without_noise_are_true() -> None:
     motion = Motion("turns", 50, noise=0.0, gaps=0.0, dropped=0.0)
     track = draw_track(motion, 0, "train", 0)
     np.testing.assert_array_equal(track.observed, track.truth)
@@ -58,6 +58,6 @@ def test_the_config() -> None:
         assert words in str(raised.value)
 
 
-def test_a_split_that_is_not_there() -> None:
+def test_missing_split_is_reported() -> None:
     with pytest.raises(DataError, match="no split 'other'"):
         load(Config(**SMALL)).split("other")  # type: ignore[arg-type]

@@ -35,13 +35,13 @@ def splitmix64(state: int) -> int:
 
 
 @given(SEEDS, FIRST, st.integers(1, 5))
-def test_numbers_are_splitmix64s(seed: int, index: int, width: int) -> None:
+def test_numbers_equal_splitmix64(seed: int, index: int, width: int) -> None:
     (row,) = uniform(seed, numbered(index, 1), width)
     expected = [(splitmix64(seed + (index * width + p) * 0x9E3779B97F4A7C15) >> 40) / 2**24 for p in range(width)]
     assert row.tolist() == expected
 
 
-def test_numbers_are_uniform_and_unrelated() -> None:
+def test_numbers_are_uniform_and_uncorrelated() -> None:
     drawn = uniform(12345, numbered(0, 50_000), 8)
     assert drawn.min() >= 0 and drawn.max() < 1
     assert np.abs(drawn.mean(axis=0) - 0.5).max() < 0.01
@@ -54,7 +54,7 @@ def test_numbers_are_uniform_and_unrelated() -> None:
 
 
 @given(st.sampled_from(DATA), SEEDS, FIRST, st.integers(0, 7))
-def test_a_sequence_alone_is_the_sequence_in_a_batch(data: VectorData, seed: int, first: int, place: int) -> None:
+def test_single_sequence_equals_batched_sequence(data: VectorData, seed: int, first: int, place: int) -> None:
     batch, alone = data.draw(seed, numbered(first, 8)), data.draw(seed, numbered(first + place, 1))
     assert torch.equal(batch["inputs"][place], alone["inputs"][0])
     assert torch.equal(batch["targets"][place], alone["targets"][0])
@@ -85,14 +85,14 @@ def test_splits_do_not_overlap_and_are_fixed() -> None:
     assert rows(AddingConfig(length=6, dev=10).data().split("dev")["inputs"]) < dev, "the first ten are the same ten"
 
 
-def test_recall_is_disjoint_but_for_chance() -> None:
+def test_recall_splits_are_nearly_disjoint() -> None:
     """Symbols are few, so two draws can agree by chance; over thirty places they do not."""
     config = RecallConfig(lag=30, dev=2000, test=2000)
     dev, test = (rows(config.data().split(name)["inputs"]) for name in ("dev", "test"))
     assert len(dev | test) == 4000
 
 
-def test_the_fingerprint_follows_the_seed_and_the_sizes() -> None:
+def test_fingerprint_depends_on_seed_and_sizes() -> None:
     prints = [AddingConfig(dev=20, test=20, **more).data().fingerprint() for more in ({}, {}, {"seed": 1})]
     assert prints[0] == prints[1]
     assert prints[0]["dev"] != prints[0]["test"] != prints[2]["test"]
@@ -100,7 +100,7 @@ def test_the_fingerprint_follows_the_seed_and_the_sizes() -> None:
     assert longer["dev"] != prints[0]["dev"] and longer["test"] == prints[0]["test"]
 
 
-def test_these_very_numbers() -> None:
+def test_exact_numbers() -> None:
     """A change of the drawing is a new `version`: then write these anew."""
     assert Adding.version == Recall.version == "1"
     adding = AddingConfig(length=4).data().split("dev")
@@ -108,7 +108,7 @@ def test_these_very_numbers() -> None:
     assert RecallConfig().data().split("dev")["targets"][:12].tolist() == [0, 7, 2, 1, 3, 7, 5, 7, 2, 4, 3, 7]
 
 
-def test_there_is_no_training_split_to_evaluate(data: VectorData) -> None:
+def test_training_split_cannot_be_evaluated(data: VectorData) -> None:
     with pytest.raises(DataError, match=f"{data.name} has no train split.*Use dev or test"):
         data.split("train")
 
@@ -117,7 +117,7 @@ def test_there_is_no_training_split_to_evaluate(data: VectorData) -> None:
 
 
 @given(st.integers(2, 41), SEEDS, FIRST)
-def test_two_marks_one_in_each_half_and_their_sum(length: int, seed: int, first: int) -> None:
+def test_adding_has_two_marks_and_their_sum(length: int, seed: int, first: int) -> None:
     drawn = AddingConfig(length=length).data().draw(seed, numbered(first, 20))
     values, marks = drawn["inputs"].unbind(dim=2)
     assert drawn["inputs"].shape == (20, length, 2) and drawn["inputs"].dtype == torch.float32
@@ -129,7 +129,7 @@ def test_two_marks_one_in_each_half_and_their_sum(length: int, seed: int, first:
         assert target == pytest.approx(sum(value for value, one in zip(row, mark, strict=True) if one), abs=1e-6)
 
 
-def test_every_place_is_marked_equally_often_and_the_blind_loss_is_a_sixth() -> None:
+def test_marks_are_uniform_and_blind_loss_is_one_sixth() -> None:
     drawn = AddingConfig(length=10, dev=50_000).data().split("dev")
     assert (drawn["inputs"][:, :, 1].mean(dim=0) - 0.2).abs().max() < 0.01
     assert ((drawn["targets"] - 1) ** 2).mean().item() == pytest.approx(1 / 6, abs=0.003)
@@ -139,7 +139,7 @@ def test_every_place_is_marked_equally_often_and_the_blind_loss_is_a_sixth() -> 
 
 
 @given(st.integers(1, 30), st.integers(2, 12), SEEDS, FIRST)
-def test_the_first_symbol_is_asked_for_after_the_lag(lag: int, symbols: int, seed: int, first: int) -> None:
+def test_target_is_first_symbol(lag: int, symbols: int, seed: int, first: int) -> None:
     drawn = RecallConfig(lag=lag, symbols=symbols).data().draw(seed, numbered(first, 10))
     x = drawn["inputs"]
     assert x.shape == (10, lag + 2, symbols + 1)
@@ -156,7 +156,7 @@ def test_training_lags_cover_the_range_and_exact_ones_do_not_vary() -> None:
     assert mixed.split("test")["inputs"].shape[1] - 2 == 6
 
 
-def test_other_symbols_say_nothing_about_the_first() -> None:
+def test_distractors_are_uninformative() -> None:
     drawn = RecallConfig(lag=3, symbols=4, dev=40_000).data().split("dev")
     second = drawn["inputs"][:, 1, :4].argmax(dim=1)
     table = torch.zeros(4, 4).index_put_((drawn["targets"], second), torch.ones(40_000), accumulate=True)
@@ -180,6 +180,6 @@ def test_other_symbols_say_nothing_about_the_first() -> None:
         (RecallConfig, {"lenght": 5}, "no such key"),
     ],
 )
-def test_settings_that_make_no_sense(config: type, values: dict[str, int], words: str) -> None:
+def test_inconsistent_settings_are_refused(config: type, values: dict[str, int], words: str) -> None:
     with pytest.raises(UsageError, match=words):
         build(config, values)

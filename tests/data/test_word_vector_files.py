@@ -17,7 +17,7 @@ VECTORS = np.random.default_rng(0).normal(size=(5, 4)).astype(np.float32) * np.a
 
 @pytest.mark.parametrize("form", ["text", "binary"])
 @pytest.mark.parametrize("name", ["v", "v.gz"])
-def test_there_and_back_to_the_bit(tmp_path, form, name):
+def test_vectors_round_trip_exactly(tmp_path, form, name):
     write_vectors(tmp_path / name, WORDS, VECTORS, form)
     words, vectors = read_all_vectors(tmp_path / name)
     assert words == WORDS and np.array_equal(vectors, VECTORS)
@@ -43,7 +43,7 @@ def numbers(*values):
 
 
 @pytest.mark.parametrize("between", [b"", b"\n"])
-def test_line_breaks_after_binary_vectors_may_be_there_or_not(tmp_path, between):
+def test_line_breaks_after_binary_vectors_are_optional(tmp_path, between):
     content = b"2 2\n" + b"a " + numbers(1, 2) + between + b"b " + numbers(3, 4) + between
     (tmp_path / "v.bin").write_bytes(content)
     words, vectors = read_all_vectors(tmp_path / "v.bin")
@@ -65,25 +65,25 @@ def test_line_breaks_after_binary_vectors_may_be_there_or_not(tmp_path, between)
         (b"a 1 2\n 1 2\n", "Line 2 .* must start with a word"),
     ],
 )
-def test_what_is_wrong_is_said_by_line_or_number(tmp_path, content, words):
+def test_errors_name_line_or_number(tmp_path, content, words):
     (tmp_path / "v").write_bytes(content)
     with pytest.raises(DataError, match=words):
         read_all_vectors(tmp_path / "v")
 
 
-def test_of_a_word_that_is_there_twice_the_first_counts(tmp_path):
+def test_first_vector_of_repeated_word_counts(tmp_path):
     (tmp_path / "v").write_text("a 1 2\nb 3 4\na 5 6\n")
     words, vectors = read_all_vectors(tmp_path / "v")
     assert words == ["a", "b"] and vectors.tolist() == [[1, 2], [3, 4]]
 
 
-def test_the_unknown_word_is_no_word_and_a_space_before_one_is_no_part_of_it(tmp_path):
+def test_unknown_word_has_no_spelling(tmp_path):
     (tmp_path / "v").write_text("3 2\n<unk> 1 2\nNew York 3 4\n a 5 6\n")
     words, vectors = read_all_vectors(tmp_path / "v")
     assert words == ["New York", "a"] and vectors.tolist() == [[3, 4], [5, 6]]
 
 
-def test_a_word_with_a_space_cannot_be_written(tmp_path):
+def test_word_with_space_is_refused(tmp_path):
     with pytest.raises(UsageError, match="not contain spaces; got 'a b'"):
         write_vectors(tmp_path / "v", ["a b"], VECTORS[:1], "text")
     assert not (tmp_path / "v").exists()
@@ -114,7 +114,7 @@ def test_the_sets_are_read(sets):
     assert found.analogies[1] == ("gram1", ("calm", "calmly", "free", "freely")) and not found.missing
 
 
-def test_sets_that_are_not_there_are_named(sets, monkeypatch):
+def test_missing_sets_are_listed(sets, monkeypatch):
     monkeypatch.delenv("SEQLOOM_DATA", raising=False)
     assert read_word_sets().missing == ["WordSim-353", "SimLex-999", "Google's analogies"]
     (sets / "word_vectors_eval" / "SimLex-999.txt").unlink()
@@ -136,7 +136,7 @@ def test_sets_that_are_not_there_are_named(sets, monkeypatch):
         ("questions-words.txt", ": one\na b c\n", "Line 2"),
     ],
 )
-def test_a_bad_line_of_a_set_is_named(sets, name, text, words):
+def test_invalid_line_of_evaluation_set_is_reported(sets, name, text, words):
     (sets / "word_vectors_eval" / name).write_text(text)
     with use_data_folder(sets), pytest.raises(DataError, match=words):
         read_word_sets()

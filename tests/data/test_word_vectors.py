@@ -26,7 +26,7 @@ def write(folder: Path, text: str | bytes, name: str = "vectors.txt") -> Path:
 @pytest.mark.parametrize("name", ["vectors.txt", "vectors.vec.gz"])
 @pytest.mark.parametrize("head", ["", "6 3\n", "\N{ZERO WIDTH NO-BREAK SPACE}6 3\n"])
 @pytest.mark.parametrize("ends", ["\n", "\r\n", " \n"])
-def test_the_vectors_of_the_words_that_are_there(tmp_path, name, head, ends) -> None:
+def test_vectors_of_known_words_are_read(tmp_path, name, head, ends) -> None:
     path = write(tmp_path, (head + PLAIN).replace("\n", ends), name)
     found = read_vectors(path, ["bear", "falls", "बाज़ार", "market", "the"], 3)
     assert found.rows.tolist() == [[4, 5, 6], [0, 0, 0], [7, 8, 9], [-0.5, 0.25, pytest.approx(1e-3)], [1, 2, 3]]
@@ -35,7 +35,7 @@ def test_the_vectors_of_the_words_that_are_there(tmp_path, name, head, ends) -> 
     assert found.coverage(torch.tensor([1, 5, 0, 2, 12])).endswith("; they cover 75.0% of the training text")
 
 
-def test_lower_case_steps_in_only_where_a_word_is_not_there(tmp_path) -> None:
+def test_lowercase_form_is_fallback(tmp_path) -> None:
     path = write(tmp_path, PLAIN)
     words = ["The", "THE", "Bear", "the"]
     found = read_vectors(path, words, 3)
@@ -44,13 +44,13 @@ def test_lower_case_steps_in_only_where_a_word_is_not_there(tmp_path) -> None:
     assert read_vectors(path, words, 3, lowercase=False).found.tolist() == [True, False, False, True]
 
 
-def test_words_with_spaces_in_them_are_read_as_such(tmp_path) -> None:
+def test_words_with_spaces_are_read(tmp_path) -> None:
     """Some published files have a few."""
     found = read_vectors(write(tmp_path, "the 1 2\n. . . 3 4\nat name@example.org 5 6\n"), [". . .", "the"], 2)
     assert found.rows.tolist() == [[3, 4], [1, 2]]
 
 
-def test_what_nobody_wants_need_be_no_text(tmp_path) -> None:
+def test_unrequested_words_may_be_invalid_utf8(tmp_path) -> None:
     found = read_vectors(write(tmp_path, b"\xff\xfe\x80 1 2\nthe 3 4\n"), ["the"], 2)
     assert found.rows.tolist() == [[3, 4]]
 
@@ -77,13 +77,13 @@ def test_what_nobody_wants_need_be_no_text(tmp_path) -> None:
         (gzip.compress(PLAIN.encode(), mtime=0), r"must end in \.gz"),
     ],
 )
-def test_what_is_wrong_is_said(tmp_path, text, words) -> None:
+def test_errors_are_reported(tmp_path, text, words) -> None:
     with pytest.raises(DataError, match=words) as caught:
         read_vectors(write(tmp_path, text), ["the", "bear"], 3)
     assert caught.value.exit_code == 3 and str(tmp_path) in str(caught.value)
 
 
-def test_files_that_cannot_be_read(tmp_path, monkeypatch) -> None:
+def test_unreadable_files_are_refused(tmp_path, monkeypatch) -> None:
     with pytest.raises(DataError, match="does not exist"):
         read_vectors(tmp_path / "no.txt", ["the"], 3)
     with pytest.raises(DataError, match="cannot be read"):
@@ -100,7 +100,7 @@ def test_files_that_cannot_be_read(tmp_path, monkeypatch) -> None:
         read_vectors(write(tmp_path, "the" + " 1" * 100), ["the"], 100)
 
 
-def test_what_is_looked_up_for_each_token() -> None:
+def test_vector_words_of_tokenizers() -> None:
     words = Words.train(WordsConfig(split="punctuation"), ["no, No ! bear"])
     assert sorted(vector_words(words)) == sorted(["</s>", "<unk>", "no", "No", ",", "!", "bear"])
     assert len(vector_words(words)) == len(words) and words.token(vector_words(words).index("bear")) == "bear"
@@ -109,7 +109,7 @@ def test_what_is_looked_up_for_each_token() -> None:
         vector_words(BytePair.train(BytePairConfig(size=300), ["some text to learn from"]))
 
 
-def test_a_recipe_finds_its_vectors_beside_itself_and_again_from_anywhere(tmp_path) -> None:
+def test_vector_file_is_located_beside_recipe(tmp_path) -> None:
     write(tmp_path, PLAIN)
     recipe = tmp_path / "recipe.yaml"
     recipe.write_text((recipes.RECIPES / "classify-sst2-bilstm.yaml").read_text())

@@ -100,7 +100,7 @@ def test_merges_stay_within_words() -> None:
 @example("</s><unk><0x41><|endoftext|> Ġ Ċ")
 @example(" leading, trailing  \n\n ")
 @example("\ufeff\u2028\u0085")
-def test_any_text_comes_back(text: str) -> None:
+def test_any_text_round_trips(text: str) -> None:
     ids = SPELLER.encode(text)
     assert SPELLER.decode(ids) == text
     assert SPELLER.unknown_pieces(text) == []
@@ -113,7 +113,7 @@ def test_unseen_characters_fall_back_to_bytes() -> None:
     assert tokenizer.unknown is None
 
 
-def test_streaming_waits_for_whole_characters() -> None:
+def test_streaming_waits_for_complete_characters() -> None:
     tokenizer = trained(["abc abc"])
     stream = tokenizer.stream()
     assert [stream.push(id) for id in tokenizer.encode("é€")] == ["", "é", "", "", "€"]

@@ -28,17 +28,17 @@ def drawn(texts: list[str], rate: float, *path: int, seed: int = 1) -> list[list
 
 
 @given(st.lists(st.text(), min_size=1, max_size=4))
-def test_without_dropout_it_is_the_plain_segmentation(texts: list[str]) -> None:
+def test_zero_dropout_gives_standard_segmentation(texts: list[str]) -> None:
     assert drawn(texts, 0.0) == list(SPELLER.encode_batch(texts))
     assert drawn(SAMPLE[:3], 0.0) == list(SPELLER.encode_batch(SAMPLE[:3]))
 
 
 @given(st.lists(st.text(alphabet="lowernst dé你,1 "), min_size=1, max_size=4), st.floats(0, 1), st.integers(0, 9))
-def test_every_segmentation_spells_the_text(texts: list[str], rate: float, step: int) -> None:
+def test_every_segmentation_decodes_to_the_text(texts: list[str], rate: float, step: int) -> None:
     assert [SPELLER.decode(ids) for ids in drawn(texts, rate, step)] == texts
 
 
-def test_with_everything_dropped_it_is_bytes() -> None:
+def test_full_dropout_gives_bytes() -> None:
     for text, ids in zip(SAMPLE[:3], drawn(SAMPLE[:3], 1.0), strict=True):
         assert len(ids) == len(text.encode())
 
@@ -48,7 +48,7 @@ def test_more_dropout_more_tokens() -> None:
     assert counts == sorted(counts) and len(set(counts)) == 4
 
 
-def test_readings_differ_and_come_again() -> None:
+def test_readings_differ_and_are_reproducible() -> None:
     texts = DropoutTexts(SPELLER, SAMPLE, 0.3)
     first, second = texts.draw(range(3), 1, 0), texts.draw(range(3), 1, 1)
     assert first != second
@@ -58,7 +58,7 @@ def test_readings_differ_and_come_again() -> None:
     assert texts.draw([2, 0], 1, 0) != first  # another reading, though of the same texts
 
 
-def test_one_word_is_spelled_in_many_ways() -> None:
+def test_words_have_many_segmentations() -> None:
     found = {tuple(ids) for ids in DropoutTexts(SPELLER, ["newest"] * 400, 0.4).draw(range(400), 1)}
     assert 4 < len(found) <= VARIANTS
     assert tuple(SPELLER.encode("newest")) in found
@@ -78,13 +78,13 @@ def test_merges_in_the_order_they_were_learned() -> None:
     assert segment((1, 2, 1, 2), {(1, 2): (0, 9), (9, 1): (1, 7)}, 0.0, lambda: 0.0) == (9, 9)
 
 
-def test_the_tokenizer_itself_does_not_change() -> None:
+def test_dropout_does_not_change_tokenizer() -> None:
     """It is kept and used as if there were no dropout."""
     assert trained(dropout=0.5).to_json() == SPELLER.to_json()
     assert trained(dropout=0.5).encode(SAMPLE[1]) == SPELLER.encode(SAMPLE[1])
 
 
 @pytest.mark.parametrize("rate", [-0.1, 1.5])
-def test_a_rate_is_a_share(rate: float) -> None:
+def test_dropout_rate_is_validated(rate: float) -> None:
     with pytest.raises(UsageError, match=r"dropout: must be at (least 0|most 1)"):
         build(BytePairConfig, {"kind": "byte-pair", "dropout": rate})

@@ -17,7 +17,7 @@ def test_unknown_characters() -> None:
     assert tokenizer.unknown_pieces("xaybx") == ["x", "y"]
 
 
-def test_unk_and_end_written_out_are_plain_characters() -> None:
+def test_literal_unk_and_end_are_plain_characters() -> None:
     tokenizer = train_tokenizer(CharactersConfig(), ["<unk></s>"])
     assert tokenizer.decode(tokenizer.encode("<unk></s>")) == "<unk></s>"
     assert len(tokenizer.encode("<unk>")) == 5

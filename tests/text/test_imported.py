@@ -103,7 +103,7 @@ def bare(name: str) -> Library:
 
 @every
 @pytest.mark.parametrize("text", [*TEXTS, "", " ", "dog", "the  dog", "☃ the dog"])
-def test_the_ids_are_the_librarys(name: str, text: str) -> None:
+def test_ids_equal_library(name: str, text: str) -> None:
     tokenizer = TOKENIZERS[name]
     ids = tokenizer.encode(text)
     assert tokenizer.theirs(ids) == bare(name).encode(text, add_special_tokens=False).ids
@@ -128,7 +128,7 @@ def test_the_order(name: str) -> None:
 @every
 @given(st.lists(st.integers(0, 10_000), max_size=12))
 @settings(max_examples=60)
-def test_streams_say_what_the_library_says(name: str, drawn: list[int]) -> None:
+def test_streams_equal_library_decoding(name: str, drawn: list[int]) -> None:
     tokenizer = TOKENIZERS[name]
     ids = [1 + number % (len(tokenizer) - 1) for number in drawn]
     stream = tokenizer.stream()
@@ -140,7 +140,7 @@ def test_streams_say_what_the_library_says(name: str, drawn: list[int]) -> None:
 
 
 @every
-def test_a_document_begins_anew_after_the_end(name: str) -> None:
+def test_new_document_starts_after_end(name: str) -> None:
     tokenizer = TOKENIZERS[name]
     ids = tokenizer.encode("the dog")
     both, stream = [*ids, END, *ids], tokenizer.stream()
@@ -150,14 +150,14 @@ def test_a_document_begins_anew_after_the_end(name: str) -> None:
 @every
 @given(st.text())
 @settings(max_examples=60)
-def test_spans_lie_in_the_text(name: str, text: str) -> None:
+def test_spans_are_within_text(name: str, text: str) -> None:
     tokenizer = TOKENIZERS[name]
     spans = tokenizer.spans(text)
     assert len(spans) == len(tokenizer.encode(text))
     assert all(0 <= start <= end <= len(text) for start, end in spans)
 
 
-def test_text_comes_back_from_bytes() -> None:
+def test_text_round_trips_through_bytes() -> None:
     tokenizer = TOKENIZERS["bytes_like_gpt2"]
     for text in TEXTS:
         ids = tokenizer.encode(text)
@@ -166,7 +166,7 @@ def test_text_comes_back_from_bytes() -> None:
 
 @every
 @pytest.mark.parametrize("around", ["{}", "the {} dog", "{}{}", "dog{}"])
-def test_no_text_spells_a_special_token(name: str, around: str) -> None:
+def test_special_tokens_are_never_encoded(name: str, around: str) -> None:
     library, end, last = MADE[name]
     file = json.loads(library.to_str())
     special = {entry["id"] for entry in file["added_tokens"] if entry["special"]} | {end, *last}
@@ -181,13 +181,13 @@ def test_no_text_spells_a_special_token(name: str, around: str) -> None:
     assert END in tokenizer.ours([end])
 
 
-def test_the_control_spells_them() -> None:
+def test_control_encodes_special_tokens() -> None:
     for name in ("bytes_like_gpt2", "words", "pieces_like_t5"):
         library, end, _ = MADE[name]
         assert end in library.encode(library.id_to_token(end), add_special_tokens=False).ids
 
 
-def test_what_it_cannot_spell() -> None:
+def test_unknown_characters_are_listed() -> None:
     assert TOKENIZERS["pieces_like_bert"].unknown_pieces("the ☃ dog ☃ ♞") == ["☃", "♞"]
     assert TOKENIZERS["words"].unknown_pieces("the cat") == ["cat"]
     assert TOKENIZERS["words"].token(TOKENIZERS["words"].unknown or 0) == "[UNK]"
@@ -195,7 +195,7 @@ def test_what_it_cannot_spell() -> None:
     assert TOKENIZERS["bytes_like_gpt2"].unknown_pieces("☃") == []
 
 
-def test_how_tokens_are_shown() -> None:
+def test_display_of_tokens() -> None:
     gpt2, bert, llama = (TOKENIZERS[f"{name}"] for name in ("bytes_like_gpt2", "pieces_like_bert", "pieces_like_llama"))
     assert [gpt2.token(id) for id in gpt2.encode(" the dog")] == [" ", "the", " dog"]
     assert [gpt2.token(id) for id in gpt2.encode("☃")] == ["<0xE2>", "<0x98>", "<0x83>"]
@@ -211,7 +211,7 @@ def test_how_tokens_are_shown() -> None:
         gpt2.theirs([-1])
 
 
-def test_added_tokens_that_moved() -> None:
+def test_moved_added_tokens_keep_ids() -> None:
     """Special ones are taken out; those after them keep their ids all the same."""
     library = bytes_like_gpt2()[0]
     library.add_special_tokens(["<one>"])
@@ -225,7 +225,7 @@ def test_added_tokens_that_moved() -> None:
 
 
 @every
-def test_json_and_back(name: str) -> None:
+def test_json_round_trips(name: str) -> None:
     tokenizer = TOKENIZERS[name]
     again = tokenizer_from_json(json.loads(json.dumps(tokenizer.to_json())))
     assert isinstance(again, Imported)
@@ -253,7 +253,7 @@ def file(**changes: Any) -> dict[str, Any]:
         ({"file": file(model={"type": "WordLevel", "vocab": {"a": 0, "b": 2}, "unk_token": "a"})}, "have no gaps"),
     ],
 )
-def test_what_does_not_fit_is_refused(content: dict[str, Any], said: str) -> None:
+def test_inconsistent_content_is_refused(content: dict[str, Any], said: str) -> None:
     whole = {"file": file(), "end": 6, "last": [1, 5, 4], "rows": 7}
     Imported.from_content(whole)
     with pytest.raises(ValueError, match=said):
@@ -283,7 +283,7 @@ def test_a_stream_of_documents() -> None:
     assert encode_documents(tokenizer, ["the dog", "dog"]).tolist() == [1, 2, 0, 2, 0]
 
 
-def test_a_normalizer_that_takes_letters_away_keeps_places() -> None:
+def test_spans_with_normalizer_that_removes_letters() -> None:
     library = words()[0]
     library.normalizer = normalizers.Replace(Regex("x+"), "")
     made = Imported(json.loads(library.to_str()), 6, [1, 5, 4], 7)

@@ -57,13 +57,13 @@ def test_words_have_their_tokens(name: str, text: str) -> None:
 
 
 @given(st.text())
-def test_of_any_text(text: str) -> None:
+def test_properties_of_any_text(text: str) -> None:
     for tokenizer in TOKENIZERS.values():
         check(tokenizer, text)
 
 
 @given(st.text(st.characters(categories=["L", "M", "N", "Zs", "P"])))
-def test_what_stands_there_is_what_the_token_says(text: str) -> None:
+def test_spans_match_token_text(text: str) -> None:
     """Token by token, whatever was left out: read alone, the characters of a token give the token."""
     tokenizer = TOKENIZERS["uncased"]
     normalizer = normalizers.BertNormalizer(lowercase=True)
@@ -85,7 +85,7 @@ def test_marks_stay_with_their_letter() -> None:
 
 @pytest.mark.parametrize("name", TOKENIZERS)
 @pytest.mark.parametrize("text", TEXTS)
-def test_an_answer_is_found_and_read_back(name: str, text: str) -> None:
+def test_answer_spans_round_trip(name: str, text: str) -> None:
     """Every word of a text, as an answer: the tokens that cover it give it back, marks included."""
     spans = TOKENIZERS[name].spans(text)
     for start, end in word_spans(text):
@@ -116,7 +116,7 @@ def test_a_tagger_reads_every_word(text: str) -> None:
         start += len(word) + 1
 
 
-def test_a_word_of_which_nothing_is_read_has_a_token_all_the_same() -> None:
+def test_word_without_token_gets_last_token() -> None:
     reader = SentenceReader(TOKENIZERS["uncased"], None, None)
     (piece,) = reader.pieces([["the", "\u0301", "cafe", "\ufffd"]])
     assert piece.first == [0, 1, 1, 1] and len(piece.tokens) == 2
@@ -124,12 +124,12 @@ def test_a_word_of_which_nothing_is_read_has_a_token_all_the_same() -> None:
     assert nothing.first == [0] and nothing.tokens == []
 
 
-def test_what_is_unknown_is_shown_as_it_stands() -> None:
+def test_unknown_text_is_displayed_unchanged() -> None:
     tokenizer: Any = TOKENIZERS["uncased"]
     assert tokenizer.unknown_pieces("👩\u200d🚀 and 👍🏽") == ["👩\u200d🚀", "👍🏽"]
 
 
-def test_a_piece_that_goes_on_is_joined_to_its_word() -> None:
+def test_continuation_is_joined_to_its_word() -> None:
     tokenizer: Any = TOKENIZERS["uncased"]
     (goes_on,) = (id for id in range(len(tokenizer)) if tokenizer.token(id) == "##eme")
     (word,) = tokenizer.encode("york")

@@ -80,7 +80,7 @@ def test_deeply_nested_normalizer_is_refused() -> None:
         Imported(tokenizer_file(normalizer=section), end=1, last=[], rows=7)
 
 
-def test_too_many_steps_are_one_error() -> None:
+def test_excessive_matching_is_one_error() -> None:
     """A pattern of many neighbouring repetitions passes the check, and the library gives up on it."""
     program = """
         from seqloom.core.errors import CheckpointError

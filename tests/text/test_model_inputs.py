@@ -11,12 +11,12 @@ from seqloom.text.model_inputs import frame_length, framed, read_gaps, truncated
 SPECIALS = Specials.after(100)
 
 
-def test_they_follow_the_vocabulary() -> None:
+def test_specials_follow_vocabulary() -> None:
     assert SPECIALS.names == {100: "[CLS]", 101: "[SEP]", 102: "[MASK]"}
     assert len(SPECIALS.names) == EXTRA
 
 
-def test_no_text_is_read_as_one() -> None:
+def test_empty_text_is_refused() -> None:
     tokenizer = train_tokenizer(WordsConfig(), ["the [MASK] and the [CLS]"])
     assert max(tokenizer.encode("[MASK] [CLS] [SEP]")) < len(tokenizer) == Specials.after(len(tokenizer)).classify
 
@@ -40,7 +40,7 @@ def test_forms(form, second, tokens, segments, starts, summary) -> None:
 
 
 @given(st.lists(st.integers(0, 40), min_size=1, max_size=3), st.integers(0, 60))
-def test_the_longest_gives_way_first(lengths, room) -> None:
+def test_longest_text_is_truncated_first(lengths, room) -> None:
     kept = truncated_lengths(lengths, room)
     assert sum(kept) == min(sum(lengths), room)
     for own, length in zip(kept, lengths, strict=True):
@@ -49,7 +49,7 @@ def test_the_longest_gives_way_first(lengths, room) -> None:
 
 
 @pytest.mark.parametrize("kind", [CharactersConfig(), WordsConfig()])
-def test_a_gap_stands_where_the_text_has_it(kind) -> None:
+def test_masks_have_correct_positions(kind) -> None:
     text = "the cat [MASK] on the [MASK]"
     tokenizer = train_tokenizer(kind, ["the cat sat on the mat"])
     specials = Specials.after(len(tokenizer))

@@ -45,7 +45,7 @@ def random_text(count: int, seed: int = 0) -> str:
 
 
 @pytest.mark.parametrize("size", [1, 2, 7, 50])
-def test_pieces_join_to_the_text(size: int) -> None:
+def test_pieces_concatenate_to_text(size: int) -> None:
     text = random_text(400)
     for line_breaks in (True, False):
         pieces = list(cut_at_spaces(text, size, line_breaks))
@@ -79,7 +79,7 @@ CONFIGS = [
 
 
 @pytest.mark.parametrize("config", CONFIGS, ids=lambda config: f"{config.kind}-{getattr(config, 'split', '')}")
-def test_pieces_have_the_ids_of_the_whole_text(config: TokenizerConfig) -> None:
+def test_pieces_give_ids_of_whole_text(config: TokenizerConfig) -> None:
     """`encode_pieces` cuts only texts longer than PIECE_LENGTH; here the same cuts lie a few characters apart."""
     tokenizer = train_tokenizer(config, [random_text(2000, seed=1)])
     for seed in range(30):
@@ -89,7 +89,7 @@ def test_pieces_have_the_ids_of_the_whole_text(config: TokenizerConfig) -> None:
         assert [id for piece in pieces for id in tokenizer.encode(piece)] == tokenizer.encode(text)
 
 
-def test_byte_pairs_learned_in_pieces_are_those_of_the_whole_text() -> None:
+def test_training_in_pieces_equals_training_on_whole_text() -> None:
     text = random_text(3000)
     whole = train_tokenizer(BytePairConfig(size=400), [text])
     pieces = train_tokenizer(BytePairConfig(size=400), list(cut_at_spaces(text, 5)))

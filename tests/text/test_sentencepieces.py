@@ -71,7 +71,7 @@ def test_no_text_encodes_to_end_or_padding(tokenizer):
 
 
 @given(st.text())
-def test_pieces_join_to_the_whole(text):
+def test_pieces_concatenate_to_text(text):
     tokenizer = _made()
     ids = tokenizer.encode(text)
     for listed in (ids, [*ids, END, *ids]):
@@ -96,14 +96,14 @@ def _made():
     return _KEPT[0]
 
 
-def test_spans_are_of_the_text_as_it_came(tokenizer):
+def test_spans_refer_to_original_text(tokenizer):
     text = ">>fra<< the ﬁne  cat"
     spans = tokenizer.spans(text)
     assert spans[0] == (0, 7) and spans[-1][1] == len(text)
     assert "".join(text[start:end] for start, end in spans) == text.replace("<< ", "<<")  # the first is in no piece
 
 
-def test_what_cannot_be_spelled_is_named(tmp_path):
+def test_unknown_text_is_listed(tmp_path):
     files(tmp_path)
     tokenizer = SentencePieces(content(tmp_path))
     assert tokenizer.unknown_pieces("the 猫 cat 猫, Ω") == ["猫", "Ω"]
@@ -116,7 +116,7 @@ def test_what_cannot_be_spelled_is_named(tmp_path):
     assert tokenizer.token(tokenizer.encode("the cat")[0]).startswith(" ")
 
 
-def test_it_comes_back_from_its_json(tokenizer):
+def test_json_round_trips(tokenizer):
     again = tokenizer_from_json(json.loads(json.dumps(tokenizer.to_json())))
     assert again.fingerprint() == tokenizer.fingerprint() and len(again) == len(tokenizer)
     for text in TEXTS:
@@ -139,13 +139,13 @@ def test_it_comes_back_from_its_json(tokenizer):
         ({"vocabulary": {"a": "0"}}, "must map names to ids"),
     ],
 )
-def test_what_is_wrong_with_it_is_said(tmp_path, changes, said):
+def test_invalid_content_is_reported(tmp_path, changes, said):
     files(tmp_path)
     with pytest.raises(ValueError, match=said):
         SentencePieces({**content(tmp_path), **changes})
 
 
-def test_a_damaged_file_is_refused(tmp_path):
+def test_damaged_file_is_refused(tmp_path):
     files(tmp_path)
     value = SentencePieces(content(tmp_path)).to_json()
     value["content"]["rows"] += 1
@@ -158,12 +158,12 @@ def test_it_cannot_be_trained():
         train_tokenizer(SentencePieceConfig(), ["a"])
 
 
-def test_half_a_character_is_refused(tokenizer):
+def test_partial_character_is_refused(tokenizer):
     with pytest.raises(DataError, match=r"lone surrogate U\+D800"):
         tokenizer.encode("a\ud800")
 
 
-def test_without_the_library(tmp_path, monkeypatch):
+def test_missing_library_is_reported(tmp_path, monkeypatch):
     files(tmp_path)
     made = content(tmp_path)
     monkeypatch.setitem(sys.modules, "sentencepiece", None)

@@ -50,13 +50,13 @@ def test_every_character_belongs_to_a_token(tokenizer: Tokenizer, text: str) -> 
 
 
 @given(st.text())
-def test_of_any_text(text: str) -> None:
+def test_properties_of_any_text(text: str) -> None:
     for tokenizer in TOKENIZERS.values():
         check(tokenizer, text)
 
 
 @given(st.text())
-def test_bytes_stand_where_their_character_stands(text: str) -> None:
+def test_bytes_have_span_of_their_character(text: str) -> None:
     expected = [(place, place + 1) for place, letter in enumerate(text) for _ in letter.encode()]
     assert TOKENIZERS["bytes"].spans(text) == expected
 
@@ -75,11 +75,11 @@ def test_byte_pairs_against_counting_bytes(text: str) -> None:
 
 
 @given(st.text())
-def test_a_character_is_where_it_is_even_if_unknown(text: str) -> None:
+def test_unknown_characters_have_spans(text: str) -> None:
     assert TOKENIZERS["characters"].spans(text) == [(place, place + 1) for place in range(len(text))]
 
 
-def test_words_are_found_though_decoding_would_not_give_them_back() -> None:
+def test_word_spans_with_lossy_decoding() -> None:
     text = "  Der  Zebra-Tag,\n <unk> 2026\u202f! "
     for name, pieces in {
         "words": ["Der", "Zebra-Tag,", "\n", "<unk>", "2026", "!"],
@@ -88,14 +88,14 @@ def test_words_are_found_though_decoding_would_not_give_them_back() -> None:
         assert [text[start:end] for start, end in TOKENIZERS[name].spans(text)] == pieces
 
 
-def test_letters_that_change_in_number_when_made_lower_case() -> None:
+def test_spans_when_lowercasing_changes_length() -> None:
     text = "İİ, İstanbul"
     spans = TOKENIZERS["punctuation"].spans(text)
     assert re.sub(r"\s", "", text[spans[0][0] : spans[-1][1]]) == "İİ,İstanbul"
     assert spans[-1] == (4, 12)
 
 
-def test_tokens_that_a_model_made() -> None:
+def test_spans_of_generated_tokens() -> None:
     """They need not be how `encode` would spell it, nor even UTF-8."""
     tokenizer = TOKENIZERS["bytes"]
     assert tokenizer.decoded_spans(tokenizer.encode("né日")) == [(0, 1), (1, 2), (1, 2), (2, 3), (2, 3), (2, 3)]
@@ -104,5 +104,5 @@ def test_tokens_that_a_model_made() -> None:
     assert tokenizer.decoded_spans(broken) == [(0, 1), (0, 1), (0, 2), (2, 3), (3, 3)]
 
 
-def test_a_long_line_takes_no_time() -> None:
+def test_long_line_is_fast() -> None:
     assert len(TOKENIZERS["bytes"].spans("日a" * 20_000)) == 80_000

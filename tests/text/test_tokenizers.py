@@ -47,7 +47,7 @@ def tokenizer(request: pytest.FixtureRequest) -> Tokenizer:
     return train_tokenizer(CONFIGS[request.param], TEXTS)
 
 
-def test_every_kind_is_tried_here() -> None:
+def test_all_kinds_are_tested() -> None:
     """Those from elsewhere cannot be trained, and have tests of their own."""
     assert {each.kind for each in CONFIGS.values()} == set(TOKENIZERS) - {"huggingface", "sentencepiece"}
 
@@ -97,7 +97,7 @@ def test_no_text_becomes_end_and_ids_are_in_range(name: str, text: str) -> None:
 
 @given(data=st.data())
 @pytest.mark.parametrize("name", CONFIGS)
-def test_stream_gives_what_decode_gives(name: str, data: st.DataObject) -> None:
+def test_stream_equals_decode(name: str, data: st.DataObject) -> None:
     tokenizer = TRAINED[name]
     ids = data.draw(st.lists(st.integers(0, len(tokenizer) - 1), max_size=30))
     stream = tokenizer.stream()
@@ -132,7 +132,7 @@ def test_unknown_pieces_are_those_that_encode_to_unknown(tokenizer: Tokenizer) -
         assert tokenizer.encode(strange)[0] == tokenizer.unknown
 
 
-def test_batch_is_one_by_one(tokenizer: Tokenizer) -> None:
+def test_batch_equals_single_encodings(tokenizer: Tokenizer) -> None:
     assert list(tokenizer.encode_batch(TEXTS)) == [tokenizer.encode(text) for text in TEXTS]
 
 
@@ -144,7 +144,7 @@ def test_documents_end_with_end(tokenizer: Tokenizer) -> None:
     assert encode_documents(tokenizer, []).tolist() == []
 
 
-def test_json_brings_the_same_tokenizer_back(tokenizer: Tokenizer) -> None:
+def test_json_round_trips(tokenizer: Tokenizer) -> None:
     again = tokenizer_from_json(json.loads(json.dumps(tokenizer.to_json(), ensure_ascii=False)))
     assert type(again) is type(tokenizer)
     assert len(again) == len(tokenizer)
@@ -171,7 +171,7 @@ def test_damaged_head_is_refused(tokenizer: Tokenizer, change: dict[str, Any]) -
         tokenizer_from_json({**tokenizer.to_json(), **change})
 
 
-def test_one_changed_letter_is_noticed(tokenizer: Tokenizer) -> None:
+def test_changed_letter_changes_fingerprint(tokenizer: Tokenizer) -> None:
     value = copy.deepcopy(tokenizer.to_json())
     content = value["content"]
     words = content.get("alphabet") or content.get("words") or content["library"]["model"]["merges"][0]
@@ -195,7 +195,7 @@ def test_one_changed_letter_is_noticed(tokenizer: Tokenizer) -> None:
         ("byte-pair", {"library": {"model": {"type": "BPE", "vocab": {"a": 0}, "merges": []}}}),
     ],
 )
-def test_content_that_no_training_gives_is_refused(kind: str, content: dict[str, Any]) -> None:
+def test_invalid_content_is_refused(kind: str, content: dict[str, Any]) -> None:
     value = {"format": "seqloom-tokenizer", "version": 1, "kind": kind, "content": content}
     with pytest.raises(CheckpointError, match="damaged"):
         tokenizer_from_json({**value, "sha256": digest(kind, content)})
@@ -203,7 +203,7 @@ def test_content_that_no_training_gives_is_refused(kind: str, content: dict[str,
 
 @pytest.mark.parametrize("name", CONFIGS)
 @pytest.mark.parametrize("texts", [[], ["", ""]])
-def test_no_text_to_learn_from_is_refused(name: str, texts: list[str]) -> None:
+def test_training_without_text_is_refused(name: str, texts: list[str]) -> None:
     with pytest.raises(DataError, match="needs text"):
         train_tokenizer(CONFIGS[name], texts)
 

@@ -37,12 +37,12 @@ CASES = {
 
 
 @pytest.mark.parametrize(("text", "words"), CASES.items())
-def test_by_hand(text: str, words: str) -> None:
+def test_equals_worked_example(text: str, words: str) -> None:
     assert "|".join(split_words(text)) == words
 
 
 @given(st.text(max_size=60))
-def test_all_that_can_be_seen_is_in_one_word(text: str) -> None:
+def test_visible_characters_are_covered_by_words(text: str) -> None:
     spans = word_spans(text)
     assert all(start < end for start, end in spans)
     assert all(one[1] <= other[0] for one, other in pairwise(spans))
@@ -52,7 +52,7 @@ def test_all_that_can_be_seen_is_in_one_word(text: str) -> None:
 
 
 @given(st.text(max_size=40))
-def test_words_are_found_again_in_themselves(text: str) -> None:
+def test_splitting_is_idempotent(text: str) -> None:
     """A tagger that reads its own words back, with spaces between, does not fall apart: nothing new is cut or lost."""
     words = split_words(text)
     again = split_words(" ".join(words))
@@ -60,7 +60,7 @@ def test_words_are_found_again_in_themselves(text: str) -> None:
 
 
 @pytest.mark.parametrize("piece", ["a", "a.", "-.", "a's", "'", "1,", "#", "@a", "\U0001f600", "a\u200d", "www."])
-def test_long_texts_take_no_long_time(piece: str) -> None:
+def test_long_texts_are_fast(piece: str) -> None:
     text = piece * 100_000
     began = time.perf_counter()
     word_spans(text)

@@ -14,7 +14,7 @@ def tokens(tokenizer: Tokenizer) -> list[str]:
     return [tokenizer.token(id) for id in range(len(tokenizer))]
 
 
-def test_by_falling_count_then_by_text() -> None:
+def test_words_are_sorted_by_count_then_text() -> None:
     tokenizer = train_tokenizer(WordsConfig(), ["b a c c", "d\nb"])
     assert tokens(tokenizer) == ["</s>", "<unk>", "b", "c", "\n", "a", "d"]
 
@@ -32,7 +32,7 @@ def test_min_count_and_max_size() -> None:
         train_tokenizer(WordsConfig(min_count=4), texts)
 
 
-def test_literal_unk_is_the_unknown_word_and_takes_no_second_place() -> None:
+def test_literal_unk_is_unknown_word() -> None:
     tokenizer = train_tokenizer(WordsConfig(), ["the <unk> of <unk>"])
     assert tokens(tokenizer) == ["</s>", "<unk>", "of", "the"]
     assert tokenizer.encode("<unk> of zebras") == [1, 2, 1]
@@ -40,7 +40,7 @@ def test_literal_unk_is_the_unknown_word_and_takes_no_second_place() -> None:
     assert tokenizer.unknown_pieces("<unk> of zebras and zebras") == ["zebras", "and"]
 
 
-def test_literal_end_is_a_word_of_its_own() -> None:
+def test_literal_end_is_ordinary_word() -> None:
     tokenizer = train_tokenizer(WordsConfig(), ["a </s> a"])
     assert tokenizer.encode("</s>") == [3]
     assert tokenizer.decode([2, 3, 2]) == "a </s> a"
