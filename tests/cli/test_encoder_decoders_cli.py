@@ -284,7 +284,7 @@ def test_pairs_beyond_the_places_of_a_model_that_is_gone_on_with(seqloom: Any, f
     refused = seqloom("train", recipe, "--out", tmp_path / "run")
     most = load(run, "cpu").longest_source
     refused.refuses(3, "A source of train has", f"batch.max_length={most}.")
-    assert "positions" not in refused.err
+    assert "model.positions" not in refused.err
     shown = seqloom("train", recipe, f"batch.max_length={most}", "--out", tmp_path / "run")
     assert shown.code == 0 and "1 of 2 pairs of dev are truncated" in shown.err, shown.err
     told = seqloom("evaluate", tmp_path / "run")
