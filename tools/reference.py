@@ -30,7 +30,7 @@ EVENTS = """\
 # Events
 
 A training is a generator of events. `seqloom train --json` prints each event as a JSON object, `log.jsonl` in the run
-directory keeps them, and [Python code](../how-to/python.md#events-by-hand) can iterate over them. In JSON, the key
+directory keeps them, and [Python code](../how-to/python.md#training-events) can iterate over them. In JSON, the key
 `event` is the name of the class in lower case, and numbers that are not finite are `null`. Every event has the field
 `step`, the number of optimizer steps so far.
 """
