@@ -97,7 +97,7 @@ def test_a_free_name_is_found(here: Path) -> None:
         (["model.hiden=3"], "did you mean model.hidden?"),
         (["lm-char-lstm"], "key.path=value"),
         (["--target", "xx"], "CLDR has no language 'xx'"),
-        (["--target", "en-US"], "two languages"),
+        (["--target", "en-US"], "different languages"),
         (["--out", "there"], "there exists"),
         (["--out", "."], "--out must name a directory"),
     ],

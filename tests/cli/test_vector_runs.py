@@ -53,9 +53,7 @@ def test_evaluating(seqloom: Any, vectors: Path) -> None:
 
 
 def test_there_is_no_training_split(seqloom: Any, vectors: Path) -> None:
-    seqloom("evaluate", vectors / "recall", "--split", "train").refuses(
-        3, "no train split", "Choose dev or test", lines=1
-    )
+    seqloom("evaluate", vectors / "recall", "--split", "train").refuses(3, "no train split", "Use dev or test", lines=1)
 
 
 @pytest.mark.parametrize(

@@ -87,7 +87,7 @@ def test_they_take_places():
     model = transformer(positions=LEARNED, **ALL)
     log_probs(model, some_batch((11,), (11,)))
     for sizes in (((12,), (3,)), ((3,), (12,))):
-        with pytest.raises(UsageError, match="knows 12 positions"):
+        with pytest.raises(UsageError, match="has 12 positions"):
             log_probs(model, some_batch(*sizes))
 
 

@@ -97,7 +97,7 @@ def test_a_learned_table(side: Any) -> None:
     np.testing.assert_array_equal(view.table, own)
     assert (view.kind, view.length, view.layout, view.name) == ("learned", 20, None, f"runs/x, {side}")
     np.testing.assert_array_equal(run_positions(trained, 7, side).table, own[:7])
-    with pytest.raises(UsageError, match="The run has 20 positions, but at least 1 must be; got --length 21"):
+    with pytest.raises(UsageError, match="The run knows 20 positions, and at least 1 must be; got --length 21"):
         run_positions(trained, 21)
 
 

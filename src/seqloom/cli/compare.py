@@ -75,7 +75,7 @@ def average(
     as_json: JsonObject = False,
     device: Device = "auto",
 ) -> None:
-    """Average the newest checkpoints of a run into a new run: `seqloom average runs/X --last 10`."""
+    """Average the newest checkpoints of a run into a new run: `seqloom average runs/translate-multi30k --last 10`."""
     if last is not None and len(runs) > 1:
         raise UsageError("--last is about the checkpoints of one run; of several runs, the best weights are averaged.")
     from seqloom.data.files import use_data_folder
