@@ -104,7 +104,9 @@ def test_it_goes_on_learning(seqloom: Any, run: Path, mine: Path, tmp_path: Path
 
 def test_going_on_is_checked(seqloom: Any, run: Path, mine: Path, tmp_path: Path) -> None:
     begin = ["train", "gpt-finetune", f"data.train={mine}", "--out", str(tmp_path / "new")]
-    seqloom(*begin, f"init.from={run}").refuses(2, "batch.length must be at most the 10 tokens", "Set batch.length=10")
+    seqloom(*begin, f"init.from={run}").refuses(
+        2, "batch.length must be at most 10, the context of the model", "Set batch.length=10"
+    )
     seqloom(*begin, f"init.from={run}", "batch.length=8", "model.d_model=16").refuses(
         2, "model.d_model is 16 here and 8 there"
     )

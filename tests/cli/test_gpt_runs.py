@@ -153,7 +153,10 @@ def test_a_recurrent_model_has_no_heads(seqloom: Any, runs: Path) -> None:
 @pytest.mark.parametrize(
     ("words", "told"),
     [
-        (["model.positions.max_length=8", "batch.length=16"], ["batch.length must be at most the 8 tokens"]),
+        (
+            ["model.positions.max_length=8", "batch.length=16"],
+            ["batch.length must be at most 8, the context of the model"],
+        ),
         (["model.d_model=15", "model.heads=0"], ["model.heads: must be at least 1"]),
         (
             ["model.kind=recurrent-lm", "batch.cross_document_attention=false"],

@@ -100,7 +100,9 @@ def test_pictures_of_odd_vectors(seqloom, folder, method):
 
 def test_one_word_is_refused_and_leaves_no_run(seqloom, folder):
     (folder / "one.txt").write_text("a 1 2\n")
-    seqloom("words", "import", folder / "one.txt", folder / "one").refuses(3, "has vectors of 1 word: two or more")
+    seqloom("words", "import", folder / "one.txt", folder / "one").refuses(
+        3, "must have vectors of at least two words; it has 1 word"
+    )
     assert not (folder / "one").exists()
 
 

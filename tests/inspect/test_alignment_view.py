@@ -10,9 +10,9 @@ import torch
 from seqloom.core.errors import DataError, UsageError
 from seqloom.decoding.beam import BeamConfig, beam_search
 from seqloom.decoding.rules import Hypothesis
-from seqloom.inspect.trained import TranslatingModel
 from seqloom.inspect.views.attention import AlignmentView, AttentionMap, alignment_view
 from seqloom.models.recurrent_seq2seq import AttentionConfig, RecurrentSeq2SeqConfig
+from seqloom.runs.trained import TranslatingModel
 from seqloom.text import BytePairConfig, CharactersConfig, Tokenizer, WordsConfig, train_tokenizer
 
 TEXTS = ["the cat sat, here", "il gatto è qui", "القط هنا", "猫はここ"]

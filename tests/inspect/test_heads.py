@@ -10,7 +10,6 @@ import torch
 
 from seqloom.core.errors import UsageError
 from seqloom.decoding.beam import BeamConfig, beam_search
-from seqloom.inspect.trained import TranslatingModel
 from seqloom.inspect.views.attention import (
     PARTS,
     AttentionMap,
@@ -25,6 +24,7 @@ from seqloom.inspect.views.attention import (
 from seqloom.inspect.views.texts import Said
 from seqloom.models.recurrent_seq2seq import RecurrentSeq2SeqConfig
 from seqloom.models.transformer import TransformerConfig
+from seqloom.runs.trained import TranslatingModel
 from seqloom.text import BytePairConfig, CharactersConfig, Tokenizer, WordsConfig, train_tokenizer
 
 TEXTS = ["the cat sat, here", "il gatto è qui", "القط هنا", "猫はここ"]

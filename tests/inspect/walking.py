@@ -13,7 +13,7 @@ from seqloom.core.tokens import Specials
 from seqloom.decoding.beam import BeamConfig, beam_search
 from seqloom.inspect.tours.panels import DotPanel, MapPanel, MatrixPanel, MixPanel, Panel, SharesPanel, Stage, SumPanel
 from seqloom.inspect.tours.tour import Walk
-from seqloom.inspect.trained import TranslatingModel
+from seqloom.runs.trained import TranslatingModel
 from seqloom.text import CharactersConfig, Tokenizer, train_tokenizer
 
 TEXTS = ["the cat sat, here", "il gatto è qui", "القط هنا", "猫はここ"]

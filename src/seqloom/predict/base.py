@@ -17,10 +17,10 @@ from seqloom.core.errors import DataError, ResourceError, SeqloomError, UsageErr
 from seqloom.core.limits import max_source
 from seqloom.core.progress import check_cancelled
 from seqloom.core.words import one_line, shown
-from seqloom.inspect.trained import LineReadingModel
 from seqloom.predict.evaluation import AnswerRow, Evaluation, MetricsEvaluation
 from seqloom.recipes import recipe_of
 from seqloom.runs.run import Run
+from seqloom.runs.trained import LineReadingModel
 from seqloom.tasks import task_info
 from seqloom.tasks.base import once
 from seqloom.text import Tokenizer

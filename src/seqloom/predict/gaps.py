@@ -18,7 +18,6 @@ from seqloom.core.words import one_line, shown
 from seqloom.data.noise import SpansConfig, add_noise, join_sentences, parse_spans, sentinels_of
 from seqloom.decoding.beam import BeamConfig, beam_search
 from seqloom.decoding.rules import Hypothesis
-from seqloom.inspect.trained import DenoisingModel, MaskFillingModel
 from seqloom.nn.softmax import at_least_float32
 from seqloom.predict.base import (
     Prediction,
@@ -31,6 +30,7 @@ from seqloom.predict.base import (
     predict_windows,
 )
 from seqloom.predict.translate import change_search
+from seqloom.runs.trained import DenoisingModel, MaskFillingModel
 from seqloom.text.base import Span, Tokenizer, split_sentences
 from seqloom.text.model_inputs import Gaps, frame_length, framed, read_gaps, with_gaps
 

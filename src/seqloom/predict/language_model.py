@@ -15,8 +15,8 @@ from seqloom.decoding.beam import BeamConfig, beam_search
 from seqloom.decoding.generate import generate, text_stream
 from seqloom.decoding.processors import SamplingConfig
 from seqloom.evaluate.perplexity import common_prefix_length, continuation_log_probs, score_texts
-from seqloom.inspect.trained import WritingModel
 from seqloom.predict.base import Prediction, Predictor, predict_filled, predict_windows, ranked_fields
+from seqloom.runs.trained import WritingModel
 from seqloom.tasks.hmm import letters
 from seqloom.text import Tokenizer
 

@@ -20,7 +20,6 @@ from seqloom.decoding.beam import BeamConfig, beam_search, choose_batch_size, ma
 from seqloom.decoding.rules import Hypothesis
 from seqloom.evaluate.alignment import Word, group_words, hard_links, merge, to_pharaoh
 from seqloom.evaluate.translation import TranslationReport
-from seqloom.inspect.trained import TranslatingModel
 from seqloom.predict.base import (
     Prediction,
     Predictor,
@@ -32,6 +31,7 @@ from seqloom.predict.base import (
     similar_lengths,
 )
 from seqloom.predict.evaluation import EXAMPLES, Evaluation, EvaluationOptions, metric_lines
+from seqloom.runs.trained import TranslatingModel
 
 if TYPE_CHECKING:
     from seqloom.inspect.views.attention import AlignmentView, HeadsView

@@ -40,11 +40,11 @@ from seqloom.classical.hmm.tagger import HMMTagger
 from seqloom.core.errors import DataError, UsageError
 from seqloom.core.tree import Tree
 from seqloom.inspect.capture import TrainedModel
-from seqloom.inspect.trained import WritingModel
 from seqloom.inspect.values import Array
 from seqloom.models.classifier import Classifier
 from seqloom.models.fine_tuned import FineTunedClassifier
 from seqloom.models.tagger import Tagging
+from seqloom.runs.trained import WritingModel
 from seqloom.text import Characters, Tokenizer, Words
 from seqloom.text.base import Span
 from seqloom.text.word_spans import word_spans

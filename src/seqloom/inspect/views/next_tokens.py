@@ -35,16 +35,16 @@ from seqloom.decoding.mixture import Ensemble
 from seqloom.decoding.processors import SamplingConfig, process
 from seqloom.decoding.rules import SearchStep
 from seqloom.inspect.capture import TrainedModel, evaluating
-from seqloom.inspect.trained import (
+from seqloom.inspect.values import Array
+from seqloom.inspect.views.texts import check_unicode, one_line, special_names, unknown_notes
+from seqloom.models.transformer import Transformer
+from seqloom.runs.trained import (
     DenoisingModel,
     MaskFillingModel,
     SearchingModel,
     TranslatingModel,
     WritingModel,
 )
-from seqloom.inspect.values import Array
-from seqloom.inspect.views.texts import check_unicode, one_line, special_names, unknown_notes
-from seqloom.models.transformer import Transformer
 from seqloom.text import END
 from seqloom.text.base import StreamDecoder
 from seqloom.text.model_inputs import read_gaps

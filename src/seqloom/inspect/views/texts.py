@@ -26,13 +26,13 @@ from seqloom.core.words import is_unicode
 from seqloom.data.readers import TextFrame
 from seqloom.evaluate.alignment import Word, group_words
 from seqloom.inspect.capture import Source, TrainedModel, cells_of, evaluating, model_of
-from seqloom.inspect.trained import DenoisingModel, LineReadingModel, TranslatingModel
 from seqloom.models.bilm import BiLM
 from seqloom.models.classifier import Labelling
 from seqloom.models.recurrent_lm import RecurrentLM
 from seqloom.models.recurrent_seq2seq import RecurrentSeq2Seq
 from seqloom.models.tagger import Tagging
 from seqloom.runs.run import Run
+from seqloom.runs.trained import DenoisingModel, LineReadingModel, TranslatingModel
 from seqloom.text import END, Tokenizer
 from seqloom.text.base import END_TEXT, Span
 from seqloom.text.model_inputs import read_gaps

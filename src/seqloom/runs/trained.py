@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from seqloom.decoding.beam import BeamConfig, Hypothesis
-    from seqloom.inspect.views.texts import Read
 
 
 class SearchingModel(ABC):
@@ -77,5 +76,5 @@ class LineReadingModel(ABC):
     """A trained model that reads a line and predicts a label or tags for it."""
 
     @abstractmethod
-    def looked(self, text: str) -> "Read":
+    def looked(self, text: str) -> Any:
         """Return a line as the model reads it, with the prediction."""
