@@ -9,7 +9,7 @@ from typing import Any
 from seqloom import accel
 from seqloom.config import ABSENT, apply_overrides, differences, parse_overrides, to_mapping
 from seqloom.core.errors import Interrupted, UsageError
-from seqloom.core.words import shown
+from seqloom.core.words import format_value
 from seqloom.predict.loader import load
 from seqloom.recipes import read_recipe, recipe_of, whole_recipe
 from seqloom.runs.layout import claim
@@ -94,7 +94,7 @@ def check_resumable(run: Run, recipe: Any) -> bool:
     fixed = LENGTH_KEYS if schedule in LENGTH_DEPENDENT_SCHEDULES else set()
 
     def show(value: Any) -> str:
-        return "absent" if value is ABSENT else shown(value)
+        return "absent" if value is ABSENT else format_value(value)
 
     rejected = [
         f"{key} is {show(old)} in the run and {show(new)} now"

@@ -11,7 +11,7 @@ from seqloom.accel.decoding import decoder_gpu
 from seqloom.accel.decoding.fixed_steps import fixed_steps
 from seqloom.accel.search import graphed_search
 from seqloom.accel.search.graphed_search import FixedSearch, can_fix_shapes, search_fixed
-from seqloom.core.tokens import best_tokens, ranked_tokens
+from seqloom.core.tokens import best_tokens, rank_tokens
 from seqloom.core.tree import leaves
 from seqloom.decoding.beam import BeamConfig, beam_search
 from seqloom.decoding.rules import BeamRules
@@ -160,7 +160,7 @@ def test_tokens_are_ranked_by_probability_and_equals_by_their_ids(vocabulary: in
     generator = torch.Generator().manual_seed(0)
     log_probs = torch.randint(-levels, 0, (30, vocabulary), generator=generator).float()
     log_probs[::3, vocabulary // 2] = -torch.inf
-    values, ids = ranked_tokens(log_probs, 4)
+    values, ids = rank_tokens(log_probs, 4)
     for row, own, places in zip(log_probs.tolist(), values.tolist(), ids.tolist(), strict=True):
         wanted = sorted((-log_prob, token) for token, log_prob in enumerate(row))[:4]
         assert [(-log_prob, token) for log_prob, token in zip(own, places, strict=True)] == wanted

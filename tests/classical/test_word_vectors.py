@@ -22,7 +22,7 @@ from seqloom.classical.word_vectors.negative_sampling import (
     to_uniform,
 )
 from seqloom.classical.word_vectors.trainer import WordTrainConfig, WordVectorTrainer, select_engine
-from seqloom.core.device import compiler
+from seqloom.core.device import compile_nogil
 from seqloom.core.errors import CheckpointError, DataError, ResourceError
 
 OBJECTIVES: tuple[Objective, ...] = ("skipgram", "cbow", "glove")
@@ -240,7 +240,7 @@ def test_numba_compiles_without_a_cache_folder(monkeypatch):
         return lambda function: function
 
     monkeypatch.setattr(numba, "njit", njit)
-    assert compiler()(len)("abc") == 3
+    assert compile_nogil()(len)("abc") == 3
     assert asked == [True, False]
 
 

@@ -16,8 +16,8 @@ from seqloom.config import (
     config,
     differences,
     dump_yaml,
+    find_nearest,
     load_yaml,
-    nearest,
     parse_overrides,
     to_mapping,
 )
@@ -410,7 +410,7 @@ def test_differences_name_every_key_path() -> None:
 
 
 def test_nearest() -> None:
-    assert nearest("hiden", ["hidden", "cell"]) == "hidden"
-    assert nearest("LSTM", ["lstm"]) == "lstm"
-    assert nearest("zzz", ["hidden", "cell"]) is None
-    assert nearest("x", []) is None
+    assert find_nearest("hiden", ["hidden", "cell"]) == "hidden"
+    assert find_nearest("LSTM", ["lstm"]) == "lstm"
+    assert find_nearest("zzz", ["hidden", "cell"]) is None
+    assert find_nearest("x", []) is None

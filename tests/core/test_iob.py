@@ -11,14 +11,14 @@ from seqloom.core.iob import (
     SCHEMES,
     Scheme,
     Span,
+    detect_scheme,
+    extract_spans,
+    extract_strict_spans,
     marks_spans,
     may_follow,
     parse_tag,
     read_tags,
-    scheme_of,
-    spans_of,
-    strict_spans,
-    tags_of,
+    write_tags,
 )
 
 PREFIXES: dict[Scheme, str] = {"IOB1": "BI", "IOB2": "BI", "BIOES": "BIES"}
@@ -48,20 +48,20 @@ def sentences(draw: st.DrawFn) -> tuple[list[Span], int]:
 @pytest.mark.parametrize("scheme", SCHEMES)
 def test_the_schemes_by_hand(scheme: Scheme) -> None:
     tags = WRITTEN[scheme].split()
-    assert tags_of(PANKAJ, 7, scheme) == tags
-    assert spans_of(tags) == strict_spans(tags, scheme) == PANKAJ
+    assert write_tags(PANKAJ, 7, scheme) == tags
+    assert extract_spans(tags) == extract_strict_spans(tags, scheme) == PANKAJ
     assert read_tags(tags, scheme) == (PANKAJ, [])
-    assert scheme_of([tags]) == scheme
+    assert detect_scheme([tags]) == scheme
 
 
 @pytest.mark.parametrize("scheme", SCHEMES)
 @given(sentences())
 def test_there_and_back(scheme: Scheme, sentence: tuple[list[Span], int]) -> None:
     spans, length = sentence
-    tags = tags_of(spans[::-1], length, scheme)
-    assert len(tags) == length and spans_of(tags) == strict_spans(tags, scheme) == spans
+    tags = write_tags(spans[::-1], length, scheme)
+    assert len(tags) == length and extract_spans(tags) == extract_strict_spans(tags, scheme) == spans
     assert read_tags(tags, scheme).mistakes == []
-    assert read_tags(tags, scheme_of([tags])).mistakes == []
+    assert read_tags(tags, detect_scheme([tags])).mistakes == []
 
 
 @pytest.mark.parametrize("scheme", SCHEMES)
@@ -81,11 +81,11 @@ def test_a_sequence_is_valid_if_its_neighbours_are(scheme: Scheme) -> None:
 @given(st.lists(st.sampled_from(alphabet("BIOES")), max_size=12))
 def test_a_repair_keeps_the_spans_and_needs_no_other(scheme: Scheme, tags: list[str]) -> None:
     spans, mistakes = read_tags(tags, scheme)
-    repaired = tags_of(spans, len(tags), scheme)
+    repaired = write_tags(spans, len(tags), scheme)
     assert read_tags(repaired, scheme) == (spans, [])
     assert [place for place, tag in enumerate(tags) if tag != repaired[place]] == mistakes
     if scheme != "IOB1":  # there, as in seqeval, a span may begin after a misplaced B
-        assert set(strict_spans(tags, scheme)) <= set(spans)
+        assert set(extract_strict_spans(tags, scheme)) <= set(spans)
     covered = {place for span in spans for place in range(span.start, span.end)}
     assert covered == {place for place, tag in enumerate(tags) if tag != "O"}  # no word is lost, none is added
 
@@ -107,15 +107,15 @@ def test_a_repair_keeps_the_spans_and_needs_no_other(scheme: Scheme, tags: list[
 def test_invalid_sequences(tags: str, scheme: Scheme, repaired: str, strict: list[Span]) -> None:
     given_tags = tags.split()
     spans, mistakes = read_tags(given_tags, scheme)
-    assert " ".join(tags_of(spans, len(given_tags), scheme)) == repaired
+    assert " ".join(write_tags(spans, len(given_tags), scheme)) == repaired
     assert mistakes
-    assert strict_spans(given_tags, scheme) == strict
+    assert extract_strict_spans(given_tags, scheme) == strict
 
 
 def test_the_scheme_with_the_fewest_mistakes() -> None:
-    assert scheme_of([]) == scheme_of([["O", "O"]]) == "IOB2"
-    assert scheme_of([["I-X", "O", "I-Y"], ["B-X"]]) == "IOB1"
-    assert scheme_of([["B-X", "E-X", "S-Y"], ["I-X"]]) == "BIOES"
+    assert detect_scheme([]) == detect_scheme([["O", "O"]]) == "IOB2"
+    assert detect_scheme([["I-X", "O", "I-Y"], ["B-X"]]) == "IOB1"
+    assert detect_scheme([["B-X", "E-X", "S-Y"], ["I-X"]]) == "BIOES"
 
 
 @pytest.mark.parametrize(
@@ -154,4 +154,4 @@ def test_what_is_no_tag(tag: str) -> None:
 )
 def test_spans_that_cannot_be_written(spans: list[Span]) -> None:
     with pytest.raises(DataError, match=r"within the 4 words, hold one at least and not overlap; got Span"):
-        tags_of(spans, 4)
+        write_tags(spans, 4)

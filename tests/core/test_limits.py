@@ -8,7 +8,14 @@ from torch import nn
 
 from seqloom.config import build, config
 from seqloom.core.errors import DataError, UsageError
-from seqloom.core.limits import available_memory, format_bytes, largest_settings, max_line, max_source, refuse_device
+from seqloom.core.limits import (
+    available_memory,
+    format_bytes,
+    list_largest_settings,
+    max_line,
+    max_source,
+    refuse_device,
+)
 from seqloom.core.memory import TooLargeError, build_within_memory
 
 
@@ -49,7 +56,7 @@ def test_absurd_number_of_layers_is_refused_in_recipe_and_constructor() -> None:
 
 def test_largest_settings_are_named() -> None:
     settings = {"model": {"kind": "gpt", "layers": 3, "d_model": 512, "tied": True, "positions": {"max_length": 64}}}
-    assert largest_settings(settings) == "model.d_model=512, model.positions.max_length=64, model.layers=3"
+    assert list_largest_settings(settings) == "model.d_model=512, model.positions.max_length=64, model.layers=3"
 
 
 def test_model_that_does_not_fit_is_refused_before_it_is_allocated() -> None:

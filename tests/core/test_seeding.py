@@ -3,28 +3,30 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from seqloom.core.device import derive, generator, seed_step
+from seqloom.core.device import derive_seed, make_generator, seed_step
 
 paths = st.lists(st.integers(0, 10**6) | st.text(st.characters(categories=["L"]), min_size=1), max_size=3)
 
 
 @given(st.integers(), paths)
 def test_derived_seeds_fit_every_generator(seed: int, path: list[int | str]) -> None:
-    derived = derive(seed, *path)
+    derived = derive_seed(seed, *path)
     assert 0 <= derived < 2**63
-    assert derived == derive(seed, *path)
+    assert derived == derive_seed(seed, *path)
     torch.Generator().manual_seed(derived)
 
 
 def test_derived_seeds_are_fixed_forever() -> None:
     """Runs resumed with a later version must draw what they would have drawn with this one."""
-    assert derive(1, "step", 0, 0) == 332971203732598461
+    assert derive_seed(1, "step", 0, 0) == 332971203732598461
 
 
 def test_purposes_do_not_share_seeds() -> None:
-    seeds = {derive(seed, name, step) for seed in range(5) for name in ("step", "order", "init") for step in range(200)}
+    seeds = {
+        derive_seed(seed, name, step) for seed in range(5) for name in ("step", "order", "init") for step in range(200)
+    }
     assert len(seeds) == 5 * 3 * 200
-    assert len({derive(1, 23), derive(12, 3), derive(1, 2, 3), derive(123)}) == 4
+    assert len({derive_seed(1, 23), derive_seed(12, 3), derive_seed(1, 2, 3), derive_seed(123)}) == 4
 
 
 @pytest.mark.parametrize("steps_before", [0, 1, 5])
@@ -50,6 +52,6 @@ def test_a_generator_leaves_the_global_stream_alone() -> None:
     torch.manual_seed(0)
     expected = torch.rand(2)
     torch.manual_seed(0)
-    made = generator(3, "order")
-    assert torch.equal(torch.rand(3, generator=made), torch.rand(3, generator=generator(3, "order")))
+    made = make_generator(3, "order")
+    assert torch.equal(torch.rand(3, generator=made), torch.rand(3, generator=make_generator(3, "order")))
     assert torch.equal(torch.rand(2), expected)

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from seqloom.core.protocols import DecodeState, select
-from seqloom.core.tree import Growing, Tree, clone, detach, leaves, pack, select_rows, to_device, tree_map, unpack
+from seqloom.core.tree import GrowingBuffer, Tree, clone, detach, leaves, pack, select_rows, to_device, tree_map, unpack
 
 ROWS = 3
 numbers = st.integers(-(2**53), 2**53) | st.floats(allow_nan=False, allow_infinity=False)
@@ -21,7 +21,7 @@ def tensors(draw: Any) -> Tensor:
     return torch.arange(ROWS * width).reshape(ROWS, width).to(dtype)
 
 
-growing = st.builds(Growing, tensors(), st.just(torch.tensor([0, 1, 2])))
+growing = st.builds(GrowingBuffer, tensors(), st.just(torch.tensor([0, 1, 2])))
 trees = st.recursive(
     plain | tensors() | growing,
     lambda inner: (
@@ -39,7 +39,7 @@ def same(a: Tree, b: Tree) -> bool:
         return False
     if isinstance(a, Tensor):
         return a.dtype == b.dtype and a.shape == b.shape and torch.equal(a, b)
-    if isinstance(a, Growing):
+    if isinstance(a, GrowingBuffer):
         return same(a.buffer, b.buffer) and same(a.length, b.length)
     if isinstance(a, tuple | list):
         return len(a) == len(b) and all(map(same, a, b))
@@ -99,6 +99,6 @@ def test_detach_cuts_the_graph_and_keeps_the_values() -> None:
 
 def test_leaves_come_in_a_fixed_order_and_move_together() -> None:
     a, b, c = torch.zeros(1), torch.ones(1), torch.tensor([1])
-    tree = {"z": a, "a": [Growing(b, c), None]}
+    tree = {"z": a, "a": [GrowingBuffer(b, c), None]}
     assert [id(leaf) for leaf in leaves(tree)] == [id(a), id(b), id(c)]
     assert {leaf.device.type for leaf in leaves(to_device(tree, "meta"))} == {"meta"}

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from seqloom.config import build
 from seqloom.core.errors import DataError, UsageError
-from seqloom.core.iob import Scheme, Span, spans_of, tags_of
+from seqloom.core.iob import Scheme, Span, extract_spans, write_tags
 from seqloom.data import corpora
 from seqloom.data.corpora.conll import Sentence, find_scheme, parse_tags, read_conll, read_conllu
 from seqloom.data.corpus import Corpus
@@ -109,11 +109,11 @@ def test_all_schemes_give_the_same_tags(sentences: list[list[tuple[str, int, int
     both = [laid(found) for found in sentences]
     read = []
     for own, length in both:
-        tags = tags_of(own, length, scheme)
+        tags = write_tags(own, length, scheme)
         read.append(Sentence(list(range(1, length + 1)), ["w"] * length, tags))
     found, notes = parse_tags(read, scheme, "refuse", "x")
     assert not notes
-    assert [spans_of(sentence.tags) for sentence in found] == [own for own, _ in both]
+    assert [extract_spans(sentence.tags) for sentence in found] == [own for own, _ in both]
     assert all(tag[0] in "BIO" for sentence in found for tag in sentence.tags)
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from seqloom.config import build
 from seqloom.core.errors import DataError, UsageError
-from seqloom.core.iob import spans_of
+from seqloom.core.iob import extract_spans
 from seqloom.data import corpora
 from seqloom.data.corpora import names, people
 from seqloom.data.corpora.names import fold, split_of
@@ -97,7 +97,7 @@ def test_all_sorts_of_sentences(corpus: Corpus[TokenClassificationExample]) -> N
     for split in corpus.splits:
         sentences = corpus.split(split)
         assert set(tag_counts(corpus, split)) == {"PER", "LOC"}
-        alone = [sentence for sentence in sentences if not spans_of(sentence.tags)]
+        alone = [sentence for sentence in sentences if not extract_spans(sentence.tags)]
         assert 0.03 < len(alone) / len(sentences) < 0.25
         forms = Counter(kind for sentence in sentences for kind in form_of(sentence.text))
         assert all(forms[kind] for kind in ("lower", "possessive", "initial", "title", "list", "no stop")), forms

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from seqloom.core.errors import DivergedError, UsageError
 from seqloom.core.protocols import DecodeState, StepOutput, Steppable
-from seqloom.core.tree import Growing, Tree
+from seqloom.core.tree import GrowingBuffer, Tree
 from seqloom.decoding.generate import BLOCK, choose, generate, row_seeds
 from seqloom.decoding.processors import SamplingConfig
 
@@ -44,7 +44,7 @@ class CumulativeModel:
 
     def start(self, source: Tree = None, rows: int | None = None) -> DecodeState:
         rows = len(source) if source is not None else rows or 1
-        cache = Growing(torch.zeros(rows, 400, 2, dtype=torch.float64), torch.zeros(rows, dtype=torch.long))
+        cache = GrowingBuffer(torch.zeros(rows, 400, 2, dtype=torch.float64), torch.zeros(rows, dtype=torch.long))
         carry = {"cache": cache, "layers": ({"h": torch.zeros(rows, 3, dtype=torch.float64)}, None), "name": "r"}
         return DecodeState(carry, None if source is None else {"bias": source})
 
@@ -66,7 +66,7 @@ class CumulativeModel:
         scores[:, END] -= 2
         if state.memory is not None:
             scores = scores + state.memory["bias"]
-        carry = {"cache": Growing(cache.buffer, length), "layers": ({"h": h}, None), "name": "r"}
+        carry = {"cache": GrowingBuffer(cache.buffer, length), "layers": ({"h": h}, None), "name": "r"}
         return StepOutput(scores.log_softmax(-1), DecodeState(carry, state.memory))
 
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from seqloom.core.errors import DataError
-from seqloom.core.iob import Scheme, Span, spans_of, strict_spans, tags_of
+from seqloom.core.iob import Scheme, Span, extract_spans, extract_strict_spans, write_tags
 from seqloom.evaluate.classification import Hits, macro, micro, weighted
 from seqloom.evaluate.tagging import compare_spans, score_spans
 
@@ -31,7 +31,7 @@ def valid_pairs(scheme: Scheme, seed: int, count: int = 1000) -> Pairs:
     both: Pairs = ([], [])
     for pair in zip(*random_pairs("BI", seed, count), strict=True):
         for side, tags in zip(both, pair, strict=True):
-            side.append(tags_of(spans_of(tags), len(tags), scheme))
+            side.append(write_tags(extract_spans(tags), len(tags), scheme))
     return both
 
 
@@ -86,16 +86,16 @@ def test_spans_equal_seqeval_in_each_sentence(prefixes: str, scheme: Scheme) -> 
     alphabet = ["O", *(f"{prefix}{suffix}" for prefix in prefixes for suffix in ("-X", "-Y"))]
     short = (tags for length in range(1, 5) for tags in product(alphabet, repeat=length))
     for tags in (*short, *random_pairs(prefixes, 4, 3000)[0]):
-        assert [(span.type, span.start, span.end - 1) for span in spans_of(tags)] == entities(list(tags)), tags
+        assert [(span.type, span.start, span.end - 1) for span in extract_spans(tags)] == entities(list(tags)), tags
         strict = [(one.tag, one.start, one.end) for one in schemes.Tokens(tags, kind).entities]
-        assert strict == strict_spans(tags, scheme), tags
+        assert strict == extract_strict_spans(tags, scheme), tags
 
 
 def test_bare_tags_have_no_type() -> None:
     """seqeval calls the missing type `_`."""
     entities = pytest.importorskip("seqeval.metrics.sequence_labeling").get_entities
     tags = ["B", "I", "O", "I", "B"]
-    assert [(span.type or "_", span.start, span.end - 1) for span in spans_of(tags)] == entities(tags)
+    assert [(span.type or "_", span.start, span.end - 1) for span in extract_spans(tags)] == entities(tags)
 
 
 def test_partial_match_is_false_positive_and_false_negative() -> None:

@@ -5,7 +5,7 @@ import random
 import pytest
 
 from seqloom.core.errors import DataError
-from seqloom.core.iob import spans_of, tags_of
+from seqloom.core.iob import extract_spans, write_tags
 from seqloom.evaluate.classification import Hits
 from seqloom.evaluate.tagging import report
 
@@ -31,7 +31,7 @@ def test_report_of_given_tags() -> None:
 
 
 def test_scheme_affects_only_the_invalid_count() -> None:
-    as_bioes = [tags_of(spans_of(tags), len(tags), "BIOES") for tags in EXPECTED]
+    as_bioes = [write_tags(extract_spans(tags), len(tags), "BIOES") for tags in EXPECTED]
     found = report(as_bioes, as_bioes, scheme="BIOES")
     assert found.invalid == 0 and found.metrics["span_f1"] == 1
     assert report(as_bioes, as_bioes).invalid == 2

@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from seqloom.core.errors import out_of_memory
+from seqloom.core.errors import is_out_of_memory
 from seqloom.inspect.views import layers as passes
 from seqloom.inspect.views.layers import TrainingPass, peak_memory, seconds, within
 
@@ -113,7 +113,7 @@ def test_no_more_than_there_is_can_be_taken() -> None:
         torch.empty(100, MEBI, dtype=torch.uint8)
         with pytest.raises(RuntimeError) as caught:
             torch.empty(300, MEBI, dtype=torch.uint8)
-    assert out_of_memory(caught.value)
+    assert is_out_of_memory(caught.value)
     assert resource.getrlimit(resource.RLIMIT_DATA) == before
     torch.empty(300, MEBI, dtype=torch.uint8)
 
@@ -140,10 +140,10 @@ def test_without_a_number_there_is_no_limit() -> None:
 
 
 def test_what_counts_as_out_of_memory() -> None:
-    assert out_of_memory(MemoryError())
-    assert out_of_memory(torch.OutOfMemoryError("CUDA out of memory"))
-    assert not out_of_memory(RuntimeError("shapes do not fit"))
-    assert not out_of_memory(ValueError("out of memory"))
+    assert is_out_of_memory(MemoryError())
+    assert is_out_of_memory(torch.OutOfMemoryError("CUDA out of memory"))
+    assert not is_out_of_memory(RuntimeError("shapes do not fit"))
+    assert not is_out_of_memory(ValueError("out of memory"))
 
 
 def test_a_pass_that_fails_leaves_no_profiler_behind() -> None:

@@ -5,7 +5,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.nn.torch_layers import D, N, exactly, wild
 
-from seqloom.core.tree import Growing, clone, select_rows
+from seqloom.core.tree import GrowingBuffer, clone, select_rows
 from seqloom.nn.attention import MultiHeadAttention
 from seqloom.nn.cache import STEPS_OF_GROWTH as ROOM
 from seqloom.nn.cache import empty_cache, empty_state, extend_caches
@@ -22,7 +22,7 @@ class Reader:
 
     def __init__(self, ours, sources):
         self.ours, self.sources, self.state = ours, sources, empty_state()
-        self.caches: tuple[Growing, ...] = (empty_cache(ours, sources),)
+        self.caches: tuple[GrowingBuffer, ...] = (empty_cache(ours, sources),)
 
     def read(self, x, mask=None):
         (R, T, _), B = x.shape, self.sources

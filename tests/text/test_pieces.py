@@ -7,7 +7,7 @@ import textwrap
 
 import pytest
 
-from seqloom.core.progress import listening
+from seqloom.core.progress import report_progress
 from seqloom.text import (
     BytePairConfig,
     CharactersConfig,
@@ -113,7 +113,7 @@ def test_long_documents_are_encoded_in_pieces(config: TokenizerConfig) -> None:
 def test_progress_is_reported() -> None:
     text = random_text(PIECE_LENGTH // 4)
     seen: list[tuple[str, int, int | None]] = []
-    with listening(lambda *progress: seen.append(progress)):
+    with report_progress(lambda *progress: seen.append(progress)):
         tokenizer = train_tokenizer(BytePairConfig(size=300), [text])
         encode_documents(tokenizer, [text])
     assert {label for label, _, _ in seen} == {"learning the tokenizer", "tokenizing"}

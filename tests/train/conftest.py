@@ -11,10 +11,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from seqloom.core.device import generator
+from seqloom.core.device import make_generator
 from seqloom.core.files import tensors_from_file
 from seqloom.core.protocols import Loss, Monitor, Task
-from seqloom.core.tree import Growing, Tree
+from seqloom.core.tree import GrowingBuffer, Tree
 from seqloom.train.checkpoints import CheckpointStore
 from seqloom.train.config import FitConfig
 from seqloom.train.events import Event, Progress
@@ -69,7 +69,7 @@ class TinyTask(Task):
 
     def __init__(self, dropout: float = 0.2, spoil: dict[int, Any] | None = None, batch_rows: int = ROWS) -> None:
         self.dropout, self.spoil, self.rows = dropout, spoil or {}, batch_rows
-        self.text = torch.randint(V, (self.rows, EPOCH * WIDTH + 1), generator=generator(5, "text"))
+        self.text = torch.randint(V, (self.rows, EPOCH * WIDTH + 1), generator=make_generator(5, "text"))
         self.on_evaluate: Callable[[], None] = lambda: None
         self.evaluations = 0
 
@@ -99,7 +99,7 @@ class TinyTask(Task):
         self.evaluations += 1
         torch.rand(3)  # an evaluation that draws numbers must not disturb the training
         self.on_evaluate()
-        text = torch.randint(V, (2, 9), generator=generator(5, "dev")).to(model.embed.weight.device)
+        text = torch.randint(V, (2, 9), generator=make_generator(5, "dev")).to(model.embed.weight.device)
         logits, _ = model(text[:, :-1], None)
         return {"loss": F.cross_entropy(logits.flatten(0, 1), text[:, 1:].flatten()).item(), "accuracy": 0.5}
 
@@ -168,7 +168,7 @@ def same(a: Any, b: Any) -> bool:
         return False
     if isinstance(a, Tensor):
         return a.dtype == b.dtype and a.shape == b.shape and bits(a) == bits(b)
-    if isinstance(a, Growing):
+    if isinstance(a, GrowingBuffer):
         return same(a.buffer, b.buffer) and same(a.length, b.length)
     if isinstance(a, dict):
         return list(a) == list(b) and all(same(a[key], b[key]) for key in a)

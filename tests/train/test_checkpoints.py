@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from seqloom.core import files
 from seqloom.core.errors import CheckpointError, ResourceError
-from seqloom.core.tree import Growing
+from seqloom.core.tree import GrowingBuffer
 from seqloom.train.checkpoints import CheckpointStore
 
 pytestmark = pytest.mark.usefixtures("quick_disk")
@@ -75,7 +75,9 @@ TENSORS = st.builds(
     st.sampled_from(DTYPES),
     st.integers(0, 1000),
 )
-GROWING = st.builds(lambda n: Growing(torch.arange(2.0 * n).reshape(2, n), torch.tensor([n, 0])), st.integers(1, 4))
+GROWING = st.builds(
+    lambda n: GrowingBuffer(torch.arange(2.0 * n).reshape(2, n), torch.tensor([n, 0])), st.integers(1, 4)
+)
 VALUES = st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5)
 TREES = st.recursive(
     TENSORS | GROWING | VALUES,

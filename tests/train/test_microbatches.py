@@ -11,7 +11,7 @@ from torch import Tensor
 
 from seqloom import accel
 from seqloom.core.protocols import Loss
-from seqloom.core.tree import Growing, Tree, concatenate_rows, count_rows, leaves, slice_rows, tree_map
+from seqloom.core.tree import GrowingBuffer, Tree, concatenate_rows, count_rows, leaves, slice_rows, tree_map
 from seqloom.recipes import read_recipe
 from seqloom.tasks import task_info
 from seqloom.train.config import FitConfig
@@ -130,7 +130,7 @@ def test_smaller_batches_are_not_split() -> None:
 def test_batches_are_sliced_and_concatenated() -> None:
     tree = {
         "a": torch.arange(10).view(5, 2),
-        "b": (Growing(torch.rand(5, 3), torch.arange(5)), None),
+        "b": (GrowingBuffer(torch.rand(5, 3), torch.arange(5)), None),
         "read": 17,
         "fresh": True,
         "name": "x",

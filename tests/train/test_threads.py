@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 from seqloom.core import device
-from seqloom.core.device import THREADS_VARIABLE, preserve_threads, resume_threads, used_threads
+from seqloom.core.device import THREADS_VARIABLE, preserve_threads, resume_threads, training_threads
 from seqloom.train.events import Started
 
 CPU, STEPS, UNTIL = torch.device("cpu"), 4, 2
@@ -83,5 +83,5 @@ def test_at_most_one_thread_per_core() -> None:
 
 
 def test_other_devices_have_no_thread_count() -> None:
-    assert used_threads(torch.device("cuda")) == 0
+    assert training_threads(torch.device("cuda")) == 0
     assert resume_threads(2, torch.device("cuda")) is None and resume_threads(0, CPU) is None

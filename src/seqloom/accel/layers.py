@@ -12,7 +12,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from seqloom.core.tree import Growing
+from seqloom.core.tree import GrowingBuffer
 from seqloom.nn import attention, masks
 from seqloom.nn.bidirectional import BidirectionalStack, read_sequences
 from seqloom.nn.masks import AttentionMask, AttentionScope, all_known_true, any_known_true, select_real
@@ -100,7 +100,7 @@ def run_blocks_on_gpu(
     stack: TransformerStack,
     x: Tensor,
     scope: AttentionScope,
-    caches: Sequence[Growing] | None,
+    caches: Sequence[GrowingBuffer] | None,
     sources: Sequence[Source] | None,
     wanted: Wanted,
 ) -> StackOutput:

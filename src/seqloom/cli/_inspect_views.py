@@ -9,7 +9,7 @@ import typer
 from seqloom.cli._options import DataDir, JsonObject, PictureOut, drop_unset
 from seqloom.cli._output import Json, check_out, columns, plain_table, print_json, show_view
 from seqloom.core.errors import UsageError
-from seqloom.core.words import counted
+from seqloom.core.words import format_count
 
 if TYPE_CHECKING:
     from seqloom.inspect.views.inputs import PositionsView
@@ -78,7 +78,7 @@ def print_positions(view: "PositionsView") -> None:
     console = Console(highlight=False)
     layout = "" if view.layout is None else f", {view.layout}, base {view.base:g}"
     of = f"{view.name}: " if view.name else ""
-    size = f"{counted(view.length, 'place')} × {view.width} dimensions"
+    size = f"{format_count(view.length, 'place')} × {view.width} dimensions"
     console.print(f"{of}{view.kind} positions, {size}{layout}\n", markup=False, soft_wrap=True)
     if view.wavelengths:
         table = plain_table(["dimensions", "begins again after"])
@@ -224,7 +224,7 @@ def track(
 
 def print_track(run: Path, trace: "TrackTrace") -> None:
     """Print errors of what was observed, filtered and smoothed."""
-    size = f"{len(trace.truth)} steps, {counted(len(trace.gaps), 'gap')}"
+    size = f"{len(trace.truth)} steps, {format_count(len(trace.gaps), 'gap')}"
     print(f"{run}: track {trace.name}, {size}; root mean square distance from the truth")
     print(f"{'':12}{'observed steps':>16}{'gaps':>10}{'within 95 %':>14}")
     for name in ("observed", "filtered", "smoothed"):

@@ -12,7 +12,7 @@ import typer
 from typer.models import OptionInfo
 
 from seqloom.core.errors import DataError, UsageError
-from seqloom.core.words import WHOLE_NUMBERS, shown
+from seqloom.core.words import WHOLE_NUMBERS, format_value
 
 BATCH_SIZE = 128
 WINDOW_BATCHES = 8  # batches read before the first line is answered, so that lines of one length are read together
@@ -92,10 +92,10 @@ def parse_numbers(option: str, text: str, example: str) -> tuple[int, ...]:
         numbers = tuple(int(word) for word in parse_words(option, text, example))
     except ValueError:
         raise UsageError(
-            f"{option} takes whole numbers with commas between, like {example}; got {shown(text)}."
+            f"{option} takes whole numbers with commas between, like {example}; got {format_value(text)}."
         ) from None
     if any(number not in WHOLE_NUMBERS for number in numbers):
-        raise UsageError(f"{option} takes whole numbers of at most 64 bits, like {example}; got {shown(text)}.")
+        raise UsageError(f"{option} takes whole numbers of at most 64 bits, like {example}; got {format_value(text)}.")
     return numbers
 
 

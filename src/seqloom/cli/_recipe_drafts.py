@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from seqloom.config.constraints import Difference
 from seqloom.core.errors import DataError, UsageError
-from seqloom.core.words import counted, did_you_mean, shorten
+from seqloom.core.words import did_you_mean, format_count, shorten
 
 if TYPE_CHECKING:
     pass
@@ -148,7 +148,7 @@ def draft_translator(request: Request) -> Draft:
         **size,
     }
     words = " and ".join(f"{sizes[f'{side}_words']:,}" for side in ("source", "target"))
-    return Draft(fields, [f"{counted(sizes['pairs'], 'pair')}, {words} words in train", *corpus.notes])
+    return Draft(fields, [f"{format_count(sizes['pairs'], 'pair')}, {words} words in train", *corpus.notes])
 
 
 def translator_size(pairs: int, characters: int) -> dict[str, object]:
@@ -235,7 +235,7 @@ def draft_tagger(request: Request) -> Draft:
         "crf": str(has_spans(corpus)).lower(),
         **reader_size(sizes["words"]),
     }
-    spans = f"{counted(sum(counts.values()), 'span')} of {counted(len(counts), 'type')}"
+    spans = f"{format_count(sum(counts.values()), 'span')} of {format_count(len(counts), 'type')}"
     kinds = spans if has_spans(corpus) else f"{len(counts)} tags"
     note = f"{sizes['sentences']:,} sentences, {sizes['words']:,} words, {kinds} to train on"
     return Draft(fields, [note, *corpus.notes])
@@ -289,7 +289,7 @@ def draft_forecaster(request: Request) -> Draft:
         "model": model.format(difference=difference, structure=structure),
         "train": LEARNED.format(epochs=epochs, every=max(1, epochs * per_epoch // 10)) if is_long else ESTIMATED,
     }
-    variables = counted(len(columns_of(corpus)), "variable", "variables")
+    variables = format_count(len(columns_of(corpus)), "variable", "variables")
     return Draft(
         fields, [f"{len(train):,} steps of {variables} to train on, {train.clock.describe()} each", *corpus.notes]
     )

@@ -20,7 +20,7 @@ import typer
 from typer.core import TyperGroup
 
 from seqloom.core import VERSION
-from seqloom.core.errors import LACKING, SeqloomError, UsageError, out_of_memory
+from seqloom.core.errors import LACKING, SeqloomError, UsageError, is_out_of_memory
 
 # How often a thread of torch's on Linux looks for work before it sleeps. OpenMP's own choice is thirty times that: it
 # gains next to nothing on an idle machine, and where other programs want the cores it makes steps several times slower.
@@ -216,7 +216,7 @@ def explain(error: BaseException) -> tuple[int, str]:
         return 5, f"the system refused: {error.strerror}{place}. What was saved before is intact; run it again."
     if isinstance(error, OSError) and error.errno == errno.ENAMETOOLONG:
         return 2, f"no file can have a name as long as this: {error.filename}"
-    if out_of_memory(error):
+    if is_out_of_memory(error):
         return (
             5,
             "out of memory. Use a smaller batch or model, set train.gradient_checkpointing=true, or free memory.",

@@ -19,7 +19,7 @@ from seqloom.cli._output import (
     write_picture,
 )
 from seqloom.core.errors import CheckpointError, SeqloomError, UsageError
-from seqloom.core.words import HIGHER_IS_BETTER, OF_ANSWERS, did_you_mean, format_metric
+from seqloom.core.words import ANSWER_METRICS, HIGHER_IS_BETTER, did_you_mean, format_metric
 
 if TYPE_CHECKING:
     from seqloom.runs.run import Run
@@ -213,7 +213,9 @@ def choose_ranking(opened: Sequence["Run"], by: str | None, split: str) -> Ranki
     if by is not None and not any(by in metrics for metrics in every):
         return None, f"Not ranked by {by}: that is not measured for the task {runs[0].recipe['task']}."
     # The first that all have ranks; what is counted are texts and words, however they are cut into tokens.
-    shared = next((name for name in (*OF_ANSWERS, "neighbours", "crps") if all(name in each for each in every)), None)
+    shared = next(
+        (name for name in (*ANSWER_METRICS, "neighbours", "crps") if all(name in each for each in every)), None
+    )
     if shared == "neighbours":
         objectives = {run.recipe["model"]["objective"] for run in runs}
         if by == "loss" and len(objectives) > 1:

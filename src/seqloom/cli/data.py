@@ -176,12 +176,12 @@ def view_tagged(found: "Corpus[TokenClassificationExample]") -> CorpusView:
 
 def mark_tags(sentence: "TokenClassificationExample", spans: bool) -> str:
     """Return `[Anna Schmidt PER] lives in [Bonn LOC].`, the text as it was written; or `Anna/PROPN lives/VERB`."""
-    from seqloom.core.iob import spans_of
+    from seqloom.core.iob import extract_spans
 
     if not spans:
         return " ".join(f"{word}/{tag}" for word, tag in zip(sentence.words, sentence.tags, strict=True))
     marked, end = "", 0
-    for span in spans_of(sentence.tags):
+    for span in extract_spans(sentence.tags):
         begins, ends = sentence.spans[span.start][0], sentence.spans[span.end - 1][1]
         marked += f"{sentence.text[end:begins]}[{sentence.text[begins:ends]} {span.type}]"
         end = ends

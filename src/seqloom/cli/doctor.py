@@ -10,7 +10,7 @@ import typer
 from seqloom.cli._options import DataDir, JsonObject, RecipeWords
 from seqloom.cli._output import print_json
 from seqloom.core.errors import UsageError
-from seqloom.core.words import counted, escape_controls, format_sizes
+from seqloom.core.words import escape_controls, format_count, format_sizes
 
 if TYPE_CHECKING:
     from seqloom.inspect.doctor import Diagnosis, ExampleFacts, Lengths, PairFacts, Side, Split
@@ -114,7 +114,7 @@ def describe_pairs(found: "PairFacts") -> list[str]:
         lines.append(f"  {split.name + ':':7}{'; '.join(remarks)}")
     left_out = f"; {found.left_out:,} pairs too long, left out" if found.left_out else ""
     batches = f"{found.pairs_per_batch:,.0f} pairs on average, up to {found.tokens:,} tokens a side"
-    shapes = counted(found.shapes, "shape")
+    shapes = format_count(found.shapes, "shape")
     return [*lines, f"batches: {batches}, of {shapes}, {found.padding:.1%} padding{left_out}"]
 
 
@@ -137,7 +137,7 @@ def describe_examples(found: "ExampleFacts") -> list[str]:
         lines.append(f"classes: {counts}: {', '.join(shown)}")
     cut = f"; {found.cut:,} {found.unit} longer than {found.max_length} tokens" if found.cut else ""
     batches = f"{found.per_batch:,.0f} {found.unit} on average, up to {found.tokens:,} tokens"
-    return [*lines, f"batches: {batches}, of {counted(found.shapes, 'shape')}, {found.padding:.1%} padding{cut}"]
+    return [*lines, f"batches: {batches}, of {format_count(found.shapes, 'shape')}, {found.padding:.1%} padding{cut}"]
 
 
 def describe_unknown(part: "Split | Side") -> str:

@@ -13,7 +13,7 @@ from seqloom.cli._input import arguments, note_place
 from seqloom.cli._options import DataDir, JsonObject, PictureOut
 from seqloom.cli._output import Json, check_out, plain_table, print_json, print_notes, wide_console, write_picture
 from seqloom.core.errors import DataError, UsageError
-from seqloom.core.words import counted
+from seqloom.core.words import format_count
 
 if TYPE_CHECKING:
     import numpy as np
@@ -199,10 +199,10 @@ def print_encodings(
     for name, one in zip(names, encoded, strict=True):
         text = " ".join(label(word) for word in one.text[: SHOWN_LETTERS + 1].split())
         text = text if len(one.text) <= SHOWN_LETTERS else text[:SHOWN_LETTERS] + "…"
-        console.print(f"{name}: {text}  ({counted(len(one.words), 'word')})", markup=False, soft_wrap=True)
+        console.print(f"{name}: {text}  ({format_count(len(one.words), 'word')})", markup=False, soft_wrap=True)
     others = len(known) - len(shown)
-    rest = f"; {counted(others, 'column')} not shown" + ", all 0 here" * (occurring(encoded) == shown)
-    source = f"vocabulary: {counted(len(known), 'word')}, from {known.source}{rest if others else ''}"
+    rest = f"; {format_count(others, 'column')} not shown" + ", all 0 here" * (occurring(encoded) == shown)
+    source = f"vocabulary: {format_count(len(known), 'word')}, from {known.source}{rest if others else ''}"
     console.print(source, markup=False, soft_wrap=True)
     for kind in NAMES:
         console.print(f"\n{NAMES[kind]}", style="bold")

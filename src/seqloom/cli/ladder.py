@@ -14,7 +14,7 @@ import typer
 from seqloom.cli._options import DataDir, json_option
 from seqloom.cli._output import Json, check_out, plain_table, print_json, to_plain, wide_console
 from seqloom.core.errors import Interrupted, ResourceError, UsageError
-from seqloom.core.words import OF_HUNDRED
+from seqloom.core.words import PERCENT_METRICS
 
 if TYPE_CHECKING:
     from seqloom.ladder import Ladder, LadderResult, LadderRun
@@ -233,7 +233,7 @@ def print_results(result: "LadderResult", tested: "LadderResult | None") -> None
 
 def format_result(value: float, metric: str) -> str:
     """Return a metric with two digits after the point if it goes from 0 to 100, otherwise four."""
-    return f"{value:.{2 if metric in OF_HUNDRED else 4}f}"
+    return f"{value:.{2 if metric in PERCENT_METRICS else 4}f}"
 
 
 def format_count(value: float) -> str:

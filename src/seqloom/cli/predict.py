@@ -23,7 +23,7 @@ from seqloom.cli._options import (
 )
 from seqloom.cli._output import coloured_console, predict_lines, print_predictions
 from seqloom.core.errors import DataError, UsageError
-from seqloom.core.words import one_line, shown
+from seqloom.core.words import format_value, one_line
 
 if TYPE_CHECKING:
     from rich.text import Text
@@ -214,7 +214,7 @@ def match(
     model = load(run, device, PairPredictor)
     lines, size = open_lines(pairs, batch, window)
     if pairs and len(pairs) % 2:
-        raise DataError(f"Texts must come two by two; got {len(pairs)}, the last {shown(pairs[-1])}.")
+        raise DataError(f"Texts must come two by two; got {len(pairs)}, the last {format_value(pairs[-1])}.")
     rows = zip(pairs[::2], pairs[1::2], strict=True) if pairs else split_columns(lines, 2, "two texts", most=2)
     both = ((first, second) for first, second in rows)
     print_predictions(model, model.match(both, top=top, batch_size=batch, window=size), as_json)

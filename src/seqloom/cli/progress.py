@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn
 
 from seqloom.cli._output import print_json
-from seqloom.core.progress import listening
+from seqloom.core.progress import report_progress
 from seqloom.train import events as e
 
 # Of the metrics of a language model, a translator, a classifier, a tagger … those that are shown; the log has all.
@@ -67,7 +67,7 @@ def display(as_json: bool) -> Iterator[Show]:
 def preparation() -> Iterator[None]:
     """Show on stderr how far the preparation of the data has come, once it takes a while."""
     report = _Preparation()
-    with listening(report):
+    with report_progress(report):
         try:
             yield
         finally:

@@ -13,8 +13,8 @@ import typer
 
 from seqloom.cli._options import DataDir, RecipeWords, json_option, parse_numbers, run_out_option
 from seqloom.cli._output import print_json
-from seqloom.core.errors import Interrupted, NotBegun, SeqloomError, UsageError
-from seqloom.core.words import counted
+from seqloom.core.errors import Interrupted, NotStarted, SeqloomError, UsageError
+from seqloom.core.words import format_count
 
 if TYPE_CHECKING:
     from seqloom.train.stop import Stop
@@ -49,7 +49,7 @@ def train(
         checked = read_recipe(recipe)[1] if recipe else None
         try:
             training = prepare(lambda: resume_run(resume, overrides, checked), stop)
-        except NotBegun as stopped:
+        except NotStarted as stopped:
             raise Interrupted(str(stopped)) from None  # the run is there as before
         follow(training, stop, as_json)
 
@@ -100,7 +100,7 @@ def begin_runs(
             training = prepare(lambda: begin(seeded, path), stop)  # noqa: B023 (called before the loop goes on)
             results.append(follow(training, stop, as_json, hint=False))
         except Interrupted as stopped:
-            has_begun = not isinstance(stopped, NotBegun)
+            has_begun = not isinstance(stopped, NotStarted)
             if not (has_begun or results):
                 raise
             left = ",".join(map(str, seeds[len(results) + has_begun :]))
@@ -117,7 +117,7 @@ def prepare(make: "Callable[[], Training]", stop: "Stop") -> "Training":
             training = make()
     except Interrupted:
         words = "Stopped while preparing the data; no step was made and nothing is lost."
-        raise NotBegun(words, stop.signal) from None
+        raise NotStarted(words, stop.signal) from None
     for warning in training.warnings():
         typer.echo(f"warning: {warning}", err=True)
     return training
@@ -164,7 +164,7 @@ def print_spread(seeds: list[int], results: list[dict[str, float]], as_json: boo
     if as_json:
         print_json({"event": "seeds", "seeds": seeds, "metrics": summary})
         return
-    count = counted(len(seeds), "seed")
+    count = format_count(len(seeds), "seed")
     print(f"{count} ({', '.join(map(str, seeds))}), best evaluation on dev, mean ± standard deviation:")
     for name, value in summary.items():
         print(f"  {name:20} {value['mean']:.4f} ± {value['stdev']:.4f}")

@@ -37,7 +37,7 @@ from seqloom.cli._output import (
     write_picture,
 )
 from seqloom.core.errors import DataError, UsageError
-from seqloom.core.words import counted, one_line
+from seqloom.core.words import format_count, one_line
 
 if TYPE_CHECKING:
     from seqloom.evaluate.word_space import NearWord, WordSpace
@@ -76,10 +76,10 @@ def embed(
         stream.write(content.getvalue())
     else:
         write_atomic(out, content.getvalue())
-        print(f"{out} has {counted(len(vectors), 'vector')} of {vectors.shape[1]} numbers.")
+        print(f"{out} has {format_count(len(vectors), 'vector')} of {vectors.shape[1]} numbers.")
     notes.show()
     if blank := sum(not line.strip() for line in lines):
-        print_notes([f"{counted(blank, 'blank line')} of {len(lines):,} became zeros"])
+        print_notes([f"{format_count(blank, 'blank line')} of {len(lines):,} became zeros"])
 
 
 def similar(

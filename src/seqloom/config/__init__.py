@@ -30,9 +30,9 @@ from seqloom.config.yaml_text import dump_yaml, load_yaml, parse_yaml, plain_sca
 from seqloom.core import Json
 from seqloom.core.errors import UsageError
 from seqloom.core.limits import limit_problems
-from seqloom.core.words import WHOLE_NUMBERS, is_unicode, nearest, shown
+from seqloom.core.words import WHOLE_NUMBERS, find_nearest, format_value, is_unicode
 
-__all__ = ["Discriminator", "Kinds", "dump_yaml", "load_yaml", "nearest"]  # imported names that this module exports
+__all__ = ["Discriminator", "Kinds", "dump_yaml", "find_nearest", "load_yaml"]  # imported names to export
 
 T = TypeVar("T")
 Override = tuple[tuple[str, ...], Json]
@@ -128,7 +128,8 @@ def apply_overrides(mapping: Mapping[str, Json], overrides: Iterable[Override]) 
             if not isinstance(section, dict):
                 parent = ".".join(path[:depth])
                 raise UsageError(
-                    f"{'.'.join(path)} cannot be set: {parent} must be a section with keys, but it is {shown(section)}."
+                    f"{'.'.join(path)} cannot be set: {parent} must be a section with keys, but it is "
+                    f"{format_value(section)}."
                 )
         if path[-1] in DISCRIMINATORS and section.get(path[-1]) != value:
             section.clear()
@@ -155,7 +156,7 @@ def build(cls: Annotation, mapping: Mapping[str, Json], source: str = "the recip
 
     def to_json(value: object) -> Json:
         if (mapped := to_mapping(value)) is value:
-            raise TypeError(f"a recipe cannot contain {shown(value)}")
+            raise TypeError(f"a recipe cannot contain {format_value(value)}")
         return mapped
 
     problems = list(_unwritable_values(mapping))
@@ -175,16 +176,16 @@ def _unwritable_values(value: Json, path: str = "") -> Iterator[str]:
     """Report keys and texts that a recipe file cannot contain, and whole numbers of more than 64 bits."""
     if isinstance(value, Mapping):
         wrong = [key for key in value if not isinstance(key, str)]
-        yield from (f"{path or 'the top level'}: keys must be text, got {shown(key)}" for key in wrong)
+        yield from (f"{path or 'the top level'}: keys must be text, got {format_value(key)}" for key in wrong)
         for key, item in () if wrong else value.items():
             yield from _unwritable_values(item, join(path, key))
     elif isinstance(value, list | tuple):
         for index, item in enumerate(value):
             yield from _unwritable_values(item, f"{path}[{index}]")
     elif isinstance(value, str) and not is_unicode(value):
-        yield f"{path}: must be valid UTF-8 text, got {shown(value)}"
+        yield f"{path}: must be valid UTF-8 text, got {format_value(value)}"
     elif isinstance(value, int) and value not in WHOLE_NUMBERS:
-        yield f"{path}: must be a whole number of at most 64 bits, got {shown(value)}"
+        yield f"{path}: must be a whole number of at most 64 bits, got {format_value(value)}"
 
 
 def complete_sections(cls: Annotation, mapping: Mapping[str, Json]) -> dict[str, Json]:

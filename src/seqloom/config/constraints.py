@@ -27,7 +27,7 @@ from pydantic import Field, TypeAdapter, ValidationError
 from pydantic_core import InitErrorDetails, PydanticKnownError, core_schema
 
 from seqloom.core import Json
-from seqloom.core.words import shown
+from seqloom.core.words import format_value
 
 __all__ = ["Ge", "Gt", "Le", "Lt", "MinLen"]  # imported names that this module exports
 
@@ -112,7 +112,7 @@ def _broken_constraints(name: str, value: Json, annotation: Annotation) -> list[
     if origin(annotation) is Annotated:
         inner, *metadata = get_args(annotation)
         rules = [rule for constraint in metadata if (rule := _broken_rule(constraint, value))]
-        sentences = [f"{name} must {rule}; got {shown(value)}" for rule in rules[:1]]
+        sentences = [f"{name} must {rule}; got {format_value(value)}" for rule in rules[:1]]
         return sentences + _broken_constraints(name, value, inner)
     if origin(annotation) is tuple:
         items = enumerate(value) if isinstance(value, tuple | list) else ()
@@ -130,7 +130,7 @@ def _broken_rule(constraint: object, value: Json) -> str | None:
     if bound is None or not isinstance(value, int | float) or isinstance(value, bool):
         return None
     limit = getattr(constraint, bound.attribute)
-    return None if bound.holds(value, limit) else f"be {bound.words} {shown(limit)}"
+    return None if bound.holds(value, limit) else f"be {bound.words} {format_value(limit)}"
 
 
 # --- sections to choose from ------------------------------------------------------------------------------------------

@@ -27,7 +27,7 @@ from seqloom.config.constraints import (
     tags,
 )
 from seqloom.core import Json
-from seqloom.core.words import did_you_mean, nearest, shown
+from seqloom.core.words import did_you_mean, find_nearest, format_value
 
 NO_SUCH_KEY = "no such key"
 CONSTRAINTS = {*BOUNDS, "too_short", "too_long", "string_too_short", "string_too_long"}  # pydantic's error types
@@ -143,7 +143,7 @@ def describe(annotation: Annotation) -> str:
         elif kind is not Literal:
             words.append(PLAIN_TYPES.get(kind, kind.__name__ if isinstance(kind, type) else str(kind)))
     if choices := literals(allowed):
-        listed = ", ".join(choice if isinstance(choice, str) else shown(choice) for choice in choices)
+        listed = ", ".join(choice if isinstance(choice, str) else format_value(choice) for choice in choices)
         words.append(f"one of {listed}" if len(choices) > 1 else listed)
     if allowed.nullable:
         words.append("null")
@@ -220,20 +220,24 @@ def broken_rules(location: ProblemLocation) -> list[str]:
 def explain_value(location: ProblemLocation, kind: str, value: Json, context: Mapping[str, Json]) -> str:
     """Describe the problem of a value."""
     if kind in BOUNDS:
-        return f"must be {BOUNDS[kind].words} {shown(context[BOUNDS[kind].attribute])}, got {shown(value)}"
+        return (
+            f"must be {BOUNDS[kind].words} {format_value(context[BOUNDS[kind].attribute])}, got {format_value(value)}"
+        )
     if kind == "finite_number":
-        return f"must be a finite number, got {shown(value)}"
+        return f"must be a finite number, got {format_value(value)}"
     if kind in ("too_short", "too_long", "string_too_short", "string_too_long"):
         low, high = context.get("min_length"), context.get("max_length")
         bound = f"at least {low}" if low is not None else f"at most {high}"
-        return f"must have {bound} {'characters' if kind.startswith('string') else 'entries'}, got {shown(value)}"
+        return (
+            f"must have {bound} {'characters' if kind.startswith('string') else 'entries'}, got {format_value(value)}"
+        )
     expected = describe(location.annotation)
     names = [str(choice) for choice in literals(options(location.annotation))]
-    close = nearest(value, names) if isinstance(value, str) else None
+    close = find_nearest(value, names) if isinstance(value, str) else None
     hint = f"; did you mean {close}?" if close else suggest_kind(location, value)
     if expected == "text" and isinstance(value, int | float):
         hint = "; put it in quotes"
-    return f"must be {expected}, got {shown(value)}{hint}"
+    return f"must be {expected}, got {format_value(value)}{hint}"
 
 
 def suggest_kind(location: ProblemLocation, value: Json) -> str:
@@ -246,16 +250,16 @@ def suggest_kind(location: ProblemLocation, value: Json) -> str:
 def explain_kind(location: ProblemLocation, value: Json) -> str:
     """Describe why a section has no valid kind."""
     if not isinstance(value, Mapping):
-        return f"{location.name}: must be a section, got {shown(value)}{suggest_kind(location, value)}"
+        return f"{location.name}: must be a section, got {format_value(value)}{suggest_kind(location, value)}"
     allowed = options(location.annotation)
     name, known = str(allowed.discriminator), allowed.names()
     path = join(location.path, name)
     if name in value:
-        close = nearest(value[name], known) if isinstance(value[name], str) else None
+        close = find_nearest(value[name], known) if isinstance(value[name], str) else None
         hint = f"; did you mean {close}?" if close else ""
-        return f"{path}: must be one of {', '.join(known)}, got {shown(value[name])}{hint}"
+        return f"{path}: must be one of {', '.join(known)}, got {format_value(value[name])}{hint}"
     valid = {key for member in allowed.members for key in field_types(member)}
-    misspelt = nearest(name, [key for key in value if key not in valid])
+    misspelt = find_nearest(name, [key for key in value if key not in valid])
     if misspelt:
         return f"{join(location.path, misspelt)}: {NO_SUCH_KEY}; did you mean {path}?"
     fitting = [member for member in allowed.members if value.keys() <= field_types(member).keys()]
@@ -271,7 +275,7 @@ def explain_unknown_key(root: Annotation, values: Json, location: ProblemLocatio
     known, kinds = field_types(location.section), location.kinds
     paths = list(dict.fromkeys(key_paths(root, values)))
     suggestions = find_synonyms(key, prefix, paths)
-    if not suggestions and (close := nearest(key, known)):
+    if not suggestions and (close := find_nearest(key, known)):
         suggestions = [join(prefix, close)]
     if kinds is not None and (name := kinds.discriminator):
         owners = [tag for member in kinds.members if key in field_types(member) for tag in tags(member, name)]

@@ -20,7 +20,7 @@ import torch
 from torch import nn
 
 from seqloom.core.errors import ResourceError, UsageError
-from seqloom.core.words import counted
+from seqloom.core.words import format_count
 
 THREADS_VARIABLE = "OMP_NUM_THREADS"  # whoever sets it decides the number of threads
 WITHOUT_NUMBA = "numba is not installed: training takes several times longer. pip install 'seqloom[fast]'"
@@ -96,7 +96,7 @@ def compile_cached(compiler: Function, *signature: object, **options: object) ->
     return compile_function
 
 
-def compiler(**options: object) -> Callable[[Function], Function]:
+def compile_nogil(**options: object) -> Callable[[Function], Function]:
     """`njit` without the GIL, cached for the next process."""
     from numba import njit
 
@@ -111,7 +111,7 @@ def available_cores() -> int:
         return os.cpu_count() or 1
 
 
-def used_threads(device: torch.device) -> int:
+def training_threads(device: torch.device) -> int:
     """The number of threads that the results of a training on this device depend on; 0 if they do not."""
     return torch.get_num_threads() if device.type == "cpu" else 0
 
@@ -122,19 +122,19 @@ def resume_threads(before: int, device: torch.device) -> str | None:
     The number stays as it is where `OMP_NUM_THREADS` is set, or where this process has fewer cores
     than that.
     """
-    now, cores = used_threads(device), available_cores()
+    now, cores = training_threads(device), available_cores()
     if 0 in (before, now) or before == now:
         return None
     if not os.environ.get(THREADS_VARIABLE) and before <= cores:
         torch.set_num_threads(before)
         return (
-            f"the training continues with {counted(before, 'CPU thread')}, as it began, so that the weights are the "
-            f"same to the bit; set {THREADS_VARIABLE} to use another number"
+            f"the training continues with {format_count(before, 'CPU thread')}, as before, so that the weights are "
+            f"bit-identical; set {THREADS_VARIABLE} to use another number"
         )
     is_set = os.environ.get(THREADS_VARIABLE)
-    why = f"{THREADS_VARIABLE} says so" if is_set else f"there are only {counted(cores, 'core')}"
+    why = f"{THREADS_VARIABLE} says so" if is_set else f"there are only {format_count(cores, 'core')}"
     return (
-        f"the training had {counted(before, 'CPU thread')} and continues with {now}, since {why}: its weights may "
+        f"the training had {format_count(before, 'CPU thread')} and continues with {now}, since {why}: its weights may "
         "differ in their last bits from those of a training that was never stopped"
     )
 
@@ -153,7 +153,7 @@ def preserve_threads() -> Iterator[None]:
 # --- seeds ------------------------------------------------------------------------------------------------------------
 
 
-def derive(seed: int, *path: int | str) -> int:
+def derive_seed(seed: int, *path: int | str) -> int:
     """Derive an independent seed for one purpose."""
     text = "/".join([str(seed), *map(str, path)])
     return int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "big") >> 1
@@ -165,12 +165,12 @@ def seed_step(seed: int, step: int, rank: int = 0) -> None:
     Seeding each step costs microseconds and replaces saved generator states: an evaluation in
     between, a resume, or a batch looked at twice cannot shift the stream of random numbers.
     """
-    drawn = derive(seed, "step", step, rank)
+    drawn = derive_seed(seed, "step", step, rank)
     if torch.accelerator.is_available():
         torch.manual_seed(drawn)
     else:  # the same, without noting down the stack for every kind of device that might yet be asked for
         torch.default_generator.manual_seed(drawn)
 
 
-def generator(seed: int, *path: int | str) -> torch.Generator:
-    return torch.Generator().manual_seed(derive(seed, *path))
+def make_generator(seed: int, *path: int | str) -> torch.Generator:
+    return torch.Generator().manual_seed(derive_seed(seed, *path))

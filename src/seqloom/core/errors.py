@@ -57,7 +57,7 @@ class Interrupted(SeqloomError):
     exit_code = 75
 
 
-class NotBegun(Interrupted):
+class NotStarted(Interrupted):
     """Stopped by a signal before there was anything to save, or to resume; 128 + its number, as shells count."""
 
     def __init__(self, message: str, number: int = signal.SIGINT):
@@ -65,7 +65,7 @@ class NotBegun(Interrupted):
         self.exit_code = 128 + number
 
 
-def out_of_memory(error: BaseException) -> bool:
+def is_out_of_memory(error: BaseException) -> bool:
     """Of a GPU, or of the machine. Known by name, so that torch need not be imported to ask."""
     named = isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError"
     return named or (isinstance(error, RuntimeError) and any(words in str(error) for words in NO_ROOM))

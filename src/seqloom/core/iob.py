@@ -6,7 +6,7 @@
     B-PER   E-PER  O      O   B-LOC  E-LOC  S-LOC     BIOES: E ends a span, S is a span of one word
 
 Each scheme writes given spans in one way only. So one rule reads them all, and takes anything
-(`spans_of`, the rule of the CoNLL evaluations), and a sequence is valid if it is what its scheme
+(`extract_spans`, the rule of the CoNLL evaluations), and a sequence is valid if it is what its scheme
 would write of what was read.
 """
 
@@ -28,7 +28,7 @@ class Span(NamedTuple):
     end: int
 
 
-class Reading(NamedTuple):
+class ParsedTags(NamedTuple):
     spans: list[Span]
     mistakes: list[int]  # positions of the tags that the scheme would have written otherwise
 
@@ -54,7 +54,7 @@ def marks_spans(tags: Iterable[str]) -> bool:
     return bool(prefixes - {OUTSIDE}) and (OUTSIDE in known or any("-" in tag for tag in known))
 
 
-def spans_of(tags: Sequence[str]) -> list[Span]:
+def extract_spans(tags: Sequence[str]) -> list[Span]:
     """The spans of tags of any scheme, valid or not.
 
     A span begins at B or S, after E or S, after O, and where the type changes; it ends before the
@@ -72,7 +72,7 @@ def spans_of(tags: Sequence[str]) -> list[Span]:
     return spans
 
 
-def tags_of(spans: Iterable[Span], length: int, scheme: Scheme = "IOB2") -> list[str]:
+def write_tags(spans: Iterable[Span], length: int, scheme: Scheme = "IOB2") -> list[str]:
     """Spans as the tags of so many words. They may come in any order but must not overlap."""
     tags, before = [OUTSIDE] * length, Span("", -1, -1)
     for span in sorted(spans, key=lambda span: span.start):
@@ -93,22 +93,22 @@ def tags_of(spans: Iterable[Span], length: int, scheme: Scheme = "IOB2") -> list
 # --- mistakes -------------------------------------------------------------------------------------------------------
 
 
-def read_tags(tags: Sequence[str], scheme: Scheme = "IOB2") -> Reading:
-    """The spans, read as `spans_of` reads them, and where the tags are not those of the scheme.
+def read_tags(tags: Sequence[str], scheme: Scheme = "IOB2") -> ParsedTags:
+    """The spans, read as `extract_spans` reads them, and where the tags are not those of the scheme.
 
-    To repair a sequence is to write what was read: `tags_of(read_tags(tags).spans, len(tags))`.
+    To repair a sequence is to write what was read: `write_tags(read_tags(tags).spans, len(tags))`.
     """
-    spans = spans_of(tags)
-    written = tags_of(spans, len(tags), scheme)
+    spans = extract_spans(tags)
+    written = write_tags(spans, len(tags), scheme)
     mistakes = [position for position, (a, b) in enumerate(zip(tags, written, strict=True)) if a != b]
-    return Reading(spans, mistakes)
+    return ParsedTags(spans, mistakes)
 
 
-def strict_spans(tags: Sequence[str], scheme: Scheme = "IOB2") -> list[Span]:
+def extract_strict_spans(tags: Sequence[str], scheme: Scheme = "IOB2") -> list[Span]:
     """Only the spans whose tags are spelled as the scheme spells them: an I-PER after O is then no person.
 
     Of tags that are not valid this reads what seqeval reads in its strict mode. In IOB1 that is not
-    always a part of `spans_of`: of O B-PER I-PER the B is skipped, which may only follow another
+    always a part of `extract_spans`: of O B-PER I-PER the B is skipped, which may only follow another
     person, and a span begins at the I.
     """
     parsed = [*map(parse_tag, tags), (OUTSIDE, "")]
@@ -154,7 +154,7 @@ def may_follow(before: str | None, tag: str | None, scheme: Scheme = "IOB2") -> 
     return inside or prefix != ("I" if scheme == "IOB2" else "B")
 
 
-def scheme_of(sequences: Iterable[Sequence[str]]) -> Scheme:
+def detect_scheme(sequences: Iterable[Sequence[str]]) -> Scheme:
     """The scheme in which these sequences have the fewest mistakes."""
     mistakes: dict[Scheme, int] = dict.fromkeys(SCHEMES, 0)
     for tags in sequences:

@@ -75,7 +75,7 @@ def limit_problems(settings: Mapping[str, Json]) -> Iterator[str]:
             yield f"{name} must be at most {most:,}, got {value:,}"
 
 
-def largest_settings(settings: Json, count: int = 3) -> str:
+def list_largest_settings(settings: Json, count: int = 3) -> str:
     """The largest whole numbers among nested settings, as `model.hidden=4096, model.layers=2`."""
 
     def whole_numbers(value: Json, path: str) -> Iterator[tuple[str, int]]:

@@ -19,7 +19,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from seqloom.core.errors import ResourceError
-from seqloom.core.limits import available_memory, format_bytes, largest_settings
+from seqloom.core.limits import available_memory, format_bytes, list_largest_settings
 
 UNCHECKED_BYTES = 1 << 26  # that may be allocated before free memory is looked at again
 FIRST_IS_SHAPE = {"empty", "empty_strided", "zeros", "ones", "full", "rand", "randn"}  # operations that allocate
@@ -38,7 +38,7 @@ def build_within_memory(settings: Mapping[str, object]) -> Iterator[None]:
             yield
     except TooLargeError as error:
         raise TooLargeError(
-            f"{error} Make the model smaller; its largest settings are {largest_settings(settings)}. Set "
+            f"{error} Make the model smaller; its largest settings are {list_largest_settings(settings)}. Set "
             "SEQLOOM_MEMORY, say to 64G, if there is more memory than the system reports."
         ) from None
 

@@ -5,7 +5,7 @@
         compute()                   # its loops call `check_cancelled` at each step
     cancellation.cancel()           # from any thread
 
-    with listening(show):           # show("learning merges", characters so far, of how many where that is known)
+    with report_progress(show):           # show("learning merges", characters so far, of how many where that is known)
         learn()                     # goes through texts in `track`
 
 Outside these blocks `check_cancelled` does nothing and nothing is reported.
@@ -64,7 +64,7 @@ _listener: ContextVar[Listener | None] = ContextVar("listener", default=None)
 
 
 @contextmanager
-def listening(listener: Listener) -> Iterator[None]:
+def report_progress(listener: Listener) -> Iterator[None]:
     """Call `listener` with the progress of all that is tracked in this block."""
     token = _listener.set(listener)
     try:

@@ -36,7 +36,7 @@ def best_tokens(log_probs: Tensor, count: int) -> tuple[Tensor, Tensor]:
     return values.gather(1, order), ids
 
 
-def ranked_tokens(log_probs: Tensor, count: int) -> tuple[Tensor, Tensor]:
+def rank_tokens(log_probs: Tensor, count: int) -> tuple[Tensor, Tensor]:
     """The same tokens, most probable first, and nothing is asked of the device: a stable sort leaves equals in the
     order of their ids. It is one of the `count` blocks of largest maximum alone, of which equals stand in order too."""
     rows, vocabulary = log_probs.shape

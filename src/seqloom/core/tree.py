@@ -1,6 +1,6 @@
 """State trees: nested values whose leaves are tensors with the batch in dimension 0.
 
-A tree is a tensor, a `Growing`, `None`, a number, a string, or a tuple, list or dict of trees.
+A tree is a tensor, a `GrowingBuffer`, `None`, a number, a string, or a tuple, list or dict of trees.
 Models receive and return their state as such a value and keep nothing on themselves between calls,
 so whoever holds a state may clone it, reorder its rows, cut its gradient or write it to disk
 without knowing which model it belongs to. What is read from a file is compared with a template
@@ -21,7 +21,7 @@ Tree = Any
 
 
 @dataclass(frozen=True)
-class Growing:
+class GrowingBuffer:
     """A preallocated buffer (B, …, capacity, …) of which each row has filled the first `length` (B,) places."""
 
     buffer: Tensor
@@ -32,8 +32,8 @@ def tree_map(function: Callable[[Tensor], Tensor], tree: Tree) -> Tree:
     """Apply `function` to every tensor of a tree; other values stay the same."""
     if isinstance(tree, Tensor):
         return function(tree)
-    if isinstance(tree, Growing):
-        return Growing(function(tree.buffer), function(tree.length))
+    if isinstance(tree, GrowingBuffer):
+        return GrowingBuffer(function(tree.buffer), function(tree.length))
     if isinstance(tree, tuple | list):
         return type(tree)(tree_map(function, child) for child in tree)
     if isinstance(tree, dict):
@@ -45,7 +45,7 @@ def leaves(tree: Tree) -> Iterator[Tensor]:
     """Yield every tensor of the tree in a fixed order."""
     if isinstance(tree, Tensor):
         yield tree
-    elif isinstance(tree, Growing):
+    elif isinstance(tree, GrowingBuffer):
         yield from (tree.buffer, tree.length)
     elif isinstance(tree, tuple | list):
         for child in tree:
@@ -96,8 +96,8 @@ def concatenate_rows(trees: list[Tree]) -> Tree:
     first = trees[0]
     if isinstance(first, Tensor):
         return torch.cat(trees)
-    if isinstance(first, Growing):
-        return Growing(torch.cat([tree.buffer for tree in trees]), torch.cat([tree.length for tree in trees]))
+    if isinstance(first, GrowingBuffer):
+        return GrowingBuffer(torch.cat([tree.buffer for tree in trees]), torch.cat([tree.length for tree in trees]))
     if isinstance(first, dict):
         return {key: concatenate_rows([tree[key] for tree in trees]) for key in first}
     if isinstance(first, tuple | list):
@@ -114,7 +114,7 @@ def pack(tree: Tree) -> tuple[Tree, dict[str, Tensor]]:
             name = f"leaf{len(tensors)}"
             tensors[name] = node
             return {"tensor": name}
-        if isinstance(node, Growing):
+        if isinstance(node, GrowingBuffer):
             return {"growing": [walk(node.buffer), walk(node.length)]}
         if isinstance(node, tuple):
             return {"tuple": [walk(child) for child in node]}
@@ -137,7 +137,7 @@ def unpack(skeleton: Tree, tensors: Mapping[str, Tensor]) -> Tree:
             return unused.pop(content)
         if kind == "growing":
             buffer, length = content
-            return Growing(walk(buffer), walk(length))
+            return GrowingBuffer(walk(buffer), walk(length))
         if kind == "tuple":
             return tuple([walk(child) for child in content])
         if kind == "list":
@@ -223,7 +223,7 @@ def check_tree(tree: Tree, template: Tree, name: str = "") -> None:
         Expected.like(template).check(tree, name)
     elif type(tree) is not type(template):
         raise CheckpointError(f"{name or 'it'} must be {_kind(template)}, got {_kind(tree)}")
-    elif isinstance(template, Growing):
+    elif isinstance(template, GrowingBuffer):
         check_tree(tree.buffer, template.buffer, f"{name}.buffer")
         check_tree(tree.length, template.length, f"{name}.length")
     elif isinstance(template, dict):

@@ -11,7 +11,7 @@ CONTROL = ("Cc", "Cs", "Zl", "Zp")  # control characters, halves of pairs, ends 
 TURNING = "\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069"  # letters after these run another way
 
 
-def nearest(word: str, options: Iterable[str]) -> str | None:
+def find_nearest(word: str, options: Iterable[str]) -> str | None:
     """Return the option most similar to `word`, or None if none is similar."""
     candidates = {option.lower(): option for option in options}
     found = difflib.get_close_matches(word.lower(), candidates, n=1, cutoff=0.6)
@@ -21,12 +21,12 @@ def nearest(word: str, options: Iterable[str]) -> str | None:
 def did_you_mean(word: str, options: Iterable[str]) -> str:
     """Return advice on an unknown word: the most similar option and the list of all options."""
     known = list(options)
-    close = nearest(word, known)
+    close = find_nearest(word, known)
     choices = f"choose from {', '.join(map(shorten, known))}" if known else "there is nothing to choose from"
     return f"did you mean {close}? ({choices})" if close else choices
 
 
-def counted(count: int, what: str, several: str | None = None) -> str:
+def format_count(count: int, what: str, several: str | None = None) -> str:
     """`1 text`, `2,000 texts`"""
     return f"1 {what}" if count == 1 else f"{count:,} {several or what + 's'}"
 
@@ -36,7 +36,7 @@ def is_unicode(text: str) -> bool:
     return not any("\ud800" <= character <= "\udfff" for character in text)
 
 
-def shown(value: Any, limit: int = 60) -> str:
+def format_value(value: Any, limit: int = 60) -> str:
     """Format a value as in YAML, shortened to fit a line."""
     return shorten(_yaml_like(value), limit)
 
@@ -76,16 +76,16 @@ def escape_controls(text: str) -> str:
 
 
 # Written without spaces between words.
-UNSPACED = frozenset({"bo", "dz", "ja", "km", "lo", "my", "th", "yue", "zh"})
+UNSPACED_LANGUAGES = frozenset({"bo", "dz", "ja", "km", "lo", "my", "th", "yue", "zh"})
 
 
-def unspaced(tag: str) -> bool:
-    return re.split("[-_]", tag)[0].lower() in UNSPACED
+def is_unspaced(tag: str) -> bool:
+    return re.split("[-_]", tag)[0].lower() in UNSPACED_LANGUAGES
 
 
-OF_HUNDRED = ("bleu", "bleu_lowercase", "chrf", "copy_bleu")  # they go from 0 to 100
+PERCENT_METRICS = ("bleu", "bleu_lowercase", "chrf", "copy_bleu")  # they go from 0 to 100
 # Of labels, tags, scores and answers, what matters first.
-OF_ANSWERS = (
+ANSWER_METRICS = (
     *("span_f1", "token_accuracy", "accuracy", "macro_f1", "matthews"),
     *("pearson", "spearman", "answer_f1", "answer_exact"),
 )
@@ -93,7 +93,7 @@ HIGHER_IS_BETTER = (
     *("bleu", "bleu_lowercase", "chrf", "exact_match", "success", "masked_accuracy", "next_accuracy"),
     *("replaced_f1", "replaced_accuracy", "replaced_precision", "replaced_recall"),
     *("hidden_accuracy", "target_accuracy", "exact_spans", "exact_texts"),
-    *OF_ANSWERS,
+    *ANSWER_METRICS,
     *("neighbours", "wordsim353", "simlex999", "analogies", "analogies_semantic", "analogies_syntactic"),
     *("micro_f1", "weighted_f1", "tag_macro_f1", "sentence_accuracy", "span_precision", "span_recall", "span_macro_f1"),
 )
@@ -101,7 +101,7 @@ HIGHER_IS_BETTER = (
 
 def format_metric(name: str, value: float) -> str:
     """Return a value with two digits after the point if it goes from 0 to 100, otherwise four."""
-    if name in OF_HUNDRED:
+    if name in PERCENT_METRICS:
         return f"{value:.2f}"
     return f"{value:{'.4f' if abs(value) < 1e6 else '.3e'}}"
 

@@ -28,7 +28,7 @@ import torch
 from torch import Tensor
 
 from seqloom.core import END
-from seqloom.core.device import derive
+from seqloom.core.device import derive_seed
 from seqloom.core.errors import DataError, UsageError
 from seqloom.core.tree import Tree
 
@@ -113,7 +113,7 @@ class ShuffleSampler:
         """Create the sampler; `purpose` separates the random draws of different kinds of data."""
         self.count, self.size = count, size
         self._order = lru_cache(maxsize=CACHED_EPOCHS)(
-            lambda seed, epoch: np.random.default_rng(derive(seed, purpose, epoch)).permutation(count)
+            lambda seed, epoch: np.random.default_rng(derive_seed(seed, purpose, epoch)).permutation(count)
         )
 
     def __len__(self) -> int:
@@ -153,7 +153,7 @@ class LengthSampler:
 
     def _draw_epoch(self, seed: int, epoch: int) -> tuple[Array, Array]:
         """Draw the order of the examples, shuffled within groups, and the order of the batches."""
-        draws = np.random.default_rng(derive(seed, self.purpose, epoch))
+        draws = np.random.default_rng(derive_seed(seed, self.purpose, epoch))
         order = np.lexsort((draws.random(len(self._group)), self._group))
         return order, draws.permutation(len(self))
 
@@ -379,7 +379,7 @@ class SeriesWindows:
         """Return values and mask (B, length, C)."""
         size = rows_of_rank(self.size, world)
         epoch, index = divmod(step, self.steps_per_epoch)
-        order = np.random.default_rng(derive(seed, "windows", epoch)).permutation(len(self.starts))
+        order = np.random.default_rng(derive_seed(seed, "windows", epoch)).permutation(len(self.starts))
         chosen = np.resize(order, self.steps_per_epoch * self.size)[index * self.size : (index + 1) * self.size]
         starts = [self.starts[number] for number in chosen[rank * size : (rank + 1) * size]]
         return {

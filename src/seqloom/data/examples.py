@@ -17,8 +17,8 @@ from dataclasses import dataclass, replace
 from typing import ClassVar, Self, TypeVar
 
 from seqloom.core.errors import DataError
-from seqloom.core.iob import marks_spans, spans_of
-from seqloom.core.words import shown
+from seqloom.core.iob import extract_spans, marks_spans
+from seqloom.core.words import format_value
 from seqloom.data.corpus import Corpus, Example, TextCounts, by_count
 
 Span = tuple[int, int]  # start and end in characters, without the end
@@ -64,7 +64,7 @@ def refuse_single_label(corpus: Corpus[Example], unit: str) -> None:
     if len(corpus.labels) < 2:
         raise DataError(
             f"The corpus {corpus.name} must have at least two labels, but all its training {unit} have the label "
-            f"{shown(corpus.labels[0])}. Add examples with other labels, or check the column of the labels."
+            f"{format_value(corpus.labels[0])}. Add examples with other labels, or check the column of the labels."
         )
 
 
@@ -151,7 +151,7 @@ class TokenClassificationExample(Example):
         if len(corpus.labels) < 2:
             raise DataError(
                 f"The corpus {corpus.name} must have at least two tags, but every word of train has the tag "
-                f"{shown(corpus.labels[0])}. Check the column of the tags."
+                f"{format_value(corpus.labels[0])}. Check the column of the tags."
             )
         notes = note_unseen_labels(corpus, ("word has a tag", "words have tags"))
         return replace(corpus, notes=(*corpus.notes, *notes))
@@ -165,7 +165,7 @@ def has_spans(corpus: Corpus[TokenClassificationExample]) -> bool:
 def tag_counts(corpus: Corpus[TokenClassificationExample], split: str) -> dict[str, int]:
     """Return the number of spans of each type if tags mark spans, else the number of words with each tag."""
     if has_spans(corpus):
-        return by_count(span.type for sentence in corpus.split(split) for span in spans_of(sentence.tags))
+        return by_count(span.type for sentence in corpus.split(split) for span in extract_spans(sentence.tags))
     return corpus.label_counts(split)
 
 
@@ -210,7 +210,7 @@ def scores_of(corpus: Corpus[SentencePairExample], split: str) -> list[float]:
         if not math.isfinite(score):
             raise DataError(
                 f"With target=score, every label must be a number, but pair {number:,} of {split} has "
-                f"{shown(pair.label)}. Set target=class, or set data.label to the column of the scores."
+                f"{format_value(pair.label)}. Set target=class, or set data.label to the column of the scores."
             )
         scores.append(score)
     return scores

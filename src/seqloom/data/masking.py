@@ -23,7 +23,7 @@ import torch
 from seqloom.config import config
 from seqloom.config.constraints import Gt, Lt, Probability
 from seqloom.core import END
-from seqloom.core.device import derive
+from seqloom.core.device import derive_seed
 from seqloom.core.errors import DataError
 from seqloom.core.tokens import Specials
 from seqloom.core.tree import Tree
@@ -272,7 +272,7 @@ class MaskedBatches:
         return self._epoch(seed, 0 if self.masking == "static" else epoch)
 
     def _draw_epoch(self, seed: int, epoch: int) -> dict[str, Array]:
-        draws = np.random.default_rng(derive(seed, "masks", epoch))
+        draws = np.random.default_rng(derive_seed(seed, "masks", epoch))
         arrays: dict[str, Array] = {}
         if isinstance(self.source, NextSentencePairs):
             pairs = self.source.draw(draws)

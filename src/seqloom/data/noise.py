@@ -32,7 +32,7 @@ import torch
 
 from seqloom.config import Discriminator, config
 from seqloom.config.constraints import Fraction, Ge, Gt, Lt, Probability
-from seqloom.core.device import derive
+from seqloom.core.device import derive_seed
 from seqloom.core.tokens import EXTRA, Specials
 from seqloom.core.tree import Tree
 from seqloom.data.batching import Array, Batches, LengthSampler, Ragged, Shape
@@ -273,7 +273,7 @@ class DenoisingBatches(Batches):
 
     def corrupt(self, number: int, seed: int, epoch: int) -> NoisyText:
         """Return a text with the noise of an epoch."""
-        text, draws = self.texts[number], Random(derive(seed, "noise", epoch, number))
+        text, draws = self.texts[number], Random(derive_seed(seed, "noise", epoch, number))
         return add_noise(text.tokens, text.sentences, self.noise, self.vocabulary, draws)
 
     def batch(self, seed: int, step: int, rank: int = 0, world: int = 1) -> Tree:

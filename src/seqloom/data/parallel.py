@@ -15,7 +15,7 @@ from pathlib import Path
 import numpy as np
 
 from seqloom.core.errors import DataError
-from seqloom.core.words import shown
+from seqloom.core.words import format_value
 from seqloom.data.examples import ParallelExample
 from seqloom.data.files import read_lines
 
@@ -30,7 +30,8 @@ def read_nbest(path: Path) -> Iterator[tuple[int, list[ScoredText]]]:
         text, *fields = (field.strip() for field in line.split("|||"))
         if not (fields and text.isascii() and text.isdigit()):
             raise DataError(
-                f"Line {row:,} of {path} must be `number ||| text ||| score`, the format of Moses; got {shown(line)}."
+                f"Line {row:,} of {path} must be `number ||| text ||| score`, the format of Moses; got "
+                f"{format_value(line)}."
             )
         number, score = int(text), None
         for field in fields[1:]:

@@ -11,7 +11,7 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING, Literal
 
 from seqloom.core.errors import ResourceError
-from seqloom.core.words import unspaced
+from seqloom.core.words import is_unspaced
 from seqloom.data.examples import Link, Span
 from seqloom.data.files import read_asset
 
@@ -207,7 +207,7 @@ class Language:
         self.locale = find(tag)
         self.tag = str(self.locale).replace("_", "-")
         language, territory, script = self.locale.language, self.locale.territory, self.locale.script
-        self.spaced = not unspaced(language)
+        self.spaced = not is_unspaced(language)
         names = [_NUM2WORDS.get(name, name) for name in (f"{language}_{territory}", f"{language}_{script}", language)]
         # the name in num2words; empty if the language is missing
         self.number_words = next((name for name in names if name in CONVERTER_CLASSES or not name), "")

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from seqloom.core.errors import DataError, UsageError
-from seqloom.core.words import shown
+from seqloom.core.words import format_value
 from seqloom.data.examples import Instruction
 from seqloom.data.files import expand_home
 from seqloom.data.tables import column_names, format_of, json_objects, json_text, read_table
@@ -93,7 +93,7 @@ def read_shots(path: Path) -> list[Shot]:
             delimiter = "tab" if form == "tsv" else "comma"
             raise DataError(
                 f"{path} must have two columns, text and label, separated by a {delimiter}; its first line has one: "
-                f"{shown(names[0])}."
+                f"{format_value(names[0])}."
             )
         rows = read_table(path, {"text": 1, "label": 2}, form=form)
         if [cell.strip().lower() for cell in rows[0][1].values()] == ["text", "label"]:
@@ -110,7 +110,9 @@ def read_shots(path: Path) -> list[Shot]:
 
 def _json_shot(path: Path, number: int, row: Mapping[Any, Any]) -> dict[str, str]:
     if not {"text", "label"} <= row.keys():
-        raise DataError(f"Line {number:,} of {path} must have the keys 'text' and 'label'; it has {shown(list(row))}.")
+        raise DataError(
+            f"Line {number:,} of {path} must have the keys 'text' and 'label'; it has {format_value(list(row))}."
+        )
     return {key: json_text(path, number, key, row[key]) for key in ("text", "label")}
 
 
@@ -119,14 +121,14 @@ def check_choices(choices: Sequence[str], shots: Sequence[Shot] = ()) -> tuple[s
     labels = tuple(choices) or tuple(dict.fromkeys(shot.label for shot in shots))
     if len(labels) < 2:
         subject = "there is only one" if choices else "the shots have only one label"
-        problem = f"{subject}, {shown(labels[0])}" if labels else "there are none"
+        problem = f"{subject}, {format_value(labels[0])}" if labels else "there are none"
         raise UsageError(f"There must be at least two choices, but {problem}. Set --choices positive,negative.")
     if len(set(labels)) < len(labels):
         raise UsageError(f"The choices must be different; got {', '.join(labels)}.")
     if unknown := [shot for shot in shots if shot.label not in labels]:
         raise DataError(
             f"The label of every shot must be one of the choices, {', '.join(labels)}; that of "
-            f"{shown(unknown[0].text)} is {shown(unknown[0].label)}."
+            f"{format_value(unknown[0].text)} is {format_value(unknown[0].label)}."
         )
     return labels
 

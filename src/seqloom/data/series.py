@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from seqloom.core.errors import DataError
-from seqloom.core.words import shown
+from seqloom.core.words import format_value
 from seqloom.data.corpus import SPLITS, Corpus, Example, Fill, Gaps, SeriesConfig, digest, frame
 from seqloom.data.examples import refuse_single_label
 
@@ -268,7 +268,9 @@ def arrange_series(
     series = Series(values, times, tuple(columns), season or period, name, clock=clock, fill=fill)
     for column, observed in zip(series.columns, series.mask.T, strict=True):
         if not observed.any():
-            raise DataError(f"The column {shown(column)} of {name} must have values. Exclude it with data.columns.")
+            raise DataError(
+                f"The column {format_value(column)} of {name} must have values. Exclude it with data.columns."
+            )
     if len(series) < MIN_VALUES:
         raise DataError(f"{name} must have at least {MIN_VALUES} rows; it has {len(series)}.")
     if missing := int((~series.mask).sum()):
@@ -298,7 +300,8 @@ def split_series(
     for column, observed in zip(series.columns, series.mask[:first].T, strict=True):
         if not observed.any():
             raise DataError(
-                f"The column {shown(column)} of {series.name} must have values in train, its first {first:,} rows. "
+                f"The column {format_value(column)} of {series.name} must have values in train, its first "
+                f"{first:,} rows. "
                 "Exclude it with data.columns, or lower data.dev_fraction and data.test_fraction."
             )
     if first < last and not series.mask[first:last].any():

@@ -15,7 +15,7 @@ from pathlib import Path
 import numpy as np
 
 from seqloom.core.errors import DataError, ResourceError
-from seqloom.core.words import shown
+from seqloom.core.words import format_value
 from seqloom.data.corpus import Fill, Gaps
 from seqloom.data.files import expand_home
 from seqloom.data.series import LabelledSeries, Series, Times, Values, arrange_series
@@ -73,7 +73,7 @@ def parse_times(texts: Sequence[str], lines: Sequence[int], where: str, form: st
             problem, hint = "is earlier than the line before it", "Sort the rows by time"
         elif texts[row] != texts[row + 1]:
             problem, hint = "equals the line before it up to the second", "Write finer times as numbers"
-        raise DataError(f"Line {lines[row + 1]:,} of {where} {problem}: {shown(texts[row + 1])}. {hint}.")
+        raise DataError(f"Line {lines[row + 1]:,} of {where} {problem}: {format_value(texts[row + 1])}. {hint}.")
     return times
 
 
@@ -104,7 +104,7 @@ def _parse_date(text: str, line: int, where: str, form: str | None) -> np.dateti
         expected = f"in the format of data.time_format, {form}" if form else "such as 2024-03-01 or 2024-03-01 13:00"
         hint = "" if form else " For other formats set data.time_format, for example '%d.%m.%Y'."
         raise DataError(
-            f"Line {line:,} of {where} must have a time {expected}; got {shown(text)} ({error}).{hint}"
+            f"Line {line:,} of {where} must have a time {expected}; got {format_value(text)} ({error}).{hint}"
         ) from None
 
 
@@ -132,11 +132,13 @@ def read_series(
         time_index = time - 1 if isinstance(time, int) else names.index(time) if time in names else -1
         others = [index for index in range(len(names)) if index != time_index]
         if not others:
-            raise DataError(f"{path} must have columns of times and of numbers; it has {shown(list(names))}.")
+            raise DataError(f"{path} must have columns of times and of numbers; it has {format_value(list(names))}.")
         chosen = [names[index] if names.count(names[index]) == 1 else index + 1 for index in others]
     if missing := [column for column in chosen if isinstance(column, str) and column not in names]:
         them = ("the column " if len(missing) == 1 else "the columns ") + ", ".join(map(repr, missing))
-        raise DataError(f"The first line of {path} must name {them} (data.columns); it has {shown(list(names), 200)}.")
+        raise DataError(
+            f"The first line of {path} must name {them} (data.columns); it has {format_value(list(names), 200)}."
+        )
     rows = read_table(path, {"time": time, **{f"columns {n}": c for n, c in enumerate(chosen)}}, form=form, header=True)
     if not rows:
         raise DataError(f"{path} must contain a row for each time, but it has no rows below the header.")
@@ -154,7 +156,9 @@ def read_series(
         else:  # the column is requested, or only a few of its cells are not numbers
             line, cell = lines[invalid[0]], cells[invalid[0]]
             hint = "Write 3.5, not 3,5." if "," in cell else "Leave missing values blank."
-            raise DataError(f"{shown(name)} at line {line:,} of {path} must be a number; got {shown(cell)}. {hint}")
+            raise DataError(
+                f"{format_value(name)} at line {line:,} of {path} must be a number; got {format_value(cell)}. {hint}"
+            )
     if not kept:
         raise DataError(f"{path} must have a column of numbers; {', '.join(left_out)} has none.")
     values: Values = np.array(list(kept.values()), dtype=np.float64).T.copy()
@@ -183,7 +187,7 @@ def read_rows(
     elif isinstance(label, str) and label in names:
         index = names.index(label)
     else:
-        columns = shown(list(names), 100)
+        columns = format_value(list(names), 100)
         raise DataError(f"{file} must have the column {label!r} (data.label); it has {len(names)}: {columns}.")
     examples = []
     rows = read_table(path, {str(number): number for number in range(1, len(names) + 1)}, form=form, header=header)
@@ -193,7 +197,9 @@ def read_rows(
         numbers, invalid = parse_numbers(cells)
         if invalid:
             hint = " If it is a header, set data.header=true." if line == 1 else ""
-            raise DataError(f"{where} must contain finite numbers and a label; got {shown(cells[invalid[0]])}.{hint}")
+            raise DataError(
+                f"{where} must contain finite numbers and a label; got {format_value(cells[invalid[0]])}.{hint}"
+            )
         if not name:
             raise DataError(f"{where} must have a label in column {index + 1} (data.label).")
         if len(numbers) % variables:

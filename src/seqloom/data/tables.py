@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Literal
 
 from seqloom.core.errors import DataError
-from seqloom.core.words import counted, is_unicode, nearest, shown
+from seqloom.core.words import find_nearest, format_count, format_value, is_unicode
 from seqloom.data.files import read_lines, read_nonblank, split_lines
 
 Format = Literal["tsv", "csv", "jsonl"]
@@ -95,7 +95,7 @@ def read_table(
             hint = "Quote texts with commas." if form == "csv" else "Separate columns by tabs."
             raise DataError(
                 f"Line {number:,} of {path} must have {width} columns, like the first line or as the recipe requires; "
-                f"it has {counted(len(row), 'column')}: {shown(joined)}. {hint}"
+                f"it has {format_count(len(row), 'column')}: {format_value(joined)}. {hint}"
             )
         table.append((number, {key: row[index] for key, index in indices.items()}))
     return table
@@ -124,7 +124,7 @@ def read_columns(path: Path, columns: Sequence[int] | Sequence[str]) -> tuple[in
         for column in columns:
             if column not in names:
                 raise DataError(
-                    f"The first line of {path} must name the column {column!r}; it has {shown(names)}. "
+                    f"The first line of {path} must name the column {column!r}; it has {format_value(names)}. "
                     "Columns may also be given by number, from 1."
                 )
         indices, rows, first = [names.index(str(column)) for column in columns], rows[1:], 2
@@ -135,7 +135,7 @@ def read_columns(path: Path, columns: Sequence[int] | Sequence[str]) -> tuple[in
             actual = "no tab" if len(cells) == 1 else f"{len(cells)} columns"
             raise DataError(
                 f"Line {number:,} of {path} must have at least {width} columns separated by tabs; it has "
-                f"{actual}: {shown(row)}."
+                f"{actual}: {format_value(row)}."
             )
         table.append([cells[index] for index in indices])
     return first, table
@@ -161,9 +161,9 @@ def column_problems(
 def _missing_column(where: str, key: str, column: str, names: Sequence[str]) -> DataError:
     if column in names:
         return DataError(f"{where} must name the column {column!r} once; it does so {names.count(column)} times.")
-    close = nearest(column, names)
+    close = find_nearest(column, names)
     hint = f"did you mean data.{key}={close}?" if close else f"set data.{key} to one of them."
-    return DataError(f"{where} must name the column {column!r}; it has {shown(list(names), 200)}: {hint}")
+    return DataError(f"{where} must name the column {column!r}; it has {format_value(list(names), 200)}: {hint}")
 
 
 def _numbered_lines(text: str) -> Iterator[tuple[int, str]]:
@@ -211,10 +211,10 @@ def _json_object(path: Path, number: int, line: str) -> dict[str, object]:
     except (json.JSONDecodeError, RecursionError) as error:
         hint = " (a JSON list is not JSON Lines: write each object on a separate line)" if line[:1] == "[" else ""
         problem = error.msg if isinstance(error, json.JSONDecodeError) else "nested too deeply"
-        got = shown(line)
+        got = format_value(line)
         raise DataError(f"Line {number:,} of {path} must be a JSON object: {problem}{hint}, got {got}.") from None
     if not isinstance(item, dict):
-        raise DataError(f"Line {number:,} of {path} must be a JSON object, such as {{…}}, got {shown(line)}.")
+        raise DataError(f"Line {number:,} of {path} must be a JSON object, such as {{…}}, got {format_value(line)}.")
     return item
 
 
@@ -223,7 +223,7 @@ def json_text(path: Path, number: int, key: str, value: object) -> str:
     if value is None:
         return ""
     if not isinstance(value, str | int | float):
-        raise DataError(f"{key!r} at line {number:,} of {path} must be text or a number, got {shown(value)}.")
+        raise DataError(f"{key!r} at line {number:,} of {path} must be text or a number, got {format_value(value)}.")
     text = value if isinstance(value, str) else json.dumps(value)
     if not is_unicode(text):
         raise DataError(f"{key!r} at line {number:,} of {path} contains an unpaired surrogate (\\ud800 to \\udfff).")

@@ -18,7 +18,7 @@ from torch import Tensor
 
 from seqloom.config import config
 from seqloom.config.constraints import Ge, PositiveInt
-from seqloom.core.device import derive
+from seqloom.core.device import derive_seed
 from seqloom.core.errors import DataError
 from seqloom.data.corpus import Corpus, Example
 
@@ -66,7 +66,7 @@ class VectorData(ABC):
 
     def batch(self, seed: int, first: int, rows: int) -> Sequences:
         """Return `rows` training sequences; subclasses may draw easier ones."""
-        return self.draw(derive(seed, self.name, "train"), numbered(first, rows))
+        return self.draw(derive_seed(seed, self.name, "train"), numbered(first, rows))
 
     def split(self, name: str) -> Sequences:
         if name not in self.held_out:
@@ -74,7 +74,7 @@ class VectorData(ABC):
                 f"The task {self.name} has no {name} split, because training draws new sequences at every step. "
                 f"Use {' or '.join(self.held_out)}."
             )
-        return self.draw(derive(self.seed, self.name, name), numbered(0, self.held_out[name]))
+        return self.draw(derive_seed(self.seed, self.name, name), numbered(0, self.held_out[name]))
 
     def fingerprint(self) -> dict[str, str]:
         """Return the sha256 of each split."""
@@ -199,9 +199,9 @@ class Recall(VectorData):
 
     def batch(self, seed: int, first: int, rows: int) -> Sequences:
         indices = numbered(first, rows)
-        (number,) = uniform(derive(seed, self.name, "lag"), indices[:1], 1)[0]
+        (number,) = uniform(derive_seed(seed, self.name, "lag"), indices[:1], 1)[0]
         lag = self.min_lag + int(number * (self.lag - self.min_lag + 1))
-        return self._draw(derive(seed, self.name, "train"), indices, lag)
+        return self._draw(derive_seed(seed, self.name, "train"), indices, lag)
 
     def _draw(self, seed: int, indices: Indices, lag: int) -> Sequences:
         symbols = torch.from_numpy((uniform(seed, indices, lag + 1) * self.symbols).astype("int64"))  # (B, 1 + lag)
@@ -265,7 +265,9 @@ class Motion:
 
 def draw_track(motion: Motion, seed: int, split: str, number: int) -> Track:
     """Draw track `number` of a split, as a function of the arguments only."""
-    numbers = uniform(derive(seed, "track", split), numbered(number, 1), 16 * motion.steps)[0].reshape(motion.steps, 16)
+    numbers = uniform(derive_seed(seed, "track", split), numbered(number, 1), 16 * motion.steps)[0].reshape(
+        motion.steps, 16
+    )
     normal = _normal(numbers[:, :8])  # (T, 4)
     if motion.kind == "turns":
         # autoregressive processes of first order: the turning rate around 0, the speed around 4 m/s

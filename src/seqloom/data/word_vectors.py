@@ -32,7 +32,7 @@ from torch import Tensor
 from seqloom.core.errors import DataError, UsageError
 from seqloom.core.files import write_atomic
 from seqloom.core.limits import refuse_device
-from seqloom.core.words import counted, shown
+from seqloom.core.words import format_count, format_value
 from seqloom.data.files import BYTE_ORDER_MARK, DataSet, convert_read_errors, expand_home, read_lines
 from seqloom.text import Tokenizer
 from seqloom.text.base import UNKNOWN_TEXT
@@ -112,14 +112,14 @@ def read_all_vectors(path: Path) -> tuple[list[str], Vectors]:
         if word not in rows and word != UNKNOWN_TEXT:
             rows[word] = np.array(numbers(), dtype=np.float32)
     if len(rows) < 2:
-        raise DataError(f"{path} must have vectors of at least two words; it has {counted(len(rows), 'word')}.")
+        raise DataError(f"{path} must have vectors of at least two words; it has {format_count(len(rows), 'word')}.")
     return list(rows), np.stack(list(rows.values()))
 
 
 def write_vectors(path: Path, words: Sequence[str], vectors: Vectors, form: Format) -> None:
     """Write a file atomically, compressed if its name ends in .gz."""
     if invalid := [word for word in words if any(letter.isspace() for letter in word)]:
-        raise UsageError(f"Words of a vector file must not contain spaces; got {shown(invalid[0])}.")
+        raise UsageError(f"Words of a vector file must not contain spaces; got {format_value(invalid[0])}.")
     if form == "binary":
         pairs = zip(words, vectors.astype(NUMBER), strict=True)
         lines = [word.encode() + b" " + vector.tobytes() + b"\n" for word, vector in pairs]
@@ -225,7 +225,7 @@ def _text_entries(path: Path, width: int | None) -> Iterator[Entry]:
                 if len(parts) <= width or _parse_number(parts[0].rpartition(b" ")[2]) is not None:
                     raise DataError(
                         f"Line {number:,} of {path} must have a word and {width:,} numbers; it has "
-                        f"{line.count(b' '):,}: {shown(line.decode(errors='replace'))}."
+                        f"{line.count(b' '):,}: {format_value(line.decode(errors='replace'))}."
                     )
                 word = parts[0].strip()
             count += 1
@@ -240,7 +240,7 @@ def _parse_numbers(path: Path, number: int, line: bytes, width: int) -> list[flo
     values = []
     for text in line.rsplit(b" ", width)[1:]:
         if (value := _parse_number(text)) is None:
-            invalid = shown(text.decode(errors="replace"))
+            invalid = format_value(text.decode(errors="replace"))
             raise DataError(f"Line {number:,} of {path} must have finite numbers after its word; it has {invalid}.")
         values.append(value)
     return values
@@ -284,7 +284,8 @@ def _unpack_numbers(path: Path, number: int, word: bytes, content: bytes) -> Vec
     values: Vectors = np.frombuffer(content, dtype=NUMBER)
     if not np.isfinite(values).all():
         raise DataError(
-            f"Vector {number:,} of {path}, that of {shown(word.decode(errors='replace'))}, must have finite numbers."
+            f"Vector {number:,} of {path}, that of {format_value(word.decode(errors='replace'))}, must have "
+            "finite numbers."
         )
     return values
 
@@ -352,7 +353,7 @@ def _read_ratings(path: Path, delimiter: str, column: int) -> Iterator[tuple[str
         if not math.isfinite(score) or not (row[0].strip() and row[1].strip()):
             raise DataError(
                 f"Line {number:,} of {path} must have two words and, in column {column + 1}, a number; "
-                f"got {shown(lines[number - 1])}."
+                f"got {format_value(lines[number - 1])}."
             )
         yield row[0].strip(), row[1].strip(), score
 
@@ -370,5 +371,5 @@ def _read_analogies(path: Path) -> Iterator[tuple[str, tuple[str, str, str, str]
         elif words:
             raise DataError(
                 f"Line {number:,} of {path} must have four words, after a line with `: ` and the name of a section; "
-                f"got {shown(line)}."
+                f"got {format_value(line)}."
             )

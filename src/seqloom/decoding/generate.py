@@ -14,7 +14,7 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-from seqloom.core.device import derive, generator
+from seqloom.core.device import derive_seed, make_generator
 from seqloom.core.errors import DivergedError, UsageError
 from seqloom.core.progress import check_cancelled
 from seqloom.core.protocols import Steppable, select
@@ -41,7 +41,7 @@ Pieces = Generator[list[str], None, None]  # the new text of every row
 def row_seeds(seed: int | Sequence[int], rows: int) -> list[int]:
     """Return one seed per row: the given seeds, or seeds derived from one seed and the row index."""
     if isinstance(seed, int):
-        return [derive(seed, "row", row) for row in range(rows)]
+        return [derive_seed(seed, "row", row) for row in range(rows)]
     if len(seed) != rows:
         raise UsageError(f"Use one seed, or one for each of the {rows} rows, got {len(seed)} seeds.")
     return list(seed)
@@ -108,7 +108,7 @@ def _steps(
 ) -> Steps:
     # choose tokens on the device of the model, except on MPS, which does not support float64
     device = torch.device("cpu") if prompt.device.type == "mps" else prompt.device
-    generators = [generator(seed, "draws") for seed in seeds]  # on the CPU: equal draws on all devices
+    generators = [make_generator(seed, "draws") for seed in seeds]  # on the CPU: equal draws on all devices
     processors = options.processors(end)
     rows = torch.arange(len(prompt))  # indices of the active rows in the batch
     finished = torch.zeros(len(prompt), dtype=torch.bool)

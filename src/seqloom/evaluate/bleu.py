@@ -18,7 +18,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from seqloom.core.words import counted
+from seqloom.core.words import format_count
 
 ORDER = 4  # length of the longest n-grams
 LINE_WIDTH = 110  # of an explanation
@@ -176,7 +176,7 @@ def describe_sentence(explanation: Explanation) -> list[str]:
 def describe_corpus(total: Statistics, lines: int, sentence: Statistics) -> list[str]:
     """Describe the BLEU of a corpus and the contribution of one sentence."""
     head = (
-        f"Corpus of {counted(lines, 'line')}: corpus BLEU is not the mean of sentence BLEU; "
+        f"Corpus of {format_count(lines, 'line')}: corpus BLEU is not the mean of sentence BLEU; "
         "counts and lengths are summed before dividing"
     )
     precisions = [
@@ -192,7 +192,9 @@ def _describe_order(n: int, counts: list[Count], explanation: Explanation) -> li
     """Describe the n-grams of one order: matches one per line, the others in a paragraph."""
     several, statistics = len(explanation.references) > 1, explanation.statistics
     if not counts:
-        return [f"{n}-grams: a hypothesis of {counted(len(explanation.hypothesis), 'token')} has none, so p_{n} is 0"]
+        return [
+            f"{n}-grams: a hypothesis of {format_count(len(explanation.hypothesis), 'token')} has none, so p_{n} is 0"
+        ]
     limit = "one reference" if several else "the reference"
     lines = [f"{n}-grams of the hypothesis: matches are limited to the count in {limit}"]
     present = [count for count in counts if count.reference_count]
@@ -221,7 +223,7 @@ def _precision(statistics: Statistics, n: int) -> str:
 
 def _brevity(statistics: Statistics, closest: str) -> list[str]:
     c, r, penalty = statistics.length, statistics.reference_length, statistics.brevity_penalty
-    lengths = f"  c = {counted(c, 'token')} in the hypothesis, r = {r} in the reference{closest}"
+    lengths = f"  c = {format_count(c, 'token')} in the hypothesis, r = {r} in the reference{closest}"
     if c > r:
         return [lengths, "  c > r, so BP = 1"]
     if c == 0:
@@ -246,7 +248,7 @@ def _zero(statistics: Statistics, where: str) -> list[str]:
     if all(statistics.correct):
         return []
     n = statistics.correct.index(0) + 1
-    reason = f"there is no {n}-gram: {where} needs at least {counted(n, 'token')}"
+    reason = f"there is no {n}-gram: {where} needs at least {format_count(n, 'token')}"
     if statistics.total[n - 1]:
         reason = f"no {n}-gram matches"
     return [f"  BLEU-{n}{'' if n == ORDER else ' and higher orders'} is 0 because {reason}, so one factor is 0"]

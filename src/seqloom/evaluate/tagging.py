@@ -6,7 +6,7 @@ Report token accuracy for part-of-speech tagging, and span F1 where most words a
 correct if its type, first word and last word are; a partial match is both a false positive and a
 false negative. Precision, recall and F1 are those of `classification`.
 
-By default, tags are read leniently as in the CoNLL evaluations (`seqloom.core.iob.spans_of`); with a
+By default, tags are read leniently as in the CoNLL evaluations (`seqloom.core.iob.extract_spans`); with a
 `strict` scheme, only valid spans of the scheme count. Both agree with seqeval.
 """
 
@@ -17,7 +17,7 @@ from functools import partial
 from itertools import chain
 
 from seqloom.core.errors import DataError
-from seqloom.core.iob import Scheme, Span, marks_spans, read_tags, spans_of, strict_spans
+from seqloom.core.iob import Scheme, Span, extract_spans, extract_strict_spans, marks_spans, read_tags
 from seqloom.evaluate.classification import Average, Confusion, Hits, macro, micro, unseen_labels
 from seqloom.evaluate.intervals import Interval, MetricReport, ratio_interval, wilson
 
@@ -43,7 +43,9 @@ class SpanScores:
 def score_spans(expected: Sequence[Tags], predicted: Sequence[Tags], *, strict: Scheme | None = None) -> SpanScores:
     """Compare the spans of expected and predicted tags."""
     check_aligned(expected, predicted)
-    read: Callable[[Tags], list[Span]] = spans_of if strict is None else partial(strict_spans, scheme=strict)
+    read: Callable[[Tags], list[Span]] = (
+        extract_spans if strict is None else partial(extract_strict_spans, scheme=strict)
+    )
     sentences = [compare_spans(read(gold), read(tags)) for gold, tags in zip(expected, predicted, strict=True)]
     total: dict[str, Hits] = {}
     for by_type in sentences:

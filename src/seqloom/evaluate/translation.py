@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from seqloom.core.errors import DataError
-from seqloom.core.words import unspaced
+from seqloom.core.words import is_unspaced
 
 if TYPE_CHECKING:
     from sacrebleu.metrics.bleu import BLEU
@@ -163,18 +163,18 @@ def tokens(metric: "BLEU", line: str) -> list[str]:
 
 def bleu_tokenizer(language: str) -> str:
     """Return sacrebleu's tokenizer for a language; without spaces between words, tokens are characters."""
-    return "char" if unspaced(language) else "13a"
+    return "char" if is_unspaced(language) else "13a"
 
 
 def length_unit(language: str) -> str:
     """Return the unit of `sentence_length`."""
-    return "characters" if unspaced(language) else "words"
+    return "characters" if is_unspaced(language) else "words"
 
 
 def sentence_length(text: str, language: str) -> int:
     """Return the number of words, or of characters in languages without spaces."""
     words = text.split()
-    return sum(map(len, words)) if unspaced(language) else len(words)
+    return sum(map(len, words)) if is_unspaced(language) else len(words)
 
 
 def by_length(

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from seqloom.core.errors import DataError, UsageError
-from seqloom.core.words import counted, shown
+from seqloom.core.words import format_count, format_value
 from seqloom.evaluate.correlation import pearson_interval, ranks, spearman
 from seqloom.evaluate.intervals import Interval, wilson
 
@@ -71,9 +71,9 @@ class WordSpace:
         start = word[:1].lower()
         near = [other for other in self.words if abs(len(other) - len(word)) <= 2 and other[:1].lower() == start]
         close = dict.fromkeys([*other_case, *difflib.get_close_matches(word, near, n=5, cutoff=0.7)])
-        no_match = f", and none of its {counted(len(self.words), 'word')} has a similar spelling."
+        no_match = f", and none of its {format_count(len(self.words), 'word')} has a similar spelling."
         suggestion = f"; did you mean {', '.join(close)}?" if close else no_match
-        raise UsageError(f"{self.name} has no vector of {shown(word)}{suggestion}")
+        raise UsageError(f"{self.name} has no vector of {format_value(word)}{suggestion}")
 
     def vector(self, word: str) -> Array:
         """Return the vector of a word."""

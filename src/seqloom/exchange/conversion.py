@@ -17,7 +17,7 @@ from seqloom.config import build, to_mapping
 from seqloom.core import VERSION
 from seqloom.core.device import seed_step
 from seqloom.core.errors import CheckpointError, ResourceError, UsageError
-from seqloom.core.words import counted, shown
+from seqloom.core.words import format_count, format_value
 from seqloom.exchange.bart import BART
 from seqloom.exchange.bert import BERTFamily
 from seqloom.exchange.causal import GPT2, Llama, Mistral
@@ -69,7 +69,8 @@ def find_family(model_type: object, where: str) -> Family[Any]:
         )
     if not isinstance(model_type, str) or model_type not in known:
         raise CheckpointError(
-            f"{where} is of model_type {shown(model_type)}, which seqloom does not know; it knows {', '.join(known)}."
+            f"{where} is of model_type {format_value(model_type)}, which seqloom does not know; it knows "
+            f"{', '.join(known)}."
         )
     return known[model_type]
 
@@ -187,7 +188,7 @@ came from. Licence: {found.licence}. `recipe.yaml` describes the model.
 
 ## Weights
 
-{found.parameters:,} parameters were read; {counted(len(found.tokenizer), "token")} in its vocabulary.
+{found.parameters:,} parameters were read; {format_count(len(found.tokenizer), "token")} in its vocabulary.
 {drawn}
 | file | sha256 |
 |---|---|

@@ -13,7 +13,7 @@ from typing import Any, ClassVar, Generic, TypeVar
 from seqloom.config import ABSENT
 from seqloom.core.errors import CheckpointError
 from seqloom.core.tokens import CLASSIFY_TEXT, MASK_TEXT, SEPARATE_TEXT
-from seqloom.core.words import counted, shown
+from seqloom.core.words import format_count, format_value
 from seqloom.exchange.directory import TOKENIZER, Directory, Json
 from seqloom.exchange.tokenizer_files import tokenizer_files
 from seqloom.exchange.weights import WeightEntry
@@ -157,28 +157,28 @@ class Config:
         """The one value, or the few, that there is a place for; `default` where that is another than the first."""
         found = self.get(key, values[0] if default is ABSENT else default)
         if not any(found == value and isinstance(found, bool) == isinstance(value, bool) for value in values):
-            self.problem(key, f"must be {' or '.join(map(shown, values))}", found)
+            self.problem(key, f"must be {' or '.join(map(format_value, values))}", found)
 
     def aside(self, *keys: str) -> None:
         """Keys that change no number the model computes."""
         self._asked.update(keys)
 
     def problem(self, key: str, rule: str, found: Any) -> None:
-        self.problems.append(f"{key} {rule}; it is {'missing' if found is ABSENT else shown(found)}")
+        self.problems.append(f"{key} {rule}; it is {'missing' if found is ABSENT else format_value(found)}")
 
     def check(self) -> None:
         """Refuse what was found wrong, and every key that nobody asked for."""
         for key, value in FIXED.items():
             self.must(key, value)
         unknown = [key for key in self.mapping if key not in self._asked and key not in ASIDE]
-        self.problems += [f"{key} is not known here; it is {shown(self.mapping[key])}" for key in unknown]
+        self.problems += [f"{key} is not known here; it is {format_value(self.mapping[key])}" for key in unknown]
         self.refuse()
 
     def refuse(self) -> None:
         """What was found wrong so far."""
         lines = list(dict.fromkeys(self.problems))
         if lines:
-            head = f"{self.where} asks for what seqloom has not ({counted(len(lines), 'problem')}):"
+            head = f"{self.where} asks for what seqloom has not ({format_count(len(lines), 'problem')}):"
             raise CheckpointError("\n  ".join([head, *lines]))
 
 
@@ -255,7 +255,7 @@ class Family(ABC, Generic[C]):
         """Yield what of our config this family cannot say: a line each."""
         for name, value in self.fixed.items():
             if getattr(model, name) != value:
-                yield f"model.{name} must be {shown(value)}; it is {shown(getattr(model, name))}"
+                yield f"model.{name} must be {format_value(value)}; it is {format_value(getattr(model, name))}"
         if model.positions.kind != self.positions:
             yield f"model.positions.kind must be {self.positions}; it is {model.positions.kind}"
         if not self.grouped and model.kv_heads not in (None, model.heads):

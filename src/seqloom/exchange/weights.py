@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from seqloom.core.errors import CheckpointError
-from seqloom.core.words import counted
+from seqloom.core.words import format_count
 
 Tensors = tuple[Tensor, ...]
 SHOWN = 12  # mismatches named one by one
@@ -171,7 +171,7 @@ def read_tensors(
     absent = {name for one in missing for name in one.theirs}
     if wrong := list(_mismatches(table, theirs, {name: wanted[name] for name in wanted if name not in absent})):
         more = [f"  and {len(wrong) - SHOWN} more"] if len(wrong) > SHOWN else []
-        count = counted(len(wrong), "mismatch", "mismatches")
+        count = format_count(len(wrong), "mismatch", "mismatches")
         head = f"The weights of {where} are not those that its config.json describes ({count}):"
         raise CheckpointError("\n".join([head, *(f"  {line}" for line in wrong[:SHOWN]), *more]))
     found: dict[str, Tensor] = {}
@@ -185,7 +185,7 @@ def read_tensors(
         found.update(zip(one.ours, made, strict=True))
         found.update((name, found[one.ours[0]]) for name in one.shared)
     if wild:
-        count = f"{counted(len(wild), 'tensor')} hold{'s' * (len(wild) == 1)}"
+        count = f"{format_count(len(wild), 'tensor')} hold{'s' * (len(wild) == 1)}"
         lines = [
             f"  {name}: {int((~theirs[name].float().isfinite()).sum()):,} of {theirs[name].numel():,}"
             for name in wild[:SHOWN]

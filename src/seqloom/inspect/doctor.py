@@ -13,7 +13,7 @@ import torch
 
 from seqloom.config import to_mapping
 from seqloom.core.limits import format_bytes
-from seqloom.core.words import shown
+from seqloom.core.words import format_value
 from seqloom.data.corpus import Corpus
 from seqloom.data.examples import TokenClassificationExample, has_spans, side_counts, tag_counts
 from seqloom.inspect.rehearsal import Budget, ModelFacts, Rehearsal, budget_of, memory_at_hand, model_facts, rehearse
@@ -393,7 +393,9 @@ def about_examples(facts: ExampleFacts) -> Iterator[str]:
             )
     counts = list(facts.classes.values())
     if rare := [name for name, count in facts.classes.items() if count < LEAST_EXAMPLES]:
-        few = f"{len(rare)} of {len(counts)} classes have" if len(rare) > 1 else f"The class {shown(rare[0])} has"
+        few = (
+            f"{len(rare)} of {len(counts)} classes have" if len(rare) > 1 else f"The class {format_value(rare[0])} has"
+        )
         yield f"{few} fewer than {LEAST_EXAMPLES} training {facts.of_classes}: hardly enough to learn from."
     if counts and facts.of_classes == "texts" and max(counts) > UNEVEN * min(counts):
         yield (

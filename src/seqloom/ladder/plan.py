@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 from seqloom.config import apply_overrides, build, config, load_yaml, parse_overrides
 from seqloom.core.errors import SeqloomError, UsageError
-from seqloom.core.words import HIGHER_IS_BETTER, nearest
+from seqloom.core.words import HIGHER_IS_BETTER, find_nearest
 from seqloom.inspect.rehearsal import budget_of, nearest_size, parameters_of
 from seqloom.nn.cells import CELLS
 from seqloom.recipes import RECIPES, build_recipe, recipe_mapping
@@ -145,7 +145,7 @@ def read_ladder(
     if path.suffix not in (".yaml", ".yml"):
         path = LADDERS / f"{source}.yaml"
         if str(source) not in ladder_names():
-            guess = nearest(str(source), ladder_names())
+            guess = find_nearest(str(source), ladder_names())
             hint = f"did you mean {guess}?" if guess else "`seqloom list ladders` shows them all."
             raise UsageError(f"No shipped ladder is called {str(source)!r}, and a file must end in .yaml; {hint}")
     elif not path.is_file():

@@ -23,7 +23,7 @@ import torch
 from torch import Tensor, nn
 
 from seqloom.core.operations import operation
-from seqloom.core.tree import Growing
+from seqloom.core.tree import GrowingBuffer
 from seqloom.nn.masks import AttentionMask, AttentionScope, causal_mask, drop, zero_padding
 from seqloom.nn.positions import Rotary
 from seqloom.nn.scores import Score
@@ -275,8 +275,8 @@ class Mixer(nn.Module, ABC):
     def forward(self, x: Tensor, mask: Tensor | None = None, weights: bool = False) -> tuple[Tensor, Tensor | None]: ...
 
     def mix(
-        self, x: Tensor, scope: AttentionScope, cache: Growing | None = None, weights: bool = False
-    ) -> tuple[Tensor, tuple[Growing | None, Tensor | None]]:
+        self, x: Tensor, scope: AttentionScope, cache: GrowingBuffer | None = None, weights: bool = False
+    ) -> tuple[Tensor, tuple[GrowingBuffer | None, Tensor | None]]:
         """Apply the layer within a block, with a scope instead of a mask: y, the new cache and the weights."""
         y, attention_weights = self(x, scope.padding, weights)
         return y, (cache, attention_weights)
@@ -309,8 +309,8 @@ class SelfAttention(Mixer):
         return y, attention_weights
 
     def mix(
-        self, x: Tensor, scope: AttentionScope, cache: Growing | None = None, weights: bool = False
-    ) -> tuple[Tensor, tuple[Growing | None, Tensor | None]]:
+        self, x: Tensor, scope: AttentionScope, cache: GrowingBuffer | None = None, weights: bool = False
+    ) -> tuple[Tensor, tuple[GrowingBuffer | None, Tensor | None]]:
         """Attend to x and to the cached keys and values."""
         q, keys_values = self.attention.project_self(x, scope.positions)
         if scope.update is not None and cache is not None:

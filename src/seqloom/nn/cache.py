@@ -5,7 +5,7 @@ slots for k hypotheses. A hypothesis *owns* the slots of its own tokens and atte
 hypotheses share the slots of their common prefix. Reordering a beam moves no keys or values: only
 the ownership masks are reordered. Slots without an owner are dropped when the cache grows.
 
-The cache is one `Growing` per layer, and one `CacheState` for all layers.
+The cache is one `GrowingBuffer` per layer, and one `CacheState` for all layers.
 """
 
 from dataclasses import dataclass
@@ -16,13 +16,13 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from seqloom.core.operations import operation
-from seqloom.core.tree import Growing
+from seqloom.core.tree import GrowingBuffer
 from seqloom.nn.attention import MultiHeadAttention
 from seqloom.nn.masks import AttentionMask, AttentionScope, all_known_true, causal_mask
 
 STEPS_OF_GROWTH = 6  # steps for which slots are allocated at a time
 
-Caches = tuple[Growing, ...]  # keys and values, one per layer
+Caches = tuple[GrowingBuffer, ...]  # keys and values, one per layer
 CacheState = dict[str, Any]  # of R = B·k hypotheses, see `empty_state`
 
 
@@ -36,10 +36,10 @@ def empty_state() -> CacheState:
     return {"owned": None, "length": None, "read": 0}
 
 
-def empty_cache(attention: MultiHeadAttention, sources: int, slots: int = 0) -> Growing:
+def empty_cache(attention: MultiHeadAttention, sources: int, slots: int = 0) -> GrowingBuffer:
     """The empty cache of one layer: a buffer (B, Nkv, 2, slots, d) of zeros."""
     buffer = attention.k.weight.new_zeros(sources, attention.kv_heads, 2, slots, attention.head_width)
-    return Growing(buffer, torch.zeros(sources, dtype=torch.long, device=buffer.device))
+    return GrowingBuffer(buffer, torch.zeros(sources, dtype=torch.long, device=buffer.device))
 
 
 @dataclass(frozen=True)
@@ -63,12 +63,12 @@ class CacheUpdate:
         length: Tensor | None = self.state["length"]
         return self.positions[-1:] + 1 if length is None else length
 
-    def write(self, cache: Growing, keys_values: tuple[Tensor, Tensor]) -> Growing:
+    def write(self, cache: GrowingBuffer, keys_values: tuple[Tensor, Tensor]) -> GrowingBuffer:
         """Write the new keys and values (B, Nkv, k·T, d) into the cache."""
         buffer = write_slots(cache.buffer, self.start, *keys_values)
-        return Growing(buffer, cache.length + (self.end - self.start))
+        return GrowingBuffer(buffer, cache.length + (self.end - self.start))
 
-    def read(self, cache: Growing) -> tuple[Tensor, Tensor]:
+    def read(self, cache: GrowingBuffer) -> tuple[Tensor, Tensor]:
         """All keys and values (B, Nkv, end, d) of the cache."""
         keys, values = cache.buffer[:, :, :, : self.end].unbind(dim=2)
         return keys, values
@@ -182,7 +182,7 @@ def _owned_slots(state: CacheState, sources: int) -> tuple[Tensor, CacheState]:
     return kept, {**state, "owned": owned.gather(1, rows)}
 
 
-def enlarge(cache: Growing, kept: Tensor | None, filled: int, slots: int) -> Growing:
+def enlarge(cache: GrowingBuffer, kept: Tensor | None, filled: int, slots: int) -> GrowingBuffer:
     """Copy the `kept` slots (B, filled), or the first ones, into a larger, otherwise uninitialised cache."""
     B, N, _, before, d = cache.buffer.shape
     if kept is None:
@@ -192,4 +192,4 @@ def enlarge(cache: Growing, kept: Tensor | None, filled: int, slots: int) -> Gro
         first = torch.arange(B * N * 2, device=kept.device).view(B, N * 2, 1) * before
         rows = first + F.pad(kept, (0, slots - filled)).unsqueeze(1)  # (B, N·2, slots)
         buffer = cache.buffer.reshape(-1, d).index_select(0, rows.flatten()).view(B, N, 2, slots, d)
-    return Growing(buffer, torch.full_like(cache.length, filled))
+    return GrowingBuffer(buffer, torch.full_like(cache.length, filled))

@@ -22,7 +22,7 @@ from torch import Tensor, nn
 from seqloom.config import config
 from seqloom.config.constraints import Fraction, Gt, Lt, PositiveInt
 from seqloom.core.operations import compiled_region, operation
-from seqloom.core.tree import Growing
+from seqloom.core.tree import GrowingBuffer
 from seqloom.nn.attention import AttentionOptions, Mixer, MultiHeadAttention, SelfAttention, head_problems
 from seqloom.nn.cache import empty_cache
 from seqloom.nn.masks import EVERYWHERE, AttentionMask, AttentionScope, Dropout
@@ -120,7 +120,7 @@ class Source(NamedTuple):
 
 class BlockOutput(NamedTuple):
     x: Tensor  # (B, T, D)
-    cache: Growing | None  # after these positions
+    cache: GrowingBuffer | None  # after these positions
     self_weights: Tensor | None  # (B, N, T, ·) if wanted
     cross_weights: Tensor | None  # (B, N, T, S) if wanted
 
@@ -154,7 +154,7 @@ class TransformerBlock(nn.Module):
         self,
         x: Tensor,
         scope: AttentionScope = EVERYWHERE,
-        cache: Growing | None = None,
+        cache: GrowingBuffer | None = None,
         source: Source | None = None,
         wanted: Collection[str] = (),
     ) -> BlockOutput:
@@ -174,7 +174,7 @@ Wanted = Mapping[int, Collection[str]]  # the attention weights to return, by bl
 
 class StackOutput(NamedTuple):
     x: Tensor  # (B, T, D)
-    caches: tuple[Growing, ...]  # one for each block, if there were any
+    caches: tuple[GrowingBuffer, ...]  # one for each block, if there were any
     self_weights: list[Tensor]  # (B, N, T, ·) of the blocks whose weights were wanted
     cross_weights: list[Tensor]  # (B, N, T, S), likewise
 
@@ -189,7 +189,7 @@ class TransformerStack(nn.ModuleList):
         self,
         x: Tensor,
         scope: AttentionScope = EVERYWHERE,
-        caches: Sequence[Growing] | None = None,
+        caches: Sequence[GrowingBuffer] | None = None,
         sources: Sequence[Source] | None = None,
         wanted: Wanted | None = None,
     ) -> StackOutput:
@@ -201,7 +201,7 @@ class TransformerStack(nn.ModuleList):
         weights = self(x, scope, wanted=dict.fromkeys(range(len(self)), ("self",))).self_weights
         return weights if mask is None else [layer.masked_fill(~mask[:, None, :, None], 0) for layer in weights]
 
-    def empty_caches(self, sources: int) -> tuple[Growing, ...]:
+    def empty_caches(self, sources: int) -> tuple[GrowingBuffer, ...]:
         """Caches of keys and values before the first token, one for each block."""
         return tuple(empty_cache(block.self_attention, sources) for block in self)
 
@@ -211,12 +211,12 @@ def run_blocks(
     stack: TransformerStack,
     x: Tensor,
     scope: AttentionScope,
-    caches: Sequence[Growing] | None,
+    caches: Sequence[GrowingBuffer] | None,
     sources: Sequence[Source] | None,
     wanted: Wanted,
 ) -> StackOutput:
     """x (B, T, D) through all blocks of a stack."""
-    new_caches: list[Growing] = []
+    new_caches: list[GrowingBuffer] = []
     self_weights, cross_weights = list[Tensor](), list[Tensor]()
     for depth, block in enumerate(stack):
         cache = None if caches is None else caches[depth]

@@ -16,7 +16,7 @@ from seqloom.core.device import device_of
 from seqloom.core.errors import DataError, ResourceError, SeqloomError, UsageError
 from seqloom.core.limits import max_source
 from seqloom.core.progress import check_cancelled
-from seqloom.core.words import one_line, shown
+from seqloom.core.words import format_value, one_line
 from seqloom.predict.evaluation import AnswerRow, Evaluation, MetricsEvaluation
 from seqloom.recipes import recipe_of
 from seqloom.runs.run import Run
@@ -386,7 +386,9 @@ def split_columns(lines: Iterable[str], least: int, what: str, most: int | None 
         cells = line.split("\t") if line.strip() else [""] * least
         if len(cells) < least or (most is not None and len(cells) > most):
             found = "no tab" if len(cells) == 1 else f"{len(cells)} columns"
-            raise DataError(f"Line {number:,} must hold {what} with a tab between; it has {found}: {shown(line)}.")
+            raise DataError(
+                f"Line {number:,} must hold {what} with a tab between; it has {found}: {format_value(line)}."
+            )
         yield cells
 
 

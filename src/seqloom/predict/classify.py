@@ -12,7 +12,7 @@ from rich.console import Console, RenderableType
 
 from seqloom.core.errors import DataError, UsageError
 from seqloom.core.tree import Tree, to_device
-from seqloom.core.words import did_you_mean, escape_controls, one_line, shown
+from seqloom.core.words import did_you_mean, escape_controls, format_value, one_line
 from seqloom.data.readers import TextReader
 from seqloom.data.series import LabelledSeries
 from seqloom.data.series_files import parse_number
@@ -310,5 +310,5 @@ def read_numbers(line: str, number: int) -> list[float]:
         return [parse_number(cell) for cell in cells]
     except ValueError:
         raise DataError(
-            f"Line {number:,} must be finite numbers with commas or spaces between; got {shown(line)}."
+            f"Line {number:,} must be finite numbers with commas or spaces between; got {format_value(line)}."
         ) from None

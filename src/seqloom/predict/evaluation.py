@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from rich.console import Console, RenderableType
 
-from seqloom.core.words import counted, escape_controls, format_metric, format_sizes, one_line, shorten
+from seqloom.core.words import escape_controls, format_count, format_metric, format_sizes, one_line, shorten
 from seqloom.data.corpora.text import read_documents
 from seqloom.data.corpus import TextCounts
 from seqloom.evaluate.classification import ClassificationReport
@@ -332,5 +332,5 @@ class LabelEvaluation(SplitEvaluation):
             has = (
                 ("text has a label", "texts have labels") if each == "texts" else ("word has a tag", "words have tags")
             )
-            unseen, names = counted(sum(report.unseen.values()), *has), escape_controls(", ".join(report.unseen))
+            unseen, names = format_count(sum(report.unseen.values()), *has), escape_controls(", ".join(report.unseen))
             yield f"{unseen} that training never had ({names}): counted as wrong"

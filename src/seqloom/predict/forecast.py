@@ -10,9 +10,9 @@ import torch
 from rich.console import Console, RenderableType
 
 from seqloom.classical.autoregressive import Autoregressive
-from seqloom.core.device import generator
+from seqloom.core.device import make_generator
 from seqloom.core.errors import DataError, UsageError
-from seqloom.core.words import counted, shown
+from seqloom.core.words import format_count, format_value
 from seqloom.data.corpora.series_file import Config as SeriesFileConfig
 from seqloom.data.series import Series
 from seqloom.data.series_files import read_series
@@ -67,7 +67,7 @@ class ForecastEvaluation(Evaluation):
             return f"  {label!s:28}" + "".join(f"{value:>10.4f}" for value in values)
 
         report, metrics, season = self.report, self.report.metrics, self.model.season
-        origins = counted(report.origins, "origin")
+        origins = format_count(report.origins, "origin")
         yield f"{self.model.name} on {self.data}: {report.horizon} steps ahead, from {origins}"
         yield f"  {'':28}{'model':>10}{'naive':>10}"
         for name, label in METRICS.items():
@@ -141,7 +141,7 @@ class ForecasterPredictor(Predictor[ForecastLine]):
         elif lacking := [column for column in self.columns if column not in names]:
             raise DataError(
                 f"{path} must have the columns {', '.join(self.columns)}, which the model knows; it lacks "
-                f"{', '.join(lacking)} and has {shown(names, 200)}."
+                f"{', '.join(lacking)} and has {format_value(names, 200)}."
             )
         found, notes = read_series(
             path,
@@ -197,7 +197,9 @@ class ForecasterPredictor(Predictor[ForecastLine]):
         values, mask = (part.unsqueeze(0) for part in visible(history, transform))
         values = (values.float() if device.type == "mps" else values).to(device)
         drawn = self.recipe.forecast.paths if paths is None else paths
-        found = forecast(self.model, values, mask.to(device), horizon, paths=drawn, generator=generator(seed, "paths"))
+        found = forecast(
+            self.model, values, mask.to(device), horizon, paths=drawn, generator=make_generator(seed, "paths")
+        )
         if not all(bool(torch.isfinite(part).all()) for part in (found.mean, found.points)):
             raise UsageError(
                 f"{self.name} does not stay finite over {horizon} steps: a model that grows at every step. Forecast "

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import torch
 
 from seqloom.core import END
-from seqloom.core.device import derive
+from seqloom.core.device import derive_seed
 from seqloom.core.errors import DataError, UsageError
 from seqloom.core.tokens import MASK_TEXT, Specials
-from seqloom.core.words import one_line, shown
+from seqloom.core.words import format_value, one_line
 from seqloom.data.noise import SpansConfig, add_noise, join_sentences, parse_spans, sentinels_of
 from seqloom.decoding.beam import BeamConfig, beam_search
 from seqloom.decoding.rules import Hypothesis
@@ -58,7 +58,9 @@ def read_masks(tokenizer: Tokenizer, text: str, advice: str = "") -> Gaps:
     if not gaps.masks and text.strip():
         other = OTHERS.search(text)
         written = f", not {other[0]}" if other else ""
-        raise DataError(f"What is to be told is written {MASK_TEXT}{written}; there is none in {shown(text)}.{advice}")
+        raise DataError(
+            f"What is to be told is written {MASK_TEXT}{written}; there is none in {format_value(text)}.{advice}"
+        )
     return gaps
 
 
@@ -303,7 +305,7 @@ class DenoiserPredictor(Predictor[RestoredText], DenoisingModel):
             read = self._read_gaps(line, text)
         else:
             encoded = [ids for ids in self.tokenizer.encode_batch(split_sentences(text)) if ids]
-            piece, draws = join_sentences(encoded), Random(derive(seed, "restore", number))
+            piece, draws = join_sentences(encoded), Random(derive_seed(seed, "restore", number))
             noisy = add_noise(piece.tokens, piece.sentences, self.recipe.noise, len(self.tokenizer), draws)
             read = DamagedText(line, text, noisy.source, tuple(self.tokenizer.unknown_pieces(text)))
         check_source(number + 1, len(read.ids) + 1, self.longest_source, "model.positions.max_length")

@@ -9,9 +9,9 @@ from typing import ClassVar
 import numpy as np
 from rich.console import Console, RenderableType
 
-from seqloom.core.iob import marks_spans, spans_of
+from seqloom.core.iob import extract_spans, marks_spans
 from seqloom.core.tree import to_device
-from seqloom.core.words import counted, one_line
+from seqloom.core.words import format_count, one_line
 from seqloom.data.collate import TextBatches
 from seqloom.data.examples import TokenClassificationExample
 from seqloom.data.readers import SentencePart, SentenceReader
@@ -89,7 +89,7 @@ class TagEvaluation(LabelEvaluation):
     def lines(self, console: Console) -> Iterator[RenderableType]:
         yield from super().lines(console)
         if self.report.invalid:
-            were = counted(self.report.invalid, "sentence was", "sentences were")
+            were = format_count(self.report.invalid, "sentence was", "sentences were")
             yield f"{were} given tags that are not valid, and read as leniently as usual"
 
     def answers(self) -> Iterator[str]:
@@ -195,7 +195,7 @@ def split_at_spaces(line: str) -> list[Span]:
 def entities_of(line: str, words: Sequence[TaggedWord]) -> list[Entity]:
     """Return the spans that the tags of words mark."""
     entities = []
-    for span in spans_of([word.tag for word in words]):
+    for span in extract_spans([word.tag for word in words]):
         own = words[span.start : span.end]
         start, end = own[0].start, own[-1].end
         entities.append(Entity(line[start:end], start, end, span.type, min(word.probability for word in own)))

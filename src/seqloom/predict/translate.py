@@ -11,7 +11,7 @@ from torch import Tensor
 
 from seqloom.core.errors import DataError, UsageError
 from seqloom.core.tree import to_device
-from seqloom.core.words import counted, escape_controls, shown
+from seqloom.core.words import escape_controls, format_count, format_value
 from seqloom.data.collate import ParallelBatches
 from seqloom.data.examples import ParallelExample
 from seqloom.data.files import read_parallel
@@ -172,7 +172,7 @@ class TranslationEvaluation(Evaluation):
         blank = sum(not (line.source.strip() or line.reference.strip()) for line in report.lines)
         without = f", {blank:,} of them blank" if blank else ""
         languages = f", {' to '.join(tags)}" if all(tags) else ""
-        pairs = f"{counted(len(report.lines), 'pair')}{without}{languages}"
+        pairs = f"{format_count(len(report.lines), 'pair')}{without}{languages}"
         yield f"{self.model.name} on {self.data}: {pairs}; {report.decoding}"
         signatures = {name: f"   {signature}" for name, signature in report.signatures.items()}
         yield from metric_lines(report.metrics, signatures, loss="loss, nats per token", ordered=True)
@@ -240,7 +240,7 @@ class TranslatorPredictor(Predictor[Translation], TranslatingModel):
         """
         tokenizer = self.tokenizer.of_targets
         if unknown := tokenizer.unknown_pieces(prefix):
-            raise DataError(f"The vocabulary of {self.name} cannot spell {shown(unknown[0])} in the prefix.")
+            raise DataError(f"The vocabulary of {self.name} cannot spell {format_value(unknown[0])} in the prefix.")
         return predict_windows(
             map(self.read_line, itertools.count(1), as_lines(lines)),
             self._translate,

@@ -6,7 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from seqloom.config import apply_overrides, build, load_yaml, nearest, parse_overrides
+from seqloom.config import apply_overrides, build, find_nearest, load_yaml, parse_overrides
 from seqloom.core import Json
 from seqloom.core.errors import CheckpointError, SeqloomError, UsageError
 from seqloom.data.corpus import FilesConfig
@@ -68,7 +68,7 @@ def _find_recipe(source: str) -> tuple[str, Path]:
     if path.exists():
         raise UsageError(f"{path} is not a recipe: those end in .yaml. For a text of your own: seqloom init {path}")
     own = f"{source}.yaml" if Path(f"{source}.yaml").is_file() else None
-    guess = own or nearest(source, recipe_names())
+    guess = own or find_nearest(source, recipe_names())
     hint = f"did you mean {guess}?" if guess else "`seqloom list recipes` shows them all."
     raise UsageError(f"No shipped recipe is called {source!r}, and a file must end in .yaml; {hint}")
 

@@ -21,7 +21,7 @@ from seqloom.config import ABSENT, differences
 from seqloom.core import VERSION, Json
 from seqloom.core.errors import CheckpointError, UsageError
 from seqloom.core.files import to_json
-from seqloom.core.words import counted, shown
+from seqloom.core.words import format_count, format_value
 from seqloom.runs.layout import FROZEN_FILE
 from seqloom.runs.record import data_section, machine, number, vocabularies
 from seqloom.runs.run import Run
@@ -47,7 +47,9 @@ class AveragedWeights:
             return " and ".join(str(run.path) for run in self.runs)
         listed = [f"{step:,}" for step in self.steps]
         steps = ", ".join(listed if len(listed) <= MAX_LISTED_STEPS else [*listed[:3], "…", listed[-1]])
-        return f"{counted(len(listed), 'checkpoint')} of {self.runs[0].path}, step{'s' * (len(listed) > 1)} {steps}"
+        return (
+            f"{format_count(len(listed), 'checkpoint')} of {self.runs[0].path}, step{'s' * (len(listed) > 1)} {steps}"
+        )
 
 
 @dataclass(frozen=True)
@@ -136,7 +138,7 @@ def difference_of(a: Run, b: Run) -> str | None:
     changed = differences({"model": a.recipe.get("model")}, {"model": b.recipe.get("model")})
     kind = [change for change in changed if change[0] == "model.kind"]
     if changed := kind or changed:  # report nothing else if the kinds differ
-        values = [(key, *("absent" if x is ABSENT else shown(x) for x in pair)) for key, *pair in changed]
+        values = [(key, *("absent" if x is ABSENT else format_value(x) for x in pair)) for key, *pair in changed]
         listed = [f"{key} is {old} and {new}" for key, old, new in values]
         more = f" and {len(listed) - 3} more keys" if len(listed) > 3 else ""
         return f"their models differ, {', '.join(listed[:3])}{more}"

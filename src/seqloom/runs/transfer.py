@@ -16,7 +16,7 @@ from seqloom.config import ABSENT
 from seqloom.core import Json
 from seqloom.core.errors import CheckpointError, UsageError
 from seqloom.core.files import sha256
-from seqloom.core.words import shown
+from seqloom.core.words import format_value
 from seqloom.models import FINE_TUNED_PREFIX, MODELS, InitConfig
 from seqloom.models.backbones import BACKBONES, Backbone
 from seqloom.runs.layout import WEIGHTS_FILE, is_missing, read_run_file
@@ -190,7 +190,7 @@ def merge_agreeing(source: Pretrained, given: Json, key: str) -> dict[str, Json]
             if name == "kind" and value == MODELS.base(other):
                 continue  # the run may have an extension of the kind that the recipe names
             if name not in FREE_KEYS and value != other and other is not ABSENT:  # validation rejects unknown keys
-                wrong.append(f"{path}.{name} is {shown(value)} here and {shown(other)} there")
+                wrong.append(f"{path}.{name} is {format_value(value)} here and {format_value(other)} there")
             merged[name] = value
         return merged
 

@@ -19,7 +19,7 @@ from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from seqloom.core.errors import UsageError
-from seqloom.core.words import did_you_mean, shown
+from seqloom.core.words import did_you_mean, format_value
 
 if TYPE_CHECKING:
     from seqloom.tasks.base import TaskInfo
@@ -38,7 +38,7 @@ def task_info(name: Any) -> "TaskInfo":
     if name is None:
         raise UsageError(f"A recipe needs the key `task`, one of: {', '.join(known)}.")
     if name not in known:
-        raise UsageError(f"No task is called {shown(name)}: {did_you_mean(str(name), known)}.")
+        raise UsageError(f"No task is called {format_value(name)}: {did_you_mean(str(name), known)}.")
     info: TaskInfo = importlib.import_module(f"{__name__}.{name.replace('-', '_')}").INFO
     return info
 

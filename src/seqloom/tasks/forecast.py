@@ -18,7 +18,7 @@ from torch import Tensor
 
 from seqloom.config import config
 from seqloom.config.constraints import Ge, PositiveInt
-from seqloom.core.device import device_of, generator
+from seqloom.core.device import device_of, make_generator
 from seqloom.core.errors import DataError
 from seqloom.core.protocols import Estimate, Loss
 from seqloom.core.tree import Tree
@@ -259,7 +259,7 @@ class Task(SeriesTask[Recipe, Any]):
         groups: dict[int, list[int]] = {}
         for number, (values, _) in enumerate(histories):
             groups.setdefault(min(memory, len(values)), []).append(number)
-        draws, device = generator(seed, "forecast"), device_of(model)
+        draws, device = make_generator(seed, "forecast"), device_of(model)
         parts: list[Forecast] = []
         for length, numbers in groups.items():
             values, mask = (torch.stack([histories[n][part][-length:] for n in numbers]) for part in (0, 1))
@@ -269,7 +269,7 @@ class Task(SeriesTask[Recipe, Any]):
                 mask.to(device),
                 self.horizon,
                 paths=paths or self.recipe.forecast.paths,
-                generator=draws,
+                make_generator=draws,
             )
             parts.append(part)
         joined = join_rows(parts, torch.tensor([n for numbers in groups.values() for n in numbers]).argsort())

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from seqloom.config import config
 from seqloom.config.constraints import PositiveInt, Probability
-from seqloom.core.device import device_of, generator
+from seqloom.core.device import device_of, make_generator
 from seqloom.core.protocols import Loss
 from seqloom.core.tree import Tree, tree_map
 from seqloom.data.corpora import CorpusConfig
@@ -117,9 +117,9 @@ class Task(TextTask[Recipe, Any]):
         """Return a chunk of each sequence; the seed determines state resets and the offsets of epochs."""
         offset, epoch = 0, step // self.steps_per_epoch()
         if self.recipe.batch.random_offset:
-            offset = int(torch.randint(len(self.stream("train")), (), generator=generator(seed, "shift", epoch)))
+            offset = int(torch.randint(len(self.stream("train")), (), generator=make_generator(seed, "shift", epoch)))
         batch = self.batches.batch(step, rank, world, offset)
-        draws = torch.rand(len(batch["inputs"]), 1, generator=generator(seed, "forget", step, rank))
+        draws = torch.rand(len(batch["inputs"]), 1, generator=make_generator(seed, "forget", step, rank))
         return {**batch, "remember": draws >= self.recipe.batch.state_reset_probability}
 
     def loss(self, model: Any, batch: Tree, carry: Tree) -> Loss:

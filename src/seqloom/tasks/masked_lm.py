@@ -19,12 +19,12 @@ from torch import Tensor
 
 from seqloom.config import Discriminator, config
 from seqloom.config.constraints import Ge, PositiveInt
-from seqloom.core.device import device_of, generator
+from seqloom.core.device import device_of, make_generator
 from seqloom.core.errors import DataError
 from seqloom.core.protocols import Loss
 from seqloom.core.tokens import Specials
 from seqloom.core.tree import Tree, to_device
-from seqloom.core.words import counted
+from seqloom.core.words import format_count
 from seqloom.data.corpora import CorpusConfig
 from seqloom.data.corpus import SPLITS
 from seqloom.data.masking import NO_TARGET, MaskedBatches, Masking, MasksConfig, NextSentencePairs, PackedRows, pack
@@ -168,7 +168,7 @@ class Task(TextTask[Recipe, Any], BatchedTask[Recipe, Any]):
         total, size = self.batches.total, self.recipe.batch.size
         if total < size:
             notes.append(
-                f"The training text has {counted(total, 'row')}, fewer than batch.size={size}: every step reads "
+                f"The training text has {format_count(total, 'row')}, fewer than batch.size={size}: every step reads "
                 "all of it. Use more text, or lower batch.size or batch.max_length."
             )
         return notes
@@ -189,7 +189,7 @@ class Task(TextTask[Recipe, Any], BatchedTask[Recipe, Any]):
         """Compute the metrics of masked tokens, and of next sentences or replaced tokens."""
         batches, rows, sums = self.read(split), self.recipe.batch.eval_size, dict[str, float]()
         shape = batches.epoch(EVALUATION_SEED, 0)["targets"].shape
-        draws = torch.rand(shape, generator=generator(EVALUATION_SEED, "replaced"))
+        draws = torch.rand(shape, generator=make_generator(EVALUATION_SEED, "replaced"))
         for batch, batch_draws in zip(batches.every(EVALUATION_SEED, rows), draws.split(rows), strict=True):
             batch, batch_draws = to_device((batch, batch_draws), device_of(model))
             is_electra = isinstance(model, Electra)

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from seqloom.config import Discriminator, config
-from seqloom.core.device import device_of, generator
+from seqloom.core.device import device_of, make_generator
 from seqloom.core.errors import DataError, UsageError
 from seqloom.core.files import tensors_to_bytes
 from seqloom.data.collate import PromptCompletion, encode_completion, shorten_prompt
@@ -109,7 +109,7 @@ class Task(CompletionTask[Recipe, SoftPrompted]):
         model.load_state_dict({**model.state_dict(), **self.frozen})
         if self.recipe.model.init == "tokens":
             read = torch.from_numpy(self.batches.texts.ids).long()
-            draws = generator(self.recipe.seed, "prompt")
+            draws = make_generator(self.recipe.seed, "prompt")
             model.begin_as(read[torch.randint(len(read), (self.recipe.model.length,), generator=draws)])
         return model
 

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from seqloom.config import Discriminator, config
 from seqloom.config.constraints import PositiveInt
-from seqloom.core.device import derive, device_of
+from seqloom.core.device import derive_seed, device_of
 from seqloom.core.errors import UsageError
 from seqloom.core.protocols import Loss
 from seqloom.core.tree import Tree, to_device
@@ -77,7 +77,7 @@ class Task(LabelTask[Recipe, SeriesClassifier]):
         if rows % world:
             raise UsageError(f"batch.size must be a multiple of the {world} processes, got {rows}.")
         epoch, place = divmod(step, self.steps_per_epoch())
-        order = np.random.default_rng(derive(seed, "series", epoch)).permutation(len(train))
+        order = np.random.default_rng(derive_seed(seed, "series", epoch)).permutation(len(train))
         chosen = np.resize(order, self.steps_per_epoch() * rows)[place * rows : (place + 1) * rows]
         own = [train[number] for number in chosen[rank * rows // world : (rank + 1) * rows // world]]
         return collate_series(own, self.numbers(one.label for one in own), max(len(one.values) for one in train))

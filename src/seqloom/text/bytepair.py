@@ -21,7 +21,7 @@ from tokenizers.trainers import BpeTrainer
 from seqloom.config import config
 from seqloom.config.constraints import Ge, Le, Probability
 from seqloom.core import END
-from seqloom.core.device import derive
+from seqloom.core.device import derive_seed
 from seqloom.core.errors import DataError
 from seqloom.core.limits import MAX_VOCABULARY
 from seqloom.core.progress import track
@@ -242,7 +242,7 @@ class DropoutTexts:
         """Return the ids of the chosen texts, as a pure function of the arguments; `path` identifies the reading."""
         if seed != self._seed:
             self._seed, self._variants = seed, [[None] * VARIANTS for _ in self._words]
-        draws = np.random.default_rng(derive(seed, "byte-pair dropout", *path))
+        draws = np.random.default_rng(derive_seed(seed, "byte-pair dropout", *path))
         texts: list[list[int]] = []
         for index in chosen:
             words = self._texts[index]

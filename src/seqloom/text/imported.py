@@ -16,7 +16,7 @@ from tokenizers import Tokenizer as Library
 
 from seqloom.config import config
 from seqloom.core import END
-from seqloom.core.words import shown
+from seqloom.core.words import format_value
 from seqloom.text.base import (
     END_TEXT,
     ForeignTokenizer,
@@ -265,7 +265,7 @@ def check_file(file: Mapping[str, Any]) -> None:
         raise ValueError("it must have a model, and a list of added_tokens")
     for entry in added:
         if not isinstance(entry, Mapping) or type(entry.get("id")) is not int or type(entry.get("content")) is not str:
-            raise ValueError(f"each of its added_tokens must have an id and a content; got {shown(entry)}")
+            raise ValueError(f"each of its added_tokens must have an id and a content; got {format_value(entry)}")
 
 
 def _open(file: Mapping[str, Any]) -> tuple[Library, dict[int, str]]:

@@ -11,7 +11,7 @@ from typing import Any
 
 from seqloom.core.errors import CheckpointError
 from seqloom.core.limits import MAX_GROWTH
-from seqloom.core.words import shown
+from seqloom.core.words import format_value
 from seqloom.text.bytepair import not_unicode
 
 MIN_UNBOUNDED = 100  # repetition counts from here on are treated as unlimited
@@ -39,8 +39,8 @@ def check_time_and_growth(file: Mapping[str, Any]) -> None:
             pattern = entry.get("Regex")
             if isinstance(pattern, str) and backtracks(pattern):
                 raise ValueError(
-                    f"the pattern {shown(pattern)} of its {name} must not repeat a repetition or a choice, which may "
-                    "take exponential time"
+                    f"the pattern {format_value(pattern)} of its {name} must not repeat a repetition or a choice, "
+                    "which may take exponential time"
                 )
             if entry.get("type") == "Replace" and isinstance(entry.get("content"), str):
                 replaced = entry.get("pattern")
@@ -62,8 +62,8 @@ def library_errors(texts: list[str]) -> Iterator[None]:
         if type(error).__name__ != "PanicException":  # a panic in Rust, whose class is not public
             raise
         raise CheckpointError(
-            f"The tokenizers library failed on a text with this tokenizer ({shown(str(error), 100)}): a pattern in "
-            "its tokenizer.json takes too many steps. Use another tokenizer."
+            f"The tokenizers library failed on a text with this tokenizer ({format_value(str(error), 100)}): a "
+            "pattern in its tokenizer.json takes too many steps. Use another tokenizer."
         ) from None
 
 

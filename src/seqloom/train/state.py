@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 from torch.autograd.graph import increment_version
 
-from seqloom.core.device import choose_device, derive, make_deterministic, resume_threads, used_threads
+from seqloom.core.device import choose_device, derive_seed, make_deterministic, resume_threads, training_threads
 from seqloom.core.errors import CheckpointError, ResourceError
 from seqloom.core.memory import build_within_memory
 from seqloom.core.protocols import Task
@@ -110,7 +110,7 @@ class TrainState:
         self.device = device_for(config)
         if config.deterministic:
             make_deterministic()
-        torch.manual_seed(derive(seed, "initial weights"))
+        torch.manual_seed(derive_seed(seed, "initial weights"))
         with build_within_memory({"model": task.model_section()}):
             self.model: nn.Module = task.model()
         self.model.to(self.device)
@@ -130,7 +130,7 @@ class TrainState:
         self.optimizer.register_step_post_hook(count_step)
         self.carry: Tree = None
         self.drawn_batches: list[Tree] = []  # the batches of the next step, once drawn
-        self.tally = Counters(threads=used_threads(self.device))
+        self.tally = Counters(threads=training_threads(self.device))
         self.thread_note: str | None = None  # if a resume changes the number of threads
         self.events: list[Event] = []  # reported by wrappers of the step
         self.pending: list[StepResult] = []  # results that the tally does not include yet
@@ -283,7 +283,7 @@ class TrainState:
         self.scaler.load_state_dict(parts["scaler"])
         self.carry, self.tally = carry, tally
         self.thread_note = resume_threads(tally.threads, self.device)
-        tally.threads = used_threads(self.device)
+        tally.threads = training_threads(self.device)
 
     def validate_carry(self, carry: Tree, step: int) -> Tree:
         """Return a saved carry on the device; raise `CheckpointError` if the task's loss cannot start from it.

@@ -23,7 +23,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
-from seqloom.core.errors import out_of_memory
+from seqloom.core.errors import is_out_of_memory
 from seqloom.core.memory import measure_peak
 from seqloom.core.operations import operation
 from seqloom.core.protocols import Loss
@@ -151,7 +151,7 @@ def add_split_gradient(state: TrainState, batch: Tree) -> Loss:
         state.carry = loss.carry
         return loss
     except Exception as error:
-        if not out_of_memory(error) or count == count_rows((batch, state.carry)):
+        if not is_out_of_memory(error) or count == count_rows((batch, state.carry)):
             raise
         tally.limit = max(1, sum(leaf.numel() for leaf in leaves(batch)) // count)
         rows = count_rows(batch)

@@ -103,7 +103,7 @@ def suits_ranking(logits: Tensor) -> bool:
 
 
 def ranked(logits: Tensor, count: int) -> tuple[Tensor, Tensor]:
-    """What `ranked_tokens` finds of the log softmax of logits (R, V)."""
+    """What `rank_tokens` finds of the log softmax of logits (R, V)."""
     R, V = logits.shape
     count, blocks = min(count, V), max(2, 1 << (-(-V // BLOCK) - 1).bit_length())
     values, ids = logits.new_empty(R, count), torch.empty(R, count, dtype=torch.long, device=logits.device)

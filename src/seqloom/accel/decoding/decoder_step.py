@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from seqloom.accel.decoding import decoder_gpu, decoder_numba
 from seqloom.accel.decoding.packed import PackedWeights, made_of
 from seqloom.accel.decoding.slots import REUSES_SLOTS, FixedUpdate, SlotUpdate
-from seqloom.core.tree import Growing
+from seqloom.core.tree import GrowingBuffer
 from seqloom.nn.attention import MultiHeadAttention, SelfAttention, softmax
 from seqloom.nn.cache import CacheUpdate
 from seqloom.nn.masks import AttentionMask, AttentionScope
@@ -37,7 +37,7 @@ def applies(
     stack: TransformerStack,
     x: Tensor,
     scope: AttentionScope,
-    caches: Sequence[Growing] | None,
+    caches: Sequence[GrowingBuffer] | None,
     sources: Sequence[Source] | None,
     wanted: Wanted,
 ) -> bool:
@@ -51,7 +51,7 @@ def run(
     stack: TransformerStack,
     x: Tensor,
     scope: AttentionScope,
-    caches: Sequence[Growing] | None,
+    caches: Sequence[GrowingBuffer] | None,
     sources: Sequence[Source] | None,
     wanted: Wanted,
 ) -> StackOutput:
@@ -105,10 +105,10 @@ class DecoderStep:
         y: Tensor,
         sources: Sequence[tuple[Tensor, Tensor]],
         source_mask: AttentionMask | Tensor,
-        caches: Sequence[Growing],
+        caches: Sequence[GrowingBuffer],
         update: CacheUpdate | FixedUpdate,
         shown: int | None = None,
-    ) -> tuple[Tensor, tuple[Growing, ...], Tensor]:
+    ) -> tuple[Tensor, tuple[GrowingBuffer, ...], Tensor]:
         """y (R, D) to the same shape, the caches after it, and the source weights (B, N, k, S) of block `shown`.
 
         `sources` has the keys and values (B, N, S, d) of each block, `source_mask` (B, 1, 1, S)
@@ -148,8 +148,8 @@ class PackedBlock:
         self.residuals = block.mixer_residual, block.cross_residual, block.feed_forward_residual
 
     def attend_to_cache(
-        self, y: Tensor, cache: Growing, update: CacheUpdate | FixedUpdate, parts: "TorchParts | NumbaParts"
-    ) -> tuple[Tensor, Growing]:
+        self, y: Tensor, cache: GrowingBuffer, update: CacheUpdate | FixedUpdate, parts: "TorchParts | NumbaParts"
+    ) -> tuple[Tensor, GrowingBuffer]:
         residual = self.residuals[0]
         qkv = self.own(normed_input(residual, y, parts)).view(-1, 3, self.heads, self.width)
         heads, cache = parts.attend_to_cache(qkv, cache, update)
@@ -198,7 +198,9 @@ def add_product(
 class TorchParts:
     """What lies between the products, by PyTorch."""
 
-    def attend_to_cache(self, qkv: Tensor, cache: Growing, update: CacheUpdate | FixedUpdate) -> tuple[Tensor, Growing]:
+    def attend_to_cache(
+        self, qkv: Tensor, cache: GrowingBuffer, update: CacheUpdate | FixedUpdate
+    ) -> tuple[Tensor, GrowingBuffer]:
         """Scaled queries, keys and values (R, 3, N, d) to the heads (R, N·d) and the cache after them."""
         rows = qkv.view(len(cache.buffer), -1, *qkv.shape[1:])  # (B, k, 3, N, d)
         new = rows[:, :, 1:].permute(0, 3, 2, 1, 4)  # (B, N, 2, k, d)
@@ -227,7 +229,9 @@ class TorchParts:
 class GPUParts(TorchParts):
     """The same by Triton kernels, where all steps have one shape."""
 
-    def attend_to_cache(self, qkv: Tensor, cache: Growing, update: CacheUpdate | FixedUpdate) -> tuple[Tensor, Growing]:
+    def attend_to_cache(
+        self, qkv: Tensor, cache: GrowingBuffer, update: CacheUpdate | FixedUpdate
+    ) -> tuple[Tensor, GrowingBuffer]:
         assert isinstance(update, FixedUpdate)
         return decoder_gpu.attend_to_cache(qkv, cache.buffer, update.with_itself, update.step), cache
 
@@ -246,7 +250,9 @@ class NumbaParts:
         self.owned, self.slots, self.mask = update.state["owned"], update.slots, mask.mask[:, 0, 0].contiguous()
         self.heads = torch.empty_like(y)  # (R, N·d), of one layer after the other
 
-    def attend_to_cache(self, qkv: Tensor, cache: Growing, update: CacheUpdate | FixedUpdate) -> tuple[Tensor, Growing]:
+    def attend_to_cache(
+        self, qkv: Tensor, cache: GrowingBuffer, update: CacheUpdate | FixedUpdate
+    ) -> tuple[Tensor, GrowingBuffer]:
         return decoder_numba.attend_to_cache(qkv, cache.buffer, self.owned, self.slots, self.heads), cache
 
     def attend_to_source(

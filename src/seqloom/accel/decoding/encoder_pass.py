@@ -21,7 +21,7 @@ from seqloom.accel.decoding.decoder_step import (
     normed_input,
 )
 from seqloom.accel.decoding.packed import PackedWeights, made_of
-from seqloom.core.tree import Growing
+from seqloom.core.tree import GrowingBuffer
 from seqloom.nn.attention import SelfAttention
 from seqloom.nn.masks import AttentionScope
 from seqloom.nn.transformer import Source, StackOutput, TransformerBlock, TransformerStack, Wanted
@@ -34,7 +34,7 @@ def applies(
     stack: TransformerStack,
     x: Tensor,
     scope: AttentionScope,
-    caches: Sequence[Growing] | None,
+    caches: Sequence[GrowingBuffer] | None,
     sources: Sequence[Source] | None,
     wanted: Wanted,
 ) -> bool:

@@ -12,7 +12,7 @@ from seqloom.accel.decoding.decoder_step import decoder_step, is_usual_decoder
 from seqloom.accel.decoding.packed import packed_once, remade, versions
 from seqloom.accel.decoding.slots import FixedUpdate
 from seqloom.core.protocols import DecodeState, Steppable
-from seqloom.core.tree import Growing, Tree, select_rows
+from seqloom.core.tree import GrowingBuffer, Tree, select_rows
 from seqloom.models.recurrent_seq2seq import RecurrentSeq2Seq
 from seqloom.models.seq2seq import Carry, Seq2Seq
 from seqloom.models.transformer import Transformer
@@ -51,7 +51,7 @@ class FixedSteps(ABC, Generic[Model]):
 
     @abstractmethod
     def step(self, tokens: Tensor, state: DecodeState, at: Tensor, count: int) -> tuple[Tensor, Tensor, Tree]:
-        """Read tokens (R, 1) after `at` others, a tensor: what `ranked_tokens` finds of what follows, and the carry."""
+        """Read tokens (R, 1) after `at` others, a tensor: what `rank_tokens` finds of what follows, and the carry."""
 
 
 class FixedRecurrent(FixedSteps[RecurrentSeq2Seq]):
@@ -82,7 +82,7 @@ class FixedTransformer(FixedSteps[Transformer]):
     def enlarge(self, state: DecodeState, k: int, steps: int) -> DecodeState:
         owned, memory = state.carry["owned"], state.memory
         more = k * steps - owned.shape[1]
-        caches = tuple(Growing(F.pad(cache.buffer, (0, 0, 0, more)), cache.length) for cache in memory["caches"])
+        caches = tuple(GrowingBuffer(F.pad(cache.buffer, (0, 0, 0, more)), cache.length) for cache in memory["caches"])
         return DecodeState({"owned": F.pad(owned, (0, more))}, {**memory, "caches": caches})
 
     def step(self, tokens: Tensor, state: DecodeState, at: Tensor, count: int) -> tuple[Tensor, Tensor, Carry]:

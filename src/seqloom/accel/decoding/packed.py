@@ -18,7 +18,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from seqloom.accel.decoding import decoder_gpu, decoder_numba
-from seqloom.core.tokens import best_tokens, ranked_tokens
+from seqloom.core.tokens import best_tokens, rank_tokens
 from seqloom.nn.softmax import at_least_float32
 
 ROWS = 256  # for which weights are laid out; any other number will do
@@ -102,11 +102,11 @@ class PackedWeights:
         return values, ids
 
     def ranked(self, x: Tensor, count: int) -> tuple[Tensor, Tensor]:
-        """The same, largest first, without a look at the device: see `ranked_tokens`."""
+        """The same, largest first, without a look at the device: see `rank_tokens`."""
         logits = self(x)
         if self.on_gpu and decoder_gpu.suits_ranking(logits):
             return decoder_gpu.ranked(logits, count)
-        return ranked_tokens(at_least_float32(logits).log_softmax(dim=-1), count)
+        return rank_tokens(at_least_float32(logits).log_softmax(dim=-1), count)
 
     def log_softmax(self, x: Tensor) -> Tensor:
         """log softmax(x Wᵀ + b) of rows x (R, D), whole."""

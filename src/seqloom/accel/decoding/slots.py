@@ -16,7 +16,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from seqloom.accel.decoding import decoder_numba
-from seqloom.core.tree import Growing
+from seqloom.core.tree import GrowingBuffer
 from seqloom.nn.cache import STEPS_OF_GROWTH, Caches, CacheState, CacheUpdate, enlarge, extend_caches, token_positions
 from seqloom.nn.masks import AttentionMask
 
@@ -30,20 +30,20 @@ class SlotUpdate(CacheUpdate):
 
     slots: Tensor
 
-    def write(self, cache: Growing, keys_values: tuple[Tensor, Tensor]) -> Growing:
+    def write(self, cache: GrowingBuffer, keys_values: tuple[Tensor, Tensor]) -> GrowingBuffer:
         buffer = cache.buffer.clone()
         for part, new in enumerate(keys_values):
             buffer[torch.arange(len(buffer)).unsqueeze(1), :, part, self.slots] = new.transpose(1, 2)
-        return Growing(buffer, cache.length)
+        return GrowingBuffer(buffer, cache.length)
 
-    def read(self, cache: Growing) -> tuple[Tensor, Tensor]:
+    def read(self, cache: GrowingBuffer) -> tuple[Tensor, Tensor]:
         return super().read(clear_free_slots(cache, self.state["owned"]))
 
 
-def clear_free_slots(cache: Growing, owned: Tensor) -> Growing:
+def clear_free_slots(cache: GrowingBuffer, owned: Tensor) -> GrowingBuffer:
     """A cache with zeros in the slots that nobody owns (R, P), where anything may stand, NaN too."""
     free = ~owned.view(len(cache.buffer), -1, owned.shape[1]).any(dim=1)[:, None, None, :, None]
-    return Growing(cache.buffer[:, :, :, : owned.shape[1]].masked_fill(free, 0), cache.length)
+    return GrowingBuffer(cache.buffer[:, :, :, : owned.shape[1]].masked_fill(free, 0), cache.length)
 
 
 def applies(
@@ -92,13 +92,13 @@ def _with_free_slots(caches: Caches, state: CacheState, tokens: Tensor, sources:
     return caches, owned
 
 
-def _widen(cache: Growing, slots: int, least: int) -> Growing:
+def _widen(cache: GrowingBuffer, slots: int, least: int) -> GrowingBuffer:
     """A cache with so many slots: where they lie, if there is room behind them; there will be for `least` or more."""
     before, buffer = cache.buffer.shape[3], cache.buffer
     if slots > decoder_numba.capacity(buffer):
         buffer = enlarge(cache, None, before, max(2 * slots, least)).buffer
     shape = *buffer.shape[:3], slots, buffer.shape[4]
-    return Growing(buffer.as_strided(shape, buffer.stride()), cache.length)
+    return GrowingBuffer(buffer.as_strided(shape, buffer.stride()), cache.length)
 
 
 @dataclass(frozen=True)
@@ -134,10 +134,10 @@ class FixedUpdate:
     def _slots(self) -> Tensor:
         return self.step * self.k + torch.arange(self.k, device=self.step.device)
 
-    def write_both(self, cache: Growing, new: Tensor) -> None:
+    def write_both(self, cache: GrowingBuffer, new: Tensor) -> None:
         """Write keys and values (B, N, 2, k, d) in place."""
         cache.buffer.index_copy_(3, self._slots, new)
 
-    def read(self, cache: Growing) -> tuple[Tensor, Tensor]:
+    def read(self, cache: GrowingBuffer) -> tuple[Tensor, Tensor]:
         keys, values = cache.buffer.unbind(dim=2)
         return keys, values

@@ -11,10 +11,10 @@ import numpy as np
 from numba import njit
 
 from seqloom.classical.hmm.inference import MIN_PROBABILITY
-from seqloom.core.device import compiler
+from seqloom.core.device import compile_nogil
 
 Array = np.ndarray[Any, Any]
-compiled = compiler(error_model="numpy")
+compiled = compile_nogil(error_model="numpy")
 inlined = njit(inline="always", error_model="numpy")  # a call costs more than what these do
 
 

@@ -24,7 +24,7 @@ from torch import Tensor
 from seqloom.accel.cuda_graphs import capture
 from seqloom.accel.decoding.fixed_steps import fixed_steps
 from seqloom.core.device import has_triton
-from seqloom.core.errors import DivergedError, out_of_memory
+from seqloom.core.errors import DivergedError, is_out_of_memory
 from seqloom.core.progress import check_cancelled
 from seqloom.core.protocols import DecodeState, Steppable, longest_target
 from seqloom.core.tree import Tree, leaves, select_rows, tree_map
@@ -132,7 +132,7 @@ def search_fixed(
         try:
             return FixedSearch(model, rules, capture).search(source, limit)
         except Exception as error:
-            if not out_of_memory(error):
+            if not is_out_of_memory(error):
                 raise
     release_graphs(model)
     torch.cuda.empty_cache()
@@ -253,7 +253,7 @@ class FixedSearch:
         try:
             buffers.graph = capture(lambda: self._step(buffers), graphs.pool, graphs.stream)
         except RuntimeError as error:
-            if out_of_memory(error):
+            if is_out_of_memory(error):
                 raise
             graphs.refused = True
 

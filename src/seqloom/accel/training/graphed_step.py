@@ -30,7 +30,7 @@ from torch.autograd.graph import increment_version
 from seqloom.accel.cuda_graphs import capture
 from seqloom.accel.training.compiled_regions import RegionCompiler
 from seqloom.core.device import seed_step
-from seqloom.core.errors import out_of_memory
+from seqloom.core.errors import is_out_of_memory
 from seqloom.core.operations import compile_regions
 from seqloom.core.tree import Tree, leaves, to_device, tree_map
 from seqloom.train.events import Prepared
@@ -106,7 +106,7 @@ class GraphedStep:
             self.notes.append(f"steps are made one operation at a time: {reason}")
             self.is_enabled = False
         except Exception as error:
-            if not out_of_memory(error):
+            if not is_out_of_memory(error):
                 raise
             self.notes.append("steps are made one operation at a time: out of memory")
             self.is_enabled = state.tally.cuda_graphs = False
@@ -193,7 +193,7 @@ class GraphedStep:
             try:
                 after, tokens = self._step(state, batch, carry)
             except Exception as error:  # whatever a compiler may come upon; the weights are as they were
-                if self.compiler is None or out_of_memory(error):
+                if self.compiler is None or is_out_of_memory(error):
                     raise
                 reason = (str(error).strip() or type(error).__name__).splitlines()[0]
                 self.notes.append(f"the model could not be compiled and is computed as it is: {reason}")
@@ -208,7 +208,7 @@ class GraphedStep:
         try:
             graph = capture(lambda: _copy(self._step(state, batch, carry)[0], after), self.pool, self.stream)
         except Exception as error:
-            if not out_of_memory(error):
+            if not is_out_of_memory(error):
                 raise
             self.max_graphs = len(self.graphs)
             self.notes.append("out of memory: other shapes of batches are made one operation at a time")

@@ -30,7 +30,7 @@ from seqloom.classical.tensor_model import Bounds, check_log_probabilities
 from seqloom.config import config
 from seqloom.config.constraints import NonNegativeFloat, PositiveInt
 from seqloom.core import END
-from seqloom.core.device import generator
+from seqloom.core.device import make_generator
 from seqloom.core.errors import DataError
 from seqloom.core.protocols import DecodeState, StepOutput
 from seqloom.core.tree import Tree
@@ -115,7 +115,7 @@ class HiddenMarkov(MarkovModel):
 
     def draw_start(self, tokens: Tensor, seed: int, restart: int) -> "HiddenMarkov":
         """Draw an initial model: random transitions, emissions as random multiples of the symbol frequencies."""
-        draws, count = generator(seed, "hmm", restart), self.states + 1
+        draws, count = make_generator(seed, "hmm", restart), self.states + 1
         frequencies = torch.bincount(tokens, minlength=self.vocabulary).double() + self.config.smoothing
         noise = torch.empty(count, self.vocabulary, dtype=torch.float64).exponential_(generator=draws)
         transitions = torch.empty(count, count, dtype=torch.float64).exponential_(generator=draws)

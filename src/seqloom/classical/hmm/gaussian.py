@@ -27,7 +27,7 @@ from seqloom.classical.hmm.inference import MarkovModel, forward, log_matmul, no
 from seqloom.classical.tensor_model import Bounds, check_log_probabilities
 from seqloom.config import config
 from seqloom.config.constraints import NonNegativeFloat, PositiveInt
-from seqloom.core.device import generator
+from seqloom.core.device import make_generator
 from seqloom.core.errors import DataError
 from seqloom.core.protocols import FutureStep
 from seqloom.core.tree import require
@@ -195,7 +195,7 @@ class GaussianHMM(MarkovModel):
 
     def draw_start(self, series: Sequence[Tensor], seed: int, restart: int) -> "GaussianHMM":
         """Draw an initial model: means at distant values (k-means++), unit variances."""
-        draws = generator(seed, "gaussian-hmm", restart)
+        draws = make_generator(seed, "gaussian-hmm", restart)
         values = ((torch.cat(list(series)) - self.center) / self.scale).nan_to_num()
         chosen = [int(torch.randint(len(values), (), generator=draws))]
         for _ in range(self.states - 1):

@@ -21,7 +21,7 @@ from torch import Tensor
 from seqloom.classical.tensor_model import Bounds, TensorModel
 from seqloom.config import config
 from seqloom.config.constraints import NonNegativeFloat, PositiveFloat, PositiveInt
-from seqloom.core.device import generator
+from seqloom.core.device import make_generator
 from seqloom.core.tree import Expected, check_tree, require
 
 Objective = Literal["skipgram", "cbow", "glove"]
@@ -64,7 +64,7 @@ class WordVectors(TensorModel):
         """Draw v uniformly from ±½/D; GloVe also draws u and the biases."""
         self.counts = counts.clone()
         for name in self.squares or ("vectors",):
-            uniform = torch.rand(getattr(self, name).shape, generator=generator(seed, "word vectors", name))
+            uniform = torch.rand(getattr(self, name).shape, generator=make_generator(seed, "word vectors", name))
             setattr(self, name, (uniform - 0.5) / self.config.vector_size)
         return self
 

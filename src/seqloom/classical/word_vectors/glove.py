@@ -24,7 +24,7 @@ from torch import Tensor
 
 from seqloom.classical.word_vectors import WordVectors, WordVectorsConfig
 from seqloom.classical.word_vectors.negative_sampling import BlockSampler, Text
-from seqloom.core.device import generator
+from seqloom.core.device import make_generator
 from seqloom.core.errors import DataError
 
 Ints = NDArray[np.int64]
@@ -119,7 +119,7 @@ class PairSampler(BlockSampler):
         epoch, number = divmod(step, self.blocks)
         with self._lock:  # threads that begin an epoch together draw its order once
             if self._order[0] != epoch:
-                order = torch.randperm(self.total, generator=generator(self.seed, "pairs", epoch))
+                order = torch.randperm(self.total, generator=make_generator(self.seed, "pairs", epoch))
                 self._order = epoch, order.to(self.weighted.rows.device)
             order = self._order[1]
         return self.weighted.select(order[number * self.size : (number + 1) * self.size])

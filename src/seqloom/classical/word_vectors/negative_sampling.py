@@ -28,7 +28,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from seqloom.classical.word_vectors import WordVectors, WordVectorsConfig
-from seqloom.core.device import derive
+from seqloom.core.device import derive_seed
 from seqloom.core.errors import DataError
 from seqloom.core.operations import operation
 
@@ -176,12 +176,12 @@ class Sampler(BlockSampler):
         first = step % self.blocks * self.size
         words, documents = (part[first : first + self.size] for part in (self.text.words, self.text.documents))
         positions = torch.arange(len(words), device=words.device)
-        uniform = to_uniform(random_bits(derive(self.seed, "keep", step), positions))
+        uniform = to_uniform(random_bits(derive_seed(self.seed, "keep", step), positions))
         kept = (uniform < self.keep[words]).nonzero().squeeze(1)
         words, documents = words[kept], documents[kept]
-        bits = random_bits(derive(self.seed, "reach", step), positions[: len(words)])
+        bits = random_bits(derive_seed(self.seed, "reach", step), positions[: len(words)])
         reach = 1 + to_integer(bits, self.config.window)
-        return TextBlock(words, documents, reach, derive(self.seed, "noise", step))
+        return TextBlock(words, documents, reach, derive_seed(self.seed, "noise", step))
 
     def train(self, model: WordVectors, step: int, rate: float, batch: int) -> tuple[Tensor, int]:
         predictions = self.predictions(self.block(step))

@@ -13,14 +13,14 @@ import math
 import numpy as np
 
 from seqloom.classical.word_vectors.negative_sampling import FIRST, GAMMA, SECOND
-from seqloom.core.device import compiler
+from seqloom.core.device import compile_nogil
 
 LOSS_INTERVAL = 16  # predictions per measured loss: logarithms are slow and do not affect training
 _GAMMA, _FIRST, _SECOND = np.uint64(GAMMA), np.uint64(FIRST), np.uint64(SECOND)
 _HIGH, _LOW, _27, _30, _31 = (np.uint64(number) for number in (32, 0xFFFFFF, 27, 30, 31))
 _ONE, _ZERO, _UNIT = np.float32(1), np.float32(0), np.float32(1 / (1 << 24))
 # reordering of sums allows vector instructions
-compiled = compiler(fastmath={"contract", "reassoc", "nsz", "arcp"})
+compiled = compile_nogil(fastmath={"contract", "reassoc", "nsz", "arcp"})
 
 
 @compiled

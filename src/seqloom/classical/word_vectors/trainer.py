@@ -19,7 +19,7 @@ from seqloom.classical.word_vectors.glove import PairSampler
 from seqloom.classical.word_vectors.negative_sampling import BlockSampler, Sampler, Text
 from seqloom.config import config
 from seqloom.config.constraints import NonNegativeFloat, PositiveFloat, PositiveInt
-from seqloom.core.device import choose_device, derive, has_numba, make_deterministic
+from seqloom.core.device import choose_device, derive_seed, has_numba, make_deterministic
 from seqloom.core.errors import ResourceError
 from seqloom.train.estimate import EstimateConfig
 
@@ -75,7 +75,7 @@ class WordVectorTrainer:
         self.model, self.train = model.to(device), train
         if train.deterministic:
             make_deterministic()
-        seed = derive(seed, "word vectors")
+        seed = derive_seed(seed, "word vectors")
         self.sampler: BlockSampler
         if model.glove:
             self.sampler = PairSampler(model.config, text.to(device), model.vocabulary, seed=seed, block=train.block)

@@ -6,7 +6,7 @@ from typing import Literal
 
 from seqloom.config import config
 from seqloom.core.errors import DataError
-from seqloom.core.words import shown
+from seqloom.core.words import format_value
 from seqloom.data.corpus import Corpus, FileConfig
 from seqloom.data.examples import MultipleChoiceExample
 from seqloom.data.files import expand_home
@@ -91,7 +91,7 @@ def find_answer(cell: str, options: Sequence[str], index_base: int, where: str) 
         last = len(options) - 1 + index_base
         raise DataError(
             f"{where} must name one of its {len(options)} options by a number from {index_base} to {last} or by its "
-            f"text, got {shown(cell)}. If numbers start at 1, set data.index_base=1."
+            f"text, got {format_value(cell)}. If numbers start at 1, set data.index_base=1."
         )
     return index
 
@@ -101,10 +101,12 @@ def _json_rows(config: Config, path: Path) -> Iterator[Cells]:
     for number, row in json_objects(path):
         for key in keys:
             if key not in row:
-                raise DataError(f"Line {number:,} of {path} must have the key {key!r}; it has {shown(list(row), 200)}.")
+                raise DataError(
+                    f"Line {number:,} of {path} must have the key {key!r}; it has {format_value(list(row), 200)}."
+                )
         values, where = row[keys[1]], f"{config.options!r} at line {number:,} of {path}"
         if not isinstance(values, list):
-            raise DataError(f"{where} must be a list, got {shown(values)}.")
+            raise DataError(f"{where} must be a list, got {format_value(values)}.")
         options = [json_text(path, number, keys[1], option).strip() for option in values]
         if not all(options):
             raise DataError(f"{where} has a blank option.")
@@ -120,5 +122,7 @@ def _table_rows(config: Config, path: Path) -> Iterator[Cells]:
         while options and not options[-1]:
             options.pop()
         if not all(options):
-            raise DataError(f"Line {number:,} of {path} has a blank option before a filled one: {shown(options)}.")
+            raise DataError(
+                f"Line {number:,} of {path} has a blank option before a filled one: {format_value(options)}."
+            )
         yield number, cells["text"].strip(), options, cells["answer"].strip()

@@ -15,8 +15,8 @@ from typing import Literal
 
 from seqloom.config import config
 from seqloom.core.errors import DataError
-from seqloom.core.iob import OUTSIDE, Scheme, parse_tag, read_tags, scheme_of, tags_of
-from seqloom.core.words import counted, shown
+from seqloom.core.iob import OUTSIDE, Scheme, detect_scheme, parse_tag, read_tags, write_tags
+from seqloom.core.words import format_count, format_value
 from seqloom.data.corpus import Corpus, FileConfig
 from seqloom.data.examples import Span, TokenClassificationExample
 from seqloom.data.files import expand_home, read_nonblank, split_lines
@@ -109,11 +109,13 @@ def read_conll(path: Path, columns: tuple[int, int] = (1, -1)) -> list[Sentence]
             expected = f"{width} columns, as line {first:,} has"
             if number == first:
                 expected = f"the columns {columns[0]} and {columns[1]} of data.columns"
-            actual = counted(len(cells), "column")
-            raise DataError(f"Line {number:,} of {path} must have {expected}; it has {actual}: {shown(line)}.")
+            actual = format_count(len(cells), "column")
+            raise DataError(f"Line {number:,} of {path} must have {expected}; it has {actual}: {format_value(line)}.")
         word, tag = (cells[index].strip() for index in indices)
         if not word or not tag:
-            raise DataError(f"Line {number:,} of {path} must have a word and a tag; one is blank: {shown(line)}.")
+            raise DataError(
+                f"Line {number:,} of {path} must have a word and a tag; one is blank: {format_value(line)}."
+            )
         sentences[-1].add(number, word, tag)
     return _require_words(path, sentences)
 
@@ -134,7 +136,7 @@ def read_conllu(path: Path, tag: Field = "upos") -> list[Sentence]:
             if len(cells) != _COLUMNS:
                 raise DataError(
                     f"Line {number:,} of {path} must have the {_COLUMNS} tab-separated columns of CoNLL-U; it has "
-                    f"{len(cells)}: {shown(line)}."
+                    f"{len(cells)}: {format_value(line)}."
                 )
             covered = _read_word(path, number, cells, tag, sentences[-1], covered)
     return _require_words(path, sentences)
@@ -149,9 +151,11 @@ def _read_word(path: Path, number: int, cells: Sequence[str], tag: Field, senten
         first, _, last = name.partition("-")
         start, end = int(first), int(last or first)
     except ValueError:
-        raise DataError(f"Line {number:,} of {path} must start with a word number, got {shown(name)}.") from None
+        raise DataError(f"Line {number:,} of {path} must start with a word number, got {format_value(name)}.") from None
     if not form or not cells[_FIELDS[tag]].strip():
-        raise DataError(f"Line {number:,} of {path} must have a form and its {tag}; one is blank: {shown(form)}.")
+        raise DataError(
+            f"Line {number:,} of {path} must have a form and its {tag}; one is blank: {format_value(form)}."
+        )
     if last:
         sentence.surface.append((form, end - start + 1, has_space))
         return end
@@ -179,7 +183,7 @@ def find_scheme(scheme: TagScheme, sentences: Sequence[Sentence]) -> Scheme | No
     if scheme == "plain" or OUTSIDE not in tags or not any(tag[:2] in ("B-", "I-") for tag in tags):
         return None
     converted = ([_as_bioes(tag) for tag in sentence.tags] for sentence in sentences)
-    return scheme_of(tags for tags in converted if all(map(_is_span_tag, tags)))  # `parse_tags` reports the others
+    return detect_scheme(tags for tags in converted if all(map(_is_span_tag, tags)))  # `parse_tags` reports the others
 
 
 def parse_tags(
@@ -207,7 +211,7 @@ def parse_tags(
                     f"Line {sentence.lines[index]:,} of {file} has {tags[index]} after {before} {after}, which is not "
                     f"valid {scheme}. Correct it, or set data.invalid=repair."
                 )
-            tags = tags_of(spans, len(converted))
+            tags = write_tags(spans, len(converted))
             repairs += [(sentence.lines[index], sentence.tags[index], tags[index]) for index in mistakes]
         examples.append(_align_words(sentence, tags))
     if not repairs:

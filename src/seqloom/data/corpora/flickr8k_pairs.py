@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 from seqloom.config import config
 from seqloom.config.constraints import Ge, Le
 from seqloom.core.errors import DataError
-from seqloom.core.words import shown
+from seqloom.core.words import format_value
 from seqloom.data.corpus import SPLITS, Corpus, version_of
 from seqloom.data.examples import SentencePairExample
 from seqloom.data.files import DataSet, read_lines
@@ -52,7 +52,9 @@ def _captions() -> dict[str, list[str]]:
         name, tab, caption = line.partition("\t")
         picture, mark, _ = name.rpartition("#")
         if not (tab and mark):
-            raise DataError(f"Line {number:,} of {path} must be PICTURE#NUMBER, a tab and a caption: {shown(line)}.")
+            raise DataError(
+                f"Line {number:,} of {path} must be PICTURE#NUMBER, a tab and a caption: {format_value(line)}."
+            )
         if caption.strip():
             captions.setdefault(picture, []).append(caption.strip())
     return captions

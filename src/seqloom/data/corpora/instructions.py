@@ -6,7 +6,7 @@ from typing import Literal
 
 from seqloom.config import config
 from seqloom.core.errors import DataError
-from seqloom.core.words import nearest, shown
+from seqloom.core.words import find_nearest, format_value
 from seqloom.data.corpus import Corpus, FileConfig
 from seqloom.data.examples import Instruction
 from seqloom.data.files import expand_home
@@ -58,9 +58,9 @@ def read_instructions(config: Config, file: str) -> Read[Instruction]:
         for name in ("instruction", "output"):
             key = config.keys[name]
             if key not in row:
-                close = nearest(key, map(str, row))
+                close = find_nearest(key, map(str, row))
                 hint = f"did you mean data.{name}={close}?" if close else f"set data.{name} to one of them."
-                keys = shown(list(row), 200)
+                keys = format_value(list(row), 200)
                 raise DataError(f"Line {number:,} of {path} must have the key {key!r}; it has {keys}: {hint}")
         parts = [json_text(path, number, key, row.get(key)).strip() for key in config.keys.values()]
         examples.append((number, Instruction(*parts)))

@@ -13,7 +13,7 @@ from typing import Literal
 from seqloom.config import config
 from seqloom.config.constraints import PositiveInt
 from seqloom.core.errors import DataError
-from seqloom.core.iob import OUTSIDE, spans_of
+from seqloom.core.iob import OUTSIDE, extract_spans
 from seqloom.data.corpora.names import faker_names, faker_version, fold, require_faker, split_of
 from seqloom.data.corpus import SPLITS, Corpus, GeneratedConfig
 from seqloom.data.examples import Span, TokenClassificationExample
@@ -213,6 +213,6 @@ class SentenceDrawing:
 def entities_of(sentences: Iterable[TokenClassificationExample]) -> Iterator[tuple[str, str]]:
     """Yield the type (PER or LOC) and text of every entity."""
     for sentence in sentences:
-        for span in spans_of(sentence.tags):
+        for span in extract_spans(sentence.tags):
             start, end = sentence.spans[span.start][0], sentence.spans[span.end - 1][1]
             yield span.type, sentence.text[start:end]

@@ -14,7 +14,7 @@ from typing import Literal
 
 from seqloom.config import config
 from seqloom.core.errors import DataError
-from seqloom.core.words import counted, shown
+from seqloom.core.words import format_count, format_value
 from seqloom.data.corpus import Corpus, FileConfig
 from seqloom.data.examples import Answer, QuestionAnsweringExample
 from seqloom.data.files import expand_home, read_nonblank
@@ -80,7 +80,7 @@ def read_squad(path: Path, missing: Missing = "skip", file: str = "") -> Read[Qu
             f"answers that are not in the context, {len(ids[WITHOUT_ANSWER]):,} have no answer."
         )
     return questions, [
-        f"{problem}: {counted(len(names), 'question')} of {file or path.name}, the first is {names[0]}"
+        f"{problem}: {format_count(len(names), 'question')} of {file or path.name}, the first is {names[0]}"
         for problem, names in ids.items()
         if names
     ]
@@ -96,13 +96,16 @@ def _read_answers(
         text = _text(path, answer, "text", f"an answer to the question {name}")
         start = answer.get("answer_start")
         if not isinstance(start, int) or isinstance(start, bool):
-            raise DataError(f"answer_start of the question {name} of {path} must be a number, got {shown(start)}.")
+            raise DataError(
+                f"answer_start of the question {name} of {path} must be a number, got {format_value(start)}."
+            )
         if located := locate_answer(text, start, context):
             answers.append(located)
             problem = problem if context[start : start + len(text)] == text else MOVED
         elif missing == "refuse":
             raise DataError(
-                f"The answer {shown(text)} to the question {name} of {path} must occur in its context, but does not. "
+                f"The answer {format_value(text)} to the question {name} of {path} must occur in its context, but does "
+                "not. "
                 "Correct it, or set data.missing=skip to leave out such questions."
             )
     if not answers:
@@ -133,5 +136,5 @@ def _items(path: Path, holder: object, key: str, what: str) -> Sequence[dict[str
 def _text(path: Path, holder: Mapping[str, object], key: str, what: str) -> str:
     text = holder.get(key)
     if not isinstance(text, str) or not text.strip():
-        raise DataError(f"{path} is not in SQuAD format: {what} must have {key!r}, a text; got {shown(text)}.")
+        raise DataError(f"{path} is not in SQuAD format: {what} must have {key!r}, a text; got {format_value(text)}.")
     return text

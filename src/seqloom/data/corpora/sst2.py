@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 from seqloom.config import config
 from seqloom.config.constraints import Gt, Le
 from seqloom.core.errors import DataError
-from seqloom.core.words import shown
+from seqloom.core.words import format_value
 from seqloom.data.corpus import SPLITS, Corpus
 from seqloom.data.examples import TextClassificationExample, sample_fraction
 from seqloom.data.files import DataSet
@@ -98,7 +98,9 @@ def _add_labels(texts: Sequence[str], labelled: Sequence[TextClassificationExamp
     labels = {_letters(sentence.text): sentence.label for sentence in labelled}
     for text in texts:
         if _letters(text) not in labels:
-            raise DataError(f"sst2/sentence/test.tsv must contain all test sentences of GLUE, but lacks {shown(text)}.")
+            raise DataError(
+                f"sst2/sentence/test.tsv must contain all test sentences of GLUE, but lacks {format_value(text)}."
+            )
     return [TextClassificationExample(text, labels[_letters(text)]) for text in texts]
 
 

@@ -9,7 +9,7 @@ from typing import Literal
 from seqloom.config import config
 from seqloom.config.constraints import Fraction
 from seqloom.core.errors import DataError
-from seqloom.core.words import counted
+from seqloom.core.words import format_count
 from seqloom.data.corpus import SPLITS, FileConfig, TextCorpus, version_of
 from seqloom.data.files import expand_home, read_files, split_lines
 from seqloom.data.splits import absent_splits, missing_fractions
@@ -48,7 +48,7 @@ def load(config: Config) -> TextCorpus:
         count = sum(len(split_lines(text)) for text in train) if unit == "line" else len(train)
         raise DataError(
             f"{config.train} is too short: {' and '.join(fractions)} need at least one {unit} each from its end, but "
-            f"it has only {counted(count, unit)}.\n"
+            f"it has only {format_count(count, unit)}.\n"
             f"Provide more text, or separate files: {', '.join(f'data.{split}' for split in fractions)}."
         )
     return TextCorpus(

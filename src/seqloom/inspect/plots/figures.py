@@ -22,7 +22,7 @@ import numpy as np
 
 from seqloom.core.errors import ResourceError, UsageError
 from seqloom.core.files import check_writable
-from seqloom.core.words import nearest
+from seqloom.core.words import find_nearest
 from seqloom.inspect.values import Array
 from seqloom.text.vocabularies import GLUE
 
@@ -248,7 +248,7 @@ def fonts_for(texts: Iterable[str], font: str | None = None) -> Fonts:
     )
     installed = {face.name: face.fname for face in faces}  # of a family the upright face, which comes last
     if font is not None and font not in installed:
-        close = nearest(font, installed)
+        close = find_nearest(font, installed)
         raise UsageError(f"No font '{font}' is installed" + (f"; did you mean {close}?" if close else "."))
     letters = sorted({letter for text in texts for letter in text if letter.isprintable() and not letter.isspace()})
     kana, hangul = (any(low <= letter <= high for letter in letters) for low, high in (("぀", "ヿ"), ("가", "힣")))

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Literal
 import numpy as np
 
 from seqloom.core.errors import UsageError
-from seqloom.core.words import counted
+from seqloom.core.words import format_count
 from seqloom.evaluate.word_space import WordSpace
 from seqloom.inspect.plots.figures import (
     COLOURS,
@@ -159,7 +159,7 @@ def draw_positions(view: PositionsView) -> "Figure":
     _draw_distances(distances, view)
     layout = "" if view.layout is None else f", {view.layout}, base {view.base:g}"
     run = f"{view.name}: " if view.name else ""
-    size = f"{counted(view.length, 'place')} × {view.width}"
+    size = f"{format_count(view.length, 'place')} × {view.width}"
     figure.suptitle(f"{run}{KINDS[view.kind]} ({size}{layout})", parse_math=False)
     for axis in (table.xaxis, table.yaxis, products.xaxis, products.yaxis, curves.xaxis, distances.xaxis):
         axis.get_major_locator().set_params(integer=True, min_n_ticks=1)  # there is no place between two
@@ -253,8 +253,8 @@ def draw_words(
     style = word_style([*names, title], font)
     bold = {selection.words.index(name) for name in selection.names}
     left_out = _place_labels(axes, points, names, colours, {**style, "fontsize": 9.0 if is_small else 7.5}, bold)
-    how = f"{counted(len(names), 'word')}, {'t-SNE of cosines' if method == 'tsne' else 'PCA of unit vectors'}"
-    how += f"; {counted(left_out, 'name')} left out for want of room" if left_out else ""
+    how = f"{format_count(len(names), 'word')}, {'t-SNE of cosines' if method == 'tsne' else 'PCA of unit vectors'}"
+    how += f"; {format_count(left_out, 'name')} left out for want of room" if left_out else ""
     figure.text(0.03, 0.955, title, fontsize=13, **style)
     figure.text(0.03, 0.925, how, fontsize=10, color="#444444")
     return figure

@@ -32,8 +32,8 @@ import torch
 from torch import Tensor, nn
 
 from seqloom import accel
-from seqloom.core.device import choose_device, derive
-from seqloom.core.errors import UsageError, out_of_memory
+from seqloom.core.device import choose_device, derive_seed
+from seqloom.core.errors import UsageError, is_out_of_memory
 from seqloom.core.limits import format_bytes
 from seqloom.core.operations import definitions_only
 from seqloom.core.words import did_you_mean
@@ -374,7 +374,7 @@ def measure(plan: LayersPlan) -> Iterator[Measured]:
 def _measure(plan: LayersPlan, kind: str, length: int, device: torch.device) -> Measured:
     room = memory_at_hand(device)
     with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(derive(plan.seed, "layers", kind, length))
+        torch.manual_seed(derive_seed(plan.seed, "layers", kind, length))
         try:
             with within(room, device):
                 middle = plan.layer(kind, d_model=NARROW).path_length(length) // 2  # of a stack from end to end
@@ -394,7 +394,7 @@ def _measure(plan: LayersPlan, kind: str, length: int, device: torch.device) -> 
                     count=plan.batch * layer.multiplications(length),
                 )
         except (RuntimeError, MemoryError) as error:
-            if not out_of_memory(error):
+            if not is_out_of_memory(error):
                 raise
     free = "" if room is None else f"; {format_bytes(room)} were free"
     return Measured(kind, length, failure=f"out of memory{free}")

@@ -31,7 +31,7 @@ from torch import Tensor
 
 from seqloom import accel
 from seqloom.config import build
-from seqloom.core.device import device_of, generator
+from seqloom.core.device import device_of, make_generator
 from seqloom.core.errors import UsageError
 from seqloom.core.words import did_you_mean
 from seqloom.inspect.capture import TrainedModel, evaluating
@@ -219,7 +219,7 @@ def windows_before(model: WindowLM, targets: Tensor, apart: bool) -> Tensor:
 
 def deal_out(seen: Tensor, place: int) -> Tensor:
     """Windows (N, K) in which the tokens so many places back have changed places with each other."""
-    order = torch.randperm(len(seen), generator=generator(0, "window", place)).to(seen.device)
+    order = torch.randperm(len(seen), generator=make_generator(0, "window", place)).to(seen.device)
     found = seen.clone()
     found[:, -place] = seen[order, -place]
     return found
