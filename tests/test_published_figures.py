@@ -1,7 +1,7 @@
-"""The figures of the documentation are those of the shipped code: a page cannot drift away from what is measured.
+"""The results in the documentation equal those of the shipped code.
 
 `docs/explanations/ladder-runs.csv` has the value of every run behind the CPU tables of `docs/explanations/ladder.md`.
-The tables must follow from it, and the slow tests train one cheap row of each table again, with one seed.
+The tables must follow from it, and the slow tests train one fast row of each table again with one seed.
 """
 
 import csv
@@ -15,7 +15,7 @@ import pytest
 from benchmarks.label_baselines import measure
 
 from seqloom.cli.app import main
-from seqloom.ladder import climb, read_ladder, results, solve
+from seqloom.ladder import collect_results, read_ladder, solve, train_ladder
 from seqloom.predict.loader import load
 
 DOCS = Path(__file__).parents[1] / "docs" / "explanations"
@@ -26,20 +26,20 @@ COLUMNS = {  # heading of a table: split and metric
     "loss on dev": ("dev", "loss"),
     "BLEU, test": ("test", "bleu"),
 }
-Runs = dict[tuple[str, str, str, str], dict[int, float]]  # ladder, rung, split, metric -> value of each seed
+Runs = dict[tuple[str, str, str, str], dict[int, float]]  # ladder, variant, split, metric -> value by seed
 
 
 def read_runs() -> Runs:
     runs: Runs = {}
     with (DOCS / "ladder-runs.csv").open(encoding="utf-8", newline="") as file:
         for row in csv.DictReader(file):
-            key = row["ladder"], row["rung"], row["split"], row["metric"]
+            key = row["ladder"], row["variant"], row["split"], row["metric"]
             runs.setdefault(key, {})[int(row["seed"])] = float(row["value"])
     return runs
 
 
 def read_table(page: str, command: str) -> list[dict[str, str]]:
-    """The rows of the first table after the command that made it."""
+    """Return the rows of the first table after a command."""
     found = re.search(rf"`seqloom {command}[ `].*?\n((?:\|[^\n]*\n)+)", (DOCS / page).read_text("utf-8"), re.DOTALL)
     assert found, f"{page} has no table after `seqloom {command}`"
     head, _, *rows = ([cell.strip() for cell in line.strip("|").split("|")] for line in found[1].splitlines())
@@ -47,19 +47,19 @@ def read_table(page: str, command: str) -> list[dict[str, str]]:
 
 
 def published_cells() -> Iterator[tuple[str, str, str, str]]:
-    """Ladder, rung, heading and text of every figure whose runs are recorded, more than one seed of each."""
+    """Yield ladder, variant, heading and text of every cell with recorded runs of several seeds."""
     runs = read_runs()
     for ladder in dict.fromkeys(key[0] for key in runs):
         for row in read_table("ladder.md", f"ladder {ladder}"):
-            rung = next(iter(row.values())).strip("`")
+            variant = next(iter(row.values())).strip("`")
             for heading in COLUMNS.keys() & row.keys():
-                if len(runs.get((ladder, rung, *COLUMNS[heading]), ())) > 1:
-                    yield ladder, rung, heading, row[heading]
+                if len(runs.get((ladder, variant, *COLUMNS[heading]), ())) > 1:
+                    yield ladder, variant, heading, row[heading]
 
 
-@pytest.mark.parametrize(("ladder", "rung", "heading", "cell"), sorted(published_cells()))
-def test_tables_follow_from_the_runs(ladder: str, rung: str, heading: str, cell: str) -> None:
-    values = list(read_runs()[ladder, rung, *COLUMNS[heading]].values())
+@pytest.mark.parametrize(("ladder", "variant", "heading", "cell"), sorted(published_cells()))
+def test_tables_follow_from_runs(ladder: str, variant: str, heading: str, cell: str) -> None:
+    values = list(read_runs()[ladder, variant, *COLUMNS[heading]].values())
     mean, _, deviation = cell.replace("*", "").partition(" ± ")
     expected = f"{statistics.fmean(values):.{decimals(mean)}f}"
     if deviation:
@@ -71,11 +71,11 @@ def decimals(number: str) -> int:
     return len(number.partition(".")[2])
 
 
-# Rows that train in half a minute. On the machine that measured them a run gives the same digits again. Elsewhere sums
-# are rounded differently; each tolerance is a few times what a change of the kernels moved the row by.
+# Rows that train in half a minute. The original machine reproduces all digits. Other machines round sums differently;
+# each tolerance is a few times the effect of a change of the kernels.
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("ladder", "rung", "tolerance"),
+    ("ladder", "variant", "tolerance"),
     [
         ("ladder-lm", "gru", 0.02),
         ("ladder-depth", "one", 0.02),
@@ -83,22 +83,22 @@ def decimals(number: str) -> int:
         ("ladder-transformer", "one-head", 1.0),
     ],
 )
-def test_a_published_row_is_measured_again(ladder: str, rung: str, tolerance: float, tmp_path: Path) -> None:
-    whole = solve(read_ladder(ladder, seeds=[1]))
-    alone = dataclasses.replace(whole, rungs=tuple(one for one in whole.rungs if one.name == rung))
-    for _ in climb(alone, tmp_path / "runs"):
+def test_published_row_is_reproduced(ladder: str, variant: str, tolerance: float, tmp_path: Path) -> None:
+    full = solve(read_ladder(ladder, seeds=[1]))
+    alone = dataclasses.replace(full, variants=tuple(row for row in full.variants if row.name == variant))
+    for _ in train_ladder(alone, tmp_path / "runs"):
         pass
-    measured = results(alone, tmp_path / "runs").rungs[0].mean
-    assert measured == pytest.approx(read_runs()[ladder, rung, "dev", whole.metric][1], abs=tolerance)
+    measured = collect_results(alone, tmp_path / "runs").variants[0].mean
+    assert measured == pytest.approx(read_runs()[ladder, variant, "dev", full.metric][1], abs=tolerance)
 
 
 @pytest.mark.slow
-def test_published_accuracies_on_languages_are_measured_again(tmp_path: Path) -> None:
+def test_published_accuracies_on_languages_are_reproduced(tmp_path: Path) -> None:
     row = next(row for row in read_table("results.md", "train languages") if row["corpus"] == "`languages`")
     assert main(["train", "languages", "seed=1", "--out", str(tmp_path / "run")]) == 0
     accuracy = 100 * load(tmp_path / "run").evaluate("test")["accuracy"]
     baselines = measure("languages")["test"]
     first = float(row["seeds 1, 2, 3 on test"].split(",")[0])
-    assert accuracy == pytest.approx(first, abs=1.0)  # six times the deviation of the seeds
+    assert accuracy == pytest.approx(first, abs=1.0)  # six times the standard deviation over seeds
     assert 100 * baselines["copy"] == pytest.approx(float(row["copy, test"]), abs=0.3)
     assert 100 * baselines["naive Bayes"] == pytest.approx(float(row["naive Bayes, test"]), abs=0.3)

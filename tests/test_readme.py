@@ -132,17 +132,17 @@ def workplace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]
             recipe = dataclasses.replace(recipe, batch=smaller_batch(recipe.batch))
         return name, recipe
 
-    plan_of, climb = ladder.read_ladder, ladder.climb
+    plan_of, train_ladder = ladder.read_ladder, ladder.train_ladder
 
-    def two_rungs(source: str, overrides: Any = (), **options: Any) -> ladder.Ladder:
+    def two_variants(source: str, overrides: Any = (), **options: Any) -> ladder.Ladder:
         few = ["data.train=400", "data.dev=20", "data.test=20"]
-        few = few if plan_of(source).rungs[0].recipe.data.corpus == "cldr" else []
+        few = few if plan_of(source).variants[0].recipe.data.corpus == "cldr" else []
         found = plan_of(source, [*overrides, *few, f"train.steps={STEPS}", f"train.evaluate_every={STEPS}"], **options)
         seeds = dataclasses.replace(found.config, seeds=found.config.seeds[:2])
-        return dataclasses.replace(found, config=seeds, rungs=found.rungs[:2])
+        return dataclasses.replace(found, config=seeds, variants=found.variants[:2])
 
     def in_turn(*words: Any, jobs: int = 1, **options: Any) -> Any:
-        return climb(*words, **options)  # processes take their time to start
+        return train_ladder(*words, **options)  # processes take their time to start
 
     plan = layers.LayersPlan
 
@@ -154,8 +154,8 @@ def workplace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]
     monkeypatch.setattr(layers, "LayersPlan", short_sequences)
     for module in (recipes, training):  # for commands, and for Python
         monkeypatch.setattr(module, "read_recipe", shortened)
-    monkeypatch.setattr(ladder, "read_ladder", two_rungs)
-    monkeypatch.setattr(ladder, "climb", in_turn)
+    monkeypatch.setattr(ladder, "read_ladder", two_variants)
+    monkeypatch.setattr(ladder, "train_ladder", in_turn)
     monkeypatch.setattr(doctor, "rehearse", lambda recipe: Rehearsal(12, 0.5, 2.0, memory=1 << 29))
     monkeypatch.setattr(memory, "STEPS", dict.fromkeys(memory.STEPS, STEPS))
     monkeypatch.chdir(tmp_path)

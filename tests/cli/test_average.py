@@ -114,8 +114,8 @@ def test_several_runs(seqloom: Any, mine: Path, weights: Any) -> None:
     a, b = (tensors_from_file(mine / name / "model.safetensors") for name in ("one", "two"))
     for name, found in tensors_from_file(mine / "both/model.safetensors").items():
         assert torch.equal(found, ((a[name].double() + b[name].double()) / 2).float())
-    shutil.copytree(mine / "one", mine / "twin")
-    itself = seqloom("average", mine / "one", mine / "twin", "--out", mine / "same")
+    shutil.copytree(mine / "one", mine / "copy")
+    itself = seqloom("average", mine / "one", mine / "copy", "--out", mine / "same")
     assert itself.code == 0 and itself.err == ""
     assert weights(mine / "same") == weights(mine / "one")
     means = seqloom("average", mine / "same", mine / "one", "--out", mine / "again", "--json").json

@@ -140,11 +140,11 @@ def test_a_ladder_of_the_fine_tuned_and_the_plain(seqloom: Seqloom, place: Path,
     plain = {"base": "classify-sst2-bilstm", "equal": "nothing", "budget": "free", "seeds": [1]}
     plain["overrides"] = [*table_of(place), *SHORT, "train.steps=4", "tokenizer.min_count=1"]
     small = ["model.embedding=8", "model.encoder.hidden=8"]
-    rungs = {"scratch": small, "fine": fine, "twin": [*fine, "init.weights=false"]}
-    file.write_text(dump_yaml({**plain, "rungs": rungs}), encoding="utf-8")
+    variants = {"scratch": small, "fine": fine, "baseline": [*fine, "init.weights=false"]}
+    file.write_text(dump_yaml({**plain, "variants": variants}), encoding="utf-8")
     found = seqloom("ladder", file, "--out", tmp_path / "ladder", "--json")
     assert [one["event"] for one in found.objects] == ["finished"] * 3 + ["ladder"]
-    assert {rung["name"] for rung in found.objects[-1]["rungs"]} == {"scratch", "fine", "twin"}
+    assert {variant["name"] for variant in found.objects[-1]["variants"]} == {"scratch", "fine", "baseline"}
     again = seqloom("ladder", file, "--out", tmp_path / "ladder")
     assert again.out.count("finished before") == 3
 

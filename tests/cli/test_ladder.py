@@ -1,4 +1,4 @@
-"""`seqloom ladder` as a user meets it."""
+"""The command `seqloom ladder`."""
 
 import csv
 import io
@@ -28,9 +28,10 @@ PNG = b"\x89PNG\r\n\x1a\n"
 
 @pytest.fixture
 def tiny(here: Path) -> str:
-    """A ladder of two rungs and two seeds in the current directory."""
-    rungs = {"elman": ["model.cell=elman"], "gru": ["model.cell=gru"]}
-    content = {"base": "toys-copy", "overrides": [*TINY, *SHORT], "rungs": rungs, "parameters": 7250, "seeds": [1, 2]}
+    """A ladder of two variants and two seeds in the current directory."""
+    variants = {"elman": ["model.cell=elman"], "gru": ["model.cell=gru"]}
+    content = {"base": "toys-copy", "overrides": [*TINY, *SHORT], "variants": variants}
+    content |= {"parameters": 7250, "seeds": [1, 2]}
     Path("tiny.yaml").write_text(dump_yaml(content), encoding="utf-8")
     return "tiny.yaml"
 
@@ -43,60 +44,60 @@ def weights(out: Path) -> dict[str, Any]:
     }
 
 
-def test_a_table_a_figure_and_files(seqloom: Any, tiny: str) -> None:
+def test_table_plot_and_files_are_written(seqloom: Any, tiny: str) -> None:
     shown = seqloom("ladder", tiny, "--plot", "figure.svg")
     assert shown.code == 0, shown.err
     assert "ranked by loss on dev" in shown.out and "model.hidden=" in shown.out
     assert "[4/4] gru seed 2: loss " in shown.out
     table = shown.out.partition("lowest first")[2]
-    assert table.count("±") == 3 and "7,2" in table  # two rungs and the title
+    assert table.count("±") == 3 and "7,2" in table  # two variants and the title
     assert "test" not in table
     out = Path("runs/tiny")
     assert (out / "ladder.png").read_bytes().startswith(PNG)
     assert Path("figure.svg").read_text("utf-8").lstrip().startswith("<?xml")
     assert len((out / "ladder.csv").read_text().splitlines()) == 5
-    kept = json.loads((out / "ladder.json").read_text())
-    assert {rung["name"] for rung in kept["rungs"]} == {"elman", "gru"}
-    # once more: nothing is trained, and test is measured only when asked for
+    stored = json.loads((out / "ladder.json").read_text())
+    assert {variant["name"] for variant in stored["variants"]} == {"elman", "gru"}
+    # The second time nothing is trained, and test is evaluated only with --test.
     assert not list(out.glob("*/metrics/test.json"))
     again = seqloom("ladder", tiny, "--test", "--json").objects
     assert [entry["event"] for entry in again] == ["finished before"] * 4 + ["ladder"]
-    assert again[-1]["rungs"] == kept["rungs"]
+    assert again[-1]["variants"] == stored["variants"]
     assert "test loss" in seqloom("ladder", tiny, "--test").out
     assert set(again[-1]["test"]) == {"elman", "gru"}
     assert len(list(out.glob("*/metrics/test.json"))) == 4
 
 
-def test_the_figure_says_what_was_read(seqloom: Any, tiny: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Not what was planned: the last batch of an epoch is shorter."""
-    drawn: list[str] = []
+def test_plot_title_has_actual_tokens(seqloom: Any, tiny: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The number can be smaller than planned: the last batch of an epoch is shorter."""
+    titles: list[str] = []
 
-    def note(rows: Any, *, title: str, **more: Any) -> Any:
-        drawn.append(title)
+    def record(rows: Any, *, title: str, **more: Any) -> Any:
+        titles.append(title)
         return draw_spread(rows, title=title, **more)
 
-    monkeypatch.setattr("seqloom.inspect.plots.measurements.draw_spread", note)
+    monkeypatch.setattr("seqloom.inspect.plots.measurements.draw_spread", record)
     shown = seqloom("ladder", tiny, "--seeds", "1", "train.steps=80")
     planned, read = 80 * 4 * 8, Path("runs/tiny/ladder.csv").read_text().splitlines()[1].split(",")[4]
     assert f"about {planned:,} tokens" in shown.out and int(read) < planned
-    assert f"{int(read):,} tokens each" in drawn[0]
+    assert f"{int(read):,} tokens each" in titles[0]
     assert command.format_tokens({261_234, 262_345}) == "about 262,000"
 
 
-def test_one_seed_has_no_spread(seqloom: Any, tiny: str) -> None:
+def test_single_seed_has_no_deviation(seqloom: Any, tiny: str) -> None:
     found = seqloom("ladder", tiny, "--seeds", "5", "--parameters", "12000", "train.steps=3", "--json").objects
     assert [entry["event"] for entry in found] == ["finished", "finished", "ladder"]
-    assert [rung["deviation"] for rung in found[-1]["rungs"]] == [None, None]
-    assert all(rung["parameters"] == pytest.approx(12_000, rel=0.01) for rung in found[-1]["rungs"])
+    assert [variant["deviation"] for variant in found[-1]["variants"]] == [None, None]
+    assert all(variant["parameters"] == pytest.approx(12_000, rel=0.01) for variant in found[-1]["variants"])
 
 
-def test_ctrl_c_leaves_with_the_way_to_go_on(seqloom: Any, tiny: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_ctrl_c_shows_how_to_resume(seqloom: Any, tiny: str, monkeypatch: pytest.MonkeyPatch) -> None:
     assert seqloom("ladder", tiny, "--out", "whole").code == 0
     plain = command.write_line
 
-    def interrupt(place: Any, event: Any, metric: str, write: Any) -> None:
-        plain(place, event, metric, write)
-        if place.number == 3 and isinstance(event, Progress):
+    def interrupt(run: Any, event: Any, metric: str, write: Any) -> None:
+        plain(run, event, metric, write)
+        if run.number == 3 and isinstance(event, Progress):
             os.kill(os.getpid(), signal.SIGINT)
 
     monkeypatch.setattr(command, "write_line", interrupt)
@@ -109,41 +110,39 @@ def test_ctrl_c_leaves_with_the_way_to_go_on(seqloom: Any, tiny: str, monkeypatc
     assert weights(Path("parts")) == weights(Path("whole"))
 
 
-def test_several_at_once_are_shown_and_stopped_like_one(
-    seqloom: Any, tiny: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    asked: dict[str, Any] = {}
+def test_parallel_runs_are_shown_and_stopped(seqloom: Any, tiny: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    received: dict[str, Any] = {}
 
-    def climb(solved: Any, out: Path, stop: Any, **options: Any) -> Any:
-        asked.update(options)
-        place = ladder.ladder_runs(solved, out)[2]
-        yield place, Finished(6, "all steps are done", 6, {"loss": 1.5}, 7250, 99.0, 2.0, 4096)
-        yield place, Stopped(6)
+    def train_ladder(solved: Any, out: Path, stop: Any, **options: Any) -> Any:
+        received.update(options)
+        run = ladder.list_runs(solved, out)[2]
+        yield run, Finished(6, "all steps are done", 6, {"loss": 1.5}, 7250, 99.0, 2.0, 4096)
+        yield run, Stopped(6)
 
-    monkeypatch.setattr(ladder, "climb", climb)
+    monkeypatch.setattr(ladder, "train_ladder", train_ladder)
     stopped = seqloom("ladder", tiny, "--jobs", "3", "--test")
-    assert asked == {"jobs": 3, "splits": ("dev", "test")}
+    assert received == {"jobs": 3, "splits": ("dev", "test")}
     assert "[3/4] elman seed 2: loss 1.5000, 99 tokens/s, 2 s" in stopped.out
     assert stopped.code == 75
     assert stopped.err.endswith("seqloom ladder tiny.yaml --out runs/tiny --jobs 3 --test\n")
 
 
-def test_the_bar_is_one_line_however_many_train() -> None:
+def test_progress_bar_is_one_line() -> None:
     one = command.describe_steps({4: ("gru seed 1", 30, 100)}, 9)
     assert one == (30, 100, "30/100  [4/9] gru seed 1")
     steps = {4: ("gru seed 1", 30, 100), 5: ("lstm seed 1", 20, 100), 6: ("mut1 seed 1", 0, 100)}
     assert command.describe_steps(steps, 9) == (50, 300, "50/300  3 of 9 runs: gru seed 1 …")
 
 
-def test_other_metrics_and_memory_stand_in_the_table(seqloom: Any, tiny: str) -> None:
+def test_table_has_other_metrics_and_memory(seqloom: Any, tiny: str) -> None:
     content = load_yaml(Path(tiny)) | {"also": ["perplexity", "bits_per_character"], "seeds": [1]}
     Path(tiny).write_text(dump_yaml(content), encoding="utf-8")
     shown = seqloom("ladder", tiny).out.partition("lowest first")[2].splitlines()
     head, first = shown[1].split(), shown[2].split()
     assert " ".join(head) == (
-        "rung parameters model.hidden dev loss dev perplexity dev bits_per_character tokens/s memory seconds"
+        "variant parameters model.hidden dev loss dev perplexity dev bits_per_character tokens/s memory seconds"
     )
-    run = json.loads((Path("runs/tiny/ladder.json")).read_text())["rungs"][0]["runs"][0]
+    run = json.loads((Path("runs/tiny/ladder.json")).read_text())["variants"][0]["runs"][0]
     assert f"{run['metrics']['bits_per_character']:.4f}" in first
     assert first[first.index("MiB") - 1] == f"{run['memory'] / 2**20:.1f}"
     rows = list(csv.DictReader(io.StringIO(Path("runs/tiny/ladder.csv").read_text())))
@@ -151,7 +150,7 @@ def test_other_metrics_and_memory_stand_in_the_table(seqloom: Any, tiny: str) ->
 
 
 @pytest.mark.slow
-def test_a_killed_ladder_goes_on(seqloom: Any, tiny: str) -> None:
+def test_killed_ladder_resumes(seqloom: Any, tiny: str) -> None:
     steps = ["train.steps=40", "train.evaluate_every=4"]
     assert seqloom("ladder", tiny, *steps, "--out", "whole").code == 0
     words = ["-m", "seqloom", "ladder", tiny, *steps, "--out", "parts"]
@@ -172,8 +171,8 @@ def test_a_killed_ladder_goes_on(seqloom: Any, tiny: str) -> None:
     [
         ([], "Name a ladder"),
         (["ladder-ml"], "did you mean ladder-lm?"),
-        (["tiny.yaml", "model.cell=gru"], "what the rungs differ in"),
-        (["tiny.yaml", "train.stps=3"], "rung elman: its recipe has 1 problem"),
+        (["tiny.yaml", "model.cell=gru"], "model.cell cannot be set for all variants"),
+        (["tiny.yaml", "train.stps=3"], "variant elman: its recipe has 1 problem"),
         (["tiny.yaml", "--seeds", "1,1"], "--seeds must differ"),
         (["tiny.yaml", "--plot", "figure.gif"], "must end in .png or .svg"),
         (["tiny.yaml", "--plot", "gone/figure.png"], "does not exist"),
@@ -181,12 +180,12 @@ def test_a_killed_ladder_goes_on(seqloom: Any, tiny: str) -> None:
         (["tiny.yaml", "--jobs", "0"], "--jobs"),
     ],
 )
-def test_bad_input_is_refused_before_any_work(seqloom: Any, tiny: str, words: list[str], message: str) -> None:
+def test_invalid_input_is_rejected_before_training(seqloom: Any, tiny: str, words: list[str], message: str) -> None:
     seqloom("ladder", *words).refuses(2, message)
     assert not Path("runs").exists()
 
 
-def test_a_rung_that_diverged_is_shown_as_such(seqloom: Any, here: Path) -> None:
+def test_diverged_variant_is_reported(seqloom: Any, here: Path) -> None:
     wild = [
         "model.activation=relu",
         "train.lr=1.0e+30",
@@ -194,8 +193,9 @@ def test_a_rung_that_diverged_is_shown_as_such(seqloom: Any, here: Path) -> None
         "train.max_nonfinite_steps=1",
         "train.warmup=0",
     ]
-    rungs = {"wild": [*wild, "model.cell=elman", "train.schedule=constant"], "tame": ["model.cell=gru"]}
-    content = {"base": "toys-copy", "overrides": [*TINY, *SHORT], "rungs": rungs, "parameters": 7250, "seeds": [1]}
+    variants = {"wild": [*wild, "model.cell=elman", "train.schedule=constant"], "tame": ["model.cell=gru"]}
+    content = {"base": "toys-copy", "overrides": [*TINY, *SHORT], "variants": variants}
+    content |= {"parameters": 7250, "seeds": [1]}
     Path("wild.yaml").write_text(dump_yaml(content), encoding="utf-8")
     shown = seqloom("ladder", "wild.yaml")
     assert shown.code == 0

@@ -18,9 +18,9 @@ from seqloom.core.words import PERCENT_METRICS
 
 if TYPE_CHECKING:
     from seqloom.ladder import Ladder, LadderResult, LadderRun
-    from seqloom.ladder.runs import Happening
+    from seqloom.ladder.runs import RunEvent
 
-Show = Callable[["LadderRun", "Happening"], None]
+Show = Callable[["LadderRun", "RunEvent"], None]
 
 
 def ladder(
@@ -45,7 +45,7 @@ def ladder(
         raise UsageError("Name a ladder (`seqloom list ladders`) or a YAML file.")
     chosen = parse_seeds(seeds) if seeds is not None else None
     from seqloom.data.files import use_data_folder
-    from seqloom.ladder import climb, read_ladder, solve
+    from seqloom.ladder import read_ladder, solve, train_ladder
     from seqloom.train.events import Stopped
     from seqloom.train.stop import Stop
 
@@ -60,7 +60,8 @@ def ladder(
             if not as_json:
                 print_plan(solved)
             with follow_runs(solved.metric, as_json) as show:
-                for run, event in climb(solved, out, stop, jobs=jobs, splits=("dev", "test") if test else ("dev",)):
+                splits = ("dev", "test") if test else ("dev",)
+                for run, event in train_ladder(solved, out, stop, jobs=jobs, splits=splits):
                     show(run, event)
                     if isinstance(event, Stopped):
                         raise Interrupted
@@ -78,14 +79,15 @@ def ladder(
 
 
 def print_plan(solved: "Ladder") -> None:
-    """Print the size and the budget of each rung."""
+    """Print the size and the budget of each variant."""
     seeds = ", ".join(map(str, solved.config.seeds))
-    print(f"{solved.name}: {len(solved.rungs)} rungs, seeds {seeds}, ranked by {solved.metric} on dev")
-    widest = max(len(rung.name) for rung in solved.rungs)
-    for rung in solved.rungs:
-        chosen = f"  {rung.size_key}={rung.size}" if rung.size is not None else ""
-        tokens = f"  about {rung.tokens:,} tokens" if rung.tokens else ""  # the last batch of an epoch may be shorter
-        print(f"  {rung.name:{widest}}{rung.parameters or 0:>12,} parameters{chosen}{tokens}")
+    print(f"{solved.name}: {len(solved.variants)} variants, seeds {seeds}, ranked by {solved.metric} on dev")
+    widest = max(len(variant.name) for variant in solved.variants)
+    for variant in solved.variants:
+        chosen = f"  {variant.size_key}={variant.size}" if variant.size is not None else ""
+        # The last batch of an epoch may be shorter.
+        tokens = f"  about {variant.tokens:,} tokens" if variant.tokens else ""
+        print(f"  {variant.name:{widest}}{variant.parameters or 0:>12,} parameters{chosen}{tokens}")
 
 
 # --- while it trains ------------------------------------------------------------------------------------------------
@@ -108,9 +110,9 @@ def follow_runs(metric: str, as_json: bool) -> Iterator[Show]:
         task = bar.add_task("starting", total=1)
         steps: dict[int, tuple[str, int, int]] = {}  # of the runs that train: what, how far, of how many
 
-        def show(run: "LadderRun", event: "Happening") -> None:
+        def show(run: "LadderRun", event: "RunEvent") -> None:
             if isinstance(event, Progress):
-                steps[run.number] = f"{run.rung.name} seed {run.seed}", event.step, event.total
+                steps[run.number] = f"{run.variant.name} seed {run.seed}", event.step, event.total
                 done, total, description = describe_steps(steps, run.total)
                 bar.update(task, completed=done, total=total, description=description)
             elif event is None or isinstance(event, Finished | str):
@@ -128,11 +130,11 @@ def describe_steps(steps: dict[int, tuple[str, int, int]], runs: int) -> tuple[i
     return done, total, f"{done:,}/{total:,}  {which}"
 
 
-def write_line(run: "LadderRun", event: "Happening", metric: str, write: Callable[[str], None]) -> None:
+def write_line(run: "LadderRun", event: "RunEvent", metric: str, write: Callable[[str], None]) -> None:
     """Write one line for a run that is over."""
     from seqloom.train.events import Finished
 
-    head = f"[{run.number:>{len(str(run.total))}}/{run.total}] {run.rung.name} seed {run.seed}: "
+    head = f"[{run.number:>{len(str(run.total))}}/{run.total}] {run.variant.name} seed {run.seed}: "
     if event is None:
         write(f"{head}finished before")
     elif isinstance(event, str):
@@ -142,11 +144,11 @@ def write_line(run: "LadderRun", event: "Happening", metric: str, write: Callabl
         write(f"{head}{metric} {value}, {event.tokens_per_second:,.0f} tokens/s, {event.seconds:,.0f} s")
 
 
-def print_event(run: "LadderRun", event: "Happening") -> None:
+def print_event(run: "LadderRun", event: "RunEvent") -> None:
     """Print a run that is over as JSON."""
     from seqloom.train.events import Finished, event_to_json
 
-    facts = {"rung": run.rung.name, "seed": run.seed, "run": str(run.path)}
+    facts = {"variant": run.variant.name, "seed": run.seed, "run": str(run.path)}
     if event is None:
         print_json({"event": "finished before", **facts})
     elif isinstance(event, str):
@@ -161,13 +163,13 @@ def print_event(run: "LadderRun", event: "Happening") -> None:
 def conclude(solved: "Ladder", out: Path, plot: Path | None, test: bool, as_json: bool) -> None:
     """Write the results beside the runs, draw them, and print them."""
     from seqloom.core.files import to_json, write_atomic
-    from seqloom.ladder import results
+    from seqloom.ladder import collect_results
 
-    result = results(solved, out)
-    tested = results(solved, out, "test") if test else None
+    result = collect_results(solved, out)
+    tested = collect_results(solved, out, "test") if test else None
     content: Json = {"event": "ladder", **result.to_json()}
     if tested is not None:
-        content["test"] = {rung.name: {"mean": rung.mean, "deviation": rung.deviation} for rung in tested.rungs}
+        content["test"] = {row.name: {"mean": row.mean, "deviation": row.deviation} for row in tested.variants}
     write_atomic(out / "ladder.json", to_json(to_plain(content)))
     write_atomic(out / "ladder.csv", result.to_csv())
     drawn = draw(solved, result, [out / "ladder.png", *([] if plot is None else [plot])])
@@ -184,9 +186,10 @@ def draw(solved: "Ladder", result: "LadderResult", paths: list[Path]) -> str:
     from seqloom.inspect.plots.figures import to_bytes
     from seqloom.inspect.plots.measurements import Spread, draw_spread
 
-    rows = [Spread(rung.name, rung.values, rung.seconds, f"{rung.parameters or 0:,}") for rung in result.rungs]
+    rows = [Spread(row.name, row.values, row.seconds, f"{row.parameters or 0:,}") for row in result.variants]
     called = {"bleu": "BLEU", "chrf": "chrF"}.get(result.metric, result.metric.replace("_", " "))
-    seeds, tokens = len(solved.config.seeds), {run.tokens for rung in result.rungs for run in rung.runs if run.tokens}
+    seeds = len(solved.config.seeds)
+    tokens = {run.tokens for row in result.variants for run in row.runs if run.tokens}
     budget = f", {format_tokens(tokens)} tokens each" if tokens and max(tokens) <= 1.01 * min(tokens) else ""
     title = f"{result.ladder}: {seeds} seed{'s' * (seeds > 1)}{budget}; parameters beneath the names"
     better = "higher" if result.higher_is_better else "lower"
@@ -205,28 +208,28 @@ def format_tokens(tokens: set[int]) -> str:
 
 
 def print_results(result: "LadderResult", tested: "LadderResult | None") -> None:
-    """Print a table of rungs, the best first."""
+    """Print a table of variants, the best first."""
     from rich.text import Text
 
     order = "highest" if result.higher_is_better else "lowest"
     print(f"\n{result.ladder}: {result.metric} on dev, {order} first; mean ± standard deviation")
     measured = [f"dev {name}" for name in (result.metric, *result.also)]
     measured += [f"test {result.metric}"] if tested else []
-    table = plain_table(["rung", "parameters", result.size, *measured, "tokens/s", "memory", "seconds"], fold=1)
-    on_test = {rung.name: rung for rung in tested.rungs} if tested else {}
-    for rung in result.rungs:
-        spreads = [(name, *rung.spread(name)) for name in (result.metric, *result.also)]
-        spreads += [(result.metric, *on_test[rung.name].spread(result.metric))] if tested else []
-        cells = [f"{rung.parameters or 0:,}", rung.shown_size(result.size) or "-"]
+    table = plain_table(["variant", "parameters", result.size, *measured, "tokens/s", "memory", "seconds"], fold=1)
+    on_test = {variant.name: variant for variant in tested.variants} if tested else {}
+    for variant in result.variants:
+        spreads = [(name, *variant.spread(name)) for name in (result.metric, *result.also)]
+        spreads += [(result.metric, *on_test[variant.name].spread(result.metric))] if tested else []
+        cells = [f"{variant.parameters or 0:,}", variant.format_size(result.size) or "-"]
         for name, mean, deviation in spreads:
             spread = "" if math.isnan(deviation) else f" ± {format_result(deviation, name)}"
             cells.append("diverged" if math.isnan(mean) else format_result(mean, name) + spread)
-        size = (rung.memory or 0) / 2**20
-        memory = "-" if rung.memory is None else f"{size:,.0f} MiB" if size >= 10 else f"{size:.1f} MiB"
-        cells += [format_count(rung.tokens_per_second), memory, format_count(rung.seconds)]
-        table.add_row(*map(Text, (rung.name, *cells)))
+        size = (variant.memory or 0) / 2**20
+        memory = "-" if variant.memory is None else f"{size:,.0f} MiB" if size >= 10 else f"{size:.1f} MiB"
+        cells += [format_count(variant.tokens_per_second), memory, format_count(variant.seconds)]
+        table.add_row(*map(Text, (variant.name, *cells)))
     wide_console().print(table)
-    most = max(run.jobs or 1 for rung in result.rungs for run in rung.runs)
+    most = max(run.jobs or 1 for variant in result.variants for run in variant.runs)
     if most > 1:
         print(f"tokens/s and seconds are of runs that shared the machine, up to {most} at once: lower than alone.")
 

@@ -1,25 +1,24 @@
-"""Ladders: one recipe varied in a few named ways, at equal size and equal budget, several seeds each.
+"""Ladders: variants of a recipe, compared at equal size and equal budget with several seeds.
 
-A ladder is a YAML file: a base recipe and rungs, each a list of overrides. Every rung and seed is
-an ordinary run, so a ladder that was stopped, or killed, goes on where it was, and what is finished
-is not trained again.
+A ladder is a YAML file with a base recipe and variants, each of which is a list of overrides. Every variant
+and seed is an ordinary run, so a stopped ladder resumes, and finished runs are not trained again.
 
     ladder = solve(read_ladder("ladder-lm", ["train.steps=200"]))
-    for run, event in climb(ladder, Path("runs/ladder-lm")):
+    for run, event in train_ladder(ladder, Path("runs/ladder-lm")):
         ...
-    for rung in results(ladder, Path("runs/ladder-lm")).rungs:
-        print(rung.name, rung.mean, rung.deviation)
+    for variant in collect_results(ladder, Path("runs/ladder-lm")).variants:
+        print(variant.name, variant.mean, variant.deviation)
 """
 
-from seqloom.ladder.plan import Ladder, LadderConfig, Rung, ladder_names, read_ladder, solve
+from seqloom.ladder.plan import Ladder, LadderConfig, Variant, ladder_names, read_ladder, solve
 from seqloom.ladder.runs import (
     LadderResult,
     LadderRun,
-    RungResult,
     RunResult,
-    climb,
-    ladder_runs,
-    results,
+    VariantResult,
+    collect_results,
+    list_runs,
+    train_ladder,
 )
 
 __all__ = [
@@ -28,12 +27,12 @@ __all__ = [
     "LadderResult",
     "LadderRun",
     "RunResult",
-    "Rung",
-    "RungResult",
-    "climb",
+    "Variant",
+    "VariantResult",
+    "collect_results",
     "ladder_names",
-    "ladder_runs",
+    "list_runs",
     "read_ladder",
-    "results",
     "solve",
+    "train_ladder",
 ]

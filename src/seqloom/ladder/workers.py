@@ -1,9 +1,8 @@
-"""Several runs of a ladder at once, each in a process of its own.
+"""Parallel training of the runs of a ladder, one process per run.
 
-The parent sends an order on the other's standard input, and its events come back on standard
-output, a line of JSON each. Locks, checkpoints and figures are those of ordinary runs, so whatever
-way a process ends the ladder can go on from there. The parent keeps the input open: where it ends,
-however the parent was ended, the others save and leave.
+The parent sends a job to the standard input of a worker, which writes its events to standard output as lines
+of JSON. Locks, checkpoints and metrics are those of ordinary runs, so the ladder can resume after any failure.
+The parent keeps the input open; when it is closed, also by the end of the parent, workers save and exit.
 """
 
 import json
@@ -26,23 +25,23 @@ from seqloom.config import build, to_mapping
 from seqloom.core import errors
 from seqloom.core.errors import Interrupted, ResourceError, SeqloomError
 from seqloom.data.files import data_folder, use_data_folder
-from seqloom.ladder.plan import Rung
-from seqloom.ladder.runs import Happening, LadderRun, work
+from seqloom.ladder.plan import Variant
+from seqloom.ladder.runs import LadderRun, RunEvent, train_run
 from seqloom.tasks import task_info
 from seqloom.train.events import Stopped, event_from_json, event_to_json
 from seqloom.train.stop import Stop
 
-POLL_SECONDS = 0.2  # between looks at whether to stop
+POLL_SECONDS = 0.2  # between checks for a stop request
 
 
 class Worker:
-    """A process that works on one run, and a thread that passes on what it says."""
+    """A process that trains one run, and a thread that forwards its messages."""
 
     def __init__(
         self, run: LadderRun, splits: Sequence[str], threads: int, messages: "queue.Queue[Any]", jobs: int = 1
     ) -> None:
         self.run = run
-        self.broken: str | None = None  # what it said last, if that was no answer
+        self.broken: str | None = None  # the last line, if it is not valid JSON
         self.errors: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115 (closed when the process has ended)
         root = str(Path(__file__).parents[2])
         paths = os.pathsep.join(filter(None, [root, os.environ.get("PYTHONPATH")]))
@@ -52,10 +51,10 @@ class Worker:
             stdout=subprocess.PIPE,
             stderr=self.errors,
             env={**os.environ, "PYTHONPATH": paths, "OMP_NUM_THREADS": str(threads)},
-            start_new_session=True,  # Ctrl-C is for the parent, which then tells the others once
+            start_new_session=True,  # only the parent gets Ctrl-C, and terminates the workers
         )
         folder = data_folder()
-        order = {
+        job = {
             "recipe": to_mapping(run.recipe),
             "path": str(run.path),
             "splits": list(splits),
@@ -63,30 +62,30 @@ class Worker:
             "data_dir": str(folder) if folder else None,
         }
         assert self.process.stdin is not None
-        with suppress(BrokenPipeError):  # it is gone already; `end` says why
-            self.process.stdin.write(json.dumps(order).encode() + b"\n")
+        with suppress(BrokenPipeError):  # the process has ended; `end` reports why
+            self.process.stdin.write(json.dumps(job).encode() + b"\n")
             self.process.stdin.flush()
         threading.Thread(target=self.listen, args=(messages,), daemon=True).start()
 
     def listen(self, messages: "queue.Queue[Any]") -> None:
-        """Pass on each line of JSON, and None at the end."""
+        """Forward each line of JSON, and None at the end."""
         assert self.process.stdout is not None
         line = b""
         try:
             for line in self.process.stdout:
                 messages.put((self, json.loads(line)))
-        except ValueError:  # half a line: it was ended while it wrote
+        except ValueError:  # half a line: the process was killed while writing
             self.broken = line.decode(errors="replace").strip()
         finally:
-            messages.put((self, None))  # it has ended, or nothing it says can be understood any more
+            messages.put((self, None))  # the process has ended, or its output is damaged
 
     def end(self) -> SeqloomError | None:
-        """Wait for the process, and say what went wrong if it did not say so itself."""
+        """Wait for the process, and return the error if it did not report one."""
         if self.broken is not None:
-            self.process.terminate()  # or it might wait for ever to be listened to
+            self.process.terminate()  # it could block on its output forever
         code = self.process.wait()
         for pipe in (self.process.stdin, self.process.stdout):
-            with suppress(BrokenPipeError):  # what it did not read is of no use now
+            with suppress(BrokenPipeError):  # unread input is not needed any more
                 if pipe is not None:
                     pipe.close()
         with self.errors as file:
@@ -94,23 +93,23 @@ class Worker:
             lines = file.read().decode(errors="replace").strip().splitlines() or ["no message"]
         if code == 0 and self.broken is None:
             return None
-        if code == -signal.SIGTERM and self.broken is None:  # before it could listen
+        if code == -signal.SIGTERM and self.broken is None:  # before its signal handler was installed
             return Interrupted("Stopped on request.")
         cause = f"signal {-code}" if code < 0 else lines[-1]
         cause += "" if self.broken is None else f", in the middle of a line: {self.broken[:80]!r}"
-        return ResourceError(f"rung {self.run.rung.name}: the process of {self.run.path} ended: {cause}")
+        return ResourceError(f"variant {self.run.variant.name}: the process of {self.run.path} failed: {cause}")
 
 
-def climb_together(
+def train_in_parallel(
     runs: Sequence[LadderRun], splits: Sequence[str], stop: Stop, jobs: int
-) -> Iterator[tuple[LadderRun, Happening]]:
-    """Train several runs at once, yielding what happens to them as `climb` does."""
+) -> Iterator[tuple[LadderRun, RunEvent]]:
+    """Train several runs in parallel; yields the same as `train_ladder`."""
     messages: queue.Queue[Any] = queue.Queue()
     threads = max(1, torch.get_num_threads() // jobs)
     waiting, running = deque[LadderRun](), list[Worker]()
     error: SeqloomError | None = None
     stopped: tuple[LadderRun, Stopped] | None = None
-    ending = False  # whether the others were told to stop: each saves what it has, and leaves
+    ending = False  # whether the workers were told to save and exit
     for run in runs:
         if run.is_over(splits):
             yield run, None
@@ -136,10 +135,10 @@ def climb_together(
             match line["event"]:
                 case "failed":
                     kind: type[SeqloomError] = getattr(errors, line["kind"], SeqloomError)
-                    of_rung = "" if kind is Interrupted else f"rung {worker.run.rung.name}: "
-                    error = error or kind(of_rung + line["message"])
+                    prefix = "" if kind is Interrupted else f"variant {worker.run.variant.name}: "
+                    error = error or kind(prefix + line["message"])
                 case "stopped":
-                    stopped = worker.run, Stopped(line["step"])  # told when the others have saved too
+                    stopped = worker.run, Stopped(line["step"])  # yielded after all workers have saved
                 case "finished before":
                     yield worker.run, None
                 case "diverged":
@@ -157,44 +156,44 @@ def climb_together(
         raise error
 
 
-# --- in the other process -------------------------------------------------------------------------------------------
+# --- worker process -------------------------------------------------------------------------------------------------
 
 
 def main() -> int:
-    """Work on the run that is ordered on standard input; answers are lines of JSON on standard output."""
-    answers = os.fdopen(os.dup(1), "w", buffering=1)
-    os.dup2(2, 1)  # whatever else is printed is no answer
+    """Train the run of the job on standard input; write events as lines of JSON to standard output."""
+    output = os.fdopen(os.dup(1), "w", buffering=1)
+    os.dup2(2, 1)  # other prints go to standard error
     line = b""
-    while not line.endswith(b"\n") and (byte := os.read(0, 1)):  # nothing of what follows may be taken along
+    while not line.endswith(b"\n") and (byte := os.read(0, 1)):  # unbuffered: the rest belongs to the thread below
         line += byte
-    order = json.loads(line)
-    recipe = build(task_info(order["recipe"]["task"]).recipe, order["recipe"])
-    run = LadderRun(Rung("", {}, recipe), recipe.seed, Path(order["path"]), 1, 1)
+    job = json.loads(line)
+    recipe = build(task_info(job["recipe"]["task"]).recipe, job["recipe"])
+    run = LadderRun(Variant("", {}, recipe), recipe.seed, Path(job["path"]), 1, 1)
     stop = Stop()
 
     def fail(kind: str, message: str) -> None:
-        print(json.dumps({"event": "failed", "kind": kind, "message": message}), file=answers)
+        print(json.dumps({"event": "failed", "kind": kind, "message": message}), file=output)
 
-    with use_data_folder(order["data_dir"]), stop.on_signals():
+    with use_data_folder(job["data_dir"]), stop.on_signals():
         threading.Thread(target=terminate_at_end_of_input, daemon=True).start()
         try:
-            for happening in work(run, order["splits"], stop, order["jobs"]):
-                if happening is None:
+            for event in train_run(run, job["splits"], stop, job["jobs"]):
+                if event is None:
                     message: dict[str, object] = {"event": "finished before"}
-                elif isinstance(happening, str):
-                    message = {"event": "diverged", "reason": happening}
+                elif isinstance(event, str):
+                    message = {"event": "diverged", "reason": event}
                 else:
-                    message = event_to_json(happening)
-                print(json.dumps(message), file=answers)
+                    message = event_to_json(event)
+                print(json.dumps(message), file=output)
         except SeqloomError as error:
             fail(type(error).__name__, str(error))
         except (MemoryError, torch.OutOfMemoryError):
-            fail("ResourceError", "out of memory. Run fewer at once (--jobs), or take a smaller batch or model.")
+            fail("ResourceError", "out of memory. Use fewer --jobs, or a smaller batch or model.")
     return 0
 
 
 def terminate_at_end_of_input() -> None:
-    """Stop when the parent is gone: nothing follows the order but the end of the input."""
+    """Stop when the parent closes the input or ends."""
     while os.read(0, 1024):
         pass
     os.kill(os.getpid(), signal.SIGTERM)
