@@ -73,7 +73,7 @@ def report(accuracies: dict[str, Accuracies], out: Path) -> None:
     seeds = max(len(values) for row in accuracies["test"].values() for values in row.values())
     title = f"SST-2 by the fraction of its labels: {seeds} seed{'s' * (seeds > 1)}, from scratch dashed"
     figure = draw_against(
-        lines, title=title, along="fraction of the labels", measure="accuracy on test, %", percent=True
+        lines, title=title, x_label="fraction of the labels", y_label="accuracy on test, %", percent=True
     )
     write_atomic(out / "fractions.png", to_bytes(figure, ".png"))
     print(f"fractions.md, fractions.json and fractions.png are in {out}")

@@ -56,11 +56,11 @@ def test_without_matplotlib_it_says_so_and_goes_on(seqloom: Any, here: Path, mon
 
 def test_letters_that_no_font_has_are_drawn_as_text(seqloom: Any, here: Path) -> None:
     pytest.importorskip("matplotlib")
-    from seqloom.inspect.plots.figures import fonts_for
+    from seqloom.inspect.plots.figures import choose_fonts
 
     assert seqloom("quickstart", "--source", "hi", "--target", "en", *TINY, "train.steps=2").code == 0
     drawn = [path.name for path in (here / "runs/quickstart-hi-en").glob("attention.*")]
-    assert drawn == ["attention.svg" if fonts_for(["शनिवार"]).missing else "attention.png"]
+    assert drawn == ["attention.svg" if choose_fonts(["शनिवार"]).missing else "attention.png"]
 
 
 def test_the_command_is_named_as_it_can_be_typed(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ def test_every_line_and_value_is_drawn() -> None:
         MeasuredLine("bert", {0.01: [70.0, 72.0, 71.0], 0.1: [80.0, 81.0, 82.0], 1.0: [84.0, 84.5, 85.0]}),
         MeasuredLine("scratch $1", {0.01: [55.0, math.nan, 56.0], 1.0: [math.nan]}, dashed=True),
     ]
-    figure = draw_against(lines, title="shares", along="share", measure="accuracy", percent=True)
+    figure = draw_against(lines, title="shares", x_label="share", y_label="accuracy", percent=True)
     axes: Any = figure.axes[0]
     assert [label.get_text() for label in axes.get_xticklabels()] == ["1 %", "10 %", "100 %"]
     assert [text.get_text() for text in axes.get_legend().get_texts()] == ["bert", r"scratch \$1"]

@@ -13,10 +13,10 @@ from rich.cells import cell_len
 from rich.console import Console
 
 from seqloom.evaluate.classification import Confusion, Hits, calibrate
-from seqloom.inspect.plots.figures import class_name, fonts_for, to_bytes
+from seqloom.inspect.plots.figures import choose_fonts, format_class, to_bytes
 from seqloom.inspect.plots.heatmaps import draw_confusion
 from seqloom.inspect.plots.measurements import draw_reliability
-from seqloom.inspect.plots.terminal import class_table, confusion_map, mistake_lines
+from seqloom.inspect.plots.terminal import build_class_table, list_mistakes, render_confusion
 
 WORDS = Confusion(("no", "yes"), np.array([[30, 1200], [0, 7]]))
 SCRIPTS = ["日本語", "हिन्दी", "العربية", "עברית", "ไทย", "Ελληνικά", "русский", "français"]
@@ -38,7 +38,7 @@ def printed(thing: Any, width: int = 100) -> str:
 
 
 def test_a_matrix_by_hand() -> None:
-    shown = confusion_map(WORDS, width=80, colour=False).plain
+    shown = render_confusion(WORDS, width=80, colour=False).plain
     assert shown.split("\n") == [
         "      no    yes ",
         "  no  30  1,200 ",
@@ -50,7 +50,7 @@ def test_a_matrix_by_hand() -> None:
 @pytest.mark.parametrize("count", [2, 6, 18, 25])
 def test_every_count_is_shown_in_its_place(count: int) -> None:
     confusion = random_confusion([f"class {number}" for number in range(count)])
-    lines = confusion_map(confusion, width=200, colour=False).plain.split("\n")
+    lines = render_confusion(confusion, width=200, colour=False).plain.split("\n")
     rows = [line for line in lines if re.match(r" +class \d+ +[\d·]", line)][-count:]
     found = [[0 if word == "·" else int(word) for word in line.split()[2:]] for line in rows]
     assert found == confusion.counts.tolist()
@@ -59,22 +59,22 @@ def test_every_count_is_shown_in_its_place(count: int) -> None:
 @pytest.mark.parametrize("count", [2, 18, 26, 40])
 @pytest.mark.parametrize("colour", [True, False])
 def test_it_is_no_wider_than_the_screen(count: int, colour: bool) -> None:
-    text = confusion_map(random_confusion([f"class {number}" for number in range(count)]), width=70, colour=colour)
+    text = render_confusion(random_confusion([f"class {number}" for number in range(count)]), width=70, colour=colour)
     assert max(map(cell_len, text.plain.split("\n"))) <= 70
     assert bool(text.spans) and any("rgb" in str(span.style) for span in text.spans) is colour
     assert ("█" in text.plain) == (count > 25 and not colour)  # shades stand for numbers where these are too many
 
 
 def test_columns_line_up_in_every_script() -> None:
-    lines = confusion_map(random_confusion(SCRIPTS), width=200, colour=False).plain.split("\n")[:-1]
+    lines = render_confusion(random_confusion(SCRIPTS), width=200, colour=False).plain.split("\n")[:-1]
     assert len(lines) == 9 and len(set(map(cell_len, lines))) == 1
 
 
 def test_shades_are_shares_of_the_row_and_numbers_can_be_read_on_them() -> None:
-    text = confusion_map(WORDS, width=80, colour=True)
+    text = render_confusion(WORDS, width=80, colour=True)
     styles = {text.plain[span.start : span.end].strip(): str(span.style) for span in text.spans}
     assert "#ffffff" in styles["30"] and "#000000" in styles["1,200"] and "#000000" in styles["7"]
-    assert styles["1,200"] != styles["7"]  # 98 % of its row, and all of it
+    assert styles["1,200"] != styles["7"]  # 98 % of row, and all of it
 
 
 @pytest.mark.parametrize(
@@ -90,11 +90,13 @@ def test_shades_are_shares_of_the_row_and_numbers_can_be_read_on_them() -> None:
     ],
 )
 def test_names_of_classes(name: str, shown: str) -> None:
-    assert class_name(name) == shown
+    assert format_class(name) == shown
 
 
 def test_the_table_of_classes() -> None:
-    shown = printed(class_table({"PER": Hits(1, 2, 4), "[bold]x": Hits(3, 3, 3)}, of="type", unit="spans"))
+    shown = printed(
+        build_class_table({"PER": Hits(1, 2, 4), "[bold]x": Hits(3, 3, 3)}, label_kind="type", unit="spans")
+    )
     rows = [line.split() for line in shown.splitlines()]
     assert rows == [
         ["type", "precision", "recall", "F1", "spans"],
@@ -104,17 +106,17 @@ def test_the_table_of_classes() -> None:
         ["macro", "average", "0.7500", "0.6250", "0.6667", "7"],
         ["weighted", "average", "0.7143", "0.5714", "0.6190", "7"],
     ]
-    assert "0.0000" in printed(class_table({}))
+    assert "0.0000" in printed(build_class_table({}))
 
 
 def test_the_most_frequent_mistakes() -> None:
     confusion = Confusion(("a b", "العربية", "c"), np.array([[5, 3, 12], [3, 1, 0], [0, 0, 9]]))
-    assert mistake_lines(confusion) == [
-        "12 ×  a b taken for c  (60.0% of its 20)",
-        " 3 ×  \u2068العربية\u2069 taken for a b  (75.0% of its 4)",
-        " 3 ×  a b taken for \u2068العربية\u2069  (15.0% of its 20)",
+    assert list_mistakes(confusion) == [
+        "12 ×  a b predicted as c  (60.0% of 20)",
+        " 3 ×  \u2068العربية\u2069 predicted as a b  (75.0% of 4)",
+        " 3 ×  a b predicted as \u2068العربية\u2069  (15.0% of 20)",
     ]
-    assert len(mistake_lines(confusion, 1)) == 1 and mistake_lines(Confusion(("a",), np.array([[3]]))) == []
+    assert len(list_mistakes(confusion, 1)) == 1 and list_mistakes(Confusion(("a",), np.array([[3]]))) == []
 
 
 # --- pictures -------------------------------------------------------------------------------------------------------
@@ -133,7 +135,7 @@ def names(figure: Any) -> tuple[list[Any], list[Any]]:
 def test_what_is_drawn_is_what_was_counted() -> None:
     pytest.importorskip("matplotlib")
     confusion = random_confusion(["x", "y", "z"], seed=3)
-    figure = draw_confusion(confusion, ["a title"], of="tag", unit="words")
+    figure = draw_confusion(confusion, ["a title"], label_kind="tag", unit="words")
     axes: Any = figure.axes[0]
     np.testing.assert_array_equal(np.asarray(axes.images[0].get_array()), confusion.rates())
     assert [[text.get_text() for text in side] for side in names(figure)] == [["x", "y", "z"]] * 2
@@ -194,12 +196,12 @@ def test_names_that_look_like_formulas_and_names_in_any_script() -> None:
     confusion = random_confusion(["$x_1$", "a $ b", "\\alpha", "", *SCRIPTS])
     figure = draw_confusion(confusion, ["$5 and $6"])
     assert not any(text.get_parse_math() for side in names(figure) for text in side)
-    svg = to_bytes(figure, ".svg", text_stays_text=True)
+    svg = to_bytes(figure, ".svg", keep_text=True)
     root = ElementTree.fromstring(svg)
     texts = ["".join(node.itertext()) for node in root.iter("{http://www.w3.org/2000/svg}text")]
     assert {"日本語", "हिन्दी", "العربية", "a $ b", "$5 and $6"} <= set(texts)
     assert size(to_bytes(figure))
-    assert set(fonts_for(map(class_name, confusion.labels)).missing) <= set("".join(SCRIPTS))
+    assert set(choose_fonts(map(format_class, confusion.labels)).missing) <= set("".join(SCRIPTS))
 
 
 def test_reliability_is_drawn_as_it_was_measured() -> None:

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from seqloom.core.errors import UsageError
-from seqloom.inspect.plots.figures import Fonts, fonts_for, to_bytes
+from seqloom.inspect.plots.figures import Fonts, choose_fonts, to_bytes
 from seqloom.inspect.plots.heatmaps import draw_alignment
 from seqloom.inspect.views.attention import AttentionMap
 
@@ -106,10 +106,10 @@ def test_words_that_look_like_formulas_are_words() -> None:
 
 def test_arabic_is_joined_and_runs_from_right_to_left() -> None:
     """An initial and a final letter are narrower joined than apart."""
-    fonts = fonts_for([*ARABIC, *ENGLISH])
+    fonts = choose_fonts([*ARABIC, *ENGLISH])
     if not fonts.joins:
         pytest.skip("this matplotlib cannot")
-    assert fonts.missing == "" and fonts.complaint() is None
+    assert fonts.missing == "" and fonts.warning() is None
     figure = draw_alignment(grid(["نوفمبر", "ن و ف م ب ر".replace(" ", "\u200c")], ENGLISH))
     to_bytes(figure)
     joined, apart = (label.get_window_extent().width for label in labels(figure)[1])
@@ -118,46 +118,46 @@ def test_arabic_is_joined_and_runs_from_right_to_left() -> None:
 
 @pytest.mark.usefixtures("bare")
 def test_letters_that_cannot_be_drawn_are_named() -> None:
-    fonts = fonts_for(["日曜日", "रवि", "15", *ENGLISH, "日"])
+    fonts = choose_fonts(["日曜日", "रवि", "15", *ENGLISH, "日"])
     assert fonts.missing == "".join(sorted("日曜रव" + "ि"))
-    complaint = fonts.complaint()
+    warning = fonts.warning()
     assert (
-        complaint
-        and fonts.missing in complaint
-        and "Noto" in complaint
-        and ".svg" in complaint
-        and "\n" not in complaint
+        warning
+        and fonts.missing in warning
+        and "Noto" in warning
+        and ".svg" in warning
+        and "\n" not in warning
     )
     assert size(to_bytes(draw_alignment(grid(["日曜日"], ENGLISH))))  # as boxes, without a warning
 
 
 @pytest.mark.usefixtures("bare")
 def test_fonts_are_taken_only_where_they_are_needed() -> None:
-    assert fonts_for(["abc é Жﻼ ◌ …"]) == Fonts(["DejaVu Sans"], "", fonts_for(["ﻼ"]).joins)
-    assert fonts_for(["a" + STIX]) == Fonts(["DejaVu Sans", "STIXGeneral"], "", True)
-    assert fonts_for(["日"]).families == ["DejaVu Sans"]  # not the font that has a box for every letter
-    assert fonts_for(["a b\n\u200d"]).missing == ""  # nothing to draw
+    assert choose_fonts(["abc é Жﻼ ◌ …"]) == Fonts(["DejaVu Sans"], "", choose_fonts(["ﻼ"]).joins)
+    assert choose_fonts(["a" + STIX]) == Fonts(["DejaVu Sans", "STIXGeneral"], "", True)
+    assert choose_fonts(["日"]).families == ["DejaVu Sans"]  # not the font that has a box for every letter
+    assert choose_fonts(["a b\n\u200d"]).missing == ""  # nothing to draw
 
 
 def test_a_font_of_ones_own() -> None:
-    assert fonts_for(["abc"], "DejaVu Serif").families[:2] == ["DejaVu Serif", "DejaVu Sans"]
+    assert choose_fonts(["abc"], "DejaVu Serif").families[:2] == ["DejaVu Serif", "DejaVu Sans"]
     figure = draw_alignment(grid(FRENCH, ENGLISH), font="DejaVu Serif")
     assert labels(figure)[0][0].get_fontfamily()[0] == "DejaVu Serif"
     with pytest.raises(UsageError, match=r"No font 'DejaVu Serf' is installed; did you mean DejaVu Serif\?"):
-        fonts_for(["abc"], "DejaVu Serf")
+        choose_fonts(["abc"], "DejaVu Serf")
 
 
 def test_a_matplotlib_that_cannot_join_letters_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
     from matplotlib import ft2font
 
     monkeypatch.delattr(ft2font, "__libraqm_version__", raising=False)
-    assert "cannot join" in (fonts_for(ARABIC).complaint() or "")
-    assert fonts_for(FRENCH).complaint() is None
+    assert "cannot join" in (choose_fonts(ARABIC).warning() or "")
+    assert choose_fonts(FRENCH).warning() is None
 
 
 def test_in_svg_text_stays_text() -> None:
     figure = draw_alignment(grid(["日曜日", *ARABIC], ENGLISH), ["a < b & c"])
-    svg = to_bytes(figure, ".svg", text_stays_text=True)
+    svg = to_bytes(figure, ".svg", keep_text=True)
     root = ElementTree.fromstring(svg)
     texts = ["".join(node.itertext()) for node in root.iter("{http://www.w3.org/2000/svg}text")]
     assert {"日曜日", "نوفمبر", "November", "a < b & c"} <= set(texts)

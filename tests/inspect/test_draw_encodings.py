@@ -6,8 +6,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from seqloom.inspect.plots.figures import fonts_for, to_bytes
-from seqloom.inspect.plots.inputs import draw_encodings, drawn_words
+from seqloom.inspect.plots.figures import choose_fonts, to_bytes
+from seqloom.inspect.plots.inputs import draw_encodings, list_drawn_words
 from seqloom.inspect.views.inputs import Encoded, dense_table, encode, splitter, vocabulary_of
 
 pytest.importorskip("matplotlib")
@@ -67,4 +67,4 @@ def test_long_texts_and_odd_words_stay_within_the_picture() -> None:
     boxes = [text.get_window_extent() for text in texts if text.get_text()]
     assert boxes and all(box.x0 >= 0 and box.x1 <= width and box.y0 >= 0 and box.y1 <= height for box in boxes)
     assert not any(text.get_parse_math() for text in texts if text.get_text())
-    assert set(fonts_for(drawn_words(encoded("日曜日 ok"))).missing) <= set("日曜")
+    assert set(choose_fonts(list_drawn_words(encoded("日曜日 ok"))).missing) <= set("日曜")

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from seqloom.inspect.plots.figures import to_bytes
-from seqloom.inspect.plots.heatmaps import MIN_LINK_WEIGHT, draw_heads, draw_links, linked
+from seqloom.inspect.plots.heatmaps import MIN_LINK_WEIGHT, draw_heads, draw_links, find_links
 from seqloom.inspect.views.attention import AttentionMap
 
 pytest.importorskip("matplotlib")
@@ -126,7 +126,7 @@ def test_a_dozen_words_have_a_colour_each() -> None:
 @pytest.mark.parametrize("least", [0.0, MIN_LINK_WEIGHT, 0.3, 1.1])
 def test_a_line_for_each_weight_that_counts(least: float) -> None:
     found = grid(FRENCH, ENGLISH)
-    figure = draw_links(found, ["a title"], least=least)
+    figure = draw_links(found, ["a title"], min_weight=least)
     assert len(lines(figure).get_paths()) == int((found.weights >= least).sum())
     assert figure.get_supxlabel() == f"lines of less than {least:g} are not drawn"
 
@@ -175,8 +175,8 @@ def test_very_many_words_make_no_larger_picture() -> None:
 
 
 def test_linked() -> None:
-    assert linked(np.array([[0.05, 0.95], [0.04, 0.2]])) == [(0, 0, 0.05), (0, 1, 0.95), (1, 1, 0.2)]
-    assert linked(np.zeros((2, 2))) == []
+    assert find_links(np.array([[0.05, 0.95], [0.04, 0.2]])) == [(0, 0, 0.05), (0, 1, 0.95), (1, 1, 0.2)]
+    assert find_links(np.zeros((2, 2))) == []
 
 
 # --- any script -----------------------------------------------------------------------------------------------------
@@ -184,9 +184,9 @@ def test_linked() -> None:
 
 @pytest.mark.parametrize("kind", ["grid", "links"])
 def test_scripts_that_join_and_run_from_right_to_left(kind: str) -> None:
-    from seqloom.inspect.plots.figures import fonts_for
+    from seqloom.inspect.plots.figures import choose_fonts
 
-    if not fonts_for(ARABIC).joins:
+    if not choose_fonts(ARABIC).joins:
         pytest.skip("this matplotlib cannot")
     words = ["نوفمبر", "ن و ف م ب ر".replace(" ", "\u200c")]
     found = maps(1, 1, words, ENGLISH)
@@ -206,7 +206,7 @@ def test_words_that_look_like_formulas_are_words() -> None:
     words = ["$x_1$", "$", "a_b^c", "\n", ""]
     for figure in (draw_heads(maps(1, 2, words, words), ["$5 and $6"]), draw_links(grid(words, words), ["$5 and $6"])):
         assert size(to_bytes(figure))
-        svg = to_bytes(figure, ".svg", text_stays_text=True).decode()
+        svg = to_bytes(figure, ".svg", keep_text=True).decode()
         assert "$x_1$" in svg and "⏎" in svg
 
 

@@ -12,7 +12,15 @@ import pytest
 
 from seqloom.core.errors import ResourceError, UsageError
 from seqloom.inspect.plots.cells import draw_gates, draw_gradients, draw_unit
-from seqloom.inspect.plots.figures import check_picture, literal, lone_dots, new_figure, to_bytes, visible, width_for
+from seqloom.inspect.plots.figures import (
+    check_figure_path,
+    escape_math,
+    figure_width,
+    format_token,
+    mark_isolated_points,
+    new_figure,
+    to_bytes,
+)
 from seqloom.inspect.views.cells import GateTrace, LayerTrace, gate_trace
 from seqloom.inspect.views.gradients import Clipping, GradientReport, flows, gradient_trace, recurrent_matrices
 from seqloom.nn.cells import CELLS
@@ -167,9 +175,9 @@ def test_labels_that_do_run_into_each_other_would_be_noticed() -> None:
 def test_spaces_ends_of_lines_and_dollars_are_seen() -> None:
     found = words(draw_gates(trace_of(TOKENS["letters"])))
     assert {"␣", "⏎", "⇥", r"\$"} <= set(found)
-    assert visible("a b\n") == "a␣b⏎"
-    assert visible("\x1b[31m") == "\\x1b[31m"
-    assert literal("$x$") == r"\$x\$"
+    assert format_token("a b\n") == "a␣b⏎"
+    assert format_token("\x1b[31m") == "\\x1b[31m"
+    assert escape_math("$x$") == r"\$x\$"
 
 
 def test_states_that_are_not_finite_can_still_be_drawn() -> None:
@@ -191,32 +199,32 @@ def test_svg_is_xml_and_the_same_each_time() -> None:
     svg = to_bytes(figure, ".SVG")
     root = ElementTree.fromstring(svg)
     assert root.tag == "{http://www.w3.org/2000/svg}svg"
-    assert float(root.attrib["width"].removesuffix("pt")) == pytest.approx(72 * width_for(8))
+    assert float(root.attrib["width"].removesuffix("pt")) == pytest.approx(72 * figure_width(8))
     assert b"<dc:date>" not in svg
 
 
 @pytest.mark.parametrize("name", ["x.pdf", "x", "png", "x.png.txt"])
 def test_other_endings_are_refused(tmp_path: Path, name: str) -> None:
     with pytest.raises(UsageError, match=r"must end in \.png or \.svg"):
-        check_picture(tmp_path / name)
+        check_figure_path(tmp_path / name)
 
 
 def test_places_that_cannot_be_written_are_refused(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=r"the folder .* does not exist"):
-        check_picture(tmp_path / "no" / "x.png")
+        check_figure_path(tmp_path / "no" / "x.png")
     (tmp_path / "y.svg").mkdir()
     with pytest.raises(UsageError, match="is a folder"):
-        check_picture(tmp_path / "y.svg")
-    check_picture(tmp_path / "z.PNG")
+        check_figure_path(tmp_path / "y.svg")
+    check_figure_path(tmp_path / "z.PNG")
 
 
 def test_without_matplotlib_the_extra_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
     with pytest.raises(ResourceError, match=r"pip install 'seqloom\[plot\]'"):
-        check_picture(tmp_path / "x.png")
+        check_figure_path(tmp_path / "x.png")
 
 
 def test_a_value_between_two_gaps_is_a_dot() -> None:
     gap = float("nan")
-    assert lone_dots([1.0, gap, 2.0, gap, 3.0, 4.0])["markevery"] == [0, 2]
-    assert lone_dots([1.0, 2.0, gap, 3.0, 4.0]) == {}
+    assert mark_isolated_points([1.0, gap, 2.0, gap, 3.0, 4.0])["markevery"] == [0, 2]
+    assert mark_isolated_points([1.0, 2.0, gap, 3.0, 4.0]) == {}

@@ -236,11 +236,11 @@ def test_names_beside_the_lines_do_not_cover_each_other() -> None:
 
 def test_spread_apart() -> None:
     pytest.importorskip("matplotlib", reason="the extra plot is not installed")
-    from seqloom.inspect.plots.measurements import spread_apart
+    from seqloom.inspect.plots.measurements import spread_labels
 
-    assert spread_apart([0.1, 0.5], 0.1) == [0.1, 0.5]
-    assert spread_apart([0.5, 0.5], 0.1) == pytest.approx([0.45, 0.55])
-    assert spread_apart([0.2, 0.5, 0.5, 0.55, 0.9], 0.2) == pytest.approx([0.13, 0.33, 0.53, 0.73, 0.93], abs=0.01)
+    assert spread_labels([0.1, 0.5], 0.1) == [0.1, 0.5]
+    assert spread_labels([0.5, 0.5], 0.1) == pytest.approx([0.45, 0.55])
+    assert spread_labels([0.2, 0.5, 0.5, 0.55, 0.9], 0.2) == pytest.approx([0.13, 0.33, 0.53, 0.73, 0.93], abs=0.01)
 
 
 def test_a_device_that_cannot_tell_its_memory_is_drawn_without() -> None:

@@ -9,13 +9,13 @@ from matplotlib.patches import Rectangle
 pytest.importorskip("matplotlib")
 
 from seqloom.inspect.plots.figures import to_bytes
-from seqloom.inspect.plots.measurements import Spread, draw_spread, four_digits
+from seqloom.inspect.plots.measurements import Spread, draw_spread, format_four_digits
 
 ROWS = [Spread("first", [1.0, 2.0, 3.0], 12.5, "100"), Spread("b$b$", [5.0, math.nan], 3.0), Spread("c", [math.nan])]
 
 
 def test_every_value_the_mean_and_the_spread_are_drawn() -> None:
-    figure = draw_spread(ROWS, title="a title", measure="loss on dev")
+    figure = draw_spread(ROWS, title="a title", metric="loss on dev")
     left, right = cast(list[Any], figure.axes)
     points = sorted(float(x) for group in left.collections for x, _ in getattr(group, "get_offsets", list)())
     assert points.count(1.0) == points.count(3.0) == 1 and points.count(2.0) == 2  # a seed, and the mean
@@ -30,8 +30,8 @@ def test_every_value_the_mean_and_the_spread_are_drawn() -> None:
 
 
 def test_means_have_as_many_digits() -> None:
-    assert [four_digits(value) for value in (2.33, 2.335, 0.5, 1234.4)] == ["2.330", "2.335", "0.5000", "1234"]
-    assert [four_digits(value, 92.79) for value in (92.786, 8.9863, 0.00741, 100.0)] == [
+    assert [format_four_digits(value) for value in (2.33, 2.335, 0.5, 1234.4)] == ["2.330", "2.335", "0.5000", "1234"]
+    assert [format_four_digits(value, 92.79) for value in (92.786, 8.9863, 0.00741, 100.0)] == [
         "92.79",
         "8.99",
         "0.01",
@@ -41,6 +41,6 @@ def test_means_have_as_many_digits() -> None:
 
 @pytest.mark.parametrize(("suffix", "head"), [(".png", b"\x89PNG"), (".svg", b"<?xml")])
 def test_it_is_a_picture_without_times_too(suffix: str, head: bytes) -> None:
-    figure = draw_spread([Spread("a", [1.0])], title="t", measure="m", better="higher")
+    figure = draw_spread([Spread("a", [1.0])], title="t", metric="m", better="higher")
     assert len(figure.axes) == 1
     assert to_bytes(figure, suffix).startswith(head)

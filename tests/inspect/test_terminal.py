@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from rich.cells import cell_len
 from rich.console import Console
 
-from seqloom.inspect.plots.figures import label
-from seqloom.inspect.plots.terminal import COLOURS, SHADES, heat_map, link_list, scale
+from seqloom.inspect.plots.figures import format_word
+from seqloom.inspect.plots.terminal import COLOURS, SHADES, render_heat_map, render_links, render_scale
 
 ENGLISH = ["Sunday", ",", "November", "15", ",", "2026", "</s>"]
 SCRIPTS = [
@@ -31,7 +31,7 @@ SCRIPTS = [
 
 
 def plain(rows: list[str], columns: list[str], weights: Any, width: int = 80) -> list[str]:
-    return heat_map(rows, columns, np.asarray(weights), width=width, colour=False).plain.split("\n")
+    return render_heat_map(rows, columns, np.asarray(weights), width=width, colour=False).plain.split("\n")
 
 
 def test_a_map_by_hand() -> None:
@@ -59,7 +59,7 @@ def test_what_is_no_number_is_no_weight() -> None:
 @pytest.mark.parametrize("colour", [True, False])
 def test_every_line_of_a_map_is_as_wide_as_its_heading(colour: bool) -> None:
     draw = np.random.default_rng(0)
-    shown = heat_map(SCRIPTS, SCRIPTS, draw.random((11, 11)), width=120, colour=colour).plain.split("\n")
+    shown = render_heat_map(SCRIPTS, SCRIPTS, draw.random((11, 11)), width=120, colour=colour).plain.split("\n")
     assert len(shown) == 1 + 11 + 1
     assert len({cell_len(line) for line in shown[:-1]}) == 1 and cell_len(shown[0]) <= 120
 
@@ -119,7 +119,7 @@ def test_long_words_are_cut() -> None:
     ],
 )
 def test_labels_of_any_script(word: str, shown: str) -> None:
-    assert label(word) == shown
+    assert format_word(word) == shown
 
 
 def printed(text: Any) -> str:
@@ -129,7 +129,7 @@ def printed(text: Any) -> str:
 
 
 def test_in_colour() -> None:
-    shown = printed(heat_map(["a", "b"], ["x", "y"], np.array([[1.0, 0.0], [0.5, 0.5]]), width=80, colour=True))
+    shown = printed(render_heat_map(["a", "b"], ["x", "y"], np.array([[1.0, 0.0], [0.5, 0.5]]), width=80, colour=True))
     none, everything = ("48;2;{};{};{}m".format(*COLOURS[end]) for end in (0, -1))
     first = shown.split("\n")[1]
     assert first.index(everything) < first.index(none)
@@ -138,16 +138,16 @@ def test_in_colour() -> None:
 
 
 def test_the_scale() -> None:
-    assert scale(False).plain == "0 ·░▒▓█ 1"
-    assert printed(scale(True)).count("48;2;") == 11
+    assert render_scale(False).plain == "0 ·░▒▓█ 1"
+    assert printed(render_scale(True)).count("48;2;") == 11
 
 
 def test_links_by_hand() -> None:
     weights = np.array([[0.3, 0.6, 0.04], [0, 0.05, 0.95], [0, 0, 0]])
-    assert link_list(["le", "نوفمبر", "日"], [",", "dog", ","], weights).plain.split("\n") == [
+    assert render_links(["le", "نوفمبر", "日"], [",", "dog", ","], weights).plain.split("\n") == [
         "    le → dog 0.60   , [1] 0.30",
         "\u2068نوفمبر\u2069 → , [3] 0.95   dog 0.05",
         "    日 → ",
         "",
     ]
-    assert link_list(["le"], ["a", "b"], np.array([[0.3, 0.6]]), least=0.5).plain == "le → b 0.60\n"
+    assert render_links(["le"], ["a", "b"], np.array([[0.3, 0.6]]), min_weight=0.5).plain == "le → b 0.60\n"

@@ -11,7 +11,7 @@ from tests.inspect.walking import Trained, drawn, follows, keys, letters, output
 from seqloom.core.errors import UsageError
 from seqloom.exchange.start_tokens import StartTokenConfig
 from seqloom.inspect import capture
-from seqloom.inspect.tours.tour import LONGEST, Follow, Walk, suits, walk_through
+from seqloom.inspect.tours.tour import MAX_TOKENS, Follow, Walk, has_tour, walk_through
 from seqloom.inspect.values import to_plain
 from seqloom.inspect.views.texts import say
 from seqloom.models.bert import BERTConfig
@@ -336,7 +336,7 @@ def test_what_cannot_be_walked_is_refused() -> None:
         ("cat", Follow(word=9), "no token 9"),
         ("cat", Follow(layer=2), "no layer 2"),
         ("cat", Follow(numbers=0), "At least one number"),
-        ("cat" * LONGEST, Follow(), f"at most {LONGEST} tokens"),
+        ("cat" * MAX_TOKENS, Follow(), f"at most {MAX_TOKENS} tokens"),
     ]:
         with pytest.raises(UsageError, match=words):
             walk_through(writer, text, follow)
@@ -349,7 +349,7 @@ def test_what_cannot_be_walked_is_refused() -> None:
 
 
 def test_which_recipes_can_be_walked() -> None:
-    assert suits({"task": "translate", "model": {"kind": "transformer"}})
-    assert suits({"task": "tag", "model": {"kind": "tagger"}})
-    assert not suits({"task": "language-model", "model": {"kind": "ngram"}})
-    assert not suits({"task": "forecast", "model": {"kind": "transformer"}})
+    assert has_tour({"task": "translate", "model": {"kind": "transformer"}})
+    assert has_tour({"task": "tag", "model": {"kind": "tagger"}})
+    assert not has_tour({"task": "language-model", "model": {"kind": "ngram"}})
+    assert not has_tour({"task": "forecast", "model": {"kind": "transformer"}})

@@ -11,7 +11,16 @@ import torch
 
 from seqloom.core.tokens import Specials
 from seqloom.decoding.beam import BeamConfig, beam_search
-from seqloom.inspect.tours.panels import DotPanel, MapPanel, MatrixPanel, MixPanel, Panel, SharesPanel, Stage, SumPanel
+from seqloom.inspect.tours.panels import (
+    DotPanel,
+    MapPanel,
+    MatrixPanel,
+    Panel,
+    SoftmaxPanel,
+    Stage,
+    SumPanel,
+    WeightedSumPanel,
+)
 from seqloom.inspect.tours.tour import Walk
 from seqloom.runs.trained import TranslatingModel
 from seqloom.text import CharactersConfig, Tokenizer, train_tokenizer
@@ -113,14 +122,14 @@ def adds_up(panel: Panel, close: float) -> None:
             np.testing.assert_allclose(panel.a * panel.b, panel.products, atol=close)
             np.testing.assert_allclose(panel.products.sum() + panel.rest, panel.total, atol=close)
             assert_after(panel, close)
-        case SharesPanel():
+        case SoftmaxPanel():
             np.testing.assert_allclose(
                 np.exp(panel.scores - panel.scores.max()), panel.powers / panel.powers.max(), atol=close
             )
             np.testing.assert_allclose(panel.powers / panel.total, panel.shares, atol=close)
             rest = panel.rest[2] if panel.rest else 0.0
             np.testing.assert_allclose(panel.shares.sum() + rest, 1, atol=close)
-        case MixPanel():
+        case WeightedSumPanel():
             np.testing.assert_allclose(panel.weights @ panel.vectors, panel.result, atol=close)
         case MatrixPanel(shares=True):
             np.testing.assert_allclose(panel.values.sum(axis=1), 1, atol=close)

@@ -11,7 +11,14 @@ import pytest
 from starlette.testclient import TestClient
 
 import seqloom.studio
-from seqloom.inspect.plots.figures import GATE_SCALE, OTHERS, QUANTITIES, Theme, gate_colour, quantity_colour
+from seqloom.inspect.plots.figures import (
+    GATE_SCALE,
+    OTHER_COLOURS,
+    QUANTITY_COLOURS,
+    Theme,
+    gate_colour,
+    quantity_colour,
+)
 from seqloom.nn.cells import CELLS
 
 THEMES: tuple[Theme, Theme] = ("light", "dark")
@@ -42,9 +49,9 @@ def stops(name: str, theme: str) -> list[tuple[int, ...]]:
 @pytest.mark.parametrize("theme", ["light", "dark"])
 def test_red_is_positive_and_blue_negative(theme: str) -> None:
     matplotlib = pytest.importorskip("matplotlib")
-    from seqloom.inspect.plots.figures import SIGNED
+    from seqloom.inspect.plots.figures import SIGNED_COLORMAP
 
-    drawn = [matplotlib.colormaps[SIGNED](place / 6) for place in range(7)]
+    drawn = [matplotlib.colormaps[SIGNED_COLORMAP](place / 6) for place in range(7)]
     for ours, theirs in zip(stops("DIVERGING", theme), drawn, strict=True):
         if theirs[0] != pytest.approx(theirs[2], abs=0.01):  # except the neutral middle
             assert (ours[0] > ours[2]) == (theirs[0] > theirs[2])
@@ -88,8 +95,8 @@ def test_page_and_plots_share_palette() -> None:
     found = json.loads(source.partition("export const PALETTE = ")[2].rpartition(";")[0])
     assert found == {
         "gateScale": list(GATE_SCALE),
-        "quantities": QUANTITIES,
-        "others": {theme: list(colours) for theme, colours in OTHERS.items()},
+        "quantities": QUANTITY_COLOURS,
+        "others": {theme: list(colours) for theme, colours in OTHER_COLOURS.items()},
     }
 
 
@@ -110,13 +117,13 @@ def test_line_colours_are_distinguishable(theme: Theme, vision: str) -> None:
     panels = [[*cell.gates, "T"] for cell in CELLS.values() if cell.gates]
     panels += [["g", "h", "y"], ["candidate", "h", "y"]]
     for panel in panels:
-        assert set(panel) <= QUANTITIES.keys()  # every cell has its own colours
+        assert set(panel) <= QUANTITY_COLOURS.keys()  # every cell has its own colours
         for a, b in itertools.combinations(panel, 2):
             apart = np.linalg.norm(
                 lab(quantity_colour(a, theme=theme), vision) - lab(quantity_colour(b, theme=theme), vision)
             )
             assert apart > 20, (a, b, apart)
-    for colour in [*(colours[theme] for colours in QUANTITIES.values()), *OTHERS[theme]]:
+    for colour in [*(colours[theme] for colours in QUANTITY_COLOURS.values()), *OTHER_COLOURS[theme]]:
         assert contrast(colour, PAPER[theme]) >= 3, colour
 
 

@@ -55,7 +55,7 @@ def attention(
     as_json: JsonObject = False,
 ) -> None:
     """Where a model looked: `seqloom inspect attention runs/X "Sunday, November 15, 2026" --out attention.png`."""
-    from seqloom.inspect.plots.figures import fonts_for
+    from seqloom.inspect.plots.figures import choose_fonts
     from seqloom.predict.loader import load
     from seqloom.predict.translate import TranslatorPredictor
 
@@ -63,7 +63,7 @@ def attention(
     if font is not None:
         if out is None:
             raise UsageError("--font is about the picture: name one with --out.")
-        fonts_for([], font)  # refuses one that is not there
+        choose_fonts([], font)  # refuses one that is not there
     if beam is not None and target is not None:
         raise UsageError("--beam is about how a translation is found; with --target there is nothing to find.")
     model = load(run, "cpu")
@@ -126,9 +126,9 @@ def draw_grid(
 
 def write_labelled(out: Path, figure: "Figure", texts: list[str], font: str | None) -> None:
     """Write a plot with these words in it, and say so if they cannot all be drawn."""
-    from seqloom.inspect.plots.figures import fonts_for, label
+    from seqloom.inspect.plots.figures import choose_fonts, format_word
 
-    write_picture(out, figure, text_stays_text=True, complaint=fonts_for(map(label, texts), font).complaint())
+    write_picture(out, figure, keep_text=True, complaint=choose_fonts(map(format_word, texts), font).warning())
 
 
 def print_alignment(
@@ -150,16 +150,16 @@ def print_sentences(console: "Console", is_coloured: bool, view: "AlignmentView 
 
 def print_grid(console: "Console", is_coloured: bool, grid: "AttentionMap", *, links: bool = False) -> None:
     """Print one map, or its links."""
-    from seqloom.inspect.plots.terminal import MIN_SHOWN_WEIGHT, heat_map, link_list, scale
+    from seqloom.inspect.plots.terminal import MIN_SHOWN_WEIGHT, render_heat_map, render_links, render_scale
 
     console.print(f"{grid.axes}\n", markup=False, soft_wrap=True)
     if links:
-        console.print(link_list(grid.rows, grid.columns, grid.weights), end="", crop=False, soft_wrap=True)
+        console.print(render_links(grid.rows, grid.columns, grid.weights), end="", crop=False, soft_wrap=True)
         console.print(f"\nat least {MIN_SHOWN_WEIGHT:g} of the attention of each row")
         return
-    shown = heat_map(grid.rows, grid.columns, grid.weights, width=console.width, colour=is_coloured)
+    shown = render_heat_map(grid.rows, grid.columns, grid.weights, width=console.width, colour=is_coloured)
     console.print(shown, end="", crop=False)
-    console.print("\n", scale(is_coloured), "  of the attention of each row", sep="")
+    console.print("\n", render_scale(is_coloured), "  of the attention of each row", sep="")
 
 
 # --- heads of Transformers -------------------------------------------------------------------------------------------

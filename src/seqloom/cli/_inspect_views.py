@@ -121,14 +121,14 @@ def states(
 
 def print_states(run: Path, view: "TextStates | SeriesStates") -> None:
     """Print what each state says, which follows which, and of a text the states of its beginning."""
-    from seqloom.inspect.plots.figures import visible
+    from seqloom.inspect.plots.figures import format_token
     from seqloom.inspect.views.labels import TextStates
 
     names = [str(number) for number in range(1, view.states + 1)]
     if isinstance(view, TextStates):
         print(f"{run}: {view.states} states; shares of {view.measured}")
         for name, emitted, share in zip(names, view.said, view.share, strict=True):
-            symbols = "  ".join(f"{visible(symbol)} {chance:.3f}" for symbol, chance in emitted)
+            symbols = "  ".join(f"{format_token(symbol)} {chance:.3f}" for symbol, chance in emitted)
             print(f"  state {name}, {share:.1%}: {symbols}")
         names.append("END")
     else:
@@ -151,10 +151,10 @@ def print_states(run: Path, view: "TextStates | SeriesStates") -> None:
 
 def mark_states(view: "TextStates") -> str:
     """Return the beginning of the text, and below each token the number of its state, its digits one below another."""
-    from seqloom.inspect.plots.figures import visible
+    from seqloom.inspect.plots.figures import format_token
     from seqloom.inspect.plots.series import wrap_words
 
-    words = [visible(token) for token in view.tokens]
+    words = [format_token(token) for token in view.tokens]
     places = wrap_words(words, 92, spaces=any(len(token) > 1 for token in view.tokens))
     digits = len(str(view.states))
     lines = [[" " * 100] * (1 + digits) for _ in range(1 + max(line for line, _ in places))]

@@ -144,13 +144,13 @@ def show_view(
 def check_out(out: Path | None) -> None:
     """Refuse, before any work, what could not be drawn."""
     if out is not None:
-        from seqloom.inspect.plots.figures import check_picture
+        from seqloom.inspect.plots.figures import check_figure_path
 
-        check_picture(out)
+        check_figure_path(out)
 
 
 def write_picture(
-    out: Path, figure: "Figure", text_stays_text: bool = False, complaint: str | None = None, said: str = "drawn: {}"
+    out: Path, figure: "Figure", keep_text: bool = False, complaint: str | None = None, said: str = "drawn: {}"
 ) -> None:
     """Write a plot; `complaint` says which letters no font has, which matters where text does not stay text."""
     from seqloom.core.files import write_atomic
@@ -158,7 +158,7 @@ def write_picture(
 
     if complaint and out.suffix.lower() == ".png":
         print_notes([f"{complaint}."])
-    write_atomic(out, to_bytes(figure, out.suffix, text_stays_text))
+    write_atomic(out, to_bytes(figure, out.suffix, keep_text))
     typer.echo(said.format(out), err=True)
 
 

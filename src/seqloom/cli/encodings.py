@@ -66,8 +66,8 @@ def encodings(
     note_place(arguments(texts), reads=False)
     check_out(out)
     from seqloom.data.files import use_data_folder
-    from seqloom.inspect.plots.figures import fonts_for
-    from seqloom.inspect.plots.inputs import draw_encodings, drawn_words
+    from seqloom.inspect.plots.figures import choose_fonts
+    from seqloom.inspect.plots.inputs import draw_encodings, list_drawn_words
     from seqloom.inspect.views.inputs import compare, encode
 
     with use_data_folder(data_dir):
@@ -81,7 +81,7 @@ def encodings(
     if known.documents == 1:
         print_notes(["a single document has every word, so tf–idf equals the counts; give more texts, or --corpus"])
     if out is not None:  # first, so that `… | head` has it too
-        write_picture(out, draw_encodings(encoded, widths[0]), True, fonts_for(drawn_words(encoded)).complaint())
+        write_picture(out, draw_encodings(encoded, widths[0]), True, choose_fonts(list_drawn_words(encoded)).warning())
     if as_json:
         print_json(encodings_json(encoded, known, widths, compared))
     else:
@@ -189,7 +189,7 @@ def print_encodings(
     """Print each encoding of all texts, their sizes, and whether they can be told apart."""
     import numpy as np
 
-    from seqloom.inspect.plots.figures import label
+    from seqloom.inspect.plots.figures import format_word
     from seqloom.inspect.views.inputs import dense_table, occurring
 
     console = wide_console(120)
@@ -197,7 +197,7 @@ def print_encodings(
     heads = [known.words[column] for column in shown]
     names = [f"text {number}" if len(encoded) > 1 else "the text" for number in range(1, len(encoded) + 1)]
     for name, one in zip(names, encoded, strict=True):
-        text = " ".join(label(word) for word in one.text[: SHOWN_LETTERS + 1].split())
+        text = " ".join(format_word(word) for word in one.text[: SHOWN_LETTERS + 1].split())
         text = text if len(one.text) <= SHOWN_LETTERS else text[:SHOWN_LETTERS] + "…"
         console.print(f"{name}: {text}  ({format_count(len(one.words), 'word')})", markup=False, soft_wrap=True)
     others = len(known) - len(shown)
@@ -231,19 +231,21 @@ def print_matrix(
     console: "Console", title: str, rows: list[str], columns: list[str], values: "np.ndarray", form: str
 ) -> None:
     """Print numbers under their heads; the largest are the brightest, where there are colours."""
-    from seqloom.inspect.plots.figures import label
-    from seqloom.inspect.plots.terminal import heat_map
+    from seqloom.inspect.plots.figures import format_word
+    from seqloom.inspect.plots.terminal import render_heat_map
 
     def spell(head: str) -> str:
         """The names we gave have spaces; tokens that have some must be seen to."""
-        return head if head.startswith(("text ", "the text")) else label(head)
+        return head if head.startswith(("text ", "the text")) else format_word(head)
 
     colour = console.color_system is not None and not console.no_color
     shades = abs(values) / max(float(abs(values).max()), 1.0)
     numbers = [[form.format(value) for value in row] for row in values]
     if title:
         console.print(title, style="dim")
-    shown = heat_map(rows, columns, shades, width=console.width, colour=colour, numbers=numbers, spell=spell)
+    shown = render_heat_map(
+        rows, columns, shades, width=console.width, colour=colour, numbers=numbers, format_label=spell
+    )
     console.print(shown, end="", crop=False)
 
 
@@ -274,14 +276,14 @@ def print_sizes(console: "Console", one: "Encoded", widths: list[int], name: str
 
 def print_comparison(console: "Console", one: "Comparison", encoded: Sequence["Encoded"]) -> None:
     """Print by which encodings two texts can be told apart."""
-    from seqloom.inspect.plots.terminal import beside
+    from seqloom.inspect.plots.terminal import format_inline
 
     console.print(f"\ncan text {one.first + 1} and text {one.second + 1} be told apart?", style="bold")
     if one.place is None:
         order = "no: the same words in the same order"
     else:
         texts = [encoded[one.first].words, encoded[one.second].words]
-        pair = [beside(words[one.place].text) if one.place < len(words) else "the end" for words in texts]
+        pair = [format_inline(words[one.place].text) if one.place < len(words) else "the end" for words in texts]
         order = f"yes: at word {one.place + 1:,}, {pair[0]} and {pair[1]}"
     same = "no: the same words as often, so no model can that reads only these"
     if one.same_state:

@@ -93,7 +93,7 @@ def print_gates(run: Path, trace: "GateTrace", layer: "LayerTrace", unit: int | 
     """Print a row for each token with its gates and states, and what each of them did."""
     from rich.text import Text
 
-    from seqloom.inspect.plots.figures import visible
+    from seqloom.inspect.plots.figures import format_token
 
     where = trace.where(layer)
     if unit is None:
@@ -108,7 +108,7 @@ def print_gates(run: Path, trace: "GateTrace", layer: "LayerTrace", unit: int | 
         cells = [
             format_gate(float(values[position]), name in layer.gates, unit is not None) for name, values in rows.items()
         ]
-        table.add_row(Text(visible(token)), *cells)
+        table.add_row(Text(format_token(token)), *cells)
     console.print(table)
     console.print()
     for name in layer.values:

@@ -194,7 +194,7 @@ def draw(solved: "Ladder", result: "LadderResult", paths: list[Path]) -> str:
     title = f"{result.ladder}: {seeds} seed{'s' * (seeds > 1)}{budget}; parameters beneath the names"
     better = "higher" if result.higher_is_better else "lower"
     try:
-        figure = draw_spread(rows, title=title, measure=f"{called} on {result.split}", better=better)
+        figure = draw_spread(rows, title=title, metric=f"{called} on {result.split}", better=better)
     except ResourceError as error:
         return str(error)
     for path in paths:

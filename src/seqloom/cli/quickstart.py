@@ -133,13 +133,13 @@ def show_alignment(view: "AlignmentView", folder: Path) -> None:
     """Print an alignment and draw it beside the run."""
     from seqloom.cli._attention import draw_grid, print_alignment
     from seqloom.core.errors import ResourceError
-    from seqloom.inspect.plots.figures import fonts_for, label
+    from seqloom.inspect.plots.figures import choose_fonts, format_word
 
     grid, title = view.grid(end=False), [view.source, view.text]
     print_alignment(view, grid)
     try:
         # In an .svg text stays text, and the reader's fonts draw it.
-        lacking = fonts_for(map(label, [*grid.rows, *grid.columns, *title])).complaint()
+        lacking = choose_fonts(map(format_word, [*grid.rows, *grid.columns, *title])).warning()
         draw_grid(folder / ("attention.svg" if lacking else "attention.png"), grid, title)
     except ResourceError as error:
         print(f"No picture: {error}")

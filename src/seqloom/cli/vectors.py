@@ -196,17 +196,17 @@ def plot(
     """Plot word vectors in two dimensions: `seqloom words plot runs/word2vec-pydocs --method tsne --out words.png`."""
     if word and near:
         raise UsageError("Choose words by --word or by --near, not by both.")
-    from seqloom.inspect.plots.inputs import WordSelection, around, draw_words, most_frequent
+    from seqloom.inspect.plots.inputs import WordSelection, draw_words, select_frequent_words, select_neighbours
 
     check_out(out)
     space = load_words(run)
     if near:
-        chosen = around(space, near, top or 12)
+        chosen = select_neighbours(space, near, top or 12)
     elif word:
         names = list(dict.fromkeys(space.words[space.index(one)] for one in word))
         chosen = WordSelection(names, [-1] * len(names), [])
     else:
-        chosen = most_frequent(space, top or 150, skip)
+        chosen = select_frequent_words(space, top or 150, skip)
     write_picture(out, draw_words(space, chosen, method, f"Words of {run}", font))
     more = " …" if len(chosen.words) > SHOWN_WORDS else ""
     print(f"{len(chosen.words)} words: {' '.join(chosen.words[:SHOWN_WORDS])}{more}")

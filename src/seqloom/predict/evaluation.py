@@ -295,12 +295,12 @@ class LabelEvaluation(SplitEvaluation):
         return "class", self.unit
 
     def draw(self, plot: str) -> "tuple[Figure, bool, str | None]":
-        from seqloom.inspect.plots.figures import class_name, fonts_for
+        from seqloom.inspect.plots.figures import choose_fonts, format_class
         from seqloom.inspect.plots.heatmaps import draw_confusion
 
         title, (of, unit), confusion = f"{self.model.name} on {self.data}", self.drawn, self.report.confusion
-        complaint = fonts_for([*map(class_name, confusion.labels), title]).complaint()
-        return draw_confusion(confusion, [title], of=of, unit=unit), True, complaint
+        complaint = choose_fonts([*map(format_class, confusion.labels), title]).warning()
+        return draw_confusion(confusion, [title], label_kind=of, unit=unit), True, complaint
 
     def to_json(self) -> dict[str, object]:
         report = self.report
@@ -312,20 +312,20 @@ class LabelEvaluation(SplitEvaluation):
         return {"run": self.model.name, "data": self.data, **report.metrics, **found, "unseen": report.unseen}
 
     def lines(self, console: Console) -> Iterator[RenderableType]:
-        from seqloom.inspect.plots.terminal import class_table, confusion_map, mistake_lines
+        from seqloom.inspect.plots.terminal import build_class_table, list_mistakes, render_confusion
 
         report = self.report
         yield from self.metric_lines()
         yield ""
         of, each = report.counted
         by_class = {escape_controls(name): hits for name, hits in report.by_class.items()}
-        yield class_table(by_class, of, self.unit if of == "class" else each)
+        yield build_class_table(by_class, of, self.unit if of == "class" else each)
         confusion = replace(report.confusion, labels=tuple(map(escape_controls, report.confusion.labels)))
         if confusion.labels and of != "span" and len(confusion.labels) <= MAPPED_CLASSES:
             colour = console.color_system is not None and not console.no_color
             yield "\nwhat is taken for what: a row is what it is, a column what it was called"
-            yield confusion_map(confusion, width=console.width, colour=colour)
-        if mistakes := mistake_lines(confusion, MISTAKES):
+            yield render_confusion(confusion, width=console.width, colour=colour)
+        if mistakes := list_mistakes(confusion, MISTAKES):
             yield "\nmost frequent mistakes" + (" of words" if of == "span" else "")
             yield from (f"  {line}" for line in mistakes)
         if report.unseen:

@@ -8,21 +8,21 @@ import numpy as np
 
 from seqloom.inspect.plots.figures import (
     COLOURS,
-    SIGNED,
-    WIDEST,
+    MAX_WIDTH,
+    SIGNED_COLORMAP,
     Style,
+    add_legend,
+    draw_signed,
+    escape_math,
+    figure_width,
+    format_token,
     gate_colormap,
-    label_tokens,
-    largest_size,
-    legend,
-    literal,
+    largest_magnitude,
     new_figure,
     quantity_colour,
     set_heading,
-    show_signed,
+    set_token_labels,
     tidy,
-    visible,
-    width_for,
 )
 from seqloom.inspect.values import Array
 from seqloom.inspect.views.cells import GateTrace, LayerTrace
@@ -42,7 +42,7 @@ def draw_gates(trace: GateTrace, number: int | None = None, title: str = "") -> 
     """
     layer = trace.layer(number)
     units = layer.most_varying()
-    figure = new_figure(width_for(len(trace.tokens)), 1.2 + (0.6 + 0.12 * len(units)) * len(layer.values))
+    figure = new_figure(figure_width(len(trace.tokens)), 1.2 + (0.6 + 0.12 * len(units)) * len(layer.values))
     panels = figure.subplots(len(layer.values), 1, sharex=True, squeeze=False)[:, 0].tolist()
     for axes, name in zip(panels, layer.values, strict=True):
         values = layer.values[name][:, units].T  # (units, T)
@@ -50,18 +50,18 @@ def draw_gates(trace: GateTrace, number: int | None = None, title: str = "") -> 
             look: Style = {"cmap": gate_colormap(), "vmin": 0, "vmax": 1}
             image = axes.imshow(values, aspect="auto", interpolation="nearest", **look)
         else:
-            image = show_signed(axes, values)
+            image = draw_signed(axes, values)
         set_heading(axes, layer.describe(name))
         axes.set_yticks(range(len(units)), [str(unit) for unit in units], fontsize=7)
         axes.set_ylabel("unit")
         figure.colorbar(image, ax=axes, pad=0.01, aspect=12)
-    label_tokens(panels, trace.tokens)
+    set_token_labels(panels, trace.tokens)
     shown = f"the {len(units)} units that vary most, of {layer.hidden}" if len(units) < layer.hidden else "all units"
-    figure.suptitle(literal(f"{title or trace.cell}: {shown}{_where(trace, layer)}"))
+    figure.suptitle(escape_math(f"{title or trace.cell}: {shown}{_describe_position(trace, layer)}"))
     return figure
 
 
-def _where(trace: GateTrace, layer: LayerTrace) -> str:
+def _describe_position(trace: GateTrace, layer: LayerTrace) -> str:
     where = trace.where(layer)
     return where and f" ({where})"
 
@@ -73,10 +73,10 @@ def draw_unit(trace: GateTrace, unit: int, number: int | None = None, title: str
     groups = {"gate": list(layer.gates), "content": [name for name in values if name == "c"]}
     groups["value"] = [name for name in values if name not in [*groups["gate"], *groups["content"]]]
     groups = {title: group for title, group in groups.items() if group}
-    longest = max(len(visible(token)) for token in trace.tokens[1:])
-    is_flat = longest == 1 or width_for(len(trace.tokens)) == WIDEST  # words stand upended
+    longest = max(len(format_token(token)) for token in trace.tokens[1:])
+    is_flat = longest == 1 or figure_width(len(trace.tokens)) == MAX_WIDTH  # words stand upended
     heights = [0.45 if is_flat else 0.4 + 0.09 * longest, *(1.7 + 0.2 * len(group) for group in groups.values())]
-    figure = new_figure(width_for(len(trace.tokens)), 1.2 + sum(heights))
+    figure = new_figure(figure_width(len(trace.tokens)), 1.2 + sum(heights))
     panels = figure.subplots(len(heights), 1, sharex=True, height_ratios=heights).tolist()
     _draw_strip(figure, panels[0], values["h"], trace.tokens)
     for axes, (kind, group) in zip(panels[1:], groups.items(), strict=True):
@@ -86,22 +86,24 @@ def draw_unit(trace: GateTrace, unit: int, number: int | None = None, title: str
             axes.plot(values[name], **look, marker="o", markersize=3, linewidth=1.5, label=layer.describe(name))
         axes.legend(frameon=False, fontsize=9, loc="lower left", bbox_to_anchor=(0, 1), borderaxespad=0.2)
         axes.set_ylabel(kind)
-        reach = max(1.0, *(largest_size(values[name]) for name in group))
+        reach = max(1.0, *(largest_magnitude(values[name]) for name in group))
         axes.set_ylim(-0.04 if kind == "gate" else -1.06 * reach, 1.06 * reach)
-    label_tokens(panels, trace.tokens)
-    figure.suptitle(literal(f"{title or trace.cell}: unit {unit} while the text is read{_where(trace, layer)}"))
+    set_token_labels(panels, trace.tokens)
+    figure.suptitle(
+        escape_math(f"{title or trace.cell}: unit {unit} while the text is read{_describe_position(trace, layer)}")
+    )
     return figure
 
 
 def _draw_strip(figure: "Figure", axes: "Axes", values: Array, tokens: Sequence[str]) -> None:
     """The text itself, each token on the colour of the unit's hidden state."""
-    size = largest_size(values)
-    image = axes.imshow(values[None], aspect="auto", cmap=SIGNED, vmin=-size, vmax=size)
-    if width_for(len(tokens)) < WIDEST:
+    size = largest_magnitude(values)
+    image = axes.imshow(values[None], aspect="auto", cmap=SIGNED_COLORMAP, vmin=-size, vmax=size)
+    if figure_width(len(tokens)) < MAX_WIDTH:
         for place, token in enumerate(tokens[1:], start=1):
             look: Style = {"color": "white" if abs(values[place]) > 0.6 * size else "black", "ha": "center"}
-            look |= {"va": "center", "rotation": 90} if len(visible(token)) > 1 else {"va": "center_baseline"}
-            axes.text(place, 0, literal(visible(token)), **look, family="monospace", fontsize=10)
+            look |= {"va": "center", "rotation": 90} if len(format_token(token)) > 1 else {"va": "center_baseline"}
+            axes.text(place, 0, escape_math(format_token(token)), **look, family="monospace", fontsize=10)
     axes.set_yticks([])
     set_heading(axes, "hidden state h on each token")
     figure.colorbar(image, ax=axes, pad=0.01, aspect=4, ticks=[-size, size], format="%.2f")
@@ -128,25 +130,25 @@ def draw_gradients(reports: Sequence[GradientReport]) -> "Figure":
     for axes, draw in zip(figure.subplots(rows, columns).flatten(), panels, strict=True):
         draw(tidy(axes), reports)
         if len(axes.get_legend_handles_labels()[0]) <= MOST_ENTRIES:
-            legend(axes, "best" if draw is _draw_norms else "upper right")
+            add_legend(axes, "best" if draw is _draw_norms else "upper right")
         else:
             axes.legend(loc="upper left", bbox_to_anchor=(1.0, 1.0), frameon=False, fontsize=9)
     return figure
 
 
-def _lines(reports: Sequence[GradientReport]) -> Iterator[tuple[str, str, GradientReport]]:
+def _iterate_lines(reports: Sequence[GradientReport]) -> Iterator[tuple[str, str, GradientReport]]:
     """The colour and the name of each run."""
     for colour, report in zip(cycle(COLOURS), reports, strict=False):
         name = report.name if report.cell in report.name else f"{report.name} ({report.cell})"
-        yield colour, literal(name), report
+        yield colour, escape_math(name), report
 
 
-def _fade(depth: int, layers: int) -> float:
+def _layer_alpha(depth: int, layers: int) -> float:
     """The lower a layer, the paler its line."""
     return 0.35 + 0.65 * (depth + 1) / layers
 
 
-def _positive(values: Array) -> Array:
+def _mask_nonpositive(values: Array) -> Array:
     """What a logarithmic axis can show."""
     return np.where((values > 0) & np.isfinite(values), values, np.nan)
 
@@ -172,14 +174,14 @@ def _draw_norms(axes: "Axes", reports: Sequence[GradientReport]) -> None:
     """‖∂L/∂h_t‖, of the cell's content too where there is one."""
     is_last = reports[0].trace.of == "last"
     strongest = 0.0
-    for colour, name, report in _lines(reports):
+    for colour, name, report in _iterate_lines(reports):
         trace = report.trace
         places = trace.distances if is_last else list(range(len(trace.tokens)))
         for depth, states in enumerate(trace.layers):
             layer = f", layer {depth + 1}" if len(trace.layers) > 1 else ""
-            look: Style = {"color": colour, "alpha": _fade(depth, len(trace.layers))}
+            look: Style = {"color": colour, "alpha": _layer_alpha(depth, len(trace.layers))}
             for state, norms in states.items():
-                shown = _positive(norms)
+                shown = _mask_nonpositive(norms)
                 axes.plot(places, shown, **look, linestyle=STATES.get(state, ":"), label=f"{name}: {state}{layer}")
                 strongest = max(strongest, float(np.nanmax(shown, initial=0)))
     axes.set_yscale("log")
@@ -201,7 +203,7 @@ def _draw_singular_values(axes: "Axes", reports: Sequence[GradientReport]) -> No
     rotation, separator = (90, ", ") if is_crowded else (0, "\n")
     stroke: Style = {"marker": "_", "s": 90 if is_crowded else 220, "linewidth": 1, "alpha": 0.45}
     above: Style = {"textcoords": "offset points", "ha": "center", "fontsize": 8 if is_crowded else 9}
-    for colour, name, report in _lines(reports):
+    for colour, name, report in _iterate_lines(reports):
         axes.plot([], [], color=colour, linewidth=2, label=name)
         for matrix in report.matrices:
             place, values = len(labels), matrix.singular_values
@@ -223,13 +225,15 @@ def _draw_singular_values(axes: "Axes", reports: Sequence[GradientReport]) -> No
 def _draw_bound(axes: "Axes", reports: Sequence[GradientReport]) -> None:
     """What arrives of a change, and what the bound would allow."""
     ends = []
-    for colour, name, report in _lines(reports):
+    for colour, name, report in _iterate_lines(reports):
         for flow in report.flows:
             title = f"{name}, layer {flow.layer + 1}" if len(report.flows) > 1 else name
-            look: Style = {"color": colour, "alpha": _fade(flow.layer, len(report.flows))}
-            measured, gamma = _positive(flow.measured), flow.gamma_w * flow.gamma_g
+            look: Style = {"color": colour, "alpha": _layer_alpha(flow.layer, len(report.flows))}
+            measured, gamma = _mask_nonpositive(flow.measured), flow.gamma_w * flow.gamma_g
             axes.plot(measured, **look, label=f"{title}: measured")
-            axes.plot(_positive(flow.bound), **look, linestyle=":", label=f"{title}: bound {gamma:.2f}$^{{t-k}}$")
+            axes.plot(
+                _mask_nonpositive(flow.bound), **look, linestyle=":", label=f"{title}: bound {gamma:.2f}$^{{t-k}}$"
+            )
             ends.append((float(np.nanmin(measured)), float(np.nanmax(measured))))  # the first is 1
     axes.set_yscale("log")
     low, high = min(low for low, _ in ends), max(high for _, high in ends)
@@ -244,7 +248,7 @@ def _draw_bound(axes: "Axes", reports: Sequence[GradientReport]) -> None:
 def _draw_training(axes: "Axes", reports: Sequence[GradientReport]) -> None:
     """‖g‖ as logged; above θ it was scaled down to θ."""
     thresholds: dict[float, str] = {}
-    for colour, name, report in _lines(reports):
+    for colour, name, report in _iterate_lines(reports):
         if report.training:
             share = report.share_clipped
             clipped = "" if share is None else f", {share:.0%} clipped"

@@ -35,11 +35,11 @@ if TYPE_CHECKING:
 Style = dict[str, Any]  # keyword arguments of matplotlib
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")  # told apart by colour-blind eyes too
 MORE_COLOURS = (*COLOURS, "#6A3D9A", "#8C5A3C", "#5C5C5C", "#8A9A00", "#0B3C6F", "#A50026")  # for many words at once
-SIGNED = "RdBu_r"  # around 0: red above, blue below, as in the studio (colour.js)
+SIGNED_COLORMAP = "RdBu_r"  # around 0: red above, blue below, as in the studio (colour.js)
 FORMATS = (".png", ".svg")
-WIDEST = 32.0  # inches; what does not fit is drawn smaller
-PER_TOKEN = 0.19  # inches a token needs to be read
-MARKS = {
+MAX_WIDTH = 32.0  # inches; what does not fit is drawn smaller
+TOKEN_WIDTH = 0.19  # inches a token needs to be read
+VISIBLE_MARKS = {
     " ": "␣",
     "\u00a0": "␣",
     "\u202f": "␣",
@@ -51,7 +51,7 @@ MARKS = {
 JOINERS = ("\N{ZERO WIDTH JOINER}", "\N{ZERO WIDTH NON-JOINER}")
 
 
-def check_picture(path: Path) -> None:
+def check_figure_path(path: Path) -> None:
     """Refuse, before any work, a picture that could not be drawn or written in the end."""
     if path.suffix.lower() not in FORMATS:
         raise UsageError(f"{path} must end in .png or .svg: the ending says what kind of picture to draw.")
@@ -60,10 +60,10 @@ def check_picture(path: Path) -> None:
     if path.is_dir():
         raise UsageError(f"{path} is a folder. Name a file for the picture.")
     check_writable(path)
-    figure_class()
+    load_figure_class()
 
 
-def figure_class() -> type["Figure"]:
+def load_figure_class() -> type["Figure"]:
     """Return matplotlib's figure, which draws without a screen: no global state, no window."""
     try:
         from matplotlib.figure import Figure
@@ -74,7 +74,7 @@ def figure_class() -> type["Figure"]:
 
 def new_figure(width: float = 8, height: float = 4.5) -> "Figure":
     """Return an empty figure of so many inches."""
-    figure = figure_class()(figsize=(width, height), dpi=120, layout="constrained")
+    figure = load_figure_class()(figsize=(width, height), dpi=120, layout="constrained")
     padding: Style = {"w_pad": 0.09, "h_pad": 0.09}
     engine = figure.get_layout_engine()
     assert engine is not None
@@ -82,12 +82,12 @@ def new_figure(width: float = 8, height: float = 4.5) -> "Figure":
     return figure
 
 
-def to_bytes(figure: "Figure", suffix: str = ".png", text_stays_text: bool = False) -> bytes:
-    """Encode a figure as PNG or SVG. `text_stays_text`: whoever shows the SVG chooses its fonts."""
+def to_bytes(figure: "Figure", suffix: str = ".png", keep_text: bool = False) -> bytes:
+    """Encode a figure as PNG or SVG. `keep_text`: whoever shows the SVG chooses its fonts."""
     from matplotlib import rc_context
 
     buffer = io.BytesIO()
-    with warnings.catch_warnings(), rc_context({"svg.fonttype": "none" if text_stays_text else "path"}):
+    with warnings.catch_warnings(), rc_context({"svg.fonttype": "none" if keep_text else "path"}):
         warnings.filterwarnings("ignore", message="Glyph .* missing")  # a letter the font lacks is drawn as a box
         kind = suffix.lower().removeprefix(".")
         figure.savefig(buffer, format=kind, metadata={"Date": None} if kind == "svg" else None)
@@ -105,7 +105,7 @@ def tidy(axes: "Axes", grid: bool = True) -> "Axes":
     return axes
 
 
-def legend(axes: "Axes", place: str = "best", **options: Any) -> None:
+def add_legend(axes: "Axes", place: str = "best", **options: Any) -> None:
     """Add a legend on a pale ground, so that a line behind it does not strike its words out."""
     look: Style = {"loc": place, "framealpha": 0.85, "edgecolor": "none", "fontsize": 9, **options}
     axes.legend(**look)
@@ -116,25 +116,25 @@ def set_heading(axes: "Axes", text: str) -> None:
     axes.set_title(text, loc="left", fontsize=10)
 
 
-def lone_dots(values: Iterable[float]) -> Style:
+def mark_isolated_points(values: Iterable[float]) -> Style:
     """Style a line with gaps (NaN): a value between two that are missing is a dot, since a line would not show it."""
     known = [False, *(value == value for value in values), False]
     lone = [n for n in range(len(known) - 2) if known[n : n + 3] == [False, True, False]]
     return {"marker": "o", "markersize": 3, "markevery": lone} if lone else {}
 
 
-def largest_size(values: Array) -> float:
+def largest_magnitude(values: Array) -> float:
     """Return how far from zero the finite values go; 1 where all are zero."""
     return float(np.abs(values[np.isfinite(values)]).max(initial=0)) or 1.0
 
 
-def show_signed(axes: "Axes", values: Array) -> "AxesImage":
+def draw_signed(axes: "Axes", values: Array) -> "AxesImage":
     """Draw a matrix of values around 0, the colours symmetrical around it."""
-    size = largest_size(values)
-    return axes.imshow(values, aspect="auto", cmap=SIGNED, vmin=-size, vmax=size, interpolation="nearest")
+    size = largest_magnitude(values)
+    return axes.imshow(values, aspect="auto", cmap=SIGNED_COLORMAP, vmin=-size, vmax=size, interpolation="nearest")
 
 
-def separate_squares(axes: "Axes", rows: int, columns: int, color: str, linewidth: float) -> None:
+def draw_cell_borders(axes: "Axes", rows: int, columns: int, color: str, linewidth: float) -> None:
     """Draw lines between the squares of a matrix, and no ticks."""
     axes.tick_params(length=0, which="both")
     axes.set_xticks(np.arange(1, columns) - 0.5, minor=True)
@@ -145,36 +145,36 @@ def separate_squares(axes: "Axes", rows: int, columns: int, color: str, linewidt
 # --- labels -----------------------------------------------------------------------------------------------------------
 
 
-def visible(token: str) -> str:
+def format_token(token: str) -> str:
     """A token as a label: spaces and line ends are seen, and what would change the terminal is spelled out."""
     return "".join(
-        MARKS.get(letter) or (letter if letter.isprintable() else f"\\x{ord(letter):02x}") for letter in token
+        VISIBLE_MARKS.get(letter) or (letter if letter.isprintable() else f"\\x{ord(letter):02x}") for letter in token
     )
 
 
-def label(word: str) -> str:
+def format_word(word: str) -> str:
     """A word of any script as a label: as `visible`, but what joins letters stays, directions are left out (labels are
     told apart from their neighbours by other means), and a mark without a letter stands on a dotted circle."""
     kept = "".join(letter for letter in word if letter in JOINERS or unicodedata.category(letter) != "Cf")
     if not kept.strip("".join(JOINERS)):
-        return visible(word)
-    shown = "".join(letter if letter in JOINERS else visible(letter) for letter in kept)
+        return format_token(word)
+    shown = "".join(letter if letter in JOINERS else format_token(letter) for letter in kept)
     return "\N{DOTTED CIRCLE}" + shown if unicodedata.category(shown[0])[0] == "M" else shown
 
 
-def class_name(name: str) -> str:
+def format_class(name: str) -> str:
     """A class as a label. Unlike a token it may have spaces, and these are seen as such within it."""
     if not name or name != name.strip():
-        return f'"{label(name)}"'
-    return " ".join(map(label, name.split(" ")))
+        return f'"{format_word(name)}"'
+    return " ".join(map(format_word, name.split(" ")))
 
 
-def literal(text: str) -> str:
+def escape_math(text: str) -> str:
     """Text in which a dollar sign is a dollar sign; matplotlib would read what stands between two as a formula."""
     return text.replace("$", r"\$")
 
 
-def count_cells(word: str) -> int:
+def display_width(word: str) -> int:
     """The width of a word in letters: two for a wide one, none for a mark."""
     return sum(
         0 if unicodedata.category(letter)[0] == "M" else 1 + (unicodedata.east_asian_width(letter) in "WF")
@@ -182,38 +182,42 @@ def count_cells(word: str) -> int:
     )
 
 
-def cut(line: str, width: int) -> str:
+def truncate(line: str, width: int) -> str:
     """Shorten a line to so many letters."""
-    if count_cells(line) <= width:
+    if display_width(line) <= width:
         return line
-    ends = accumulate(map(count_cells, line))
+    ends = accumulate(map(display_width, line))
     return line[: sum(1 for _ in takewhile(lambda end: end < width, ends))].rstrip() + "…"
 
 
-def width_for(tokens: int) -> float:
+def figure_width(tokens: int) -> float:
     """How wide a picture with one column per token should be."""
-    return min(max(9.0, 4.0 + PER_TOKEN * tokens), WIDEST)
+    return min(max(9.0, 4.0 + TOKEN_WIDTH * tokens), MAX_WIDTH)
 
 
-def label_tokens(panels: Sequence["Axes"], tokens: Sequence[str]) -> None:
+def set_token_labels(panels: Sequence["Axes"], tokens: Sequence[str]) -> None:
     """Tokens as labels under the last of these panels, long ones upended; where there are too many, their numbers."""
     last = panels[-1]
     for axes in panels:
         axes.tick_params(axis="x", length=0, labelbottom=axes is last)
-    if width_for(len(tokens)) == WIDEST:
+    if figure_width(len(tokens)) == MAX_WIDTH:
         last.set_xlabel("number of the token read")
         return
-    last.set_xticks(range(len(tokens)), [literal(visible(token)) for token in tokens], fontsize=10, family="monospace")
+    last.set_xticks(
+        range(len(tokens)), [escape_math(format_token(token)) for token in tokens], fontsize=10, family="monospace"
+    )
     for token, tick in zip(tokens, last.get_xticklabels(), strict=True):
-        tick.set_rotation(90 if len(visible(token)) > 1 else 0)
+        tick.set_rotation(90 if len(format_token(token)) > 1 else 0)
     last.set_xlabel("token read, from left to right")
 
 
 # --- fonts ------------------------------------------------------------------------------------------------------------
 
-USUAL = "DejaVu Sans"
-UNFIT = re.compile("last resort|color|emoji", re.IGNORECASE)  # boxes for every letter; pictures instead of outlines
-JOINED = re.compile(r"[\u0590-\u08ff\u0900-\u0fff\u1000-\u109f\u1780-\u17ff\ufb1d-\ufdff\ufe70-\ufeff]")
+DEFAULT_FONT = "DejaVu Sans"
+UNUSABLE_FONTS = re.compile(
+    "last resort|color|emoji", re.IGNORECASE
+)  # boxes for every letter; pictures instead of outlines
+JOINING_SCRIPTS = re.compile(r"[\u0590-\u08ff\u0900-\u0fff\u1000-\u109f\u1780-\u17ff\ufb1d-\ufdff\ufe70-\ufeff]")
 
 
 class Fonts(NamedTuple):
@@ -223,7 +227,7 @@ class Fonts(NamedTuple):
     missing: str  # letters that none of them has
     joins: bool  # whether letters that change with their neighbours, or run from right to left, come out right
 
-    def complaint(self) -> str | None:
+    def warning(self) -> str | None:
         """What will be wrong with the picture and how to mend it, in one line."""
         if self.missing:
             few = self.missing[:12] + ("…" if len(self.missing) > 12 else "")
@@ -236,10 +240,10 @@ class Fonts(NamedTuple):
         return None
 
 
-def fonts_for(texts: Iterable[str], font: str | None = None) -> Fonts:
+def choose_fonts(texts: Iterable[str], font: str | None = None) -> Fonts:
     """Choose fonts for all letters of these texts: `font` first, if one is given, then the usual one, then what is
     needed. Plain sans-serif fonts come first, Noto's, and Han letters as the other letters' language has them."""
-    figure_class()  # says what to install where there is no matplotlib
+    load_figure_class()  # says what to install where there is no matplotlib
     from matplotlib import font_manager, ft2font
 
     usual_weights = (400, "normal", "regular", "book")
@@ -258,11 +262,13 @@ def fonts_for(texts: Iterable[str], font: str | None = None) -> Fonts:
         plain = "Sans" in name and not re.search("Mono|Serif|Condensed|Display|UI", name)
         return not plain, not name.startswith("Noto"), not name.endswith(country)
 
-    joins = bool(getattr(ft2font, "__libraqm_version__", "")) or not any(map(JOINED.match, letters))
-    families = [USUAL] if font is None else [font, USUAL]
-    missing = [letter for letter in letters if not any(_has(installed[name], letter) for name in families)]
+    joins = bool(getattr(ft2font, "__libraqm_version__", "")) or not any(map(JOINING_SCRIPTS.match, letters))
+    families = [DEFAULT_FONT] if font is None else [font, DEFAULT_FONT]
+    missing = [letter for letter in letters if not any(_has_glyph(installed[name], letter) for name in families)]
     for name in sorted(installed, key=preference):
-        drawn = {letter for letter in missing if not UNFIT.search(name) and _has(installed[name], letter)}
+        drawn = {
+            letter for letter in missing if not UNUSABLE_FONTS.search(name) and _has_glyph(installed[name], letter)
+        }
         if drawn:
             families.append(name)
             missing = [letter for letter in missing if letter not in drawn]
@@ -270,22 +276,22 @@ def fonts_for(texts: Iterable[str], font: str | None = None) -> Fonts:
 
 
 @lru_cache(maxsize=64)
-def _font(path: str) -> Any:
+def _load_font(path: str) -> Any:
     from matplotlib.font_manager import get_font
 
     return get_font(path)
 
 
-def _has(path: str, letter: str) -> bool:
+def _has_glyph(path: str, letter: str) -> bool:
     try:
-        return bool(_font(path).get_char_index(ord(letter)))
+        return bool(_load_font(path).get_char_index(ord(letter)))
     except (OSError, RuntimeError):  # a font that matplotlib cannot read
         return False
 
 
-def word_style(texts: Iterable[str], font: str | None = None) -> Style:
+def text_style(texts: Iterable[str], font: str | None = None) -> Style:
     """Style words of any script: fonts that have their letters, and no formulas between dollar signs."""
-    return {"family": fonts_for(texts, font).families, "parse_math": False}
+    return {"family": choose_fonts(texts, font).families, "parse_math": False}
 
 
 # --- colours of gates and states --------------------------------------------------------------------------------------
@@ -298,7 +304,7 @@ GATE_SCALE = ("#440154", "#472d7b", "#3b528b", "#2c728e", "#21918c", "#28ae80", 
 
 # Lines by the name of a cell's quantity. Those that are drawn in one panel (the gates of a cell; its new content and
 # outputs) differ for every kind of colour vision. Names that no cell has both of may share a colour.
-QUANTITIES: dict[str, dict[Theme, str]] = {
+QUANTITY_COLOURS: dict[str, dict[Theme, str]] = {
     "f": {"light": "#6b4fbb", "dark": "#9a6bff"},
     "i": {"light": "#c2510a", "dark": "#ff7f2a"},
     "o": {"light": "#009e73", "dark": "#2fa37c"},
@@ -312,7 +318,7 @@ QUANTITIES: dict[str, dict[Theme, str]] = {
     "y": {"light": "#2b2b2b", "dark": "#eceff4"},
 }
 # Of a cell that somebody added, quantities with other names take these in turn.
-OTHERS: dict[Theme, tuple[str, ...]] = {
+OTHER_COLOURS: dict[Theme, tuple[str, ...]] = {
     "light": ("#3d87b5", "#5c5c5c", "#b8860b", "#00695c"),
     "dark": ("#8fd3f5", "#c4c4c4", "#fff3a0", "#a6f0d0"),
 }
@@ -320,12 +326,12 @@ OTHERS: dict[Theme, tuple[str, ...]] = {
 
 def quantity_colour(name: str, number: int = 0, theme: Theme = "light") -> str:
     """The colour of a quantity's line; `number` is its place among the cell's quantities."""
-    if name in QUANTITIES:
-        return QUANTITIES[name][theme]
-    return OTHERS[theme][number % len(OTHERS[theme])]
+    if name in QUANTITY_COLOURS:
+        return QUANTITY_COLOURS[name][theme]
+    return OTHER_COLOURS[theme][number % len(OTHER_COLOURS[theme])]
 
 
-def mix_colour(stops: Sequence[Sequence[int]], value: float) -> list[int]:
+def interpolate_colour(stops: Sequence[Sequence[int]], value: float) -> list[int]:
     """Return red, green and blue of a value between 0 and 1, interpolated between the two nearest stops."""
     place = min(max(value, 0.0), 1.0) * (len(stops) - 1)
     low = min(int(place), len(stops) - 2)
@@ -334,7 +340,7 @@ def mix_colour(stops: Sequence[Sequence[int]], value: float) -> list[int]:
 
 def gate_colour(value: float) -> str:
     """The colour of a gate's value between 0 and 1."""
-    return "#" + bytes(mix_colour([bytes.fromhex(stop[1:]) for stop in GATE_SCALE], value)).hex()
+    return "#" + bytes(interpolate_colour([bytes.fromhex(stop[1:]) for stop in GATE_SCALE], value)).hex()
 
 
 def gate_colormap() -> "Colormap":

@@ -7,16 +7,16 @@ import numpy as np
 
 from seqloom.evaluate.classification import Confusion
 from seqloom.inspect.plots.figures import (
+    MAX_WIDTH,
     MORE_COLOURS,
-    WIDEST,
     Style,
-    class_name,
-    count_cells,
-    cut,
-    label,
+    display_width,
+    draw_cell_borders,
+    format_class,
+    format_word,
     new_figure,
-    separate_squares,
-    word_style,
+    text_style,
+    truncate,
 )
 from seqloom.inspect.values import Array
 from seqloom.inspect.views.attention import AttentionMap
@@ -35,7 +35,7 @@ TURNED: Style = {"rotation": 45, "ha": "left", "rotation_mode": "anchor"}
 
 def _add_title(figure: "Figure", title: Sequence[str], style: Style, size: float = SIZE) -> None:
     """Lines over a figure, each cut to what fits."""
-    lines = [cut(line, int(figure.get_figwidth() / LETTER)) for line in title]
+    lines = [truncate(line, int(figure.get_figwidth() / LETTER)) for line in title]
     if lines:
         figure.suptitle("\n".join(lines), fontsize=size, linespacing=1.5, **style)
 
@@ -47,9 +47,9 @@ def _add_bar(figure: "Figure", image: "AxesImage", axes: Any, title: str, **opti
     return bar
 
 
-def _widest(words: Iterable[str], size: float = SIZE) -> float:
+def _widest_label(words: Iterable[str], size: float = SIZE) -> float:
     """Inches of the longest word."""
-    return LETTER * size / SIZE * max(map(count_cells, words))
+    return LETTER * size / SIZE * max(map(display_width, words))
 
 
 # --- one attention map ------------------------------------------------------------------------------------------------
@@ -71,15 +71,15 @@ def draw_alignment(
     """
     from matplotlib.patches import Rectangle
 
-    sides, heads = ([cut(label(word), LONGEST) for word in words] for words in (grid.rows, grid.columns))
+    sides, heads = ([truncate(format_word(word), LONGEST) for word in words] for words in (grid.rows, grid.columns))
     most = max(len(sides), len(heads))
-    cell, numbered = min(CELL, max(SMALLEST, WIDEST / 2 / most), LARGEST / most), most * SMALLEST > LARGEST
+    cell, numbered = min(CELL, max(SMALLEST, MAX_WIDTH / 2 / most), LARGEST / most), most * SMALLEST > LARGEST
     size = max(SMALL, SIZE * cell / CELL)
-    left, top = _widest(sides, size), _widest(heads, size)
+    left, top = _widest_label(sides, size), _widest_label(heads, size)
     is_flat = top < 0.9 * cell
     height = len(sides) * cell + (0.3 if is_flat else 0.75 * top + 0.2) + 0.25 * len(title) + 0.3 + AXIS
     figure = new_figure(max(5.0, left + len(heads) * cell + 1.5 + AXIS), height)
-    style = word_style([*map(label, grid.rows), *map(label, grid.columns), *title], font)
+    style = text_style([*map(format_word, grid.rows), *map(format_word, grid.columns), *title], font)
     axes = figure.add_subplot()
     image = axes.imshow(grid.weights, cmap="Blues", vmin=0, vmax=1, aspect="equal", interpolation="nearest")
     axes.xaxis.tick_top()
@@ -87,9 +87,9 @@ def draw_alignment(
         axes.set_xticks(range(len(heads)), heads, fontsize=size, **style, **({} if is_flat else TURNED))
         axes.set_yticks(range(len(sides)), sides, fontsize=size, **style)
         axes.spines[:].set_visible(False)
-        separate_squares(axes, len(sides), len(heads), "white", 1.2 if most < 40 else 0.5)
+        draw_cell_borders(axes, len(sides), len(heads), "white", 1.2 if most < 40 else 0.5)
         if most <= NUMBERS:
-            for row, column, weight in linked(grid.weights):
+            for row, column, weight in find_links(grid.weights):
                 middle: Style = {"ha": "center", "va": "center_baseline", "color": "white" if weight > INK else "black"}
                 axes.text(column, row, f"{weight:.2f}".lstrip("0"), **middle, fontsize=8)
     axes.xaxis.set_label_position("top")
@@ -127,18 +127,18 @@ def draw_heads(
     """
     layers = range(1, len(maps.weights) + 1) if layers is None else layers
     heads = range(1, maps.weights.shape[1] + 1) if heads is None else heads
-    sides, feet = ([cut(label(word), LONGEST_NAME) for word in words] for words in (maps.rows, maps.columns))
+    sides, feet = ([truncate(format_word(word), LONGEST_NAME) for word in words] for words in (maps.rows, maps.columns))
     most = max(len(sides), len(feet))
     cell = min(0.22, max(SMALLEST_NAMED, THUMBNAIL / most))
     is_named = max(len(heads) * len(feet), len(layers) * len(sides)) * cell <= NAMED
     if not is_named:
-        cell = min(1.2 * THUMBNAIL / most, WIDEST / (most * max(len(layers), len(heads))))
+        cell = min(1.2 * THUMBNAIL / most, MAX_WIDTH / (most * max(len(layers), len(heads))))
     size = min(LARGE_NAME, max(SMALL_NAME, 72 * 0.8 * cell))
-    left, below = (_widest(words, size) if is_named else 0.0 for words in (sides, feet))
+    left, below = (_widest_label(words, size) if is_named else 0.0 for words in (sides, feet))
     width = max(5.0, len(heads) * (len(feet) * cell + 0.14) + left + 1.5 + AXIS)
     height = len(layers) * (len(sides) * cell + 0.14) + below + 0.9 + 0.25 * len(title) + AXIS
     figure = new_figure(width, height)
-    style = word_style([*sides, *feet, *title], font)
+    style = text_style([*sides, *feet, *title], font)
     panels = figure.subplots(len(layers), len(heads), squeeze=False, sharex=True, sharey=True)
     for row, layer in zip(panels, layers, strict=True):
         for axes, head in zip(row, heads, strict=True):
@@ -171,20 +171,22 @@ SPAN = 3.4  # inches between its two columns
 
 
 def draw_links(
-    grid: AttentionMap, title: Sequence[str] = (), *, least: float = MIN_LINK_WEIGHT, font: str | None = None
+    grid: AttentionMap, title: Sequence[str] = (), *, min_weight: float = MIN_LINK_WEIGHT, font: str | None = None
 ) -> "Figure":
     """Draw rows of the grid at the left, columns at the right, joined by lines: the more attention, the stronger.
 
-    Lines of less than `least` are not drawn. The titles of the grid's axes stand over the two
+    Lines of less than `min_weight` are not drawn. The titles of the grid's axes stand over the two
     columns.
     """
-    left, right = ([cut(label(word), 2 * LONGEST_NAME) for word in words] for words in (grid.rows, grid.columns))
-    margins = [0.3 + _widest([*words, head]) for words, head in zip((left, right), grid.axes, strict=True)]
+    left, right = (
+        [truncate(format_word(word), 2 * LONGEST_NAME) for word in words] for words in (grid.rows, grid.columns)
+    )
+    margins = [0.3 + _widest_label([*words, head]) for words, head in zip((left, right), grid.axes, strict=True)]
     count = max(len(left), len(right))
     line = min(LINE, LARGEST / count)
     width = max(5.0, sum(margins) + SPAN)
     figure = new_figure(width, line * count + 0.9 + 0.25 * len(title))
-    style = word_style([*left, *right, *title, *grid.axes], font) | {"fontsize": min(SIZE, 72 * 0.75 * line)}
+    style = text_style([*left, *right, *title, *grid.axes], font) | {"fontsize": min(SIZE, 72 * 0.75 * line)}
     axes = figure.add_subplot()
     axes.axis("off")
     heights = []
@@ -195,10 +197,10 @@ def draw_links(
         for word, y in zip(words, heights[-1], strict=True):
             axes.text(x, y, word, ha=align, va="center_baseline", **style)
         axes.text(x, -1.1, head, ha=align, va="center_baseline", color="0.4", **style)
-    _add_links(axes, linked(grid.weights, least), *heights)
+    _add_links(axes, find_links(grid.weights, min_weight), *heights)
     span = SPAN + max(0.0, width - sum(margins) - SPAN)
     axes.set(xlim=(-margins[0] / span, 1 + margins[1] / span), ylim=(count - 0.4, -1.6))
-    figure.supxlabel(f"lines of less than {least:g} are not drawn", fontsize=8, color="0.4")
+    figure.supxlabel(f"lines of less than {min_weight:g} are not drawn", fontsize=8, color="0.4")
     _add_title(figure, title, {name: style[name] for name in ("family", "parse_math")})
     return figure
 
@@ -221,9 +223,9 @@ def _add_links(axes: "Axes", links: list[tuple[int, int, float]], left: Array, r
     )
 
 
-def linked(weights: Array, least: float = MIN_LINK_WEIGHT) -> list[tuple[int, int, float]]:
-    """Row, column and weight of what is at least `least`, row by row."""
-    places = np.argwhere(weights >= least).tolist()
+def find_links(weights: Array, min_weight: float = MIN_LINK_WEIGHT) -> list[tuple[int, int, float]]:
+    """Row, column and weight of what is at least `min_weight`, row by row."""
+    places = np.argwhere(weights >= min_weight).tolist()
     return [(row, column, float(weights[row, column])) for row, column in places]
 
 
@@ -242,7 +244,7 @@ def draw_confusion(
     confusion: Confusion,
     title: Sequence[str] = (),
     *,
-    of: str = "class",
+    label_kind: str = "class",
     unit: str = "texts",
     font: str | None = None,
 ) -> "Figure":
@@ -250,27 +252,27 @@ def draw_confusion(
     many the row has stands at its end. The shades follow the square root, so that a mistake of one
     in fifty is seen.
 
-    `of` is what texts are sorted into, `unit` what is counted. `title` are lines, each cut to what
+    `label_kind` is what texts are sorted into, `unit` what is counted. `title` are lines, each cut to what
     fits. `font` is the family to try first.
     """
     from matplotlib.colors import PowerNorm
 
-    names = [cut(class_name(name), LONGEST_CLASS) for name in confusion.labels]
+    names = [truncate(format_class(name), LONGEST_CLASS) for name in confusion.labels]
     count, is_named = len(names), len(names) <= MOST_CLASSES
     widest = WIDEST_NAMED if is_named else WIDEST_NAMELESS
     cell = min(LARGEST_CLASS, max(SMALLEST_CLASS, SIDE / count), widest / count)
     size = min(SIZE, max(7.0, 72 * 0.34 * cell))
-    long = _widest(names, size)
+    long = _widest_label(names, size)
     is_flat = long < 0.9 * cell
     height = count * cell + (0.4 if is_flat else 0.75 * long + 0.3) + 0.6 + 0.25 * len(title)
     figure = new_figure(max(5.0, count * cell + long + 2.6), height)
-    style = word_style([*map(class_name, confusion.labels), *title], font)
+    style = text_style([*map(format_class, confusion.labels), *title], font)
     axes, shades = figure.add_subplot(), PowerNorm(0.5, vmin=0, vmax=1)
     image = axes.imshow(confusion.rates(), cmap="Blues", norm=shades, aspect="equal", interpolation="nearest")
     axes.xaxis.tick_top()
     axes.xaxis.set_label_position("top")
-    axes.set_xlabel(f"{of} the model says", fontsize=SIZE, labelpad=8)
-    axes.set_ylabel(f"true {of}", fontsize=SIZE, labelpad=8)
+    axes.set_xlabel(f"{label_kind} the model says", fontsize=SIZE, labelpad=8)
+    axes.set_ylabel(f"true {label_kind}", fontsize=SIZE, labelpad=8)
     axes.spines[:].set_visible(False)
     axes.set(xticks=[], yticks=[])
     axes.tick_params(length=0, which="both")
@@ -282,10 +284,10 @@ def draw_confusion(
         right.set_yticks(range(count), [f"{support:,}" for support in confusion.support], fontsize=size, color="0.35")
         right.set_ylabel(unit, fontsize=SIZE, color="0.35")
         right.tick_params(length=0)
-        separate_squares(axes, count, count, *(("0.85", 0.5) if count > 12 else ("white", 1.2)))
+        draw_cell_borders(axes, count, count, *(("0.85", 0.5) if count > 12 else ("white", 1.2)))
     if cell >= SMALLEST_CLASS:
         _write_counts(axes, confusion, cell)
-    bar = _add_bar(figure, image, axes, f"share of the true {of}", aspect=20, ticks=SCALE,
+    bar = _add_bar(figure, image, axes, f"share of the true {label_kind}", aspect=20, ticks=SCALE,
                    shrink=min(1.0, 4.5 / (count * cell)))  # fmt: skip
     bar.ax.set_yticklabels([f"{mark:.0%}" for mark in SCALE])
     _add_title(figure, title, style, SIZE + 1)
@@ -297,21 +299,21 @@ def _write_counts(axes: "Axes", confusion: Confusion, cell: float) -> None:
     shares = confusion.rates()
     for row, column in np.argwhere(confusion.counts).tolist():
         texts, share = int(confusion.counts[row, column]), float(shares[row, column])
-        shown = f"{_percent(share)}\n{texts:,}" if cell >= TWO_LINES else _short(texts)
+        shown = f"{_format_percent(share)}\n{texts:,}" if cell >= TWO_LINES else _abbreviate(texts)
         room = 72 * 0.86 * cell / (0.64 * max(map(len, shown.split("\n"))))  # points that fit the square's width
         colour = "white" if share**0.5 > INK else "black"
         middle: Style = {"ha": "center", "va": "center", "linespacing": 1.25}
         axes.text(column, row, shown, color=colour, fontsize=min(room, 10.0), **middle)
 
 
-def _percent(share: float) -> str:
+def _format_percent(share: float) -> str:
     """Neither is a little nothing, nor almost all everything."""
     if share < 0.005:
         return "<1%"
     return ">99%" if 0.995 <= share < 1 else f"{share:.0%}"
 
 
-def _short(count: int) -> str:
+def _abbreviate(count: int) -> str:
     """At most four letters: 950, 9.5k, 95k, 950k, 9M."""
     if count < 1000:
         return str(count)

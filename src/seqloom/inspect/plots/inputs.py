@@ -11,17 +11,17 @@ from seqloom.core.words import format_count
 from seqloom.evaluate.word_space import WordSpace
 from seqloom.inspect.plots.figures import (
     COLOURS,
-    SIGNED,
+    SIGNED_COLORMAP,
     Style,
-    count_cells,
-    cut,
-    label,
+    display_width,
+    draw_cell_borders,
+    draw_signed,
+    format_word,
     new_figure,
-    separate_squares,
     set_heading,
-    show_signed,
+    text_style,
     tidy,
-    word_style,
+    truncate,
 )
 from seqloom.inspect.plots.heatmaps import LETTER, SIZE
 from seqloom.inspect.values import Array
@@ -51,11 +51,11 @@ def draw_encodings(texts: Sequence[Encoded], width: int, *, font: str | None = N
     """
     drawn = list(texts[:MOST_TEXTS])
     columns, vocabulary = occurring(drawn, MOST_WORDS), drawn[0].vocabulary
-    heads = [cut(label(vocabulary.words[column]), LONGEST) for column in columns]
-    sides = [[cut(label(word.text), LONGEST) for word in text.words[:MOST_WORDS]] for text in drawn]
-    style = {**word_style(drawn_words(drawn), font), "fontsize": SMALL}
+    heads = [truncate(format_word(vocabulary.words[column]), LONGEST) for column in columns]
+    sides = [[truncate(format_word(word.text), LONGEST) for word in text.words[:MOST_WORDS]] for text in drawn]
+    style = {**text_style(list_drawn_words(drawn), font), "fontsize": SMALL}
     table = dense_table(vocabulary, width)[:, :MOST_NUMBERS]
-    letters = LETTER * SMALL / SIZE * max(map(count_cells, [*heads, *(word for own in sides for word in own)])) + 0.15
+    letters = LETTER * SMALL / SIZE * max(map(display_width, [*heads, *(word for own in sides for word in own)])) + 0.15
     widths = [len(columns) * CELL, BARS, BARS, table.shape[1] * CELL]
     name = 0.3 if len(sides) > 1 else 0.0
     lefts = [EDGE + name + (letters + GAP) * place + letters + sum(widths[:place]) for place in range(4)]
@@ -85,7 +85,7 @@ def draw_encodings(texts: Sequence[Encoded], width: int, *, font: str | None = N
             )
             _draw_bars(add_panel(row, place + 1, len(columns)), values, most, heads, COLOURS[2 * place], style)
         dense = add_panel(row, 3, len(side))
-        _draw_squares(dense, table[text.columns[:MOST_WORDS]], side, style, SIGNED, (-3, 3))
+        _draw_squares(dense, table[text.columns[:MOST_WORDS]], side, style, SIGNED_COLORMAP, (-3, 3))
         dense.set_xticks([])
     lengths, size = {len(text.words) for text in texts[:MOST_TEXTS]}, len(vocabulary)
     length = f"{lengths.pop():,}" if len(lengths) == 1 else "T"  # where texts differ in length
@@ -98,9 +98,9 @@ def draw_encodings(texts: Sequence[Encoded], width: int, *, font: str | None = N
     return figure
 
 
-def drawn_words(texts: Sequence[Encoded]) -> list[str]:
+def list_drawn_words(texts: Sequence[Encoded]) -> list[str]:
     """The words that a picture of encodings shows."""
-    return [*{label(word.text) for text in texts[:MOST_TEXTS] for word in text.words[:MOST_WORDS]}, "…"]
+    return [*{format_word(word.text) for text in texts[:MOST_TEXTS] for word in text.words[:MOST_WORDS]}, "…"]
 
 
 def _draw_squares(
@@ -109,7 +109,7 @@ def _draw_squares(
     axes.imshow(values, cmap=colours, vmin=ends[0], vmax=ends[1], aspect="equal", interpolation="nearest")
     axes.set_yticks(range(len(side)), side, **style)
     axes.spines[:].set_color("0.8")
-    separate_squares(axes, len(values), values.shape[1], "0.85", 0.6)
+    draw_cell_borders(axes, len(values), values.shape[1], "0.85", 0.6)
 
 
 def _draw_bars(axes: "Axes", values: list[float], most: float, heads: list[str], colour: str, style: Style) -> None:
@@ -141,7 +141,7 @@ def draw_positions(view: PositionsView) -> "Figure":
     (table, products), (curves, distances) = figure.subplots(2, 2, width_ratios=(1.45, 1), height_ratios=(1.45, 1))
     set_heading(table, TABLES.get(view.kind, "what each place is told: a column is a place's vector"))
     table.set(xlabel="place", ylabel="dimension")
-    figure.colorbar(show_signed(table, view.table.T), ax=table, pad=0.05, aspect=25)
+    figure.colorbar(draw_signed(table, view.table.T), ax=table, pad=0.05, aspect=25)
     for number, dimension in enumerate(view.telling()):  # where the curves below are taken from
         mark: Style = {"color": COLOURS[number], "fontsize": 13, "va": "center", "in_layout": False}
         table.text(1.005, dimension, "◀", transform=table.get_yaxis_transform(), **mark)
@@ -155,7 +155,7 @@ def draw_positions(view: PositionsView) -> "Figure":
     curves.legend(ncols=2, frameon=False, fontsize=9, loc="lower center", bbox_to_anchor=(0.5, -0.42))
     set_heading(products, f"{PRODUCTS.get(view.kind, 'dot product')}, of any two places")
     products.set(xlabel="place", ylabel="place")
-    figure.colorbar(show_signed(products, view.products), ax=products, pad=0.02, aspect=25)
+    figure.colorbar(draw_signed(products, view.products), ax=products, pad=0.02, aspect=25)
     _draw_distances(distances, view)
     layout = "" if view.layout is None else f", {view.layout}, base {view.base:g}"
     run = f"{view.name}: " if view.name else ""
@@ -197,7 +197,7 @@ class WordSelection:
     names: list[str]  # of the groups
 
 
-def most_frequent(space: WordSpace, count: int, skip: int = 0) -> WordSelection:
+def select_frequent_words(space: WordSpace, count: int, skip: int = 0) -> WordSelection:
     """The most frequent words, the first `skip` left out: those that begin with a letter and have three or more, if
     there are four (in some scripts few have)."""
     long = [word for word in space.words if len(word) > 2 and word[0].isalpha()]
@@ -205,7 +205,7 @@ def most_frequent(space: WordSpace, count: int, skip: int = 0) -> WordSelection:
     return WordSelection(words, [-1] * len(words), [])
 
 
-def around(space: WordSpace, centres: Sequence[str], count: int) -> WordSelection:
+def select_neighbours(space: WordSpace, centres: Sequence[str], count: int) -> WordSelection:
     """Each of these words and those nearest to it; a word that is near two belongs to the first."""
     groups: dict[str, int] = {space.words[space.index(centre)]: number for number, centre in enumerate(centres)}
     names = list(groups)
@@ -249,8 +249,8 @@ def draw_words(
     if shares is not None:
         axes.set_xlabel(f"first component, {shares[0]:.0%} of the variance", fontsize=10)
         axes.set_ylabel(f"second, {shares[1]:.0%}" if len(shares) > 1 else "", fontsize=10, labelpad=3)
-    names = [label(word) for word in selection.words]
-    style = word_style([*names, title], font)
+    names = [format_word(word) for word in selection.words]
+    style = text_style([*names, title], font)
     bold = {selection.words.index(name) for name in selection.names}
     left_out = _place_labels(axes, points, names, colours, {**style, "fontsize": 9.0 if is_small else 7.5}, bold)
     how = f"{format_count(len(names), 'word')}, {'t-SNE of cosines' if method == 'tsne' else 'PCA of unit vectors'}"
@@ -281,7 +281,7 @@ def _place_labels(
         text = axes.text(0, 0, names[number], transform=pixels, **look)
         extent = text.get_window_extent(renderer)
         others = np.vstack([np.delete(dots, number, axis=0), lines])
-        place = _find_place(dots[number], others, extent.width, extent.height, taken, frame)
+        place = _find_label_position(dots[number], others, extent.width, extent.height, taken, frame)
         if place is None:
             text.remove()
             left_out += 1
@@ -289,7 +289,7 @@ def _place_labels(
         x, y, is_far = place
         text.set_position((x, y))
         if is_far:
-            way = _way(dots[number], x, y, extent.height)
+            way = _leader_line(dots[number], x, y, extent.height)
             look = {"lw": 0.5, "color": colours[number], "alpha": 0.6, "scalex": False, "scaley": False}
             axes.plot(way[:, 0], way[:, 1], transform=pixels, **look)
             lines = np.vstack([lines, way])
@@ -298,13 +298,13 @@ def _place_labels(
     return left_out
 
 
-def _way(dot: Array, x: float, y: float, height: float) -> Array:
+def _leader_line(dot: Array, x: float, y: float, height: float) -> Array:
     """Points on the line from a dot to the nearer edge of a name in (x, y)."""
     edge = np.array([x, y - np.sign(y - dot[1]) * height / 2])
     return dot + np.linspace(0, 1, 16)[:, None] * (edge - dot)
 
 
-def _find_place(
+def _find_label_position(
     dot: Array, others: Array, width: float, height: float, taken: Array, frame: "BboxBase"
 ) -> tuple[float, float, bool] | None:
     """The middle of the first place for a name that is free, and whether it is away from its dot."""
@@ -319,14 +319,14 @@ def _find_place(
             if left < frame.x0 or right > frame.x1 or low < frame.y0 or high > frame.y1:
                 continue
             over_names = (taken[:, 0] < right) & (taken[:, 2] > left) & (taken[:, 1] < high) & (taken[:, 3] > low)
-            if over_names.any() or _are_inside(others, np.array([[left - 2, low - 2, right + 2, high + 2]])):
+            if over_names.any() or _any_inside(others, np.array([[left - 2, low - 2, right + 2, high + 2]])):
                 continue
-            if farther == 1 or not _are_inside(_way(dot, x, y, height), taken):
+            if farther == 1 or not _any_inside(_leader_line(dot, x, y, height), taken):
                 return float(x), float(y), farther > 1
     return None
 
 
-def _are_inside(points: Array, boxes: Array) -> bool:
+def _any_inside(points: Array, boxes: Array) -> bool:
     """Whether any of the points (N, 2) is in one of the boxes (M, 4): left, low, right, high."""
     x, y = points[:, None, 0], points[:, None, 1]
     return bool(((x > boxes[:, 0]) & (x < boxes[:, 2]) & (y > boxes[:, 1]) & (y < boxes[:, 3])).any())

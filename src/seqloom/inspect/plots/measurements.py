@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from seqloom.evaluate.classification import Bin, Calibration
-from seqloom.inspect.plots.figures import COLOURS, MORE_COLOURS, Style, legend, literal, new_figure, tidy
+from seqloom.inspect.plots.figures import COLOURS, MORE_COLOURS, Style, add_legend, escape_math, new_figure, tidy
 from seqloom.inspect.values import Array
 from seqloom.inspect.views.curves import ALONG, BESIDE, Points, curves, figure_beside, loss_panels, training_remark
 from seqloom.inspect.views.layers import Layers
@@ -45,7 +45,7 @@ class MeasuredLine:
 
 
 def draw_against(
-    lines: Sequence[MeasuredLine], *, title: str, along: str, measure: str, percent: bool = False
+    lines: Sequence[MeasuredLine], *, title: str, x_label: str, y_label: str, percent: bool = False
 ) -> "Figure":
     """Draw every measurement, means and standard deviations. Places are drawn at equal distances, whatever lies between
     them; `percent` writes them so."""
@@ -54,7 +54,7 @@ def draw_against(
     axes = figure.add_subplot()
     for number, line in enumerate(lines):
         aside = APART * (number - (len(lines) - 1) / 2)
-        known = [(places.index(place) + aside, _finite(line.values[place])) for place in sorted(line.values)]
+        known = [(places.index(place) + aside, _keep_finite(line.values[place])) for place in sorted(line.values)]
         known = [(x, values) for x, values in known if values]
         look = _line_style(number)
         if line.colour is not None:
@@ -65,21 +65,21 @@ def draw_against(
             yerr=[statistics.stdev(values) if len(values) > 1 else 0.0 for _, values in known],
             linestyle="--" if line.dashed else "-",
             capsize=3,
-            label=literal(line.name),
+            label=escape_math(line.name),
             **look,
         )
         for x, values in known:
             axes.scatter([x] * len(values), values, s=10, color=look["color"], alpha=0.35, linewidths=0)
     axes.set_xticks(range(len(places)), [f"{100 * place:.4g} %" if percent else f"{place:.4g}" for place in places])
-    axes.set_xlabel(literal(along))
-    axes.set_ylabel(literal(measure))
+    axes.set_xlabel(escape_math(x_label))
+    axes.set_ylabel(escape_math(y_label))
     tidy(axes).grid(axis="x", visible=False)
-    legend(axes, "lower right")
-    axes.set_title(literal(title), fontsize=12)
+    add_legend(axes, "lower right")
+    axes.set_title(escape_math(title), fontsize=12)
     return figure
 
 
-def _finite(values: Sequence[float]) -> list[float]:
+def _keep_finite(values: Sequence[float]) -> list[float]:
     return [value for value in values if math.isfinite(value)]
 
 
@@ -93,7 +93,7 @@ class Spread:
     remark: str = ""  # beneath the name
 
 
-def draw_spread(rows: Sequence[Spread], *, title: str, measure: str, better: str = "lower") -> "Figure":
+def draw_spread(rows: Sequence[Spread], *, title: str, metric: str, better: str = "lower") -> "Figure":
     """Draw the first row on top. Dots are single values, the diamond their mean, the bar one standard deviation.
 
     Beside it, where they are known, the seconds each took.
@@ -102,16 +102,16 @@ def draw_spread(rows: Sequence[Spread], *, title: str, measure: str, better: str
     figure = new_figure(9.5 if is_timed else 7.5, 1.7 + 0.55 * len(rows))
     panels = figure.subplots(1, 2, sharey=True, width_ratios=(2.6, 1)) if is_timed else [figure.add_subplot()]
     axes = panels[0]
-    largest = max((abs(value) for row in rows for value in _finite(row.values)), default=0.0)
+    largest = max((abs(value) for row in rows for value in _keep_finite(row.values)), default=0.0)
     for place, row in enumerate(rows):
-        _draw_row(axes, place, _finite(row.values), largest)
+        _draw_row(axes, place, _keep_finite(row.values), largest)
     axes.scatter([], [], s=60, marker="D", color=COLOURS[0], label="mean")
     axes.plot([], [], color=COLOURS[0], linewidth=2.5, label="± standard deviation")
     axes.scatter([], [], s=34, color=COLOURS[1], alpha=0.65, linewidths=0, label="one seed")
-    names = [literal(row.name) + (f"\n{literal(row.remark)}" if row.remark else "") for row in rows]
+    names = [escape_math(row.name) + (f"\n{escape_math(row.remark)}" if row.remark else "") for row in rows]
     axes.set_yticks(range(len(rows)), names)
     axes.set_ylim(len(rows) - 0.5, -0.5)
-    axes.set_xlabel(f"{literal(measure)} ({better} is better)")
+    axes.set_xlabel(f"{escape_math(metric)} ({better} is better)")
     axes.margins(x=0.08)
     if is_timed:
         seconds = [row.seconds if math.isfinite(row.seconds) else 0.0 for row in rows]
@@ -124,7 +124,7 @@ def draw_spread(rows: Sequence[Spread], *, title: str, measure: str, better: str
         tidy(one).grid(axis="y", visible=False)
         one.tick_params(axis="y", length=0)
     axes.legend(frameon=False, ncols=3, loc="lower left", bbox_to_anchor=(0, 1), fontsize=8, borderaxespad=0.2)
-    figure.suptitle(literal(title), fontsize=12)
+    figure.suptitle(escape_math(title), fontsize=12)
     return figure
 
 
@@ -139,10 +139,10 @@ def _draw_row(axes: "Axes", place: int, values: list[float], largest: float) -> 
     axes.scatter(values, [place + 0.2] * len(values), s=34, color=COLOURS[1], alpha=0.65, linewidths=0, zorder=3)
     axes.scatter([mean], [place], s=60, marker="D", color=COLOURS[0], edgecolors="white", zorder=4)
     above: Style = {"textcoords": "offset points", "ha": "center", "fontsize": 8, "zorder": 5}
-    axes.annotate(four_digits(mean, largest), (mean, place), (0, 9), **above)
+    axes.annotate(format_four_digits(mean, largest), (mean, place), (0, 9), **above)
 
 
-def four_digits(value: float, largest: float = 0.0) -> str:
+def format_four_digits(value: float, largest: float = 0.0) -> str:
     """Four digits, zeros at the end among them: 2.330 beside 2.335. Beside larger values no more after the point than
     these have, or two: 0.01 beside 92.79."""
 
@@ -166,7 +166,7 @@ def draw_reliability(calibration: Calibration, title: str = "") -> "Figure":
     bins = calibration.filled
     total = sum(one.count for one in bins)
     pale: Style = {"facecolor": "white", "linewidth": 1}
-    _bars(
+    _draw_bins(
         upper, [(one, min(one.accuracy, one.confidence)) for one in bins], color=COLOURS[0], label="right, as expected"
     )
     for sign, colour, hatch, name in (
@@ -177,12 +177,12 @@ def draw_reliability(calibration: Calibration, title: str = "") -> "Figure":
         if apart:  # or no word about it in the legend
             ends = [min(one.accuracy, one.confidence) for one in apart]
             look = {**pale, "edgecolor": colour, "hatch": hatch, "label": name}
-            _bars(upper, [(one, abs(one.gap)) for one in apart], bottom=ends, **look)
-    _bars(lower, [(one, one.count / total) for one in bins], color="0.6")
+            _draw_bins(upper, [(one, abs(one.gap)) for one in apart], bottom=ends, **look)
+    _draw_bins(lower, [(one, one.count / total) for one in bins], color="0.6")
     upper.plot([0, 1], [0, 1], linestyle="--", color="0.35", linewidth=1.2, label="as right as sure")
     upper.set_ylim(0, 1.02)
     upper.set_ylabel("share of answers that are right")
-    legend(upper, "upper left")
+    add_legend(upper, "upper left")
     lower.set_ylabel("share of answers")
     lower.set_xlabel("how sure the model was of its answer")
     lower.set_xlim(0, 1)
@@ -190,11 +190,11 @@ def draw_reliability(calibration: Calibration, title: str = "") -> "Figure":
         tidy(axes)
     verdict = "surer than it should be" if calibration.gap > 0 else "less sure than it could be"
     summary = f"expected calibration error {calibration.error:.3f}: on the whole {verdict}"
-    figure.suptitle("\n".join([literal(title)] * bool(title) + [summary]), fontsize=11)
+    figure.suptitle("\n".join([escape_math(title)] * bool(title) + [summary]), fontsize=11)
     return figure
 
 
-def _bars(axes: "Axes", bars: Sequence[tuple[Bin, float]], **look: Any) -> None:
+def _draw_bins(axes: "Axes", bars: Sequence[tuple[Bin, float]], **look: Any) -> None:
     """A bar of some height over each bin."""
     middles, widths = [(one.low + one.high) / 2 for one, _ in bars], [0.94 * (one.high - one.low) for one, _ in bars]
     axes.bar(middles, [height for _, height in bars], width=widths, **look)
@@ -254,7 +254,7 @@ def _draw_costs(axes: "Axes", layers: Layers, quantity: str) -> None:
     axes.set_title(title, fontsize=12)
     bottom, top = (math.log(edge) for edge in axes.get_ylim())
     ends.sort(key=lambda end: end[0])
-    heights = spread_apart([(math.log(value) - bottom) / (top - bottom) for value, _, _ in ends], GAP)
+    heights = spread_labels([(math.log(value) - bottom) / (top - bottom) for value, _, _ in ends], GAP)
     for height, (_, name, colour) in zip(heights, ends, strict=True):
         axes.text(1.02, height, name, color=colour, transform=axes.transAxes, va="center", fontsize=11)
 
@@ -265,7 +265,7 @@ def _set_lengths(axes: "Axes", lengths: Array | Sequence[int], names: Sequence[s
     axes.minorticks_off()
 
 
-def spread_apart(heights: Sequence[float], gap: float) -> list[float]:
+def spread_labels(heights: Sequence[float], gap: float) -> list[float]:
     """Rising heights, moved so that none is nearer to another than the gap: each crowd spreads around its middle."""
 
     def lowest(crowd: Sequence[float]) -> float:
@@ -313,7 +313,7 @@ def draw_memory(memory: Memory) -> "Figure":
     axes.set_ylabel("answered right")
     seeds = f"{len(plan.seeds)} seeds: mean, and band from worst to best" if len(plan.seeds) > 1 else "1 seed"
     axes.set_title(f"{title}\n{plan.updates:,} updates of {plan.rows} sequences each, {seeds}", fontsize=11)
-    legend(axes)
+    add_legend(axes)
     return figure
 
 
@@ -322,7 +322,7 @@ def draw_window(views: list[WindowView]) -> "Figure":
     figure = new_figure(8, 4.6)
     axes = tidy(figure.add_subplot())
     for number, view in enumerate(views):
-        name = literal(f"{view.name}: {view.loss:.2f} nats with all of its window")
+        name = escape_math(f"{view.name}: {view.loss:.2f} nats with all of its window")
         axes.plot(range(1, len(view.worth) + 1), view.worth, linewidth=2, label=name, **_line_style(number))
     axes.set_xticks(range(1, max(len(view.worth) for view in views) + 1))
     axes.set_xlabel("tokens back from the one that is predicted")
@@ -335,7 +335,7 @@ def draw_window(views: list[WindowView]) -> "Figure":
         axes.axhline(0, color="0.4", linestyle=":")
     axes.set_ylabel("nats per token lost\nif this place says nothing true")
     axes.set_title("What each place of the window is worth", fontsize=12)
-    legend(axes, "upper right")
+    add_legend(axes, "upper right")
     return figure
 
 
@@ -379,7 +379,7 @@ def draw_curves(runs: Sequence[Run]) -> "Figure":
         panels[-1].set_ylim(0, max(1.0, 1.05 * largest))
     lines = max(_legend_below(axes) for axes in panels)
     figure.set_figheight(figure.get_figheight() + 0.21 * lines * rows)
-    title = " · ".join(_headline(run) for run in runs) if len(runs) < 3 else f"{len(runs)} runs"
+    title = " · ".join(_format_headline(run) for run in runs) if len(runs) < 3 else f"{len(runs)} runs"
     (figure.suptitle if count > 1 else panels[0].set_title)(title)
     for axes in panels:
         axes.set_xlabel("step")
@@ -387,13 +387,15 @@ def draw_curves(runs: Sequence[Run]) -> "Figure":
 
 
 def _draw_loss(axes: "Axes", run: Run, factor: float, colour: str, last: int) -> None:
-    points, name = curves(run, factor), literal(run.path.name)
+    points, name = curves(run, factor), escape_math(run.path.name)
     if points["train"]:
         remark = training_remark(run)
         thin: Style = {"color": colour, "alpha": 0.4, "linewidth": 1, "linestyle": ":" if remark else "-"}
         axes.plot(*zip(*points["train"], strict=True), **thin, label=f"{name}: train{', ' * bool(remark)}{remark}")
         if points["dev"]:
-            axes.plot(*zip(*points["dev"], strict=True), color=colour, **_dots(points["dev"]), label=f"{name}: dev")
+            axes.plot(
+                *zip(*points["dev"], strict=True), color=colour, **_marker_style(points["dev"]), label=f"{name}: dev"
+            )
     elif points["dev"]:
         loss = points["dev"][-1][1]
         axes.plot([0, last], [loss, loss], color=colour, linestyle="--", label=f"{name}: dev")
@@ -402,14 +404,16 @@ def _draw_loss(axes: "Axes", run: Run, factor: float, colour: str, last: int) ->
 def _draw_metric(axes: "Axes", run: Run, metric: str, colour: str) -> None:
     """A metric on dev over the steps, and what is drawn along with it, where the run has it."""
     along, first, second = ALONG.get(metric, ("", "", ""))
-    points, others, name = curves(run).get(metric, []), curves(run).get(along, []), literal(run.path.name)
-    axes.plot(*zip(*points, strict=True), color=colour, **_dots(points), label=f"{name}: {first}" if first else name)
+    points, others, name = curves(run).get(metric, []), curves(run).get(along, []), escape_math(run.path.name)
+    axes.plot(
+        *zip(*points, strict=True), color=colour, **_marker_style(points), label=f"{name}: {first}" if first else name
+    )
     if others:
-        look: Style = {"color": colour, "linestyle": "--", **_dots(others, "s")}
+        look: Style = {"color": colour, "linestyle": "--", **_marker_style(others, "s")}
         axes.plot(*zip(*others, strict=True), label=f"{name}: {second}", **look)
 
 
-def _dots(points: Points, form: str = "o") -> Style:
+def _marker_style(points: Points, form: str = "o") -> Style:
     """Dots where they are few enough to leave the line to be seen."""
     return {"marker": form, "markersize": 4.5} if len(points) <= FEW_POINTS else {"linewidth": 2}
 
@@ -422,8 +426,8 @@ def _legend_below(axes: "Axes") -> int:
     return -(-len(labels) // columns)
 
 
-def _headline(run: Run) -> str:
-    metrics, name = run.metrics("dev"), literal(run.path.name)
+def _format_headline(run: Run) -> str:
+    metrics, name = run.metrics("dev"), escape_math(run.path.name)
     if metrics is None:
         return name
     if "bits_per_character" in metrics:

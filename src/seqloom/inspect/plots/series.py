@@ -8,13 +8,13 @@ import numpy as np
 from seqloom.inspect.plots.figures import (
     COLOURS,
     Style,
-    legend,
-    literal,
-    lone_dots,
+    add_legend,
+    escape_math,
+    format_token,
+    mark_isolated_points,
     new_figure,
     set_heading,
     tidy,
-    visible,
 )
 from seqloom.inspect.values import Array
 from seqloom.inspect.views.labels import SeriesStates, TextStates, runs_of
@@ -59,17 +59,17 @@ def draw_components(components: Components, title: str = "") -> "Figure":
         if number:
             axes.axhline(0, color="black", linewidth=0.7)
     observed = components.observed
-    look: Style = {"color": OBSERVED, "linewidth": 0.9, "zorder": 1, **lone_dots(observed)}
+    look: Style = {"color": OBSERVED, "linewidth": 0.9, "zorder": 1, **mark_isolated_points(observed)}
     panels[0].plot(components.times, observed, label="observed", **look)
     (low, high), values = panels[0].get_ylim(), observed[~np.isnan(observed)]
     around = 0.05 * float(np.ptp(values))
     panels[0].set_ylim(min(low, values.min() - around), max(high, values.max() + around))
-    legend(panels[0])
+    add_legend(panels[0])
     log = ", logarithms" if components.logarithmic else ""
     series, variable = components.series, components.variable
     which = series if series == variable else f"{series}, {variable}"
     noise = f"noise of an observation ±{DEVIATIONS * components.noise:.3g}"
-    figure.suptitle(literal(f"{title + ': ' if title else ''}{which}{log}; {noise}, bands hold 95 %"))
+    figure.suptitle(escape_math(f"{title + ': ' if title else ''}{which}{log}; {noise}, bands hold 95 %"))
     return figure
 
 
@@ -88,7 +88,7 @@ def draw_forecast(forecast: Forecasted, history: int | None = None, columns: Seq
     ahead = np.concatenate([times[-1:], forecast.times])
     for axes, column in zip(panels, chosen, strict=True):
         values = forecast.series.values[-past:, column]
-        tidy(axes).plot(times, values, color="0.25", linewidth=1.6, label="series", **lone_dots(values))
+        tidy(axes).plot(times, values, color="0.25", linewidth=1.6, label="series", **mark_isolated_points(values))
         last = values[-1:] if not np.isnan(values[-1]) else forecast.mean[:1, column]
         for share, alpha in zip(sorted(forecast.intervals, reverse=True), (0.18, 0.30), strict=False):
             low, high = (np.concatenate([last, end[:, column]]) for end in forecast.intervals[share])
@@ -100,14 +100,16 @@ def draw_forecast(forecast: Forecasted, history: int | None = None, columns: Seq
             dashed: Style = {"color": ORANGE, "linewidth": 1.8, "linestyle": (0, (4, 2))}
             axes.plot(forecast.times, forecast.truth[:, column], label="what came", **dashed)
         axes.axvline(times[-1], color="0.6", linewidth=1, linestyle=":")
-        axes.set_ylabel(literal(forecast.columns[column]))
+        axes.set_ylabel(escape_math(forecast.columns[column]))
         axes.margins(x=0.01)
     panels[-1].set_xlabel("time")
     handles, labels = panels[0].get_legend_handles_labels()
     figure.legend(handles, labels, loc="outside lower center", ncols=len(labels), frameon=False, fontsize=9)
     how = "exact" if forecast.exact else "from drawn paths"
     steps = "step" if forecast.horizon == 1 else "steps"
-    figure.suptitle(literal(f"{forecast.model or 'Forecast'}: {forecast.horizon} {steps} ahead, {how}"), fontsize=12)
+    figure.suptitle(
+        escape_math(f"{forecast.model or 'Forecast'}: {forecast.horizon} {steps} ahead, {how}"), fontsize=12
+    )
     return figure
 
 
@@ -125,12 +127,14 @@ def draw_track(trace: TrackTrace, title: str = "") -> "Figure":
     lower = figure.add_subplot(grid[1, 1], sharex=upper, sharey=upper)
     for axis, axes in enumerate((upper, lower)):
         _draw_errors(tidy(axes), trace, axis)
-    legend(upper, "lower left", ncols=3)
+    add_legend(upper, "lower left", ncols=3)
     upper.tick_params(labelbottom=False)
     set_heading(upper, "how far off: the estimate minus the truth, and 95 % bands")
     lower.set_xlabel("step")
     errors = [f"{name} {trace.figures[f'rmse_{name}']:.2f} m" for name in ("observed", "filtered", "smoothed")]
-    figure.suptitle(literal(f"{title + ', ' if title else ''}{trace.name}: root mean square error {', '.join(errors)}"))
+    figure.suptitle(
+        escape_math(f"{title + ', ' if title else ''}{trace.name}: root mean square error {', '.join(errors)}")
+    )
     return figure
 
 
@@ -156,7 +160,7 @@ def _draw_plane(axes: "Axes", trace: TrackTrace) -> None:
     axes.set_xlabel("metres east")
     axes.set_ylabel("metres north")
     set_heading(axes, f"on the plane{' (hollow line: nothing observed)' if trace.gaps else ''}")
-    legend(axes)
+    add_legend(axes)
 
 
 def _draw_errors(axes: "Axes", trace: TrackTrace, axis: int) -> None:
@@ -196,7 +200,7 @@ def _state_colour(state: int, states: int) -> "ColorType":
     return COLOURS[state] if states <= len(COLOURS) else colormaps["tab20"](state % 20)
 
 
-def _pale(colour: "ColorType") -> tuple[float, ...]:
+def _lighten(colour: "ColorType") -> tuple[float, ...]:
     from matplotlib.colors import to_rgb
 
     return tuple(PALE + (1 - PALE) * part for part in to_rgb(colour))
@@ -205,7 +209,7 @@ def _pale(colour: "ColorType") -> tuple[float, ...]:
 def draw_states(view: TextStates | SeriesStates, title: str = "") -> "Figure":
     """Draw what a hidden Markov model found in a text, or in a series."""
     figure = _draw_text_states(view) if isinstance(view, TextStates) else _draw_series_states(view)
-    figure.suptitle(literal(title))
+    figure.suptitle(escape_math(title))
     return figure
 
 
@@ -214,7 +218,7 @@ def _draw_text_states(view: TextStates) -> "Figure":
     states, columns = view.states, min(view.states, MOST_BESIDE)
     rows, most = -(-states // columns), SYMBOLS if states <= MOST_BESIDE else 6
     is_words = any(len(token) > 1 for token in view.tokens)  # letters have spaces of their own
-    places = wrap_words([visible(token) for token in view.tokens], LINE, spaces=is_words)
+    places = wrap_words([format_token(token) for token in view.tokens], LINE, spaces=is_words)
     bars, text = rows * (0.9 + 0.2 * most), 0.75 + 0.31 * (1 + places[-1][0])
     figure = new_figure(12.5, 0.5 + bars + text)
     upper, lower = figure.subfigures(2, 1, squeeze=False, height_ratios=[bars, text])[:, 0]
@@ -225,7 +229,7 @@ def _draw_text_states(view: TextStates) -> "Figure":
             continue
         said = view.said[state][:most]
         axes.barh(range(len(said)), [chance for _, chance in said], color=_state_colour(state, states))
-        names = [literal(visible(symbol)) for symbol, _ in said]
+        names = [escape_math(format_token(symbol)) for symbol, _ in said]
         axes.set_yticks(range(len(said)), names, family="monospace", fontsize=9)
         axes.invert_yaxis()
         tidy(axes).grid(axis="y", visible=False)
@@ -273,12 +277,12 @@ def _draw_text(axes: "Axes", view: TextStates, places: Sequence[tuple[int, int]]
 
     look: Style = {"ha": "center", "va": "center", "family": "monospace", "fontsize": 10.5}
     for token, state, (line, column) in zip(view.tokens, view.path, places, strict=True):
-        shown = visible(token)
-        shade = "white" if state >= view.states else _pale(_state_colour(state, view.states))
+        shown = format_token(token)
+        shade = "white" if state >= view.states else _lighten(_state_colour(state, view.states))
         axes.add_patch(Rectangle((column - 0.08, line - 0.46), len(shown) + 0.16, 0.92, facecolor=shade, linewidth=0))
         for place, letter in enumerate(shown):
             colour = OBSERVED if letter == SPACE else "black"
-            axes.text(column + place + 0.5, line, literal(letter), color=colour, **look)
+            axes.text(column + place + 0.5, line, escape_math(letter), color=colour, **look)
     axes.set_xlim(-0.5, LINE + 0.5)
     axes.set_ylim(places[-1][0] + 0.6, -0.6)
     axes.set_axis_off()
@@ -296,11 +300,11 @@ def _draw_series_states(view: SeriesStates) -> "Figure":
     for place, axes in enumerate(panels):
         tidy(axes).margins(x=0)
         for state, begin, end in runs_of(view.path):
-            axes.axvspan(begin - 0.5, end - 0.5, color=_pale(colours[state]), linewidth=0)
+            axes.axvspan(begin - 0.5, end - 0.5, color=_lighten(colours[state]), linewidth=0)
             axes.plot([begin - 0.5, end - 0.5], [view.means[state, place]] * 2, color=colours[state], linewidth=1.6)
         axes.plot(view.values[:, place], color="black", linewidth=0.7, marker="." if len(view.path) <= 150 else "")
         axes.axvline(view.train - 0.5, color="black", linestyle=":", linewidth=1)
-        axes.set_ylabel(literal(view.columns[place]))
+        axes.set_ylabel(escape_math(view.columns[place]))
     beside: Style = {"xytext": (3, -9), "textcoords": "offset points", "fontsize": 8}
     panels[0].annotate("unseen in training", (view.train, 1), xycoords=("data", "axes fraction"), **beside)
     ticks = np.unique(np.linspace(0, len(view.times) - 1, 8).astype(int))

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from seqloom.evaluate.classification import Average, Hits, macro, micro, weighted
-from seqloom.inspect.plots.figures import class_name, label, mix_colour
+from seqloom.inspect.plots.figures import format_class, format_word, interpolate_colour
 from seqloom.inspect.values import Array
 
 if TYPE_CHECKING:
@@ -23,12 +23,12 @@ SHADES = "·░▒▓█"  # one for each quarter, and the first for weights bel
 MIN_SHOWN_WEIGHT = 0.05
 # The same in colour. The ground is coloured as well, so that the map looks alike on dark screens and on light ones.
 COLOURS = ((32, 36, 48), (35, 62, 100), (38, 100, 150), (66, 150, 190), (140, 205, 200), (255, 246, 190))
-WIDEST = 20  # cells of a label; what is longer is cut
-NUMBERED = 3  # cells of a numbered column: one cell of map at least, even past the hundredth
+MAX_LABEL_WIDTH = 20  # cells of a label; what is longer is cut
+NUMBERED_WIDTH = 3  # cells of a numbered column: one cell of map at least, even past the hundredth
 ISOLATE, POP = "\N{FIRST STRONG ISOLATE}", "\N{POP DIRECTIONAL ISOLATE}"
 
 
-def heat_map(
+def render_heat_map(
     rows: Sequence[str],
     columns: Sequence[str],
     weights: Array,
@@ -36,32 +36,35 @@ def heat_map(
     width: int,
     colour: bool,
     numbers: Sequence[Sequence[str]] | None = None,
-    spell: Callable[[str], str] = label,
+    format_label: Callable[[str], str] = format_word,
 ) -> "Text":
     """Weights (rows, columns) from 0 to 1, at most `width` cells wide. `numbers` are written where given, and shades
-    are then left to colour. `spell` makes a heading of a word."""
+    are then left to colour. `format_label` makes a heading of a word."""
     from rich.text import Text
 
-    heads, sides = [_cut(word, spell) for word in columns], [_cut(word, spell) for word in rows]
-    side = max(map(_cells, sides), default=0) + 2
+    heads, sides = (
+        [_format_label(word, format_label) for word in columns],
+        [_format_label(word, format_label) for word in rows],
+    )
+    side = max(map(_cell_width, sides), default=0) + 2
     longest = [max((len(row[place]) for row in numbers or ()), default=0) for place in range(len(heads))]
-    widths = [max(_cells(head), long) + 2 for head, long in zip(heads, longest, strict=True)]
+    widths = [max(_cell_width(head), long) + 2 for head, long in zip(heads, longest, strict=True)]
     text = Text(no_wrap=True, overflow="ignore")
     if side + sum(widths) > width:
-        entries = [f"{number} {_isolated(head)}  " for number, head in enumerate(heads, start=1)]
-        for block in _blocks(list(map(_cells, entries)), width):
+        entries = [f"{number} {_isolate(head)}  " for number, head in enumerate(heads, start=1)]
+        for block in _split_columns(list(map(_cell_width, entries)), width):
             text.append("".join(entries[place] for place in block).rstrip() + "\n", style="dim")
         heads = [str(number) for number in range(1, len(heads) + 1)]
-        widths = [max(NUMBERED, len(head) + 1, long + 1) for head, long in zip(heads, longest, strict=True)]
-    for block in _blocks(widths, width - side):
+        widths = [max(NUMBERED_WIDTH, len(head) + 1, long + 1) for head, long in zip(heads, longest, strict=True)]
+    for block in _split_columns(widths, width - side):
         if block.start > 0:
             text.append("\n")
         text.append(" " * side)
         for place in block:
-            text.append((_middle if numbers is None else _right)(heads[place], widths[place]), style="bold")
+            text.append((_centre if numbers is None else _align_right)(heads[place], widths[place]), style="bold")
         text.append("\n")
         for row, word in enumerate(sides):
-            text.append(" " * (side - 1 - _cells(word)) + _isolated(word) + " ")
+            text.append(" " * (side - 1 - _cell_width(word)) + _isolate(word) + " ")
             for place in block:
                 shown = None if numbers is None else numbers[row][place]
                 _append_cell(text, float(weights[row, place]), widths[place], colour, shown)
@@ -69,22 +72,28 @@ def heat_map(
     return text
 
 
-def link_list(rows: Sequence[str], columns: Sequence[str], weights: Array, least: float = MIN_SHOWN_WEIGHT) -> "Text":
-    """A line for each row: what it is linked to, the strongest first, what is less than `least` left out. Words that
-    stand in several columns have their place beside them, from 1."""
+def render_links(
+    rows: Sequence[str], columns: Sequence[str], weights: Array, min_weight: float = MIN_SHOWN_WEIGHT
+) -> "Text":
+    """List the links of each row on one line, the strongest first. Weights below `min_weight` are omitted.
+
+    Words that occur in several columns are followed by their position, from 1.
+    """
     from rich.text import Text
 
-    sides, heads = [_cut(word) for word in rows], [_cut(word) for word in columns]
-    names = [_isolated(head) + f" [{n}]" * (heads.count(head) > 1) for n, head in enumerate(heads, start=1)]
-    side, text = max(map(_cells, sides), default=0), Text(no_wrap=True, overflow="ignore")
+    sides, heads = [_format_label(word) for word in rows], [_format_label(word) for word in columns]
+    names = [_isolate(head) + f" [{n}]" * (heads.count(head) > 1) for n, head in enumerate(heads, start=1)]
+    side, text = max(map(_cell_width, sides), default=0), Text(no_wrap=True, overflow="ignore")
     for word, row in zip(sides, weights, strict=True):
-        order = sorted((place for place in range(len(heads)) if row[place] >= least), key=lambda place: -row[place])
-        text.append(" " * (side - _cells(word)) + _isolated(word), style="bold").append(" → ", style="dim")
+        order = sorted(
+            (place for place in range(len(heads)) if row[place] >= min_weight), key=lambda place: -row[place]
+        )
+        text.append(" " * (side - _cell_width(word)) + _isolate(word), style="bold").append(" → ", style="dim")
         text.append("   ".join(f"{names[place]} {row[place]:.2f}" for place in order) + "\n")
     return text
 
 
-def scale(colour: bool) -> "Text":
+def render_scale(colour: bool) -> "Text":
     """What the shades mean, in one line."""
     from rich.text import Text
 
@@ -97,20 +106,20 @@ def scale(colour: bool) -> "Text":
 def _append_cell(text: "Text", weight: float, width: int, colour: bool, shown: str | None) -> None:
     if shown is not None:
         ink = "#000000" if weight > 0.5 else "#ffffff"
-        text.append(_right(shown, width), style=f"{ink} {_style(weight)}" if colour else "")
+        text.append(_align_right(shown, width), style=f"{ink} {_style(weight)}" if colour else "")
         return
     if colour:
         text.append(" " * width, style=_style(weight))
         return
     step = min(int(weight * 4), 3) + 1 if weight >= MIN_SHOWN_WEIGHT else 0
-    text.append(_middle(SHADES[step] * (width - 2 if step else 1), width))
+    text.append(_centre(SHADES[step] * (width - 2 if step else 1), width))
 
 
 def _style(weight: float) -> str:
-    return "on rgb({},{},{})".format(*mix_colour(COLOURS, weight))
+    return "on rgb({},{},{})".format(*interpolate_colour(COLOURS, weight))
 
 
-def _blocks(widths: Sequence[int], width: int) -> list[range]:
+def _split_columns(widths: Sequence[int], width: int) -> list[range]:
     """Columns that stand beside each other; at least one."""
     blocks, start, used = [], 0, 0
     for place, size in enumerate(widths):
@@ -124,83 +133,86 @@ def _blocks(widths: Sequence[int], width: int) -> list[range]:
 # --- words of any script --------------------------------------------------------------------------------------------
 
 
-def _cells(text: str) -> int:
+def _cell_width(text: str) -> int:
     """Columns of the terminal: two for a wide letter, none for a combining mark."""
     from rich.cells import cell_len
 
     return cell_len(text)
 
 
-def beside(word: str, spell: Callable[[str], str] = label) -> str:
+def format_inline(word: str, format_label: Callable[[str], str] = format_word) -> str:
     """A word to stand in a line with others."""
-    return _isolated(spell(word))
+    return _isolate(format_label(word))
 
 
-def _cut(word: str, spell: Callable[[str], str] = label) -> str:
+def _format_label(word: str, format_label: Callable[[str], str] = format_word) -> str:
     """A label no wider than WIDEST."""
     from rich.cells import set_cell_size
 
-    shown = spell(word)
-    return shown if _cells(shown) <= WIDEST else set_cell_size(shown, WIDEST - 1).rstrip() + "…"
+    shown = format_label(word)
+    return shown if _cell_width(shown) <= MAX_LABEL_WIDTH else set_cell_size(shown, MAX_LABEL_WIDTH - 1).rstrip() + "…"
 
 
-def _isolated(word: str) -> str:
+def _isolate(word: str) -> str:
     """A word whose letters run from right to left must not carry its neighbours along."""
     runs_left = any(unicodedata.bidirectional(letter) in ("R", "AL", "AN") for letter in word)
     return ISOLATE + word + POP if runs_left else word
 
 
-def _middle(word: str, width: int) -> str:
-    free = width - _cells(word)
-    return " " * (free // 2) + _isolated(word) + " " * (free - free // 2)
+def _centre(word: str, width: int) -> str:
+    free = width - _cell_width(word)
+    return " " * (free // 2) + _isolate(word) + " " * (free - free // 2)
 
 
-def _right(word: str, width: int) -> str:
-    return " " * (width - 1 - _cells(word)) + _isolated(word) + " "
+def _align_right(word: str, width: int) -> str:
+    return " " * (width - 1 - _cell_width(word)) + _isolate(word) + " "
 
 
 # --- confusion --------------------------------------------------------------------------------------------------------
 
-COUNTED = 25  # classes up to which the matrix is one of numbers; of more it is shaded
-ABSENT = "·"  # none: easier to overlook than 0
+MAX_COUNTED_CLASSES = 25  # classes up to which the matrix is one of numbers; of more it is shaded
+ZERO_COUNT = "·"  # none: easier to overlook than 0
 AVERAGES = {"micro": micro, "macro": macro, "weighted": weighted}
 
 
-def confusion_map(confusion: "Confusion", *, width: int, colour: bool) -> "Text":
+def render_confusion(confusion: "Confusion", *, width: int, colour: bool) -> "Text":
     """A row is what a text is, a column what it was called; shades are shares of the row."""
     labels = confusion.labels
-    numbers = [[f"{count:,}" if count else ABSENT for count in row] for row in confusion.counts.tolist()]
-    shown = numbers if len(labels) <= COUNTED else None
-    return heat_map(labels, labels, confusion.rates(), width=width, colour=colour, numbers=shown, spell=class_name)
+    numbers = [[f"{count:,}" if count else ZERO_COUNT for count in row] for row in confusion.counts.tolist()]
+    shown = numbers if len(labels) <= MAX_COUNTED_CLASSES else None
+    return render_heat_map(
+        labels, labels, confusion.rates(), width=width, colour=colour, numbers=shown, format_label=format_class
+    )
 
 
-def class_table(by_class: Mapping[str, Hits], of: str = "class", unit: str = "texts") -> "Table":
+def build_class_table(by_class: Mapping[str, Hits], label_kind: str = "class", unit: str = "texts") -> "Table":
     """Precision, recall and F1 of each class, or type of span, and their averages."""
     from rich.table import Table
     from rich.text import Text
 
     total = sum(hits.expected for hits in by_class.values())
     rows = [
-        (Text(beside(name, class_name)), Average(hits.precision, hits.recall, hits.f1), hits.expected)
+        (Text(format_inline(name, format_class)), Average(hits.precision, hits.recall, hits.f1), hits.expected)
         for name, hits in by_class.items()
     ]
     rows += [
         (Text(f"{name} average", style="dim"), average(by_class.values()), total) for name, average in AVERAGES.items()
     ]
     table = Table(box=None, header_style="bold")
-    for head in (of, "precision", "recall", "F1", unit):
-        table.add_column(head, justify="left" if head == of else "right", no_wrap=True)
+    for head in (label_kind, "precision", "recall", "F1", unit):
+        table.add_column(head, justify="left" if head == label_kind else "right", no_wrap=True)
     for name, average, count in rows:
         table.add_row(name, *(f"{value:.4f}" for value in average), f"{count:,}")
     return table
 
 
-def mistake_lines(confusion: "Confusion", most: int = 10) -> list[str]:
-    """The most frequent mistakes in words."""
+def list_mistakes(confusion: "Confusion", most: int = 10) -> list[str]:
+    """List the most frequent confusions in words."""
     mistakes = confusion.mistakes(most)
-    wide = max((len(f"{one.count:,}") for one in mistakes), default=0)
-    return [
-        f"{one.count:{wide},} ×  {beside(one.expected, class_name)} taken for {beside(one.predicted, class_name)}"
-        f"  ({one.rate:.1%} of its {round(one.count / one.rate):,})"
-        for one in mistakes
-    ]
+    width = max((len(f"{mistake.count:,}") for mistake in mistakes), default=0)
+    lines = []
+    for mistake in mistakes:
+        expected, predicted = (format_inline(name, format_class) for name in (mistake.expected, mistake.predicted))
+        share = f"{mistake.rate:.1%} of {round(mistake.count / mistake.rate):,}"
+        lines.append(f"{mistake.count:{width},} ×  {expected} predicted as {predicted}  ({share})")
+    return lines

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from seqloom.inspect.capture import AttentionValues, BlockValues, Captured, CellStep, block_values, blocks_of
 from seqloom.inspect.equations import Equation, symbol_of, trace_equations
-from seqloom.inspect.tours.template import quoted
+from seqloom.inspect.tours.template import quote
 from seqloom.inspect.tours.tour import Tour
 from seqloom.inspect.views.attention import CROSS_ATTENTION, SELF_ATTENTION
 from seqloom.nn.backbone import Embedded
@@ -209,7 +209,7 @@ def set_attention(
     seen = [int(place) for place in torch.isfinite(scores[head, row]).nonzero()]
     seen_scores = scores[head, row, seen]
     best = seen[int(seen_scores.argmax())]
-    best_name = quoted(answering[best])
+    best_name = quote(answering[best])
     if list(answering).count(answering[best]) > 1:
         best_name += f" (token {best + 1})"
     seen_tokens = [answering[place] for place in seen]
@@ -227,7 +227,7 @@ def set_attention(
         q_row=values.q[head, row : row + 1],
         q_vector=values.q[head, row],
         seen_tokens=seen_tokens,
-        seen_names=[quoted(token) for token in seen_tokens],
+        seen_names=[quote(token) for token in seen_tokens],
         k_seen=values.k[head, seen],
         v_seen=values.v[head, seen],
         k_best=values.k[head, best],
@@ -239,8 +239,8 @@ def set_attention(
         weights_row=weights[head, row],
         weights_seen=weights[head, row, seen],
         weights_by_head=weights[:, row, seen],
-        row_names=[quoted(token) for token in produced or asking],
-        column_names=[quoted(token) for token in answering],
+        row_names=[quote(token) for token in produced or asking],
+        column_names=[quote(token) for token in answering],
         axes=CROSS_ATTENTION if produced else SELF_ATTENTION,
         mixture=values.mixtures[head, row],
         before_attention_row=before[row],
@@ -268,8 +268,8 @@ def _set_part(tour: Tour, part: str, asking: Sequence[str], row: int) -> None:
         asking=list(asking),
         asking_row=row,
         asking_token=[asking[row]],
-        asking_name=[quoted(asking[row])],
-        name=quoted(asking[row]),
+        asking_name=[quote(asking[row])],
+        name=quote(asking[row]),
     )
 
 

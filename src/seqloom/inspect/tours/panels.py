@@ -91,7 +91,7 @@ class DotPanel(Panel):
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class SharesPanel(Panel):
+class SoftmaxPanel(Panel):
     """A softmax: scores to shares of 1."""
 
     kind: str = field(default="shares", init=False)
@@ -106,7 +106,7 @@ class SharesPanel(Panel):
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class MixPanel(Panel):
+class WeightedSumPanel(Panel):
     """One vector made of several, each with a weight."""
 
     kind: str = field(default="mix", init=False)
@@ -136,7 +136,7 @@ class MapPanel(Panel):
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class LinesPanel(Panel):
+class TablePanel(Panel):
     """A small table of words and numbers."""
 
     kind: str = field(default="lines", init=False)

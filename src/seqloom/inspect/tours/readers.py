@@ -19,7 +19,7 @@ from seqloom.inspect.tours.layers import (
     set_form,
     set_positions,
 )
-from seqloom.inspect.tours.template import quoted, visible
+from seqloom.inspect.tours.template import mark_whitespace, quote
 from seqloom.inspect.tours.tour import Tour, Walk, compute_logits
 from seqloom.inspect.tours.translators import add_reading
 from seqloom.inspect.views.texts import Said, one_line, unknown_notes
@@ -56,7 +56,7 @@ class _Continuation:
         self.logits = torch.stack([compute_logits(self.tour.model.output, vector) for vector in vectors])
         self.chosen = ids[row + 1] if row + 1 < len(ids) else int(self.logits[row].argmax())
         self.tour.set(vocabulary=self.logits.shape[1])
-        return visible(self.tour.tokenizer.token(self.chosen))
+        return mark_whitespace(self.tour.tokenizer.token(self.chosen))
 
     def finish(self, letter: str, layers: int, heads: int, next_window: Sequence[int] | None = None) -> Walk:
         """The last stages. The next step reads the new token after `next_window`, or after all tokens so far."""
@@ -79,7 +79,7 @@ class _Continuation:
             last_next=len(read),
             step=row,
             steps=[
-                [t + 1, quoted(now), quoted(names[after]), float(shares[t, after])]
+                [t + 1, quote(now), quote(names[after]), float(shares[t, after])]
                 for t, (now, after) in enumerate(zip(tour.values["tokens"], following, strict=True))
             ],
         )
@@ -88,7 +88,7 @@ class _Continuation:
         text, unknown = tour.walk["text"], tour.tokenizer.unknown_pieces(tour.walk["text"])
         at_end = row == len(ids) - 1 and chosen != END
         return tour.finish(
-            visible(names[chosen]),
+            mark_whitespace(names[chosen]),
             layers,
             heads,
             onward=text + tour.trained.continue_text(ids, [chosen]) if at_end else None,
@@ -211,7 +211,7 @@ def tour_bert(tour: Tour, _: Said | None) -> Walk:
     usual = gaps.masks[0] + 1 if gaps.masks else min(1, len(ids) - 1)
     row = tour.choose(tour.follow.word, usual, len(ids), "token")
     names = reader.specials.names
-    tour.read(text, ids, [names.get(token) or visible(tokenizer.token(token)) for token in ids], row)
+    tour.read(text, ids, [names.get(token) or mark_whitespace(tokenizer.token(token)) for token in ids], row)
     if reader.longest is not None and len(ids) > reader.longest:
         raise UsageError(
             f"{reader.name} reads {reader.longest} tokens at once, and the text has {len(ids)}: shorten it."
@@ -228,7 +228,7 @@ def tour_bert(tour: Tour, _: Said | None) -> Walk:
     def predict(top: Tensor) -> str:
         logits = compute_scores(top)[1]
         tour.set(vocabulary=len(logits))
-        return "a vector for each token" if is_untrained else visible(tokenizer.token(int(logits.argmax())))
+        return "a vector for each token" if is_untrained else mark_whitespace(tokenizer.token(int(logits.argmax())))
 
     top = _add_backbone(tour, model.backbone, tokens, len(ids), predict)
     captured = model.read(tokens)
@@ -245,7 +245,7 @@ def tour_bert(tour: Tour, _: Said | None) -> Walk:
             top_row=top[row],
             is_tied=model.output is None,
             is_gap=ids[row] == reader.specials.mask,
-            best_rows=[[rank + 1, quoted(words[token]), p] for rank, (token, p) in enumerate(tour.likeliest())],
+            best_rows=[[rank + 1, quote(words[token]), p] for rank, (token, p) in enumerate(tour.likeliest())],
         )
         tour.add("outputs/told", "outputs/logits", "outputs/softmax")
         tour.add("outputs/next-gap", key="next")
@@ -416,7 +416,7 @@ def tour_tagger(tour: Tour, _: Said | None) -> Walk:
     marginals = chain.marginals(emissions[None], count)[0]  # (W, K)
     tour.set_output(model.output, h[text.first[word]], tags, int(path[word]), "known")
     tour.compare_log_probs(text.output[word])
-    tour.set(vector_origin="word", word_name=quoted(words[word]), words=words, word=word)
+    tour.set(vector_origin="word", word_name=quote(words[word]), words=words, word=word)
     tour.add("outputs/logits")
     if chain.learned:
         tour.add(
@@ -432,7 +432,7 @@ def tour_tagger(tour: Tour, _: Said | None) -> Walk:
         [each, tags[int(tag)], float(marginals[number, tag])]
         for number, (each, tag) in enumerate(zip(words, path, strict=True))
     ]
-    answer = visible(text.answer).replace("␣", " ")
+    answer = mark_whitespace(text.answer).replace("␣", " ")
     tour.add(
         "outputs/next-tags", key="next", path=path, tag_rows=tag_rows, marks_spans=marks_spans(tags), answer=answer
     )

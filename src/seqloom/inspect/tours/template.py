@@ -29,18 +29,18 @@ from torch import Tensor
 
 from seqloom.inspect.tours.panels import (
     DotPanel,
-    LinesPanel,
     Link,
     MapPanel,
     MapStop,
     MatrixPanel,
-    MixPanel,
     Panel,
-    SharesPanel,
+    SoftmaxPanel,
     Stage,
     SumPanel,
     SumTerm,
+    TablePanel,
     TokensPanel,
+    WeightedSumPanel,
 )
 from seqloom.inspect.values import Array
 
@@ -52,23 +52,23 @@ HIGHEST = "The highest score is taken off all of them first: the shares stay the
 # --- what templates can call ------------------------------------------------------------------------------------------
 
 
-def size(count: int, what: str, width: int | None = None) -> str:
+def format_size(count: int, what: str, width: int | None = None) -> str:
     """`7 tokens × 64 numbers`, `1 vector`"""
     many = f"{count:,} {what}{'' if count == 1 else 's'}"
     return many if width is None else f"{many} × {width:,} numbers"
 
 
-def visible(token: str) -> str:
+def mark_whitespace(token: str) -> str:
     """A token whose spaces and line breaks can be seen."""
     return token.replace(" ", "␣").replace("\n", "↵").replace("\t", "⇥") or "∅"
 
 
-def quoted(token: str) -> str:
+def quote(token: str) -> str:
     """A token in a sentence."""
-    return f"“{visible(token)}”"
+    return f"“{mark_whitespace(token)}”"
 
 
-def equals(root: float) -> str:
+def format_root(root: float) -> str:
     """A root as people write it: `= 8`, `≈ 11.3`."""
     return f"= {root:.0f}" if root == round(root) else f"≈ {root:.1f}"
 
@@ -78,20 +78,22 @@ def subscript(number: int) -> str:
     return str(number).translate(str.maketrans("0123456789", "₀₁₂₃₄₅₆₇₈₉"))
 
 
-def around(layer: str, residual: bool, normed_after: bool) -> str:
+def residual_equation(layer: str, residual: bool, normed_after: bool) -> str:
     """The equation of a layer within a residual."""
     inside = f"x + {layer}" if residual else layer
     return f"x ← norm({inside})" if normed_after else f"x ← {inside}"
 
 
-def around_terms(before: str, made: str, label: str, total: str, after: str, residual: bool, normed_after: bool) -> str:
+def residual_terms(
+    before: str, made: str, label: str, total: str, after: str, residual: bool, normed_after: bool
+) -> str:
     """The lines of a sum panel for the same."""
     lines = [f"- {before}: before", f"- + {made}: {label}"] if residual else [f"- {made}: {label}"]
     lines += [f"- = {total}: after"] + ([f"- → {after}: normed"] if normed_after else [])
     return "\n".join(lines)
 
 
-def meaning(symbol: str) -> str:
+def explain_function(symbol: str) -> str:
     """What a sign that is the same everywhere means; nothing for one that is not."""
     return next((words for _, name, words in SIGNS if name == symbol), "changes every number by itself")
 
@@ -102,7 +104,7 @@ def _sections() -> dict[str, Template]:
     environment = Environment(
         trim_blocks=True, lstrip_blocks=True, undefined=StrictUndefined, autoescape=False, keep_trailing_newline=True
     )
-    functions = (size, quoted, equals, subscript, around, around_terms, meaning)
+    functions = (format_size, quote, format_root, subscript, residual_equation, residual_terms, explain_function)
     environment.globals |= {function.__name__: function for function in functions}
     environment.tests["contains"] = lambda text, part: part in text
     sections = {}
@@ -139,8 +141,8 @@ def render_stage(section: str, values: Values, key: str | None = None) -> Stage:
         elif line.startswith("    "):
             equation.append(line.strip())
         elif line.startswith("- "):
-            letter, _, meaning = line.removeprefix("- ").partition(": ")
-            letters[letter] = meaning
+            letter, _, explanation = line.removeprefix("- ").partition(": ")
+            letters[letter] = explanation
         else:
             words.append(line.strip())
     formula = "\n".join(equation)
@@ -309,9 +311,9 @@ PANELS: dict[str, tuple[type[Panel], Callable[[PanelText], dict[str, object]]]] 
     "matrix": (MatrixPanel, _matrix),
     "sum": (SumPanel, _sum),
     "dot": (DotPanel, _dot),
-    "softmax": (SharesPanel, _softmax),
-    "mix": (MixPanel, _mix),
-    "lines": (LinesPanel, _lines),
+    "softmax": (SoftmaxPanel, _softmax),
+    "mix": (WeightedSumPanel, _mix),
+    "lines": (TablePanel, _lines),
     "map": (MapPanel, _map),
 }
 

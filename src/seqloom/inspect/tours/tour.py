@@ -21,14 +21,14 @@ from torch import Tensor, nn
 from seqloom.core.errors import UsageError
 from seqloom.inspect.capture import TrainedModel, evaluating
 from seqloom.inspect.tours.panels import Stage
-from seqloom.inspect.tours.template import Values, quoted, render_stage, visible
+from seqloom.inspect.tours.template import Values, mark_whitespace, quote, render_stage
 from seqloom.inspect.views.texts import Said
 from seqloom.models import MODELS
 from seqloom.tasks import has_view
 from seqloom.text.base import END_TEXT
 
-LONGEST = 64  # tokens of a text
-NUMBERS = 8  # of each vector, unless a number is given
+MAX_TOKENS = 64  # tokens of a text
+DEFAULT_NUMBERS = 8  # of each vector, unless a number is given
 
 
 @dataclass(frozen=True)
@@ -39,7 +39,7 @@ class Follow:
     step: int | None = None  # the token of the answer that is being written
     layer: int = 1
     head: int = 1
-    numbers: int = NUMBERS  # of each vector that are shown
+    numbers: int = DEFAULT_NUMBERS  # of each vector that are shown
 
     def check(self, layers: int, heads: int) -> None:
         for value, most, what in ((self.layer, layers, "layer"), (self.head, heads, "head")):
@@ -133,13 +133,13 @@ class Tour:
 
     def names(self, ids: Sequence[int]) -> list[str]:
         """The tokens of these ids, as they are shown."""
-        return [visible(self.tokenizer.token(token)) for token in ids]
+        return [mark_whitespace(self.tokenizer.token(token)) for token in ids]
 
     def read(self, text: str, ids: Sequence[int], tokens: Sequence[str], row: int) -> None:
         """What the model reads, and the position that is followed."""
         check_length(ids)
-        self.set(tokens=tokens, ids=ids, row=row, followed=quoted(tokens[row]), lookup_tokens=tokens)
-        self.set(text=text.replace("\n", "↵"), token_names=[quoted(token) for token in tokens])
+        self.set(tokens=tokens, ids=ids, row=row, followed=quote(tokens[row]), lookup_tokens=tokens)
+        self.set(text=text.replace("\n", "↵"), token_names=[quote(token) for token in tokens])
         self.walk |= {"text": text, "tokens": tokens, "word": row + 1}
 
     def set_lookup(self, table: nn.Embedding, rows: Tensor) -> None:
@@ -169,7 +169,7 @@ class Tour:
             vocabulary=len(logits),
             probabilities=shares,
             names=list(names),
-            quoted_names=[quoted(name) for name in names],
+            quoted_names=[quote(name) for name in names],
             chosen=chosen,
             chosen_share=float(shares[chosen]),
             chosen_logit=logits[chosen],
@@ -209,9 +209,9 @@ class Tour:
 
 def check_length(tokens: Sequence[object], what: str = "text") -> None:
     """Refuse a text that is too long to be walked through."""
-    if len(tokens) > LONGEST:
+    if len(tokens) > MAX_TOKENS:
         raise UsageError(
-            f"A walk is for a sentence of at most {LONGEST} tokens; this {what} has {len(tokens):,}. Shorten it."
+            f"A walk is for a sentence of at most {MAX_TOKENS} tokens; this {what} has {len(tokens):,}. Shorten it."
         )
 
 
@@ -226,7 +226,7 @@ def compute_logits(output: Any, vector: Tensor) -> Tensor:
 KINDS = ("recurrent-lm", "window-lm", "recurrent-seq2seq", "transformer", "gpt", "bert", "tagger", "classifier")
 
 
-def suits(recipe: Values) -> bool:
+def has_tour(recipe: Values) -> bool:
     """Whether there is a tour through a model of this recipe."""
     return MODELS.base(recipe.get("model", {}).get("kind")) in KINDS and has_view(recipe, "walk")
 
@@ -237,7 +237,7 @@ def walk_through(trained: TrainedModel, text: str, follow: Follow | None = None,
     from seqloom.inspect.tours import readers, translators
 
     kind = trained.run.recipe["model"]["kind"]
-    if not suits(trained.run.recipe):
+    if not has_tour(trained.run.recipe):
         raise UsageError(f"There is no walk through {trained.name}: it is of kind {kind}.")
     tours = {**readers.TOURS, **translators.TOURS}
     with evaluating(trained.model), torch.no_grad():

@@ -19,7 +19,7 @@ from seqloom.inspect.tours.layers import (
     set_embedding,
     set_form,
 )
-from seqloom.inspect.tours.template import quoted, visible
+from seqloom.inspect.tours.template import mark_whitespace, quote
 from seqloom.inspect.tours.tour import Tour, Walk, check_length, compute_logits
 from seqloom.inspect.views.texts import Said, say
 from seqloom.nn.bidirectional import BidirectionalStack
@@ -54,13 +54,13 @@ def _finish(tour: Tour, said: Said, step: int, vectors: Tensor, letter: str, lay
         next_tokens=tour.names([token]) if is_short else [*written, *tour.names([token])],
         last_next=0 if is_short else len(ids),
         steps=[  # number, token that was read, token that was written and its probability
-            [number + 1, quoted(before), quoted(names[now]), float(shares[number, now])]
+            [number + 1, quote(before), quote(names[now]), float(shares[number, now])]
             for number, (before, now) in enumerate(zip(read, said.said, strict=False))
         ],
     )
     tour.add("outputs/logits", "outputs/softmax")
     tour.add("outputs/next-token", key="next")
-    tokens = [visible(each) for each in said.target_tokens]
+    tokens = [mark_whitespace(each) for each in said.target_tokens]
     return tour.finish(said.text, layers, heads, steps=tokens, step=step + 1, notes=said.notes)
 
 
@@ -101,7 +101,7 @@ def tour_transformer(tour: Tour, said: Said | None) -> Walk:
         written=target,
         written_ids=written[: row + 1],
         written_row=row,
-        written_name=quoted(target[row]),
+        written_name=quote(target[row]),
     )
     tour.add("inputs/text", "inputs/tokens", "inputs/embeddings", "inputs/positions")
     add_block(tour, "encoder", encoder, memory, source, word)
@@ -162,7 +162,7 @@ def tour_recurrent_seq2seq(tour: Tour, said: Said | None) -> Walk:
     attention = _attention_step(captured, model, step)
     usual = 0 if attention is None else int(attention[2][: max(1, len(said.read) - 1)].argmax())
     word = tour.choose(follow.word, usual, len(said.read), "token")
-    tour.read(said.source, said.read, [visible(token) for token in said.source_tokens], word)
+    tour.read(said.source, said.read, [mark_whitespace(token) for token in said.source_tokens], word)
     written = [END, *said.said[:-1]][: step + 1]
     embedding = model.source_embed(batch["source"][0])
     tour.set_lookup(model.source_embed, embedding)
@@ -173,7 +173,7 @@ def tour_recurrent_seq2seq(tour: Tour, said: Said | None) -> Walk:
         layers=layers,
         written=tour.names(written),
         written_ids=written,
-        written_name=quoted(tour.names(written)[-1]),
+        written_name=quote(tour.names(written)[-1]),
         reads_both_ways=isinstance(model.encoder, BidirectionalStack),
         is_reversed=config.reverse,
         known=annotations,
@@ -313,7 +313,7 @@ def _set_attention_step(tour: Tour, attention: Attended) -> None:
         coverage=coverage,
         covered=covered,
         best=best,
-        best_name=quoted(tour.values["tokens"][best]),
+        best_name=quote(tour.values["tokens"][best]),
         best_score=scores[best],
         asked=query,
         key_best=key,

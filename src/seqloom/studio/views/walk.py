@@ -4,7 +4,7 @@ from pydantic import Field
 
 from seqloom.core.tokens import MASK_TEXT
 from seqloom.inspect.tours.readers import lacks_output
-from seqloom.inspect.tours.tour import KINDS, NUMBERS, Follow, walk_through
+from seqloom.inspect.tours.tour import DEFAULT_NUMBERS, KINDS, Follow, walk_through
 from seqloom.inspect.views.texts import say
 from seqloom.models import MODELS
 from seqloom.studio.endpoints import MAX_TOKENS, Line, RunRequest, View
@@ -24,7 +24,7 @@ class WalkRequest(RunRequest):
     step: int | None = Field(None, ge=1, le=MAX_TOKENS)  # the output token to follow
     layer: int = Field(1, ge=1, le=1000)
     head: int = Field(1, ge=1, le=1000)
-    numbers: int = Field(NUMBERS, ge=1, le=64)  # values shown of each vector
+    numbers: int = Field(DEFAULT_NUMBERS, ge=1, le=64)  # values shown of each vector
 
 
 @view.post()
