@@ -140,7 +140,9 @@ def instruction_template_problem(form: str) -> str | None:
     """Return the problem of a template for instructions, or None."""
     order = template_fields(form, INSTRUCTION_FIELDS)
     if order not in (["instruction", "output"], ["instruction", "input", "output"], ["input", "instruction", "output"]):
-        return f"template must contain {{instruction}}, optionally {{input}}, and last {{output}}; got {form!r}"
+        return (
+            f"template must contain {{instruction}}, optionally {{input}}, and last {{output}}, once each; got {form!r}"
+        )
     before = form.partition("{output}")[0]
     if any("{input}" in line and "{" in line.replace("{input}", "") for line in before.split("\n")):
         return f"template must have {{input}} on a separate line, which is omitted without an input; got {form!r}"
