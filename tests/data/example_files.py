@@ -1,4 +1,4 @@
-"""Small files laid out as the real sets are, for the tests of corpora with labels, tags, pairs, choices and answers."""
+"""Small files in the layout of the real data sets, for tests of classification, tagging and answering corpora."""
 
 import gzip
 import json
@@ -17,7 +17,7 @@ def _conllu(words: list[tuple[str, str]], text: str) -> str:
 
 
 def squad(articles: int, questions: int = 2) -> str:
-    """So many articles in SQuAD's form, each of one paragraph."""
+    """Return a file in SQuAD format with articles of one paragraph."""
 
     def paragraph(number: int) -> dict[str, Any]:
         context = f"The river {number} is {number} miles long. It ends in lake {number}."
@@ -110,7 +110,7 @@ def write(folder: Path) -> Path:
 
 
 def settings(name: str, folder: Path) -> dict[str, Any]:
-    own = SETTINGS.get(name, {})
-    if isinstance(own.get("train"), str):
-        own = {**own, "train": str(folder / own["train"])}
-    return {"corpus": name, **own}
+    options = SETTINGS.get(name, {})
+    if isinstance(options.get("train"), str):
+        options = {**options, "train": str(folder / options["train"])}
+    return {"corpus": name, **options}

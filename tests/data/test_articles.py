@@ -1,4 +1,4 @@
-"""WikiText-2 by articles: each from its title to the next, and no line of the text taken for a title."""
+"""WikiText-2 split into articles: an article lasts from its title to the next title."""
 
 import os
 
@@ -30,6 +30,10 @@ def test_text_before_first_title_is_kept() -> None:
 
 
 @pytest.mark.skipif("SEQLOOM_DATA" not in os.environ, reason="needs the data sets (SEQLOOM_DATA)")
-def test_sizes_equal_published_ones() -> None:
+def test_sizes_equal_published_sizes() -> None:
     corpus = load(Config(documents="article"))
-    assert {split: len(found) for split, found in corpus.splits.items()} == {"train": 600, "dev": 60, "test": 60}
+    assert {split: len(documents) for split, documents in corpus.splits.items()} == {
+        "train": 600,
+        "dev": 60,
+        "test": 60,
+    }

@@ -1,4 +1,4 @@
-"""Data files that have no end, or unpack to far more than their size, are refused in little time and memory."""
+"""Endless data files and decompression bombs are refused quickly and in little memory."""
 
 import gzip
 import io
@@ -17,7 +17,7 @@ from seqloom.data.word_vectors import read_entries
 
 
 @pytest.mark.parametrize("read", [read_text, read_arpa, lambda path: list(read_entries(path))])
-def test_device_as_a_data_file(read: Callable[[Path], object]) -> None:
+def test_device_is_refused_as_data_file(read: Callable[[Path], object]) -> None:
     with pytest.raises(DataError, match="/dev/zero is a device, not a file"):
         read(Path("/dev/zero"))
 
@@ -30,7 +30,7 @@ def test_endless_zeros_are_reported_as_binary() -> None:
         decode_text(content, "The input")
 
 
-def test_gzip_bomb(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_gzip_bomb_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(files, "GZIP_GRACE", 4 << 20)
     bomb = tmp_path / "bomb.txt.gz"
     bomb.write_bytes(gzip.compress(b"a" * (32 << 20), 9))
@@ -38,14 +38,14 @@ def test_gzip_bomb(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         read_text(bomb)
 
 
-def test_compressed_text_is_not_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_ordinary_compressed_text_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(files, "GZIP_GRACE", 1 << 20)
     text = "".join(f"line {number} of a text\n" for number in range(100_000))
     (tmp_path / "text.txt.gz").write_bytes(gzip.compress(text.encode()))
     assert read_text(tmp_path / "text.txt.gz") == text
 
 
-def test_text_larger_than_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_text_larger_than_memory_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "text.txt").write_text("a line\n" * 300_000)
     monkeypatch.setenv("SEQLOOM_MEMORY", "4M")
     with pytest.raises(ResourceError, match=r"text\.txt must fit into memory.* larger than 1 MiB.*SEQLOOM_MEMORY"):
@@ -55,22 +55,22 @@ def test_text_larger_than_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 
 
 def test_pipe_is_read(tmp_path: Path) -> None:
-    """As in data.train=<(zcat corpus.gz)."""
-    reading, writing = os.pipe()
-    os.write(writing, b"a line\n")
-    os.close(writing)
+    """Check process substitution, as in data.train=<(zcat corpus.gz)."""
+    read_end, write_end = os.pipe()
+    os.write(write_end, b"a line\n")
+    os.close(write_end)
     try:
-        assert read_text(Path(f"/proc/self/fd/{reading}")) == "a line\n"
+        assert read_text(Path(f"/proc/self/fd/{read_end}")) == "a line\n"
     finally:
-        os.close(reading)
+        os.close(read_end)
 
 
-def test_endless_recipe(tmp_path: Path) -> None:
+def test_endless_recipe_is_refused(tmp_path: Path) -> None:
     (tmp_path / "endless.yaml").symlink_to("/dev/zero")
     with pytest.raises(UsageError, match="is not a recipe; a recipe has at most 10,000,000 bytes"):
         load_yaml(tmp_path / "endless.yaml")
 
 
-def test_read_all_reads_all() -> None:
+def test_read_all_returns_complete_content() -> None:
     content = bytes(range(1, 256)) * 20_000
     assert read_all(io.BytesIO(content), "The input") == content

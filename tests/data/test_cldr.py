@@ -1,4 +1,4 @@
-"""Phrases from CLDR: true to babel, aligned, unambiguous, and held out without a word that training lacks."""
+"""CLDR phrases equal babel's, are aligned and unambiguous, and held-out phrases contain only words of training."""
 
 import os
 import random
@@ -50,14 +50,14 @@ def corpus(request: pytest.FixtureRequest) -> Corpus[ParallelExample]:
     return small(*request.param)
 
 
-def every(corpus: Corpus[ParallelExample]) -> list[ParallelExample]:
+def all_pairs(corpus: Corpus[ParallelExample]) -> list[ParallelExample]:
     return list(chain.from_iterable(corpus.splits.values()))
 
 
 # --- the splits -------------------------------------------------------------------------------------------------------
 
 
-def test_sizes_and_kinds(french: Corpus[ParallelExample]) -> None:
+def test_default_corpus_has_many_pairs_of_all_kinds(french: Corpus[ParallelExample]) -> None:
     sizes = {name: len(pairs) for name, pairs in french.splits.items()}
     assert sizes["train"] >= 30_000 and sizes["dev"] >= 1_000 and sizes["test"] >= 2_000
     assert french.version.startswith("1 CLDR ") and "babel" in french.version and "num2words" in french.version
@@ -67,7 +67,7 @@ def test_sizes_and_kinds(french: Corpus[ParallelExample]) -> None:
         assert max(counts.values()) < len(pairs) / 4
 
 
-def test_kinds_of_every_pair(corpus: Corpus[ParallelExample]) -> None:
+def test_every_language_pair_has_eight_kinds(corpus: Corpus[ParallelExample]) -> None:
     counts = Counter(pair.kind for pair in corpus.split("train"))
     assert len(counts) >= 8
     assert max(counts.values()) < SMALL["train"] / 4
@@ -75,34 +75,34 @@ def test_kinds_of_every_pair(corpus: Corpus[ParallelExample]) -> None:
     assert len({pair.kind for pair in corpus.split("test")}) >= 8
 
 
-def test_numbers_in_words_need_num2words() -> None:
+def test_number_kinds_need_num2words_support() -> None:
     assert small("en", "hi").notes == ("kinds left out because hi has no words for them: number, numbers",)
     assert small("th", "zh").notes == ("kinds left out because zh has no words for them: number, numbers",)
     assert not small("en", "hu").notes
 
 
 def test_language_neutral_symbols_are_not_words() -> None:
-    """Where CLDR has not begun with a language's units it gives `5 km` and `3 h`, which are nobody's language."""
-    found = small("en", "sn", train=300, dev=10, test=20)
-    assert found.notes == ("kinds left out because sn has no words for them: number, numbers, duration, quantity",)
-    assert len({pair.kind for pair in found.split("train")}) >= 8
+    """Without unit names of a language, CLDR returns symbols such as `5 km` and `3 h`."""
+    corpus = small("en", "sn", train=300, dev=10, test=20)
+    assert corpus.notes == ("kinds left out because sn has no words for them: number, numbers, duration, quantity",)
+    assert len({pair.kind for pair in corpus.split("train")}) >= 8
 
 
 def check_no_overlap(corpus: Corpus[ParallelExample]) -> None:
-    for one, other in combinations(corpus.splits.values(), 2):
-        assert not {pair.source for pair in one} & {pair.source for pair in other}
-        assert not {pair.target for pair in one} & {pair.target for pair in other}
+    for first, second in combinations(corpus.splits.values(), 2):
+        assert not {pair.source for pair in first} & {pair.source for pair in second}
+        assert not {pair.target for pair in first} & {pair.target for pair in second}
 
 
 def check_unambiguous(corpus: Corpus[ParallelExample]) -> None:
     targets = defaultdict(set)
-    for pair in every(corpus):
+    for pair in all_pairs(corpus):
         targets[pair.source].add(pair.target)
-    assert all(len(found) == 1 for found in targets.values())
+    assert all(len(translations) == 1 for translations in targets.values())
 
 
-def words(text: str, language: str, spans: set[tuple[int, int]]) -> set[str]:
-    """Runs of letters with their marks, runs of digits, other signs; without spaces, characters and fillers."""
+def words_of(text: str, language: str, spans: set[tuple[int, int]]) -> set[str]:
+    """Return runs of letters, runs of digits and other symbols; for unspaced languages, characters and linked spans."""
     if language in UNSPACED:
         return {*text, *(text[begin:end] for begin, end in spans)}
     runs: list[str] = []
@@ -121,37 +121,37 @@ def vocabulary(corpus: Corpus[ParallelExample], pairs: Any) -> tuple[set[str], s
     source: set[str] = set()
     target: set[str] = set()
     for pair in pairs:
-        source |= words(pair.source, corpus.languages[0], {link[0] for link in pair.links})
-        target |= words(pair.target, corpus.languages[1], {link[1] for link in pair.links})
+        source |= words_of(pair.source, corpus.languages[0], {link[0] for link in pair.links})
+        target |= words_of(pair.target, corpus.languages[1], {link[1] for link in pair.links})
     return source, target
 
 
-def check_familiar(corpus: Corpus[ParallelExample]) -> None:
-    known = vocabulary(corpus, corpus.split("train"))
+def check_only_train_words(corpus: Corpus[ParallelExample]) -> None:
+    train_vocabulary = vocabulary(corpus, corpus.split("train"))
     for name in ("dev", "test"):
-        for side, learnt in zip(vocabulary(corpus, corpus.split(name)), known, strict=True):
-            assert side <= learnt, sorted(side - learnt)[:10]
+        for side, train_side in zip(vocabulary(corpus, corpus.split(name)), train_vocabulary, strict=True):
+            assert side <= train_side, sorted(side - train_side)[:10]
 
 
-CHECKS = [check_no_overlap, check_unambiguous, check_familiar]
+CHECKS = [check_no_overlap, check_unambiguous, check_only_train_words]
 
 
 @pytest.mark.parametrize("check", CHECKS)
-def test_splits_of_the_default(french: Corpus[ParallelExample], check: Any) -> None:
+def test_default_splits_are_valid(french: Corpus[ParallelExample], check: Any) -> None:
     check(french)
 
 
 @pytest.mark.parametrize("check", CHECKS)
-def test_splits_of_every_pair(corpus: Corpus[ParallelExample], check: Any) -> None:
+def test_splits_of_every_language_pair_are_valid(corpus: Corpus[ParallelExample], check: Any) -> None:
     check(corpus)
 
 
 def test_control_without_rule_has_new_words(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The control: it is the rule that keeps new words out, not luck."""
+    """Control: without the rule, held-out phrases contain new words."""
     monkeypatch.setattr(cldr.PairDrawing, "has_only_train_words", lambda self, pair: True)
     loose = corpora.load(cldr.Config(source="en", target="de", **SMALL))
     with pytest.raises(AssertionError):
-        check_familiar(loose)
+        check_only_train_words(loose)
 
 
 def test_vocabulary_is_small(french: Corpus[ParallelExample]) -> None:
@@ -159,13 +159,13 @@ def test_vocabulary_is_small(french: Corpus[ParallelExample]) -> None:
 
 
 def test_equal_sources_have_equal_meanings() -> None:
-    """`May 5, 2026` is a long and a medium date in English; German writes them differently, so one must go."""
-    pairs = every(small("en", "de"))
+    """`May 5, 2026` is a long and a medium date in English, but German writes them differently: one kind is dropped."""
+    pairs = all_pairs(small("en", "de"))
     assert any(pair.source.startswith("May ") for pair in pairs if pair.kind == "long date")
     assert not any(pair.source.startswith("May ") for pair in pairs if pair.kind == "medium date")
 
 
-def test_seeds() -> None:
+def test_seed_determines_pairs() -> None:
     same = corpora.load(cldr.Config(source="en", target="hu", **SMALL))
     assert same.fingerprint() == small("en", "hu").fingerprint()
     other = small("en", "hu", seed=1)
@@ -183,7 +183,7 @@ print(corpora.load(cldr.Config(target="ko", train=300, dev=20, test=20)).fingerp
 """
 
 
-def test_same_in_every_process_and_cheap_to_import() -> None:
+def test_fingerprint_is_equal_in_every_process_and_import_is_cheap() -> None:
     outputs = {
         subprocess.run(
             [sys.executable, "-c", SCRIPT, *sys.path],
@@ -214,39 +214,39 @@ def said(phrase: phrases.Phrase) -> str:
     return phrases.text_of(phrase)
 
 
-def korean(language: Language, pattern: str) -> str:
+def use_long_day_periods(language: Language, pattern: str) -> str:
     return pattern.replace("a", "aaaa") if language.tag == "ko" else pattern
 
 
 @pytest.mark.parametrize("style", ["full", "long", "medium", "short"])
-def test_dates(language: Language, style: Any) -> None:
+def test_dates_equal_babel(language: Language, style: Any) -> None:
     for moment in moments():
         assert said(language.date(style, moment)) == phrases.plain(dates.format_date(moment, style, language.locale))
 
 
-def test_times(language: Language) -> None:
+def test_times_equal_babel(language: Language) -> None:
     locale = language.locale
     for moment in moments():
         for style in ("medium", "short"):
-            pattern = korean(language, locale.time_formats[style].pattern)
+            pattern = use_long_day_periods(language, locale.time_formats[style].pattern)
             time = phrases.plain(dates.format_time(moment, pattern, locale=locale))
             assert said(language.time(style, moment)) == time
         for style in ("full", "medium"):
-            joined = str(locale.datetime_formats[style]).replace("'", "")
-            both = joined.replace("{0}", time).replace("{1}", dates.format_date(moment, style, locale))
-            assert said(language.date_time(style, moment)) == phrases.plain(both)
+            pattern = str(locale.datetime_formats[style]).replace("'", "")
+            expected = pattern.replace("{0}", time).replace("{1}", dates.format_date(moment, style, locale))
+            assert said(language.date_time(style, moment)) == phrases.plain(expected)
 
 
-def test_weekday_and_time(language: Language) -> None:
+def test_weekday_and_time_equal_babel(language: Language) -> None:
     locale = language.locale
     skeleton = "Ehm" if "h" in locale.time_formats["short"].pattern else "EHm"
     for moment in moments():
-        pattern = korean(language, locale.datetime_skeletons[skeleton].pattern)
+        pattern = use_long_day_periods(language, locale.datetime_skeletons[skeleton].pattern)
         expected = phrases.plain(dates.format_datetime(moment, pattern, locale=locale))
         assert said(language.weekday_time(moment)) == expected
 
 
-def test_date_ranges(language: Language) -> None:
+def test_date_ranges_equal_babel(language: Language) -> None:
     for moment in moments():
         for days in (1, 12, 40, 400):
             end = moment + timedelta(days=days)
@@ -255,7 +255,7 @@ def test_date_ranges(language: Language) -> None:
 
 
 @pytest.mark.parametrize("count", [2, 3, 5])
-def test_lists(language: Language, count: int) -> None:
+def test_lists_equal_babel(language: Language, count: int) -> None:
     codes = ["FR", "JP", "BR", "HU", "KE"][:count]
     names = [language.locale.territories[code] for code in codes]
     assert said(language.countries(codes)) == phrases.plain(lists.format_list(names, locale=language.locale))
@@ -265,11 +265,11 @@ def test_lists(language: Language, count: int) -> None:
         assert said(language.choice((21, 305, 7, 60, 99)[:count])) == phrases.plain(expected)
 
 
-def test_quantities_and_money(language: Language) -> None:
+def test_quantities_and_money_equal_babel(language: Language) -> None:
     for value in (1, 2, 3, 21, Decimal("4.5"), 45_300):
         for unit in cldr.UNITS:
             expected = units.format_unit(value, unit, "long", locale=language.locale)
-            if unit not in expected:  # babel gives the code where CLDR has no long form
+            if unit not in expected:  # babel returns the code if CLDR has no long form
                 assert said(language.quantity(value, unit)) == phrases.plain(expected)
         for code in ("EUR", "JPY", "USD", "KES"):
             for form in ("standard", "name"):
@@ -277,7 +277,7 @@ def test_quantities_and_money(language: Language) -> None:
                 assert said(language.money(Decimal(value), code, form)) == phrases.plain(expected)
 
 
-def test_reordering_is_real() -> None:
+def test_languages_order_date_fields_differently() -> None:
     moment = datetime(2026, 11, 15, 15, 45)
     expected = {
         "en": "Sunday, November 15, 2026",
@@ -292,8 +292,8 @@ def test_reordering_is_real() -> None:
     assert said(Language("pt-PT").spoken(16)) == "dezasseis"
 
 
-def test_plain_spaces_and_no_invisible_marks(corpus: Corpus[ParallelExample]) -> None:
-    for pair in every(corpus):
+def test_phrases_have_plain_spaces_and_no_invisible_characters(corpus: Corpus[ParallelExample]) -> None:
+    for pair in all_pairs(corpus):
         for text in (pair.source, pair.target):
             assert text and text == " ".join(text.split())
             odd = {character for character in text if unicodedata.category(character) in ("Zs", "Cf", "Cc")}
@@ -304,17 +304,17 @@ def test_plain_spaces_and_no_invisible_marks(corpus: Corpus[ParallelExample]) ->
 # --- the links --------------------------------------------------------------------------------------------------------
 
 
-def shown(pair: ParallelExample) -> list[tuple[str, str]]:
+def linked_texts(pair: ParallelExample) -> list[tuple[str, str]]:
     return [(pair.source[a:b], pair.target[c:d]) for (a, b), (c, d) in pair.links]
 
 
-def aligned(source: phrases.Phrase, target: phrases.Phrase) -> list[tuple[str, str]]:
-    return shown(ParallelExample(said(source), said(target), links=phrases.align_phrases(source, target)))
+def align(source: phrases.Phrase, target: phrases.Phrase) -> list[tuple[str, str]]:
+    return linked_texts(ParallelExample(said(source), said(target), links=phrases.align_phrases(source, target)))
 
 
-def test_links_of_a_date() -> None:
+def test_date_fields_are_linked() -> None:
     moment = datetime(2026, 11, 15)
-    assert aligned(Language("en").date("full", moment), Language("hu").date("full", moment)) == [
+    assert align(Language("en").date("full", moment), Language("hu").date("full", moment)) == [
         ("Sunday", "vasárnap"),
         ("November", "november"),
         ("15", "15"),
@@ -334,54 +334,54 @@ def test_links_distinguish_equal_fields() -> None:
         ((0, 2), (0, 2)),
         ((3, 5), (3, 5)),
         ((6, 8), (6, 8)),
-        ((9, 11), (0, 2)),  # on a 24-hour clock the hour says AM too
+        ((9, 11), (0, 2)),  # on a 24-hour clock, the hour also expresses AM
     )
 
 
-def test_links_of_range_share_common_fields() -> None:
+def test_links_of_date_range_share_common_fields() -> None:
     start, end = datetime(2026, 11, 15), datetime(2026, 11, 20)
     english, french = Language("en").date_range(start, end), Language("fr").date_range(start, end)
     assert (said(english), said(french)) == ("Nov 15 – 20, 2026", "15–20 nov. 2026")
-    assert aligned(english, french) == [("Nov", "nov."), ("15", "15"), ("20", "20"), ("2026", "2026")]
+    assert align(english, french) == [("Nov", "nov."), ("15", "15"), ("20", "20"), ("2026", "2026")]
     later = datetime(2026, 12, 3)
-    pairs = aligned(Language("en").date_range(start, later), Language("hu").date_range(start, later))
+    pairs = align(Language("en").date_range(start, later), Language("hu").date_range(start, later))
     assert ("Nov", "nov.") in pairs and ("Dec", "dec.") in pairs and ("Nov", "dec.") not in pairs
 
 
-def test_links_of_lists_quantities_and_duals() -> None:
+def test_lists_quantities_and_duals_are_linked() -> None:
     english, hebrew = Language("en"), Language("he")
-    assert aligned(english.countries(["FR", "JP", "HU"]), Language("fr").countries(["FR", "JP", "HU"])) == [
+    assert align(english.countries(["FR", "JP", "HU"]), Language("fr").countries(["FR", "JP", "HU"])) == [
         ("France", "France"),
         ("Japan", "Japon"),
         ("Hungary", "Hongrie"),
     ]
-    korean = Language("ko")
-    assert aligned(english.quantity(88, "temperature-fahrenheit"), korean.quantity(88, "temperature-fahrenheit")) == [
+    use_long_day_periods = Language("ko")
+    assert align(
+        english.quantity(88, "temperature-fahrenheit"), use_long_day_periods.quantity(88, "temperature-fahrenheit")
+    ) == [
         ("88", "88"),
         ("degrees Fahrenheit", "화씨"),
         ("degrees Fahrenheit", "도"),
     ]
-    two_hours = aligned(english.quantity(2, "duration-hour"), hebrew.quantity(2, "duration-hour"))
+    two_hours = align(english.quantity(2, "duration-hour"), hebrew.quantity(2, "duration-hour"))
     assert two_hours == [("2", "שעתיים"), ("hours", "שעתיים")]
-    price = aligned(
-        english.money(Decimal("45.20"), "EUR", "standard"), hebrew.money(Decimal("45.20"), "EUR", "standard")
-    )
+    price = align(english.money(Decimal("45.20"), "EUR", "standard"), hebrew.money(Decimal("45.20"), "EUR", "standard"))
     assert price == [("€", "€"), ("45.20", "45.20")]
 
 
 def test_links_are_consistent(corpus: Corpus[ParallelExample]) -> None:
-    for pair in every(corpus):
+    for pair in all_pairs(corpus):
         assert pair.links == tuple(sorted(set(pair.links)))
         assert bool(pair.links) == (pair.kind != "number")
-        for one, other in shown(pair):
-            assert one and one == one.strip() and other and other == other.strip()
-            if pair.kind.endswith("date") and one.isdecimal() and other.isdecimal():
-                assert int(one) % 100 == int(other) % 100
+        for source, target in linked_texts(pair):
+            assert source and source == source.strip() and target and target == target.strip()
+            if pair.kind.endswith("date") and source.isdecimal() and target.isdecimal():
+                assert int(source) % 100 == int(target) % 100
         if pair.kind in ("full date", "long date", "medium date"):
             assert len(pair.links) == (4 if pair.kind == "full date" else 3)
-        for place in (0, 1):  # two parts of a side are the same part or do not touch
-            spans = sorted({link[place] for link in pair.links})
-            assert all(before[1] <= after[0] for before, after in pairwise(spans))
+        for side in (0, 1):  # spans of one side are equal or do not overlap
+            spans = sorted({link[side] for link in pair.links})
+            assert all(left[1] <= right[0] for left, right in pairwise(spans))
 
 
 # --- what is refused --------------------------------------------------------------------------------------------------
@@ -412,11 +412,11 @@ def test_impossible_settings_are_refused(settings: dict[str, Any], message: str)
 
 
 @pytest.mark.parametrize(("source", "target"), [("zh", "zh-Hant"), ("en", "pt_BR"), ("pt", "pt-PT"), ("en", "zh_TW")])
-def test_tags_with_scripts_and_places(source: str, target: str) -> None:
+def test_tags_may_have_script_or_territory(source: str, target: str) -> None:
     assert len(small(source, target, train=300, dev=10, test=10).split("train")) == 300
 
 
-def test_too_many_pairs(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_too_many_pairs_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cldr, "KINDS", [kind for kind in cldr.KINDS if kind.name == "weekday and time"])
     with pytest.raises(DataError, match=r"data.train must be at most [\d,]+, the number .* got 20,000"):
         corpora.load(cldr.Config(train=20_000))
@@ -433,9 +433,9 @@ def test_missing_package_is_reported(package: str, monkeypatch: pytest.MonkeyPat
 
 
 def test_drawn_phrases_are_unchanged(french: Corpus[ParallelExample]) -> None:
-    """If this changes, so must cldr.DRAWING_VERSION: runs would otherwise take other data for the same."""
+    """After a change of these phrases, increase cldr.DRAWING_VERSION, so that runs notice that their data changed."""
     if cldr.version() != "1 CLDR 47 babel 2.18.0 num2words 0.5.14":
-        pytest.skip("another version of the source draws other pairs")
+        pytest.skip("other versions of CLDR, babel or num2words draw other pairs")
     first = [(pair.source, pair.target) for pair in french.split("test")[:2]]
     assert first == [
         ("60.00 US dollars", "60,00 dollars des États-Unis"),

@@ -1,4 +1,4 @@
-"""One's own tagged sentences: CoNLL and CoNLL-U, schemes, repairs, and what people get wrong."""
+"""Tagged sentences in CoNLL and CoNLL-U files: columns, tag schemes, repairs, errors."""
 
 import gzip
 from pathlib import Path
@@ -34,7 +34,7 @@ def write(path: Path, text: str) -> Path:
 
 
 @pytest.mark.parametrize("gap", [" ", "\t", "  "])
-def test_two_columns(tmp_path: Path, gap: str) -> None:
+def test_two_columns_are_read(tmp_path: Path, gap: str) -> None:
     text = f"-DOCSTART-{gap}O\n\nAnn{gap}B-PER\nran{gap}O\n\n\n# a comment about it\n#{gap}O\nBob{gap}B-PER\n"
     corpus = load(write(tmp_path / "a.txt", text))
     assert corpus.split("train") == [
@@ -44,7 +44,7 @@ def test_two_columns(tmp_path: Path, gap: str) -> None:
     assert corpus.split("train")[0].text == "Ann ran"
 
 
-def test_columns_by_index(tmp_path: Path) -> None:
+def test_columns_are_selected_by_number(tmp_path: Path) -> None:
     path = write(tmp_path / "a.conll.gz", "1 Ann NNP B-PER\n2 ran VBD O\n")
     assert load(path, columns=[2, -1]).split("train")[0].tags == ("B-PER", "O")
     assert load(path, columns=[2, 3]).split("train")[0].tags == ("NNP", "VBD")
@@ -70,7 +70,7 @@ CONLLU = """# sent_id = 1
 """
 
 
-def test_conllu_words_and_spans(tmp_path: Path) -> None:
+def test_conllu_words_have_spans(tmp_path: Path) -> None:
     first, second = load(write(tmp_path / "a.conllu", CONLLU)).split("train")
     assert first.words == ("I", "do", "n't", "know", "de", "le", ".")
     assert first.tags == ("PRON", "AUX", "PART", "VERB", "ADP", "DET", "PUNCT")
@@ -86,7 +86,7 @@ def test_mismatched_text_is_rebuilt_from_words(tmp_path: Path) -> None:
     assert [first.text[start:end] for start, end in first.spans] == ["I", "do", "n't", "know", "du", "du", "."]
 
 
-def test_a_word_with_a_space(tmp_path: Path) -> None:
+def test_conllu_word_may_contain_space(tmp_path: Path) -> None:
     text = "1\t10 000\t_\tNUM\t_\t_\t0\troot\t_\t_\n2\tfois\t_\tNOUN\t_\t_\t0\troot\t_\t_\n"
     assert load(write(tmp_path / "a.conllu", text)).split("train")[0].spans == ((0, 6), (7, 11))
 
@@ -96,25 +96,25 @@ def test_a_word_with_a_space(tmp_path: Path) -> None:
 spans = st.lists(st.tuples(st.sampled_from("XY"), st.integers(0, 2), st.integers(1, 3)), max_size=4)
 
 
-def laid(found: list[tuple[str, int, int]]) -> tuple[list[Span], int]:
-    made, end = [], 0
-    for kind, gap, length in found:
-        made.append(Span(kind, end + gap, end + gap + length))
+def place_spans(spans: list[tuple[str, int, int]]) -> tuple[list[Span], int]:
+    placed, end = [], 0
+    for kind, gap, length in spans:
+        placed.append(Span(kind, end + gap, end + gap + length))
         end += gap + length
-    return made, end + 1
+    return placed, end + 1
 
 
 @given(st.lists(spans, min_size=1, max_size=5), st.sampled_from(["IOB1", "IOB2", "BIOES"]))
-def test_all_schemes_give_the_same_tags(sentences: list[list[tuple[str, int, int]]], scheme: Scheme) -> None:
-    both = [laid(found) for found in sentences]
-    read = []
-    for own, length in both:
-        tags = write_tags(own, length, scheme)
-        read.append(Sentence(list(range(1, length + 1)), ["w"] * length, tags))
-    found, notes = parse_tags(read, scheme, "refuse", "x")
+def test_all_schemes_give_equal_tags(sentences: list[list[tuple[str, int, int]]], scheme: Scheme) -> None:
+    expected = [place_spans(sentence) for sentence in sentences]
+    encoded = []
+    for sentence_spans, length in expected:
+        tags = write_tags(sentence_spans, length, scheme)
+        encoded.append(Sentence(list(range(1, length + 1)), ["w"] * length, tags))
+    parsed, notes = parse_tags(encoded, scheme, "refuse", "x")
     assert not notes
-    assert [extract_spans(sentence.tags) for sentence in found] == [own for own, _ in both]
-    assert all(tag[0] in "BIO" for sentence in found for tag in sentence.tags)
+    assert [extract_spans(sentence.tags) for sentence in parsed] == [sentence_spans for sentence_spans, _ in expected]
+    assert all(tag[0] in "BIO" for sentence in parsed for tag in sentence.tags)
 
 
 @pytest.mark.parametrize(
@@ -134,7 +134,7 @@ def test_scheme_is_detected(tags: str, scheme: Scheme | None) -> None:
     assert find_scheme("plain", [sentence]) is None
 
 
-def test_bilou(tmp_path: Path) -> None:
+def test_bilou_is_converted_to_iob2(tmp_path: Path) -> None:
     path = write(tmp_path / "a.txt", "a B-X\nb I-X\nc L-X\nd O\ne U-Y\n")
     assert load(path).split("train")[0].tags == ("B-X", "I-X", "I-X", "O", "B-Y")
 
@@ -149,9 +149,9 @@ def test_invalid_tags_are_repaired_and_counted_or_refused(tmp_path: Path) -> Non
         DataError, match=r"Line 22 of .*a.txt has I-X after O before I-Y.*not valid IOB2.*invalid=repair"
     ):
         load(path, invalid="refuse")
-    dev = write(tmp_path / "dev.txt", "a O\nb I-X\n")  # as many mistakes as in IOB1: the scheme is that of train
-    said = f"1 tag was not valid IOB2 and repaired, at line 2 of {dev}: I-X became B-X"
-    assert load(path, dev=str(dev)).notes[1] == said
+    dev = write(tmp_path / "dev.txt", "a O\nb I-X\n")  # ambiguous between IOB1 and IOB2: the scheme of train is used
+    note = f"1 tag was not valid IOB2 and repaired, at line 2 of {dev}: I-X became B-X"
+    assert load(path, dev=str(dev)).notes[1] == note
     single = write(tmp_path / "single.txt", "a O\nb S-X\n\n" * 5 + "a B-X\nb O\n")
     assert load(single).notes == (f"1 tag was not valid BIOES and repaired, at line 16 of {single}: B-X",)
     assert load(path, scheme="plain").split("train")[-1].tags == ("O", "I-X", "I-Y", "B-Y")
@@ -160,7 +160,7 @@ def test_invalid_tags_are_repaired_and_counted_or_refused(tmp_path: Path) -> Non
 # --- splits -----------------------------------------------------------------------------------------------------------
 
 
-def test_fractions_are_held_out(tmp_path: Path) -> None:
+def test_equal_sentences_are_held_out_together(tmp_path: Path) -> None:
     path = write(tmp_path / "a.txt", "".join(f"w{n % 40} A\nx B\n\n" for n in range(80)))
     corpus = load(path, dev_fraction=0.1, test_fraction=0.2)
     words = [{sentence.words for sentence in sentences} for sentences in corpus.splits.values()]
@@ -183,7 +183,7 @@ def test_separate_files_for_splits(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "text", "said"),
+    ("name", "text", "message"),
     [
         ("a.txt", "a X\nb Y\nc\n", r"Line 3 of .*a.txt must have 2 columns, as line 1 has; it has 1 column: 'c'"),
         ("a.txt", "a\tX\nb c\tY\nd e Z\n", r"Line 3 of .* must have 2 columns, as line 1 has; it has 1 column"),
@@ -200,8 +200,8 @@ def test_separate_files_for_splits(tmp_path: Path) -> None:
         ("a.conllu", CONLLU.replace("\tVERB\t", "\t\t", 1), "Line 7 of .* must have a form and its upos"),
     ],
 )
-def test_errors_are_reported(tmp_path: Path, name: str, text: str, said: str) -> None:
-    with pytest.raises(DataError, match=said) as error:
+def test_errors_are_reported(tmp_path: Path, name: str, text: str, message: str) -> None:
+    with pytest.raises(DataError, match=message) as error:
         load(write(tmp_path / name, text))
     assert "\n" not in str(error.value)
 
@@ -214,7 +214,7 @@ def test_missing_column_is_reported(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("setting", "said"),
+    ("setting", "message"),
     [
         ({"columns": [0, 1]}, "counted from 1"),
         ({"columns": [2, 2]}, "columns must be different"),
@@ -223,12 +223,12 @@ def test_missing_column_is_reported(tmp_path: Path) -> None:
         ({"dev_fraction": -0.1}, "at least 0"),
     ],
 )
-def test_invalid_settings_are_refused(setting: dict[str, Any], said: str) -> None:
-    with pytest.raises(UsageError, match=said):
+def test_invalid_settings_are_refused(setting: dict[str, Any], message: str) -> None:
+    with pytest.raises(UsageError, match=message):
         build(corpora.CorpusConfig[TokenClassificationExample], {"corpus": "conll", "train": "a.txt", **setting})
 
 
-def test_reading_alone(tmp_path: Path) -> None:
+def test_readers_return_line_numbers(tmp_path: Path) -> None:
     sentences = read_conll(write(tmp_path / "a.txt", "x Y\n\n\nz Y"))
     assert [(s.lines, s.words) for s in sentences] == [([1], ["x"]), ([4], ["z"])]
     assert [s.lines for s in read_conllu(write(tmp_path / "b.conllu", CONLLU))] == [[3, 5, 6, 7, 10, 11, 12], [14, 15]]

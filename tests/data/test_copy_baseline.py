@@ -1,4 +1,4 @@
-"""The copy baseline against its formula, worked out the long way."""
+"""The copy baseline against a direct computation of its formula."""
 
 import math
 import random
@@ -10,21 +10,23 @@ from seqloom.data.examples import ParallelExample
 from seqloom.data.parallel import copy_baseline
 
 
-def grams(text: str) -> set[str]:
+def trigrams(text: str) -> set[str]:
     marked = "\n" + text + "\n"
     return {marked[start : start + 3] for start in range(max(1, len(marked) - 2))}
 
 
-def by_hand(train: list[ParallelExample], source: str) -> str:
-    sets = [grams(pair.source) for pair in train]
-    known = set().union(*sets)
-    weight = {gram: math.log(len(train) / sum(gram in one for one in sets)) + 1 for gram in known}
+def reference_translation(train: list[ParallelExample], source: str) -> str:
+    sets = [trigrams(pair.source) for pair in train]
+    all_trigrams = set().union(*sets)
+    weight = {
+        gram: math.log(len(train) / sum(gram in trigram_set for trigram_set in sets)) + 1 for gram in all_trigrams
+    }
 
-    def near(one: set[str]) -> float:
-        shared = sum(weight[gram] ** 2 for gram in one & grams(source))
-        return shared / math.sqrt(sum(weight[gram] ** 2 for gram in one))
+    def similarity(trigram_set: set[str]) -> float:
+        shared = sum(weight[gram] ** 2 for gram in trigram_set & trigrams(source))
+        return shared / math.sqrt(sum(weight[gram] ** 2 for gram in trigram_set))
 
-    scores = [near(one) for one in sets]
+    scores = [similarity(trigram_set) for trigram_set in sets]
     best = max(scores)
     return next(pair.target for pair, score in zip(train, scores, strict=True) if math.isclose(score, best))
 
@@ -32,12 +34,12 @@ def by_hand(train: list[ParallelExample], source: str) -> str:
 def test_similarity_equals_formula() -> None:
     draw = random.Random(3)
     lines = ["".join(draw.choice("abc ") for _ in range(draw.randrange(0, 9))) for _ in range(120)]
-    train = [ParallelExample(line, f"target {place}") for place, line in enumerate(lines[:80])]
-    asked = lines[80:]
-    assert copy_baseline(train, asked) == [by_hand(train, source) for source in asked]
+    train = [ParallelExample(line, f"target {number}") for number, line in enumerate(lines[:80])]
+    sources = lines[80:]
+    assert copy_baseline(train, sources) == [reference_translation(train, source) for source in sources]
 
 
-def test_copy_baseline_returns_seen_pairs_or_the_first() -> None:
+def test_copy_baseline_returns_known_target_or_first_target() -> None:
     train = [
         ParallelExample("three o'clock", "trois heures"),
         ParallelExample("four o'clock", "quatre heures"),

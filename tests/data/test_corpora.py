@@ -1,4 +1,4 @@
-"""What must hold for every corpus of plain text; those read from files are tried on small ones of the same layout."""
+"""Requirements for every corpus of plain text; corpora that need downloads read small files of the same layout."""
 
 import gzip
 import json
@@ -52,11 +52,11 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def settings(name: str, folder: Path) -> dict[str, Any]:
-    own: dict[str, dict[str, Any]] = {
+    options: dict[str, dict[str, Any]] = {
         "text": {"train": str(folder / "mine.txt")},
         "toys": {"train": 200, "dev": 20, "test": 20},
     }
-    return {"corpus": name, **own.get(name, {})}
+    return {"corpus": name, **options.get(name, {})}
 
 
 @pytest.fixture(params=[name for name in PLAIN if name != "imported"])
@@ -65,7 +65,7 @@ def corpus(request: pytest.FixtureRequest, folder: Path) -> TextCorpus:
         return corpora.load(build(CorpusConfig[str], settings(request.param, folder)))
 
 
-def test_names_are_the_files() -> None:
+def test_corpus_names_equal_file_names() -> None:
     files = {path.stem.replace("_", "-") for path in Path(corpora.__path__[0]).glob("[!_]*.py")}
     assert set(CORPORA) == files >= {"pydocs", "toys", "text", "shakespeare", "ptb", "wikitext2"}
 
@@ -78,14 +78,14 @@ def test_corpus_modules_follow_the_interface(name: str, module: ModuleType) -> N
     assert f"\n    {module.FORM} " in str(corpora.__doc__)
 
 
-def test_config_is_chosen_by_name(folder: Path) -> None:
+def test_corpus_name_selects_config(folder: Path) -> None:
     for name, module in PLAIN.items():
-        made = build(CorpusConfig[str], settings(name, folder))
-        assert type(made) is module.Config
-        assert build(CorpusConfig[str], to_mapping(made)) == made
+        built = build(CorpusConfig[str], settings(name, folder))
+        assert type(built) is module.Config
+        assert build(CorpusConfig[str], to_mapping(built)) == built
 
 
-def test_config_in_a_recipe() -> None:
+def test_recipe_selects_corpus_config() -> None:
     @config
     class Recipe:
         data: CorpusConfig[str]
@@ -97,24 +97,24 @@ def test_config_in_a_recipe() -> None:
         build(Recipe, {"data": {"corpus": "toys", "sed": 1}})
 
 
-def test_unknown_name() -> None:
+def test_unknown_name_is_refused() -> None:
     with pytest.raises(UsageError, match="did you mean shakespeare"):
         corpora.find("shakespear")
 
 
-def test_importing_is_cheap() -> None:
+def test_import_loads_no_heavy_packages() -> None:
     script = f"import sys\nsys.path[:0] = {sys.path!r}\nimport seqloom.data.corpora\nprint(sorted(sys.modules))"
     loaded = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True).stdout
     assert not {"'torch'", "'numpy'", "'pydoc_data.topics'", "'tokenizers'"} & set(loaded.strip("[]\n").split(", "))
 
 
-def test_captions_of_several_languages_none_of_dev_or_test_in_train(folder: Path) -> None:
+def test_captions_of_dev_and_test_are_not_in_train(folder: Path) -> None:
     with use_data_folder(folder):
         corpus = corpora.load(build(CorpusConfig[str], {"corpus": "multi30k-text"}))
-        alone = corpora.load(build(CorpusConfig[str], {"corpus": "multi30k-text", "languages": ["de"]}))
+        german = corpora.load(build(CorpusConfig[str], {"corpus": "multi30k-text", "languages": ["de"]}))
     assert corpus.split("train") == ["A train en.", "A train en, too.", "A train de.", "A train de, too."]
     assert corpus.split("dev") == ["A val en.", "A val en, too.", "The same.", "A val de.", "A val de, too."]
-    assert alone.split("test") == ["A test_2016_flickr de.", "A test_2016_flickr de, too."]
+    assert german.split("test") == ["A test_2016_flickr de.", "A test_2016_flickr de, too."]
     for languages in ([], ["en", "en"]):
         with pytest.raises(UsageError, match="languages must be at least one language"):
             build(CorpusConfig[str], {"corpus": "multi30k-text", "languages": languages})
@@ -129,7 +129,7 @@ def test_imported_corpus_has_no_text() -> None:
                 corpus.split(split)
 
 
-def test_defaults(corpus: TextCorpus) -> None:
+def test_corpus_has_metadata_and_nonempty_splits(corpus: TextCorpus) -> None:
     assert corpus.name in PLAIN
     assert all((corpus.version, corpus.licence, corpus.description))
     assert "train" in corpus.splits
@@ -139,8 +139,8 @@ def test_defaults(corpus: TextCorpus) -> None:
 
 
 def test_splits_do_not_overlap(corpus: TextCorpus) -> None:
-    for one, other in combinations(corpus.splits.values(), 2):
-        assert not {text for text in one if text.strip()} & {text for text in other if text.strip()}
+    for first, second in combinations(corpus.splits.values(), 2):
+        assert not {text for text in first if text.strip()} & {text for text in second if text.strip()}
 
 
 def test_absent_split_gives_reason(corpus: TextCorpus) -> None:
@@ -152,7 +152,7 @@ def test_absent_split_gives_reason(corpus: TextCorpus) -> None:
         corpus.split("valid")
 
 
-def test_counts(corpus: TextCorpus) -> None:
+def test_counts_equal_direct_counts(corpus: TextCorpus) -> None:
     for name in corpus.splits:
         counts = corpus.counts(name)
         documents = corpus.split(name)
@@ -174,7 +174,7 @@ for settings in json.loads(sys.argv[2]):
 """
 
 
-def test_same_in_every_process(folder: Path) -> None:
+def test_fingerprints_are_equal_in_every_process(folder: Path) -> None:
     arguments = [json.dumps(sys.path), json.dumps([settings(name, folder) for name in PLAIN])]
     outputs = {
         subprocess.run(
@@ -190,12 +190,12 @@ def test_same_in_every_process(folder: Path) -> None:
     assert len(outputs.pop().splitlines()) == len(PLAIN)
 
 
-def test_fingerprint_sees_text_and_borders() -> None:
+def test_fingerprint_depends_on_text_and_document_boundaries() -> None:
     different = [["ab", "c"], ["a", "bc"], ["abc"], ["ab", "c", ""], ["c", "ab"]]
     assert len(set(map(digest, different))) == len(different)
 
 
-def test_counts_by_hand() -> None:
+def test_counts_equal_worked_example() -> None:
     assert TextCounts.of(["a bc", "", "é"]) == TextCounts(documents=3, words=6, characters=8, bytes=9)
 
 
@@ -213,7 +213,7 @@ def test_missing_data_says_what_to_do(name: str, tmp_path: Path, monkeypatch: py
         assert str(error.value).count("\n") == 1
 
 
-def test_data_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_data_folder_can_be_overridden(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("SEQLOOM_DATA", raising=False)
     assert data_folder() is None
     monkeypatch.setenv("SEQLOOM_DATA", "~/sets")
@@ -233,7 +233,7 @@ def test_uncompressed_files_are_accepted(tmp_path: Path) -> None:
     assert corpus.splits == {"train": ["0123456789" * 2 + "0123456"], "dev": ["789"]}
 
 
-def test_layouts(folder: Path) -> None:
+def test_ptb_and_wikitext_lines_are_documents(folder: Path) -> None:
     with use_data_folder(folder):
         ptb, wiki = (corpora.load(CORPORA[name].Config()) for name in ("ptb", "wikitext2"))
     assert ptb.split("train") == [" the <unk> of n ", " a b c "]
@@ -242,10 +242,10 @@ def test_layouts(folder: Path) -> None:
 
 
 @dataclass(frozen=True)
-class Other:
+class UnknownConfig:
     corpus: str
 
 
-def test_load_by_name() -> None:
+def test_loading_unknown_corpus_is_refused() -> None:
     with pytest.raises(UsageError, match="Unknown corpus 'nothing'"):
-        corpora.load(Other("nothing"))
+        corpora.load(UnknownConfig("nothing"))

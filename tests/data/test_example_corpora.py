@@ -1,4 +1,4 @@
-"""What must hold for every corpus with labels or tags; those read from files are tried on small ones."""
+"""Requirements for every corpus with labels or tags; corpora that need downloads read small files."""
 
 import json
 import os
@@ -70,9 +70,9 @@ def test_each_corpus_has_one_form() -> None:
 @pytest.mark.parametrize("name", [*LABELLED, *TAGGED])
 def test_config_round_trips(name: str, folder: Path) -> None:
     union = CorpusConfig[TextClassificationExample] if name in LABELLED else CorpusConfig[TokenClassificationExample]
-    made = build(union, settings(name, folder))
-    assert type(made) is CORPORA[name].Config
-    assert build(union, to_mapping(made)) == made
+    built = build(union, settings(name, folder))
+    assert type(built) is CORPORA[name].Config
+    assert build(union, to_mapping(built)) == built
 
 
 def test_corpus_of_other_form_is_refused() -> None:
@@ -83,7 +83,7 @@ def test_corpus_of_other_form_is_refused() -> None:
 # --- labels -----------------------------------------------------------------------------------------------------------
 
 
-def test_labelled_defaults(labelled: Corpus[TextClassificationExample]) -> None:
+def test_labelled_corpus_is_complete(labelled: Corpus[TextClassificationExample]) -> None:
     assert all((labelled.version, labelled.licence, labelled.description))
     assert set(labelled.splits) == {"train", "dev", "test"}
     assert list(labelled.labels) == sorted({example.label for example in labelled.split("train")})
@@ -95,11 +95,11 @@ def test_labelled_defaults(labelled: Corpus[TextClassificationExample]) -> None:
 
 
 def test_no_text_is_in_two_splits(labelled: Corpus[TextClassificationExample]) -> None:
-    for one, other in combinations(labelled.splits.values(), 2):
-        assert not {example.text for example in one} & {example.text for example in other}
+    for first, second in combinations(labelled.splits.values(), 2):
+        assert not {example.text for example in first} & {example.text for example in second}
 
 
-def test_labelled_fingerprint_sees_texts_and_labels() -> None:
+def test_fingerprint_depends_on_texts_and_labels() -> None:
     def of(*pairs: tuple[str, str]) -> str:
         splits = {"train": [TextClassificationExample(*pair) for pair in pairs]}
         return Corpus("x", "", splits, "", "1").fingerprint()["train"]
@@ -108,12 +108,12 @@ def test_labelled_fingerprint_sees_texts_and_labels() -> None:
     assert len({of(*pairs) for pairs in different}) == len(different)
 
 
-def test_labels_in_order() -> None:
+def test_numeric_labels_are_sorted_by_value() -> None:
     assert TextClassificationExample.sort_labels(["10", "9", "-1", "9"]) == ("-1", "9", "10")
     assert TextClassificationExample.sort_labels(["10", "9", "b"]) == ("10", "9", "b")
 
 
-def made(**splits: list[tuple[str, str]]) -> Corpus[TextClassificationExample]:
+def corpus_of(**splits: list[tuple[str, str]]) -> Corpus[TextClassificationExample]:
     return Corpus(
         "mine",
         "",
@@ -123,11 +123,11 @@ def made(**splits: list[tuple[str, str]]) -> Corpus[TextClassificationExample]:
 
 def test_single_label_is_refused() -> None:
     with pytest.raises(DataError, match=r"at least two labels.*all its training examples have .* 'good'.*column"):
-        check_labels(made(train=[("a", "good"), ("b", "good")], dev=[("c", "bad")]))
+        check_labels(corpus_of(train=[("a", "good"), ("b", "good")], dev=[("c", "bad")]))
 
 
 def test_labels_missing_in_train_are_noted() -> None:
-    corpus = check_labels(made(train=[("a", "x"), ("b", "y")], dev=[("c", "z"), ("d", "z")], test=[("e", "w")]))
+    corpus = check_labels(corpus_of(train=[("a", "x"), ("b", "y")], dev=[("c", "z"), ("d", "z")], test=[("e", "w")]))
     assert corpus.unseen_labels("dev") == {"z": 2}
     assert corpus.notes == (
         "2 dev examples have labels that train lacks (z): they count as wrong",
@@ -136,12 +136,12 @@ def test_labels_missing_in_train_are_noted() -> None:
 
 
 def test_unique_labels_are_noted() -> None:
-    corpus = check_labels(made(train=[(f"a{n}", f"label {n}") for n in range(5)]))
+    corpus = check_labels(corpus_of(train=[(f"a{n}", f"label {n}") for n in range(5)]))
     assert corpus.notes == ("5 of the 5 labels have only one training example; check data.label",)
 
 
-def test_new_words() -> None:
-    corpus = made(train=[("a b", "x"), ("c", "y")], dev=[("a d d, c", "x")])
+def test_fraction_of_new_words() -> None:
+    corpus = corpus_of(train=[("a b", "x"), ("c", "y")], dev=[("a d d, c", "x")])
     assert corpus.new_words("dev") == 3 / 5
     assert corpus.new_words("train") == 0
 
@@ -149,7 +149,7 @@ def test_new_words() -> None:
 # --- tags -------------------------------------------------------------------------------------------------------------
 
 
-def test_tagged_defaults(tagged: Corpus[TokenClassificationExample]) -> None:
+def test_tagged_corpus_is_complete(tagged: Corpus[TokenClassificationExample]) -> None:
     assert all((tagged.version, tagged.licence, tagged.description))
     assert set(tagged.splits) == {"train", "dev", "test"}
     assert list(tagged.labels) == sorted({tag for sentence in tagged.split("train") for tag in sentence.tags})
@@ -158,7 +158,7 @@ def test_tagged_defaults(tagged: Corpus[TokenClassificationExample]) -> None:
         for sentence in tagged.split(split):
             assert len(sentence.words) == len(sentence.tags) == len(sentence.spans) > 0
             assert all(sentence.text[start:end] == word for word, (start, end) in zip_words(sentence))
-            assert all(one[1] <= other[0] for one, other in zip(sentence.spans, sentence.spans[1:], strict=False))
+            assert all(left[1] <= right[0] for left, right in zip(sentence.spans, sentence.spans[1:], strict=False))
         assert sum(len(sentence.words) for sentence in tagged.split(split)) == tagged.sizes(split)["words"]
 
 
@@ -167,15 +167,15 @@ def zip_words(sentence: TokenClassificationExample) -> Any:
 
 
 def test_no_sentence_is_in_two_splits(tagged: Corpus[TokenClassificationExample]) -> None:
-    for one, other in combinations(tagged.splits.values(), 2):
-        assert not {sentence.words for sentence in one} & {sentence.words for sentence in other}
+    for first, second in combinations(tagged.splits.values(), 2):
+        assert not {sentence.words for sentence in first} & {sentence.words for sentence in second}
 
 
-def test_tagged_notes_and_refusals() -> None:
+def test_tags_missing_in_train_are_noted() -> None:
     def corpus(**splits: list[tuple[str, str]]) -> Corpus[TokenClassificationExample]:
         sentences = {
-            name: [TokenClassificationExample.of(words.split(), tags.split()) for words, tags in own]
-            for name, own in splits.items()
+            name: [TokenClassificationExample.of(words.split(), tags.split()) for words, tags in pairs]
+            for name, pairs in splits.items()
         }
         return Corpus("mine", "", sentences, "", "1")
 
@@ -192,13 +192,13 @@ def test_tagged_notes_and_refusals() -> None:
     assert noted.sizes("dev") == {"sentences": 1, "words": 2, "tags": 2, "spans": 1}
 
 
-def test_tagged_fingerprint_sees_words_tags_and_borders() -> None:
+def test_fingerprint_depends_on_words_tags_and_sentence_boundaries() -> None:
     different = [[("a b", "X Y")], [("a b", "X X")], [("a", "X"), ("b", "Y")], [("a b", "Y X")], [("b a", "X Y")]]
     prints = {
-        Corpus("x", "", {"train": [TokenClassificationExample.of(w.split(), t.split()) for w, t in own]}).fingerprint()[
-            "train"
-        ]
-        for own in different
+        Corpus(
+            "x", "", {"train": [TokenClassificationExample.of(w.split(), t.split()) for w, t in sentences]}
+        ).fingerprint()["train"]
+        for sentences in different
     }
     assert len(prints) == len(different)
 
@@ -217,7 +217,7 @@ for settings in json.loads(sys.argv[2]):
 """
 
 
-def test_same_in_every_process(folder: Path) -> None:
+def test_fingerprints_are_equal_in_every_process(folder: Path) -> None:
     names = [*LABELLED, *TAGGED]
     arguments = [json.dumps(sys.path), json.dumps([settings(name, folder) for name in names])]
     outputs = {
@@ -236,19 +236,19 @@ def test_same_in_every_process(folder: Path) -> None:
 
 @pytest.mark.parametrize("name", ["names", "people", "languages"])
 def test_seed_determines_examples(name: str, folder: Path) -> None:
-    one, other = (
+    first, second = (
         corpora.load(build(CORPORA[name].Config, {**settings(name, folder), "seed": seed})) for seed in (0, 1)
     )
-    assert one.version != other.version
-    assert all(one.fingerprint()[split] != other.fingerprint()[split] for split in one.splits)
+    assert first.version != second.version
+    assert all(first.fingerprint()[split] != second.fingerprint()[split] for split in first.splits)
 
 
 @pytest.mark.parametrize(("name", "package"), [("names", "faker"), ("people", "faker"), ("languages", "babel")])
 def test_missing_package_is_reported(name: str, package: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, package, None)
-    made = build(CORPORA[name].Config, settings(name, folder))  # a recipe can be read without
+    built = build(CORPORA[name].Config, settings(name, folder))  # the recipe can be read without the package
     with pytest.raises(ResourceError, match=rf"The corpus {name} needs {package}.*seqloom\[corpora\]"):
-        CORPORA[name].load(made)
+        CORPORA[name].load(built)
 
 
 @pytest.mark.parametrize("name", ["sst2", "cola", "names-18", "ewt", "wnut17"])

@@ -1,4 +1,4 @@
-"""SST-2, CoLA and the eighteen languages on small files; what is left out, and why."""
+"""SST-2, CoLA and names of eighteen languages on small files: splits and exclusions."""
 
 import gzip
 from pathlib import Path
@@ -30,12 +30,12 @@ def load(folder: Path, config: Any) -> Corpus[TextClassificationExample]:
 
 def test_phrases_of_dev_and_test_are_excluded(folder: Path) -> None:
     corpus = load(folder, sst2.Config())
-    kept = ["great fun", "no fun at all .", "fine film", "long bore"]
-    assert [example.text for example in corpus.split("train")] == kept
+    expected = ["great fun", "no fun at all .", "fine film", "long bore"]
+    assert [example.text for example in corpus.split("train")] == expected
     assert corpus.notes == ("2 of 6 phrases of GLUE are sentences of dev or test and were left out",)
 
 
-def test_test_labels_come_from_other_source(folder: Path) -> None:
+def test_labels_of_test_come_from_original_sst2(folder: Path) -> None:
     corpus = load(folder, sst2.Config())
     assert [(example.text, example.label) for example in corpus.split("test")] == [
         ("-lrb- not bad -rrb-", "positive"),
@@ -49,32 +49,32 @@ def test_test_labels_come_from_other_source(folder: Path) -> None:
         load(folder, sst2.Config())
 
 
-def test_sentences(folder: Path) -> None:
+def test_sentence_form_uses_complete_sentences(folder: Path) -> None:
     corpus = load(folder, sst2.Config(form="sentence"))
     assert corpus.split("train")[0] == TextClassificationExample("great fun", "positive")
     assert {name: len(examples) for name, examples in corpus.splits.items()} == {"train": 3, "dev": 2, "test": 4}
 
 
 @pytest.mark.parametrize(
-    ("phrase", "stays"),
+    ("phrase", "is_kept"),
     [("a fine film", False), ("A fine film .", False), ("fine", True), ("a fine film indeed", True)],
 )
-def test_phrases_equal_to_held_out_sentences_are_excluded(phrase: str, stays: bool) -> None:
+def test_phrases_equal_to_held_out_sentences_are_excluded(phrase: str, is_kept: bool) -> None:
     kept = sst2.exclude_sentences([TextClassificationExample(phrase, "x")], ["dull and long .", "a fine film ."])
-    assert bool(kept) is stays
+    assert bool(kept) is is_kept
 
 
-def test_fraction_of_labels(folder: Path) -> None:
-    """dev and test stay; of each label at least one text."""
-    whole, part = (load(folder, sst2.Config(fraction=share)) for share in (1.0, 0.5))
-    assert sorted(example.label for example in part.split("train")) == ["negative", "positive"]
-    assert part.notes[-1] == "2 of 4 training texts are used (data.fraction)"
-    assert (part.split("dev"), part.split("test")) == (whole.split("dev"), whole.split("test"))
-    assert part.fingerprint()["train"] != whole.fingerprint()["train"]
-    assert whole.notes[-1].startswith("2 of 6 phrases of GLUE")
-    for share, words in ((0.0, "fraction must be greater than 0"), (1.5, "fraction must be at most 1")):
-        with pytest.raises(ValueError, match=words):
-            sst2.Config(fraction=share)
+def test_fraction_reduces_training_texts_only(folder: Path) -> None:
+    """dev and test are unchanged, and every label keeps at least one text."""
+    complete, reduced = (load(folder, sst2.Config(fraction=fraction)) for fraction in (1.0, 0.5))
+    assert sorted(example.label for example in reduced.split("train")) == ["negative", "positive"]
+    assert reduced.notes[-1] == "2 of 4 training texts are used (data.fraction)"
+    assert (reduced.split("dev"), reduced.split("test")) == (complete.split("dev"), complete.split("test"))
+    assert reduced.fingerprint()["train"] != complete.fingerprint()["train"]
+    assert complete.notes[-1].startswith("2 of 6 phrases of GLUE")
+    for fraction, message in ((0.0, "fraction must be greater than 0"), (1.5, "fraction must be at most 1")):
+        with pytest.raises(ValueError, match=message):
+            sst2.Config(fraction=fraction)
 
 
 @given(
@@ -82,15 +82,21 @@ def test_fraction_of_labels(folder: Path) -> None:
     st.floats(0.01, 1),
     st.floats(0.01, 1),
 )
-def test_fractions_are_stratified_and_nested(rows: list[tuple[str, str]], one: float, other: float) -> None:
+def test_fractions_are_stratified_and_nested(
+    rows: list[tuple[str, str]], first_fraction: float, second_fraction: float
+) -> None:
     examples = [TextClassificationExample(*row) for row in rows]
-    small, large = (sample_fraction(examples, share, seed=3) for share in sorted((one, other)))
+    small, large = (
+        sample_fraction(examples, fraction, seed=3) for fraction in sorted((first_fraction, second_fraction))
+    )
     for label in {example.label for example in examples}:
         sizes = [sum(example.label == label for example in some) for some in (examples, large, small)]
-        assert sizes[1:] == [max(1, round(share * sizes[0])) for share in sorted((one, other), reverse=True)]
-    left = list(large)
+        assert sizes[1:] == [
+            max(1, round(fraction * sizes[0])) for fraction in sorted((first_fraction, second_fraction), reverse=True)
+        ]
+    remaining = list(large)
     for example in small:
-        left.remove(example)  # it is there
+        remaining.remove(example)
     assert sample_fraction(examples, 1.0, seed=3) == examples
 
 
@@ -99,19 +105,21 @@ def test_seed_selects_subset() -> None:
     assert sample_fraction(examples, 0.2, 0) == sample_fraction(examples, 0.2, 0) != sample_fraction(examples, 0.2, 1)
 
 
-def test_reviews_without_their_labels(folder: Path) -> None:
-    """Whole sentences as GLUE writes them; what GLUE does not have, or dev has too, is left out."""
+def test_unlabelled_reviews_exclude_held_out_sentences(folder: Path) -> None:
+    """Sentences have GLUE's spelling; those that are missing in GLUE or occur in dev are excluded."""
     train = folder / "sst2/sentence/train.tsv.gz"
     with gzip.open(train, "at") as file:
         file.write("one long bore\t0\n")
     with use_data_folder(folder):
-        alone = sst2_text.load(sst2_text.Config(wikitext2=False))
-        both = sst2_text.load(sst2_text.Config())
-    assert alone.split("train") == ["great fun", "no fun at all ."]
-    assert alone.split("dev") == ["one long bore .", "lovely"] == both.split("dev")
-    assert len(alone.split("test")) == 4
-    assert both.split("train")[-2:] == alone.split("train") and both.split("train")[0] == "= town 0 ="
-    assert all(document == document.lower().strip() and document for document in both.split("train"))
+        reviews = sst2_text.load(sst2_text.Config(wikitext2=False))
+        with_wikitext = sst2_text.load(sst2_text.Config())
+    assert reviews.split("train") == ["great fun", "no fun at all ."]
+    assert reviews.split("dev") == ["one long bore .", "lovely"] == with_wikitext.split("dev")
+    assert len(reviews.split("test")) == 4
+    assert (
+        with_wikitext.split("train")[-2:] == reviews.split("train") and with_wikitext.split("train")[0] == "= town 0 ="
+    )
+    assert all(document == document.lower().strip() and document for document in with_wikitext.split("train"))
 
 
 def test_cola_uses_dev_part_as_test(folder: Path) -> None:
@@ -123,15 +131,15 @@ def test_cola_uses_dev_part_as_test(folder: Path) -> None:
     assert corpus.labels == ("acceptable", "unacceptable")
 
 
-def test_names_of_two_languages_stay_together(folder: Path) -> None:
+def test_names_of_several_languages_are_in_one_split(folder: Path) -> None:
     for language in ("German", "English", "Dutch"):
         path = folder / f"names/{language}.txt"
         path.write_text(path.read_text() + "Abel\nAbel\n Ber  gen\n")
     corpus = load(folder, names_18.Config())
-    where = {split for split, examples in corpus.splits.items() for e in examples if e.text == "Abel"}
-    assert len(where) == 1
-    found = [e.label for examples in corpus.splits.values() for e in examples if e.text == "Abel"]
-    assert sorted(found) == ["Dutch", "English", "German"]
+    splits = {split for split, examples in corpus.splits.items() for e in examples if e.text == "Abel"}
+    assert len(splits) == 1
+    labels = [e.label for examples in corpus.splits.values() for e in examples if e.text == "Abel"]
+    assert sorted(labels) == ["Dutch", "English", "German"]
     assert any(e.text == "Ber gen" for examples in corpus.splits.values() for e in examples)
     assert corpus.notes[0].startswith("3 of 423 lines repeat a name of the same language")
     assert "2 of 416 names occur in several languages" in corpus.notes[1]
@@ -141,7 +149,7 @@ def test_names_of_two_languages_stay_together(folder: Path) -> None:
 
 
 def test_no_name_occurs_in_two_splits(folder: Path) -> None:
-    shared = [f"Both{letter}{other}" for letter in "abcde" for other in "abcdefgh"]
+    shared = [f"Both{letter}{ending}" for letter in "abcde" for ending in "abcdefgh"]
     for language in ("Korean", "Polish"):
         path = folder / f"names/{language}.txt"
         path.write_text(path.read_text() + "\n".join(shared))
@@ -151,19 +159,19 @@ def test_no_name_occurs_in_two_splits(folder: Path) -> None:
 
 
 def test_seed_determines_split_of_names(folder: Path) -> None:
-    one, other = (load(folder, names_18.Config(seed=seed)) for seed in (0, 1))
-    assert one.fingerprint() != other.fingerprint()
-    assert all(set(one.label_counts(split)) == set(one.labels) for split in one.splits)
+    first, second = (load(folder, names_18.Config(seed=seed)) for seed in (0, 1))
+    assert first.fingerprint() != second.fingerprint()
+    assert all(set(first.label_counts(split)) == set(first.labels) for split in first.splits)
 
 
 @given(st.lists(st.tuples(st.sampled_from("abcdefghij"), st.sampled_from("xy")), min_size=1, max_size=60))
-def test_fractions_of_every_label(pairs: list[tuple[str, str]]) -> None:
+def test_stratified_split_keeps_groups_together(pairs: list[tuple[str, str]]) -> None:
     groups, labels = [group for group, _ in pairs], [label for _, label in pairs]
     chosen = hold_out_evenly(groups, labels, {"dev": 0.2, "test": 0.2})
     assert len(chosen) == len(pairs)
-    assert len(set(zip(groups, chosen, strict=True))) == len(set(groups))  # a group is never torn apart
-    back = hold_out_evenly(groups, labels, {"dev": 0.2, "test": 0.2})
-    assert back == chosen
+    assert len(set(zip(groups, chosen, strict=True))) == len(set(groups))  # a group is never divided
+    repeated = hold_out_evenly(groups, labels, {"dev": 0.2, "test": 0.2})
+    assert repeated == chosen
 
 
 def test_rare_labels_stay_in_train() -> None:

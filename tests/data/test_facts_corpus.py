@@ -1,4 +1,4 @@
-"""The facts that hold within a document only."""
+"""Facts that hold only within a document."""
 
 from collections import Counter
 
@@ -25,7 +25,7 @@ def test_colours_are_constant_within_documents_only() -> None:
             colours_of.setdefault(name, set()).add(colour)
         assert len(lines) == 16 and len(facts) <= 6
     assert len(colours_of) == 16
-    assert min(map(len, colours_of.values())) > 8  # nothing to be known by heart
+    assert min(map(len, colours_of.values())) > 8  # colours cannot be memorized
 
 
 def test_colours_are_uniform() -> None:
@@ -54,14 +54,14 @@ def test_all_problems_are_reported_together() -> None:
     wrong = {"corpus": "facts", "min_names": 1, "names": 4, "colours": 99, "lines": 0, "dev": 0}
     with pytest.raises(UsageError) as caught:
         build(corpora.find("facts").Config, wrong)
-    for words in (
+    for message in (
         "min_names must be from 2",
         "names must be from max_names",
         "colours must be from 2 to 32",
         "lines: must be at least 1, got 0",
         "dev: must be at least 1, got 0",
     ):
-        assert words in str(caught.value)
+        assert message in str(caught.value)
 
 
 def test_too_many_documents_are_refused() -> None:

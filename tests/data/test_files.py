@@ -16,18 +16,18 @@ def write(path: Path, content: bytes) -> Path:
 
 
 @pytest.mark.parametrize("name", ["a.txt", "a.txt.gz", "a.md"])
-def test_file_plain_or_compressed(tmp_path: Path, name: str) -> None:
+def test_plain_and_compressed_files_are_read(tmp_path: Path, name: str) -> None:
     path = write(tmp_path / name, "grüße\nworld\n".encode())
     assert read_files(path) == [(path, "grüße\nworld\n")]
 
 
-def test_mark_and_windows_line_ends(tmp_path: Path) -> None:
+def test_byte_order_mark_and_crlf_are_removed(tmp_path: Path) -> None:
     path = write(tmp_path / "a.txt", b"\xef\xbb\xbfone\r\ntwo\rthree\r\n")
     assert read_text(path) == "one\ntwo\rthree\n"
     assert read_text(write(tmp_path / "b.txt", "x\ufeffy".encode())) == "x\ufeffy"
 
 
-def test_lines_end_at_newlines_alone(tmp_path: Path) -> None:
+def test_only_newlines_end_lines(tmp_path: Path) -> None:
     text = "a\u2028b\x0bc\x85d\x1ce\n\nf\n"
     assert split_lines(text) == ["a\u2028b\x0bc\x85d\x1ce", "", "f"]
     assert read_lines(write(tmp_path / "a.txt.gz", text.encode())) == split_lines(text)
@@ -35,14 +35,14 @@ def test_lines_end_at_newlines_alone(tmp_path: Path) -> None:
     assert split_lines("a") == ["a"]
 
 
-def test_folder_sorted_by_name(tmp_path: Path) -> None:
+def test_files_of_folder_are_sorted_by_name(tmp_path: Path) -> None:
     for name in ("b.txt", "a.txt.gz", "sub/c.txt", "notes.md", ".hidden.txt", ".git/x.txt", "empty.txt"):
         write(tmp_path / name, b"" if name == "empty.txt" else name.encode())
-    found = [(path.relative_to(tmp_path).as_posix(), text) for path, text in read_files(tmp_path)]
-    assert found == [("a.txt.gz", "a.txt.gz"), ("b.txt", "b.txt"), ("sub/c.txt", "sub/c.txt")]
+    contents = [(path.relative_to(tmp_path).as_posix(), text) for path, text in read_files(tmp_path)]
+    assert contents == [("a.txt.gz", "a.txt.gz"), ("b.txt", "b.txt"), ("sub/c.txt", "sub/c.txt")]
 
 
-def refused(path: Path) -> str:
+def error_message(path: Path) -> str:
     with pytest.raises(DataError) as caught:
         read_files(path)
     message = str(caught.value)
@@ -51,69 +51,69 @@ def refused(path: Path) -> str:
     return message
 
 
-def test_missing(tmp_path: Path) -> None:
-    assert "does not exist" in refused(tmp_path / "none.txt")
+def test_missing_file_is_reported(tmp_path: Path) -> None:
+    assert "does not exist" in error_message(tmp_path / "none.txt")
 
 
 @pytest.mark.parametrize("content", [b"", b" \n\t\n", b"\xef\xbb\xbf"])
 @pytest.mark.parametrize("name", ["a.txt", "a.txt.gz"])
-def test_empty(tmp_path: Path, name: str, content: bytes) -> None:
-    assert "is empty" in refused(write(tmp_path / name, content))
+def test_empty_file_is_refused(tmp_path: Path, name: str, content: bytes) -> None:
+    assert "is empty" in error_message(write(tmp_path / name, content))
 
 
-def test_folder_without_text(tmp_path: Path) -> None:
+def test_folder_without_text_is_refused(tmp_path: Path) -> None:
     write(tmp_path / "a.pdf", b"x")
-    assert "must contain .txt or .txt.gz files" in refused(tmp_path)
+    assert "must contain .txt or .txt.gz files" in error_message(tmp_path)
     write(tmp_path / "a.txt", b"\n")
-    assert "is empty" in refused(tmp_path)
+    assert "is empty" in error_message(tmp_path)
 
 
 @pytest.mark.parametrize("mark", [b"", b"\xef\xbb\xbf"])
-def test_not_utf8_names_line_and_byte(tmp_path: Path, mark: bytes) -> None:
+def test_encoding_error_names_line_and_byte(tmp_path: Path, mark: bytes) -> None:
     content = mark + "erste\nzweite ä\n".encode() + "dritte ä".encode("latin1")
-    message = refused(write(tmp_path / "a.txt", content))
+    message = error_message(write(tmp_path / "a.txt", content))
     assert "line 3 contains the byte 0xE4" in message
     assert f"(byte {len(content)} of the text)" in message
 
 
-def test_bad_file_in_a_folder_is_named(tmp_path: Path) -> None:
+def test_error_names_invalid_file_of_folder(tmp_path: Path) -> None:
     write(tmp_path / "good.txt", b"fine")
     write(tmp_path / "odd.txt", b"a\n\xff")
     with pytest.raises(DataError, match=r"odd\.txt must be UTF-8, but line 2"):
         read_files(tmp_path)
 
 
-def test_binary(tmp_path: Path) -> None:
-    assert "line 2 contains a NUL byte" in refused(write(tmp_path / "a.txt", b"GIF\n\0\0"))
+def test_binary_file_is_refused(tmp_path: Path) -> None:
+    assert "line 2 contains a NUL byte" in error_message(write(tmp_path / "a.txt", b"GIF\n\0\0"))
 
 
-def test_utf16(tmp_path: Path) -> None:
-    assert "UTF-16" in refused(write(tmp_path / "a.txt", "hello".encode("utf-16")))
+def test_utf16_file_is_refused(tmp_path: Path) -> None:
+    assert "UTF-16" in error_message(write(tmp_path / "a.txt", "hello".encode("utf-16")))
 
 
 def test_compressed_file_without_extension_is_refused(tmp_path: Path) -> None:
-    assert "compressed with gzip" in refused(write(tmp_path / "a.txt", gzip.compress(b"hello")))
+    assert "compressed with gzip" in error_message(write(tmp_path / "a.txt", gzip.compress(b"hello")))
 
 
-def test_not_compressed_despite_the_name(tmp_path: Path) -> None:
+def test_uncompressed_gz_file_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "a.txt.gz"
     path.write_bytes(b"plain text")
-    assert "must be gzip-compressed" in refused(path)
+    assert "must be gzip-compressed" in error_message(path)
 
 
 def test_truncated_and_damaged_files_are_refused(tmp_path: Path) -> None:
     path = tmp_path / "a.txt.gz"
-    whole = gzip.compress(os.urandom(2000).hex().encode())
-    for place in (5, 15, len(whole) // 2, len(whole) - 1):
-        path.write_bytes(whole[:place])
-        assert "truncated or damaged" in refused(path)
-    damaged = bytearray(whole)
-    damaged[len(whole) // 2] ^= 0xFF
+    compressed = gzip.compress(os.urandom(2000).hex().encode())
+    for size in (5, 15, len(compressed) // 2, len(compressed) - 1):
+        path.write_bytes(compressed[:size])
+        assert "truncated or damaged" in error_message(path)
+    damaged = bytearray(compressed)
+    damaged[len(compressed) // 2] ^= 0xFF
     path.write_bytes(damaged)
-    assert "gzip" in (message := refused(path)) or "damaged" in message
+    assert "gzip" in (message := error_message(path)) or "damaged" in message
 
 
-def test_not_a_file(tmp_path: Path) -> None:
+def test_folder_is_refused_as_file(tmp_path: Path) -> None:
     (tmp_path / "d").mkdir()
     with pytest.raises(DataError, match="cannot be read"):
         read_text(tmp_path / "d")
@@ -121,15 +121,15 @@ def test_not_a_file(tmp_path: Path) -> None:
 
 def test_stray_nul_byte_is_reported(tmp_path: Path) -> None:
     content = b"one\ntw\0o\n" + b"three\n" * 99
-    said = refused(write(tmp_path / "a.txt", content))
-    assert "line 2 contains a NUL byte (byte 7 of the text). Remove it" in said and "tr -d '\\000'" in said
-    assert "binary" not in said
-    assert "(byte 7 of the text, 2 in total)" in refused(write(tmp_path / "b.txt", content + b"\0\n"))
-    assert "it is a binary file" in refused(write(tmp_path / "c.txt", b"a\0b\0" * 99))
-    assert "it is a binary file" in refused(write(tmp_path / "d.txt", content + b"\xff\xfe"))
+    message = error_message(write(tmp_path / "a.txt", content))
+    assert "line 2 contains a NUL byte (byte 7 of the text). Remove it" in message and "tr -d '\\000'" in message
+    assert "binary" not in message
+    assert "(byte 7 of the text, 2 in total)" in error_message(write(tmp_path / "b.txt", content + b"\0\n"))
+    assert "it is a binary file" in error_message(write(tmp_path / "c.txt", b"a\0b\0" * 99))
+    assert "it is a binary file" in error_message(write(tmp_path / "d.txt", content + b"\xff\xfe"))
 
 
-def test_line_ends_of_old_macs(tmp_path: Path) -> None:
+def test_carriage_returns_end_lines_without_newlines(tmp_path: Path) -> None:
     assert read_lines(write(tmp_path / "a.txt", b"one\rtwo\r\rthree\r")) == ["one", "two", "", "three"]
     assert read_lines(write(tmp_path / "b.txt", b"one\rtwo\n")) == ["one\rtwo"]
 

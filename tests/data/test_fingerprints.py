@@ -1,4 +1,4 @@
-"""Golden digests: corpora and batches stay the same, to the bit, whatever happens to the code that creates them.
+"""Golden digests: corpora and batches are bit-identical after changes of the code.
 
 `fingerprints.json` holds the digests. After an intended change: python -m tests.data.test_fingerprints.
 """
@@ -103,29 +103,29 @@ CASES: dict[str, dict[str, Any]] = {
 
 
 def digest(value: Any) -> str:
-    """A digest of nested values: arrays and tensors by their bytes, type and shape."""
-    found = hashlib.sha256()
+    """Return a digest of nested values; arrays and tensors are hashed by bytes, type and shape."""
+    sha = hashlib.sha256()
 
     def add(value: Any) -> None:
         if isinstance(value, torch.Tensor):
             value = value.numpy()
         if isinstance(value, np.ndarray):
-            found.update(f"{value.dtype} {value.shape}".encode())
-            found.update(np.ascontiguousarray(value).tobytes())
+            sha.update(f"{value.dtype} {value.shape}".encode())
+            sha.update(np.ascontiguousarray(value).tobytes())
         elif is_dataclass(value) and not isinstance(value, type):
             add(asdict(value))
         elif isinstance(value, dict):
             for key in sorted(value):
                 add((key, value[key]))
         elif isinstance(value, list | tuple):
-            found.update(b"[%d" % len(value))
+            sha.update(b"[%d" % len(value))
             for item in value:
                 add(item)
         else:
-            found.update(f"{type(value).__name__} {value!r};".encode())
+            sha.update(f"{type(value).__name__} {value!r};".encode())
 
     add(value)
-    return found.hexdigest()[:16]
+    return sha.hexdigest()[:16]
 
 
 @pytest.fixture(scope="module")
@@ -141,17 +141,17 @@ def prepare(folder: Path) -> Path:
     return folder
 
 
-def located(settings: dict[str, Any], folder: Path) -> dict[str, Any]:
-    def whole(value: Any) -> Any:
+def locate_files(settings: dict[str, Any], folder: Path) -> dict[str, Any]:
+    def absolute(value: Any) -> Any:
         if isinstance(value, list):
-            return [whole(item) for item in value]
+            return [absolute(item) for item in value]
         return str(folder / value) if isinstance(value, str) and (folder / value).is_file() else value
 
-    return {key: whole(value) for key, value in settings.items()}
+    return {key: absolute(value) for key, value in settings.items()}
 
 
 def describe_corpus(settings: dict[str, Any], folder: Path) -> dict[str, Any]:
-    config = build(corpora.find(settings["corpus"]).Config, located(settings, folder))
+    config = build(corpora.find(settings["corpus"]).Config, locate_files(settings, folder))
     with use_data_folder(folder):
         corpus: Any = corpora.load(config)
     first = {split: list(corpus.split(split)[:FIRST_EXAMPLES]) for split in corpus.splits}
@@ -166,22 +166,22 @@ def describe_corpus(settings: dict[str, Any], folder: Path) -> dict[str, Any]:
 
 
 def golden() -> dict[str, Any]:
-    found: dict[str, Any] = json.loads(GOLDEN.read_text())
-    return found
+    digests: dict[str, Any] = json.loads(GOLDEN.read_text())
+    return digests
 
 
 @pytest.mark.parametrize("name", CASES)
 def test_corpus_is_unchanged(name: str, folder: Path) -> None:
     expected = golden()["corpora"].get(name)
     if expected is None:
-        pytest.skip("not pinned")
+        pytest.skip("no digest is recorded")
     try:
-        found = describe_corpus(CASES[name], folder)
+        description = describe_corpus(CASES[name], folder)
     except ResourceError as error:
         pytest.skip(str(error))
-    if found["version"] != expected["version"] and not expected["version"].startswith("sha256"):
-        pytest.skip(f"recorded with {expected['version']}, here is {found['version']}")
-    assert found == expected
+    if description["version"] != expected["version"] and not expected["version"].startswith("sha256"):
+        pytest.skip(f"recorded with {expected['version']}, installed is {description['version']}")
+    assert description == expected
 
 
 def test_every_corpus_is_recorded() -> None:
@@ -198,9 +198,9 @@ SENTENCES = [
 ]
 
 
-def ids(count: int, longest: int, seed: str = "ids") -> list[list[int]]:
+def ids(count: int, max_length: int, seed: str = "ids") -> list[list[int]]:
     draw = random.Random(seed)
-    return [[draw.randrange(1, VOCABULARY) for _ in range(draw.randrange(1, longest + 1))] for _ in range(count)]
+    return [[draw.randrange(1, VOCABULARY) for _ in range(draw.randrange(1, max_length + 1))] for _ in range(count)]
 
 
 def tokenizer() -> Characters:
@@ -211,7 +211,7 @@ def documents() -> list[list[list[int]]]:
     return [ids(2 + n % 5, 14, f"document {n}") for n in range(30)]
 
 
-def words(count: int) -> dict[str, Ragged]:
+def word_positions(count: int) -> dict[str, Ragged]:
     firsts = [list(range(0, len(text), 2)) for text in ids(count, 20)]
     return {FIRST: Ragged.plain(firsts), "tags": Ragged.plain([[n % 5 for n in first] for first in firsts])}
 
@@ -237,7 +237,7 @@ def series(length: int) -> Any:
     return values, values > -0.5
 
 
-def told_batches(**options: Any) -> PromptCompletionBatches:
+def prompt_completion_batches(**options: Any) -> PromptCompletionBatches:
     coder = tokenizer()
     return PromptCompletionBatches(
         (encode_completion(coder, f"{text} ", text[::-1]) for text in SENTENCES), tokens=150, **options
@@ -248,9 +248,9 @@ def tagger_batches(frame: TextFrame | None, shapes: int | None) -> Any:
     split = [text.split() for text in SENTENCES]
     spellings = Spellings.of_words(word for sentence in split for word in sentence)
     reader = SentenceReader(tokenizer(), None if frame else spellings, 24, frame)
-    found = reader.pieces(split)
-    tags = [[len(split[piece.sentence][n]) for n in range(piece.start, piece.end)] for piece in found]
-    return reader.batches(split, found, tags=tags, tokens=120, shapes=shapes)
+    pieces = reader.pieces(split)
+    tags = [[len(split[piece.sentence][n]) for n in range(piece.start, piece.end)] for piece in pieces]
+    return reader.batches(split, pieces, tags=tags, tokens=120, shapes=shapes)
 
 
 def classifier_batches(frame: TextFrame | None, shapes: int | None) -> Any:
@@ -264,7 +264,7 @@ BATCHES: dict[str, Callable[[], Any]] = {
     "pairs of four shapes": lambda: ParallelBatches(ids(90, 20, "a"), ids(90, 25, "b"), tokens=200, shapes=4),
     "texts": lambda: TextBatches(ids(90, 30), tokens=128, max_length=25, values={"labels": list(range(90))}),
     "texts of three shapes": lambda: TextBatches(ids(90, 30), tokens=128, shapes=3, values={"x": [1] * 90}),
-    "texts with words": lambda: TextBatches(ids(50, 20), tokens=80, words=words(50), max_length=15),
+    "texts with words": lambda: TextBatches(ids(50, 20), tokens=80, words=word_positions(50), max_length=15),
     "classifier": lambda: classifier_batches(None, None),
     "classifier of three shapes": lambda: classifier_batches(None, 3),
     "classifier on a backbone": lambda: classifier_batches(TextFrame(SPECIALS, "bert"), None),
@@ -286,8 +286,8 @@ BATCHES: dict[str, Callable[[], Any]] = {
         vocabulary=VOCABULARY,
         tokens=150,
     ),
-    "prompts": lambda: told_batches(),
-    "prompts of three shapes": lambda: told_batches(shapes=3),
+    "prompts": lambda: prompt_completion_batches(),
+    "prompts of three shapes": lambda: prompt_completion_batches(shapes=3),
     "series": lambda: SeriesWindows([series(50), series(31)], 12, 8),
 }
 
@@ -306,8 +306,10 @@ def describe_batches(batches: Any) -> dict[str, Any]:
 
 def describe_stream() -> dict[str, Any]:
     batches = StreamBatches(torch.arange(1, 400), 6, 17)
-    found = [batches.batch(step, rank, 2, offset) for step in (0, 1, 3, 4) for rank in (0, 1) for offset in (0, 5)]
-    return {"steps": batches.steps_per_epoch, "batches": digest(found)}
+    stream_batches = [
+        batches.batch(step, rank, 2, offset) for step in (0, 1, 3, 4) for rank in (0, 1) for offset in (0, 5)
+    ]
+    return {"steps": batches.steps_per_epoch, "batches": digest(stream_batches)}
 
 
 @pytest.mark.parametrize("name", BATCHES)
@@ -324,7 +326,7 @@ def test_evaluation_batches_are_unchanged() -> None:
 
 
 def describe_evaluation() -> dict[str, str]:
-    """Each example once, as an evaluation reads them."""
+    """Return digests of evaluation batches, which contain each example once."""
     seeded = {name: (3,) if name.startswith("noise") else (3, 4) for name in BATCHES if name[:5] in ("maske", "noise")}
     names = [name for name in BATCHES if hasattr(BATCHES[name](), "every")]
     return {name: digest(list(BATCHES[name]().every(*seeded.get(name, ())))) for name in names}
@@ -336,18 +338,18 @@ def test_digests_distinguish_values() -> None:
 
 
 def record(folder: Path) -> None:
-    found: dict[str, Any] = {
+    digests: dict[str, Any] = {
         "corpora": {},
         "batches": {"stream": describe_stream(), "evaluation": describe_evaluation()},
     }
     for name, settings in CASES.items():
         try:
-            found["corpora"][name] = describe_corpus(settings, folder)
+            digests["corpora"][name] = describe_corpus(settings, folder)
         except DataError as error:
             raise SystemExit(f"{name}: {error}") from error
     for name, create in BATCHES.items():
-        found["batches"][name] = describe_batches(create())
-    GOLDEN.write_text(json.dumps(found, indent=1) + "\n")
+        digests["batches"][name] = describe_batches(create())
+    GOLDEN.write_text(json.dumps(digests, indent=1) + "\n")
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Which language a phrase is in: every phrase can be told, and there are many languages and scripts."""
+"""Language identification: many languages and scripts, and every held-out phrase has one possible label."""
 
 import re
 import unicodedata
@@ -24,13 +24,13 @@ def corpus() -> Corpus[TextClassificationExample]:
     return corpora.load(languages.Config(train=3400, dev=340, test=340))
 
 
-def test_many_languages_and_scripts(corpus: Corpus[TextClassificationExample]) -> None:
+def test_corpus_has_many_languages_and_scripts(corpus: Corpus[TextClassificationExample]) -> None:
     assert len(corpus.labels) == len(languages.LANGUAGES) == 34
     assert set(corpus.label_counts("train").values()) == {100}
     letters = "".join(example.text for example in corpus.split("train"))
     scripts = Counter(unicodedata.name(letter).split()[0] for letter in letters if letter.isalpha())
-    known = "LATIN CYRILLIC GREEK ARABIC HEBREW DEVANAGARI BENGALI THAI HANGUL CJK KATAKANA GEORGIAN ARMENIAN"
-    assert all(scripts[script] > 100 for script in known.split())
+    expected = "LATIN CYRILLIC GREEK ARABIC HEBREW DEVANAGARI BENGALI THAI HANGUL CJK KATAKANA GEORGIAN ARMENIAN"
+    assert all(scripts[script] > 100 for script in expected.split())
 
 
 def test_phrases_are_unique_and_have_letters() -> None:
@@ -46,11 +46,11 @@ def test_normal_form_determines_split(corpus: Corpus[TextClassificationExample])
     assert not set(forms["train"]) & set(forms["test"])
     assert not set(forms["dev"]) & set(forms["test"])
     assert all(len(set(forms[name])) == len(forms[name]) for name in ("dev", "test"))
-    assert len(set(forms["train"])) < len(forms["train"])  # train has the same words with other digits
+    assert len(set(forms["train"])) < len(forms["train"])  # train contains equal words with different digits
 
 
 def test_every_split_has_dates_and_lists(corpus: Corpus[TextClassificationExample]) -> None:
-    """Kinds with few normal forms, such as dates, must not all be taken by train."""
+    """train must not use up kinds with few normal forms, such as dates."""
     for name in ("train", "dev", "test"):
         english = [example.text for example in corpus.split(name) if example.label in ("en", "de", "fr")]
         dated = sum(bool(re.search(r"\d{4}", text)) for text in english)
@@ -58,16 +58,18 @@ def test_every_split_has_dates_and_lists(corpus: Corpus[TextClassificationExampl
         assert any(not re.search(r"\d", text) for text in english)
 
 
-def test_held_out_targets_are_predictable() -> None:
-    """Chinese and Japanese write some dates alike, Danish and Norwegian much else."""
-    made = languages.PhraseDrawing(languages.Config(languages=("ja", "zh", "da", "nb"), train=4, dev=4, test=4, seed=1))
-    kind = next(kind for kind in made.kinds["ja"] if kind.name == "long date")
-    meaning = kind.draw(made.dice, made.shared["ja"])
-    assert made.is_ambiguous("ja", kind, meaning, text_of(kind.say(made.languages["ja"], *meaning)))
-    told = made.take("test", 200)
+def test_held_out_phrases_are_unambiguous() -> None:
+    """Some dates are equal in Chinese and Japanese, and many phrases in Danish and Norwegian."""
+    drawing = languages.PhraseDrawing(
+        languages.Config(languages=("ja", "zh", "da", "nb"), train=4, dev=4, test=4, seed=1)
+    )
+    kind = next(kind for kind in drawing.kinds["ja"] if kind.name == "long date")
+    meaning = kind.draw(drawing.dice, drawing.shared["ja"])
+    assert drawing.is_ambiguous("ja", kind, meaning, text_of(kind.say(drawing.languages["ja"], *meaning)))
+    held_out = drawing.take("test", 200)
     date = re.compile(r"\d+年\d+月\d+日")
-    assert not [example for example in told if date.fullmatch(example.text)]
-    assert [example for example in made.take("train", 400) if date.fullmatch(example.text)]
+    assert not [example for example in held_out if date.fullmatch(example.text)]
+    assert [example for example in drawing.take("train", 400) if date.fullmatch(example.text)]
 
 
 def test_tags_are_the_labels() -> None:
@@ -76,7 +78,7 @@ def test_tags_are_the_labels() -> None:
 
 
 @pytest.mark.parametrize(
-    ("setting", "said"),
+    ("setting", "message"),
     [
         ({"languages": ["en"]}, "at least two different"),
         ({"languages": ["en", "en"]}, "at least two different"),
@@ -84,12 +86,12 @@ def test_tags_are_the_labels() -> None:
         ({"dev": 33}, "at least 34"),
     ],
 )
-def test_invalid_settings_are_refused(setting: dict[str, object], said: str) -> None:
-    with pytest.raises(UsageError, match=said):
+def test_invalid_settings_are_refused(setting: dict[str, object], message: str) -> None:
+    with pytest.raises(UsageError, match=message):
         build(corpora.CorpusConfig[TextClassificationExample], {"corpus": "languages", **setting})
 
 
-def test_too_many(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_too_many_phrases_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(languages, "KINDS", [kind for kind in KINDS if kind.name == "weekday and time"])
     with pytest.raises(DataError, match=r"too few different phrases in (en|fr)"):
         corpora.load(languages.Config(languages=("en", "fr"), train=60_000, dev=2, test=2))

@@ -1,4 +1,4 @@
-"""Corpora of pairs, choices and answers: what must hold for each, and what each does by itself."""
+"""Corpora of sentence pairs, multiple choice and question answering: common requirements and the behaviour of each."""
 
 import gzip
 import json
@@ -60,7 +60,7 @@ def corpus(request: pytest.FixtureRequest, folder: Path) -> Any:
 # --- all of them ------------------------------------------------------------------------------------------------------
 
 
-def test_forms_and_names() -> None:
+def test_each_form_has_corpora() -> None:
     assert set(MATCHED) >= {"rte", "sentence-pairs", "flickr8k-pairs", "scene-claims", "scene-likeness"}
     assert set(CHOICES) >= {"choices", "endings", "scene-choices"}
     assert set(ANSWERS) >= {"squad", "squad-files", "scene-questions"}
@@ -69,12 +69,12 @@ def test_forms_and_names() -> None:
 @pytest.mark.parametrize("name", [*MATCHED, *CHOICES, *ANSWERS])
 def test_config_round_trips(name: str, folder: Path) -> None:
     union = UNIONS[CORPORA[name].FORM]
-    made = build(union, settings(name, folder))
-    assert type(made) is CORPORA[name].Config
-    assert build(union, to_mapping(made)) == made
+    built = build(union, settings(name, folder))
+    assert type(built) is CORPORA[name].Config
+    assert build(union, to_mapping(built)) == built
 
 
-def test_defaults(corpus: Any) -> None:
+def test_corpus_is_complete(corpus: Any) -> None:
     assert all((corpus.version, corpus.licence, corpus.description))
     assert set(corpus.splits) == {"train", "dev", "test"}
     for split in corpus.splits:
@@ -85,43 +85,43 @@ def test_defaults(corpus: Any) -> None:
 
 
 def test_no_example_is_in_two_splits(corpus: Any) -> None:
-    for one, other in combinations(corpus.splits.values(), 2):
-        assert not {_asked(example) for example in one} & {_asked(example) for example in other}
+    for first, second in combinations(corpus.splits.values(), 2):
+        assert not {_question(example) for example in first} & {_question(example) for example in second}
 
 
-def _asked(example: Any) -> Any:
+def _question(example: Any) -> Any:
     if isinstance(example, SentencePairExample):
         return example.first, example.second
     return tuple(example.texts())
 
 
-def test_result_is_reproducible(corpus: Any, folder: Path) -> None:
-    again = load(corpus.name, folder)
-    assert again.fingerprint() == corpus.fingerprint() and again.version == corpus.version
+def test_loading_is_reproducible(corpus: Any, folder: Path) -> None:
+    repeated = load(corpus.name, folder)
+    assert repeated.fingerprint() == corpus.fingerprint() and repeated.version == corpus.version
 
 
 def test_answers_match_their_spans(corpus: Any) -> None:
     if not issubclass(corpus.example_type, QuestionAnsweringExample):
         return
     for questions in corpus.splits.values():
-        for one in questions:
-            assert one.question.strip() and one.answers
-            assert all(one.context[answer.start : answer.end] == answer.text for answer in one.answers)
+        for question in questions:
+            assert question.question.strip() and question.answers
+            assert all(question.context[answer.start : answer.end] == answer.text for answer in question.answers)
 
 
 def test_answer_is_among_options(corpus: Any) -> None:
     if not issubclass(corpus.example_type, MultipleChoiceExample):
         return
     for choices in corpus.splits.values():
-        for one in choices:
-            assert 0 <= one.answer < len(one.options) == len(set(one.options))
+        for choice in choices:
+            assert 0 <= choice.answer < len(choice.options) == len(set(choice.options))
 
 
 def test_changed_answer_changes_fingerprint(folder: Path) -> None:
     corpus = load("squad-files", folder)
     question = corpus.split("dev")[0]
-    other = [type(question)(question.context, question.question, (Answer("The", 0),), question.id)]
-    changed = Corpus(**{**vars(corpus), "splits": {**corpus.splits, "dev": [*other, *corpus.split("dev")[1:]]}})
+    replacement = [type(question)(question.context, question.question, (Answer("The", 0),), question.id)]
+    changed = Corpus(**{**vars(corpus), "splits": {**corpus.splits, "dev": [*replacement, *corpus.split("dev")[1:]]}})
     assert changed.fingerprint()["dev"] != corpus.fingerprint()["dev"]
     assert changed.fingerprint()["train"] == corpus.fingerprint()["train"]
 
@@ -138,7 +138,7 @@ def test_rte_uses_glue_dev_as_test(folder: Path) -> None:
     assert corpus.labels == ("entailment", "not_entailment")
 
 
-def test_captions_are_of_one_picture_or_of_two(folder: Path) -> None:
+def test_caption_label_tells_whether_images_are_equal(folder: Path) -> None:
     corpus: Corpus[SentencePairExample] = load("flickr8k-pairs", folder, pairs=3)
     assert len(corpus.split("train")) == 8 * 3 * 2
     for pair in corpus.split("train"):
@@ -155,14 +155,14 @@ def test_invalid_scores_are_reported(folder: Path) -> None:
     assert set(scores_of(load("sentence-pairs", folder), "train")) == {0.0, 1.0, 2.0}
 
 
-def test_infinite_scores_are_ignored() -> None:
+def test_infinite_scores_are_refused() -> None:
     corpus = Corpus("x", "-", {"train": [SentencePairExample.of("a", "b", "inf")]}, "-", "1")
     with pytest.raises(DataError, match="must be a number"):
         scores_of(corpus, "train")
 
 
 @pytest.mark.parametrize(
-    ("text", "more", "words"),
+    ("text", "more", "message"),
     [
         ("first\tsecond\tlabel\na\tb\n", {}, "Line 2 .* must have 3 columns"),
         ("one\tother\tlabel\na\tb\tx\n", {}, "must name the column 'first'"),
@@ -173,9 +173,9 @@ def test_infinite_scores_are_ignored() -> None:
         ("a\tb\tx\n", {"first": 1, "second": 2, "label": 3}, "too short: dev and test need"),
     ],
 )
-def test_invalid_tables_of_pairs_are_refused(tmp_path: Path, text: str, more: dict[str, Any], words: str) -> None:
+def test_invalid_tables_of_pairs_are_refused(tmp_path: Path, text: str, more: dict[str, Any], message: str) -> None:
     (tmp_path / "a.tsv").write_text(text)
-    with pytest.raises((DataError, UsageError), match=words):
+    with pytest.raises((DataError, UsageError), match=message):
         corpora.load(
             build(
                 corpora.CorpusConfig[SentencePairExample],
@@ -198,13 +198,13 @@ def test_pairs_of_one_text_stay_together(tmp_path: Path) -> None:
 # --- choices ----------------------------------------------------------------------------------------------------------
 
 
-def test_endings_of_pydocs(folder: Path) -> None:
+def test_endings_of_pydocs_are_balanced(folder: Path) -> None:
     corpus: Corpus[MultipleChoiceExample] = load("endings", folder)
     assert {len(choice.options) for choice in corpus.split("dev")} == {4}
     texts = {split: set(corpus.texts(split)) for split in corpus.splits}
     assert len(texts["train"] & texts["test"]) < 0.02 * len(texts["test"])
-    places = Counter(choice.answer for choice in corpus.split("train"))
-    assert min(places.values()) > 0.15 * len(corpus.split("train"))  # the right one may stand anywhere
+    positions = Counter(choice.answer for choice in corpus.split("train"))
+    assert min(positions.values()) > 0.15 * len(corpus.split("train"))  # the correct option may have any position
 
 
 def test_wrong_endings_come_from_other_articles(folder: Path) -> None:
@@ -212,29 +212,31 @@ def test_wrong_endings_come_from_other_articles(folder: Path) -> None:
     choice = corpus.split("train")[0]
     assert choice.text == "Town 0 is old and small ."
     assert choice.options[choice.answer] == "It has a bridge of stone 0 ."
-    for one in corpus.split("train"):
-        town = one.options[one.answer].rstrip(" .")[-1]
-        assert all(option.rstrip(" .")[-1] != town for place, option in enumerate(one.options) if place != one.answer)
-        assert len(one.options) == 3
+    for example in corpus.split("train"):
+        town = example.options[example.answer].rstrip(" .")[-1]
+        assert all(
+            option.rstrip(" .")[-1] != town for number, option in enumerate(example.options) if number != example.answer
+        )
+        assert len(example.options) == 3
     with pytest.raises(DataError, match="too few different sentences for 40"):
         load("endings", folder, text="wikitext2", options=40)
 
 
-def test_choices_in_columns_and_by_word(tmp_path: Path) -> None:
+def test_answer_is_given_by_number_or_text(tmp_path: Path) -> None:
     rows = [f"text {n}\tno {n}\tyes {n}\t{'late' * (n % 2)}\t{'yes ' + str(n) if n % 3 else 1}" for n in range(30)]
     (tmp_path / "a.tsv").write_text("\n".join(["sent\te0\te1\te2\tgold", *rows]))
     columns = {"text": "sent", "options": ["e0", "e1", "e2"], "answer": "gold"}
-    made = {"corpus": "choices", "train": str(tmp_path / "a.tsv"), **columns}
-    corpus = corpora.load(build(corpora.CorpusConfig[MultipleChoiceExample], made))
-    every = [choice for choices in corpus.splits.values() for choice in choices]
-    assert {choice.answer for choice in every} == {1}
-    assert {len(choice.options) for choice in every} == {2, 3}
-    one = corpora.load(build(corpora.CorpusConfig[MultipleChoiceExample], {**made, "index_base": 1}))
-    assert {choice.answer for choices in one.splits.values() for choice in choices} == {0, 1}
+    mapping = {"corpus": "choices", "train": str(tmp_path / "a.tsv"), **columns}
+    corpus = corpora.load(build(corpora.CorpusConfig[MultipleChoiceExample], mapping))
+    examples = [choice for choices in corpus.splits.values() for choice in choices]
+    assert {choice.answer for choice in examples} == {1}
+    assert {len(choice.options) for choice in examples} == {2, 3}
+    one_based = corpora.load(build(corpora.CorpusConfig[MultipleChoiceExample], {**mapping, "index_base": 1}))
+    assert {choice.answer for choices in one_based.splits.values() for choice in choices} == {0, 1}
 
 
 @pytest.mark.parametrize(
-    ("lines", "words"),
+    ("lines", "message"),
     [
         (['{"text": "a", "options": ["x", "y"], "answer": 2}'], "a number from 0 to 1 or by its text, got '2'"),
         (['{"text": "a", "options": "x", "answer": 0}'], "must be a list"),
@@ -244,9 +246,9 @@ def test_choices_in_columns_and_by_word(tmp_path: Path) -> None:
         (["[1]"], "must be a JSON object"),
     ],
 )
-def test_invalid_choices_are_refused(tmp_path: Path, lines: list[str], words: str) -> None:
+def test_invalid_choices_are_refused(tmp_path: Path, lines: list[str], message: str) -> None:
     (tmp_path / "a.jsonl").write_text("\n".join(lines))
-    with pytest.raises(DataError, match=words):
+    with pytest.raises(DataError, match=message):
         corpora.load(
             build(
                 corpora.CorpusConfig[MultipleChoiceExample], {"corpus": "choices", "train": str(tmp_path / "a.jsonl")}
@@ -266,20 +268,20 @@ def test_single_option_column_is_refused() -> None:
 
 def test_squad_is_split_by_article(folder: Path) -> None:
     corpus: Corpus[QuestionAnsweringExample] = load("squad", folder)
-    titles = [{one.title for one in questions} for questions in corpus.splits.values()]
+    titles = [{question.title for question in questions} for questions in corpus.splits.values()]
     assert not titles[0] & titles[1] and not titles[0] & titles[2] and not titles[1] & titles[2]
     assert [len(questions) for questions in corpus.splits.values()] == [28, 4, 8]
     assert "divided by article" in corpus.description
-    whole: Corpus[QuestionAnsweringExample] = load("squad", folder, parts="all")
-    assert [len(questions) for questions in whole.splits.values()] == [76, 4, 40]
+    complete: Corpus[QuestionAnsweringExample] = load("squad", folder, parts="all")
+    assert [len(questions) for questions in complete.splits.values()] == [76, 4, 40]
 
 
 def test_most_frequent_answer_is_target(folder: Path) -> None:
-    one = load("squad", folder).split("train")[0]
-    assert len(one.answers) == 3 and one.answer.text.startswith("lake")
+    question = load("squad", folder).split("train")[0]
+    assert len(question.answers) == 3 and question.answer.text.startswith("lake")
 
 
-def test_missing_answers_are_handled(tmp_path: Path) -> None:
+def test_questions_without_locatable_answer_are_left_out(tmp_path: Path) -> None:
     content = json.loads(squad(12))
     qas = [article["paragraphs"][0]["qas"] for article in content["data"]]
     qas[0][0]["answers"] = [{"text": "the sea", "answer_start": 3}]
@@ -289,8 +291,8 @@ def test_missing_answers_are_handled(tmp_path: Path) -> None:
     path = tmp_path / "a.json.gz"
     path.write_bytes(gzip.compress(json.dumps(content).encode()))
     questions, notes = read_squad(path)
-    assert len(questions) == 21 and not {"q0-0", "q2-0", "q3-0"} & {one.id for one in questions}
-    moved = next(one for one in questions if one.id == "q1-0")
+    assert len(questions) == 21 and not {"q0-0", "q2-0", "q3-0"} & {question.id for question in questions}
+    moved = next(question for question in questions if question.id == "q1-0")
     assert moved.context[moved.answer.start :].startswith("lake 1")
     moved_note = "used with the nearest occurrence of an answer that is not at its answer_start"
     assert notes == [
@@ -303,7 +305,7 @@ def test_missing_answers_are_handled(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "words"),
+    ("text", "message"),
     [
         ("no json", "must be JSON in SQuAD format"),
         ("[]", "the file must have 'data'"),
@@ -320,24 +322,24 @@ def test_missing_answers_are_handled(tmp_path: Path) -> None:
         ('{"data": []}', "must contain questions with answers"),
     ],
 )
-def test_invalid_squad_files_are_refused(tmp_path: Path, text: str, words: str) -> None:
+def test_invalid_squad_files_are_refused(tmp_path: Path, text: str, message: str) -> None:
     (tmp_path / "a.json").write_text(text)
-    with pytest.raises(DataError, match=words):
+    with pytest.raises(DataError, match=message):
         read_squad(tmp_path / "a.json")
 
 
 @given(st.text("ab ", min_size=1, max_size=12), st.integers(0, 11), st.integers(1, 4), st.integers(-3, 15))
-def test_answer_is_located_at_nearest_occurrence(context: str, start: int, length: int, said: int) -> None:
+def test_answer_is_located_at_nearest_occurrence(context: str, start: int, length: int, answer_start: int) -> None:
     text = context[start : start + length]
-    found = locate_answer(text, said, context)
+    answer = locate_answer(text, answer_start, context)
     if not text.strip():
-        assert found is None
+        assert answer is None
         return
-    assert found is not None and context[found.start : found.end] == found.text == text.strip()
-    meant = said + len(text) - len(text.lstrip())
-    every = [place for place in range(len(context)) if context.startswith(found.text, place)]
-    assert abs(found.start - meant) == min(abs(place - meant) for place in every)
-    assert locate_answer("c", said, context) is None
+    assert answer is not None and context[answer.start : answer.end] == answer.text == text.strip()
+    expected_start = answer_start + len(text) - len(text.lstrip())
+    occurrences = [position for position in range(len(context)) if context.startswith(answer.text, position)]
+    assert abs(answer.start - expected_start) == min(abs(position - expected_start) for position in occurrences)
+    assert locate_answer("c", answer_start, context) is None
 
 
 # --- scenes -----------------------------------------------------------------------------------------------------------
@@ -367,8 +369,8 @@ def test_scenes_of_one_text_share_no_values() -> None:
 def test_false_claims_mix_scenes(folder: Path) -> None:
     corpus: Corpus[SentencePairExample] = load("scene-claims", folder)
     assert Counter(pair.label for pair in corpus.split("train")) == {"true": 100, "false": 100}
-    for pair in corpus.split("train"):  # every word of a claim but those of its template stands in the text
-        values = [value for own in VALUES.values() for value in own if value in pair.second]
+    for pair in corpus.split("train"):  # the text contains all values of the claim
+        values = [value for options in VALUES.values() for value in options if value in pair.second]
         assert values and all(
             value in pair.first.replace(pair.first[0], pair.first[0].lower(), 1)
             or value in pair.first
@@ -380,10 +382,10 @@ def test_false_claims_mix_scenes(folder: Path) -> None:
 
 def test_one_claim_of_several_is_true(folder: Path) -> None:
     corpus: Corpus[MultipleChoiceExample] = load("scene-choices", folder, options=8)
-    for one in corpus.split("train"):
-        assert len(set(one.options)) == 8
-        values = [value for own in VALUES.values() for value in own if value in one.options[one.answer]]
-        assert all(value.lower() in one.text.lower() for value in values)
+    for choice in corpus.split("train"):
+        assert len(set(choice.options)) == 8
+        values = [value for slot in VALUES.values() for value in slot if value in choice.options[choice.answer]]
+        assert all(value.lower() in choice.text.lower() for value in values)
     with pytest.raises(UsageError, match="options: must be at most 8, got 9"):
         load("scene-choices", folder, options=9)
 
@@ -403,7 +405,7 @@ def test_similarity_counts_shared_slots(folder: Path) -> None:
 def test_questions_are_answered_by_their_slot(folder: Path) -> None:
     corpus: Corpus[QuestionAnsweringExample] = load("scene-questions", folder)
     kinds = {"Where": "where", "In": "where", "When": "when", "What": "what"}
-    for one in corpus.split("train"):
-        slot = kinds.get(one.question.split()[0])
+    for question in corpus.split("train"):
+        slot = kinds.get(question.question.split()[0])
         if slot is not None:
-            assert one.answer.text.lower() in {value.lower() for value in VALUES[slot]}
+            assert question.answer.text.lower() in {value.lower() for value in VALUES[slot]}

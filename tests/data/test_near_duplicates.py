@@ -1,4 +1,4 @@
-"""No embedded corpus has test items that a model could answer by looking up a near duplicate in train."""
+"""Held-out examples of embedded corpora have no near duplicates in train that a model could look up."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -8,10 +8,10 @@ import pytest
 from seqloom.data.corpora import CORPORA
 from seqloom.data.splits import normal_form, split_of_group
 
-# The largest share of dev or test items whose normal form (words alone, in lower case) may occur in train.
+# Largest allowed fraction of dev or test examples whose normal form (lowercase words only) occurs in train.
 # `cldr` repeats its phrases with other digits, and the digits have to be translated too; `seqloom quickstart` prints
 # the copy baseline beside its BLEU.
-LARGEST_SHARE = {
+MAX_DUPLICATE_FRACTION = {
     "cldr": 0.70,
     "digits": 0.0,
     "endings": 0.0,
@@ -28,11 +28,11 @@ LARGEST_SHARE = {
     "toys": 0.0,
     "track": 0.0,
 }
-SPLIT_IN_TIME = {"series"}  # one long series: train, dev and test follow each other
+SPLIT_IN_TIME = {"series"}  # one long series: dev follows train, and test follows dev
 NEEDS_FILES = {name for name, module in CORPORA.items() if "no text" in module.SUMMARY or "no pairs" in module.SUMMARY}
 NEEDS_FILES |= {name for name, module in CORPORA.items() if "your own" in module.SUMMARY}
 NEEDS_FILES |= {name for name, module in CORPORA.items() if "(needs SEQLOOM_DATA)" in module.SUMMARY} - {"endings"}
-FEWER = {  # of the corpora that take seconds; at their full size they are measured by the slow test
+SMALL_SIZES = {  # smaller sizes of slow corpora; the slow test uses their full size
     "cldr": {"train": 4000, "dev": 400, "test": 400},
     "languages": {"train": 3400, "dev": 340, "test": 340},
     "people": {"train": 3000, "dev": 300, "test": 300},
@@ -43,12 +43,14 @@ FEWER = {  # of the corpora that take seconds; at their full size they are measu
 }
 
 
-def questions(form: str, example: Any) -> Iterator[Any]:
-    """What a model is given of an example, without the answer, in its normal form."""
+def inputs_of(form: str, example: Any) -> Iterator[Any]:
+    """Yield the input of an example, without the answer, in normal form."""
     match form:
         case "text":
-            parts = example.split("\n\n")  # a document of the reference has many paragraphs, and headings
-            yield from (normal_form(part) for part in parts if len(parts) == 1 or len(part.split()) > 5)
+            paragraphs = example.split("\n\n")  # a document of pydocs has many paragraphs and headings
+            yield from (
+                normal_form(paragraph) for paragraph in paragraphs if len(paragraphs) == 1 or len(paragraph.split()) > 5
+            )
         case "parallel":
             yield normal_form(example.source)
         case "text-classification" | "token-classification":
@@ -65,33 +67,36 @@ def questions(form: str, example: Any) -> Iterator[Any]:
             yield example.observed.tobytes()
 
 
-def shares_in_train(name: str, sizes: dict[str, int]) -> dict[str, float]:
+def duplicate_fractions(name: str, sizes: dict[str, int]) -> dict[str, float]:
     module = CORPORA[name]
     corpus = module.load(module.Config(**sizes))
-    found = {
-        split: [question for example in corpus.splits[split] for question in questions(module.FORM, example)]
+    inputs = {
+        split: [item for example in corpus.splits[split] for item in inputs_of(module.FORM, example)]
         for split in ("train", "dev", "test")
     }
-    known = set(found.pop("train"))
-    assert known and all(found.values())
-    return {split: sum(question in known for question in asked) / len(asked) for split, asked in found.items()}
+    train_inputs = set(inputs.pop("train"))
+    assert train_inputs and all(inputs.values())
+    return {
+        split: sum(item in train_inputs for item in split_inputs) / len(split_inputs)
+        for split, split_inputs in inputs.items()
+    }
 
 
 def test_every_listed_corpus_exists() -> None:
-    assert set(CORPORA) >= LARGEST_SHARE.keys() | SPLIT_IN_TIME | NEEDS_FILES
+    assert set(CORPORA) >= MAX_DUPLICATE_FRACTION.keys() | SPLIT_IN_TIME | NEEDS_FILES
 
 
-@pytest.mark.parametrize("name", LARGEST_SHARE)
+@pytest.mark.parametrize("name", MAX_DUPLICATE_FRACTION)
 def test_held_out_items_have_no_near_duplicates_in_train(name: str) -> None:
-    shares = shares_in_train(name, FEWER.get(name, {}))
-    assert max(shares.values()) <= LARGEST_SHARE[name], shares
+    fractions = duplicate_fractions(name, SMALL_SIZES.get(name, {}))
+    assert max(fractions.values()) <= MAX_DUPLICATE_FRACTION[name], fractions
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", FEWER)
+@pytest.mark.parametrize("name", SMALL_SIZES)
 def test_held_out_items_have_no_near_duplicates_in_train_at_full_size(name: str) -> None:
-    shares = shares_in_train(name, {})
-    assert max(shares.values()) <= LARGEST_SHARE[name], shares
+    fractions = duplicate_fractions(name, {})
+    assert max(fractions.values()) <= MAX_DUPLICATE_FRACTION[name], fractions
 
 
 def test_normal_form_keeps_only_words() -> None:

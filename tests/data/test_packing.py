@@ -1,4 +1,4 @@
-"""Documents in rows: every token once, each piece between [CLS] and [SEP], few places left over."""
+"""Packing of documents into rows: every token occurs once, pieces have [CLS] and [SEP], and padding is low."""
 
 import numpy as np
 from hypothesis import given, settings
@@ -10,18 +10,18 @@ from seqloom.data.masking import pack, pack_by_best_fit
 SPECIALS = Specials.after(1000)
 
 
-def unpacked(packed) -> list[list[int]]:
-    """The pieces, as they stand in the rows."""
-    found = []
+def unpack(packed) -> list[list[int]]:
+    """Return the pieces in the order of the rows."""
+    pieces = []
     for tokens, documents in zip(packed.tokens.tolist(), packed.documents.tolist(), strict=True):
         for number in range(1, max(documents) + 1):
-            piece = [token for token, own in zip(tokens, documents, strict=True) if own == number]
+            piece = [token for token, document in zip(tokens, documents, strict=True) if document == number]
             assert piece[0] == SPECIALS.classify and piece[-1] == SPECIALS.separate
-            found.append(piece[1:-1])
+            pieces.append(piece[1:-1])
         real = [number > 0 for number in documents]
-        assert real == sorted(real, reverse=True)  # padding stands last
+        assert real == sorted(real, reverse=True)  # padding comes last
         assert [number for number in documents if number] == sorted(number for number in documents if number)
-    return found
+    return pieces
 
 
 @settings(max_examples=40)
@@ -31,10 +31,10 @@ def test_every_token_occurs_once(sizes, length) -> None:
     texts = [[next(numbers) % 1000 or 1 for _ in range(size)] for size in sizes]
     packed = pack(texts, SPECIALS, length)
     assert packed.tokens.shape == packed.documents.shape and packed.tokens.shape[1] == length
-    pieces = unpacked(packed)
+    pieces = unpack(packed)
     assert sorted(token for piece in pieces for token in piece) == sorted(token for text in texts for token in text)
-    whole = [text[start : start + length - 2] for text in texts for start in range(0, len(text), length - 2)]
-    assert sorted(pieces) == sorted(whole)  # each is a run of its document's own tokens
+    expected = [text[start : start + length - 2] for text in texts for start in range(0, len(text), length - 2)]
+    assert sorted(pieces) == sorted(expected)  # each piece is a run of tokens of one document
 
 
 def test_rows_are_nearly_full() -> None:

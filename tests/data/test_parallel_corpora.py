@@ -1,4 +1,4 @@
-"""Parallel corpora: what must hold for every one, those read from files on small ones of the same layout."""
+"""Requirements for every parallel corpus; corpora that need downloads read small files of the same layout."""
 
 import gzip
 from itertools import combinations
@@ -46,11 +46,11 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def settings(name: str, folder: Path) -> dict[str, Any]:
-    own: dict[str, dict[str, Any]] = {
+    options: dict[str, dict[str, Any]] = {
         "parallel": {"train": [str(folder / "mine.en"), str(folder / "mine.de")]},
         "tatoeba": {"dev": 5, "test": 5},
     }
-    return {"corpus": name, **own.get(name, {})}
+    return {"corpus": name, **options.get(name, {})}
 
 
 @pytest.fixture(params=BY_FILES)
@@ -59,19 +59,19 @@ def corpus(request: pytest.FixtureRequest, folder: Path) -> Corpus[ParallelExamp
         return corpora.load(build(CorpusConfig[ParallelExample], settings(request.param, folder)))
 
 
-def test_the_registries() -> None:
+def test_parallel_corpora_are_registered() -> None:
     assert set(BY_FILES) <= set(PARALLEL)
     assert not set(PARALLEL) & set(corpora.corpora_of_form("text"))
 
 
 @pytest.mark.parametrize("name", BY_FILES)
 def test_config_round_trips(name: str, folder: Path) -> None:
-    made = build(CorpusConfig[ParallelExample], settings(name, folder))
-    assert type(made) is PARALLEL[name].Config
-    assert build(CorpusConfig[ParallelExample], to_mapping(made)) == made
+    built = build(CorpusConfig[ParallelExample], settings(name, folder))
+    assert type(built) is PARALLEL[name].Config
+    assert build(CorpusConfig[ParallelExample], to_mapping(built)) == built
 
 
-def test_defaults(corpus: Corpus[ParallelExample]) -> None:
+def test_corpus_is_complete(corpus: Corpus[ParallelExample]) -> None:
     assert corpus.name in PARALLEL
     assert all((corpus.version, corpus.licence, corpus.description, *corpus.languages))
     assert set(corpus.splits) == {"train", "dev", "test"}
@@ -82,7 +82,7 @@ def test_defaults(corpus: Corpus[ParallelExample]) -> None:
 def test_no_sentence_is_in_two_splits(corpus: Corpus[ParallelExample]) -> None:
     for side in ("source", "target"):
         texts = [{getattr(pair, side) for pair in pairs} for pairs in corpus.splits.values()]
-        assert all(not one & other for one, other in combinations(texts, 2))
+        assert all(not first & second for first, second in combinations(texts, 2))
 
 
 def test_counts_and_fingerprint(corpus: Corpus[ParallelExample]) -> None:
@@ -94,50 +94,50 @@ def test_counts_and_fingerprint(corpus: Corpus[ParallelExample]) -> None:
 
 
 def test_fraction_of_multi30k_is_nested(folder: Path, tmp_path: Path) -> None:
-    other = tmp_path / "other"
-    (other / "multi30k").mkdir(parents=True)
+    copy = tmp_path / "other"
+    (copy / "multi30k").mkdir(parents=True)
     for file in (folder / "multi30k").iterdir():
-        (other / "multi30k" / file.name).write_bytes(file.read_bytes())
+        (copy / "multi30k" / file.name).write_bytes(file.read_bytes())
     for language in ("en", "de"):
         lines = "".join(f"{language} {number}\n" for number in range(50))
-        (other / f"multi30k/train.{language}.gz").write_bytes(gzip.compress(lines.encode()))
-    with use_data_folder(other):
-        whole, half, tenth, another = (
-            multi30k.load(multi30k.Config(fraction=share, seed=seed)).split("train")
-            for share, seed in ((1.0, 0), (0.5, 0), (0.1, 0), (0.1, 1))
+        (copy / f"multi30k/train.{language}.gz").write_bytes(gzip.compress(lines.encode()))
+    with use_data_folder(copy):
+        complete, half, tenth, other_seed = (
+            multi30k.load(multi30k.Config(fraction=fraction, seed=seed)).split("train")
+            for fraction, seed in ((1.0, 0), (0.5, 0), (0.1, 0), (0.1, 1))
         )
         (note,) = multi30k.load(multi30k.Config(fraction=0.1)).notes
-    assert (len(whole), len(half), len(tenth)) == (50, 25, 5) and set(tenth) < set(half) < set(whole)
-    assert list(tenth) == [pair for pair in whole if pair in tenth] and set(another) != set(tenth)
+    assert (len(complete), len(half), len(tenth)) == (50, 25, 5) and set(tenth) < set(half) < set(complete)
+    assert list(tenth) == [pair for pair in complete if pair in tenth] and set(other_seed) != set(tenth)
     assert note == "5 of 50 training pairs are used (data.fraction)"
     with pytest.raises(ValueError, match="fraction must be greater than 0; got 0"):
         multi30k.Config(fraction=0)
 
 
 def test_multi30k_sides_of_different_length_are_refused(folder: Path, tmp_path: Path) -> None:
-    other = tmp_path / "other"
-    (other / "multi30k").mkdir(parents=True)
+    copy = tmp_path / "other"
+    (copy / "multi30k").mkdir(parents=True)
     for file in (folder / "multi30k").iterdir():
-        (other / "multi30k" / file.name).write_bytes(file.read_bytes())
-    (other / "multi30k/val.de.gz").write_bytes(gzip.compress(b"one\ntwo\nthree\n"))
-    with use_data_folder(other), pytest.raises(DataError, match=r"val.en.gz has 2 and .*val.de.gz has 3"):
+        (copy / "multi30k" / file.name).write_bytes(file.read_bytes())
+    (copy / "multi30k/val.de.gz").write_bytes(gzip.compress(b"one\ntwo\nthree\n"))
+    with use_data_folder(copy), pytest.raises(DataError, match=r"val.en.gz has 2 and .*val.de.gz has 3"):
         corpora.load(multi30k.Config())
 
 
 # --- tatoeba --------------------------------------------------------------------------------------------------------
 
 
-def test_tatoeba_both_ways_has_the_same_splits(folder: Path) -> None:
+def test_tatoeba_has_equal_splits_in_both_directions(folder: Path) -> None:
     with use_data_folder(folder):
-        there: Any = corpora.load(tatoeba.Config(dev=5, test=5))
-        back: Any = corpora.load(tatoeba.Config(source="fr", target="en", dev=5, test=5))
-    for name, pairs in there.splits.items():
-        assert [ParallelExample(pair.target, pair.source) for pair in pairs] == back.split(name)
-    assert there.split("train")[0] == ParallelExample("The dog 0.", "Le dog 0.")  # the third column is not read
-    assert [len(pairs) for pairs in there.splits.values()] == [38, 5, 5]
+        forward: Any = corpora.load(tatoeba.Config(dev=5, test=5))
+        backward: Any = corpora.load(tatoeba.Config(source="fr", target="en", dev=5, test=5))
+    for name, pairs in forward.splits.items():
+        assert [ParallelExample(pair.target, pair.source) for pair in pairs] == backward.split(name)
+    assert forward.split("train")[0] == ParallelExample("The dog 0.", "Le dog 0.")  # the third column is not read
+    assert [len(pairs) for pairs in forward.splits.values()] == [38, 5, 5]
 
 
-def test_tatoeba_short_ones_only(tmp_path: Path) -> None:
+def test_tatoeba_max_words_excludes_long_pairs(tmp_path: Path) -> None:
     (tmp_path / "tatoeba").mkdir()
     rows = [f"a b {n}\tc d {n}\n" for n in range(6)] + ["a b c d\te\n", "e\ta b c d\n"]
     (tmp_path / "tatoeba/deu.txt").write_text("".join(rows))
@@ -149,7 +149,7 @@ def test_tatoeba_short_ones_only(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("setting", "words"),
+    ("setting", "message"),
     [
         ({"source": "fr", "target": "de"}, "one of source and target must be en"),
         ({"source": "en", "target": "en"}, "one of source and target must be en"),
@@ -158,8 +158,8 @@ def test_tatoeba_short_ones_only(tmp_path: Path) -> None:
         ({"max_words": 0}, "at least 1"),
     ],
 )
-def test_tatoeba_settings(setting: dict[str, Any], words: str) -> None:
-    with pytest.raises(UsageError, match=words):
+def test_invalid_tatoeba_settings_are_refused(setting: dict[str, Any], message: str) -> None:
+    with pytest.raises(UsageError, match=message):
         build(CorpusConfig[ParallelExample], {"corpus": "tatoeba", **setting})
 
 
@@ -181,34 +181,34 @@ def test_groups_stay_together(groups: list[str], dev: int, test: int) -> None:
     largest = max((groups.count(name) for name in groups), default=0)
     for split, size in (("dev", dev), ("test", test)):
         assert chosen.count(split) < size + max(largest, 1)
-        if chosen.count("train"):  # there was enough
+        if chosen.count("train"):  # enough examples remain
             assert chosen.count(split) >= size
 
 
-def test_choice_is_independent_of_order() -> None:
+def test_held_out_groups_are_independent_of_order() -> None:
     groups = [f"group {n}" for n in range(50)]
     chosen = dict(zip(groups, hold_out(groups, {"dev": 5, "test": 5}), strict=True))
-    back = dict(zip(groups[::-1], hold_out(groups[::-1], {"dev": 5, "test": 5}), strict=True))
-    assert chosen == back
+    reversed_order = dict(zip(groups[::-1], hold_out(groups[::-1], {"dev": 5, "test": 5}), strict=True))
+    assert chosen == reversed_order
     assert sorted(chosen.values()).count("dev") == 5
 
 
-def test_linked_through_others() -> None:
+def test_transitively_linked_pairs_form_one_group() -> None:
     pairs = [("b", "1"), ("c", "2"), ("a", "1"), ("a", "3"), ("d", "3"), ("e", "e")]
     assert link_groups(pairs) == ["a", "c", "a", "a", "a", "e"]
-    assert link_groups([("x", "y"), ("y", "z")]) == ["x", "y"]  # a source is not the target of the same letters
+    assert link_groups([("x", "y"), ("y", "z")]) == ["x", "y"]  # a source is not linked to an equal target
 
 
 # --- the real sets, where they are ----------------------------------------------------------------------------------
 
 needs_data = pytest.mark.skipif(
-    data_folder() is None, reason="the real data sets are not here: set SEQLOOM_DATA to the folder that holds them"
+    data_folder() is None, reason="the data sets are missing: set SEQLOOM_DATA to their folder"
 )
 
 
 @needs_data
 @pytest.mark.parametrize(("target", "count"), [("fr", 167_130), ("de", 169_159)])
-def test_the_real_tatoeba(target: Any, count: int) -> None:
+def test_real_tatoeba_has_expected_size(target: Any, count: int) -> None:
     corpus: Any = corpora.load(tatoeba.Config(target=target))
     assert sum(map(len, corpus.splits.values())) == count
     assert all(2000 <= len(corpus.split(name)) < 2100 for name in ("dev", "test"))
@@ -216,6 +216,6 @@ def test_the_real_tatoeba(target: Any, count: int) -> None:
 
 
 @needs_data
-def test_the_real_multi30k() -> None:
+def test_real_multi30k_has_expected_sizes() -> None:
     corpus: Any = corpora.load(multi30k.Config())
     assert {name: len(pairs) for name, pairs in corpus.splits.items()} == {"train": 29_000, "dev": 1_014, "test": 1_000}

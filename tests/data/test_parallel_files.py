@@ -1,4 +1,4 @@
-"""One's own sentence pairs: how they are read, and what people get wrong."""
+"""Sentence pairs in files of the user: formats, splits, errors."""
 
 import gzip
 from pathlib import Path
@@ -21,7 +21,7 @@ def load(**settings: Any) -> Corpus[ParallelExample]:
 
 
 @pytest.fixture
-def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(tmp_path)
     for language, word in {"en": "line", "de": "Zeile"}.items():
         (tmp_path / f"a.{language}").write_text("".join(f"{word} {n}\n" for n in range(40)))
@@ -33,7 +33,7 @@ def table(path: Path, text: str) -> str:
     return str(path)
 
 
-def test_two_files(here: Path) -> None:
+def test_two_files_are_read_as_pairs(folder: Path) -> None:
     corpus = load(train=["a.en", "a.de"])
     assert {name: len(pairs) for name, pairs in corpus.splits.items()} == {"train": 36, "dev": 2, "test": 2}
     pairs = [pair for pairs in corpus.splits.values() for pair in pairs]
@@ -41,7 +41,7 @@ def test_two_files(here: Path) -> None:
     assert (*corpus.languages, corpus.notes) == ("en", "de", ())
 
 
-def test_kinds_can_be_overridden(here: Path) -> None:
+def test_corpus_can_be_set_by_overrides(folder: Path) -> None:
     overrides = parse_overrides(["corpus=parallel", "train=[a.en,a.de]", "dev_fraction=0.1"])
     assert build(corpora.CorpusConfig[ParallelExample], apply_overrides({}, overrides)) == Config(
         train=("a.en", "a.de"), dev_fraction=0.1
@@ -49,8 +49,8 @@ def test_kinds_can_be_overridden(here: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["p.tsv", "p.txt.gz"])
-def test_a_table(here: Path, name: str) -> None:
-    path = table(here / name, 'Hi "you"\tSalut\tby me\nGo\tVa\n')
+def test_table_is_read(folder: Path, name: str) -> None:
+    path = table(folder / name, 'Hi "you"\tSalut\tby me\nGo\tVa\n')
     assert load(train=path, **NONE).split("train") == [
         ParallelExample('Hi "you"', "Salut"),
         ParallelExample("Go", "Va"),
@@ -58,8 +58,8 @@ def test_a_table(here: Path, name: str) -> None:
     assert load(train=path, columns=[2, 1], **NONE).split("train")[1] == ParallelExample("Va", "Go")
 
 
-def test_a_table_with_names(here: Path) -> None:
-    path = table(here / "p.tsv", "id\tde\ten\n1\tHallo\tHello\n2\tGeh\tGo\n")
+def test_columns_are_selected_by_name(folder: Path) -> None:
+    path = table(folder / "p.tsv", "id\tde\ten\n1\tHallo\tHello\n2\tGeh\tGo\n")
     corpus = load(train=path, columns=["en", "de"], **NONE)
     assert corpus.split("train") == [ParallelExample("Hello", "Hallo"), ParallelExample("Go", "Geh")]
     assert corpus.languages == ("en", "de")
@@ -67,65 +67,65 @@ def test_a_table_with_names(here: Path) -> None:
         load(train=path, columns=["en", "fr"])
 
 
-def test_nothing_inside_a_line_is_changed(here: Path) -> None:
+def test_text_within_line_is_unchanged(folder: Path) -> None:
     odd = ["e\u0301\u0323 combined", "\u200fשלום\u202b bidi", "one\u2028line", "a\x85b\x0bc", "👩‍👩‍👧 \ufeff"]
-    (here / "x.en").write_bytes(b"\xef\xbb\xbf" + "\r\n".join(odd).encode() + b"\r\n")
-    (here / "x.he").write_text("\n".join(odd))
+    (folder / "x.en").write_bytes(b"\xef\xbb\xbf" + "\r\n".join(odd).encode() + b"\r\n")
+    (folder / "x.he").write_text("\n".join(odd))
     assert load(train=["x.en", "x.he"], **NONE).split("train") == [ParallelExample(text, text) for text in odd]
 
 
-def test_white_space_at_the_ends_is_dropped(here: Path) -> None:
-    path = table(here / "p.tsv", "  a b \t c  \n")
+def test_surrounding_white_space_is_removed(folder: Path) -> None:
+    path = table(folder / "p.tsv", "  a b \t c  \n")
     assert load(train=path, **NONE).split("train") == [ParallelExample("a b", "c")]
 
 
-def test_different_lengths_are_refused_with_both_counts(here: Path) -> None:
-    (here / "b.de").write_text("Zeile\n" * 1234)
+def test_different_lengths_are_refused_with_both_counts(folder: Path) -> None:
+    (folder / "b.de").write_text("Zeile\n" * 1234)
     with pytest.raises(DataError, match=r"a.en has 40 and b.de has 1,234"):
         load(train=["a.en", "b.de"])
 
 
-def test_pairs_with_blank_side_are_left_out_and_counted(here: Path) -> None:
-    path = table(here / "p.tsv", "a\tb\n\tb\nc\td\n \u3000\t\n\ne\tf\n")
+def test_pairs_with_blank_side_are_left_out_and_counted(folder: Path) -> None:
+    path = table(folder / "p.tsv", "a\tb\n\tb\nc\td\n \u3000\t\n\ne\tf\n")
     corpus = load(train=path, **NONE)
     assert corpus.split("train") == [ParallelExample("a", "b"), ParallelExample("c", "d"), ParallelExample("e", "f")]
     assert corpus.notes == (f"3 examples have a blank side and were left out, the first at line 2 of {path}",)
-    (here / "b.de").write_text("Zeile\n" * 39 + " \n")
+    (folder / "b.de").write_text("Zeile\n" * 39 + " \n")
     assert load(train=["a.en", "b.de"]).notes == (
         "1 example has a blank side and was left out, at line 40 of a.en and b.de",
     )
-    (here / "c.de").write_text("x" + "\n" * 39 + "\n")
-    (here / "c.en").write_text("\n" * 39 + "x\n")
+    (folder / "c.de").write_text("x" + "\n" * 39 + "\n")
+    (folder / "c.en").write_text("\n" * 39 + "x\n")
     with pytest.raises(DataError, match=r"c.en and c.de must contain sentence pairs, but every line has a blank side"):
         load(train=["c.en", "c.de"])
 
 
-def test_header_without_rows_is_refused(here: Path) -> None:
-    path = table(here / "p.tsv", "en\tde\n")
+def test_header_without_rows_is_refused(folder: Path) -> None:
+    path = table(folder / "p.tsv", "en\tde\n")
     with pytest.raises(DataError, match="must contain sentence pairs, but it has no rows below the header"):
         load(train=path, columns=["en", "de"])
 
 
-def test_blank_lines_are_counted_after_a_header(here: Path) -> None:
-    path = table(here / "p.tsv", "en\tde\nx\t\na\tb\n")
+def test_note_counts_lines_from_header(folder: Path) -> None:
+    path = table(folder / "p.tsv", "en\tde\nx\t\na\tb\n")
     assert "line 2 of" in load(train=path, columns=["en", "de"], **NONE).notes[0]
 
 
 @pytest.mark.parametrize(
-    ("columns", "text", "words"),
+    ("columns", "text", "message"),
     [
         ([1, 2], "a\tb\nc d e\n", r"Line 2 of .*p.tsv must have at least 2 columns.*no tab: 'c d e'"),
         ([1, 3], "a\tb\tc\na\tb\n", r"Line 2 of .*at least 3 columns separated by tabs; it has 2 columns"),
         (["en", "de"], "en\tde\na\n", r"Line 2 of"),
     ],
 )
-def test_missing_column_is_reported_with_line(here: Path, columns: Any, text: str, words: str) -> None:
-    with pytest.raises(DataError, match=words):
-        load(train=table(here / "p.tsv", text), columns=columns)
+def test_missing_column_is_reported_with_line(folder: Path, columns: Any, text: str, message: str) -> None:
+    with pytest.raises(DataError, match=message):
+        load(train=table(folder / "p.tsv", text), columns=columns)
 
 
 @pytest.mark.parametrize(
-    ("content", "words"),
+    ("content", "message"),
     [
         (None, "does not exist"),
         (b"", "is empty"),
@@ -134,22 +134,22 @@ def test_missing_column_is_reported_with_line(here: Path, columns: Any, text: st
         (b"a\0b", "NUL"),
     ],
 )
-def test_unreadable_files_are_refused(here: Path, content: bytes | None, words: str) -> None:
+def test_unreadable_files_are_refused(folder: Path, content: bytes | None, message: str) -> None:
     if content is not None:
-        (here / "b.de").write_bytes(content)
-    with pytest.raises(DataError, match=words):
+        (folder / "b.de").write_bytes(content)
+    with pytest.raises(DataError, match=message):
         load(train=["a.en", "b.de"])
 
 
-def test_no_source_sentence_is_in_two_splits(here: Path) -> None:
-    path = table(here / "p.tsv", "".join(f"line {n % 10}\tZeile {n}\n" for n in range(100)))
+def test_no_source_sentence_is_in_two_splits(folder: Path) -> None:
+    path = table(folder / "p.tsv", "".join(f"line {n % 10}\tZeile {n}\n" for n in range(100)))
     splits = load(train=path).splits
     assert {name: len(pairs) for name, pairs in splits.items()} == {"train": 80, "dev": 10, "test": 10}
     assert len({name: {pair.source for pair in pairs} for name, pairs in splits.items()}["dev"]) == 1
 
 
-def test_given_splits_are_kept_and_repetitions_noted(here: Path) -> None:
-    dev = table(here / "d.tsv", "line 1\tx\nline 2\ty\nother\tz\n")
+def test_given_splits_are_kept_and_repetitions_noted(folder: Path) -> None:
+    dev = table(folder / "d.tsv", "line 1\tx\nline 2\ty\nother\tz\n")
     corpus = load(train=["a.en", "a.de"], dev=dev, test_fraction=0.0)
     assert len(corpus.split("train")) == 40 and len(corpus.split("dev")) == 3
     assert corpus.notes == ("2 of the 3 different source sentences of dev also occur in train",)
@@ -157,20 +157,20 @@ def test_given_splits_are_kept_and_repetitions_noted(here: Path) -> None:
         corpus.split("test")
 
 
-def test_too_few_pairs(here: Path) -> None:
-    path = table(here / "p.tsv", "a\tb\na\tc\nd\te\n")
+def test_too_few_pairs_are_refused(folder: Path) -> None:
+    path = table(folder / "p.tsv", "a\tb\na\tc\nd\te\n")
     with pytest.raises(DataError, match=r"only 2 different.\n.*data.dev, data.test") as caught:
         load(train=path)
-    said = f"{path} is too short: dev and test need at least one example from it, but it has"
-    assert str(caught.value).startswith(said)
+    message = f"{path} is too short: dev and test need at least one example from it, but it has"
+    assert str(caught.value).startswith(message)
     with pytest.raises(DataError, match=r": dev needs .* it has only 1 different\.\n.*data.dev\."):
-        load(train=table(here / "q.tsv", "a\tb\n"), test_fraction=0.0)
+        load(train=table(folder / "q.tsv", "a\tb\n"), test_fraction=0.0)
     assert len(load(train=path, test_fraction=0.0).split("train")) >= 1
 
 
-def test_overlap_and_order_of_files(here: Path) -> None:
+def test_overlapping_or_swapped_files_are_refused(folder: Path) -> None:
     for name in ("b.en", "d.de", "d.en"):
-        (here / name).touch()
+        (folder / name).touch()
     with pytest.raises(DataError, match=r"data.train and data.dev must not overlap, but both read a.de"):
         load(train=["a.en", "a.de"], dev=["b.en", "a.de"])
     with pytest.raises(DataError, match=r"data.train goes from en to de but data.dev from de to en"):
@@ -188,25 +188,25 @@ def test_overlap_and_order_of_files(here: Path) -> None:
         (["1.en", "2.en"], ("", "")),
     ],
 )
-def test_languages_are_guessed_from_the_names(here: Path, files: list[str], guess: tuple[str, str]) -> None:
+def test_languages_are_inferred_from_file_names(folder: Path, files: list[str], guess: tuple[str, str]) -> None:
     for file in files:
-        table(here / file, "one\ntwo\nthree\n")
+        table(folder / file, "one\ntwo\nthree\n")
     corpus = load(train=files)
     assert corpus.languages == guess
     assert load(train=files, target="xx").languages[1] == "xx"
 
 
-def test_located_files_are_absolute(here: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    (here / "recipes").mkdir()
-    (here / "recipes/b.de").write_text("x\n" * 40)
-    found = Config(train=("a.en", "b.de")).locate(here / "recipes")
-    assert found.train == (str(here / "a.en"), str(here / "recipes/b.de"))
+def test_located_files_are_absolute(folder: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    (folder / "recipes").mkdir()
+    (folder / "recipes/b.de").write_text("x\n" * 40)
+    located = Config(train=("a.en", "b.de")).locate(folder / "recipes")
+    assert located.train == (str(folder / "a.en"), str(folder / "recipes/b.de"))
     monkeypatch.chdir("/")
-    assert len(corpora.load(found).split("train")) == 36
+    assert len(corpora.load(located).split("train")) == 36
 
 
 @pytest.mark.parametrize(
-    ("setting", "words"),
+    ("setting", "message"),
     [
         ({"train": ["a", "a"]}, "two different files, got a twice"),
         ({"train": ["a"]}, r"train: .*list of 2"),
@@ -218,6 +218,6 @@ def test_located_files_are_absolute(here: Path, monkeypatch: pytest.MonkeyPatch,
         ({}, "train: missing"),
     ],
 )
-def test_settings(setting: dict[str, Any], words: str) -> None:
-    with pytest.raises(UsageError, match=words):
+def test_invalid_settings_are_refused(setting: dict[str, Any], message: str) -> None:
+    with pytest.raises(UsageError, match=message):
         build(corpora.CorpusConfig[ParallelExample], {"corpus": "parallel", **setting})

@@ -1,4 +1,4 @@
-"""Embedded names and people: what is new in dev and test, and how many sorts of sentences there are."""
+"""The corpora `people` and `names`: new words in dev and test, variety of sentences."""
 
 import re
 from collections import Counter
@@ -25,7 +25,7 @@ from seqloom.text.word_spans import word_spans
 pytest.importorskip("faker")
 ASSET = read_asset("people.txt")
 CLAUSES = {split: ASSET[f"clause {split}"] for split in SPLITS}
-WHOLES = {split: ASSET[f"whole {split}"] for split in SPLITS}
+SENTENCES = {split: ASSET[f"whole {split}"] for split in SPLITS}
 FILLERS = [title.removeprefix("filler ") for title in ASSET if title.startswith("filler ")]
 PARTICLES, PLACE_LIKE = ASSET["words of many names"], ASSET["names that are places"]
 WHO, WHERE, LEADS, ADDITIONS = (ASSET[title] for title in ("who", "where", "lead", "addition"))
@@ -42,71 +42,80 @@ def entity_words(corpus: Corpus[TokenClassificationExample], split: str) -> set[
     return {word for text in texts for word in fold(text).split() if len(word) >= 4}.difference(PARTICLES)
 
 
-def test_templates() -> None:
+def test_templates_are_valid_and_differ_between_splits() -> None:
     assert count_templates("train") >= 300 and count_templates("dev") >= 20 and count_templates("test") >= 30
-    own = [{*CLAUSES[split], *WHOLES[split]} for split in ("train", "dev", "test")]
-    assert [len(templates) for templates in own] == [count_templates(split) for split in ("train", "dev", "test")]
-    assert all(not one & other for one, other in combinations(own, 2))
-    for template in [*set.union(*own), *WHO, *WHERE, *LEADS, *ADDITIONS]:
+    split_templates = [{*CLAUSES[split], *SENTENCES[split]} for split in ("train", "dev", "test")]
+    assert [len(templates) for templates in split_templates] == [
+        count_templates(split) for split in ("train", "dev", "test")
+    ]
+    assert all(not first & second for first, second in combinations(split_templates, 2))
+    for template in [*set.union(*split_templates), *WHO, *WHERE, *LEADS, *ADDITIONS]:
         assert set(re.findall(r"\{(.*?)\}", template)) <= SLOTS, template
         assert template.count("{") == len(re.findall(r"\{\w+\}", template))
-    shapes = {re.sub(r"\{(?!per|first|full|last|loc|who|where)\w+\}", "_", template) for template in set.union(*own)}
+    shapes = {
+        re.sub(r"\{(?!per|first|full|last|loc|who|where)\w+\}", "_", template)
+        for template in set.union(*split_templates)
+    }
     assert len(shapes) > 300
 
 
 def test_held_out_templates_use_train_words() -> None:
-    def words(template: str) -> set[str]:
+    def words_of(template: str) -> set[str]:
         return set(re.findall(r"[a-z']+", re.sub(r"\{\w+\}", " ", template).lower()))
 
-    known = Counter(word for own in (CLAUSES, WHOLES) for template in own["train"] for word in words(template))
-    held_out = [template for own in (CLAUSES, WHOLES) for split in ("dev", "test") for template in own[split]]
-    assert [(template, word) for template in held_out for word in words(template) if known[word] < 2] == []
+    train_words = Counter(
+        word for templates in (CLAUSES, SENTENCES) for template in templates["train"] for word in words_of(template)
+    )
+    held_out = [
+        template for templates in (CLAUSES, SENTENCES) for split in ("dev", "test") for template in templates[split]
+    ]
+    assert [(template, word) for template in held_out for word in words_of(template) if train_words[word] < 2] == []
 
 
 def test_names_and_places_of_dev_and_test_are_new(corpus: Corpus[TokenClassificationExample]) -> None:
-    for one, other in (("train", "dev"), ("train", "test")):
-        texts = [{text for _, text in entities_of(corpus.split(split))} for split in (one, other)]
+    for train, held_out in (("train", "dev"), ("train", "test")):
+        texts = [{text for _, text in entities_of(corpus.split(split))} for split in (train, held_out)]
         assert not texts[0] & texts[1]
-        assert not entity_words(corpus, one) & entity_words(corpus, other)
+        assert not entity_words(corpus, train) & entity_words(corpus, held_out)
     assert len(entity_words(corpus, "test")) > 300
 
 
-def check_new(corpus: Corpus[TokenClassificationExample]) -> None:
+def check_example_is_new(corpus: Corpus[TokenClassificationExample]) -> None:
     for split in corpus.splits:
-        words = {word for sentence in corpus.split(split) for word in sentence.words}
-        assert not words & {"Pankaj", "Munich"}
+        vocabulary = {word for sentence in corpus.split(split) for word in sentence.words}
+        assert not vocabulary & {"Pankaj", "Munich"}
     assert "Pankaj lives in Munich" not in {sentence.text.rstrip(".") for sentence in corpus.split("train")}
 
 
 def test_documentation_example_is_new(corpus: Corpus[TokenClassificationExample]) -> None:
-    check_new(corpus)
+    check_example_is_new(corpus)
 
 
 @pytest.mark.slow
-def test_in_complete_data() -> None:
-    whole: Any = corpora.load(people.Config())
-    check_new(whole)
-    assert {name: len(sentences) for name, sentences in whole.splits.items()} == {
+def test_documentation_example_is_new_at_full_size() -> None:
+    complete: Any = corpora.load(people.Config())
+    check_example_is_new(complete)
+    assert {name: len(sentences) for name, sentences in complete.splits.items()} == {
         "train": 15_000,
         "dev": 1_000,
         "test": 2_000,
     }
 
 
-def test_all_sorts_of_sentences(corpus: Corpus[TokenClassificationExample]) -> None:
+def test_every_split_has_all_sentence_forms(corpus: Corpus[TokenClassificationExample]) -> None:
     for split in corpus.splits:
         sentences = corpus.split(split)
         assert set(tag_counts(corpus, split)) == {"PER", "LOC"}
-        alone = [sentence for sentence in sentences if not extract_spans(sentence.tags)]
-        assert 0.03 < len(alone) / len(sentences) < 0.25
-        forms = Counter(kind for sentence in sentences for kind in form_of(sentence.text))
+        without_entities = [sentence for sentence in sentences if not extract_spans(sentence.tags)]
+        assert 0.03 < len(without_entities) / len(sentences) < 0.25
+        forms = Counter(kind for sentence in sentences for kind in forms_of(sentence.text))
         assert all(forms[kind] for kind in ("lower", "possessive", "initial", "title", "list", "no stop")), forms
         lengths = Counter(min(3, len(text.split())) for kind, text in entities_of(sentences) if kind == "LOC")
         assert set(lengths) == {1, 2, 3}
 
 
-def form_of(text: str) -> set[str]:
-    found = {
+def forms_of(text: str) -> set[str]:
+    is_present = {
         "lower": text[0].islower(),
         "possessive": "'s " in text,
         "initial": re.search(r"\b[A-Z]\. ", text),
@@ -114,28 +123,28 @@ def form_of(text: str) -> set[str]:
         "list": re.search(r"\w+, .*\w+ and \w+", text),
         "no stop": text[-1] not in ".?!",
     }
-    return {kind for kind, there in found.items() if there}
+    return {kind for kind, present in is_present.items() if present}
 
 
-def test_persons_may_have_names_of_places(corpus: Corpus[TokenClassificationExample]) -> None:
+def test_some_names_are_persons_and_places(corpus: Corpus[TokenClassificationExample]) -> None:
     for split in ("train", "test"):
         kinds: dict[str, set[str]] = {name: set() for name in PLACE_LIKE}
         for kind, text in entities_of(corpus.split(split)):
             if text in kinds:
                 kinds[text].add(kind)
-        assert sum(found == {"PER", "LOC"} for found in kinds.values()) >= 3
+        assert sum(tags == {"PER", "LOC"} for tags in kinds.values()) >= 3
 
 
-def test_words_equal_those_of_commands(corpus: Corpus[TokenClassificationExample]) -> None:
+def test_words_equal_word_splitting(corpus: Corpus[TokenClassificationExample]) -> None:
     assert all(list(sentence.spans) == word_spans(sentence.text) for sentence in corpus.split("test"))
 
 
 def test_description_states_fraction_of_new_words(corpus: Corpus[TokenClassificationExample]) -> None:
-    said = re.search(r"(\d+)% of the words of test do not occur in train", corpus.description)
-    assert said and 20 <= int(said[1]) <= 40
+    match = re.search(r"(\d+)% of the words of test do not occur in train", corpus.description)
+    assert match and 20 <= int(match[1]) <= 40
 
 
-def test_sentences_differ(corpus: Corpus[TokenClassificationExample]) -> None:
+def test_sentences_are_unique(corpus: Corpus[TokenClassificationExample]) -> None:
     texts = [sentence.text for sentences in corpus.splits.values() for sentence in sentences]
     assert len(set(texts)) == len(texts)
 
@@ -155,7 +164,7 @@ def test_origins_are_balanced(persons: Corpus[TextClassificationExample]) -> Non
     assert len(set(texts)) == len(texts)
 
 
-def test_names_of_test_are_new(persons: Corpus[TextClassificationExample]) -> None:
+def test_names_are_in_the_split_of_their_hash(persons: Corpus[TextClassificationExample]) -> None:
     for split in persons.splits:
         for example in persons.split(split):
             assert split_of(0, example.text) == split, example
@@ -164,13 +173,13 @@ def test_names_of_test_are_new(persons: Corpus[TextClassificationExample]) -> No
 
 def test_spellings_of_a_name_share_a_split() -> None:
     assert split_of(0, "José") == split_of(0, "JOSE") and split_of(3, "O'Hara") == split_of(3, "Ohara")
-    found = Counter(split_of(0, f"name{n}") for n in range(4000))
-    assert 0.12 < found["test"] / 4000 < 0.18 and 0.08 < found["dev"] / 4000 < 0.12
+    counts = Counter(split_of(0, f"name{n}") for n in range(4000))
+    assert 0.12 < counts["test"] / 4000 < 0.18 and 0.08 < counts["dev"] / 4000 < 0.12
     assert {split_of(seed, "Anna") for seed in range(40)} == {"train", "dev", "test"}
 
 
 @pytest.mark.parametrize("corpus_name", ["names", "people", "languages"])
-def test_too_few(corpus_name: str) -> None:
+def test_empty_dev_split_is_refused(corpus_name: str) -> None:
     config = (
         corpora.CorpusConfig[TokenClassificationExample]
         if corpus_name == "people"
@@ -180,6 +189,6 @@ def test_too_few(corpus_name: str) -> None:
         build(config, {"corpus": corpus_name, "dev": 0})
 
 
-def test_too_many() -> None:
+def test_too_many_names_are_refused() -> None:
     with pytest.raises(DataError, match=r"data.dev exceeds the number of \w+ names"):
         corpora.load(names.Config(train=24, dev=60_000, test=24))

@@ -1,4 +1,4 @@
-"""Templates, shots and choices."""
+"""Prompt templates, shots and choices."""
 
 from pathlib import Path
 
@@ -27,7 +27,7 @@ def test_literal_braces_are_doubled() -> None:
 
 
 @pytest.mark.parametrize(
-    ("form", "words"),
+    ("form", "message"),
     [
         ("{text}", "must contain {text} and then {label}"),
         ("{label}: {text}", "must contain {text} and then {label}"),
@@ -39,10 +39,10 @@ def test_literal_braces_are_doubled() -> None:
         ("{} {label}", "no other braces"),
     ],
 )
-def test_invalid_templates_are_refused(form: str, words: str) -> None:
+def test_invalid_templates_are_refused(form: str, message: str) -> None:
     with pytest.raises(UsageError) as caught:
         Template.parse(form)
-    assert words in str(caught.value)
+    assert message in str(caught.value)
 
 
 @pytest.mark.parametrize(
@@ -55,13 +55,13 @@ def test_invalid_templates_are_refused(form: str, words: str) -> None:
         ("e", "great fun\tpositive\r\na bore, really\tnegative"),
     ],
 )
-def test_shots_of_every_kind(tmp_path: Path, name: str, content: str) -> None:
+def test_shots_are_read_from_every_format(tmp_path: Path, name: str, content: str) -> None:
     (tmp_path / name).write_text(content, encoding="utf-8")
     assert read_shots(tmp_path / name) == SHOTS
 
 
 @pytest.mark.parametrize(
-    ("name", "content", "words"),
+    ("name", "content", "message"),
     [
         ("a.tsv", "great fun\na bore\n", "must have two columns, text and label, separated by a tab"),
         ("a.csv", "great fun\n", "separated by a comma; its first line has one: 'great fun'"),
@@ -74,23 +74,23 @@ def test_shots_of_every_kind(tmp_path: Path, name: str, content: str) -> None:
         ("a.jsonl", '{"text": "x", "label": [1]}\n', "'label' at line 1 of"),
     ],
 )
-def test_invalid_shots_are_refused(tmp_path: Path, name: str, content: str, words: str) -> None:
+def test_invalid_shots_are_refused(tmp_path: Path, name: str, content: str, message: str) -> None:
     (tmp_path / name).write_text(content, encoding="utf-8")
     with pytest.raises(DataError) as caught:
         read_shots(tmp_path / name)
-    assert words in str(caught.value) and "\n" not in str(caught.value)
+    assert message in str(caught.value) and "\n" not in str(caught.value)
 
 
 def test_choices_default_to_labels_of_shots() -> None:
     assert check_choices([], SHOTS) == ("positive", "negative")
     assert check_choices(["a", "b"]) == ("a", "b")
-    for choices, shots, words in (
+    for choices, shots, message in (
         ([], [], "there are none"),
         ([], SHOTS[:1], "only one label, 'positive'"),
         (["positive"], [], "but there is only one, 'positive'"),
         (["a", "b", "a"], [], "must be different"),
     ):
-        with pytest.raises(UsageError, match=words):
+        with pytest.raises(UsageError, match=message):
             check_choices(choices, shots)
     with pytest.raises(DataError, match=r"one of the choices, positive, bad; that of 'a bore, really' is 'negative'"):
         check_choices(["positive", "bad"], SHOTS)

@@ -1,4 +1,4 @@
-"""What classifiers and taggers read: tokens, words, pieces of long sentences."""
+"""Readers of classifiers and taggers: tokens, words, pieces of long sentences."""
 
 from itertools import pairwise
 
@@ -30,7 +30,7 @@ def test_first_tokens_start_words(tokenizer: Tokenizer, text: str) -> None:
     words = split_words(text)
     (piece,) = SentenceReader(tokenizer, None, None).pieces([words])
     assert len(piece.first) == len(words)
-    assert piece.first == sorted(set(piece.first))  # no two words share a token
+    assert piece.first == sorted(set(piece.first))  # words share no token
     borders = [*piece.first, len(piece.tokens)]
     spelled = [tokenizer.decode(piece.tokens[a:b]).replace(" ", "") for a, b in pairwise(borders)]
     assert spelled == words
@@ -46,20 +46,20 @@ def test_long_sentence_is_divided() -> None:
     assert all(p.first == list(range(len(p.first))) for p in pieces)
     assert [token for p in pieces[1:] for token in p.tokens] == tokenizer.encode(" ".join(words))
     batch = reader.batches([["w1"], [], words], pieces, tokens=100).collate(np.array([1, 0]))
-    assert batch["tokens"].shape == (2, 8)  # seven and END
+    assert batch["tokens"].shape == (2, 8)  # seven words and END
     assert batch["words"].tolist() == [[True] * 7, [True] + [False] * 6]
     assert (batch["characters"] != 0).sum(dim=2).tolist() == [[2] * 7, [2] + [0] * 6]
 
 
-def test_parts_end_with_sentences_if_possible() -> None:
+def test_pieces_end_with_sentences_if_possible() -> None:
     words = ["a", "b", ".", "c", "d", "e", "f", "g", "h"]
     assert list(cut_sentence(words, list(range(10)), 5)) == [(0, 3), (3, 8), (8, 9)]
     assert list(cut_sentence(words, list(range(10)), 9)) == [(0, 9)]
-    early = [".", "b", "c", "d", "e", "f"]  # too early: the piece would be almost empty
+    early = [".", "b", "c", "d", "e", "f"]  # a piece that ends there would be almost empty
     assert list(cut_sentence(early, list(range(7)), 4)) == [(0, 4), (4, 6)]
 
 
-def test_overlong_word_is_truncated_alone() -> None:
+def test_overlong_word_is_separate_truncated_piece() -> None:
     reader = SentenceReader(BYTES, None, 6)
     pieces = reader.pieces([["a", "x" * 40, "b"]])
     assert [(p.start, p.end) for p in pieces] == [(0, 1), (1, 2), (2, 3)]
@@ -68,15 +68,15 @@ def test_overlong_word_is_truncated_alone() -> None:
 
 @given(
     lengths=st.lists(st.integers(1, 9), min_size=1, max_size=40),
-    most=st.integers(1, 12),
+    limit=st.integers(1, 12),
     ends=st.sets(st.integers(0, 39)),
 )
-def test_pieces_cover_every_word_once(lengths: list[int], most: int, ends: set[int]) -> None:
+def test_pieces_cover_every_word_once(lengths: list[int], limit: int, ends: set[int]) -> None:
     words = ["." if n in ends else "w" for n in range(len(lengths))]
     borders = [sum(lengths[:n]) for n in range(len(lengths) + 1)]
-    found = list(cut_sentence(words, borders, most))
-    assert [place for a, b in found for place in range(a, b)] == list(range(len(words)))
-    assert all(borders[b] - borders[a] <= most or b == a + 1 for a, b in found)
+    pieces = list(cut_sentence(words, borders, limit))
+    assert [number for a, b in pieces for number in range(a, b)] == list(range(len(words)))
+    assert all(borders[b] - borders[a] <= limit or b == a + 1 for a, b in pieces)
 
 
 def test_classifier_truncates_long_texts() -> None:
@@ -103,18 +103,18 @@ def test_punctuation_is_split_if_vocabulary_is_split() -> None:
     tokenizer = train_tokenizer(WordsConfig(), ["an old-fashioned film , is n't it ? it 's"])
     reader = TextReader(tokenizer, None, None)
     text = "It's  an old-fashioned,\nnew-fangled film?"
-    made, spans = reader.read(text)
-    assert made == "It 's an old-fashioned , new - fangled film ?"
-    assert [text[a:b] for a, b in spans] == made.split()
-    assert tokenizer.encode(made).count(1) == 4
+    split_text, spans = reader.read(text)
+    assert split_text == "It 's an old-fashioned , new - fangled film ?"
+    assert [text[a:b] for a, b in spans] == split_text.split()
+    assert tokenizer.encode(split_text).count(1) == 4
     plain = "an old-fashioned film , is n't it ?"
     assert reader.read(plain)[0] == plain
     assert reader.unknown(text) == ["It", "new", "-", "fangled"]
     glued = TextReader(train_tokenizer(WordsConfig(split="punctuation"), ["a film, it's"]), None, None)
-    assert glued.read("a film, it's")[0] == "a film, it's"  # this tokenizer tells marks apart itself
+    assert glued.read("a film, it's")[0] == "a film, it's"  # this tokenizer splits punctuation
 
 
-def test_many_marks_without_space() -> None:
+def test_punctuation_of_long_text_is_split() -> None:
     tokenizer = train_tokenizer(WordsConfig(), ["a , b"])
-    made, spans = TextReader(tokenizer, None, None).read("a," * 50_000)
-    assert len(spans) == 100_000 and made.startswith("a , a ,")
+    split_text, spans = TextReader(tokenizer, None, None).read("a," * 50_000)
+    assert len(spans) == 100_000 and split_text.startswith("a , a ,")

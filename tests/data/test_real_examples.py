@@ -1,4 +1,4 @@
-"""The real sets with labels and tags, where they are: their sizes are those everyone reports."""
+"""The real data sets with labels and tags have the published sizes (needs SEQLOOM_DATA)."""
 
 from typing import Any
 
@@ -9,7 +9,7 @@ from seqloom.data.corpora import CORPORA
 from seqloom.data.files import data_folder
 
 pytestmark = pytest.mark.skipif(
-    data_folder() is None, reason="the real data sets are not here: set SEQLOOM_DATA to the folder that holds them"
+    data_folder() is None, reason="the data sets are missing: set SEQLOOM_DATA to their folder"
 )
 
 EXAMPLES = {
@@ -31,22 +31,22 @@ def load(name: str, **settings: Any) -> Any:
 
 
 @pytest.mark.parametrize("name", EXAMPLES)
-def test_sizes(name: str) -> None:
+def test_sizes_equal_published_sizes(name: str) -> None:
     corpus = load(name)
     assert {split: len(examples) for split, examples in corpus.splits.items()} == EXAMPLES[name]
     if name in WORDS:
         assert {split: corpus.sizes(split)["words"] for split in corpus.splits} == WORDS[name]
 
 
-def test_sst2() -> None:
+def test_sst2_phrases_exclude_held_out_sentences() -> None:
     phrases, sentences = load("sst2"), load("sst2", form="sentence")
     assert {split: len(examples) for split, examples in sentences.splits.items()} == {
         "train": 6_920,
         "dev": 872,
         "test": 1_821,
     }
-    assert phrases.notes == ("15 of GLUE's 67,349 phrases are a sentence of dev or test and were left out",)
-    for split in ("dev", "test"):  # the same sentences in another order and spelling
+    assert phrases.notes == ("15 of 67,349 phrases of GLUE are sentences of dev or test and were left out",)
+    for split in ("dev", "test"):  # equal sentences in another order and spelling
         assert phrases.label_counts(split) == sentences.label_counts(split)
     assert sentences.label_counts("train")["positive"] == 3_610
     assert ("one long string of cliches .", "negative") in {(e.text, e.label) for e in phrases.split("dev")}
@@ -54,45 +54,45 @@ def test_sst2() -> None:
     assert not held & {e.text for e in phrases.split("train")}
 
 
-def test_sst2_without_labels() -> None:
-    """Nearly all of the 6,920 sentences are found in GLUE's spelling; none of dev or test is among them."""
+def test_unlabelled_sst2_excludes_held_out_sentences() -> None:
+    """Nearly all of the 6,920 sentences exist in GLUE's spelling, and none of them is in dev or test."""
     reviews = corpora.load(CORPORA["sst2-text"].Config(wikitext2=False))
     assert {split: len(texts) for split, texts in reviews.splits.items()} == {"train": 6894, "dev": 872, "test": 1821}
     held = {text for split in ("dev", "test") for text in reviews.split(split)}
     assert not held & set(reviews.split("train"))
-    both = corpora.load(CORPORA["sst2-text"].Config())
-    assert both.counts("train").words == 2_214_762
+    with_wikitext = corpora.load(CORPORA["sst2-text"].Config())
+    assert with_wikitext.counts("train").words == 2_214_762
 
 
-def test_a_tenth_of_the_labels() -> None:
-    part, whole = load("sst2", share=0.1), load("sst2")
-    counts = [corpus.label_counts("train") for corpus in (part, whole)]
+def test_fraction_keeps_label_proportions() -> None:
+    reduced, complete = load("sst2", fraction=0.1), load("sst2")
+    counts = [corpus.label_counts("train") for corpus in (reduced, complete)]
     assert counts[0] == {label: round(count / 10) for label, count in counts[1].items()}
 
 
-def test_wnut17() -> None:
+def test_wnut17_spans_equal_published_counts() -> None:
     corpus = load("wnut17")
     assert {split: corpus.sizes(split)["spans"] for split in corpus.splits} == {"train": 1975, "dev": 836, "test": 1079}
     assert len(corpus.labels) == 13 and corpus.notes == ()
 
 
-def test_ewt() -> None:
+def test_ewt_words_match_text() -> None:
     corpus = load("ewt")
     assert len(corpus.labels) == 17 and corpus.notes == ()
-    whole = 0
+    matching = 0
     for sentence in (s for sentences in corpus.splits.values() for s in sentences):
         assert len(sentence.spans) == len(sentence.words)
-        whole += all(sentence.text[a:b] == word for word, (a, b) in zip(sentence.words, sentence.spans, strict=True))
-    assert whole / 16_622 > 0.99  # the others have words of other letters than what is written
+        matching += all(sentence.text[a:b] == word for word, (a, b) in zip(sentence.words, sentence.spans, strict=True))
+    assert matching / 16_622 > 0.99  # the other sentences contain words that are spelled differently in the text
     assert len(load("ewt", field="xpos").labels) == 49
 
 
-def test_names_18() -> None:
+def test_names_18_notes_repeated_and_ambiguous_names() -> None:
     corpus = load("names-18")
     assert len(corpus.labels) == 18
     assert corpus.notes == (
         "2,038 of 20,050 lines repeat a name of the same language and were left out",
-        "469 of 17,450 names are in several languages: no model can have more than 97.0% of test right",
+        "469 of 17,450 names occur in several languages, which limits accuracy on test to 97.0%",
     )
     counts = corpus.label_counts("test")
     assert set(counts) == set(corpus.labels) and 900 < counts["Russian"] < 960

@@ -1,4 +1,4 @@
-"""Words as rows of characters, and batches that have them."""
+"""Spellings of words as rows of character ids, and their batches."""
 
 import numpy as np
 import torch
@@ -19,11 +19,11 @@ def test_word_is_represented_by_characters() -> None:
         [0] * 8,
         [4, 2, 3, 0, 0, 0, 0, 0],
         [2, 3, 3, 2, 0, 0, 0, 0],
-        [1] + [0] * 7,  # a character that training did not have
+        [1] + [0] * 7,  # a character that is unknown from training
     ]
 
 
-def test_new_words_and_width_of_rows() -> None:
+def test_rows_are_padded_to_longest_word() -> None:
     spellings = Spellings.of_words(["a"])
     first = spellings.characters(torch.tensor(spellings.numbers(["a" * 20])))
     assert first.shape == (1, 24)

@@ -14,18 +14,18 @@ Side = Literal["inputs", "targets"]
 
 
 @st.composite
-def cuts(draw: st.DrawFn) -> StreamBatches:
+def stream_batches(draw: st.DrawFn) -> StreamBatches:
     rows = draw(st.integers(1, 6))
     size = draw(st.integers(2 * rows, 80))
     return StreamBatches(torch.arange(1, size + 1), size=rows, length=draw(st.integers(1, 20)))
 
 
-def whole_rows(batches: StreamBatches, name: Side, rank: int = 0, world: int = 1) -> Tensor:
+def complete_rows(batches: StreamBatches, name: Side, rank: int = 0, world: int = 1) -> Tensor:
     chunks = [batches.batch(step, rank, world)[name] for step in range(batches.steps_per_epoch)]
     return torch.cat(chunks, dim=1)
 
 
-def test_small_example_by_hand() -> None:
+def test_batches_equal_worked_example() -> None:
     batches = StreamBatches(torch.arange(10, 21), size=2, length=3)
     first, second = batches.batch(0), batches.batch(1)
     assert first["inputs"].tolist() == [[END, 10, 11], [14, 15, 16]]
@@ -37,39 +37,39 @@ def test_small_example_by_hand() -> None:
     assert batches.shapes() == {(2, 3), (2, 2)}
 
 
-@given(cuts())
+@given(stream_batches())
 def test_every_token_is_predicted_once_except_remainder(batches: StreamBatches) -> None:
-    targets = whole_rows(batches, "targets").flatten()  # row after row is the order of the stream
-    kept = len(batches.stream) - batches.left_out
-    assert targets.tolist() == batches.stream[:kept].tolist()
+    targets = complete_rows(batches, "targets").flatten()  # rows in order give the stream
+    used = len(batches.stream) - batches.left_out
+    assert targets.tolist() == batches.stream[:used].tolist()
     assert batches.left_out < batches.size
 
 
-@given(cuts())
+@given(stream_batches())
 def test_inputs_precede_targets_within_rows(batches: StreamBatches) -> None:
-    inputs, targets = whole_rows(batches, "inputs"), whole_rows(batches, "targets")
-    assert inputs[:, 1:].tolist() == targets[:, :-1].tolist()  # nothing is skipped between chunks
+    inputs, targets = complete_rows(batches, "inputs"), complete_rows(batches, "targets")
+    assert inputs[:, 1:].tolist() == targets[:, :-1].tolist()  # no token is skipped between chunks
     assert inputs[:, 0].tolist() == [END, *targets[:-1, -1].tolist()]
     for row in range(batches.size):
         assert inputs[row].max() <= (row + 1) * batches.row_length
 
 
-@given(cuts())
-def test_shapes_are_the_declared_ones(batches: StreamBatches) -> None:
-    seen = {tuple(batches.batch(step)["targets"].shape) for step in range(batches.steps_per_epoch)}
-    assert seen == batches.shapes()
-    assert len(seen) <= 2
+@given(stream_batches())
+def test_shapes_equal_declared_shapes(batches: StreamBatches) -> None:
+    observed = {tuple(batches.batch(step)["targets"].shape) for step in range(batches.steps_per_epoch)}
+    assert observed == batches.shapes()
+    assert len(observed) <= 2
 
 
-@given(cuts(), st.integers(0, 50))
+@given(stream_batches(), st.integers(0, 50))
 def test_epochs_repeat_and_reset_state(batches: StreamBatches, step: int) -> None:
-    one, other = batches.batch(step), batches.batch(step + batches.steps_per_epoch)
-    assert one["fresh"] is other["fresh"] is (step % batches.steps_per_epoch == 0)
-    assert torch.equal(one["inputs"], other["inputs"])
-    assert torch.equal(one["targets"], other["targets"])
+    first, second = batches.batch(step), batches.batch(step + batches.steps_per_epoch)
+    assert first["fresh"] is second["fresh"] is (step % batches.steps_per_epoch == 0)
+    assert torch.equal(first["inputs"], second["inputs"])
+    assert torch.equal(first["targets"], second["targets"])
 
 
-@given(cuts(), st.integers(1, 6))
+@given(stream_batches(), st.integers(1, 6))
 def test_ranks_partition_rows(batches: StreamBatches, world: int) -> None:
     if batches.size % world:
         with pytest.raises(UsageError, match="must be a multiple of the number of processes"):
@@ -77,8 +77,8 @@ def test_ranks_partition_rows(batches: StreamBatches, world: int) -> None:
         return
     sides: list[Side] = ["inputs", "targets"]
     for name in sides:
-        parts = [whole_rows(batches, name, rank, world) for rank in range(world)]
-        assert torch.equal(torch.cat(parts), whole_rows(batches, name))
+        ranks = [complete_rows(batches, name, rank, world) for rank in range(world)]
+        assert torch.equal(torch.cat(ranks), complete_rows(batches, name))
     shapes = {tuple(batches.batch(step, world - 1, world)["inputs"].shape) for step in range(batches.steps_per_epoch)}
     assert shapes == batches.shapes(world)
 
@@ -93,7 +93,7 @@ def test_changing_a_batch_does_not_change_the_stream() -> None:
 
 
 @pytest.mark.parametrize("size", [0, 1, 7])
-def test_too_short_a_text_is_refused(size: int) -> None:
+def test_too_short_text_is_refused(size: int) -> None:
     with pytest.raises(DataError, match=f"4 rows need at least 8 tokens, but the text has {size}"):
         StreamBatches(torch.ones(size, dtype=torch.long), size=4, length=3)
 
@@ -104,13 +104,13 @@ def test_impossible_sizes_are_refused(rows: int, chunk: int) -> None:
         StreamBatches(torch.arange(10), size=rows, length=chunk)
 
 
-@given(cuts(), st.integers(0, 200))
+@given(stream_batches(), st.integers(0, 200))
 def test_offset_rotates_stream(batches: StreamBatches, offset: int) -> None:
     size = len(batches.stream)
-    turned = StreamBatches(batches.stream.roll(-offset), batches.size, batches.length)
+    rotated = StreamBatches(batches.stream.roll(-offset), batches.size, batches.length)
     for step in range(batches.steps_per_epoch):
-        here, there = batches.batch(step, offset=offset), turned.batch(step)
-        assert here["targets"].tolist() == there["targets"].tolist()
-        if step == 0 and offset:  # the ring goes on where a stream begins with END
-            there["inputs"][0, 0] = batches.stream[(offset - 1) % size]
-        assert here["inputs"].tolist() == there["inputs"].tolist()
+        actual, expected = batches.batch(step, offset=offset), rotated.batch(step)
+        assert actual["targets"].tolist() == expected["targets"].tolist()
+        if step == 0 and offset:  # the rotated stream has a preceding token where a stream starts with END
+            expected["inputs"][0, 0] = batches.stream[(offset - 1) % size]
+        assert actual["inputs"].tolist() == expected["inputs"].tolist()

@@ -1,4 +1,4 @@
-"""One's own texts with labels: how tables are read, and what people get wrong."""
+"""Labelled texts in tables of the user: formats, splits, errors."""
 
 import csv
 import gzip
@@ -41,13 +41,13 @@ def test_csv_round_trips(rows: list[tuple[str, str]]) -> None:
         path = Path(folder, "x.csv")
         with path.open("w", newline="", encoding="utf-8") as file:
             csv.writer(file).writerows([("text", "label"), *rows])
-        found = read_table(path, {"t": "text", "l": "label"})
-    wanted = [row for row in rows if any(cell.strip() for cell in row)]
-    assert [(cells["t"], cells["l"]) for _, cells in found] == wanted
+        table = read_table(path, {"t": "text", "l": "label"})
+    expected = [row for row in rows if any(cell.strip() for cell in row)]
+    assert [(cells["t"], cells["l"]) for _, cells in table] == expected
 
 
 @pytest.mark.parametrize("name", ["a.tsv", "a.txt.gz", "a.csv", "a.csv.gz", "a.jsonl", "a.ndjson.gz"])
-def test_formats(tmp_path: Path, name: str) -> None:
+def test_all_formats_are_read(tmp_path: Path, name: str) -> None:
     rows = [("1", 'a "fine" film', "good"), ("2", "so so", "bad")]
     if "json" in name:
         lines = [json.dumps({"id": int(i), "review": text, "stars": label}) for i, text, label in rows]
@@ -65,7 +65,7 @@ def test_formats(tmp_path: Path, name: str) -> None:
     assert set(column_names(path)) == {"id", "review", "stars"}
 
 
-def test_columns_by_number(tmp_path: Path) -> None:
+def test_columns_are_selected_by_number(tmp_path: Path) -> None:
     path = write(tmp_path / "a.tsv", "good\tone\nbad\ttwo\n")
     assert load(path, text=2, label=1, **NONE).split("train")[0] == TextClassificationExample("one", "good")
     with_header = write(tmp_path / "b.tsv", "label\ttext\ngood\tone\nbad\ttwo\n")
@@ -74,7 +74,7 @@ def test_columns_by_number(tmp_path: Path) -> None:
     )
 
 
-def test_semicolons(tmp_path: Path) -> None:
+def test_semicolons_may_separate_columns(tmp_path: Path) -> None:
     path = write(tmp_path / "a.csv", 'label;text\n1;"a; b, c"\n0;d\n')
     assert load(path, **NONE).split("train") == [
         TextClassificationExample("a; b, c", "1"),
@@ -88,7 +88,7 @@ def test_cell_may_span_lines(tmp_path: Path) -> None:
     assert read_table(path, {"text": "text"}) == [(2, {"text": "one\ntwo"}), (5, {"text": "three"})]
 
 
-def test_json_values(tmp_path: Path) -> None:
+def test_json_labels_are_converted_to_text(tmp_path: Path) -> None:
     rows = [
         {"text": "a", "label": 5},
         {"text": "b", "label": True},
@@ -99,16 +99,16 @@ def test_json_values(tmp_path: Path) -> None:
     assert [e.label for e in load(path, **NONE).split("train")] == ["5", "true", "2.5", "x"]
 
 
-def test_a_text_of_100_000_words(tmp_path: Path) -> None:
-    """The csv module refuses cells of more than 131,072 characters unless it is told otherwise."""
-    before = csv.field_size_limit()
+def test_text_of_100_000_words_is_read(tmp_path: Path) -> None:
+    """By default, the csv module refuses cells of more than 131,072 characters."""
+    limit = csv.field_size_limit()
     long = "word " * 100_000
     path = write(tmp_path / "a.csv", f"text,label\n{long},x\nb,y\n")
     assert load(path, **NONE).sizes("train")["words"] == 100_001
-    assert csv.field_size_limit() == before
+    assert csv.field_size_limit() == limit
 
 
-def test_column_name_of_200_000_characters(tmp_path: Path) -> None:
+def test_column_name_of_200_000_characters_is_read(tmp_path: Path) -> None:
     long = "x" * 200_000
     path = write(tmp_path / "a.csv", f"text,label,{long}\na,b,c\nd,e,f\n")
     assert column_names(path) == ["text", "label", long]
@@ -125,8 +125,8 @@ def test_table_of_empty_cells_is_refused(tmp_path: Path, content: str) -> None:
         column_names(path)
 
 
-def test_carriage_return_in_the_first_line(tmp_path: Path) -> None:
-    """It ends a row, as in every other line."""
+def test_carriage_return_ends_header(tmp_path: Path) -> None:
+    """A carriage return ends a row, as in every other line."""
     assert column_names(write(tmp_path / "a.csv", "te\rxt,label\na,b\n")) == ["te"]
 
 
@@ -141,8 +141,8 @@ def test_held_out_fractions_are_stratified(tmp_path: Path) -> None:
         {"often": 18, "rare": 2},
         {"often": 18, "rare": 2},
     ]
-    again = load(write(tmp_path / "b.tsv", "text\tlabel\n" + "".join(rows[::-1])))
-    assert {e.text for e in corpus.split("test")} == {e.text for e in again.split("test")}
+    reordered = load(write(tmp_path / "b.tsv", "text\tlabel\n" + "".join(rows[::-1])))
+    assert {e.text for e in corpus.split("test")} == {e.text for e in reordered.split("test")}
 
 
 def test_equal_texts_stay_in_one_split(tmp_path: Path) -> None:
@@ -165,19 +165,19 @@ def test_separate_files_for_splits(tmp_path: Path) -> None:
         load(train, dev=str(train))
 
 
-def test_files_beside_the_recipe(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_files_are_located_beside_recipe(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "there").mkdir()
     write(tmp_path / "there/a.tsv", "text\tlabel\na\tx\n")
     monkeypatch.chdir(tmp_path)
-    made = build(corpora.CorpusConfig[TextClassificationExample], {"corpus": "table", "train": "a.tsv"})
-    assert made.locate(tmp_path / "there").train == str(tmp_path / "there/a.tsv")
+    built = build(corpora.CorpusConfig[TextClassificationExample], {"corpus": "table", "train": "a.tsv"})
+    assert built.locate(tmp_path / "there").train == str(tmp_path / "there/a.tsv")
 
 
 # --- what people get wrong --------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
-    ("name", "text", "said"),
+    ("name", "text", "message"),
     [
         ("a.csv", "review,stars\na,1\n", r"name the column 'text'; it has \['review', 'stars'\]: set data.text to one"),
         ("a.csv", "Text,label\na,1\n", r"did you mean data.text=Text\?"),
@@ -200,9 +200,9 @@ def test_files_beside_the_recipe(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
         ("a.csv", "text,label\na,x\nb,y\n", "too short: dev and test need"),
     ],
 )
-def test_errors_are_reported(tmp_path: Path, name: str, text: str, said: str) -> None:
-    settings = {} if "too short" in said or "two labels" in said else NONE
-    with pytest.raises(DataError, match=said) as error:
+def test_errors_are_reported(tmp_path: Path, name: str, text: str, message: str) -> None:
+    settings = {} if "too short" in message or "two labels" in message else NONE
+    with pytest.raises(DataError, match=message) as error:
         load(write(tmp_path / name, text), **settings)
     assert str(error.value).count("\n") <= 1
 
@@ -218,7 +218,7 @@ def test_excluded_examples_are_counted(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("setting", "said"),
+    ("setting", "message"),
     [
         ({"text": 0}, "counted from 1"),
         ({"text": "label"}, "must be different columns"),
@@ -229,6 +229,6 @@ def test_excluded_examples_are_counted(tmp_path: Path) -> None:
         ({"format": "xml"}, "format"),
     ],
 )
-def test_invalid_settings_are_refused(setting: dict[str, Any], said: str) -> None:
-    with pytest.raises(UsageError, match=said):
+def test_invalid_settings_are_refused(setting: dict[str, Any], message: str) -> None:
+    with pytest.raises(UsageError, match=message):
         build(corpora.CorpusConfig[TextClassificationExample], {"corpus": "table", "train": "a.csv", **setting})

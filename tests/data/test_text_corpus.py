@@ -25,7 +25,7 @@ def book(tmp_path: Path) -> Path:
     return path
 
 
-def test_dev_and_test_are_cut_from_the_end_at_line_borders(book: Path) -> None:
+def test_dev_and_test_are_last_lines(book: Path) -> None:
     corpus = load(train=book)
     (train,), (dev,), (test,) = (corpus.split(name) for name in ("train", "dev", "test"))
     assert train + dev + test == book.read_text().strip("\n")
@@ -33,7 +33,7 @@ def test_dev_and_test_are_cut_from_the_end_at_line_borders(book: Path) -> None:
     assert train.endswith("line 089\n")
 
 
-def test_lines_and_paragraphs_as_documents(tmp_path: Path) -> None:
+def test_documents_are_lines_or_paragraphs(tmp_path: Path) -> None:
     path = tmp_path / "a.txt"
     path.write_text("a\nb\n\n  \n c\n\n\nd\u2028e\n")
     none = {"dev_fraction": 0.0, "test_fraction": 0.0}
@@ -43,7 +43,7 @@ def test_lines_and_paragraphs_as_documents(tmp_path: Path) -> None:
     assert load(train=path, documents="line").split("test") == ["d\u2028e"]
 
 
-def test_folder_and_compressed(tmp_path: Path) -> None:
+def test_folder_with_compressed_file_is_read(tmp_path: Path) -> None:
     folder = tmp_path / "texts"
     folder.mkdir()
     (folder / "b.txt").write_text("b1\nb2\n")
@@ -62,10 +62,10 @@ def test_given_splits_are_kept(book: Path, tmp_path: Path) -> None:
         corpus.split("test")
 
 
-def test_one_line_can_train_if_nothing_is_cut_from_it(book: Path, tmp_path: Path) -> None:
-    one = tmp_path / "one.txt"
-    one.write_text("everything in a single line")
-    assert load(train=one, dev=book, test_fraction=0.0).split("train") == ["everything in a single line"]
+def test_single_line_is_enough_without_held_out_fractions(book: Path, tmp_path: Path) -> None:
+    path = tmp_path / "one.txt"
+    path.write_text("everything in a single line")
+    assert load(train=path, dev=book, test_fraction=0.0).split("train") == ["everything in a single line"]
 
 
 @pytest.mark.parametrize(("content", "count"), [("just one line\n", 1), ("one\ntwo\n", 2), ("\n\none\n\n", 1)])
@@ -96,7 +96,7 @@ def test_overlapping_splits_are_refused(book: Path, tmp_path: Path) -> None:
         load(train=book, test=copy)
 
 
-def test_version_follows_the_content(book: Path) -> None:
+def test_version_depends_on_content(book: Path) -> None:
     before = load(train=book)
     assert load(train=book).version == before.version
     book.write_text(book.read_text().replace("line 000", "line zero"))
@@ -105,7 +105,7 @@ def test_version_follows_the_content(book: Path) -> None:
     assert after.fingerprint()["train"] != before.fingerprint()["train"]
 
 
-def test_settings_are_checked() -> None:
+def test_invalid_settings_are_refused() -> None:
     with pytest.raises(UsageError, match="must be less than 1"):
         build(
             corpora.CorpusConfig[str], {"corpus": "text", "train": "a.txt", "dev_fraction": 0.6, "test_fraction": 0.5}
@@ -120,11 +120,11 @@ def test_settings_are_checked() -> None:
     st.booleans(),
 )
 def test_cutting_preserves_text_and_lines(documents: list[str], size: int, inside: bool) -> None:
-    rest, held = _cut_end(documents, size, inside)
-    assert "".join(rest + held) == "".join(documents)
-    assert all(rest) and all(held)
+    train, held_out = _cut_end(documents, size, inside)
+    assert "".join(train + held_out) == "".join(documents)
+    assert all(train) and all(held_out)
     if not inside:
-        assert rest + held == documents
-    assert held
-    if rest and len(rest) + len(held) != len(documents):
-        assert rest[-1].endswith("\n")
+        assert train + held_out == documents
+    assert held_out
+    if train and len(train) + len(held_out) != len(documents):
+        assert train[-1].endswith("\n")

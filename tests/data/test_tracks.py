@@ -1,4 +1,4 @@
-"""Tracks are a function of their seed; noise and gaps are what the recipe says."""
+"""Tracks are a function of their seed and have the configured noise and gaps."""
 
 import numpy as np
 import pytest
@@ -13,17 +13,17 @@ SMALL = {"train": 3, "dev": 2, "test": 2, "steps": 40}
 
 
 def test_tracks_depend_only_on_seed() -> None:
-    one, same, other = (load(Config(seed=seed, **SMALL)) for seed in (0, 0, 1))  # type: ignore[arg-type]
-    assert one.fingerprint() == same.fingerprint()
-    assert not set(one.fingerprint().values()) & set(other.fingerprint().values())
-    assert one.version == "1 seed 0" and other.version == "1 seed 1"
-    assert one.sizes("dev")["tracks"] == 2 and one.sizes("dev")["steps"] == 80
+    first, repeated, other = (load(Config(seed=seed, **SMALL)) for seed in (0, 0, 1))  # type: ignore[arg-type]
+    assert first.fingerprint() == repeated.fingerprint()
+    assert not set(first.fingerprint().values()) & set(other.fingerprint().values())
+    assert first.version == "1 seed 0" and other.version == "1 seed 1"
+    assert first.sizes("dev")["tracks"] == 2 and first.sizes("dev")["steps"] == 80
 
 
 def test_tracks_are_independent_of_count_and_unique() -> None:
-    few, many = load(Config(**SMALL)), load(Config(**{**SMALL, "train": 9}))  # type: ignore[arg-type]
-    np.testing.assert_array_equal(few.split("train")[2].truth, many.split("train")[2].truth)
-    starts = [tuple(one.truth[:5].ravel()) for split in many.splits for one in many.split(split)]
+    small, large = load(Config(**SMALL)), load(Config(**{**SMALL, "train": 9}))  # type: ignore[arg-type]
+    np.testing.assert_array_equal(small.split("train")[2].truth, large.split("train")[2].truth)
+    starts = [tuple(track.truth[:5].ravel()) for split in large.splits for track in large.split(split)]
     assert len(set(starts)) == len(starts)
 
 
@@ -31,31 +31,31 @@ def test_tracks_are_independent_of_count_and_unique() -> None:
 def test_noise_and_missing_fractions_match_config(kind: str) -> None:
     motion = Motion(kind, 120, noise=6.0, gaps=0.15, dropped=0.05)
     tracks = [draw_track(motion, 0, "train", number) for number in range(60)]
-    errors = np.concatenate([(one.observed - one.truth)[one.mask.all(axis=1)].ravel() for one in tracks])
+    errors = np.concatenate([(track.observed - track.truth)[track.mask.all(axis=1)].ravel() for track in tracks])
     assert errors.std() == pytest.approx(6.0, rel=0.05) and abs(errors.mean()) < 0.2
-    whole = np.concatenate([~one.mask.any(axis=1) for one in tracks])
-    single = np.concatenate([one.mask.sum(axis=1) == 1 for one in tracks])
-    assert whole.mean() == pytest.approx(0.15, abs=0.04)
+    missing = np.concatenate([~track.mask.any(axis=1) for track in tracks])
+    single = np.concatenate([track.mask.sum(axis=1) == 1 for track in tracks])
+    assert missing.mean() == pytest.approx(0.15, abs=0.04)
     assert single.mean() == pytest.approx(2 * 0.05 * 0.85, abs=0.02)
-    assert all(one.mask[0].all() for one in tracks)  # of the first step everything is seen
-    speeds = np.concatenate([np.linalg.norm(np.diff(one.truth, axis=0), axis=1) for one in tracks])
+    assert all(track.mask[0].all() for track in tracks)  # the first step is completely observed
+    speeds = np.concatenate([np.linalg.norm(np.diff(track.truth, axis=0), axis=1) for track in tracks])
     assert 1 < np.median(speeds) < 10
 
 
-def test_observations_without_noise_are_true() -> None:
+def test_observations_without_noise_equal_truth() -> None:
     motion = Motion("turns", 50, noise=0.0, gaps=0.0, dropped=0.0)
     track = draw_track(motion, 0, "train", 0)
     np.testing.assert_array_equal(track.observed, track.truth)
 
 
-def test_the_config() -> None:
-    made = build(CorpusConfig[Track], {"corpus": "track", "motion": "drift"})
-    assert isinstance(made, Config) and build(CorpusConfig[Track], to_mapping(made)) == made
+def test_config_round_trips_and_is_validated() -> None:
+    built = build(CorpusConfig[Track], {"corpus": "track", "motion": "drift"})
+    assert isinstance(built, Config) and build(CorpusConfig[Track], to_mapping(built)) == built
     wrong = {"corpus": "track", "steps": 1, "noise": -1.0, "gaps": 0.9, "dropped": -0.1, "dev": 0}
     with pytest.raises(UsageError) as raised:
         build(CorpusConfig[Track], wrong)
-    for words in ("steps: must", "noise: must", "gaps: must", "dropped: must", "dev: must be at least 1"):
-        assert words in str(raised.value)
+    for message in ("steps: must", "noise: must", "gaps: must", "dropped: must", "dev: must be at least 1"):
+        assert message in str(raised.value)
 
 
 def test_missing_split_is_reported() -> None:

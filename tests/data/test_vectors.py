@@ -1,4 +1,4 @@
-"""Sequences of vectors: what the adding and the recall problem promise, for any length, seed and index."""
+"""The adding and recall problems for any length, seed and index."""
 
 import numpy as np
 import pytest
@@ -18,15 +18,15 @@ DATA = [AddingConfig(length=9, dev=40, test=50).data(), RecallConfig(lag=7, dev=
 
 @pytest.fixture(params=DATA, ids=lambda data: data.name)
 def data(request: pytest.FixtureRequest) -> VectorData:
-    found: VectorData = request.param
-    return found
+    parameter: VectorData = request.param
+    return parameter
 
 
 # --- random numbers by index ------------------------------------------------------------------------------------------
 
 
 def splitmix64(state: int) -> int:
-    """The definition, in Python's own integers."""
+    """Return the output of SplitMix64, computed with Python integers."""
     mask = 2**64 - 1
     z = state & mask
     z = ((z ^ (z >> 30)) * 0xBF58476D1CE4E5B9) & mask
@@ -42,22 +42,22 @@ def test_numbers_equal_splitmix64(seed: int, index: int, width: int) -> None:
 
 
 def test_numbers_are_uniform_and_uncorrelated() -> None:
-    drawn = uniform(12345, numbered(0, 50_000), 8)
-    assert drawn.min() >= 0 and drawn.max() < 1
-    assert np.abs(drawn.mean(axis=0) - 0.5).max() < 0.01
-    assert np.abs(drawn.var(axis=0) - 1 / 12).max() < 0.002
-    assert np.abs(np.corrcoef(drawn.T) - np.eye(8)).max() < 0.025
-    assert abs(np.corrcoef(drawn[:-1, 0], drawn[1:, 0])[0, 1]) < 0.025, "from one index to the next"
+    numbers = uniform(12345, numbered(0, 50_000), 8)
+    assert numbers.min() >= 0 and numbers.max() < 1
+    assert np.abs(numbers.mean(axis=0) - 0.5).max() < 0.01
+    assert np.abs(numbers.var(axis=0) - 1 / 12).max() < 0.002
+    assert np.abs(np.corrcoef(numbers.T) - np.eye(8)).max() < 0.025
+    assert abs(np.corrcoef(numbers[:-1, 0], numbers[1:, 0])[0, 1]) < 0.025, "correlation of consecutive indices"
 
 
 # --- what both promise ------------------------------------------------------------------------------------------------
 
 
 @given(st.sampled_from(DATA), SEEDS, FIRST, st.integers(0, 7))
-def test_single_sequence_equals_batched_sequence(data: VectorData, seed: int, first: int, place: int) -> None:
-    batch, alone = data.draw(seed, numbered(first, 8)), data.draw(seed, numbered(first + place, 1))
-    assert torch.equal(batch["inputs"][place], alone["inputs"][0])
-    assert torch.equal(batch["targets"][place], alone["targets"][0])
+def test_single_sequence_equals_batched_sequence(data: VectorData, seed: int, first: int, index: int) -> None:
+    batch, single = data.draw(seed, numbered(first, 8)), data.draw(seed, numbered(first + index, 1))
+    assert torch.equal(batch["inputs"][index], single["inputs"][0])
+    assert torch.equal(batch["targets"][index], single["targets"][0])
 
 
 def test_drawing_is_a_pure_function(data: VectorData) -> None:
@@ -65,9 +65,9 @@ def test_drawing_is_a_pure_function(data: VectorData) -> None:
     first = data.batch(3, 640, 32)
     torch.manual_seed(2)
     np.random.seed(5)
-    data.batch(4, 0, 32)  # whatever is drawn in between
-    again = data.batch(3, 640, 32)
-    assert all(torch.equal(first[name], again[name]) for name in ("inputs", "targets"))
+    data.batch(4, 0, 32)  # a draw in between has no effect
+    repeated = data.batch(3, 640, 32)
+    assert all(torch.equal(first[name], repeated[name]) for name in ("inputs", "targets"))
     other = data.batch(4, 640, 32)
     assert first["inputs"].shape != other["inputs"].shape or not torch.equal(first["inputs"], other["inputs"])
 
@@ -79,14 +79,16 @@ def rows(sequences: torch.Tensor) -> set[bytes]:
 def test_splits_do_not_overlap_and_are_fixed() -> None:
     config = AddingConfig(length=6, dev=3000, test=3000)
     dev, test = (rows(config.data().split(name)["inputs"]) for name in ("dev", "test"))
-    train = rows(config.data().batch(0, 0, 20_000)["inputs"])  # even with the seed of the data itself
+    train = rows(config.data().batch(0, 0, 20_000)["inputs"])  # even with the seed of the data
     assert (len(dev), len(test), len(train)) == (3000, 3000, 20_000)
     assert not dev & test and not dev & train and not test & train
-    assert rows(AddingConfig(length=6, dev=10).data().split("dev")["inputs"]) < dev, "the first ten are the same ten"
+    assert rows(AddingConfig(length=6, dev=10).data().split("dev")["inputs"]) < dev, (
+        "the first ten do not depend on the size"
+    )
 
 
 def test_recall_splits_are_nearly_disjoint() -> None:
-    """Symbols are few, so two draws can agree by chance; over thirty places they do not."""
+    """Two draws of few symbols can be equal by chance, but not over thirty positions."""
     config = RecallConfig(lag=30, dev=2000, test=2000)
     dev, test = (rows(config.data().split(name)["inputs"]) for name in ("dev", "test"))
     assert len(dev | test) == 4000
@@ -100,8 +102,8 @@ def test_fingerprint_depends_on_seed_and_sizes() -> None:
     assert longer["dev"] != prints[0]["dev"] and longer["test"] == prints[0]["test"]
 
 
-def test_exact_numbers() -> None:
-    """A change of the drawing is a new `version`: then write these anew."""
+def test_numbers_are_unchanged() -> None:
+    """After a change of the drawing, increase `version` and record these numbers again."""
     assert Adding.version == Recall.version == "1"
     adding = AddingConfig(length=4).data().split("dev")
     assert adding["targets"][:3].tolist() == pytest.approx([1.474516, 1.490026, 0.993043], abs=1e-6)
@@ -118,21 +120,23 @@ def test_training_split_cannot_be_evaluated(data: VectorData) -> None:
 
 @given(st.integers(2, 41), SEEDS, FIRST)
 def test_adding_has_two_marks_and_their_sum(length: int, seed: int, first: int) -> None:
-    drawn = AddingConfig(length=length).data().draw(seed, numbered(first, 20))
-    values, marks = drawn["inputs"].unbind(dim=2)
-    assert drawn["inputs"].shape == (20, length, 2) and drawn["inputs"].dtype == torch.float32
+    batch = AddingConfig(length=length).data().draw(seed, numbered(first, 20))
+    values, marks = batch["inputs"].unbind(dim=2)
+    assert batch["inputs"].shape == (20, length, 2) and batch["inputs"].dtype == torch.float32
     assert set(marks.unique().tolist()) <= {0.0, 1.0}
     half = length // 2
     assert (marks[:, :half].sum(dim=1) == 1).all() and (marks[:, half:].sum(dim=1) == 1).all()
     assert values.min() >= 0 and values.max() < 1
-    for row, mark, target in zip(values.tolist(), marks.tolist(), drawn["targets"].tolist(), strict=True):
-        assert target == pytest.approx(sum(value for value, one in zip(row, mark, strict=True) if one), abs=1e-6)
+    for row, mark, target in zip(values.tolist(), marks.tolist(), batch["targets"].tolist(), strict=True):
+        assert target == pytest.approx(
+            sum(value for value, is_marked in zip(row, mark, strict=True) if is_marked), abs=1e-6
+        )
 
 
 def test_marks_are_uniform_and_blind_loss_is_one_sixth() -> None:
-    drawn = AddingConfig(length=10, dev=50_000).data().split("dev")
-    assert (drawn["inputs"][:, :, 1].mean(dim=0) - 0.2).abs().max() < 0.01
-    assert ((drawn["targets"] - 1) ** 2).mean().item() == pytest.approx(1 / 6, abs=0.003)
+    split = AddingConfig(length=10, dev=50_000).data().split("dev")
+    assert (split["inputs"][:, :, 1].mean(dim=0) - 0.2).abs().max() < 0.01
+    assert ((split["targets"] - 1) ** 2).mean().item() == pytest.approx(1 / 6, abs=0.003)
 
 
 # --- recall -----------------------------------------------------------------------------------------------------------
@@ -140,15 +144,17 @@ def test_marks_are_uniform_and_blind_loss_is_one_sixth() -> None:
 
 @given(st.integers(1, 30), st.integers(2, 12), SEEDS, FIRST)
 def test_target_is_first_symbol(lag: int, symbols: int, seed: int, first: int) -> None:
-    drawn = RecallConfig(lag=lag, symbols=symbols).data().draw(seed, numbered(first, 10))
-    x = drawn["inputs"]
+    batch = RecallConfig(lag=lag, symbols=symbols).data().draw(seed, numbered(first, 10))
+    x = batch["inputs"]
     assert x.shape == (10, lag + 2, symbols + 1)
     assert (x.sum(dim=2) == 1).all() and set(x.unique().tolist()) == {0.0, 1.0}
-    assert (x[:, :, symbols].sum(dim=1) == 1).all() and (x[:, -1, symbols] == 1).all(), "one question, at the end"
-    assert torch.equal(x[:, 0, :symbols].argmax(dim=1), drawn["targets"])
+    assert (x[:, :, symbols].sum(dim=1) == 1).all() and (x[:, -1, symbols] == 1).all(), (
+        "the only question is at the end"
+    )
+    assert torch.equal(x[:, 0, :symbols].argmax(dim=1), batch["targets"])
 
 
-def test_training_lags_cover_the_range_and_exact_ones_do_not_vary() -> None:
+def test_training_lags_cover_configured_range() -> None:
     mixed, exact = RecallConfig(lag=6).data(), RecallConfig(lag=6, min_lag=6).data()
     lengths = {mixed.batch(1, 16 * step, 16)["inputs"].shape[1] - 2 for step in range(100)}
     assert lengths == {1, 2, 3, 4, 5, 6}
@@ -157,9 +163,9 @@ def test_training_lags_cover_the_range_and_exact_ones_do_not_vary() -> None:
 
 
 def test_distractors_are_uninformative() -> None:
-    drawn = RecallConfig(lag=3, symbols=4, dev=40_000).data().split("dev")
-    second = drawn["inputs"][:, 1, :4].argmax(dim=1)
-    table = torch.zeros(4, 4).index_put_((drawn["targets"], second), torch.ones(40_000), accumulate=True)
+    split = RecallConfig(lag=3, symbols=4, dev=40_000).data().split("dev")
+    second = split["inputs"][:, 1, :4].argmax(dim=1)
+    table = torch.zeros(4, 4).index_put_((split["targets"], second), torch.ones(40_000), accumulate=True)
     assert (table / 40_000 - 1 / 16).abs().max() < 0.005
 
 
@@ -167,7 +173,7 @@ def test_distractors_are_uninformative() -> None:
 
 
 @pytest.mark.parametrize(
-    ("config", "values", "words"),
+    ("config", "values", "message"),
     [
         (AddingConfig, {"length": 1}, "length: must be at least 2, got 1"),
         (AddingConfig, {"dev": 0}, "dev: must be at least 1, got 0"),
@@ -180,6 +186,6 @@ def test_distractors_are_uninformative() -> None:
         (RecallConfig, {"lenght": 5}, "no such key"),
     ],
 )
-def test_inconsistent_settings_are_refused(config: type, values: dict[str, int], words: str) -> None:
-    with pytest.raises(UsageError, match=words):
+def test_inconsistent_settings_are_refused(config: type, values: dict[str, int], message: str) -> None:
+    with pytest.raises(UsageError, match=message):
         build(config, values)

@@ -1,4 +1,4 @@
-"""Whole files of vectors: there and back in both formats, as gensim has them, and what is wrong with one."""
+"""Word-vector files in both formats of word2vec: round trips, compatibility with gensim, errors."""
 
 import struct
 
@@ -21,18 +21,18 @@ def test_vectors_round_trip_exactly(tmp_path, form, name):
     write_vectors(tmp_path / name, WORDS, VECTORS, form)
     words, vectors = read_all_vectors(tmp_path / name)
     assert words == WORDS and np.array_equal(vectors, VECTORS)
-    found = read_vectors(tmp_path / name, ["naïve", "nothing", "The"], 4)  # as a classifier looks them up
-    assert np.array_equal(found.rows[0], VECTORS[2]) and np.array_equal(found.rows[2], VECTORS[0])
-    assert found.found.tolist() == [True, False, True]
+    selected = read_vectors(tmp_path / name, ["naïve", "nothing", "The"], 4)  # as used by a classifier
+    assert np.array_equal(selected.rows[0], VECTORS[2]) and np.array_equal(selected.rows[2], VECTORS[0])
+    assert selected.found.tolist() == [True, False, True]
 
 
 @pytest.mark.parametrize("binary", [True, False])
-def test_gensim_reads_ours_and_we_read_gensims(tmp_path, binary):
+def test_files_are_exchanged_with_gensim(tmp_path, binary):
     models = pytest.importorskip("gensim.models")
     write_vectors(tmp_path / "ours", WORDS, VECTORS, "binary" if binary else "text")
-    theirs = models.KeyedVectors.load_word2vec_format(str(tmp_path / "ours"), binary=binary)
-    assert theirs.index_to_key == WORDS and np.array_equal(theirs.vectors, VECTORS)
-    theirs.save_word2vec_format(str(tmp_path / "theirs"), binary=binary)
+    gensim_vectors = models.KeyedVectors.load_word2vec_format(str(tmp_path / "ours"), binary=binary)
+    assert gensim_vectors.index_to_key == WORDS and np.array_equal(gensim_vectors.vectors, VECTORS)
+    gensim_vectors.save_word2vec_format(str(tmp_path / "theirs"), binary=binary)
     words, vectors = read_all_vectors(tmp_path / "theirs")
     assert words == WORDS
     np.testing.assert_allclose(vectors, VECTORS, rtol=1e-6)
@@ -51,7 +51,7 @@ def test_line_breaks_after_binary_vectors_are_optional(tmp_path, between):
 
 
 @pytest.mark.parametrize(
-    ("content", "words"),
+    ("content", "message"),
     [
         (b"2 2\na " + numbers(1, 2) + b"b " + numbers(3, 4)[:5], "announces 2 vectors, but it ends within vector 2"),
         (b"2 2\na " + numbers(1, 2), "ends within vector 2"),
@@ -65,19 +65,19 @@ def test_line_breaks_after_binary_vectors_are_optional(tmp_path, between):
         (b"a 1 2\n 1 2\n", "Line 2 .* must start with a word"),
     ],
 )
-def test_errors_name_line_or_number(tmp_path, content, words):
+def test_errors_name_line_or_vector(tmp_path, content, message):
     (tmp_path / "v").write_bytes(content)
-    with pytest.raises(DataError, match=words):
+    with pytest.raises(DataError, match=message):
         read_all_vectors(tmp_path / "v")
 
 
-def test_first_vector_of_repeated_word_counts(tmp_path):
+def test_first_vector_of_repeated_word_is_used(tmp_path):
     (tmp_path / "v").write_text("a 1 2\nb 3 4\na 5 6\n")
     words, vectors = read_all_vectors(tmp_path / "v")
     assert words == ["a", "b"] and vectors.tolist() == [[1, 2], [3, 4]]
 
 
-def test_unknown_word_has_no_spelling(tmp_path):
+def test_unknown_word_is_skipped(tmp_path):
     (tmp_path / "v").write_text("3 2\n<unk> 1 2\nNew York 3 4\n a 5 6\n")
     words, vectors = read_all_vectors(tmp_path / "v")
     assert words == ["New York", "a"] and vectors.tolist() == [[3, 4], [5, 6]]
@@ -104,14 +104,14 @@ def sets(tmp_path):
     return tmp_path
 
 
-def test_the_sets_are_read(sets):
+def test_evaluation_sets_are_read(sets):
     with use_data_folder(sets):
-        found = read_word_sets()
-    assert found.rated == {
+        word_sets = read_word_sets()
+    assert word_sets.rated == {
         "wordsim353": [("love", "sex", 6.77), ("tiger", "cat", 7.35)],
         "simlex999": [("old", "new", 1.58)],
     }
-    assert found.analogies[1] == ("gram1", ("calm", "calmly", "free", "freely")) and not found.missing
+    assert word_sets.analogies[1] == ("gram1", ("calm", "calmly", "free", "freely")) and not word_sets.missing
 
 
 def test_missing_sets_are_listed(sets, monkeypatch):
@@ -123,7 +123,7 @@ def test_missing_sets_are_listed(sets, monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("name", "text", "words"),
+    ("name", "text", "message"),
     [
         (
             "wordsim353_combined.csv",
@@ -136,7 +136,7 @@ def test_missing_sets_are_listed(sets, monkeypatch):
         ("questions-words.txt", ": one\na b c\n", "Line 2"),
     ],
 )
-def test_invalid_line_of_evaluation_set_is_reported(sets, name, text, words):
+def test_invalid_line_of_evaluation_set_is_reported(sets, name, text, message):
     (sets / "word_vectors_eval" / name).write_text(text)
-    with use_data_folder(sets), pytest.raises(DataError, match=words):
+    with use_data_folder(sets), pytest.raises(DataError, match=message):
         read_word_sets()

@@ -1,4 +1,4 @@
-"""Files of word vectors: what is found, what is not, and every way in which a file can be wrong."""
+"""Word vectors for a vocabulary: known words, fallbacks, errors of files."""
 
 import gzip
 from pathlib import Path
@@ -28,35 +28,35 @@ def write(folder: Path, text: str | bytes, name: str = "vectors.txt") -> Path:
 @pytest.mark.parametrize("ends", ["\n", "\r\n", " \n"])
 def test_vectors_of_known_words_are_read(tmp_path, name, head, ends) -> None:
     path = write(tmp_path, (head + PLAIN).replace("\n", ends), name)
-    found = read_vectors(path, ["bear", "falls", "बाज़ार", "market", "the"], 3)
-    assert found.rows.tolist() == [[4, 5, 6], [0, 0, 0], [7, 8, 9], [-0.5, 0.25, pytest.approx(1e-3)], [1, 2, 3]]
-    assert found.found.tolist() == [True, False, True, True, True]
-    assert found.coverage() == f"4 of 5 words have a vector in {name} (80.0%)"
-    assert found.coverage(torch.tensor([1, 5, 0, 2, 12])).endswith("; they cover 75.0% of the training text")
+    vectors = read_vectors(path, ["bear", "falls", "बाज़ार", "market", "the"], 3)
+    assert vectors.rows.tolist() == [[4, 5, 6], [0, 0, 0], [7, 8, 9], [-0.5, 0.25, pytest.approx(1e-3)], [1, 2, 3]]
+    assert vectors.found.tolist() == [True, False, True, True, True]
+    assert vectors.coverage() == f"4 of 5 words have a vector in {name} (80.0%)"
+    assert vectors.coverage(torch.tensor([1, 5, 0, 2, 12])).endswith("; they cover 75.0% of the training text")
 
 
 def test_lowercase_form_is_fallback(tmp_path) -> None:
     path = write(tmp_path, PLAIN)
     words = ["The", "THE", "Bear", "the"]
-    found = read_vectors(path, words, 3)
-    assert found.rows.tolist() == [[9, 9, 9], [1, 2, 3], [4, 5, 6], [1, 2, 3]]
-    assert "2 of them that of their lowercase form" in found.coverage()
+    vectors = read_vectors(path, words, 3)
+    assert vectors.rows.tolist() == [[9, 9, 9], [1, 2, 3], [4, 5, 6], [1, 2, 3]]
+    assert "2 of them that of their lowercase form" in vectors.coverage()
     assert read_vectors(path, words, 3, lowercase=False).found.tolist() == [True, False, False, True]
 
 
 def test_words_with_spaces_are_read(tmp_path) -> None:
-    """Some published files have a few."""
-    found = read_vectors(write(tmp_path, "the 1 2\n. . . 3 4\nat name@example.org 5 6\n"), [". . .", "the"], 2)
-    assert found.rows.tolist() == [[3, 4], [1, 2]]
+    """Some published files contain such words."""
+    vectors = read_vectors(write(tmp_path, "the 1 2\n. . . 3 4\nat name@example.org 5 6\n"), [". . .", "the"], 2)
+    assert vectors.rows.tolist() == [[3, 4], [1, 2]]
 
 
 def test_unrequested_words_may_be_invalid_utf8(tmp_path) -> None:
-    found = read_vectors(write(tmp_path, b"\xff\xfe\x80 1 2\nthe 3 4\n"), ["the"], 2)
-    assert found.rows.tolist() == [[3, 4]]
+    vectors = read_vectors(write(tmp_path, b"\xff\xfe\x80 1 2\nthe 3 4\n"), ["the"], 2)
+    assert vectors.rows.tolist() == [[3, 4]]
 
 
 @pytest.mark.parametrize(
-    ("text", "words"),
+    ("text", "message"),
     [
         ("the 1 2\n", r"vectors of 2 numbers.*have 3.*model\.embedding=2"),
         ("1 2\nthe 1 2\n", r"vectors of 2 numbers"),
@@ -77,8 +77,8 @@ def test_unrequested_words_may_be_invalid_utf8(tmp_path) -> None:
         (gzip.compress(PLAIN.encode(), mtime=0), r"must end in \.gz"),
     ],
 )
-def test_errors_are_reported(tmp_path, text, words) -> None:
-    with pytest.raises(DataError, match=words) as caught:
+def test_errors_are_reported(tmp_path, text, message) -> None:
+    with pytest.raises(DataError, match=message) as caught:
         read_vectors(write(tmp_path, text), ["the", "bear"], 3)
     assert caught.value.exit_code == 3 and str(tmp_path) in str(caught.value)
 
@@ -96,14 +96,17 @@ def test_unreadable_files_are_refused(tmp_path, monkeypatch) -> None:
     with pytest.raises(DataError, match="must be gzip-compressed"):
         read_vectors(tmp_path / "not.gz", ["the"], 3)
     monkeypatch.setattr(word_vectors, "MAX_LINE_BYTES", 32)
-    with pytest.raises(DataError, match="line 1 is not"):  # a line without an end would fill the memory
+    with pytest.raises(DataError, match="line 1 is not"):  # an endless line would fill the memory
         read_vectors(write(tmp_path, "the" + " 1" * 100), ["the"], 100)
 
 
-def test_vector_words_of_tokenizers() -> None:
-    words = Words.train(WordsConfig(split="punctuation"), ["no, No ! bear"])
-    assert sorted(vector_words(words)) == sorted(["</s>", "<unk>", "no", "No", ",", "!", "bear"])
-    assert len(vector_words(words)) == len(words) and words.token(vector_words(words).index("bear")) == "bear"
+def test_vector_words_equal_vocabulary() -> None:
+    tokenizer = Words.train(WordsConfig(split="punctuation"), ["no, No ! bear"])
+    assert sorted(vector_words(tokenizer)) == sorted(["</s>", "<unk>", "no", "No", ",", "!", "bear"])
+    assert (
+        len(vector_words(tokenizer)) == len(tokenizer)
+        and tokenizer.token(vector_words(tokenizer).index("bear")) == "bear"
+    )
     assert vector_words(Characters.from_content({"alphabet": ["a", "b"]})) == ["</s>", "<unk>", "a", "b"]
     with pytest.raises(UsageError, match=r"tokenizer\.kind=words"):
         vector_words(BytePair.train(BytePairConfig(size=300), ["some text to learn from"]))
@@ -114,5 +117,5 @@ def test_vector_file_is_located_beside_recipe(tmp_path) -> None:
     recipe = tmp_path / "recipe.yaml"
     recipe.write_text((recipes.RECIPES / "classify-sst2-bilstm.yaml").read_text())
     assert read_recipe(recipe)[1].model.vectors is None
-    found = read_recipe(recipe, ["model.vectors.file=vectors.txt"])[1].model.vectors
-    assert Path(found.file) == tmp_path / "vectors.txt"
+    config = read_recipe(recipe, ["model.vectors.file=vectors.txt"])[1].model.vectors
+    assert Path(config.file) == tmp_path / "vectors.txt"

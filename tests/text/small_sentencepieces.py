@@ -1,4 +1,4 @@
-"""Small SentencePiece models, made on the spot, for the tests of Marian's tokenizer."""
+"""Small SentencePiece models, trained on demand, for tests of the tokenizer of Marian."""
 
 import io
 import json
@@ -27,8 +27,7 @@ def spm(language: str, kind: str = "unigram", byte_fallback: bool = False) -> by
 
 
 def vocabulary(*models: bytes, codes: tuple[str, ...] = ()) -> dict[str, int]:
-    """As Marian's, the pieces of both with <pad> last; but </s> is not the first. Two are left out: no vocabulary has
-    them all."""
+    """Return the pieces of both models, as in Marian's vocabulary: <pad> is last, and two pieces are missing."""
     pieces: dict[str, None] = {}
     for model in models:
         processor = sentencepiece.SentencePieceProcessor(model_proto=model)
@@ -39,7 +38,7 @@ def vocabulary(*models: bytes, codes: tuple[str, ...] = ()) -> dict[str, int]:
 
 
 def files(directory: Path, *, codes: tuple[str, ...] = (), **options: Any) -> dict[str, int]:
-    """source.spm, target.spm and vocab.json; the vocabulary."""
+    """Write source.spm, target.spm and vocab.json; return the vocabulary."""
     models = {"source.spm": spm("en", **options), "target.spm": spm("fr", **options)}
     names = vocabulary(*models.values(), codes=codes)
     directory.mkdir(exist_ok=True)
@@ -50,7 +49,7 @@ def files(directory: Path, *, codes: tuple[str, ...] = (), **options: Any) -> di
 
 
 def content(directory: Path, *, spare: int = 0) -> dict[str, Any]:
-    """Of a tokenizer from these files."""
+    """Return the content of a tokenizer built from these files."""
     names = json.loads((directory / "vocab.json").read_text(encoding="utf-8"))
     models = {side: b64encode((directory / f"{side}.spm").read_bytes()).decode() for side in ("source", "target")}
     specials = {"end": names["</s>"], "padding": names["<pad>"], "unknown": names["<unk>"]}

@@ -5,12 +5,12 @@ from hypothesis import strategies as st
 from seqloom.text import Characters, CharactersConfig, train_tokenizer
 
 
-def test_alphabet_is_sorted_after_the_specials() -> None:
+def test_alphabet_is_sorted_after_special_tokens() -> None:
     tokenizer = train_tokenizer(CharactersConfig(), ["hello", "é\n"])
     assert [tokenizer.token(id) for id in range(len(tokenizer))] == ["</s>", "<unk>", "\n", "e", "h", "l", "o", "é"]
 
 
-def test_unknown_characters() -> None:
+def test_unknown_characters_encode_to_unk() -> None:
     tokenizer = train_tokenizer(CharactersConfig(), ["abc"])
     assert tokenizer.encode("axbx") == [2, 1, 3, 1]
     assert tokenizer.decode(tokenizer.encode("axb")) == "a\ufffdb"
@@ -24,7 +24,7 @@ def test_literal_unk_and_end_are_plain_characters() -> None:
 
 
 @given(st.text(min_size=1))
-def test_round_trip_within_the_alphabet(text: str) -> None:
+def test_text_within_alphabet_round_trips(text: str) -> None:
     tokenizer = Characters(sorted(set(text)))
     ids = tokenizer.encode(text)
     assert tokenizer.decode(ids) == text
@@ -33,5 +33,5 @@ def test_round_trip_within_the_alphabet(text: str) -> None:
 
 
 @pytest.mark.parametrize("order", [["ab", "c"], ["c", "ab"], ["cba"]])
-def test_order_of_the_texts_does_not_matter(order: list[str]) -> None:
+def test_alphabet_is_independent_of_text_order(order: list[str]) -> None:
     assert train_tokenizer(CharactersConfig(), order).encode("abc") == [2, 3, 4]

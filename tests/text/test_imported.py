@@ -1,4 +1,4 @@
-"""Tokenizers from elsewhere: the library's ids in our order, and no text that spells a special token."""
+"""Imported tokenizers: ids of the library in our order, and no text encodes to a special token."""
 
 import json
 from typing import Any
@@ -32,7 +32,7 @@ def bytes_like_gpt2() -> tuple[Library, int, list[int]]:
 
 
 def pieces_like_llama() -> tuple[Library, int, list[int]]:
-    """With spaces as ▁, one more before a text, and bytes for what is not in the vocabulary."""
+    """Build a tokenizer with ▁ for spaces, a prepended space, and byte fallback."""
     names = ["<unk>", "<s>", "</s>", *(f"<0x{byte:02X}>" for byte in range(256)), "▁"]
     letters = sorted({letter for text in TEXTS[:1] for letter in text if letter != " "})
     merges = [("▁", "t"), ("h", "e"), ("▁t", "he"), ("o", "x")]
@@ -73,48 +73,50 @@ def pieces_like_t5() -> tuple[Library, int, list[int]]:
 
 
 def words() -> tuple[Library, int, list[int]]:
-    """Special tokens that any text could spell."""
+    """Build a tokenizer whose special tokens can occur in any text."""
     names = ["the", "[CLS]", "dog", "[UNK]", "[MASK]", "[SEP]", "end"]
     library = Library(models.WordLevel({name: id for id, name in enumerate(names)}, unk_token="[UNK]"))
     library.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
     return library, 6, [1, 5, 4]
 
 
-MADE = {make.__name__: make() for make in (bytes_like_gpt2, pieces_like_llama, pieces_like_bert, pieces_like_t5, words)}
+LIBRARIES = {
+    make.__name__: make() for make in (bytes_like_gpt2, pieces_like_llama, pieces_like_bert, pieces_like_t5, words)
+}
 SPARE = 3
 
 
 def imported(name: str) -> Imported:
-    library, end, last = MADE[name]
+    library, end, last = LIBRARIES[name]
     return Imported(json.loads(library.to_str()), end, last, library.get_vocab_size() + SPARE)
 
 
-TOKENIZERS = {name: imported(name) for name in MADE}
-every = pytest.mark.parametrize("name", MADE)
+TOKENIZERS = {name: imported(name) for name in LIBRARIES}
+for_every_library = pytest.mark.parametrize("name", LIBRARIES)
 
 
-def bare(name: str) -> Library:
-    """The library as it came, but for what it adds to a text or cuts of it."""
-    library = Library.from_str(MADE[name][0].to_str())
+def plain_library(name: str) -> Library:
+    """Return the library's tokenizer without padding and truncation."""
+    library = Library.from_str(LIBRARIES[name][0].to_str())
     library.no_padding()
     library.no_truncation()
     return library
 
 
-@every
+@for_every_library
 @pytest.mark.parametrize("text", [*TEXTS, "", " ", "dog", "the  dog", "☃ the dog"])
 def test_ids_equal_library(name: str, text: str) -> None:
     tokenizer = TOKENIZERS[name]
     ids = tokenizer.encode(text)
-    assert tokenizer.theirs(ids) == bare(name).encode(text, add_special_tokens=False).ids
+    assert tokenizer.theirs(ids) == plain_library(name).encode(text, add_special_tokens=False).ids
     assert all(0 < id < len(tokenizer) for id in ids)
     assert tokenizer.ours(tokenizer.theirs(ids)) == ids
     assert list(tokenizer.encode_batch([text, "dog", text]))[::2] == [ids, ids]
 
 
-@every
-def test_the_order(name: str) -> None:
-    library, end, last = MADE[name]
+@for_every_library
+def test_end_is_first_and_other_special_tokens_are_last(name: str) -> None:
+    library, end, last = LIBRARIES[name]
     order = TOKENIZERS[name].order
     rows = library.get_vocab_size() + SPARE
     assert sorted(order) == list(range(rows))
@@ -125,29 +127,29 @@ def test_the_order(name: str) -> None:
     assert len(TOKENIZERS[name]) == rows - len(last)
 
 
-@every
+@for_every_library
 @given(st.lists(st.integers(0, 10_000), max_size=12))
 @settings(max_examples=60)
-def test_streams_equal_library_decoding(name: str, drawn: list[int]) -> None:
+def test_streams_equal_library_decoding(name: str, numbers: list[int]) -> None:
     tokenizer = TOKENIZERS[name]
-    ids = [1 + number % (len(tokenizer) - 1) for number in drawn]
+    ids = [1 + number % (len(tokenizer) - 1) for number in numbers]
     stream = tokenizer.stream()
-    said = "".join(map(stream.push, ids)) + stream.flush()
-    assert said == tokenizer.decode(ids)
+    text = "".join(map(stream.push, ids)) + stream.flush()
+    assert text == tokenizer.decode(ids)
     silent = tokenizer._silent
-    shown = [id for id in tokenizer.theirs(ids) if id not in silent]
-    assert said == bare(name).decode(shown, skip_special_tokens=False)
+    visible = [id for id in tokenizer.theirs(ids) if id not in silent]
+    assert text == plain_library(name).decode(visible, skip_special_tokens=False)
 
 
-@every
+@for_every_library
 def test_new_document_starts_after_end(name: str) -> None:
     tokenizer = TOKENIZERS[name]
     ids = tokenizer.encode("the dog")
-    both, stream = [*ids, END, *ids], tokenizer.stream()
-    assert tokenizer.decode(both) == 2 * tokenizer.decode(ids) == stream.read(both) + stream.flush()
+    documents, stream = [*ids, END, *ids], tokenizer.stream()
+    assert tokenizer.decode(documents) == 2 * tokenizer.decode(ids) == stream.read(documents) + stream.flush()
 
 
-@every
+@for_every_library
 @given(st.text())
 @settings(max_examples=60)
 def test_spans_are_within_text(name: str, text: str) -> None:
@@ -164,10 +166,10 @@ def test_text_round_trips_through_bytes() -> None:
         assert tokenizer.decode(ids) == text
 
 
-@every
+@for_every_library
 @pytest.mark.parametrize("around", ["{}", "the {} dog", "{}{}", "dog{}"])
 def test_special_tokens_are_never_encoded(name: str, around: str) -> None:
-    library, end, last = MADE[name]
+    library, end, last = LIBRARIES[name]
     file = json.loads(library.to_str())
     special = {entry["id"] for entry in file["added_tokens"] if entry["special"]} | {end, *last}
     tokenizer = TOKENIZERS[name]
@@ -177,13 +179,12 @@ def test_special_tokens_are_never_encoded(name: str, around: str) -> None:
         text = around.format(vocabulary[id], vocabulary[id])
         assert not special & set(tokenizer.theirs(tokenizer.encode(text)))
         assert len(tokenizer.spans(text)) == len(tokenizer.encode(text))
-        # The control: the library itself reads it as the special token, or could.
     assert END in tokenizer.ours([end])
 
 
-def test_control_encodes_special_tokens() -> None:
+def test_control_library_encodes_special_tokens() -> None:
     for name in ("bytes_like_gpt2", "words", "pieces_like_t5"):
-        library, end, _ = MADE[name]
+        library, end, _ = LIBRARIES[name]
         assert end in library.encode(library.id_to_token(end), add_special_tokens=False).ids
 
 
@@ -195,7 +196,7 @@ def test_unknown_characters_are_listed() -> None:
     assert TOKENIZERS["bytes_like_gpt2"].unknown_pieces("☃") == []
 
 
-def test_display_of_tokens() -> None:
+def test_tokens_are_displayed_as_text() -> None:
     gpt2, bert, llama = (TOKENIZERS[f"{name}"] for name in ("bytes_like_gpt2", "pieces_like_bert", "pieces_like_llama"))
     assert [gpt2.token(id) for id in gpt2.encode(" the dog")] == [" ", "the", " dog"]
     assert [gpt2.token(id) for id in gpt2.encode("☃")] == ["<0xE2>", "<0x98>", "<0x83>"]
@@ -211,35 +212,37 @@ def test_display_of_tokens() -> None:
         gpt2.theirs([-1])
 
 
-def test_moved_added_tokens_keep_ids() -> None:
-    """Special ones are taken out; those after them keep their ids all the same."""
+def test_added_tokens_keep_ids_after_removed_special_tokens() -> None:
+    """Special tokens are removed, and later added tokens keep their ids."""
     library = bytes_like_gpt2()[0]
     library.add_special_tokens(["<one>"])
     library.add_tokens([AddedToken("<two>", normalized=False)])
-    made = Imported(json.loads(library.to_str()), library.get_vocab()["<|endoftext|>"], [], library.get_vocab_size())
+    tokenizer = Imported(
+        json.loads(library.to_str()), library.get_vocab()["<|endoftext|>"], [], library.get_vocab_size()
+    )
     for text in ("a <plain> b", "a <two> b"):
-        ids = made.encode(text)
-        assert made.theirs(ids) == library.encode(text).ids
-        assert made.decode(ids) == text == library.decode(made.theirs(ids))
-    assert library.token_to_id("<one>") not in made.theirs(made.encode("<one>"))
+        ids = tokenizer.encode(text)
+        assert tokenizer.theirs(ids) == library.encode(text).ids
+        assert tokenizer.decode(ids) == text == library.decode(tokenizer.theirs(ids))
+    assert library.token_to_id("<one>") not in tokenizer.theirs(tokenizer.encode("<one>"))
 
 
-@every
+@for_every_library
 def test_json_round_trips(name: str) -> None:
     tokenizer = TOKENIZERS[name]
-    again = tokenizer_from_json(json.loads(json.dumps(tokenizer.to_json())))
-    assert isinstance(again, Imported)
-    assert again.fingerprint() == tokenizer.fingerprint()
-    assert again.encode(TEXTS[0]) == tokenizer.encode(TEXTS[0])
-    assert again.file == json.loads(MADE[name][0].to_str())
+    restored = tokenizer_from_json(json.loads(json.dumps(tokenizer.to_json())))
+    assert isinstance(restored, Imported)
+    assert restored.fingerprint() == tokenizer.fingerprint()
+    assert restored.encode(TEXTS[0]) == tokenizer.encode(TEXTS[0])
+    assert restored.file == json.loads(LIBRARIES[name][0].to_str())
 
 
 def file(**changes: Any) -> dict[str, Any]:
-    return {**json.loads(MADE["words"][0].to_str()), **changes}
+    return {**json.loads(LIBRARIES["words"][0].to_str()), **changes}
 
 
 @pytest.mark.parametrize(
-    ("content", "said"),
+    ("content", "message"),
     [
         ({"rows": 6}, "its ids go up to 6, but the model has 6 embeddings"),
         ({"end": 7}, "special token must be from 0 to 6; got 7"),
@@ -253,39 +256,39 @@ def file(**changes: Any) -> dict[str, Any]:
         ({"file": file(model={"type": "WordLevel", "vocab": {"a": 0, "b": 2}, "unk_token": "a"})}, "have no gaps"),
     ],
 )
-def test_inconsistent_content_is_refused(content: dict[str, Any], said: str) -> None:
-    whole = {"file": file(), "end": 6, "last": [1, 5, 4], "rows": 7}
-    Imported.from_content(whole)
-    with pytest.raises(ValueError, match=said):
-        Imported.from_content({**whole, **content})
+def test_inconsistent_content_is_refused(content: dict[str, Any], message: str) -> None:
+    valid = {"file": file(), "end": 6, "last": [1, 5, 4], "rows": 7}
+    Imported.from_content(valid)
+    with pytest.raises(ValueError, match=message):
+        Imported.from_content({**valid, **content})
 
 
-def test_damage_is_found() -> None:
+def test_damaged_content_is_refused() -> None:
     value = TOKENIZERS["words"].to_json()
     value["content"] = {**value["content"], "end": 0}
     with pytest.raises(CheckpointError, match="checksum"):
         tokenizer_from_json(value)
 
 
-def test_it_cannot_be_trained() -> None:
+def test_imported_tokenizer_cannot_be_trained() -> None:
     with pytest.raises(UsageError, match=r"cannot be trained\. Import a model with `seqloom import-hf`"):
         train_tokenizer(ImportedConfig(), TEXTS)
 
 
-def test_bad_unicode_is_refused() -> None:
+def test_lone_surrogate_is_refused() -> None:
     for read in (TOKENIZERS["words"].encode, TOKENIZERS["words"].spans):
         with pytest.raises(DataError, match="lone surrogate U\\+D800"):
             read("a \ud800")
 
 
-def test_a_stream_of_documents() -> None:
+def test_documents_end_with_end() -> None:
     tokenizer = TOKENIZERS["words"]
     assert encode_documents(tokenizer, ["the dog", "dog"]).tolist() == [1, 2, 0, 2, 0]
 
 
-def test_spans_with_normalizer_that_removes_letters() -> None:
+def test_spans_include_letters_removed_by_normalizer() -> None:
     library = words()[0]
     library.normalizer = normalizers.Replace(Regex("x+"), "")
-    made = Imported(json.loads(library.to_str()), 6, [1, 5, 4], 7)
-    assert made.encode("xxthe dxog") == [1, 2]
-    assert [("xxthe dxog")[a:b] for a, b in made.spans("xxthe dxog")] == ["the", "dxog"]
+    tokenizer = Imported(json.loads(library.to_str()), 6, [1, 5, 4], 7)
+    assert tokenizer.encode("xxthe dxog") == [1, 2]
+    assert [("xxthe dxog")[a:b] for a, b in tokenizer.spans("xxthe dxog")] == ["the", "dxog"]

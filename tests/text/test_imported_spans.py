@@ -1,4 +1,4 @@
-"""Where tokens stand in a text that their tokenizer reads in lower case, without accents and marks."""
+"""Spans of tokens in the original text, for tokenizers that lowercase it and remove accents."""
 
 import json
 import unicodedata
@@ -40,60 +40,60 @@ def byte_level() -> Imported:
 TOKENIZERS = {"uncased": wordpiece(True), "cased": wordpiece(False), "bytes": byte_level()}
 
 
-def check(tokenizer: Imported, text: str) -> None:
+def check_spans(tokenizer: Imported, text: str) -> None:
     spans = tokenizer.spans(text)
     assert len(spans) == len(tokenizer.encode(text))
     assert all(0 <= start < end <= len(text) for start, end in spans)
     assert all(a[0] <= b[0] and a[1] <= b[1] for a, b in pairwise(spans))
     for word, first in zip(word_spans(text), first_tokens(spans, word_spans(text)), strict=True):
-        own = [place for place, (start, end) in enumerate(spans) if start < word[1] and end > word[0]]
-        assert not own or first == own[0]
+        covering = [number for number, (start, end) in enumerate(spans) if start < word[1] and end > word[0]]
+        assert not covering or first == covering[0]
 
 
 @pytest.mark.parametrize("name", TOKENIZERS)
 @pytest.mark.parametrize("text", TEXTS)
-def test_words_have_their_tokens(name: str, text: str) -> None:
-    check(TOKENIZERS[name], text)
+def test_first_tokens_cover_words(name: str, text: str) -> None:
+    check_spans(TOKENIZERS[name], text)
 
 
 @given(st.text())
-def test_properties_of_any_text(text: str) -> None:
+def test_spans_of_any_text_are_valid(text: str) -> None:
     for tokenizer in TOKENIZERS.values():
-        check(tokenizer, text)
+        check_spans(tokenizer, text)
 
 
 @given(st.text(st.characters(categories=["L", "M", "N", "Zs", "P"])))
 def test_spans_match_token_text(text: str) -> None:
-    """Token by token, whatever was left out: read alone, the characters of a token give the token."""
+    """The normalized characters of a span contain the token, even if characters before it were removed."""
     tokenizer = TOKENIZERS["uncased"]
     normalizer = normalizers.BertNormalizer(lowercase=True)
     for token, (start, end) in zip(tokenizer.encode(text), tokenizer.spans(text), strict=True):
-        said = tokenizer.token(token).removeprefix("##")
+        token_text = tokenizer.token(token).removeprefix("##")
         if token != tokenizer.unknown and not text[start:end].isspace():
-            whole = normalizer.normalize_str(text[start:end]).strip()
-            assert said in whole, (said, text[start:end])  # more than it where one letter became several
+            normalized = normalizer.normalize_str(text[start:end]).strip()
+            assert token_text in normalized, (token_text, text[start:end])  # longer if one letter became several
 
 
 def test_marks_stay_with_their_letter() -> None:
     tokenizer = TOKENIZERS["uncased"]
     text = "Cafe\u0301 हिन्दी"
-    shown = [text[start:end] for start, end in tokenizer.spans(text)]
-    assert shown == ["Cafe\u0301", "ह", "ि", "न\u094d", "द", "ी"]
+    texts = [text[start:end] for start, end in tokenizer.spans(text)]
+    assert texts == ["Cafe\u0301", "ह", "ि", "न\u094d", "द", "ी"]
     assert include_marks("e\u0301\u0323x\u0301", [(0, 1), (3, 4)]) == [(0, 3), (3, 5)]
-    assert include_marks("e \u0301x", [(0, 1), (3, 4)]) == [(0, 1), (3, 4)]  # a mark after a space is nobody's
+    assert include_marks("e \u0301x", [(0, 1), (3, 4)]) == [(0, 1), (3, 4)]  # a mark after a space belongs to no token
 
 
 @pytest.mark.parametrize("name", TOKENIZERS)
 @pytest.mark.parametrize("text", TEXTS)
 def test_answer_spans_round_trip(name: str, text: str) -> None:
-    """Every word of a text, as an answer: the tokens that cover it give it back, marks included."""
+    """The tokens that cover a word restore the word including its marks."""
     spans = TOKENIZERS[name].spans(text)
     for start, end in word_spans(text):
-        if (found := tokens_covering(spans, start, end)) is not None and any(map(str.isalnum, text[start:end])):
-            back = text[spans[found[0]][0] : spans[found[1]][1]]
-            assert text[start:end].strip("\u200d") in back and len(back) <= end - start + 8
+        if (tokens := tokens_covering(spans, start, end)) is not None and any(map(str.isalnum, text[start:end])):
+            restored = text[spans[tokens[0]][0] : spans[tokens[1]][1]]
+            assert text[start:end].strip("\u200d") in restored and len(restored) <= end - start + 8
             if name != "bytes" and not any(is_han(letter) for letter in text) and "'" not in text:
-                assert unicodedata.normalize("NFC", back) == unicodedata.normalize(
+                assert unicodedata.normalize("NFC", restored) == unicodedata.normalize(
                     "NFC", text[start:end].strip("\u200d")
                 )
 
@@ -103,7 +103,7 @@ def is_han(letter: str) -> bool:
 
 
 @pytest.mark.parametrize("text", TEXTS)
-def test_a_tagger_reads_every_word(text: str) -> None:
+def test_tagger_has_first_token_of_every_word(text: str) -> None:
     words = split_words(text)
     reader = SentenceReader(TOKENIZERS["uncased"], None, None)
     (piece,) = reader.pieces([words])
@@ -116,12 +116,12 @@ def test_a_tagger_reads_every_word(text: str) -> None:
         start += len(word) + 1
 
 
-def test_word_without_token_gets_last_token() -> None:
+def test_word_without_token_gets_neighbouring_token() -> None:
     reader = SentenceReader(TOKENIZERS["uncased"], None, None)
     (piece,) = reader.pieces([["the", "\u0301", "cafe", "\ufffd"]])
     assert piece.first == [0, 1, 1, 1] and len(piece.tokens) == 2
-    (nothing,) = reader.pieces([["\u0301"]])
-    assert nothing.first == [0] and nothing.tokens == []
+    (empty,) = reader.pieces([["\u0301"]])
+    assert empty.first == [0] and empty.tokens == []
 
 
 def test_unknown_text_is_displayed_unchanged() -> None:
@@ -131,8 +131,8 @@ def test_unknown_text_is_displayed_unchanged() -> None:
 
 def test_continuation_is_joined_to_its_word() -> None:
     tokenizer: Any = TOKENIZERS["uncased"]
-    (goes_on,) = (id for id in range(len(tokenizer)) if tokenizer.token(id) == "##eme")
+    (continuation,) = (id for id in range(len(tokenizer)) if tokenizer.token(id) == "##eme")
     (word,) = tokenizer.encode("york")
-    assert tokenizer.append_token("La Cr ", goes_on) == "La Creme"
+    assert tokenizer.append_token("La Cr ", continuation) == "La Creme"
     assert tokenizer.append_token("New ", word) == "New york"
     assert TOKENIZERS["bytes"].append_token("a", TOKENIZERS["bytes"].encode("#")[0]) == "a#"

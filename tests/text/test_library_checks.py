@@ -1,4 +1,4 @@
-"""Files of imported tokenizers that would take exponential time or memory are refused before a text is read."""
+"""Imported tokenizer files that need exponential time or memory are refused before they read text."""
 
 import subprocess
 import sys
@@ -45,7 +45,7 @@ def split_by(pattern: str) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("pattern", [WORD, GPT2, LLAMA3, BLOOM, GPT4O, *HARMLESS])
-def test_usual_patterns_are_read(pattern: str) -> None:
+def test_usual_patterns_are_accepted(pattern: str) -> None:
     assert not backtracks(pattern)
 
 
@@ -66,7 +66,7 @@ def test_exploding_normalizer_is_refused() -> None:
         check_time_and_growth({"decoder": {"type": "Replace", "pattern": {"Regex": "x"}, "content": "y" * 5000}})
 
 
-def test_usual_normalizers_are_read() -> None:
+def test_usual_normalizers_are_accepted() -> None:
     spaces = {"type": "Replace", "pattern": {"Regex": " {2,}"}, "content": "▁"}
     marks = {"type": "Replace", "pattern": {"String": "…"}, "content": "..."}
     check_time_and_growth({"normalizer": {"type": "Sequence", "normalizers": [spaces, marks, {"type": "NFKC"}]}})
@@ -80,8 +80,8 @@ def test_deeply_nested_normalizer_is_refused() -> None:
         Imported(tokenizer_file(normalizer=section), end=1, last=[], rows=7)
 
 
-def test_excessive_matching_is_one_error() -> None:
-    """A pattern of many neighbouring repetitions passes the check, and the library gives up on it."""
+def test_excessive_matching_raises_checkpoint_error() -> None:
+    """A pattern of many adjacent repetitions passes the check, but the library gives up on it."""
     program = """
         from seqloom.core.errors import CheckpointError
         from seqloom.text import Imported
@@ -98,8 +98,8 @@ def test_excessive_matching_is_one_error() -> None:
 
 
 @pytest.mark.parametrize("count", [3, 3000])
-def test_special_token_many_times_in_a_text(count: int) -> None:
-    """`</s>` is in the vocabulary, and no text may encode to it: each is read as its characters, in linear time."""
+def test_repeated_special_tokens_are_encoded_in_linear_time(count: int) -> None:
+    """`</s>` is in the vocabulary, but text must not encode to it: it is encoded as characters, in linear time."""
     tokenizer = Imported(tokenizer_file(pre_tokenizer=split_by(r"</s>|/s>|.")), end=1, last=[], rows=7)
     began = time.monotonic()
     ids = tokenizer.encode("a</s>b" * count)

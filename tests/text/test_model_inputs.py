@@ -1,4 +1,4 @@
-"""Special tokens: after the vocabulary, never in a text; the forms of one text and of two; who gives way."""
+"""Special tokens, input formats of one and two texts, truncation, and mask positions."""
 
 import pytest
 from hypothesis import given
@@ -16,7 +16,7 @@ def test_specials_follow_vocabulary() -> None:
     assert len(SPECIALS.names) == EXTRA
 
 
-def test_empty_text_is_refused() -> None:
+def test_no_text_encodes_to_special_tokens() -> None:
     tokenizer = train_tokenizer(WordsConfig(), ["the [MASK] and the [CLS]"])
     assert max(tokenizer.encode("[MASK] [CLS] [SEP]")) < len(tokenizer) == Specials.after(len(tokenizer)).classify
 
@@ -32,7 +32,7 @@ def test_empty_text_is_refused() -> None:
         ("ends", [9], [0, 7, 8, 0, 9, 0], [0, 0, 0, 0, 1, 1], (1, 4), 0),
     ],
 )
-def test_forms(form, second, tokens, segments, starts, summary) -> None:
+def test_texts_are_framed_by_special_tokens(form, second, tokens, segments, starts, summary) -> None:
     row = framed(SPECIALS, form, [7, 8], second)
     assert (row.tokens, row.segments, row.starts, row.summary) == (tokens, segments, starts, summary)
     assert len(row.tokens) == 2 + len(second or []) + frame_length(1 + (second is not None))
@@ -41,11 +41,13 @@ def test_forms(form, second, tokens, segments, starts, summary) -> None:
 
 @given(st.lists(st.integers(0, 40), min_size=1, max_size=3), st.integers(0, 60))
 def test_longest_text_is_truncated_first(lengths, room) -> None:
-    kept = truncated_lengths(lengths, room)
-    assert sum(kept) == min(sum(lengths), room)
-    for own, length in zip(kept, lengths, strict=True):
-        assert own <= length
-        assert own == length or own >= max(kept) - 1  # whoever lost something is among the longest that are left
+    truncated = truncated_lengths(lengths, room)
+    assert sum(truncated) == min(sum(lengths), room)
+    for truncated_length, length in zip(truncated, lengths, strict=True):
+        assert truncated_length <= length
+        assert (
+            truncated_length == length or truncated_length >= max(truncated) - 1
+        )  # a truncated text is among the longest
 
 
 @pytest.mark.parametrize("kind", [CharactersConfig(), WordsConfig()])
@@ -54,8 +56,8 @@ def test_masks_have_correct_positions(kind) -> None:
     tokenizer = train_tokenizer(kind, ["the cat sat on the mat"])
     specials = Specials.after(len(tokenizer))
     gaps = read_gaps(tokenizer, specials, text)
-    assert [gaps.ids[place] for place in gaps.masks] == [specials.mask] * 2 and gaps.ids.count(specials.mask) == 2
-    assert [text[slice(*gaps.spans[place])].strip() for place in gaps.masks] == [MASK_TEXT] * 2
+    assert [gaps.ids[position] for position in gaps.masks] == [specials.mask] * 2 and gaps.ids.count(specials.mask) == 2
+    assert [text[slice(*gaps.spans[position])].strip() for position in gaps.masks] == [MASK_TEXT] * 2
     without = [token for token in gaps.ids if token != specials.mask]
     assert without == [token for part in text.split(MASK_TEXT) for token in tokenizer.encode(part)]
     assert gaps.unknown == ()

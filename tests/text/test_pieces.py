@@ -1,4 +1,4 @@
-"""Long texts are encoded in pieces: the ids are those of the whole text, and memory is bounded."""
+"""Long texts are encoded in pieces with the ids of the complete text and bounded memory."""
 
 import random
 import subprocess
@@ -18,7 +18,7 @@ from seqloom.text import (
 )
 from seqloom.text.base import PIECE_LENGTH, batch_texts, cut_at_spaces, mark_last
 
-# Runs of white space of all kinds, apostrophes, marks, digits, separators that Python alone calls white space.
+# Runs of all kinds of white space, apostrophes, marks, digits, separators that only Python treats as white space.
 PARTS = [
     "word",
     "naïve",
@@ -61,7 +61,7 @@ def test_short_and_unbroken_texts_are_one_piece() -> None:
     assert list(cut_at_spaces("x" * 100, 3)) == ["x" * 100]
 
 
-def test_mark_last() -> None:
+def test_mark_last_marks_only_last_item() -> None:
     assert list(mark_last(["a", "b"])) == [("a", False), ("b", True)]
     assert list(mark_last([])) == [("", True)]
 
@@ -79,8 +79,8 @@ CONFIGS = [
 
 
 @pytest.mark.parametrize("config", CONFIGS, ids=lambda config: f"{config.kind}-{getattr(config, 'split', '')}")
-def test_pieces_give_ids_of_whole_text(config: TokenizerConfig) -> None:
-    """`encode_pieces` cuts only texts longer than PIECE_LENGTH; here the same cuts lie a few characters apart."""
+def test_ids_of_pieces_equal_ids_of_text(config: TokenizerConfig) -> None:
+    """`encode_pieces` cuts only texts longer than PIECE_LENGTH; this test cuts every few characters."""
     tokenizer = train_tokenizer(config, [random_text(2000, seed=1)])
     for seed in range(30):
         text = random_text(60, seed)
@@ -89,11 +89,11 @@ def test_pieces_give_ids_of_whole_text(config: TokenizerConfig) -> None:
         assert [id for piece in pieces for id in tokenizer.encode(piece)] == tokenizer.encode(text)
 
 
-def test_training_in_pieces_equals_training_on_whole_text() -> None:
+def test_training_on_pieces_equals_training_on_text() -> None:
     text = random_text(3000)
-    whole = train_tokenizer(BytePairConfig(size=400), [text])
+    complete = train_tokenizer(BytePairConfig(size=400), [text])
     pieces = train_tokenizer(BytePairConfig(size=400), list(cut_at_spaces(text, 5)))
-    assert whole.content() == pieces.content()
+    assert complete.content() == pieces.content()
 
 
 @pytest.mark.parametrize("config", CONFIGS, ids=lambda config: f"{config.kind}-{getattr(config, 'split', '')}")
@@ -112,19 +112,19 @@ def test_long_documents_are_encoded_in_pieces(config: TokenizerConfig) -> None:
 
 def test_progress_is_reported() -> None:
     text = random_text(PIECE_LENGTH // 4)
-    seen: list[tuple[str, int, int | None]] = []
-    with report_progress(lambda *progress: seen.append(progress)):
+    reports: list[tuple[str, int, int | None]] = []
+    with report_progress(lambda *progress: reports.append(progress)):
         tokenizer = train_tokenizer(BytePairConfig(size=300), [text])
         encode_documents(tokenizer, [text])
-    assert {label for label, _, _ in seen} == {"learning the tokenizer", "tokenizing"}
-    assert seen[-1] == ("tokenizing", len(text), len(text))
-    before = len(seen)
+    assert {label for label, _, _ in reports} == {"learning the tokenizer", "tokenizing"}
+    assert reports[-1] == ("tokenizing", len(text), len(text))
+    count = len(reports)
     encode_documents(tokenizer, [text])
-    assert len(seen) == before
+    assert len(reports) == count
 
 
-def test_one_long_document_takes_little_memory() -> None:
-    """Encoded whole, this text needs more than half a gigabyte beyond what the process has."""
+def test_long_document_needs_little_memory() -> None:
+    """Without pieces, the encoding of this text needs more than half a gigabyte of additional memory."""
     program = """
         import resource
         from seqloom.text import BytePairConfig, encode_documents, train_tokenizer

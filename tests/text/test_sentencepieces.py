@@ -1,4 +1,4 @@
-"""Marian's tokenizer: the ids and texts of `transformers`, in our order of ids, with its own sides."""
+"""The tokenizer of Marian: ids and texts equal those of `transformers` on both sides."""
 
 import json
 import sys
@@ -42,25 +42,25 @@ def tokenizer(directory):
 
 
 @pytest.fixture(scope="module")
-def theirs(directory):
+def marian(directory):
     transformers = pytest.importorskip("transformers")
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # on a normaliser of punctuation that neither uses
+        warnings.simplefilter("ignore")  # it warns about a punctuation normalizer that neither tokenizer uses
         return transformers.MarianTokenizer.from_pretrained(directory)
 
 
 @pytest.mark.parametrize("side", ["source", "target"])
-def test_ids_and_texts_are_theirs(tokenizer, theirs, side):
+def test_ids_and_texts_equal_transformers(tokenizer, marian, side):
     reader = tokenizer if side == "source" else tokenizer.of_targets
     different = 0
     for text in TEXTS:
-        ids = theirs(**({"text": text} if side == "source" else {"text_target": text}))["input_ids"]
+        ids = marian(**({"text": text} if side == "source" else {"text_target": text}))["input_ids"]
         assert [*tokenizer.theirs(reader.encode(text)), *tokenizer.theirs([END])] == ids
         assert tokenizer.ours(ids) == [*reader.encode(text), END]
-        known = [token for token in reader.encode(text) if token != tokenizer.unknown]
-        assert reader.decode([*known, END]) == theirs.decode(ids, skip_special_tokens=True)
+        tokens = [token for token in reader.encode(text) if token != tokenizer.unknown]
+        assert reader.decode([*tokens, END]) == marian.decode(ids, skip_special_tokens=True)
         different += tokenizer.encode(text) != tokenizer.of_targets.encode(text)
-    assert different > 5  # the two sides cut texts differently
+    assert different > 5  # the two sides segment texts differently
 
 
 def test_no_text_encodes_to_end_or_padding(tokenizer):
@@ -72,7 +72,7 @@ def test_no_text_encodes_to_end_or_padding(tokenizer):
 
 @given(st.text())
 def test_pieces_concatenate_to_text(text):
-    tokenizer = _made()
+    tokenizer = _tokenizer()
     ids = tokenizer.encode(text)
     for listed in (ids, [*ids, END, *ids]):
         decoder = tokenizer.stream()
@@ -81,26 +81,28 @@ def test_pieces_concatenate_to_text(text):
     assert len(tokenizer.spans(text)) == len(ids) == len(tokenizer.decoded_spans(ids))
 
 
-_KEPT: list[SentencePieces] = []
+_CACHE: list[SentencePieces] = []
 
 
-def _made():
-    """One for all examples."""
-    if not _KEPT:
+def _tokenizer():
+    """Return one tokenizer for all examples."""
+    if not _CACHE:
         import tempfile
         from pathlib import Path
 
         with tempfile.TemporaryDirectory() as path:
             files(Path(path), byte_fallback=True)
-            _KEPT.append(SentencePieces(content(Path(path))))
-    return _KEPT[0]
+            _CACHE.append(SentencePieces(content(Path(path))))
+    return _CACHE[0]
 
 
 def test_spans_refer_to_original_text(tokenizer):
     text = ">>fra<< the ﬁne  cat"
     spans = tokenizer.spans(text)
     assert spans[0] == (0, 7) and spans[-1][1] == len(text)
-    assert "".join(text[start:end] for start, end in spans) == text.replace("<< ", "<<")  # the first is in no piece
+    assert "".join(text[start:end] for start, end in spans) == text.replace(
+        "<< ", "<<"
+    )  # the space after the language code is in no piece
 
 
 def test_unknown_text_is_listed(tmp_path):
@@ -117,17 +119,20 @@ def test_unknown_text_is_listed(tmp_path):
 
 
 def test_json_round_trips(tokenizer):
-    again = tokenizer_from_json(json.loads(json.dumps(tokenizer.to_json())))
-    assert again.fingerprint() == tokenizer.fingerprint() and len(again) == len(tokenizer)
+    restored = tokenizer_from_json(json.loads(json.dumps(tokenizer.to_json())))
+    assert restored.fingerprint() == tokenizer.fingerprint() and len(restored) == len(tokenizer)
     for text in TEXTS:
-        assert again.encode(text) == tokenizer.encode(text)
-        assert again.of_targets.encode(text) == tokenizer.of_targets.encode(text)
-    assert again.of_targets.of_targets is again.of_targets
-    assert again.token(len(again) - 1) == f"<unused {len(again) - 1}>" and again.decode([len(again) - 1]) == ""
+        assert restored.encode(text) == tokenizer.encode(text)
+        assert restored.of_targets.encode(text) == tokenizer.of_targets.encode(text)
+    assert restored.of_targets.of_targets is restored.of_targets
+    assert (
+        restored.token(len(restored) - 1) == f"<unused {len(restored) - 1}>"
+        and restored.decode([len(restored) - 1]) == ""
+    )
 
 
 @pytest.mark.parametrize(
-    ("changes", "said"),
+    ("changes", "message"),
     [
         ({"source": "cnViYmlzaA=="}, "source.spm is not a SentencePiece model"),
         ({"source": "???"}, "source.spm is not a SentencePiece model"),
@@ -139,9 +144,9 @@ def test_json_round_trips(tokenizer):
         ({"vocabulary": {"a": "0"}}, "must map names to ids"),
     ],
 )
-def test_invalid_content_is_reported(tmp_path, changes, said):
+def test_invalid_content_is_reported(tmp_path, changes, message):
     files(tmp_path)
-    with pytest.raises(ValueError, match=said):
+    with pytest.raises(ValueError, match=message):
         SentencePieces({**content(tmp_path), **changes})
 
 
@@ -153,19 +158,19 @@ def test_damaged_file_is_refused(tmp_path):
         tokenizer_from_json(value)
 
 
-def test_it_cannot_be_trained():
+def test_sentencepiece_tokenizer_cannot_be_trained():
     with pytest.raises(UsageError, match="cannot be trained"):
         train_tokenizer(SentencePieceConfig(), ["a"])
 
 
-def test_partial_character_is_refused(tokenizer):
+def test_lone_surrogate_is_refused(tokenizer):
     with pytest.raises(DataError, match=r"lone surrogate U\+D800"):
         tokenizer.encode("a\ud800")
 
 
 def test_missing_library_is_reported(tmp_path, monkeypatch):
     files(tmp_path)
-    made = content(tmp_path)
+    valid = content(tmp_path)
     monkeypatch.setitem(sys.modules, "sentencepiece", None)
     with pytest.raises(ResourceError, match=r"pip install 'seqloom\[marian\]'"):
-        SentencePieces(made)
+        SentencePieces(valid)

@@ -1,4 +1,4 @@
-"""Where tokens stand in their text, in any script."""
+"""Spans of tokens in texts of any script."""
 
 import re
 from itertools import pairwise
@@ -35,51 +35,51 @@ def tokenizer(request: pytest.FixtureRequest) -> Tokenizer:
     return TOKENIZERS[request.param]
 
 
-def check(tokenizer: Tokenizer, text: str) -> None:
+def check_spans(tokenizer: Tokenizer, text: str) -> None:
     spans = tokenizer.spans(text)
     assert len(spans) == len(tokenizer.encode(text))
     assert all(0 <= start < end <= len(text) for start, end in spans)
     assert all(a[0] <= b[0] and a[1] <= b[1] for a, b in pairwise(spans))
-    covered = {place for start, end in spans for place in range(start, end)}
-    assert all(place in covered or text[place].isspace() for place in range(len(text)))
+    covered = {position for start, end in spans for position in range(start, end)}
+    assert all(position in covered or text[position].isspace() for position in range(len(text)))
 
 
 @pytest.mark.parametrize("text", TEXTS)
 def test_every_character_belongs_to_a_token(tokenizer: Tokenizer, text: str) -> None:
-    check(tokenizer, text)
+    check_spans(tokenizer, text)
 
 
 @given(st.text())
-def test_properties_of_any_text(text: str) -> None:
+def test_spans_of_any_text_are_valid(text: str) -> None:
     for tokenizer in TOKENIZERS.values():
-        check(tokenizer, text)
+        check_spans(tokenizer, text)
 
 
 @given(st.text())
 def test_bytes_have_span_of_their_character(text: str) -> None:
-    expected = [(place, place + 1) for place, letter in enumerate(text) for _ in letter.encode()]
+    expected = [(position, position + 1) for position, letter in enumerate(text) for _ in letter.encode()]
     assert TOKENIZERS["bytes"].spans(text) == expected
 
 
 @given(st.text())
-def test_byte_pairs_against_counting_bytes(text: str) -> None:
-    """Token k covers the bytes after those of tokens 0 … k−1, and so the characters these bytes are of."""
+def test_byte_pair_spans_equal_byte_counts(text: str) -> None:
+    """Token k covers the bytes after tokens 0 … k−1, and the characters of these bytes."""
     tokenizer: Any = TOKENIZERS["byte-pair"]
-    owners = [place for place, letter in enumerate(text) for _ in letter.encode()]
-    at, expected = 0, []
+    owners = [position for position, letter in enumerate(text) for _ in letter.encode()]
+    offset, expected = 0, []
     for token in tokenizer.encode(text):
         size = len(tokenizer._bytes[token])
-        expected.append((owners[at], owners[at + size - 1] + 1))
-        at += size
+        expected.append((owners[offset], owners[offset + size - 1] + 1))
+        offset += size
     assert tokenizer.spans(text) == expected
 
 
 @given(st.text())
 def test_unknown_characters_have_spans(text: str) -> None:
-    assert TOKENIZERS["characters"].spans(text) == [(place, place + 1) for place in range(len(text))]
+    assert TOKENIZERS["characters"].spans(text) == [(position, position + 1) for position in range(len(text))]
 
 
-def test_word_spans_with_lossy_decoding() -> None:
+def test_spans_refer_to_text_that_decoding_normalizes() -> None:
     text = "  Der  Zebra-Tag,\n <unk> 2026\u202f! "
     for name, pieces in {
         "words": ["Der", "Zebra-Tag,", "\n", "<unk>", "2026", "!"],
@@ -88,15 +88,15 @@ def test_word_spans_with_lossy_decoding() -> None:
         assert [text[start:end] for start, end in TOKENIZERS[name].spans(text)] == pieces
 
 
-def test_spans_when_lowercasing_changes_length() -> None:
+def test_spans_are_correct_if_lowercasing_changes_length() -> None:
     text = "İİ, İstanbul"
     spans = TOKENIZERS["punctuation"].spans(text)
     assert re.sub(r"\s", "", text[spans[0][0] : spans[-1][1]]) == "İİ,İstanbul"
     assert spans[-1] == (4, 12)
 
 
-def test_spans_of_generated_tokens() -> None:
-    """They need not be how `encode` would spell it, nor even UTF-8."""
+def test_generated_tokens_have_spans() -> None:
+    """Generated tokens need not be the encoding of their text, nor valid UTF-8."""
     tokenizer = TOKENIZERS["bytes"]
     assert tokenizer.decoded_spans(tokenizer.encode("né日")) == [(0, 1), (1, 2), (1, 2), (2, 3), (2, 3), (2, 3)]
     broken = [*tokenizer.encode("日")[:2], *tokenizer.encode("ab"), 0]

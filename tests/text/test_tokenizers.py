@@ -1,4 +1,4 @@
-"""What must hold for every tokenizer, whatever its kind."""
+"""Requirements for every kind of tokenizer."""
 
 import copy
 import json
@@ -48,12 +48,12 @@ def tokenizer(request: pytest.FixtureRequest) -> Tokenizer:
 
 
 def test_all_kinds_are_tested() -> None:
-    """Those from elsewhere cannot be trained, and have tests of their own."""
+    """Imported kinds cannot be trained and have separate tests."""
     assert {each.kind for each in CONFIGS.values()} == set(TOKENIZERS) - {"huggingface", "sentencepiece"}
 
 
 @pytest.mark.parametrize("name", CONFIGS)
-def test_config_goes_through_a_recipe(name: str) -> None:
+def test_config_round_trips(name: str) -> None:
     assert build(TokenizerConfig, to_mapping(CONFIGS[name])) == CONFIGS[name]
 
 
@@ -65,19 +65,19 @@ def test_unknown_kind_and_key_are_refused() -> None:
 
 
 @pytest.mark.parametrize(
-    ("values", "said"),
+    ("values", "message"),
     [
         ({"kind": "words", "min_count": 0}, "min_count: must be at least 1, got 0"),
         ({"kind": "words", "max_size": 2}, "at least 3"),
         ({"kind": "byte-pair", "size": 256}, "at least 257"),
     ],
 )
-def test_impossible_sizes_are_refused(values: dict[str, Any], said: str) -> None:
-    with pytest.raises(UsageError, match=said):
+def test_impossible_sizes_are_refused(values: dict[str, Any], message: str) -> None:
+    with pytest.raises(UsageError, match=message):
         build(TokenizerConfig, values)
 
 
-def test_specials(tokenizer: Tokenizer) -> None:
+def test_end_and_unknown_have_fixed_ids(tokenizer: Tokenizer) -> None:
     assert tokenizer.end == END == 0
     assert tokenizer.token(END) == "</s>"
     assert tokenizer.decode([END]) == ""
@@ -88,7 +88,7 @@ def test_specials(tokenizer: Tokenizer) -> None:
 
 @given(text=st.text() | st.sampled_from(["</s>", "a </s> b", "<unk></s>", "</s>\n</s>", "\ufffd￭,", "￭"]))
 @pytest.mark.parametrize("name", CONFIGS)
-def test_no_text_becomes_end_and_ids_are_in_range(name: str, text: str) -> None:
+def test_ids_are_in_range_and_never_end(name: str, text: str) -> None:
     tokenizer = TRAINED[name]
     ids = tokenizer.encode(text)
     assert END not in ids
@@ -106,7 +106,7 @@ def test_stream_equals_decode(name: str, data: st.DataObject) -> None:
 
 @given(data=st.data())
 @pytest.mark.parametrize("name", CONFIGS)
-def test_reading_a_prompt_first_continues_it(name: str, data: st.DataObject) -> None:
+def test_stream_continues_prompt(name: str, data: st.DataObject) -> None:
     tokenizer = TRAINED[name]
     ids = data.draw(st.lists(st.integers(0, len(tokenizer) - 1), max_size=30))
     cut = data.draw(st.integers(0, len(ids)))
@@ -115,7 +115,7 @@ def test_reading_a_prompt_first_continues_it(name: str, data: st.DataObject) -> 
     assert prompt + stream.read(ids[cut:]) + stream.flush() == tokenizer.decode(ids)
 
 
-def test_ids_outside_the_vocabulary_are_refused(tokenizer: Tokenizer) -> None:
+def test_ids_outside_vocabulary_are_refused(tokenizer: Tokenizer) -> None:
     for wrong in (-1, len(tokenizer)):
         with pytest.raises(IndexError, match="token ids go from 0"):
             tokenizer.decode([wrong])
@@ -123,7 +123,7 @@ def test_ids_outside_the_vocabulary_are_refused(tokenizer: Tokenizer) -> None:
             tokenizer.token(wrong)
 
 
-def test_unknown_pieces_are_those_that_encode_to_unknown(tokenizer: Tokenizer) -> None:
+def test_unknown_pieces_encode_to_unknown(tokenizer: Tokenizer) -> None:
     strange = "∞ the"
     if tokenizer.unknown is None:
         assert tokenizer.unknown_pieces(strange) == []
@@ -145,13 +145,13 @@ def test_documents_end_with_end(tokenizer: Tokenizer) -> None:
 
 
 def test_json_round_trips(tokenizer: Tokenizer) -> None:
-    again = tokenizer_from_json(json.loads(json.dumps(tokenizer.to_json(), ensure_ascii=False)))
-    assert type(again) is type(tokenizer)
-    assert len(again) == len(tokenizer)
-    assert again.fingerprint() == tokenizer.fingerprint()
+    restored = tokenizer_from_json(json.loads(json.dumps(tokenizer.to_json(), ensure_ascii=False)))
+    assert type(restored) is type(tokenizer)
+    assert len(restored) == len(tokenizer)
+    assert restored.fingerprint() == tokenizer.fingerprint()
     for text in [*TEXTS, "something else entirely ￭ ∂"]:
-        assert again.encode(text) == tokenizer.encode(text)
-    assert [again.token(id) for id in range(len(again))] == [tokenizer.token(id) for id in range(len(tokenizer))]
+        assert restored.encode(text) == tokenizer.encode(text)
+    assert [restored.token(id) for id in range(len(restored))] == [tokenizer.token(id) for id in range(len(tokenizer))]
 
 
 @pytest.mark.parametrize("foreign", [None, [], "x", {}, {"format": "other"}, {"model": {"type": "BPE"}}])
@@ -166,16 +166,16 @@ def test_newer_json_is_refused(tokenizer: Tokenizer) -> None:
 
 
 @pytest.mark.parametrize("change", [{"version": "1"}, {"version": None}, {"kind": "syllables"}, {"kind": []}])
-def test_damaged_head_is_refused(tokenizer: Tokenizer, change: dict[str, Any]) -> None:
+def test_damaged_header_is_refused(tokenizer: Tokenizer, change: dict[str, Any]) -> None:
     with pytest.raises(CheckpointError):
         tokenizer_from_json({**tokenizer.to_json(), **change})
 
 
-def test_changed_letter_changes_fingerprint(tokenizer: Tokenizer) -> None:
+def test_changed_entry_fails_checksum(tokenizer: Tokenizer) -> None:
     value = copy.deepcopy(tokenizer.to_json())
     content = value["content"]
-    words = content.get("alphabet") or content.get("words") or content["library"]["model"]["merges"][0]
-    words[0] = "Q"
+    entries = content.get("alphabet") or content.get("words") or content["library"]["model"]["merges"][0]
+    entries[0] = "Q"
     with pytest.raises(CheckpointError, match="checksum"):
         tokenizer_from_json(value)
 
@@ -218,7 +218,7 @@ print([train_tokenizer(config, texts).fingerprint() for config in configs])
 """
 
 
-def test_training_does_not_depend_on_hash_seeds() -> None:
+def test_training_is_independent_of_hash_seed() -> None:
     script = PRINT_FINGERPRINTS.format(path=sys.path, texts=TEXTS * 3)
     environment = {**os.environ, "TOKENIZERS_PARALLELISM": "true"}
     outputs = {

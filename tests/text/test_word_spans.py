@@ -1,4 +1,4 @@
-"""Words in texts of any script, and the way back from tokens to them."""
+"""Splitting texts of any script into words, and the first token of every word."""
 
 import time
 from itertools import pairwise
@@ -10,7 +10,9 @@ from hypothesis import strategies as st
 from seqloom.text import BytePairConfig, CharactersConfig, Tokenizer, TokenizerConfig, WordsConfig, train_tokenizer
 from seqloom.text.word_spans import first_tokens, join_words, split_words, word_spans
 
-ENGLAND = "🏴\U000e0067\U000e0062\U000e0065\U000e006e\U000e0067\U000e007f"  # a flag spelled with invisible letters
+ENGLAND = (
+    "🏴\U000e0067\U000e0062\U000e0065\U000e006e\U000e0067\U000e007f"  # a flag encoded with invisible tag characters
+)
 CASES = {
     "Pankaj lives in Munich.": "Pankaj|lives|in|Munich|.",
     "Pankaj's dog doesn't bark; I'd've known…": "Pankaj|'s|dog|does|n't|bark|;|I|'d|'ve|known|…",
@@ -37,7 +39,7 @@ CASES = {
 
 
 @pytest.mark.parametrize(("text", "words"), CASES.items())
-def test_equals_worked_example(text: str, words: str) -> None:
+def test_words_equal_worked_examples(text: str, words: str) -> None:
     assert "|".join(split_words(text)) == words
 
 
@@ -45,18 +47,18 @@ def test_equals_worked_example(text: str, words: str) -> None:
 def test_visible_characters_are_covered_by_words(text: str) -> None:
     spans = word_spans(text)
     assert all(start < end for start, end in spans)
-    assert all(one[1] <= other[0] for one, other in pairwise(spans))
-    inside = {place for start, end in spans for place in range(start, end)}
-    assert not any(text[place].isspace() for place in inside)
-    assert all(place in inside for place, letter in enumerate(text) if letter.isalnum() or letter in "!?.,;:-'\"")
+    assert all(left[1] <= right[0] for left, right in pairwise(spans))
+    inside = {position for start, end in spans for position in range(start, end)}
+    assert not any(text[position].isspace() for position in inside)
+    assert all(position in inside for position, letter in enumerate(text) if letter.isalnum() or letter in "!?.,;:-'\"")
 
 
 @given(st.text(max_size=40))
-def test_splitting_is_idempotent(text: str) -> None:
-    """A tagger that reads its own words back, with spaces between, does not fall apart: nothing new is cut or lost."""
+def test_splitting_joined_words_loses_nothing(text: str) -> None:
+    """Splitting the joined words again loses no character."""
     words = split_words(text)
-    again = split_words(" ".join(words))
-    assert "".join(again) == "".join(words)
+    repeated = split_words(" ".join(words))
+    assert "".join(repeated) == "".join(words)
 
 
 @pytest.mark.parametrize("piece", ["a", "a.", "-.", "a's", "'", "1,", "#", "@a", "\U0001f600", "a\u200d", "www."])
@@ -67,7 +69,7 @@ def test_long_texts_are_fast(piece: str) -> None:
     assert time.perf_counter() - began < 5
 
 
-def test_a_text_of_100_000_words() -> None:
+def test_text_of_100_000_words_is_split() -> None:
     assert len(word_spans("Munich, " * 50_000)) == 100_000
 
 
@@ -96,22 +98,22 @@ def test_every_word_has_a_first_token(tokenizer: Tokenizer, text: str) -> None:
     tokens = tokenizer.spans(joined)
     first = first_tokens(tokens, spans)
     assert first == sorted(first) and first[0] == 0
-    for place, (start, end) in zip(first, spans, strict=True):
-        assert tokens[place][0] < end and start < tokens[place][1]  # it has a character of the word
-        assert place == 0 or tokens[place - 1][1] <= start or tokens[place - 1][0] < start  # and none before it has
-        assert all(token_end <= start for _, token_end in tokens[:place])
-    assert len(set(first)) == len(words)  # no token belongs to two
+    for token, (start, end) in zip(first, spans, strict=True):
+        assert tokens[token][0] < end and start < tokens[token][1]  # the token has a character of the word
+        assert token == 0 or tokens[token - 1][1] <= start or tokens[token - 1][0] < start  # no earlier token has one
+        assert all(token_end <= start for _, token_end in tokens[:token])
+    assert len(set(first)) == len(words)  # no token belongs to two words
 
 
-def test_words_without_tokens() -> None:
-    """Only white space has none; it must not take the place of another."""
+def test_word_without_token_gets_neighbouring_token() -> None:
+    """A word without a token gets the next or last token."""
     assert first_tokens([(0, 1), (4, 5)], [(0, 1), (2, 3), (4, 5)]) == [0, 1, 1]
     assert first_tokens([(0, 1)], [(0, 1), (2, 3)]) == [0, 0]
     assert first_tokens([], []) == []
 
 
 @given(st.lists(st.text("ab 1'", min_size=1, max_size=4), max_size=6))
-def test_joined_words(words: list[str]) -> None:
+def test_joined_words_have_spans(words: list[str]) -> None:
     text, spans = join_words(words)
     assert text == " ".join(words)
     assert [text[start:end] for start, end in spans] == words

@@ -10,31 +10,31 @@ from seqloom.text import Tokenizer, Words, WordsConfig, train_tokenizer
 from seqloom.text.vocabularies import GLUE, normalise
 
 
-def tokens(tokenizer: Tokenizer) -> list[str]:
+def tokens_of(tokenizer: Tokenizer) -> list[str]:
     return [tokenizer.token(id) for id in range(len(tokenizer))]
 
 
 def test_words_are_sorted_by_count_then_text() -> None:
     tokenizer = train_tokenizer(WordsConfig(), ["b a c c", "d\nb"])
-    assert tokens(tokenizer) == ["</s>", "<unk>", "b", "c", "\n", "a", "d"]
+    assert tokens_of(tokenizer) == ["</s>", "<unk>", "b", "c", "\n", "a", "d"]
 
 
-def test_order_of_the_texts_does_not_matter() -> None:
-    one, other = (train_tokenizer(WordsConfig(), texts) for texts in (["x y", "y z"], ["y z", "x y"]))
-    assert tokens(one) == tokens(other)
+def test_vocabulary_is_independent_of_text_order() -> None:
+    first, second = (train_tokenizer(WordsConfig(), texts) for texts in (["x y", "y z"], ["y z", "x y"]))
+    assert tokens_of(first) == tokens_of(second)
 
 
-def test_min_count_and_max_size() -> None:
+def test_min_count_and_max_size_limit_vocabulary() -> None:
     texts = ["a a a b b c"]
-    assert tokens(train_tokenizer(WordsConfig(min_count=2), texts)) == ["</s>", "<unk>", "a", "b"]
-    assert tokens(train_tokenizer(WordsConfig(max_size=3), texts)) == ["</s>", "<unk>", "a"]
+    assert tokens_of(train_tokenizer(WordsConfig(min_count=2), texts)) == ["</s>", "<unk>", "a", "b"]
+    assert tokens_of(train_tokenizer(WordsConfig(max_size=3), texts)) == ["</s>", "<unk>", "a"]
     with pytest.raises(DataError, match="No word occurs 4 times"):
         train_tokenizer(WordsConfig(min_count=4), texts)
 
 
 def test_literal_unk_is_unknown_word() -> None:
     tokenizer = train_tokenizer(WordsConfig(), ["the <unk> of <unk>"])
-    assert tokens(tokenizer) == ["</s>", "<unk>", "of", "the"]
+    assert tokens_of(tokenizer) == ["</s>", "<unk>", "of", "the"]
     assert tokenizer.encode("<unk> of zebras") == [1, 2, 1]
     assert tokenizer.decode([3, 1]) == "the <unk>"
     assert tokenizer.unknown_pieces("<unk> of zebras and zebras") == ["zebras", "and"]
@@ -53,18 +53,18 @@ def test_newline_is_a_token_and_other_white_space_is_not() -> None:
     assert tokenizer.decode(tokenizer.encode(text)) == "a b\n\nc" == normalise(text)
 
 
-def test_end_begins_anew() -> None:
+def test_no_space_follows_end() -> None:
     tokenizer = train_tokenizer(WordsConfig(), ["a b"])
     assert tokenizer.decode([2, 3, 0, 2, 3]) == "a ba b"
 
 
-def test_lowercase() -> None:
+def test_lowercase_merges_words() -> None:
     tokenizer = train_tokenizer(WordsConfig(lowercase=True), ["The THE the"])
-    assert tokens(tokenizer) == ["</s>", "<unk>", "the"]
+    assert tokens_of(tokenizer) == ["</s>", "<unk>", "the"]
     assert tokenizer.encode("tHe") == [2]
 
 
-def test_punctuation_pieces() -> None:
+def test_punctuation_is_split_into_glued_pieces() -> None:
     text = 'He didn\'t (really) say: "no..." ￭ x￭y snake_case'
     tokenizer = train_tokenizer(WordsConfig(split="punctuation"), [text])
     pieces = [tokenizer.token(id).replace(GLUE, "+") for id in tokenizer.encode(text)]
@@ -81,13 +81,13 @@ def test_marks_stay_with_their_letters() -> None:
     assert len(tokenizer.encode(text)) == 3
 
 
-def test_unk_before_punctuation() -> None:
+def test_unk_before_punctuation_round_trips() -> None:
     tokenizer = train_tokenizer(WordsConfig(split="punctuation"), ["<unk>, a <unk>"])
-    assert tokens(tokenizer) == ["</s>", "<unk>", "a", GLUE + ","]
+    assert tokens_of(tokenizer) == ["</s>", "<unk>", "a", GLUE + ","]
     assert tokenizer.decode(tokenizer.encode("a <unk>, a")) == "a <unk>, a"
 
 
-def test_unknown_pieces_come_without_the_marker() -> None:
+def test_unknown_pieces_omit_glue_marker() -> None:
     tokenizer = train_tokenizer(WordsConfig(split="punctuation"), ["a b"])
     assert tokenizer.unknown_pieces("a, b!") == [",", "!"]
 
@@ -98,19 +98,19 @@ def test_unknown_pieces_come_without_the_marker() -> None:
 @example("<unk><unk>")
 @example("￭￭ ￭a\n￭,")
 @pytest.mark.parametrize("split", ["whitespace", "punctuation"])
-def test_lossless_up_to_white_space(split: Literal["whitespace", "punctuation"], text: str) -> None:
+def test_text_round_trips_up_to_white_space(split: Literal["whitespace", "punctuation"], text: str) -> None:
     config = WordsConfig(split=split)
     try:
         tokenizer = train_tokenizer(config, [text + " x"])
     except DataError:
-        pytest.fail("there is always an x to learn")
+        pytest.fail("the word x must be learned")
     assert tokenizer.decode(tokenizer.encode(text)) == normalise(text)
     assert tokenizer.unknown_pieces(text) == []
 
 
 @pytest.mark.parametrize("split", ["whitespace", "punctuation"])
-def test_fast(split: Literal["whitespace", "punctuation"]) -> None:
-    """Two million words in a few seconds: here a tenth of them, with room for a busy machine."""
+def test_encoding_is_fast(split: Literal["whitespace", "punctuation"]) -> None:
+    """Two million words take a few seconds; this tests a tenth of them with a generous limit."""
     documents = [" ".join(f"w{(i * j) % 997}," for i in range(100)) for j in range(2000)]
     tokenizer = Words.train(WordsConfig(split=split), documents)
     began = time.perf_counter()
