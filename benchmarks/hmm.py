@@ -29,7 +29,7 @@ from seqloom.classical.hmm import HiddenMarkov, HMMConfig
 from seqloom.classical.hmm.gaussian import GaussianHMM, GaussianHMMConfig
 from seqloom.classical.hmm.inference import log_likelihood, viterbi
 from seqloom.data.corpora import pydocs
-from seqloom.tasks.hmm import Recipe, read
+from seqloom.tasks.hmm import Recipe, normalize_text
 from seqloom.text import CharactersConfig, WordsConfig, encode_documents, train_tokenizer
 
 WAYS = ("log", "scaling")
@@ -67,7 +67,7 @@ def streams() -> dict[str, tuple[torch.Tensor, int, int]]:
     """Tokens, vocabulary and states."""
     documents = pydocs.load(pydocs.Config()).split("train")
     recipe = Recipe(data=pydocs.Config(), tokenizer=CharactersConfig(), read="letters")
-    texts = [read(document, recipe) for document in documents]
+    texts = [normalize_text(document, recipe) for document in documents]
     letters = train_tokenizer(CharactersConfig(), texts)
     words = train_tokenizer(WordsConfig(min_count=2), texts)
     return {

@@ -101,7 +101,7 @@ def lay_out(work: Path, recipe_name: str, overrides: Sequence[str], steps: int, 
     np.savez(work / "batches.npz", **arrays)
     for split in ("train", "dev"):
         for side in ("source", "target"):
-            (work / f"{split}.{side}").write_text(_lines(task.side(split, side)))
+            (work / f"{split}.{side}").write_text(_lines(task.side_tokens(split, side)))
     (work / "vocabulary.txt").write_text("\n".join(_word(number) for number in range(1, len(task.tokenizer))))
     (work / "plan.json").write_text(json.dumps(plan, indent=2))
     return plan

@@ -227,7 +227,7 @@ def test_the_loss_is_that_of_the_mean(translators: Path) -> None:
     task = parts[0].task()
     total = count = 0.0
     with torch.no_grad():
-        for _, batch in task.every("dev"):
+        for _, batch in task.indexed_batches("dev"):
             chances = sum(part.model.target_log_probs(batch).double().exp() for part in parts) / 3
             total -= chances.log().sum().item()
             count += batch["target_mask"].sum().item()

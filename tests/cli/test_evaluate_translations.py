@@ -108,10 +108,10 @@ def test_copying_is_the_baseline_on_cldr(trained: Path, monkeypatch: pytest.Monk
     made = replace(task.corpus, name="cldr", splits={"train": pairs[:2], "dev": pairs[2:]})
     monkeypatch.setattr(task, "corpus", made)
     expected = BLEU().corpus_score(["die cat sass hier ."], [["die caterpillar sass hier ."]]).score
-    assert task.copying("dev") == {"copy_bleu": expected}
-    assert task.copying("train") == {}
+    assert task.copy_metrics("dev") == {"copy_bleu": expected}
+    assert task.copy_metrics("train") == {}
     monkeypatch.setattr(task, "corpus", replace(made, name="parallel"))
-    assert task.copying("dev") == {}
+    assert task.copy_metrics("dev") == {}
 
 
 def test_no_text_commands_the_terminal(seqloom: Any, run: Path, tmp_path: Path) -> None:

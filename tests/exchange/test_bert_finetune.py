@@ -88,7 +88,7 @@ def test_answers_come_back_as_they_are_written(run: Path, tmp_path: Path) -> Non
     """A model that points exactly at the right tokens is always right: accents, vowel signs and emoji included."""
     task: Any = task_info("answer").task.prepare(recipe_for("answer", tmp_path, run))
     for split in ("train", "dev", "test"):
-        for window, (start, end) in zip(task.windows(split), task.targets(split), strict=True):
+        for window, (start, end) in zip(task.windows(split), task.answer_spans(split), strict=True):
             question = task.corpus.split(split)[window.number]
             spans = task.spans(question.context)
             first, last = start - window.shift, end - window.shift

@@ -18,7 +18,7 @@ from seqloom.predict.loader import load
 from seqloom.recipes import build_recipe
 from seqloom.runs.run import Run
 from seqloom.runs.transfer import Pretrained, fill_in
-from seqloom.tasks.reading_base import read_length
+from seqloom.tasks.reading_base import max_row_length
 from seqloom.training import begin, resume
 
 
@@ -146,9 +146,9 @@ def test_what_has_no_body_is_left_alone() -> None:
 
 def test_no_more_is_read_than_the_body_was_made_for(runs: Path, tmp_path: Path) -> None:
     recipes = {kind: classify_recipe(tmp_path, runs / kind, "batch.max_length=100") for kind in KINDS}
-    lengths = {kind: read_length(recipe) for kind, recipe in recipes.items()}
+    lengths = {kind: max_row_length(recipe) for kind, recipe in recipes.items()}
     assert lengths == {kind: 100 if "hidden" in SHAPES[kind] else 32 for kind in KINDS}
-    assert read_length(classify_recipe(tmp_path, runs / "gpt", "batch.max_length=null")) == 32
+    assert max_row_length(classify_recipe(tmp_path, runs / "gpt", "batch.max_length=null")) == 32
 
 
 # --- what a run remembers ---------------------------------------------------------------------------------------------

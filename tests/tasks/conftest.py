@@ -1,4 +1,4 @@
-"""Texts of one's own in a temporary folder, and recipes on them."""
+"""Small text files in a temporary folder, and recipes that use them."""
 
 import os
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""What every task says of itself: its record, and the class that is in it."""
+"""The `TaskInfo` of every task and the class that it names."""
 
 import pytest
 
@@ -22,7 +22,7 @@ def test_record_describes_its_file(name):
 
 
 @pytest.mark.parametrize("name", names())
-def test_record_names_what_exists(name):
+def test_record_names_existing_members(name):
     info = task_info(name)
     assert issubclass(info.predictor_class(), Predictor)
     assert all(corpora_of_form(form) for form in info.forms)
@@ -30,7 +30,7 @@ def test_record_names_what_exists(name):
     assert set(info.views) <= set(VIEWS)
 
 
-def test_unknown_task_is_refused_with_the_nearest_name():
+def test_unknown_task_suggests_nearest_name():
     with pytest.raises(UsageError, match="did you mean translate"):
         task_info("tranlsate")
     with pytest.raises(UsageError, match="needs the key `task`"):

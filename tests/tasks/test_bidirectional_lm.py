@@ -1,4 +1,4 @@
-"""The task of bidirectional language models: every token is told once in either direction; exact resume."""
+"""The task of bidirectional language models: each direction predicts every token once; resume is exact."""
 
 import math
 from dataclasses import replace
@@ -23,27 +23,27 @@ from seqloom.training import begin, resume
 
 
 @given(st.lists(st.integers(1, 50), min_size=1, max_size=40), st.integers(2, 12))
-def test_in_rows_every_token_is_told_once_each_way(ids: list[int], length: int) -> None:
+def test_each_direction_predicts_every_token_once(ids: list[int], length: int) -> None:
     rows = list(rows_of(ids, length))
     assert all(2 <= len(row) <= length for row in rows)
     assert [token for row in rows for token in row[1:]] == [*ids, 0]  # from the left: all but the first of a row
     assert [token for row in rows for token in row[:-1]] == [0, *ids]  # from the right: all but the last
-    assert all(one[-1] == other[0] for one, other in pairwise(rows))
+    assert all(first[-1] == other[0] for first, other in pairwise(rows))
 
 
-def test_batches_hold_every_document_and_are_functions_of_seed_and_step(tmp_path: Path) -> None:
-    one, two = (Task.prepare(bidirectional_recipe(tmp_path)) for _ in range(2))
+def test_batches_contain_every_document_and_depend_on_seed_and_step(tmp_path: Path) -> None:
+    first, second = (Task.prepare(bidirectional_recipe(tmp_path)) for _ in range(2))
     seen = []
-    for step in range(one.steps_per_epoch()):
-        left, right = one.batch(1, step), two.batch(1, step)
+    for step in range(first.steps_per_epoch()):
+        left, right = first.batch(1, step), second.batch(1, step)
         assert torch.equal(left["tokens"], right["tokens"]) and left["read"] == int(left["mask"].sum())
         seen += [row[real].tolist() for row, real in zip(left["tokens"], left["mask"], strict=True)]
-    texts = one.tokenizer.encode_batch(one.corpus.split("train"))
+    texts = first.tokenizer.encode_batch(first.corpus.split("train"))
     assert sorted(seen) == sorted(row for ids in texts for row in rows_of(ids, 24))
-    assert one.tokens_per_step() == pytest.approx(sum(map(len, seen)) / one.steps_per_epoch())
+    assert first.tokens_per_step() == pytest.approx(sum(map(len, seen)) / first.steps_per_epoch())
 
 
-def test_what_is_measured_is_what_the_model_thinks(tmp_path: Path) -> None:
+def test_metrics_equal_independent_computation(tmp_path: Path) -> None:
     task = Task.prepare(bidirectional_recipe(tmp_path, "batch.max_length=100"))
     torch.manual_seed(0)
     model = task.model().eval()
@@ -51,51 +51,53 @@ def test_what_is_measured_is_what_the_model_thinks(tmp_path: Path) -> None:
     for ids in task.tokenizer.encode_batch(task.corpus.split("dev")):
         tokens = torch.tensor([[0, *ids, 0]])
         after, before = (logits[0].log_softmax(1) for logits in model(tokens, torch.ones_like(tokens).bool()))
-        sums[0] -= sum(after[place, token].item() for place, token in enumerate([*ids, 0]))
-        sums[1] -= sum(before[place + 1, token].item() for place, token in enumerate([0, *ids]))
+        sums[0] -= sum(after[position, token].item() for position, token in enumerate([*ids, 0]))
+        sums[1] -= sum(before[position + 1, token].item() for position, token in enumerate([0, *ids]))
         count += len(ids) + 1
-    found, (right, left) = task.evaluate(model, "dev"), (sums / count).tolist()
-    assert found["loss"] == pytest.approx((right + left) / 2, rel=1e-5)
-    assert found["perplexity"] == pytest.approx(math.exp(found["loss"]))
-    assert found["forward_perplexity"] == pytest.approx(math.exp(right), rel=1e-5)
-    assert found["backward_perplexity"] == pytest.approx(math.exp(left), rel=1e-5)
+    metrics, (right, left) = task.evaluate(model, "dev"), (sums / count).tolist()
+    assert metrics["loss"] == pytest.approx((right + left) / 2, rel=1e-5)
+    assert metrics["perplexity"] == pytest.approx(math.exp(metrics["loss"]))
+    assert metrics["forward_perplexity"] == pytest.approx(math.exp(right), rel=1e-5)
+    assert metrics["backward_perplexity"] == pytest.approx(math.exp(left), rel=1e-5)
     characters = TextCounts.of(task.corpus.split("dev")).characters
-    assert found["bits_per_character"] == pytest.approx(found["loss"] * count / characters / math.log(2), rel=1e-5)
+    assert metrics["bits_per_character"] == pytest.approx(metrics["loss"] * count / characters / math.log(2), rel=1e-5)
 
 
-def test_blank_documents_change_nothing(tmp_path: Path) -> None:
+def test_blank_documents_are_ignored(tmp_path: Path) -> None:
     task = Task.prepare(bidirectional_recipe(tmp_path))
     torch.manual_seed(0)
     model = task.model().eval()
     more = replace(task.corpus, splits={**task.corpus.splits, "dev": ["", *task.corpus.split("dev"), "", "  "]})
-    found, again = (Task(task.recipe, corpus, task.tokenizer).evaluate(model, "dev") for corpus in (task.corpus, more))
+    metrics, again = (
+        Task(task.recipe, corpus, task.tokenizer).evaluate(model, "dev") for corpus in (task.corpus, more)
+    )
     for name in ("loss", "bits_per_character", "word_perplexity"):
-        assert again[name] == pytest.approx(found[name])
+        assert again[name] == pytest.approx(metrics[name])
 
 
-def test_it_learns(tmp_path: Path) -> None:
-    """In the little language a word tells much of the next, and of the one before."""
+def test_training_learns(tmp_path: Path) -> None:
+    """In the artificial language, a word says much about its neighbours."""
     words = ["train.steps=120", "train.evaluate_every=120", "train.lr=2e-2", "train.log_every=120"]
     run = trained(bidirectional_recipe(tmp_path, *words), tmp_path / "run")
-    found = load(run).evaluate("test")
-    assert max(found["forward_perplexity"], found["backward_perplexity"]) < 4  # of 20 words
+    metrics = load(run).evaluate("test")
+    assert max(metrics["forward_perplexity"], metrics["backward_perplexity"]) < 4  # of 20 words
 
 
-def test_stopping_and_going_on_changes_not_a_bit(tmp_path: Path) -> None:
+def test_resume_is_exact(tmp_path: Path) -> None:
     recipe = bidirectional_recipe(tmp_path, "model.dropout=0.2")
-    whole, stop = trained(recipe, tmp_path / "whole"), Stop()
+    uninterrupted, stop = trained(recipe, tmp_path / "whole"), Stop()
     for event in begin(recipe, tmp_path / "parts").events(stop):
         if isinstance(event, Progress) and event.step == 4:
             stop.request()
     for _ in resume(tmp_path / "parts").events():
         pass
-    assert_same_checkpoints(whole, tmp_path / "parts")
+    assert_same_checkpoints(uninterrupted, tmp_path / "parts")
     other = trained(bidirectional_recipe(tmp_path, "model.dropout=0.2", "seed=2"), tmp_path / "other")
     with pytest.raises(AssertionError):
-        assert_same_checkpoints(whole, other)
+        assert_same_checkpoints(uninterrupted, other)
 
 
-def test_what_it_is_used_for(tmp_path: Path) -> None:
+def test_run_supports_embed_only(tmp_path: Path) -> None:
     run = trained(bidirectional_recipe(tmp_path, "train.steps=2"), tmp_path / "run")
     model = load(run)
     assert model.evaluate_documents(["The cats purr all day ."])["forward_perplexity"] > 1
@@ -109,7 +111,7 @@ def test_what_it_is_used_for(tmp_path: Path) -> None:
         load(run, "auto", LanguageModelPredictor)
 
 
-def test_bad_input_is_refused(tmp_path: Path) -> None:
+def test_invalid_recipe_is_rejected(tmp_path: Path) -> None:
     with pytest.raises(UsageError) as error:
         bidirectional_recipe(tmp_path, "batch.tokens=0", "batch.max_length=1", "model.layers=0", "model.kind=gpt")
     assert all(words in str(error.value) for words in ("tokens: must be", "max_length: must be at least 2", "kind"))

@@ -1,4 +1,4 @@
-"""The classification task: what it reads, what it makes small, what it measures, and that a resume changes nothing."""
+"""The classification task: batches, loss, metrics and exact resume."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -24,7 +24,7 @@ def task(tmp_path: Path) -> Task:
     return Task.prepare(classify_recipe(tmp_path))
 
 
-def test_every_text_is_read_once_an_epoch_with_its_label(task: Task) -> None:
+def test_epoch_reads_every_text_once_with_its_label(task: Task) -> None:
     read = []
     for step in range(task.steps_per_epoch()):
         batch = task.batch(1, step)
@@ -34,41 +34,41 @@ def test_every_text_is_read_once_an_epoch_with_its_label(task: Task) -> None:
             ids = row[mask].tolist()
             assert ids.pop() == 0  # END
             read.append((task.tokenizer.decode(ids), task.names[label]))
-    examples = [(one.text, one.label) for one in task.corpus.split("train")]
+    examples = [(example.text, example.label) for example in task.corpus.split("train")]
     assert sorted(read) == sorted(examples)
     assert set(examples) <= set(reviews())
 
 
-def test_batches_are_a_function_of_seed_and_step(task: Task, tmp_path: Path) -> None:
+def test_batches_depend_on_seed_and_step_only(task: Task, tmp_path: Path) -> None:
     again = Task.prepare(classify_recipe(tmp_path))
     other = [task.batch(2, step)["tokens"].tolist() for step in range(5)]
     for step in (7, 0, 3):
-        one, two = task.batch(1, step), again.batch(1, step)
-        assert all(torch.equal(one[name], two[name]) for name in ("tokens", "mask", "labels"))
+        first, second = task.batch(1, step), again.batch(1, step)
+        assert all(torch.equal(first[name], second[name]) for name in ("tokens", "mask", "labels"))
     assert [task.batch(1, step)["tokens"].tolist() for step in range(5)] != other
 
 
-def test_labels_of_the_test_file_alone_are_said_and_wrong(tmp_path: Path) -> None:
+def test_labels_missing_in_train_are_reported_and_count_as_wrong(tmp_path: Path) -> None:
     test = write_reviews(tmp_path / "test.csv", [("a gripping film", "good"), ("odd", "strange"), ("odder", "strange")])
     task = Task.prepare(classify_recipe(tmp_path, f"data.test={test}", "data.test_fraction=0"))
     assert task.names == ("bad", "good")
-    assert task.labels("test") == [1, -1, -1]  # no label of the model's
+    assert task.labels("test") == [1, -1, -1]  # not a label of the model
     assert any("2 test examples have labels that train lacks (strange)" in line for line in task.warnings())
     torch.manual_seed(0)
     model = task.model().eval()
-    found = task.report(model, "test")
-    assert found.unseen == {"strange": 2}
-    assert found.metrics["accuracy"] <= 1 / 3
-    assert np.isfinite(found.metrics["loss"])
+    metrics = task.report(model, "test")
+    assert metrics.unseen == {"strange": 2}
+    assert metrics.metrics["accuracy"] <= 1 / 3
+    assert np.isfinite(metrics.metrics["loss"])
 
 
-def test_one_class_only_is_refused(tmp_path: Path) -> None:
+def test_single_class_is_rejected(tmp_path: Path) -> None:
     write_reviews(tmp_path / "reviews.csv", [(f"text {n}", "same") for n in range(30)])
     with pytest.raises(DataError, match=r"must have at least two labels, but all .* have the label 'same'"):
         Task.prepare(classify_recipe(tmp_path))
 
 
-def test_balanced_classes_weigh_the_same(tmp_path: Path) -> None:
+def test_balanced_classes_have_equal_weight(tmp_path: Path) -> None:
     rows = [row for row in reviews() if row[1] == "good"] + [row for row in reviews() if row[1] == "bad"][:10]
     write_reviews(tmp_path / "reviews.csv", rows)
     task = Task.prepare(classify_recipe(tmp_path, "loss.class_weights=balanced"))
@@ -79,7 +79,7 @@ def test_balanced_classes_weigh_the_same(tmp_path: Path) -> None:
     assert (task.monitor.unit, task.monitor.remark) == ("nats per text", "weighted")
 
 
-def test_the_training_loss_is_the_weighted_mean(tmp_path: Path) -> None:
+def test_training_loss_is_weighted_mean(tmp_path: Path) -> None:
     recipe = classify_recipe(tmp_path, "loss.class_weights=balanced", "loss.label_smoothing=0.1", "model.dropout=0.0")
     task = Task.prepare(recipe)
     torch.manual_seed(0)
@@ -87,27 +87,29 @@ def test_the_training_loss_is_the_weighted_mean(tmp_path: Path) -> None:
     log_probs = model(batch).log_softmax(dim=1)
     weights = task.class_weights
     assert weights is not None
-    own = weights[batch["labels"]]
-    losses = -0.9 * own * log_probs.gather(1, batch["labels"].unsqueeze(1)).squeeze(1)
+    class_weights = weights[batch["labels"]]
+    losses = -0.9 * class_weights * log_probs.gather(1, batch["labels"].unsqueeze(1)).squeeze(1)
     losses = losses - 0.1 * (weights * log_probs).mean(dim=1)
-    assert task.loss(model, batch, None).value.item() == pytest.approx((losses.sum() / own.sum()).item(), abs=1e-6)
+    assert task.loss(model, batch, None).value.item() == pytest.approx(
+        (losses.sum() / class_weights.sum()).item(), abs=1e-6
+    )
 
 
-def test_tf_idf_knows_the_training_texts(tmp_path: Path) -> None:
+def test_tf_idf_uses_training_texts(tmp_path: Path) -> None:
     task = Task.prepare(classify_recipe(tmp_path, "model.encoder.kind=bag", "model.encoder.weights=tf-idf"))
-    texts = [one.text for one in task.corpus.split("train")]
-    found, documents = task.document_frequencies()
+    texts = [example.text for example in task.corpus.split("train")]
+    metrics, documents = task.document_frequencies()
     assert documents == len(texts)
-    assert found[task.tokenizer.end] == documents
+    assert metrics[task.tokenizer.end] == documents
     for word in ("gripping", "film", "a"):
         (number,) = task.tokenizer.encode(word)
-        assert found[number] == sum(number in task.tokenizer.encode(text) for text in texts)
+        assert metrics[number] == sum(number in task.tokenizer.encode(text) for text in texts)
     idf = task.model().bag.idf
     assert idf[0] == pytest.approx(1.0)
     assert idf[task.tokenizer.encode("gripping")[0]] > idf[task.tokenizer.encode("a")[0]]
 
 
-def test_vectors_from_a_file_are_where_the_model_begins(tmp_path: Path) -> None:
+def test_model_starts_with_vectors_of_file(tmp_path: Path) -> None:
     (tmp_path / "vectors.txt").write_text("film " + "1.5 " * 12 + "\nunheard " + "0 " * 12 + "\n")
     recipe = classify_recipe(tmp_path, f"model.vectors.file={tmp_path / 'vectors.txt'}")
     task = Task.prepare(recipe)
@@ -119,13 +121,13 @@ def test_vectors_from_a_file_are_where_the_model_begins(tmp_path: Path) -> None:
         Task.prepare(classify_recipe(tmp_path, f"model.vectors.file={tmp_path / 'no_file.txt'}"))
 
 
-def test_evaluation_does_not_depend_on_how_texts_are_put_together(tmp_path: Path) -> None:
+def test_evaluation_is_independent_of_batching(tmp_path: Path) -> None:
     torch.manual_seed(0)
-    one = Task.prepare(classify_recipe(tmp_path))
-    model = one.model().eval()
+    task = Task.prepare(classify_recipe(tmp_path))
+    model = task.model().eval()
     other = Task.prepare(classify_recipe(tmp_path, "batch.eval_tokens=9"))
-    assert torch.allclose(one.outputs(model, "dev"), other.outputs(model, "dev"), atol=1e-6)
-    assert one.outputs(model, "dev").exp().sum(dim=1).tolist() == pytest.approx([1.0] * len(one.read("dev")))
+    assert torch.allclose(task.outputs(model, "dev"), other.outputs(model, "dev"), atol=1e-6)
+    assert task.outputs(model, "dev").exp().sum(dim=1).tolist() == pytest.approx([1.0] * len(task.eval_batches("dev")))
 
 
 @pytest.mark.parametrize(
@@ -140,12 +142,12 @@ def test_evaluation_does_not_depend_on_how_texts_are_put_together(tmp_path: Path
         (["model.encoder.kind=bag", "model.pooling=max"], "pooling is for encoders that keep the order"),
     ],
 )
-def test_recipes_that_make_no_sense(tmp_path: Path, overrides: list[str], words: str) -> None:
+def test_inconsistent_recipe_is_rejected(tmp_path: Path, overrides: list[str], words: str) -> None:
     with pytest.raises(UsageError, match=words):
         classify_recipe(tmp_path, *overrides)
 
 
-# --- learning -------------------------------------------------------------------------------------------------------
+# --- learning ---------------------------------------------------------------------------------------------------------
 
 
 ENCODERS = {
@@ -157,10 +159,10 @@ ENCODERS = {
 
 
 @pytest.mark.parametrize("overrides", ENCODERS.values(), ids=list(ENCODERS))
-def test_it_learns_and_a_resume_changes_nothing(tmp_path: Path, overrides: list[str]) -> None:
+def test_training_learns_and_resume_is_exact(tmp_path: Path, overrides: list[str]) -> None:
     recipe = classify_recipe(tmp_path, *overrides)
-    whole = trained(recipe, tmp_path / "whole")
-    metrics = Run.open(whole).metrics("dev") or {}
+    uninterrupted = trained(recipe, tmp_path / "whole")
+    metrics = Run.open(uninterrupted).metrics("dev") or {}
     assert metrics["accuracy"] > 0.9
     assert metrics["loss"] < 0.4
     stop, training = Stop(), begin(recipe, tmp_path / "halves")
@@ -169,14 +171,14 @@ def test_it_learns_and_a_resume_changes_nothing(tmp_path: Path, overrides: list[
             stop.request()
     seen = [event for event in resume(tmp_path / "halves").events() if isinstance(event, Evaluated)]
     assert [event.step for event in seen] == [40]
-    assert_same_checkpoints(whole, tmp_path / "halves")
+    assert_same_checkpoints(uninterrupted, tmp_path / "halves")
 
 
-def test_other_seeds_are_other_models(tmp_path: Path, weights: Callable[[Path], Any]) -> None:
-    """The control of the test above."""
-    one = trained(classify_recipe(tmp_path), tmp_path / "one")
-    two = trained(classify_recipe(tmp_path, "seed=2"), tmp_path / "two")
-    assert weights(one) != weights(two)
+def test_other_seeds_give_other_models(tmp_path: Path, weights: Callable[[Path], Any]) -> None:
+    """Control of the previous test."""
+    first = trained(classify_recipe(tmp_path), tmp_path / "one")
+    second = trained(classify_recipe(tmp_path, "seed=2"), tmp_path / "two")
+    assert weights(first) != weights(second)
 
 
 @pytest.fixture
@@ -184,10 +186,10 @@ def weights() -> Callable[[Path], Any]:
     return lambda run: {name: t.tolist() for name, t in tensors_from_file(run / "model.safetensors").items()}
 
 
-# --- the run --------------------------------------------------------------------------------------------------------
+# --- the run ----------------------------------------------------------------------------------------------------------
 
 
-def test_a_run_keeps_what_its_model_can_say(tmp_path: Path) -> None:
+def test_run_stores_labels(tmp_path: Path) -> None:
     run = Run.open(trained(classify_recipe(tmp_path, "model.characters.kind=cnn"), tmp_path / "run"))
     assert run.labels == ["bad", "good"]
     assert run.characters is not None
@@ -198,7 +200,7 @@ def test_a_run_keeps_what_its_model_can_say(tmp_path: Path) -> None:
     assert "end counts as one word" not in card
 
 
-def test_changed_data_is_refused(tmp_path: Path) -> None:
+def test_changed_data_is_rejected(tmp_path: Path) -> None:
     run = trained(classify_recipe(tmp_path, "train.steps=1"), tmp_path / "run")
     write_reviews(tmp_path / "reviews.csv", [*reviews(), ("one more", "good")])
     with pytest.raises(DataError, match="has changed since it was trained"):

@@ -1,4 +1,4 @@
-"""The task of denoisers: what it reads, what it measures, that it learns, exact resume."""
+"""The denoising task: batches, metrics, learning and exact resume."""
 
 import math
 from pathlib import Path
@@ -27,14 +27,14 @@ def prepared(folder: Path, *overrides: str) -> Task:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_every_text_is_read_whole(tmp_path: Path, kind: str) -> None:
+def test_every_text_is_read_completely(tmp_path: Path, kind: str) -> None:
     task = prepared(tmp_path, f"noise.kind={kind}")
     tokens = [token for piece in task.batches.texts for token in piece.tokens]
     assert tokens == [token for text in task.corpus.split("train") for token in task.tokenizer.encode(text)]
     assert task.tokens_per_step() * task.steps_per_epoch() == len(tokens) + len(task.batches.texts)
 
 
-def test_a_model_has_the_tokens_that_its_noise_needs(tmp_path: Path) -> None:
+def test_model_has_special_tokens_of_its_noise(tmp_path: Path) -> None:
     for kind, extra in (("spans", EXTRA + 100), ("bart", EXTRA)):
         run = trained(denoise_recipe(tmp_path, f"noise.kind={kind}", "train.steps=1"), tmp_path / kind)
         model = load(run)
@@ -43,25 +43,25 @@ def test_a_model_has_the_tokens_that_its_noise_needs(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_what_is_measured_is_what_the_model_thinks(tmp_path: Path, kind: str) -> None:
+def test_metrics_equal_independent_computation(tmp_path: Path, kind: str) -> None:
     task = prepared(tmp_path, f"noise.kind={kind}", "batch.dev_texts=null")
     torch.manual_seed(0)
     model = task.model().eval()
-    found = task.evaluate(model, "dev")
-    read = task.read("dev")
-    losses, right, told, hidden, exact = [], 0, 0, 0, []
+    metrics = task.evaluate(model, "dev")
+    read = task.eval_batches("dev")
+    losses, right, hits, hidden, exact = [], 0, 0, 0, []
     banned = tuple(Specials.after(len(task.tokenizer)).names)
     for number in range(len(read.texts)):
         source, target, unseen = read.corrupt(number, EVALUATION_SEED, 0)
         ended = torch.tensor([[*source, 0]])
         inputs = torch.tensor([[0, *target]])
         log_probs = model(ended, None, inputs)[0].log_softmax(dim=1)
-        for place, token in enumerate([*target, 0]):
-            losses.append(-log_probs[place, token].item())
-            agreed = int(log_probs[place].argmax()) == token
+        for position, token in enumerate([*target, 0]):
+            losses.append(-log_probs[position, token].item())
+            agreed = int(log_probs[position].argmax()) == token
             right += agreed
-            if place < len(target) and unseen[place]:
-                hidden, told = hidden + 1, told + agreed
+            if position < len(target) and unseen[position]:
+                hidden, hits = hidden + 1, hits + agreed
         ((best,),) = beam_search(
             model, source={"tokens": ended, "mask": ended >= 0}, options=GREEDY, end=0, banned=banned
         )
@@ -69,23 +69,23 @@ def test_what_is_measured_is_what_the_model_thinks(tmp_path: Path, kind: str) ->
             exact.append(best.tokens == target)
         else:
             sentinels = sentinels_of(task.recipe.noise, len(task.tokenizer))
-            said, meant = (parse_spans(ids, sentinels) for ids in (best.tokens, target))
-            exact += [said.get(gap) == span for gap, span in meant.items() if span]
-    assert found["loss"] == pytest.approx(sum(losses) / len(losses), rel=1e-5)
-    assert found["perplexity"] == pytest.approx(math.exp(found["loss"]))
-    assert found["target_accuracy"] == right / len(losses) and found["hidden_accuracy"] == told / hidden
-    assert found["exact_spans" if kind == "spans" else "exact_texts"] == sum(exact) / len(exact)
-    assert task.evaluate(model, "dev") == found  # two evaluations ask the same
+            predicted, expected = (parse_spans(ids, sentinels) for ids in (best.tokens, target))
+            exact += [predicted.get(gap) == span for gap, span in expected.items() if span]
+    assert metrics["loss"] == pytest.approx(sum(losses) / len(losses), rel=1e-5)
+    assert metrics["perplexity"] == pytest.approx(math.exp(metrics["loss"]))
+    assert metrics["target_accuracy"] == right / len(losses) and metrics["hidden_accuracy"] == hits / hidden
+    assert metrics["exact_spans" if kind == "spans" else "exact_texts"] == sum(exact) / len(exact)
+    assert task.evaluate(model, "dev") == metrics  # two evaluations use the same noise
 
 
-def test_no_text_need_be_restored_to_be_measured(tmp_path: Path) -> None:
+def test_evaluation_without_reconstructions(tmp_path: Path) -> None:
     task = prepared(tmp_path, "batch.dev_texts=0")
-    found = task.evaluate(task.model().eval(), "dev")
-    assert found.keys() == {"loss", "perplexity", "target_accuracy", "hidden_accuracy", "unknown_rate"}
+    metrics = task.evaluate(task.model().eval(), "dev")
+    assert metrics.keys() == {"loss", "perplexity", "target_accuracy", "hidden_accuracy", "unknown_rate"}
 
 
-def test_it_learns(tmp_path: Path) -> None:
-    """In the little language most hidden words can be told from those around them."""
+def test_training_learns(tmp_path: Path) -> None:
+    """In the artificial language, most hidden words follow from their neighbours."""
     changes = [
         "train.steps=240",
         "train.evaluate_every=240",
@@ -94,13 +94,13 @@ def test_it_learns(tmp_path: Path) -> None:
         "model.d_model=32",
     ]
     changes += ["batch.tokens=384", "batch.dev_texts=0", "noise.kind=bart", "noise.mean_span_length=1.5"]
-    found = load(trained(denoise_recipe(tmp_path, *changes), tmp_path / "run")).evaluate("test")
-    assert found["hidden_accuracy"] > 0.3  # the most frequent word is a sixth of all
-    assert found["target_accuracy"] > 0.6
+    metrics = load(trained(denoise_recipe(tmp_path, *changes), tmp_path / "run")).evaluate("test")
+    assert metrics["hidden_accuracy"] > 0.3  # the most frequent word makes up a sixth of all words
+    assert metrics["target_accuracy"] > 0.6
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_few_texts_are_learned_by_heart(tmp_path: Path, kind: str) -> None:
+def test_few_texts_are_memorized(tmp_path: Path, kind: str) -> None:
     task = prepared(tmp_path, f"noise.kind={kind}", "model.dropout=0", "model.d_model=32", "batch.tokens=64")
     torch.manual_seed(0)
     model, batch = task.model(), task.batch(1, 0)
@@ -119,23 +119,23 @@ def test_a_few_texts_are_learned_by_heart(tmp_path: Path, kind: str) -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_stopping_and_going_on_changes_not_a_bit(tmp_path: Path, kind: str) -> None:
+def test_resume_is_exact(tmp_path: Path, kind: str) -> None:
     recipe = denoise_recipe(tmp_path, f"noise.kind={kind}", "model.dropout=0.2")
-    whole = trained(recipe, tmp_path / "whole")
-    parted_run(recipe, tmp_path / "parts")
-    assert_same_checkpoints(whole, tmp_path / "parts")
+    uninterrupted = trained(recipe, tmp_path / "whole")
+    stopped_and_resumed_run(recipe, tmp_path / "parts")
+    assert_same_checkpoints(uninterrupted, tmp_path / "parts")
 
 
-def test_control_without_seeding_each_step_it_shows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_resume_differs_without_seeding_each_step(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(loop, "seed_step", lambda *_: None)
     recipe = denoise_recipe(tmp_path, "model.dropout=0.2")
-    whole = trained(recipe, tmp_path / "whole")
-    parted_run(recipe, tmp_path / "parts")
+    uninterrupted = trained(recipe, tmp_path / "whole")
+    stopped_and_resumed_run(recipe, tmp_path / "parts")
     with pytest.raises(AssertionError):
-        assert_same_checkpoints(whole, tmp_path / "parts")
+        assert_same_checkpoints(uninterrupted, tmp_path / "parts")
 
 
-def parted_run(recipe: Any, out: Path) -> None:
+def stopped_and_resumed_run(recipe: Any, out: Path) -> None:
     stop = Stop()
     for event in begin(recipe, out).events(stop):
         if isinstance(event, Progress) and event.step == 4:
@@ -144,26 +144,26 @@ def parted_run(recipe: Any, out: Path) -> None:
     assert [event.step for event in resume(out).events() if isinstance(event, Evaluated)] == [6]
 
 
-def test_another_text_is_damaged_and_measured_too(tmp_path: Path) -> None:
+def test_other_text_is_corrupted_and_evaluated(tmp_path: Path) -> None:
     run = trained(denoise_recipe(tmp_path), tmp_path / "run")
-    found = load(run).evaluate_documents(["The cats purr all day . They eat milk ."])
-    assert found["loss"] > 0 and 0 <= found["exact_spans"] <= 1
+    metrics = load(run).evaluate_documents(["The cats purr all day . They eat milk ."])
+    assert metrics["loss"] > 0 and 0 <= metrics["exact_spans"] <= 1
 
 
-def test_a_text_so_short_that_nothing_is_hidden(tmp_path: Path) -> None:
+def test_short_text_without_hidden_tokens(tmp_path: Path) -> None:
     run = trained(denoise_recipe(tmp_path, "noise.kind=bart", "noise.infill=0.01"), tmp_path / "run")
-    found = load(run).evaluate_documents(["cats"])
-    assert "hidden_accuracy" not in found and 0 <= found["target_accuracy"] <= 1
+    metrics = load(run).evaluate_documents(["cats"])
+    assert "hidden_accuracy" not in metrics and 0 <= metrics["target_accuracy"] <= 1
 
 
-def test_nothing_to_damage_is_said(tmp_path: Path) -> None:
+def test_text_without_tokens_is_rejected(tmp_path: Path) -> None:
     recipe = denoise_recipe(tmp_path)
     run = trained(recipe, tmp_path / "run")
     with pytest.raises(DataError, match="no tokens to corrupt"):
         load(run).evaluate_documents(["  "])
 
 
-def test_all_that_is_wrong_with_a_recipe_is_said_at_once(tmp_path: Path) -> None:
+def test_all_problems_of_recipe_are_reported(tmp_path: Path) -> None:
     with pytest.raises(UsageError) as error:
         denoise_recipe(
             tmp_path, "batch.max_length=4", "batch.tokens=0", "noise.noise_density=1.5", "batch.dev_texts=-1"
@@ -186,8 +186,8 @@ def test_all_that_is_wrong_with_a_recipe_is_said_at_once(tmp_path: Path) -> None
         denoise_recipe(tmp_path, "noise.kind=gauss")
 
 
-def test_learned_positions_that_are_just_enough(tmp_path: Path) -> None:
-    """No text comes to be longer than the recipe was told."""
+def test_exactly_enough_learned_positions(tmp_path: Path) -> None:
+    """No text becomes longer than the maximum that the recipe computes."""
     learned = ["model.positions.kind=learned", "model.positions.max_length=26", "noise.mean_span_length=0.5"]
     task = prepared(tmp_path, "noise.kind=bart", "noise.infill=0.6", *learned)
     model = task.model()

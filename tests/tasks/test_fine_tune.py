@@ -1,4 +1,4 @@
-"""Classifying and tagging with a pretrained backbone: what is read, what is learned, and an exact resume."""
+"""Classification and tagging with a pretrained backbone: inputs, learning and exact resume."""
 
 from pathlib import Path
 from typing import Any
@@ -31,7 +31,7 @@ def prepared(recipe: Any) -> Any:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_texts_stand_between_special_tokens(runs: Path, tmp_path: Path, kind: str) -> None:
+def test_texts_are_framed_by_special_tokens(runs: Path, tmp_path: Path, kind: str) -> None:
     task = prepared(classify_recipe(tmp_path, runs / kind))
     specials = Specials.after(len(task.tokenizer))
     around = {"bilm": (0, 0), "recurrent-lm": (0, specials.classify), "gpt": (0, specials.classify)}
@@ -44,10 +44,10 @@ def test_texts_stand_between_special_tokens(runs: Path, tmp_path: Path, kind: st
     assert set(texts) <= set(task.plain_texts("train"))
 
 
-def test_a_long_text_is_cut_within_its_frame(runs: Path, tmp_path: Path) -> None:
+def test_long_text_is_truncated_within_its_frame(runs: Path, tmp_path: Path) -> None:
     task = prepared(classify_recipe(tmp_path, runs / "bert", "batch.max_length=5"))
-    batches = task.read("train")
-    assert (batches.texts.lengths <= 5).all() and batches.cut == batches.was_cut.sum() == task.cut() > 0
+    batches = task.eval_batches("train")
+    assert (batches.texts.lengths <= 5).all() and batches.cut == batches.was_cut.sum() == task.truncated_count() > 0
     assert "are longer than 5 tokens" in task.warnings()[-1]
     row = batches.texts.ids[batches.texts.starts[0] : batches.texts.starts[1]]
     specials = Specials.after(len(task.tokenizer))
@@ -56,14 +56,14 @@ def test_a_long_text_is_cut_within_its_frame(runs: Path, tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_words_are_read_off_at_their_first_tokens(runs: Path, tmp_path: Path, kind: str) -> None:
+def test_words_are_predicted_at_their_first_tokens(runs: Path, tmp_path: Path, kind: str) -> None:
     task = prepared(tag_recipe(tmp_path, runs / kind, "batch.max_length=8"))
     words, pieces = task.words("dev"), task.pieces("dev")
-    assert len(pieces) > len(words)  # some in pieces
-    for members, batch in task.read("dev").every():
+    assert len(pieces) > len(words)  # some are split
+    for members, batch in task.eval_batches("dev").every():
         assert batch["tokens"].shape[1] <= 8
-        for row, place in enumerate(members.tolist()):
-            piece = pieces[place]
+        for row, position in enumerate(members.tolist()):
+            piece = pieces[position]
             for number, word in enumerate(words[piece.sentence][piece.start : piece.end]):
                 first = int(batch["first"][row, number])
                 token = task.tokenizer.decode([int(batch["tokens"][row, first])]).strip()
@@ -79,9 +79,9 @@ RESUMED = {
 @pytest.mark.parametrize("case", RESUMED)
 @pytest.mark.parametrize("kind", ["recurrent-lm", "gpt"])
 def test_resume_is_exact(runs: Path, tmp_path: Path, kind: str, case: str) -> None:
-    """Across an unfreezing, too: an epoch is 13 steps or so, and a level thaws every six or seven."""
+    """The resume crosses an unfreezing: an epoch has about 13 steps, and a layer group is unfrozen every 6 or 7."""
     recipe = classify_recipe(tmp_path, runs / kind, *RESUMED[case], "train.steps=16", "model.backbone.dropout=0.1")
-    whole = trained(recipe, tmp_path / "whole")
+    uninterrupted = trained(recipe, tmp_path / "whole")
     stop, training = Stop(), begin(recipe, tmp_path / "parts")
     for event in training.events(stop):
         if isinstance(event, Progress) and event.step == 5:
@@ -89,23 +89,23 @@ def test_resume_is_exact(runs: Path, tmp_path: Path, kind: str, case: str) -> No
     assert isinstance(event, Stopped)
     for _ in resume(tmp_path / "parts").events():
         pass
-    assert_same_checkpoints(whole, tmp_path / "parts")
+    assert_same_checkpoints(uninterrupted, tmp_path / "parts")
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_training_begins_with_the_weights_of_the_run(runs: Path, tmp_path: Path, kind: str) -> None:
+def test_training_starts_with_weights_of_run(runs: Path, tmp_path: Path, kind: str) -> None:
     source = load(runs / kind).model.state_dict()
-    there = token_vectors(kind, source)
+    source_vectors = token_vectors(kind, source)
     models = {}
     for weights in ("true", "false"):
         task = prepared(classify_recipe(tmp_path, runs / kind, f"init.weights={weights}"))
         torch.manual_seed(1)
-        models[weights] = task.model().backbone.vectors().weight[: len(there)]
-    assert torch.equal(models["true"], there)
-    assert models["false"].shape == there.shape and not torch.equal(models["false"], there)
+        models[weights] = task.model().backbone.vectors().weight[: len(source_vectors)]
+    assert torch.equal(models["true"], source_vectors)
+    assert models["false"].shape == source_vectors.shape and not torch.equal(models["false"], source_vectors)
 
 
-def test_the_same_from_scratch_with_a_tokenizer_of_its_own(runs: Path, tmp_path: Path) -> None:
+def test_from_scratch_baseline_with_new_tokenizer(runs: Path, tmp_path: Path) -> None:
     words = [
         "init=null",
         "tokenizer.kind=words",
@@ -115,12 +115,12 @@ def test_the_same_from_scratch_with_a_tokenizer_of_its_own(runs: Path, tmp_path:
     ]
     mapping = apply_overrides(classify_mapping(tmp_path, runs / "gpt"), parse_overrides([*words, "train.steps=2"]))
     out = trained(build_recipe(mapping, "the recipe"), tmp_path / "out")
-    found = load(out)
-    assert found.tokenizer.kind == "words" and "init" not in found.run.data
-    assert found.evaluate("dev")["loss"] > 0
+    result = load(out)
+    assert result.tokenizer.kind == "words" and "init" not in result.run.data
+    assert result.evaluate("dev")["loss"] > 0
 
 
-def test_a_model_with_a_language_model_keeps_its_output(runs: Path, tmp_path: Path) -> None:
+def test_auxiliary_language_model_keeps_output_layer(runs: Path, tmp_path: Path) -> None:
     out = trained(classify_recipe(tmp_path, runs / "gpt", "loss.language_model=0.5", "train.steps=2"), tmp_path / "out")
     run = load(out).run
     assert run.sizes["outputs"] == len(run.tokenizer)
@@ -130,25 +130,25 @@ def test_a_model_with_a_language_model_keeps_its_output(runs: Path, tmp_path: Pa
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_it_learns(runs: Path, tmp_path: Path, kind: str) -> None:
-    """Even from weights that mean nothing; and every way to use it works on what comes out."""
+def test_training_learns(runs: Path, tmp_path: Path, kind: str) -> None:
+    """Training from random weights succeeds, and the run supports all predictions."""
     words = ["train.lr=0.01", "train.steps=60", "train.evaluate_every=60", "model.pooling=mean"]
     model = load(trained(classify_recipe(tmp_path, runs / kind, *words), tmp_path / "out"))
     assert model.evaluate("train")["accuracy"] > 0.9
-    found = next(model.classify("a warm, funny film", why=True))
-    assert found.label == "good" and found.why is not None and found.why.kind == "influence"
-    assert [word.text for word in found.why.words] == ["a", "warm", ",", "funny", "film"]
-    batch = model.own_task.read("dev").batch(0, 0)
+    result = next(model.classify("a warm, funny film", why=True))
+    assert result.label == "good" and result.why is not None and result.why.kind == "influence"
+    assert [word.text for word in result.why.words] == ["a", "warm", ",", "funny", "film"]
+    batch = model.own_task.eval_batches("dev").batch(0, 0)
     alone = model.own_task.reader().batches(["a warm, funny film"], tokens=1).batch(0, 0)
     total = model.model.influence(alone).sum().item()
-    assert sum(word.weight for word in found.why.words) + found.why.end == pytest.approx(total, abs=1e-4)
+    assert sum(word.weight for word in result.why.words) + result.why.end == pytest.approx(total, abs=1e-4)
     assert model.model(batch).shape[1] == 2
 
 
-def test_attention_is_shown_where_the_pooling_attends(runs: Path, tmp_path: Path) -> None:
+def test_attention_is_shown_for_attention_pooling(runs: Path, tmp_path: Path) -> None:
     out = trained(
         classify_recipe(tmp_path, runs / "bert", "model.pooling=attention", "train.steps=2"), tmp_path / "out"
     )
-    found = next(load(out).classify("a warm, funny film", why=True))
-    assert found.why is not None and found.why.kind == "attention"
-    assert sum(word.weight for word in found.why.words) + found.why.end == pytest.approx(1, abs=1e-5)
+    result = next(load(out).classify("a warm, funny film", why=True))
+    assert result.why is not None and result.why.kind == "attention"
+    assert sum(word.weight for word in result.why.words) + result.why.end == pytest.approx(1, abs=1e-5)

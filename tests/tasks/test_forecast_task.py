@@ -1,4 +1,4 @@
-"""The forecast task: what it trains on, what it must not see, what it measures."""
+"""The forecasting task: training data, visible values and metrics."""
 
 import math
 from collections.abc import Callable
@@ -24,7 +24,7 @@ LSTM = ("model.kind=lstm", "model.hidden=4", "model.context=8", "train.steps=6",
 
 
 def sales(path: Path, steps: int = 120, change: Callable[[np.ndarray], None] | None = None) -> Path:
-    """Months of a season of 12, with a trend and noise; two variables."""
+    """Write months with a season of 12, a trend and noise; two variables."""
     t = np.arange(steps)
     noise = np.random.default_rng(0).normal(size=(2, steps))
     values = np.stack([100 + 0.5 * t + 20 * np.sin(2 * np.pi * t / 12) + 3 * noise[0], 50 + 2 * noise[1]])
@@ -39,8 +39,8 @@ def sales(path: Path, steps: int = 120, change: Callable[[np.ndarray], None] | N
 def recipe(tmp_path: Path) -> Callable[..., Any]:
     def read(*overrides: str, file: Path | None = None) -> Any:
         file = file or sales(tmp_path / "sales.csv")
-        own = ["data.corpus=series-file", f"data.file={file}", "forecast.horizon=6", *overrides]
-        return read_recipe("series-forecast", own)[1]
+        weights_of_train = ["data.corpus=series-file", f"data.file={file}", "forecast.horizon=6", *overrides]
+        return read_recipe("series-forecast", weights_of_train)[1]
 
     return read
 
@@ -58,11 +58,11 @@ def estimated(task: Task) -> Any:
 # --- recipes ----------------------------------------------------------------------------------------------------------
 
 
-def test_one_recipe_for_both_ways_of_training(recipe: Callable[..., Any]) -> None:
+def test_recipe_supports_gradient_and_estimation(recipe: Callable[..., Any]) -> None:
     assert isinstance(recipe(*LSTM).train, FitConfig)
     assert recipe(*AR).train == EstimateConfig() and isinstance(recipe("model.kind=kalman").train, EstimateConfig)
-    kept = recipe(*AR, "train.keep_checkpoints=3")
-    assert kept.train == EstimateConfig(keep_checkpoints=3)
+    estimated_recipe = recipe(*AR, "train.keep_checkpoints=3")
+    assert estimated_recipe.train == EstimateConfig(keep_checkpoints=3)
 
 
 @pytest.mark.parametrize(
@@ -79,7 +79,7 @@ def test_one_recipe_for_both_ways_of_training(recipe: Callable[..., Any]) -> Non
         (("train=null",), ["train"]),
     ],
 )
-def test_problems_of_a_recipe(recipe: Callable[..., Any], overrides: tuple[str, ...], words: list[str]) -> None:
+def test_recipe_problems_are_reported(recipe: Callable[..., Any], overrides: tuple[str, ...], words: list[str]) -> None:
     with pytest.raises(UsageError) as error:
         recipe(*overrides)
     assert all(word in str(error.value) for word in words), str(error.value)
@@ -87,17 +87,17 @@ def test_problems_of_a_recipe(recipe: Callable[..., Any], overrides: tuple[str, 
     assert len(lines) == len(set(lines)) and "EstimateConfig" not in str(error.value)
 
 
-def test_a_kind_that_learns_must_be_told_how_long() -> None:
+def test_gradient_training_needs_epochs_or_steps() -> None:
     with pytest.raises(UsageError, match=r"is trained by gradient: set train\.epochs"):
         build_recipe({"task": "forecast", "data": {"corpus": "series"}, "model": {"kind": "lstm"}}, "it")
 
 
-# --- what is seen -----------------------------------------------------------------------------------------------------
+# --- visible values ---------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("kind", [AR, ("model.kind=kalman", "model.rounds=3"), LSTM])
-def test_only_train_is_trained_on(recipe: Callable[..., Any], tmp_path: Path, kind: tuple[str, ...]) -> None:
-    """Other values of dev and test change no scale, no weight; other values of train do."""
+def test_training_uses_train_only(recipe: Callable[..., Any], tmp_path: Path, kind: tuple[str, ...]) -> None:
+    """Values of dev and test affect neither scale nor weights; values of train do."""
 
     def weights(begins: int | None) -> dict[str, torch.Tensor]:
         def change(values: np.ndarray) -> None:
@@ -106,17 +106,17 @@ def test_only_train_is_trained_on(recipe: Callable[..., Any], tmp_path: Path, ki
 
         task = Task.prepare(recipe(*kind, file=sales(tmp_path / f"{begins}.csv", change=change)))
         torch.manual_seed(0)
-        model = task.model() if task.learns else estimated(task)
+        model = task.model() if task.trains_by_gradient else estimated(task)
         return {name: value.clone() for name, value in model.state_dict().items()}
 
-    own, later, train = weights(None), weights(84), weights(50)
-    assert all(torch.equal(own[name], later[name]) for name in own)
-    assert any(not torch.equal(own[name], train[name]) for name in own)
+    weights_of_train, later, train = weights(None), weights(84), weights(50)
+    assert all(torch.equal(weights_of_train[name], later[name]) for name in weights_of_train)
+    assert any(not torch.equal(weights_of_train[name], train[name]) for name in weights_of_train)
 
 
 @pytest.mark.parametrize("kind", [AR, LSTM])
 @pytest.mark.parametrize("fill", ["mask", "previous", "season"])
-def test_a_forecast_sees_only_what_came_before(make: Make, tmp_path: Path, kind: tuple[str, ...], fill: str) -> None:
+def test_forecast_uses_past_values_only(make: Make, tmp_path: Path, kind: tuple[str, ...], fill: str) -> None:
     def change(values: np.ndarray) -> None:
         values[0, 90] = np.nan
 
@@ -124,44 +124,46 @@ def test_a_forecast_sees_only_what_came_before(make: Make, tmp_path: Path, kind:
         change(values)
         values[:, 96:] *= 3
 
-    found = []
+    means = []
     for name, changed in (("a", change), ("b", later)):
         file = sales(tmp_path / f"{name}.csv", change=changed)
         task = make(*kind, f"data.fill={fill}", file=file)
         torch.manual_seed(0)
-        model = task.model().eval() if task.learns else estimated(task)
-        found.append(task.forecasts(model, [Origin(task.corpus.split("test")[0], 96)], paths=5).mean)
-    assert torch.equal(*found)
+        model = task.model().eval() if task.trains_by_gradient else estimated(task)
+        means.append(task.forecasts(model, [Origin(task.corpus.split("test")[0], 96)], paths=5).mean)
+    assert torch.equal(*means)
 
 
-# --- what is measured -------------------------------------------------------------------------------------------------
+# --- metrics ----------------------------------------------------------------------------------------------------------
 
 
-def test_origins_roll_on_by_a_horizon(make: Make) -> None:
+def test_origins_are_one_horizon_apart(make: Make) -> None:
     task = make(*AR)
     origins = task.origins("dev")
     assert [origin.position for origin in origins] == [84, 90, 96]
-    truth = task.truth(origins)
+    truth = task.true_values(origins)
     dev = task.corpus.split("dev")[0]
     assert np.array_equal(truth[1], dev.values[90:96]) and np.array_equal(truth[2], dev.values[96:102])
-    test = task.truth(task.origins("test"))
+    test = task.true_values(task.origins("test"))
     assert test.shape == (3, 6, 2) and not np.isnan(test).any()
 
 
-def test_a_model_is_measured_beside_the_naive_forecast(make: Make) -> None:
+def test_report_includes_naive_forecast(make: Make) -> None:
     task = make(*AR, "model.taps=13")
-    found = task.report(estimated(task), "test")
-    metrics = found.metrics
+    means = task.report(estimated(task), "test")
+    metrics = means.metrics
     assert metrics["mase"] < metrics["naive_mase"] and metrics["crps"] < metrics["mase"]
     assert 0.5 < metrics["coverage_80"] <= metrics["coverage_95"] <= 1
-    assert len(found.by_step) == 6 and set(found.by_variable) == {"sales", "visits"}
-    sales_error = found.by_variable["sales"]["naive_mase"]
+    assert len(means.by_step) == 6 and set(means.by_variable) == {"sales", "visits"}
+    sales_error = means.by_variable["sales"]["naive_mase"]
     test = task.corpus.split("test")[0].values
-    by_hand = np.abs(test[102:] - test[90:-12]).mean(axis=0)  # twelve months ago; the horizon is shorter
-    assert sales_error == pytest.approx(by_hand[0] / task.usual_error[0])
+    by_hand = np.abs(test[102:] - test[90:-12]).mean(
+        axis=0
+    )  # the value of twelve months ago, because the horizon is shorter
+    assert sales_error == pytest.approx(by_hand[0] / task.error_scale[0])
 
 
-def test_losses_are_of_the_values_themselves(make: Make) -> None:
+def test_loss_of_logarithms_is_converted_to_values(make: Make) -> None:
     """With logarithms, −log p(y) = −log N(log y; μ, σ²) + log y."""
     task = make(*AR, "forecast.transform=log", "data.columns=[sales]", "data.test_fraction=0")
     model, dev = estimated(task), task.corpus.split("dev")[0]
@@ -177,19 +179,21 @@ def test_losses_are_of_the_values_themselves(make: Make) -> None:
     assert plain.one_step_loss(estimated(plain), "dev") == pytest.approx(total / dev.own, rel=0.2), "comparable"
 
 
-def test_what_is_made_up_has_no_part_in_the_loss(make: Make, tmp_path: Path) -> None:
+def test_filled_values_are_excluded_from_loss(make: Make, tmp_path: Path) -> None:
     def change(values: np.ndarray) -> None:
         values[0, 86] = np.nan
 
     task = make(*AR, "data.fill=previous", file=sales(tmp_path / "gaps.csv", change=change))
     model, dev = estimated(task), task.corpus.split("dev")[0]
-    ((values, mask),) = task.seen("dev")
+    ((values, mask),) = task.model_inputs("dev")
     scores = model.score(values[None], mask[None])[0]
-    whole = [t for t in range(dev.begins, len(dev)) if t != 86]
-    assert task.one_step_loss(model, "dev") == pytest.approx(-float(scores[whole].sum()) / (2 * len(whole)), rel=1e-6)
+    complete = [t for t in range(dev.begins, len(dev)) if t != 86]
+    assert task.one_step_loss(model, "dev") == pytest.approx(
+        -float(scores[complete].sum()) / (2 * len(complete)), rel=1e-6
+    )
 
 
-def test_missing_truths_are_left_out(make: Make, tmp_path: Path) -> None:
+def test_missing_true_values_are_excluded(make: Make, tmp_path: Path) -> None:
     def change(values: np.ndarray) -> None:
         values[0, 86] = values[1, 100] = np.nan
 
@@ -198,10 +202,10 @@ def test_missing_truths_are_left_out(make: Make, tmp_path: Path) -> None:
     assert all(math.isfinite(value) for value in metrics.values())
 
 
-# --- refusals and warnings --------------------------------------------------------------------------------------------
+# --- errors and warnings ----------------------------------------------------------------------------------------------
 
 
-def test_what_cannot_be_forecast(make: Make, tmp_path: Path) -> None:
+def test_unsuitable_series_are_rejected(make: Make, tmp_path: Path) -> None:
     def zero(values: np.ndarray) -> None:
         values[1, 3] = 0.0
 
@@ -221,9 +225,9 @@ def test_warnings(make: Make, tmp_path: Path) -> None:
     def flat(values: np.ndarray) -> None:
         values[1] = 7.0
 
-    found = make(*AR, "forecast.horizon=24", file=sales(tmp_path / "flat.csv", change=flat)).warnings()
-    assert any("dev has 18 steps, fewer than the horizon of 24" in line for line in found)
-    assert any("visits is the same in every season" in line for line in found)
+    means = make(*AR, "forecast.horizon=24", file=sales(tmp_path / "flat.csv", change=flat)).warnings()
+    assert any("dev has 18 steps, fewer than the horizon of 24" in line for line in means)
+    assert any("visits is the same in every season" in line for line in means)
     assert make(*AR).warnings() == []
 
     def far(values: np.ndarray) -> None:
@@ -240,9 +244,9 @@ def test_warnings(make: Make, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "kind", [LSTM, ("model.kind=ffn", *LSTM[1:]), ("model.kind=transformer", "model.d_model=8", *LSTM[2:])]
 )
-def test_stopping_changes_nothing(recipe: Callable[..., Any], tmp_path: Path, kind: tuple[str, ...]) -> None:
-    whole = begin(recipe(*kind, "train.schedule=constant"), tmp_path / "whole")
-    for _ in whole.events():
+def test_resume_is_exact(recipe: Callable[..., Any], tmp_path: Path, kind: tuple[str, ...]) -> None:
+    complete = begin(recipe(*kind, "train.schedule=constant"), tmp_path / "whole")
+    for _ in complete.events():
         pass
     part = begin(recipe(*kind, "train.schedule=constant", "train.steps=3"), tmp_path / "part")
     for _ in part.events():
@@ -250,12 +254,12 @@ def test_stopping_changes_nothing(recipe: Callable[..., Any], tmp_path: Path, ki
     again = resume(tmp_path / "part", ["train.steps=6"])
     for _ in again.events():
         pass
-    ours, theirs = (run.store().load() for run in (whole.run, again.run))
+    ours, theirs = (run.store().load() for run in (complete.run, again.run))
     assert ours is not None and theirs is not None
     assert all(torch.equal(value, theirs.parts["model"][name]) for name, value in ours.parts["model"].items())
 
 
-def test_a_run_opens_again(recipe: Callable[..., Any], tmp_path: Path) -> None:
+def test_run_reopens(recipe: Callable[..., Any], tmp_path: Path) -> None:
     for name, kind in (("ar", AR), ("transformer", ("model.kind=transformer", "model.d_model=8", *LSTM[2:]))):
         training = begin(recipe(*kind), tmp_path / name)
         for _ in training.events():

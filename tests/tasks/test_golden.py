@@ -1,4 +1,4 @@
-"""Twenty losses of each cell on the embedded toys, as they were when they were last looked at.
+"""Twenty losses of each cell on the embedded toys, as last reviewed.
 
 Any change of initialisation, order of data, seeding, optimizer or cell shows here. If it is meant, write them anew:
 
@@ -39,17 +39,19 @@ def losses(cell: str) -> list[float]:
 
 
 @pytest.mark.parametrize("cell", STANDARD_CELLS)
-def test_the_first_twenty_losses(cell: str) -> None:
+def test_first_twenty_losses(cell: str) -> None:
     golden = json.loads(GOLDEN.read_text())
     assert cell in golden, "a new cell: write the golden losses anew (see above)"
     assert losses(cell) == pytest.approx(golden[cell], abs=1e-4)
 
 
-def test_the_losses_fall_and_differ_between_cells() -> None:
+def test_losses_fall_and_differ_between_cells() -> None:
     golden = json.loads(GOLDEN.read_text())
     assert set(golden) == set(STANDARD_CELLS)
-    assert all(len(found) == STEPS and found[-1] < found[0] - 0.04 for found in golden.values())
-    assert len({tuple(found) for found in golden.values()}) == len(golden)
+    assert all(
+        len(golden_losses) == STEPS and golden_losses[-1] < golden_losses[0] - 0.04 for golden_losses in golden.values()
+    )
+    assert len({tuple(golden_losses) for golden_losses in golden.values()}) == len(golden)
 
 
 if __name__ == "__main__":

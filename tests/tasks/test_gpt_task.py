@@ -1,4 +1,4 @@
-"""A GPT in the task of language models: documents joined or apart, no state carried on, exact resume."""
+"""GPT in the language modelling task: attention across documents, no carried state, exact resume."""
 
 import math
 from collections.abc import Callable
@@ -22,7 +22,7 @@ from seqloom.training import begin, resume
 
 GPT = ["model.kind=gpt", "model.d_model=16", "model.layers=2", "model.context=8"]
 APART = [*GPT, "batch.cross_document_attention=false"]
-GOLDEN = [2.7455, 2.6383, 2.5896, 2.6572, 2.5008, 2.4779, 2.4558, 2.4893, 2.3526, 2.2958]  # as last looked at
+GOLDEN = [2.7455, 2.6383, 2.5896, 2.6572, 2.5008, 2.4779, 2.4558, 2.4893, 2.3526, 2.2958]  # as last reviewed
 
 Make = Callable[..., Any]
 
@@ -35,31 +35,35 @@ def model_of(task: Task) -> Any:
     return model
 
 
-# --- documents ------------------------------------------------------------------------------------------------------
+# --- documents --------------------------------------------------------------------------------------------------------
 
 
-def test_a_document_begins_with_the_end_before_it() -> None:
+def test_document_starts_at_preceding_end() -> None:
     assert number_documents(torch.tensor([[5, 6, END, 7, END, END, 8]])).tolist() == [[0, 0, 1, 1, 2, 3, 3]]
 
 
-def test_apart_the_loss_is_that_of_each_document_alone(recipe: Make) -> None:
+def test_loss_without_cross_document_attention_equals_single_documents(recipe: Make) -> None:
     task = Task.prepare(recipe(*APART))
     model, batch = model_of(task), task.batch(1, 1)
     total = 0.0
     for inputs, targets in zip(batch["inputs"], batch["targets"], strict=True):
-        borders = [0, *(place for place, token in enumerate(inputs.tolist()) if token == END and place), len(inputs)]
+        borders = [
+            0,
+            *(position for position, token in enumerate(inputs.tolist()) if token == END and position),
+            len(inputs),
+        ]
         for first, last in pairwise(borders):
             value, _ = model.loss(inputs[None, first:last], targets[None, first:last])
             total += value.item() * (last - first)
-    found = task.loss(model, batch, None)
-    assert found.value.item() == pytest.approx(total / batch["targets"].numel(), rel=1e-12)
-    assert found.carry is None and found.tokens == 24
+    result = task.loss(model, batch, None)
+    assert result.value.item() == pytest.approx(total / batch["targets"].numel(), rel=1e-12)
+    assert result.carry is None and result.tokens == 24
     joined = Task.prepare(recipe(*GPT)).loss(model, batch, None)
-    assert joined.value.item() != pytest.approx(found.value.item(), rel=1e-4)
+    assert joined.value.item() != pytest.approx(result.value.item(), rel=1e-4)
 
 
-def test_apart_changing_one_document_changes_nothing_in_another(recipe: Make) -> None:
-    """Neither what is predicted in it nor any gradient that comes from there."""
+def test_documents_are_independent_without_cross_document_attention(recipe: Make) -> None:
+    """Neither predictions nor gradients depend on other documents."""
     task = Task.prepare(recipe(*APART, "batch.size=1", "batch.length=40", "model.context=40"))
     model, batch = model_of(task), task.batch(1, 0)
     inputs = batch["inputs"]
@@ -80,41 +84,41 @@ def test_apart_changing_one_document_changes_nothing_in_another(recipe: Make) ->
         assert torch.equal(joined[0, second], model(inputs)[0, second]) == alike
 
 
-def test_apart_is_also_how_it_is_evaluated(recipe: Make) -> None:
-    """Every document after its END alone; and each token of the split is counted once, as ever."""
+def test_evaluation_without_cross_document_attention_scores_single_documents(recipe: Make) -> None:
+    """Every document is scored after END only, and each token of the split is counted once."""
     task = Task.prepare(recipe(*APART))
     model, total, count = model_of(task), 0.0, 0
     for document in task.corpus.split("dev"):
         ids = [*task.tokenizer.encode(document), END]
         scores, _ = model.score(torch.tensor([[END, *ids[:-1]]]), torch.tensor([ids]), model.start(rows=1))
         total, count = total - scores.sum().item(), count + len(ids)
-    found = task.evaluate(model, "dev")
+    result = task.evaluate(model, "dev")
     assert count == len(task.stream("dev"))
-    assert found["loss"] == pytest.approx(total / count, rel=1e-10)
-    assert found["perplexity"] == pytest.approx(math.exp(total / count))
-    assert Task.prepare(recipe(*GPT)).evaluate(model, "dev")["loss"] != pytest.approx(found["loss"], rel=1e-4)
+    assert result["loss"] == pytest.approx(total / count, rel=1e-10)
+    assert result["perplexity"] == pytest.approx(math.exp(total / count))
+    assert Task.prepare(recipe(*GPT)).evaluate(model, "dev")["loss"] != pytest.approx(result["loss"], rel=1e-4)
 
 
-def test_joined_a_stream_is_read_through_in_any_pieces(recipe: Make) -> None:
+def test_stream_log_probs_are_independent_of_chunking(recipe: Make) -> None:
     task = Task.prepare(recipe(*GPT))
     model = model_of(task)
-    once = task.evaluate(model, "dev")
+    first = task.evaluate(model, "dev")
     task.eval_chunk = 5
-    assert task.evaluate(model, "dev") == pytest.approx(once, rel=1e-12)
+    assert task.evaluate(model, "dev") == pytest.approx(first, rel=1e-12)
 
 
-# --- training -------------------------------------------------------------------------------------------------------
+# --- training ---------------------------------------------------------------------------------------------------------
 
 
-def test_the_first_ten_losses(recipe: Make) -> None:
-    made = recipe(*GPT, "model.dropout=0.1", "model.output_bias=true", "train.lr=0.005")
-    trainer = TrainState(Task.prepare(made), made.train, made.seed)
+def test_first_ten_losses(recipe: Make) -> None:
+    config = recipe(*GPT, "model.dropout=0.1", "model.output_bias=true", "train.lr=0.005")
+    trainer = TrainState(Task.prepare(config), config.train, config.seed)
     assert [make_step(trainer).loss for _ in range(10)] == pytest.approx(GOLDEN, abs=1e-3)
 
 
-def test_nothing_is_carried_from_chunk_to_chunk(recipe: Make) -> None:
-    made = recipe(*GPT)
-    trainer = TrainState(Task.prepare(made), made.train, made.seed)
+def test_no_state_is_carried_between_chunks(recipe: Make) -> None:
+    config = recipe(*GPT)
+    trainer = TrainState(Task.prepare(config), config.train, config.seed)
     make_step(trainer)
     assert trainer.carry is None
 
@@ -123,28 +127,28 @@ def test_nothing_is_carried_from_chunk_to_chunk(recipe: Make) -> None:
 def test_resume_is_exact(recipe: Make, tmp_path: Path, options: list[str]) -> None:
     def trained(name: str, *steps: int) -> dict[str, torch.Tensor]:
         for number in steps:
-            made = recipe(*options, "model.dropout=0.3", f"train.steps={number}", "train.save_every=2")
+            config = recipe(*options, "model.dropout=0.3", f"train.steps={number}", "train.save_every=2")
             path = tmp_path / name
-            training = begin(made, path) if number == steps[0] else resume(path, [f"train.steps={number}"])
+            training = begin(config, path) if number == steps[0] else resume(path, [f"train.steps={number}"])
             assert [type(event) for event in training.events()][-1] is Finished
         newest = tmp_path / name / "checkpoints" / f"step-{steps[-1]}"
         files = sorted(newest.glob("*.safetensors"))
         return {f"{file.name}/{key}": value for file in files for key, value in tensors_from_file(file).items()}
 
-    once, twice, other = trained("once", 8), trained("twice", 4, 8), trained("other", 4, 7)
-    assert once.keys() == twice.keys()
-    assert all(torch.equal(value, twice[key]) for key, value in once.items())
-    assert any(not torch.equal(value, other[key]) for key, value in once.items())
+    first, resumed, other = trained("once", 8), trained("twice", 4, 8), trained("other", 4, 7)
+    assert first.keys() == resumed.keys()
+    assert all(torch.equal(value, resumed[key]) for key, value in first.items())
+    assert any(not torch.equal(value, other[key]) for key, value in first.items())
 
 
-def test_an_evaluated_run_opens_as_it_was(recipe: Make, tmp_path: Path) -> None:
+def test_evaluated_run_reopens_unchanged(recipe: Make, tmp_path: Path) -> None:
     training = begin(recipe(*GPT), tmp_path / "run")
     evaluated = [event for event in training.events() if isinstance(event, Evaluated)]
     best = min(evaluated, key=lambda event: event.metrics["loss"])
     assert load(tmp_path / "run", device="cpu").evaluate("dev") == dict(best.metrics)
 
 
-# --- what is refused, and what is remarked on -----------------------------------------------------------------------
+# --- errors and warnings ----------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -166,26 +170,26 @@ def test_an_evaluated_run_opens_as_it_was(recipe: Make, tmp_path: Path) -> None:
         ),
     ],
 )
-def test_all_problems_are_named(recipe: Make, overrides: list[str], words: list[str]) -> None:
+def test_all_problems_are_reported(recipe: Make, overrides: list[str], words: list[str]) -> None:
     with pytest.raises(UsageError) as caught:
         recipe(*overrides)
     assert all(word in str(caught.value) for word in words), caught.value
 
 
-def test_places_that_no_training_token_stands_at_are_remarked_on(recipe: Make) -> None:
-    (found,) = Task.prepare(recipe("model.kind=gpt", "model.d_model=16")).warnings()
-    assert "Set batch.length to 512, or model.context to 8" in found
+def test_untrained_positions_give_warning(recipe: Make) -> None:
+    (result,) = Task.prepare(recipe("model.kind=gpt", "model.d_model=16")).warnings()
+    assert "Set batch.length to 512, or model.context to 8" in result
     assert Task.prepare(recipe(*GPT)).warnings() == []
     rotary = ["model.kind=gpt", "model.d_model=16", "model.positions.kind=rotary"]
-    (found,) = Task.prepare(recipe(*rotary)).warnings()
-    assert "longer distances are not learned. Set batch.length to 512, or model.context to 8" in found
+    (result,) = Task.prepare(recipe(*rotary)).warnings()
+    assert "longer distances are not learned. Set batch.length to 512, or model.context to 8" in result
     assert Task.prepare(recipe(*rotary, "model.context=8")).warnings() == []
 
 
-def test_batches_are_pure_and_of_few_shapes(recipe: Make) -> None:
-    one, other = (Task.prepare(recipe(*APART, "batch.random_offset=true")) for _ in range(2))
-    steps = range(2 * one.steps_per_epoch())
-    batches = [one.batch(1, step) for step in steps]
+def test_batches_are_deterministic_with_few_shapes(recipe: Make) -> None:
+    first, other = (Task.prepare(recipe(*APART, "batch.random_offset=true")) for _ in range(2))
+    steps = range(2 * first.steps_per_epoch())
+    batches = [first.batch(1, step) for step in steps]
     for mine, same in zip(batches, [other.batch(1, step) for step in reversed(steps)][::-1], strict=True):
         assert all(map(torch.equal, leaves(mine), leaves(same)))
     assert len({batch["inputs"].shape for batch in batches}) <= 2

@@ -1,4 +1,4 @@
-"""Reading a recipe and opening a run import what they need, and no other models."""
+"""Reading a recipe and opening a run import only the models that they need."""
 
 import subprocess
 import sys
@@ -7,14 +7,14 @@ from pathlib import Path
 from seqloom.recipes import read_recipe
 from seqloom.training import begin
 
-MOST = 40  # modules of seqloom that are executed to read a recipe
-MODEL = {f"seqloom.models.{name}" for name in ("backbones", "language_model", "recurrent_lm")}  # two are bases
-READ = """
+MAX_MODULES = 40  # modules of seqloom that are executed to read a recipe
+MODEL_MODULES = {f"seqloom.models.{name}" for name in ("backbones", "language_model", "recurrent_lm")}  # two are bases
+READ_RECIPE = """
 import sys
 from seqloom.recipes import read_recipe
 read_recipe("lm-char-lstm")
 """
-OPEN = """
+OPEN_RUN = """
 import sys
 from seqloom.runs.run import Run
 Run.open(sys.argv[1]).model("cpu")
@@ -22,27 +22,27 @@ Run.open(sys.argv[1]).model("cpu")
 
 
 def imported_modules(code: str, *arguments: str) -> set[str]:
-    """The modules of seqloom that a new process has imported after some code."""
-    shown = 'print(*(name for name in sys.modules if name.split(".")[0] == "seqloom"))'
+    """Return the modules of seqloom that a new process imports to run `code`."""
+    print_modules = 'print(*(name for name in sys.modules if name.split(".")[0] == "seqloom"))'
     done = subprocess.run(
-        [sys.executable, "-c", f"{code}\n{shown}", *arguments], capture_output=True, text=True, check=True
+        [sys.executable, "-c", f"{code}\n{print_modules}", *arguments], capture_output=True, text=True, check=True
     )
     return set(done.stdout.split())
 
 
-def test_reading_a_recipe_imports_little() -> None:
-    found = imported_modules(READ)
-    assert "seqloom.models.recurrent_lm" in found and "seqloom.data.corpora.pydocs" in found
-    assert len(found) <= MOST, sorted(found)
-    assert {name for name in found if name.startswith("seqloom.models.")} == MODEL
-    assert {name for name in found if name.startswith("seqloom.data.corpora.")} == {"seqloom.data.corpora.pydocs"}
+def test_reading_recipe_imports_few_modules() -> None:
+    modules = imported_modules(READ_RECIPE)
+    assert "seqloom.models.recurrent_lm" in modules and "seqloom.data.corpora.pydocs" in modules
+    assert len(modules) <= MAX_MODULES, sorted(modules)
+    assert {name for name in modules if name.startswith("seqloom.models.")} == MODEL_MODULES
+    assert {name for name in modules if name.startswith("seqloom.data.corpora.")} == {"seqloom.data.corpora.pydocs"}
 
 
-def test_opening_a_run_imports_its_model_alone(tmp_path: Path) -> None:
+def test_opening_run_imports_its_model_only(tmp_path: Path) -> None:
     _, recipe = read_recipe("lm-char-lstm", ["model.hidden=8"])
     training = begin(recipe, tmp_path / "run")
     training.run.store().save_best(training.task.model().state_dict())
-    found = imported_modules(OPEN, str(training.run.path))
-    assert {name for name in found if name.startswith("seqloom.models.")} == MODEL
+    modules = imported_modules(OPEN_RUN, str(training.run.path))
+    assert {name for name in modules if name.startswith("seqloom.models.")} == MODEL_MODULES
     foreign = ("transformer", "attention", "hmm", "classical", "seqloom.text.bytepair", "seqloom.tasks")
-    assert not [module for module in found if any(part in module for part in foreign)]
+    assert not [module for module in modules if any(part in module for part in foreign)]

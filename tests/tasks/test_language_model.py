@@ -1,4 +1,4 @@
-"""The recurrent language model's task: its batches, its loss, and one number found in three ways."""
+"""The language modelling task with recurrent models: batches, loss, and a loss computed in three ways."""
 
 import math
 
@@ -17,7 +17,7 @@ from seqloom.train.loop import make_step
 from seqloom.train.state import TrainState
 from seqloom.training import begin
 
-# --- the cells once more, in double precision and nothing but numpy ---------------------------------------------------
+# --- the cells in numpy, in double precision --------------------------------------------------------------------------
 
 
 def sigmoid(x):
@@ -75,7 +75,7 @@ EQUATIONS = {"elman": elman, "lstm": lstm, "gru": gru, "gru-cho": gru_cho, "mut1
 
 
 def total_by_hand(weights, cell, layers, hidden, ids):
-    """−Σ log p of a stream of token ids, one at a time, reading END (0) first."""
+    """Return −Σ log p of a stream of token ids, one at a time, starting with END (0)."""
     w = {name: tensor.double().numpy() for name, tensor in weights.items()}
     states = [{"h": np.zeros(hidden), "c": np.zeros(hidden)} for _ in range(layers)]
     total = 0.0
@@ -83,8 +83,8 @@ def total_by_hand(weights, cell, layers, hidden, ids):
         x = w["embed.weight"][before]
         for layer in range(layers):
             prefix = f"stack.layers.{layer}.cell."
-            own = {name.removeprefix(prefix): value for name, value in w.items() if name.startswith(prefix)}
-            states[layer] = EQUATIONS[cell](own, x, states[layer])
+            layer_weights = {name.removeprefix(prefix): value for name, value in w.items() if name.startswith(prefix)}
+            states[layer] = EQUATIONS[cell](layer_weights, x, states[layer])
             x = states[layer]["h"]
         logits = w["output.weight"] @ x + w["output.bias"]
         total += np.log(np.exp(logits - logits.max()).sum()) + logits.max() - logits[target]
@@ -95,9 +95,9 @@ CASES = [("elman", 1), ("lstm", 1), ("lstm", 2), ("gru", 2), ("gru-cho", 1), ("m
 
 
 @pytest.mark.parametrize(("cell", "layers"), CASES)
-def test_evaluate_the_log_and_a_computation_by_hand_agree(recipe, tmp_path, cell, layers):
-    made = recipe(f"model.cell={cell}", f"model.layers={layers}", "model.dropout=0.3")
-    training = begin(made, tmp_path / "run")
+def test_evaluation_log_and_manual_computation_agree(recipe, tmp_path, cell, layers):
+    config = recipe(f"model.cell={cell}", f"model.layers={layers}", "model.dropout=0.3")
+    training = begin(config, tmp_path / "run")
     evaluated = [event for event in training.events() if isinstance(event, Evaluated)]
     best = min(evaluated, key=lambda event: event.metrics["loss"])
 
@@ -122,36 +122,36 @@ def test_evaluate_the_log_and_a_computation_by_hand_agree(recipe, tmp_path, cell
     }
     assert size == characters + 1
     logged = next(e for e in training.run.log() if e["event"] == "evaluated" and e["step"] == best.step)["metrics"]
-    asked = load(tmp_path / "run", device="cpu").evaluate("dev")
-    assert asked == logged == dict(best.metrics)
-    assert asked == pytest.approx(by_hand, rel=1e-5)
-    assert training.run.metrics("dev") == asked
+    evaluated_metrics = load(tmp_path / "run", device="cpu").evaluate("dev")
+    assert evaluated_metrics == logged == dict(best.metrics)
+    assert evaluated_metrics == pytest.approx(by_hand, rel=1e-5)
+    assert training.run.metrics("dev") == evaluated_metrics
 
 
-def test_rows_in_evaluation_begin_without_a_memory(recipe):
-    """More rows are faster and a little worse; one row, the default, is the exact number."""
-    one, four = Task.prepare(recipe()), Task.prepare(recipe("batch.eval_size=4"))
+def test_evaluation_rows_start_with_initial_state(recipe):
+    """More rows are faster with a slightly higher loss; one row, the default, is exact."""
+    single, four = Task.prepare(recipe()), Task.prepare(recipe("batch.eval_size=4"))
     torch.manual_seed(0)
-    model = one.model().eval()
-    assert one.evaluate(model, "dev")["loss"] != four.evaluate(model, "dev")["loss"]
-    one.eval_chunk = 5
-    assert one.evaluate(model, "dev") == pytest.approx(Task.prepare(recipe()).evaluate(model, "dev"), rel=1e-6)
+    model = single.model().eval()
+    assert single.evaluate(model, "dev")["loss"] != four.evaluate(model, "dev")["loss"]
+    single.eval_chunk = 5
+    assert single.evaluate(model, "dev") == pytest.approx(Task.prepare(recipe()).evaluate(model, "dev"), rel=1e-6)
 
 
 # --- batches and loss -------------------------------------------------------------------------------------------------
 
 
-def test_a_batch_is_a_pure_function_of_its_arguments(recipe):
+def test_batch_is_pure_function(recipe):
     a, b = Task.prepare(recipe()), Task.prepare(recipe())
     steps = list(range(2 * a.steps_per_epoch()))
     forwards = [a.batch(1, step) for step in steps]
     backwards = [b.batch(1, step) for step in reversed(steps)][::-1]
-    for one, other in zip(forwards, backwards, strict=True):
-        assert one["fresh"] == other["fresh"]
-        assert all(map(torch.equal, leaves(one), leaves(other)))
+    for single, other in zip(forwards, backwards, strict=True):
+        assert single["fresh"] == other["fresh"]
+        assert all(map(torch.equal, leaves(single), leaves(other)))
 
 
-def test_an_epoch_reads_the_text_and_carries_on_without_a_gap(recipe):
+def test_epoch_reads_text_without_gaps(recipe):
     task = Task.prepare(recipe())
     batches = [task.batch(1, step) for step in range(task.steps_per_epoch())]
     assert [batch["fresh"] for batch in batches] == [True] + [False] * (len(batches) - 1)
@@ -166,13 +166,15 @@ def test_an_epoch_reads_the_text_and_carries_on_without_a_gap(recipe):
 
 
 @pytest.mark.parametrize("cell", STANDARD_CELLS)
-def test_the_loss_is_the_mean_over_the_batch_given_the_carried_state(recipe, cell):
-    """Two chunks in a row, against reading each row alone from its start."""
+def test_loss_is_batch_mean_given_carried_state(recipe, cell):
+    """Compare two consecutive chunks with reading each row separately from its start."""
     task = Task.prepare(recipe(f"model.cell={cell}", "batch.state_reset_probability=0"))
     torch.manual_seed(1)
     model = task.model().double()
     first, second = task.batch(1, 0), task.batch(1, 1)
-    carried = task.loss(model, first, {"not": "used"}).carry  # the first chunk of an epoch forgets what was before
+    carried = task.loss(
+        model, first, {"not": "used"}
+    ).carry  # the first chunk of an epoch starts with the initial state
     loss = task.loss(model, second, carried)
     weights = {name: tensor.detach() for name, tensor in model.state_dict().items()}
     total = 0.0
@@ -186,28 +188,28 @@ def test_the_loss_is_the_mean_over_the_batch_given_the_carried_state(recipe, cel
     assert loss.value.requires_grad
 
 
-def test_rows_that_forget_begin_again_and_the_others_carry_on(recipe):
+def test_state_reset_affects_chosen_rows_only(recipe):
     task = Task.prepare(recipe("batch.state_reset_probability=0.5"))
     torch.manual_seed(1)
     model = task.model().double()
     carried = task.loss(model, task.batch(1, 0), None).carry
     step = next(step for step in range(1, 99) if 0 < task.batch(1, step)["remember"].sum() < 3)
     batch = {**task.batch(1, 1), "remember": task.batch(1, step)["remember"]}
-    kept = task.loss(model, batch, carried).carry[0]["h"]
+    state = task.loss(model, batch, carried).carry[0]["h"]
     all_kept = task.loss(model, {**batch, "remember": torch.ones(3, 1, dtype=torch.bool)}, carried).carry[0]["h"]
     none_kept = task.loss(model, batch, None).carry[0]["h"]
     remember = batch["remember"][:, 0]
-    assert torch.equal(kept[remember], all_kept[remember])
-    assert torch.equal(kept[~remember], none_kept[~remember])
-    assert not torch.allclose(all_kept, none_kept)  # or the two lines above would say nothing
+    assert torch.equal(state[remember], all_kept[remember])
+    assert torch.equal(state[~remember], none_kept[~remember])
+    assert not torch.allclose(all_kept, none_kept)  # control of the previous two lines
     draws = torch.cat([task.batch(1, step)["remember"] for step in range(500)])
     assert draws.float().mean().item() == pytest.approx(0.5, abs=0.05)
     never = Task.prepare(recipe("batch.state_reset_probability=0"))
     assert all(never.batch(1, step)["remember"].all() for step in range(50))
 
 
-def test_what_a_tokenizer_loses_is_measured(recipe):
-    """Characters keep every document of the known alphabet; words lose runs of spaces, which then cost nothing."""
+def test_tokenizer_loss_is_measured(recipe):
+    """Characters preserve every document of the known alphabet; words lose repeated spaces."""
     characters = Task.prepare(recipe())
     assert characters.text_kept("train") == 1
     words = Task.prepare(recipe("tokenizer.kind=words"))
@@ -216,8 +218,8 @@ def test_what_a_tokenizer_loses_is_measured(recipe):
     assert words.text_kept("train") == pytest.approx(normal)
 
 
-def test_rows_that_forget_read_the_chunk_as_if_it_were_the_first(recipe):
-    """Row by row: the loss is that of the carried state where the row remembers, and of no state where it does not."""
+def test_reset_rows_equal_rows_with_initial_state(recipe):
+    """The loss of each row is that of its carried state, or of the initial state if it is reset."""
     task = Task.prepare(recipe("batch.state_reset_probability=0.5"))
     torch.manual_seed(1)
     model = task.model().double()
@@ -229,15 +231,17 @@ def test_rows_that_forget_read_the_chunk_as_if_it_were_the_first(recipe):
     carry = task.loss(model, task.batch(1, 0), None).carry
     for row in range(3):
         alone = {name: batch[name][row : row + 1] for name in ("inputs", "targets")}
-        mine = select_rows(carry, torch.tensor([row]))
-        kept = torch.tensor([[True]])
-        expected = task.loss(model, {**alone, "fresh": not batch["remember"][row], "remember": kept}, mine).value
-        found = task.loss(model, {**alone, "fresh": False, "remember": batch["remember"][row : row + 1]}, mine).value
-        assert found.item() == pytest.approx(expected.item(), rel=1e-12)
+        row_state = select_rows(carry, torch.tensor([row]))
+        state = torch.tensor([[True]])
+        expected = task.loss(model, {**alone, "fresh": not batch["remember"][row], "remember": state}, row_state).value
+        actual = task.loss(
+            model, {**alone, "fresh": False, "remember": batch["remember"][row : row + 1]}, row_state
+        ).value
+        assert actual.item() == pytest.approx(expected.item(), rel=1e-12)
 
 
 def total_from(weights, cell, start, ids):
-    """−Σ log p of ids read after `start`: swap the names of END and `start` in both embeddings to reuse the above."""
+    """Return −Σ log p of ids after `start`, by `total_by_hand` with END and `start` swapped in both embeddings."""
     order = list(range(len(weights["embed.weight"])))
     order[0], order[start] = order[start], order[0]
     swapped = {**weights}
@@ -247,7 +251,7 @@ def total_from(weights, cell, start, ids):
 
 
 @pytest.mark.parametrize("cell", STANDARD_CELLS)
-def test_eight_examples_are_learnt_by_heart(recipe, tmp_path, cell):
+def test_eight_examples_are_memorized(recipe, tmp_path, cell):
     lines = ["abcdef", "fedcba", "badcfe", "aabbcc", "ffeedd", "abcabc", "fdbeca", "cdefab"]
     (tmp_path / "train.txt").write_text("\n".join(lines) + "\n")
     task = Task.prepare(
@@ -265,7 +269,7 @@ def test_eight_examples_are_learnt_by_heart(recipe, tmp_path, cell):
 # --- the registry -----------------------------------------------------------------------------------------------------
 
 
-def test_with_shift_every_epoch_begins_elsewhere_and_the_seed_says_where(recipe):
+def test_random_offset_of_epoch_depends_on_seed(recipe):
     task = Task.prepare(recipe("batch.random_offset=true"))
     length = task.steps_per_epoch()
     firsts = [task.batch(1, epoch * length)["targets"] for epoch in range(3)]
@@ -274,6 +278,6 @@ def test_with_shift_every_epoch_begins_elsewhere_and_the_seed_says_where(recipe)
     assert torch.equal(firsts[1], task.batch(1, length)["targets"])
     assert not torch.equal(firsts[1], task.batch(2, length)["targets"])
     whole = torch.cat([task.batch(1, step)["targets"] for step in range(length)], dim=1).flatten()
-    kept = len(task.stream("train")) - task.batches.left_out
+    state = len(task.stream("train")) - task.batches.left_out
     ring = task.stream("train").repeat(2).tolist()
-    assert whole.tolist() in (ring[start : start + kept] for start in range(len(task.stream("train"))))
+    assert whole.tolist() in (ring[start : start + state] for start in range(len(task.stream("train"))))

@@ -1,4 +1,4 @@
-"""The n-gram's task: the number from `evaluate`, from the log, and from Kneser–Ney written out with dictionaries."""
+"""The n-gram task: its loss equals that of the log and of Kneser–Ney smoothing with dictionaries."""
 
 import math
 from collections import Counter, defaultdict
@@ -44,9 +44,9 @@ class SlowKneserNey:
         n = [sum(count == j for count in counts.values()) for j in range(5)]
         if 0 not in n[1:]:
             y = n[1] / (n[1] + 2 * n[2])
-            found = [j - (j + 1) * y * n[j + 1] / n[j] for j in (1, 2, 3)]
-            if all(0 < d <= j for j, d in enumerate(found, start=1)):
-                return found
+            discounts = [j - (j + 1) * y * n[j + 1] / n[j] for j in (1, 2, 3)]
+            if all(0 < d <= j for j, d in enumerate(discounts, start=1)):
+                return discounts
         return [0.5, 1.0, 1.5]
 
     def prob(self, history, word):
@@ -58,13 +58,13 @@ class SlowKneserNey:
                 break
             count, d = self.counts[k][(*context, word)], self.discounts[k]
             spared = sum(d[min(c, 3) - 1] for c in counts)
-            own = max(count - (d[min(count, 3) - 1] if count else 0), 0)
-            p = own / sum(counts) + spared / sum(counts) * p
+            discounted = max(count - (d[min(count, 3) - 1] if count else 0), 0)
+            p = discounted / sum(counts) + spared / sum(counts) * p
         return p
 
 
 @pytest.mark.parametrize("order", [1, 2, 3, 5])
-def test_evaluate_the_log_and_a_computation_by_hand_agree(recipe, tmp_path, order):
+def test_evaluation_log_and_manual_computation_agree(recipe, tmp_path, order):
     training = begin(recipe(f"model.order={order}", task="ngram"), tmp_path / "run")
     events = list(training.events())
     (evaluated,) = [event for event in events if isinstance(event, Evaluated)]
@@ -74,18 +74,18 @@ def test_evaluate_the_log_and_a_computation_by_hand_agree(recipe, tmp_path, orde
     total, count = 0.0, 0
     for document in DEV:
         tokens = [letter if letter in alphabet else "<unk>" for letter in document] + ["</s>"]
-        for place, token in enumerate(tokens):
-            total -= math.log(slow.prob(["<s>", *tokens[:place]][-(order - 1) :] if order > 1 else [], token))
+        for position, token in enumerate(tokens):
+            total -= math.log(slow.prob(["<s>", *tokens[:position]][-(order - 1) :] if order > 1 else [], token))
             count += 1
     logged = next(entry for entry in training.run.log() if entry["event"] == "evaluated")["metrics"]
-    asked = load(tmp_path / "run", device="cpu").evaluate("dev")
-    assert asked == logged == dict(evaluated.metrics)
-    assert asked["loss"] == pytest.approx(total / count, rel=1e-9)
-    assert asked["word_perplexity"] == pytest.approx(math.exp(total / 13), rel=1e-9)
+    metrics = load(tmp_path / "run", device="cpu").evaluate("dev")
+    assert metrics == logged == dict(evaluated.metrics)
+    assert metrics["loss"] == pytest.approx(total / count, rel=1e-9)
+    assert metrics["word_perplexity"] == pytest.approx(math.exp(total / 13), rel=1e-9)
     assert isinstance(events[-1], Finished)
 
 
-def test_a_text_shorter_than_the_order_is_refused_before_anything_is_made(recipe, tmp_path):
+def test_text_shorter_than_order_is_rejected_before_run_is_created(recipe, tmp_path):
     (tmp_path / "train.txt").write_text("ab\nc\n")
     with pytest.raises(DataError, match="order 5") as caught:
         begin(recipe("model.order=5", task="ngram"), tmp_path / "run")
@@ -93,7 +93,7 @@ def test_a_text_shorter_than_the_order_is_refused_before_anything_is_made(recipe
     assert not (tmp_path / "run").exists()
 
 
-def test_resumed_after_counting_it_is_only_evaluated(recipe, tmp_path):
+def test_resume_after_counting_only_evaluates(recipe, tmp_path):
     training = begin(recipe(task="ngram"), tmp_path / "run")
     for event in training.events():
         if type(event).__name__ == "Saved":

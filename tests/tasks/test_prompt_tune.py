@@ -1,4 +1,4 @@
-"""Prompt tuning, from a run to a run that stands alone."""
+"""Prompt tuning of a language model, and the self-contained run that it creates."""
 
 import shutil
 from pathlib import Path
@@ -23,7 +23,7 @@ from seqloom.training import begin, resume
 
 
 @pytest.fixture(scope="module")
-def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("tuned")
     wide_gpt(folder / "gpt")
     pretrained_run(folder / "lstm", "recurrent-lm")
@@ -32,54 +32,57 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def test_only_the_prompt_is_kept_beside_one_copy_of_the_language_model(made: Path) -> None:
-    run = made / "tuned"
+def test_run_stores_prompt_and_one_copy_of_language_model(folder: Path) -> None:
+    run = folder / "tuned"
     assert set(tensors_from_file(run / "model.safetensors")) == {"prompt"}
-    frozen, then = tensors_from_file(run / "frozen.safetensors"), tensors_from_file(made / "gpt" / "model.safetensors")
+    frozen, then = (
+        tensors_from_file(run / "frozen.safetensors"),
+        tensors_from_file(folder / "gpt" / "model.safetensors"),
+    )
     assert {name.removeprefix("frozen.") for name in frozen} == set(then)
     assert all(torch.equal(frozen[f"frozen.{name}"], tensor) for name, tensor in then.items())
     began = Run.open(run).data["init"]
-    assert began["from"] == str(made / "gpt")
-    assert began["sha256"] == sha256((made / "gpt" / "model.safetensors").read_bytes())
-    assert f"Its training started from the weights of `{made / 'gpt'}`" in (run / "card.md").read_text()
+    assert began["from"] == str(folder / "gpt")
+    assert began["sha256"] == sha256((folder / "gpt" / "model.safetensors").read_bytes())
+    assert f"Its training started from the weights of `{folder / 'gpt'}`" in (run / "card.md").read_text()
 
 
-def test_the_run_needs_no_other(made: Path, tmp_path: Path) -> None:
-    shutil.copytree(made / "tuned", tmp_path / "alone")
-    hidden = made / "gpt-hidden"
-    (made / "gpt").rename(hidden)
+def test_run_is_self_contained(folder: Path, tmp_path: Path) -> None:
+    shutil.copytree(folder / "tuned", tmp_path / "alone")
+    hidden = folder / "gpt-hidden"
+    (folder / "gpt").rename(hidden)
     try:
         model = seqloom.load(tmp_path / "alone")
         figures = model.evaluate("test")
-        (one,) = model.choose("a warm, clever cast")
+        (result,) = model.choose("a warm, clever cast")
     finally:
-        hidden.rename(made / "gpt")
+        hidden.rename(folder / "gpt")
     assert set(figures) >= {"loss", "accuracy", "macro_f1"}
-    assert {said.label for said in one.candidates} == {"good", "bad"}
+    assert {losses.label for losses in result.candidates} == {"good", "bad"}
     assert isinstance("".join(model.generate("a warm", max_tokens=5)), str)
 
 
 @pytest.mark.parametrize("kind", ["gpt", "lstm"])
-def test_it_learns_with_the_language_model_as_it_is(made: Path, tmp_path: Path, kind: str) -> None:
-    recipe = tune_recipe(made, made / kind, "train.steps=60", "train.evaluate_every=60", "train.lr=0.2")
+def test_training_learns_with_frozen_language_model(folder: Path, tmp_path: Path, kind: str) -> None:
+    recipe = tune_recipe(folder, folder / kind, "train.steps=60", "train.evaluate_every=60", "train.lr=0.2")
     task = Task.prepare(recipe)
     batch = task.batch(1, 0)
     before = task.loss(task.model(), batch, None).value
     model = Run.open(trained(recipe, tmp_path / "new")).model("cpu")
     after = task.loss(model, batch, None).value
-    assert after < before - (0.02 if kind == "gpt" else 0)  # an LSTM that was never trained hardly hears its input
-    weights = tensors_from_file(made / kind / "model.safetensors")
+    assert after < before - (0.02 if kind == "gpt" else 0)  # an untrained LSTM hardly depends on its input
+    weights = tensors_from_file(folder / kind / "model.safetensors")
     assert all(torch.equal(model.frozen.state_dict()[name], tensor) for name, tensor in weights.items())
 
 
-def test_the_loss_is_of_the_label_and_the_end_alone(made: Path) -> None:
-    task = Task.prepare(tune_recipe(made, made / "gpt"))
+def test_loss_covers_label_and_end_only(folder: Path) -> None:
+    task = Task.prepare(tune_recipe(folder, folder / "gpt"))
     batch, model = task.batch(1, 0), task.model().eval()
-    said = [
+    losses = [
         task.tokenizer.decode(targets[counted].tolist())
         for targets, counted in zip(batch["targets"], batch["counted"], strict=True)
     ]
-    assert {text.strip() for text in said} == {"good", "bad"}
+    assert {text.strip() for text in losses} == {"good", "bad"}
     last = batch["counted"].int().argmax(dim=1) + batch["counted"].sum(dim=1) - 1
     assert bool((batch["targets"].gather(1, last.unsqueeze(1)) == task.tokenizer.end).all())
     scores, _ = model.score(batch["inputs"], batch["targets"], model.start(rows=len(batch["inputs"])))
@@ -88,48 +91,48 @@ def test_the_loss_is_of_the_label_and_the_end_alone(made: Path) -> None:
     )
 
 
-def test_evaluate_chooses_as_prompt_does(made: Path) -> None:
-    model = seqloom.load(made / "tuned")
+def test_evaluation_and_prompt_command_agree(folder: Path) -> None:
+    model = seqloom.load(folder / "tuned")
     task = model.task()
     examples = task.corpus.split("test")
-    chosen = [one.label for one in model.choose([example.text for example in examples])]
+    chosen = [result.label for result in model.choose([example.text for example in examples])]
     right = sum(label == example.label for label, example in zip(chosen, examples, strict=True))
     assert task.evaluate(model.model, "test")["accuracy"] == pytest.approx(right / len(examples))
     best = task.log_probs(model.model, "test").argmax(dim=1).tolist()
-    assert [task.names[place] for place in best] == chosen
+    assert [task.names[position] for position in best] == chosen
 
 
-def test_a_resumed_tuning_ends_where_one_in_one_go_does(made: Path, tmp_path: Path) -> None:
-    recipe = tune_recipe(made, made / "gpt")
+def test_resume_is_exact(folder: Path, tmp_path: Path) -> None:
+    recipe = tune_recipe(folder, folder / "gpt")
     stop = Stop()
     for event in begin(recipe, tmp_path / "resumed").events(stop):
         if event.step == 15:
             stop.request()
     for _ in resume(tmp_path / "resumed").events():
         pass
-    assert_same_checkpoints(tmp_path / "resumed", made / "tuned")
+    assert_same_checkpoints(tmp_path / "resumed", folder / "tuned")
 
 
-def test_a_mean_of_checkpoints_has_the_language_model_too(made: Path, tmp_path: Path) -> None:
-    make_average([made / "tuned"], out=tmp_path / "mean", last=2)
+def test_averaged_run_includes_language_model(folder: Path, tmp_path: Path) -> None:
+    make_average([folder / "tuned"], out=tmp_path / "mean", last=2)
     assert (tmp_path / "mean" / "frozen.safetensors").exists()
     assert seqloom.load(tmp_path / "mean").evaluate("test")["loss"] > 0
 
 
-def test_long_texts_are_cut_so_that_the_label_has_room(made: Path, tmp_path: Path) -> None:
+def test_long_texts_are_truncated_so_that_label_fits(folder: Path, tmp_path: Path) -> None:
     (tmp_path / "reviews.csv").write_text(
         "review,verdict\n" + "".join(f'"{"dull " * 60}{n}",bad\n"a warm film {n}",good\n' for n in range(20))
     )
-    task = Task.prepare(tune_recipe(tmp_path, made / "gpt", "batch.max_length=40"))
-    assert any("only their beginning is read" in warning for warning in task.warnings())
+    task = Task.prepare(tune_recipe(tmp_path, folder / "gpt", "batch.max_length=40"))
+    assert any("with their label and are truncated" in warning for warning in task.warnings())
     for example in task.prompts("train"):
         assert len(example.ids) < 40
         assert task.tokenizer.decode(example.ids).endswith((" = bad", " = good"))
     with pytest.raises(DataError, match="too few for the template"):
-        Task.prepare(tune_recipe(tmp_path, made / "gpt", "batch.max_length=3")).steps_per_epoch()
+        Task.prepare(tune_recipe(tmp_path, folder / "gpt", "batch.max_length=3")).steps_per_epoch()
 
 
-def test_a_label_the_vocabulary_lacks(made: Path, tmp_path: Path) -> None:
+def test_label_outside_vocabulary_is_rejected(folder: Path, tmp_path: Path) -> None:
     trained(
         build_recipe(
             {
@@ -145,7 +148,7 @@ def test_a_label_the_vocabulary_lacks(made: Path, tmp_path: Path) -> None:
         tmp_path / "toys",
     )
     with pytest.raises(DataError, match="does not have the label"):
-        Task.prepare(tune_recipe(made, tmp_path / "toys"))
+        Task.prepare(tune_recipe(folder, tmp_path / "toys"))
 
 
 @pytest.mark.parametrize(
@@ -160,26 +163,26 @@ def test_a_label_the_vocabulary_lacks(made: Path, tmp_path: Path) -> None:
         (["init.from=nowhere"], "there is no run nowhere"),
     ],
 )
-def test_recipes_that_cannot_be(made: Path, overrides: list[str], words: str) -> None:
+def test_invalid_recipe_is_rejected(folder: Path, overrides: list[str], words: str) -> None:
     with pytest.raises(SeqloomError) as caught:
-        tune_recipe(made, made / "gpt", *overrides)
+        tune_recipe(folder, folder / "gpt", *overrides)
     assert words in str(caught.value)
 
 
-def test_what_is_no_language_model(made: Path) -> None:
+def test_other_model_kinds_are_rejected(folder: Path) -> None:
     with pytest.raises(UsageError, match="must be a language model, of kind recurrent-lm or gpt; it is of kind bert"):
-        tune_recipe(made, made / "bert")
+        tune_recipe(folder, folder / "bert")
     with pytest.raises(UsageError, match="cannot be fine-tuned: its model is of kind soft-prompt"):
-        tune_recipe(made, made / "tuned")
+        tune_recipe(folder, folder / "tuned")
 
 
-def test_the_recipe_of_a_run_is_whole(made: Path) -> None:
-    recipe = recipe_of(Run.open(made / "tuned"))
+def test_recipe_of_run_is_complete(folder: Path) -> None:
+    recipe = recipe_of(Run.open(folder / "tuned"))
     assert recipe.model.backbone.kind == "gpt" and recipe.model.length == 3
-    assert to_mapping(recipe)["init"] == {"from": str(made / "gpt"), "weights": True}
+    assert to_mapping(recipe)["init"] == {"from": str(folder / "gpt"), "weights": True}
 
 
-def test_other_texts_are_not_what_it_is_measured_on(made: Path) -> None:
-    model: Any = seqloom.load(made / "tuned")
+def test_plain_text_evaluation_is_rejected(folder: Path) -> None:
+    model: Any = seqloom.load(folder / "tuned")
     with pytest.raises(UsageError, match="evaluated on texts with labels"):
         model.evaluate_documents(["a text"])

@@ -1,4 +1,4 @@
-"""Classification of series: the model, the task, files of one's own, the commands."""
+"""Classification of series: model, task, files of the user and commands."""
 
 import math
 from collections.abc import Callable
@@ -29,7 +29,7 @@ SMALL = ["model.encoder.kind=convolution", "model.encoder.filters=8", "train.epo
 
 
 def rows(path: Path, count: int = 60, header: bool = False) -> Path:
-    """Waves that are slow or fast, of 12 to 16 steps."""
+    """Write slow and fast waves of 12 to 16 steps."""
     lines = ["kind," + ",".join(f"t{n}" for n in range(16))] if header else []
     for n in range(count):
         speed, length = (0.3, "slow") if n % 2 else (1.2, "fast"), 12 + n % 5
@@ -48,7 +48,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.parametrize("kind", ENCODERS)
-def test_padding_and_missing_values_do_not_count(kind: str) -> None:
+def test_padding_and_missing_values_are_ignored(kind: str) -> None:
     torch.manual_seed(0)
     model = SeriesClassifierConfig(encoder=ENCODERS[kind]).build(2, 3).eval()
     model.set_scale([torch.randn(30, 2) * 4 + 7])
@@ -56,24 +56,24 @@ def test_padding_and_missing_values_do_not_count(kind: str) -> None:
     observed, mask = torch.ones(2, 5, 2, dtype=torch.bool), torch.ones(2, 5, dtype=torch.bool)
     observed[0, 1, 0] = False
     batch = {"values": values, "observed": observed, "mask": mask}
-    longer = {name: torch.cat([one, torch.zeros_like(one[:, :2])], dim=1) for name, one in batch.items()}
+    longer = {name: torch.cat([value, torch.zeros_like(value[:, :2])], dim=1) for name, value in batch.items()}
     other = values.clone()
     other[~observed] = 1e5
     with torch.no_grad():
-        found = model(batch)
-        assert torch.allclose(found, model(longer), atol=1e-5), "padding changes nothing"
-        assert torch.equal(found, model({**batch, "values": other})), "what is missing is not looked at"
-        assert not torch.allclose(found, model({**batch, "observed": torch.ones_like(observed)}))
+        logits = model(batch)
+        assert torch.allclose(logits, model(longer), atol=1e-5), "padding changes nothing"
+        assert torch.equal(logits, model({**batch, "values": other})), "missing values are ignored"
+        assert not torch.allclose(logits, model({**batch, "observed": torch.ones_like(observed)}))
 
 
-def test_scaling_is_that_of_train() -> None:
+def test_scale_is_computed_on_train() -> None:
     model = SeriesClassifierConfig().build(2, 2)
     series = torch.tensor([[1.0, 5.0], [3.0, 5.0], [math.nan, 5.0]])
     model.set_scale([series])
     assert model.centre.tolist() == [2, 5] and model.scale.tolist() == [1, 1]
 
 
-def test_an_epoch_reads_every_series_once(run: Path) -> None:
+def test_epoch_reads_every_series_once(run: Path) -> None:
     task: Task = load(run).task()
     train = task.corpus.split("train")
     read = [
@@ -85,11 +85,11 @@ def test_an_epoch_reads_every_series_once(run: Path) -> None:
     assert torch.equal(halves, task.batch(3, 1)["values"])
 
 
-def test_waves_are_told_apart(run: Path, tmp_path: Path) -> None:
+def test_waves_are_classified(run: Path, tmp_path: Path) -> None:
     model = load(run, "cpu", SeriesClassifierPredictor)
     assert model.labels == ["fast", "slow"] and model.evaluate("test")["accuracy"] == 1.0
     fast = model.classify([10 + math.sin(1.2 * t) for t in range(14)])
-    assert fast[0].label == "fast" and sum(one.probability for one in fast) == pytest.approx(1)
+    assert fast[0].label == "fast" and sum(prediction.probability for prediction in fast) == pytest.approx(1)
     with pytest.raises(UsageError, match="got 0 numbers"):
         model.classify([])
     with pytest.raises(UsageError, match=r"finite values \(T, 1\)"):
@@ -98,8 +98,8 @@ def test_waves_are_told_apart(run: Path, tmp_path: Path) -> None:
 
 def test_commands(run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["evaluate", str(run), "--split", "test", "--confusion", str(tmp_path / "c.svg")]) == 0
-    shown = capsys.readouterr().out
-    assert "accuracy" in shown and "series" in shown and "what is taken for what" in shown
+    output = capsys.readouterr().out
+    assert "accuracy" in output and "series" in output and "what is taken for what" in output
     line = ",".join(f"{10 + math.sin(0.3 * t):.2f}" for t in range(14))
     assert main(["classify", str(run), line, "--top", "2"]) == 0
     assert capsys.readouterr().out.split("\t")[0] == "slow"
@@ -113,13 +113,13 @@ def read_rows(path: Path, **settings: Any) -> Any:
     return corpora.load(corpora.find("series-rows").Config(train=str(path), **settings))
 
 
-def test_rows_of_ones_own(tmp_path: Path) -> None:
+def test_custom_rows_are_read(tmp_path: Path) -> None:
     plain, named = read_rows(rows(tmp_path / "a.csv")), read_rows(rows(tmp_path / "b.csv", header=True), label="kind")
     assert plain.fingerprint() == named.fingerprint() and plain.labels == ("fast", "slow")
-    assert {len(one.values) for one in plain.split("train")} == {12, 13, 14, 15, 16}
+    assert {len(example.values) for example in plain.split("train")} == {12, 13, 14, 15, 16}
     assert all(set(plain.label_counts(split)) == {"fast", "slow"} for split in ("train", "dev", "test"))
-    two = read_rows(rows(tmp_path / "c.csv"), variables=2)
-    assert variables_of(two) == 2 and len(two.split("train")[0].values) == 8
+    two_variables = read_rows(rows(tmp_path / "c.csv"), variables=2)
+    assert variables_of(two_variables) == 2 and len(two_variables.split("train")[0].values) == 8
 
 
 @pytest.mark.parametrize(
@@ -136,14 +136,16 @@ def test_rows_of_ones_own(tmp_path: Path) -> None:
         (lambda text: "slow" + "," * 16 + "\n" + text, {}, r"Line 1 of .* must contain at least one number"),
     ],
 )
-def test_bad_rows(tmp_path: Path, change: Callable[[str], str], settings: dict[str, Any], words: str) -> None:
+def test_invalid_rows_are_rejected(
+    tmp_path: Path, change: Callable[[str], str], settings: dict[str, Any], words: str
+) -> None:
     file = rows(tmp_path / "bad.csv")
     file.write_text(change(file.read_text()))
     with pytest.raises(DataError, match=words):
         read_rows(file, **settings)
 
 
-def test_digits() -> None:
+def test_digits_corpus() -> None:
     pytest.importorskip("sklearn")
     corpus = corpora.load(corpora.find("digits").Config())
     assert {split: len(corpus.split(split)) for split in corpus.splits} == {"train": 1165, "dev": 287, "test": 345}
@@ -153,7 +155,7 @@ def test_digits() -> None:
     assert np.array_equal(pixels.split("dev")[3].values.ravel(), corpus.split("dev")[3].values.ravel())
 
 
-def test_a_series_longer_than_the_encoder_knows(tmp_path: Path) -> None:
+def test_series_longer_than_encoder_positions_is_rejected(tmp_path: Path) -> None:
     file = rows(tmp_path / "a.csv")
     overrides = [f"data.train={file}", "model.encoder.kind=transformer", "model.encoder.positions.kind=learned"]
     _, recipe = read_recipe("series-rows", [*overrides, "model.encoder.positions.max_length=10"])

@@ -1,4 +1,4 @@
-"""Training with each output layer: counts, exact resume, and what is refused before a run is made."""
+"""Training with each output layer: counts, exact resume, and errors before a run is created."""
 
 from pathlib import Path
 from typing import Any
@@ -22,32 +22,32 @@ SOFTMAXES = {
 
 
 @pytest.mark.parametrize("overrides", SOFTMAXES.values(), ids=SOFTMAXES)
-def test_stopped_and_resumed_is_the_same_to_the_bit(recipe: Any, tmp_path: Path, overrides: list[str]) -> None:
-    made = recipe(*overrides, "model.dropout=0.2")
-    list(begin(made, tmp_path / "whole").events())
+def test_resume_is_exact(recipe: Any, tmp_path: Path, overrides: list[str]) -> None:
+    config = recipe(*overrides, "model.dropout=0.2")
+    list(begin(config, tmp_path / "whole").events())
     stop = Stop()
-    for event in begin(made, tmp_path / "halves").events(stop):
+    for event in begin(config, tmp_path / "halves").events(stop):
         if isinstance(event, Saved):
             stop.request()
     assert isinstance(event, Stopped) and event.step == 3
     list(resume(tmp_path / "halves").events())
-    whole, halves = (tensors_from_file(tmp_path / name / "model.safetensors") for name in ("whole", "halves"))
-    assert whole.keys() == halves.keys()
-    assert all(torch.equal(whole[name], halves[name]) for name in whole)
+    uninterrupted, halves = (tensors_from_file(tmp_path / name / "model.safetensors") for name in ("whole", "halves"))
+    assert uninterrupted.keys() == halves.keys()
+    assert all(torch.equal(uninterrupted[name], halves[name]) for name in uninterrupted)
 
 
 @pytest.mark.parametrize("overrides", SOFTMAXES.values(), ids=SOFTMAXES)
-def test_a_run_is_loaded_and_used_with_exact_probabilities(recipe: Any, tmp_path: Path, overrides: list[str]) -> None:
+def test_loaded_run_uses_exact_probabilities(recipe: Any, tmp_path: Path, overrides: list[str]) -> None:
     training = begin(recipe(*overrides), tmp_path / "run")
     list(training.events())
     trained = load(tmp_path / "run", device="cpu")
-    assert trained.evaluate("dev") == trained.evaluate("dev") == training.run.metrics("dev")  # nothing is drawn
+    assert trained.evaluate("dev") == trained.evaluate("dev") == training.run.metrics("dev")  # no samples
     output = trained.model.step(torch.zeros(1, 1, dtype=torch.long), trained.model.start(rows=1))
     assert output.log_probs.exp().sum().item() == pytest.approx(1, abs=1e-5)
     assert len(list(trained.generate("the", max_tokens=5))) <= 6
 
 
-def test_the_sampler_gets_the_counts_of_the_training_text(recipe: Any) -> None:
+def test_sampler_uses_counts_of_training_text(recipe: Any) -> None:
     task = Task.prepare(recipe(*SOFTMAXES["blackout"], "model.softmax.alpha=1"))
     stream = task.stream("train")
     proposal = task.model().output.proposal
@@ -56,14 +56,14 @@ def test_the_sampler_gets_the_counts_of_the_training_text(recipe: Any) -> None:
     assert proposal[1] == proposal.min()
 
 
-def test_the_loss_of_samples_is_not_called_nats_of_the_text(recipe: Any) -> None:
+def test_sampled_loss_has_remark(recipe: Any) -> None:
     remarks = [Task.prepare(recipe(*overrides)).monitor.remark for overrides in ([], *SOFTMAXES.values())]
     assert remarks == ["", "", "of samples", "of samples"]
 
 
-def test_cutoffs_beyond_the_vocabulary_leave_no_run_behind(recipe: Any, tmp_path: Path) -> None:
-    made = recipe("model.softmax.kind=adaptive", "model.softmax.cutoffs=[10, 5000]")
+def test_cutoffs_beyond_vocabulary_create_no_run(recipe: Any, tmp_path: Path) -> None:
+    config = recipe("model.softmax.kind=adaptive", "model.softmax.cutoffs=[10, 5000]")
     size = len(Task.prepare(recipe()).tokenizer)
     with pytest.raises(UsageError, match=f"the vocabulary, {size} tokens; got \\[10, 5000\\]"):
-        begin(made, tmp_path / "run")
+        begin(config, tmp_path / "run")
     assert not (tmp_path / "run").exists()

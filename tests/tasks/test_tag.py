@@ -1,4 +1,4 @@
-"""The tagging task: words and their tags, pieces of long sentences, spans, and that a resume changes nothing."""
+"""The tagging task: words and tags, pieces of long sentences, spans and exact resume."""
 
 from pathlib import Path
 
@@ -20,7 +20,7 @@ def task(tmp_path: Path) -> Task:
     return Task.prepare(tag_recipe(tmp_path))
 
 
-def test_every_word_is_read_once_an_epoch_with_its_tag(task: Task) -> None:
+def test_epoch_reads_every_word_once_with_its_tag(task: Task) -> None:
     read = []
     for step in range(task.steps_per_epoch()):
         batch = task.batch(1, step)
@@ -32,86 +32,86 @@ def test_every_word_is_read_once_an_epoch_with_its_tag(task: Task) -> None:
             tags = [task.names[tag] for tag in batch["tags"][row][words]]
             read.append(list(zip(ids, tags, strict=True)))
     expected = [
-        list(zip(task.tokenizer.encode(" ".join(one.words)), one.tags, strict=True))
-        for one in task.corpus.split("train")
+        list(zip(task.tokenizer.encode(" ".join(sentence.words)), sentence.tags, strict=True))
+        for sentence in task.corpus.split("train")
     ]
     assert sorted(read) == sorted(expected)
 
 
-def test_only_valid_tags_are_ever_said(task: Task) -> None:
+def test_predicted_tags_are_valid_sequences(task: Task) -> None:
     torch.manual_seed(0)
     model = task.model().eval()
     torch.nn.init.normal_(model.output.weight, std=5.0)
-    found, loss = task.outputs(model, "train")
-    assert [len(tags) for tags in found] == [len(one.words) for one in task.corpus.split("train")]
-    assert len({tag for tags in found for tag in tags}) > 2
-    assert not any(read_tags(tags).mistakes for tags in found)
-    assert task.measure((found, loss), "train").invalid == 0
+    predicted, loss = task.outputs(model, "train")
+    assert [len(tags) for tags in predicted] == [len(sentence.words) for sentence in task.corpus.split("train")]
+    assert len({tag for tags in predicted for tag in tags}) > 2
+    assert not any(read_tags(tags).mistakes for tags in predicted)
+    assert task.measure((predicted, loss), "train").invalid == 0
 
 
-def test_without_constraints_they_may_be_anything(tmp_path: Path) -> None:
-    """The control of the test above."""
+def test_unconstrained_tags_may_be_invalid(tmp_path: Path) -> None:
+    """Control of the previous test."""
     task = Task.prepare(tag_recipe(tmp_path, "model.constrain=false"))
     torch.manual_seed(0)
     model = task.model().eval()
     torch.nn.init.normal_(model.output.weight, std=5.0)
-    found, loss = task.outputs(model, "train")
-    assert task.measure((found, loss), "train").invalid > 0
+    predicted, loss = task.outputs(model, "train")
+    assert task.measure((predicted, loss), "train").invalid > 0
 
 
 @pytest.fixture
 def long_task(tmp_path: Path) -> Task:
-    """All sentences in one, read in pieces of at most four words."""
-    whole = [pair for one in sentences() for pair in one]
-    write_sentences(tmp_path / "mine.conll", [whole, *sentences()])
+    """A task on a single long sentence, read in pieces of at most four words."""
+    uninterrupted = [pair for sentence in sentences() for pair in sentence]
+    write_sentences(tmp_path / "mine.conll", [uninterrupted, *sentences()])
     return Task.prepare(tag_recipe(tmp_path, "batch.max_length=5"))
 
 
-def test_long_sentences_are_learned_and_answered_whole(long_task: Task) -> None:
+def test_long_sentences_are_split_and_rejoined(long_task: Task) -> None:
     task = long_task
     pieces = task.pieces("train")
-    assert task.cut() == len({piece.sentence for piece in pieces if piece.start}) > 0
+    assert task.truncated_count() == len({piece.sentence for piece in pieces if piece.start}) > 0
     assert any("training sentences are longer than 5 tokens" in line for line in task.warnings())
     assert task.batches.cut == task.batches.words_cut == 0
     torch.manual_seed(0)
-    found, loss = task.outputs(task.model().eval(), "train")
-    assert [len(tags) for tags in found] == [len(one.words) for one in task.corpus.split("train")]
-    assert 0 < loss < 10  # no piece begins with a tag that may not begin a sentence
+    predicted, loss = task.outputs(task.model().eval(), "train")
+    assert [len(tags) for tags in predicted] == [len(sentence.words) for sentence in task.corpus.split("train")]
+    assert 0 < loss < 10  # no piece starts with a tag that cannot start a sentence
 
 
-def test_a_span_that_is_cut_begins_anew(long_task: Task) -> None:
-    task, begun = long_task, 0
+def test_split_span_starts_with_b_tag(long_task: Task) -> None:
+    task, split_spans = long_task, 0
     split = task.corpus.split("train")
     for piece, tags in zip(task.pieces("train"), task.tags("train"), strict=True):
-        own = split[piece.sentence].tags[piece.start : piece.end]
-        said = [task.names[tag] for tag in tags]
-        assert said[1:] == list(own[1:])
-        assert said[0] in (own[0], f"B{own[0][1:]}")
-        assert not read_tags(said).mistakes
-        begun += said[0] != own[0]
-    assert begun > 0
+        expected = split[piece.sentence].tags[piece.start : piece.end]
+        tag_names = [task.names[tag] for tag in tags]
+        assert tag_names[1:] == list(expected[1:])
+        assert tag_names[0] in (expected[0], f"B{expected[0][1:]}")
+        assert not read_tags(tag_names).mistakes
+        split_spans += tag_names[0] != expected[0]
+    assert split_spans > 0
 
 
-def test_words_with_tags_of_the_test_file_alone_are_said_and_wrong(tmp_path: Path) -> None:
+def test_tags_missing_in_train_are_reported_and_count_as_wrong(tmp_path: Path) -> None:
     test = write_sentences(tmp_path / "test.conll", [[("Ann", "B-PER"), ("Monday", "B-DAY")], [("Bob", "B-PER")]])
     task = Task.prepare(tag_recipe(tmp_path, f"data.test={test}", "data.test_fraction=0"))
     assert any("1 test word has a tag that train lacks (B-DAY): it counts as wrong" in w for w in task.warnings())
-    assert task.tags("test") == [[1, -1], [1]]  # no tag of the model's
+    assert task.tags("test") == [[1, -1], [1]]  # not a tag of the model
     torch.manual_seed(0)
-    found = task.report(task.model().eval(), "test")
-    assert found.unseen == {"B-DAY": 1}
-    assert found.metrics["token_accuracy"] <= 2 / 3
+    predicted = task.report(task.model().eval(), "test")
+    assert predicted.unseen == {"B-DAY": 1}
+    assert predicted.metrics["token_accuracy"] <= 2 / 3
 
 
-def test_one_tag_only_is_refused(tmp_path: Path) -> None:
+def test_single_tag_is_rejected(tmp_path: Path) -> None:
     write_sentences(tmp_path / "mine.conll", [[(f"w{n}", "X")] for n in range(30)])
     with pytest.raises(DataError, match="must have at least two tags"):
         Task.prepare(tag_recipe(tmp_path))
 
 
-def test_the_goal_follows_the_tags(tmp_path: Path) -> None:
+def test_monitor_depends_on_tags(tmp_path: Path) -> None:
     assert Task.prepare(tag_recipe(tmp_path)).monitor.metric == "span_f1"
-    plain = [[(word, "NAME" if tag != "O" else "OTHER") for word, tag in one] for one in sentences()]
+    plain = [[(word, "NAME" if tag != "O" else "OTHER") for word, tag in sentence] for sentence in sentences()]
     write_sentences(tmp_path / "mine.conll", plain)
     task = Task.prepare(tag_recipe(tmp_path))
     assert task.monitor.metric == "token_accuracy"
@@ -130,7 +130,7 @@ def test_the_goal_follows_the_tags(tmp_path: Path) -> None:
         (["loss.class_weights=balanced"], "loss"),
     ],
 )
-def test_recipes_that_make_no_sense(tmp_path: Path, overrides: list[str], words: str) -> None:
+def test_inconsistent_recipe_is_rejected(tmp_path: Path, overrides: list[str], words: str) -> None:
     with pytest.raises(UsageError, match=words):
         tag_recipe(tmp_path, *overrides)
 
@@ -143,10 +143,10 @@ KINDS = {
 
 
 @pytest.mark.parametrize("overrides", KINDS.values(), ids=list(KINDS))
-def test_it_learns_and_a_resume_changes_nothing(tmp_path: Path, overrides: list[str]) -> None:
+def test_training_learns_and_resume_is_exact(tmp_path: Path, overrides: list[str]) -> None:
     recipe = tag_recipe(tmp_path, *overrides)
-    whole = trained(recipe, tmp_path / "whole")
-    metrics = Run.open(whole).metrics("dev") or {}
+    uninterrupted = trained(recipe, tmp_path / "whole")
+    metrics = Run.open(uninterrupted).metrics("dev") or {}
     assert metrics["span_f1"] > 0.9
     stop, training = Stop(), begin(recipe, tmp_path / "halves")
     for event in training.events(stop):
@@ -154,8 +154,8 @@ def test_it_learns_and_a_resume_changes_nothing(tmp_path: Path, overrides: list[
             stop.request()
     for _ in resume(tmp_path / "halves").events():
         pass
-    assert_same_checkpoints(whole, tmp_path / "halves")
-    run = Run.open(whole)
+    assert_same_checkpoints(uninterrupted, tmp_path / "halves")
+    run = Run.open(uninterrupted)
     assert run.labels == ["B-LOC", "B-PER", "I-LOC", "O"]
     assert run.sizes["tags"] == 4
-    assert bool(run.model("cpu").chain.allowed.all()) is False  # what may follow what is kept with the weights
+    assert bool(run.model("cpu").chain.allowed.all()) is False  # the allowed transitions are saved with the weights

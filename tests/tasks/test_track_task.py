@@ -1,4 +1,4 @@
-"""Following tracks: what is measured is right, filter and smoother are worth their while, and a run goes on exactly."""
+"""The tracking task: correct metrics, errors of filter and smoother, and exact resume."""
 
 from pathlib import Path
 from typing import Any
@@ -11,7 +11,7 @@ from seqloom.core.errors import DataError, UsageError
 from seqloom.data.vectors import Track
 from seqloom.predict.loader import load
 from seqloom.recipes import read_recipe
-from seqloom.tasks.track import Task, measure_tracks, within
+from seqloom.tasks.track import Task, is_inside_ellipse, measure_tracks
 from seqloom.train.events import Evaluated, Finished, Saved
 from seqloom.training import begin, resume
 
@@ -26,67 +26,67 @@ def train(out: Path, *overrides: str) -> dict[str, float]:
 
 
 @pytest.mark.parametrize("motion", ["turns", "drift"])
-def test_smoothed_is_better_than_filtered_and_that_than_what_was_observed(tmp_path: Path, motion: str) -> None:
-    found = train(tmp_path / "run", f"data.motion={motion}", "data.train=16", "data.dev=16", "model.rounds=30")
-    assert found["rmse_smoothed"] < 0.8 * found["rmse_filtered"] < 0.8 * found["rmse_observed"]
-    assert found["gap_smoothed"] < found["gap_filtered"]
-    assert found["rmse_observed"] == pytest.approx(6 * 2**0.5, rel=0.1)
+def test_smoother_beats_filter_and_filter_beats_observations(tmp_path: Path, motion: str) -> None:
+    metrics = train(tmp_path / "run", f"data.motion={motion}", "data.train=16", "data.dev=16", "model.rounds=30")
+    assert metrics["rmse_smoothed"] < 0.8 * metrics["rmse_filtered"] < 0.8 * metrics["rmse_observed"]
+    assert metrics["gap_smoothed"] < metrics["gap_filtered"]
+    assert metrics["rmse_observed"] == pytest.approx(6 * 2**0.5, rel=0.1)
     for name in ("within_filtered", "within_smoothed"):
-        assert 0.88 < found[name] < 0.995
-    assert found["next_rmse"] < found["next_naive"]
+        assert 0.88 < metrics[name] < 0.995
+    assert metrics["next_rmse"] < metrics["next_naive"]
 
 
-def test_what_is_measured_by_hand(tmp_path: Path) -> None:
+def test_metrics_equal_manual_computation(tmp_path: Path) -> None:
     train(tmp_path / "run")
     model = load(tmp_path / "run").model
     truth = np.array([[0.0, 0], [3, 4], [6, 8], [9, 12]])
     observed = truth + np.array([[3.0, 4], [0, 0], [np.nan, np.nan], [0, 0]])
-    found = measure_tracks(model, [Track("by hand", observed, truth)])
-    assert found["rmse_observed"] == pytest.approx((25 / 3) ** 0.5)
-    assert found["next_naive"] == pytest.approx(((0**2 + 0**2) / 2 + (6**2 + 8**2) / 2) ** 0.5)
+    metrics = measure_tracks(model, [Track("by hand", observed, truth)])
+    assert metrics["rmse_observed"] == pytest.approx((25 / 3) ** 0.5)
+    assert metrics["next_naive"] == pytest.approx(((0**2 + 0**2) / 2 + (6**2 + 8**2) / 2) ** 0.5)
     smoothed = model.smooth(torch.from_numpy(observed)[None]).means[0, :, [0, 2]].numpy()
     errors = np.linalg.norm(smoothed - truth, axis=1)
-    assert found["gap_smoothed"] == pytest.approx(errors[2])
-    assert found["rmse_smoothed"] == pytest.approx(np.sqrt((errors[[0, 1, 3]] ** 2).mean()))
+    assert metrics["gap_smoothed"] == pytest.approx(errors[2])
+    assert metrics["rmse_smoothed"] == pytest.approx(np.sqrt((errors[[0, 1, 3]] ** 2).mean()))
 
 
-def test_an_ellipse_holds_95_of_100() -> None:
+def test_ellipse_contains_95_percent() -> None:
     draw = torch.Generator().manual_seed(0)
     factor = torch.tensor([[2.0, 0], [1, 0.5]], dtype=torch.float64)
     errors = torch.randn(20_000, 2, generator=draw, dtype=torch.float64) @ factor.mT
     covariances = (factor @ factor.mT).expand(20_000, 2, 2)
-    assert float(within(errors, covariances).double().mean()) == pytest.approx(0.95, abs=0.005)
+    assert float(is_inside_ellipse(errors, covariances).double().mean()) == pytest.approx(0.95, abs=0.005)
 
 
-def test_tracks_of_other_lengths_are_measured_as_each_alone(tmp_path: Path) -> None:
+def test_padded_tracks_are_measured_like_single_tracks(tmp_path: Path) -> None:
     train(tmp_path / "run")
     trained = load(tmp_path / "run")
     tracks = list(trained.task().corpus.split("dev"))
     tracks[1] = Track("shorter", tracks[1].observed[:20], tracks[1].truth[:20])
     both, alone = (
         measure_tracks(trained.model, tracks[:2]),
-        [measure_tracks(trained.model, [one]) for one in tracks[:2]],
+        [measure_tracks(trained.model, [track]) for track in tracks[:2]],
     )
-    counts = [int(one.mask.sum()) for one in tracks[:2]]
-    mean = sum(one["loss"] * count for one, count in zip(alone, counts, strict=True)) / sum(counts)
+    counts = [int(track.mask.sum()) for track in tracks[:2]]
+    mean = sum(track["loss"] * count for track, count in zip(alone, counts, strict=True)) / sum(counts)
     assert both["loss"] == pytest.approx(mean)
 
 
 def contents(run: Path) -> dict[str, torch.Tensor]:
-    found: dict[str, torch.Tensor] = load(run).model.state_dict()
-    return found
+    metrics: dict[str, torch.Tensor] = load(run).model.state_dict()
+    return metrics
 
 
-def test_a_run_that_was_killed_goes_on_exactly(tmp_path: Path) -> None:
+def test_killed_run_resumes_exactly(tmp_path: Path) -> None:
     train(tmp_path / "whole")
     _, recipe = read_recipe("kalman-track", SMALL)
     for event in begin(recipe, tmp_path / "killed").events():
         if isinstance(event, Saved) and event.step == 8:
-            break  # whatever came after it is lost
+            break  # everything after it is lost
     resumed = list(resume(tmp_path / "killed").events())
     assert resumed[0].step == 8 and isinstance(resumed[-1], Finished) and resumed[-1].step == 12
-    whole, killed = contents(tmp_path / "whole"), contents(tmp_path / "killed")
-    assert all(torch.equal(whole[name], killed[name]) for name in whole)
+    uninterrupted, killed = contents(tmp_path / "whole"), contents(tmp_path / "killed")
+    assert all(torch.equal(uninterrupted[name], killed[name]) for name in uninterrupted)
     losses = [
         [entry["values"]["loss"] for entry in load(tmp_path / name).run.log() if entry["event"] == "progress"]
         for name in ("whole", "killed")
@@ -95,7 +95,7 @@ def test_a_run_that_was_killed_goes_on_exactly(tmp_path: Path) -> None:
     assert load(tmp_path / "whole").evaluate("test") == load(tmp_path / "killed").evaluate("test")
 
 
-def test_other_tracks_are_not_the_same_data(tmp_path: Path) -> None:
+def test_changed_tracks_are_rejected(tmp_path: Path) -> None:
     train(tmp_path / "run")
     run = load(tmp_path / "run").run
     _, recipe = read_recipe("kalman-track", [*SMALL, "data.seed=1"])
@@ -112,12 +112,12 @@ def test_other_tracks_are_not_the_same_data(tmp_path: Path) -> None:
         ("train.steps=4", "train.steps"),
     ],
 )
-def test_what_a_recipe_cannot_say(override: str, words: str) -> None:
+def test_invalid_recipe_is_rejected(override: str, words: str) -> None:
     with pytest.raises(UsageError, match=words):
         read_recipe("kalman-track", [override])
 
 
-def test_a_season_a_track_does_not_have(tmp_path: Path) -> None:
+def test_seasonal_model_is_rejected_for_tracks(tmp_path: Path) -> None:
     recipe: Any = read_recipe("kalman-track", [*SMALL, "model.structure=seasonal"])[1]
     with pytest.raises(UsageError, match="needs a season"):
         list(begin(recipe, tmp_path / "run").events())

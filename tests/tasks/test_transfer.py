@@ -1,4 +1,4 @@
-"""What begins with a denoiser or a translator: classifiers and taggers on its encoder, translators on all of it."""
+"""Transfer from a denoiser or a translator: classifiers and taggers use its encoder, translators the complete model."""
 
 from pathlib import Path
 from typing import Any
@@ -28,7 +28,7 @@ SMALL = {"kind": "recurrent-seq2seq", "hidden": 8, "embedding": 6, "encoder_laye
 
 @pytest.fixture(scope="module")
 def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A denoiser of either kind, and a recurrent translator."""
+    """Train a denoiser of each kind and a recurrent translator."""
     folder = tmp_path_factory.mktemp("pretrained")
     for kind in ("spans", "bart"):
         trained(denoise_recipe(folder, f"noise.kind={kind}", "train.steps=3", "batch.dev_texts=0"), folder / kind)
@@ -66,28 +66,30 @@ def prepared(recipe: Any) -> Any:
 
 
 @pytest.mark.parametrize("kind", ["spans", "bart", "recurrent"])
-def test_a_translator_begins_with_the_weights_of_a_run(runs: Path, tmp_path: Path, kind: str) -> None:
+def test_translator_starts_with_weights_of_run(runs: Path, tmp_path: Path, kind: str) -> None:
     task = prepared(translate_recipe(tmp_path, runs / kind))
     torch.manual_seed(5)
     model = task.model()
-    there = tensors_from_file(runs / kind / "model.safetensors")
-    own = model.state_dict()
-    assert own.keys() == there.keys()
-    assert all(torch.equal(tensor, there[name][: len(tensor)]) for name, tensor in own.items() if tensor.dim())
-    assert len(model.output.weight) == len(task.tokenizer) <= len(there["output.weight"])
+    source_weights = tensors_from_file(runs / kind / "model.safetensors")
+    weights = model.state_dict()
+    assert weights.keys() == source_weights.keys()
+    assert all(
+        torch.equal(tensor, source_weights[name][: len(tensor)]) for name, tensor in weights.items() if tensor.dim()
+    )
+    assert len(model.output.weight) == len(task.tokenizer) <= len(source_weights["output.weight"])
     assert task.tokenizer.to_json() == Run.open(runs / kind).tokenizer.to_json()
 
 
-def test_its_twin_has_the_shape_alone(runs: Path, tmp_path: Path) -> None:
+def test_from_scratch_baseline_has_same_shape_only(runs: Path, tmp_path: Path) -> None:
     task = prepared(translate_recipe(tmp_path, runs / "bart", "init.weights=false"))
     torch.manual_seed(5)
-    own = task.model().state_dict()
-    there = tensors_from_file(runs / "bart" / "model.safetensors")
-    assert own.keys() == there.keys()
-    assert not torch.equal(own["output.weight"], there["output.weight"][: len(task.tokenizer)])
+    weights = task.model().state_dict()
+    source_weights = tensors_from_file(runs / "bart" / "model.safetensors")
+    assert weights.keys() == source_weights.keys()
+    assert not torch.equal(weights["output.weight"], source_weights["output.weight"][: len(task.tokenizer)])
 
 
-def test_it_trains_and_translates_and_says_where_it_began(runs: Path, tmp_path: Path) -> None:
+def test_fine_tuned_translator_records_its_source(runs: Path, tmp_path: Path) -> None:
     run = trained(
         translate_recipe(tmp_path, runs / "spans", "model.kind=transformer", "model.dropout=0.3"), tmp_path / "run"
     )
@@ -96,25 +98,25 @@ def test_it_trains_and_translates_and_says_where_it_began(runs: Path, tmp_path: 
     assert opened.data["init"]["from"] == str(runs / "spans") and len(opened.data["init"]["sha256"]) == 64
     (line,) = load(run).translate("The cats purr .")
     assert isinstance(line.text, str) and opened.sizes == {"vocabulary": len(opened.tokenizer)}
-    again = prepared(translate_recipe(tmp_path, run))  # and others may begin with it
+    again = prepared(translate_recipe(tmp_path, run))  # it can be fine-tuned, too
     assert torch.equal(again.model().output.weight, tensors_from_file(run / "model.safetensors")["output.weight"])
 
 
 def test_resume_is_exact(runs: Path, tmp_path: Path) -> None:
     recipe = translate_recipe(tmp_path, runs / "bart", "train.steps=6")
-    whole, parted = trained(recipe, tmp_path / "whole"), tmp_path / "parted"
+    uninterrupted, resumed = trained(recipe, tmp_path / "whole"), tmp_path / "parted"
     stop, events = Stop(), []
-    for event in begin(recipe, parted).events(stop):
+    for event in begin(recipe, resumed).events(stop):
         events.append(event)
         if isinstance(event, Progress) and event.step == 3:
             stop.request()
     assert isinstance(events[-1], Stopped)
-    for _ in resume(parted).events():
+    for _ in resume(resumed).events():
         pass
-    assert_same_checkpoints(whole, parted)
+    assert_same_checkpoints(uninterrupted, resumed)
 
 
-def test_what_does_not_go_together_is_said(runs: Path, tmp_path: Path) -> None:
+def test_incompatible_settings_are_reported(runs: Path, tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=r"model\.d_model is 24 here and 16 there; model\.heads is 3 here and 2 there"):
         translate_recipe(tmp_path, runs / "bart", "model.kind=transformer", "model.d_model=24", "model.heads=3")
     with pytest.raises(UsageError, match=r"tokenizer comes from the run in init\.from: leave the section out"):
@@ -126,7 +128,7 @@ def test_what_does_not_go_together_is_said(runs: Path, tmp_path: Path) -> None:
         translate_recipe(tmp_path, tmp_path / "nowhere")
 
 
-def test_another_kind_of_run_is_refused_by_name(runs: Path, tmp_path: Path) -> None:
+def test_run_of_other_kind_is_rejected(runs: Path, tmp_path: Path) -> None:
     run = trained(classify_recipe(tmp_path, runs / "bart", "train.steps=1"), tmp_path / "classifier")
     with pytest.raises(
         UsageError, match=r"cannot be trained further: .* kind fine-tuned-classifier\. Use .* transformer"
@@ -136,8 +138,8 @@ def test_another_kind_of_run_is_refused_by_name(runs: Path, tmp_path: Path) -> N
         classify_recipe(tmp_path, runs / "recurrent")
 
 
-def test_weights_that_do_not_fit_are_listed(runs: Path, tmp_path: Path) -> None:
-    """A run whose recipe was changed by hand."""
+def test_mismatched_weights_are_listed(runs: Path, tmp_path: Path) -> None:
+    """The recipe of the run was edited."""
     other = tmp_path / "other"
     other.mkdir()
     for file in (runs / "bart").iterdir():
@@ -152,26 +154,28 @@ def test_weights_that_do_not_fit_are_listed(runs: Path, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("recipe_of", [classify_recipe, tag_recipe], ids=["classify", "tag"])
 @pytest.mark.parametrize("kind", ["spans", "bart"])
-def test_its_encoder_classifies_and_tags(runs: Path, tmp_path: Path, kind: str, recipe_of: Any) -> None:
+def test_transferred_encoder_classifies_and_tags(runs: Path, tmp_path: Path, kind: str, recipe_of: Any) -> None:
     recipe = recipe_of(tmp_path, runs / kind, "train.steps=2", "train.evaluate_every=2")
     task = prepared(recipe)
     batch = task.batch(1, 0)
     assert (batch["tokens"][:, 0] == 0).all()
-    there = tensors_from_file(runs / kind / "model.safetensors")
+    source_weights = tensors_from_file(runs / kind / "model.safetensors")
     backbone = task.model().backbone
-    assert torch.equal(backbone.encoder_norm.weight, there["encoder_norm.weight"])
+    assert torch.equal(backbone.encoder_norm.weight, source_weights["encoder_norm.weight"])
     vocabulary = len(task.tokenizer)
-    assert torch.equal(backbone.vectors().weight[:vocabulary], there["source_embed.embed.weight"][:vocabulary])
+    assert torch.equal(backbone.vectors().weight[:vocabulary], source_weights["source_embed.embed.weight"][:vocabulary])
     run = trained(recipe, tmp_path / "run")
     assert load(run).evaluate("dev")["loss"] > 0
-    twin = prepared(recipe_of(tmp_path, runs / kind, "init.weights=false")).model()
-    assert not torch.equal(twin.backbone.vectors().weight[:vocabulary], there["source_embed.embed.weight"][:vocabulary])
+    baseline = prepared(recipe_of(tmp_path, runs / kind, "init.weights=false")).model()
+    assert not torch.equal(
+        baseline.backbone.vectors().weight[:vocabulary], source_weights["source_embed.embed.weight"][:vocabulary]
+    )
 
 
 @pytest.mark.parametrize("task", ["pair", "score", "choice", "answer"])
-def test_its_encoder_reads_pairs_choices_and_questions(runs: Path, tmp_path: Path, task: str) -> None:
+def test_transferred_encoder_reads_pairs_choices_and_questions(runs: Path, tmp_path: Path, task: str) -> None:
     short = [f"init.from={runs / 'bart'}", "tokenizer=null", "train.steps=2", "train.evaluate_every=2"]
-    made = matching_recipe(tmp_path, task, *short, "model.backbone=null")
-    run = trained(made, tmp_path / "run")
+    config = matching_recipe(tmp_path, task, *short, "model.backbone=null")
+    run = trained(config, tmp_path / "run")
     assert Run.open(run).recipe["model"]["backbone"]["kind"] == "start-token-transformer"
     assert load(run).evaluate("dev")["loss"] > 0

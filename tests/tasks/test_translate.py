@@ -1,4 +1,4 @@
-"""The task of translation: its batches, its loss, its figures, and what it keeps and refuses."""
+"""The translation task: batches, loss, metrics, files of a run and errors."""
 
 import json
 import math
@@ -41,11 +41,11 @@ SIZES = {"train": 61, "dev": 12, "test": 9}
 
 
 def _pairs() -> dict[str, list[tuple[str, str]]]:
-    """Numbers, and the same in another language from the last to the first; no line twice."""
+    """Return distinct lines of number words with their reversed translations."""
     draw = random.Random(0)
     lines = list(dict.fromkeys(tuple(draw.choices(list(NAMES), k=draw.randint(1, 5))) for _ in range(200)))
-    made = iter([(" ".join(line), " ".join(NAMES[word] for word in reversed(line))) for line in lines])
-    return {split: list(islice(made, count)) for split, count in SIZES.items()}
+    pairs = iter([(" ".join(line), " ".join(NAMES[word] for word in reversed(line))) for line in lines])
+    return {split: list(islice(pairs, count)) for split, count in SIZES.items()}
 
 
 PAIRS = _pairs()
@@ -80,7 +80,7 @@ def train(recipe: Any, out: Path) -> tuple[Run, list[Any]]:
 # --- batches ----------------------------------------------------------------------------------------------------------
 
 
-def test_a_batch_holds_pairs_that_belong_together(recipe: Any) -> None:
+def test_batch_contains_matching_pairs(recipe: Any) -> None:
     task = Task.prepare(recipe())
     known = set(PAIRS["train"])
     seen = 0
@@ -95,7 +95,7 @@ def test_a_batch_holds_pairs_that_belong_together(recipe: Any) -> None:
     assert seen == 61
 
 
-def test_byte_pair_dropout_segments_anew_and_says_the_same(recipe: Any) -> None:
+def test_byte_pair_dropout_changes_segmentation_only(recipe: Any) -> None:
     task = Task.prepare(recipe("tokenizer.dropout=0.4", "tokenizer.size=300"))
     plain = Task.prepare(recipe("tokenizer.size=300"))
     steps = task.steps_per_epoch()
@@ -105,19 +105,21 @@ def test_byte_pair_dropout_segments_anew_and_says_the_same(recipe: Any) -> None:
         batches = [task.batch(1, epoch * steps + step) for step in range(steps)]
         rows = [row.tolist() for batch in batches for row in batch["targets"]]
         texts.append(sorted(task.tokenizer.decode(row) for row in rows))
-        assert sum(batch["read"] for batch in batches) > len(plain.side("train", "target").ids)
-        assert all(batch["target_mask"].any(dim=0).all() for batch in batches)  # no wider than its longest
+        assert sum(batch["read"] for batch in batches) > len(plain.side_tokens("train", "target").ids)
+        assert all(batch["target_mask"].any(dim=0).all() for batch in batches)  # padded to its longest sentence
     assert texts[0] == texts[1] == sorted(target for _, target in PAIRS["train"])
-    one, again, other = (task.batch(seed, 3)["source"] for seed in (1, 1, 2))
-    assert torch.equal(one, again) and not torch.equal(one, other)
+    first, again, other = (task.batch(seed, 3)["source"] for seed in (1, 1, 2))
+    assert torch.equal(first, again) and not torch.equal(first, other)
     task.batch(1, 9)
-    assert torch.equal(task.batch(1, 3)["source"], one)
-    assert task.side("dev", "target").ids.tolist() == plain.side("dev", "target").ids.tolist()  # never evaluated so
+    assert torch.equal(task.batch(1, 3)["source"], first)
+    assert (
+        task.side_tokens("dev", "target").ids.tolist() == plain.side_tokens("dev", "target").ids.tolist()
+    )  # not in evaluation
     assert task.tokenizer.to_json() == plain.tokenizer.to_json()
 
 
-def test_rows_without_a_pair_change_nothing(recipe: Any) -> None:
-    """Batches of a fixed set of shapes are filled up with rows that are masked throughout."""
+def test_padding_rows_are_ignored(recipe: Any) -> None:
+    """Batches with a fixed set of shapes are padded with fully masked rows."""
     task = Task.prepare(recipe("batch.max_shapes=1", "batch.tokens=250"))
     batches = [task.batch(1, step) for step in range(task.steps_per_epoch())]
     assert len({batch["source"].shape for batch in batches}) == 1
@@ -126,35 +128,35 @@ def test_rows_without_a_pair_change_nothing(recipe: Any) -> None:
     assert not batch["target_mask"][~real].any()
     for options in ([], ["model.attention=null"], ["model.attention.order=bahdanau"], ["model.reverse=true"]):
         model = fresh(Task.prepare(recipe(*options))).train()
-        found = []
-        for one in (batch, {name: value[real] if name != "read" else value for name, value in batch.items()}):
+        metrics = []
+        for first in (batch, {name: value[real] if name != "read" else value for name, value in batch.items()}):
             model.zero_grad()
-            loss = task.loss(model, one, None)
+            loss = task.loss(model, first, None)
             loss.value.backward()
             gradient = torch.cat([p.grad.flatten() for p in model.parameters() if p.grad is not None])
             assert loss.tokens == int(batch["target_mask"].sum())
-            found.append((loss.value.detach(), gradient))
-        assert torch.isfinite(found[0][1]).all()
-        torch.testing.assert_close(found[0], found[1])
+            metrics.append((loss.value.detach(), gradient))
+        assert torch.isfinite(metrics[0][1]).all()
+        torch.testing.assert_close(metrics[0], metrics[1])
 
 
-def test_the_loss_is_that_of_the_model(recipe: Any) -> None:
+def test_loss_equals_model_loss(recipe: Any) -> None:
     task = Task.prepare(recipe("loss.label_smoothing=0.2"))
     model, batch = fresh(task), task.batch(1, 0)
     logits = model(batch["source"], batch["source_mask"], batch["inputs"], batch["target_mask"])
     log_probs = logits.log_softmax(dim=-1)
     picked = -log_probs.gather(2, batch["targets"].unsqueeze(2)).squeeze(2)
     smoothed = (0.8 * picked - 0.2 * log_probs.mean(dim=-1))[batch["target_mask"]].mean()
-    found = task.loss(model, batch, None)
-    torch.testing.assert_close(found.value, smoothed)
-    assert found.carry is None
+    metrics = task.loss(model, batch, None)
+    torch.testing.assert_close(metrics.value, smoothed)
+    assert metrics.carry is None
     assert task.monitor.remark == "smoothed" and Task.prepare(recipe()).monitor.remark == ""
 
 
-# --- figures ----------------------------------------------------------------------------------------------------------
+# --- metrics ----------------------------------------------------------------------------------------------------------
 
 
-def test_loss_and_perplexity_are_of_every_token_of_the_split(recipe: Any) -> None:
+def test_loss_and_perplexity_cover_every_token(recipe: Any) -> None:
     task = Task.prepare(recipe("batch.eval_tokens=40"))
     model = fresh(task)
     total = tokens = 0.0
@@ -163,12 +165,12 @@ def test_loss_and_perplexity_are_of_every_token_of_the_split(recipe: Any) -> Non
         batch = single.batch(1, 0)
         total -= model.target_log_probs(batch).sum().item()
         tokens += batch["target_mask"].sum().item()
-    found = task.losses(model, "test")
-    assert found["loss"] == pytest.approx(total / tokens, rel=1e-5)
-    assert found["perplexity"] == pytest.approx(math.exp(found["loss"]))
+    metrics = task.losses(model, "test")
+    assert metrics["loss"] == pytest.approx(total / tokens, rel=1e-5)
+    assert metrics["perplexity"] == pytest.approx(math.exp(metrics["loss"]))
 
 
-def test_the_report_is_of_what_the_search_finds(recipe: Any) -> None:
+def test_report_uses_translations_of_search(recipe: Any) -> None:
     task = Task.prepare(recipe("decode.beam=3"))
     model = fresh(task)
     report = task.report(model, "test")
@@ -182,34 +184,32 @@ def test_the_report_is_of_what_the_search_finds(recipe: Any) -> None:
     greedy = task.report(model, "test", BeamConfig(beam=1))
     assert greedy.decoding.startswith("greedy")
     assert greedy.hypotheses == [line.hypothesis for line in task.translate(model, "test", BeamConfig(beam=1))]
-    assert "alignment_error_rate" not in report.metrics  # nobody knows the alignment
+    assert "alignment_error_rate" not in report.metrics  # the alignment is unknown
 
 
-def test_while_it_trains_a_few_pairs_of_dev_are_translated_greedily(
-    recipe: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_validation_translates_some_dev_pairs_greedily(recipe: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     task = Task.prepare(recipe())
     model = fresh(task)
     scored: list[list[str]] = []
 
-    def spy(said: list[str], meant: list[str], **options: Any) -> Any:
-        scored.append(meant)
-        return score_translations(said, meant, **options)
+    def spy(hypotheses: list[str], references: list[str], **options: Any) -> Any:
+        scored.append(references)
+        return score_translations(hypotheses, references, **options)
 
     monkeypatch.setattr(translate, "score_translations", spy)
-    found = task.validate(model)
+    metrics = task.validate(model)
     lines = task.translate(model, "dev", BeamConfig(beam=1))
-    chosen = [lines[index] for index in (0, 3, 6, 8, 11)]  # five, spread over twelve
-    said, meant = [line.hypothesis for line in chosen], [line.reference for line in chosen]
-    assert scored == [meant]
-    assert found == {**task.losses(model, "dev"), **score_translations(said, meant, language="de").metrics}
+    chosen = [lines[index] for index in (0, 3, 6, 8, 11)]  # five evenly spaced pairs of twelve
+    hypotheses, references = [line.hypothesis for line in chosen], [line.reference for line in chosen]
+    assert scored == [references]
+    assert metrics == {**task.losses(model, "dev"), **score_translations(hypotheses, references, language="de").metrics}
     assert set(Task.prepare(recipe("batch.dev_pairs=0")).validate(model)) == {"loss", "perplexity"}
     assert len(scored) == 1
     Task.prepare(recipe("batch.dev_pairs=null")).validate(model)
     assert scored[1] == [target for _, target in PAIRS["dev"]]
 
 
-def test_alignment_is_measured_where_it_is_known(recipe: Any) -> None:
+def test_alignment_is_measured_if_known(recipe: Any) -> None:
     task = Task.prepare(recipe())
     links = (((0, 3), (5, 9)), ((4, 7), (0, 4)))  # one two, zwei eins
     corpus = replace(
@@ -222,7 +222,7 @@ def test_alignment_is_measured_where_it_is_known(recipe: Any) -> None:
 
 
 @pytest.mark.parametrize(("monitor", "higher"), [("loss", False), ("bleu", True), ("chrf", True)])
-def test_the_monitor(recipe: Any, tmp_path: Path, monitor: str, higher: bool) -> None:
+def test_monitor_selects_best_checkpoint(recipe: Any, tmp_path: Path, monitor: str, higher: bool) -> None:
     chosen = recipe(f"monitor={monitor}", "train.steps=9")
     assert Task.prepare(chosen).monitor.better(2.0, 1.0) is higher
     run, events = train(chosen, tmp_path / "run")
@@ -232,8 +232,8 @@ def test_the_monitor(recipe: Any, tmp_path: Path, monitor: str, higher: bool) ->
     assert (run.metrics("dev") or {})["step"] == best.best_step
 
 
-def test_it_learns(recipe: Any) -> None:
-    """Sixty pairs by heart, and then translated as they should be."""
+def test_training_learns(recipe: Any) -> None:
+    """Memorize sixty pairs and translate them correctly."""
     task = Task.prepare(recipe("model.hidden=48", "tokenizer.kind=words", "batch.tokens=400"))
     trainer = TrainState(task, replace(task.recipe.train, steps=150, lr=0.02), seed=1)
     for _ in range(150):
@@ -246,7 +246,7 @@ def test_it_learns(recipe: Any) -> None:
 # --- a run ------------------------------------------------------------------------------------------------------------
 
 
-def test_what_a_run_keeps(recipe: Any, tmp_path: Path) -> None:
+def test_files_of_run(recipe: Any, tmp_path: Path) -> None:
     run, _ = train(recipe(), tmp_path / "run")
     data = json.loads((run.path / "data.json").read_text())
     assert (data["corpus"], data["source"], data["target"], data["notes"]) == ("parallel", "en", "de", [])
@@ -268,23 +268,23 @@ def test_what_a_run_keeps(recipe: Any, tmp_path: Path) -> None:
     assert task.losses(run.model("cpu"), "dev")["loss"] == pytest.approx((run.metrics("dev") or {})["loss"])
 
 
-def test_both_sides_are_in_the_vocabulary(recipe: Any) -> None:
+def test_vocabulary_covers_both_sides(recipe: Any) -> None:
     task = Task.prepare(recipe("tokenizer.kind=words"))
     assert not task.tokenizer.unknown_pieces(" ".join([*NAMES, *NAMES.values()]))
 
 
-def test_resuming_changes_nothing(recipe: Any, tmp_path: Path) -> None:
-    whole, _ = train(recipe("train.steps=8", "train.evaluate_every=4"), tmp_path / "whole")
+def test_resume_is_exact(recipe: Any, tmp_path: Path) -> None:
+    uninterrupted, _ = train(recipe("train.steps=8", "train.evaluate_every=4"), tmp_path / "whole")
     first, _ = train(recipe("train.steps=4", "train.evaluate_every=4"), tmp_path / "parts")
     list(resume(first.path, ["train.steps=8"]).events())
-    one, other = (dict(run.model("cpu").state_dict()) for run in (whole, first))
-    assert all(torch.equal(one[name], other[name]) for name in one)
+    variant, other = (dict(run.model("cpu").state_dict()) for run in (uninterrupted, first))
+    assert all(torch.equal(variant[name], other[name]) for name in variant)
     other_seed, _ = train(recipe("train.steps=8", "train.evaluate_every=4", "seed=2"), tmp_path / "other")
     other = dict(other_seed.model("cpu").state_dict())
-    assert not all(torch.equal(one[name], other[name]) for name in one)
+    assert not all(torch.equal(variant[name], other[name]) for name in variant)
 
 
-def test_changed_data_is_refused(recipe: Any, tmp_path: Path) -> None:
+def test_changed_data_is_rejected(recipe: Any, tmp_path: Path) -> None:
     run, _ = train(recipe(), tmp_path / "run")
     file = tmp_path / "test.de"
     file.write_text(file.read_text(encoding="utf-8").replace("eins", "zwei"), encoding="utf-8")
@@ -292,24 +292,24 @@ def test_changed_data_is_refused(recipe: Any, tmp_path: Path) -> None:
         Task.reopen(recipe(), run)
 
 
-def test_a_plain_text_is_refused(recipe: Any, tmp_path: Path) -> None:
+def test_plain_text_evaluation_is_rejected(recipe: Any, tmp_path: Path) -> None:
     run, _ = train(recipe(), tmp_path / "run")
     with pytest.raises(UsageError, match="pairs of sentences, not on a text"):
         load(run.path).evaluate_documents(["one two"])
 
 
-# --- words before training, and refusals ------------------------------------------------------------------------------
+# --- warnings and errors ----------------------------------------------------------------------------------------------
 
 
 def test_warnings(recipe: Any) -> None:
     assert Task.prepare(recipe()).warnings() == []
     task = Task.prepare(recipe("batch.max_length=4", "tokenizer.kind=words", "tokenizer.min_count=40"))
     noted = Task(task.recipe, replace(task.corpus, notes=("3 pairs are blank",)), task.tokenizer)
-    found = noted.warnings()
-    left_out = sum(len(source.split()) > 3 for source, _ in PAIRS["train"])  # and END is the fourth
-    assert found[0] == "3 pairs are blank."
-    assert f"{left_out} of 61 training pairs are omitted" in found[1] and "batch.max_length" in found[1]
-    assert len(found) == 4 and all("are <unk>" in line for line in found[2:])
+    metrics = noted.warnings()
+    left_out = sum(len(source.split()) > 3 for source, _ in PAIRS["train"])  # END is the fourth token
+    assert metrics[0] == "3 pairs are blank."
+    assert f"{left_out} of 61 training pairs are omitted" in metrics[1] and "batch.max_length" in metrics[1]
+    assert len(metrics) == 4 and all("are <unk>" in line for line in metrics[2:])
 
 
 @pytest.mark.parametrize(
@@ -327,20 +327,20 @@ def test_warnings(recipe: Any) -> None:
         (["model.kind=recurrent-lm"], "kind"),
     ],
 )
-def test_recipes_that_cannot_be(recipe: Any, overrides: list[str], message: str) -> None:
+def test_invalid_recipe_is_rejected(recipe: Any, overrides: list[str], message: str) -> None:
     with pytest.raises(UsageError, match=message):
         recipe(*overrides)
 
 
-def test_sources_too_long_for_the_model_are_found_before_any_work(recipe: Any) -> None:
+def test_too_long_sources_are_rejected_before_training(recipe: Any) -> None:
     located = recipe("model.attention.score=location", "model.attention.max_length=5")
     with pytest.raises(DataError, match=r"A source of train has \d+ tokens.*only 5 positions.*max_length=\d+\.$"):
         Task.prepare(located)
-    with pytest.raises(DataError, match="A source of dev has"):  # which is read whole
+    with pytest.raises(DataError, match="A source of dev has"):  # dev is not filtered by length
         Task.prepare(replace(located, batch=replace(located.batch, max_length=5)))
 
 
-def test_either_side_too_long_for_learned_positions_is_found_before_any_work(recipe: Any) -> None:
+def test_sides_longer_than_learned_positions_are_rejected_before_training(recipe: Any) -> None:
     learned = recipe("model.kind=transformer", "model.positions.kind=learned", "model.positions.max_length=6")
     with pytest.raises(
         DataError, match=r"A source of train has \d+ tokens.*only 6 positions.*model\.positions\.max_length="
@@ -358,17 +358,17 @@ def test_either_side_too_long_for_learned_positions_is_found_before_any_work(rec
             Task(learned, corpus, task.tokenizer).check_model()
 
 
-def test_dropout_of_byte_pairs_is_not_for_streams() -> None:
+def test_byte_pair_dropout_is_rejected_for_streams() -> None:
     with pytest.raises(UsageError, match=r"tokenizer\.dropout is supported for translation"):
         read_recipe("lm-bpe-gru", ["tokenizer.dropout=0.1"])
 
 
 @pytest.mark.usefixtures("pretended_runs")
-def test_the_shipped_recipes() -> None:
+def test_shipped_recipes() -> None:
     names = [name for name in recipe_names() if name.startswith("translate-")]
     assert {"translate-cldr", "translate-files", "translate-multi30k-rnn", "translate-tatoeba"} <= set(names)
     assert {"translate-cldr-transformer", "translate-multi30k"} <= set(names)
     for name in names:
         assert read_recipe(name)[1].task == "translate"
-    own = read_recipe("translate-files", ["data.train=[a.en,a.de]"])[1]
-    assert [Path(file).name for file in own.data.train] == ["a.en", "a.de"]
+    config = read_recipe("translate-files", ["data.train=[a.en,a.de]"])[1]
+    assert [Path(file).name for file in config.data.train] == ["a.en", "a.de"]

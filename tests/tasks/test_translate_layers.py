@@ -1,4 +1,4 @@
-"""The translation task with every kind of encoder layer: real phrases, a short training, translations of them."""
+"""The translation task with every kind of encoder layer: short trainings on real phrases."""
 
 import statistics
 from typing import Any
@@ -28,7 +28,7 @@ SMALL = [
 
 
 @pytest.mark.parametrize("kind", MIXERS)
-def test_a_short_training_on_phrases_lowers_the_loss(kind: str) -> None:
+def test_short_training_on_phrases_lowers_loss(kind: str) -> None:
     pytest.importorskip("babel", reason="the extra corpora is not installed")
     recipe: Any = read_recipe("translate-cldr", [*SMALL, f"model.encoder_layer={kind}"])[1]
     task = Task.prepare(recipe)
@@ -40,12 +40,10 @@ def test_a_short_training_on_phrases_lowers_the_loss(kind: str) -> None:
 
 
 @pytest.mark.parametrize("optimizer", ["adam", "sgd"])
-def test_translations_during_training_are_those_of_the_weights_of_the_day(
-    optimizer: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """What decoding prepares of weights must not outlive them, however an optimizer changes them."""
+def test_translations_during_training_use_current_weights(optimizer: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Cached decoding weights are invalidated when an optimizer changes the weights."""
     pytest.importorskip("babel", reason="the extra corpora is not installed")
-    monkeypatch.setattr(packed, "WORTH", 0)  # however few they are
+    monkeypatch.setattr(packed, "WORTH", 0)  # for any number of pairs
     recipe: Any = read_recipe("translate-cldr", [*SMALL, "data.dev=40", f"train.optimizer={optimizer}"])[1]
     task = Task.prepare(recipe)
     trainer, fresh = TrainState(task, recipe.train, recipe.seed), task.model().eval()

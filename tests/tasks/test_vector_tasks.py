@@ -1,4 +1,4 @@
-"""Adding and recall as tasks: batches, losses against a plain computation, training that learns, runs that reopen."""
+"""The adding and recall tasks: batches, losses, learning and runs."""
 
 import math
 from pathlib import Path
@@ -32,9 +32,9 @@ def recipe(task: str, *overrides: str) -> Any:
 
 
 def prepared(task: str, *overrides: str) -> VectorTask:
-    made = task_info(task).task.prepare(recipe(task, *overrides))
-    assert isinstance(made, VectorTask)
-    return made
+    prepared_task = task_info(task).task.prepare(recipe(task, *overrides))
+    assert isinstance(prepared_task, VectorTask)
+    return prepared_task
 
 
 @pytest.fixture(params=RECIPES)
@@ -43,7 +43,7 @@ def name(request: pytest.FixtureRequest) -> str:
 
 
 class Fixed(nn.Module):
-    """Answers the same to everything, or what it is told."""
+    """A model with constant answers."""
 
     def __init__(self, answers: torch.Tensor) -> None:
         super().__init__()
@@ -56,54 +56,54 @@ class Fixed(nn.Module):
 # --- batches ----------------------------------------------------------------------------------------------------------
 
 
-def test_a_batch_is_a_function_of_seed_and_step(name: str) -> None:
+def test_batch_depends_on_seed_and_step_only(name: str) -> None:
     task, again = prepared(name), prepared(name)
-    one, same = task.batch(1, 5), again.batch(1, 5)
-    assert all(torch.equal(one[key], same[key]) for key in one)
+    first, same = task.batch(1, 5), again.batch(1, 5)
+    assert all(torch.equal(first[key], same[key]) for key in first)
     for other in (task.batch(1, 6), task.batch(2, 5)):
-        assert other["inputs"].shape != one["inputs"].shape or not torch.equal(other["inputs"], one["inputs"])
+        assert other["inputs"].shape != first["inputs"].shape or not torch.equal(other["inputs"], first["inputs"])
 
 
-def test_processes_share_a_batch_out(name: str) -> None:
+def test_processes_divide_batch(name: str) -> None:
     task = prepared(name)
-    whole, parts = task.batch(1, 3), [task.batch(1, 3, rank, 4) for rank in range(4)]
+    uninterrupted, parts = task.batch(1, 3), [task.batch(1, 3, rank, 4) for rank in range(4)]
     assert [len(part["targets"]) for part in parts] == [4] * 4
     for key in ("inputs", "targets"):
-        assert torch.equal(torch.cat([part[key] for part in parts]), whole[key])
+        assert torch.equal(torch.cat([part[key] for part in parts]), uninterrupted[key])
     with pytest.raises(UsageError, match="multiple of the 3 processes, got 16"):
         task.batch(1, 0, 0, 3)
 
 
-def test_an_epoch_is_as_long_as_it_says(name: str) -> None:
+def test_epoch_has_configured_length(name: str) -> None:
     assert prepared(name, "data.epoch=33").steps_per_epoch() == 3
 
 
 # --- losses and metrics -----------------------------------------------------------------------------------------------
 
 
-def test_adding_by_hand() -> None:
+def test_adding_metrics_equal_manual_computation() -> None:
     task = prepared("adding")
     targets = task.corpus.split("test")["targets"]
-    found = task.evaluate(Fixed(torch.tensor([0.7])), "test")
-    assert found["loss"] == pytest.approx(sum((t - 0.7) ** 2 for t in targets.tolist()) / 200, abs=1e-6)
-    assert found["success"] == sum(abs(t - 0.7) < 0.04 for t in targets.tolist()) / 200
+    metrics = task.evaluate(Fixed(torch.tensor([0.7])), "test")
+    assert metrics["loss"] == pytest.approx(sum((t - 0.7) ** 2 for t in targets.tolist()) / 200, abs=1e-6)
+    assert metrics["success"] == sum(abs(t - 0.7) < 0.04 for t in targets.tolist()) / 200
     blind = task.evaluate(Fixed(torch.tensor([1.0])), "test")
     assert (blind["loss"], blind["success"]) == (blind["blind_loss"], blind["blind_success"])
     assert blind["blind_loss"] == pytest.approx(1 / 6, abs=0.04)
 
 
-def test_recall_by_hand() -> None:
+def test_recall_metrics_equal_manual_computation() -> None:
     task = prepared("recall")
     targets = task.corpus.split("dev")["targets"].tolist()
-    found = task.evaluate(Fixed(torch.tensor([0.0, 2.0, 0.0, 0.0])), "dev")
+    metrics = task.evaluate(Fixed(torch.tensor([0.0, 2.0, 0.0, 0.0])), "dev")
     log_z = math.log(3 + math.exp(2))
-    assert found["loss"] == pytest.approx(sum(log_z - (2 if t == 1 else 0) for t in targets) / 200, abs=1e-5)
-    assert found["success"] == targets.count(1) / 200
-    assert found["blind_loss"] == pytest.approx(math.log(4)) and found["blind_success"] == 0.25
+    assert metrics["loss"] == pytest.approx(sum(log_z - (2 if t == 1 else 0) for t in targets) / 200, abs=1e-5)
+    assert metrics["success"] == targets.count(1) / 200
+    assert metrics["blind_loss"] == pytest.approx(math.log(4)) and metrics["blind_success"] == 0.25
 
 
-def test_training_lowers_what_evaluation_measures(name: str) -> None:
-    """The loss of a batch is the mean that `evaluate` takes, of the same answers."""
+def test_training_loss_equals_evaluation_loss(name: str) -> None:
+    """The loss of a batch equals the mean that `evaluate` computes."""
     task = prepared(name, "data.dev=16")
     batch, model = task.corpus.split("dev"), task.model()
     loss = task.loss(model, batch, None)
@@ -111,18 +111,18 @@ def test_training_lowers_what_evaluation_measures(name: str) -> None:
     assert loss.carry is None and loss.tokens == batch["inputs"].shape[0] * batch["inputs"].shape[1]
 
 
-def test_a_split_is_read_whole_however_it_is_cut(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_evaluation_is_independent_of_batch_size(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     task = prepared(name)
     model = task.model().eval()
-    whole = task.evaluate(model, "dev")
+    uninterrupted = task.evaluate(model, "dev")
     monkeypatch.setattr(VectorTask, "eval_size", 7)
-    assert task.evaluate(model, "dev") == pytest.approx(whole, abs=1e-6)
+    assert task.evaluate(model, "dev") == pytest.approx(uninterrupted, abs=1e-6)
 
 
 # --- learning ---------------------------------------------------------------------------------------------------------
 
 
-def learnt(task: VectorTask, steps: int, seed: int = 1) -> dict[str, float]:
+def train_and_evaluate(task: VectorTask, steps: int, seed: int = 1) -> dict[str, float]:
     trainer = TrainState(task, task.recipe.train, seed)
     trainer.total = steps
     for _ in range(steps):
@@ -130,20 +130,20 @@ def learnt(task: VectorTask, steps: int, seed: int = 1) -> dict[str, float]:
     return task.evaluate(trainer.model.eval(), "test")
 
 
-def test_adding_is_learnt_far_below_the_blind_guess() -> None:
-    found = learnt(prepared("adding", "model.cell=gru", "model.hidden=32", "batch.size=32"), 300)
-    assert found["loss"] < 0.02 < 0.12 < found["blind_loss"]
-    assert found["success"] > 3 * found["blind_success"]
+def test_adding_beats_blind_guess() -> None:
+    metrics = train_and_evaluate(prepared("adding", "model.cell=gru", "model.hidden=32", "batch.size=32"), 300)
+    assert metrics["loss"] < 0.02 < 0.12 < metrics["blind_loss"]
+    assert metrics["success"] > 3 * metrics["blind_success"]
 
 
-def test_recall_is_learnt_and_not_by_luck() -> None:
-    found = learnt(prepared("recall", "model.hidden=24"), 150)
-    assert found["success"] > 0.95
-    assert found["blind_success"] == 0.25
+def test_recall_beats_chance() -> None:
+    metrics = train_and_evaluate(prepared("recall", "model.hidden=24"), 150)
+    assert metrics["success"] > 0.95
+    assert metrics["blind_success"] == 0.25
 
 
-def test_without_the_marks_adding_cannot_be_learnt(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The control: the same training with the marks wiped out gets no further than a blind guess."""
+def test_adding_cannot_be_learned_without_marks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Control: without marks, the same training is no better than a blind guess."""
     task = prepared("adding", "model.cell=gru", "model.hidden=32", "batch.size=32")
     draw = task.corpus.draw
 
@@ -152,14 +152,14 @@ def test_without_the_marks_adding_cannot_be_learnt(monkeypatch: pytest.MonkeyPat
         return {**drawn, "inputs": drawn["inputs"] * torch.tensor([1.0, 0.0])}
 
     monkeypatch.setattr(task.corpus, "draw", unmarked)
-    found = learnt(task, 300)
-    assert found["loss"] > 0.5 * found["blind_loss"]
+    metrics = train_and_evaluate(task, 300)
+    assert metrics["loss"] > 0.5 * metrics["blind_loss"]
 
 
 # --- runs -------------------------------------------------------------------------------------------------------------
 
 
-def test_a_run_keeps_its_sizes_and_gives_the_same_model_back(name: str, tmp_path: Path) -> None:
+def test_run_stores_sizes_and_restores_model(name: str, tmp_path: Path) -> None:
     training = begin(recipe(name), tmp_path / "run")
     *_, finished = training.events()
     trained = load(tmp_path / "run")
@@ -172,17 +172,17 @@ def test_a_run_keeps_its_sizes_and_gives_the_same_model_back(name: str, tmp_path
         trained.evaluate("train")
 
 
-def test_resuming_is_exact(name: str, tmp_path: Path) -> None:
+def test_resume_is_exact(name: str, tmp_path: Path) -> None:
     constant = ["train.schedule=constant", "model.dropout=0.2"]
-    for place, steps in (("whole", 6), ("parts", 3)):
-        list(begin(recipe(name, *constant, f"train.steps={steps}"), tmp_path / place).events())
+    for position, steps in (("whole", 6), ("parts", 3)):
+        list(begin(recipe(name, *constant, f"train.steps={steps}"), tmp_path / position).events())
     list(resume(tmp_path / "parts", ["train.steps=6"]).events())
-    states = [load(tmp_path / place).run.store().load() for place in ("whole", "parts")]
-    whole, parts = (state.parts["model"] for state in states if state is not None)
-    assert all(torch.equal(whole[key], parts[key]) for key in whole)
+    states = [load(tmp_path / position).run.store().load() for position in ("whole", "parts")]
+    uninterrupted, parts = (state.parts["model"] for state in states if state is not None)
+    assert all(torch.equal(uninterrupted[key], parts[key]) for key in uninterrupted)
 
 
-def test_data_of_another_version_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_data_of_other_version_is_rejected(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     list(begin(recipe("adding"), tmp_path / "run").events())
     uniform = vectors.uniform
     monkeypatch.setattr(vectors, "uniform", lambda seed, indices, width: uniform(seed + 1, indices, width))
@@ -202,7 +202,7 @@ def test_data_of_another_version_is_refused(tmp_path: Path, monkeypatch: pytest.
         (None, "incomplete"),
     ],
 )
-def test_sizes_that_are_damaged(tmp_path: Path, content: str | None, words: str) -> None:
+def test_damaged_sizes_are_reported(tmp_path: Path, content: str | None, words: str) -> None:
     list(begin(recipe("adding"), tmp_path / "run").events())
     path = tmp_path / "run/sizes.json"
     if content is None:

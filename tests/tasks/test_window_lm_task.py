@@ -1,4 +1,4 @@
-"""A feed-forward model in the task of language models: windows across chunks, documents, forgetting, exact resume."""
+"""The window model in the language modelling task: windows across chunks, documents, state resets, exact resume."""
 
 import json
 import math
@@ -26,7 +26,7 @@ from seqloom.training import begin, resume
 K = 4
 WINDOW = ["model.kind=window-lm", f"model.window={K}", "model.embedding=6", "model.hidden=8"]
 APART = [*WINDOW, "batch.cross_document_attention=false"]
-GOLDEN = [2.6958, 2.6556, 2.6161, 2.6477, 2.4569, 2.4314, 2.3338, 2.4349, 2.1295, 2.0904]  # as last looked at
+GOLDEN = [2.6958, 2.6556, 2.6161, 2.6477, 2.4569, 2.4314, 2.3338, 2.4349, 2.1295, 2.0904]  # as last reviewed
 
 Make = Callable[..., Any]
 
@@ -40,51 +40,51 @@ def model_of(task: Task) -> Any:
 
 
 def alone(model: Any, context: list[int], target: int) -> float:
-    """−log p of a token after these, from one window."""
+    """Return −log p of a token after `context`, from one window."""
     window = torch.tensor([([END] * K + context)[-K:]])
     return -model.output.log_probs(model.before_output(window))[0, target].item()
 
 
 def row_so_far(task: Task, step: int, row: int) -> tuple[list[int], list[int]]:
-    """All that a row has read in an epoch up to the end of this step, and what it was to say then."""
+    """Return the inputs and targets of a row in an epoch, up to the end of this step."""
     batches = [task.batch(1, before) for before in range(step + 1)]
     return torch.cat([batch["inputs"][row] for batch in batches]).tolist(), batches[-1]["targets"][row].tolist()
 
 
-# --- what a chunk sees ----------------------------------------------------------------------------------------------
+# --- inputs of a chunk ------------------------------------------------------------------------------------------------
 
 
-def test_a_chunk_goes_on_where_the_one_before_it_ended(recipe: Make) -> None:
-    """The loss is that of every window by itself, whatever the cut; documents are joined."""
+def test_chunk_continues_previous_chunk(recipe: Make) -> None:
+    """The loss equals that of separate windows for any chunking; windows may cross documents."""
     task = Task.prepare(recipe(*WINDOW, "batch.state_reset_probability=0"))
     model, carry = model_of(task), None
     for step in range(3):
-        found = task.loss(model, task.batch(1, step), carry)
+        actual = task.loss(model, task.batch(1, step), carry)
         total, count = 0.0, 0
         for row in range(3):
             read, targets = row_so_far(task, step, row)
             first = len(read) - len(targets)
             total += sum(alone(model, read[: first + t + 1], target) for t, target in enumerate(targets))
             count += len(targets)
-        assert found.value.item() == pytest.approx(total / count, rel=1e-12), step
-        assert found.carry.tolist() == [row_so_far(task, step, row)[0][-K:] for row in range(3)]
-        carry = found.carry
+        assert actual.value.item() == pytest.approx(total / count, rel=1e-12), step
+        assert actual.carry.tolist() == [row_so_far(task, step, row)[0][-K:] for row in range(3)]
+        carry = actual.carry
 
 
-def test_a_row_that_forgets_has_only_ends_before_it(recipe: Make) -> None:
+def test_reset_row_starts_with_end_tokens(recipe: Make) -> None:
     task = Task.prepare(recipe(*WINDOW, "batch.state_reset_probability=1"))
     model = model_of(task)
     carry = task.loss(model, task.batch(1, 0), None).carry
     batch = task.batch(1, 1)
-    forgotten, begun = task.loss(model, batch, carry), task.loss(model, batch, None)
-    assert carry.any() and forgotten.value.item() == begun.value.item()
+    forgotten, fresh = task.loss(model, batch, carry), task.loss(model, batch, None)
+    assert carry.any() and forgotten.value.item() == fresh.value.item()
     remembered = Task.prepare(recipe(*WINDOW, "batch.state_reset_probability=0")).loss(
         model, {**batch, "remember": batch["remember"] | True}, carry
     )
-    assert remembered.value.item() != pytest.approx(begun.value.item(), rel=1e-4)
+    assert remembered.value.item() != pytest.approx(fresh.value.item(), rel=1e-4)
 
 
-def test_an_epoch_begins_without_a_memory(recipe: Make) -> None:
+def test_epoch_starts_with_initial_state(recipe: Make) -> None:
     task = Task.prepare(recipe(*WINDOW, "batch.state_reset_probability=0"))
     model, first = model_of(task), task.batch(1, task.steps_per_epoch())
     stale = torch.full((3, K), 5)
@@ -92,38 +92,38 @@ def test_an_epoch_begins_without_a_memory(recipe: Make) -> None:
     assert task.loss(model, first, stale).value.item() == task.loss(model, first, None).value.item()
 
 
-def test_apart_the_loss_is_that_of_each_document_alone(recipe: Make) -> None:
+def test_loss_without_cross_document_attention_equals_single_documents(recipe: Make) -> None:
     task = Task.prepare(recipe(*APART, "batch.state_reset_probability=0"))
     model, carry = model_of(task), None
     for step in range(3):
-        found = task.loss(model, task.batch(1, step), carry)
+        actual = task.loss(model, task.batch(1, step), carry)
         total, count = 0.0, 0
         for row in range(3):
             read, targets = row_so_far(task, step, row)
             for t, target in enumerate(targets, start=len(read) - len(targets)):
                 context = read[: t + 1]
-                last = max((place for place, token in enumerate(context) if token == END), default=0)
+                last = max((position for position, token in enumerate(context) if token == END), default=0)
                 total, count = total + alone(model, context[last:], target), count + 1
-        assert found.value.item() == pytest.approx(total / count, rel=1e-12), step
-        carry = found.carry
+        assert actual.value.item() == pytest.approx(total / count, rel=1e-12), step
+        carry = actual.carry
     joined = Task.prepare(recipe(*WINDOW, "batch.state_reset_probability=0")).loss(model, task.batch(1, 2), carry)
-    assert joined.value.item() != pytest.approx(found.value.item(), rel=1e-4)
+    assert joined.value.item() != pytest.approx(actual.value.item(), rel=1e-4)
 
 
-def test_apart_is_also_how_it_is_evaluated(recipe: Make) -> None:
+def test_evaluation_without_cross_document_attention_scores_single_documents(recipe: Make) -> None:
     task = Task.prepare(recipe(*APART))
     model, total, count = model_of(task), 0.0, 0
     for document in task.corpus.split("dev"):
         ids = [*task.tokenizer.encode(document), END]
         total += sum(alone(model, [END, *ids[:t]], target) for t, target in enumerate(ids))
         count += len(ids)
-    found = task.evaluate(model, "dev")
+    actual = task.evaluate(model, "dev")
     assert count == len(task.stream("dev"))
-    assert found["loss"] == pytest.approx(total / count, rel=1e-10)
-    assert found["perplexity"] == pytest.approx(math.exp(total / count))
+    assert actual["loss"] == pytest.approx(total / count, rel=1e-10)
+    assert actual["perplexity"] == pytest.approx(math.exp(total / count))
 
 
-def test_joined_a_stream_is_its_windows_one_by_one_in_any_pieces(recipe: Make) -> None:
+def test_stream_log_probs_equal_single_windows(recipe: Make) -> None:
     task = Task.prepare(recipe(*WINDOW))
     model, stream = model_of(task), task.stream("dev").tolist()
     total = sum(alone(model, [END, *stream[:t]], target) for t, target in enumerate(stream))
@@ -131,12 +131,12 @@ def test_joined_a_stream_is_its_windows_one_by_one_in_any_pieces(recipe: Make) -
         assert task.evaluate(model, "dev")["loss"] == pytest.approx(total / len(stream), rel=1e-10)
 
 
-# --- training -------------------------------------------------------------------------------------------------------
+# --- training ---------------------------------------------------------------------------------------------------------
 
 
-def test_the_first_ten_losses(recipe: Make) -> None:
-    made = recipe(*WINDOW, "model.dropout=0.1", "model.direct=true")
-    trainer = TrainState(Task.prepare(made), made.train, made.seed)
+def test_first_ten_losses(recipe: Make) -> None:
+    config = recipe(*WINDOW, "model.dropout=0.1", "model.direct=true")
+    trainer = TrainState(Task.prepare(config), config.train, config.seed)
     assert [make_step(trainer).loss for _ in range(10)] == pytest.approx(GOLDEN, abs=1e-3)
 
 
@@ -159,32 +159,34 @@ def test_resume_is_exact(recipe: Make, tmp_path: Path, options: list[str]) -> No
 
     def trained(name: str, *steps: int) -> dict[str, torch.Tensor]:
         for number in steps:
-            made = recipe(*options, *dropped, f"train.steps={number}")
+            config = recipe(*options, *dropped, f"train.steps={number}")
             path = tmp_path / name
-            training = begin(made, path) if number == steps[0] else resume(path, [f"train.steps={number}"])
+            training = begin(config, path) if number == steps[0] else resume(path, [f"train.steps={number}"])
             assert [type(event) for event in training.events()][-1] is Finished
         newest = tmp_path / name / "checkpoints" / f"step-{steps[-1]}"
         files = sorted(newest.glob("*.safetensors"))
         return {f"{file.name}/{key}": value for file in files for key, value in tensors_from_file(file).items()}
 
-    once, twice, other = trained("once", 8), trained("twice", 3, 8), trained("other", 3, 7)
-    assert any(value.dtype == torch.long and value.shape == (3, K) for value in once.values())  # the window is kept
-    assert once.keys() == twice.keys()
-    assert all(torch.equal(value, twice[key]) for key, value in once.items())
-    assert any(not torch.equal(value, other[key]) for key, value in once.items())
+    uninterrupted, resumed, other = trained("once", 8), trained("twice", 3, 8), trained("other", 3, 7)
+    assert any(
+        value.dtype == torch.long and value.shape == (3, K) for value in uninterrupted.values()
+    )  # the window is saved
+    assert uninterrupted.keys() == resumed.keys()
+    assert all(torch.equal(value, resumed[key]) for key, value in uninterrupted.items())
+    assert any(not torch.equal(value, other[key]) for key, value in uninterrupted.items())
 
 
-def test_an_evaluated_run_opens_as_it_was(recipe: Make, tmp_path: Path) -> None:
+def test_evaluated_run_reopens_unchanged(recipe: Make, tmp_path: Path) -> None:
     training = begin(recipe(*WINDOW), tmp_path / "run")
     evaluated = [event for event in training.events() if isinstance(event, Evaluated)]
     best = min(evaluated, key=lambda event: event.metrics["loss"])
     assert load(tmp_path / "run", device="cpu").evaluate("dev") == dict(best.metrics)
 
 
-def test_a_training_goes_on_with_another_run(recipe: Make, tmp_path: Path) -> None:
+def test_training_continues_from_other_run(recipe: Make, tmp_path: Path) -> None:
     assert list(begin(recipe(*WINDOW), tmp_path / "first").events())
     files = {name: str(tmp_path / f"{name}.txt") for name in ("train", "dev", "test")}
-    made = {
+    config = {
         "task": "language-model",
         "init": {"from": str(tmp_path / "first")},
         "data": {"corpus": "text", "documents": "line", **files},
@@ -192,29 +194,29 @@ def test_a_training_goes_on_with_another_run(recipe: Make, tmp_path: Path) -> No
         "train": {"steps": 2, "device": "cpu"},
     }
     path = tmp_path / "more.yaml"
-    path.write_text(json.dumps(made), "utf-8")
+    path.write_text(json.dumps(config), "utf-8")
     _, more = read_recipe(str(path))
     assert more.model == recipe(*WINDOW).model
     task = Task.prepare(more)
-    kept = load(tmp_path / "first", device="cpu").model.state_dict()
-    assert all(torch.equal(value, kept[name]) for name, value in task.model().state_dict().items())
+    stored = load(tmp_path / "first", device="cpu").model.state_dict()
+    assert all(torch.equal(value, stored[name]) for name, value in task.model().state_dict().items())
 
 
-def test_it_is_looked_over_before_training(recipe: Make) -> None:
-    found = model_facts(Task.prepare(recipe(*WINDOW, "model.tied=true")), torch.device("cpu"))
+def test_doctor_reports_window_lm(recipe: Make) -> None:
+    actual = model_facts(Task.prepare(recipe(*WINDOW, "model.tied=true")), torch.device("cpu"))
     vocabulary = len(Task.prepare(recipe(*WINDOW)).tokenizer)
     parts = {"embedding": vocabulary * 6, "hidden": (K * 6 + 1) * 8, "project": 8 * 6, "output": vocabulary}
-    assert (found.kind, found.parts, found.notes) == ("window-lm", parts, [])
+    assert (actual.kind, actual.parts, actual.notes) == ("window-lm", parts, [])
 
 
-def test_a_sampled_loss_is_no_perplexity(recipe: Make) -> None:
+def test_sampled_loss_has_remark(recipe: Make) -> None:
     sampled = Task.prepare(recipe(*WINDOW, "model.softmax.kind=sampled", "model.softmax.sampler=unigram"))
     assert sampled.monitor.remark == "of samples" and Task.prepare(recipe(*WINDOW)).monitor == Monitor("loss")
     proposal = sampled.model().output.proposal
-    assert proposal.max() > 2 * proposal.min()  # the counts of the training text have come through
+    assert proposal.max() > 2 * proposal.min()  # the sampler uses the counts of the training text
 
 
-# --- what is refused ------------------------------------------------------------------------------------------------
+# --- errors -----------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -247,23 +249,23 @@ def test_a_sampled_loss_is_no_perplexity(recipe: Make) -> None:
         (["model.kind=window"], ["window-lm"]),
     ],
 )
-def test_all_problems_are_named(recipe: Make, overrides: list[str], words: list[str]) -> None:
+def test_all_problems_are_reported(recipe: Make, overrides: list[str], words: list[str]) -> None:
     with pytest.raises(UsageError) as caught:
         recipe(*overrides)
     assert all(word in str(caught.value) for word in words), caught.value
 
 
-def test_an_output_layer_that_does_not_fit_is_refused_before_the_run_is_made(recipe: Make, tmp_path: Path) -> None:
+def test_invalid_output_layer_is_rejected_before_run_is_created(recipe: Make, tmp_path: Path) -> None:
     adaptive = [*WINDOW, "model.softmax.kind=adaptive", "model.softmax.cutoffs=[500]"]
     with pytest.raises(UsageError, match="cutoffs must be below the size of the vocabulary"):
         begin(recipe(*adaptive), tmp_path / "run")
     assert not (tmp_path / "run").exists()
 
 
-def test_control_a_window_that_is_not_carried_on_is_found_out(recipe: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_window_that_is_not_carried_is_detected(recipe: Make, monkeypatch: pytest.MonkeyPatch) -> None:
     def forgetful(tokens: torch.Tensor, before: torch.Tensor, mask: Any = None) -> Any:
         return windows(tokens, torch.full_like(before, END), mask)
 
     monkeypatch.setattr("seqloom.models.window_lm.windows", forgetful)
     with pytest.raises(AssertionError):
-        test_a_chunk_goes_on_where_the_one_before_it_ended(recipe)
+        test_chunk_continues_previous_chunk(recipe)

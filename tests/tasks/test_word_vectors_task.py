@@ -1,4 +1,4 @@
-"""The task: which words have vectors, exact resume after a stop or a kill, what an evaluation says."""
+"""The word-vector task: words with vectors, exact resume after a stop or a kill, and evaluation."""
 
 import random
 import signal
@@ -26,7 +26,7 @@ OBJECTIVES = ("skipgram", "cbow", "glove")
 
 @pytest.fixture
 def recipe(tmp_path):
-    """Sentences of three subjects, so that there is something to learn."""
+    """A recipe on sentences about three subjects."""
     subjects = [("cat", "dog", "owl", "milk"), ("sun", "rain", "snow", "wind"), ("red", "blue", "green", "grey")]
     generator = random.Random(1)
     for split, count in (("train", 120), ("dev", 25), ("test", 25)):
@@ -55,16 +55,16 @@ def weights(path):
 # --- words ------------------------------------------------------------------------------------------------------------
 
 
-def test_a_word_is_the_same_wherever_it_stands():
+def test_word_is_independent_of_context():
     documents = ["(the cat, the dog)\nthe end", "dog <unk> (cat)"]
     tokenizer = Words.train(WordsConfig(split="punctuation"), documents)
     text = text_of(tokenizer, encode_documents(tokenizer, documents))
-    shown = [tokenizer.token(word) for word in text.words.tolist()]
+    words = [tokenizer.token(word) for word in text.words.tolist()]
     glue = next(token for token in tokenizer.words if token.endswith(",") and len(token) > 1)[0]
-    assert [word.removeprefix(glue) for word in shown] == [
+    assert [word.removeprefix(glue) for word in words] == [
         *("(", "the", "cat", ",", "the", "dog", ")", "the", "end"), *("dog", "(", "cat", ")"),
     ]  # fmt: skip
-    assert shown.count("the") == 3 and shown.count("cat") == 2
+    assert words.count("the") == 3 and words.count("cat") == 2
     assert text.documents.tolist() == [0] * 9 + [1] * 4
     assert plain_words(tokenizer)[:2].tolist() == [-1, -1]
 
@@ -80,7 +80,7 @@ def test_only_words_have_vectors(recipe):
 
 
 @pytest.mark.parametrize("objective", OBJECTIVES)
-def test_a_training_leaves_a_run_like_any_other(recipe, tmp_path, objective):
+def test_training_creates_complete_run(recipe, tmp_path, objective):
     training = begin(recipe(model={"objective": objective}, train={"epochs": 25}), tmp_path / "run")
     events = list(training.events())
     assert isinstance(events[0], Started) and events[0].parameters > 0
@@ -88,7 +88,7 @@ def test_a_training_leaves_a_run_like_any_other(recipe, tmp_path, objective):
     assert all(event.tokens_per_second > 0 for event in progress)
     assert {event.counted for event in progress} == {"pairs" if objective == "glove" else "words"}
     assert progress[-1].step == progress[-1].total
-    assert len([event for event in events if isinstance(event, Saved)]) == 25  # once an epoch
+    assert len([event for event in events if isinstance(event, Saved)]) == 25  # once per epoch
     (evaluated,) = [event for event in events if isinstance(event, Evaluated)]
     assert evaluated.metrics["neighbours"] > 0.7
     assert (tmp_path / "run" / "card.md").exists()
@@ -102,7 +102,7 @@ def test_a_training_leaves_a_run_like_any_other(recipe, tmp_path, objective):
 
 @pytest.mark.parametrize("engine", ["numba", "torch"])
 @pytest.mark.parametrize("objective", OBJECTIVES)
-def test_stopped_mid_training_and_resumed_it_ends_the_same_to_the_bit(recipe, tmp_path, objective, engine):
+def test_stopped_training_resumes_exactly(recipe, tmp_path, objective, engine):
     if engine == "numba":
         pytest.importorskip("numba")
     chosen = recipe(model={"objective": objective}, train={"engine": engine, "block": 40, "save_every": 80})
@@ -114,12 +114,12 @@ def test_stopped_mid_training_and_resumed_it_ends_the_same_to_the_bit(recipe, tm
     assert isinstance(event, Stopped) and 0 < event.step < progress_total(training)
     resumed = list(resume(tmp_path / "halves").events())
     assert isinstance(resumed[0], Started) and resumed[0].step == event.step
-    whole, halves = weights(tmp_path / "whole"), weights(tmp_path / "halves")
-    assert all(torch.equal(whole[name], halves[name]) for name in whole)
+    uninterrupted, halves = weights(tmp_path / "whole"), weights(tmp_path / "halves")
+    assert all(torch.equal(uninterrupted[name], halves[name]) for name in uninterrupted)
     other = list(
         begin(recipe(model={"objective": objective}, seed=2, train={"engine": engine}), tmp_path / "x").events()
     )
-    assert other and not torch.equal(weights(tmp_path / "x")["vectors"], whole["vectors"])  # the control
+    assert other and not torch.equal(weights(tmp_path / "x")["vectors"], uninterrupted["vectors"])  # control
 
 
 def progress_total(training):
@@ -127,7 +127,7 @@ def progress_total(training):
 
 
 @pytest.mark.slow
-def test_killed_and_resumed_it_ends_the_same_to_the_bit(recipe, tmp_path):
+def test_killed_training_resumes_exactly(recipe, tmp_path):
     from seqloom.config import dump_yaml, to_mapping
 
     chosen = recipe(train={"epochs": 50, "save_every": 1000, "engine": "torch"})
@@ -142,13 +142,13 @@ def test_killed_and_resumed_it_ends_the_same_to_the_bit(recipe, tmp_path):
         time.sleep(0.02)
     child.send_signal(signal.SIGKILL)
     child.wait()
-    assert not (tmp_path / "killed" / "model.safetensors").exists(), "it was over before it was killed"
+    assert not (tmp_path / "killed" / "model.safetensors").exists(), "training ended before it was killed"
     list(resume(tmp_path / "killed").events())
-    whole, killed = weights(tmp_path / "whole"), weights(tmp_path / "killed")
-    assert all(torch.equal(whole[name], killed[name]) for name in whole)
+    uninterrupted, killed = weights(tmp_path / "whole"), weights(tmp_path / "killed")
+    assert all(torch.equal(uninterrupted[name], killed[name]) for name in uninterrupted)
 
 
-def test_a_run_whose_rate_was_laid_out_cannot_grow(recipe, tmp_path):
+def test_linear_schedule_cannot_be_extended(recipe, tmp_path):
     list(begin(recipe(), tmp_path / "linear").events())
     with pytest.raises(UsageError, match="its linear schedule depends on the number of steps"):
         resume(tmp_path / "linear", ["train.epochs=9"])
@@ -158,11 +158,11 @@ def test_a_run_whose_rate_was_laid_out_cannot_grow(recipe, tmp_path):
     assert torch.equal(weights(tmp_path / "short")["vectors"], weights(tmp_path / "long")["vectors"])
 
 
-def test_a_training_that_diverges_says_so(recipe, tmp_path, monkeypatch):
+def test_diverged_training_is_reported(recipe, tmp_path, monkeypatch):
     from seqloom.classical.word_vectors import negative_sampling
     from seqloom.core.errors import DivergedError
 
-    monkeypatch.setattr(negative_sampling, "MAX_TOTAL_RATE", 1e9)  # the limit is what keeps large batches together
+    monkeypatch.setattr(negative_sampling, "MAX_TOTAL_RATE", 1e9)  # the limit keeps large batches stable
     training = begin(recipe(train={"engine": "torch", "lr": 1e6, "batch": 4096}), tmp_path / "run")
     with pytest.raises(DivergedError, match=r"Lower train\.lr, or train\.batch"):
         list(training.events())
@@ -171,7 +171,7 @@ def test_a_training_that_diverges_says_so(recipe, tmp_path, monkeypatch):
 # --- evaluation and files ---------------------------------------------------------------------------------------------
 
 
-def test_other_texts_and_vectors_from_elsewhere(recipe, tmp_path, monkeypatch):
+def test_other_texts_and_imported_vectors(recipe, tmp_path, monkeypatch):
     monkeypatch.delenv("SEQLOOM_DATA", raising=False)
     list(begin(recipe(), tmp_path / "run").events())
     model = load(tmp_path / "run")
@@ -189,10 +189,12 @@ def test_other_texts_and_vectors_from_elsewhere(recipe, tmp_path, monkeypatch):
         load(tmp_path / "imported").nearest("cat")
 
 
-def test_held_out_draws_are_the_same_for_every_run(recipe, tmp_path):
+def test_held_out_samples_are_equal_for_every_run(recipe, tmp_path):
     task = Task.prepare(recipe())
     model = task.model().draw(1, task.counts())
-    assert word_vectors.neighbours(model, task.text("dev")) == word_vectors.neighbours(model, task.text("dev"))
+    assert word_vectors.neighbour_accuracy(model, task.text("dev")) == word_vectors.neighbour_accuracy(
+        model, task.text("dev")
+    )
     untrained = task.evaluate(model, "dev")
-    assert untrained["loss"] == pytest.approx(0.693147 * (1 + 5), rel=0.25)  # u is zero: every score is a coin's
+    assert untrained["loss"] == pytest.approx(0.693147 * (1 + 5), rel=0.25)  # u is zero, so every probability is 1/2
     assert "wordsim353" not in untrained

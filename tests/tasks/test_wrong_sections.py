@@ -1,4 +1,4 @@
-"""Every section of a recipe of every task, replaced by something that is no section."""
+"""Replace every section of a recipe of every task by a value that is not a section."""
 
 from functools import cache
 
@@ -16,8 +16,8 @@ def recipe_of_each_task() -> dict[str, str]:
 
 
 @pytest.mark.parametrize("task", tasks.names())
-def test_wrong_sections_are_refused(task: str) -> None:
-    """With a message of ours; an error of Python's would be a bug."""
+def test_wrong_sections_are_rejected(task: str) -> None:
+    """The error is a `UsageError`; any other exception would be a bug."""
     if (recipe := recipe_of_each_task().get(task)) is None:
         pytest.skip(f"no recipe is shipped for {task}")
     for section in field_types(tasks.task_info(task).recipe):

@@ -99,10 +99,10 @@ def import_arpa(file: Annotated[Path, typer.Argument(help="An ARPA file, plain o
     """Import an ARPA file as a run; words are separated by white space."""
     check_import(file, run, "an ARPA file")
     from seqloom.classical.ngram.arpa import read_arpa
-    from seqloom.tasks.ngram import adopt
+    from seqloom.tasks.ngram import create_ngram_run
 
     model, words = read_arpa(file)
-    adopt(model, words, run)
+    create_ngram_run(model, words, run)
     print(f"Made {run}: {format_sizes(model.size())}")
     name = shlex.quote(str(run))
     print(f'Try: seqloom score {name} "a text" · seqloom generate {name} · seqloom evaluate {name} --text FILE')

@@ -254,7 +254,7 @@ def example_facts(task: ReadingTask) -> ExampleFacts:
     is_tagged = issubclass(corpus.example_type, TokenClassificationExample)
     splits = []
     for name in corpus.splits:
-        texts, read = task.plain_texts(name), task.read(name).texts
+        texts, read = task.plain_texts(name), task.eval_batches(name).texts
         train = set(task.plain_texts("train")) if name != "train" else set()
         splits.append(
             ExampleSplit(
@@ -276,7 +276,7 @@ def example_facts(task: ReadingTask) -> ExampleFacts:
         classes=tag_counts(corpus, "train") if is_tagged else labels,
         of_classes="texts" if not is_tagged else "spans" if has_spans(corpus) else "words",
         spelled=task.spellings is not None,
-        cut=task.cut(),
+        cut=task.truncated_count(),
         max_length=task.recipe.batch.max_length,
         tokens=batches.tokens,
         per_batch=len(batches) / batches.steps_per_epoch,
@@ -294,7 +294,7 @@ def pair_facts(task: TranslateTask) -> PairFacts:
         sources = {source for source, _ in known}
         texts, sides = list(zip(*(task.texts(name, side) for side in SIDES), strict=True)), {}
         for side in SIDES:
-            ids = task.side(name, side).ids
+            ids = task.side_tokens(name, side).ids
             new = set().union(*task.texts(name, side)) - set().union(*task.texts("train", side))
             lengths = Lengths.of_stream(ids, task.tokenizer.end)
             sides[side] = Side(len(ids), lengths, task.unknown_rate(name, side), sorted(new))
@@ -328,7 +328,7 @@ def tokenizer_facts(task: TextTask | TranslateTask | ReadingTask) -> TokenizerFa
         unknown = tokens * task.unknown_rate("train")
         characters = sum(len(text) + 1 for text in task.plain_texts("train"))  # each end counts as one, as for others
     elif isinstance(task, TranslateTask):
-        counts = {side: len(task.side("train", side).ids) for side in SIDES}
+        counts = {side: len(task.side_tokens("train", side).ids) for side in SIDES}
         tokens, unknown = sum(counts.values()), sum(n * task.unknown_rate("train", side) for side, n in counts.items())
         characters = sum(counts.characters for counts in side_counts(task.corpus.split("train")).values())
     else:

@@ -22,7 +22,7 @@ from seqloom.recipes import recipe_of
 from seqloom.runs.run import Run
 from seqloom.runs.trained import LineReadingModel
 from seqloom.tasks import task_info
-from seqloom.tasks.base import once
+from seqloom.tasks.base import cached_method
 from seqloom.text import Tokenizer
 
 if TYPE_CHECKING:
@@ -262,15 +262,15 @@ class SplitPredictor(Predictor[P], LineReadingModel):
 
     @property
     def longest(self) -> int | None:
-        from seqloom.tasks.reading_base import read_length
+        from seqloom.tasks.reading_base import max_row_length
 
-        return read_length(self.recipe)
+        return max_row_length(self.recipe)
 
     @property
     def spells(self) -> bool:
         return self.run.characters is not None
 
-    @once
+    @cached_method
     def outputs(self, split: str = "dev") -> Any:
         """Return what the model predicts for each example of a split, which is read once."""
         return self.own_task.outputs(self.model, split)

@@ -22,7 +22,7 @@ from seqloom.inspect.views.series import Forecasted
 from seqloom.predict.base import Prediction, Predictor, as_lines
 from seqloom.predict.classify import read_numbers
 from seqloom.predict.evaluation import Evaluation
-from seqloom.tasks.forecast import ForecastReport, check_positive, horizon_of, visible
+from seqloom.tasks.forecast import ForecastReport, check_positive, horizon_of, model_input
 
 METRICS = {
     "mase": "MASE",
@@ -194,7 +194,7 @@ class ForecasterPredictor(Predictor[ForecastLine]):
 
     def _ahead(self, history: Series, horizon: int, paths: int | None, seed: int) -> Forecasted:
         transform, device = self.recipe.forecast.transform, self.device
-        values, mask = (part.unsqueeze(0) for part in visible(history, transform))
+        values, mask = (part.unsqueeze(0) for part in model_input(history, transform))
         values = (values.float() if device.type == "mps" else values).to(device)
         drawn = self.recipe.forecast.paths if paths is None else paths
         found = forecast(

@@ -17,7 +17,7 @@ from seqloom.decoding.processors import SamplingConfig
 from seqloom.evaluate.perplexity import common_prefix_length, continuation_log_probs, score_texts
 from seqloom.predict.base import Prediction, Predictor, predict_filled, predict_windows, ranked_fields
 from seqloom.runs.trained import WritingModel
-from seqloom.tasks.hmm import letters
+from seqloom.tasks.hmm import keep_letters
 from seqloom.text import Tokenizer
 
 if TYPE_CHECKING:
@@ -317,7 +317,7 @@ class LanguageModelPredictor(Predictor[PromptAnswer], WritingModel):
         """Return a text, or a prompt to continue, in the form of the training texts."""
         if self.run.recipe.get("read") != "letters":
             return text
-        return letters(text).rstrip() if whole else letters(text)
+        return keep_letters(text).rstrip() if whole else keep_letters(text)
 
     def _read(self, prompt: str, allow_unknown: bool) -> list[int]:
         """END and the tokens of a prompt."""

@@ -27,7 +27,7 @@ from seqloom.predict.embeddings import embed, reader_of
 from seqloom.predict.evaluation import Evaluation, EvaluationOptions
 from seqloom.predict.loader import load
 from seqloom.runs.layout import refuse_existing
-from seqloom.tasks.word_vectors import adopt, judge, plain_words, space_of
+from seqloom.tasks.word_vectors import create_vectors_run, plain_words, score_word_sets, space_of
 from seqloom.text import Words
 
 
@@ -140,9 +140,9 @@ class WordVectorsPredictor(Predictor[NearestWords]):
     def report(self, split: str = "dev") -> WordReport:
         """All figures, with how sure they are; kept in the run for `compare`."""
         sets, held_out = read_word_sets(), {}
-        judged = judge(self.space, sets)
+        judged = score_word_sets(self.space, sets)
         if self.run.recipe.get("data") is not None:
-            held_out = self.task().held_out(self.model, split)
+            held_out = self.task().held_out_metrics(self.model, split)
             self.save_metrics(split, {**held_out, **as_metrics(judged.items())})
         elif not judged:
             raise DataError(
@@ -191,7 +191,7 @@ def import_vectors(file: str | Path, out: str | Path) -> WordVectorsPredictor:
     """Make a run of a file in word2vec's text or binary format, as GloVe and fastText write them too."""
     refuse_existing(Path(out))
     words, vectors = read_all_vectors(Path(file))
-    return WordVectorsPredictor(adopt(words, torch.from_numpy(vectors), Path(out)), "cpu")
+    return WordVectorsPredictor(create_vectors_run(words, torch.from_numpy(vectors), Path(out)), "cpu")
 
 
 def export_vectors(run: str | Path, file: str | Path, form: Format = "text") -> WordSpace:

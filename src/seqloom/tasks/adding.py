@@ -67,36 +67,36 @@ class VectorTask(BaseTask[TaskRecipe, nn.Module]):
 
     def batch(self, seed: int, step: int, rank: int = 0, world: int = 1) -> Tree:
         """Return the sequences of a step, divided among the processes."""
-        rows = self.recipe.batch.size
-        if rows % world:
-            raise UsageError(f"batch.size must be a multiple of the {world} processes, got {rows}.")
-        sequences = self.corpus.batch(seed, step * rows, rows)
-        part = slice(rank * rows // world, (rank + 1) * rows // world)
+        size = self.recipe.batch.size
+        if size % world:
+            raise UsageError(f"batch.size must be a multiple of the {world} processes, got {size}.")
+        sequences = self.corpus.batch(seed, step * size, size)
+        part = slice(rank * size // world, (rank + 1) * size // world)
         return {name: tensor[part] for name, tensor in sequences.items() if isinstance(tensor, Tensor)}
 
     def loss(self, model: nn.Module, batch: Tree, carry: Tree) -> Loss:
         """Compute the loss of independent sequences, without carried state; the vectors read are counted."""
-        rows, steps, _ = batch["inputs"].shape
+        size, steps, _ = batch["inputs"].shape
         value = self.losses(model(batch["inputs"]), batch["targets"]).mean()
-        return Loss(value, None, rows * steps)
+        return Loss(value, None, size * steps)
 
     @torch.no_grad()
     def evaluate(self, model: nn.Module, split: str) -> dict[str, float]:
         """Return loss and success rate of the model and of the best constant answer."""
-        drawn, device = self.corpus.split(split), device_of(model)
-        pieces = drawn["inputs"].split(self.eval_size)
-        answers = torch.cat([model(piece.to(device)).float().cpu() for piece in pieces])  # (N, outputs)
+        sequences, device = self.corpus.split(split), device_of(model)
+        chunks = sequences["inputs"].split(self.eval_size)
+        answers = torch.cat([model(chunk.to(device)).float().cpu() for chunk in chunks])  # (N, outputs)
         metrics = {}
-        for name, said in (("", answers), ("blind_", self.corpus.blind(drawn["targets"]))):
-            metrics[f"{name}loss"] = self.losses(said, drawn["targets"]).double().mean().item()
-            metrics[f"{name}success"] = self.right(said, drawn["targets"]).double().mean().item()
+        for name, predictions in (("", answers), ("blind_", self.corpus.blind(sequences["targets"]))):
+            metrics[f"{name}loss"] = self.losses(predictions, sequences["targets"]).double().mean().item()
+            metrics[f"{name}success"] = self.correctness(predictions, sequences["targets"]).double().mean().item()
         return metrics
 
     def losses(self, answers: Tensor, targets: Tensor) -> Tensor:
         """Return the loss of each answer (B,)."""
         raise NotImplementedError
 
-    def right(self, answers: Tensor, targets: Tensor) -> Tensor:
+    def correctness(self, answers: Tensor, targets: Tensor) -> Tensor:
         """Return which answers are correct (B,)."""
         raise NotImplementedError
 
@@ -109,7 +109,7 @@ class Task(VectorTask):
     def losses(self, answers: Tensor, targets: Tensor) -> Tensor:
         return F.mse_loss(answers.squeeze(1).float(), targets, reduction="none")
 
-    def right(self, answers: Tensor, targets: Tensor) -> Tensor:
+    def correctness(self, answers: Tensor, targets: Tensor) -> Tensor:
         return (answers.squeeze(1) - targets).abs() < MAX_ERROR
 
 

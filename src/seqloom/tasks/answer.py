@@ -25,8 +25,8 @@ from seqloom.data.examples import QuestionAnsweringExample
 from seqloom.data.readers import RowReader, Window, tokens_covering
 from seqloom.evaluate.answers import AnswerReport, report
 from seqloom.models.fine_tuned import FineTunedAnswer, FineTunedAnswerConfig, Spans
-from seqloom.tasks.base import TaskInfo, once
-from seqloom.tasks.reading_base import RowBatchConfig, RowLossConfig, RowRecipe, RowTask, read_length, row_reader
+from seqloom.tasks.base import TaskInfo, cached_method
+from seqloom.tasks.reading_base import RowBatchConfig, RowLossConfig, RowRecipe, RowTask, max_row_length, row_reader
 from seqloom.text.base import Span
 from seqloom.train.config import FitConfig
 
@@ -58,7 +58,7 @@ class Recipe(RowRecipe):
 
     def problems(self) -> Iterator[str]:
         yield from super().problems()
-        most = read_length(self) if self.model.backbone is not None else self.batch.max_length
+        most = max_row_length(self) if self.model.backbone is not None else self.batch.max_length
         if most is not None and most >= 5 and self.batch.max_question_length > most - 4:
             yield (
                 f"batch.max_question_length must leave room for the context in rows of {most} tokens, 3 of them "
@@ -78,16 +78,16 @@ class TokenSpan:
 class Task(RowTask[Recipe, FineTunedAnswer]):
     corpus: Corpus[QuestionAnsweringExample]
 
-    @once
+    @cached_method
     def reader(self) -> RowReader:
         return row_reader(self.recipe, self.tokenizer)
 
-    @once
+    @cached_method
     def spans(self, context: str) -> list[Span]:
         """Return the character spans of the tokens of a context."""
         return self.reader().spans(context)
 
-    @once
+    @cached_method
     def windows(self, split: str) -> list[Window]:
         """Return all windows of a split in the order of the questions."""
         reader, batch = self.reader(), self.recipe.batch
@@ -102,11 +102,11 @@ class Task(RowTask[Recipe, FineTunedAnswer]):
 
     def make_batches(self, split: str, *, tokens: int, shapes: int | None = None) -> RowBatches:
         windows = self.windows(split)
-        starts, ends = zip(*self.targets(split), strict=True)
+        starts, ends = zip(*self.answer_spans(split), strict=True)
         values = {"summary": [window.row.summary for window in windows], "starts": starts, "ends": ends}
         return RowBatches([window.rows() for window in windows], values=values, tokens=tokens, shapes=shapes)
 
-    def targets(self, split: str) -> list[tuple[int, int]]:
+    def answer_spans(self, split: str) -> list[tuple[int, int]]:
         """Return the first and last token of the answer in each window."""
         answers = [
             tokens_covering(self.spans(example.context), example.answer.start, example.answer.end)
@@ -114,13 +114,13 @@ class Task(RowTask[Recipe, FineTunedAnswer]):
         ]
         return [window.targets(answers[window.number]) for window in self.windows(split)]
 
-    def cut(self) -> int:
+    def truncated_count(self) -> int:
         """Return the number of truncated questions; contexts are never truncated."""
         return len({window.number for window in self.windows("train") if window.cut})
 
-    def about_cut(self, cut: int) -> str:
+    def truncation_note(self, count: int) -> str:
         return (
-            f"{cut:,} of {len(self.corpus.split('train')):,} training questions have more than "
+            f"{count:,} of {len(self.corpus.split('train')):,} training questions have more than "
             f"{self.recipe.batch.max_question_length} tokens and are truncated (batch.max_question_length)."
         )
 
@@ -130,7 +130,7 @@ class Task(RowTask[Recipe, FineTunedAnswer]):
         if several:
             notes.append(
                 f"The contexts of {several:,} of {len(self.corpus.split('train')):,} training questions do not fit in "
-                f"{read_length(self.recipe)} tokens with the question: they are read in windows."
+                f"{max_row_length(self.recipe)} tokens with the question: they are read in windows."
             )
         return notes
 
@@ -141,7 +141,7 @@ class Task(RowTask[Recipe, FineTunedAnswer]):
         """Return the answer to each question of a split and the mean loss of its windows."""
         windows, total = self.windows(split), 0.0
         by_question: list[list[TokenSpan]] = [[] for _ in self.corpus.split(split)]
-        for members, batch in self.read(split).every():
+        for members, batch in self.eval_batches(split).every():
             spans = model.spans(to_device(batch, device_of(model)), self.recipe.decode.max_answer_length)
             assert spans.losses is not None  # because the batch has the answers
             total += float(spans.losses.double().sum())

@@ -33,7 +33,7 @@ S = TypeVar("S")
 T = TypeVar("T")
 
 
-def once(method: Callable[Concatenate[S, P], T]) -> Callable[Concatenate[S, P], T]:
+def cached_method(method: Callable[Concatenate[S, P], T]) -> Callable[Concatenate[S, P], T]:
     """Cache the results of a method by its arguments in the object."""
     name = f"_{method.__qualname__}"
 
@@ -235,7 +235,7 @@ class Task(protocols.Task, protocols.Estimable, Generic[R, M]):
     def reopen(cls, recipe: R, run: "Run") -> Self:
         """Prepare the task of an existing run; reject data that has changed since."""
         corpus = cls.load(recipe)
-        refuse_changed_data(run, corpus)
+        reject_changed_data(run, corpus)
         tokenizer = run.tokenizer if cls.reads_tokens else None
         task = cls(recipe, corpus, tokenizer, run.labels if cls.predicts_labels(recipe) else ())
         if recipe.init is not None:
@@ -296,10 +296,10 @@ class Task(protocols.Task, protocols.Estimable, Generic[R, M]):
         """Build a model with its initial weights, pretrained ones included."""
         vocabulary = (len(self.tokenizer),) if self.reads_tokens else ()
         model: M = self.recipe.model.build(*vocabulary, **self.sizes())
-        self.take_over_weights(model)
+        self.load_pretrained(model)
         return model
 
-    def take_over_weights(self, model: M) -> None:
+    def load_pretrained(self, model: M) -> None:
         """Load pretrained weights into a new model, if the recipe asks for them."""
         if self.pretrained is not None and self.recipe.init.weights:
             self.pretrained.give(self.receiver(model))
@@ -358,8 +358,8 @@ class BatchedTask(Task[R, M]):
         """The batches of the training split."""
         return self.make_batches("train", tokens=self.recipe.batch.tokens, shapes=self.recipe.batch.max_shapes)
 
-    @once
-    def read(self, split: str) -> Any:
+    @cached_method
+    def eval_batches(self, split: str) -> Any:
         """Return the batches of a split for evaluation."""
         return self.make_batches(split, tokens=self.recipe.batch.eval_tokens)
 
@@ -387,7 +387,7 @@ class BatchedTask(Task[R, M]):
 
     def for_each_example(self, model: M, split: str, compute: Callable[[Tree], Iterable[T]]) -> list[T]:
         """Compute a value for each example of a split, in order; `compute` takes a batch."""
-        batches = self.read(split)
+        batches = self.eval_batches(split)
         rows: dict[int, T] = {}
         for members, batch in batches.every():
             rows.update(zip(members.tolist(), compute(to_device(batch, device_of(model))), strict=False))
@@ -422,7 +422,7 @@ def count_parameters(tensors: Mapping[str, Tensor]) -> tuple[int, str]:
     return sum(tensor.numel() for tensor in tensors.values()), str(next(iter(tensors.values())).device)
 
 
-def refuse_changed_data(run: "Run", corpus: "Fingerprinted") -> None:
+def reject_changed_data(run: "Run", corpus: "Fingerprinted") -> None:
     """Raise `ChangedDataError` if the splits of a corpus differ from those of the run."""
     now, then = corpus.fingerprint(), run.data["sha256"]
     changed = sorted(split for split in now.keys() | then.keys() if now.get(split) != then.get(split))

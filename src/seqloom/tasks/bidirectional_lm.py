@@ -48,14 +48,14 @@ class Recipe(TextRecipe):
 
 def rows_of(ids: Sequence[int], length: int) -> Iterator[list[int]]:
     """Split END, tokens and END into rows; the last token of a row is the first of the next."""
-    whole = [END, *ids, END]
-    for start in range(0, len(whole) - 1, length - 1):
-        yield whole[start : start + length]
+    tokens = [END, *ids, END]
+    for start in range(0, len(tokens) - 1, length - 1):
+        yield tokens[start : start + length]
 
 
 class Task(TextTask[Recipe, BiLM], BatchedTask[Recipe, BiLM]):
     def check(self) -> None:
-        self.batches, self.read("dev")  # raises an error for a split without tokens
+        self.batches, self.eval_batches("dev")  # raises an error for a split without tokens
 
     def make_batches(self, split: str, *, tokens: int, shapes: int | None = None) -> TextBatches:
         length = self.recipe.batch.max_length
@@ -70,7 +70,7 @@ class Task(TextTask[Recipe, BiLM], BatchedTask[Recipe, BiLM]):
     def evaluate(self, model: BiLM, split: str) -> dict[str, float]:
         """Return the metrics of the mean loss of both directions, and the perplexity of each."""
         sums, tokens = torch.zeros(2, dtype=torch.float64), 0
-        for _, batch in self.read(split).every():
+        for _, batch in self.eval_batches(split).every():
             tokens += int(batch["mask"][:, 1:].sum())
             log_probs = model.log_probs(to_device(batch, device_of(model)))
             sums += torch.stack([direction.double().sum() for direction in log_probs]).cpu()

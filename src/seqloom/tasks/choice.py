@@ -37,7 +37,7 @@ class Task(RowTask[Recipe, FineTunedChoice]):
     def examples(self, reader: RowReader, split: str) -> list[ExampleRows]:
         return [reader.choice(choice.text, choice.options) for choice in self.corpus.split(split)]
 
-    def values(self, split: str) -> dict[str, Sequence[float]]:
+    def targets(self, split: str) -> dict[str, Sequence[float]]:
         return {"answers": [choice.answer for choice in self.corpus.split(split)]}
 
     @torch.no_grad()

@@ -30,7 +30,7 @@ from seqloom.tasks.reading_base import (
     LabelTask,
     ReadingRecipe,
     ReadingTask,
-    read_length,
+    max_row_length,
     text_reader,
 )
 from seqloom.train.config import FitConfig
@@ -70,7 +70,7 @@ class Recipe(ReadingRecipe):
 def length_problems(recipe: TaskRecipe) -> Iterator[str]:
     """Check the rules between keys about the lengths of single texts."""
     longest, length = recipe.model.longest, recipe.batch.max_length
-    if has_backbone(recipe.model):  # `read_length` respects the maximum of the backbone
+    if has_backbone(recipe.model):  # `max_row_length` respects the maximum of the backbone
         if length is not None and length < 3:
             yield f"batch.max_length must be at least 3: a token between two special tokens; got {length}"
     elif longest is not None and (length is None or length > longest):
@@ -145,10 +145,10 @@ class Task(TextLabelTask[Recipe]):
         values = {"labels": self.labels(split)}
         return self.reader().batches(self.plain_texts(split), values=values, tokens=tokens, shapes=shapes)
 
-    def about_cut(self, cut: int) -> str:
+    def truncation_note(self, count: int) -> str:
         return (
-            f"{cut:,} of {len(self.batches):,} training texts {'is' if cut == 1 else 'are'} longer than "
-            f"{read_length(self.recipe)} tokens and truncated (batch.max_length)."
+            f"{count:,} of {len(self.batches):,} training texts {'is' if count == 1 else 'are'} longer than "
+            f"{max_row_length(self.recipe)} tokens and truncated (batch.max_length)."
         )
 
 

@@ -61,12 +61,12 @@ class Recipe(TaskRecipe):
 
     def problems(self) -> Iterator[str]:
         yield from dropout_problems(self.tokenizer)
-        longest = self.noise.max_lengths(self.batch.max_length - 1)
-        known_places = self.model.longest_source, self.model.longest_target
-        for side, most, known in zip(("source", "target"), longest, known_places, strict=True):
-            if known is not None and most > known:
+        lengths = self.noise.max_lengths(self.batch.max_length - 1)
+        positions = self.model.longest_source, self.model.longest_target
+        for side, length, limit in zip(("source", "target"), lengths, positions, strict=True):
+            if limit is not None and length > limit:
                 yield (
-                    f"a {side} may have {most} tokens (batch.max_length, noise), but the model has {known} positions "
+                    f"a {side} may have {length} tokens (batch.max_length, noise), but the model has {limit} positions "
                     "(model.positions.max_length)"
                 )
         if isinstance(self.noise, SpansConfig) and self.noise.mean_span_length >= 1:
@@ -80,10 +80,10 @@ class Recipe(TaskRecipe):
 
 
 class Task(TextTask[Recipe, Transformer], BatchedTask[Recipe, Transformer]):
-    loss_unit = "nats per token that is said"
+    loss_unit = "nats per target token"
 
     def check(self) -> None:
-        self.batches, self.read("dev")  # raises an error for a split without texts
+        self.batches, self.eval_batches("dev")  # raises an error for a split without texts
 
     def sizes(self) -> dict[str, int]:
         """Return the number of special tokens of the model."""
@@ -107,23 +107,23 @@ class Task(TextTask[Recipe, Transformer], BatchedTask[Recipe, Transformer]):
 
     @torch.no_grad()
     def evaluate(self, model: Transformer, split: str) -> dict[str, float]:
-        batches, sums = self.read(split), torch.zeros(5, dtype=torch.float64)
+        batches, sums = self.eval_batches(split), torch.zeros(5, dtype=torch.float64)
         for _, batch in batches.every(EVALUATION_SEED):
             sums += sum_targets(model, to_device(batch, device_of(model))).cpu()
-        nll, right, targets, right_hidden, hidden = sums.tolist()
+        nll, correct, targets, correct_hidden, hidden = sums.tolist()
         return {
             "loss": nll / targets,
             "perplexity": exp(nll / targets),
-            "target_accuracy": right / targets,
-            **({"hidden_accuracy": right_hidden / hidden} if hidden else {}),  # a short text may have none
-            **self.exact_share(model, batches),
+            "target_accuracy": correct / targets,
+            **({"hidden_accuracy": correct_hidden / hidden} if hidden else {}),  # a short text may have none
+            **self.exact_fraction(model, batches),
             "unknown_rate": self.unknown_rate(split),
         }
 
-    def exact_share(self, model: Transformer, batches: DenoisingBatches) -> dict[str, float]:
+    def exact_fraction(self, model: Transformer, batches: DenoisingBatches) -> dict[str, float]:
         """Return the fraction of spans or texts that greedy search reconstructs exactly, for evenly spaced texts."""
-        wanted, total = self.recipe.batch.dev_texts, len(batches.texts)
-        chosen = np.unique(np.linspace(0, total - 1, total if wanted is None else min(wanted, total)).round())
+        count, total = self.recipe.batch.dev_texts, len(batches.texts)
+        chosen = np.unique(np.linspace(0, total - 1, total if count is None else min(count, total)).round())
         if not len(chosen):
             return {}
         noise, end, correct = self.recipe.noise, self.tokenizer.end, list[bool]()
@@ -138,8 +138,8 @@ class Task(TextTask[Recipe, Transformer], BatchedTask[Recipe, Transformer]):
                 if sentinels is None:
                     correct.append(best.tokens == target)
                 else:  # no span follows the last sentinel
-                    restored, spans = parse_spans(best.tokens, sentinels), parse_spans(target, sentinels)
-                    correct += [restored.get(place) == span for place, span in spans.items() if span]
+                    predicted, spans = parse_spans(best.tokens, sentinels), parse_spans(target, sentinels)
+                    correct += [predicted.get(sentinel) == span for sentinel, span in spans.items() if span]
         release_memory(model)  # training may need the memory
         return {f"exact_{'texts' if sentinels is None else 'spans'}": sum(correct) / len(correct)}
 
@@ -150,11 +150,11 @@ def sum_targets(model: Transformer, batch: Tree) -> Tensor:
     mask = batch["target_mask"]
     r, targets, hidden = model.teacher_force(batch)[0][mask], batch["targets"][mask], batch["hidden"][mask]
     sums = torch.zeros(5, dtype=torch.float64, device=mask.device)
-    for rows, own, unseen in zip(*(part.split(SCORED_POSITIONS) for part in (r, targets, hidden)), strict=True):
-        logits = at_least_float32(model.output(model.before_output(rows)))
-        right = logits.argmax(dim=1) == own
-        counts = right.sum(), torch.ones_like(own).sum(), (right & unseen).sum(), unseen.sum()
-        sums += torch.stack([F.cross_entropy(logits, own, reduction="sum").double(), *map(Tensor.double, counts)])
+    for states, expected, unseen in zip(*(part.split(SCORED_POSITIONS) for part in (r, targets, hidden)), strict=True):
+        logits = at_least_float32(model.output(model.before_output(states)))
+        correct = logits.argmax(dim=1) == expected
+        counts = correct.sum(), torch.ones_like(expected).sum(), (correct & unseen).sum(), unseen.sum()
+        sums += torch.stack([F.cross_entropy(logits, expected, reduction="sum").double(), *map(Tensor.double, counts)])
     return sums
 
 

@@ -131,19 +131,19 @@ class Task(SeriesTask[Recipe, Any]):
 
     @property
     def loss_remark(self) -> str:
-        return "of logarithms" if self.logarithmic else ""
+        return "of logarithms" if self.uses_logarithms else ""
 
     def check_model(self) -> None:
-        if self.learns:
+        if self.trains_by_gradient:
             self.windows  # noqa: B018 (raises an error if the series are too short)
 
     @property
-    def logarithmic(self) -> bool:
+    def uses_logarithms(self) -> bool:
         """Whether the logarithms of values are modelled."""
         return self.recipe.forecast.transform == "log"
 
     @property
-    def learns(self) -> bool:
+    def trains_by_gradient(self) -> bool:
         """Whether the model is trained by gradient."""
         return isinstance(self.recipe.train, FitConfig)
 
@@ -160,7 +160,7 @@ class Task(SeriesTask[Recipe, Any]):
                 f"A horizon of {self.horizon:,} steps must not be longer than the training part, which has "
                 f"{shortest:,}. Lower forecast.horizon, or use more data."
             )
-        if self.logarithmic:
+        if self.uses_logarithms:
             for series in list(self.corpus.splits.values())[-1]:  # the last split has all values
                 check_positive(series)
 
@@ -169,23 +169,24 @@ class Task(SeriesTask[Recipe, Any]):
 
     def model(self) -> Any:
         model = super().model()
-        if self.learns:
-            model.set_scale(self.seen("train"))
+        if self.trains_by_gradient:
+            model.set_scale(self.model_inputs("train"))
         return model
 
     def warnings(self) -> list[str]:
         notes = super().warnings()
         for split in ("dev", "test"):
-            steps = min((one.own for one in self.corpus.splits.get(split, ())), default=self.horizon)
+            steps = min((series.own for series in self.corpus.splits.get(split, ())), default=self.horizon)
             if steps < self.horizon:
                 notes.append(
                     f"{split} has {steps} steps, fewer than the horizon of {self.horizon}: only these are evaluated. "
                     f"Lower forecast.horizon to {steps}, or raise data.{split}_fraction."
                 )
-        for column in np.array(self.columns)[np.isnan(self.usual_error)]:
+        for column in np.array(self.columns)[np.isnan(self.error_scale)]:
             notes.append(f"{column} is the same in every season of train, so MASE and CRPS are undefined.")
-        size = np.max([np.nanmax(np.abs(one.values), axis=0) for one in self.corpus.split("train")], axis=0)
-        for column in np.array(self.columns)[self.usual_error < MIN_RELATIVE_CHANGE * size] if self.learns else ():
+        size = np.max([np.nanmax(np.abs(series.values), axis=0) for series in self.corpus.split("train")], axis=0)
+        is_flat = (self.error_scale < MIN_RELATIVE_CHANGE * size) & self.trains_by_gradient
+        for column in np.array(self.columns)[is_flat]:
             notes.append(
                 f"{column} changes by less than {MIN_RELATIVE_CHANGE:g} of its size, which is lost in the single "
                 "precision of networks. Subtract a constant from it, or use model.kind=ar or kalman (double precision)."
@@ -194,14 +195,14 @@ class Task(SeriesTask[Recipe, Any]):
 
     # --- data -------------------------------------------------------------------------------------------------------
 
-    def seen(self, split: str) -> list[tuple[Tensor, Tensor]]:
+    def model_inputs(self, split: str) -> list[tuple[Tensor, Tensor]]:
         """Return values (float64) and masks (T, C) of each series as models see them."""
-        return [visible(one, self.recipe.forecast.transform) for one in self.corpus.split(split)]
+        return [model_input(series, self.recipe.forecast.transform) for series in self.corpus.split(split)]
 
     @cached_property
     def windows(self) -> SeriesWindows:
         window = self.recipe.model.build(**self.sizes()).window
-        return SeriesWindows(self.seen("train"), window, self.recipe.batch.size)
+        return SeriesWindows(self.model_inputs("train"), window, self.recipe.batch.size)
 
     def steps_per_epoch(self) -> int:
         return self.windows.steps_per_epoch
@@ -210,14 +211,14 @@ class Task(SeriesTask[Recipe, Any]):
         return self.windows.batch(seed, step, rank, world)
 
     @cached_property
-    def usual_error(self) -> Values:
+    def error_scale(self) -> Values:
         """The scale of errors (C,): the mean error of the naive forecast on train."""
-        return naive_error([one.values for one in self.corpus.split("train")], self.season)
+        return naive_error([series.values for series in self.corpus.split("train")], self.season)
 
     @cached_property
     def naive_deviation(self) -> Values:
         """The root mean square of y_t − y_{t−m} on train (C,)."""
-        steps = [seasonal_steps(one.values, self.season) for one in self.corpus.split("train")]
+        steps = [seasonal_steps(series.values, self.season) for series in self.corpus.split("train")]
         return np.sqrt(np.nanmean(np.concatenate(steps) ** 2, axis=0))
 
     # --- training ---------------------------------------------------------------------------------------------------
@@ -231,7 +232,7 @@ class Task(SeriesTask[Recipe, Any]):
         return count_parameters(self.model().state_dict())
 
     def estimates(self, model: Any, step: int) -> Iterator[Estimate]:
-        yield from self.recipe.model.estimates(self.seen("train"), self.season, model, step, self.recipe.seed)
+        yield from self.recipe.model.estimates(self.model_inputs("train"), self.season, model, step, self.recipe.seed)
 
     # --- evaluation -------------------------------------------------------------------------------------------------
 
@@ -248,13 +249,14 @@ class Task(SeriesTask[Recipe, Any]):
             origins += [Origin(series, position) for position in range(first, len(series), self.horizon)]
         return origins
 
-    def truth(self, origins: Sequence[Origin]) -> Values:
+    def true_values(self, origins: Sequence[Origin]) -> Values:
         """Return the true values after each origin (N, horizon, C), NaN where unknown."""
         return np.stack([origin.series.ahead(origin.position, self.horizon) for origin in origins])
 
     def forecasts(self, model: Any, origins: Sequence[Origin], paths: int | None = None, seed: int = 0) -> Forecast:
         """Forecast from each origin; origins with equally long histories form a batch."""
-        histories = [visible(o.series.until(o.position), self.recipe.forecast.transform) for o in origins]
+        transform = self.recipe.forecast.transform
+        histories = [model_input(origin.series.until(origin.position), transform) for origin in origins]
         memory = model.memory or max(len(values) for values, _ in histories)
         groups: dict[int, list[int]] = {}
         for number, (values, _) in enumerate(histories):
@@ -272,25 +274,26 @@ class Task(SeriesTask[Recipe, Any]):
                 make_generator=draws,
             )
             parts.append(part)
-        joined = join_rows(parts, torch.tensor([n for numbers in groups.values() for n in numbers]).argsort())
-        return joined.exponential() if self.logarithmic else joined
+        order = torch.tensor([n for numbers in groups.values() for n in numbers]).argsort()
+        forecasts = concatenate_forecasts(parts, order)
+        return forecasts.exponential() if self.uses_logarithms else forecasts
 
     def report(self, model: Any, split: str, paths: int | None = None) -> ForecastReport:
         """Compute all metrics of a split, for the model and the seasonal naive forecast."""
         origins = self.origins(split)
-        truth = self.truth(origins)
+        truth = self.true_values(origins)
         errors = Errors.of(self.forecasts(model, origins, paths), truth)
         history = [origin.series.values[: origin.position] for origin in origins]
         naive = Errors.of(naive_forecast(history, self.horizon, self.season, self.naive_deviation), truth)
-        metrics = {"loss": self.one_step_loss(model, split), **errors.metrics(self.usual_error)}
-        metrics |= naive.metrics(self.usual_error, "naive_")
+        metrics = {"loss": self.one_step_loss(model, split), **errors.metrics(self.error_scale)}
+        metrics |= naive.metrics(self.error_scale, "naive_")
         both = {"mase": errors, "naive_mase": naive}
         return ForecastReport(
             metrics=metrics,
-            by_step=errors.by_step(self.usual_error).tolist(),
-            naive_by_step=naive.by_step(self.usual_error).tolist(),
+            by_step=errors.by_step(self.error_scale).tolist(),
+            naive_by_step=naive.by_step(self.error_scale).tolist(),
             by_variable={
-                column: {name: each.of_variable(c, self.usual_error) for name, each in both.items()}
+                column: {name: each.of_variable(c, self.error_scale) for name, each in both.items()}
                 for c, column in enumerate(self.columns)
             },
             origins=len(origins),
@@ -305,7 +308,7 @@ class Task(SeriesTask[Recipe, Any]):
         step.
         """
         total, count, device = 0.0, 0, device_of(model)
-        for series, (values, mask) in zip(self.corpus.split(split), self.seen(split), strict=True):
+        for series, (values, mask) in zip(self.corpus.split(split), self.model_inputs(split), strict=True):
             begins = series.begins or len(series) // 2
             first = max(0, begins - (model.memory or begins))
             inputs = values[first:].unsqueeze(0)
@@ -315,13 +318,13 @@ class Task(SeriesTask[Recipe, Any]):
             counted = (real == mask[begins:]).all(dim=1)
             observed = real & counted.unsqueeze(1)
             total -= float(scores[0, begins - first :].double().cpu()[counted].sum())
-            if self.logarithmic:
+            if self.uses_logarithms:
                 total += float(values[begins:][observed].sum())  # log p(y) = log p(log y) − log y
             count += int(observed.sum())
         return total / count if count else float("nan")
 
 
-def visible(series: Series, transform: str) -> tuple[Tensor, Tensor]:
+def model_input(series: Series, transform: str) -> tuple[Tensor, Tensor]:
     """Return the values and mask (T, C) of a series that a model sees."""
     if transform == "log":
         series = replace(series, values=np.log(series.values))
@@ -345,7 +348,7 @@ def horizon_of(recipe: Recipe, season: int) -> int:
     return recipe.forecast.horizon or min(max(season, MIN_HORIZON), MAX_HORIZON)
 
 
-def join_rows(parts: Sequence[Forecast], order: Tensor) -> Forecast:
+def concatenate_forecasts(parts: Sequence[Forecast], order: Tensor) -> Forecast:
     """Concatenate forecasts and reorder their rows."""
 
     def rows(tensors: Iterable[Tensor]) -> Tensor:

@@ -57,7 +57,9 @@ class Task(TextTask[Recipe, Any]):
         if isinstance(corpus, TextCorpus):
             if recipe.read == "text":
                 return corpus
-            splits = {name: [read(text, recipe) for text in documents] for name, documents in corpus.splits.items()}
+            splits = {
+                name: [normalize_text(text, recipe) for text in documents] for name, documents in corpus.splits.items()
+            }
             return replace(corpus, splits=splits, probe=None)
         if recipe.read != "text":
             raise UsageError(
@@ -74,7 +76,7 @@ class Task(TextTask[Recipe, Any]):
 
     @classmethod
     def of_documents(cls, recipe: Recipe, run: "Run", documents: Sequence[str]) -> Self:
-        return super().of_documents(recipe, run, [read(document, recipe) for document in documents])
+        return super().of_documents(recipe, run, [normalize_text(document, recipe) for document in documents])
 
     def check_model(self) -> None:
         names = [self.tokenizer.token(number) for number in range(len(self.tokenizer))]
@@ -129,12 +131,12 @@ class Task(TextTask[Recipe, Any]):
         return cluster_metrics([tag for sentence in sentences for tag in sentence.tags], word_states)
 
 
-def read(text: str, recipe: Recipe) -> str:
+def normalize_text(text: str, recipe: Recipe) -> str:
     """Return a text as the model reads it."""
-    return text if recipe.read == "text" else letters(text).rstrip()
+    return text if recipe.read == "text" else keep_letters(text).rstrip()
 
 
-def letters(text: str) -> str:
+def keep_letters(text: str) -> str:
     """Keep lower-case letters and replace everything between and after them by one space."""
     return re.sub(r"[\W\d_]+", " ", text.lower()).lstrip()
 

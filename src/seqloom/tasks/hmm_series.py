@@ -31,13 +31,13 @@ class Recipe(TaskRecipe):
 
 class Task(SeriesTask[Recipe, Any]):
     def check_model(self) -> None:
-        self.scaled  # noqa: B018 (raises errors of the data before the run directory is created)
+        self.untrained_model  # noqa: B018 (raises errors of the data before the run directory is created)
 
     def sizes(self) -> dict[str, int]:
         return {"variables": len(self.columns)}
 
     @cached_property
-    def scaled(self) -> GaussianHMM:
+    def untrained_model(self) -> GaussianHMM:
         """Return an untrained model with the scale of the training values."""
         return self.build().fit_scale(self.values("train"), self.columns)
 
@@ -56,7 +56,7 @@ class Task(SeriesTask[Recipe, Any]):
 
     def estimates(self, model: Any, step: int) -> Iterator[Estimate]:
         search = model if model is not None else self.model()
-        series, shape, seed = self.values("train"), self.scaled, self.recipe.seed
+        series, shape, seed = self.values("train"), self.untrained_model, self.recipe.seed
         if not search.finished:
             yield from run_search(
                 search,
@@ -71,8 +71,8 @@ class Task(SeriesTask[Recipe, Any]):
         """Return the loss, and that of a single Gaussian as a baseline."""
         model = model.best if isinstance(model, Search) else model
         config, train = self.recipe.model, self.values("train")
-        one = GaussianHMMConfig(states=1, covariance=config.covariance, min_variance=config.min_variance)
-        single = one.build(len(self.columns)).fit_scale(train, self.columns)
+        single_config = GaussianHMMConfig(states=1, covariance=config.covariance, min_variance=config.min_variance)
+        single = single_config.build(len(self.columns)).fit_scale(train, self.columns)
         for _ in range(20):  # missing values need several iterations
             single, _ = single.improve(train)
         series = self.corpus.split(split)

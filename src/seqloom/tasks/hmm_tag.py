@@ -42,27 +42,27 @@ class Task(TagTask):
         """Estimate the model, unless a checkpoint, which is always the complete model, is given."""
         if model is not None:
             return
-        found = self.model()
-        weights = found.count_transitions(self.tags("train"), self.names)
+        model = self.model()
+        weights = model.count_transitions(self.tags("train"), self.names)
         yield Estimate(1, 2, None, {f"lambda_{n}": weight for n, weight in enumerate(weights, start=1)})
-        found.count_words(self.training_words(), [] if self.spellings is None else self.spellings.alphabet.alphabet)
-        values = {"words": float((found.word_counts.sum(dim=1) > 0).sum()), "endings": float(len(found.suffix_keys))}
-        yield Estimate(2, 2, found, values)
+        model.count_words(self.training_words(), [] if self.spellings is None else self.spellings.alphabet.alphabet)
+        values = {"words": float((model.word_counts.sum(dim=1) > 0).sum()), "endings": float(len(model.suffix_keys))}
+        yield Estimate(2, 2, model, values)
 
     def model(self) -> HMMTagger:
-        built: HMMTagger = self.recipe.model.build(len(self.tokenizer), **self.sizes())
-        return built
+        model: HMMTagger = self.recipe.model.build(len(self.tokenizer), **self.sizes())
+        return model
 
     def training_words(self) -> TaggedWords:
         """Return the words of the training sentences."""
         pieces, tags = self.pieces("train"), self.tags("train")
-        words = np.array([piece.tokens[place] for piece in pieces for place in piece.first])
-        first = np.array([place == 0 for piece in pieces for place in range(len(piece.first))])
+        words = np.array([piece.tokens[position] for piece in pieces for position in piece.first])
+        first = np.array([position == 0 for piece in pieces for position in range(len(piece.first))])
         characters = np.zeros((len(words), MAX_SPELLING), dtype=np.int64)
         if self.spellings is not None:
             sentences = self.words("train")
-            own = (word for piece in pieces for word in sentences[piece.sentence][piece.start : piece.end])
-            rows = self.spellings.characters(torch.tensor(self.spellings.numbers(own))).numpy()
+            spelled = (word for piece in pieces for word in sentences[piece.sentence][piece.start : piece.end])
+            rows = self.spellings.characters(torch.tensor(self.spellings.numbers(spelled))).numpy()
             characters[:, : rows.shape[1]] = rows
         return TaggedWords(words, np.concatenate([np.array(row) for row in tags]), characters, first)
 

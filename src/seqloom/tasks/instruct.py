@@ -27,7 +27,7 @@ from seqloom.data.prompts import (
 )
 from seqloom.evaluate.perplexity import RecallQuestion, exp, recall
 from seqloom.models.soft_prompt import LanguageModelConfig
-from seqloom.tasks.base import TaskInfo, once
+from seqloom.tasks.base import TaskInfo, cached_method
 from seqloom.tasks.text_base import CompletionRecipe, CompletionTask
 from seqloom.train.config import FitConfig
 
@@ -57,7 +57,7 @@ class Recipe(CompletionRecipe):
     def problems(self) -> Iterator[str]:
         yield from super().problems()
         if self.model is None:
-            yield "model: missing; it is that of the run in init.from"
+            yield "model: missing; set init.from to a run of a language model"
         try:
             if problem := instruction_template_problem(self.template):
                 yield problem
@@ -67,17 +67,17 @@ class Recipe(CompletionRecipe):
 
 class Task(CompletionTask[Recipe, Any]):
     corpus: Corpus[Instruction]
-    loss_unit = "nats per token of the answer"
+    loss_unit = "nats per response token"
     validates_part = True
     measured_on = "instructions like those of its data"
 
-    @once
+    @cached_method
     def prompts(self, split: str) -> list[PromptCompletion]:
         return [self.encode(example) for example in self.corpus.split(split)]
 
     def encode(self, example: Instruction) -> PromptCompletion:
         """Encode an example; if it is too long, truncate its input, then its instruction."""
-        form, longest, cut = self.recipe.template, self.longest, False
+        form, longest, cut = self.recipe.template, self.max_length, False
         while True:
             answer = example.output + instruction_suffix(form)
             encoded = encode_completion(self.tokenizer, format_instruction(form, example), answer)
@@ -95,10 +95,10 @@ class Task(CompletionTask[Recipe, Any]):
                     f"this has {len(encoded.ids) + 1}: {example.output[:60]!r}."
                 )
 
-    def about_cut(self, count: int) -> str:
+    def truncation_note(self, count: int) -> str:
         return (
-            f"{count:,} training examples are longer than {self.longest} tokens: their input, or the instruction, "
-            "is cut (batch.max_length)."
+            f"{count:,} training examples are longer than {self.max_length} tokens: their input, or the instruction, "
+            "is truncated (batch.max_length)."
         )
 
     # --- evaluation -------------------------------------------------------------------------------------------------
@@ -108,16 +108,16 @@ class Task(CompletionTask[Recipe, Any]):
         return self.evaluate(model, "dev", self.recipe.batch.dev_examples)
 
     @torch.no_grad()
-    def evaluate(self, model: Any, split: str, most: int | None = None) -> dict[str, float]:
+    def evaluate(self, model: Any, split: str, max_count: int | None = None) -> dict[str, float]:
         """Return loss and perplexity of the responses, and the fraction that greedy search generates exactly."""
         examples, device, end = self.prompts(split), device_of(model), self.tokenizer.end
         nll, tokens = 0.0, 0
         for _, batch in PromptCompletionBatches(examples, tokens=self.recipe.batch.eval_tokens).every():
-            here = to_device(batch, device)
-            scores, _ = model.score(here["inputs"], here["targets"], model.start(rows=len(here["inputs"])))
-            nll -= (scores.double() * here["counted"]).sum().item()
+            batch = to_device(batch, device)
+            scores, _ = model.score(batch["inputs"], batch["targets"], model.start(rows=len(batch["inputs"])))
+            nll -= (scores.double() * batch["counted"]).sum().item()
             tokens += int(batch["counted"].sum())
-        chosen = examples[:most]
+        chosen = examples[:max_count]
         questions = [[RecallQuestion(example.start, len(example.ids) + 1, "exact")] for example in chosen]
         texts = [[*example.ids, end] for example in chosen]
         answers = recall(model, texts, questions, end=end, rows=EVAL_BATCH_SIZE, device=device)

@@ -78,7 +78,7 @@ class Task(TextTask[Recipe, Any]):
         model = self.recipe.model.build(len(self.tokenizer))
         if self.recipe.model.kind != "gpt":
             model.set_counts(torch.bincount(self.stream("train"), minlength=len(self.tokenizer)))
-        self.take_over_weights(model)
+        self.load_pretrained(model)
         return model
 
     @cached_property

@@ -32,7 +32,7 @@ from seqloom.evaluate.perplexity import exp
 from seqloom.models.bert import BERT, BERTConfig
 from seqloom.models.electra import Electra, ElectraConfig
 from seqloom.nn.softmax import at_least_float32
-from seqloom.tasks.base import BatchedTask, TaskInfo, TaskRecipe, dropout_problems, once
+from seqloom.tasks.base import BatchedTask, TaskInfo, TaskRecipe, cached_method, dropout_problems
 from seqloom.tasks.text_base import TextTask
 from seqloom.text import TokenizerConfig
 from seqloom.train.config import FitConfig
@@ -88,7 +88,7 @@ class Recipe(TaskRecipe):
 
 class Task(TextTask[Recipe, Any], BatchedTask[Recipe, Any]):
     def check(self) -> None:
-        self.batches, self.read("dev")  # raises an error for data without rows
+        self.batches, self.eval_batches("dev")  # raises an error for data without rows
 
     @property
     def loss_unit(self) -> str:
@@ -125,17 +125,17 @@ class Task(TextTask[Recipe, Any], BatchedTask[Recipe, Any]):
     def batches(self) -> MaskedBatches:
         return self._make_batches("train")
 
-    @once
-    def read(self, split: str) -> MaskedBatches:
+    @cached_method
+    def eval_batches(self, split: str) -> MaskedBatches:
         batches = self._make_batches(split)
         if (batches.epoch(EVALUATION_SEED, 0)["targets"] == NO_TARGET).all():
             raise DataError(
-                f"{self._named(split)} is too short: none of its tokens is masked (masks.mlm_probability is "
+                f"{self._split_name(split)} is too short: none of its tokens is masked (masks.mlm_probability is "
                 f"{self.recipe.masks.mlm_probability:g}), so there is nothing to evaluate. Use more text."
             )
         return batches
 
-    def _named(self, split: str) -> str:
+    def _split_name(self, split: str) -> str:
         return f"The {split} split of {self.corpus.name}" if split in SPLITS else "The text"
 
     def _make_batches(self, split: str) -> MaskedBatches:
@@ -147,7 +147,7 @@ class Task(TextTask[Recipe, Any], BatchedTask[Recipe, Any]):
         else:
             texts = list(self.tokenizer.encode_batch(self.corpus.split(split)))
             if not any(texts):
-                raise DataError(f"{self._named(split)} has no tokens to mask.")
+                raise DataError(f"{self._split_name(split)} has no tokens to mask.")
             rows = pack(texts, specials, recipe.batch.max_length)
         return MaskedBatches(
             rows,
@@ -187,7 +187,7 @@ class Task(TextTask[Recipe, Any], BatchedTask[Recipe, Any]):
     @torch.no_grad()
     def evaluate(self, model: Any, split: str) -> dict[str, float]:
         """Compute the metrics of masked tokens, and of next sentences or replaced tokens."""
-        batches, rows, sums = self.read(split), self.recipe.batch.eval_size, dict[str, float]()
+        batches, rows, sums = self.eval_batches(split), self.recipe.batch.eval_size, dict[str, float]()
         shape = batches.epoch(EVALUATION_SEED, 0)["targets"].shape
         draws = torch.rand(shape, generator=make_generator(EVALUATION_SEED, "replaced"))
         for batch, batch_draws in zip(batches.every(EVALUATION_SEED, rows), draws.split(rows), strict=True):

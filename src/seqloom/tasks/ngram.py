@@ -38,11 +38,11 @@ class Task(TextTask[Recipe, NGram]):
             yield from estimate(stream, self.recipe.model, len(self.tokenizer))
 
 
-def adopt(model: NGram, words: list[str], path: Path) -> Run:
+def create_ngram_run(model: NGram, words: list[str], path: Path) -> Run:
     """Create a run without data for a model that was estimated elsewhere."""
     if words[:2] != ["</s>", "<unk>"]:
         raise DataError(
-            "A model must know <unk>, so that any text can be read; this file has none. Estimate it with one."
+            "The file must contain <unk>, so that the model can read any text. Estimate the model with <unk>."
         )
     recipe = Recipe(data=None, tokenizer=WordsConfig(), model=NGramConfig(order=model.order))
     tokenizer = Words(WordsConfig(), words[2:])

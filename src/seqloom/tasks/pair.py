@@ -65,7 +65,7 @@ class Task(TextLabelTask[Recipe], RowTask[Recipe, Any]):
     corpus: Corpus[SentencePairExample]
 
     @property
-    def scored(self) -> bool:
+    def predicts_scores(self) -> bool:
         """Whether the labels are scores."""
         return self.recipe.target == "score"
 
@@ -79,7 +79,7 @@ class Task(TextLabelTask[Recipe], RowTask[Recipe, Any]):
 
     @property
     def loss_unit(self) -> str:
-        return "squared error / variance" if self.scored else super().loss_unit
+        return "squared error / variance" if self.predicts_scores else super().loss_unit
 
     @classmethod
     def load(cls, recipe: Recipe) -> Corpus[SentencePairExample]:
@@ -89,17 +89,17 @@ class Task(TextLabelTask[Recipe], RowTask[Recipe, Any]):
         scores = {split: scores_of(corpus, split) for split in corpus.splits}  # raises for labels that are not numbers
         if len(scores.get("dev", ())) == 1:
             raise DataError(
-                "With target=score dev must have two pairs or more, so that they can be correlated; it has one. Raise "
-                "data.dev_fraction, or give more pairs."
+                "With target=score dev must have at least two pairs to compute a correlation; it has one. Raise "
+                "data.dev_fraction, or use more pairs."
             )
         return corpus
 
     def sizes(self) -> dict[str, int]:
-        return {**({"scores": 1} if self.scored else {"labels": len(self.names)}), **super().sizes()}
+        return {**({"scores": 1} if self.predicts_scores else {"labels": len(self.names)}), **super().sizes()}
 
     def model(self) -> Any:
         model = super().model()
-        if self.scored:
+        if self.predicts_scores:
             model.set_scores(*mean_and_deviation(scores_of(self.corpus, "train")))
         return model
 
@@ -107,22 +107,24 @@ class Task(TextLabelTask[Recipe], RowTask[Recipe, Any]):
         both = self.recipe.both_orders
         return [reader.pair(pair.first, pair.second, both) for pair in self.corpus.split(split)]
 
-    def values(self, split: str) -> dict[str, Sequence[float]]:
-        return {"scores": scores_of(self.corpus, split)} if self.scored else {"labels": self.labels(split)}
+    def targets(self, split: str) -> dict[str, Sequence[float]]:
+        return {"scores": scores_of(self.corpus, split)} if self.predicts_scores else {"labels": self.labels(split)}
 
     @torch.no_grad()
     def outputs(self, model: Any, split: str) -> Any:
         """Return log p of each label of each pair (N, L), or the score of each pair."""
-        if not self.scored:
+        if not self.predicts_scores:
             return super().outputs(model, split)
         return self.for_each_example(model, split, lambda batch: model(batch).float().cpu().tolist())
 
     def measure(self, outputs: Any, split: str) -> Any:
-        if not self.scored:
+        if not self.predicts_scores:
             return super().measure(outputs, split)
-        found = correlation.report(scores_of(self.corpus, split), outputs)
+        correlations = correlation.report(scores_of(self.corpus, split), outputs)
         variance = mean_and_deviation(scores_of(self.corpus, "train"))[1] ** 2
-        return MetricReport({"loss": found.metrics["rmse"] ** 2 / variance, **found.metrics}, found.intervals)
+        return MetricReport(
+            {"loss": correlations.metrics["rmse"] ** 2 / variance, **correlations.metrics}, correlations.intervals
+        )
 
 
 INFO = TaskInfo(

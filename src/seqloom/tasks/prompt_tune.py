@@ -48,7 +48,7 @@ class Recipe(CompletionRecipe):
     def problems(self) -> Iterator[str]:
         yield from super().problems()
         if not self.init.weights:
-            yield "init.weights must be true: a prompt is learned for a language model that has learned before"
+            yield "init.weights must be true: a prompt is learned for a trained language model"
         try:
             Template.parse(self.template)
         except UsageError as error:
@@ -57,7 +57,7 @@ class Recipe(CompletionRecipe):
 
 class Task(CompletionTask[Recipe, SoftPrompted]):
     corpus: Corpus[TextClassificationExample]
-    loss_unit = "nats per token of the label"
+    loss_unit = "nats per label token"
     measured_on = "texts with labels"
     frozen: dict[str, Tensor]  # the weights of the language model
 
@@ -94,7 +94,7 @@ class Task(CompletionTask[Recipe, SoftPrompted]):
         for label, tokens in self.label_tokens.items():
             if self.tokenizer.unknown is not None and self.tokenizer.unknown in tokens:
                 raise DataError(
-                    f"The vocabulary of {self.recipe.init.from_} does not have the label {label!r}. Take labels in "
+                    f"The vocabulary of {self.recipe.init.from_} does not have the label {label!r}. Use labels in "
                     "words it was trained on, or a language model that reads characters or byte pairs."
                 )
 
@@ -108,58 +108,58 @@ class Task(CompletionTask[Recipe, SoftPrompted]):
             return model
         model.load_state_dict({**model.state_dict(), **self.frozen})
         if self.recipe.model.init == "tokens":
-            read = torch.from_numpy(self.batches.texts.ids).long()
+            ids = torch.from_numpy(self.batches.texts.ids).long()
             draws = make_generator(self.recipe.seed, "prompt")
-            model.begin_as(read[torch.randint(len(read), (self.recipe.model.length,), generator=draws)])
+            model.begin_as(ids[torch.randint(len(ids), (self.recipe.model.length,), generator=draws)])
         return model
 
     # --- data -------------------------------------------------------------------------------------------------------
 
-    def question(self, text: str) -> tuple[str, bool]:
+    def fill_template(self, text: str) -> tuple[str, bool]:
         """Return a text in the template, truncated so that any label fits, and whether it was truncated."""
-        if self.longest is None:
+        if self.max_length is None:
             return self.template.question(text), False
         label = max(map(len, self.label_tokens.values()))
-        room, whole = self.longest - (label + 1), text  # with END
+        room, original = self.max_length - (label + 1), text  # with END
         while (over := len(self.tokenizer.encode(self.template.question(text))) - room) > 0:
             shorter = shorten_prompt(self.tokenizer, text, over)
             if shorter == text:
                 raise DataError(
-                    f"{self.longest} tokens (batch.max_length, or the context of the language model) are {over} too "
+                    f"{self.max_length} tokens (batch.max_length, or the context of the language model) are {over} too "
                     f"few for the template, a label of {label} tokens and END. Raise batch.max_length."
                 )
             text = shorter
-        return self.template.question(text), text != whole
+        return self.template.question(text), text != original
 
     def prompts(self, split: str) -> Iterator[PromptCompletion]:
         for example in self.corpus.split(split):
-            question, cut = self.question(example.text)
+            question, cut = self.fill_template(example.text)
             yield replace(encode_completion(self.tokenizer, question, example.label), cut=cut)
 
-    def about_cut(self, count: int) -> str:
+    def truncation_note(self, count: int) -> str:
         return (
-            f"{count:,} training texts are too long to be read with their label in {self.longest} tokens: only their "
-            "beginning is read (batch.max_length)."
+            f"{count:,} training texts do not fit in {self.max_length} tokens with their label and are truncated "
+            "(batch.max_length)."
         )
 
     # --- evaluation -------------------------------------------------------------------------------------------------
 
     def evaluate(self, model: SoftPrompted, split: str) -> dict[str, float]:
         expected = [example.label for example in self.corpus.split(split)]
-        found = report(expected, self.log_probs(model, split).numpy(), self.names)
-        return {"loss": found.metrics["loss"], **found.metrics}
+        label_report = report(expected, self.log_probs(model, split).numpy(), self.names)
+        return {"loss": label_report.metrics["loss"], **label_report.metrics}
 
     def log_probs(self, model: SoftPrompted, split: str) -> Tensor:
         """Return log p (N, L) of each label of each text: the log softmax of the mean log p per token."""
         rows, starts, encode = list[list[int]](), list[int](), self.tokenizer.encode
         for example in self.corpus.split(split):
-            question, _ = self.question(example.text)
-            own = [encode(question + label) for label in self.names]
-            starts += [common_prefix_length([encode(question), *own])] * len(own)
-            rows += own
-        at_once = max(1, self.recipe.batch.eval_tokens // max(map(len, rows)))
+            question, _ = self.fill_template(example.text)
+            labelled = [encode(question + label) for label in self.names]
+            starts += [common_prefix_length([encode(question), *labelled])] * len(labelled)
+            rows += labelled
+        batch_size = max(1, self.recipe.batch.eval_tokens // max(map(len, rows)))
         scores = continuation_log_probs(
-            model, rows, starts, end=self.tokenizer.end, batch_size=at_once, device=device_of(model)
+            model, rows, starts, end=self.tokenizer.end, batch_size=batch_size, device=device_of(model)
         )
         means = torch.stack([row.mean() for row in scores]).view(-1, len(self.names))
         return means.log_softmax(dim=1)

@@ -89,18 +89,18 @@ class RowRecipe(ReadingRecipe):
 
     def problems(self) -> Iterator[str]:
         yield from super().problems()
-        if self.model.backbone is not None and (most := read_length(self)) is not None and most < 5:
+        if self.model.backbone is not None and (most := max_row_length(self)) is not None and most < 5:
             yield f"the backbone must read at least 5 tokens: two texts and 3 special tokens; got {most}"
 
 
 # --- readers ----------------------------------------------------------------------------------------------------------
 
 
-def read_length(recipe: TaskRecipe) -> int | None:
+def max_row_length(recipe: TaskRecipe) -> int | None:
     """Return the maximum tokens of a row, from the recipe and the backbone."""
-    own: int | None = recipe.batch.max_length
-    most: int | None = recipe.model.longest
-    return own if most is None or not has_backbone(recipe.model) else min(own or most, most)
+    length: int | None = recipe.batch.max_length
+    longest: int | None = recipe.model.longest
+    return length if longest is None or not has_backbone(recipe.model) else min(length or longest, longest)
 
 
 def frame_of(recipe: TaskRecipe, tokenizer: Tokenizer) -> TextFrame | None:
@@ -112,12 +112,12 @@ def frame_of(recipe: TaskRecipe, tokenizer: Tokenizer) -> TextFrame | None:
 
 def text_reader(recipe: TaskRecipe, tokenizer: Tokenizer, spellings: Spellings | None) -> TextReader:
     """Return the reader of single texts."""
-    return TextReader(tokenizer, spellings, read_length(recipe), frame_of(recipe, tokenizer))
+    return TextReader(tokenizer, spellings, max_row_length(recipe), frame_of(recipe, tokenizer))
 
 
 def sentence_reader(recipe: TaskRecipe, tokenizer: Tokenizer, spellings: Spellings | None) -> SentenceReader:
     """Return the reader of sentences of words."""
-    return SentenceReader(tokenizer, spellings, read_length(recipe), frame_of(recipe, tokenizer))
+    return SentenceReader(tokenizer, spellings, max_row_length(recipe), frame_of(recipe, tokenizer))
 
 
 def row_reader(recipe: TaskRecipe, tokenizer: Tokenizer) -> RowReader:
@@ -125,7 +125,7 @@ def row_reader(recipe: TaskRecipe, tokenizer: Tokenizer) -> RowReader:
     frame = frame_of(recipe, tokenizer)
     if frame is None:
         raise ValueError("model.backbone or init.from must be set")
-    return RowReader(tokenizer, frame, read_length(recipe), recipe.batch.split_punctuation)
+    return RowReader(tokenizer, frame, max_row_length(recipe), recipe.batch.split_punctuation)
 
 
 def spellings_of(run: "Run") -> Spellings | None:
@@ -150,10 +150,10 @@ class SplitTask(Task[R, M]):
     def report(self, model: M, split: str) -> Any:
         return self.measure(self.outputs(model, split), split)
 
-    def numbers(self, labels: Iterable[str]) -> list[int]:
+    def label_ids(self, labels: Iterable[str]) -> list[int]:
         """Return the number of each label or tag; UNSEEN if it is not in the training data."""
-        known = {label: number for number, label in enumerate(self.names)}
-        return [known.get(label, UNSEEN) for label in labels]
+        ids = {label: number for number, label in enumerate(self.names)}
+        return [ids.get(label, UNSEEN) for label in labels]
 
 
 class LabelTask(SplitTask[R, M]):
@@ -165,7 +165,7 @@ class LabelTask(SplitTask[R, M]):
 
     def labels(self, split: str) -> list[int]:
         """Return the label number of each example."""
-        return self.numbers(example.label for example in self.corpus.split(split))
+        return self.label_ids(example.label for example in self.corpus.split(split))
 
     def measure(self, outputs: Tensor, split: str) -> Any:
         """Compute all metrics from log p of each label of each example (N, L)."""
@@ -209,12 +209,12 @@ class ReadingTask(BatchedTask[R, M], SplitTask[R, M]):
         """Return the reader that converts texts to rows of tokens; its `frame` has the special tokens around them."""
         raise NotImplementedError
 
-    def cut(self) -> int:
+    def truncated_count(self) -> int:
         """Return the number of training examples that are too long."""
         return int(self.batches.cut)
 
-    def about_cut(self, cut: int) -> str:
-        """Return a sentence about `cut` training examples that are too long."""
+    def truncation_note(self, count: int) -> str:
+        """Return a sentence about `count` training examples that are too long."""
         raise NotImplementedError
 
     def documents(self) -> dict[str, Any]:
@@ -248,7 +248,7 @@ class ReadingTask(BatchedTask[R, M], SplitTask[R, M]):
 
     def unknown_rate(self, split: str) -> float:
         """Return the fraction of tokens that are <unk>."""
-        ids, unknown = self.read(split).texts.ids, self.tokenizer.unknown
+        ids, unknown = self.eval_batches(split).texts.ids, self.tokenizer.unknown
         return 0.0 if unknown is None else float((ids == unknown).mean())
 
     def warnings(self) -> list[str]:
@@ -256,8 +256,8 @@ class ReadingTask(BatchedTask[R, M], SplitTask[R, M]):
         if self.vectors is not None:
             counts = torch.bincount(torch.from_numpy(self.batches.texts.ids), minlength=len(self.tokenizer))
             notes.append(f"{self.vectors.coverage(counts)}.")
-        if cut := self.cut():
-            notes.append(self.about_cut(cut))
+        if count := self.truncated_count():
+            notes.append(self.truncation_note(count))
         return notes
 
 
@@ -280,21 +280,21 @@ class RowTask(ReadingTask[R, M]):
         """Return the rows of each example of a split."""
         raise NotImplementedError
 
-    def values(self, split: str) -> dict[str, Sequence[float]]:
+    def targets(self, split: str) -> dict[str, Sequence[float]]:
         """Return the targets of each example."""
         raise NotImplementedError
 
     def make_batches(self, split: str, *, tokens: int, shapes: int | None = None) -> RowBatches:
         reader = self.reader()
         reader.read_ahead(self.corpus.texts(split))
-        rows, values = self.examples(reader, split), self.values(split)
-        return RowBatches(rows, values=values, tokens=tokens, shapes=shapes)
+        rows, targets = self.examples(reader, split), self.targets(split)
+        return RowBatches(rows, values=targets, tokens=tokens, shapes=shapes)
 
     def loss_options(self) -> Sequence[float]:
         return (self.recipe.loss.language_model,)
 
-    def about_cut(self, cut: int) -> str:
+    def truncation_note(self, count: int) -> str:
         return (
-            f"{cut:,} of {len(self.batches):,} training examples have more than {read_length(self.recipe)} tokens "
+            f"{count:,} of {len(self.batches):,} training examples have more than {max_row_length(self.recipe)} tokens "
             "in a row: their texts are truncated (batch.max_length, or the maximum of the backbone)."
         )

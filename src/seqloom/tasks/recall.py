@@ -29,7 +29,7 @@ class Task(VectorTask):
     def losses(self, answers: Tensor, targets: Tensor) -> Tensor:
         return F.cross_entropy(answers.float(), targets, reduction="none")
 
-    def right(self, answers: Tensor, targets: Tensor) -> Tensor:
+    def correctness(self, answers: Tensor, targets: Tensor) -> Tensor:
         """Return the correctness of each answer; ties count as fractions."""
         best = answers == answers.amax(dim=1, keepdim=True)
         return torch.where(best.gather(1, targets.unsqueeze(1)).squeeze(1), 1 / best.sum(dim=1), 0.0)

@@ -53,7 +53,7 @@ class Task(LabelTask[Recipe, SeriesClassifier]):
 
     def check_model(self) -> None:
         longest = self.recipe.model.encoder.longest
-        most = max(len(one.values) for examples in self.corpus.splits.values() for one in examples)
+        most = max(len(example.values) for examples in self.corpus.splits.values() for example in examples)
         if longest is not None and most > longest:
             raise UsageError(
                 f"The longest series has {most} steps, but the encoder has {longest} positions: set "
@@ -65,7 +65,7 @@ class Task(LabelTask[Recipe, SeriesClassifier]):
 
     def model(self) -> SeriesClassifier:
         model = super().model()
-        model.set_scale([torch.from_numpy(one.values) for one in self.corpus.split("train")])
+        model.set_scale([torch.from_numpy(example.values) for example in self.corpus.split("train")])
         return model
 
     def steps_per_epoch(self) -> int:
@@ -73,14 +73,15 @@ class Task(LabelTask[Recipe, SeriesClassifier]):
 
     def batch(self, seed: int, step: int, rank: int = 0, world: int = 1) -> Tree:
         """Return a batch; every epoch reads all series once in a new order."""
-        rows, train = self.recipe.batch.size, self.corpus.split("train")
-        if rows % world:
-            raise UsageError(f"batch.size must be a multiple of the {world} processes, got {rows}.")
-        epoch, place = divmod(step, self.steps_per_epoch())
+        size, train = self.recipe.batch.size, self.corpus.split("train")
+        if size % world:
+            raise UsageError(f"batch.size must be a multiple of the {world} processes, got {size}.")
+        epoch, position = divmod(step, self.steps_per_epoch())
         order = np.random.default_rng(derive_seed(seed, "series", epoch)).permutation(len(train))
-        chosen = np.resize(order, self.steps_per_epoch() * rows)[place * rows : (place + 1) * rows]
-        own = [train[number] for number in chosen[rank * rows // world : (rank + 1) * rows // world]]
-        return collate_series(own, self.numbers(one.label for one in own), max(len(one.values) for one in train))
+        chosen = np.resize(order, self.steps_per_epoch() * size)[position * size : (position + 1) * size]
+        examples = [train[number] for number in chosen[rank * size // world : (rank + 1) * size // world]]
+        labels = self.label_ids(example.label for example in examples)
+        return collate_series(examples, labels, max(len(example.values) for example in train))
 
     def loss(self, model: SeriesClassifier, batch: Tree, carry: Tree) -> Loss:
         """Compute the loss of independent series, without carried state; the steps read are counted."""
@@ -90,10 +91,10 @@ class Task(LabelTask[Recipe, SeriesClassifier]):
     @torch.no_grad()
     def outputs(self, model: SeriesClassifier, split: str) -> Tensor:
         """Return log p (N, L) of each label of each series of a split, on the CPU."""
-        examples, labels, rows, outputs = self.corpus.split(split), self.labels(split), self.recipe.batch.eval_size, []
-        for start in range(0, len(examples), rows):
-            some = examples[start : start + rows]
-            batch = collate_series(some, labels[start : start + rows], max(len(one.values) for one in some))
+        examples, labels, size, outputs = self.corpus.split(split), self.labels(split), self.recipe.batch.eval_size, []
+        for start in range(0, len(examples), size):
+            chunk = examples[start : start + size]
+            batch = collate_series(chunk, labels[start : start + size], max(len(example.values) for example in chunk))
             logits = model(to_device(batch, device_of(model)))
             outputs.append(at_least_float32(logits).log_softmax(dim=1).float().cpu())
         return torch.cat(outputs)

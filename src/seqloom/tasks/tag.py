@@ -24,9 +24,9 @@ from seqloom.data.examples import TokenClassificationExample, has_spans
 from seqloom.data.readers import SentencePart, SentenceReader
 from seqloom.evaluate.tagging import TagReport, report
 from seqloom.models import MODELS
-from seqloom.tasks.base import ModelSection, TaskInfo, TaskRecipe, once
+from seqloom.tasks.base import ModelSection, TaskInfo, TaskRecipe, cached_method
 from seqloom.tasks.classify import length_problems
-from seqloom.tasks.reading_base import BatchConfig, ReadingRecipe, ReadingTask, read_length, sentence_reader
+from seqloom.tasks.reading_base import BatchConfig, ReadingRecipe, ReadingTask, max_row_length, sentence_reader
 from seqloom.text.word_spans import join_words
 from seqloom.train.config import FitConfig
 
@@ -102,32 +102,32 @@ class Task(ReadingTask[TaskRecipe, Any]):
     def plain_texts(self, split: str) -> list[str]:
         return [join_words(words)[0] for words in self.words(split)]
 
-    def cut(self) -> int:
+    def truncated_count(self) -> int:
         return len({piece.sentence for piece in self.pieces("train") if piece.start})
 
-    @once
+    @cached_method
     def pieces(self, split: str) -> list[SentencePart]:
         """Return the pieces that are read separately: sentences, or parts of long sentences."""
         return self.reader().pieces(self.words(split))
 
     def tags(self, split: str) -> list[list[int]]:
-        """Return the tag numbers of each piece; a span that is split starts again with B-."""
-        sentences, numbers = self.corpus.split(split), []
+        """Return the tag ids of each piece; a span that is split starts again with B-."""
+        sentences, tag_ids = self.corpus.split(split), []
         for piece in self.pieces(split):
             tags = list(sentences[piece.sentence].tags[piece.start : piece.end])
             if piece.start and has_spans(self.corpus) and tags[0].startswith("I"):
                 tags[0] = f"B{tags[0][1:]}"
-            numbers.append(self.numbers(tags))
-        return numbers
+            tag_ids.append(self.label_ids(tags))
+        return tag_ids
 
     def make_batches(self, split: str, *, tokens: int, shapes: int | None = None) -> TextBatches:
         words, pieces, tags = self.words(split), self.pieces(split), self.tags(split)
         return self.reader().batches(words, pieces, tags=tags, tokens=tokens, shapes=shapes)
 
-    def about_cut(self, cut: int) -> str:
+    def truncation_note(self, count: int) -> str:
         return (
-            f"{cut:,} of {len(self.corpus.split('train')):,} training sentences {'is' if cut == 1 else 'are'} "
-            f"longer than {read_length(self.recipe)} tokens and read in pieces (batch.max_length)."
+            f"{count:,} of {len(self.corpus.split('train')):,} training sentences {'is' if count == 1 else 'are'} "
+            f"longer than {max_row_length(self.recipe)} tokens and read in pieces (batch.max_length)."
         )
 
     # --- evaluation -------------------------------------------------------------------------------------------------
@@ -137,7 +137,7 @@ class Task(ReadingTask[TaskRecipe, Any]):
         """Return the predicted tags of each sentence, and −log p per word with a known tag."""
         pieces, total, counted = self.pieces(split), 0.0, 0
         predicted: list[list[str]] = [[] for _ in pieces]
-        for members, batch in self.read(split).every():
+        for members, batch in self.eval_batches(split).every():
             batch = to_device(batch, device_of(model))
             log_probs, counts = model.log_likelihood(batch)
             total, counted = total - log_probs.double().sum().item(), counted + int(counts.sum())
@@ -150,8 +150,8 @@ class Task(ReadingTask[TaskRecipe, Any]):
 
     def measure(self, outputs: tuple[Sequence[Sequence[str]], float], split: str) -> TagReport:
         tags, loss = outputs
-        found = report([sentence.tags for sentence in self.corpus.split(split)], tags, self.names)
-        return replace(found, metrics={"loss": loss, **found.metrics})
+        tag_report = report([sentence.tags for sentence in self.corpus.split(split)], tags, self.names)
+        return replace(tag_report, metrics={"loss": loss, **tag_report.metrics})
 
 
 INFO = TaskInfo(

@@ -15,7 +15,7 @@ from seqloom.core.protocols import Loss, Model
 from seqloom.core.tree import Tree
 from seqloom.data.corpus import TextCorpus, TextCounts
 from seqloom.models import InitConfig
-from seqloom.tasks.base import BatchedTask, M, R, Task, TaskRecipe, dropout_problems, once
+from seqloom.tasks.base import BatchedTask, M, R, Task, TaskRecipe, cached_method, dropout_problems
 from seqloom.text import Tokenizer, TokenizerConfig, encode_documents
 from seqloom.text.base import split_sentences
 
@@ -61,7 +61,7 @@ class TextTask(Task[R, M]):
     def warnings(self) -> list[str]:
         return []
 
-    @once
+    @cached_method
     def stream(self, split: str) -> Tensor:
         """Return the tokens of all documents of a split, each followed by END."""
         return encode_documents(self.tokenizer, self.corpus.split(split))
@@ -119,7 +119,7 @@ class TextTask(Task[R, M]):
         """Measure the information that the tokenizer loses, which makes other metrics look better."""
         return {"unknown_rate": self.unknown_rate(split), "text_kept": self.text_kept(split)}
 
-    @once
+    @cached_method
     def text_kept(self, split: str) -> float:
         """Return the fraction of documents that decode to their text, except for outer whitespace."""
         documents = self.corpus.split(split)
@@ -187,16 +187,16 @@ class CompletionTask(BatchedTask[R, M]):
         """Return the tokens of the prompts and completions of a split."""
         raise NotImplementedError
 
-    def about_cut(self, count: int) -> str:
+    def truncation_note(self, count: int) -> str:
         """Return a sentence about `count` training examples that are too long."""
         raise NotImplementedError
 
     @property
-    def longest(self) -> int | None:
+    def max_length(self) -> int | None:
         """The maximum tokens of an example, END included."""
-        own, model = self.recipe.batch.max_length, self.recipe.model
-        most = None if model.kind in ("recurrent-lm", "window-lm") else model.window
-        return own if most is None else min(own or most, most)
+        length, model = self.recipe.batch.max_length, self.recipe.model
+        context = None if model.kind in ("recurrent-lm", "window-lm") else model.window
+        return length if context is None else min(length or context, context)
 
     def make_batches(self, split: str, *, tokens: int, shapes: int | None = None) -> "PromptCompletionBatches":
         from seqloom.data.collate import PromptCompletionBatches
@@ -209,7 +209,7 @@ class CompletionTask(BatchedTask[R, M]):
 
     def warnings(self) -> list[str]:
         notes = super().warnings()
-        return [*notes, self.about_cut(self.batches.cut)] if self.batches.cut else notes
+        return [*notes, self.truncation_note(self.batches.cut)] if self.batches.cut else notes
 
     def loss(self, model: Any, batch: Tree, carry: Tree) -> Loss:
         """−1/N Σ log p of the N targets that count."""

@@ -43,8 +43,9 @@ class Task(BaseTask[Recipe, LinearDynamical]):
         return count_parameters(self.model().state_dict())
 
     def estimates(self, model: LinearDynamical | None, step: int) -> Iterator[Estimate]:
-        tracks = [(torch.from_numpy(one.observed), torch.from_numpy(one.mask)) for one in self.corpus.split("train")]
-        yield from self.recipe.model.estimates(tracks, 1, model, step, self.recipe.seed)
+        tracks = self.corpus.split("train")
+        tensors = [(torch.from_numpy(track.observed), torch.from_numpy(track.mask)) for track in tracks]
+        yield from self.recipe.model.estimates(tensors, 1, model, step, self.recipe.seed)
 
     def evaluate(self, model: LinearDynamical, split: str) -> dict[str, float]:
         return measure_tracks(model, self.corpus.split(split))
@@ -58,35 +59,35 @@ def measure_tracks(model: LinearDynamical, tracks: Sequence[Track]) -> dict[str,
     within_…  the fraction of true positions inside the 95 % ellipse
     next_…    errors of predicting the next observation: by the model, and by the last observation
     """
-    values, truth = batched([one.observed for one in tracks]), batched([one.truth for one in tracks])
-    mask, there = ~values.isnan(), ~truth.isnan().any(dim=2)
+    values, truth = pad_tracks([track.observed for track in tracks]), pad_tracks([track.truth for track in tracks])
+    mask, is_known = ~values.isnan(), ~truth.isnan().any(dim=2)
     filtered, smoothed = model.filter(values), model.smooth(values)
-    whole, gone = mask.all(dim=2), ~mask.any(dim=2) & there
+    is_observed, is_gap = mask.all(dim=2), ~mask.any(dim=2) & is_known
     metrics = {"loss": -float(filtered.log_likelihood.sum()) / int(mask.sum())}
-    metrics["rmse_observed"] = root_mean_square(values - truth, whole)
+    metrics["rmse_observed"] = root_mean_square(values - truth, is_observed)
     positions = {
         "filtered": model.emission_moments(filtered.means, filtered.factors),
         "smoothed": model.emission_moments(smoothed.means, smoothed.factors),
     }
     errors = {name: means - truth for name, (means, _) in positions.items()}
-    metrics |= {f"rmse_{name}": root_mean_square(error, whole) for name, error in errors.items()}
-    if bool(gone.any()):
-        metrics |= {f"gap_{name}": root_mean_square(error, gone) for name, error in errors.items()}
+    metrics |= {f"rmse_{name}": root_mean_square(error, is_observed) for name, error in errors.items()}
+    if bool(is_gap.any()):
+        metrics |= {f"gap_{name}": root_mean_square(error, is_gap) for name, error in errors.items()}
     for name, error in errors.items():
-        metrics[f"within_{name}"] = float(within(error, positions[name][1])[there].double().mean())
+        metrics[f"within_{name}"] = float(is_inside_ellipse(error, positions[name][1])[is_known].double().mean())
     # The naive prediction of a complete observation is the last complete one.
     ahead = filtered.expected_means @ model.system.emission.mT + model.system.offset
-    steps = torch.arange(values.shape[1]).expand_as(whole)
-    last = torch.where(whole, steps, -1).cummax(dim=1).values[:, :-1]  # (B, T − 1): the step of the last one
+    steps = torch.arange(values.shape[1]).expand_as(is_observed)
+    last = torch.where(is_observed, steps, -1).cummax(dim=1).values[:, :-1]  # (B, T − 1): the step of the last one
     naive = values.gather(1, last.clamp_min(0)[..., None].expand(-1, -1, values.shape[2]))
-    expected = whole[:, 1:] & (last >= 0)
+    expected = is_observed[:, 1:] & (last >= 0)
     if bool(expected.any()):
         metrics["next_rmse"] = root_mean_square((ahead - values)[:, 1:], expected)
         metrics["next_naive"] = root_mean_square(naive - values[:, 1:], expected)
     return metrics
 
 
-def within(errors: Tensor, covariances: Tensor) -> Tensor:
+def is_inside_ellipse(errors: Tensor, covariances: Tensor) -> Tensor:
     """Return which errors (…, 2) lie inside the 95 % ellipse of a Gaussian: squared Mahalanobis distance < 5.99."""
     distance = (errors[..., None, :] @ torch.linalg.pinv(covariances, hermitian=True) @ errors[..., None]).flatten(-3)
     return distance.squeeze(-1) <= -2 * torch.log(torch.tensor(1 - CONFIDENCE, dtype=errors.dtype))
@@ -97,9 +98,9 @@ def root_mean_square(errors: Tensor, chosen: Tensor) -> float:
     return float(errors[chosen].square().sum(dim=1).mean().sqrt())
 
 
-def batched(arrays: Sequence[Values]) -> Tensor:
+def pad_tracks(arrays: Sequence[Values]) -> Tensor:
     """Stack sequences of different lengths (B, T, C), padded with NaN."""
-    return torch.nn.utils.rnn.pad_sequence([torch.from_numpy(one) for one in arrays], True, torch.nan)
+    return torch.nn.utils.rnn.pad_sequence([torch.from_numpy(array) for array in arrays], True, torch.nan)
 
 
 INFO = TaskInfo(

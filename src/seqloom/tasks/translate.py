@@ -37,7 +37,7 @@ from seqloom.evaluate.translation import (
     score_translations,
 )
 from seqloom.models import MODELS
-from seqloom.tasks.base import BatchedTask, InitRecipe, ModelSection, TaskInfo, once
+from seqloom.tasks.base import BatchedTask, InitRecipe, ModelSection, TaskInfo, cached_method
 from seqloom.text import BytePair, Tokenizer
 from seqloom.text.bytepair import DropoutTexts
 from seqloom.train.config import FitConfig
@@ -142,7 +142,7 @@ class Task(BatchedTask[Recipe, Any]):
                     )
 
     def warnings(self) -> list[str]:
-        warnings = [*super().warnings(), *(f"{note}." for note in self.cut_notes("dev"))]
+        warnings = [*super().warnings(), *(f"{note}." for note in self.truncation_notes("dev"))]
         if omitted := self.batches.left_out:
             warnings.append(
                 f"{omitted:,} of {len(self.corpus.split('train')):,} training pairs are omitted because a side is "
@@ -161,15 +161,15 @@ class Task(BatchedTask[Recipe, Any]):
     def texts(self, split: str, side: str) -> list[str]:
         return [getattr(pair, side) for pair in self.corpus.split(split)]
 
-    @once
-    def side(self, split: str, side: str) -> Ragged:
+    @cached_method
+    def side_tokens(self, split: str, side: str) -> Ragged:
         """Return the tokens of one side of a split; other splits than train are truncated for the model."""
         texts, most = self.encoded(split, side), self.max_lengths.get(side)
         if split == "train" or most is None or texts.lengths.max(initial=0) <= most:
             return texts
         return texts.truncate_texts(np.minimum(texts.lengths, most))
 
-    @once
+    @cached_method
     def encoded(self, split: str, side: str) -> Ragged:
         """Return all tokens of one side of a split."""
         return Ragged.of(self.tokenizer_of(side).encode_batch(self.texts(split, side)))
@@ -180,13 +180,13 @@ class Task(BatchedTask[Recipe, Any]):
         most = {"source": self.recipe.model.longest_source, "target": self.recipe.model.longest_target}
         return {side: longest for side, longest in most.items() if longest is not None}
 
-    def cut(self, split: str) -> Array:
+    def is_too_long(self, split: str) -> Array:
         """Return a mask (N,) of the pairs of a split with a side that is too long."""
         over = [self.encoded(split, side).lengths > longest for side, longest in self.max_lengths.items()]
         return np.any([np.zeros(len(self.corpus.split(split)), bool), *over], axis=0)
 
-    def cut_notes(self, split: str) -> list[str]:
-        count, pairs = int(self.cut(split).sum()), len(self.corpus.split(split))
+    def truncation_notes(self, split: str) -> list[str]:
+        count, pairs = int(self.is_too_long(split).sum()), len(self.corpus.split(split))
         if not count:
             return []
         limits = " and ".join(f"{longest:,} positions for the {side}" for side, longest in self.max_lengths.items())
@@ -201,30 +201,30 @@ class Task(BatchedTask[Recipe, Any]):
 
     def unknown_rate(self, split: str, side: str) -> float:
         """Return the fraction of tokens that are <unk>."""
-        ids, unknown = self.side(split, side).ids, self.tokenizer.unknown
+        ids, unknown = self.side_tokens(split, side).ids, self.tokenizer.unknown
         return 0.0 if unknown is None else float((ids == unknown).mean())
 
     @cached_property
     def batches(self) -> ParallelBatches:
-        batch, sides = self.recipe.batch, [self.side("train", side) for side in SIDES]
+        batch, sides = self.recipe.batch, [self.side_tokens("train", side) for side in SIDES]
         return ParallelBatches(*sides, tokens=batch.tokens, shapes=batch.max_shapes, max_length=batch.max_length)
 
     @cached_property
-    def _dropped(self) -> dict[str, DropoutTexts]:
+    def _dropout_texts(self) -> dict[str, DropoutTexts]:
         assert isinstance(self.tokenizer, BytePair)  # the only tokenizer with dropout
         texts = {side: self.texts("train", side) for side in SIDES}
         return {side: DropoutTexts(self.tokenizer, texts[side], self.recipe.dropout) for side in SIDES}
 
     def tokens_per_step(self) -> float:
         """Return the mean number of target tokens."""
-        return int(self.side("train", "target").lengths[self.batches.pairs].sum()) / self.steps_per_epoch()
+        return int(self.side_tokens("train", "target").lengths[self.batches.pairs].sum()) / self.steps_per_epoch()
 
     def batch(self, seed: int, step: int, rank: int = 0, world: int = 1) -> Tree:
         """Return a batch of pairs; byte-pair dropout segments them again at every step."""
         if self.recipe.dropout:
             chosen = self.batches.members(seed, step, rank, world)
             source, target = (
-                Ragged.of(self._dropped[side].draw(chosen, seed, side, step, rank, world)) for side in SIDES
+                Ragged.of(self._dropout_texts[side].draw(chosen, seed, side, step, rank, world)) for side in SIDES
             )
             batch = collate_parallel(source, target, np.arange(len(chosen)))
         else:
@@ -258,18 +258,18 @@ class Task(BatchedTask[Recipe, Any]):
             target_language=self.corpus.languages[1],
             decoding=describe_decoding(options),
             before=self.losses(model, split),
-            after={**self.alignment(model, split), **self.copying(split)},
+            after={**self.alignment(model, split), **self.copy_metrics(split)},
         )
-        return replace(translation_report, notes=tuple(self.cut_notes(split)))
+        return replace(translation_report, notes=tuple(self.truncation_notes(split)))
 
     @torch.no_grad()
     def losses(self, model: Any, split: str) -> dict[str, float]:
         """Return −log p per target token, END included."""
         total = sum(
             model.target_log_probs(to_device(batch, device_of(model))).double().sum().item()
-            for _, batch in self.every(split)
+            for _, batch in self.indexed_batches(split)
         )
-        loss = -total / len(self.side(split, "target").ids)
+        loss = -total / len(self.side_tokens(split, "target").ids)
         return {"loss": loss, "perplexity": exp(loss)}
 
     def translate(
@@ -277,13 +277,13 @@ class Task(BatchedTask[Recipe, Any]):
     ) -> list[TranslatedLine]:
         """Translate pairs of a split, or those chosen, in the order of the split."""
         pairs, device, end = self.corpus.split(split), device_of(model), self.tokenizer.end
-        one, banned = replace(options, n_best=1), self.tokenizer.banned
+        best_only, banned = replace(options, n_best=1), self.tokenizer.banned
 
         def search(batch: Tree) -> list[list[Hypothesis]]:
             source = to_device({"tokens": batch["source"], "mask": batch["source_mask"]}, device)
-            return beam_search(model, source=source, options=one, end=end, banned=banned)
+            return beam_search(model, source=source, options=best_only, end=end, banned=banned)
 
-        batches = list(self.every(split, chosen))
+        batches = list(self.indexed_batches(split, chosen))
         decoded = map_batches(search, [batch for _, batch in batches], device)
         release_memory(model)  # training may need the memory
         lines: dict[int, TranslatedLine] = {}
@@ -294,7 +294,7 @@ class Task(BatchedTask[Recipe, Any]):
                 lines[index] = TranslatedLine(pair.source, pair.target, text)
         return [lines[index] for index in (range(len(pairs)) if chosen is None else chosen.tolist())]
 
-    def copying(self, split: str) -> dict[str, float]:
+    def copy_metrics(self, split: str) -> dict[str, float]:
         """Return the BLEU of the copy baseline on `cldr`, whose dev and test sentences recombine training parts."""
         if self.corpus.name != "cldr" or split == "train":
             return {}
@@ -305,8 +305,8 @@ class Task(BatchedTask[Recipe, Any]):
     def alignment(self, model: Any, split: str) -> dict[str, float]:
         """Compare attention weights with the alignments of the corpus, if it has any."""
         pairs, examples = self.corpus.split(split), list[ForcedPair]()
-        aligned = np.flatnonzero(np.array([bool(pair.links) for pair in pairs]) & ~self.cut(split))
-        for members, batch in self.every(split, aligned) if len(aligned) else ():
+        aligned = np.flatnonzero(np.array([bool(pair.links) for pair in pairs]) & ~self.is_too_long(split))
+        for members, batch in self.indexed_batches(split, aligned) if len(aligned) else ():
             weights = model.attention(to_device(batch, device_of(model)))  # (B, T, S)
             if weights is None:
                 return {}
@@ -317,9 +317,9 @@ class Task(BatchedTask[Recipe, Any]):
                 examples.append(ForcedPair(attention, source, target, pair.links))
         return score_alignments(examples) if examples else {}
 
-    def every(self, split: str, chosen: Array | None = None) -> Iterator[tuple[Array, Tree]]:
+    def indexed_batches(self, split: str, chosen: Array | None = None) -> Iterator[tuple[Array, Tree]]:
         """Return batches of all or the chosen pairs of a split, with their indices."""
-        sides = [self.side(split, side) for side in SIDES]
+        sides = [self.side_tokens(split, side) for side in SIDES]
         chosen = np.arange(len(sides[0])) if chosen is None else chosen
         batches = ParallelBatches(*(side.take(chosen) for side in sides), tokens=self.recipe.batch.eval_tokens)
         return ((chosen[members], batch) for members, batch in batches.every())

@@ -90,27 +90,27 @@ class Task(TextTask[Recipe, WordVectors]):
             model = self.model().draw(self.recipe.seed, self.counts())
         trainer = WordVectorTrainer(model, self.text("train"), train, seed=self.recipe.seed)
         blocks = trainer.sampler.blocks
-        often = blocks if train.save_every is None else -(-train.save_every // train.block)
+        interval = blocks if train.save_every is None else -(-train.save_every // train.block)
         while step < trainer.total:
-            ends = (step + train.log_every, *((step // size + 1) * size for size in (often, blocks)), trainer.total)
+            ends = (step + train.log_every, *((step // size + 1) * size for size in (interval, blocks)), trainer.total)
             rate, stage = trainer.rate(step), range(step, min(ends))
-            done = trainer.run(stage)
+            result = trainer.run(stage)
             step = stage.stop
-            if not math.isfinite(done.loss):
+            if not math.isfinite(result.loss):
                 hint = ", or train.batch" if trainer.engine == "torch" else ""
                 raise DivergedError(f"The loss is not finite at step {step}. Lower train.lr{hint}.")
-            is_saved = step % often == 0 or step == trainer.total
-            values = {"loss": done.loss, "learning_rate": rate, "epoch": step / blocks}
+            is_saved = step % interval == 0 or step == trainer.total
+            values = {"loss": result.loss, "learning_rate": rate, "epoch": step / blocks}
             counted, unit = "pairs" if model.glove else "words", f"objective of {self.recipe.model.objective}"
-            yield Estimate(step, trainer.total, model if is_saved else None, values, done.read, counted, unit)
+            yield Estimate(step, trainer.total, model if is_saved else None, values, result.read, counted, unit)
 
     # --- evaluation -------------------------------------------------------------------------------------------------
 
     def evaluate(self, model: WordVectors, split: str) -> dict[str, float]:
-        judged = judge(space_of(model, self.tokenizer), read_word_sets())
-        return {**self.held_out(model, split), **as_metrics(judged.items())}
+        word_scores = score_word_sets(space_of(model, self.tokenizer), read_word_sets())
+        return {**self.held_out_metrics(model, split), **as_metrics(word_scores.items())}
 
-    def held_out(self, model: WordVectors, split: str) -> dict[str, float]:
+    def held_out_metrics(self, model: WordVectors, split: str) -> dict[str, float]:
         """Return the metrics of a split of the text."""
         text = self.text(split)
         text = Text(text.words[:MAX_EVAL_WORDS], text.documents[:MAX_EVAL_WORDS])
@@ -118,7 +118,7 @@ class Task(TextTask[Recipe, WordVectors]):
             raise DataError(f"No word of {split} has a vector. Use a text in the language of the training text.")
         return {
             "loss": held_out_loss(model, text),
-            "neighbours": neighbours(model, text),
+            "neighbours": neighbour_accuracy(model, text),
             "unknown_rate": self.unknown_rate(split),
         }
 
@@ -148,7 +148,7 @@ def space_of(model: WordVectors, tokenizer: Tokenizer, name: str = "this model")
     return WordSpace(words, vectors, tokenizer.config.lowercase, name)
 
 
-def judge(space: WordSpace, sets: WordSets) -> dict[str, WordScore]:
+def score_word_sets(space: WordSpace, sets: WordSets) -> dict[str, WordScore]:
     """Compare the vectors with human judgements, for the word sets that are available."""
     rated = {name: [RatedPair(*pair) for pair in pairs] for name, pairs in sets.rated.items()}
     questions = [Analogy(*words, syntactic=section.startswith("gram")) for section, words in sets.analogies]
@@ -175,8 +175,8 @@ def held_out_loss(model: WordVectors, text: Text) -> float:
 
 
 @torch.no_grad()
-def neighbours(model: WordVectors, text: Text) -> float:
-    """Return how often the cosine of neighbouring words exceeds that of the first and a noise word.
+def neighbour_accuracy(model: WordVectors, text: Text) -> float:
+    """Return how often the cosine of two neighbouring words exceeds that of the first and a noise word.
 
     The metric is the same for all training methods; chance is 0.5. Words that are more frequent
     than the mean are subsampled as in training.
@@ -185,16 +185,16 @@ def neighbours(model: WordVectors, text: Text) -> float:
     config = WordVectorsConfig(window=5, negatives=1, subsample=mean)
     unit = torch.nn.functional.normalize(model.words.float(), dim=1)
     sampler = Sampler(config, text.to(model.device), model.counts, seed=HELD_OUT_SEED, block=10_000)
-    right, count = 0.0, 0
+    correct, count = 0.0, 0
     for step in range(sampler.blocks):
         for batch in sampler.predictions(sampler.block(step)).batches(1 << 16):
             near, far = torch.einsum("pd,pkd->kp", unit[batch.inputs[:, 0]], unit[batch.candidates])
-            right += float((near > far).sum() + 0.5 * (near == far).sum())
+            correct += float((near > far).sum() + 0.5 * (near == far).sum())
             count += len(near)
-    return right / count if count else math.nan
+    return correct / count if count else math.nan
 
 
-def adopt(words: list[str], vectors: Tensor, path: Path) -> Run:
+def create_vectors_run(words: list[str], vectors: Tensor, path: Path) -> Run:
     """Create a run without data for vectors that were trained elsewhere."""
     tokenizer = Words(WordsConfig(), words)
     config = WordVectorsConfig(vector_size=vectors.shape[1])

@@ -51,7 +51,7 @@ def components(trained: TrainedModel, split: str = "test", variable: str | None 
     if variable is not None and variable not in series.columns:
         raise UsageError(f"The series has no variable {variable!r}: {did_you_mean(variable, series.columns)}.")
     place = 0 if variable is None else series.columns.index(variable)
-    values, mask = task.seen(split)[0]
+    values, mask = task.model_inputs(split)[0]
     smoothed = model.smooth(values[None], mask[None])
     deviations = smoothed.factors.square().sum(dim=3).sqrt()  # (1, T, H)
     size, names = model.hidden // model.variables, PARTS[model.structure]
