@@ -271,7 +271,7 @@ class Task(SeriesTask[Recipe, Any]):
                 mask.to(device),
                 self.horizon,
                 paths=paths or self.recipe.forecast.paths,
-                make_generator=draws,
+                generator=draws,
             )
             parts.append(part)
         order = torch.tensor([n for numbers in groups.values() for n in numbers]).argsort()
