@@ -51,7 +51,7 @@ def test_what_it_proposes_works(seqloom: Any, here: Path, monkeypatch: pytest.Mo
 def test_without_matplotlib_it_says_so_and_goes_on(seqloom: Any, here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
     shown = seqloom("quickstart", *TINY, "train.steps=2")
-    assert shown.code == 0 and "No picture: Pictures need matplotlib" in shown.out
+    assert shown.code == 0 and "No picture: Plots need matplotlib" in shown.out
 
 
 def test_letters_that_no_font_has_are_drawn_as_text(seqloom: Any, here: Path) -> None:

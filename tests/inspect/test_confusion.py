@@ -146,7 +146,7 @@ def test_what_is_drawn_is_what_was_counted() -> None:
         assert shown.get(place) == (f"{percent}\n{count}" if count else None)
     right: Any = axes.child_axes[0]
     assert [text.get_text() for text in right.get_yticklabels()] == [f"{count:,}" for count in confusion.support]
-    assert (axes.get_xlabel(), axes.get_ylabel()) == ("tag the model says", "true tag")
+    assert (axes.get_xlabel(), axes.get_ylabel()) == ("predicted tag", "true tag")
     assert right.get_ylabel() == "words" and figure.get_suptitle() == "a title"
 
 
@@ -218,5 +218,5 @@ def test_reliability_is_drawn_as_it_was_measured() -> None:
     assert ends == {0.55: [(0, 0.55), (0.55, 1)], 0.95: [(0, 0.5), (0.5, 0.95)]}
     assert [round(bar.get_height(), 3) for bar in lower.patches] == [0.333, 0.667]
     assert f"{calibration.error:.3f}" in figure.get_suptitle() and figure.get_suptitle().startswith("\\$5\n")
-    assert "surer than it should be" in figure.get_suptitle()
+    assert "overconfident" in figure.get_suptitle()
     assert size(to_bytes(figure))

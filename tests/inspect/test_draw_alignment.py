@@ -107,7 +107,7 @@ def test_words_that_look_like_formulas_are_words() -> None:
 def test_arabic_is_joined_and_runs_from_right_to_left() -> None:
     """An initial and a final letter are narrower joined than apart."""
     fonts = choose_fonts([*ARABIC, *ENGLISH])
-    if not fonts.joins:
+    if not fonts.shapes_text:
         pytest.skip("this matplotlib cannot")
     assert fonts.missing == "" and fonts.warning() is None
     figure = draw_alignment(grid(["نوفمبر", "ن و ف م ب ر".replace(" ", "\u200c")], ENGLISH))
@@ -121,19 +121,13 @@ def test_letters_that_cannot_be_drawn_are_named() -> None:
     fonts = choose_fonts(["日曜日", "रवि", "15", *ENGLISH, "日"])
     assert fonts.missing == "".join(sorted("日曜रव" + "ि"))
     warning = fonts.warning()
-    assert (
-        warning
-        and fonts.missing in warning
-        and "Noto" in warning
-        and ".svg" in warning
-        and "\n" not in warning
-    )
+    assert warning and fonts.missing in warning and "Noto" in warning and ".svg" in warning and "\n" not in warning
     assert size(to_bytes(draw_alignment(grid(["日曜日"], ENGLISH))))  # as boxes, without a warning
 
 
 @pytest.mark.usefixtures("bare")
 def test_fonts_are_taken_only_where_they_are_needed() -> None:
-    assert choose_fonts(["abc é Жﻼ ◌ …"]) == Fonts(["DejaVu Sans"], "", choose_fonts(["ﻼ"]).joins)
+    assert choose_fonts(["abc é Жﻼ ◌ …"]) == Fonts(["DejaVu Sans"], "", choose_fonts(["ﻼ"]).shapes_text)
     assert choose_fonts(["a" + STIX]) == Fonts(["DejaVu Sans", "STIXGeneral"], "", True)
     assert choose_fonts(["日"]).families == ["DejaVu Sans"]  # not the font that has a box for every letter
     assert choose_fonts(["a b\n\u200d"]).missing == ""  # nothing to draw

@@ -42,7 +42,7 @@ def test_what_is_drawn() -> None:
         assert names(counts) == names(tf_idf) == list(text.vocabulary.words)
         assert [bar.get_width() for bar in counts.patches] == [1] * 5
     titles = [text.get_text() for text in figure.texts]
-    assert titles == ["one-hot\n5 × 5", "bag of words\n5", "tf–idf\n5", "dense, by lot\n5 × 8"]
+    assert titles == ["one-hot\n5 × 5", "bag of words\n5", "tf–idf\n5", "dense, random\n5 × 8"]
     assert size(to_bytes(figure))
 
 
@@ -55,7 +55,7 @@ def test_squares_are_squares_and_bars_can_be_compared() -> None:
         assert box.width / columns == pytest.approx(box.height / rows, rel=0.02)
     assert panels[1].get_xlim() == panels[5].get_xlim()
     assert figure.texts[0].get_text() == "one-hot\nT × 3"
-    assert figure.texts[3].get_text().endswith("T × 40, the first 32")
+    assert figure.texts[3].get_text().endswith("T × 40, first 32")
 
 
 def test_long_texts_and_odd_words_stay_within_the_picture() -> None:

@@ -128,7 +128,7 @@ def test_a_line_for_each_weight_that_counts(least: float) -> None:
     found = grid(FRENCH, ENGLISH)
     figure = draw_links(found, ["a title"], min_weight=least)
     assert len(lines(figure).get_paths()) == int((found.weights >= least).sum())
-    assert figure.get_supxlabel() == f"lines of less than {least:g} are not drawn"
+    assert figure.get_supxlabel() == f"weights below {least:g} are not drawn"
 
 
 def test_lines_join_who_looks_with_whom_and_are_as_strong_as_the_weight() -> None:
@@ -186,7 +186,7 @@ def test_linked() -> None:
 def test_scripts_that_join_and_run_from_right_to_left(kind: str) -> None:
     from seqloom.inspect.plots.figures import choose_fonts
 
-    if not choose_fonts(ARABIC).joins:
+    if not choose_fonts(ARABIC).shapes_text:
         pytest.skip("this matplotlib cannot")
     words = ["نوفمبر", "ن و ف م ب ر".replace(" ", "\u200c")]
     found = maps(1, 1, words, ENGLISH)

@@ -117,14 +117,14 @@ def test_what_is_drawn_is_what_was_measured(make: Any, ids: list[int]) -> None:
 
 def test_what_falls_below_the_axis_is_marked(make: Any, ids: list[int]) -> None:
     found = report(make("elman", layers=1), ids, "x")
-    assert not any("goes on below" in text for text in words(draw_gradients([found])))
+    assert not any("continues below" in text for text in words(draw_gradients([found])))
     fading = 10.0 ** -np.arange(0, 5 * len(ids), 5)[::-1]
     trace = replace(found.trace, layers=({"h": fading},))
     norms: Any = draw_gradients([replace(found, trace=trace)]).axes[0]
     (mark,) = [line for line in norms.lines if line.get_marker() == "v"]
     floor = norms.get_ylim()[0]
     assert mark.get_xdata()[0] == min(d for d, n in zip(trace.distances, fading, strict=True) if n < floor)
-    assert norms.texts[-1].get_text() == f"▼ goes on below, down to {fading.min():.0e}"
+    assert norms.texts[-1].get_text() == f"▼ continues below, down to {fading.min():.0e}"
 
 
 def test_panels_without_anything_to_show_are_left_out(make: Any, ids: list[int]) -> None:

@@ -131,7 +131,7 @@ def test_the_picture_shows_means_bands_and_the_guess() -> None:
     for band, low, high in zip(bands, (0.2, 0.4), (1.0, 1.0), strict=True):
         assert (band[:, 1].min(), band[:, 1].max()) == pytest.approx((low, high))
     words = [text.get_text() for text in axes.get_legend().get_texts()]
-    assert words == ["elman: 9 wide, 100 parameters", "gru: 5 wide, 101 parameters", "blind guess: 20.0%"]
+    assert words == ["elman: hidden size 9, 100 parameters", "gru: hidden size 5, 101 parameters", "guessing: 20.0%"]
     assert "2 seeds" in axes.get_title() and "6 updates" in axes.get_title()
     assert [label.get_text() for label in axes.get_xticklabels()] == ["5", "10", "20"]
 

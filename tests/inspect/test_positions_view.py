@@ -163,8 +163,8 @@ def test_what_is_drawn_is_what_was_computed(view: PositionsView) -> None:
         np.testing.assert_array_equal(line.get_ydata(), view.table[:, dimension])
     np.testing.assert_array_equal(distances.get_lines()[-1].get_ydata(), view.by_distance)
     assert bool(distances.collections) == (view.kind == "learned")  # only there it matters which places
-    places = "1 place" if view.length == 1 else f"{view.length} places"
-    assert f"({places} × {view.width}" in figure.get_suptitle()
+    positions = "1 position" if view.length == 1 else f"{view.length} positions"
+    assert f"({positions} × {view.width}" in figure.get_suptitle()
     for axis in (table.xaxis, table.yaxis, products.xaxis, products.yaxis, curves.xaxis, distances.xaxis):
         assert all(float(place).is_integer() for place in axis.get_ticklocs())
     assert to_bytes(figure).startswith(b"\x89PNG")

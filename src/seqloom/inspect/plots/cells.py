@@ -1,4 +1,4 @@
-"""Plots of recurrent cells: gates and states over a text, and gradients that flow back through time."""
+"""Plots of recurrent cells: gates and states over a text, and gradients through time."""
 
 from collections.abc import Iterator, Sequence
 from itertools import cycle
@@ -32,13 +32,13 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-DASHES = ("-", "--", ":")  # so that lines on top of each other are both seen
+DASHES = ("-", "--", ":")  # overlapping lines stay visible
 
 
 def draw_gates(trace: GateTrace, number: int | None = None, title: str = "") -> "Figure":
-    """Draw heat maps over the tokens: the gates from 0 to 1, then candidate and states around 0.
+    """Draw heat maps over the tokens: gates from 0 to 1, then candidate and states around 0.
 
-    The same units stand in the same rows of every map: those whose hidden state varies most.
+    All maps show the same units: those whose hidden state varies most.
     """
     layer = trace.layer(number)
     units = layer.most_varying()
@@ -47,8 +47,8 @@ def draw_gates(trace: GateTrace, number: int | None = None, title: str = "") -> 
     for axes, name in zip(panels, layer.values, strict=True):
         values = layer.values[name][:, units].T  # (units, T)
         if name in layer.gates:
-            look: Style = {"cmap": gate_colormap(), "vmin": 0, "vmax": 1}
-            image = axes.imshow(values, aspect="auto", interpolation="nearest", **look)
+            style: Style = {"cmap": gate_colormap(), "vmin": 0, "vmax": 1}
+            image = axes.imshow(values, aspect="auto", interpolation="nearest", **style)
         else:
             image = draw_signed(axes, values)
         set_heading(axes, layer.describe(name))
@@ -56,7 +56,7 @@ def draw_gates(trace: GateTrace, number: int | None = None, title: str = "") -> 
         axes.set_ylabel("unit")
         figure.colorbar(image, ax=axes, pad=0.01, aspect=12)
     set_token_labels(panels, trace.tokens)
-    shown = f"the {len(units)} units that vary most, of {layer.hidden}" if len(units) < layer.hidden else "all units"
+    shown = f"the {len(units)} of {layer.hidden} units that vary most" if len(units) < layer.hidden else "all units"
     figure.suptitle(escape_math(f"{title or trace.cell}: {shown}{_describe_position(trace, layer)}"))
     return figure
 
@@ -67,14 +67,14 @@ def _describe_position(trace: GateTrace, layer: LayerTrace) -> str:
 
 
 def draw_unit(trace: GateTrace, unit: int, number: int | None = None, title: str = "") -> "Figure":
-    """Draw one unit over the text: the text coloured by its hidden state, its gates, its states."""
+    """Draw one unit over the text: its hidden state as the colour of the text, its gates and its states."""
     layer = trace.layer(number)
     values, names = layer.unit(unit), list(layer.values)
     groups = {"gate": list(layer.gates), "content": [name for name in values if name == "c"]}
     groups["value"] = [name for name in values if name not in [*groups["gate"], *groups["content"]]]
     groups = {title: group for title, group in groups.items() if group}
     longest = max(len(format_token(token)) for token in trace.tokens[1:])
-    is_flat = longest == 1 or figure_width(len(trace.tokens)) == MAX_WIDTH  # words stand upended
+    is_flat = longest == 1 or figure_width(len(trace.tokens)) == MAX_WIDTH  # longer tokens are rotated
     heights = [0.45 if is_flat else 0.4 + 0.09 * longest, *(1.7 + 0.2 * len(group) for group in groups.values())]
     figure = new_figure(figure_width(len(trace.tokens)), 1.2 + sum(heights))
     panels = figure.subplots(len(heights), 1, sharex=True, height_ratios=heights).tolist()
@@ -82,54 +82,52 @@ def draw_unit(trace: GateTrace, unit: int, number: int | None = None, title: str
     for axes, (kind, group) in zip(panels[1:], groups.items(), strict=True):
         tidy(axes).axhline(0, color="black", linewidth=0.6)
         for name, dashes in zip(group, cycle(DASHES), strict=False):
-            look: Style = {"color": quantity_colour(name, names.index(name)), "linestyle": dashes}
-            axes.plot(values[name], **look, marker="o", markersize=3, linewidth=1.5, label=layer.describe(name))
+            style: Style = {"color": quantity_colour(name, names.index(name)), "linestyle": dashes}
+            axes.plot(values[name], **style, marker="o", markersize=3, linewidth=1.5, label=layer.describe(name))
         axes.legend(frameon=False, fontsize=9, loc="lower left", bbox_to_anchor=(0, 1), borderaxespad=0.2)
         axes.set_ylabel(kind)
         reach = max(1.0, *(largest_magnitude(values[name]) for name in group))
         axes.set_ylim(-0.04 if kind == "gate" else -1.06 * reach, 1.06 * reach)
     set_token_labels(panels, trace.tokens)
-    figure.suptitle(
-        escape_math(f"{title or trace.cell}: unit {unit} while the text is read{_describe_position(trace, layer)}")
-    )
+    figure.suptitle(escape_math(f"{title or trace.cell}: unit {unit} over the text{_describe_position(trace, layer)}"))
     return figure
 
 
 def _draw_strip(figure: "Figure", axes: "Axes", values: Array, tokens: Sequence[str]) -> None:
-    """The text itself, each token on the colour of the unit's hidden state."""
+    """Draw the text, each token on the colour of the unit's hidden state."""
     size = largest_magnitude(values)
     image = axes.imshow(values[None], aspect="auto", cmap=SIGNED_COLORMAP, vmin=-size, vmax=size)
     if figure_width(len(tokens)) < MAX_WIDTH:
-        for place, token in enumerate(tokens[1:], start=1):
-            look: Style = {"color": "white" if abs(values[place]) > 0.6 * size else "black", "ha": "center"}
-            look |= {"va": "center", "rotation": 90} if len(format_token(token)) > 1 else {"va": "center_baseline"}
-            axes.text(place, 0, escape_math(format_token(token)), **look, family="monospace", fontsize=10)
+        for position, token in enumerate(tokens[1:], start=1):
+            style: Style = {"color": "white" if abs(values[position]) > 0.6 * size else "black", "ha": "center"}
+            style |= {"va": "center", "rotation": 90} if len(format_token(token)) > 1 else {"va": "center_baseline"}
+            axes.text(position, 0, escape_math(format_token(token)), **style, family="monospace", fontsize=10)
     axes.set_yticks([])
-    set_heading(axes, "hidden state h on each token")
+    set_heading(axes, "hidden state h at each token")
     figure.colorbar(image, ax=axes, pad=0.01, aspect=4, ticks=[-size, size], format="%.2f")
 
 
 # --- gradients --------------------------------------------------------------------------------------------------------
 
-SMALLEST = 1e-16  # what is weaker than that beside the strongest is nothing to any optimizer
-HEADROOM = 1e3  # how far above what is measured a bound is still drawn
+MIN_RATIO = 1e-16  # smallest gradient shown, relative to the largest
+HEADROOM = 1e3  # a bound is drawn up to this multiple of the measured maximum
 STATES = {"h": "-", "c": "--"}
-MOST_ENTRIES = 6  # of a legend that still leave room for the curves …
-MOST_MATRICES = 12  # … and matrices whose names and figures fit side by side
+MAX_LEGEND_ENTRIES = 6  # longer legends are placed beside the panel
+MAX_UPRIGHT_MATRICES = 12  # with more matrices, labels are rotated
 
 
 def draw_gradients(reports: Sequence[GradientReport]) -> "Figure":
-    """Draw norms over time and singular values; where there are any, the Elman bound and the norms in training."""
+    """Draw gradient norms over time and singular values; if available, the Elman bound and the norms in training."""
     panels = [_draw_norms, _draw_singular_values]
     panels += [_draw_bound] if any(report.flows for report in reports) else []
     panels += [_draw_training] if any(report.training for report in reports) else []
     rows, columns = (2, 2) if len(panels) == 4 else (1, len(panels))
     curves = sum(len(states) for report in reports for states in report.trace.layers)
-    width = 6.5 if curves <= MOST_ENTRIES else 11.0  # the legends stand beside the panels then
+    width = 6.5 if curves <= MAX_LEGEND_ENTRIES else 11.0  # leaves room for legends beside the panels
     figure = new_figure(width * columns, 4.9 * rows)
     for axes, draw in zip(figure.subplots(rows, columns).flatten(), panels, strict=True):
         draw(tidy(axes), reports)
-        if len(axes.get_legend_handles_labels()[0]) <= MOST_ENTRIES:
+        if len(axes.get_legend_handles_labels()[0]) <= MAX_LEGEND_ENTRIES:
             add_legend(axes, "best" if draw is _draw_norms else "upper right")
         else:
             axes.legend(loc="upper left", bbox_to_anchor=(1.0, 1.0), frameon=False, fontsize=9)
@@ -137,82 +135,80 @@ def draw_gradients(reports: Sequence[GradientReport]) -> "Figure":
 
 
 def _iterate_lines(reports: Sequence[GradientReport]) -> Iterator[tuple[str, str, GradientReport]]:
-    """The colour and the name of each run."""
+    """Yield the colour and the name of each run with its report."""
     for colour, report in zip(cycle(COLOURS), reports, strict=False):
         name = report.name if report.cell in report.name else f"{report.name} ({report.cell})"
         yield colour, escape_math(name), report
 
 
 def _layer_alpha(depth: int, layers: int) -> float:
-    """The lower a layer, the paler its line."""
+    """Return the opacity of a layer's line; lower layers are paler."""
     return 0.35 + 0.65 * (depth + 1) / layers
 
 
 def _mask_nonpositive(values: Array) -> Array:
-    """What a logarithmic axis can show."""
+    """Replace values that a logarithmic axis cannot show by NaN."""
     return np.where((values > 0) & np.isfinite(values), values, np.nan)
 
 
 def _mark_hidden_ends(axes: "Axes") -> None:
-    """A triangle where a line leaves the panel below, and how far down it goes."""
+    """Mark where lines leave the panel at the bottom, and write the smallest value."""
     floor, (left, right) = axes.get_ylim()[0], axes.get_xlim()
-    places, least = [], floor
+    positions, smallest = [], floor
     for line in list(axes.lines):
         x, y = (np.asarray(values, dtype=float) for values in line.get_data())
         below = np.flatnonzero(y < floor)
         if below.size:
-            places.append(float(x[below[np.argmax(y[below])]]))
-            least = min(least, float(y[below].min()))
-            axes.plot(places[-1:], [floor], "v", color=line.get_color(), alpha=line.get_alpha(), clip_on=False)
-    if places:
-        edge, side = (0.02, "left") if max(places) > (left + right) / 2 else (0.98, "right")
-        words = f"▼ goes on below, down to {least:.0e}"
+            positions.append(float(x[below[np.argmax(y[below])]]))
+            smallest = min(smallest, float(y[below].min()))
+            axes.plot(positions[-1:], [floor], "v", color=line.get_color(), alpha=line.get_alpha(), clip_on=False)
+    if positions:
+        edge, side = (0.02, "left") if max(positions) > (left + right) / 2 else (0.98, "right")
+        words = f"▼ continues below, down to {smallest:.0e}"
         axes.text(edge, 0.03, words, transform=axes.transAxes, ha=side, fontsize=9, color="0.3")
 
 
 def _draw_norms(axes: "Axes", reports: Sequence[GradientReport]) -> None:
-    """‖∂L/∂h_t‖, of the cell's content too where there is one."""
+    """Draw ‖∂L/∂h_t‖, and ‖∂L/∂c_t‖ for cells with a cell state."""
     is_last = reports[0].trace.of == "last"
     strongest = 0.0
     for colour, name, report in _iterate_lines(reports):
         trace = report.trace
-        places = trace.distances if is_last else list(range(len(trace.tokens)))
+        positions = trace.distances if is_last else list(range(len(trace.tokens)))
         for depth, states in enumerate(trace.layers):
             layer = f", layer {depth + 1}" if len(trace.layers) > 1 else ""
-            look: Style = {"color": colour, "alpha": _layer_alpha(depth, len(trace.layers))}
+            style: Style = {"color": colour, "alpha": _layer_alpha(depth, len(trace.layers))}
             for state, norms in states.items():
                 shown = _mask_nonpositive(norms)
-                axes.plot(places, shown, **look, linestyle=STATES.get(state, ":"), label=f"{name}: {state}{layer}")
+                axes.plot(positions, shown, **style, linestyle=STATES.get(state, ":"), label=f"{name}: {state}{layer}")
                 strongest = max(strongest, float(np.nanmax(shown, initial=0)))
     axes.set_yscale("log")
     if strongest > 0:
-        axes.set_ylim(max(axes.get_ylim()[0], strongest * SMALLEST), strongest * 3)
+        axes.set_ylim(max(axes.get_ylim()[0], strongest * MIN_RATIO), strongest * 3)
         _mark_hidden_ends(axes)
     axes.set_ylabel("‖∂L/∂h$_t$‖" + (", ‖∂L/∂c$_t$‖" if any("c" in r.trace.layers[0] for r in reports) else ""))
-    matters = (
-        "earlier state matters for the last prediction" if is_last else "state matters for all predictions after it"
-    )
-    axes.set_title(f"How much each {matters}")
-    axes.set_xlabel("distance from the loss, tokens" if is_last else "time step t")
+    loss = "last prediction" if is_last else "sum of all predictions"
+    axes.set_title(f"Gradient norm of each state, loss of the {loss}")
+    axes.set_xlabel("distance from the loss in tokens" if is_last else "time step t")
 
 
 def _draw_singular_values(axes: "Axes", reports: Sequence[GradientReport]) -> None:
-    """All of them as short strokes, one column per matrix; a dot is the spectral radius."""
+    """Draw all singular values as short strokes, one column per matrix; a dot marks the spectral radius."""
     labels: list[str] = []
-    is_crowded = sum(len(report.matrices) for report in reports) > MOST_MATRICES
+    is_crowded = sum(len(report.matrices) for report in reports) > MAX_UPRIGHT_MATRICES
     rotation, separator = (90, ", ") if is_crowded else (0, "\n")
     stroke: Style = {"marker": "_", "s": 90 if is_crowded else 220, "linewidth": 1, "alpha": 0.45}
     above: Style = {"textcoords": "offset points", "ha": "center", "fontsize": 8 if is_crowded else 9}
     for colour, name, report in _iterate_lines(reports):
         axes.plot([], [], color=colour, linewidth=2, label=name)
         for matrix in report.matrices:
-            place, values = len(labels), matrix.singular_values
+            position, values = len(labels), matrix.singular_values
             layer = f"{separator}layer {matrix.layer + 1}" if len(report.trace.layers) > 1 else ""
             block = "h" if matrix.name == "candidate" else matrix.name
             labels.append(f"W$_{{h{block}}}${layer}")
-            axes.scatter([place] * len(values), values, **stroke, color=colour)
-            axes.annotate(f"{values[0]:.2f}", (place, values[0]), xytext=(0, 4), rotation=rotation, **above)
-            axes.scatter([place], [matrix.spectral_radius], s=22, color="black", zorder=3)
+            axes.scatter([position] * len(values), values, **stroke, color=colour)
+            axes.annotate(f"{values[0]:.2f}", (position, values[0]), xytext=(0, 4), rotation=rotation, **above)
+            axes.scatter([position], [matrix.spectral_radius], s=22, color="black", zorder=3)
     axes.scatter([], [], s=22, color="black", label="spectral radius")
     axes.axhline(1, color="black", linewidth=0.8, linestyle=":")
     axes.set_xticks(range(len(labels)), labels, fontsize=9, rotation=rotation)
@@ -223,46 +219,46 @@ def _draw_singular_values(axes: "Axes", reports: Sequence[GradientReport]) -> No
 
 
 def _draw_bound(axes: "Axes", reports: Sequence[GradientReport]) -> None:
-    """What arrives of a change, and what the bound would allow."""
+    """Draw the measured ‖∂h_t/∂h_k‖ and its upper bound."""
     ends = []
     for colour, name, report in _iterate_lines(reports):
         for flow in report.flows:
             title = f"{name}, layer {flow.layer + 1}" if len(report.flows) > 1 else name
-            look: Style = {"color": colour, "alpha": _layer_alpha(flow.layer, len(report.flows))}
+            style: Style = {"color": colour, "alpha": _layer_alpha(flow.layer, len(report.flows))}
             measured, gamma = _mask_nonpositive(flow.measured), flow.gamma_w * flow.gamma_g
-            axes.plot(measured, **look, label=f"{title}: measured")
+            axes.plot(measured, **style, label=f"{title}: measured")
             axes.plot(
-                _mask_nonpositive(flow.bound), **look, linestyle=":", label=f"{title}: bound {gamma:.2f}$^{{t-k}}$"
+                _mask_nonpositive(flow.bound), **style, linestyle=":", label=f"{title}: bound {gamma:.2f}$^{{t-k}}$"
             )
             ends.append((float(np.nanmin(measured)), float(np.nanmax(measured))))  # the first is 1
     axes.set_yscale("log")
     low, high = min(low for low, _ in ends), max(high for _, high in ends)
-    axes.set_ylim(max(low / 3, high * SMALLEST), high * HEADROOM)
+    axes.set_ylim(max(low / 3, high * MIN_RATIO), high * HEADROOM)
     _mark_hidden_ends(axes)
     axes.axhline(1, color="black", linewidth=0.8, linestyle=":")
-    axes.set_title("How much of a change of h$_k$ arrives at h$_t$ (Elman)")
-    axes.set_xlabel("t − k, steps")
+    axes.set_title("Jacobian norm and its upper bound (Elman)")
+    axes.set_xlabel("t − k in steps")
     axes.set_ylabel("‖∂h$_t$/∂h$_k$‖")
 
 
 def _draw_training(axes: "Axes", reports: Sequence[GradientReport]) -> None:
-    """‖g‖ as logged; above θ it was scaled down to θ."""
+    """Draw ‖g‖ as logged before clipping, and the clipping threshold θ."""
     thresholds: dict[float, str] = {}
     for colour, name, report in _iterate_lines(reports):
         if report.training:
-            share = report.share_clipped
-            clipped = "" if share is None else f", {share:.0%} clipped"
+            fraction = report.share_clipped
+            clipped = "" if fraction is None else f", {fraction:.0%} clipped"
             axes.plot(*zip(*report.training, strict=True), color=colour, linewidth=1.2, label=f"{name}{clipped}")
             if report.clipping.clip is not None:
                 thresholds.setdefault(report.clipping.clip, colour)
     for clip, colour in thresholds.items():
-        look: Style = {"color": colour if len(thresholds) > 1 else "black", "linewidth": 1, "linestyle": "--"}
-        axes.axhline(clip, **look, label=f"θ = {clip:g}: what is longer is cut to it")
+        style: Style = {"color": colour if len(thresholds) > 1 else "black", "linewidth": 1, "linestyle": "--"}
+        axes.axhline(clip, **style, label=f"clipping threshold θ = {clip:g}")
     norms = [norm for report in reports for _, norm in report.training]
     if 0 < min(norms) < max(norms) / 100:
         axes.set_yscale("log")
     else:
         axes.set_ylim(0, 1.3 * axes.get_ylim()[1])
-    axes.set_title("The whole gradient during training, before clipping")
+    axes.set_title("Total gradient norm during training, before clipping")
     axes.set_xlabel("step")
     axes.set_ylabel("‖g‖")

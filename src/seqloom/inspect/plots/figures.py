@@ -1,11 +1,11 @@
-"""What all plots share: figure set-up, labels of any script and their fonts, colours, PNG and SVG.
+"""Shared parts of all plots: figure set-up, labels in any script, fonts, colours, and PNG and SVG output.
 
-matplotlib brings DejaVu Sans: Latin, Greek, Cyrillic, Arabic, Hebrew, Armenian, Georgian, but no
-Han, kana, Hangul, Devanagari or Thai. Letters it lacks are looked for in the fonts of the system,
-and named if none has them.
+matplotlib includes DejaVu Sans, which covers Latin, Greek, Cyrillic, Arabic, Hebrew, Armenian and
+Georgian, but not Han, kana, Hangul, Devanagari or Thai. Missing characters are searched for in the
+system fonts and reported if no font has them.
 
-`studio/web/lib/palette.js` has the same colours for the page; tests/studio/test_colours.py compares
-the two.
+`studio/web/lib/palette.js` defines the same colours for the studio; tests/studio/test_colours.py
+compares the two.
 """
 
 import io
@@ -33,12 +33,12 @@ if TYPE_CHECKING:
     from matplotlib.image import AxesImage
 
 Style = dict[str, Any]  # keyword arguments of matplotlib
-COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")  # told apart by colour-blind eyes too
-MORE_COLOURS = (*COLOURS, "#6A3D9A", "#8C5A3C", "#5C5C5C", "#8A9A00", "#0B3C6F", "#A50026")  # for many words at once
-SIGNED_COLORMAP = "RdBu_r"  # around 0: red above, blue below, as in the studio (colour.js)
+COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")  # colour-blind safe
+MORE_COLOURS = (*COLOURS, "#6A3D9A", "#8C5A3C", "#5C5C5C", "#8A9A00", "#0B3C6F", "#A50026")  # for many words
+SIGNED_COLORMAP = "RdBu_r"  # red above 0, blue below, as in the studio (colour.js)
 FORMATS = (".png", ".svg")
-MAX_WIDTH = 32.0  # inches; what does not fit is drawn smaller
-TOKEN_WIDTH = 0.19  # inches a token needs to be read
+MAX_WIDTH = 32.0  # inches
+TOKEN_WIDTH = 0.19  # inches per token label
 VISIBLE_MARKS = {
     " ": "␣",
     "\u00a0": "␣",
@@ -47,33 +47,33 @@ VISIBLE_MARKS = {
     "\t": "⇥",
     "\r": "␍",
     GLUE: "▪",
-}  # what cannot be seen, or most fonts lack
+}  # for characters that are invisible or missing in most fonts
 JOINERS = ("\N{ZERO WIDTH JOINER}", "\N{ZERO WIDTH NON-JOINER}")
 
 
 def check_figure_path(path: Path) -> None:
-    """Refuse, before any work, a picture that could not be drawn or written in the end."""
+    """Raise an error before any work if a figure cannot be drawn or written to `path`."""
     if path.suffix.lower() not in FORMATS:
-        raise UsageError(f"{path} must end in .png or .svg: the ending says what kind of picture to draw.")
+        raise UsageError(f"{path} must end in .png or .svg, which selects the format.")
     if not path.parent.is_dir():
-        raise UsageError(f"{path} cannot be written: the folder {path.parent} does not exist. Make it first.")
+        raise UsageError(f"{path} cannot be written: the folder {path.parent} does not exist. Create it first.")
     if path.is_dir():
-        raise UsageError(f"{path} is a folder. Name a file for the picture.")
+        raise UsageError(f"{path} is a folder. Pass the path of a file.")
     check_writable(path)
     load_figure_class()
 
 
 def load_figure_class() -> type["Figure"]:
-    """Return matplotlib's figure, which draws without a screen: no global state, no window."""
+    """Return matplotlib's `Figure` class, which needs no display, window or global state."""
     try:
         from matplotlib.figure import Figure
     except ModuleNotFoundError as error:
-        raise ResourceError("Pictures need matplotlib: pip install 'seqloom[plot]'.") from error
+        raise ResourceError("Plots need matplotlib: pip install 'seqloom[plot]'.") from error
     return Figure
 
 
 def new_figure(width: float = 8, height: float = 4.5) -> "Figure":
-    """Return an empty figure of so many inches."""
+    """Return an empty figure; `width` and `height` are in inches."""
     figure = load_figure_class()(figsize=(width, height), dpi=120, layout="constrained")
     padding: Style = {"w_pad": 0.09, "h_pad": 0.09}
     engine = figure.get_layout_engine()
@@ -83,12 +83,12 @@ def new_figure(width: float = 8, height: float = 4.5) -> "Figure":
 
 
 def to_bytes(figure: "Figure", suffix: str = ".png", keep_text: bool = False) -> bytes:
-    """Encode a figure as PNG or SVG. `keep_text`: whoever shows the SVG chooses its fonts."""
+    """Encode a figure as PNG or SVG. With `keep_text`, an SVG contains text instead of glyph outlines."""
     from matplotlib import rc_context
 
     buffer = io.BytesIO()
     with warnings.catch_warnings(), rc_context({"svg.fonttype": "none" if keep_text else "path"}):
-        warnings.filterwarnings("ignore", message="Glyph .* missing")  # a letter the font lacks is drawn as a box
+        warnings.filterwarnings("ignore", message="Glyph .* missing")  # a missing glyph is drawn as a box
         kind = suffix.lower().removeprefix(".")
         figure.savefig(buffer, format=kind, metadata={"Date": None} if kind == "svg" else None)
     return buffer.getvalue()
@@ -98,44 +98,44 @@ def to_bytes(figure: "Figure", suffix: str = ".png", keep_text: bool = False) ->
 
 
 def tidy(axes: "Axes", grid: bool = True) -> "Axes":
-    """Remove the frame at the top and the right; add a pale grid."""
+    """Remove the top and right spines and add a light grid."""
     axes.spines[["top", "right"]].set_visible(False)
     if grid:
         axes.grid(alpha=0.25)
     return axes
 
 
-def add_legend(axes: "Axes", place: str = "best", **options: Any) -> None:
-    """Add a legend on a pale ground, so that a line behind it does not strike its words out."""
-    look: Style = {"loc": place, "framealpha": 0.85, "edgecolor": "none", "fontsize": 9, **options}
-    axes.legend(**look)
+def add_legend(axes: "Axes", location: str = "best", **options: Any) -> None:
+    """Add a legend with a light background that keeps it readable in front of lines."""
+    style: Style = {"loc": location, "framealpha": 0.85, "edgecolor": "none", "fontsize": 9, **options}
+    axes.legend(**style)
 
 
 def set_heading(axes: "Axes", text: str) -> None:
-    """Put a title at the left of a panel."""
+    """Set a left-aligned panel title."""
     axes.set_title(text, loc="left", fontsize=10)
 
 
 def mark_isolated_points(values: Iterable[float]) -> Style:
-    """Style a line with gaps (NaN): a value between two that are missing is a dot, since a line would not show it."""
-    known = [False, *(value == value for value in values), False]
-    lone = [n for n in range(len(known) - 2) if known[n : n + 3] == [False, True, False]]
-    return {"marker": "o", "markersize": 3, "markevery": lone} if lone else {}
+    """Return a line style that marks values between two gaps (NaN), which a line alone would not show."""
+    present = [False, *(value == value for value in values), False]
+    isolated = [n for n in range(len(present) - 2) if present[n : n + 3] == [False, True, False]]
+    return {"marker": "o", "markersize": 3, "markevery": isolated} if isolated else {}
 
 
 def largest_magnitude(values: Array) -> float:
-    """Return how far from zero the finite values go; 1 where all are zero."""
+    """Return the largest absolute finite value, or 1 if all are zero."""
     return float(np.abs(values[np.isfinite(values)]).max(initial=0)) or 1.0
 
 
 def draw_signed(axes: "Axes", values: Array) -> "AxesImage":
-    """Draw a matrix of values around 0, the colours symmetrical around it."""
+    """Draw a matrix with a diverging colour map that is symmetric around 0."""
     size = largest_magnitude(values)
     return axes.imshow(values, aspect="auto", cmap=SIGNED_COLORMAP, vmin=-size, vmax=size, interpolation="nearest")
 
 
 def draw_cell_borders(axes: "Axes", rows: int, columns: int, color: str, linewidth: float) -> None:
-    """Draw lines between the squares of a matrix, and no ticks."""
+    """Draw lines between the cells of a matrix and remove the ticks."""
     axes.tick_params(length=0, which="both")
     axes.set_xticks(np.arange(1, columns) - 0.5, minor=True)
     axes.set_yticks(np.arange(1, rows) - 0.5, minor=True)
@@ -146,36 +146,39 @@ def draw_cell_borders(axes: "Axes", rows: int, columns: int, color: str, linewid
 
 
 def format_token(token: str) -> str:
-    """A token as a label: spaces and line ends are seen, and what would change the terminal is spelled out."""
+    """Format a token as a label: white space becomes visible and control characters are escaped."""
     return "".join(
         VISIBLE_MARKS.get(letter) or (letter if letter.isprintable() else f"\\x{ord(letter):02x}") for letter in token
     )
 
 
 def format_word(word: str) -> str:
-    """A word of any script as a label: as `visible`, but what joins letters stays, directions are left out (labels are
-    told apart from their neighbours by other means), and a mark without a letter stands on a dotted circle."""
-    kept = "".join(letter for letter in word if letter in JOINERS or unicodedata.category(letter) != "Cf")
-    if not kept.strip("".join(JOINERS)):
+    """Format a word in any script as a label.
+
+    As `format_token`, but joiners stay, direction marks are removed (labels are isolated by other
+    means), and a combining mark without a base letter gets a dotted circle.
+    """
+    letters = "".join(letter for letter in word if letter in JOINERS or unicodedata.category(letter) != "Cf")
+    if not letters.strip("".join(JOINERS)):
         return format_token(word)
-    shown = "".join(letter if letter in JOINERS else format_token(letter) for letter in kept)
+    shown = "".join(letter if letter in JOINERS else format_token(letter) for letter in letters)
     return "\N{DOTTED CIRCLE}" + shown if unicodedata.category(shown[0])[0] == "M" else shown
 
 
 def format_class(name: str) -> str:
-    """A class as a label. Unlike a token it may have spaces, and these are seen as such within it."""
+    """Format a class name as a label. Unlike in tokens, inner spaces stay spaces."""
     if not name or name != name.strip():
         return f'"{format_word(name)}"'
     return " ".join(map(format_word, name.split(" ")))
 
 
 def escape_math(text: str) -> str:
-    """Text in which a dollar sign is a dollar sign; matplotlib would read what stands between two as a formula."""
+    """Escape dollar signs, between which matplotlib would expect a formula."""
     return text.replace("$", r"\$")
 
 
 def display_width(word: str) -> int:
-    """The width of a word in letters: two for a wide one, none for a mark."""
+    """Return the width of a word in columns: 2 for a wide character, 0 for a combining mark."""
     return sum(
         0 if unicodedata.category(letter)[0] == "M" else 1 + (unicodedata.east_asian_width(letter) in "WF")
         for letter in word
@@ -183,7 +186,7 @@ def display_width(word: str) -> int:
 
 
 def truncate(line: str, width: int) -> str:
-    """Shorten a line to so many letters."""
+    """Truncate a line to `width` columns."""
     if display_width(line) <= width:
         return line
     ends = accumulate(map(display_width, line))
@@ -191,66 +194,67 @@ def truncate(line: str, width: int) -> str:
 
 
 def figure_width(tokens: int) -> float:
-    """How wide a picture with one column per token should be."""
+    """Return the width in inches of a figure with one column per token."""
     return min(max(9.0, 4.0 + TOKEN_WIDTH * tokens), MAX_WIDTH)
 
 
 def set_token_labels(panels: Sequence["Axes"], tokens: Sequence[str]) -> None:
-    """Tokens as labels under the last of these panels, long ones upended; where there are too many, their numbers."""
+    """Label the x axis of the last panel with tokens, long ones rotated; too many tokens are numbered."""
     last = panels[-1]
     for axes in panels:
         axes.tick_params(axis="x", length=0, labelbottom=axes is last)
     if figure_width(len(tokens)) == MAX_WIDTH:
-        last.set_xlabel("number of the token read")
+        last.set_xlabel("token position")
         return
     last.set_xticks(
         range(len(tokens)), [escape_math(format_token(token)) for token in tokens], fontsize=10, family="monospace"
     )
     for token, tick in zip(tokens, last.get_xticklabels(), strict=True):
         tick.set_rotation(90 if len(format_token(token)) > 1 else 0)
-    last.set_xlabel("token read, from left to right")
+    last.set_xlabel("input token")
 
 
 # --- fonts ------------------------------------------------------------------------------------------------------------
 
 DEFAULT_FONT = "DejaVu Sans"
-UNUSABLE_FONTS = re.compile(
-    "last resort|color|emoji", re.IGNORECASE
-)  # boxes for every letter; pictures instead of outlines
+UNUSABLE_FONTS = re.compile("last resort|color|emoji", re.IGNORECASE)  # placeholder boxes; bitmaps instead of outlines
 JOINING_SCRIPTS = re.compile(r"[\u0590-\u08ff\u0900-\u0fff\u1000-\u109f\u1780-\u17ff\ufb1d-\ufdff\ufe70-\ufeff]")
 
 
 class Fonts(NamedTuple):
-    """The fonts of a picture, and what they cannot draw."""
+    """The fonts of a figure and the characters they lack."""
 
-    families: list[str]  # each for what those before it lack
-    missing: str  # letters that none of them has
-    joins: bool  # whether letters that change with their neighbours, or run from right to left, come out right
+    families: list[str]  # in order of preference
+    missing: str  # characters that no family has
+    shapes_text: bool  # whether joining and right-to-left scripts are drawn correctly
 
     def warning(self) -> str | None:
-        """What will be wrong with the picture and how to mend it, in one line."""
+        """Return one line with the problem of the figure and how to fix it, or None."""
         if self.missing:
-            few = self.missing[:12] + ("…" if len(self.missing) > 12 else "")
+            characters = self.missing[:12] + ("…" if len(self.missing) > 12 else "")
             return (
-                f"no installed font has {few}, so boxes are drawn in their place. Install one that does (Noto fonts "
-                "have every script: fonts-noto-cjk, fonts-noto-core), or write an .svg, where text stays text"
+                f"no installed font has {characters}, so boxes are drawn instead. Install the Noto fonts, which cover "
+                "every script (fonts-noto-cjk, fonts-noto-core), or write an .svg, which contains the text itself"
             )
-        if not self.joins:
-            return "this matplotlib cannot join Arabic or Indic letters: take 3.11 or newer, or write an .svg"
+        if not self.shapes_text:
+            return "this matplotlib cannot join Arabic or Indic letters: install 3.11 or newer, or write an .svg"
         return None
 
 
 def choose_fonts(texts: Iterable[str], font: str | None = None) -> Fonts:
-    """Choose fonts for all letters of these texts: `font` first, if one is given, then the usual one, then what is
-    needed. Plain sans-serif fonts come first, Noto's, and Han letters as the other letters' language has them."""
-    load_figure_class()  # says what to install where there is no matplotlib
+    """Choose fonts that cover all characters of the texts.
+
+    `font` comes first if given, then the default, then further fonts as needed: Noto and plain
+    sans-serif fonts are preferred, and Han characters take the variant of the texts' language.
+    """
+    load_figure_class()  # reports a missing matplotlib
     from matplotlib import font_manager, ft2font
 
     usual_weights = (400, "normal", "regular", "book")
     faces = sorted(
         font_manager.fontManager.ttflist, key=lambda face: face.style == "normal" and face.weight in usual_weights
     )
-    installed = {face.name: face.fname for face in faces}  # of a family the upright face, which comes last
+    installed = {face.name: face.fname for face in faces}  # the upright face of a family comes last
     if font is not None and font not in installed:
         close = find_nearest(font, installed)
         raise UsageError(f"No font '{font}' is installed" + (f"; did you mean {close}?" if close else "."))
@@ -262,17 +266,17 @@ def choose_fonts(texts: Iterable[str], font: str | None = None) -> Fonts:
         plain = "Sans" in name and not re.search("Mono|Serif|Condensed|Display|UI", name)
         return not plain, not name.startswith("Noto"), not name.endswith(country)
 
-    joins = bool(getattr(ft2font, "__libraqm_version__", "")) or not any(map(JOINING_SCRIPTS.match, letters))
+    shapes_text = bool(getattr(ft2font, "__libraqm_version__", "")) or not any(map(JOINING_SCRIPTS.match, letters))
     families = [DEFAULT_FONT] if font is None else [font, DEFAULT_FONT]
     missing = [letter for letter in letters if not any(_has_glyph(installed[name], letter) for name in families)]
     for name in sorted(installed, key=preference):
-        drawn = {
+        covered = {
             letter for letter in missing if not UNUSABLE_FONTS.search(name) and _has_glyph(installed[name], letter)
         }
-        if drawn:
+        if covered:
             families.append(name)
-            missing = [letter for letter in missing if letter not in drawn]
-    return Fonts(families, "".join(missing), joins)
+            missing = [letter for letter in missing if letter not in covered]
+    return Fonts(families, "".join(missing), shapes_text)
 
 
 @lru_cache(maxsize=64)
@@ -285,12 +289,12 @@ def _load_font(path: str) -> Any:
 def _has_glyph(path: str, letter: str) -> bool:
     try:
         return bool(_load_font(path).get_char_index(ord(letter)))
-    except (OSError, RuntimeError):  # a font that matplotlib cannot read
+    except (OSError, RuntimeError):  # matplotlib cannot read this font
         return False
 
 
 def text_style(texts: Iterable[str], font: str | None = None) -> Style:
-    """Style words of any script: fonts that have their letters, and no formulas between dollar signs."""
+    """Return a text style with fonts for all characters, and without formulas between dollar signs."""
     return {"family": choose_fonts(texts, font).families, "parse_math": False}
 
 
@@ -298,12 +302,12 @@ def text_style(texts: Iterable[str], font: str | None = None) -> Style:
 
 Theme = Literal["light", "dark"]
 
-# Values of a gate from 0, closed, to 1, open: viridis, whose lightness rises for every kind of colour vision. It is the
-# same in both themes, so that yellow is open everywhere.
+# Gate values from 0 (closed) to 1 (open): viridis, whose lightness increases for every kind of colour vision. Both
+# themes use it, so yellow always means open.
 GATE_SCALE = ("#440154", "#472d7b", "#3b528b", "#2c728e", "#21918c", "#28ae80", "#5ec962", "#addc30", "#fde725")
 
-# Lines by the name of a cell's quantity. Those that are drawn in one panel (the gates of a cell; its new content and
-# outputs) differ for every kind of colour vision. Names that no cell has both of may share a colour.
+# Line colours by the name of a cell's quantity. Quantities in one panel (the gates; the candidate and the states) are
+# distinguishable for every kind of colour vision. Names that never occur in the same cell may share a colour.
 QUANTITY_COLOURS: dict[str, dict[Theme, str]] = {
     "f": {"light": "#6b4fbb", "dark": "#9a6bff"},
     "i": {"light": "#c2510a", "dark": "#ff7f2a"},
@@ -317,7 +321,7 @@ QUANTITY_COLOURS: dict[str, dict[Theme, str]] = {
     "h": {"light": "#1f5fbf", "dark": "#4f8ff7"},
     "y": {"light": "#2b2b2b", "dark": "#eceff4"},
 }
-# Of a cell that somebody added, quantities with other names take these in turn.
+# Quantities of new cells with other names take these colours in turn.
 OTHER_COLOURS: dict[Theme, tuple[str, ...]] = {
     "light": ("#3d87b5", "#5c5c5c", "#b8860b", "#00695c"),
     "dark": ("#8fd3f5", "#c4c4c4", "#fff3a0", "#a6f0d0"),
@@ -325,26 +329,26 @@ OTHER_COLOURS: dict[Theme, tuple[str, ...]] = {
 
 
 def quantity_colour(name: str, number: int = 0, theme: Theme = "light") -> str:
-    """The colour of a quantity's line; `number` is its place among the cell's quantities."""
+    """Return the line colour of a quantity; `number` is its index among the cell's quantities."""
     if name in QUANTITY_COLOURS:
         return QUANTITY_COLOURS[name][theme]
     return OTHER_COLOURS[theme][number % len(OTHER_COLOURS[theme])]
 
 
 def interpolate_colour(stops: Sequence[Sequence[int]], value: float) -> list[int]:
-    """Return red, green and blue of a value between 0 and 1, interpolated between the two nearest stops."""
-    place = min(max(value, 0.0), 1.0) * (len(stops) - 1)
-    low = min(int(place), len(stops) - 2)
-    return [round(a + (b - a) * (place - low)) for a, b in zip(stops[low], stops[low + 1], strict=True)]
+    """Return red, green and blue of a value between 0 and 1, interpolated between the nearest two stops."""
+    position = min(max(value, 0.0), 1.0) * (len(stops) - 1)
+    low = min(int(position), len(stops) - 2)
+    return [round(a + (b - a) * (position - low)) for a, b in zip(stops[low], stops[low + 1], strict=True)]
 
 
 def gate_colour(value: float) -> str:
-    """The colour of a gate's value between 0 and 1."""
+    """Return the colour of a gate value between 0 and 1."""
     return "#" + bytes(interpolate_colour([bytes.fromhex(stop[1:]) for stop in GATE_SCALE], value)).hex()
 
 
 def gate_colormap() -> "Colormap":
-    """The same scale for images."""
+    """Return the colour map of gate values."""
     from matplotlib.colors import LinearSegmentedColormap
 
     return LinearSegmentedColormap.from_list("gates", GATE_SCALE)

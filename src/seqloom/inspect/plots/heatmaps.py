@@ -1,4 +1,4 @@
-"""Plots of matrices between words: one attention map, all heads, attention as links, and confusion matrices."""
+"""Plots of matrices with words as labels: attention maps, attention heads, attention links, confusion matrices."""
 
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
@@ -26,15 +26,15 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
     from matplotlib.image import AxesImage
 
-LETTER = 0.095  # inches of a letter
+LETTER = 0.095  # inches per character
 SIZE, SMALL = 11.0, 7.0  # points
-AXIS = 0.25  # inches of the title of an axis
-INK = 0.55  # shade from which on letters are white
-TURNED: Style = {"rotation": 45, "ha": "left", "rotation_mode": "anchor"}
+AXIS = 0.25  # inches of an axis title
+WHITE_TEXT_SHADE = 0.55  # text on darker shades is white
+ROTATED: Style = {"rotation": 45, "ha": "left", "rotation_mode": "anchor"}
 
 
 def _add_title(figure: "Figure", title: Sequence[str], style: Style, size: float = SIZE) -> None:
-    """Lines over a figure, each cut to what fits."""
+    """Add title lines above a figure, each truncated to its width."""
     lines = [truncate(line, int(figure.get_figwidth() / LETTER)) for line in title]
     if lines:
         figure.suptitle("\n".join(lines), fontsize=size, linespacing=1.5, **style)
@@ -48,32 +48,33 @@ def _add_bar(figure: "Figure", image: "AxesImage", axes: Any, title: str, **opti
 
 
 def _widest_label(words: Iterable[str], size: float = SIZE) -> float:
-    """Inches of the longest word."""
+    """Return the width of the longest word in inches."""
     return LETTER * size / SIZE * max(map(display_width, words))
 
 
 # --- one attention map ------------------------------------------------------------------------------------------------
 
-CELL, SMALLEST = 0.46, 0.2  # inches of a square; where there are many they are drawn smaller
-LARGEST = 60.0  # inches of all squares a side: of still more, words are numbered and squares as small as it takes
-LONGEST = 40  # letters of a word; what is longer is cut
-NUMBERS = 16  # squares a side up to which they hold their numbers
-KNOWN = "#D55E00"
+CELL, MIN_CELL = 0.46, 0.2  # inches of a cell, and its minimum in large maps
+MAX_SIDE = 60.0  # inches of all cells; longer texts get smaller cells and numbers instead of words
+MAX_WORD = 40  # characters of a word; longer words are truncated
+MAX_WRITTEN_CELLS = 16  # per side; weights are written into the cells up to this size
+LINK_COLOUR = "#D55E00"
 
 
 def draw_alignment(
     grid: AttentionMap, title: Sequence[str] = (), *, links: Iterable[tuple[int, int]] = (), font: str | None = None
 ) -> "Figure":
-    """Draw weights from 0 to 1: keys across the top, queries, or what they produce, down the side.
+    """Draw weights from 0 to 1: keys across the top, queries (or the tokens they produce) down the side.
 
-    `links` (source place, target place) are outlined: known ones, say. `title` are lines, each cut
-    to what fits. `font` is the family to try first.
+    `links` (source position, target position), such as reference alignments, are outlined. `title`
+    has lines, each truncated to the width. `font` is the preferred family.
     """
     from matplotlib.patches import Rectangle
 
-    sides, heads = ([truncate(format_word(word), LONGEST) for word in words] for words in (grid.rows, grid.columns))
-    most = max(len(sides), len(heads))
-    cell, numbered = min(CELL, max(SMALLEST, MAX_WIDTH / 2 / most), LARGEST / most), most * SMALLEST > LARGEST
+    sides, heads = ([truncate(format_word(word), MAX_WORD) for word in words] for words in (grid.rows, grid.columns))
+    longest = max(len(sides), len(heads))
+    cell = min(CELL, max(MIN_CELL, MAX_WIDTH / 2 / longest), MAX_SIDE / longest)
+    is_numbered = longest * MIN_CELL > MAX_SIDE
     size = max(SMALL, SIZE * cell / CELL)
     left, top = _widest_label(sides, size), _widest_label(heads, size)
     is_flat = top < 0.9 * cell
@@ -83,21 +84,22 @@ def draw_alignment(
     axes = figure.add_subplot()
     image = axes.imshow(grid.weights, cmap="Blues", vmin=0, vmax=1, aspect="equal", interpolation="nearest")
     axes.xaxis.tick_top()
-    if not numbered:
-        axes.set_xticks(range(len(heads)), heads, fontsize=size, **style, **({} if is_flat else TURNED))
+    if not is_numbered:
+        axes.set_xticks(range(len(heads)), heads, fontsize=size, **style, **({} if is_flat else ROTATED))
         axes.set_yticks(range(len(sides)), sides, fontsize=size, **style)
         axes.spines[:].set_visible(False)
-        draw_cell_borders(axes, len(sides), len(heads), "white", 1.2 if most < 40 else 0.5)
-        if most <= NUMBERS:
+        draw_cell_borders(axes, len(sides), len(heads), "white", 1.2 if longest < 40 else 0.5)
+        if longest <= MAX_WRITTEN_CELLS:
             for row, column, weight in find_links(grid.weights):
-                middle: Style = {"ha": "center", "va": "center_baseline", "color": "white" if weight > INK else "black"}
+                colour = "white" if weight > WHITE_TEXT_SHADE else "black"
+                middle: Style = {"ha": "center", "va": "center_baseline", "color": colour}
                 axes.text(column, row, f"{weight:.2f}".lstrip("0"), **middle, fontsize=8)
     axes.xaxis.set_label_position("top")
     axes.set_xlabel(grid.axes.column, color="0.35", labelpad=6)
     axes.set_ylabel(grid.axes.row, color="0.35")
     for source, target in links:
         corner = (source - 0.46, target - 0.46)
-        axes.add_patch(Rectangle(corner, 0.92, 0.92, fill=False, edgecolor=KNOWN, linewidth=2))
+        axes.add_patch(Rectangle(corner, 0.92, 0.92, fill=False, edgecolor=LINK_COLOUR, linewidth=2))
     _add_bar(figure, image, axes, "attention", aspect=18, shrink=min(1.0, 2.6 / (len(sides) * cell)))
     _add_title(figure, title, style)
     return figure
@@ -105,11 +107,11 @@ def draw_alignment(
 
 # --- all heads --------------------------------------------------------------------------------------------------------
 
-THUMBNAIL = 1.5  # inches a side, where words are few
-SMALLEST_NAMED = 0.125  # inches of a square whose word is still named
-LARGE_NAME, SMALL_NAME = 9.0, 6.5  # points of these names
-NAMED = 20.0  # inches of all squares a side: where names would take more, thumbnails are small and without them
-LONGEST_NAME = 16  # letters of a name beside a thumbnail
+THUMBNAIL = 1.5  # inches per side for short texts
+MIN_LABELLED_CELL = 0.125  # inches of a cell
+MAX_LABEL_SIZE, MIN_LABEL_SIZE = 9.0, 6.5  # points
+MAX_LABELLED_SIDE = 20.0  # inches of all cells; larger grids have small thumbnails without labels
+MAX_LABEL = 16  # characters of a label beside a thumbnail
 
 
 def draw_heads(
@@ -120,21 +122,21 @@ def draw_heads(
     heads: Sequence[int] | None = None,
     font: str | None = None,
 ) -> "Figure":
-    """Draw a thumbnail for each head, layers down, heads across, all on one scale from 0 to 1.
+    """Draw a thumbnail for each head, with layers as rows and heads as columns, on one scale from 0 to 1.
 
-    Words are named at the left and below, unless there are too many. `layers` and `heads`, from 1,
-    choose some.
+    Words are labelled at the left and below unless there are too many. `layers` and `heads` select
+    some, counted from 1.
     """
     layers = range(1, len(maps.weights) + 1) if layers is None else layers
     heads = range(1, maps.weights.shape[1] + 1) if heads is None else heads
-    sides, feet = ([truncate(format_word(word), LONGEST_NAME) for word in words] for words in (maps.rows, maps.columns))
-    most = max(len(sides), len(feet))
-    cell = min(0.22, max(SMALLEST_NAMED, THUMBNAIL / most))
-    is_named = max(len(heads) * len(feet), len(layers) * len(sides)) * cell <= NAMED
-    if not is_named:
-        cell = min(1.2 * THUMBNAIL / most, MAX_WIDTH / (most * max(len(layers), len(heads))))
-    size = min(LARGE_NAME, max(SMALL_NAME, 72 * 0.8 * cell))
-    left, below = (_widest_label(words, size) if is_named else 0.0 for words in (sides, feet))
+    sides, feet = ([truncate(format_word(word), MAX_LABEL) for word in words] for words in (maps.rows, maps.columns))
+    longest = max(len(sides), len(feet))
+    cell = min(0.22, max(MIN_LABELLED_CELL, THUMBNAIL / longest))
+    is_labelled = max(len(heads) * len(feet), len(layers) * len(sides)) * cell <= MAX_LABELLED_SIDE
+    if not is_labelled:
+        cell = min(1.2 * THUMBNAIL / longest, MAX_WIDTH / (longest * max(len(layers), len(heads))))
+    size = min(MAX_LABEL_SIZE, max(MIN_LABEL_SIZE, 72 * 0.8 * cell))
+    left, below = (_widest_label(words, size) if is_labelled else 0.0 for words in (sides, feet))
     width = max(5.0, len(heads) * (len(feet) * cell + 0.14) + left + 1.5 + AXIS)
     height = len(layers) * (len(sides) * cell + 0.14) + below + 0.9 + 0.25 * len(title) + AXIS
     figure = new_figure(width, height)
@@ -150,13 +152,13 @@ def draw_heads(
             if layer == layers[0]:
                 axes.set_title(f"head {head}", fontsize=10)
         row[0].set_ylabel(f"layer {layer}", fontsize=10, labelpad=8)
-    if is_named:
+    if is_labelled:
         for axes in panels[:, 0]:
             axes.set_yticks(range(len(sides)), sides, fontsize=size, **style)
         for axes in panels[-1]:
             axes.set_xticks(range(len(feet)), feet, fontsize=size, rotation=90, **style)
-    unnamed = "" if is_named else "; too many words to name them: each map begins at the upper left"
-    figure.supxlabel(f"{maps.axes.column}{unnamed}", fontsize=10, color="0.35")
+    note = "" if is_labelled else "; too many words to label; each map starts at the upper left"
+    figure.supxlabel(f"{maps.axes.column}{note}", fontsize=10, color="0.35")
     figure.supylabel(maps.axes.row, fontsize=10, color="0.35")
     _add_bar(figure, image, panels, "attention", fraction=0.03, aspect=25, shrink=min(1.0, 4 / height))
     _add_title(figure, title, style)
@@ -165,25 +167,24 @@ def draw_heads(
 
 # --- links ------------------------------------------------------------------------------------------------------------
 
-MIN_LINK_WEIGHT = 0.05  # a link of less weight is not drawn
-LINE = 0.34  # inches from word to word in a picture of links
-SPAN = 3.4  # inches between its two columns
+MIN_LINK_WEIGHT = 0.05  # weaker links are not drawn
+LINE_HEIGHT = 0.34  # inches
+SPAN = 3.4  # inches between the two columns of words
 
 
 def draw_links(
     grid: AttentionMap, title: Sequence[str] = (), *, min_weight: float = MIN_LINK_WEIGHT, font: str | None = None
 ) -> "Figure":
-    """Draw rows of the grid at the left, columns at the right, joined by lines: the more attention, the stronger.
+    """Draw the rows of the map at the left, its columns at the right, and a line per link, as strong as its weight.
 
-    Lines of less than `min_weight` are not drawn. The titles of the grid's axes stand over the two
-    columns.
+    Links below `min_weight` are not drawn. The axis titles of the map head the two columns.
     """
     left, right = (
-        [truncate(format_word(word), 2 * LONGEST_NAME) for word in words] for words in (grid.rows, grid.columns)
+        [truncate(format_word(word), 2 * MAX_LABEL) for word in words] for words in (grid.rows, grid.columns)
     )
     margins = [0.3 + _widest_label([*words, head]) for words, head in zip((left, right), grid.axes, strict=True)]
     count = max(len(left), len(right))
-    line = min(LINE, LARGEST / count)
+    line = min(LINE_HEIGHT, MAX_SIDE / count)
     width = max(5.0, sum(margins) + SPAN)
     figure = new_figure(width, line * count + 0.9 + 0.25 * len(title))
     style = text_style([*left, *right, *title, *grid.axes], font) | {"fontsize": min(SIZE, 72 * 0.75 * line)}
@@ -191,7 +192,7 @@ def draw_links(
     axes.axis("off")
     heights = []
     for x, align, words, head in ((-0.03, "right", left, grid.axes[0]), (1.03, "left", right, grid.axes[1])):
-        # Spread towards the height of the longer column, and centred.
+        # Spread towards the height of the longer column, centred.
         step = 1.0 if len(words) < 2 else min(5.0, (count - 1) / (len(words) - 1))
         heights.append((count - 1) / 2 + step * (np.arange(len(words)) - (len(words) - 1) / 2))
         for word, y in zip(words, heights[-1], strict=True):
@@ -200,13 +201,13 @@ def draw_links(
     _add_links(axes, find_links(grid.weights, min_weight), *heights)
     span = SPAN + max(0.0, width - sum(margins) - SPAN)
     axes.set(xlim=(-margins[0] / span, 1 + margins[1] / span), ylim=(count - 0.4, -1.6))
-    figure.supxlabel(f"lines of less than {min_weight:g} are not drawn", fontsize=8, color="0.4")
+    figure.supxlabel(f"weights below {min_weight:g} are not drawn", fontsize=8, color="0.4")
     _add_title(figure, title, {name: style[name] for name in ("family", "parse_math")})
     return figure
 
 
 def _add_links(axes: "Axes", links: list[tuple[int, int, float]], left: Array, right: Array) -> None:
-    """A curve for each link, the strongest on top. Those of one word have one colour."""
+    """Draw a curve for each link, the strongest on top; the links of a row rate a colour."""
     from matplotlib.collections import PathCollection
     from matplotlib.colors import to_rgba
     from matplotlib.path import Path
@@ -224,20 +225,20 @@ def _add_links(axes: "Axes", links: list[tuple[int, int, float]], left: Array, r
 
 
 def find_links(weights: Array, min_weight: float = MIN_LINK_WEIGHT) -> list[tuple[int, int, float]]:
-    """Row, column and weight of what is at least `min_weight`, row by row."""
-    places = np.argwhere(weights >= min_weight).tolist()
-    return [(row, column, float(weights[row, column])) for row, column in places]
+    """Return row, column and weight of all weights of at least `min_weight`, row by row."""
+    links = np.argwhere(weights >= min_weight).tolist()
+    return [(row, column, float(weights[row, column])) for row, column in links]
 
 
 # --- confusion --------------------------------------------------------------------------------------------------------
 
-SIDE = 7.5  # inches that the squares take together, where few classes leave the choice
-LARGEST_CLASS, SMALLEST_CLASS = 1.15, 0.36  # inches of a square
-MOST_CLASSES = 200  # whose names are written; of more the squares are as small as it takes, and nameless
-WIDEST_NAMED, WIDEST_NAMELESS = 30.0, 15.0  # inches of all squares a side
-LONGEST_CLASS = 26  # letters of a name; what is longer is cut
-TWO_LINES = 0.55  # inches of a square with room for share and count
-SCALE = (0.0, 0.01, 0.05, 0.1, 0.25, 0.5, 1.0)  # marks of the colour bar
+SIDE = 7.5  # inches of all cells, if the cell limits allow it
+MAX_CLASS_CELL, MIN_CLASS_CELL = 1.15, 0.36  # inches
+MAX_LABELLED_CLASSES = 200  # with more classes, cells are smaller and unlabelled
+MAX_LABELLED_MATRIX, MAX_UNLABELLED_MATRIX = 30.0, 15.0  # inches of all cells per side
+MAX_CLASS_NAME = 26  # characters; longer names are truncated
+MIN_TWO_LINE_CELL = 0.55  # inches of a cell that fits a percentage and a count
+SCALE = (0.0, 0.01, 0.05, 0.1, 0.25, 0.5, 1.0)  # ticks of the colour bar
 
 
 def draw_confusion(
@@ -248,36 +249,35 @@ def draw_confusion(
     unit: str = "texts",
     font: str | None = None,
 ) -> "Figure":
-    """Draw a row for each true class, a column for each predicted one. A square's shade is the share of its row; how
-    many the row has stands at its end. The shades follow the square root, so that a mistake of one
-    in fifty is seen.
+    """Draw a confusion matrix: true classes as rows, predicted classes as columns.
 
-    `label_kind` is what texts are sorted into, `unit` what is counted. `title` are lines, each cut to what
-    fits. `font` is the family to try first.
+    The shade of a cell is its proportion of the row, on a square-root scale that makes rare mistakes
+    visible; the row total follows at the end. `label_kind` names the classes, `unit` the counted
+    examples. `title` has lines, each truncated to the width. `font` is the preferred family.
     """
     from matplotlib.colors import PowerNorm
 
-    names = [truncate(format_class(name), LONGEST_CLASS) for name in confusion.labels]
-    count, is_named = len(names), len(names) <= MOST_CLASSES
-    widest = WIDEST_NAMED if is_named else WIDEST_NAMELESS
-    cell = min(LARGEST_CLASS, max(SMALLEST_CLASS, SIDE / count), widest / count)
+    names = [truncate(format_class(name), MAX_CLASS_NAME) for name in confusion.labels]
+    count, is_labelled = len(names), len(names) <= MAX_LABELLED_CLASSES
+    max_side = MAX_LABELLED_MATRIX if is_labelled else MAX_UNLABELLED_MATRIX
+    cell = min(MAX_CLASS_CELL, max(MIN_CLASS_CELL, SIDE / count), max_side / count)
     size = min(SIZE, max(7.0, 72 * 0.34 * cell))
-    long = _widest_label(names, size)
-    is_flat = long < 0.9 * cell
-    height = count * cell + (0.4 if is_flat else 0.75 * long + 0.3) + 0.6 + 0.25 * len(title)
-    figure = new_figure(max(5.0, count * cell + long + 2.6), height)
+    label_width = _widest_label(names, size)
+    is_flat = label_width < 0.9 * cell
+    height = count * cell + (0.4 if is_flat else 0.75 * label_width + 0.3) + 0.6 + 0.25 * len(title)
+    figure = new_figure(max(5.0, count * cell + label_width + 2.6), height)
     style = text_style([*map(format_class, confusion.labels), *title], font)
     axes, shades = figure.add_subplot(), PowerNorm(0.5, vmin=0, vmax=1)
     image = axes.imshow(confusion.rates(), cmap="Blues", norm=shades, aspect="equal", interpolation="nearest")
     axes.xaxis.tick_top()
     axes.xaxis.set_label_position("top")
-    axes.set_xlabel(f"{label_kind} the model says", fontsize=SIZE, labelpad=8)
+    axes.set_xlabel(f"predicted {label_kind}", fontsize=SIZE, labelpad=8)
     axes.set_ylabel(f"true {label_kind}", fontsize=SIZE, labelpad=8)
     axes.spines[:].set_visible(False)
     axes.set(xticks=[], yticks=[])
     axes.tick_params(length=0, which="both")
-    if is_named:
-        axes.set_xticks(range(count), names, fontsize=size, **style, **({} if is_flat else TURNED))
+    if is_labelled:
+        axes.set_xticks(range(count), names, fontsize=size, **style, **({} if is_flat else ROTATED))
         axes.set_yticks(range(count), names, fontsize=size, **style)
         right = axes.secondary_yaxis("right")
         right.spines[["top", "right"]].set_visible(False)
@@ -285,9 +285,9 @@ def draw_confusion(
         right.set_ylabel(unit, fontsize=SIZE, color="0.35")
         right.tick_params(length=0)
         draw_cell_borders(axes, count, count, *(("0.85", 0.5) if count > 12 else ("white", 1.2)))
-    if cell >= SMALLEST_CLASS:
+    if cell >= MIN_CLASS_CELL:
         _write_counts(axes, confusion, cell)
-    bar = _add_bar(figure, image, axes, f"share of the true {label_kind}", aspect=20, ticks=SCALE,
+    bar = _add_bar(figure, image, axes, f"proportion of the true {label_kind}", aspect=20, ticks=SCALE,
                    shrink=min(1.0, 4.5 / (count * cell)))  # fmt: skip
     bar.ax.set_yticklabels([f"{mark:.0%}" for mark in SCALE])
     _add_title(figure, title, style, SIZE + 1)
@@ -295,26 +295,26 @@ def draw_confusion(
 
 
 def _write_counts(axes: "Axes", confusion: Confusion, cell: float) -> None:
-    """Counts, and in large squares shares, as large as fits."""
-    shares = confusion.rates()
+    """Write counts, and percentages into large cells, at the largest font size that fits."""
+    rates = confusion.rates()
     for row, column in np.argwhere(confusion.counts).tolist():
-        texts, share = int(confusion.counts[row, column]), float(shares[row, column])
-        shown = f"{_format_percent(share)}\n{texts:,}" if cell >= TWO_LINES else _abbreviate(texts)
-        room = 72 * 0.86 * cell / (0.64 * max(map(len, shown.split("\n"))))  # points that fit the square's width
-        colour = "white" if share**0.5 > INK else "black"
+        texts, rate = int(confusion.counts[row, column]), float(rates[row, column])
+        shown = f"{_format_percent(rate)}\n{texts:,}" if cell >= MIN_TWO_LINE_CELL else _abbreviate(texts)
+        room = 72 * 0.86 * cell / (0.64 * max(map(len, shown.split("\n"))))  # font size that fits the width
+        colour = "white" if rate**0.5 > WHITE_TEXT_SHADE else "black"
         middle: Style = {"ha": "center", "va": "center", "linespacing": 1.25}
         axes.text(column, row, shown, color=colour, fontsize=min(room, 10.0), **middle)
 
 
-def _format_percent(share: float) -> str:
-    """Neither is a little nothing, nor almost all everything."""
-    if share < 0.005:
+def _format_percent(rate: float) -> str:
+    """Format a percentage that is 0% or 100% only if exactly so."""
+    if rate < 0.005:
         return "<1%"
-    return ">99%" if 0.995 <= share < 1 else f"{share:.0%}"
+    return ">99%" if 0.995 <= rate < 1 else f"{rate:.0%}"
 
 
 def _abbreviate(count: int) -> str:
-    """At most four letters: 950, 9.5k, 95k, 950k, 9M."""
+    """Abbreviate a count to at most four characters: 950, 9.5k, 95k, 950k, 9M."""
     if count < 1000:
         return str(count)
     for factor, mark in ((1e3, "k"), (1e6, "M")):

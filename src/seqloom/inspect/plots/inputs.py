@@ -1,4 +1,4 @@
-"""Plots of what models read as numbers: encodings of texts, positions, and words as points of a plane."""
+"""Plots of model inputs: encodings of texts, positional encodings, and word vectors in the plane."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -35,30 +35,32 @@ if TYPE_CHECKING:
 
 # --- encodings --------------------------------------------------------------------------------------------------------
 
-MOST_TEXTS, MOST_WORDS, MOST_NUMBERS = 4, 24, 32  # that are drawn
-CELL = 0.28  # inches of a square, and of a bar
-BARS = 1.9  # inches of a panel of bars
-EDGE, GAP, TITLE = 0.25, 0.35, 0.6  # inches around the picture, between panels, of the titles
-LONGEST = 16  # letters of a word
+MAX_TEXTS, MAX_WORDS, MAX_NUMBERS = 4, 24, 32  # drawn at most
+CELL = 0.28  # inches of a cell and of a bar
+BARS = 1.9  # inches of a bar chart
+EDGE, GAP, TITLE = 0.25, 0.35, 0.6  # inches: figure margin, space between panels, height of the titles
+MAX_WORD_LENGTH = 16  # characters
 SMALL = 9.0  # points
 
 
 def draw_encodings(texts: Sequence[Encoded], width: int, *, font: str | None = None) -> "Figure":
-    """Draw one-hot, counts, tf–idf and dense vectors beside each other, a row of panels for each text.
+    """Draw one-hot, count, tf–idf and dense vectors side by side, one row of panels for each text.
 
-    Only columns that are not 0 in all texts are drawn, and of long texts the first words. Panels
-    stand at their places in inches, so that squares are as large everywhere.
+    Columns that are 0 in all texts are omitted, and long texts are truncated. Panels are placed in
+    inches, which keeps the cells equally large.
     """
-    drawn = list(texts[:MOST_TEXTS])
-    columns, vocabulary = occurring(drawn, MOST_WORDS), drawn[0].vocabulary
-    heads = [truncate(format_word(vocabulary.words[column]), LONGEST) for column in columns]
-    sides = [[truncate(format_word(word.text), LONGEST) for word in text.words[:MOST_WORDS]] for text in drawn]
+    drawn = list(texts[:MAX_TEXTS])
+    columns, vocabulary = occurring(drawn, MAX_WORDS), drawn[0].vocabulary
+    heads = [truncate(format_word(vocabulary.words[column]), MAX_WORD_LENGTH) for column in columns]
+    sides = [[truncate(format_word(word.text), MAX_WORD_LENGTH) for word in text.words[:MAX_WORDS]] for text in drawn]
     style = {**text_style(list_drawn_words(drawn), font), "fontsize": SMALL}
-    table = dense_table(vocabulary, width)[:, :MOST_NUMBERS]
-    letters = LETTER * SMALL / SIZE * max(map(display_width, [*heads, *(word for own in sides for word in own)])) + 0.15
+    table = dense_table(vocabulary, width)[:, :MAX_NUMBERS]
+    letters = (
+        LETTER * SMALL / SIZE * max(map(display_width, [*heads, *(word for side in sides for word in side)])) + 0.15
+    )
     widths = [len(columns) * CELL, BARS, BARS, table.shape[1] * CELL]
     name = 0.3 if len(sides) > 1 else 0.0
-    lefts = [EDGE + name + (letters + GAP) * place + letters + sum(widths[:place]) for place in range(4)]
+    lefts = [EDGE + name + (letters + GAP) * position + letters + sum(widths[:position]) for position in range(4)]
     heights = [max(len(side), len(columns)) * CELL for side in sides]
     tops = [EDGE + TITLE + letters + sum(heights[:row]) + GAP * row for row in range(len(sides))]
     figure_width, figure_height = lefts[-1] + widths[-1] + EDGE, tops[-1] + heights[-1] + EDGE
@@ -73,25 +75,25 @@ def draw_encodings(texts: Sequence[Encoded], width: int, *, font: str | None = N
     bags: list[list[Mapping[int, float]]] = [[text.counts for text in drawn], [text.tf_idf for text in drawn]]
     for row, (text, side) in enumerate(zip(drawn, sides, strict=True)):
         squares = add_panel(row, 0, len(side))
-        _draw_squares(squares, text.one_hot(columns)[:MOST_WORDS], side, style, "Blues", (0, 1))
+        _draw_squares(squares, text.one_hot(columns)[:MAX_WORDS], side, style, "Blues", (0, 1))
         squares.xaxis.tick_top()
         squares.set_xticks(range(len(heads)) if row == 0 else [], heads if row == 0 else [], rotation=90, **style)
         if len(drawn) > 1:
             squares.set_ylabel(f"text {row + 1}", fontsize=SIZE)
-        for place, by_text in enumerate(bags):
+        for position, by_text in enumerate(bags):
             values, most = (
                 [by_text[row].get(column, 0.0) for column in columns],
                 max(max(bag.values()) for bag in by_text),
             )
-            _draw_bars(add_panel(row, place + 1, len(columns)), values, most, heads, COLOURS[2 * place], style)
+            _draw_bars(add_panel(row, position + 1, len(columns)), values, most, heads, COLOURS[2 * position], style)
         dense = add_panel(row, 3, len(side))
-        _draw_squares(dense, table[text.columns[:MOST_WORDS]], side, style, SIGNED_COLORMAP, (-3, 3))
+        _draw_squares(dense, table[text.columns[:MAX_WORDS]], side, style, SIGNED_COLORMAP, (-3, 3))
         dense.set_xticks([])
-    lengths, size = {len(text.words) for text in texts[:MOST_TEXTS]}, len(vocabulary)
-    length = f"{lengths.pop():,}" if len(lengths) == 1 else "T"  # where texts differ in length
-    some = f", the first {MOST_NUMBERS}" if width > MOST_NUMBERS else ""
+    lengths, size = {len(text.words) for text in texts[:MAX_TEXTS]}, len(vocabulary)
+    length = f"{lengths.pop():,}" if len(lengths) == 1 else "T"  # texts of different lengths
+    first = f", first {MAX_NUMBERS}" if width > MAX_NUMBERS else ""
     titles = [f"one-hot\n{length} × {size:,}", f"bag of words\n{size:,}", f"tf–idf\n{size:,}"]
-    titles.append(f"dense, by lot\n{length} × {width:,}{some}")
+    titles.append(f"dense, random\n{length} × {width:,}{first}")
     for left, wide, title in zip(lefts, widths, titles, strict=True):
         middle = (left + wide / 2) / figure_width
         figure.text(middle, 1 - EDGE / figure_height, title, ha="center", va="top", fontsize=SIZE)
@@ -99,8 +101,8 @@ def draw_encodings(texts: Sequence[Encoded], width: int, *, font: str | None = N
 
 
 def list_drawn_words(texts: Sequence[Encoded]) -> list[str]:
-    """The words that a picture of encodings shows."""
-    return [*{format_word(word.text) for text in texts[:MOST_TEXTS] for word in text.words[:MOST_WORDS]}, "…"]
+    """Return the words that `draw_encodings` shows."""
+    return [*{format_word(word.text) for text in texts[:MAX_TEXTS] for word in text.words[:MAX_WORDS]}, "…"]
 
 
 def _draw_squares(
@@ -113,7 +115,7 @@ def _draw_squares(
 
 
 def _draw_bars(axes: "Axes", values: list[float], most: float, heads: list[str], colour: str, style: Style) -> None:
-    """Down the side the words of the vocabulary, in its order, not in that of the text. Of all texts `most` is most."""
+    """Draw a bar per vocabulary word, in the order of the vocabulary. `most` is the largest value of all texts."""
     bars = axes.barh(range(len(values)), values, height=0.7, color=colour)
     axes.bar_label(bars, [f"{value:.3g}" if value else "" for value in values], padding=2, fontsize=SMALL - 1)
     axes.set_yticks(range(len(heads)), heads, **style)
@@ -129,68 +131,68 @@ def _draw_bars(axes: "Axes", values: list[float], most: float, heads: list[str],
 KINDS = {
     "sinusoidal": "Sinusoidal positions",
     "learned": "Learned positions",
-    "rotary": "Rotary positions: sine and cosine of the angles by which queries and keys are turned",
+    "rotary": "Rotary positions: sine and cosine of the rotation angles of queries and keys",
 }
-TABLES = {"rotary": "by which angles each place turns: their sines and cosines"}
-PRODUCTS = {"rotary": "q · k, for q = k before they are turned"}
+TABLES = {"rotary": "sines and cosines of the rotation angles at each position"}
+PRODUCTS = {"rotary": "q · k after rotation, for q = k before it,"}
 
 
 def draw_positions(view: PositionsView) -> "Figure":
-    """Draw the table, a few of its rows as curves, and what two places have in common."""
+    """Draw the table of vectors, some dimensions as curves, and the dot products of positions."""
     figure = new_figure(13, 8.8)
     (table, products), (curves, distances) = figure.subplots(2, 2, width_ratios=(1.45, 1), height_ratios=(1.45, 1))
-    set_heading(table, TABLES.get(view.kind, "what each place is told: a column is a place's vector"))
-    table.set(xlabel="place", ylabel="dimension")
+    set_heading(table, TABLES.get(view.kind, "positional encodings: one column for each position"))
+    table.set(xlabel="position", ylabel="dimension")
     figure.colorbar(draw_signed(table, view.table.T), ax=table, pad=0.05, aspect=25)
-    for number, dimension in enumerate(view.telling()):  # where the curves below are taken from
+    for number, dimension in enumerate(view.telling()):  # the dimensions drawn as curves below
         mark: Style = {"color": COLOURS[number], "fontsize": 13, "va": "center", "in_layout": False}
         table.text(1.005, dimension, "◀", transform=table.get_yaxis_transform(), **mark)
         name = f"dimension {dimension}"
         if view.wavelengths:
             pair = dimension // 2 if view.layout == "interleaved" else dimension
-            name += f": sine, again after {view.wavelengths[pair]:,.1f} places"
+            name += f": sine, period {view.wavelengths[pair]:,.1f} positions"
         curves.plot(view.table[:, dimension], color=COLOURS[number], linewidth=1.8, label=name)
-    tidy(curves).set(xlabel="place", ylabel="value", xlim=(-0.5, view.length - 0.5))
-    set_heading(curves, "a few dimensions, marked above")
+    tidy(curves).set(xlabel="position", ylabel="value", xlim=(-0.5, view.length - 0.5))
+    set_heading(curves, "the dimensions marked above")
     curves.legend(ncols=2, frameon=False, fontsize=9, loc="lower center", bbox_to_anchor=(0.5, -0.42))
-    set_heading(products, f"{PRODUCTS.get(view.kind, 'dot product')}, of any two places")
-    products.set(xlabel="place", ylabel="place")
+    set_heading(products, f"{PRODUCTS.get(view.kind, 'dot product')} of all pairs of positions")
+    products.set(xlabel="position", ylabel="position")
     figure.colorbar(draw_signed(products, view.products), ax=products, pad=0.02, aspect=25)
     _draw_distances(distances, view)
     layout = "" if view.layout is None else f", {view.layout}, base {view.base:g}"
     run = f"{view.name}: " if view.name else ""
-    size = f"{format_count(view.length, 'place')} × {view.width}"
+    size = f"{format_count(view.length, 'position')} × {view.width}"
     figure.suptitle(f"{run}{KINDS[view.kind]} ({size}{layout})", parse_math=False)
     for axis in (table.xaxis, table.yaxis, products.xaxis, products.yaxis, curves.xaxis, distances.xaxis):
-        axis.get_major_locator().set_params(integer=True, min_n_ticks=1)  # there is no place between two
+        axis.get_major_locator().set_params(integer=True, min_n_ticks=1)  # positions are integers
     return figure
 
 
 def _draw_distances(axes: "Axes", view: PositionsView) -> None:
     tidy(axes).axhline(0, color="black", linewidth=0.6)
     low, high = view.spread
-    is_same = float((high - low).max()) < 1e-5  # as good as nothing in the precision of the table
+    is_same = float((high - low).max()) < 1e-5  # zero within the precision of the table
     if not is_same:
         axes.fill_between(range(view.length), low, high, color=COLOURS[0], alpha=0.18, linewidth=0)
     axes.plot(view.by_distance, color=COLOURS[0], linewidth=1.8)
     axes.set_xlim(0, max(view.length - 1, 1))
-    axes.set(xlabel="distance between two places", ylabel="share of that at distance 0")
-    how = "alike wherever they stand" if is_same else "the mean, and a band of all pairs"
-    set_heading(axes, f"the same by distance: {how}")
+    axes.set(xlabel="distance between two positions", ylabel="relative to distance 0")
+    spread = "equal for all pairs" if is_same else "mean, and range over all pairs"
+    set_heading(axes, f"dot product by distance: {spread}")
 
 
 # --- words ------------------------------------------------------------------------------------------------------------
 
 Method = Literal["pca", "tsne"]
-PLAIN = "#555555"
-AWAY = 4.0  # points between a dot and its label
-FARTHER = (1.0, 4.0, 8.0)  # times as far where there is no room; then a line leads to the dot
-PLACES = ((1, 0), (-1, 0), (0, 1), (0, -1), (1, 1), (1, -1), (-1, 1), (-1, -1))  # where a label may stand, best first
+UNGROUPED_COLOUR = "#555555"
+LABEL_DISTANCE = 4.0  # points between a dot and its label
+DISTANCE_FACTORS = (1.0, 4.0, 8.0)  # tried in turn; from the second on, a line connects label and dot
+DIRECTIONS = ((1, 0), (-1, 0), (0, 1), (0, -1), (1, 1), (1, -1), (-1, 1), (-1, -1))  # of a label, best first
 
 
 @dataclass(frozen=True)
 class WordSelection:
-    """Words to draw, the most important first, and the group each belongs to: −1 for none."""
+    """Words to draw, the most important first, and the group of each, or −1."""
 
     words: list[str]
     groups: list[int]
@@ -198,15 +200,18 @@ class WordSelection:
 
 
 def select_frequent_words(space: WordSpace, count: int, skip: int = 0) -> WordSelection:
-    """The most frequent words, the first `skip` left out: those that begin with a letter and have three or more, if
-    there are four (in some scripts few have)."""
+    """Select the most frequent words after the first `skip`.
+
+    Only words of three or more characters that start with a letter are used, unless fewer than four
+    exist, as in some scripts.
+    """
     long = [word for word in space.words if len(word) > 2 and word[0].isalpha()]
     words = (long if len(long) >= MIN_POINTS else list(space.words))[skip : skip + count]
     return WordSelection(words, [-1] * len(words), [])
 
 
 def select_neighbours(space: WordSpace, centres: Sequence[str], count: int) -> WordSelection:
-    """Each of these words and those nearest to it; a word that is near two belongs to the first."""
+    """Select words and their nearest neighbours; a neighbour of two words belongs to the first."""
     groups: dict[str, int] = {space.words[space.index(centre)]: number for number, centre in enumerate(centres)}
     names = list(groups)
     for number, centre in enumerate(names):
@@ -216,12 +221,12 @@ def select_neighbours(space: WordSpace, centres: Sequence[str], count: int) -> W
 
 
 def project(vectors: Array, method: Method) -> tuple[Array, Array | None]:
-    """Vectors (N, D) to points (N, 2), and of PCA the share of the variance along each axis."""
+    """Project vectors (N, D) to points (N, 2); for PCA also return the explained variance ratios."""
     if len(vectors) < MIN_POINTS:
-        raise UsageError(f"A picture needs four words or more, got {len(vectors)}.")
+        raise UsageError(f"A plot of words needs at least four words, got {len(vectors)}.")
     x = np.asarray(vectors, dtype=np.float64)
     if float(np.ptp(x, axis=0).max()) < 1e-9:
-        raise UsageError("These words have all the same vector: there is nothing to draw.")
+        raise UsageError("A plot of words needs different vectors, but all of these are equal.")
     if method == "tsne":
         lengths = np.linalg.norm(x, axis=1, keepdims=True)
         *_, last = plane_by_tsne(x / np.maximum(lengths, 1e-12))
@@ -233,100 +238,101 @@ def project(vectors: Array, method: Method) -> tuple[Array, Array | None]:
 def draw_words(
     space: WordSpace, selection: WordSelection, method: Method, title: str, font: str | None = None
 ) -> "Figure":
-    """Draw a dot and a name for each word. Names never cover each other: those for which there is no room are left
-    out, the least important first."""
-    points, shares = project(space.unit[[space.index(word) for word in selection.words]], method)
+    """Draw a labelled dot for each word. Labels never overlap; those without room are omitted, the last words first."""
+    points, ratios = project(space.unit[[space.index(word) for word in selection.words]], method)
     is_small = len(points) <= 150
     figure = new_figure(*((11.0, 8.0) if is_small else (15.0, 11.0)))
     figure.set_layout_engine("none")
     axes = figure.add_axes((0.03, 0.06, 0.94, 0.85))
-    colours = [PLAIN if group < 0 else COLOURS[group % len(COLOURS)] for group in selection.groups]
+    colours = [UNGROUPED_COLOUR if group < 0 else COLOURS[group % len(COLOURS)] for group in selection.groups]
     axes.scatter(points[:, 0], points[:, 1], s=9, c=colours, linewidths=0)
     axes.margins(0.06)
-    axes.set(xlim=axes.get_xlim(), ylim=axes.get_ylim())  # fixed from here on: labels are placed by it
+    axes.set(xlim=axes.get_xlim(), ylim=axes.get_ylim())  # fixed, because labels are placed in pixels
     axes.set(xticks=[], yticks=[])
     axes.spines[:].set_color("#cccccc")
-    if shares is not None:
-        axes.set_xlabel(f"first component, {shares[0]:.0%} of the variance", fontsize=10)
-        axes.set_ylabel(f"second, {shares[1]:.0%}" if len(shares) > 1 else "", fontsize=10, labelpad=3)
+    if ratios is not None:
+        axes.set_xlabel(f"first component, {ratios[0]:.0%} of the variance", fontsize=10)
+        axes.set_ylabel(f"second component, {ratios[1]:.0%}" if len(ratios) > 1 else "", fontsize=10, labelpad=3)
     names = [format_word(word) for word in selection.words]
     style = text_style([*names, title], font)
     bold = {selection.words.index(name) for name in selection.names}
-    left_out = _place_labels(axes, points, names, colours, {**style, "fontsize": 9.0 if is_small else 7.5}, bold)
-    how = f"{format_count(len(names), 'word')}, {'t-SNE of cosines' if method == 'tsne' else 'PCA of unit vectors'}"
-    how += f"; {format_count(left_out, 'name')} left out for want of room" if left_out else ""
+    omitted = _place_labels(axes, points, names, colours, {**style, "fontsize": 9.0 if is_small else 7.5}, bold)
+    summary = f"{format_count(len(names), 'word')}, {'t-SNE of cosines' if method == 'tsne' else 'PCA of unit vectors'}"
+    summary += f"; {format_count(omitted, 'label')} omitted for lack of room" if omitted else ""
     figure.text(0.03, 0.955, title, fontsize=13, **style)
-    figure.text(0.03, 0.925, how, fontsize=10, color="#444444")
+    figure.text(0.03, 0.925, summary, fontsize=10, color="#444444")
     return figure
 
 
 def _place_labels(
     axes: "Axes", points: Array, names: Sequence[str], colours: Sequence[str], style: Style, bold: set[int]
 ) -> int:
-    """Each name beside its dot, where it covers no other name, no dot and not the frame; how many found no place."""
+    """Place each label beside its dot without covering other labels, dots or the frame; return how many do not fit."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.transforms import Affine2D
 
     figure = axes.get_figure(root=True)
     assert figure is not None
     renderer = FigureCanvasAgg(figure).get_renderer()
-    # Pixels of the layout, which stay right where the picture is drawn at another resolution.
+    # Layout pixels, which stay valid when the figure is drawn at another resolution.
     pixels: Transform = Affine2D().scale(1 / figure.dpi) + figure.dpi_scale_trans
     dots = axes.transData.transform(points)
     frame = axes.get_window_extent(renderer)
-    taken, lines, left_out = np.empty((0, 4)), np.empty((0, 2)), 0
-    for number in sorted(range(len(names)), key=lambda one: one not in bold):  # what the picture is about comes first
-        look = {**style, "fontsize": style["fontsize"] + (number in bold), "color": colours[number]}
-        look |= {"weight": "bold" if number in bold else "normal", "ha": "center", "va": "center"}
-        text = axes.text(0, 0, names[number], transform=pixels, **look)
+    occupied, lines, omitted = np.empty((0, 4)), np.empty((0, 2)), 0
+    for number in sorted(range(len(names)), key=lambda index: index not in bold):  # group names come first
+        options = {**style, "fontsize": style["fontsize"] + (number in bold), "color": colours[number]}
+        options |= {"weight": "bold" if number in bold else "normal", "ha": "center", "va": "center"}
+        text = axes.text(0, 0, names[number], transform=pixels, **options)
         extent = text.get_window_extent(renderer)
         others = np.vstack([np.delete(dots, number, axis=0), lines])
-        place = _find_label_position(dots[number], others, extent.width, extent.height, taken, frame)
-        if place is None:
+        position = _find_label_position(dots[number], others, extent.width, extent.height, occupied, frame)
+        if position is None:
             text.remove()
-            left_out += 1
+            omitted += 1
             continue
-        x, y, is_far = place
+        x, y, is_far = position
         text.set_position((x, y))
         if is_far:
-            way = _leader_line(dots[number], x, y, extent.height)
-            look = {"lw": 0.5, "color": colours[number], "alpha": 0.6, "scalex": False, "scaley": False}
-            axes.plot(way[:, 0], way[:, 1], transform=pixels, **look)
-            lines = np.vstack([lines, way])
+            leader = _leader_line(dots[number], x, y, extent.height)
+            options = {"lw": 0.5, "color": colours[number], "alpha": 0.6, "scalex": False, "scaley": False}
+            axes.plot(leader[:, 0], leader[:, 1], transform=pixels, **options)
+            lines = np.vstack([lines, leader])
         w, h = extent.width / 2, extent.height / 2
-        taken = np.vstack([taken, [x - w, y - h, x + w, y + h]])
-    return left_out
+        occupied = np.vstack([occupied, [x - w, y - h, x + w, y + h]])
+    return omitted
 
 
 def _leader_line(dot: Array, x: float, y: float, height: float) -> Array:
-    """Points on the line from a dot to the nearer edge of a name in (x, y)."""
+    """Return points on the line from a dot to the nearer edge of a label at (x, y)."""
     edge = np.array([x, y - np.sign(y - dot[1]) * height / 2])
     return dot + np.linspace(0, 1, 16)[:, None] * (edge - dot)
 
 
 def _find_label_position(
-    dot: Array, others: Array, width: float, height: float, taken: Array, frame: "BboxBase"
+    dot: Array, others: Array, width: float, height: float, occupied: Array, frame: "BboxBase"
 ) -> tuple[float, float, bool] | None:
-    """The middle of the first place for a name that is free, and whether it is away from its dot."""
-    for farther in FARTHER:
-        away = AWAY * 120 / 72 * farther
-        for across, up in PLACES:
-            if farther > 1 and not up:
-                continue  # a line into the side of a word would look like a part of it
-            x = dot[0] + across * (width / 2 + away)
-            y = dot[1] + up * (height / 2 + away * (0.4 if across and farther == 1 else 0.8))
+    """Return the centre of the first free position for a label, and whether it needs a line to its dot."""
+    for factor in DISTANCE_FACTORS:
+        distance = LABEL_DISTANCE * 120 / 72 * factor
+        for across, up in DIRECTIONS:
+            if factor > 1 and not up:
+                continue  # a line to the side of a word would look like part of it
+            x = dot[0] + across * (width / 2 + distance)
+            y = dot[1] + up * (height / 2 + distance * (0.4 if across and factor == 1 else 0.8))
             left, low, right, high = x - width / 2, y - height / 2, x + width / 2, y + height / 2
             if left < frame.x0 or right > frame.x1 or low < frame.y0 or high > frame.y1:
                 continue
-            over_names = (taken[:, 0] < right) & (taken[:, 2] > left) & (taken[:, 1] < high) & (taken[:, 3] > low)
+            over_names = (
+                (occupied[:, 0] < right) & (occupied[:, 2] > left) & (occupied[:, 1] < high) & (occupied[:, 3] > low)
+            )
             if over_names.any() or _any_inside(others, np.array([[left - 2, low - 2, right + 2, high + 2]])):
                 continue
-            if farther == 1 or not _any_inside(_leader_line(dot, x, y, height), taken):
-                return float(x), float(y), farther > 1
+            if factor == 1 or not _any_inside(_leader_line(dot, x, y, height), occupied):
+                return float(x), float(y), factor > 1
     return None
 
 
 def _any_inside(points: Array, boxes: Array) -> bool:
-    """Whether any of the points (N, 2) is in one of the boxes (M, 4): left, low, right, high."""
+    """Return whether any point (N, 2) is inside any box (M, 4): left, low, right, high."""
     x, y = points[:, None, 0], points[:, None, 1]
     return bool(((x > boxes[:, 0]) & (x < boxes[:, 2]) & (y > boxes[:, 1]) & (y < boxes[:, 3])).any())

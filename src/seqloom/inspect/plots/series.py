@@ -1,4 +1,4 @@
-"""Plots of series: components, forecasts, tracks, and the states of hidden Markov models, also over text."""
+"""Plots of series: components, forecasts, tracks, and hidden Markov states of series and texts."""
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure, SubFigure
     from matplotlib.typing import ColorType
 
-DEVIATIONS = 1.959964  # that hold 95 %
+Z_95 = 1.959964  # standard deviations on each side of a 95 % interval
 BLUE, ORANGE = COLOURS[0], COLOURS[1]
 OBSERVED = "#777777"
 
@@ -33,93 +33,95 @@ OBSERVED = "#777777"
 # --- components and forecasts -----------------------------------------------------------------------------------------
 
 MEANINGS = {
-    "level": "level: where it would be without season and noise",
-    "slope": "slope: what a step adds to the level",
-    "season": "season: what comes again every season",
+    "level": "level: the series without season and noise",
+    "slope": "slope: change of the level per step",
+    "season": "season: the seasonal pattern",
     "position": "position",
-    "velocity": "velocity: what a step adds to the place",
+    "velocity": "velocity: change of the position per step",
 }
 
 
 def draw_components(components: Components, title: str = "") -> "Figure":
-    """Draw what a series is made of: a panel for each part, with bands."""
+    """Draw the components of a series with 95 % bands, one panel each."""
     parts = len(components.parts)
     figure = new_figure(11, 2.6 + 1.9 * (parts - 1) + 0.9)
     panels = figure.subplots(parts, 1, sharex=True, squeeze=False, height_ratios=[1.7] + [1] * (parts - 1))[:, 0]
     for number, (axes, (name, (mean, deviation))) in enumerate(zip(panels, components.parts.items(), strict=True)):
-        low, high = mean - DEVIATIONS * deviation, mean + DEVIATIONS * deviation
+        low, high = mean - Z_95 * deviation, mean + Z_95 * deviation
         tidy(axes).fill_between(components.times, low, high, color=COLOURS[number], alpha=0.22, linewidth=0)
         axes.plot(components.times, mean, color=COLOURS[number], linewidth=1.5, label="smoothed")
-        steady = slice(len(mean) // 20, None)  # the first steps are anybody's guess: they must not set the scale
+        steady = slice(len(mean) // 20, None)  # uncertain first steps do not set the scale
         reach = np.array([low[steady].min(), high[steady].max()])
-        around = 0.08 * float(np.ptp(reach)) or 1.0
-        axes.set_ylim(reach[0] - around, reach[1] + around)
+        margin = 0.08 * float(np.ptp(reach)) or 1.0
+        axes.set_ylim(reach[0] - margin, reach[1] + margin)
         set_heading(axes, MEANINGS[name])
         axes.set_ylabel(name)
         if number:
             axes.axhline(0, color="black", linewidth=0.7)
     observed = components.observed
-    look: Style = {"color": OBSERVED, "linewidth": 0.9, "zorder": 1, **mark_isolated_points(observed)}
-    panels[0].plot(components.times, observed, label="observed", **look)
+    style: Style = {"color": OBSERVED, "linewidth": 0.9, "zorder": 1, **mark_isolated_points(observed)}
+    panels[0].plot(components.times, observed, label="observed", **style)
     (low, high), values = panels[0].get_ylim(), observed[~np.isnan(observed)]
-    around = 0.05 * float(np.ptp(values))
-    panels[0].set_ylim(min(low, values.min() - around), max(high, values.max() + around))
+    margin = 0.05 * float(np.ptp(values))
+    panels[0].set_ylim(min(low, values.min() - margin), max(high, values.max() + margin))
     add_legend(panels[0])
-    log = ", logarithms" if components.logarithmic else ""
+    log = ", logarithm" if components.logarithmic else ""
     series, variable = components.series, components.variable
-    which = series if series == variable else f"{series}, {variable}"
-    noise = f"noise of an observation ±{DEVIATIONS * components.noise:.3g}"
-    figure.suptitle(escape_math(f"{title + ': ' if title else ''}{which}{log}; {noise}, bands hold 95 %"))
+    name = series if series == variable else f"{series}, {variable}"
+    noise = f"observation noise ±{Z_95 * components.noise:.3g}"
+    figure.suptitle(escape_math(f"{title + ': ' if title else ''}{name}{log}; {noise}, 95 % bands"))
     return figure
 
 
-HORIZONS = 5  # of the past that are drawn, unless told
-MOST_PANELS = 6
+HISTORY_HORIZONS = 5  # default length of the drawn history, in horizons
+MAX_PANELS = 6
 
 
 def draw_forecast(forecast: Forecasted, history: int | None = None, columns: Sequence[int] | None = None) -> "Figure":
-    """Draw the series, what is expected of it, and how sure that is: a panel for each variable. `history` is how many
-    steps of the past are drawn."""
-    chosen = list(range(min(len(forecast.columns), MOST_PANELS))) if columns is None else list(columns)
+    """Draw the series, the mean forecast and its intervals, one panel for each variable.
+
+    `history` is the number of past steps to draw.
+    """
+    chosen = list(range(min(len(forecast.columns), MAX_PANELS))) if columns is None else list(columns)
     figure = new_figure(10, 1.4 + 2.9 * len(chosen) if len(chosen) > 1 else 5)
     panels = figure.subplots(len(chosen), 1, sharex=True, squeeze=False)[:, 0]
-    past = min(len(forecast.series), HORIZONS * forecast.horizon if history is None else history)
+    past = min(len(forecast.series), HISTORY_HORIZONS * forecast.horizon if history is None else history)
     times = forecast.series.times[-past:]
     ahead = np.concatenate([times[-1:], forecast.times])
     for axes, column in zip(panels, chosen, strict=True):
         values = forecast.series.values[-past:, column]
         tidy(axes).plot(times, values, color="0.25", linewidth=1.6, label="series", **mark_isolated_points(values))
         last = values[-1:] if not np.isnan(values[-1]) else forecast.mean[:1, column]
-        for share, alpha in zip(sorted(forecast.intervals, reverse=True), (0.18, 0.30), strict=False):
-            low, high = (np.concatenate([last, end[:, column]]) for end in forecast.intervals[share])
-            look: Style = {"color": BLUE, "alpha": alpha, "linewidth": 0}
-            axes.fill_between(ahead, low, high, label=f"{share * 100:.0f} % interval", **look)
+        for level, alpha in zip(sorted(forecast.intervals, reverse=True), (0.18, 0.30), strict=False):
+            low, high = (np.concatenate([last, end[:, column]]) for end in forecast.intervals[level])
+            style: Style = {"color": BLUE, "alpha": alpha, "linewidth": 0}
+            axes.fill_between(ahead, low, high, label=f"{level * 100:.0f} % interval", **style)
         mean = np.concatenate([last, forecast.mean[:, column]])
         axes.plot(ahead, mean, color=BLUE, linewidth=2.2, label="mean forecast")
         if forecast.truth is not None:
             dashed: Style = {"color": ORANGE, "linewidth": 1.8, "linestyle": (0, (4, 2))}
-            axes.plot(forecast.times, forecast.truth[:, column], label="what came", **dashed)
+            axes.plot(forecast.times, forecast.truth[:, column], label="actual", **dashed)
         axes.axvline(times[-1], color="0.6", linewidth=1, linestyle=":")
         axes.set_ylabel(escape_math(forecast.columns[column]))
         axes.margins(x=0.01)
     panels[-1].set_xlabel("time")
     handles, labels = panels[0].get_legend_handles_labels()
     figure.legend(handles, labels, loc="outside lower center", ncols=len(labels), frameon=False, fontsize=9)
-    how = "exact" if forecast.exact else "from drawn paths"
+    method = "exact" if forecast.exact else "from sampled paths"
     steps = "step" if forecast.horizon == 1 else "steps"
     figure.suptitle(
-        escape_math(f"{forecast.model or 'Forecast'}: {forecast.horizon} {steps} ahead, {how}"), fontsize=12
+        escape_math(f"{forecast.model or 'Forecast'}: {forecast.horizon} {steps} ahead, {method}"), fontsize=12
     )
     return figure
 
 
 # --- tracks -----------------------------------------------------------------------------------------------------------
 
-ELLIPSES = 16  # of the smoothed track, about
+ELLIPSES = 16  # confidence ellipses along the smoothed track, without those of gaps
 
 
 def draw_track(trace: TrackTrace, title: str = "") -> "Figure":
-    """Draw a track on the plane, and how far off each estimate is while time goes by."""
+    """Draw a track in the plane, and the error of each estimate over time."""
     figure = new_figure(13, 7)
     grid = figure.add_gridspec(2, 2, width_ratios=[1.35, 1])
     _draw_plane(tidy(figure.add_subplot(grid[:, 0])), trace)
@@ -129,7 +131,7 @@ def draw_track(trace: TrackTrace, title: str = "") -> "Figure":
         _draw_errors(tidy(axes), trace, axis)
     add_legend(upper, "lower left", ncols=3)
     upper.tick_params(labelbottom=False)
-    set_heading(upper, "how far off: the estimate minus the truth, and 95 % bands")
+    set_heading(upper, "error: estimate minus truth, with 95 % bands")
     lower.set_xlabel("step")
     errors = [f"{name} {trace.figures[f'rmse_{name}']:.2f} m" for name in ("observed", "filtered", "smoothed")]
     figure.suptitle(
@@ -143,13 +145,13 @@ def _draw_plane(axes: "Axes", trace: TrackTrace) -> None:
     axes.scatter(
         trace.observed[:, 0], trace.observed[:, 1], color=OBSERVED, s=13, label="observed", zorder=2, linewidths=0
     )
-    axes.plot(*trace.filtered.T, color=ORANGE, linewidth=1.1, linestyle="--", label="filtered: from the past", zorder=4)
-    axes.plot(*trace.smoothed.T, color=BLUE, linewidth=1.6, label="smoothed: from past and future", zorder=5)
+    axes.plot(*trace.filtered.T, color=ORANGE, linewidth=1.1, linestyle="--", label="filtered (past)", zorder=4)
+    axes.plot(*trace.smoothed.T, color=BLUE, linewidth=1.6, label="smoothed (past and future)", zorder=5)
     even = np.linspace(0, len(trace.truth) - 1, ELLIPSES).astype(int)
-    middles = [(first + last) // 2 for first, last in trace.gaps]  # of every gap, where it is least sure
-    for place, step in enumerate(np.unique(np.concatenate([even, np.array(middles, dtype=int)]))):
+    middles = [(first + last) // 2 for first, last in trace.gaps]  # where the uncertainty is largest
+    for position, step in enumerate(np.unique(np.concatenate([even, np.array(middles, dtype=int)]))):
         border = ellipse(trace.smoothed[step], trace.smoothed_covariances[step])
-        name = "holds the truth with 95 %" if place == 0 else None
+        name = "95 % confidence ellipse" if position == 0 else None
         axes.fill(*border.T, facecolor=BLUE, edgecolor=BLUE, alpha=0.16, zorder=1, label=name)
     for first, last in trace.gaps:
         axes.plot(*trace.truth[first : last + 1].T, color="white", linewidth=0.7, zorder=3.5)
@@ -159,7 +161,7 @@ def _draw_plane(axes: "Axes", trace: TrackTrace) -> None:
     axes.set_aspect("equal", adjustable="datalim")
     axes.set_xlabel("metres east")
     axes.set_ylabel("metres north")
-    set_heading(axes, f"on the plane{' (hollow line: nothing observed)' if trace.gaps else ''}")
+    set_heading(axes, f"track{' (hollow line: no observations)' if trace.gaps else ''}")
     add_legend(axes)
 
 
@@ -171,7 +173,7 @@ def _draw_errors(axes: "Axes", trace: TrackTrace, axis: int) -> None:
         ("filtered", trace.filtered, trace.filtered_covariances, ORANGE, 0.16),
         ("smoothed", trace.smoothed, trace.smoothed_covariances, BLUE, 0.24),
     ):
-        error, reach = means[:, axis] - truth, DEVIATIONS * np.sqrt(covariances[:, axis, axis])
+        error, reach = means[:, axis] - truth, Z_95 * np.sqrt(covariances[:, axis, axis])
         axes.fill_between(steps, error - reach, error + reach, color=colour, alpha=alpha, linewidth=0)
         axes.plot(steps, error, color=colour, linewidth=1.2, label=name)
     axes.scatter(steps, trace.observed[:, axis] - truth, color=OBSERVED, s=8, linewidths=0, label="observed")
@@ -186,15 +188,15 @@ def _draw_errors(axes: "Axes", trace: TrackTrace, axis: int) -> None:
 # --- hidden Markov models ---------------------------------------------------------------------------------------------
 
 SPACE = "␣"
-LINE = 92  # letters of a line of text
-PALE = 0.62  # how much white is mixed into a colour that a letter stands on
-MOST_BESIDE = 4  # states side by side
-MOST_NUMBERED = 8  # states whose transitions are written out
-SYMBOLS = 10  # of a state; fewer where there are many states
+LINE_LENGTH = 92  # characters of a line of text
+WHITE_FRACTION = 0.62  # of the background colour of a letter
+MAX_COLUMNS = 4  # panels side by side
+MAX_WRITTEN_STATES = 8  # transition probabilities of more states are only shaded
+SYMBOLS = 10  # per state; 6 if there are more than MAX_COLUMNS states
 
 
 def _state_colour(state: int, states: int) -> "ColorType":
-    """Few states have colours that colour-blind eyes tell apart, too."""
+    """Return a colour; up to six states are distinguishable with colour vision deficiencies."""
     from matplotlib import colormaps
 
     return COLOURS[state] if states <= len(COLOURS) else colormaps["tab20"](state % 20)
@@ -203,23 +205,23 @@ def _state_colour(state: int, states: int) -> "ColorType":
 def _lighten(colour: "ColorType") -> tuple[float, ...]:
     from matplotlib.colors import to_rgb
 
-    return tuple(PALE + (1 - PALE) * part for part in to_rgb(colour))
+    return tuple(WHITE_FRACTION + (1 - WHITE_FRACTION) * part for part in to_rgb(colour))
 
 
 def draw_states(view: TextStates | SeriesStates, title: str = "") -> "Figure":
-    """Draw what a hidden Markov model found in a text, or in a series."""
+    """Draw the states of a hidden Markov model over a text or a series."""
     figure = _draw_text_states(view) if isinstance(view, TextStates) else _draw_series_states(view)
     figure.suptitle(escape_math(title))
     return figure
 
 
 def _draw_text_states(view: TextStates) -> "Figure":
-    """What each state says; which follows which; a text on the colours of its states."""
-    states, columns = view.states, min(view.states, MOST_BESIDE)
-    rows, most = -(-states // columns), SYMBOLS if states <= MOST_BESIDE else 6
-    is_words = any(len(token) > 1 for token in view.tokens)  # letters have spaces of their own
-    places = wrap_words([format_token(token) for token in view.tokens], LINE, spaces=is_words)
-    bars, text = rows * (0.9 + 0.2 * most), 0.75 + 0.31 * (1 + places[-1][0])
+    """Draw emissions and transitions of the states, and a text on the colours of its states."""
+    states, columns = view.states, min(view.states, MAX_COLUMNS)
+    rows, most = -(-states // columns), SYMBOLS if states <= MAX_COLUMNS else 6
+    is_words = any(len(token) > 1 for token in view.tokens)  # characters include spaces
+    positions = wrap_words([format_token(token) for token in view.tokens], LINE_LENGTH, spaces=is_words)
+    bars, text = rows * (0.9 + 0.2 * most), 0.75 + 0.31 * (1 + positions[-1][0])
     figure = new_figure(12.5, 0.5 + bars + text)
     upper, lower = figure.subfigures(2, 1, squeeze=False, height_ratios=[bars, text])[:, 0]
     left, right = upper.subfigures(1, 2, width_ratios=[2.1, 1])
@@ -234,82 +236,82 @@ def _draw_text_states(view: TextStates) -> "Figure":
         axes.invert_yaxis()
         tidy(axes).grid(axis="y", visible=False)
         axes.tick_params(axis="x", labelsize=8)
-        share = f"{view.share[state]:.0%}{' of the text' if states <= MOST_BESIDE else ''}"
-        set_heading(axes, f"state {state + 1}: {share}")
+        fraction = f"{view.share[state]:.0%}{' of the text' if states <= MAX_COLUMNS else ''}"
+        set_heading(axes, f"state {state + 1}: {fraction}")
     _draw_transitions(right, view.transition, [*map(str, range(1, states + 1)), "END"])
-    _draw_text(lower.subplots(), view, places)
+    _draw_text(lower.subplots(), view, positions)
     return figure
 
 
 def _draw_transitions(figure: "SubFigure", table: Array, names: Sequence[str]) -> None:
-    axes, is_written = figure.subplots(), len(names) <= MOST_NUMBERED
+    axes, is_written = figure.subplots(), len(names) <= MAX_WRITTEN_STATES
     axes.imshow(table, cmap="Greys", vmin=0, vmax=1)
     for set_ticks in (axes.set_xticks, axes.set_yticks):
         set_ticks(range(len(names)), names, fontsize=9 if is_written else 7)
-    axes.set_xlabel("state after it")
+    axes.set_xlabel("next state")
     axes.set_ylabel("state")
-    set_heading(axes, "which state follows which" + ("" if is_written else ": black is always"))
+    set_heading(axes, "transition probabilities" + ("" if is_written else ": black is 1"))
     if not is_written:
         axes.tick_params(axis="x", rotation=90)
         return
     for (row, column), value in np.ndenumerate(table):
-        look: Style = {"ha": "center", "va": "center", "fontsize": 9, "color": "white" if value > 0.55 else "black"}
-        axes.text(column, row, "<.01" if 0 < value < 0.005 else f"{value:.2f}", **look)
+        style: Style = {"ha": "center", "va": "center", "fontsize": 9, "color": "white" if value > 0.55 else "black"}
+        axes.text(column, row, "<.01" if 0 < value < 0.005 else f"{value:.2f}", **style)
 
 
 def wrap_words(words: Sequence[str], width: int, *, spaces: bool) -> list[tuple[int, int]]:
-    """The line and the column of each word. Without `spaces` they are letters, and lines break where they have one."""
-    places, line, column = [], 0, 0
-    for place, word in enumerate(words):
+    """Return the line and the column of each word. Without `spaces`, words are characters and lines break at spaces."""
+    positions, line, column = [], 0, 0
+    for position, word in enumerate(words):
         needed = len(word)
-        if not spaces and (place == 0 or words[place - 1] == SPACE):
-            needed = next((n for n, letter in enumerate(words[place:]) if letter == SPACE), len(words) - place)
+        if not spaces and (position == 0 or words[position - 1] == SPACE):
+            needed = next((n for n, letter in enumerate(words[position:]) if letter == SPACE), len(words) - position)
         if column and column + min(needed, width) > width:
             line, column = line + 1, 0
-        places.append((line, column))
+        positions.append((line, column))
         column += len(word) + spaces
-    return places
+    return positions
 
 
-def _draw_text(axes: "Axes", view: TextStates, places: Sequence[tuple[int, int]]) -> None:
-    """The text itself, each token on the colour of its likeliest state."""
+def _draw_text(axes: "Axes", view: TextStates, positions: Sequence[tuple[int, int]]) -> None:
+    """Draw the text, each token on the colour of its state."""
     from matplotlib.patches import Rectangle
 
-    look: Style = {"ha": "center", "va": "center", "family": "monospace", "fontsize": 10.5}
-    for token, state, (line, column) in zip(view.tokens, view.path, places, strict=True):
+    style: Style = {"ha": "center", "va": "center", "family": "monospace", "fontsize": 10.5}
+    for token, state, (line, column) in zip(view.tokens, view.path, positions, strict=True):
         shown = format_token(token)
         shade = "white" if state >= view.states else _lighten(_state_colour(state, view.states))
         axes.add_patch(Rectangle((column - 0.08, line - 0.46), len(shown) + 0.16, 0.92, facecolor=shade, linewidth=0))
-        for place, letter in enumerate(shown):
+        for position, letter in enumerate(shown):
             colour = OBSERVED if letter == SPACE else "black"
-            axes.text(column + place + 0.5, line, escape_math(letter), color=colour, **look)
-    axes.set_xlim(-0.5, LINE + 0.5)
-    axes.set_ylim(places[-1][0] + 0.6, -0.6)
+            axes.text(column + position + 0.5, line, escape_math(letter), color=colour, **style)
+    axes.set_xlim(-0.5, LINE_LENGTH + 0.5)
+    axes.set_ylim(positions[-1][0] + 0.6, -0.6)
     axes.set_axis_off()
-    set_heading(axes, "a text on the colours of its likeliest states")
+    set_heading(axes, "text with its Viterbi states")
 
 
 def _draw_series_states(view: SeriesStates) -> "Figure":
-    """Each variable over time, on the colours of the states, with their means; and which state follows which."""
+    """Draw each variable over time on the colours of the states, with state means and transitions."""
     from matplotlib.patches import Patch
 
     figure = new_figure(13, 1.2 + 1.9 * max(len(view.columns), 2))
     left, right = figure.subfigures(1, 2, squeeze=False, width_ratios=[3.3, 1])[0]
     panels = left.subplots(len(view.columns), 1, sharex=True, squeeze=False)[:, 0]
     colours = [_state_colour(state, view.states) for state in range(view.states)]
-    for place, axes in enumerate(panels):
+    for position, axes in enumerate(panels):
         tidy(axes).margins(x=0)
         for state, begin, end in runs_of(view.path):
             axes.axvspan(begin - 0.5, end - 0.5, color=_lighten(colours[state]), linewidth=0)
-            axes.plot([begin - 0.5, end - 0.5], [view.means[state, place]] * 2, color=colours[state], linewidth=1.6)
-        axes.plot(view.values[:, place], color="black", linewidth=0.7, marker="." if len(view.path) <= 150 else "")
+            axes.plot([begin - 0.5, end - 0.5], [view.means[state, position]] * 2, color=colours[state], linewidth=1.6)
+        axes.plot(view.values[:, position], color="black", linewidth=0.7, marker="." if len(view.path) <= 150 else "")
         axes.axvline(view.train - 0.5, color="black", linestyle=":", linewidth=1)
-        axes.set_ylabel(escape_math(view.columns[place]))
+        axes.set_ylabel(escape_math(view.columns[position]))
     beside: Style = {"xytext": (3, -9), "textcoords": "offset points", "fontsize": 8}
-    panels[0].annotate("unseen in training", (view.train, 1), xycoords=("data", "axes fraction"), **beside)
+    panels[0].annotate("held out", (view.train, 1), xycoords=("data", "axes fraction"), **beside)
     ticks = np.unique(np.linspace(0, len(view.times) - 1, 8).astype(int))
     panels[-1].set_xticks(ticks, [view.times[tick][:10] for tick in ticks], fontsize=8)
-    set_heading(panels[0], "on the colours of the likeliest states; lines are their means")
+    set_heading(panels[0], "Viterbi states; lines are the state means")
     _draw_transitions(right, view.transition, [str(state + 1) for state in range(view.states)])
     labels = [f"state {k + 1}: {view.share[k]:.0%}, {view.lasts(k)}" for k in range(view.states)]
     handles = [Patch(color=colour, label=text) for colour, text in zip(colours, labels, strict=True)]

@@ -1,8 +1,7 @@
-"""Heat maps and tables in the terminal: in colour, or in plain characters where there is none.
+"""Heat maps and tables for the terminal, in colour or in plain characters.
 
-Columns are as wide as their headings. Where that is too much for the screen they are numbered, with
-the numbers explained above; and where even that is too much, the columns are cut into blocks below
-each other.
+Columns are as wide as their headings. If they do not fit the screen, they are numbered with a legend
+above; if the numbers do not fit either, the columns are split into blocks.
 """
 
 import unicodedata
@@ -19,12 +18,12 @@ if TYPE_CHECKING:
 
     from seqloom.evaluate.classification import Confusion
 
-SHADES = "·░▒▓█"  # one for each quarter, and the first for weights below MIN_SHOWN_WEIGHT
+SHADES = "·░▒▓█"  # one per quarter; the first is for weights below MIN_SHOWN_WEIGHT
 MIN_SHOWN_WEIGHT = 0.05
-# The same in colour. The ground is coloured as well, so that the map looks alike on dark screens and on light ones.
+# Background colours, so that the map looks the same on dark and light screens.
 COLOURS = ((32, 36, 48), (35, 62, 100), (38, 100, 150), (66, 150, 190), (140, 205, 200), (255, 246, 190))
-MAX_LABEL_WIDTH = 20  # cells of a label; what is longer is cut
-NUMBERED_WIDTH = 3  # cells of a numbered column: one cell of map at least, even past the hundredth
+MAX_LABEL_WIDTH = 20  # terminal cells of a label; longer labels are truncated
+NUMBERED_WIDTH = 3  # minimum terminal cells of a numbered column
 ISOLATE, POP = "\N{FIRST STRONG ISOLATE}", "\N{POP DIRECTIONAL ISOLATE}"
 
 
@@ -38,36 +37,35 @@ def render_heat_map(
     numbers: Sequence[Sequence[str]] | None = None,
     format_label: Callable[[str], str] = format_word,
 ) -> "Text":
-    """Weights (rows, columns) from 0 to 1, at most `width` cells wide. `numbers` are written where given, and shades
-    are then left to colour. `format_label` makes a heading of a word."""
+    """Render weights (rows, columns) from 0 to 1, at most `width` terminal cells wide.
+
+    With `numbers`, these are written instead of shades. `format_label` turns a word into a heading.
+    """
     from rich.text import Text
 
-    heads, sides = (
-        [_format_label(word, format_label) for word in columns],
-        [_format_label(word, format_label) for word in rows],
-    )
+    heads, sides = ([_format_label(word, format_label) for word in words] for words in (columns, rows))
     side = max(map(_cell_width, sides), default=0) + 2
-    longest = [max((len(row[place]) for row in numbers or ()), default=0) for place in range(len(heads))]
+    longest = [max((len(row[column]) for row in numbers or ()), default=0) for column in range(len(heads))]
     widths = [max(_cell_width(head), long) + 2 for head, long in zip(heads, longest, strict=True)]
     text = Text(no_wrap=True, overflow="ignore")
     if side + sum(widths) > width:
         entries = [f"{number} {_isolate(head)}  " for number, head in enumerate(heads, start=1)]
         for block in _split_columns(list(map(_cell_width, entries)), width):
-            text.append("".join(entries[place] for place in block).rstrip() + "\n", style="dim")
+            text.append("".join(entries[column] for column in block).rstrip() + "\n", style="dim")
         heads = [str(number) for number in range(1, len(heads) + 1)]
         widths = [max(NUMBERED_WIDTH, len(head) + 1, long + 1) for head, long in zip(heads, longest, strict=True)]
     for block in _split_columns(widths, width - side):
         if block.start > 0:
             text.append("\n")
         text.append(" " * side)
-        for place in block:
-            text.append((_centre if numbers is None else _align_right)(heads[place], widths[place]), style="bold")
+        for column in block:
+            text.append((_centre if numbers is None else _align_right)(heads[column], widths[column]), style="bold")
         text.append("\n")
         for row, word in enumerate(sides):
             text.append(" " * (side - 1 - _cell_width(word)) + _isolate(word) + " ")
-            for place in block:
-                shown = None if numbers is None else numbers[row][place]
-                _append_cell(text, float(weights[row, place]), widths[place], colour, shown)
+            for column in block:
+                shown = None if numbers is None else numbers[row][column]
+                _append_cell(text, float(weights[row, column]), widths[column], colour, shown)
             text.append("\n")
     return text
 
@@ -86,15 +84,15 @@ def render_links(
     side, text = max(map(_cell_width, sides), default=0), Text(no_wrap=True, overflow="ignore")
     for word, row in zip(sides, weights, strict=True):
         order = sorted(
-            (place for place in range(len(heads)) if row[place] >= min_weight), key=lambda place: -row[place]
+            (column for column in range(len(heads)) if row[column] >= min_weight), key=lambda column: -row[column]
         )
         text.append(" " * (side - _cell_width(word)) + _isolate(word), style="bold").append(" → ", style="dim")
-        text.append("   ".join(f"{names[place]} {row[place]:.2f}" for place in order) + "\n")
+        text.append("   ".join(f"{names[column]} {row[column]:.2f}" for column in order) + "\n")
     return text
 
 
 def render_scale(colour: bool) -> "Text":
-    """What the shades mean, in one line."""
+    """Render the scale of the shades in one line."""
     from rich.text import Text
 
     text = Text("0 ", no_wrap=True)
@@ -120,33 +118,33 @@ def _style(weight: float) -> str:
 
 
 def _split_columns(widths: Sequence[int], width: int) -> list[range]:
-    """Columns that stand beside each other; at least one."""
+    """Split columns into blocks that fit `width`; each has at least one column."""
     blocks, start, used = [], 0, 0
-    for place, size in enumerate(widths):
-        if place > start and used + size > width:
-            blocks.append(range(start, place))
-            start, used = place, 0
+    for column, size in enumerate(widths):
+        if column > start and used + size > width:
+            blocks.append(range(start, column))
+            start, used = column, 0
         used += size
     return [*blocks, range(start, len(widths))]
 
 
-# --- words of any script --------------------------------------------------------------------------------------------
+# --- words in any script --------------------------------------------------------------------------------------------
 
 
 def _cell_width(text: str) -> int:
-    """Columns of the terminal: two for a wide letter, none for a combining mark."""
+    """Return the terminal cells of a text: 2 for a wide character, 0 for a combining mark."""
     from rich.cells import cell_len
 
     return cell_len(text)
 
 
 def format_inline(word: str, format_label: Callable[[str], str] = format_word) -> str:
-    """A word to stand in a line with others."""
+    """Format a word for use within a line."""
     return _isolate(format_label(word))
 
 
 def _format_label(word: str, format_label: Callable[[str], str] = format_word) -> str:
-    """A label no wider than WIDEST."""
+    """Format a label of at most MAX_LABEL_WIDTH terminal cells."""
     from rich.cells import set_cell_size
 
     shown = format_label(word)
@@ -154,7 +152,7 @@ def _format_label(word: str, format_label: Callable[[str], str] = format_word) -
 
 
 def _isolate(word: str) -> str:
-    """A word whose letters run from right to left must not carry its neighbours along."""
+    """Isolate a right-to-left word, which would otherwise reorder its neighbours."""
     runs_left = any(unicodedata.bidirectional(letter) in ("R", "AL", "AN") for letter in word)
     return ISOLATE + word + POP if runs_left else word
 
@@ -170,13 +168,13 @@ def _align_right(word: str, width: int) -> str:
 
 # --- confusion --------------------------------------------------------------------------------------------------------
 
-MAX_COUNTED_CLASSES = 25  # classes up to which the matrix is one of numbers; of more it is shaded
-ZERO_COUNT = "·"  # none: easier to overlook than 0
+MAX_COUNTED_CLASSES = 25  # up to this number of classes counts are written; with more, cells are shaded
+ZERO_COUNT = "·"  # less prominent than 0
 AVERAGES = {"micro": micro, "macro": macro, "weighted": weighted}
 
 
 def render_confusion(confusion: "Confusion", *, width: int, colour: bool) -> "Text":
-    """A row is what a text is, a column what it was called; shades are shares of the row."""
+    """Render a confusion matrix: rows are true classes, columns predicted ones, shades row-wise proportions."""
     labels = confusion.labels
     numbers = [[f"{count:,}" if count else ZERO_COUNT for count in row] for row in confusion.counts.tolist()]
     shown = numbers if len(labels) <= MAX_COUNTED_CLASSES else None
@@ -186,7 +184,7 @@ def render_confusion(confusion: "Confusion", *, width: int, colour: bool) -> "Te
 
 
 def build_class_table(by_class: Mapping[str, Hits], label_kind: str = "class", unit: str = "texts") -> "Table":
-    """Precision, recall and F1 of each class, or type of span, and their averages."""
+    """Build a table of precision, recall and F1 of each class or span type, with averages."""
     from rich.table import Table
     from rich.text import Text
 
@@ -206,13 +204,13 @@ def build_class_table(by_class: Mapping[str, Hits], label_kind: str = "class", u
     return table
 
 
-def list_mistakes(confusion: "Confusion", most: int = 10) -> list[str]:
+def list_mistakes(confusion: "Confusion", limit: int = 10) -> list[str]:
     """List the most frequent confusions in words."""
-    mistakes = confusion.mistakes(most)
+    mistakes = confusion.mistakes(limit)
     width = max((len(f"{mistake.count:,}") for mistake in mistakes), default=0)
     lines = []
     for mistake in mistakes:
         expected, predicted = (format_inline(name, format_class) for name in (mistake.expected, mistake.predicted))
-        share = f"{mistake.rate:.1%} of {round(mistake.count / mistake.rate):,}"
-        lines.append(f"{mistake.count:{width},} ×  {expected} predicted as {predicted}  ({share})")
+        fraction = f"{mistake.rate:.1%} of {round(mistake.count / mistake.rate):,}"
+        lines.append(f"{mistake.count:{width},} ×  {expected} predicted as {predicted}  ({fraction})")
     return lines
