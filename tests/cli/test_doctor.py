@@ -16,7 +16,7 @@ SMALL = ["batch.size=4", "batch.length=16", "model.hidden=12", "model.embedding=
 def canned(monkeypatch: pytest.MonkeyPatch) -> None:
     """A rehearsal takes seconds; all tests but one do without."""
     monkeypatch.setattr(doctor, "rehearse", lambda recipe: Rehearsal(12, 0.5, 2.0, memory=300 * MIB))
-    monkeypatch.setattr(doctor, "memory_at_hand", lambda device: 4096 * MIB)
+    monkeypatch.setattr(doctor, "free_memory", lambda device: 4096 * MIB)
 
 
 def test_the_whole_examination(seqloom: Any, own: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

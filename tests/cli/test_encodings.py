@@ -65,8 +65,8 @@ def test_for_programs(seqloom: Any) -> None:
     assert one["words"] == BEAR[0].lower().split() and one["one_hot"] == [3, 1, 2, 0, 4]
     assert one["counts"] == other["counts"] == {str(column): 1 for column in range(5)}
     assert one["tf_idf"] == other["tf_idf"] and one["one_hot"] != other["one_hot"]
-    assert one["sizes"][0] == {"encoding": "one-hot", "shape": [5, 5], "not_zero": 5, "table": 0, "numbers": 25}
-    assert one["sizes"][3]["shape"] == [5, 4] and one["sizes"][3]["table"] == 20
+    assert one["sizes"][0] == {"encoding": "one-hot", "shape": [5, 5], "nonzero": 5, "parameters": 0, "numbers": 25}
+    assert one["sizes"][3]["shape"] == [5, 4] and one["sizes"][3]["parameters"] == 20
     (pair,) = found["comparisons"]
     assert pair["texts"] == [1, 2] and pair["one_hot"] == {"same": False, "differs_at": 1}
     assert pair["counts"]["same"] and pair["tf_idf"]["same"] and pair["dense_mean"]["same"]

@@ -134,8 +134,8 @@ def test_states_of_a_text(seqloom: Any, made: Path, tmp_path: Path) -> None:
     found = seqloom("inspect", "states", made / "letters", "The CAT, 7!", "--json").json
     assert "".join(found["tokens"]) == "the cat"
     assert np.allclose(np.sum(found["transition"], axis=1), 1) and len(found["path"]) == 7
-    assert sum(found["share"]) == pytest.approx(1)
-    for shares in found["kinds"].values():
+    assert sum(found["fractions"]) == pytest.approx(1)
+    for shares in found["letter_kinds"].values():
         assert sum(shares) == pytest.approx(1)
     seqloom("inspect", "states", made / "letters", "123").refuses(3, "nothing in this text")
     seqloom("inspect", "states", made / "names").refuses(2, "Only a hidden Markov model has states")
@@ -244,7 +244,7 @@ def test_two_states_find_vowels(seqloom: Any, tmp_path: Path) -> None:
     own = ["data.corpus=text", f"data.train={tmp_path / 'train.txt'}", f"data.dev={tmp_path / 'dev.txt'}"]
     few = ["train.restarts=4", "train.iterations=60", "train.tolerance=1e-5", "--out", tmp_path / "run"]
     assert seqloom("train", "hmm-letters", *own, "data.test_fraction=0", *few).code == 0
-    kinds = seqloom("inspect", "states", tmp_path / "run", "--json").json["kinds"]
+    kinds = seqloom("inspect", "states", tmp_path / "run", "--json").json["letter_kinds"]
     state = int(np.argmax(kinds["vowels"]))
     assert kinds["vowels"][state] > 0.9
     assert kinds["consonants"][state] < 0.25

@@ -178,7 +178,7 @@ def test_the_elman_bound(seqloom: Any, own: list[str], tmp_path: Path) -> None:
         assert flow["gamma_g"] == 1
         assert flow["gamma_w"] == pytest.approx(found["matrices"][flow["layer"] - 1]["singular_values"][0])
         assert all(m <= b * (1 + 1e-9) for m, b in zip(flow["measured"], flow["bound"], strict=True))
-    assert found["clipping"]["clip"] is None and found["share_clipped"] is None
+    assert found["clipping"]["clip"] is None and found["clipped_fraction"] is None
     shown = seqloom("inspect", "gradients", run).out
     assert shown.count("(γ_W γ_g)^10 = (") == 2 and " 10 steps later" in shown
     assert " arrives 1 step later" in seqloom("inspect", "gradients", run, "--text", "ca").out

@@ -72,7 +72,7 @@ def test_every_head_as_json(seqloom: Any, translators: Path, part: str) -> None:
     ]
     np.testing.assert_allclose(found["maps"][5]["weights"], own.tokens.weights[1, 1])
     np.testing.assert_allclose(found["maps"][5]["word_weights"], own.words.weights[1, 1])
-    assert found["habits"] == [habit._asdict() for habit in own.habits()]
+    assert found["statistics"] == [item._asdict() for item in own.statistics()]
 
 
 @pytest.mark.parametrize(
@@ -129,8 +129,10 @@ def test_the_table_of_heads(seqloom: Any, translators: Path) -> None:
     run = translators / "heads"
     shown = seqloom("inspect", "attention", run, SOURCE, "--target", TARGET, "--part", "encoder")
     rows = [line.split() for line in shown.out.splitlines() if line.strip()[:1].isdigit()]
-    habits = load(run, "cpu", TranslatorPredictor).heads(SOURCE, TARGET).encoder.habits()
-    expected = [[f"{h.layer}", f"{h.head}", f"{h.entropy:.2f}", f"{h.distance:.2f}", f"{h.end:.0%}"] for h in habits]
+    statistics = load(run, "cpu", TranslatorPredictor).heads(SOURCE, TARGET).encoder.statistics()
+    expected = [
+        [f"{h.layer}", f"{h.head}", f"{h.entropy:.2f}", f"{h.distance:.2f}", f"{h.end:.0%}"] for h in statistics
+    ]
     assert rows == expected and len(rows) == 8
     assert "encoder self-attention" in shown.out and "entropy" in shown.out
     assert shown.out.endswith("\nDraw them: --out heads.png. Look at one: --layer 1 --head 1\n")

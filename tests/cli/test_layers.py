@@ -72,7 +72,7 @@ def test_one_length_has_no_exponent(seqloom: Any) -> None:
 def test_a_layer_that_does_not_fit_is_a_dash_and_a_note(seqloom: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     if not Path("/proc/self/status").exists():
         pytest.skip("only Linux keeps such a limit")
-    monkeypatch.setattr("seqloom.inspect.views.layers.memory_at_hand", lambda device: 60 * 2**20)
+    monkeypatch.setattr("seqloom.inspect.views.layers.free_memory", lambda device: 60 * 2**20)
     words = ["--lengths", "64,128,4096", "--kinds", "self-attention,dilated", "--weights"]
     shown = seqloom("layers", *TINY, *words, "--repeats", "1")
     assert shown.code == 0

@@ -59,7 +59,7 @@ def test_a_track_as_json(seqloom: Any, run: Path) -> None:
     assert truth.shape == smoothed.shape == (40, 2) and np.array(found["smoothed_covariances"]).shape == (40, 2, 2)
     seen = [place for place, row in enumerate(found["observed"]) if None not in row]
     error = np.sqrt(((smoothed - truth)[seen] ** 2).sum(axis=1).mean())
-    assert found["figures"]["rmse_smoothed"] == pytest.approx(error)
+    assert found["metrics"]["rmse_smoothed"] == pytest.approx(error)
     for first, last in found["gaps"]:
         assert all(found["observed"][step] == [None, None] for step in range(first, last + 1))
 

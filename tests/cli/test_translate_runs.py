@@ -163,7 +163,7 @@ def test_a_picture(seqloom: Any, runs: Path, tmp_path: Path) -> None:
 def canned(monkeypatch: pytest.MonkeyPatch) -> None:
     """A rehearsal takes seconds; all tests but one do without."""
     monkeypatch.setattr(doctor, "rehearse", lambda recipe: Rehearsal(12, 0.5, 2.0, memory=1 << 28))
-    monkeypatch.setattr(doctor, "memory_at_hand", lambda device: 1 << 32)
+    monkeypatch.setattr(doctor, "free_memory", lambda device: 1 << 32)
 
 
 def test_the_whole_examination(seqloom: Any, own: list[str]) -> None:
@@ -190,9 +190,9 @@ def test_the_numbers(seqloom: Any, own: list[str], canned: None) -> None:
     found = seqloom("doctor", "translate-files", *own, *SMALL, "--json").json
     pairs, train = found["pairs"], found["pairs"]["splits"][0]
     assert found["splits"] == []
-    assert (train["pairs"], train["empty"], train["duplicates"], pairs["left_out"]) == (90, 0, 0, 0)
-    assert train["source"]["lengths"]["longest"] >= train["source"]["lengths"]["median"] > 0
-    assert pairs["tokens"] == 120 and pairs["shapes"] >= 1 and 0 <= pairs["padding"] < 0.12
+    assert (train["pairs"], train["empty"], train["duplicates"], pairs["skipped"]) == (90, 0, 0, 0)
+    assert train["source"]["lengths"]["max"] >= train["source"]["lengths"]["median"] > 0
+    assert pairs["tokens"] == 120 and pairs["shapes"] >= 1 and 0 <= pairs["padding_fraction"] < 0.12
     assert found["budget"]["tokens_per_step"] == round(train["target"]["tokens"] / found["budget"]["steps_per_epoch"])
     assert sum(found["model"]["parts"].values()) == found["model"]["parameters"]
 

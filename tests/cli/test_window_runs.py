@@ -105,7 +105,7 @@ def test_the_worth_of_each_place(seqloom: Any, run: Path, tmp_path: Path) -> Non
     picture = tmp_path / "window.png"
     found = seqloom("inspect", "window", run, "--json", "--out", picture)
     (one,) = found.json["runs"]
-    assert found.json["split"] == "dev" and len(one["shuffled"]) == len(one["worth"]) == 4
+    assert found.json["split"] == "dev" and len(one["shuffled"]) == len(one["importance"]) == 4
     assert one["loss"] == pytest.approx(load(run, "cpu").evaluate("dev")["loss"], rel=1e-5)
     assert picture.stat().st_size > 1000
     table = seqloom("inspect", "window", run, run, "--split", "test", "--tokens", 50)

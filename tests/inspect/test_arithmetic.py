@@ -66,7 +66,7 @@ def check_term(term: Any) -> None:
             product *= value
         assert term.value == pytest.approx(product, abs=1e-12)
     if term.summands:
-        assert term.value == pytest.approx(sum(one.product for one in term.summands) + term.rest, abs=1e-12)
+        assert term.value == pytest.approx(sum(one.product for one in term.summands) + term.remainder, abs=1e-12)
         assert all(one.product == pytest.approx(one.weight * one.input) for one in term.summands)
         sizes = [abs(one.product) for one in term.summands]
         assert sizes == sorted(sizes, reverse=True)
@@ -80,9 +80,9 @@ def test_a_products_summands_are_the_weights_and_the_inputs() -> None:
     assert (of_x.symbol, of_h.symbol, b.symbol) == ("W_xf x_t", "W_hf h_{t-1}", "b_f")
     row = cell.weight_x[5 + 3]
     products = (row * x).abs()
-    assert of_x.summands[0].place == int(products.argmax())
+    assert of_x.summands[0].input_index == int(products.argmax())
     assert of_x.summands[0].weight == row[products.argmax()].item()
-    assert of_h.length == 5 and of_h.rest == pytest.approx(0, abs=1e-12)
+    assert of_h.length == 5 and of_h.remainder == pytest.approx(0, abs=1e-12)
     assert b.value == pytest.approx((cell.bias_x[8] + cell.bias_h[8]).item())
     assert forget.formula == "f = σ(W_xf x_t + W_hf h_{t-1} + b_f)"
 

@@ -24,7 +24,7 @@ from seqloom.inspect.views.attention import (
     gpt_heads_view,
     heads_view,
 )
-from seqloom.inspect.views.texts import say
+from seqloom.inspect.views.texts import translate_pair
 from seqloom.models.bert import BERTConfig
 from seqloom.models.gpt import GPTConfig
 from seqloom.models.recurrent_seq2seq import RecurrentSeq2SeqConfig
@@ -169,7 +169,7 @@ def test_walk_through_a_gpt_has_the_labels_of_its_heads(gpt: Trained) -> None:
 
 
 def test_walk_through_a_translator_has_the_labels_of_its_heads(translator: Trained) -> None:
-    walk = walk_through(translator, "the cat", Follow(step=4, head=2), say(translator, "the cat", "gatto"))
+    walk = walk_through(translator, "the cat", Follow(step=4, head=2), translate_pair(translator, "the cat", "gatto"))
     view = heads_view(translator, "the cat", "gatto")
     check_same_map(weights_panel(walk, "encoder-weights"), view.encoder.grid(1, 2, tokens=True))
     check_same_map(weights_panel(walk, "decoder-self"), view.decoder.grid(1, 2, tokens=True))

@@ -114,7 +114,7 @@ def test_tokens_and_what_is_told(sources: Any) -> None:
     found = cell_traces(source, *texts)
     assert found["encoder-forwards"].tokens == [*SOURCE, "</s>"]
     assert found["decoder"].tokens == ["</s>", *TARGET]
-    assert found["decoder"].says == [*TARGET, "</s>"]
+    assert found["decoder"].targets == [*TARGET, "</s>"]
     assert found[None] is found["encoder-forwards"]
     tagger, line = sources["tagger"]
     assert cell_traces(tagger, *line)["reader-forwards"].tokens[:2] == ["Ann", "lives"]
@@ -126,7 +126,7 @@ def test_gates_of_any_part(sources: Any) -> None:
     source, (line,) = sources["classifier, kept apart"]
     trace = gate_trace(source, line, part="reader-backwards")
     assert trace.cell == "lstm" and len(trace.layers) == 2
-    assert trace.where(trace.layers[0]) == "reader-backwards, layer 1 of 2"
+    assert trace.location(trace.layers[0]) == "reader-backwards, layer 1 of 2"
     assert set(trace.layers[0].values) == {"i", "f", "o", "g", "c", "h"}
     with pytest.raises(UsageError, match=r"no part 'reader-backward'.*reader-backwards"):
         gate_trace(source, line, part="reader-backward")

@@ -31,7 +31,7 @@ SMALL = ["batch.size=2", "batch.length=8", "model.hidden=12", "model.embedding=6
 def no_rehearsal(monkeypatch: pytest.MonkeyPatch) -> None:
     """That one is tested beside its own file."""
     monkeypatch.setattr(doctor, "rehearse", lambda recipe: Rehearsal(12, 0.5, 2.0, memory=GIB))
-    monkeypatch.setattr(doctor, "memory_at_hand", lambda device: 4 * GIB)
+    monkeypatch.setattr(doctor, "free_memory", lambda device: 4 * GIB)
 
 
 def recipe(folder: Path, train: str, dev: str, *overrides: str, base: str = "lm-char-lstm") -> Any:
@@ -80,9 +80,9 @@ def test_shared_lines_inside_of_documents_count_too(tmp_path: Path) -> None:
 def test_lengths_are_those_of_the_documents(documents: list[list[int]]) -> None:
     stream = np.array([token for document in documents for token in [*document, 0]])
     found, lengths = doctor.Lengths.of_stream(stream, 0), sorted(map(len, documents))
-    assert (found.shortest, found.longest) == (lengths[0], lengths[-1])
+    assert (found.min, found.max) == (lengths[0], lengths[-1])
     assert found.median == lengths[(len(lengths) - 1) // 2]
-    assert found.shortest <= found.median <= found.most <= found.longest
+    assert found.min <= found.median <= found.p95 <= found.max
 
 
 @pytest.mark.parametrize("cell", CELLS)
@@ -134,11 +134,11 @@ def test_memory_that_will_not_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     checked = recipe(tmp_path, "some text\nto read\n" * 9, "more text")
     monkeypatch.setattr(doctor, "rehearse", lambda recipe: Rehearsal(12, 0.5, 2.0, memory=8 * GIB))
     assert advice(doctor.examine(checked), "needs 8.0 GiB of memory. 4.0 GiB are free. Take a smaller batch.size")
-    ended = Rehearsal(failure="out of memory: the system ended it", lacks_memory_for="batch")
+    ended = Rehearsal(failure="out of memory: the system ended it", out_of_memory_for="batch")
     monkeypatch.setattr(doctor, "rehearse", lambda recipe: ended)
     assert advice(doctor.examine(checked), "Out of memory: the system ended it. 4.0 GiB are free. Take a smaller")
-    monkeypatch.setattr(doctor, "rehearse", lambda recipe: Rehearsal(12, 0.5, 2.0, memory=GIB, parts=4))
-    assert advice(doctor.examine(checked), "A batch does not fit in memory and is taken in 4 parts")
+    monkeypatch.setattr(doctor, "rehearse", lambda recipe: Rehearsal(12, 0.5, 2.0, memory=GIB, microbatches=4))
+    assert advice(doctor.examine(checked), "A batch does not fit in memory and is split into 4 microbatches")
     monkeypatch.setattr(doctor, "rehearse", lambda recipe: Rehearsal(failure="something else"))
     assert advice(doctor.examine(checked), "The rehearsal failed, and so will training: something else")
 

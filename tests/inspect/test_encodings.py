@@ -18,7 +18,7 @@ from seqloom.inspect.views.inputs import (
     dense_table,
     encode,
     last_states,
-    occurring,
+    nonzero_columns,
     splitter,
     vocabulary_from_list,
     vocabulary_of,
@@ -52,7 +52,7 @@ def test_the_market_falls() -> None:
     ]
     large = {size.encoding: size.numbers for size in text.sizes([8], 100_000)}
     assert large == {"one-hot": 300_000, "counts": 100_000, "tf-idf": 100_000, "dense": 24}
-    assert text.sizes([8], 100_000)[-1].table == 800_000
+    assert text.sizes([8], 100_000)[-1].parameters == 800_000
 
 
 @given(st.lists(words, min_size=1, max_size=5))
@@ -95,7 +95,7 @@ def test_a_bag_cannot_tell_the_bear_from_the_market_and_a_recurrent_network_can(
     one, other = encoded(*BEAR)
     assert one.counts == other.counts and one.tf_idf == other.tf_idf and one.columns != other.columns
     found = compare([one, other], 0, 1, width=8)
-    assert found.place == 0 and found.same_counts and found.same_mean and not found.same_state
+    assert found.first_difference == 0 and found.same_counts and found.same_mean and not found.same_state
     assert found.counts == pytest.approx(1) and found.tf_idf == pytest.approx(1)
     assert found.state > 0.01
     draw = np.random.default_rng(0)
@@ -146,15 +146,18 @@ def test_what_does_not_change_with_the_order(text: list[str], draw: random.Rando
     one, other = encoded(" ".join(text), " ".join(mixed))
     found = compare([one, other], 0, 1, width=6)
     assert found.same_counts and found.same_mean and one.tf_idf == other.tf_idf
-    assert (found.place is None) == (text == mixed)
+    assert (found.first_difference is None) == (text == mixed)
     assert found.same_state == (text == mixed)
-    if found.place is not None:
-        assert text[: found.place] == mixed[: found.place] and text[found.place] != mixed[found.place]
+    if found.first_difference is not None:
+        assert (
+            text[: found.first_difference] == mixed[: found.first_difference]
+            and text[found.first_difference] != mixed[found.first_difference]
+        )
 
 
 def test_one_word_more_is_a_difference_at_the_end() -> None:
     found = compare(encoded("a b", "a b c"), 0, 1, width=4)
-    assert found.place == 2 and not found.same_counts
+    assert found.first_difference == 2 and not found.same_counts
 
 
 def test_the_network_is_an_elman_network_read_word_by_word() -> None:
@@ -223,8 +226,8 @@ def test_a_tokenizers_own_tokens() -> None:
 
 def test_only_so_many_columns_are_shown() -> None:
     texts = encoded(" ".join(f"w{number}" for number in range(50)), "w49 w48")
-    assert len(occurring(texts)) == 50 and len(occurring(texts, 20)) == 20
-    assert {texts[0].vocabulary.words[column] for column in occurring(texts, 60)} >= {"w49", "w0"}
+    assert len(nonzero_columns(texts)) == 50 and len(nonzero_columns(texts, 20)) == 20
+    assert {texts[0].vocabulary.words[column] for column in nonzero_columns(texts, 60)} >= {"w49", "w0"}
 
 
 def test_a_text_without_words() -> None:
@@ -235,4 +238,4 @@ def test_a_text_without_words() -> None:
 def test_a_text_of_very_many_words() -> None:
     one, other = encoded(" ".join(f"w{number}" for number in range(20_000)), "w0")
     assert one.sizes([8])[0].numbers == 400_000_000  # counted, never laid out
-    assert compare([one, other], 0, 1, width=8).place == 1
+    assert compare([one, other], 0, 1, width=8).first_difference == 1

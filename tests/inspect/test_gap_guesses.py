@@ -8,7 +8,7 @@ from tests.masked import masked_recipe
 
 from seqloom import load
 from seqloom.core.errors import UsageError
-from seqloom.inspect.views.next_tokens import gap_guesses, with_token
+from seqloom.inspect.views.next_tokens import predict_masks, replace_mask
 from seqloom.training import begin
 
 TEXT = "The [MASK] purr all [MASK] ."
@@ -23,19 +23,19 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Any:
 
 
 def test_guesses_are_those_of_fill(model: Any) -> None:
-    found = gap_guesses(model, TEXT, top=4)
+    found = predict_masks(model, TEXT, top=4)
     (filled,) = model.fill(TEXT, top=4)
     assert found.masks == filled.masks and found.filled == filled.filled
     assert "[MASK]".join(found.around) == TEXT
-    assert gap_guesses(model, "The cats purr .").masks == []
-    assert "'zebras'" in gap_guesses(model, "The zebras [MASK] .").notes[0]
+    assert predict_masks(model, "The cats purr .").masks == []
+    assert "'zebras'" in predict_masks(model, "The zebras [MASK] .").notes[0]
 
 
 def test_the_best_guesses_written_one_by_one(model: Any) -> None:
-    best = [own[0].id for own in gap_guesses(model, TEXT).masks]
-    text = with_token(model, with_token(model, TEXT, 1, best[1]), 0, best[0])
-    assert text == gap_guesses(model, TEXT).filled
+    best = [own[0].id for own in predict_masks(model, TEXT).masks]
+    text = replace_mask(model, replace_mask(model, TEXT, 1, best[1]), 0, best[0])
+    assert text == predict_masks(model, TEXT).filled
     with pytest.raises(UsageError, match="has 2 masks, counted from 0; got 2"):
-        with_token(model, TEXT, 2, best[0])
+        replace_mask(model, TEXT, 2, best[0])
     with pytest.raises(UsageError, match="Token ids go from 0"):
-        with_token(model, TEXT, 0, 10**6)
+        replace_mask(model, TEXT, 0, 10**6)

@@ -89,7 +89,7 @@ def test_of_a_language_model_it_is_what_its_own_trace_says(cell: str, of: Any, m
     assert list(found.parts) == ["reader"]
     part = found.parts["reader"]
     assert found.loss == pytest.approx(expected.loss, abs=1e-12)
-    assert part.tokens == expected.tokens and found.told[-1] == expected.target
+    assert part.tokens == expected.tokens and found.predictions[-1] == expected.target
     for layer, own in zip(part.layers, expected.layers, strict=True):
         for name, norms in own.items():
             np.testing.assert_allclose(layer[name], norms, rtol=0, atol=1e-12)

@@ -13,7 +13,7 @@ from seqloom.decoding.beam import BeamConfig, beam_search
 from seqloom.inspect.views.attention import (
     PARTS,
     AttentionMap,
-    Habit,
+    HeadStatistics,
     HeadsView,
     Part,
     alignment_view,
@@ -21,7 +21,7 @@ from seqloom.inspect.views.attention import (
     parts_of,
     read_words,
 )
-from seqloom.inspect.views.texts import Said
+from seqloom.inspect.views.texts import SequencePair
 from seqloom.models.recurrent_seq2seq import RecurrentSeq2SeqConfig
 from seqloom.models.transformer import TransformerConfig
 from seqloom.runs.trained import TranslatingModel
@@ -145,7 +145,7 @@ def test_what_the_search_saw(translator: Translator) -> None:
 def test_the_layer_that_aligns_is_the_usual_one() -> None:
     translator = make(align_layer=2)
     view = heads_view(translator, "the cat", "il gatto")
-    assert (view.cross.usual, view.decoder.usual, view.encoder.usual) == (2, 3, 2)
+    assert (view.cross.default_layer, view.decoder.default_layer, view.encoder.default_layer) == (2, 3, 2)
     aligned = alignment_view(translator, "the cat", "il gatto").words.weights
     np.testing.assert_allclose(view.cross.grid().weights, aligned)
 
@@ -197,9 +197,9 @@ def test_words_that_were_read() -> None:
     from seqloom.evaluate.alignment import Word
 
     words = [Word("ab", (0, 1)), Word("c", (2,))]
-    cut = Said("", "", False, False, [], [5, 6, 7], [], [], [], words, ())
+    cut = SequencePair("", "", False, False, [], [5, 6, 7], [], [], [], words, ())
     assert read_words(cut) == [("</s>", (0,)), ("ab", (1, 2))]
-    whole = Said("", "", False, True, [], [5, 6, 7, 0], [], [], [], [*words, Word("</s>", (3,))], ())
+    whole = SequencePair("", "", False, True, [], [5, 6, 7, 0], [], [], [], [*words, Word("</s>", (3,))], ())
     assert read_words(whole) == [("</s>", (0,)), ("ab", (1, 2)), ("c", (3,))]
 
 
@@ -249,18 +249,18 @@ def by_hand(name: Any, weights: list[list[float]]) -> Part:
 
 
 def test_habits_by_hand() -> None:
-    (sharp,) = by_hand("encoder", [[0, 1, 0, 0], [0, 0, 1, 0], [0, 0, 0, 1], [0, 0, 0, 1.0]]).habits()
-    assert sharp == Habit(1, 1, 0, 0.75, 0.5)  # one on, but for the last; two of four look at the end
-    (flat,) = by_hand("encoder", [[0.25] * 4] * 4).habits()
-    assert flat == Habit(1, 1, 2, 1.25, 0.25)
-    (back,) = by_hand("decoder", [[1, 0, 0], [0.5, 0.5, 0], [0, 1, 0]]).habits()
+    (sharp,) = by_hand("encoder", [[0, 1, 0, 0], [0, 0, 1, 0], [0, 0, 0, 1], [0, 0, 0, 1.0]]).statistics()
+    assert sharp == HeadStatistics(1, 1, 0, 0.75, 0.5)  # one on, but for the last; two of four look at the end
+    (flat,) = by_hand("encoder", [[0.25] * 4] * 4).statistics()
+    assert flat == HeadStatistics(1, 1, 2, 1.25, 0.25)
+    (back,) = by_hand("decoder", [[1, 0, 0], [0.5, 0.5, 0], [0, 1, 0]]).statistics()
     assert back == pytest.approx((1, 1, 1 / 3, (0 + 0.5 + 1) / 3, 0.5))
-    (diagonal,) = by_hand("cross", [[0.5, 0.5, 0, 0], [0, 0, 0.5, 0.5]]).habits()
-    assert diagonal == Habit(1, 1, 1, 0.5, 0.25)  # the middle of the first half, of the second half
-    (blind,) = by_hand("cross", [[0, 0, 0], [0, 0, 1.0], [0, 0, 1]]).habits()  # a row that may look nowhere
-    assert blind == Habit(1, 1, 0, 0.5, 1)
-    (nobody,) = by_hand("cross", [[0.0, 0]]).habits()
-    assert nobody == Habit(1, 1, 0, 0, 0)
+    (diagonal,) = by_hand("cross", [[0.5, 0.5, 0, 0], [0, 0, 0.5, 0.5]]).statistics()
+    assert diagonal == HeadStatistics(1, 1, 1, 0.5, 0.25)  # the middle of the first half, of the second half
+    (blind,) = by_hand("cross", [[0, 0, 0], [0, 0, 1.0], [0, 0, 1]]).statistics()  # a row that may look nowhere
+    assert blind == HeadStatistics(1, 1, 0, 0.5, 1)
+    (nobody,) = by_hand("cross", [[0.0, 0]]).statistics()
+    assert nobody == HeadStatistics(1, 1, 0, 0, 0)
 
 
 # --- all of it ------------------------------------------------------------------------------------------------------
@@ -274,12 +274,12 @@ def test_as_json(view: HeadsView) -> None:
         np.testing.assert_allclose(found[name]["weights"], part.tokens.weights)
         np.testing.assert_allclose(found[name]["word_weights"][0][1], part.words.weights[0, 1])
         assert found[name]["row_words"] == part.words.rows and found[name]["column_tokens"] == part.tokens.columns
-        assert found[name]["habits"][1]["entropy"] == part.habits()[1].entropy
+        assert found[name]["statistics"][1]["entropy"] == part.statistics()[1].entropy
 
 
 def test_parts_without_weights(translator: Translator) -> None:
-    said = Said("a", "b", True, True, [3, 0], [4, 0], ["a", "</s>"], ["b", "</s>"], [], [], ())
-    assert dict(parts_of({}, said)) == dict(parts_of({"encoder": [], "cross": None}, said)) == {}
+    pair = SequencePair("a", "b", True, True, [3, 0], [4, 0], ["a", "</s>"], ["b", "</s>"], [], [], ())
+    assert dict(parts_of({}, pair)) == dict(parts_of({"encoder": [], "cross": None}, pair)) == {}
     rest = heads_view(translator, "the cat", "il gatto")
     some = HeadsView(*(rest.name, "", "", True, True, 0.0), {"cross": rest.cross, "decoder": rest.decoder})
     with pytest.raises(UsageError, match="The encoder of runs/x has no attention weights to look at; only cross and"):

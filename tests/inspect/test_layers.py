@@ -12,7 +12,7 @@ import torch
 
 from seqloom.core.errors import UsageError
 from seqloom.inspect.views import layers
-from seqloom.inspect.views.layers import QUANTITIES, Layers, LayersPlan, Measured, collect, measure, slope
+from seqloom.inspect.views.layers import QUANTITIES, Layers, LayersPlan, Measurement, collect, measure, slope
 from seqloom.nn.mixers import MIXERS
 
 SMALL: dict[str, Any] = {"lengths": (8, 16), "d_model": 8, "heads": 2, "window": 2, "repeats": 2, "device": "cpu"}
@@ -30,10 +30,10 @@ def made_up(lengths: tuple[int, ...] = (64, 256, 1024, 4096), **times: Any) -> L
             cost = time(length)
             kind = kind.replace("_", "-")
             if cost is None:
-                rows.append(Measured(kind, length, failure="out of memory; 1.0 GiB were free"))
+                rows.append(Measurement(kind, length, failure="out of memory; 1.0 GiB were free"))
             else:
                 count = length**2 if kind == "self-attention" else length
-                rows.append(Measured(kind, length, (0.9 * cost, cost, 1.2 * cost), 1000 * length, 7, length, count))
+                rows.append(Measurement(kind, length, (0.9 * cost, cost, 1.2 * cost), 1000 * length, 7, length, count))
     return collect(plan(lengths=lengths, kinds=tuple(kind.replace("_", "-") for kind in times)), rows)
 
 
@@ -75,7 +75,7 @@ def test_exponents_are_of_the_larger_lengths() -> None:
 
 def test_a_busy_machine_is_told() -> None:
     def found(others: float | None, threads: int = 1) -> Layers:
-        rows = [Measured("recurrent", n, (0.1 * n,), 1, n, n, n, others) for n in (8, 16)]
+        rows = [Measurement("recurrent", n, (0.1 * n,), 1, n, n, n, others) for n in (8, 16)]
         return collect(plan(kinds=("recurrent",), threads=threads), rows)
 
     cores = os.cpu_count() or 1
@@ -86,8 +86,8 @@ def test_a_busy_machine_is_told() -> None:
 
 
 def test_time_is_the_median() -> None:
-    assert Measured("recurrent", 4, (3.0, 1.0, 50.0)).time == 3
-    assert Measured("recurrent", 4).time is None
+    assert Measurement("recurrent", 4, (3.0, 1.0, 50.0)).time == 3
+    assert Measurement("recurrent", 4).time is None
 
 
 def test_overhead_that_hides_an_exponent_is_told() -> None:
@@ -153,7 +153,7 @@ def test_weights_written_down_take_memory_with_the_square() -> None:
 @pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="only Linux keeps such a limit")
 def test_what_does_not_fit_is_said_and_nothing_crashes(monkeypatch: pytest.MonkeyPatch) -> None:
     """With 60 MiB to spend, two heads' weights of 4,096 places, 128 MiB, are too many; a convolution needs little."""
-    monkeypatch.setattr(layers, "memory_at_hand", lambda device: 60 * 2**20)
+    monkeypatch.setattr(layers, "free_memory", lambda device: 60 * 2**20)
     wanted = plan(kinds=("self-attention", "dilated"), lengths=(64, 4096, 5000), weights=True, repeats=1)
     found = {(one.kind, one.length): one for one in measure(wanted)}
     assert found["self-attention", 64].failure is None
@@ -249,7 +249,7 @@ def test_a_device_that_cannot_tell_its_memory_is_drawn_without() -> None:
     from seqloom.inspect.plots.measurements import draw_layers
 
     wanted = plan(kinds=("recurrent",))
-    rows = [Measured("recurrent", n, (0.1 * n,), None, n, n, n) for n in (8, 16)]
+    rows = [Measurement("recurrent", n, (0.1 * n,), None, n, n, n) for n in (8, 16)]
     figure = draw_layers(collect(wanted, rows))
     to_bytes(figure)
     assert [text.get_text() for text in figure.axes[1].texts] == ["not measured"]

@@ -18,7 +18,7 @@ from seqloom.inspect.views.memory import (
 )
 from seqloom.nn.cells import CELLS
 
-SMALL = {"steps": 6, "rows": 4, "hidden": 6, "device": "cpu"}
+SMALL = {"steps": 6, "batch_size": 4, "hidden": 6, "device": "cpu"}
 
 
 def plan(**more: Any) -> MemoryPlan:
@@ -93,7 +93,7 @@ def test_every_training_finds_its_place(test: str) -> None:
 
 def test_what_can_be_learnt_is_learnt_and_no_training_is_no_success() -> None:
     """A gated cell over three steps, and the control: the same after a single update."""
-    settled = {"cells": ("gru",), "lags": (3,), "seeds": (1,), "hidden": 24, "rows": 32}
+    settled = {"cells": ("gru",), "lags": (3,), "seeds": (1,), "hidden": 24, "batch_size": 32}
     (learnt,) = measure(plan(**{**settled, "steps": 250}))
     (fresh,) = measure(plan(**{**settled, "steps": 1}))
     assert learnt.success > 0.95

@@ -13,7 +13,7 @@ from seqloom import load
 from seqloom.core.errors import DataError, UsageError
 from seqloom.decoding.generate import generate
 from seqloom.decoding.processors import SamplingConfig, process
-from seqloom.inspect.views.next_tokens import beginning, next_tokens, search_tree, write
+from seqloom.inspect.views.next_tokens import next_tokens, prepare_decoding, search_tree, stream_tokens
 from seqloom.training import begin
 
 WRITERS = ("lstm", "gpt", "window", "ngram", "hmm")
@@ -58,10 +58,10 @@ def test_own_and_processed(kind: str, options: dict[str, Any]) -> None:
     want = process(own[None], torch.empty(1, 0, dtype=torch.long), sampling.processors(0))[0].exp()
     if options.get("temperature") == 0.0:
         want = torch.zeros_like(want).index_fill(0, want.argmax(), 1.0)
-    np.testing.assert_allclose(found.chances, want[found.ids].double(), atol=1e-5)
+    np.testing.assert_allclose(found.sampling_probabilities, want[found.ids].double(), atol=1e-5)
     assert found.banned.tolist() == [token == 1 for token in found.ids.tolist()]
-    assert found.chances[found.banned].tolist() == [0.0]
-    assert found.kept == int((want > 0).sum())
+    assert found.sampling_probabilities[found.banned].tolist() == [0.0]
+    assert found.candidate_count == int((want > 0).sum())
     assert found.tokens == [trained.tokenizer.token(token) for token in found.ids.tolist()]
 
 
@@ -78,14 +78,14 @@ def test_few_names_and_entropy() -> None:
 def test_written_as_generated(kind: str, options: dict[str, Any]) -> None:
     """The very tokens of `generate`, beyond the context of a GPT too; and the pieces join to its text."""
     trained = writer(kind)
-    tokens = list(write(trained, "a bad ", max_tokens=30, seed=11, **options))
+    tokens = list(stream_tokens(trained, "a bad ", max_tokens=30, seed=11, **options))
     text = "".join(trained.generate("a bad ", max_tokens=30, seed=11, **options))
     assert "".join(token.text for token in tokens) == text
     for place, token in list(enumerate(tokens))[::3]:
         before = [own.token for own in tokens[:place]]
         again = next_tokens(trained, "a bad ", before, **options)
         np.testing.assert_allclose(token.expected.log_probs, again.log_probs, atol=2e-5)
-        chance = token.expected.chances[token.expected.rank(token.token) - 1]
+        chance = token.expected.sampling_probabilities[token.expected.rank(token.token) - 1]
         assert chance > 0 and not token.forced
         assert token.probability == pytest.approx(again.probabilities[again.rank(token.token) - 1], rel=1e-4)
         assert len(token.expected.tokens) == len(trained.tokenizer)
@@ -95,10 +95,10 @@ def test_written_as_generated(kind: str, options: dict[str, Any]) -> None:
 def test_translator_writes(kind: str) -> None:
     """Without chance it is what a beam of one finds; by chance it is what `generate` draws."""
     trained = translator(kind)
-    greedy = [token.token for token in write(trained, "bad cab", temperature=0.0, max_tokens=12)]
+    greedy = [token.token for token in stream_tokens(trained, "bad cab", temperature=0.0, max_tokens=12)]
     (found,) = trained.translate("bad cab", beam=1, max_length=12)
     assert greedy == [*found.candidates[0].ids, *[0] * found.candidates[0].finished]
-    begun = beginning(trained, "bad cab")
+    begun = prepare_decoding(trained, "bad cab")
     steps = generate(
         trained.model,
         torch.tensor([[0, 5]]),
@@ -108,7 +108,7 @@ def test_translator_writes(kind: str) -> None:
         seed=3,
         source=begun.tree(),
     )
-    drawn = list(write(trained, "bad cab", [5], temperature=1.4, max_tokens=9, seed=3))
+    drawn = list(stream_tokens(trained, "bad cab", [5], temperature=1.4, max_tokens=9, seed=3))
     assert [token.token for token in drawn] == [5, *(int(step.tokens[0]) for step in steps)]
     assert [token.forced for token in drawn] == [True] + [False] * (len(drawn) - 1)
 
@@ -116,7 +116,7 @@ def test_translator_writes(kind: str) -> None:
 def test_forced_tokens_keep_their_own_probability() -> None:
     trained = writer("lstm")
     forced = trained.tokenizer.encode("dad")
-    tokens = list(write(trained, "a", [*forced, 0]))
+    tokens = list(stream_tokens(trained, "a", [*forced, 0]))
     assert [(token.token, token.text, token.forced) for token in tokens] == [
         (*pair, True) for pair in zip([*forced, 0], ["d", "a", "d", ""], strict=True)
     ]
@@ -127,7 +127,7 @@ def test_forced_tokens_keep_their_own_probability() -> None:
 
 def test_the_prompt_is_read_by_the_decoder() -> None:
     """An unknown letter is read, with a word on it, and never written."""
-    begun = beginning(writer("lstm"), "aß")
+    begun = prepare_decoding(writer("lstm"), "aß")
     assert begun.prompt == [3, 1] and "'ß'" in begun.notes[0] and begun.banned == (1,)
     assert begun.decode([4, 5]) == "bc"
 
@@ -138,16 +138,16 @@ def test_a_denoiser_restores(tmp_path: Path, kind: str) -> None:
     for _ in begin(denoise_recipe(tmp_path, f"noise.kind={kind}"), tmp_path / "run").events():
         pass
     trained, text = load(tmp_path / "run", "cpu"), "The [MASK] purr all [MASK] ."
-    read, best = trained.said(text, beam=1, max_length=9)
-    begun = beginning(trained, text)
+    read, best = trained.search(text, beam=1, max_length=9)
+    begun = prepare_decoding(trained, text)
     assert begun.source == read
-    greedy = list(write(trained, text, temperature=0.0, max_tokens=9))
+    greedy = list(stream_tokens(trained, text, temperature=0.0, max_tokens=9))
     assert [token.token for token in greedy] == [*best.tokens, *[0] * best.finished]
     sentinel = [len(trained.tokenizer) + 3] if kind == "spans" else []  # after [CLS], [SEP] and [MASK]
     forced = [*sentinel, *trained.tokenizer.encode("The cats")]
-    told = list(write(trained, text, forced, max_tokens=3, seed=1))
+    told = list(stream_tokens(trained, text, forced, max_tokens=3, seed=1))
     assert [token.token for token in told[: len(forced)]] == forced
-    assert told[0].shown == ("<1>" if kind == "spans" else trained.tokenizer.token(forced[0]))
+    assert told[0].name == ("<1>" if kind == "spans" else trained.tokenizer.token(forced[0]))
     tree = search_tree(trained, text, beam=3, n_best=2, max_length=9)
     (restored,) = trained.restore(text, beam=3, max_length=9)
     assert len(tree.candidates) == 2
@@ -159,9 +159,9 @@ def test_refusals() -> None:
     with pytest.raises(UsageError, match="Token ids go from 0 to 8; got 9"):
         next_tokens(trained, "a", [9])
     with pytest.raises(UsageError, match="Nothing comes after END"):
-        write(trained, "a", [0, 3])
+        stream_tokens(trained, "a", [0, 3])
     with pytest.raises(DataError, match="UTF-8"):
-        write(trained, "\ud800")
+        stream_tokens(trained, "\ud800")
     with pytest.raises(UsageError, match="empty"):
         next_tokens(translator(), "  ")
     with pytest.raises(UsageError, match="top_p"):

@@ -18,8 +18,8 @@ from seqloom.inspect.views.points import (
     RepulsionGrid,
     affinities,
     analogy,
-    by_group,
     calibrate,
+    colour_by_group,
     gradient,
     kind_of,
     nearest,
@@ -47,7 +47,7 @@ def test_pca_is_that_of_scikit_learn_but_for_signs(shape: tuple[int, int]) -> No
     x = np.random.default_rng(1).normal(size=shape) @ np.diag(np.arange(1.0, shape[1] + 1))
     found, known = pca(x, 2), decomposition.PCA(2).fit(x)
     np.testing.assert_allclose(np.abs(found.points), np.abs(known.transform(x)), atol=1e-8)
-    np.testing.assert_allclose(found.shares, known.explained_variance_ratio_, atol=1e-10)
+    np.testing.assert_allclose(found.explained_variance_ratio, known.explained_variance_ratio_, atol=1e-10)
     far = np.abs(found.points).argmax(axis=0)
     assert (found.points[far, [0, 1]] > 0).all()
 
@@ -124,7 +124,7 @@ def test_neighbours_and_analogies_are_those_of_the_words() -> None:
     cosines = space.unit @ space.unit[4]
     order = [place for place in np.argsort(-cosines) if place != 4][:6]
     found = neighbours(points, "w4", 6)
-    assert [one.place for one in found] == order
+    assert [one.index for one in found] == order
     assert [one.cosine for one in found] == pytest.approx(cosines[order].tolist(), abs=1e-6)
     assert [one.name for one in analogy(points, "w1", "w2", "w3", 4)] == [
         one.word for one in space.analogy("w1", "w2", "w3", 4)
@@ -143,9 +143,9 @@ def test_too_few_points_and_equal_ones_are_refused() -> None:
 
 
 def test_groups_by_size_and_by_how_names_are_written() -> None:
-    colouring = by_group("label", "", [*"aaabbc", ""])
+    colouring = colour_by_group("label", "", [*"aaabbc", ""])
     assert colouring.groups == ["a", "b", "c", "other"] and colouring.values.tolist() == [0, 0, 0, 1, 1, 2, 3]
-    many = by_group("label", "", [str(n) for n in range(30)])
+    many = colour_by_group("label", "", [str(n) for n in range(30)])
     assert len(many.groups) == 20 and many.groups[-1] == "other"
     names = {"the": "Latin, small", "Rome": "Latin, capital", "42": "number", "…": "punctuation", "市": "Han"}
     assert {name: kind_of(name) for name in names} == names

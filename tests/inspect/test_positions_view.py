@@ -68,15 +68,18 @@ def test_wavelengths_and_the_dimensions_worth_a_curve() -> None:
     view = sinusoids_view(width=128, length=100)
     assert view.wavelengths[0] == pytest.approx(2 * math.pi)
     assert view.wavelengths[-1] == pytest.approx(2 * math.pi * 10000 ** (126 / 128))
-    shown = view.telling()
+    shown = view.informative_dimensions()
     assert shown[0] == 0 and len(shown) == 4 and shown == sorted(shown)
     assert all(dimension % 2 == 0 and view.wavelengths[dimension // 2] <= 400 for dimension in shown)
     halves = sinusoids_view(width=128, length=100, layout="halves")
-    assert [2 * dimension for dimension in halves.telling()] == shown
+    assert [2 * dimension for dimension in halves.informative_dimensions()] == shown
     table = np.zeros((5, 6))
     table[:, 4], table[:, 1] = [0, 9, 0, 9, 0], [0, 1, 0, 1, 0]
-    assert PositionsView("learned", table).telling(2) == [1, 4] and not PositionsView("learned", table).wavelengths
-    assert sinusoids_view(width=2, length=1).telling() == [0]
+    assert (
+        PositionsView("learned", table).informative_dimensions(2) == [1, 4]
+        and not PositionsView("learned", table).wavelengths
+    )
+    assert sinusoids_view(width=2, length=1).informative_dimensions() == [0]
 
 
 def test_as_json() -> None:
@@ -159,7 +162,7 @@ def test_what_is_drawn_is_what_was_computed(view: PositionsView) -> None:
     table, products, curves, distances = figure.axes[:4]
     np.testing.assert_array_equal(np.asarray(table.images[0].get_array()), view.table.T)
     np.testing.assert_array_equal(np.asarray(products.images[0].get_array()), view.products)
-    for dimension, line in zip(view.telling(), curves.get_lines(), strict=True):
+    for dimension, line in zip(view.informative_dimensions(), curves.get_lines(), strict=True):
         np.testing.assert_array_equal(line.get_ydata(), view.table[:, dimension])
     np.testing.assert_array_equal(distances.get_lines()[-1].get_ydata(), view.by_distance)
     assert bool(distances.collections) == (view.kind == "learned")  # only there it matters which places

@@ -10,14 +10,14 @@ from tests.speakers import translator, writer
 
 from seqloom.core.errors import UsageError
 from seqloom.decoding.beam import BeamConfig, beam_search
-from seqloom.inspect.views.next_tokens import SearchTree, beginning, search_tree
+from seqloom.inspect.views.next_tokens import SearchTree, prepare_decoding, search_tree
 
 Path = tuple[int, ...]
 
 
 def log_probs(trained: Any, text: str, said: Path) -> list[float]:
     """log p of every token after these, asked from the beginning; <unk> is impossible."""
-    begun = beginning(trained, text, said)
+    begun = prepare_decoding(trained, text, said)
     with torch.no_grad():
         output = trained.model.step(torch.tensor([[0, *begun.prefix]]), begun.start())
     found = output.log_probs[0].double().tolist()
@@ -104,7 +104,7 @@ def test_numbers_and_parity(kind: str, beam: int, n_best: int, alpha: float) -> 
     assert {node.id for node in every if node.status == "ended"} == {n.id for n in tree.nodes if n.status == "ended"}
     for other in tree.others:
         said = [node.token for node in tree.path(other.node)][tree.forced : -1]
-        assert other.finished and other.text == beginning(trained, "bad cab").decode(said)
+        assert other.finished and other.text == prepare_decoding(trained, "bad cab").decode(said)
 
 
 def found_alone(trained: Any, options: dict[str, Any]) -> list[tuple[str, float, float, bool]]:

@@ -49,7 +49,7 @@ def test_it_says_what_tag_says(tagger: TaggerPredictor) -> None:
     own = found.posterior[np.arange(len(found.best)), found.best]
     assert own.tolist() == pytest.approx([word.probability for word in said.words], abs=1e-6)
     assert found.posterior.sum(axis=1) == pytest.approx(1)
-    assert found.likeliest == found.posterior.argmax(axis=1).tolist()
+    assert found.most_probable == found.posterior.argmax(axis=1).tolist()
 
 
 def test_steps_lead_from_the_tags_of_one_word_to_those_of_the_next(tagger: TaggerPredictor) -> None:

@@ -53,8 +53,8 @@ def test_classes() -> None:
     assert marked(text, "inside brackets") == ".....xxxxx......."
     assert marked(text, "inside quotes") == "...........xxxx.."
     assert marked(text, "contains o", containing="o") == ".............x..."
-    np.testing.assert_array_equal(token_classes(list(text))["place in the text"], np.arange(17))
-    np.testing.assert_array_equal(token_classes(list("ab\ncd"))["place in the line"], [0, 1, 2, 0, 1])
+    np.testing.assert_array_equal(token_classes(list(text))["position in the text"], np.arange(17))
+    np.testing.assert_array_equal(token_classes(list("ab\ncd"))["position in the line"], [0, 1, 2, 0, 1])
 
 
 def test_special_tokens_are_no_text_and_spaces_come_in_many_forms() -> None:
@@ -66,5 +66,5 @@ def test_special_tokens_are_no_text_and_spaces_come_in_many_forms() -> None:
 
 
 def test_what_tells_nothing_apart_is_left_out() -> None:
-    assert set(token_classes(list("aaa"))) == {"starts a word", "place in the text"}
+    assert set(token_classes(list("aaa"))) == {"starts a word", "position in the text"}
     assert token_classes(["a"]) == {}

@@ -13,7 +13,7 @@ from seqloom.exchange.start_tokens import StartTokenConfig
 from seqloom.inspect import capture
 from seqloom.inspect.tours.tour import MAX_TOKENS, Follow, Walk, has_tour, walk_through
 from seqloom.inspect.values import to_plain
-from seqloom.inspect.views.texts import say
+from seqloom.inspect.views.texts import translate_pair
 from seqloom.models.bert import BERTConfig
 from seqloom.models.gpt import GPTConfig
 from seqloom.models.recurrent_lm import RecurrentLMConfig
@@ -72,11 +72,11 @@ SHAPES: list[dict[str, Any]] = [
 @pytest.mark.parametrize("options", SHAPES, ids=lambda options: " ".join(options) or "plain")
 def test_the_scores_at_the_end_of_a_transformer_are_its_own(options: dict[str, Any]) -> None:
     translator = transformer(**options)
-    said = say(translator, "the cat", "il gatto")
-    for step in (1, 5, len(said.said)):
-        walk = walk_through(translator, "the cat", Follow(step=step, head=3), said)
+    pair = translate_pair(translator, "the cat", "il gatto")
+    for step in (1, 5, len(pair.target_ids)):
+        walk = walk_through(translator, "the cat", Follow(step=step, head=3), pair)
         check(walk)
-        batch = said.batch(translator.model)
+        batch = pair.batch(translator.model)
         own = translator.model.eval()(batch["source"], batch["source_mask"], batch["inputs"])[0, step - 1]
         np.testing.assert_allclose(output(walk, "logits"), own.detach().numpy(), atol=1e-9)
 
@@ -84,12 +84,12 @@ def test_the_scores_at_the_end_of_a_transformer_are_its_own(options: dict[str, A
 def test_each_stage_of_a_transformer_is_what_its_layers_do() -> None:
     translator = transformer(norm_first=True)
     model = translator.model
-    said = say(translator, "the cat", "il gatto")
-    walk = walk_through(translator, "the cat", Follow(word=3, step=4, layer=2, head=2), said)
+    pair = translate_pair(translator, "the cat", "il gatto")
+    walk = walk_through(translator, "the cat", Follow(word=3, step=4, layer=2, head=2), pair)
     seen: dict[str, Any] = {}
     for name, part in {"below": model.encoder[1], "memory": model.encoder_norm, "decoder": model.decoder[1]}.items():
         part.register_forward_hook(lambda _, __, made, name=name: seen.setdefault(name, made))
-    batch, heads = said.batch(model), model.eval().attentions(said.batch(model))
+    batch, heads = pair.batch(model), model.eval().attentions(pair.batch(model))
     model(batch["source"], batch["source_mask"], batch["inputs"])
     close: dict[str, Any] = {"atol": 1e-9}
     np.testing.assert_allclose(output(walk, "encoder-feed"), seen["below"][0][0].detach(), **close)
@@ -102,9 +102,9 @@ def test_each_stage_of_a_transformer_is_what_its_layers_do() -> None:
 def test_the_text_of_one_token_is_followed_to_the_most_looked_at() -> None:
     """Where no token is named, the walk follows the one that the step looks at most."""
     translator = transformer()
-    said = say(translator, "the cat", "il gatto")
-    walk = walk_through(translator, "the cat", Follow(step=3), said)
-    batch = said.batch(translator.model)
+    pair = translate_pair(translator, "the cat", "il gatto")
+    walk = walk_through(translator, "the cat", Follow(step=3), pair)
+    batch = pair.batch(translator.model)
     weights = translator.model.eval().attention(batch)[0, 2, :-1]
     assert walk.word == int(weights.argmax()) + 1
 
@@ -121,10 +121,10 @@ def test_a_walk_that_left_something_out_would_be_seen(monkeypatch: pytest.Monkey
             attention.scale = scale
 
     translator = transformer()
-    said = say(translator, "the cat", "il gatto")
-    assert walk_through(translator, "the cat", said=said).difference < 1e-9
+    pair = translate_pair(translator, "the cat", "il gatto")
+    assert walk_through(translator, "the cat", pair=pair).difference < 1e-9
     monkeypatch.setattr(capture, "attention_values", wrong)
-    assert walk_through(translator, "the cat", said=said).difference > 1e-3
+    assert walk_through(translator, "the cat", pair=pair).difference > 1e-3
 
 
 # --- recurrent translators --------------------------------------------------------------------------------------------
@@ -152,11 +152,11 @@ WAYS: list[dict[str, Any]] = [
 @pytest.mark.parametrize("options", WAYS, ids=str)
 def test_the_scores_at_the_end_of_a_recurrent_translator_are_its_own(options: dict[str, Any]) -> None:
     translator = seq2seq(**options)
-    said = say(translator, "the cat", "il gatto")
-    for step in (1, 4, len(said.said)):
-        walk = walk_through(translator, "the cat", Follow(step=step, word=2), said)
+    pair = translate_pair(translator, "the cat", "il gatto")
+    for step in (1, 4, len(pair.target_ids)):
+        walk = walk_through(translator, "the cat", Follow(step=step, word=2), pair)
         check(walk)
-        batch = said.batch(translator.model)
+        batch = pair.batch(translator.model)
         close: dict[str, Any] = {"atol": 1e-9}
         model = translator.model.eval()
         np.testing.assert_allclose(output(walk, "annotations"), model.annotations(batch["source"])[0].detach(), **close)
@@ -253,9 +253,9 @@ def test_a_bert_that_was_imported_without_an_output_ends_at_its_vectors() -> Non
         torch.tensor([[*framed(reader.specials, "bert", tokenizer.encode("the cat")).tokens]])
     )
     np.testing.assert_allclose(output(walk, "next"), own[0].detach(), atol=1e-9)
-    said = json.dumps(to_plain(walk), ensure_ascii=False)
-    assert "never trained" in said
-    assert "would put" not in said
+    pair = json.dumps(to_plain(walk), ensure_ascii=False)
+    assert "never trained" in pair
+    assert "would put" not in pair
 
 
 class Imported(Trained):
@@ -267,7 +267,7 @@ class Imported(Trained):
         return run
 
 
-# --- what is said -----------------------------------------------------------------------------------------------------
+# --- what is pair -----------------------------------------------------------------------------------------------------
 
 
 def three() -> list[Walk]:

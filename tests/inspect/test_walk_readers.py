@@ -46,7 +46,7 @@ def test_a_tagger_s_probabilities_are_its_own(tmp_path: Path, overrides: tuple[s
     if reader.model.chain.learned:
         own = output(walk, "chain")
         np.testing.assert_allclose(own.max(axis=1), [word.probability for word in said.words], atol=0.2)
-        batch = reader.looked(text).batch
+        batch = reader.read_line(text).batch
         np.testing.assert_allclose(own, reader.model.eval().probabilities(batch)[0].numpy(), atol=1e-5)
 
 

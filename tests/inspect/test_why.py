@@ -7,7 +7,7 @@ import torch
 from tests.understanding import classify_recipe, trained
 
 from seqloom.core.errors import UsageError
-from seqloom.inspect.views.labels import WordWeight, without
+from seqloom.inspect.views.labels import WordWeight, remove_each_word
 from seqloom.predict.classify import ClassifierPredictor
 from seqloom.predict.loader import load
 
@@ -33,7 +33,7 @@ def classifier(runs: Path, request: pytest.FixtureRequest) -> ClassifierPredicto
 def test_the_most_probable_label_is_explained_as_classify_does(classifier: ClassifierPredictor) -> None:
     (said,) = classifier.classify(TEXT, why=True)
     assert classifier.why(TEXT) == said.why == classifier.why(TEXT, said.label)
-    assert classifier.why(f"  {TEXT} ") == (said.why and said.why.moved(2))
+    assert classifier.why(f"  {TEXT} ") == (said.why and said.why.shift(2))
 
 
 def test_influence_on_each_label_is_that_of_autograd(classifier: ClassifierPredictor) -> None:
@@ -52,12 +52,12 @@ def test_what_is_left_out_is_read_again_without_it(classifier: ClassifierPredict
         (said,) = classifier.classify(text)
         return next(one.probability for one in said.candidates if one.label == "good")
 
-    found = classifier.why(TEXT, "good", "left out")
+    found = classifier.why(TEXT, "good", "occlusion")
     rest = ["dull, warm film", "a , warm film", "a dull warm film", "a dull, film", "a dull, warm "]
     assert [word.weight for word in found.words] == pytest.approx(
         [chance(TEXT) - chance(one) for one in rest], abs=1e-6
     )
-    assert [word.weight for word in classifier.why("dull", "good", "left out").words] == [0.0]
+    assert [word.weight for word in classifier.why("dull", "good", "occlusion").words] == [0.0]
 
 
 def test_a_word_goes_with_the_space_that_would_stand_twice() -> None:
@@ -65,7 +65,7 @@ def test_a_word_goes_with_the_space_that_would_stand_twice() -> None:
         WordWeight(text, start, start + len(text), 0.0)
         for text, start in (("a", 0), ("dull", 2), (",", 6), ("film", 8))
     ]
-    assert without("a dull, film", words) == ["dull, film", "a , film", "a dull film", "a dull, "]
+    assert remove_each_word("a dull, film", words) == ["dull, film", "a , film", "a dull film", "a dull, "]
 
 
 def test_what_cannot_be_asked_is_refused(runs: Path) -> None:

@@ -7,7 +7,7 @@ import torch
 
 from seqloom.inspect.plots.figures import to_bytes
 from seqloom.inspect.plots.measurements import draw_window
-from seqloom.inspect.views.memory import WindowView, deal_out, window_loss, windows_before
+from seqloom.inspect.views.memory import WindowView, permute_position, window_loss, windows_before
 from seqloom.models.window_lm import WindowLMConfig
 from seqloom.text import END
 
@@ -33,11 +33,11 @@ def test_the_windows_of_a_stream() -> None:
 @pytest.mark.parametrize("place", range(1, K + 1))
 def test_one_place_is_dealt_out_anew_and_no_other(place: int) -> None:
     seen = torch.arange(60).view(20, K)
-    dealt = deal_out(seen, place)
+    dealt = permute_position(seen, place)
     others = [column for column in range(K) if column != K - place]
     assert torch.equal(dealt[:, others], seen[:, others])
     assert not torch.equal(dealt, seen) and torch.equal(dealt[:, K - place].sort()[0], seen[:, K - place])
-    assert torch.equal(dealt, deal_out(seen, place))
+    assert torch.equal(dealt, permute_position(seen, place))
 
 
 def test_the_loss_is_that_of_the_scores_without_dropout() -> None:
@@ -54,7 +54,7 @@ def test_a_place_that_the_model_does_not_look_at_is_worth_nothing() -> None:
     with torch.no_grad():
         lm.hidden[0].weight[:, : 2 * 4] = 0  # blind but for the last token
     seen = windows_before(lm, stream, apart=False)
-    losses = [window_loss(lm, deal_out(seen, place), stream) for place in (1, 2, 3)]
+    losses = [window_loss(lm, permute_position(seen, place), stream) for place in (1, 2, 3)]
     whole = window_loss(lm, seen, stream)
     assert losses[1] == losses[2] == whole != losses[0]
 

@@ -67,7 +67,7 @@ class Trained(TranslatingModel):
     def specials(self) -> Specials:
         return Specials.after(len(self.tokenizer))
 
-    def as_taught(self, text: str, whole: bool = True) -> str:
+    def to_training_format(self, text: str, complete: bool = True) -> str:
         return text
 
     def continue_text(self, before: Any, tokens: Any) -> str:

@@ -65,18 +65,18 @@ def test_values_match_inspect(studio_page: StudioPage, runs: Path) -> None:
     assert [row[0] for row in table[1:]] == grid.rows and table[0][1:-1] == grid.columns
     np.testing.assert_allclose(numbers(table), grid.weights, atol=6e-4)
     np.testing.assert_allclose(sums(table), 1, atol=3e-3)  # float16
-    check_habits(page, part, studio_page.table("head-habits"))
+    check_statistics(page, part, studio_page.table("head-statistics"))
     check_thumbnails(page, part.words.weights)
 
 
-def check_habits(page: Any, part: Part, table: list[list[str]]) -> None:
-    habits = part.habits()
-    assert len(table) == 1 + len(habits) == 1 + part.layers * part.heads
-    for row, habit in zip(table[1:], habits, strict=True):
-        np.testing.assert_allclose([float(cell) for cell in row], list(habit), rtol=1e-4)
-    assert page.locator(".habits .habit").count() == len(habits)
+def check_statistics(page: Any, part: Part, table: list[list[str]]) -> None:
+    statistics = part.statistics()
+    assert len(table) == 1 + len(statistics) == 1 + part.layers * part.heads
+    for row, item in zip(table[1:], statistics, strict=True):
+        np.testing.assert_allclose([float(cell) for cell in row], list(item), rtol=1e-4)
+    assert page.locator(".head-plot .head-dot").count() == len(statistics)
     label = page.locator(".head-thumb").first.get_attribute("aria-label")
-    assert f"entropy {habits[0].entropy:.2f} bits" in label and f"distance {habits[0].distance:.2f}" in label
+    assert f"entropy {statistics[0].entropy:.2f} bits" in label and f"distance {statistics[0].distance:.2f}" in label
 
 
 def check_thumbnails(page: Any, weights: Any) -> None:

@@ -67,11 +67,11 @@ def test_other_label_and_occlusion(studio_page: StudioPage, classifier: Any) -> 
     )
     page.get_by_role("radio", name="Occlusion").check()
     page.get_by_text("is removed").wait_for()
-    known = classifier.why(TEXT, label, "left out")
+    known = classifier.why(TEXT, label, "occlusion")
     assert numbers([row[1] for row in studio_page.table("why")[1:]]) == pytest.approx(
         [word.weight for word in known.words], rel=1e-3, abs=1e-6
     )
-    assert f"label={label}" in page.url and "kind=left+out" in page.url
+    assert f"label={label}" in page.url and "kind=occlusion" in page.url
 
 
 # --- tagging ----------------------------------------------------------------------------------------------------------

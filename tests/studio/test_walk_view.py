@@ -13,7 +13,7 @@ from tests.studio.conftest import StudioPage
 from tests.studio.test_everyone import violations
 
 import seqloom
-from seqloom.inspect.views.texts import say
+from seqloom.inspect.views.texts import translate_pair
 from seqloom.studio.views import VIEWS
 from seqloom.studio.views.walk import default_text
 
@@ -87,15 +87,15 @@ def test_attention_weights_match_model(studio_page: StudioPage, runs: Path) -> N
 def test_translation_scores_match_model(studio_page: StudioPage, runs: Path) -> None:
     page = studio_page.open("walk", run="translate-gru", text=DATE, step="1", stage="softmax")
     trained = seqloom.load(runs / "translate-gru", "cpu")
-    said = say(trained, DATE)
-    batch = said.batch(trained.model)
+    pair = translate_pair(trained, DATE)
+    batch = pair.batch(trained.model)
     with torch.no_grad():
         logits = trained.model.eval()(batch["source"], batch["source_mask"], batch["inputs"])[0, 0]
-    share = float(torch.softmax(logits, dim=-1)[said.said[0]])
+    share = float(torch.softmax(logits, dim=-1)[pair.target_ids[0]])
     rows = studio_page.table("walk-softmax-1")
-    name = f"“{said.target_tokens[0].replace(' ', '␣')}”"
+    name = f"“{pair.target_tokens[0].replace(' ', '␣')}”"
     assert values(rows, name)[2] == pytest.approx(share, rel=1e-4)
-    assert values(rows, name)[0] == pytest.approx(float(logits[said.said[0]]), rel=1e-4)
+    assert values(rows, name)[0] == pytest.approx(float(logits[pair.target_ids[0]]), rel=1e-4)
     goto(page, "Scores become attention")
     shares = [float(row[3]) for row in studio_page.table("walk-weights-1")[1:-1]]
     np.testing.assert_allclose(shares, trained.model.attention(batch)[0, 0].detach().numpy(), atol=1e-5)

@@ -281,5 +281,5 @@ def test_doctor_supports_matching_tasks(tmp_path: Path) -> None:
         metrics = example_facts(task_of(recipe(tmp_path, name)))
         assert metrics.unit == unit and bool(metrics.classes) == (name == "pair")
         assert [split.name for split in metrics.splits] == ["train", "dev", "test"]
-        assert all(split.lengths.shortest > 0 for split in metrics.splits)
+        assert all(split.lengths.min > 0 for split in metrics.splits)
         assert not any("class" in line for line in about_examples(metrics))

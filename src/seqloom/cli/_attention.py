@@ -219,10 +219,10 @@ def show_heads(
 
     end = part.tokens.columns[0 if part.name == "decoder" else -1]  # </s>, or [SEP] of a BERT
     table = plain_table(["layer", "head", "entropy", "distance", f"on {end}"], left=0)
-    for habit in part.habits():
-        if habit.layer in layers and habit.head in heads:
-            numbers = f"{habit.entropy:.2f}", f"{habit.distance:.2f}", f"{habit.end:.0%}"
-            table.add_row(str(habit.layer), str(habit.head), *numbers)
+    for item in part.statistics():
+        if item.layer in layers and item.head in heads:
+            numbers = f"{item.entropy:.2f}", f"{item.distance:.2f}", f"{item.end:.0%}"
+            table.add_row(str(item.layer), str(item.head), *numbers)
     console.print(f"{NAMES[part.name]}, heads")
     console.print(table)
     where = "the place as far through the source" if part.name == "cross" else "where it stands"
@@ -265,7 +265,7 @@ def heads_json(view: "HeadsView", choice: HeadsChoice) -> Json:
     has_source = view.source is not None
     return {
         **({"source": view.source} if has_source else {}),
-        view.says: view.text,
+        view.output_kind: view.text,
         **({"given": view.given, "finished": view.finished} if has_source else {}),
         "log_prob": view.log_prob,
         "part": part.name,
@@ -277,7 +277,7 @@ def heads_json(view: "HeadsView", choice: HeadsChoice) -> Json:
         "column_tokens": tokens.columns,
         "row_words": words.rows,
         "column_words": words.columns,
-        "habits": [habit._asdict() for habit in part.habits()],
+        "statistics": [item._asdict() for item in part.statistics()],
         "maps": [
             {
                 "layer": layer,

@@ -126,8 +126,8 @@ def print_states(run: Path, view: "TextStates | SeriesStates") -> None:
 
     names = [str(number) for number in range(1, view.states + 1)]
     if isinstance(view, TextStates):
-        print(f"{run}: {view.states} states; shares of {view.measured}")
-        for name, emitted, share in zip(names, view.said, view.share, strict=True):
+        print(f"{run}: {view.states} states; shares of {view.measured_on}")
+        for name, emitted, share in zip(names, view.emissions, view.fractions, strict=True):
             symbols = "  ".join(f"{format_token(symbol)} {chance:.3f}" for symbol, chance in emitted)
             print(f"  state {name}, {share:.1%}: {symbols}")
         names.append("END")
@@ -136,15 +136,15 @@ def print_states(run: Path, view: "TextStates | SeriesStates") -> None:
         for number, (means, deviations) in enumerate(zip(view.means, view.deviations, strict=True)):
             variables = zip(view.columns, means, deviations, strict=True)
             values = "  ".join(f"{name} {mean:.4g} ± {spread:.3g}" for name, mean, spread in variables)
-            print(f"  state {number + 1}, {view.share[number]:.1%}, {view.lasts(number)}: {values}")
+            print(f"  state {number + 1}, {view.fractions[number]:.1%}, {view.describe_duration(number)}: {values}")
     print("\nwhich state (column) follows which (row)")
     print("      " + columns(names, 7))
     for name, row in zip(names, view.transition, strict=True):
         print(f"  {name:>4}" + "".join(f"{value:7.3f}" for value in row))
     if isinstance(view, TextStates):
-        if view.kinds is not None:
+        if view.letter_kinds is not None:
             print("\nwhat share of each kind of letter a state said")
-            for kind, shares in view.kinds.items():
+            for kind, shares in view.letter_kinds.items():
                 print(f"  {kind:12}" + "".join(f"{share:9.1%}" for share in shares))
         print("\n" + mark_states(view))
 
@@ -217,7 +217,7 @@ def track(
 
     check_out(out)
     trace = track_trace(load(run, "cpu"), split, number)
-    head = {"run": str(run), "track": trace.name, "figures": trace.figures, "gaps": trace.gaps}
+    head = {"run": str(run), "track": trace.name, "metrics": trace.metrics, "gaps": trace.gaps}
     json = {**head, "observed": trace.observed, **{key: getattr(trace, key) for key in TRACE_KEYS}}
     show_view(out, lambda: draw_track(trace, run.name), as_json, lambda: json, lambda: print_track(run, trace))
 
@@ -228,9 +228,9 @@ def print_track(run: Path, trace: "TrackTrace") -> None:
     print(f"{run}: track {trace.name}, {size}; root mean square distance from the truth")
     print(f"{'':12}{'observed steps':>16}{'gaps':>10}{'within 95 %':>14}")
     for name in ("observed", "filtered", "smoothed"):
-        gap, within = trace.figures.get(f"gap_{name}"), trace.figures.get(f"within_{name}")
+        gap, within = trace.metrics.get(f"gap_{name}"), trace.metrics.get(f"within_{name}")
         cells = ["" if gap is None else f"{gap:.2f}", "" if within is None else f"{within:.1%}"]
-        print(f"{name:12}{trace.figures[f'rmse_{name}']:16.2f}{cells[0]:>10}{cells[1]:>14}")
+        print(f"{name:12}{trace.metrics[f'rmse_{name}']:16.2f}{cells[0]:>10}{cells[1]:>14}")
 
 
 def window(
@@ -260,12 +260,14 @@ def window(
     def print_views() -> None:
         for view in views:
             print(f"{view.name}: {view.loss:.4f} nats per token on {split} ({view.tokens:,} tokens)")
-            largest = max(*view.worth, 1e-12)
-            for back, (loss, worth) in enumerate(zip(view.shuffled, view.worth, strict=True), start=1):
+            largest = max(*view.importance, 1e-12)
+            for back, (loss, worth) in enumerate(zip(view.shuffled, view.importance, strict=True), start=1):
                 line = f"  {back:3} back says nothing true  {loss:8.4f}  {worth:+8.4f}"
                 print_bar(line, max(worth, 0) / largest)
 
-    rows = [{"run": str(run), **vars(view), "worth": view.worth} for run, view in zip(runs, views, strict=True)]
+    rows = [
+        {"run": str(run), **vars(view), "importance": view.importance} for run, view in zip(runs, views, strict=True)
+    ]
     show_view(out, lambda: draw_window(views), as_json, lambda: {"split": split, "runs": rows}, print_views)
 
 
@@ -278,9 +280,9 @@ def mix(
     from seqloom.predict.loader import load
 
     view = mix_view(load(run, "cpu"))
-    layers = list(zip(view.layers, view.shares, strict=True))
+    layers = list(zip(view.layers, view.weights, strict=True))
     if as_json:
-        shares = [{"layer": name, "share": share} for name, share in layers]
+        shares = [{"layer": name, "weight": weight} for name, weight in layers]
         print_json({"run": str(run), "scale": view.scale, "layers": shares})
         return
     print(f"{run}: h = γ Σ_j s_j h_j, γ = {view.scale:.3f}")

@@ -76,7 +76,7 @@ def report(name: str, found: "Diagnosis") -> list[str]:
 
 def length_row(head: str, tokens: int, lengths: "Lengths") -> str:
     """Return a row of the table of lengths."""
-    shown = f"{lengths.shortest:>14,}{lengths.median:>9,}{lengths.most:>9,}{lengths.longest:>9,}"
+    shown = f"{lengths.min:>14,}{lengths.median:>9,}{lengths.p95:>9,}{lengths.max:>9,}"
     return f"{head}{tokens:>12,}{shown}"
 
 
@@ -92,7 +92,7 @@ def describe_documents(splits: "Sequence[Split]") -> list[str]:
     for split in splits:
         remarks = [f"{split.empty:,} empty", f"{split.duplicates:,} repeated"]
         if split.name != "train":
-            shared = f"{split.in_train:,} documents and {split.lines_in_train:.1%} of the long lines in train too"
+            shared = f"{split.in_train:,} documents and {split.line_overlap:.1%} of the long lines in train too"
             remarks += [shared, describe_unknown(split)]
         lines.append(f"  {split.name + ':':7}{', '.join(remarks)}")
     return lines
@@ -112,10 +112,10 @@ def describe_pairs(found: "PairFacts") -> list[str]:
             new = {name: side for name, side in sides.items() if side.unknown_rate or side.new_characters}
             remarks += [f"{name}: {describe_unknown(side)}" for name, side in new.items()] or ["nothing unknown"]
         lines.append(f"  {split.name + ':':7}{'; '.join(remarks)}")
-    left_out = f"; {found.left_out:,} pairs too long, left out" if found.left_out else ""
+    left_out = f"; {found.skipped:,} pairs too long, left out" if found.skipped else ""
     batches = f"{found.pairs_per_batch:,.0f} pairs on average, up to {found.tokens:,} tokens a side"
     shapes = format_count(found.shapes, "shape")
-    return [*lines, f"batches: {batches}, of {shapes}, {found.padding:.1%} padding{left_out}"]
+    return [*lines, f"batches: {batches}, of {shapes}, {found.padding_fraction:.1%} padding{left_out}"]
 
 
 def describe_examples(found: "ExampleFacts") -> list[str]:
@@ -125,19 +125,22 @@ def describe_examples(found: "ExampleFacts") -> list[str]:
     for split in found.splits:
         remarks = [f"{split.duplicates:,} repeated"]
         if split.name != "train":
-            remarks += [f"{split.in_train:,} in train too", f"{split.new_words:.1%} of the words never seen"]
-            remarks += [f"{sum(split.unseen.values()):,} with a class never seen"] if split.unseen else []
+            remarks += [f"{split.in_train:,} in train too", f"{split.new_word_rate:.1%} of the words never seen"]
+            remarks += [f"{sum(split.unseen_labels.values()):,} with a class never seen"] if split.unseen_labels else []
         lines.append(f"  {split.name + ':':7}{', '.join([*remarks, f'{split.unknown_rate:.2%} unknown'])}")
     if found.classes:
         total = sum(found.classes.values())
         shown = [f"{escape_controls(name)}: {count:,} ({count / total:.1%})" for name, count in found.classes.items()]
         if len(shown) > CLASSES:  # the largest and the smallest
             shown = [*shown[: CLASSES - 3], "…", *shown[-2:]]
-        counts = f"{len(found.classes)}, in {total:,} {found.of_classes} of train"
+        counts = f"{len(found.classes)}, in {total:,} {found.class_unit} of train"
         lines.append(f"classes: {counts}: {', '.join(shown)}")
-    cut = f"; {found.cut:,} {found.unit} longer than {found.max_length} tokens" if found.cut else ""
-    batches = f"{found.per_batch:,.0f} {found.unit} on average, up to {found.tokens:,} tokens"
-    return [*lines, f"batches: {batches}, of {format_count(found.shapes, 'shape')}, {found.padding:.1%} padding{cut}"]
+    cut = f"; {found.truncated:,} {found.unit} longer than {found.max_length} tokens" if found.truncated else ""
+    batches = f"{found.examples_per_batch:,.0f} {found.unit} on average, up to {found.tokens:,} tokens"
+    return [
+        *lines,
+        f"batches: {batches}, of {format_count(found.shapes, 'shape')}, {found.padding_fraction:.1%} padding{cut}",
+    ]
 
 
 def describe_unknown(part: "Split | Side") -> str:
@@ -171,7 +174,7 @@ def describe_budget(found: "Diagnosis") -> list[str]:
         lines.append(f"time: {at_least}{clock(found.seconds)}{detail}")
     if rehearsal.peak is None or rehearsal.memory is None:
         return lines
-    free = f"; {format_bytes(found.memory_at_hand)} free" if found.memory_at_hand is not None else ""
+    free = f"; {format_bytes(found.free_memory)} free" if found.free_memory is not None else ""
     host = format_bytes(rehearsal.memory)
     if rehearsal.gpu_reserved is None or rehearsal.gpu_allocated is None:
         return [*lines, f"memory: {host} at the peak{free}"]

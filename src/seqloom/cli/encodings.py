@@ -144,7 +144,7 @@ def encodings_json(
     encoded: Sequence["Encoded"], known: "Vocabulary", widths: list[int], compared: Sequence["Comparison"]
 ) -> Json:
     """Return the encodings of all texts as values that JSON has."""
-    from seqloom.inspect.views.inputs import dense_table, occurring
+    from seqloom.inspect.views.inputs import dense_table, nonzero_columns
 
     tables = {width: dense_table(known, width) for width in widths}
     words = [
@@ -155,7 +155,7 @@ def encodings_json(
             "idf": float(known.idf[column]),
             "dense": {width: table[column] for width, table in tables.items()},
         }
-        for column in occurring(encoded)
+        for column in nonzero_columns(encoded)
     ]
     texts = [
         {
@@ -171,7 +171,10 @@ def encodings_json(
     comparisons = [
         {
             "texts": [one.first + 1, one.second + 1],
-            "one_hot": {"same": one.place is None, "differs_at": None if one.place is None else one.place + 1},
+            "one_hot": {
+                "same": one.first_difference is None,
+                "differs_at": None if one.first_difference is None else one.first_difference + 1,
+            },
             "counts": {"same": one.same_counts, "cosine": one.counts},
             "tf_idf": {"same": one.same_counts, "cosine": one.tf_idf},
             "dense_mean": {"same": one.same_mean, "distance": one.mean},
@@ -190,10 +193,10 @@ def print_encodings(
     import numpy as np
 
     from seqloom.inspect.plots.figures import format_word
-    from seqloom.inspect.views.inputs import dense_table, occurring
+    from seqloom.inspect.views.inputs import dense_table, nonzero_columns
 
     console = wide_console(120)
-    shown, width = occurring(encoded, ROWS), widths[0]
+    shown, width = nonzero_columns(encoded, ROWS), widths[0]
     heads = [known.words[column] for column in shown]
     names = [f"text {number}" if len(encoded) > 1 else "the text" for number in range(1, len(encoded) + 1)]
     for name, one in zip(names, encoded, strict=True):
@@ -201,7 +204,7 @@ def print_encodings(
         text = text if len(one.text) <= SHOWN_LETTERS else text[:SHOWN_LETTERS] + "…"
         console.print(f"{name}: {text}  ({format_count(len(one.words), 'word')})", markup=False, soft_wrap=True)
     others = len(known) - len(shown)
-    rest = f"; {format_count(others, 'column')} not shown" + ", all 0 here" * (occurring(encoded) == shown)
+    rest = f"; {format_count(others, 'column')} not shown" + ", all 0 here" * (nonzero_columns(encoded) == shown)
     source = f"vocabulary: {format_count(len(known), 'word')}, from {known.source}{rest if others else ''}"
     console.print(source, markup=False, soft_wrap=True)
     for kind in NAMES:
@@ -251,20 +254,20 @@ def print_matrix(
 
 def print_sizes(console: "Console", one: "Encoded", widths: list[int], name: str) -> None:
     """Print how many numbers each encoding takes, here and with larger vocabularies."""
-    from seqloom.inspect.views.inputs import LARGE
+    from seqloom.inspect.views.inputs import LARGE_VOCABULARIES
 
     console.print(f"\nhow large {name} is, in numbers", style="bold")
-    large = (f"of {size:,} words" for size in LARGE)
+    large = (f"of {size:,} words" for size in LARGE_VOCABULARIES)
     table = plain_table(["", "shape", "numbers", "not 0", *large, "learned", "order"])
-    larger = [one.sizes(widths, size) for size in LARGE]
+    larger = [one.sizes(widths, size) for size in LARGE_VOCABULARIES]
     for here, *there in zip(one.sizes(widths), *larger, strict=True):
         table.add_row(
             NAMES[here.encoding] + (f", {here.shape[-1]}" if here.encoding == "dense" else ""),
             " × ".join(f"{size:,}" for size in here.shape),
             f"{here.numbers:,}",
-            f"{here.not_zero:,}",
+            f"{here.nonzero:,}",
             *(f"{size.numbers:,}" for size in there),
-            f"{len(one.vocabulary):,} × {here.shape[-1]:,}" if here.table else "nothing",
+            f"{len(one.vocabulary):,} × {here.shape[-1]:,}" if here.parameters else "nothing",
             "kept" if len(here.shape) > 1 else "lost",
         )
     console.print(table)
@@ -279,15 +282,18 @@ def print_comparison(console: "Console", one: "Comparison", encoded: Sequence["E
     from seqloom.inspect.plots.terminal import format_inline
 
     console.print(f"\ncan text {one.first + 1} and text {one.second + 1} be told apart?", style="bold")
-    if one.place is None:
+    if one.first_difference is None:
         order = "no: the same words in the same order"
     else:
         texts = [encoded[one.first].words, encoded[one.second].words]
-        pair = [format_inline(words[one.place].text) if one.place < len(words) else "the end" for words in texts]
-        order = f"yes: at word {one.place + 1:,}, {pair[0]} and {pair[1]}"
+        pair = [
+            format_inline(words[one.first_difference].text) if one.first_difference < len(words) else "the end"
+            for words in texts
+        ]
+        order = f"yes: at word {one.first_difference + 1:,}, {pair[0]} and {pair[1]}"
     same = "no: the same words as often, so no model can that reads only these"
     if one.same_state:
-        state = "no" if one.place is None else "no: it has forgotten what was different"
+        state = "no" if one.first_difference is None else "no: it has forgotten what was different"
     else:
         state = f"yes: its last states, untrained, are {one.state:.3g} apart"
     rows = {

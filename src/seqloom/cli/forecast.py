@@ -16,7 +16,7 @@ from seqloom.core.errors import UsageError
 from seqloom.core.words import did_you_mean
 
 if TYPE_CHECKING:
-    from seqloom.inspect.views.series import Forecasted
+    from seqloom.inspect.views.series import ForecastView
 
 
 LEAST_DEVIATION = 1e-9  # of the mean: a deviation this small is none
@@ -64,7 +64,7 @@ def forecast(
     rows = {result.columns[number]: result.rows(number) for number in chosen}
     print_notes(result.notes)
     if as_json:
-        shares = {f"{share:.0%}": result.inside(share) for share in result.intervals}
+        shares = {f"{share:.0%}": result.coverage(share) for share in result.intervals}
         head = {"model": result.model, "after": result.series.time_labels()[-1], "horizon": result.horizon}
         coverage = None if result.truth is None else shares
         print_json({**head, "exact": result.exact, "forecast": rows, "coverage": coverage, "notes": list(result.notes)})
@@ -83,7 +83,7 @@ def forecast(
         write_picture(out, draw_forecast(result, history, chosen if columns else None))
 
 
-def print_forecast(result: "Forecasted", variables: Mapping[str, Sequence[dict[str, Any]]]) -> None:
+def print_forecast(result: "ForecastView", variables: Mapping[str, Sequence[dict[str, Any]]]) -> None:
     """Print a block for each variable."""
     how = "exact" if result.exact else "from drawn paths"
     print(f"{result.model}, {result.horizon} steps after {result.series.time_labels()[-1]}, {how}")
@@ -101,5 +101,5 @@ def print_forecast(result: "Forecasted", variables: Mapping[str, Sequence[dict[s
             values = ("" if math.isnan(row[key]) else f"{row[key]:,.{digits}f}" for key in keys)
             print(f"{row['time']:{width}}" + cells(values, 12))
     if result.truth is not None:
-        shares = [f"{result.inside(share):.0%} in the {share:.0%} interval" for share in result.intervals]
+        shares = [f"{result.coverage(share):.0%} in the {share:.0%} interval" for share in result.intervals]
         print(f"\nof what came lie {', '.join(shares)}")

@@ -95,7 +95,7 @@ def print_gates(run: Path, trace: "GateTrace", layer: "LayerTrace", unit: int | 
 
     from seqloom.inspect.plots.figures import format_token
 
-    where = trace.where(layer)
+    where = trace.location(layer)
     if unit is None:
         rows = {name: layer.level(name) for name in layer.values}
         heads = [name if name in layer.gates else f"|{name}|" for name in rows]
@@ -194,7 +194,7 @@ def gradients_json(report: "GradientReport") -> Json:
         "flows": [{**vars(flow), "layer": flow.layer + 1, "bound": flow.bound} for flow in report.flows],
         "clipping": {**vars(clip), "factor": clip.factor, "clipped": clip.clipped},
         "training": report.training,
-        "share_clipped": report.share_clipped,
+        "clipped_fraction": report.clipped_fraction,
     }
 
 
@@ -246,7 +246,7 @@ def gradient_remarks(report: "GradientReport") -> Iterator[str]:
             f"{report.name}{layer}: of a change of h, {flow.measured[steps]:.2e} arrives {later}; the "
             f"bound (γ_W γ_g)^{steps} = {gammas}^{steps} would allow {flow.bound[steps]:.2e}"
         )
-    clip, share = report.clipping, report.share_clipped
+    clip, share = report.clipping, report.clipped_fraction
     norm = f"{report.name}: ‖g‖ on this text is {clip.norm:.3g}"
     if clip.clip is None:
         yield f"{norm}; the recipe does not clip"

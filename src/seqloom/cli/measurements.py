@@ -10,7 +10,7 @@ from seqloom.cli._options import Device, JsonObject, PictureOut, parse_numbers, 
 from seqloom.cli._output import Json, check_out, columns, print_json, write_picture
 
 if TYPE_CHECKING:
-    from seqloom.inspect.views.layers import Layers, Measured
+    from seqloom.inspect.views.layers import Layers, Measurement
     from seqloom.inspect.views.memory import Memory
 
 KINDS = "self-attention,windowed,recurrent,convolution,dilated"
@@ -184,7 +184,7 @@ def print_layers(result: "Layers") -> None:
     from seqloom.nn.mixers import MIXERS
 
     repeats = result.plan.repeats
-    blocks: dict[str, Callable[[Measured], str]] = {
+    blocks: dict[str, Callable[[Measurement], str]] = {
         f"forward and backward, ms: median of {repeats} (fastest–slowest)": format_time,
         "memory such a pass holds at most, MiB": lambda one: format_mebibytes(one.memory),
         "operations that must wait for each other": lambda one: "–" if one.chain is None else f"{one.chain:,}",
@@ -220,7 +220,7 @@ def print_layers(result: "Layers") -> None:
         print("", *(f"note: {remark}" for remark in remarks), sep="\n")
 
 
-def format_time(one: "Measured") -> str:
+def format_time(one: "Measurement") -> str:
     """Return the median time in milliseconds, and the range of all passes."""
     if one.time is None:
         return "–"

@@ -28,7 +28,7 @@ from seqloom.core.words import format_value, one_line
 if TYPE_CHECKING:
     from rich.text import Text
 
-    from seqloom.inspect.views.labels import Why
+    from seqloom.inspect.views.labels import WordWeights
     from seqloom.predict.base import Prediction, Predictor
     from seqloom.predict.classify import Classification
     from seqloom.predict.tag import TaggedLine
@@ -144,7 +144,7 @@ def classify(
     print_predictions(classifier, predictions, as_json, print_one=print_shaded if why and is_coloured else None)
 
 
-def shade_words(text: str, why: "Why", *, few: bool = False) -> "Text":
+def shade_words(text: str, why: "WordWeights", *, few: bool = False) -> "Text":
     """Return the text with its words in colours: the strongest has the full colour, the others a share of it.
 
     Where a terminal has `few` colours there are no shares: strong words stand on the colour, others

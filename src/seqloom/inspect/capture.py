@@ -122,7 +122,7 @@ def capture(model: nn.Module, *kinds: type[nn.Module]) -> Iterator[Captured]:
 
 
 @contextmanager
-def evaluating(model: object) -> Iterator[None]:
+def eval_mode(model: object) -> Iterator[None]:
     """Turn dropout off for a while, whatever mode the model is in; a model that was counted has none."""
     if not isinstance(model, nn.Module):
         yield
@@ -170,7 +170,7 @@ class BlockValues(NamedTuple):
     cross_attention: AttentionValues | None
     after_self: Tensor | None  # (T, D)
     after_cross: Tensor | None
-    before_feed: Tensor
+    before_feed_forward: Tensor
     features: Tensor  # inside the feed-forward layer (T, d_ff)
     fed: Tensor  # what the feed-forward layer returns
     after: Tensor
@@ -203,7 +203,7 @@ def block_values(captured: Captured, block: TransformerBlock, *, norm_first: boo
         cross_attention=values[1] if len(values) > 1 else None,
         after_self=afters[0] if afters else None,
         after_cross=afters[1] if len(afters) > 1 else None,
-        before_feed=x,
+        before_feed_forward=x,
         features=captured.input(feed_forward.down),
         fed=fed,
         after=after,

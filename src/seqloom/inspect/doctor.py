@@ -16,7 +16,7 @@ from seqloom.core.limits import format_bytes
 from seqloom.core.words import format_value
 from seqloom.data.corpus import Corpus
 from seqloom.data.examples import TokenClassificationExample, has_spans, side_counts, tag_counts
-from seqloom.inspect.rehearsal import Budget, ModelFacts, Rehearsal, budget_of, memory_at_hand, model_facts, rehearse
+from seqloom.inspect.rehearsal import Budget, ModelFacts, Rehearsal, budget_of, free_memory, model_facts, rehearse
 from seqloom.inspect.values import Array
 from seqloom.tasks import task_info
 from seqloom.tasks.base import Task
@@ -42,10 +42,10 @@ SAVED_PER_WEIGHT = {"sgd": 0, "adam": 2, "adamw": 2}  # numbers the optimizer ke
 class Lengths:
     """The lengths of documents in tokens, END not counted."""
 
-    shortest: int
+    min: int
     median: int
-    most: int  # 95 % are no longer than this
-    longest: int
+    p95: int  # the 95th percentile
+    max: int
 
     @classmethod
     def of(cls, lengths: Array) -> "Lengths":
@@ -70,7 +70,7 @@ class Split:
     lengths: Lengths
     duplicates: int  # documents that are not empty and stand earlier in the same split too
     in_train: int  # documents that are not empty and stand in train too; 0 for train itself
-    lines_in_train: float  # the share of long lines that stand in train too
+    line_overlap: float  # the share of long lines that stand in train too
     unknown_rate: float
     new_characters: list[str]  # that never occur in train
 
@@ -86,8 +86,8 @@ class ExampleSplit:
     duplicates: int  # texts that stand earlier in the same split too
     in_train: int  # texts that stand in train too; 0 for train itself
     unknown_rate: float
-    new_words: float  # the share of words that never occur in train
-    unseen: dict[str, int]  # labels or tags that train never has, and how often
+    new_word_rate: float  # the share of words that never occur in train
+    unseen_labels: dict[str, int]  # labels or tags that train never has, and how often
 
 
 @dataclass(frozen=True)
@@ -97,15 +97,15 @@ class ExampleFacts:
     splits: list[ExampleSplit]
     unit: str  # what is counted: texts or sentences
     classes: dict[str, int]  # of train, the largest first: labels, tags, or types of spans
-    of_classes: str  # what these are counted in: texts, words or spans
-    spelled: bool  # whether the model also reads how words are spelled
-    cut: int  # training examples longer than batch.max_length
+    class_unit: str  # what these are counted in: texts, words or spans
+    reads_characters: bool  # whether the model also reads how words are spelled
+    truncated: int  # training examples longer than batch.max_length
     max_length: int | None
     tokens: int  # batch.tokens: the budget of a batch
-    per_batch: float
+    examples_per_batch: float
     shapes: int  # different shapes of batches
-    fixed: bool  # whether batch.max_shapes says how many there may be
-    padding: float  # the share of an epoch's cells that hold no token
+    has_max_shapes: bool  # whether batch.max_shapes says how many there may be
+    padding_fraction: float  # the share of an epoch's cells that hold no token
 
 
 @dataclass(frozen=True)
@@ -137,12 +137,12 @@ class PairFacts:
     """What a translator learns from."""
 
     splits: list[PairSplit]
-    left_out: int  # training pairs with a side longer than batch.max_length
+    skipped: int  # training pairs with a side longer than batch.max_length
     tokens: int  # batch.tokens: the budget of a batch, on its longer side
     pairs_per_batch: float
     shapes: int  # different shapes of batches
-    fixed: bool  # whether batch.max_shapes says how many there may be
-    padding: float  # the share of an epoch's cells that hold no token
+    has_max_shapes: bool  # whether batch.max_shapes says how many there may be
+    padding_fraction: float  # the share of an epoch's cells that hold no token
 
 
 @dataclass(frozen=True)
@@ -166,7 +166,7 @@ class Diagnosis:
     model: ModelFacts | None  # None for what is counted
     budget: Budget | None
     rehearsal: Rehearsal
-    memory_at_hand: int | None  # bytes, of the device
+    free_memory: int | None  # bytes, of the device
     warnings: list[str]
     pairs: PairFacts | None = None  # of a translator, in place of `splits`
     examples: ExampleFacts | None = None  # of a classifier or a tagger, in place of `splits`
@@ -203,13 +203,13 @@ def examine(recipe: Any) -> Diagnosis:
     elif isinstance(task.corpus, Corpus):
         sizes = {split: task.corpus.sizes(split) for split in task.corpus.splits}
     model = model_facts(task, device) if by_gradient else None
-    at_hand = memory_at_hand(device)
+    at_hand = free_memory(device)
     rehearsal = None
     if model is not None and at_hand is not None:  # weights, gradients and the optimizer's numbers, four bytes each
         least = 4 * model.parameters * (2 + SAVED_PER_WEIGHT.get(recipe.train.optimizer, 0))
         if least > at_hand:
             needed = f"the parameters, their gradients and the optimizer alone take {format_bytes(least)}"
-            rehearsal = Rehearsal(failure=f"out of memory: {needed}", lacks_memory_for="model")
+            rehearsal = Rehearsal(failure=f"out of memory: {needed}", out_of_memory_for="model")
     rehearsal = rehearsal or rehearse(recipe)
     warnings += task.warnings()
     warnings += _about_training(task, budget) if budget is not None else []
@@ -233,7 +233,7 @@ def split_facts(task: TextTask, name: str) -> Split:
         lengths=Lengths.of_stream(task.stream(name).numpy(), task.tokenizer.end),
         duplicates=len(real) - len(set(real)),
         in_train=sum(document in known for document in real),
-        lines_in_train=share_of_lines(documents, train) if name != "train" else 0.0,
+        line_overlap=share_of_lines(documents, train) if name != "train" else 0.0,
         unknown_rate=task.unknown_rate(name),
         new_characters=sorted(set().union(*documents) - set().union(*train)) if name != "train" else [],
     )
@@ -265,8 +265,8 @@ def example_facts(task: ReadingTask) -> ExampleFacts:
                 duplicates=len(texts) - len(set(texts)),
                 in_train=sum(text in train for text in texts),
                 unknown_rate=task.unknown_rate(name),
-                new_words=corpus.new_words(name) if name != "train" else 0.0,
-                unseen=corpus.unseen_labels(name) if task.names else {},
+                new_word_rate=corpus.new_words(name) if name != "train" else 0.0,
+                unseen_labels=corpus.unseen_labels(name) if task.names else {},
             )
         )
     labels = corpus.label_counts("train") if task.names and not is_tagged else {}
@@ -274,15 +274,15 @@ def example_facts(task: ReadingTask) -> ExampleFacts:
         splits=splits,
         unit=task_info(task.recipe.task).examples,
         classes=tag_counts(corpus, "train") if is_tagged else labels,
-        of_classes="texts" if not is_tagged else "spans" if has_spans(corpus) else "words",
-        spelled=task.spellings is not None,
-        cut=task.truncated_count(),
+        class_unit="texts" if not is_tagged else "spans" if has_spans(corpus) else "words",
+        reads_characters=task.spellings is not None,
+        truncated=task.truncated_count(),
         max_length=task.recipe.batch.max_length,
         tokens=batches.tokens,
-        per_batch=len(batches) / batches.steps_per_epoch,
+        examples_per_batch=len(batches) / batches.steps_per_epoch,
         shapes=len(batches.shapes()),
-        fixed=task.recipe.batch.max_shapes is not None,
-        padding=batches.padding(),
+        has_max_shapes=task.recipe.batch.max_shapes is not None,
+        padding_fraction=batches.padding(),
     )
 
 
@@ -312,12 +312,12 @@ def pair_facts(task: TranslateTask) -> PairFacts:
         )
     return PairFacts(
         splits=splits,
-        left_out=batches.left_out,
+        skipped=batches.left_out,
         tokens=batches.tokens,
         pairs_per_batch=len(batches.pairs) / batches.steps_per_epoch,
         shapes=len(batches.shapes()),
-        fixed=task.recipe.batch.max_shapes is not None,
-        padding=batches.padding(),
+        has_max_shapes=task.recipe.batch.max_shapes is not None,
+        padding_fraction=batches.padding(),
     )
 
 
@@ -357,10 +357,11 @@ def _about_overlap(share: float, what: str, split: str, them: str) -> Iterator[s
 
 
 def _about_padding(facts: ExampleFacts | PairFacts) -> Iterator[str]:
-    if facts.padding > PADDING:
-        less = "Raise batch.max_shapes, or set it to null for batches cut to measure."
-        fewer = "Lower batch.tokens: smaller batches hold fewer different lengths."
-        yield f"{facts.padding:.0%} of what a batch holds is padding. {less if facts.fixed else fewer}"
+    if facts.padding_fraction > PADDING:
+        fix = "Lower batch.tokens: smaller batches mix fewer lengths."
+        if facts.has_max_shapes:
+            fix = "Raise batch.max_shapes, or set it to null, which allows any batch shape."
+        yield f"{facts.padding_fraction:.0%} of the batches is padding. {fix}"
 
 
 def _about_splits(splits: Sequence[Split], kind: str) -> Iterator[str]:
@@ -369,8 +370,8 @@ def _about_splits(splits: Sequence[Split], kind: str) -> Iterator[str]:
             yield from _about_repetitions(split.duplicates / max(1, split.documents), "documents")
         documents = split.in_train / max(1, split.documents - split.empty)
         lines = f"lines of {LONG_LINE} characters and more"
-        what = "documents" if documents > split.lines_in_train else lines
-        yield from _about_overlap(max(documents, split.lines_in_train), what, split.name, "the text")
+        what = "documents" if documents > split.line_overlap else lines
+        yield from _about_overlap(max(documents, split.line_overlap), what, split.name, "the text")
     blind = [f"{split.unknown_rate:.1%} of {split.name}" for split in splits if split.unknown_rate > UNKNOWN]
     if blind:
         more = "lower tokenizer.min_count, raise tokenizer.max_size, " if kind == "words" else ""
@@ -386,7 +387,7 @@ def about_examples(facts: ExampleFacts) -> Iterator[str]:
         if split.name == "train":
             yield from _about_repetitions(split.duplicates / max(1, split.examples), facts.unit)
         yield from _about_overlap(split.in_train / max(1, split.examples), facts.unit, split.name, "them")
-        if split.name != "train" and split.unknown_rate > UNKNOWN and not facts.spelled:
+        if split.name != "train" and split.unknown_rate > UNKNOWN and not facts.reads_characters:
             yield (
                 f"{split.unknown_rate:.1%} of {split.name} is read as <unk>: the model cannot tell these tokens apart. "
                 "Let it read characters too (model.characters.kind=cnn), or take tokenizer.kind=byte-pair."
@@ -396,8 +397,8 @@ def about_examples(facts: ExampleFacts) -> Iterator[str]:
         few = (
             f"{len(rare)} of {len(counts)} classes have" if len(rare) > 1 else f"The class {format_value(rare[0])} has"
         )
-        yield f"{few} fewer than {LEAST_EXAMPLES} training {facts.of_classes}: hardly enough to learn from."
-    if counts and facts.of_classes == "texts" and max(counts) > UNEVEN * min(counts):
+        yield f"{few} fewer than {LEAST_EXAMPLES} training {facts.class_unit}: hardly enough to learn from."
+    if counts and facts.class_unit == "texts" and max(counts) > UNEVEN * min(counts):
         yield (
             f"The largest class has {max(counts) / min(counts):.0f} times as many texts as the smallest. Watch macro "
             "F1 beside accuracy; loss.class_weights=balanced makes all classes count the same."
@@ -437,17 +438,17 @@ def _about_rehearsal(rehearsal: Rehearsal, at_hand: int | None, batch: Mapping[s
     smaller = f"a smaller {', '.join(sizes)}{' or ' if sizes else ''}model"
     room = f" {format_bytes(at_hand)} are free." if at_hand is not None else ""
     failure = rehearsal.failure
-    if failure is not None and rehearsal.lacks_memory_for is not None:
-        smaller = "a smaller model" if rehearsal.lacks_memory_for == "model" else smaller
+    if failure is not None and rehearsal.out_of_memory_for is not None:
+        smaller = "a smaller model" if rehearsal.out_of_memory_for == "model" else smaller
         yield f"{failure[0].upper()}{failure[1:]}.{room} Take {smaller}."
     elif failure is not None:
         yield f"The rehearsal failed, and so will training: {failure}"
     elif at_hand is not None and rehearsal.peak is not None and rehearsal.peak > FULL * at_hand:
         yield f"Training needs {format_bytes(rehearsal.peak)} of memory.{room} Take {smaller}."
-    if rehearsal.parts > 1:
+    if rehearsal.microbatches > 1:
         yield (
-            f"A batch does not fit in memory and is taken in {rehearsal.parts} parts: the same updates, in more time."
-            f"{room} train.gradient_checkpointing=true takes less memory, and so does {smaller}."
+            f"A batch does not fit in memory and is split into {rehearsal.microbatches} microbatches: the updates are "
+            f"the same, but slower.{room} To save memory, set train.gradient_checkpointing=true or use {smaller}."
         )
     if rehearsal.skipped:
         skipped = f"{rehearsal.skipped} of the first {rehearsal.updates} updates were not finite."

@@ -253,7 +253,7 @@ def symbol_of(name: str) -> str:
 class Summand(NamedTuple):
     """weight · input, one of those that a product with a matrix adds up."""
 
-    place: int  # of the input in its vector
+    input_index: int  # of the input in its vector
     weight: float
     input: float
     product: float
@@ -276,7 +276,7 @@ class UnitTerm:
     vector: str = ""  # where it is a row of a matrix times a vector: x_t, h_{t-1}, r ⊙ h_{t-1}
     length: int = 0  # how many summands it has
     summands: tuple[Summand, ...] = ()  # the largest of them, by size
-    rest: float = 0.0  # what the others add up to
+    remainder: float = 0.0  # what the others add up to
 
     @classmethod
     def of(cls, term: Expression, unit: int) -> "UnitTerm":
@@ -306,7 +306,7 @@ class UnitLine:
     function: str  # σ, tanh, ReLU or nothing
     total: float  # Σ terms
     value: float
-    does: str = ""  # what it is for, in words
+    purpose: str = ""  # what it is for, in words
 
 
 @dataclass(frozen=True)
@@ -333,7 +333,7 @@ def arithmetic(cell: Cell, x_t: Tensor, state: State, unit: int) -> Arithmetic:
             function=equation.function,
             total=equation.total[unit].item(),
             value=equation.value[unit].item(),
-            does=_describe_purpose(cell, equation),
+            purpose=_describe_purpose(cell, equation),
         )
         for equation in trace_equations(cell, x_t, state)
     ]

@@ -96,10 +96,10 @@ class Rehearsal:
     gpu_allocated: int | None = None  # peak of the tensors on a CUDA device …
     gpu_reserved: int | None = None  # … and of what PyTorch took from the device to hold them
     skipped: int = 0  # updates that were not finite
-    parts: int = 1  # that a batch had to be taken in, for want of memory
+    microbatches: int = 1  # that a batch had to be taken in, for want of memory
     sizes: dict[str, int] = field(default_factory=dict)  # what a counting counted, by name
     failure: str | None = None  # why there is nothing more to say
-    lacks_memory_for: Literal["model", "batch"] | None = None  # where memory was the reason
+    out_of_memory_for: Literal["model", "batch"] | None = None  # where memory was the reason
 
     @property
     def peak(self) -> int | None:
@@ -181,7 +181,7 @@ def budget_of(task: Task) -> Budget:
     )
 
 
-def memory_at_hand(device: torch.device) -> int | None:
+def free_memory(device: torch.device) -> int | None:
     """Bytes that are free on the device, or on the machine; None where there is no telling."""
     return torch.cuda.mem_get_info(device)[0] if device.type == "cuda" else available_memory()
 
@@ -205,7 +205,7 @@ def rehearse(recipe: Any) -> Rehearsal:
     if done.returncode == 0:
         return Rehearsal(**json.loads(done.stdout.splitlines()[-1]))
     if done.returncode == -signal.SIGKILL:
-        return Rehearsal(failure="out of memory: the system ended the rehearsal", lacks_memory_for="batch")
+        return Rehearsal(failure="out of memory: the system ended the rehearsal", out_of_memory_for="batch")
     lines = done.stderr.strip().splitlines() or ["no message"]
     return Rehearsal(failure=lines[-1])
 
@@ -253,7 +253,7 @@ def _fit(task: Task, store: CheckpointStore, found: Rehearsal) -> Iterator[Event
         state.tally.step = largest // recipe.train.accumulate_steps
         make_step(state, step)
         state.tally.step = found.updates
-    found.parts = max([1, *(event.microbatches for event in state.events if isinstance(event, BatchSplit))])
+    found.microbatches = max([1, *(event.microbatches for event in state.events if isinstance(event, BatchSplit))])
     yield Progress(found.updates, state.total, state.report(result))
     began = time.perf_counter()
     with _broken_off() as stop:
@@ -324,7 +324,7 @@ def main() -> int:
             first = (str(error) or "no message").splitlines()[0]
             if not (isinstance(error, MemoryError | torch.OutOfMemoryError) or NO_ROOM in first):
                 raise
-            found = Rehearsal(failure=f"out of memory: {first.split(NO_ROOM)[-1]}", lacks_memory_for="batch")
+            found = Rehearsal(failure=f"out of memory: {first.split(NO_ROOM)[-1]}", out_of_memory_for="batch")
     print(json.dumps(asdict(found)))
     return 0
 

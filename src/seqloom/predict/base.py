@@ -27,7 +27,7 @@ from seqloom.text import Tokenizer
 
 if TYPE_CHECKING:
     from seqloom.inspect.views.attention import HeadsView
-    from seqloom.inspect.views.texts import Read
+    from seqloom.inspect.views.texts import LinePrediction
     from seqloom.predict.embeddings import Array, SimilarTexts, TextPooling
 
 BATCH_SIZE, WINDOW = 32, 1024  # lines computed together, and lines read before the first is answered
@@ -285,15 +285,15 @@ class SplitPredictor(Predictor[P], LineReadingModel):
     def heads(self, text: str) -> "HeadsView":
         from seqloom.inspect.views.attention import reader_heads_view
 
-        return reader_heads_view(self, self.looked(text))
+        return reader_heads_view(self, self.read_line(text))
 
-    def looked(self, text: str) -> "Read":
+    def read_line(self, text: str) -> "LinePrediction":
         """Return a text as the model reads it, and what it predicts, for views of its inside."""
         from seqloom.inspect.views.texts import one_line
 
         return self.read_one(one_line(text, "text"))
 
-    def read_one(self, line: str) -> "Read":
+    def read_one(self, line: str) -> "LinePrediction":
         raise UsageError(
             f"{self.name} is {self.what}: heads are shown of models that read one text, and this one reads several."
         )

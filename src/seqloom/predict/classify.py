@@ -17,8 +17,8 @@ from seqloom.data.readers import TextReader
 from seqloom.data.series import LabelledSeries
 from seqloom.data.series_files import parse_number
 from seqloom.evaluate.classification import ClassificationReport
-from seqloom.inspect.views.labels import Why, WhyKind, explain, without
-from seqloom.inspect.views.texts import Read
+from seqloom.inspect.views.labels import WordWeights, WordWeightsKind, explain, remove_each_word
+from seqloom.inspect.views.texts import LinePrediction
 from seqloom.inspect.views.texts import one_line as check_one_line
 from seqloom.predict.base import (
     P,
@@ -78,7 +78,7 @@ class Classification(LabelPrediction):
 
     text: str = ""  # as it came
     cut: bool = False  # whether only its beginning was read
-    why: Why | None = None  # how much each word weighed, where that was asked for
+    why: WordWeights | None = None  # how much each word weighed, where that was asked for
     json_names: ClassVar = ("unknown", "cut")
 
     def to_line(self) -> str:
@@ -204,7 +204,7 @@ class ClassifierPredictor(LabelPredictor[Classification]):
 
             def classify_batch(indices: list[int]) -> Iterator[Classification]:
                 batch = to_device(batches.collate(np.array(indices)), self.device)
-                reasons: Sequence[Why | None] = [None] * len(indices)
+                reasons: Sequence[WordWeights | None] = [None] * len(indices)
                 if why:
                     reasons = self.explain(reader, batch, [texts[index] for index in indices])
                 rows = self.model.probabilities(batch).tolist()
@@ -215,20 +215,20 @@ class ClassifierPredictor(LabelPredictor[Classification]):
                         text=line,
                         unknown=tuple(reader.unknown(texts[index])),
                         cut=bool(batches.was_cut[index]),
-                        why=None if reason is None else reason.moved(len(line) - len(line.lstrip())),
+                        why=None if reason is None else reason.shift(len(line) - len(line.lstrip())),
                     )
 
             return predict_batches(batches.texts.lengths.tolist(), batch_size, classify_batch)
 
         return predict_filled(lines, str.strip, classify, lambda line: Classification([], text=line))
 
-    def explain(self, reader: TextReader, batch: Tree, texts: list[str], **options: Any) -> list[Why]:
+    def explain(self, reader: TextReader, batch: Tree, texts: list[str], **options: Any) -> list[WordWeights]:
         """Return how much each word of the texts of a batch weighs."""
         before = 0 if reader.frame is None else reader.frame.before
         spans = [reader.read(text)[1] for text in texts]
         return explain(self.model, batch, texts, spans, self.tokenizer, before, **options)
 
-    def why(self, text: str, label: str | None = None, kind: WhyKind | None = None) -> Why:
+    def why(self, text: str, label: str | None = None, kind: WordWeightsKind | None = None) -> WordWeights:
         """Return how much each word of a text weighs for a label, the most probable one unless another is named.
 
         By attention where the pooling attends, else by influence, unless the kind is named. See
@@ -244,17 +244,17 @@ class ClassifierPredictor(LabelPredictor[Classification]):
         if kind == "attention" and self.model.attention(batch) is None:
             raise UsageError(f"{self.name} does not attend: its words weigh by influence, or by being left out.")
         labels = torch.tensor([self.labels.index(label)], device=self.device)
-        by: WhyKind | None = "influence" if kind == "left out" else kind
+        by: WordWeightsKind | None = "influence" if kind == "occlusion" else kind
         (reason,) = self.explain(reader, batch, [line], labels=labels, wanted=by)
-        if kind == "left out":
+        if kind == "occlusion":
             p, *rest = (
                 next((each.probability for each in one.candidates if each.label == label), None)
-                for one in [answer, *self.classify(without(line, reason.words))]
+                for one in [answer, *self.classify(remove_each_word(line, reason.words))]
             )
             drops = [0.0 if other is None or p is None else p - other for other in rest]
             words = [replace(word, weight=drop) for word, drop in zip(reason.words, drops, strict=True)]
-            reason = Why("left out", words, 0.0)
-        return reason.moved(len(text) - len(text.lstrip()))
+            reason = WordWeights("occlusion", words, 0.0)
+        return reason.shift(len(text) - len(text.lstrip()))
 
     def reader(self) -> TextReader:
         """Return what makes tokens of texts."""
@@ -263,10 +263,10 @@ class ClassifierPredictor(LabelPredictor[Classification]):
     def _batch(self, reader: TextReader, line: str) -> Tree:
         return to_device(reader.batches([line], tokens=1).collate(np.array([0])), self.device)
 
-    def read_one(self, line: str) -> Read:
+    def read_one(self, line: str) -> LinePrediction:
         (answer,), reader = self.classify(line, top=1), self.reader()
         batch, spans, log_prob = self._batch(reader, line), reader.read(line)[1], math.log(answer.probability)
-        return Read(line, line, spans, batch, "label", answer.label, log_prob, answer.unknown, reader.frame)
+        return LinePrediction(line, line, spans, batch, "label", answer.label, log_prob, answer.unknown, reader.frame)
 
 
 class SeriesClassifierPredictor(LabelPredictor[LabelPrediction]):

@@ -18,7 +18,7 @@ from seqloom.data.series import Series
 from seqloom.data.series_files import read_series
 from seqloom.data.tables import Column, column_names
 from seqloom.decoding.forecast import forecast
-from seqloom.inspect.views.series import Forecasted
+from seqloom.inspect.views.series import ForecastView
 from seqloom.predict.base import Prediction, Predictor, as_lines
 from seqloom.predict.classify import read_numbers
 from seqloom.predict.evaluation import Evaluation
@@ -39,7 +39,7 @@ class ForecastLine(Prediction):
     """The forecast of a series that stands in one line; None for a blank line."""
 
     text: str
-    forecast: Forecasted | None
+    forecast: ForecastView | None
 
     def to_line(self) -> str:
         """The expected values, all of the first variable, then all of the second …"""
@@ -112,7 +112,7 @@ class ForecasterPredictor(Predictor[ForecastLine]):
         for number, line in enumerate(as_lines(lines), start=1):
             yield ForecastLine(line, self._forecast_line(line, number) if line.strip() else None)
 
-    def _forecast_line(self, line: str, number: int) -> Forecasted:
+    def _forecast_line(self, line: str, number: int) -> ForecastView:
         values, variables = read_numbers(line, number), len(self.columns)
         if len(values) % variables:
             raise DataError(f"Line {number:,} must hold numbers of {variables} variables; got {len(values)} numbers.")
@@ -171,7 +171,7 @@ class ForecasterPredictor(Predictor[ForecastLine]):
         seed: int = 0,
         time: Column | None = None,
         time_format: str | None = None,
-    ) -> Forecasted:
+    ) -> ForecastView:
         """What comes after a series, or after that of a file; after its own, where none is given.
 
         With `back`, the last so many steps are taken away first, and kept beside the forecast as
@@ -192,7 +192,7 @@ class ForecasterPredictor(Predictor[ForecastLine]):
         kind = self.run.recipe["model"]["kind"]
         return replace(made, model=f"{self.run.path.name} ({kind})", truth=came, notes=tuple(notes))
 
-    def _ahead(self, history: Series, horizon: int, paths: int | None, seed: int) -> Forecasted:
+    def _ahead(self, history: Series, horizon: int, paths: int | None, seed: int) -> ForecastView:
         transform, device = self.recipe.forecast.transform, self.device
         values, mask = (part.unsqueeze(0) for part in model_input(history, transform))
         values = (values.float() if device.type == "mps" else values).to(device)
@@ -205,7 +205,7 @@ class ForecasterPredictor(Predictor[ForecastLine]):
                 f"{self.name} does not stay finite over {horizon} steps: a model that grows at every step. Forecast "
                 "fewer, or estimate it with model.difference=season or with more model.ridge."
             )
-        return Forecasted.of(history, found.exponential() if transform == "log" else found)
+        return ForecastView.of(history, found.exponential() if transform == "log" else found)
 
     def _check(self, history: Series, horizon: int) -> list[str]:
         """What stands in the way, and what a person should know."""

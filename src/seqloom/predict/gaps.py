@@ -290,7 +290,7 @@ class DenoiserPredictor(Predictor[RestoredText], DenoisingModel):
 
         return denoiser_heads_view(self, text, **options)
 
-    def said(self, text: str, **options: Any) -> tuple[list[int], Hypothesis]:
+    def search(self, text: str, **options: Any) -> tuple[list[int], Hypothesis]:
         """Return what it reads of a text, END included, and what it says of it."""
         *ids, end = self.source(text)
         return [*ids, end], self._decode([ids], self.decode_options(**options))[0]

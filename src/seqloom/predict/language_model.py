@@ -313,15 +313,15 @@ class LanguageModelPredictor(Predictor[PromptAnswer], WritingModel):
             for one in found[0]
         ]
 
-    def as_taught(self, text: str, whole: bool = True) -> str:
+    def to_training_format(self, text: str, complete: bool = True) -> str:
         """Return a text, or a prompt to continue, in the form of the training texts."""
         if self.run.recipe.get("read") != "letters":
             return text
-        return keep_letters(text).rstrip() if whole else keep_letters(text)
+        return keep_letters(text).rstrip() if complete else keep_letters(text)
 
     def _read(self, prompt: str, allow_unknown: bool) -> list[int]:
         """END and the tokens of a prompt."""
-        prompt = self.as_taught(prompt, whole=False)
+        prompt = self.to_training_format(prompt, complete=False)
         unknown = self.tokenizer.unknown_pieces(prompt)
         if unknown and not allow_unknown:
             listed = ", ".join(map(repr, unknown[:MOST_QUOTED]))
@@ -341,7 +341,7 @@ class LanguageModelPredictor(Predictor[PromptAnswer], WritingModel):
     def score(self, texts: str | Sequence[str]) -> list[ScoredText]:
         """The log-probability of every token of each text, its end included."""
         texts = [texts] if isinstance(texts, str) else texts  # one text is a list of one, not of its letters
-        read = [self.as_taught(text) for text in texts]
+        read = [self.to_training_format(text) for text in texts]
         encoded = [self.tokenizer.encode(text) for text in read]
         scores = score_texts(self.model, encoded, end=self.tokenizer.end, device=self.device)
         return [

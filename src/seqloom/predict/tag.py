@@ -17,7 +17,7 @@ from seqloom.data.examples import TokenClassificationExample
 from seqloom.data.readers import SentencePart, SentenceReader
 from seqloom.evaluate.tagging import TagReport
 from seqloom.inspect.views.labels import TagPaths, describe_tagger, lattice_of
-from seqloom.inspect.views.texts import Read
+from seqloom.inspect.views.texts import LinePrediction
 from seqloom.inspect.views.texts import one_line as check_one_line
 from seqloom.predict.base import Prediction, SplitPredictor, json_value, predict_batches, predict_windows
 from seqloom.predict.evaluation import LabelEvaluation
@@ -170,14 +170,14 @@ class TaggerPredictor(SplitPredictor[TaggedLine]):
             found.append(lattice_of(self.model, batch, len(piece.first)))
         return TagPaths.of(found, words, self.tags, describe_tagger(self.model), list(said.unknown))
 
-    def read_one(self, line: str) -> Read:
+    def read_one(self, line: str) -> LinePrediction:
         (said,), reader = self.tag(line), self.reader()
         words = [word.text for word in said.words]
         text, piece = join_words(words)[0], reader.pieces([words])[0]
         batch = to_device(reader.batches([words], [piece], tokens=1).collate(np.array([0])), self.device)
         log_prob = self.model.log_likelihood({**batch, "tags": self.model.predict(batch)})[0].item()
         spans = self.tokenizer.spans(text)
-        return Read(line, text, spans, batch, "tags", said.marked, log_prob, said.unknown, reader.frame)
+        return LinePrediction(line, text, spans, batch, "tags", said.marked, log_prob, said.unknown, reader.frame)
 
     def reader(self) -> SentenceReader:
         return sentence_reader(self.recipe, self.tokenizer, spellings_of(self.run))

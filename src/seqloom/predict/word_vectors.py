@@ -21,7 +21,15 @@ from seqloom.core.words import did_you_mean
 from seqloom.data.examples import ParallelExample, QuestionAnsweringExample, TokenClassificationExample
 from seqloom.data.word_vectors import Format, read_all_vectors, read_word_sets, write_vectors
 from seqloom.evaluate.word_space import NearWord, WordScore, WordSpace, as_metrics
-from seqloom.inspect.views.points import Colouring, PointKind, Points, by_frequency, by_group, by_kind, by_length
+from seqloom.inspect.views.points import (
+    Colouring,
+    PointKind,
+    Points,
+    colour_by_frequency,
+    colour_by_group,
+    colour_by_kind,
+    colour_by_length,
+)
 from seqloom.predict.base import AnyPredictor, Prediction, Predictor, as_lines
 from seqloom.predict.embeddings import embed, reader_of
 from seqloom.predict.evaluation import Evaluation, EvaluationOptions
@@ -231,7 +239,11 @@ def _words(trained: AnyPredictor) -> Points:
     space = WordSpace(space.words[:MOST], space.vectors[:MOST], space.lowercase, space.name)
     if isinstance(model, WordModel):
         counts = model.counts.sort(descending=True, stable=True).values[: len(space.words)].tolist()
-    colourings = [by_frequency(counts, len(space.words)), by_kind(space.words), by_length(space.words)]
+    colourings = [
+        colour_by_frequency(counts, len(space.words)),
+        colour_by_kind(space.words),
+        colour_by_length(space.words),
+    ]
     if (tags := _usual_tags(trained, space)) is not None:
         colourings.insert(0, tags)
     return Points("words", space, colourings, f"{len(space.words):,} words of its vocabulary")
@@ -247,7 +259,7 @@ def _usual_tags(trained: AnyPredictor, space: WordSpace) -> Colouring | None:
             for word, tag in zip(sentence.words, sentence.tags, strict=True):
                 seen[word.lower() if space.lowercase else word][tag] += 1
         usual = {word: min(tags, key=lambda tag: (-tags[tag], tag)) for word, tags in seen.items()}
-        return by_group("label", "its most frequent tag", [usual.get(word, "") for word in space.words])
+        return colour_by_group("label", "its most frequent tag", [usual.get(word, "") for word in space.words])
     return None
 
 
@@ -261,7 +273,7 @@ def _tokens(trained: AnyPredictor) -> Points:
     names = [tokenizer.token(number) for number in range(count)]
     space = WordSpace(names, rows[:count].float().cpu().numpy(), False, trained.name)
     pieces = tokenizer.kind not in ("characters", "words")
-    colourings = [by_kind(names, pieces), by_length(names)]
+    colourings = [colour_by_kind(names, pieces), colour_by_length(names)]
     if pieces:
         order = np.arange(1.0, count + 1)
         colourings.append(Colouring("frequency", "place in the vocabulary", order, log=True))
@@ -284,9 +296,9 @@ def _sentences(trained: AnyPredictor, lines: Sequence[str] | None) -> Points:
         raise DataError("Points are made of two different lines or more.")
     names = [text[:SHOWN] for text, _ in rows]
     space = WordSpace(names, embed(trained, [text for text, _ in rows]), False, trained.name)
-    colourings = [by_length(names, words=True), by_kind(names)]
+    colourings = [colour_by_length(names, words=True), colour_by_kind(names)]
     if any(label for _, label in rows):
-        colourings.insert(0, by_group("label", "its label in the data", [label for _, label in rows]))
+        colourings.insert(0, colour_by_group("label", "its label in the data", [label for _, label in rows]))
     return Points("sentences", space, colourings, source)
 
 

@@ -52,7 +52,7 @@ class DenoisingModel(SearchingModel):
         """Return the tokens of a text, END included; a gap is written [MASK]."""
 
     @abstractmethod
-    def said(self, text: str, **options: Any) -> "tuple[list[int], Hypothesis]":
+    def search(self, text: str, **options: Any) -> "tuple[list[int], Hypothesis]":
         """Return the tokens of a text, END included, and the best target for it."""
 
 
@@ -60,7 +60,7 @@ class WritingModel(ABC):
     """A trained language model, which continues a text."""
 
     @abstractmethod
-    def as_taught(self, text: str, whole: bool = True) -> str:
+    def to_training_format(self, text: str, complete: bool = True) -> str:
         """Return a text, or a prompt to continue, in the form of the training texts."""
 
 
@@ -76,5 +76,5 @@ class LineReadingModel(ABC):
     """A trained model that reads a line and predicts a label or tags for it."""
 
     @abstractmethod
-    def looked(self, text: str) -> Any:
+    def read_line(self, text: str) -> Any:
         """Return a line as the model reads it, with the prediction."""

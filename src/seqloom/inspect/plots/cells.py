@@ -62,7 +62,7 @@ def draw_gates(trace: GateTrace, number: int | None = None, title: str = "") -> 
 
 
 def _describe_position(trace: GateTrace, layer: LayerTrace) -> str:
-    where = trace.where(layer)
+    where = trace.location(layer)
     return where and f" ({where})"
 
 
@@ -246,7 +246,7 @@ def _draw_training(axes: "Axes", reports: Sequence[GradientReport]) -> None:
     thresholds: dict[float, str] = {}
     for colour, name, report in _iterate_lines(reports):
         if report.training:
-            fraction = report.share_clipped
+            fraction = report.clipped_fraction
             clipped = "" if fraction is None else f", {fraction:.0%} clipped"
             axes.plot(*zip(*report.training, strict=True), color=colour, linewidth=1.2, label=f"{name}{clipped}")
             if report.clipping.clip is not None:

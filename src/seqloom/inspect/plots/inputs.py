@@ -25,8 +25,8 @@ from seqloom.inspect.plots.figures import (
 )
 from seqloom.inspect.plots.heatmaps import LETTER, SIZE
 from seqloom.inspect.values import Array
-from seqloom.inspect.views.inputs import Encoded, PositionsView, dense_table, occurring
-from seqloom.inspect.views.points import MIN_POINTS, pca, plane_by_tsne
+from seqloom.inspect.views.inputs import Encoded, PositionsView, dense_table, nonzero_columns
+from seqloom.inspect.views.points import MIN_POINTS, pca, project_unit_vectors
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -50,7 +50,7 @@ def draw_encodings(texts: Sequence[Encoded], width: int, *, font: str | None = N
     inches, which keeps the cells equally large.
     """
     drawn = list(texts[:MAX_TEXTS])
-    columns, vocabulary = occurring(drawn, MAX_WORDS), drawn[0].vocabulary
+    columns, vocabulary = nonzero_columns(drawn, MAX_WORDS), drawn[0].vocabulary
     heads = [truncate(format_word(vocabulary.words[column]), MAX_WORD_LENGTH) for column in columns]
     sides = [[truncate(format_word(word.text), MAX_WORD_LENGTH) for word in text.words[:MAX_WORDS]] for text in drawn]
     style = {**text_style(list_drawn_words(drawn), font), "fontsize": SMALL}
@@ -144,7 +144,7 @@ def draw_positions(view: PositionsView) -> "Figure":
     set_heading(table, TABLES.get(view.kind, "positional encodings: one column for each position"))
     table.set(xlabel="position", ylabel="dimension")
     figure.colorbar(draw_signed(table, view.table.T), ax=table, pad=0.05, aspect=25)
-    for number, dimension in enumerate(view.telling()):  # the dimensions drawn as curves below
+    for number, dimension in enumerate(view.informative_dimensions()):  # the dimensions drawn as curves below
         mark: Style = {"color": COLOURS[number], "fontsize": 13, "va": "center", "in_layout": False}
         table.text(1.005, dimension, "◀", transform=table.get_yaxis_transform(), **mark)
         name = f"dimension {dimension}"
@@ -229,10 +229,10 @@ def project(vectors: Array, method: Method) -> tuple[Array, Array | None]:
         raise UsageError("A plot of words needs different vectors, but all of these are equal.")
     if method == "tsne":
         lengths = np.linalg.norm(x, axis=1, keepdims=True)
-        *_, last = plane_by_tsne(x / np.maximum(lengths, 1e-12))
+        *_, last = project_unit_vectors(x / np.maximum(lengths, 1e-12))
         return last.points.astype(np.float64), None
     plane = pca(x)
-    return plane.points, plane.shares
+    return plane.points, plane.explained_variance_ratio
 
 
 def draw_words(

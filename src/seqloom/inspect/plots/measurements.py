@@ -12,7 +12,15 @@ import numpy as np
 from seqloom.evaluate.classification import Bin, Calibration
 from seqloom.inspect.plots.figures import COLOURS, MORE_COLOURS, Style, add_legend, escape_math, new_figure, tidy
 from seqloom.inspect.values import Array
-from seqloom.inspect.views.curves import ALONG, BESIDE, Points, curves, figure_beside, loss_panels, training_remark
+from seqloom.inspect.views.curves import (
+    DEV_METRIC_TITLES,
+    PAIRED_METRICS,
+    Points,
+    curves,
+    loss_panels,
+    select_dev_metric,
+    training_remark,
+)
 from seqloom.inspect.views.layers import Layers
 from seqloom.inspect.views.memory import Memory, WindowView
 from seqloom.runs.run import Run
@@ -318,7 +326,7 @@ def draw_memory(memory: Memory) -> "Figure":
     axes.yaxis.set_major_formatter(lambda rate, _: f"{rate:.0%}")
     axes.set_ylabel("correct answers")
     seeds = f"{len(plan.seeds)} seeds: mean and range" if len(plan.seeds) > 1 else "1 seed"
-    axes.set_title(f"{title}\n{plan.updates:,} updates of {plan.rows} sequences, {seeds}", fontsize=11)
+    axes.set_title(f"{title}\n{plan.updates:,} updates of {plan.batch_size} sequences, {seeds}", fontsize=11)
     add_legend(axes)
     return figure
 
@@ -329,10 +337,10 @@ def draw_window(views: list[WindowView]) -> "Figure":
     axes = tidy(figure.add_subplot())
     for number, view in enumerate(views):
         name = escape_math(f"{view.name}: {view.loss:.2f} nats with the full window")
-        axes.plot(range(1, len(view.worth) + 1), view.worth, linewidth=2, label=name, **_line_style(number))
-    axes.set_xticks(range(1, max(len(view.worth) for view in views) + 1))
+        axes.plot(range(1, len(view.importance) + 1), view.importance, linewidth=2, label=name, **_line_style(number))
+    axes.set_xticks(range(1, max(len(view.importance) for view in views) + 1))
     axes.set_xlabel("distance from the predicted token")
-    if min(min(view.worth) for view in views) > 0:  # near positions matter many times as much as far ones
+    if min(min(view.importance) for view in views) > 0:  # near positions matter many times as much as far ones
         axes.set_yscale("log", subs=[])
         ticks: Style = {"subs": (1, 2, 5)}
         axes.yaxis.get_major_locator().set_params(**ticks)
@@ -359,7 +367,7 @@ def draw_curves(runs: Sequence[Run]) -> "Figure":
     separate panels. A thin line is dotted if the training loss is not the one measured on dev
     (sampled or smoothed). If all runs share BLEU, F1 or accuracy on dev, it has a panel too.
     """
-    beside = {name for run in runs for name in BESIDE if curves(run).get(name)}
+    beside = {name for run in runs for name in DEV_METRIC_TITLES if curves(run).get(name)}
     name = beside.pop() if len(beside) == 1 else None
     losses = loss_panels(runs)
     count = len(losses) + bool(name)
@@ -379,7 +387,7 @@ def draw_curves(runs: Sequence[Run]) -> "Figure":
     if name is not None:
         for run in runs:
             _draw_metric(panels[-1], run, name, colours[run.path])
-        panels[-1].set_ylabel(BESIDE[name])
+        panels[-1].set_ylabel(DEV_METRIC_TITLES[name])
         largest = max(value for run in runs for _, value in curves(run).get(name, []))
         panels[-1].set_ylim(0, max(1.0, 1.05 * largest))
     lines = max(_legend_below(axes) for axes in panels)
@@ -408,7 +416,7 @@ def _draw_loss(axes: "Axes", run: Run, factor: float, colour: str, last: int) ->
 
 def _draw_metric(axes: "Axes", run: Run, metric: str, colour: str) -> None:
     """Draw a metric on dev over the steps, and its companion metric if the run has one."""
-    along, first, second = ALONG.get(metric, ("", "", ""))
+    along, first, second = PAIRED_METRICS.get(metric, ("", "", ""))
     points, others, name = curves(run).get(metric, []), curves(run).get(along, []), escape_math(run.path.name)
     axes.plot(
         *zip(*points, strict=True), color=colour, **_marker_style(points), label=f"{name}: {first}" if first else name
@@ -439,6 +447,6 @@ def _format_headline(run: Run) -> str:
         return f"{name}: {metrics['bits_per_character']:.3f} bits per character"
     if "bleu" in metrics:
         return f"{name}: BLEU {metrics['bleu']:.1f}"
-    if (metric := figure_beside(metrics)) is not None:
+    if (metric := select_dev_metric(metrics)) is not None:
         return f"{name}: {metric.replace('_', ' ')} {metrics[metric]:.4f}"
     return f"{name}: loss {metrics['loss']:.4f}"

@@ -17,8 +17,8 @@ from seqloom.inspect.plots.figures import (
     tidy,
 )
 from seqloom.inspect.values import Array
-from seqloom.inspect.views.labels import SeriesStates, TextStates, runs_of
-from seqloom.inspect.views.series import Components, Forecasted, TrackTrace, ellipse
+from seqloom.inspect.views.labels import SeriesStates, TextStates, state_segments
+from seqloom.inspect.views.series import Components, ForecastView, TrackTrace, ellipse
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -77,7 +77,7 @@ HISTORY_HORIZONS = 5  # default length of the drawn history, in horizons
 MAX_PANELS = 6
 
 
-def draw_forecast(forecast: Forecasted, history: int | None = None, columns: Sequence[int] | None = None) -> "Figure":
+def draw_forecast(forecast: ForecastView, history: int | None = None, columns: Sequence[int] | None = None) -> "Figure":
     """Draw the series, the mean forecast and its intervals, one panel for each variable.
 
     `history` is the number of past steps to draw.
@@ -133,7 +133,7 @@ def draw_track(trace: TrackTrace, title: str = "") -> "Figure":
     upper.tick_params(labelbottom=False)
     set_heading(upper, "error: estimate minus truth, with 95 % bands")
     lower.set_xlabel("step")
-    errors = [f"{name} {trace.figures[f'rmse_{name}']:.2f} m" for name in ("observed", "filtered", "smoothed")]
+    errors = [f"{name} {trace.metrics[f'rmse_{name}']:.2f} m" for name in ("observed", "filtered", "smoothed")]
     figure.suptitle(
         escape_math(f"{title + ', ' if title else ''}{trace.name}: root mean square error {', '.join(errors)}")
     )
@@ -229,14 +229,14 @@ def _draw_text_states(view: TextStates) -> "Figure":
         if state >= states:
             axes.set_axis_off()
             continue
-        said = view.said[state][:most]
+        said = view.emissions[state][:most]
         axes.barh(range(len(said)), [chance for _, chance in said], color=_state_colour(state, states))
         names = [escape_math(format_token(symbol)) for symbol, _ in said]
         axes.set_yticks(range(len(said)), names, family="monospace", fontsize=9)
         axes.invert_yaxis()
         tidy(axes).grid(axis="y", visible=False)
         axes.tick_params(axis="x", labelsize=8)
-        fraction = f"{view.share[state]:.0%}{' of the text' if states <= MAX_COLUMNS else ''}"
+        fraction = f"{view.fractions[state]:.0%}{' of the text' if states <= MAX_COLUMNS else ''}"
         set_heading(axes, f"state {state + 1}: {fraction}")
     _draw_transitions(right, view.transition, [*map(str, range(1, states + 1)), "END"])
     _draw_text(lower.subplots(), view, positions)
@@ -301,7 +301,7 @@ def _draw_series_states(view: SeriesStates) -> "Figure":
     colours = [_state_colour(state, view.states) for state in range(view.states)]
     for position, axes in enumerate(panels):
         tidy(axes).margins(x=0)
-        for state, begin, end in runs_of(view.path):
+        for state, begin, end in state_segments(view.path):
             axes.axvspan(begin - 0.5, end - 0.5, color=_lighten(colours[state]), linewidth=0)
             axes.plot([begin - 0.5, end - 0.5], [view.means[state, position]] * 2, color=colours[state], linewidth=1.6)
         axes.plot(view.values[:, position], color="black", linewidth=0.7, marker="." if len(view.path) <= 150 else "")
@@ -313,7 +313,7 @@ def _draw_series_states(view: SeriesStates) -> "Figure":
     panels[-1].set_xticks(ticks, [view.times[tick][:10] for tick in ticks], fontsize=8)
     set_heading(panels[0], "Viterbi states; lines are the state means")
     _draw_transitions(right, view.transition, [str(state + 1) for state in range(view.states)])
-    labels = [f"state {k + 1}: {view.share[k]:.0%}, {view.lasts(k)}" for k in range(view.states)]
+    labels = [f"state {k + 1}: {view.fractions[k]:.0%}, {view.describe_duration(k)}" for k in range(view.states)]
     handles = [Patch(color=colour, label=text) for colour, text in zip(colours, labels, strict=True)]
     right.legend(handles=handles, loc="lower center", fontsize=8.5, frameon=False)
     return figure

@@ -275,7 +275,7 @@ def _set_part(tour: Tour, part: str, asking: Sequence[str], row: int) -> None:
 
 def add_feed_forward(tour: Tour, part: str, block: BlockValues, asking: Sequence[str], row: int) -> None:
     """The feed-forward layer of a block."""
-    before, fed, after = (each[: len(asking)] for each in (block.before_feed, block.fed, block.after))
+    before, fed, after = (each[: len(asking)] for each in (block.before_feed_forward, block.fed, block.after))
     _set_part(tour, part, asking, row)
     tour.set(
         d_model=before.shape[1],

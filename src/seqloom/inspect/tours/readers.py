@@ -22,7 +22,7 @@ from seqloom.inspect.tours.layers import (
 from seqloom.inspect.tours.template import mark_whitespace, quote
 from seqloom.inspect.tours.tour import Tour, Walk, compute_logits
 from seqloom.inspect.tours.translators import add_reading
-from seqloom.inspect.views.texts import Said, one_line, unknown_notes
+from seqloom.inspect.views.texts import SequencePair, one_line, unknown_notes
 from seqloom.models.window_lm import ACTIVATIONS, windows
 from seqloom.nn.backbone import TransformerBackbone
 from seqloom.nn.encoders import ConvolutionEncoder, RecurrentEncoder, TransformerEncoder
@@ -38,7 +38,7 @@ class _Continuation:
 
     def __init__(self, tour: Tour) -> None:
         self.tour, text = tour, tour.walk["text"]
-        self.ids = [END, *tour.tokenizer.encode(tour.trained.as_taught(text, whole=False))]
+        self.ids = [END, *tour.tokenizer.encode(tour.trained.to_training_format(text, complete=False))]
         self.row = tour.choose(tour.follow.word, len(self.ids) - 1, len(self.ids), "token")
         self.tokens = torch.tensor([self.ids], device=tour.trained.device)
         tour.read(text, self.ids, tour.names(self.ids), self.row)
@@ -96,7 +96,7 @@ class _Continuation:
         )
 
 
-def tour_recurrent_lm(tour: Tour, _: Said | None) -> Walk:
+def tour_recurrent_lm(tour: Tour, _: SequencePair | None) -> Walk:
     """A recurrent language model: one step of a cell, and what is handed on."""
     model, follow = tour.model, tour.follow
     layers = len(model.stack.cells)
@@ -134,7 +134,7 @@ def tour_recurrent_lm(tour: Tour, _: Said | None) -> Walk:
     return text.finish("result" if is_projected else "h", layers, 0)
 
 
-def tour_window_lm(tour: Tour, _: Said | None) -> Walk:
+def tour_window_lm(tour: Tour, _: SequencePair | None) -> Walk:
     """A feed-forward language model: a window of tokens, and hidden layers."""
     model, config, follow = tour.model, tour.model.config, tour.follow
     layers = len(model.hidden)
@@ -189,7 +189,7 @@ def tour_window_lm(tour: Tour, _: Said | None) -> Walk:
     return text.finish("result" if is_projected else letter, layers, 0, next_window=window_ids[1:])
 
 
-def tour_gpt(tour: Tour, _: Said | None) -> Walk:
+def tour_gpt(tour: Tour, _: SequencePair | None) -> Walk:
     """A GPT: blocks of causal attention."""
     model, config = tour.model, tour.model.config
     text = _Continuation(tour)
@@ -202,7 +202,7 @@ def tour_gpt(tour: Tour, _: Said | None) -> Walk:
     return text.finish("x", len(model.backbone.blocks), config.heads)
 
 
-def tour_bert(tour: Tour, _: Said | None) -> Walk:
+def tour_bert(tour: Tour, _: SequencePair | None) -> Walk:
     """A masked language model: what may stand at the token that is followed."""
     reader, model, tokenizer = tour.trained, tour.model, tour.tokenizer
     text = one_line(tour.walk["text"], "text")
@@ -293,7 +293,7 @@ class _Text:
 
     def __init__(self, tour: Tour) -> None:
         self.tour, model = tour, tour.model
-        read = tour.trained.looked(tour.walk["text"])
+        read = tour.trained.read_line(tour.walk["text"])
         self.line, self.batch, self.answer = read.line, read.batch, read.answer
         ids = self.batch["tokens"][0].tolist()
         self.encoder = model.encoder
@@ -365,7 +365,7 @@ class _Text:
         return self.tour.finish(self.answer, self.layers, self.heads)
 
 
-def tour_classifier(tour: Tour, _: Said | None) -> Walk:
+def tour_classifier(tour: Tour, _: SequencePair | None) -> Walk:
     """A classifier: the text is read, pooled, and each label scored."""
     labels = tour.trained.labels
     tour.set(labels=labels, what="label", vocabulary=len(labels))
@@ -402,7 +402,7 @@ def tour_classifier(tour: Tour, _: Said | None) -> Walk:
     return text.finish()
 
 
-def tour_tagger(tour: Tour, _: Said | None) -> Walk:
+def tour_tagger(tour: Tour, _: SequencePair | None) -> Walk:
     """A tagger: the text is read, each word's tags are scored, and the best path is chosen."""
     tags = tour.trained.tags
     tour.set(labels=tags, what="tag", vocabulary=len(tags))

@@ -19,10 +19,10 @@ import torch
 from torch import Tensor, nn
 
 from seqloom.core.errors import UsageError
-from seqloom.inspect.capture import TrainedModel, evaluating
+from seqloom.inspect.capture import TrainedModel, eval_mode
 from seqloom.inspect.tours.panels import Stage
 from seqloom.inspect.tours.template import Values, mark_whitespace, quote, render_stage
-from seqloom.inspect.views.texts import Said
+from seqloom.inspect.views.texts import SequencePair
 from seqloom.models import MODELS
 from seqloom.tasks import has_view
 from seqloom.text.base import END_TEXT
@@ -231,8 +231,10 @@ def has_tour(recipe: Values) -> bool:
     return MODELS.base(recipe.get("model", {}).get("kind")) in KINDS and has_view(recipe, "walk")
 
 
-def walk_through(trained: TrainedModel, text: str, follow: Follow | None = None, said: Said | None = None) -> Walk:
-    """Make the tour of a text. `trained` is what `seqloom.load` gives; of a translator, `said` is the translation to
+def walk_through(
+    trained: TrainedModel, text: str, follow: Follow | None = None, pair: SequencePair | None = None
+) -> Walk:
+    """Make the tour of a text. `trained` is what `seqloom.load` gives; of a translator, `pair` is the translation to
     follow, if it has been found already. Dropout is off."""
     from seqloom.inspect.tours import readers, translators
 
@@ -240,8 +242,8 @@ def walk_through(trained: TrainedModel, text: str, follow: Follow | None = None,
     if not has_tour(trained.run.recipe):
         raise UsageError(f"There is no walk through {trained.name}: it is of kind {kind}.")
     tours = {**readers.TOURS, **translators.TOURS}
-    with evaluating(trained.model), torch.no_grad():
-        return tours[MODELS.base(kind)](Tour(trained, text, follow or Follow()), said)
+    with eval_mode(trained.model), torch.no_grad():
+        return tours[MODELS.base(kind)](Tour(trained, text, follow or Follow()), pair)
 
 
 def _describe_corpus(corpus: object) -> str | None:

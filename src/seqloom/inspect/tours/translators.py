@@ -21,32 +21,32 @@ from seqloom.inspect.tours.layers import (
 )
 from seqloom.inspect.tours.template import mark_whitespace, quote
 from seqloom.inspect.tours.tour import Tour, Walk, check_length, compute_logits
-from seqloom.inspect.views.texts import Said, say
+from seqloom.inspect.views.texts import SequencePair, translate_pair
 from seqloom.nn.bidirectional import BidirectionalStack
 from seqloom.nn.cells import Cell
 
 
-def _follow_step(tour: Tour, said: Said) -> int:
+def _follow_step(tour: Tour, pair: SequencePair) -> int:
     """The token of the translation that is being written, from 0."""
-    check_length(said.read)
-    check_length(said.said, "translation")
-    step = tour.choose(tour.follow.step, min(1, len(said.said) - 1), len(said.said), "step")
-    tour.set(answer=said.text.replace("\n", "↵"), is_given=said.given, step=step, steps=said.said)
+    check_length(pair.source_ids)
+    check_length(pair.target_ids, "translation")
+    step = tour.choose(tour.follow.step, min(1, len(pair.target_ids) - 1), len(pair.target_ids), "step")
+    tour.set(answer=pair.text.replace("\n", "↵"), is_given=pair.given, step=step, steps=pair.target_ids)
     return step
 
 
-def _finish(tour: Tour, said: Said, step: int, vectors: Tensor, letter: str, layers: int, heads: int) -> Walk:
+def _finish(tour: Tour, pair: SequencePair, step: int, vectors: Tensor, letter: str, layers: int, heads: int) -> Walk:
     """The last stages. `vectors` (steps, D) go into the output layer."""
     output = tour.model.output
     logits = torch.stack([compute_logits(output, vector) for vector in vectors])
     names = [tour.tokenizer.token(token) for token in range(logits.shape[1])]
-    token, written, ids = said.said[step], tour.values["written"], tour.values["written_ids"]
+    token, written, ids = pair.target_ids[step], tour.values["written"], tour.values["written_ids"]
     tour.set_output(output, vectors[step], names, token, letter)
-    batch = said.batch(tour.model)
+    batch = pair.batch(tour.model)
     tour.compare_log_probs(tour.model.forward(batch["source"], batch["source_mask"], batch["inputs"])[0, step])
     is_short = tour.values["has_memory"] and not (token == END and ids)
     shares = torch.softmax(logits.double(), dim=-1)
-    read = [written[len(written) - 1 - step], *(names[token] for token in said.said)]
+    read = [written[len(written) - 1 - step], *(names[token] for token in pair.target_ids)]
     tour.set(
         is_tied=tour.model.config.tied != "none",
         is_end=token == END,
@@ -55,28 +55,28 @@ def _finish(tour: Tour, said: Said, step: int, vectors: Tensor, letter: str, lay
         last_next=0 if is_short else len(ids),
         steps=[  # number, token that was read, token that was written and its probability
             [number + 1, quote(before), quote(names[now]), float(shares[number, now])]
-            for number, (before, now) in enumerate(zip(read, said.said, strict=False))
+            for number, (before, now) in enumerate(zip(read, pair.target_ids, strict=False))
         ],
     )
     tour.add("outputs/logits", "outputs/softmax")
     tour.add("outputs/next-token", key="next")
-    tokens = [mark_whitespace(each) for each in said.target_tokens]
-    return tour.finish(said.text, layers, heads, steps=tokens, step=step + 1, notes=said.notes)
+    tokens = [mark_whitespace(each) for each in pair.target_tokens]
+    return tour.finish(pair.text, layers, heads, steps=tokens, step=step + 1, notes=pair.notes)
 
 
 # --- Transformers -----------------------------------------------------------------------------------------------------
 
 
-def tour_transformer(tour: Tour, said: Said | None) -> Walk:
+def tour_transformer(tour: Tour, pair: SequencePair | None) -> Walk:
     """An encoder–decoder Transformer: the source is read, and a token is written."""
     model, config, follow = tour.model, tour.model.config, tour.follow
-    said = said or say(tour.trained, tour.walk["text"])
-    step = _follow_step(tour, said)
+    pair = pair or translate_pair(tour.trained, tour.walk["text"])
+    step = _follow_step(tour, pair)
     layers = min(len(model.encoder), len(model.decoder))
     follow.check(layers, config.heads)
     set_form(tour, config.activation, config.norm, config.norm_first, config.residual, config.scale)
     with capture(model) as captured:
-        model.attentions(said.batch(model))
+        model.attentions(pair.batch(model))
     encoder, decoder = (read_blocks(tour, captured, part) for part in (model.encoder, model.decoder))
     memory, y = model.encoder_norm(encoder[-1].after), model.decoder_norm(decoder[-1].after)
     # The tokens that encoder and decoder embedded, whatever the model puts before them.
@@ -84,13 +84,13 @@ def tour_transformer(tour: Tour, said: Said | None) -> Walk:
     is_shared = model.target_embed.embed is model.source_embed.embed
     target_calls = calls[1:] if is_shared else captured.calls(model.target_embed.embed)
     read, written = (each.inputs[0][0].tolist() for each in (calls[0], target_calls[-1]))
-    row = step + len(written) - len(said.said)  # of what the decoder reads
+    row = step + len(written) - len(pair.target_ids)  # of what the decoder reads
     source, target = tour.names(read), tour.names(written)[: row + 1]
     aligned = decoder[model.aligned].cross_attention
     assert aligned is not None
     usual = int(aligned.weights[:, row, : max(1, len(read) - 1)].mean(dim=0).argmax())
     word = tour.choose(follow.word, usual, len(read), "token")
-    tour.read(said.source, read, source, word)
+    tour.read(pair.source, read, source, word)
     set_embedding(tour, model.source_embed, read, encoder[0].before, config.positions.kind)
     tour.set(
         vocabulary=model.output.weight.shape[0],
@@ -106,9 +106,9 @@ def tour_transformer(tour: Tour, said: Said | None) -> Walk:
     tour.add("inputs/text", "inputs/tokens", "inputs/embeddings", "inputs/positions")
     add_block(tour, "encoder", encoder, memory, source, word)
     beginning = target[1 : row - step + 1]  # tokens that stand before every target
-    produced = [*beginning, *tour.names(said.said[: step + 1])]
+    produced = [*beginning, *tour.names(pair.target_ids[: step + 1])]
     _add_decoder(tour, decoder, y, source, produced)
-    return _finish(tour, said, step, y[row - step :], "x", layers, config.heads)
+    return _finish(tour, pair, step, y[row - step :], "x", layers, config.heads)
 
 
 def _add_decoder(
@@ -145,25 +145,25 @@ def _add_decoder(
 # --- recurrent translators --------------------------------------------------------------------------------------------
 
 
-def tour_recurrent_seq2seq(tour: Tour, said: Said | None) -> Walk:
+def tour_recurrent_seq2seq(tour: Tour, pair: SequencePair | None) -> Walk:
     """A recurrent encoder and decoder, with the attention between them if there is one."""
     model, config, follow = tour.model, tour.model.config, tour.follow
-    said = said or say(tour.trained, tour.walk["text"])
-    step = _follow_step(tour, said)
+    pair = pair or translate_pair(tour.trained, tour.walk["text"])
+    step = _follow_step(tour, pair)
     layers = len(model.decoder.cells)
     follow.check(layers, 1)
-    batch = said.batch(model)
+    batch = pair.batch(model)
     with capture(model) as captured:
         model(batch["source"], batch["source_mask"], batch["inputs"])
     annotations = model.annotations(batch["source"])[0]
-    order = list(range(len(said.read)))
+    order = list(range(len(pair.source_ids)))
     if config.reverse:  # END stays last all the same
         order = [*reversed(order[:-1]), order[-1]]
     attention = _attention_step(captured, model, step)
-    usual = 0 if attention is None else int(attention[2][: max(1, len(said.read) - 1)].argmax())
-    word = tour.choose(follow.word, usual, len(said.read), "token")
-    tour.read(said.source, said.read, [mark_whitespace(token) for token in said.source_tokens], word)
-    written = [END, *said.said[:-1]][: step + 1]
+    usual = 0 if attention is None else int(attention[2][: max(1, len(pair.source_ids) - 1)].argmax())
+    word = tour.choose(follow.word, usual, len(pair.source_ids), "token")
+    tour.read(pair.source, pair.source_ids, [mark_whitespace(token) for token in pair.source_tokens], word)
+    written = [END, *pair.target_ids[:-1]][: step + 1]
     embedding = model.source_embed(batch["source"][0])
     tour.set_lookup(model.source_embed, embedding)
     tour.set(
@@ -191,7 +191,7 @@ def tour_recurrent_seq2seq(tour: Tour, said: Said | None) -> Walk:
     )
     _add_writing(tour, captured, step, attention)
     vectors = captured.calls(model.project)[-1].output[0]
-    return _finish(tour, said, step, vectors, "s" if model.readout is None else "result", layers, 0)
+    return _finish(tour, pair, step, vectors, "s" if model.readout is None else "result", layers, 0)
 
 
 def add_reading(

@@ -36,16 +36,16 @@ from seqloom.core.tokens import Specials
 from seqloom.core.words import did_you_mean
 from seqloom.decoding.mixture import Ensemble
 from seqloom.evaluate.alignment import Word, group_words, hard_links, merge, to_pharaoh
-from seqloom.inspect.capture import TrainedModel, evaluating
+from seqloom.inspect.capture import TrainedModel, eval_mode
 from seqloom.inspect.values import Array, to_plain
 from seqloom.inspect.views.texts import (
-    Read,
-    Said,
+    LinePrediction,
+    SequencePair,
+    denoise_pair,
     one_line,
-    say,
-    say_restored,
     shift_words,
     show_tokens,
+    translate_pair,
     unknown_notes,
 )
 from seqloom.models.gpt import GPT
@@ -125,9 +125,9 @@ def alignment_view(translator: TrainedModel, source: str, target: str | None = N
     """
     model, weights = translator.model, None
     if isinstance(model, Seq2Seq | Ensemble):
-        said = say(translator, source, target, **options)
-        batch = said.batch(model)
-        with evaluating(model), torch.no_grad():
+        pair = translate_pair(translator, source, target, **options)
+        batch = pair.batch(model)
+        with eval_mode(model), torch.no_grad():
             weights, log_probs = model.attention(batch), model.target_log_probs(batch)
     if weights is None:
         raise UsageError(
@@ -135,24 +135,24 @@ def alignment_view(translator: TrainedModel, source: str, target: str | None = N
             "model.attention.order=luong, say."
         )
     array = weights[0].double().cpu().numpy()
-    rows, columns = said.target_words, said.source_words
+    rows, columns = pair.target_words, pair.source_words
     by_words = [word.text for word in rows], [word.text for word in columns], merge(array, rows, columns)
     return AlignmentView(
-        said.source,
-        said.text,
-        said.given,
-        said.finished,
+        pair.source,
+        pair.text,
+        pair.given,
+        pair.finished,
         log_probs.double().sum().item(),
-        AttentionMap(said.target_tokens, said.source_tokens, array, CROSS_ATTENTION),
+        AttentionMap(pair.target_tokens, pair.source_tokens, array, CROSS_ATTENTION),
         AttentionMap(*by_words, CROSS_ATTENTION),
-        said.notes,
+        pair.notes,
     )
 
 
 # --- all heads --------------------------------------------------------------------------------------------------------
 
 
-class Habit(NamedTuple):
+class HeadStatistics(NamedTuple):
     """What a head does, in three numbers, each the mean over its rows."""
 
     layer: int  # from 1
@@ -169,7 +169,7 @@ class Part:
     name: PartName
     tokens: AttentionMap  # as the model reads and writes them (layers, heads, rows, columns)
     words: AttentionMap  # the same by words
-    usual: int  # the layer that is shown where none is named
+    default_layer: int  # the layer that is shown where none is named
     ends: tuple[bool, bool] = (True, True)  # whether END is among the rows, and among the columns
 
     @property
@@ -198,7 +198,7 @@ class Part:
         return maps._replace(weights=of_layer.mean(axis=0) if head is None else of_layer[self.head(head) - 1])
 
     def layer(self, number: int | None) -> int:
-        return self.usual if number is None else _check_number(number, self.layers, "layer", NAMES[self.name])
+        return self.default_layer if number is None else _check_number(number, self.layers, "layer", NAMES[self.name])
 
     def head(self, number: int) -> int:
         return _check_number(number, self.heads, "head", f"each layer of {NAMES[self.name]}")
@@ -208,7 +208,7 @@ class Part:
         which = f"mean over its {self.heads} heads" if head is None else f"head {head} of {self.heads}"
         return f"{NAMES[self.name]}, layer {self.layer(layer)} of {self.layers}, {which}"
 
-    def habits(self) -> list[Habit]:
+    def statistics(self) -> list[HeadStatistics]:
         """What each head does, measured on tokens, over the rows that attend to anything."""
         weights, end = self.tokens.weights, 0 if self.name == "decoder" else -1
         rows, columns = weights.shape[2:]
@@ -216,14 +216,14 @@ class Part:
         here = (positions + 0.5) * columns / rows - 0.5 if self.name == "cross" else positions
         distances = np.abs(np.arange(columns) - here[:, None])
         surprise = -weights * np.log2(weights, out=np.zeros_like(weights), where=weights > 0)
-        habits = []
+        statistics = []
         for layer, head in np.ndindex(weights.shape[:2]):
             alpha = weights[layer, head]
             by_row = surprise[layer, head].sum(axis=1), (alpha * distances).sum(axis=1), alpha[:, end]
             attends = alpha.sum(axis=1) > 0
             means = (float(values[attends].mean()) if attends.any() else 0.0 for values in by_row)
-            habits.append(Habit(layer + 1, head + 1, *means))
-        return habits
+            statistics.append(HeadStatistics(layer + 1, head + 1, *means))
+        return statistics
 
 
 def _check_number(number: int, count: int, what: str, where: str) -> int:
@@ -245,7 +245,7 @@ class HeadsView:
     log_prob: float | None  # of what it says, of a translation its end included; None where a model has none
     parts: dict[str, Part]  # those that have attention weights
     notes: tuple[str, ...] = ()  # what a person should know
-    says: Literal["translation", "restored", "label", "tags", "text"] = "translation"
+    output_kind: Literal["translation", "restored", "label", "tags", "text"] = "translation"
 
     def part(self, name: str) -> Part:
         if name not in PARTS:
@@ -282,7 +282,7 @@ class HeadsView:
                 "row_words": part.words.rows,
                 "column_words": part.words.columns,
                 "word_weights": part.words.weights,
-                "habits": part.habits(),
+                "statistics": part.statistics(),
             }
         return to_plain(plain)
 
@@ -293,13 +293,13 @@ def heads_view(translator: TrainedModel, source: str, target: str | None = None,
     `options` are those of its search (beam, max_length …). Dropout is off.
     """
     _check_transformer(translator)
-    return _view_said(translator, say(translator, source, target, **options), "translation")
+    return _view_pair(translator, translate_pair(translator, source, target, **options), "translation")
 
 
 def denoiser_heads_view(denoiser: TrainedModel, text: str, **options: Any) -> HeadsView:
     """Let a denoiser restore a text; `options` are those of its search."""
     _check_transformer(denoiser)
-    return _view_said(denoiser, say_restored(denoiser, text, **options), "restored")
+    return _view_pair(denoiser, denoise_pair(denoiser, text, **options), "restored")
 
 
 def _check_transformer(trained: TrainedModel) -> None:
@@ -310,34 +310,34 @@ def _check_transformer(trained: TrainedModel) -> None:
         )
 
 
-def _view_said(trained: TrainedModel, said: Said, says: Literal["translation", "restored"]) -> HeadsView:
+def _view_pair(trained: TrainedModel, pair: SequencePair, output_kind: Literal["translation", "restored"]) -> HeadsView:
     model: Transformer = trained.model
-    batch = said.batch(model)
-    with evaluating(model), torch.no_grad():
+    batch = pair.batch(model)
+    with eval_mode(model), torch.no_grad():
         attentions, log_probs = model.attentions(batch), model.target_log_probs(batch)
-    parts = parts_of(attentions, said, model.aligned + 1)
+    parts = parts_of(attentions, pair, model.aligned + 1)
     log_prob = log_probs.double().sum().item()
-    texts = (said.source, said.text, said.given, said.finished)
-    return HeadsView(trained.name, *texts, log_prob, parts, said.notes, says)
+    texts = (pair.source, pair.text, pair.given, pair.finished)
+    return HeadsView(trained.name, *texts, log_prob, parts, pair.notes, output_kind)
 
 
 def parts_of(
-    attentions: Mapping[str, Sequence[Tensor] | None], said: Said, aligned: int | None = None
+    attentions: Mapping[str, Sequence[Tensor] | None], pair: SequencePair, aligned: int | None = None
 ) -> dict[str, Part]:
     """The parts that have weights: of each layer (B, N, rows, columns), whose first sentence is taken."""
-    source = said.source_tokens, said.source_words
-    read = [END_TEXT, *said.target_tokens[:-1]], read_words(said)
+    source = pair.source_tokens, pair.source_words
+    read = [END_TEXT, *pair.target_tokens[:-1]], read_words(pair)
     sides: dict[PartName, tuple[Sides, Sides]] = {
         "encoder": (source, source),
         "decoder": (read, read),
-        "cross": ((said.target_tokens, said.target_words), source),
+        "cross": ((pair.target_tokens, pair.target_words), source),
     }
     parts: dict[str, Part] = {}
     for name, (rows, columns) in sides.items():
         if layers := attentions.get(name):  # convolutions and recurrence have no weights
-            usual = aligned if name == "cross" else None
-            ends = name == "encoder" or said.finished, True
-            parts[name] = part_of(name, layers, rows, columns, usual, ends)
+            default_layer = aligned if name == "cross" else None
+            ends = name == "encoder" or pair.finished, True
+            parts[name] = part_of(name, layers, rows, columns, default_layer, ends)
     return parts
 
 
@@ -346,7 +346,7 @@ def part_of(
     layers: Sequence[Tensor],
     rows: Sides,
     columns: Sides,
-    usual: int | None = None,
+    default_layer: int | None = None,
     ends: tuple[bool, bool] = (True, True),
 ) -> Part:
     """A part of the weights (B, N, rows, columns) of each layer, of the first sentence, by tokens and by words.
@@ -366,12 +366,12 @@ def part_of(
     row_words, column_words = ([word.text for word in words] for _, words in (rows, columns))
     by_words = AttentionMap(row_words, column_words, mean @ (weights @ total), axes)
     by_tokens = AttentionMap(list(rows[0]), list(columns[0]), weights, axes)
-    return Part(name, by_tokens, by_words, usual or len(weights), ends)
+    return Part(name, by_tokens, by_words, default_layer or len(weights), ends)
 
 
-def read_words(said: Said) -> list[Word]:
+def read_words(pair: SequencePair) -> list[Word]:
     """The words the decoder has read before it says each: END, then its own, a position later than it says them."""
-    return words_before(said.target_words[: len(said.target_words) - said.finished], len(said.said))
+    return words_before(pair.target_words[: len(pair.target_words) - pair.finished], len(pair.target_ids))
 
 
 def words_before(said: Sequence[Word], tokens: int) -> list[Word]:
@@ -396,7 +396,7 @@ def gpt_heads_view(trained: TrainedModel, text: str) -> HeadsView:
             f"{trained.name} sees {window} tokens at once, and the text has {len(ids):,}, its end included: shorten it."
         )
     inputs, targets = (torch.tensor([row], device=trained.device) for row in ([END, *ids[:-1]], ids))
-    with evaluating(model), torch.no_grad():
+    with eval_mode(model), torch.no_grad():
         layers = model.attentions(inputs)
         log_probs, _ = model.score(inputs, targets, model.start(rows=1))
     side = show_tokens(tokenizer, inputs[0].tolist()), words_before(group_words(text, tokenizer.spans(text)), len(ids))
@@ -417,16 +417,16 @@ def bert_heads_view(trained: TrainedModel, text: str) -> HeadsView:
             f"{trained.name} reads {longest:,} tokens at once, [CLS] and [SEP] included; the text has {len(row):,}. "
             "Shorten it."
         )
-    with evaluating(trained.model), torch.no_grad():
+    with eval_mode(trained.model), torch.no_grad():
         layers = trained.model.attentions(torch.tensor([row], device=trained.device))
     tokens = show_tokens(tokenizer, row, specials.names)
     parts = {"encoder": _encoder_part(layers, tokens, group_words(text, gaps.spans), before=1)}
     return HeadsView(trained.name, None, text, True, True, None, parts, unknown_notes(gaps.unknown, "text"), "text")
 
 
-def reader_heads_view(reader: TrainedModel, read: Read) -> HeadsView:
+def reader_heads_view(reader: TrainedModel, read: LinePrediction) -> HeadsView:
     """Let a classifier or a tagger read a line, and keep the weights of its encoder. Dropout is off."""
-    with evaluating(reader.model):
+    with eval_mode(reader.model):
         layers = reader.model.attentions(read.batch)
     if not layers:
         raise UsageError(f"{reader.name} has no heads to look at: what reads in it is no Transformer.")
@@ -436,7 +436,7 @@ def reader_heads_view(reader: TrainedModel, read: Read) -> HeadsView:
     if room < len(read.spans):
         notes += (f"only the first {room:,} of {len(read.spans):,} tokens are shown: so many are read at once",)
     parts = {"encoder": _encoder_part(layers, tokens, group_words(read.text, read.spans[:room]), read.before)}
-    return HeadsView(reader.name, read.line, read.answer, False, True, read.log_prob, parts, notes, read.says)
+    return HeadsView(reader.name, read.line, read.answer, False, True, read.log_prob, parts, notes, read.output_kind)
 
 
 def _encoder_part(layers: Sequence[Tensor], tokens: Sequence[str], words: Sequence[Word], before: int) -> Part:

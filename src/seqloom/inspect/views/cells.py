@@ -25,7 +25,7 @@ from torch import Tensor
 
 from seqloom.core.errors import UsageError
 from seqloom.core.words import did_you_mean
-from seqloom.inspect.capture import Captured, Source, capture, cells_of, evaluating, model_of
+from seqloom.inspect.capture import Captured, Source, capture, cells_of, eval_mode, model_of
 from seqloom.inspect.equations import check_unit
 from seqloom.inspect.values import Array
 from seqloom.inspect.views.texts import ReadText, Text, read_text
@@ -102,7 +102,7 @@ class GateTrace:
     layers: tuple[LayerTrace, ...]  # the lowest first
     part: str = "reader"  # of the model, as `cell_traces` names it
 
-    def where(self, layer: LayerTrace) -> str:
+    def location(self, layer: LayerTrace) -> str:
         """Part and layer, where the model has several of them: decoder, layer 1 of 2"""
         alone = self.part == "reader"
         number = next(number for number, other in enumerate(self.layers, start=1) if other is layer)
@@ -222,7 +222,7 @@ class CellPart(GateTrace):
 
     title: str
     order: list[int]  # step t reads tokens[order[t]]
-    says: list[str]  # what is to be predicted at each token; empty where nothing is
+    targets: list[str]  # what is to be predicted at each token; empty where nothing is
     steps: tuple[CellSteps, ...]  # of each layer, the lowest first
 
     def step_of(self, position: int) -> int:
@@ -264,7 +264,7 @@ def cell_traces(
     """
     read, model = read_text(source, text, target, allow_unknown=allow_unknown, longest=longest), model_of(source)
     parts = {}
-    with evaluating(model), torch.no_grad(), capture(model, Cell, ResidualConnection) as captured:
+    with eval_mode(model), torch.no_grad(), capture(model, Cell, ResidualConnection) as captured:
         read.run(model)
         cells = {name: cell for name, cell in cells_of(model).items() if captured.steps(name)}
         steps = {name: CellSteps.of(captured, name, cell) for name, cell in cells.items()}
@@ -278,7 +278,7 @@ def cell_traces(
                 name,
                 title=position.title,
                 order=order,
-                says=read.says.get(position.role, []),
+                targets=read.targets.get(position.role, []),
                 steps=tuple(layers.values()),
             )
     return CellTraces(parts, read)
@@ -364,9 +364,9 @@ def token_classes(tokens: Sequence[str], containing: str = "") -> dict[str, Arra
         last = token[-1:] or " "
         lines.append(since_line)
         since_line = 0 if "\n" in token else since_line + 1
-    classes["place in the text"] = list(range(len(tokens)))
-    if lines != classes["place in the text"]:  # there is more than one line
-        classes["place in the line"] = lines
+    classes["position in the text"] = list(range(len(tokens)))
+    if lines != classes["position in the text"]:  # there is more than one line
+        classes["position in the line"] = lines
     if containing:
         classes[f"contains {containing}"] = [containing in token for token in tokens]
     return {name: np.array(own, dtype=np.float64) for name, own in classes.items() if len(set(own)) > 1}

@@ -127,7 +127,7 @@ def _flatten(value: object, path: str = "") -> Iterator[tuple[str, object]]:
 
 # Figures on dev that are drawn beside the loss: of a translator, a tagger of spans or of words, a classifier, a masked
 # language model.
-BESIDE = {
+DEV_METRIC_TITLES = {
     "bleu": "BLEU on dev, of greedy translations",
     "span_f1": "span F1 on dev",
     "token_accuracy": "share of the words of dev that is right",
@@ -142,7 +142,7 @@ BESIDE = {
 
 
 # What is drawn in the same panel, dashed, and what the two are then called.
-ALONG = {
+PAIRED_METRICS = {
     "masked_accuracy": ("next_accuracy", "hidden tokens", "next sentences"),
     "replaced_f1": ("masked_accuracy", "replaced tokens", "the generator's gaps"),
 }
@@ -151,7 +151,7 @@ ALONG = {
 def curves(run: Run, scale: float = 1.0) -> dict[str, Points]:
     """(step, loss · scale) as logged in training, and as evaluated on dev; of a model of text, in nats per token.
 
-    Of what is measured otherwise also (step, figure) on dev: the first of `BESIDE` that there is,
+    Of what is measured otherwise also (step, figure) on dev: the first of `DEV_METRIC_TITLES` that there is,
     and what goes along.
     """
     points: dict[str, Points] = {"train": [], "dev": []}
@@ -163,16 +163,16 @@ def curves(run: Run, scale: float = 1.0) -> dict[str, Points]:
             metrics = entry["metrics"]
             if (loss := metrics.get("loss")) is not None:
                 points["dev"].append((step, loss * scale))
-            beside = figure_beside(metrics)
-            for name in [] if beside is None else [beside, *ALONG.get(beside, ())[:1]]:
+            beside = select_dev_metric(metrics)
+            for name in [] if beside is None else [beside, *PAIRED_METRICS.get(beside, ())[:1]]:
                 if metrics.get(name) is not None:
                     points.setdefault(name, []).append((step, metrics[name]))
     return points
 
 
-def figure_beside(metrics: Mapping[str, float]) -> str | None:
+def select_dev_metric(metrics: Mapping[str, float]) -> str | None:
     """The metric on dev that is drawn beside the loss."""
-    return next((name for name in BESIDE if name in metrics), None)
+    return next((name for name in DEV_METRIC_TITLES if name in metrics), None)
 
 
 def training_remark(run: Run) -> str:

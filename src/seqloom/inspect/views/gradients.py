@@ -133,8 +133,8 @@ class PartGradients:
 class GradientParts:
     """The gradients of one loss by the states of every part."""
 
-    told: list[str]  # what the model predicts: tokens, tags or a label
-    what: str  # the word for one of them
+    predictions: list[str]  # what the model predicts: tokens, tags or a label
+    prediction_kind: str  # the word for one of them
     at: int | None  # which of them L is of; None for all
     loss: float  # L in nats
     norm: float  # ‖∂L̄/∂θ‖ of the mean loss over all predictions, by all parameters θ together
@@ -152,17 +152,19 @@ def gradient_parts(
     at: int | None = None,
     allow_unknown: bool = False,
     longest: int | None = None,
-    patience: float | None = PATIENCE,
+    max_operations: float | None = PATIENCE,
 ) -> GradientParts:
     """‖∂L/∂h_t‖ of every layer of every part at every step; 0 where nothing depends on a state.
 
-    L is of the prediction at position `at`, counted from 0. `patience` is how many operations
+    L is of the prediction at position `at`, counted from 0. `max_operations` is how many operations
     ‖∂h_t/∂h_k‖ may take; None is any number.
     """
     read = read_text(source, text, target, allow_unknown=allow_unknown, longest=longest)
-    at = len(read.told) - 1 if at is None else at
-    if of == "last" and not 0 <= at < len(read.told):
-        raise UsageError(f"There is no {read.what} at place {at}: {len(read.told)} are told, counted from 0.")
+    at = len(read.predictions) - 1 if at is None else at
+    if of == "last" and not 0 <= at < len(read.predictions):
+        raise UsageError(
+            f"There is no {read.prediction_kind} at place {at}: {len(read.predictions)} are told, counted from 0."
+        )
     model = exact_copy(model_of(source))
     with capture(model, Cell) as captured:
         log_probs = read.log_probs(model)
@@ -188,7 +190,7 @@ def gradient_parts(
             cell = cells_of(model)[name]
             if isinstance(cell, Elman):
                 hidden = torch.stack([step.after["h"][0].detach() for step in steps[name]])
-                most = None if patience is None else max(8, int(patience / (20 * cell.hidden**3)))
+                most = None if max_operations is None else max(8, int(max_operations / (20 * cell.hidden**3)))
                 flows.append(flow_of(depth, cell, hidden, most))
         tokens = [read.tokens[position.role][number] for number in sorted(order)]
         kind = cell_name(cells_of(model)[lowest])
@@ -197,7 +199,9 @@ def gradient_parts(
     by_weights = torch.autograd.grad(-log_probs.total / len(log_probs.each), weights, allow_unused=True)
     norm = math.sqrt(sum(float(gradient.square().sum()) for gradient in by_weights if gradient is not None))
     which = None if of == "total" else at
-    return GradientParts(read.told, read.what, which, loss.item(), norm, parts, read.answer, read.notes)
+    return GradientParts(
+        read.predictions, read.prediction_kind, which, loss.item(), norm, parts, read.answer, read.notes
+    )
 
 
 def exact_copy(model: Model) -> Model:
@@ -263,7 +267,7 @@ class GradientReport:
     training: list[tuple[int, float]]  # ‖g‖ as logged, before clipping
 
     @property
-    def share_clipped(self) -> float | None:
+    def clipped_fraction(self) -> float | None:
         """Of the logged steps."""
         clip = self.clipping.clip
         if clip is None or not self.training:
@@ -310,9 +314,9 @@ def gradient_report(
 def _report(source: Source, text: Text, of: Of, allow_unknown: bool) -> GradientReport:
     """What the gradients say, without matrices and what only a run knows."""
     model = recurrent_lm(source)
-    found = gradient_parts(source, text, of=of, allow_unknown=allow_unknown, patience=None)
+    found = gradient_parts(source, text, of=of, allow_unknown=allow_unknown, max_operations=None)
     part = found.parts["reader"]
-    trace = GradientTrace(part.tokens, found.told[-1], of, found.loss, part.layers)
+    trace = GradientTrace(part.tokens, found.predictions[-1], of, found.loss, part.layers)
     of_elman = part.flows if all(isinstance(cell, Elman) for cell in model.stack.cells) else []
     return GradientReport("", model.config.cell, trace, [], of_elman, Clipping(found.norm, None), [])
 

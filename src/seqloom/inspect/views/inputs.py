@@ -41,7 +41,7 @@ if TYPE_CHECKING:  # torch is imported where it is needed: words are counted wit
 
 UNKNOWN = "<unk>"
 SEED = 0
-LARGE = (10_000, 100_000)  # vocabularies as models have them
+LARGE_VOCABULARIES = (10_000, 100_000)  # vocabularies as models have them
 ALIKE = 1e-9  # distance up to which vectors are the same but for the order in which they were added up
 Split = Callable[[str], list[str]]
 
@@ -141,8 +141,8 @@ class Size(NamedTuple):
 
     encoding: str  # one-hot, counts, tf-idf, dense
     shape: tuple[int, ...]
-    not_zero: int
-    table: int  # numbers that are learned, once for all texts
+    nonzero: int
+    parameters: int  # numbers that are learned, once for all texts
 
     @property
     def numbers(self) -> int:
@@ -204,7 +204,7 @@ def dense_table(vocabulary: Vocabulary, width: int, seed: int = SEED) -> Array:
     return np.random.default_rng(seed).normal(size=(len(vocabulary), width))
 
 
-def occurring(texts: Iterable[Encoded], most: int | None = None) -> list[int]:
+def nonzero_columns(texts: Iterable[Encoded], most: int | None = None) -> list[int]:
     """The columns that are not zero everywhere, in order: of the first words of each text, if there are too many."""
     return sorted({column for text in texts for column in text.columns[:most]})[:most]
 
@@ -215,7 +215,7 @@ class Comparison:
 
     first: int
     second: int
-    place: int | None  # where their one-hot matrices differ first; None where they do not
+    first_difference: int | None  # where their one-hot matrices differ first; None where they do not
     counts: float  # cosine of the two vectors, 1 for the same direction
     tf_idf: float
     mean: float  # distance of the means of their dense vectors
@@ -240,7 +240,7 @@ def compare(texts: Sequence[Encoded], first: int, second: int, width: int, seed:
     return Comparison(
         first=first,
         second=second,
-        place=next((position for position, (a, b) in enumerate(pairs) if a != b), None),
+        first_difference=next((position for position, (a, b) in enumerate(pairs) if a != b), None),
         counts=cosine(one.counts, other.counts),
         tf_idf=cosine(one.tf_idf, other.tf_idf),
         mean=float(np.linalg.norm(table[one.columns].mean(axis=0) - table[other.columns].mean(axis=0))),
@@ -326,7 +326,7 @@ class PositionsView:
         """The dimension of a pair's sine."""
         return 2 * pair if self.layout == "interleaved" else pair
 
-    def telling(self, count: int = CURVES) -> list[int]:
+    def informative_dimensions(self, count: int = CURVES) -> list[int]:
         """A few dimensions worth a curve: sines from the fastest to one that still moves within the length; of what is
         learned, those that vary most."""
         if not self.wavelengths:
@@ -411,7 +411,7 @@ class MixView:
     """How much each layer has of h = γ Σ_j s_j h_j, the lowest first, where a task mixes the layers below it."""
 
     layers: list[str]
-    shares: list[float]  # s, which sum to 1
+    weights: list[float]  # s, which sum to 1
     scale: float  # γ
 
 
@@ -429,6 +429,6 @@ def mix_view(trained: "TrainedModel") -> MixView:
             f"Only a model that was fine-tuned from a bidirectional language model (init.from) mixes its layers; "
             f"{trained.name} is {trained.what}."
         )
-    shares = backbone.mix.shares.tolist()
-    names = ["token vectors", *(f"layer {depth}" for depth in range(1, len(shares)))]
-    return MixView(names, shares, backbone.mix.scale.item())
+    weights = backbone.mix.shares.tolist()
+    names = ["token vectors", *(f"layer {depth}" for depth in range(1, len(weights)))]
+    return MixView(names, weights, backbone.mix.scale.item())

@@ -49,7 +49,7 @@ from seqloom.text import Characters, Tokenizer, Words
 from seqloom.text.base import Span
 from seqloom.text.word_spans import word_spans
 
-WhyKind = Literal["attention", "influence", "left out"]
+WordWeightsKind = Literal["attention", "influence", "occlusion"]
 NEVER = -1e6  # what a tag scores that may not follow another; sums of it stay finite
 NAMING_SYMBOLS = 3  # by which a state is named
 STATE_SYMBOLS = 12  # of a state that are shown
@@ -71,14 +71,14 @@ class WordWeight:
 
 
 @dataclass(frozen=True)
-class Why:
+class WordWeights:
     """How much each word of a text weighed."""
 
-    kind: WhyKind
+    kind: WordWeightsKind
     words: list[WordWeight]
     end: float  # what the end of the text weighed, and special tokens around it
 
-    def moved(self, by: int) -> "Why":
+    def shift(self, by: int) -> "WordWeights":
         """The same where so many letters stand before the text."""
         return replace(self, words=[replace(w, start=w.start + by, end=w.end + by) for w in self.words])
 
@@ -91,15 +91,15 @@ def explain(
     tokenizer: Tokenizer,
     before: int = 0,
     labels: Tensor | None = None,
-    wanted: WhyKind | None = None,
-) -> list[Why]:
+    wanted: WordWeightsKind | None = None,
+) -> list[WordWeights]:
     """Explain the most probable label of each text, or those that `labels` (B,) names, by attention where the pooling
     attends, unless influence is wanted.
 
     `batch` holds the texts in their order, `tokens` says where the tokens of each stand in it, `before` how many
     special ones a row begins with.
     """
-    kind: WhyKind = "attention"
+    kind: WordWeightsKind = "attention"
     weights = None if wanted == "influence" else model.attention(batch)
     if weights is None:
         with torch.backends.cudnn.flags(enabled=False):  # whose recurrent layers have no gradient outside of training
@@ -109,7 +109,7 @@ def explain(
     for text, spans, row, mask in zip(texts, tokens, rows, batch["mask"].cpu(), strict=True):
         read = int(mask.sum()) - 1 - before  # without END, or the special tokens around
         own, around = row[before : before + read], sum(row[:before]) + row[before + read]
-        reasons.append(Why(kind, weigh_words(text, spans[:read], own, tokenizer), around))
+        reasons.append(WordWeights(kind, weigh_words(text, spans[:read], own, tokenizer), around))
     return reasons
 
 
@@ -125,7 +125,7 @@ def weigh_words(text: str, tokens: Sequence[Span], weights: Sequence[float], tok
     return [WordWeight(text[a:b], a, b, total) for (a, b), total in zip(words, sums, strict=True)]
 
 
-def without(text: str, words: Sequence[WordWeight]) -> list[str]:
+def remove_each_word(text: str, words: Sequence[WordWeight]) -> list[str]:
     """The text once for each word, without that word and without the space that would stand twice."""
     shorter = []
     for word in words:
@@ -153,24 +153,24 @@ class TagPaths(Lattice):
 
     words: list[str]
     tags: list[str]
-    judged: str  # in words, how tags are judged
+    scoring: str  # in words, how tags are judged
     unknown: list[str]  # pieces of the text the vocabulary does not have
 
     @property
-    def likeliest(self) -> list[int]:
+    def most_probable(self) -> list[int]:
         """The most probable tag of each word by itself."""
         return self.posterior.argmax(axis=1).tolist()
 
     @classmethod
     def of(
-        cls, pieces: Sequence[Lattice], words: list[str], tags: list[str], judged: str, unknown: list[str]
+        cls, pieces: Sequence[Lattice], words: list[str], tags: list[str], scoring: str, unknown: list[str]
     ) -> "TagPaths":
         """Of a sentence that was read in several pieces; between two of them there are no pairs."""
         between = np.zeros((1, len(tags), len(tags)))
         pairs = [part for piece in pieces for part in (piece.pairs, between)][:-1]
         posterior = np.concatenate([piece.posterior for piece in pieces])
         best, log_prob = [tag for piece in pieces for tag in piece.best], sum(piece.log_prob for piece in pieces)
-        return cls(posterior, np.concatenate(pairs), best, log_prob, words, tags, judged, unknown)
+        return cls(posterior, np.concatenate(pairs), best, log_prob, words, tags, scoring, unknown)
 
 
 @torch.no_grad()
@@ -253,7 +253,7 @@ def state_paths(trained: TrainedModel, text: str) -> TagPaths:
         pairs=pairs,
         best=best,
         log_prob=score_of(table, scores, best) - total,
-        judged="hidden Markov model without tags: its states were found, not taught",
+        scoring="hidden Markov model without tags: its states were found, not taught",
         unknown=list(tokenizer.unknown_pieces(text)),
     )
 
@@ -261,7 +261,7 @@ def state_paths(trained: TrainedModel, text: str) -> TagPaths:
 def _read_ids(trained: TrainedModel, text: str) -> Tensor:
     """The tokens of a text, in the form of the training texts (T,)."""
     assert isinstance(trained, WritingModel)
-    ids = trained.tokenizer.encode(trained.as_taught(text))
+    ids = trained.tokenizer.encode(trained.to_training_format(text))
     if not ids:
         raise DataError("There is nothing in this text that the model reads. Give it a word or two.")
     return torch.tensor(ids)
@@ -274,18 +274,18 @@ def _read_ids(trained: TrainedModel, text: str) -> Tensor:
 class TextStates:
     """Of a model of text; its states are numbered from 1, END is none of them."""
 
-    said: list[list[tuple[str, float]]]  # of each state the likeliest symbols
+    emissions: list[list[tuple[str, float]]]  # of each state the most probable symbols
     transition: Array  # (N+1, N+1), the last is END
     tokens: list[str]  # of the text that was read
     path: list[int]  # the likeliest state of each of them, from 0
     belief: list[float]  # how probable that state is, once all is read
-    share: list[float]  # how much of the measured text each state said
-    kinds: dict[str, list[float]] | None  # of letters: by kind the share that each state said of it
-    measured: str  # what shares and kinds were measured on
+    fractions: list[float]  # how much of the measured text each state said
+    letter_kinds: dict[str, list[float]] | None  # of letters: by kind the share that each state said of it
+    measured_on: str  # what shares and kinds were measured on
 
     @property
     def states(self) -> int:
-        return len(self.said)
+        return len(self.emissions)
 
 
 @dataclass(frozen=True)
@@ -296,7 +296,7 @@ class SeriesStates:
     means: Array  # (N, C), in the units of the data
     deviations: Array  # (N, C)
     transition: Array  # (N, N)
-    share: list[float]
+    fractions: list[float]
     values: Array  # (T, C)
     times: list[str]
     path: list[int]
@@ -306,7 +306,7 @@ class SeriesStates:
     def states(self) -> int:
         return len(self.means)
 
-    def lasts(self, state: int) -> str:
+    def describe_duration(self, state: int) -> str:
         """How many steps a state lasts on average, 1 / (1 − A_kk)."""
         steps = 1 / max(1 - float(self.transition[state, state]), 1e-12)
         return f"{steps:.1f} steps at a time" if steps < len(self.path) else "never left again"
@@ -343,24 +343,26 @@ def _text_states(trained: TrainedModel, model: HiddenMarkov, text: str | None, t
     everywhere = model.likeliest_states(stream)
     inside = everywhere < model.states  # END is no state of theirs
     counts = torch.bincount(everywhere[inside], minlength=model.states).double()
-    path, belief, said, kinds = model.likeliest_states(shown), model.state_posteriors(shown), [], None
+    path, belief, emissions, kinds = model.likeliest_states(shown), model.state_posteriors(shown), [], None
     for row in model.emission[: model.states]:
         values, numbers = row.exp().topk(min(top, len(row)))
-        said.append([(tokenizer.token(n), value) for n, value in zip(numbers.tolist(), values.tolist(), strict=True)])
+        emissions.append(
+            [(tokenizer.token(n), value) for n, value in zip(numbers.tolist(), values.tolist(), strict=True)]
+        )
     if isinstance(tokenizer, Characters):  # what share of the vowels, and of the others, each state said
         kind = torch.tensor([LETTERS.index(kind_of(tokenizer.token(number))) for number in range(len(tokenizer))])
         cells = kind[stream[inside]] * model.states + everywhere[inside]
         table = torch.bincount(cells, minlength=len(LETTERS) * model.states).view(-1, model.states).double()
         kinds = {name: (row / row.sum()).tolist() for name, row in zip(LETTERS, table, strict=True) if row.sum() > 0}
     return TextStates(
-        said=said,
+        emissions=emissions,
         transition=model.transition.exp().numpy(),
         tokens=[tokenizer.token(number) for number in shown.tolist()],
         path=path.tolist(),
         belief=belief.gather(1, path.unsqueeze(1)).squeeze(1).tolist(),
-        share=(counts / counts.sum()).tolist(),
-        kinds=kinds,
-        measured=measured,
+        fractions=(counts / counts.sum()).tolist(),
+        letter_kinds=kinds,
+        measured_on=measured,
     )
 
 
@@ -385,7 +387,7 @@ def _series_states(trained: TrainedModel, model: GaussianHMM) -> SeriesStates:
         means=(model.means * model.scale + model.center).numpy(),
         deviations=spread.numpy(),
         transition=model.transition.exp().numpy(),
-        share=(counts / counts.sum()).tolist(),
+        fractions=(counts / counts.sum()).tolist(),
         values=series.values,
         times=series.time_labels(),
         path=path.tolist(),
@@ -393,7 +395,7 @@ def _series_states(trained: TrainedModel, model: GaussianHMM) -> SeriesStates:
     )
 
 
-def runs_of(path: Sequence[int]) -> list[tuple[int, int, int]]:
+def state_segments(path: Sequence[int]) -> list[tuple[int, int, int]]:
     """State, first position and the position after the last of each stretch in one state."""
     borders = [0, *(t for t in range(1, len(path)) if path[t] != path[t - 1]), len(path)]
     return [(path[a], a, b) for a, b in pairwise(borders) if a < b]

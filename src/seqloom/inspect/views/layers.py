@@ -37,7 +37,7 @@ from seqloom.core.errors import UsageError, is_out_of_memory
 from seqloom.core.limits import format_bytes
 from seqloom.core.operations import definitions_only
 from seqloom.core.words import did_you_mean
-from seqloom.inspect.rehearsal import memory_at_hand
+from seqloom.inspect.rehearsal import free_memory
 from seqloom.inspect.values import check_choices
 from seqloom.nn.attention import Mixer, head_problems
 from seqloom.nn.mixers import MIXERS, DilatedConvolution, RecurrentMixer, make_mixer, mixer_problems
@@ -332,7 +332,7 @@ def _steps_between(mixer: RecurrentMixer, n: int, began: float) -> int | None:
 
 
 @dataclass(frozen=True)
-class Measured:
+class Measurement:
     """One kind of layer at one length. What could not be found is None, and `failure` says why."""
 
     kind: str
@@ -351,7 +351,7 @@ class Measured:
         return statistics.median(self.seconds) if self.seconds else None
 
 
-def measure(plan: LayersPlan) -> Iterator[Measured]:
+def measure(plan: LayersPlan) -> Iterator[Measurement]:
     """Every kind at every length, from the shortest, each as soon as it is measured."""
     accel.install()
     device = choose_device(plan.device)
@@ -361,7 +361,7 @@ def measure(plan: LayersPlan) -> Iterator[Measured]:
     try:
         for length, kind in product(sorted(plan.lengths), plan.kinds):
             if kind in too_long:
-                yield Measured(kind, length, failure=f"not tried: {too_long[kind]:,} places were too many already")
+                yield Measurement(kind, length, failure=f"not tried: {too_long[kind]:,} places were too many already")
                 continue
             measured = _measure(plan, kind, length, device)
             if measured.failure is not None:
@@ -371,8 +371,8 @@ def measure(plan: LayersPlan) -> Iterator[Measured]:
         torch.set_num_threads(threads)
 
 
-def _measure(plan: LayersPlan, kind: str, length: int, device: torch.device) -> Measured:
-    room = memory_at_hand(device)
+def _measure(plan: LayersPlan, kind: str, length: int, device: torch.device) -> Measurement:
+    room = free_memory(device)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(derive_seed(plan.seed, "layers", kind, length))
         try:
@@ -383,7 +383,7 @@ def _measure(plan: LayersPlan, kind: str, length: int, device: torch.device) -> 
                 passing = TrainingPass(layer, x, plan.weights and kind == "self-attention")
                 neighbours = Neighbours()
                 taken = seconds(passing, device, plan.repeats)
-                return Measured(
+                return Measurement(
                     kind,
                     length,
                     tuple(taken),
@@ -397,7 +397,7 @@ def _measure(plan: LayersPlan, kind: str, length: int, device: torch.device) -> 
             if not is_out_of_memory(error):
                 raise
     free = "" if room is None else f"; {format_bytes(room)} were free"
-    return Measured(kind, length, failure=f"out of memory{free}")
+    return Measurement(kind, length, failure=f"out of memory{free}")
 
 
 @dataclass(frozen=True)
@@ -407,7 +407,7 @@ class Layers:
     plan: LayersPlan
     device: str
     threads: int
-    measured: dict[str, tuple[Measured, ...]]
+    measured: dict[str, tuple[Measurement, ...]]
 
     @property
     def lengths(self) -> tuple[int, ...]:
@@ -490,7 +490,7 @@ def slope(points: Sequence[tuple[float, float]]) -> float | None:
     return statistics.linear_regression(*zip(*logs, strict=True)).slope if len(logs) > 1 else None
 
 
-def collect(plan: LayersPlan, found: Iterable[Measured]) -> Layers:
+def collect(plan: LayersPlan, found: Iterable[Measurement]) -> Layers:
     device = choose_device(plan.device)
     name = torch.cuda.get_device_name(device) if device.type == "cuda" else device.type
     ordered = sorted(found, key=lambda one: one.length)

@@ -34,7 +34,7 @@ from seqloom.config import build
 from seqloom.core.device import device_of, make_generator
 from seqloom.core.errors import UsageError
 from seqloom.core.words import did_you_mean
-from seqloom.inspect.capture import TrainedModel, evaluating
+from seqloom.inspect.capture import TrainedModel, eval_mode
 from seqloom.inspect.rehearsal import nearest_size
 from seqloom.inspect.values import Array, check_choices
 from seqloom.models.recurrent_reader import RecurrentReaderConfig
@@ -60,7 +60,7 @@ class MemoryPlan:
     seeds: tuple[int, ...] = (1, 2, 3)
     steps: int | None = None  # updates of each training; None is as many as the test usually needs
     hidden: int = 32  # width of the LSTM whose number of parameters all cells get
-    rows: int = 32  # sequences per update
+    batch_size: int = 32  # sequences per update
     lr: float = 5e-3
     forget_bias: float | None = None  # of the lstm; None is its own habit
     exact: bool = False  # recall: train at the lag that is tested alone, not at all up to it
@@ -75,7 +75,7 @@ class MemoryPlan:
         check_choices("A memory test", " of a memory test", cells=self.cells, lags=self.lags, seeds=self.seeds)
         if min(self.lags) < 1:
             raise UsageError(f"A lag must be at least 1; got {', '.join(map(str, self.lags))}.")
-        numbers = {"steps": self.updates, "hidden": self.hidden, "rows": self.rows, "lr": self.lr}
+        numbers = {"steps": self.updates, "hidden": self.hidden, "batch_size": self.batch_size, "lr": self.lr}
         for name, value in numbers.items():
             if value <= 0:
                 raise UsageError(f"{name} must be above 0; got {value}.")
@@ -95,7 +95,7 @@ class MemoryPlan:
         if cell == "lstm":
             model["forget_bias"] = self.forget_bias
         fit = {"steps": self.updates, "lr": self.lr, "schedule": "cosine", "clip_norm": 1.0, "device": self.device}
-        mapping = {"task": self.test, "seed": seed, "data": data, "batch": {"size": self.rows}, "model": model}
+        mapping = {"task": self.test, "seed": seed, "data": data, "batch": {"size": self.batch_size}, "model": model}
         return build(task_info(self.test).recipe, {**mapping, "train": fit}, source="the memory test")
 
     def sizes(self) -> dict[str, tuple[int, int]]:
@@ -182,7 +182,7 @@ class WindowView:
     shuffled: list[float]  # the same where the tokens 1, 2 … K places back are dealt out anew
 
     @property
-    def worth(self) -> list[float]:
+    def importance(self) -> list[float]:
         return [loss - self.loss for loss in self.shuffled]
 
 
@@ -205,7 +205,7 @@ def window_view(
     assert isinstance(task, TextTask)
     targets = task.stream(split)[:most].to(device_of(model))
     seen = windows_before(model, targets, apart=recipe.batch.cross_document_attention is False)
-    losses = [window_loss(model, deal_out(seen, place), targets) for place in range(1, model.config.window + 1)]
+    losses = [window_loss(model, permute_position(seen, place), targets) for place in range(1, model.config.window + 1)]
     return WindowView(name or trained.run.path.name, len(targets), window_loss(model, seen, targets), losses)
 
 
@@ -217,7 +217,7 @@ def windows_before(model: WindowLM, targets: Tensor, apart: bool) -> Tensor:
     return within_document(found) if apart else found
 
 
-def deal_out(seen: Tensor, place: int) -> Tensor:
+def permute_position(seen: Tensor, place: int) -> Tensor:
     """Windows (N, K) in which the tokens so many places back have changed places with each other."""
     order = torch.randperm(len(seen), generator=make_generator(0, "window", place)).to(seen.device)
     found = seen.clone()
@@ -228,6 +228,6 @@ def deal_out(seen: Tensor, place: int) -> Tensor:
 @torch.no_grad()
 def window_loss(model: WindowLM, seen: Tensor, targets: Tensor) -> float:
     pieces = zip(seen.split(SCORED_POSITIONS), targets.split(SCORED_POSITIONS), strict=True)
-    with evaluating(model):
+    with eval_mode(model):
         scores = [model.output.target_log_probs(model.before_output(some), wanted) for some, wanted in pieces]
     return -torch.cat(scores).double().mean().item()

@@ -1,15 +1,15 @@
 """How models choose tokens: what they expect next, a text as it is written, a beam search as a tree, guesses at gaps.
 
     expected = next_tokens(seqloom.load("runs/lm-word-lstm"), "The class", temperature=0.7, top_k=20)
-    expected.probabilities[0], expected.chances[0]      of expected.ids[0], the token the model finds most probable
+    expected.probabilities[0]               of the most probable token, expected.ids[0]
+    expected.sampling_probabilities[0]      the same after temperature and top-k
 
     tree = search_tree(seqloom.load("runs/quickstart-en-fr"), "Sunday, November 15, 2026", beam=3)
     tree.candidates[0].text      what `seqloom translate --beam 3` prints
 
-A translator is given a line and says it in another language, a denoiser a damaged text and says what it was, a language
-model a prompt that it continues: all of them start from a `Beginning`. `probabilities` are the model's own; `chances`
-are what the next token is drawn from, after `seqloom.decoding.processors` banned, reweighted (temperature) and cut
-(top-k, top-p) them.
+A translator gets a line, a denoiser a damaged text and a language model a prompt: all of them start from a
+`DecodingStart`. `probabilities` are those of the model. The next token is sampled from `sampling_probabilities`, which
+`seqloom.decoding.processors` computes from them: banned tokens, temperature, top-k and top-p.
 
 At each step of a beam search up to 2k continuations of the k hypotheses are compared: those that may be kept, and those
 that are next best. Each of them is a node: `kept` in the beam, `ended` and set aside, or `pruned`.
@@ -34,7 +34,7 @@ from seqloom.decoding.generate import generate
 from seqloom.decoding.mixture import Ensemble
 from seqloom.decoding.processors import SamplingConfig, process
 from seqloom.decoding.rules import SearchStep
-from seqloom.inspect.capture import TrainedModel, evaluating
+from seqloom.inspect.capture import TrainedModel, eval_mode
 from seqloom.inspect.values import Array
 from seqloom.inspect.views.texts import check_unicode, one_line, special_names, unknown_notes
 from seqloom.models.transformer import Transformer
@@ -57,7 +57,7 @@ ONE_LINE = {ord("\n"): " ", ord("\r"): " "}
 
 
 @dataclass(frozen=True)
-class Beginning:
+class DecodingStart:
     """What stands before the first token that is still to be chosen."""
 
     trained: TrainedModel
@@ -127,7 +127,7 @@ class Beginning:
         return NextTokens(
             ids=order.numpy(),
             log_probs=own[0][order].double().numpy(),
-            chances=shaped[order].numpy(),
+            sampling_probabilities=shaped[order].numpy(),
             banned=torch.isin(order, torch.tensor(self.banned, dtype=torch.long)).numpy(),
             tokens=[self.name(token) for token in order[:top].tolist()],
         )
@@ -147,7 +147,7 @@ class _NamingDecoder(StreamDecoder):
         return self._decoder.flush()
 
 
-def beginning(trained: TrainedModel, text: str, forced: Ids = ()) -> Beginning:
+def prepare_decoding(trained: TrainedModel, text: str, forced: Ids = ()) -> DecodingStart:
     """`text` is the line to translate or restore, or the prompt to continue, which may be empty. `forced` are tokens
     that come next, whatever the model thinks of them."""
     if not isinstance(trained, TranslatingModel | DenoisingModel | WritingModel):
@@ -168,7 +168,7 @@ def beginning(trained: TrainedModel, text: str, forced: Ids = ()) -> Beginning:
     else:
         assert isinstance(trained, WritingModel)
         check_unicode(text, "prompt")
-        read = trained.as_taught(text, whole=False)
+        read = trained.to_training_format(text, complete=False)
         banned = () if tokenizer.unknown is None else (tokenizer.unknown,)
         notes = unknown_notes(tokenizer.unknown_pieces(read), "prompt")
     for token in forced:
@@ -177,7 +177,7 @@ def beginning(trained: TrainedModel, text: str, forced: Ids = ()) -> Beginning:
     if END in forced[:-1]:
         raise UsageError("Nothing comes after END: of the tokens that are forced only the last may be it.")
     prompt = tokenizer.encode(read) if source is None else []
-    return Beginning(trained, text, source, prompt, list(forced), banned, notes, names)
+    return DecodingStart(trained, text, source, prompt, list(forced), banned, notes, names)
 
 
 # --- what comes next --------------------------------------------------------------------------------------------------
@@ -189,22 +189,22 @@ class NextTokens:
 
     ids: NDArray[np.int64]
     log_probs: Array  # the model's own
-    chances: Array  # what is drawn from; 0 for a token that was cut
+    sampling_probabilities: Array  # what is drawn from; 0 for a token that was cut
     banned: NDArray[np.bool_]  # never chosen, whatever the model thinks
     tokens: list[str]  # of the first few, as they are shown to people
 
     @property
     def nbytes(self) -> int:
-        return sum(own.nbytes for own in (self.ids, self.log_probs, self.chances, self.banned))
+        return sum(own.nbytes for own in (self.ids, self.log_probs, self.sampling_probabilities, self.banned))
 
     @property
     def probabilities(self) -> Array:
         return np.exp(self.log_probs)
 
     @property
-    def kept(self) -> int:
+    def candidate_count(self) -> int:
         """How many tokens can be drawn."""
-        return int((self.chances > 0).sum())
+        return int((self.sampling_probabilities > 0).sum())
 
     @property
     def entropy(self) -> float:
@@ -218,12 +218,12 @@ class NextTokens:
 
 
 @dataclass(frozen=True, eq=False)
-class WrittenToken:
+class GeneratedToken:
     """A token of a text that is being written, and what else might have stood there."""
 
     token: int
     text: str  # what it adds to the text; "" while half a letter waits for the rest
-    shown: str  # the token itself, as it is shown to people
+    name: str  # the token itself, as it is shown to people
     forced: bool  # whether somebody wanted it, or else it was drawn
     expected: NextTokens  # before it was chosen; names are kept of the first few
 
@@ -237,8 +237,8 @@ def next_tokens(trained: TrainedModel, text: str, forced: Ids = (), *, top: int 
 
     `options` are those of `SamplingConfig`. The first `top` tokens get names.
     """
-    begun = beginning(trained, text, [token for token in forced if token != END])
-    with evaluating(trained.model), torch.no_grad():
+    begun = prepare_decoding(trained, text, [token for token in forced if token != END])
+    with eval_mode(trained.model), torch.no_grad():
         output = trained.model.step(begun.inputs(begun.prefix), begun.start())
     return begun.expect(output.log_probs, SamplingConfig(banned=begun.banned, **options), top)
 
@@ -259,25 +259,25 @@ class _Listener:
         return output
 
 
-def write(
+def stream_tokens(
     trained: TrainedModel, text: str, forced: Ids = (), *, max_tokens: int = 100, seed: int = 0, **options: Any
-) -> Generator[WrittenToken, None, None]:
+) -> Generator[GeneratedToken, None, None]:
     """The tokens that were forced and, until END comes or `max_tokens` are there, those that are drawn after them.
 
     What is drawn is what `seqloom generate` draws from this seed after the same tokens. `options` are those of
     `SamplingConfig`. Arguments are checked at the call, not at the first token.
     """
-    begun = beginning(trained, text, forced)
+    begun = prepare_decoding(trained, text, forced)
     sampling, room = SamplingConfig(banned=begun.banned, **options), begun.room(max_tokens)
     listener, decoder = _Listener(trained.model), begun.decoder()
 
-    def add(token: int, forced: bool) -> WrittenToken:
+    def add(token: int, forced: bool) -> GeneratedToken:
         piece = decoder.flush() if token == END else decoder.push(token)
         expected = begun.expect(listener.log_probs, sampling, ALTERNATIVES)
-        return WrittenToken(token, piece, begun.name(token), forced, expected)
+        return GeneratedToken(token, piece, begun.name(token), forced, expected)
 
-    def steps() -> Generator[WrittenToken, None, None]:
-        with evaluating(trained.model):
+    def steps() -> Generator[GeneratedToken, None, None]:
+        with eval_mode(trained.model):
             state, read = begun.start(), begun.inputs(begun.prompt)
             for token in begun.forced:
                 with torch.no_grad():
@@ -376,7 +376,7 @@ def search_tree(
     A translator searches as it translates (`decode` in its recipe), and then as `options` say; a language model
     continues a prompt by at most `max_tokens` tokens, as `seqloom generate --beam` does.
     """
-    begun = beginning(trained, text, forced)
+    begun = prepare_decoding(trained, text, forced)
     if END in begun.forced:
         raise UsageError("Nothing comes after END: there is nothing to search for.")
     prefix, recorder = begun.prefix, _SearchRecorder()
@@ -421,7 +421,7 @@ def search_tree(
     return tree
 
 
-def _tree_nodes(begun: Beginning, steps: Sequence[SearchStep]) -> list[TreeNode]:
+def _tree_nodes(begun: DecodingStart, steps: Sequence[SearchStep]) -> list[TreeNode]:
     """All that was compared, step after step. The search numbers what it keeps, `ids` says what that is here."""
     nodes = [TreeNode(0, None, 0, END, begun.name(END), 0.0, 0.0, 0.0, 1, "root")]
     ids, forced = {0: 0}, len(begun.prefix)
@@ -449,7 +449,7 @@ def _tree_nodes(begun: Beginning, steps: Sequence[SearchStep]) -> list[TreeNode]
 
 
 @dataclass(frozen=True)
-class GapGuesses:
+class MaskPredictions:
     """What a masked language model thinks may stand at each [MASK] of a text."""
 
     text: str
@@ -459,21 +459,21 @@ class GapGuesses:
     notes: tuple[str, ...]
 
 
-def gap_guesses(trained: TrainedModel, text: str, top: int = 200) -> GapGuesses:
+def predict_masks(trained: TrainedModel, text: str, top: int = 200) -> MaskPredictions:
     """Guess what stands at each mask of a text; one without a mask has no guesses."""
     assert isinstance(trained, MaskFillingModel)
     gaps = read_gaps(trained.tokenizer, Specials.after(len(trained.tokenizer)), text)
     notes = unknown_notes(gaps.unknown, "text")
     if not gaps.masks:
-        return GapGuesses(text, [text], [], text, notes)
+        return MaskPredictions(text, [text], [], text, notes)
     (filled,) = trained.fill(text, top=top)
     spans = [gaps.spans[mask] for mask in gaps.masks]
     ends, starts = [0, *(end for _, end in spans)], [*(start for start, _ in spans), len(text)]
     around = [text[end:start] for end, start in zip(ends, starts, strict=True)]
-    return GapGuesses(text, around, filled.masks, filled.filled, notes)
+    return MaskPredictions(text, around, filled.masks, filled.filled, notes)
 
 
-def with_token(trained: TrainedModel, text: str, mask: int, token: int) -> str:
+def replace_mask(trained: TrainedModel, text: str, mask: int, token: int) -> str:
     """The text with a token in the place of one of its masks, counted from 0."""
     gaps = read_gaps(trained.tokenizer, Specials.after(len(trained.tokenizer)), text)
     if not 0 <= mask < len(gaps.masks):

@@ -77,7 +77,7 @@ class Projection(NamedTuple):
     """The first principal components of vectors."""
 
     points: Array  # (N, C), the first component first
-    shares: Array  # (C,) of the variance
+    explained_variance_ratio: Array  # (C,) of the variance
 
 
 def pca(x: Array, components: int = 2) -> Projection:
@@ -111,7 +111,7 @@ class Neighbour:
     """A point that is near another."""
 
     name: str
-    place: int  # among the points
+    index: int  # among the points
     cosine: float
 
 
@@ -130,25 +130,25 @@ def analogy(points: Points, a: str, b: str, c: str, top: int = 8) -> list[Neighb
 # --- what they can be coloured by -------------------------------------------------------------------------------------
 
 
-def by_frequency(counts: Sequence[float] | None, count: int) -> Colouring:
+def colour_by_frequency(counts: Sequence[float] | None, count: int) -> Colouring:
     """How often each was seen, or where that is not known its rank."""
     if counts is not None:
         return Colouring("frequency", "count in the training text", np.asarray(counts, float), log=True)
     return Colouring("frequency", "rank by frequency", np.arange(1.0, count + 1), log=True)
 
 
-def by_length(names: Sequence[str], words: bool = False) -> Colouring:
+def colour_by_length(names: Sequence[str], words: bool = False) -> Colouring:
     """How many words, or characters, each has."""
     values = [len(name.split()) if words else len(name.strip()) for name in names]
     return Colouring("length", "number of words" if words else "number of characters", np.asarray(values, float))
 
 
-def by_kind(names: Sequence[str], pieces: bool = False) -> Colouring:
+def colour_by_kind(names: Sequence[str], pieces: bool = False) -> Colouring:
     """By script, and within it by how it is written; `pieces`: whether it begins a word, too."""
-    return by_group("kind", "script and form", [kind_of(name, pieces) for name in names])
+    return colour_by_group("kind", "script and form", [kind_of(name, pieces) for name in names])
 
 
-def by_group(name: str, title: str, members: Sequence[str]) -> Colouring:
+def colour_by_group(name: str, title: str, members: Sequence[str]) -> Colouring:
     """The largest groups, the largest first, and "other" for all that are left and for those that have none."""
     sizes = Counter(member for member in members if member)
     order = sorted(sizes, key=lambda group: (-sizes[group], group))
@@ -189,10 +189,10 @@ class Layout:
 def project_tsne(points: Points, count: int, *, perplexity: float = 30.0) -> Iterator[Layout]:
     """The picture of the first `count` points on its way."""
     check_points(points, count)
-    yield from plane_by_tsne(points.space.unit[:count], perplexity)
+    yield from project_unit_vectors(points.space.unit[:count], perplexity)
 
 
-def plane_by_tsne(unit: Array, perplexity: float = 30.0) -> Iterator[Layout]:
+def project_unit_vectors(unit: Array, perplexity: float = 30.0) -> Iterator[Layout]:
     """Unit vectors (N, D) on their way to points (N, 2), from where PCA puts them."""
     x = pca(unit, FIRST).points
     yield from tsne(x, x[:, :2], perplexity=perplexity)

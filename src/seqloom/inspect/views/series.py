@@ -72,7 +72,7 @@ def components(trained: TrainedModel, split: str = "test", variable: str | None 
 
 
 @dataclass(frozen=True)
-class Forecasted:
+class ForecastView:
     """The steps after the end of a series. All values are (horizon, C), of its columns, in its units."""
 
     series: Series
@@ -87,7 +87,7 @@ class Forecasted:
     notes: tuple[str, ...] = ()
 
     @classmethod
-    def of(cls, series: Series, found: Forecast) -> "Forecasted":
+    def of(cls, series: Series, found: Forecast) -> "ForecastView":
         """From a forecast of one series."""
         bounds = {share: found.interval(share) for share in INTERVALS}
         return cls(
@@ -124,7 +124,7 @@ class Forecasted:
             for step, time in enumerate(self.labels)
         ]
 
-    def inside(self, share: float) -> float:
+    def coverage(self, share: float) -> float:
         """The share of known truths that lie in an interval; NaN where none is known."""
         if self.truth is None:
             return float("nan")
@@ -144,7 +144,7 @@ class TrackTrace:
     filtered_covariances: Array
     smoothed: Array
     smoothed_covariances: Array
-    figures: dict[str, float]  # of this track: see seqloom.tasks.track
+    metrics: dict[str, float]  # of this track: see seqloom.tasks.track
 
     @property
     def gaps(self) -> list[tuple[int, int]]:

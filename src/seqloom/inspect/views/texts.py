@@ -25,7 +25,7 @@ from seqloom.core.tree import Tree
 from seqloom.core.words import is_unicode
 from seqloom.data.readers import TextFrame
 from seqloom.evaluate.alignment import Word, group_words
-from seqloom.inspect.capture import Source, TrainedModel, cells_of, evaluating, model_of
+from seqloom.inspect.capture import Source, TrainedModel, cells_of, eval_mode, model_of
 from seqloom.models.bilm import BiLM
 from seqloom.models.classifier import Labelling
 from seqloom.models.recurrent_lm import RecurrentLM
@@ -88,15 +88,15 @@ def special_names(tokenizer: Tokenizer, sentinels: Sequence[int] = ()) -> dict[i
 
 
 @dataclass(frozen=True)
-class Said:
+class SequencePair:
     """What the model reads and what it says, or is made to say; END ends both, unless the translation was cut."""
 
     source: str
     text: str
     given: bool  # whether the translation was given, or else found
     finished: bool
-    read: list[int]
-    said: list[int]
+    source_ids: list[int]
+    target_ids: list[int]
     source_tokens: list[str]
     target_tokens: list[str]
     source_words: list[Word]  # and which tokens they are
@@ -106,7 +106,7 @@ class Said:
     def batch(self, model: nn.Module) -> dict[str, Tensor]:
         """The pair as in training, teacher forced."""
         device = device_of(model)
-        read, said = torch.tensor([self.read], device=device), torch.tensor([self.said], device=device)
+        read, said = torch.tensor([self.source_ids], device=device), torch.tensor([self.target_ids], device=device)
         return {
             "source": read,
             "source_mask": torch.ones_like(read, dtype=torch.bool),
@@ -116,7 +116,7 @@ class Said:
         }
 
 
-def say(translator: TrainedModel, source: str, target: str | None = None, **options: Any) -> Said:
+def translate_pair(translator: TrainedModel, source: str, target: str | None = None, **options: Any) -> SequencePair:
     """Let a translator find a translation, or take the given one."""
     source, tokenizer = one_line(source, "text"), translator.tokenizer
     notes = unknown_notes(tokenizer.unknown_pieces(source), "text")
@@ -132,7 +132,7 @@ def say(translator: TrainedModel, source: str, target: str | None = None, **opti
         ids, spans = speaker.encode(text), speaker.spans(text)
         notes += unknown_notes(speaker.unknown_pieces(text), "translation")
     read, said = [*tokenizer.encode(source), END], [*ids, *[END] * finished]
-    return Said(
+    return SequencePair(
         source,
         text,
         target is not None,
@@ -147,11 +147,11 @@ def say(translator: TrainedModel, source: str, target: str | None = None, **opti
     )
 
 
-def say_restored(denoiser: TrainedModel, text: str, **options: Any) -> Said:
+def denoise_pair(denoiser: TrainedModel, text: str, **options: Any) -> SequencePair:
     """Let a denoiser restore a text. One that says what gaps hide, and nothing else, names the gap first: <1>, <2> …"""
     assert isinstance(denoiser, DenoisingModel)
     text, tokenizer = one_line(text, "text"), denoiser.tokenizer
-    read, best = denoiser.said(text, **options)
+    read, best = denoiser.search(text, **options)
     gaps = read_gaps(tokenizer, Specials.after(len(tokenizer)), text)
     said, names = [*best.tokens, *[END] * best.finished], special_names(tokenizer, denoiser.sentinels)
     words: list[Word] = []
@@ -161,7 +161,7 @@ def say_restored(denoiser: TrainedModel, text: str, **options: Any) -> Said:
             words += [Word(names[token], (position,)) for position, token in zip(positions, tokens, strict=True)]
         else:
             words += shift_words(group_words(tokenizer.decode(tokens), tokenizer.decoded_spans(tokens)), positions[0])
-    return Said(
+    return SequencePair(
         text,
         " ".join(word.text for word in words) if denoiser.spans else tokenizer.decode(best.tokens),
         False,
@@ -185,14 +185,14 @@ def shift_words(words: Sequence[Word], by: int) -> list[Word]:
 
 
 @dataclass(frozen=True, eq=False)
-class Read:
+class LinePrediction:
     """A line as a classifier or a tagger reads it, and what it says of it."""
 
     line: str
     text: str  # what its tokens are taken from
     spans: Sequence[Span]  # where they stand in that, those that were not read too
     batch: Tree  # it alone
-    says: Literal["label", "tags"]
+    output_kind: Literal["label", "tags"]
     answer: str
     log_prob: float
     unknown: Sequence[str]  # pieces the vocabulary does not have
@@ -227,12 +227,14 @@ class ReadText:
     """Of each role that cells have: encoder and decoder, or reader."""
 
     tokens: dict[str, list[str]]
-    told: list[str]  # what is predicted: tokens, tags or a label
-    what: str  # the word for one of them
+    predictions: list[str]  # what is predicted: tokens, tags or a label
+    prediction_kind: str  # the word for one of them
     log_probs: Callable[[Any], LogProbs]  # of a model, this one or a copy of it
     answer: str = ""  # the translation, the tagged line, the label
     notes: tuple[str, ...] = ()
-    says: dict[str, list[str]] = field(default_factory=dict)  # what must be predicted at each token, where that is so
+    targets: dict[str, list[str]] = field(
+        default_factory=dict
+    )  # what must be predicted at each token, where that is so
     is_reversed: bool = False  # whether the encoder reads its source from the end, END last all the same
     read: Callable[[Any], object] | None = None  # where a model reads more than it predicts from
 
@@ -281,9 +283,9 @@ def read_text(
         case _ if not isinstance(text, str):
             raise UsageError("Token ids are for language models alone: give the text itself.")
         case RecurrentSeq2Seq() if not isinstance(source, nn.Module):
-            read = _read_translation(say(source, one_line(text, "text"), target), source.tokenizer, model)
+            read = _read_translation(translate_pair(source, one_line(text, "text"), target), source.tokenizer, model)
         case Labelling() | Tagging() if not isinstance(source, nn.Module) and isinstance(source, LineReadingModel):
-            read = _read_answer(source, model, source.looked(one_line(text, "text")))
+            read = _read_answer(source, model, source.read_line(one_line(text, "text")))
         case _:
             name = "This model" if isinstance(source, nn.Module) else source.name
             raise UsageError(f"{name} has cells, but reads no single text that could be shown.")
@@ -341,12 +343,12 @@ def _read_tokens(source: Source, model: RecurrentLM | BiLM, text: Text, allow_un
         "token",
         predict_next,
         notes=notes,
-        says={"reader": [*tokens[1:], ""]},
+        targets={"reader": [*tokens[1:], ""]},
         read=lambda model: model.read(torch.tensor([row], device=device_of(model))),
     )
 
 
-def _read_translation(said: Said, tokenizer: Tokenizer, model: RecurrentSeq2Seq) -> ReadText:
+def _read_translation(said: SequencePair, tokenizer: Tokenizer, model: RecurrentSeq2Seq) -> ReadText:
     inputs = show_tokens(tokenizer, said.batch(model)["inputs"][0].tolist())
 
     def predict_translation(model: RecurrentSeq2Seq) -> LogProbs:
@@ -360,19 +362,19 @@ def _read_translation(said: Said, tokenizer: Tokenizer, model: RecurrentSeq2Seq)
         predict_translation,
         answer=said.text,
         notes=said.notes,
-        says={"decoder": said.target_tokens},
+        targets={"decoder": said.target_tokens},
         is_reversed=model.config.reverse,
     )
 
 
-def _read_answer(source: TrainedModel, model: Labelling | Tagging, looked: Read) -> ReadText:
+def _read_answer(source: TrainedModel, model: Labelling | Tagging, looked: LinePrediction) -> ReadText:
     """A label, or each word's tag, whatever the others are; with a CRF, the total is of the whole sequence of tags."""
     ids, tokens = looked.batch["tokens"][0].tolist(), looked.tokens(source.tokenizer)
     for position, (start, end) in enumerate(looked.spans[: len(ids) - looked.before], start=looked.before):
         if ids[position] == source.tokenizer.unknown:  # people know which word it was, and so may its spelling
             tokens[position] = looked.text[start:end]
     labels, batch = source.run.labels, looked.batch
-    with evaluating(model):
+    with eval_mode(model):
         if isinstance(model, Tagging):
             batch = {**batch, "tags": model.predict(batch)}  # (1, W)
             words = [tokens[position] for position in batch["first"][0].tolist()]

@@ -9,7 +9,7 @@ from pydantic import Field
 
 from seqloom.core.errors import UsageError
 from seqloom.inspect.values import Array
-from seqloom.inspect.views.attention import NAMES, AlignmentView, Habit, HeadsView, Part
+from seqloom.inspect.views.attention import NAMES, AlignmentView, HeadStatistics, HeadsView, Part
 from seqloom.models import MODELS
 from seqloom.models.transformer import Transformer
 from seqloom.predict.gaps import DenoiserPredictor
@@ -25,7 +25,7 @@ class AllHeads:
     """The attention weights of all heads in float32, and the statistics of each head."""
 
     view: HeadsView
-    habits: dict[str, list[Habit]]  # by part
+    statistics: dict[str, list[HeadStatistics]]  # by part
 
     @property
     def nbytes(self) -> int:
@@ -47,8 +47,8 @@ def compute_heads(trained: Trained, text: str, target: str | None = None, *, max
         view = trained.heads(text, target)
     else:
         raise UsageError(f"{trained.name} is {trained.what}: only translators accept a target.")
-    habits = {name: part.habits() for name, part in view.parts.items()}
-    return AllHeads(replace(view, parts={name: _to_float32(part) for name, part in view.parts.items()}), habits)
+    statistics = {name: part.statistics() for name, part in view.parts.items()}
+    return AllHeads(replace(view, parts={name: _to_float32(part) for name, part in view.parts.items()}), statistics)
 
 
 def _to_float32(part: Part) -> Part:
@@ -163,14 +163,14 @@ def heads(body: HeadsRequest, run: OpenRun) -> Response:
     maps = part.maps(tokens=body.tokens, end=body.end)
     meta = {
         **describe_output(attention.view),
-        "says": attention.view.says,
+        "outputKind": attention.view.output_kind,
         "parts": [
             {
                 "name": other.name,
                 "title": NAMES[other.name],
                 "layers": other.layers,
                 "heads": other.heads,
-                "usual": other.usual,
+                "defaultLayer": other.default_layer,
             }
             for other in attention.view.parts.values()
         ],
@@ -179,7 +179,7 @@ def heads(body: HeadsRequest, run: OpenRun) -> Response:
         "rows": maps.rows,
         "columns": maps.columns,
         "endName": part.tokens.columns[0 if part.name == "decoder" else -1],
-        "habits": attention.habits[part.name],
+        "statistics": attention.statistics[part.name],
     }
     small = thumbnails(np.concatenate([maps.weights, maps.weights.mean(axis=1, keepdims=True)], axis=1))
     return pack_arrays(meta, grid=pack_uint8(small, low=0.0, high=float(small.max())))

@@ -77,7 +77,7 @@ def cell(body: CellRequest, run: OpenRun) -> Response:
         "title": part.title,
         "tokens": part.tokens,
         "order": part.order,
-        "says": part.says,
+        "targets": part.targets,
         "answer": traces.read.answer,
         "notes": traces.read.notes,
         "layer": part.layers.index(layer) + 1,

@@ -26,7 +26,7 @@ class ClassifyRequest(RunRequest):
 
     text: Line
     label: Line | None = None  # the label to explain; None is the most probable
-    kind: Literal["attention", "influence", "left out"] | None = None
+    kind: Literal["attention", "influence", "occlusion"] | None = None
 
 
 @view.post("/classify")
@@ -36,13 +36,13 @@ def classify(body: ClassifyRequest, run: OpenRun) -> object:
     (prediction,) = trained.classify(text)
     label = body.label or prediction.label
     default = trained.why(text, label)
-    if body.kind == "left out" and len(default.words) > MAX_OCCLUDED_WORDS:
+    if body.kind == "occlusion" and len(default.words) > MAX_OCCLUDED_WORDS:
         raise UsageError(f"Occlusion supports texts of at most {MAX_OCCLUDED_WORDS} words. Shorten the text.")
     why = default if body.kind in (None, default.kind) else trained.why(text, label, body.kind)
     return {
         "labels": prediction.candidates,
         "label": label,
-        "kinds": ["attention", "influence", "left out"] if default.kind == "attention" else ["influence", "left out"],
+        "kinds": ["attention", "influence", "occlusion"] if default.kind == "attention" else ["influence", "occlusion"],
         "why": {"kind": why.kind, "words": why.words, "end": why.end},
         "unknown": prediction.unknown,
         "cut": prediction.cut,
@@ -68,7 +68,7 @@ def tag(body: TagRequest, run: OpenRun) -> object:
         return run.require(TaggerPredictor, "a tagger").paths(text, spaces=body.spaces)
 
     paths = run.get_or_compute(("paths", text, body.spaces), read_paths)
-    names = ("words", "tags", "posterior", "best", "log_prob", "judged", "unknown")
+    names = ("words", "tags", "posterior", "best", "log_prob", "scoring", "unknown")
     # [word, tag, tag of the next word, p]
     transitions = [
         [*index, float(paths.pairs[tuple(index)])]

@@ -76,7 +76,7 @@ def vectors(body: PointsRequest, run: OpenRun) -> object:
         "total": len(points),
         "names": list(points.space.words[:count]),
         **_describe_positions(plane.points),
-        "explained": plane.shares,
+        "explained": plane.explained_variance_ratio,
         "colourings": [_describe_colouring(colouring, count) for colouring in points.colourings],
     }
 
@@ -102,7 +102,7 @@ def near(body: NeighboursRequest, run: OpenRun) -> object:
     """Return a point and its nearest neighbours among all vectors of its kind."""
     _, points = _compute_points(body, run)
     index = points.space.index(body.name)
-    return {"name": points.space.words[index], "place": index, "near": neighbours(points, body.name, body.top)}
+    return {"name": points.space.words[index], "index": index, "near": neighbours(points, body.name, body.top)}
 
 
 @view.post("/analogy")
@@ -111,7 +111,7 @@ def analogies(body: AnalogyRequest, run: OpenRun) -> object:
     _, points = _compute_points(body, run)
     indices = [points.space.index(name) for name in (body.a, body.b, body.c)]
     best = analogy(points, body.a, body.b, body.c, body.top)
-    return {"names": [points.space.words[index] for index in indices], "places": indices, "near": best}
+    return {"names": [points.space.words[index] for index in indices], "indices": indices, "near": best}
 
 
 def _compute_points(body: VectorsRequest, run: OpenRun) -> tuple[list[PointKind], Points]:

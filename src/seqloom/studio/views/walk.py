@@ -5,7 +5,7 @@ from pydantic import Field
 from seqloom.core.tokens import MASK_TEXT
 from seqloom.inspect.tours.readers import lacks_output
 from seqloom.inspect.tours.tour import DEFAULT_NUMBERS, KINDS, Follow, walk_through
-from seqloom.inspect.views.texts import say
+from seqloom.inspect.views.texts import translate_pair
 from seqloom.models import MODELS
 from seqloom.studio.endpoints import MAX_TOKENS, Line, RunRequest, View
 from seqloom.studio.run_folder import Json, OpenRun
@@ -35,7 +35,7 @@ def walk(body: WalkRequest, run: OpenRun) -> object:
     text = default_text(recipe, fills_masks=not lacks_output(run.trained)) if body.text is None else body.text
     if recipe.get("task") == "translate":  # beam search is slow: once for all steps
         target = (body.target or "").strip() or None
-        output = run.get_or_compute(("walk", text, target), lambda: say(run.trained, text, target))
+        output = run.get_or_compute(("walk", text, target), lambda: translate_pair(run.trained, text, target))
     return {**vars(walk_through(run.trained, text, follow, output)), "name": run.name}
 
 

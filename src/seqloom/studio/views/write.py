@@ -9,15 +9,15 @@ from pydantic import Field
 
 from seqloom.core.errors import UsageError
 from seqloom.inspect.views.next_tokens import (
-    Beginning,
+    DecodingStart,
+    GeneratedToken,
     SearchTree,
-    WrittenToken,
-    beginning,
-    gap_guesses,
     next_tokens,
+    predict_masks,
+    prepare_decoding,
+    replace_mask,
     search_tree,
-    with_token,
-    write,
+    stream_tokens,
 )
 from seqloom.inspect.views.texts import one_line
 from seqloom.predict.gaps import MaskedLMPredictor
@@ -78,9 +78,9 @@ def expect_next(body: NextTokenRequest, run: OpenRun) -> Response:
 @view.post("/stream")
 def stream(body: StreamRequest, run: OpenRun) -> Response:
     """Stream tokens. Each token is one computation, so that other requests run between them."""
-    start = beginning(run.trained, body.text, body.forced)
+    start = prepare_decoding(run.trained, body.text, body.forced)
     options = body.model_dump(include={"max_tokens", "seed", "temperature", "top_k", "top_p"})
-    return JsonLinesResponse(_describe_tokens(start, write(run.trained, body.text, body.forced, **options)))
+    return JsonLinesResponse(_describe_tokens(start, stream_tokens(run.trained, body.text, body.forced, **options)))
 
 
 @view.post("/fill")
@@ -91,15 +91,15 @@ def fill(body: FillMaskRequest, run: OpenRun) -> object:
     one_line(body.text, "text")  # refuses an empty text
     text = body.text
     if body.mask is not None and body.token is not None:
-        text = with_token(run.trained, text, body.mask, body.token)
-    guesses = gap_guesses(run.trained, text, NAMED_TOKENS)
+        text = replace_mask(run.trained, text, body.mask, body.token)
+    guesses = predict_masks(run.trained, text, NAMED_TOKENS)
     return {
         **vars(guesses),
         "masks": [[[guess.id, guess.token, guess.probability] for guess in mask] for mask in guesses.masks],
     }
 
 
-def _describe_tokens(start: Beginning, tokens: Generator[WrittenToken, None, None]) -> Events:
+def _describe_tokens(start: DecodingStart, tokens: Generator[GeneratedToken, None, None]) -> Events:
     has_source = start.source is not None
     prompt = "" if has_source else start.text
     yield {"begin": {"source": has_source, "prompt": prompt, "notes": start.notes}}
@@ -108,16 +108,17 @@ def _describe_tokens(start: Beginning, tokens: Generator[WrittenToken, None, Non
         for token in tokens:
             last, expected = token.token, token.expected
             rank = expected.rank(token.token)
-            rows = zip(expected.ids, expected.tokens, expected.probabilities, expected.chances, strict=False)
+            sampling = expected.sampling_probabilities
+            rows = zip(expected.ids, expected.tokens, expected.probabilities, sampling, strict=False)
             yield {
                 "id": token.token,
                 "text": token.text,
-                "token": token.shown,
+                "token": token.name,
                 "forced": token.forced,
                 "rank": rank,
                 "p": expected.probabilities[rank - 1],
-                "chance": expected.chances[rank - 1],
-                "kept": expected.kept,
+                "chance": sampling[rank - 1],
+                "kept": expected.candidate_count,
                 "entropy": expected.entropy,
                 "top": list(rows),
             }
@@ -164,7 +165,7 @@ def beam(body: BeamRequest, run: OpenRun) -> object:
 
 
 def _search(body: BeamRequest, run: OpenRun) -> SearchTree:
-    start = beginning(run.trained, body.text)
+    start = prepare_decoding(run.trained, body.text)
     tokens = len(start.source or start.prompt)
     if tokens > MAX_SOURCE_TOKENS:
         raise UsageError(

@@ -172,7 +172,7 @@ function tableOfMap({ rows, columns, values, axes }) {
 /** The output of the model with its log-probability, and notes. */
 export function outputLine(answer, ...more) {
     const output = answer.given ? "Forced output:" : "Output:";
-    const prefix = { label: "Predicted label:", tags: "Predicted tags:" }[answer.says] ?? output;
+    const prefix = { label: "Predicted label:", tags: "Predicted tags:" }[answer.outputKind] ?? output;
     const soft = (words) => h("span", { class: "said-how" }, words);
     const sure = answer.logProb === null ? null : soft(`log p = ${formatNumber(answer.logProb)}`);
     const what = h("bdi", { class: "said-what" }, answer.text.trim() || "(empty)");
@@ -180,7 +180,7 @@ export function outputLine(answer, ...more) {
     return h(
         "div",
         { class: "said" },
-        answer.says === "text" ? null : line,
+        answer.outputKind === "text" ? null : line,
         answer.notes.map((note) => h("p", { class: "note", dir: "auto" }, capitalise(note), ".")),
     );
 }

@@ -7,25 +7,25 @@ const MAX_LABELLED = 24; // heads; with more, dots have no labels
 const PLOT = { width: 480, height: 330, left: 56, right: 22, top: 16, bottom: 50 };
 
 /**
- * One dot per head, coloured by layer. `habits` are [{layer, head, entropy, distance} …], `part` is {name, layers}.
+ * One dot per head, coloured by layer. `statistics` are [{layer, head, entropy, distance} …], `part` is {name, layers}.
  */
-export function headPlot(habits, { layers, name }, { onPick, onHover }) {
-    const far = roundUp(Math.max(...habits.map(({ distance }) => distance), 0.5));
-    const wide = roundUp(Math.max(...habits.map(({ entropy }) => entropy), 0.5));
+export function headPlot(statistics, { layers, name }, { onPick, onHover }) {
+    const far = roundUp(Math.max(...statistics.map(({ distance }) => distance), 0.5));
+    const wide = roundUp(Math.max(...statistics.map(({ entropy }) => entropy), 0.5));
     const x = (value) => PLOT.left + (value / far) * (PLOT.width - PLOT.left - PLOT.right);
     const y = (value) => PLOT.height - PLOT.bottom - (value / wide) * (PLOT.height - PLOT.top - PLOT.bottom);
-    const positions = habits.map((habit) => [x(habit.distance), y(habit.entropy)]);
-    const words = habits.map(({ layer, head }) => `${layer}.${head}`);
-    const names = habits.length <= MAX_LABELLED ? namesBeside(words, positions) : [];
-    const dots = habits.map((habit, i) => {
-        return dot(habit, positions[i], names[i], layerColour(habit.layer, layers), onPick, onHover);
+    const positions = statistics.map((item) => [x(item.distance), y(item.entropy)]);
+    const words = statistics.map(({ layer, head }) => `${layer}.${head}`);
+    const names = statistics.length <= MAX_LABELLED ? namesBeside(words, positions) : [];
+    const dots = statistics.map((item, i) => {
+        return dot(item, positions[i], names[i], layerColour(item.layer, layers), onPick, onHover);
     });
     const { width, height } = PLOT;
-    const label = `Entropy against distance of ${habits.length} heads of the ${name}; see the table for the values`;
+    const label = `Entropy against distance of ${statistics.length} heads of the ${name}; see the table for the values`;
     const drawing = s(
         "svg",
         {
-            class: "habits",
+            class: "head-plot",
             width,
             height,
             viewBox: `0 0 ${width} ${height}`,
@@ -42,7 +42,7 @@ export function headPlot(habits, { layers, name }, { onPick, onHover }) {
 function key(layer, layers) {
     return s(
         "svg",
-        { class: "habit-key", width: 84, height: 22, "aria-hidden": "true" },
+        { class: "head-dot-key", width: 84, height: 22, "aria-hidden": "true" },
         s("circle", { cx: 9, cy: 11, r: 6, fill: layerColour(layer, layers) }),
         s("text", { x: 21, y: 11, "dominant-baseline": "central" }, `layer ${layer}`),
     );
@@ -80,18 +80,18 @@ function overlap(item, other) {
     return item[0] < other[2] && item[2] > other[0] && item[1] < other[3] && item[3] > other[1];
 }
 
-function dot(habit, [cx, cy], name, colour, onPick, onHover) {
-    const { layer, head } = habit;
+function dot(item, [cx, cy], name, colour, onPick, onHover) {
+    const { layer, head } = item;
     return s(
         "g",
         {
-            class: "habit",
+            class: "head-dot",
             dataset: { head: `${layer} ${head}` },
-            onclick: () => onPick(habit),
-            onpointerenter: () => onHover(habit),
+            onclick: () => onPick(item),
+            onpointerenter: () => onHover(item),
             onpointerleave: () => onHover(null),
         },
-        s("circle", { class: "habit-ring", cx, cy, r: 11 }),
+        s("circle", { class: "head-dot-ring", cx, cy, r: 11 }),
         s("circle", { cx, cy, r: 6.5, fill: colour }),
         name,
     );

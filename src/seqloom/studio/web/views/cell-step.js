@@ -75,7 +75,7 @@ function inNumbers(line) {
 const bracketed = (value) => (value < 0 ? `(${formatNumber(value)})` : formatNumber(value));
 
 function spoken(line) {
-    return `${line.formula} ${inNumbers(line)}. ${line.does}`;
+    return `${line.formula} ${inNumbers(line)}. ${line.purpose}`;
 }
 
 /** Terms as bars that start where the previous one ends, so that the last one ends at the sum. */
@@ -176,7 +176,7 @@ export function summandBars(term) {
         ]),
     ];
     if (term.length > term.summands.length)
-        rows.push([`${term.length - term.summands.length} others`, "sum of", term.rest]);
+        rows.push([`${term.length - term.summands.length} others`, "sum of", term.remainder]);
     rows.push([term.symbol, "sum", term.value]);
     const place = ruler(
         rows.map((row) => row[2]),
@@ -237,6 +237,6 @@ export function stepTable(lines) {
 export function termTable(term) {
     return {
         columns: ["index", "weight", "input", "product"],
-        rows: [...term.summands.map(Object.values), ["others", null, null, term.rest], ["sum", null, null, term.value]],
+        rows: [...term.summands.map(Object.values), ["others", null, null, term.remainder], ["sum", null, null, term.value]],
     };
 }

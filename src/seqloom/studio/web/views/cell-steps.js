@@ -58,7 +58,7 @@ export class Steps {
     /** The input token, the target and the previous state of the unit. */
     words() {
         const { position, step, steps, before } = this.data;
-        const { tokens, says } = this.view.data;
+        const { tokens, targets } = this.view.data;
         const states = Object.entries(before).map(([name, value], i) => [
             i ? ", " : "",
             formulaWords(`${name}_{t-1}`),
@@ -69,7 +69,7 @@ export class Steps {
             { class: "step-note", dir: "auto" },
             `Step t = ${step + 1} of ${steps} reads `,
             h("b", {}, displayToken(tokens[position])),
-            says[position] ? [", target ", h("b", {}, displayToken(says[position]))] : "",
+            targets[position] ? [", target ", h("b", {}, displayToken(targets[position]))] : "",
             ". Previous state: ",
             states,
             ".",
@@ -78,7 +78,7 @@ export class Steps {
 
     card(line) {
         const drawing = lineDrawing(line, { chosen: this.termOf(line), onTerm: (term) => this.openTerm(line, term) });
-        return h("div", { class: "equation-card" }, drawing, line.does ? h("p", { class: "hint" }, line.does) : null);
+        return h("div", { class: "equation-card" }, drawing, line.purpose ? h("p", { class: "hint" }, line.purpose) : null);
     }
 
     drawControls(seen) {

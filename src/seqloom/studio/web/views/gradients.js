@@ -178,7 +178,7 @@ class GradientView {
     drawOptions() {
         const cells = this.results.some((item) => item.parts.some((part) => part.layers.some((layer) => layer.c)));
         const deep = this.results.some((item) => item.parts.some((part) => part.layers.length > 1));
-        const predictions = this.results[0].told;
+        const predictions = this.results[0].predictions;
         updateChildren(
             this.options,
             controls(
@@ -221,7 +221,7 @@ class GradientView {
                 ),
                 this.get("of", "last") === "last" && predictions.length > 1
                     ? select(
-                          `Loss at ${this.results[0].what}`,
+                          `Loss at ${this.results[0].prediction_kind}`,
                           predictions.map((word, i) => [
                               i,
                               `${i + 1}: ${displayToken(word)}${i + 1 === predictions.length ? " (last)" : ""}`,
@@ -252,7 +252,7 @@ class GradientView {
                     i ? " · " : "",
                     h("bdi", {}, item.run.name),
                     ` (${[...new Set(item.parts.map((part) => part.cell))].join(", ")}): L = ${formatNumber(item.loss)} nats`,
-                    item.at === null ? "" : [", target ", h("bdi", {}, displayToken(item.told[item.at]))],
+                    item.at === null ? "" : [", target ", h("bdi", {}, displayToken(item.predictions[item.at]))],
                 ]),
             ),
         );

@@ -53,14 +53,14 @@ class HeadsPage {
         this.line = h("div", { class: "heads-said answer" });
         this.partPicker = h("div");
         this.grid = figure({ name: "heads", title: "All heads" });
-        this.habits = figure({ name: "head-habits", title: "Entropy and distance of each head" });
+        this.statistics = figure({ name: "head-statistics", title: "Entropy and distance of each head" });
         this.large = mapFigure({ name: "head", size: () => this.room() });
         this.readout = h("p", { class: "readout head-told", role: "status" });
         this.grid.element.append(this.readout);
         this.stage = h(
             "div",
             { class: "heads-stage" },
-            h("div", { class: "heads-all" }, this.grid.element, this.habits.element),
+            h("div", { class: "heads-all" }, this.grid.element, this.statistics.element),
             this.large.element,
         );
         onThemeChange(() => this.answer && this.stage.isConnected && this.drawAll(), page.signal);
@@ -135,8 +135,8 @@ class HeadsPage {
 
     /** The layer and head in the address, limited to those of the model. */
     chosen() {
-        const { layers, heads, usual } = this.part;
-        const layer = positiveParam(this.page, "layer") ?? usual;
+        const { layers, heads, defaultLayer } = this.part;
+        const layer = positiveParam(this.page, "layer") ?? defaultLayer;
         const head = this.page.params.get("head") === "mean" ? null : (positiveParam(this.page, "head") ?? 1);
         return { layer: Math.min(layer, layers), head: head === null ? null : Math.min(head, heads) };
     }
@@ -191,7 +191,7 @@ class HeadsPage {
         const how = root ? " (√ scale)" : "";
         const scale = `All heads share one colour scale, from 0 to ${formatNumber(high, 2)}, the largest weight${how}.`;
         this.grid.setText(capitalise(name), scale);
-        this.grid.table(() => this.habitTable());
+        this.grid.table(() => this.statisticsTable());
         const { part, rows: down, columns: across } = this.answer;
         this.grid.element.dataset.shown = `${part} ${layers}×${heads} of ${down.length}×${across.length}`;
     }
@@ -251,7 +251,7 @@ class HeadsPage {
             node.setAttribute("aria-checked", String(isChosen));
             node.tabIndex = isChosen ? 0 : -1;
         }
-        for (const dot of this.habits.body.querySelectorAll(".habit")) {
+        for (const dot of this.statistics.body.querySelectorAll(".head-dot")) {
             dot.classList.toggle("chosen", dot.dataset.head === `${layer} ${head}`);
         }
         this.tell();
@@ -264,7 +264,7 @@ class HeadsPage {
 
     words(layer, head) {
         if (head === null) return `layer ${layer}, mean over its ${this.part.heads} heads`;
-        const { entropy, distance, end } = this.answer.habits[(layer - 1) * this.part.heads + head - 1];
+        const { entropy, distance, end } = this.answer.statistics[(layer - 1) * this.part.heads + head - 1];
         const does = `entropy ${formatNumber(entropy, 2)} bits, distance ${formatNumber(distance, 2)}`;
         return `layer ${layer}, head ${head}: ${does}, ${Math.round(100 * end)} % on ${this.answer.endName}`;
     }
@@ -272,29 +272,29 @@ class HeadsPage {
     // --- statistics of the heads --------------------------------------------------------------------------------------
 
     drawHabits() {
-        const { habits, endName, part } = this.answer;
+        const { statistics, endName, part } = this.answer;
         const from = part === "cross" ? "the corresponding source position" : "the query";
         setChildren(
-            this.habits.body,
-            headPlot(habits, this.part, {
+            this.statistics.body,
+            headPlot(statistics, this.part, {
                 onPick: ({ layer, head }) => this.pick(layer, head),
-                onHover: (habit) => this.tell(habit?.layer, habit?.head),
+                onHover: (item) => this.tell(item?.layer, item?.head),
             }),
         );
-        this.habits.setText(
+        this.statistics.setText(
             undefined,
             "Entropy −Σ α log₂ α: 0 bits if all weight is on one token, 1 bit for two equal weights, 2 bits for four. " +
                 `Distance: the mean number of tokens between a key and ${from}, weighted by α. ` +
                 `Both are means over all rows, including ${endName}.`,
         );
-        this.habits.table(() => this.habitTable());
+        this.statistics.table(() => this.statisticsTable());
     }
 
-    habitTable() {
-        const { habits, endName } = this.answer;
+    statisticsTable() {
+        const { statistics, endName } = this.answer;
         return {
             columns: ["layer", "head", "entropy (bits)", "distance (tokens)", `weight on ${endName}`],
-            rows: habits.map(({ layer, head, entropy, distance, end }) => [layer, head, entropy, distance, end]),
+            rows: statistics.map(({ layer, head, entropy, distance, end }) => [layer, head, entropy, distance, end]),
         };
     }
 

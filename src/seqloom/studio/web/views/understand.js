@@ -32,7 +32,7 @@ const KINDS = {
         "Attention",
         (part) => `The attention weight of each ${part}, from 0 to 1. It does not show for or against which label.`,
     ],
-    "left out": [
+    "occlusion": [
         "Occlusion",
         (part) =>
             `The decrease in the probability of the label when the ${part} is removed. ` +
@@ -189,7 +189,7 @@ function whyFigure({ why, label }, suffix, look) {
 const partOf = (why) => (why.words.every((word) => [...word.text].length === 1) ? "character" : "word");
 
 function around(why) {
-    if (why.kind === "left out" || Math.abs(why.end) < 5e-4) return "";
+    if (why.kind === "occlusion" || Math.abs(why.end) < 5e-4) return "";
     return ` END and special tokens contribute ${formatNumber(why.end)}.`;
 }
 
@@ -246,7 +246,7 @@ function tagFigure(run, answer, look, suffix) {
     const pathCaption = `The best path has p(path | sentence) = ${formatNumber(Math.exp(answer.log_prob), 3)}.`;
     const fig = figure({
         name: `lattice${suffix}`,
-        title: `${run.name} · ${answer.judged}`,
+        title: `${run.name} · ${answer.scoring}`,
         caption: suffix ? pathCaption : `${pathCaption} ${LATTICE_CAPTION}`,
     });
     fig.element.dataset.run = run.id;

@@ -106,12 +106,12 @@ export class SidePanel {
             const answer = await this.page.request("vectors/near", this.view.question({ name, top: 10 }));
             if (this.latestRequest !== requestId) return; // superseded by a newer request
             this.page.clearError();
-            const near = answer.near.map((item) => item.place);
-            const marked = new Map([[answer.place, "chosen"], ...near.map((place) => [place, "near"])]);
-            const arrows = near.map((place) => [answer.place, place, "thin"]);
+            const near = answer.near.map((item) => item.index);
+            const marked = new Map([[answer.index, "chosen"], ...near.map((place) => [place, "near"])]);
+            const arrows = near.map((place) => [answer.index, place, "thin"]);
             this.plot.update({ marked, arrows });
-            if (this.has(answer.place)) this.plot.reveal(answer.place);
-            setChildren(this.near, chosen(answer.name), this.bars(answer.near), this.zoomButton([answer.place, ...near]));
+            if (this.has(answer.index)) this.plot.reveal(answer.index);
+            setChildren(this.near, chosen(answer.name), this.bars(answer.near), this.zoomButton([answer.index, ...near]));
             const first = answer.near.slice(0, 5).map((item) => item.name);
             announce(`Nearest to ${answer.name}: ${first.join(", ")}`);
         } catch (error) {
@@ -138,7 +138,7 @@ export class SidePanel {
             near.map((item) => {
                 const bar = h("span", { class: "bar" });
                 bar.style.width = `${Math.max(0, (100 * item.cosine) / most)}%`;
-                const away = this.has(item.place) ? null : h("span", { class: "hint" }, " (not shown)");
+                const away = this.has(item.index) ? null : h("span", { class: "hint" }, " (not shown)");
                 return h(
                     "li",
                     {},
@@ -184,13 +184,13 @@ export class SidePanel {
             const answer = await this.page.request("vectors/analogy", this.view.question({ a, b, c, top: 6 }));
             if (this.latestRequest !== requestId) return;
             this.page.clearError();
-            const [from, to, second] = answer.places;
+            const [from, to, second] = answer.indices;
             const best = answer.near[0];
-            const seen = [...answer.places, best.place].filter((place) => this.has(place));
-            const marked = new Map(seen.map((place) => [place, place === best.place ? "chosen" : "near"]));
+            const seen = [...answer.indices, best.index].filter((place) => this.has(place));
+            const marked = new Map(seen.map((place) => [place, place === best.index ? "chosen" : "near"]));
             const arrows = [
                 [from, to],
-                [second, best.place],
+                [second, best.index],
             ].filter((pair) => pair.every((place) => this.has(place)));
             this.plot.update({ marked, arrows });
             const [item, other, third] = answer.names;
