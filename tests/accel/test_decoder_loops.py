@@ -372,7 +372,7 @@ def test_what_was_cloned_stays() -> None:
     source = {"tokens": torch.tensor([[3, 5, 7]]), "mask": torch.ones(1, 3, dtype=torch.bool)}
     state = model.step(torch.zeros(1, 1, dtype=torch.long), model.start(source)).state
     state = model.step(torch.tensor([[4]]), state).state
-    kept = DecodeState(clone(state.carry), clone(state.memory))
+    kept = DecodeState(clone(state.hidden), clone(state.memory))
     one = model.step(torch.tensor([[8]]), state).log_probs
     torch.testing.assert_close(model.step(torch.tensor([[8]]), kept).log_probs, one)
 

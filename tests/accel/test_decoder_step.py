@@ -50,7 +50,7 @@ def steps(model: Any, k: int = 3, count: int = 9) -> list[Tensor]:
         output = model.step(torch.randint(1, V, (4 * k, 1), generator=generator), state)
         found += [output.log_probs, output.attention]
         moved = torch.arange(4).repeat_interleave(k) * k + torch.randint(k, (4 * k,), generator=generator)
-        state = DecodeState(select(output.state, moved, torch.arange(4)).carry, output.state.memory)
+        state = DecodeState(select(output.state, moved, torch.arange(4)).hidden, output.state.memory)
     return found
 
 

@@ -69,7 +69,7 @@ def test_chunked_and_masked_equal_unpadded() -> None:
         part, state = model.score(tokens[:, t : t + 1], targets[:, t : t + 1], state)
         parts.append(part)
     torch.testing.assert_close(torch.cat(parts, 1), whole)
-    torch.testing.assert_close(state.carry, end.carry)
+    torch.testing.assert_close(state.hidden, end.hidden)
     mask = torch.tensor([[True, False, True, True, True], [False, False, True, True, False]])
     padded = model.step(tokens, model.start(rows=2), mask).log_probs
     for row in range(2):
@@ -77,7 +77,7 @@ def test_chunked_and_masked_equal_unpadded() -> None:
         torch.testing.assert_close(padded[row], alone[0])
     start = model.start(rows=2)
     nothing = model.step(tokens, model.start(rows=2), torch.zeros(2, 5, dtype=torch.bool))
-    torch.testing.assert_close(nothing.state.carry, start.carry)
+    torch.testing.assert_close(nothing.state.hidden, start.hidden)
 
 
 def test_beam_search_scores_equal_the_model() -> None:
@@ -204,7 +204,7 @@ def test_impossible_sequence_has_probability_0_and_resets_the_state() -> None:
     model.set(torch.tensor([[0.0, 1, 1], [1, 0, 1], [1, 1, 0]]).double(), torch.eye(3, V).double().roll(1, 1))
     scores, state = model.score(torch.tensor([[0, 1, 1, 1]]), torch.tensor([[1, 1, 1, 2]]), model.start())
     assert scores[0, 0].exp() == pytest.approx(0.5) and scores[0, 1:].tolist() == [-math.inf] * 3
-    assert state.carry.exp().tolist() == [pytest.approx([1 / 3] * 3)]
+    assert state.hidden.exp().tolist() == [pytest.approx([1 / 3] * 3)]
     after = model.step(torch.tensor([[0, 1, 1]]), model.start())
     assert float(after.log_probs.exp().sum()) == pytest.approx(1)
 

@@ -56,7 +56,7 @@ def test_step_agrees_with_score(model: NGram) -> None:
         output = model.step(inputs[:, t : t + 1], state)
         state = output.state
         torch.testing.assert_close(output.log_probs.gather(1, targets[:, t : t + 1])[:, 0], scores[:, t])
-    assert torch.equal(final.carry, state.carry)
+    assert torch.equal(final.hidden, state.hidden)
     at_once = model.step(inputs, model.start(rows=7))
     torch.testing.assert_close(at_once.log_probs, output.log_probs)
 
@@ -73,7 +73,7 @@ def test_chunked_equals_whole(cuts: list[int], order: int) -> None:
         scores, state = model.score(inputs[:, begin:end], targets[:, begin:end], state)
         pieces.append(scores)
     assert torch.equal(torch.cat(pieces, dim=1), whole)
-    assert torch.equal(state.carry, after.carry)
+    assert torch.equal(state.hidden, after.hidden)
 
 
 def test_row_alone_equals_row_in_a_batch(model: NGram) -> None:
@@ -103,7 +103,7 @@ def test_masked_tokens_are_not_read(data: st.DataObject, order: int) -> None:
     for row in range(len(real)):
         alone = model.step(tokens[row][mask[row]][None], model.start())
         assert torch.equal(alone.log_probs[0], output.log_probs[row])
-        assert torch.equal(alone.state.carry[0], output.state.carry[row])
+        assert torch.equal(alone.state.hidden[0], output.state.hidden[row])
 
 
 def test_scores_are_causal(model: NGram) -> None:

@@ -122,7 +122,7 @@ def test_misspelt_keys_in_a_file_are_named_by_the_file(seqloom: Any, here: Path,
 @pytest.mark.parametrize(
     ("override", "words"),
     [
-        ("model.bidirectional=true", ["bidirectional must be false", "would see the word it must predict"]),
+        ("model.bidirectional=true", ["bidirectional must be false", "would read the token that it must predict"]),
         ("model.cell=lsmt", ["'lsmt'", "did you mean lstm?", "elman, lstm, gru, gru-cho"]),
         ("data.corpus=pydoc", ["data.corpus", "did you mean pydocs?"]),
         ("task=langage-model", ["'langage-model'", "did you mean language-model?"]),

@@ -153,4 +153,4 @@ def test_the_doctor_counts_the_data_and_what_learns(seqloom: Any, made: Path, mo
     assert "UserWarning" not in shown.err
     table = ["data.corpus=table", f"data.train={made / 'reviews.csv'}", "data.text=review", "data.label=verdict"]
     shown = seqloom("doctor", "prompt-tune", f"init.from={made / 'gpt'}", *table)
-    assert re.search(r"train 48 examples, 2 labels", shown.out) and "216 numbers learn" in shown.out
+    assert re.search(r"train 48 examples, 2 labels", shown.out) and "216 parameters are trained" in shown.out

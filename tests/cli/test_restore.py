@@ -54,7 +54,7 @@ class Told:
 
     def step(self, tokens: Any, state: Any, mask: Any = None) -> Any:
         found = self.model.step(tokens, state, mask)
-        place = int(state.carry["cache"]["read"])  # END has been read before the first token
+        place = int(state.hidden["cache"]["read"])  # END has been read before the first token
         forced = torch.full_like(found.log_probs, -50.0)
         forced[:, self.said[min(place, len(self.said) - 1)]] = 0.0
         return type(found)(forced, found.state, found.attention)

@@ -81,7 +81,7 @@ def test_selecting_rows_of_a_tree_selects_them_in_every_leaf(tree: Tree, rows: l
 def test_select_reorders_hypotheses_and_sources_separately() -> None:
     state = DecodeState({"h": torch.arange(4)}, (torch.arange(2), None))
     chosen = select(state, torch.tensor([3, 3, 0]), torch.tensor([1]))
-    assert chosen.carry["h"].tolist() == [3, 3, 0]
+    assert chosen.hidden["h"].tolist() == [3, 3, 0]
     assert chosen.memory[0].tolist() == [1]
     assert chosen.memory[1] is None
     assert select(DecodeState(torch.arange(2)), torch.tensor([1]), torch.tensor([0])).memory is None

@@ -136,7 +136,7 @@ def test_window_marks_answerable_positions() -> None:
 def test_causal_window_has_classification_token_at_end() -> None:
     (window,) = reader(form="causal").windows(3, "near Oslo", "Ann lives", 64, None)
     assert text_of(window.row.tokens) == "</s> near Oslo [SEP] Ann lives [CLS]"
-    assert window.row.summary == 6 == window.targets(None)[0] and window.number == 3
+    assert window.row.cls_position == 6 == window.targets(None)[0] and window.number == 3
     (answerable,) = window.rows().answerable or [[]]
     assert [int(is_answerable) for is_answerable in answerable] == [0, 0, 0, 0, 1, 1, 1]
 

@@ -45,11 +45,11 @@ class Tables:
         return DecodeState({"h": torch.ones(rows, dtype=torch.long)}, source)
 
     def step(self, tokens: Tensor, state: DecodeState, mask: Tensor | None = None) -> StepOutput:
-        h, source = state.carry["h"].clone(), state.memory
+        h, source = state.hidden["h"].clone(), state.memory
         for t in range(tokens.shape[1]):
             after = (h * 31 + tokens[:, t] * 7 + 3) % self.SIZE
             h = after if mask is None else torch.where(mask[:, t], after, h)
-        state.carry["h"].fill_(-1)
+        state.hidden["h"].fill_(-1)
         if source is None:
             return StepOutput(self.table[h], DecodeState({"h": h}))
         self.rows.append((len(tokens), len(source["tokens"])))
@@ -150,7 +150,7 @@ class TreeModel:
         return DecodeState(torch.zeros(rows or 1, 0, dtype=torch.long))
 
     def step(self, tokens: Tensor, state: DecodeState, mask: Tensor | None = None) -> StepOutput:
-        text_of = torch.cat([state.carry, tokens], dim=1)
+        text_of = torch.cat([state.hidden, tokens], dim=1)
         rows = [TREE.get(" ".join(WORDS[word] for word in row if word != END), {}) for row in text_of.tolist()]
         return StepOutput(
             torch.tensor([[row.get(word, 0.0) for word in WORDS] for row in rows]).log(), DecodeState(text_of)
@@ -180,7 +180,7 @@ def test_beam_contents_step_by_step() -> None:
 
     class Watched(TreeModel):
         def step(self, tokens: Tensor, state: DecodeState, mask: Tensor | None = None) -> StepOutput:
-            whole = torch.cat([state.carry, tokens], dim=1)[:, 1:]
+            whole = torch.cat([state.hidden, tokens], dim=1)[:, 1:]
             beams.append([" ".join(WORDS[word] for word in row) for row in whole.tolist()])
             return super().step(tokens, state, mask)
 

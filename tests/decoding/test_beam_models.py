@@ -33,7 +33,7 @@ class Uncached:
         return DecodeState(torch.empty(rows, 0, dtype=torch.long), source)
 
     def step(self, tokens: Tensor, state: DecodeState, mask: Tensor | None = None) -> StepOutput:
-        said, source = torch.cat([state.carry, tokens], dim=1), state.memory
+        said, source = torch.cat([state.hidden, tokens], dim=1), state.memory
         if source is None:
             output = self.model.step(said, self.model.start(rows=len(said)))
         else:
@@ -187,7 +187,7 @@ def test_missing_state_reordering_is_detected() -> None:
         def step(self, tokens: Tensor, state: DecodeState, mask: Tensor | None = None) -> StepOutput:
             fits = self.kept is not None and len(self.kept[0]["h"]) == len(tokens)
             output = self.model.step(tokens, DecodeState(self.kept) if fits else state, mask)
-            self.kept = output.state.carry
+            self.kept = output.state.hidden
             return output
 
     model = LANGUAGE["lstm"]()

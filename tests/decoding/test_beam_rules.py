@@ -31,8 +31,8 @@ def test_exact_stopping_uses_the_length_bound() -> None:
         def step(self, tokens: Tensor, state: DecodeState, mask: Tensor | None = None) -> StepOutput:
             steps.append(len(tokens))
             first, later = torch.tensor([0.6, 0.4, 0.0]), torch.tensor([0.001, 0.999, 0.0])
-            probs = torch.where((state.carry == 0)[:, None], first, later)
-            return StepOutput(probs.double().log(), DecodeState(state.carry + 1))
+            probs = torch.where((state.hidden == 0)[:, None], first, later)
+            return StepOutput(probs.double().log(), DecodeState(state.hidden + 1))
 
     steps: list[int] = []
     options = BeamConfig(beam=1, max_length=30)
@@ -58,8 +58,8 @@ def test_improbable_endings_do_not_stop_the_search() -> None:
 
         def step(self, tokens: Tensor, state: DecodeState, mask: Tensor | None = None) -> StepOutput:
             going, ending = torch.tensor([0.01, 0.985, 0.005]), torch.tensor([0.98, 0.01, 0.01])
-            probs = torch.where((state.carry < 10)[:, None], going, ending)
-            return StepOutput(probs.double().log(), DecodeState(state.carry + 1))
+            probs = torch.where((state.hidden < 10)[:, None], going, ending)
+            return StepOutput(probs.double().log(), DecodeState(state.hidden + 1))
 
     for alpha, width in itertools.product((0.0, 1.0), (1, 2, 3, 5)):
         options = BeamConfig(beam=width, max_length=30, length_penalty=alpha)

@@ -211,7 +211,7 @@ class Uncached:
         return DecodeState(torch.empty(len(source["tokens"]), 0, dtype=torch.long), source)
 
     def step(self, tokens: Tensor, state: DecodeState, mask: Tensor | None = None) -> StepOutput:
-        said, source = torch.cat([state.carry, tokens], dim=1), state.memory
+        said, source = torch.cat([state.hidden, tokens], dim=1), state.memory
         owner = torch.arange(len(said)) // (len(said) // len(source["tokens"]))
         mine = select_rows(source, owner)
         chances = sum(model(mine["tokens"], mine["mask"], said)[:, -1].softmax(-1) for model in self.models)
@@ -238,8 +238,8 @@ def test_missing_reordering_of_one_state_is_detected(monkeypatch: pytest.MonkeyP
     def stuck(self: Any, tokens: Tensor, state: DecodeState, mask: Tensor | None = None) -> StepOutput:
         output = plain(self, tokens, state, mask)
         rows = torch.arange(len(tokens)).flip(0)
-        moved = select_rows(output.state.carry[1], rows)
-        return StepOutput(output.log_probs, DecodeState((output.state.carry[0], moved), output.state.memory))
+        moved = select_rows(output.state.hidden[1], rows)
+        return StepOutput(output.log_probs, DecodeState((output.state.hidden[0], moved), output.state.memory))
 
     monkeypatch.setattr(Mixture, "step", stuck)
     assert facts(beam_search(Ensemble(models), source=source, options=SEARCHES[0], end=END)) != whole

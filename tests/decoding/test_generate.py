@@ -49,7 +49,7 @@ class CumulativeModel:
         return DecodeState(carry, None if source is None else {"bias": source})
 
     def step(self, tokens: Tensor, state: DecodeState, mask: Tensor | None = None) -> StepOutput:
-        cache, (layer, _) = state.carry["cache"], state.carry["layers"]
+        cache, (layer, _) = state.hidden["cache"], state.hidden["layers"]
         h, length, everyone = layer["h"], cache.length, torch.arange(len(tokens))
         for t in range(tokens.shape[1]):
             real = torch.ones(len(tokens), dtype=torch.bool) if mask is None else mask[:, t]

@@ -73,7 +73,7 @@ def test_score_is_the_weighted_sum_and_keeps_both_states(parts: list[Any]) -> No
         piece, carried = mixture.score(inputs[:, t : t + 1], targets[:, t : t + 1], carried)
         pieces.append(piece)
     assert_exactly(torch.cat(pieces, dim=1), scores)
-    assert_exactly(carried.carry, state.carry)
+    assert_exactly(carried.hidden, state.hidden)
 
 
 def test_masks_and_reordering_reach_all_models(parts: list[Any]) -> None:

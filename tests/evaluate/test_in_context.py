@@ -19,7 +19,7 @@ class Copying:
         return DecodeState({"read": torch.empty(rows or 1, 0, dtype=torch.long)})
 
     def step(self, tokens: Tensor, state: DecodeState, mask: Tensor | None = None) -> StepOutput:
-        read = torch.cat([state.carry["read"], tokens], dim=1)
+        read = torch.cat([state.hidden["read"], tokens], dim=1)
         scores = torch.zeros(len(read), V)
         for row, said in zip(read.tolist(), scores, strict=True):
             before = [place for place in range(len(row) - 1) if row[place] == row[-1]]

@@ -42,7 +42,7 @@ class CumulativeModel(Bigram):
     """A model whose table row depends on the sum of all inputs, so that every earlier token matters."""
 
     def score(self, inputs: Tensor, targets: Tensor, state: DecodeState) -> tuple[Tensor, DecodeState]:
-        totals = state.carry["total"][:, None] + (inputs + 1).cumsum(1)
+        totals = state.hidden["total"][:, None] + (inputs + 1).cumsum(1)
         return self.table[totals % len(self.table), targets], DecodeState({"total": totals[:, -1]})
 
 

@@ -75,7 +75,7 @@ def test_every_task_begins_with_its_weights(task: str, run: Path, tmp_path: Path
     recipe = recipe_for(task, tmp_path, run)
     fresh = task_info(task).task.prepare(recipe).model()
     there = load(run, "cpu").model.state_dict()
-    for name, tensor in fresh.backbone.as_pretrained(fresh.backbone.state_dict()).items():
+    for name, tensor in fresh.backbone.rename_to_pretrained(fresh.backbone.state_dict()).items():
         assert torch.equal(tensor, there[name]), name
     trained(recipe, tmp_path / "tuned")
     model = load(tmp_path / "tuned", "cpu")

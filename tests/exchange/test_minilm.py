@@ -115,7 +115,7 @@ def test_fine_tuning_begins_with_it(run: Path, model: Any, tmp_path: Path) -> No
     task = Task.prepare(recipe)
     own = task.model().backbone
     there = model.model.state_dict()
-    for name, tensor in own.as_pretrained(own.state_dict()).items():
+    for name, tensor in own.rename_to_pretrained(own.state_dict()).items():
         assert torch.equal(tensor, there[name]), name
 
 

@@ -43,8 +43,10 @@ def test_added_is_as_good_as_given(names):
     real = batch["target_mask"]
     exactly(log_probs(model, batch)[real], log_probs(plain, whole)[:, before:][real])
     exactly(model.target_log_probs(batch), plain.target_log_probs(whole)[:, before:])
-    read, width = plain.annotations(*source_of(whole).values()), batch["source"].shape[1]
-    exactly(model.annotations(*source_of(batch).values())[batch["source_mask"]], read[:, -width:][batch["source_mask"]])
+    read, width = plain.encoder_states(*source_of(whole).values()), batch["source"].shape[1]
+    exactly(
+        model.encoder_states(*source_of(batch).values())[batch["source_mask"]], read[:, -width:][batch["source_mask"]]
+    )
     masked = model(batch["source"], batch["source_mask"], batch["inputs"], batch["target_mask"])
     at_once = model(batch["source"], batch["source_mask"], batch["inputs"])
     exactly(masked[real], at_once[real])

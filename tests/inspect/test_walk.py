@@ -159,7 +159,9 @@ def test_the_scores_at_the_end_of_a_recurrent_translator_are_its_own(options: di
         batch = pair.batch(translator.model)
         close: dict[str, Any] = {"atol": 1e-9}
         model = translator.model.eval()
-        np.testing.assert_allclose(output(walk, "annotations"), model.annotations(batch["source"])[0].detach(), **close)
+        np.testing.assert_allclose(
+            output(walk, "annotations"), model.encoder_states(batch["source"])[0].detach(), **close
+        )
         if model.attend is not None:
             weights = model.attention(batch)[0, step - 1]
             np.testing.assert_allclose(output(walk, "weights"), weights.detach(), **close)

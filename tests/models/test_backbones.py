@@ -47,7 +47,7 @@ def trained(config: Any, seed: int = 1) -> Any:
 def taken(config: Any, model: Any, predicts: bool = False) -> Backbone:
     torch.manual_seed(9)
     backbone = build_backbone(config, V, predicts).double().eval()
-    backbone.take(model.state_dict(), "runs/there")
+    backbone.load_pretrained(model.state_dict(), "runs/there")
     return backbone
 
 
@@ -56,7 +56,7 @@ def pretrained_h(model: Any, tokens: Tensor, mask: Tensor) -> Tensor:
         h: Tensor = model.stack.read(model.embed_tokens(tokens), mask)[0]
         return h
     if isinstance(model, BiLM):  # all its levels, in equal shares
-        return LayerMix(3).double()(model.backbone(tokens, mask).levels())
+        return LayerMix(3).double()(model.backbone(tokens, mask).layer_states())
     h = model.backbone.read(tokens, mask)
     return h
 
@@ -85,7 +85,7 @@ def test_special_tokens_are_taken_over_or_drawn(kind: str) -> None:
     config = config_of(kind)
     model = trained(config)
     before = model.state_dict()
-    own = taken(config, model).vectors().weight
+    own = taken(config, model).token_embedding().weight
     there = token_vectors(kind, before)
     assert own.shape == (V + EXTRA, there.shape[1])
     assert torch.equal(own[: len(there)], there)
@@ -163,11 +163,11 @@ def test_the_loss_of_a_language_model_leaves_special_tokens_out() -> None:
 
 def test_what_was_built_without_it_cannot_predict() -> None:
     for kind in ("recurrent-lm", "gpt"):
-        with pytest.raises(ValueError, match="without what predicts"):
+        with pytest.raises(ValueError, match="without a next-token output layer"):
             build_backbone(config_of(kind), V).next_token_logits(torch.zeros(1, 10 if kind == "recurrent-lm" else 12))
-    with pytest.raises(ValueError, match="no next token"):
+    with pytest.raises(ValueError, match="cannot predict the next token"):
         build_backbone(config_of("bert"), V, predicts=True)
-    with pytest.raises(ValueError, match="no next token"):
+    with pytest.raises(ValueError, match="cannot predict the next token"):
         build_backbone(config_of("bilm"), V, predicts=True)
     assert [kind for kind in KINDS if can_predict(config_of(kind))] == ["recurrent-lm", "gpt"]
     assert not can_predict(config_of("recurrent-lm", tied=False, softmax={"kind": "adaptive", "cutoffs": [5]}))
@@ -179,27 +179,27 @@ def test_every_mismatch_is_named_and_nothing_is_taken(kind: str) -> None:
     wide = {"hidden": 14} if "hidden" in SHAPES[kind] else {"d_model": 16}
     backbone = build_backbone(config_of(kind, layers=3, **wide), V)
     before = {name: tensor.clone() for name, tensor in backbone.state_dict().items()}
-    with pytest.raises(UsageError, match=r"runs/there do not fit the backbone: .* is .* there and .* here") as caught:
-        backbone.take(model.state_dict(), "runs/there")
-    assert "more." in str(caught.value) or "is not there" in str(caught.value)
+    with pytest.raises(UsageError, match=r"runs/there do not fit the backbone: .* must be .*, got .*") as caught:
+        backbone.load_pretrained(model.state_dict(), "runs/there")
+    assert "more." in str(caught.value) or "is missing" in str(caught.value)
     assert all(torch.equal(tensor, before[name]) for name, tensor in backbone.state_dict().items())
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_layers_that_are_not_there_or_have_no_place_are_named(kind: str) -> None:
     two, three = (config_of(kind, layers=layers) for layers in (2, 3))
-    with pytest.raises(UsageError, match="is not there"):
-        build_backbone(three, V).take(trained(two).state_dict(), "runs/there")
-    with pytest.raises(UsageError, match="has no place here"):
-        build_backbone(two, V).take(trained(three).state_dict(), "runs/there")
+    with pytest.raises(UsageError, match="is missing"):
+        build_backbone(three, V).load_pretrained(trained(two).state_dict(), "runs/there")
+    with pytest.raises(UsageError, match="is unexpected"):
+        build_backbone(two, V).load_pretrained(trained(three).state_dict(), "runs/there")
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_another_vocabulary_is_a_mismatch(kind: str) -> None:
     config = config_of(kind)
     torch.manual_seed(1)
-    with pytest.raises(UsageError, match=rf"is {V + (4 if kind in ('bert', 'electra') else 1)}×.* there and"):
-        build_backbone(config, V).take(config.build(V + 1).state_dict(), "runs/there")
+    with pytest.raises(UsageError, match=rf"got {V + (4 if kind in ('bert', 'electra') else 1)}×.*"):
+        build_backbone(config, V).load_pretrained(config.build(V + 1).state_dict(), "runs/there")
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -210,7 +210,7 @@ def test_layer_groups_contain_every_parameter_once(kind: str) -> None:
     mixed = {f"mix.{name}" for name in ("weights", "scale")}  # learns with what stands above
     own = [id(parameter) for name, parameter in backbone.named_parameters() if name not in mixed]
     assert sorted(name for group in groups for name in group) == sorted(own)
-    assert id(backbone.vectors().weight) in groups[0]
+    assert id(backbone.token_embedding().weight) in groups[0]
 
 
 def test_layer_groups_of_connected_layers() -> None:
@@ -237,7 +237,7 @@ def test_a_mix_reads_every_level_and_where_both_directions_end() -> None:
     assert isinstance(backbone, BiLMBackbone)
     backbone.mix.weights.data = torch.tensor([0.5, -1.0, 2.0]).double()
     backbone.mix.scale.data = torch.tensor([3.0]).double()
-    x, one, two = model.backbone(tokens, mask).levels()
+    x, one, two = model.backbone(tokens, mask).layer_states()
     shares = torch.tensor([0.5, -1.0, 2.0]).double().softmax(dim=0)
     h = backbone.read(tokens, mask)
     torch.testing.assert_close(h, 3 * (shares[0] * x + shares[1] * one + shares[2] * two), rtol=0, atol=1e-12)
@@ -251,7 +251,7 @@ def test_a_body_gives_its_weights_as_a_pretrained_model_would() -> None:
         config = config_of(kind)
         first = taken(config, trained(config))
         second = build_backbone(config, V).double()
-        second.take(type(first).as_pretrained(first.state_dict()), "runs/first")
+        second.load_pretrained(type(first).rename_to_pretrained(first.state_dict()), "runs/first")
         assert all(torch.equal(one, second.state_dict()[name]) for name, one in first.state_dict().items())
 
 

@@ -272,7 +272,7 @@ def test_dropout_falls_in_training_alone() -> None:
     [
         ({"embedding": 0, "dropout": 1.0}, "embedding: must be at least 1"),
         ({"embedding": 0, "dropout": 1.0}, "dropout: must be less than 1"),
-        ({"encoder": {"kind": "bag"}, "pooling": "max", "embedding_dropout": -1.0}, "leave it out for a bag"),
+        ({"encoder": {"kind": "bag"}, "pooling": "max", "embedding_dropout": -1.0}, "an encoder other than bag"),
         (
             {"encoder": {"kind": "bag"}, "pooling": "max", "embedding_dropout": -1.0},
             "embedding_dropout: must be at least 0",

@@ -10,7 +10,7 @@ from torch import Tensor
 from seqloom.config import build
 from seqloom.core.errors import UsageError
 from seqloom.data.masking import MaskedBatches, MasksConfig, pack
-from seqloom.models.electra import Electra, ElectraConfig, GeneratorConfig, draw, put
+from seqloom.models.electra import Electra, ElectraConfig, GeneratorConfig, replace_tokens, sample_tokens
 from seqloom.nn.positions import PositionsConfig
 
 V, S = 30, 24
@@ -50,11 +50,11 @@ def originals(batch: dict[str, Tensor]) -> Tensor:
 def test_shares_of_what_is_drawn_are_those_of_the_softmax() -> None:
     torch.manual_seed(0)
     logits = torch.tensor([9.0, 0.0, 1.0, -1.0, 2.0])
-    drawn = draw(logits.expand(200_000, 5), torch.rand(200_000))
+    drawn = sample_tokens(logits.expand(200_000, 5), torch.rand(200_000))
     expected = F.softmax(logits.index_fill(0, torch.tensor([0]), -torch.inf), dim=0)
     found = drawn.bincount(minlength=5) / len(drawn)
     assert found[0] == 0 and torch.allclose(found, expected, atol=0.005)  # END is never drawn
-    ends = draw(logits.expand(2, 5), torch.tensor([0.0, 1.0 - 2**-24]))
+    ends = sample_tokens(logits.expand(2, 5), torch.tensor([0.0, 1.0 - 2**-24]))
     assert ends.tolist() == [1, 4]
 
 
@@ -87,8 +87,8 @@ def test_a_generator_that_is_right_replaces_nothing() -> None:
     batch = batch_of(model, [[5, 6, 7, 8]] * 3)
     targets = batch["targets"]
     sure = F.one_hot(targets.clamp(min=0), V).double() * 1000
-    drawn = draw(sure, torch.rand(targets.shape))
-    assert torch.equal(put(batch["tokens"], batch["positions"], targets >= 0, drawn), originals(batch))
+    drawn = sample_tokens(sure, torch.rand(targets.shape))
+    assert torch.equal(replace_tokens(batch["tokens"], batch["positions"], targets >= 0, drawn), originals(batch))
 
 
 def test_the_loss_is_both() -> None:
@@ -131,10 +131,10 @@ def test_the_generator_does_not_learn_to_deceive() -> None:
 def test_the_generator_is_a_narrower_model() -> None:
     config = ElectraConfig(d_model=24, heads=6, layers=4, d_ff=60, generator=GeneratorConfig(size_ratio=0.25))
     assert (
-        config.narrow().d_model,
-        config.narrow().heads,
-        config.narrow().feed_forward_size,
-        config.narrow().layers,
+        config.generator_options().d_model,
+        config.generator_options().heads,
+        config.generator_options().feed_forward_size,
+        config.generator_options().layers,
     ) == (
         8,
         2,
@@ -142,10 +142,15 @@ def test_the_generator_is_a_narrower_model() -> None:
         4,
     )
     assert (
-        ElectraConfig(d_model=24, heads=6, generator=GeneratorConfig(size_ratio=0.01, layers=1)).narrow().d_model == 4
+        ElectraConfig(d_model=24, heads=6, generator=GeneratorConfig(size_ratio=0.01, layers=1))
+        .generator_options()
+        .d_model
+        == 4
     )
     assert (
-        ElectraConfig(d_model=24, heads=6, kv_heads=2, generator=GeneratorConfig(size_ratio=1)).narrow().kv_heads
+        ElectraConfig(d_model=24, heads=6, kv_heads=2, generator=GeneratorConfig(size_ratio=1))
+        .generator_options()
+        .kv_heads
         is None
     )
 

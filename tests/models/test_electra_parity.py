@@ -63,7 +63,7 @@ def theirs(model: Electra, kind: str) -> Any:
     config: Any
     config, names, blocks = model.config, MODEL, "backbone.blocks."
     if kind == "ElectraForMaskedLM":
-        config, names, blocks = model.config.narrow(), GENERATOR, "generator.blocks."
+        config, names, blocks = model.config.generator_options(), GENERATOR, "generator.blocks."
     other = transformers.ElectraConfig(
         vocab_size=V + 3,
         embedding_size=model.config.d_model,

@@ -50,7 +50,7 @@ def trained(config: TransformerConfig, extra: int) -> Any:
 def taken(config: StartTokenConfig, model: Any) -> EncoderBackbone:
     backbone = build_backbone(config, V).double().eval()
     assert isinstance(backbone, EncoderBackbone)
-    backbone.take(model.state_dict(), "runs/there")
+    backbone.load_pretrained(model.state_dict(), "runs/there")
     return backbone
 
 
@@ -74,7 +74,7 @@ def test_a_body_reads_as_the_encoder_did(way: str, extra: int) -> None:
     model = trained(config, extra)
     backbone, (tokens, mask) = taken(config, model), texts()
     here = backbone.read(*framed(tokens, mask))[:, 1:]
-    there = model.annotations(tokens, mask)
+    there = model.encoder_states(tokens, mask)
     torch.testing.assert_close(here[mask], there[mask], rtol=0, atol=1e-12)
     fresh = build_backbone(config, V).double().eval().read(*framed(tokens, mask))[:, 1:]
     assert not torch.allclose(fresh[mask], there[mask])  # the control
@@ -108,31 +108,31 @@ def test_where_its_heads_look() -> None:
 def test_layer_groups_contain_every_parameter_once() -> None:
     backbone = build_backbone(config_of(encoder_layers=3, norm_first=True), V)
     groups = [[id(parameter) for parameter in group] for group in backbone.layer_groups()]
-    assert len(groups) == 4 and all(groups) and id(backbone.vectors().weight) in groups[0]
+    assert len(groups) == 4 and all(groups) and id(backbone.token_embedding().weight) in groups[0]
     assert sorted(one for group in groups for one in group) == sorted(map(id, backbone.parameters()))
 
 
 def test_every_mismatch_is_named_and_nothing_is_taken() -> None:
     model = trained(config_of(), EXTRA)
     for changes, said in (
-        ({"encoder_layers": 3}, "is not there"),
-        ({"encoder_layers": 1}, "has no place here"),
-        ({"d_model": 16}, r"source_embed\.embed\.weight is 23×12 there and 20×16 here; .* and \d+ more"),
+        ({"encoder_layers": 3}, "is missing"),
+        ({"encoder_layers": 1}, "is unexpected"),
+        ({"d_model": 16}, r"source_embed\.embed\.weight must be 20×16, got 23×12; .* and \d+ more"),
     ):
         backbone = build_backbone(config_of(**changes), V)
         before = {name: tensor.clone() for name, tensor in backbone.state_dict().items()}
         with pytest.raises(UsageError, match=rf"runs/there do not fit the backbone: .*{said}"):
-            backbone.take(model.state_dict(), "runs/there")
+            backbone.load_pretrained(model.state_dict(), "runs/there")
         assert all(torch.equal(tensor, before[name]) for name, tensor in backbone.state_dict().items())
-    with pytest.raises(UsageError, match=r"is 21×12 there and 20×12 here"):
-        build_backbone(config_of(), V).take(config_of().build(V + 1).state_dict(), "runs/there")
+    with pytest.raises(UsageError, match=r"must be 20×12, got 21×12"):
+        build_backbone(config_of(), V).load_pretrained(config_of().build(V + 1).state_dict(), "runs/there")
 
 
 def test_what_was_fine_tuned_once_can_be_again() -> None:
     config = config_of()
     first = taken(config, trained(config, EXTRA + 5))
     second = build_backbone(config, V).double()
-    second.take(type(first).as_pretrained(first.state_dict()), "runs/first")
+    second.load_pretrained(type(first).rename_to_pretrained(first.state_dict()), "runs/first")
     assert all(torch.equal(one, second.state_dict()[name]) for name, one in first.state_dict().items())
 
 
@@ -141,7 +141,7 @@ def test_what_it_is_known_for() -> None:
     kind = backbone_class(config)
     assert kind.form == "ends" and kind.longest(config) is None and not kind.can_predict(config)
     assert kind.longest(config_of(positions={"kind": "learned", "max_length": 32})) == 32
-    with pytest.raises(ValueError, match="no next token"):
+    with pytest.raises(ValueError, match="cannot predict the next token"):
         build_backbone(config, V, predicts=True)
 
 
@@ -151,6 +151,8 @@ def test_encoder_of_a_plain_transformer_reads_end_as_it_is() -> None:
     model = trained(config, EXTRA)
     body = build_backbone(config, V).double().eval()
     assert type(body) is EncoderBackbone and type(build_backbone(config_of(), V)) is not EncoderBackbone
-    body.take(model.state_dict(), "runs/there")
+    body.load_pretrained(model.state_dict(), "runs/there")
     tokens, mask = framed(*texts())
-    torch.testing.assert_close(body.read(tokens, mask)[mask], model.annotations(tokens, mask)[mask], rtol=0, atol=1e-12)
+    torch.testing.assert_close(
+        body.read(tokens, mask)[mask], model.encoder_states(tokens, mask)[mask], rtol=0, atol=1e-12
+    )

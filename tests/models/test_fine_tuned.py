@@ -15,7 +15,7 @@ from seqloom.models.fine_tuned import (
     FineTunedClassifierConfig,
     FineTunedTagger,
     FineTunedTaggerConfig,
-    Summary,
+    Pooler,
 )
 from seqloom.text.model_inputs import framed
 from seqloom.train.optimizers import LayerGroups
@@ -62,7 +62,7 @@ def test_what_sums_a_text_up(kind: str) -> None:
     model, batch = classifier(kind), batch_of(kind)
     h, ends = model.read(batch), batch["mask"].sum(dim=1) - 1
     (extracted, _), (last, _) = (
-        Summary(way, model.backbone.output_size)(model.backbone, h, batch["mask"]) for way in ("extract", "last")
+        Pooler(way, model.backbone.output_size)(model.backbone, h, batch["mask"]) for way in ("extract", "last")
     )
     rows = torch.arange(len(h))
     torch.testing.assert_close(last, h[rows, ends - 1])
@@ -113,7 +113,7 @@ def test_influence_is_what_the_logit_gains_when_a_vector_grows(kind: str) -> Non
     batch, labels = batch_of(kind, [text]), torch.tensor([1])
     found, step = model.influence(batch, labels)[0], 1e-6
     for token in batch["tokens"][0].tolist():
-        row, ends = model.backbone.vectors().weight, []
+        row, ends = model.backbone.token_embedding().weight, []
         for size in (1 + step, 1 - step):
             with torch.no_grad():
                 kept = row[token].clone()
@@ -122,7 +122,7 @@ def test_influence_is_what_the_logit_gains_when_a_vector_grows(kind: str) -> Non
                 row[token] = kept
         own = found[batch["tokens"][0] == token].sum().item()
         assert own == pytest.approx((ends[0] - ends[1]) / (2 * step), abs=1e-6)
-    assert not model.backbone.vectors()._forward_hooks  # nothing is left behind
+    assert not model.backbone.token_embedding()._forward_hooks  # nothing is left behind
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -130,7 +130,7 @@ def test_nothing_comes_back_from_padding(kind: str) -> None:
     model, batch = classifier(kind, pooling="mean"), batch_of(kind, [[3, 4, 5], [6]])
     batch["tokens"][1, 3:] = 19  # padding that stands nowhere else
     model.loss(batch)[0].backward()
-    gradient = model.backbone.vectors().weight.grad
+    gradient = model.backbone.token_embedding().weight.grad
     assert gradient is not None
     assert (gradient[19] == 0).all() and (gradient[6] != 0).any()
 
@@ -161,7 +161,7 @@ def test_levels_end_with_all_that_stands_above_the_body(kind: str) -> None:
     model = classifier(kind, predicts=kind in CAUSAL, pooling="attention")
     *below, head = model.layer_groups()
     assert len(below) == 3  # embeddings and two layers
-    assert {id(p) for p in (*model.output.parameters(), *model.summary.parameters())} <= set(map(id, head))
+    assert {id(p) for p in (*model.output.parameters(), *model.pooler.parameters())} <= set(map(id, head))
     everything = [id(parameter) for group in (*below, head) for parameter in group]
     assert sorted(everything) == sorted(map(id, model.parameters()))
 

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from seqloom.core.errors import UsageError
 from seqloom.core.protocols import LanguageModel, select
 from seqloom.core.tree import clone
-from seqloom.models.gpt import GPT, NO_TOKEN, GPTConfig, latest
+from seqloom.models.gpt import GPT, NO_TOKEN, GPTConfig, drop_first_half
 from seqloom.nn.positions import PositionsConfig
 
 V, B, T, WINDOW = 11, 3, 6, 6
@@ -155,10 +155,10 @@ def test_rows_may_be_reordered_and_leave(gpt: GPT) -> None:
 def test_what_stays_of_a_full_context() -> None:
     no = NO_TOKEN
     text = torch.tensor([[1, 2, 3, 4, no], [no, 5, no, 6, no], [7, no, 8, 9, 10], [no, no, no, no, no]])
-    kept, real = latest(text, window=4)
+    kept, real = drop_first_half(text, window=4)
     assert kept.tolist() == [[3, 4], [5, 6], [9, 10], [no, no]]
     assert real.tolist() == [[True, True], [True, True], [True, True], [False, False]]
-    kept, _ = latest(text, window=5)  # none is full
+    kept, _ = drop_first_half(text, window=5)  # none is full
     assert kept.tolist() == [[1, 2, 3, 4], [5, 6, no, no], [7, 8, 9, 10], [no, no, no, no]]
 
 

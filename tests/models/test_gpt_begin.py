@@ -73,7 +73,7 @@ def test_padding_before_a_text() -> None:
 def test_a_body_begins_so_too() -> None:
     model = made()
     backbone = GPTBackbone(CONFIG, V, predicts=True).double().eval()
-    backbone.take(model.state_dict(), "it")
+    backbone.load_pretrained(model.state_dict(), "it")
     ids = rows(END, 3, 4)
     torch.testing.assert_close(backbone.next_token_logits(backbone.read(ids, torch.ones_like(ids).bool())), model(ids))
 

@@ -51,7 +51,7 @@ def questions(backbone: Any) -> RowBatches:
     windows = [w for n, (q, c) in enumerate(asked) for w in reader(backbone).windows(n, q, c, 64, None)]
     spans = [(1, 2), None, (0, 0)]
     starts, ends = zip(*(w.targets(spans[w.number]) for w in windows), strict=True)
-    values = {"starts": starts, "ends": ends, "summary": [w.row.summary for w in windows]}
+    values = {"starts": starts, "ends": ends, "cls_positions": [w.row.cls_position for w in windows]}
     return RowBatches([w.rows() for w in windows], tokens=1, values=values)
 
 
@@ -97,12 +97,12 @@ def test_both_orders_do_not_tell_first_from_second(backbone: Any) -> None:
 def test_scores_begin_at_their_mean_and_are_standardised(backbone: Any) -> None:
     scores = [0.0, 2.0, 3.0, 5.0]
     model = double(FineTunedPairConfig(backbone=backbone).build(V, scores=1))
-    model.set_scores(*mean_and_deviation(scores))
+    model.set_score_scale(*mean_and_deviation(scores))
     assert (float(model.center), float(model.scale)) == pytest.approx((2.5, np.std(scores)))
     batch = every(pairs(backbone, scores=scores))
     found = model(batch)
     assert found.shape == (4,)
-    c = model.summaries(model.read(batch), batch).sum(dim=1)
+    c = model.pool_rows(model.read(batch), batch).sum(dim=1)
     expected = 2.5 + np.std(scores) * model.output(c).squeeze(1)
     assert torch.allclose(found, expected, atol=1e-6)
     value, count = model.loss(batch)
@@ -150,9 +150,9 @@ def test_the_best_spans_are_those_of_a_search_by_hand(backbone: Any) -> None:
     model = double(FineTunedAnswerConfig(backbone=backbone).build(V))
     batch = every(questions(backbone))
     first, last = model(batch)
-    found = model.spans(batch, longest=2, most=4)
+    found = model.best_spans(batch, max_length=2, count=4)
     for n in range(3):
-        summary = int(batch["summary"][n])
+        summary = int(batch["cls_positions"][n])
         places = [j for j in batch["answerable"][n, 0].nonzero().flatten().tolist() if j != summary]
         by_hand = sorted(
             (((first[n, i] + last[n, j]).item(), i, j) for i in places for j in places if i <= j < i + 2), reverse=True
@@ -172,7 +172,7 @@ def test_spans_of_any_length(longest: int) -> None:
         double(FineTunedAnswerConfig(backbone=BACKBONES["bert"]).build(V)),
         every(questions(BACKBONES["bert"])),
     )
-    found = model.spans(batch, longest, most=1000)
+    found = model.best_spans(batch, longest, count=1000)
     context = batch["answerable"].sum(dim=(1, 2)) - 1  # without [CLS]
     real = found.log_probs > -np.inf
     for n, size in enumerate(context.tolist()):
@@ -185,10 +185,10 @@ def test_a_long_row_is_not_compared_with_itself() -> None:
     """Its spans are as many as S × longest, not S × S."""
     backbone, words = BACKBONES["recurrent-lm"], " ".join(["a b c d"] * 500)
     (window,) = reader(backbone).windows(0, "a", words, 64, None)
-    batch = every(RowBatches([window.rows()], tokens=1, values={"summary": [window.row.summary]}))
+    batch = every(RowBatches([window.rows()], tokens=1, values={"cls_positions": [window.row.cls_position]}))
     model = FineTunedAnswerConfig(backbone=backbone).build(V).eval()
     with measure_peak(torch.device("cpu"), ()) as peak:
-        model.spans(batch, longest=4)
+        model.best_spans(batch, max_length=4)
     assert peak.bytes < 2_000_000  # 2,000 × 2,000 numbers are 16 MB
 
 

@@ -48,6 +48,6 @@ def test_settings_of_two_directions_need_two() -> None:
 
 
 def test_there_is_no_trace_of_both_directions() -> None:
-    with pytest.raises(UsageError, match="shows one direction"):
+    with pytest.raises(UsageError, match="needs a model with one direction"):
         reader(bidirectional=True).trace(torch.randn(1, 3, 2).double())
     assert len(reader().trace(torch.randn(1, 3, 2).double())) == 1

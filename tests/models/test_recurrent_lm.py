@@ -63,7 +63,7 @@ def test_token_by_token_equals_whole_equals_score(lm):
         state = output.state
     scores, after = lm.score(inputs, targets, lm.start(rows=B))
     exactly(scores, whole.gather(2, targets.unsqueeze(2)).squeeze(2))
-    exactly(after.carry, state.carry)
+    exactly(after.hidden, state.hidden)
 
 
 def test_score_in_pieces_equals_score_at_once(lm, monkeypatch):
@@ -92,13 +92,13 @@ def test_a_padded_prompt_is_the_prompt_alone(lengths, side, cell, connections):
     mask = torch.cat([F.pad(torch.ones_like(p, dtype=torch.bool), gap) for p, gap in zip(prompts, gaps, strict=True)])
     together = lm.step(tokens, lm.start(rows=len(lengths)), mask)
     scores, after = lm.score(tokens, tokens, lm.start(rows=len(lengths)), mask)
-    exactly(after.carry, together.state.carry)
+    exactly(after.hidden, together.state.hidden)
     assert not scores[~mask].any()
     for row, prompt in enumerate(prompts):
         alone = lm.step(prompt, lm.start(rows=1))
         exactly(together.log_probs[row : row + 1], alone.log_probs)
         rows = torch.tensor([row])
-        exactly(select(together.state, rows, rows).carry, alone.state.carry)
+        exactly(select(together.state, rows, rows).hidden, alone.state.hidden)
         exactly(scores[row, mask[row]], lm.score(prompt, prompt, lm.start(rows=1))[0][0])
 
 
@@ -119,7 +119,7 @@ def test_log_probs_are_normalised_and_at_least_single_precision():
 
 
 def test_start_counts_rows_and_takes_no_source(lm):
-    assert lm.start().carry[0]["h"].shape == (1, 8)
+    assert lm.start().hidden[0]["h"].shape == (1, 8)
     with pytest.raises(UsageError, match="takes no source"):
         lm.start(source=some_tokens())
 
@@ -194,7 +194,7 @@ def test_the_trace_follows_the_model(lm):
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        ({"bidirectional": True}, "would see the word it must predict"),
+        ({"bidirectional": True}, "would read the token that it must predict"),
         ({"cell": "lsmt"}, "did you mean lstm"),
         ({"cell": "gru", "activation": "relu"}, "elman cell only"),
         ({"cell": "gru", "forget_bias": 1.0}, "lstm cell only"),
@@ -293,10 +293,10 @@ def test_variational_without_dropout_is_said_to_do_nothing() -> None:
 
 
 def test_around_the_layers_the_state_of_a_step_has_one_more_part() -> None:
-    assert len(model(connections="dense").start().carry) == 2
+    assert len(model(connections="dense").start().hidden) == 2
     lm, tokens = model(connections="highway"), some_tokens()
     _, carried = lm(tokens)
-    after = lm.step(tokens, lm.start(rows=B)).state.carry
+    after = lm.step(tokens, lm.start(rows=B)).state.hidden
     exactly(after[:2], carried)
     exactly(after[2]["y"], lm.read(tokens)[0][:, -1])
-    exactly(lm.trace(tokens, lm.start(rows=B).carry)[-1]["y"][:, -1], after[2]["y"])
+    exactly(lm.trace(tokens, lm.start(rows=B).hidden)[-1]["y"][:, -1], after[2]["y"])

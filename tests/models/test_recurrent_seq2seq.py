@@ -34,7 +34,7 @@ def seq2seq(request):
 def follow(seq2seq, batch):
     """Token by token it must find what it found with the whole target before it."""
     state = seq2seq.start(source_of(batch))
-    r, weights, _, _ = seq2seq.decode(batch["inputs"], clone(state.carry), state.memory)
+    r, weights, _, _ = seq2seq.decode(batch["inputs"], clone(state.hidden), state.memory)
     whole = seq2seq.output.log_probs(seq2seq.project(r))
     for t in range(whole.shape[1]):
         output = seq2seq.step(batch["inputs"][:, t : t + 1], state)
@@ -79,9 +79,9 @@ def test_residual_annotations_hold_their_own_token(reverse):
     mask = batch["source_mask"]
     without, within = (one.encode(batch["source"], mask) for one in (plain, residual))
     exactly((within["states"] - without["states"])[mask], plain.source_embed(batch["source"])[mask])
-    exactly(within["summary"], without["summary"])
+    exactly(within["context"], without["context"])
     follow(residual, batch)
-    with pytest.raises(ValueError, match="residual adds token vectors to annotations, but embedding is 6 wide and an"):
+    with pytest.raises(ValueError, match="residual needs embeddings and encoder states of equal size; got 6 and 12"):
         model(**options | {"combine": "concat"}, residual=True)
 
 
@@ -114,7 +114,7 @@ def equations(seq2seq, source, inputs):
     config = seq2seq.config
     order = None if config.attention is None else config.attention.order
     memory = seq2seq.encode(source.unsqueeze(0))
-    c = memory["summary"][0]
+    c = memory["context"][0]
     every = [c] if config.context == "every" else []
     s = torch.tanh(seq2seq.bridge.weight @ c + seq2seq.bridge.bias)
     logits, looks, r, past = [], [], torch.zeros(H).double(), torch.zeros(len(source)).double()
@@ -242,7 +242,7 @@ def test_k_hypotheses_share_the_memory_of_their_source(seq2seq, k):
     batch = some_batch()
     copies = torch.arange(3).repeat_interleave(k)
     state = seq2seq.start(source_of(batch))
-    shared = DecodeState(select_rows(state.carry, copies), state.memory)
+    shared = DecodeState(select_rows(state.hidden, copies), state.memory)
     copied = select(clone(state), copies, copies)
     for _ in range(3):
         tokens = torch.randint(V, (3 * k, 1))
@@ -277,7 +277,7 @@ def test_prefixes_of_unequal_length(seq2seq, side):
         rows = torch.tensor([row])
         alone = seq2seq.step(tokens[row, mask[row]].unsqueeze(0), select(clone(state), rows, rows))
         exactly(together.log_probs[row : row + 1], alone.log_probs)
-        exactly(select_rows(together.state.carry, rows), alone.state.carry)
+        exactly(select_rows(together.state.hidden, rows), alone.state.hidden)
         if together.attention is not None:
             exactly(together.attention[row : row + 1], alone.attention)
 

@@ -76,6 +76,6 @@ def test_hypotheses_share_their_memory_there_too(seq2seq):
     state = seq2seq.start({"tokens": batch["source"], "mask": batch["source_mask"]})
     rows = torch.arange(4, device="cuda").repeat_interleave(3)
     tokens = torch.randint(V, (12, 1), device="cuda")
-    shared = seq2seq.step(tokens, DecodeState(select_rows(state.carry, rows), state.memory))
-    copied = seq2seq.step(tokens, DecodeState(select_rows(state.carry, rows), select_rows(state.memory, rows)))
+    shared = seq2seq.step(tokens, DecodeState(select_rows(state.hidden, rows), state.memory))
+    copied = seq2seq.step(tokens, DecodeState(select_rows(state.hidden, rows), select_rows(state.memory, rows)))
     torch.testing.assert_close(shared.log_probs, copied.log_probs, atol=1e-10, rtol=0)

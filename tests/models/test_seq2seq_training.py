@@ -122,14 +122,14 @@ def test_without_attention_there_is_none():
     seq2seq, batch = model(attention=None), some_batch()
     assert seq2seq.attention(batch) is None and seq2seq.attend is None
     assert seq2seq.step(batch["inputs"], seq2seq.start(source_of(batch))).attention is None
-    assert set(seq2seq.encode(batch["source"], batch["source_mask"])) == {"summary"}
+    assert set(seq2seq.encode(batch["source"], batch["source_mask"])) == {"context"}
 
 
 def test_both_ways_where_there_is_attention_unless_told():
-    assert model().config.both_ways and not model(attention=None).config.both_ways
-    assert model(attention=None, bidirectional=True).config.annotation == 2 * H
-    assert model(bidirectional=False).config.annotation == H
-    assert model(combine="sum").config.annotation == H
+    assert model().config.is_bidirectional and not model(attention=None).config.is_bidirectional
+    assert model(attention=None, bidirectional=True).config.encoder_size == 2 * H
+    assert model(bidirectional=False).config.encoder_size == H
+    assert model(combine="sum").config.encoder_size == H
 
 
 @pytest.mark.parametrize("attention", [None, {}])
@@ -198,10 +198,10 @@ def test_variational_dropout_before_the_output_is_the_same_at_every_step_of_a_se
 def test_what_is_projected_or_makes_little_difference_is_said():
     assert model().notes() == []
     (note,) = model(attention={"score": "dot"}).notes()
-    assert note == "the dot score projects the 12-wide annotations to 6, the decoder's width"
+    assert note == "the dot score projects the 12-wide encoder states to 6, the decoder's width"
     assert model(attention={"score": "scaled-dot"}).notes()[0].startswith("the scaled-dot score projects")
     assert model(attention={"score": "dot"}, combine="sum").notes() == []
-    assert "swaps the encoder's two directions" in model(reverse=True).notes()[0]
+    assert "swaps the two directions" in model(reverse=True).notes()[0]
     assert model(attention=None, reverse=True).notes() == []
     assert "MUT1 projects" in model(cell="mut1").notes()[0]
 
@@ -216,10 +216,10 @@ def test_what_is_projected_or_makes_little_difference_is_said():
         ({"decoder_layers": 0}, r"decoder_layers:? must be at least 1[;,] got 0"),
         ({"embedding": 0}, r"embedding:? must be at least 1[;,] got 0"),
         ({"dropout": 1.0}, r"dropout:? must be less than 1(\.0)?[;,] got 1\.0"),
-        ({"bidirectional": False, "combine": "sum"}, "combine is about two directions"),
+        ({"bidirectional": False, "combine": "sum"}, "combine needs a bidirectional encoder"),
         ({"attention": {"score": "aditive"}}, "did you mean additive"),
-        ({"attention": {"order": "bahdanau", "input_feeding": True}}, "input_feeding belongs to luong's order"),
-        ({"attention": {"max_length": 9}}, "max_length belongs to the location score only"),
+        ({"attention": {"order": "bahdanau", "input_feeding": True}}, "input_feeding needs order luong"),
+        ({"attention": {"max_length": 9}}, "max_length is an option of the location score"),
         ({"attention": {"score": "location", "max_length": 0}}, r"max_length:? must be at least 1[;,] got 0"),
         ({"context": "end"}, "start, every"),
         ({"tied": "both"}, "none, decoder, all"),
@@ -248,9 +248,9 @@ def test_what_start_and_step_need():
     seq2seq, batch = model(), some_batch()
     with pytest.raises(UsageError, match="needs a source"):
         seq2seq.start(rows=3)
-    with pytest.raises(ValueError, match="rows must be those of the source, 3; got 2"):
+    with pytest.raises(ValueError, match="rows must be 3, the number of sources; got 2"):
         seq2seq.start(source_of(batch), rows=2)
     state = seq2seq.start(source_of(batch), rows=3)
-    four = DecodeState(select_rows(state.carry, torch.tensor([0, 0, 1, 2])), state.memory)
+    four = DecodeState(select_rows(state.hidden, torch.tensor([0, 0, 1, 2])), state.memory)
     with pytest.raises(ValueError, match="the same number of hypotheses; got 4 for 3 sources"):
         seq2seq.step(torch.zeros(4, 1, dtype=torch.long), four)

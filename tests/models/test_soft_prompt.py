@@ -14,7 +14,7 @@ from seqloom.decoding.generate import generate
 from seqloom.decoding.processors import SamplingConfig
 from seqloom.models.gpt import GPTConfig
 from seqloom.models.recurrent_lm import RecurrentLMConfig
-from seqloom.models.soft_prompt import SoftPromptConfig, SoftPrompted
+from seqloom.models.soft_prompt import SoftPromptConfig, SoftPromptModel
 from seqloom.nn.masks import AttentionScope
 from seqloom.nn.positions import PositionsConfig
 
@@ -28,7 +28,7 @@ BACKBONES: dict[str, Any] = {
 }
 
 
-def made(kind: str) -> SoftPrompted:
+def made(kind: str) -> SoftPromptModel:
     torch.manual_seed(3)
     model = SoftPromptConfig(length=P, backbone=BACKBONES[kind]).build(V).double()
     with torch.no_grad():
@@ -38,11 +38,11 @@ def made(kind: str) -> SoftPrompted:
 
 
 @pytest.fixture(params=BACKBONES)
-def model(request: pytest.FixtureRequest) -> SoftPrompted:
+def model(request: pytest.FixtureRequest) -> SoftPromptModel:
     return made(request.param).eval()
 
 
-def by_hand(model: SoftPrompted, tokens: list[int]) -> Tensor:
+def by_hand(model: SoftPromptModel, tokens: list[int]) -> Tensor:
     """log p after each of these tokens (T, V), the first of which is followed by the prompt's vectors: no cache, no
     states, the vectors put where token vectors stand."""
     frozen: Any = model.frozen
@@ -77,7 +77,7 @@ def test_the_vectors_stand_after_the_first_token(kind: str, rest: list[int]) -> 
     torch.testing.assert_close(scores[0], named, rtol=0, atol=1e-10)
 
 
-def test_padding_may_stand_anywhere(model: SoftPrompted) -> None:
+def test_padding_may_stand_anywhere(model: SoftPromptModel) -> None:
     rows = torch.tensor([[4, 0, 2, 5, 7], [0, 3, 1, 1, 1], [0, 3, 8, 2, 6]])
     mask = torch.tensor([[0, 1, 1, 0, 1], [1, 1, 0, 0, 0], [1, 1, 1, 1, 1]], dtype=torch.bool)
     alone = [row[real] for row, real in zip(rows, mask, strict=True)]
@@ -92,7 +92,7 @@ def test_padding_may_stand_anywhere(model: SoftPrompted) -> None:
     assert bool((scores[~mask] == 0).all())
 
 
-def test_only_the_vectors_learn(model: SoftPrompted) -> None:
+def test_only_the_vectors_learn(model: SoftPromptModel) -> None:
     model.train()
     assert not model.frozen.training  # nothing is dropped
     before = {name: tensor.clone() for name, tensor in model.frozen.state_dict().items()}
@@ -109,7 +109,7 @@ def test_only_the_vectors_learn(model: SoftPrompted) -> None:
     assert all(torch.equal(tensor, before[name]) for name, tensor in model.frozen.state_dict().items())
 
 
-def test_its_gradient_is_right(model: SoftPrompted) -> None:
+def test_its_gradient_is_right(model: SoftPromptModel) -> None:
     tokens = torch.tensor([[0, 3, 4, 5]])
 
     def loss(prompt: Tensor) -> Tensor:
@@ -130,7 +130,7 @@ def test_its_gradient_is_right(model: SoftPrompted) -> None:
         torch.testing.assert_close(model.prompt.grad[place], slope, rtol=1e-4, atol=1e-7)
 
 
-def test_it_is_searched_and_sampled_like_any_language_model(model: SoftPrompted) -> None:
+def test_it_is_searched_and_sampled_like_any_language_model(model: SoftPromptModel) -> None:
     assert isinstance(model, LanguageModel)
     prompt = torch.tensor([[0, 2]])
     steps = list(generate(model, prompt, options=SamplingConfig(temperature=0), max_tokens=5, end=0))
@@ -146,7 +146,7 @@ def test_it_is_searched_and_sampled_like_any_language_model(model: SoftPrompted)
         assert again.sum().item() == pytest.approx(one.log_prob, abs=1e-9)
 
 
-def test_what_is_kept_is_the_prompt_alone(model: SoftPrompted) -> None:
+def test_what_is_kept_is_the_prompt_alone(model: SoftPromptModel) -> None:
     assert set(model.state_dict()) == {"prompt"}
     other = SoftPromptConfig(length=P, backbone=model.config.backbone).build(V).double().eval()
     frozen = {f"frozen.{name}": tensor for name, tensor in model.frozen.state_dict().items()}
@@ -163,9 +163,9 @@ def test_what_is_kept_is_the_prompt_alone(model: SoftPrompted) -> None:
         other.load_state_dict({"prompt": torch.zeros(P + 1, model.prompt.shape[1])})
 
 
-def test_it_may_begin_as_tokens(model: SoftPrompted) -> None:
+def test_it_may_begin_as_tokens(model: SoftPromptModel) -> None:
     """Vectors of tokens: as if these had been written there."""
-    model.begin_as(torch.tensor([4, 7, 2]))
+    model.init_from_tokens(torch.tensor([4, 7, 2]))
     frozen = model.frozen
     said = model.step(torch.tensor([[0, 5]]), model.start(rows=1)).log_probs
     written = frozen.step(torch.tensor([[0, 4, 7, 2, 5]]), frozen.start(rows=1)).log_probs

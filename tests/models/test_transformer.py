@@ -104,12 +104,12 @@ def test_a_state_is_a_value(model):
     """It can be cloned to branch, and packed without pickling; a step of one branch leaves the other as it was."""
     batch = some_batch()
     state = model.step(batch["inputs"], model.start(source_of(batch))).state
-    kept = DecodeState(clone(state.carry), clone(state.memory))
-    again = DecodeState(*(unpack(*pack(tree)) for tree in (kept.carry, kept.memory)))
+    kept = DecodeState(clone(state.hidden), clone(state.memory))
+    again = DecodeState(*(unpack(*pack(tree)) for tree in (kept.hidden, kept.memory)))
     once = model.step(torch.ones(3, 1, dtype=torch.long), state)
     twice = model.step(torch.ones(3, 1, dtype=torch.long), again)
     exactly(once.log_probs, twice.log_probs)
-    assert all(len(leaf) == 3 for leaf in leaves(once.state.carry))
+    assert all(len(leaf) == 3 for leaf in leaves(once.state.hidden))
 
 
 def test_a_step_has_a_gradient_too():
@@ -215,7 +215,7 @@ def test_positions_let_it_see_order(kind):
 def test_without_positions_a_source_is_a_set():
     model = transformer(positions="none")
     assert not order_is_seen(model)
-    assert model.notes() == ["without positions the encoder takes its source for a set of tokens"]
+    assert model.notes() == ["without positions the encoder ignores the order of the source tokens"]
     assert order_is_seen(transformer(positions="none", encoder_layer="convolution"))
 
 
@@ -266,6 +266,6 @@ def test_rows_of_any_length_follow_the_whole(lengths, name):
         own = output.log_probs.gather(1, batch["targets"][:, t : t + 1])
         exactly((own * real).squeeze(1), whole[:, t])
         state = output.state
-    known = state.carry["cache"]
+    known = state.hidden["cache"]
     length = torch.full((len(lengths),), known["read"]) if known["length"] is None else known["length"]
     assert torch.equal(length, batch["target_mask"].sum(dim=1))

@@ -180,5 +180,5 @@ def test_a_source_is_needed_and_rows_are_its():
     model, source = transformer(), source_of(some_batch())
     with pytest.raises(UsageError, match="needs a source"):
         model.start()
-    with pytest.raises(ValueError, match="rows must be those of the source, 3; got 2"):
+    with pytest.raises(ValueError, match="rows must be 3, the number of sources; got 2"):
         model.start(source, rows=2)

@@ -14,7 +14,7 @@ from seqloom.core.errors import UsageError
 from seqloom.core.protocols import LanguageModel, select
 from seqloom.core.tree import clone
 from seqloom.decoding.beam import BeamConfig, beam_search
-from seqloom.models.window_lm import WindowLMConfig, windows, within_document
+from seqloom.models.window_lm import WindowLMConfig, hide_previous_documents, token_windows
 from seqloom.text import END
 
 V, B, T, K = 11, 3, 9, 4
@@ -102,7 +102,7 @@ def test_windows_reach_across_the_borders_of_chunks(lm: Any, cut: int) -> None:
     first, state = lm.score(inputs[:, :cut], targets[:, :cut], lm.start(rows=B))
     second, state = lm.score(inputs[:, cut:], targets[:, cut:], state)
     exactly(torch.cat([first, second], dim=1), whole)
-    assert torch.equal(state.carry, after.carry)
+    assert torch.equal(state.hidden, after.hidden)
 
 
 def test_token_by_token_equals_whole_equals_score(lm: Any, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -117,7 +117,7 @@ def test_token_by_token_equals_whole_equals_score(lm: Any, monkeypatch: pytest.M
     monkeypatch.setattr("seqloom.nn.softmax.SCORED_POSITIONS", 4)
     scores, after = lm.score(inputs, targets, lm.start(rows=B))
     exactly(scores, whole.gather(2, targets.unsqueeze(2)).squeeze(2))
-    assert torch.equal(after.carry, state.carry)
+    assert torch.equal(after.hidden, state.hidden)
 
 
 @pytest.mark.parametrize("t", range(T))
@@ -134,7 +134,7 @@ def test_a_token_is_seen_for_as_long_as_it_is_in_the_window_and_no_longer(t: int
 
 def test_the_window_before_a_text_is_full_of_ends() -> None:
     lm = model()
-    assert lm.start(rows=2).carry.tolist() == [[END] * K] * 2
+    assert lm.start(rows=2).hidden.tolist() == [[END] * K] * 2
     beginning = torch.full((1, 1), END)
     exactly(lm.step(beginning, lm.start()).log_probs[0], by_hand(lm, []))
     with pytest.raises(UsageError, match="takes no source"):
@@ -153,7 +153,7 @@ def test_padding_anywhere_is_not_seen(mask: list[list[bool]], chunks: bool) -> N
     scores = torch.cat(parts, dim=1)
     assert not scores[~real].any()
     stepped = lm.step(tokens, lm.start(rows=len(mask)), real)
-    assert torch.equal(stepped.state.carry, state.carry)
+    assert torch.equal(stepped.state.hidden, state.hidden)
     for row in range(len(mask)):
         own, wanted = tokens[row, real[row]], targets[row, real[row]]
         found = [by_hand(lm, own[: t + 1].tolist())[wanted[t]] for t in range(len(own))]
@@ -198,7 +198,7 @@ def test_rows_can_be_selected_and_branched() -> None:
 
 def test_a_window_begins_with_its_document() -> None:
     seen = torch.tensor([[5, 6, END, 7], [END, 5, 6, 7], [5, END, END, 7], [5, 6, 7, END], [5, 6, 7, 8]])
-    assert within_document(seen).tolist() == [
+    assert hide_previous_documents(seen).tolist() == [
         [END, END, END, 7],
         [END, 5, 6, 7],
         [END, END, END, 7],
@@ -208,10 +208,10 @@ def test_a_window_begins_with_its_document() -> None:
 
 
 def test_windows_by_hand() -> None:
-    seen, after = windows(torch.tensor([[4, 5, 6]]), torch.tensor([[2, 3]]))
+    seen, after = token_windows(torch.tensor([[4, 5, 6]]), torch.tensor([[2, 3]]))
     assert seen.tolist() == [[[3, 4], [4, 5], [5, 6]]] and after.tolist() == [[5, 6]]
     mask = torch.tensor([[True, False, True]])
-    seen, after = windows(torch.tensor([[4, 5, 6]]), torch.tensor([[2, 3]]), mask)
+    seen, after = token_windows(torch.tensor([[4, 5, 6]]), torch.tensor([[2, 3]]), mask)
     assert seen[0, 0].tolist() == [3, 4] and seen[0, 2].tolist() == [4, 6] and after.tolist() == [[4, 6]]
 
 
@@ -224,7 +224,7 @@ def test_the_loss_is_that_of_the_scores_and_its_gradient_is_right(options: dict[
     value, state = lm.loss(inputs, targets)
     scores, after = lm.score(inputs, targets, lm.start(rows=2))
     exactly(value, -scores.mean())
-    assert torch.equal(state, after.carry) and not state.requires_grad
+    assert torch.equal(state, after.hidden) and not state.requires_grad
     names, parameters = zip(*lm.named_parameters(), strict=True)
 
     def loss(*given: Tensor) -> Tensor:

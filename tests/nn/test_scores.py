@@ -111,7 +111,7 @@ def test_nothing_is_projected_where_widths_agree_and_otherwise_it_is_said():
         assert make(name, H, H).notes() == [] and make(name, H, H).project is None
     for name in ("dot", "scaled-dot", "cosine"):
         (note,) = make(name, 6, 8).notes()
-        assert "projects the 8-wide annotations to 6" in note
+        assert "projects the 8-wide encoder states to 6" in note
     for name in ("additive", "general", "location"):
         assert make(name, 6, 8).notes() == []
 

@@ -100,7 +100,7 @@ def test_training_starts_with_weights_of_run(runs: Path, tmp_path: Path, kind: s
     for weights in ("true", "false"):
         task = prepared(classify_recipe(tmp_path, runs / kind, f"init.weights={weights}"))
         torch.manual_seed(1)
-        models[weights] = task.model().backbone.vectors().weight[: len(source_vectors)]
+        models[weights] = task.model().backbone.token_embedding().weight[: len(source_vectors)]
     assert torch.equal(models["true"], source_vectors)
     assert models["false"].shape == source_vectors.shape and not torch.equal(models["false"], source_vectors)
 

@@ -69,7 +69,7 @@ def test_answer_targets_cover_answer_text(tmp_path: Path) -> None:
     assert len(windows) > 2 * len(narrow.corpus.split("train"))
     assert all(len(window.row.tokens) <= 10 for window in windows)
     absent = sum(
-        int(result) == window.row.summary
+        int(result) == window.row.cls_position
         for result, window in zip(narrow.batches.values["starts"], windows, strict=True)
     )
     assert 0 < absent < len(windows)

@@ -163,12 +163,15 @@ def test_transferred_encoder_classifies_and_tags(runs: Path, tmp_path: Path, kin
     backbone = task.model().backbone
     assert torch.equal(backbone.encoder_norm.weight, source_weights["encoder_norm.weight"])
     vocabulary = len(task.tokenizer)
-    assert torch.equal(backbone.vectors().weight[:vocabulary], source_weights["source_embed.embed.weight"][:vocabulary])
+    assert torch.equal(
+        backbone.token_embedding().weight[:vocabulary], source_weights["source_embed.embed.weight"][:vocabulary]
+    )
     run = trained(recipe, tmp_path / "run")
     assert load(run).evaluate("dev")["loss"] > 0
     baseline = prepared(recipe_of(tmp_path, runs / kind, "init.weights=false")).model()
     assert not torch.equal(
-        baseline.backbone.vectors().weight[:vocabulary], source_weights["source_embed.embed.weight"][:vocabulary]
+        baseline.backbone.token_embedding().weight[:vocabulary],
+        source_weights["source_embed.embed.weight"][:vocabulary],
     )
 
 

@@ -13,7 +13,7 @@ from seqloom.core.errors import UsageError
 from seqloom.core.files import tensors_from_file
 from seqloom.core.protocols import Monitor
 from seqloom.inspect.rehearsal import model_facts
-from seqloom.models.window_lm import windows
+from seqloom.models.window_lm import token_windows
 from seqloom.predict.loader import load
 from seqloom.recipes import read_recipe
 from seqloom.tasks.language_model import Task
@@ -264,8 +264,8 @@ def test_invalid_output_layer_is_rejected_before_run_is_created(recipe: Make, tm
 
 def test_window_that_is_not_carried_is_detected(recipe: Make, monkeypatch: pytest.MonkeyPatch) -> None:
     def forgetful(tokens: torch.Tensor, before: torch.Tensor, mask: Any = None) -> Any:
-        return windows(tokens, torch.full_like(before, END), mask)
+        return token_windows(tokens, torch.full_like(before, END), mask)
 
-    monkeypatch.setattr("seqloom.models.window_lm.windows", forgetful)
+    monkeypatch.setattr("seqloom.models.window_lm.token_windows", forgetful)
     with pytest.raises(AssertionError):
         test_chunk_continues_previous_chunk(recipe)

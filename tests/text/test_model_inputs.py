@@ -22,7 +22,7 @@ def test_no_text_encodes_to_special_tokens() -> None:
 
 
 @pytest.mark.parametrize(
-    ("form", "second", "tokens", "segments", "starts", "summary"),
+    ("form", "second", "tokens", "segments", "starts", "cls_position"),
     [
         ("bert", None, [100, 7, 8, 101], [0, 0, 0, 0], (1,), 0),
         ("bert", [9], [100, 7, 8, 101, 9, 101], [0, 0, 0, 0, 1, 1], (1, 4), 0),
@@ -32,11 +32,11 @@ def test_no_text_encodes_to_special_tokens() -> None:
         ("ends", [9], [0, 7, 8, 0, 9, 0], [0, 0, 0, 0, 1, 1], (1, 4), 0),
     ],
 )
-def test_texts_are_framed_by_special_tokens(form, second, tokens, segments, starts, summary) -> None:
+def test_texts_are_framed_by_special_tokens(form, second, tokens, segments, starts, cls_position) -> None:
     row = framed(SPECIALS, form, [7, 8], second)
-    assert (row.tokens, row.segments, row.starts, row.summary) == (tokens, segments, starts, summary)
+    assert (row.tokens, row.segments, row.starts, row.cls_position) == (tokens, segments, starts, cls_position)
     assert len(row.tokens) == 2 + len(second or []) + frame_length(1 + (second is not None))
-    assert row.tokens[row.summary] == (0 if form == "ends" else SPECIALS.classify)
+    assert row.tokens[row.cls_position] == (0 if form == "ends" else SPECIALS.classify)
 
 
 @given(st.lists(st.integers(0, 40), min_size=1, max_size=3), st.integers(0, 60))

@@ -19,20 +19,20 @@ from seqloom.core.tree import Tree, select_rows
 
 @dataclass(frozen=True)
 class DecodeState:
-    """Where a model stands in the sequences it is producing.
+    """The state of a model in the sequences it generates.
 
-    `carry` has one row per hypothesis; `memory` one row per source (an encoder's output and its
+    `hidden` has one row per hypothesis; `memory` one row per source (an encoder's output and its
     mask, say), shared by the hypotheses of that source. Rows are source-major: with k hypotheses
     each, source i owns rows i·k … i·k+k−1.
     """
 
-    carry: Tree
+    hidden: Tree
     memory: Tree = None
 
 
 def select(state: DecodeState, hypothesis_rows: Tensor, source_rows: Tensor) -> DecodeState:
     """Reorder hypotheses, and let finished sources leave."""
-    return DecodeState(select_rows(state.carry, hypothesis_rows), select_rows(state.memory, source_rows))
+    return DecodeState(select_rows(state.hidden, hypothesis_rows), select_rows(state.memory, source_rows))
 
 
 class _WithAttention:

@@ -384,13 +384,13 @@ class Window:
     def rows(self) -> ExampleRows:
         start = self.row.starts[1]
         context = range(start, start + self.end - self.start)
-        answerable = [p == self.row.summary or p in context for p in range(len(self.row.tokens))]
+        answerable = [p == self.row.cls_position or p in context for p in range(len(self.row.tokens))]
         return ExampleRows([self.row], self.cut, [answerable])
 
     def targets(self, span: tuple[int, int] | None) -> tuple[int, int]:
         """Return the positions of the first and last token of an answer, or of [CLS] if it is not in the window."""
         if span is None or span[0] < self.start or span[1] >= self.end:
-            return self.row.summary, self.row.summary
+            return self.row.cls_position, self.row.cls_position
         return span[0] + self.shift, span[1] + self.shift
 
 

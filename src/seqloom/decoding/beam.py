@@ -72,7 +72,7 @@ def beam_search(
         return []
     with torch.no_grad():
         state = model.start(source) if source is not None else model.start(rows=rows)
-        like = next(leaves(state.carry))
+        like = next(leaves(state.hidden))
         prefix, prefix_length = sort_prompt(prompt, prompt_mask, len(like), end)
         mask = source["mask"] if isinstance(source, dict) and "mask" in source else None
         limit, longest = length_limits(options, mask, prefix_length), longest_target(model)
@@ -159,7 +159,7 @@ class BeamSearch:
             if not leaving.any():
                 state = output.state
                 if not beams.node.shape[1] == rows.shape[1] == 1:  # a single hypothesis needs no reordering
-                    state = DecodeState(select_rows(state.carry, rows.flatten()), state.memory)
+                    state = DecodeState(select_rows(state.hidden, rows.flatten()), state.memory)
                 beams = after
                 continue
             gone, stay = (part.nonzero().squeeze(1).to(rows.device) for part in (leaving, ~leaving))

@@ -33,7 +33,7 @@ class Mixture:
 
     @property
     def device(self) -> torch.device:
-        return next(leaves(self.start().carry)).device
+        return next(leaves(self.start().hidden)).device
 
     def start(self, source: Tree = None, rows: int | None = None) -> DecodeState:
         return _join_states([model.start(source, rows) for model in self.models])
@@ -52,11 +52,11 @@ class Mixture:
 
 
 def _join_states(states: Sequence[DecodeState]) -> DecodeState:
-    return DecodeState(tuple(state.carry for state in states), tuple(state.memory for state in states))
+    return DecodeState(tuple(state.hidden for state in states), tuple(state.memory for state in states))
 
 
 def _split_state(state: DecodeState) -> list[DecodeState]:
-    return [DecodeState(carry, memory) for carry, memory in zip(state.carry, state.memory, strict=True)]
+    return [DecodeState(hidden, memory) for hidden, memory in zip(state.hidden, state.memory, strict=True)]
 
 
 class Ensemble(nn.Module):

@@ -20,7 +20,7 @@ from seqloom.core.errors import UsageError
 from seqloom.core.protocols import DecodeState
 from seqloom.core.tree import Tree
 from seqloom.models.encoder_backbone import EncoderBackbone
-from seqloom.models.seq2seq import Batch, Carry, Memory
+from seqloom.models.seq2seq import Batch, HiddenState, Memory
 from seqloom.models.transformer import Transformer, TransformerConfig, Weights
 from seqloom.nn.masks import mask_or_ones
 from seqloom.nn.transformer import Wanted
@@ -74,14 +74,14 @@ class StartTokenTransformer(Transformer):
     def encode(self, tokens: Tensor, mask: Tensor | None = None) -> Memory:
         return super().encode(*self.add_start(tokens, mask))
 
-    def annotations(self, tokens: Tensor, mask: Tensor | None = None) -> Tensor:
-        return super().annotations(*self.add_start(tokens, mask))[:, self.added :]
+    def encoder_states(self, tokens: Tensor, mask: Tensor | None = None) -> Tensor:
+        return super().encoder_states(*self.add_start(tokens, mask))[:, self.added :]
 
     def decode(
-        self, tokens: Tensor, carry: Carry, memory: Memory, mask: Tensor | None = None
-    ) -> tuple[Tensor, Tensor, Carry, Memory]:
-        y, weights, carry, memory = super().decode(tokens, carry, memory, mask)
-        return y, weights[..., self.added :], carry, memory
+        self, tokens: Tensor, hidden: HiddenState, memory: Memory, mask: Tensor | None = None
+    ) -> tuple[Tensor, Tensor, HiddenState, Memory]:
+        y, weights, hidden, memory = super().decode(tokens, hidden, memory, mask)
+        return y, weights[..., self.added :], hidden, memory
 
     def run_decoder(
         self,
@@ -111,13 +111,13 @@ class ForcedStartTransformer(StartTokenTransformer):
         """The first token has been read already; END is read as `target_bos` from now on."""
         state = super().start(source, rows)
         first = torch.full_like(state.memory["mask"][:, :1], END, dtype=torch.long)
-        _, _, carry, memory = super().decode(first, state.carry, state.memory)
-        return DecodeState(carry, memory)
+        _, _, hidden, memory = super().decode(first, state.hidden, state.memory)
+        return DecodeState(hidden, memory)
 
     def decode(
-        self, tokens: Tensor, carry: Carry, memory: Memory, mask: Tensor | None = None
-    ) -> tuple[Tensor, Tensor, Carry, Memory]:
-        return super().decode(tokens.masked_fill(tokens == END, self.target_bos), carry, memory, mask)
+        self, tokens: Tensor, hidden: HiddenState, memory: Memory, mask: Tensor | None = None
+    ) -> tuple[Tensor, Tensor, HiddenState, Memory]:
+        return super().decode(tokens.masked_fill(tokens == END, self.target_bos), hidden, memory, mask)
 
     def run_decoder(
         self,

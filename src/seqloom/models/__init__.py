@@ -1,9 +1,8 @@
-"""One readable file per model, its Config beside it; and every kind of model by the name that a recipe gives it.
+"""Models, one file each with its Config, and the table of model kinds that recipes use.
 
-A kind is imported when it is needed. A package that depends on this one can extend a kind: its file
-`model_kinds.json` maps the new kind to the kind it extends and to the paths of its config and its
-backbone. `InitConfig` is the section `init` of a recipe: the run that a training begins with, see
-`seqloom.runs.transfer`.
+A kind is imported on first use. A package that depends on this one can extend a kind: its file
+`model_kinds.json` maps the new kind to the kind it extends and to the import paths of its config and
+its backbone. `InitConfig` is the section `init` of a recipe, see `seqloom.runs.transfer`.
 """
 
 import json
@@ -61,21 +60,21 @@ FORECASTERS = Kinds(
 
 
 def find_config(task: object, kind: object) -> Any:
-    """The config of a kind of model, as its task has it; None where there is none."""
+    """Return the config class of a model kind for a task, or None if the kind is unknown."""
     return (FORECASTERS if task == "forecast" else MODELS).find(kind)
 
 
-FINE_TUNED_PREFIX = "fine-tuned-"  # how the kinds of models begin that have a backbone of another run
+FINE_TUNED_PREFIX = "fine-tuned-"  # of model kinds with a pretrained backbone
 
 
 @config
 class InitConfig:
-    """The run that a training begins with."""
+    """The run whose tokenizer and weights a training starts from."""
 
-    from_: str  # a run: its tokenizer, and the weights of its backbone
-    weights: bool = True  # false: its tokenizer and the shape of its backbone alone, every weight drawn anew
+    from_: str  # the run directory
+    weights: bool = True  # false: copy the tokenizer and the backbone's config, and initialise all weights randomly
 
 
 def has_backbone(model: Any) -> bool:
-    """Whether a model's config has a backbone, which may be taken over from another run."""
+    """Return whether a model's config has a backbone that `init.from` can fill in."""
     return str(model.kind).startswith(FINE_TUNED_PREFIX)

@@ -1,14 +1,14 @@
-"""Backbones: pretrained models without their output layers, which other models begin with.
+"""Backbones: pretrained models without their output layers, used as the first part of other models.
 
-    h_1 … h_S = backbone(x_1 … x_S)      x a row of tokens: one text, or two, between special tokens
-    c = h_S                              a causal backbone (recurrent-lm, gpt) ends with [CLS], where c is read
-    c = tanh(P h_1 + p)                  bert, electra begin with it
-    c = [→h_S; ←h_1]                     bilm has read all where either direction ends
-    c = 1/S Σ_j h_j                      the encoder of a transformer has no position that represents the text
+    h_1 … h_S = backbone(x_1 … x_S)      x the tokens of one or two texts, with special tokens
+    c = h_S                              recurrent-lm, gpt: the last token is [CLS]
+    c = tanh(P h_1 + p)                  bert, electra: the first token is [CLS]
+    c = [→h_S; ←h_1]                     bilm: the last state of each direction
+    c = 1/S Σ_j h_j                      transformer: the mean over the encoder's states
 
-A backbone has EXTRA more rows of embeddings than its tokenizer has tokens; where the pretrained
-model had none, they keep their random initial values. A model on top of a backbone needs `read`,
-`extract`, `output_size` and `layer_groups`.
+The embedding matrix of a backbone has EXTRA rows after those of the tokenizer, for special tokens. If
+the pretrained model lacks them, they keep their random initial values. A model on top of a backbone
+uses `read`, `extract`, `output_size` and `layer_groups`.
 """
 
 from abc import ABC, abstractmethod
@@ -40,9 +40,9 @@ if TYPE_CHECKING:
 else:
     AnyBackboneConfig = Any
 
-Form = Literal["bert", "causal", "ends"]  # how texts stand in a row: see `seqloom.text.model_inputs`
-NEXT_TOKEN = ("output.", "project.")  # the weights that predict the next token; they may be left out
-MAX_MISMATCHES = 8  # named one by one
+Form = Literal["bert", "causal", "ends"]  # where the special tokens are: see `seqloom.text.model_inputs`
+NEXT_TOKEN = ("output.", "project.")  # prefixes of the weights of next-token prediction, which are optional
+MAX_MISMATCHES = 8  # listed in an error message
 
 BACKBONES = Kinds(
     "kind",
@@ -60,66 +60,66 @@ BackboneConfig = Annotated[AnyBackboneConfig, Kinds("kind", {kind: MODELS.paths[
 
 
 class Backbone(nn.Module, ABC):
-    """For a tokenizer of `vocabulary` tokens. One that `predicts` keeps the layer that predicts the next token."""
+    """The base class of backbones, for `vocabulary` tokens. With `predicts` it keeps the next-token output layer."""
 
     form: ClassVar[Form]
-    names: ClassVar[dict[str, str]]  # prefixes of its weights -> their prefixes in the pretrained model
-    fresh: ClassVar[tuple[str, ...]] = ()  # prefixes of weights that a pretrained model need not have
-    output_size: int  # of h
+    pretrained_names: ClassVar[dict[str, str]]  # prefix of its weights -> prefix in the pretrained model
+    optional_names: ClassVar[tuple[str, ...]] = ()  # prefixes of weights that a pretrained model may lack
+    output_size: int  # H
 
     def __init__(self, vocabulary: int, predicts: bool = False) -> None:
         super().__init__()
         self.vocabulary = vocabulary
         if predicts and self.form != "causal":
-            raise ValueError("a backbone that reads both ways has no next token to predict")
+            raise ValueError("a bidirectional backbone cannot predict the next token")
 
     @classmethod
     def longest(cls, config: Any) -> int | None:
-        """The most tokens of a row that a backbone with this config reads, special ones included; None for any."""
+        """Return the maximum number of tokens per row, special tokens included; None means no limit."""
         longest: int | None = config.longest
         return longest
 
     @classmethod
     def can_predict(cls, config: Any) -> bool:
-        """Whether a backbone with this config may predict the next token too."""
+        """Return whether a backbone with this config supports next-token prediction."""
         return False
 
     @abstractmethod
-    def vectors(self) -> nn.Embedding:
-        """The embeddings of its tokens (V + EXTRA, D)."""
+    def token_embedding(self) -> nn.Embedding:
+        """Return the token embedding (V + EXTRA, D)."""
 
     @abstractmethod
     def read(self, tokens: Tensor, mask: Tensor, segments: Tensor | None = None) -> Tensor:
-        """Tokens (B, S), real ones first, to h (B, S, H), which means nothing at padding."""
+        """Compute h (B, S, H) from tokens (B, S), padding last; h is undefined at padding."""
 
     @abstractmethod
     def layer_groups(self) -> list[list[nn.Parameter]]:
-        """Its parameters from the embeddings (level 0) up, without those that predict the next token."""
+        """Return the parameters by layer, embeddings first, without those of next-token prediction."""
 
     def extract(self, h: Tensor, mask: Tensor) -> Tensor:
-        """The vector of a whole row: h (B, S, H) to c (B, H)."""
+        """Compute the vector c (B, H) of a row from h (B, S, H)."""
         return at_last(h, mask)
 
     def attentions(self, tokens: Tensor, mask: Tensor) -> list[Tensor]:
-        """The attention weights of every layer (B, N, S, S), 0 at padding; empty without attention."""
+        """Return the attention weights of every layer (B, N, S, S), 0 at padding; empty without attention."""
         return []
 
     def notes(self) -> list[str]:
-        """What it does beyond what its recipe says."""
+        """Return notes for the user on behaviour that the recipe does not show."""
         return []
 
-    # The next token.
+    # Next-token prediction.
 
     def next_token_layer(self, h: Tensor) -> tuple[Tensor, Tensor, Tensor | None]:
-        """h (…, H) as the output layer reads it, and W (V, H) and b (V,) of that."""
-        raise ValueError("this backbone was built without what predicts the next token")
+        """Return the input of the output layer for h (…, H), and its W (V, H) and b (V,)."""
+        raise ValueError("this backbone was built without a next-token output layer; build it with predicts=True")
 
     def next_token_logits(self, h: Tensor) -> Tensor:
-        """h (…, H) to logits (…, V) of the token after each."""
+        """Compute the logits (…, V) of the next token from h (…, H)."""
         return F.linear(*self.next_token_layer(h))
 
     def next_token_loss(self, h: Tensor, tokens: Tensor, mask: Tensor) -> Tensor:
-        """The mean of −log p of each token of the text given those before it; special tokens are not predicted."""
+        """Return the mean of −log p of each token given the previous ones; special tokens are not predicted."""
         counted = mask[:, 1:] & (tokens[:, 1:] < self.vocabulary)
         targets = tokens[:, 1:].masked_fill(~counted, IGNORE_INDEX).flatten()
         hidden, weight, bias = self.next_token_layer(h[:, :-1])
@@ -128,45 +128,49 @@ class Backbone(nn.Module, ABC):
     # Pretrained weights.
 
     @torch.no_grad()
-    def take(self, weights: Mapping[str, Tensor], whose: str) -> None:
-        """Begin with the weights of a pretrained model; refused as a whole if they do not fit, each mismatch named."""
-        given = {name: tensor for name, tensor in weights.items() if name.startswith(tuple(self.names.values()))}
-        needed = self.as_pretrained(self.state_dict(keep_vars=True))
-        needed = {name: tensor for name, tensor in needed.items() if name in given or not name.startswith(self.fresh)}
-        if wrong := list(self._mismatches(needed, given)):
-            more = f"; and {len(wrong) - MAX_MISMATCHES} more" if len(wrong) > MAX_MISMATCHES else ""
+    def load_pretrained(self, weights: Mapping[str, Tensor], origin: str) -> None:
+        """Copy the weights of a pretrained model; if they do not fit, raise an error that lists the mismatches."""
+        prefixes = tuple(self.pretrained_names.values())
+        given = {name: tensor for name, tensor in weights.items() if name.startswith(prefixes)}
+        needed = {
+            name: tensor
+            for name, tensor in self.rename_to_pretrained(self.state_dict(keep_vars=True)).items()
+            if name in given or not name.startswith(self.optional_names)
+        }
+        if mismatches := list(self._mismatches(needed, given)):
+            more = f"; and {len(mismatches) - MAX_MISMATCHES} more" if len(mismatches) > MAX_MISMATCHES else ""
             raise UsageError(
-                f"The weights of {whose} do not fit the backbone: {'; '.join(wrong[:MAX_MISMATCHES])}{more}."
+                f"The weights of {origin} do not fit the backbone: {'; '.join(mismatches[:MAX_MISMATCHES])}{more}."
             )
         for name, tensor in needed.items():
-            tensor[: len(given[name])].copy_(given[name])  # of embeddings perhaps V rows of V + EXTRA
+            tensor[: len(given[name])].copy_(given[name])  # an embedding may have V rows instead of V + EXTRA
 
     @classmethod
-    def as_pretrained(cls, weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
-        """The weights of such a backbone under the names they have in a pretrained model."""
+    def rename_to_pretrained(cls, weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        """Rename the weights of a backbone to their names in a pretrained model."""
         renamed = {}
         for name, tensor in weights.items():
-            prefix = next(prefix for prefix in cls.names if name.startswith(prefix))
-            renamed[cls.names[prefix] + name.removeprefix(prefix)] = tensor
+            prefix = next(prefix for prefix in cls.pretrained_names if name.startswith(prefix))
+            renamed[cls.pretrained_names[prefix] + name.removeprefix(prefix)] = tensor
         return renamed
 
     def _mismatches(self, needed: Mapping[str, Tensor], given: Mapping[str, Tensor]) -> Iterator[str]:
         for name, tensor in needed.items():
             if name not in given:
-                why = ", nor anything that predicts the next token (loss.language_model)"
-                yield f"{name} is not there{why if name.startswith(NEXT_TOKEN) else ''}"
+                hint = "; loss.language_model needs the output layer of a language model"
+                yield f"{name} is missing{hint if name.startswith(NEXT_TOKEN) else ''}"
                 continue
-            is_embedding = tensor is self.vectors().weight
+            is_embedding = tensor is self.token_embedding().weight
             shapes = [tuple(tensor.shape), (self.vocabulary, *tensor.shape[1:])][: 1 + is_embedding]
             if tuple(given[name].shape) not in shapes:
-                there, here = ("×".join(map(str, shape)) or "one number" for shape in (given[name].shape, shapes[-1]))
-                yield f"{name} is {there} there and {here} here"
+                got, expected = ("×".join(map(str, shape)) or "a scalar" for shape in (given[name].shape, shapes[-1]))
+                yield f"{name} must be {expected}, got {got}"
         unused = (name for name in given if name not in needed and not name.startswith(NEXT_TOKEN))
-        yield from (f"{name} has no place here" for name in unused)
+        yield from (f"{name} is unexpected" for name in unused)
 
 
 class NextTokenLayer(nn.Module):
-    """The token after each position: s = W h + b over the tokenizer's V tokens; W may be the first V embeddings."""
+    """The next-token output layer: s = W h + b over V tokens. If tied, W is the first V rows of the embeddings."""
 
     def __init__(self, width: int, vocabulary: int, tied: bool, bias: bool = True) -> None:
         super().__init__()
@@ -175,16 +179,16 @@ class NextTokenLayer(nn.Module):
         self.bias = nn.Parameter(torch.zeros(vocabulary)) if bias else None
 
     def layer(self, embeddings: Tensor) -> tuple[Tensor, Tensor | None]:
-        """W and b."""
+        """Return W and b."""
         return embeddings[: self.vocabulary] if self.weight is None else self.weight, self.bias
 
 
 class TransformerTextBackbone(Backbone):
-    """The backbone of GPT, BERT and ELECTRA, under the name `transformer`."""
+    """The base class of the backbones of GPT, BERT and ELECTRA."""
 
     transformer: "TransformerBackbone"
 
-    def vectors(self) -> nn.Embedding:
+    def token_embedding(self) -> nn.Embedding:
         return self.transformer.embed
 
     def read(self, tokens: Tensor, mask: Tensor, segments: Tensor | None = None) -> Tensor:
@@ -198,12 +202,12 @@ class TransformerTextBackbone(Backbone):
 
 
 def backbone_class(config: AnyBackboneConfig) -> type[Backbone]:
-    """The backbone of a model with this config."""
+    """Return the backbone class of a model config."""
     kind: type[Backbone] = BACKBONES.find(config.kind)
     return kind
 
 
 def build_backbone(config: AnyBackboneConfig, vocabulary: int, predicts: bool = False) -> Backbone:
-    """Create the backbone of a model with this config, with random weights."""
+    """Create the backbone of a model config with random weights."""
     backbone: Backbone = BACKBONES.find(config.kind)(config, vocabulary, predicts)
     return backbone

@@ -1,12 +1,11 @@
-"""BERT (Devlin et al. 2018): a Transformer that reads to both sides, learned from texts with gaps.
+"""BERT (Devlin et al. 2018): a bidirectional Transformer encoder trained to predict masked tokens.
 
     h = backbone([CLS] a [SEP] b [SEP])                                     `seqloom.nn.backbone`
-    masked tokens    p(w_j) = softmax(E · norm(g(W h_j + b)) + c)       E, the tokens' own vectors; g as in the blocks
+    masked tokens    p(w_j) = softmax(E · norm(g(W h_j + b)) + c)       E: token embeddings; g: activation of the blocks
     next sentence    p(b follows a) = softmax(U · tanh(P h_[CLS] + p) + u)
 
-Its loss is the mean of −log p over the tokens that were chosen, and, where there are pairs, that of
-the pairs besides. RoBERTa (Liu et al. 2019) is the same without the pairs, its masks drawn anew in
-every epoch: the task decides.
+The loss is the mean of −log p over the masked tokens, plus the mean over the pairs if the batch has
+any. RoBERTa (Liu et al. 2019) has no pairs and draws new masks in every epoch; the task decides.
 """
 
 from collections.abc import Callable, Iterator
@@ -25,35 +24,35 @@ from seqloom.nn.transformer import ACTIVATIONS, make_norm
 if TYPE_CHECKING:
     from seqloom.models.electra import ElectraConfig
 
-# tokens (B, S), mask (B, S), segments or documents (B, S), places (B, P), targets (B, P), other (B,): see `BERT.loss`
+# tokens, mask, segments or documents (B, S); positions and targets (B, P) of masked tokens; other (B,): see `BERT.loss`
 Batch = dict[str, Tensor]
-FOLLOWS, OTHER = 0, 1  # the two answers on a pair
+FOLLOWS, OTHER = 0, 1  # the two classes of a pair
 SEGMENTS = 2
 MIN_CONTEXT = 3  # [CLS], a token, [SEP]
 
 
 @config
 class EncoderOptions(BackboneOptions):
-    """The keys that the configs of BERT and ELECTRA share."""
+    """The options that BERT and ELECTRA share."""
 
-    norm_first: bool = False  # norms stand before each layer, and once more at the end; not after it, as in 2018
-    embed_norm: bool = True  # the embeddings are normed too
-    tied: bool = True  # masked tokens are told with the embeddings; not with vectors of their own
-    context: int | None = None  # the most tokens it reads at once; None is all learned positions, or else any number
+    norm_first: bool = False  # normalise before each sublayer and after the last block, instead of after each sublayer
+    embed_norm: bool = True  # normalise the embeddings
+    tied: bool = True  # one matrix for input and output embeddings
+    context: int | None = None  # maximum number of tokens; null: the number of learned positions, or no limit
 
     def problems(self) -> Iterator[str]:
         yield from super().problems()
-        places = self.positions.longest
-        if self.context is not None and not MIN_CONTEXT <= self.context <= (places or self.context):
-            most = "" if places is None else f" and at most the {places} learned positions"
-            yield f"context must be at least {MIN_CONTEXT}{most}; got {self.context}"
+        learned = self.positions.longest
+        if self.context is not None and not MIN_CONTEXT <= self.context <= (learned or self.context):
+            limit = "" if learned is None else f" and at most the {learned} learned positions"
+            yield f"context must be at least {MIN_CONTEXT}{limit}; got {self.context}"
 
     @property
     def longest(self) -> int | None:
         return self.context or self.positions.longest
 
     def backbone(self, vocabulary: int) -> TransformerBackbone:
-        """Create its backbone, for the tokens of a tokenizer and [CLS], [SEP], [MASK]."""
+        """Create the backbone, for `vocabulary` tokens and [CLS], [SEP], [MASK]."""
         return TransformerBackbone(self, vocabulary + EXTRA, causal=False, segments=SEGMENTS)
 
 
@@ -68,12 +67,12 @@ class BERTConfig(EncoderOptions):
 class BERTOutput(NamedTuple):
     """The predictions for a batch."""
 
-    masked: Tensor  # logits (B, P, V) at the positions that were asked for
-    next: Tensor  # logits (B, 2): b follows a, or is from elsewhere
+    masked: Tensor  # logits (B, P, V) at the masked positions
+    next: Tensor  # logits (B, 2): b follows a, or not
 
 
 class MaskedTokenLayer(nn.Module):
-    """s = E · norm(g(W h + b)) + c: h (…, H) at masked tokens to logits (…, V); E the first V embeddings if tied."""
+    """The output layer s = E · norm(g(W h + b)) + c for masked tokens. If tied, E is the first V embeddings."""
 
     dense: nn.Linear
     dense_norm: nn.Module
@@ -82,27 +81,27 @@ class MaskedTokenLayer(nn.Module):
     activation: Callable[[Tensor], Tensor]
 
     def layer_input(self, h: Tensor, embeddings: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """The input of the output layer (…, D), and its W (V, D) and b (V,)."""
+        """Return the input of the linear layer (…, D), and its W (V, D) and b (V,)."""
         weight = embeddings[: len(self.bias)] if self.output is None else self.output
         return self.dense_norm(self.activation(self.dense(h))), weight, self.bias
 
 
 class MaskedLanguageModel(nn.Module):
-    """The base of BERT and ELECTRA."""
+    """The base class of BERT and ELECTRA."""
 
     backbone: TransformerBackbone
 
     def read(self, tokens: Tensor, *text: Tensor | None, **named: Tensor | None) -> Tensor:
-        """h (B, S, D) of a text, with the arguments of `TransformerBackbone.read`."""
+        """Compute h (B, S, D) of a text, with the arguments of `TransformerBackbone.read`."""
         return self.backbone.read(tokens, *text, **named)
 
     def attentions(self, tokens: Tensor, *text: Tensor | None, **named: Tensor | None) -> list[Tensor]:
-        """The attention weights of every layer (B, N, S, S), with the same arguments."""
+        """Return the attention weights of every layer (B, N, S, S), with the same arguments."""
         return self.backbone.attentions(tokens, *text, **named)
 
 
 class BERT(MaskedLanguageModel, MaskedTokenLayer):
-    """Tokens go from 0 to V + 2: those of the tokenizer, then [CLS], [SEP], [MASK]. It predicts the first V only."""
+    """BERT for tokens 0 … V + 2: those of the tokenizer, then [CLS], [SEP], [MASK]. It predicts the first V only."""
 
     def __init__(self, config: BERTConfig, vocabulary: int) -> None:
         super().__init__()
@@ -123,47 +122,50 @@ class BERT(MaskedLanguageModel, MaskedTokenLayer):
             nn.init.normal_(self.output, std=config.init)
 
     def masked_logits(self, h: Tensor) -> Tensor:
-        """Logits (…, V) of the tokens at positions whose h (…, D) are given."""
+        """Compute the logits (…, V) of masked tokens from h (…, D)."""
         return F.linear(*self.layer_input(h, self.backbone.embed.weight))
 
-    def gap_logits(self, tokens: Tensor, mask: Tensor, gaps: Tensor) -> Tensor:
-        """Logits (M, V) of the tokens at the gaps (B, S) of a text, row by row."""
-        return self.masked_logits(self.read(tokens, mask)[gaps])
+    def logits_at(self, tokens: Tensor, mask: Tensor, selected: Tensor) -> Tensor:
+        """Compute the logits (M, V) at the M selected positions (B, S) of texts, row by row."""
+        return self.masked_logits(self.read(tokens, mask)[selected])
 
     def next_logits(self, h: Tensor) -> Tensor:
-        """h (B, S, D), with [CLS] first, to logits (B, 2)."""
+        """Compute the logits (B, 2) of the next-sentence task from h (B, S, D), with [CLS] first."""
         logits: Tensor = self.next(self.pool(h[:, 0]).tanh())
         return logits
 
     def read_batch(self, batch: Batch) -> tuple[Tensor, Tensor]:
-        """h of all positions (B, S, D), and of those that were asked for (B, P, D)."""
+        """Return h of all positions (B, S, D) and of the masked positions (B, P, D)."""
         h = self.read(batch["tokens"], batch.get("mask"), batch.get("segments"), batch.get("documents"))
         return h, h.gather(1, batch["positions"].unsqueeze(2).expand(-1, -1, h.shape[2]))
 
     def forward(self, batch: Batch) -> BERTOutput:
-        """Only the positions that were asked for are predicted: logits of all would take most of the time."""
-        h, asked = self.read_batch(batch)
-        return BERTOutput(self.masked_logits(asked), self.next_logits(h))
+        """Compute logits at the masked positions only; those of all positions would take most of the time."""
+        h, selected = self.read_batch(batch)
+        return BERTOutput(self.masked_logits(selected), self.next_logits(h))
 
     def loss(self, batch: Batch) -> Tensor:
-        """The mean of −log p over the targets (B, P) that are not below 0; if the batch has `other` (B,), 1 where the
-        second text is not what follows the first, also the mean over its pairs. Never waits for a GPU."""
-        h, asked = self.read_batch(batch)
-        known = batch["targets"] >= 0
-        targets = batch["targets"].masked_fill(~known, IGNORE_INDEX).flatten()
-        hidden, weight, bias = self.layer_input(asked, self.backbone.embed.weight)
-        value = linear_cross_entropy(hidden.flatten(0, 1), weight, bias, targets) / known.sum().clamp(min=1)
+        """Return the mean of −log p over the targets (B, P), without device synchronization.
+
+        Targets below 0 are ignored. If the batch has `other` (B,), 1 where the second text does not
+        follow the first, the mean of −log p over the pairs is added.
+        """
+        h, selected = self.read_batch(batch)
+        counted = batch["targets"] >= 0
+        targets = batch["targets"].masked_fill(~counted, IGNORE_INDEX).flatten()
+        hidden, weight, bias = self.layer_input(selected, self.backbone.embed.weight)
+        value = linear_cross_entropy(hidden.flatten(0, 1), weight, bias, targets) / counted.sum().clamp(min=1)
         if "other" not in batch:
             return value
         return value + F.cross_entropy(at_least_float32(self.next_logits(h)), batch["other"])
 
 
 class BERTBackbone(TransformerTextBackbone):
-    """The backbone of BERT or ELECTRA, and the layer above [CLS]."""
+    """The backbone of BERT or ELECTRA, with the pooling layer above [CLS]."""
 
     form = "bert"
-    names: ClassVar[dict[str, str]] = {"transformer.": "backbone.", "pool.": "pool."}
-    fresh = ("pool.",)  # electra has none
+    pretrained_names: ClassVar[dict[str, str]] = {"transformer.": "backbone.", "pool.": "pool."}
+    optional_names = ("pool.",)  # ELECTRA has none
 
     def __init__(self, config: "BERTConfig | ElectraConfig", vocabulary: int, predicts: bool = False) -> None:
         super().__init__(vocabulary, predicts)

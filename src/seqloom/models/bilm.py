@@ -1,12 +1,12 @@
-"""Bidirectional language model (ELMo, Peters et al. 2018): one reads a text from its beginning, another from its end.
+"""Bidirectional language model (ELMo, Peters et al. 2018): a forward and a backward language model.
 
-    x_k = E y_k          y_0 = y_{n+1} = END, the text between them
+    x_k = E y_k          y_0 = y_{n+1} = END
     →h_{k,j} from x_0 … x_k, layer j         p(y_{k+1} | y_0 … y_k) = softmax(W →h_{k,L} + b)
     ←h_{k,j} from x_{n+1} … x_k, layer j     p(y_{k−1} | y_{n+1} … y_k) = softmax(W ←h_{k,L} + b)
 
-The two share E and the output layer; their cells have weights of their own. The loss is the mean of
-both directions. A task that begins with it reads h_{k,0} = [x_k; x_k] and h_{k,j} = [→h_{k,j};
-←h_{k,j}], mixed: `LayerMix`.
+The two directions share E and the output layer, but not the weights of their cells. The loss is the
+mean over both directions. As a backbone, the model returns a mix (`LayerMix`) of h_{k,0} = [x_k; x_k]
+and h_{k,j} = [→h_{k,j}; ←h_{k,j}].
 """
 
 from collections.abc import Iterator
@@ -25,14 +25,14 @@ from seqloom.nn.pooling import LayerMix
 from seqloom.nn.recurrent import Stack
 from seqloom.nn.softmax import IGNORE_INDEX, FullSoftmax, score_in_pieces
 
-Batch = dict[str, Tensor]  # tokens (B, S) of whole texts or pieces of them, mask (B, S); real ones first
+Batch = dict[str, Tensor]  # tokens (B, S) and mask (B, S), padding last
 
 
 @config
 class BiLMConfig(RecurrentLMOptions):
     kind: Literal["bilm"] = "bilm"
-    layers: PositiveInt = 2  # cells stacked on each other, in each direction
-    hidden: PositiveInt = 256  # width of the token vectors and of every layer's state, in each direction
+    layers: PositiveInt = 2  # number of layers in each direction
+    hidden: PositiveInt = 256  # size of the token embeddings and of the state of each layer and direction
     tied: bool = False  # one matrix for input and output embeddings
 
     def direction(self) -> Stack:
@@ -46,111 +46,111 @@ class BiLMConfig(RecurrentLMOptions):
         return BiLM(self, vocabulary)
 
 
-class Readings(NamedTuple):
+class BiLMStates(NamedTuple):
     """The states of both directions, layer by layer."""
 
-    x: Tensor  # (B, S, H), the token vectors
-    right: list[Tensor]  # →h_1 … →h_L, (B, S, H) each
-    left: list[Tensor]  # ←h_1 … ←h_L
+    x: Tensor  # token embeddings (B, S, H)
+    forwards: list[Tensor]  # →h_1 … →h_L, (B, S, H) each
+    backwards: list[Tensor]  # ←h_1 … ←h_L
 
-    def levels(self) -> list[Tensor]:
-        """h_0 … h_L, (B, S, 2H) each."""
-        pairs = [(self.x, self.x), *zip(self.right, self.left, strict=True)]
+    def layer_states(self) -> list[Tensor]:
+        """Return h_0 … h_L, (B, S, 2H) each."""
+        pairs = [(self.x, self.x), *zip(self.forwards, self.backwards, strict=True)]
         return [torch.cat(pair, dim=2) for pair in pairs]
 
 
-class BothWays(nn.Module):
-    """Two stacks over the same token vectors, `rows` of them, one from each end."""
+class BiLMEncoder(nn.Module):
+    """A forward and a backward stack over the same token embeddings."""
 
-    def __init__(self, config: BiLMConfig, rows: int) -> None:
+    def __init__(self, config: BiLMConfig, vocabulary: int) -> None:
         super().__init__()
-        self.embed = nn.Embedding(rows, config.hidden)
+        self.embed = nn.Embedding(vocabulary, config.hidden)
         self.forwards, self.backwards = config.direction(), config.direction()
         self.dropout = make_dropout(config.dropout, config.variational_dropout)
         self.embedding_dropout = EmbeddingDropout(config.embedding_dropout)
         scale = config.init or 0.1
         nn.init.uniform_(self.embed.weight, -scale, scale)
 
-    def forward(self, tokens: Tensor, mask: Tensor) -> Readings:
-        """Tokens (B, S), real ones first. Padding comes last in both directions; see `Stack.read`."""
+    def forward(self, tokens: Tensor, mask: Tensor) -> BiLMStates:
+        """Read tokens (B, S), padding last. Padding also comes last in the reversed order; see `Stack.read`."""
         x = self.dropout(self.embedding_dropout(self.embed, tokens))
         order = reversed_steps(mask).unsqueeze(2)  # (B, S, 1)
-        left = self.backwards.run_layers(x.take_along_dim(order, dim=1))[0]
-        return Readings(x, self.forwards.run_layers(x)[0], [h.take_along_dim(order, dim=1) for h in left])
+        backwards = self.backwards.run_layers(x.take_along_dim(order, dim=1))[0]
+        return BiLMStates(x, self.forwards.run_layers(x)[0], [h.take_along_dim(order, dim=1) for h in backwards])
 
     def layer_groups(self) -> list[list[nn.Parameter]]:
-        """The embeddings, then each layer of both stacks."""
+        """Return the parameters of the embeddings, then those of each layer of both stacks."""
         layers = zip(self.forwards.layer_groups(), self.backwards.layer_groups(), strict=True)
         return [list(self.embed.parameters()), *([*forwards, *backwards] for forwards, backwards in layers)]
 
 
 class BiLM(nn.Module):
-    """Predicts every token twice: from those before it, and from those after it."""
+    """A language model that predicts every token from the tokens before it, and from the tokens after it."""
 
     def __init__(self, config: BiLMConfig, vocabulary: int) -> None:
         super().__init__()
         self.config = config
-        self.backbone = BothWays(config, vocabulary)
+        self.backbone = BiLMEncoder(config, vocabulary)
         self.output = FullSoftmax(config.hidden, vocabulary, self.backbone.embed.weight if config.tied else None)
         self.output.initialise(config.init)
         self.dropout = make_dropout(config.dropout, config.variational_dropout)
 
     def notes(self) -> list[str]:
-        """What the model does beyond what its recipe says; both directions say the same."""
+        """Return the notes of one direction; those of the other are the same."""
         return [*self.backbone.forwards.notes(), *self.config.dropout_notes()]
 
     def read(self, tokens: Tensor, mask: Tensor) -> Tensor:
-        """[→h_L; ←h_L] (B, S, 2H), which means nothing at padding."""
-        return self.backbone(tokens, mask).levels()[-1]
+        """Compute [→h_L; ←h_L] (B, S, 2H), undefined at padding."""
+        return self.backbone(tokens, mask).layer_states()[-1]
 
     def top_layers(self, tokens: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
-        """→h_L and ←h_L (B, S, H), with dropout."""
-        readings = self.backbone(tokens, mask)
-        return self.dropout(readings.right[-1]), self.dropout(readings.left[-1])
+        """Compute →h_L and ←h_L (B, S, H), with dropout."""
+        states = self.backbone(tokens, mask)
+        return self.dropout(states.forwards[-1]), self.dropout(states.backwards[-1])
 
     def forward(self, tokens: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
-        """Logits (B, S, V) of the token after each, and of the one before it."""
-        right, left = self.top_layers(tokens, mask)
-        return self.output(right), self.output(left)
+        """Compute the logits (B, S, V) of the token after each position, and of the token before it."""
+        forwards, backwards = self.top_layers(tokens, mask)
+        return self.output(forwards), self.output(backwards)
 
     def predictions(self, batch: Batch) -> Iterator[tuple[Tensor, Tensor]]:
-        """Of each direction h (N, H) and its targets (N,): every token but the one it begins with."""
+        """Yield h (N, H) and targets (N,) of each direction: every token except the first one it reads."""
         tokens, mask = batch["tokens"], batch["mask"]
-        right, left = self.top_layers(tokens, mask)
-        for h, targets in ((right[:, :-1], tokens[:, 1:]), (left[:, 1:], tokens[:, :-1])):
+        forwards, backwards = self.top_layers(tokens, mask)
+        for h, targets in ((forwards[:, :-1], tokens[:, 1:]), (backwards[:, 1:], tokens[:, :-1])):
             yield h.flatten(0, 1), targets.masked_fill(~mask[:, 1:], IGNORE_INDEX).flatten()
 
     def loss(self, batch: Batch) -> Tensor:
-        """The mean of −log p over all predicted tokens, of both directions. Never waits for a GPU."""
+        """Return the mean of −log p over the targets of both directions, without device synchronization."""
         count = batch["mask"][:, 1:].sum().clamp(min=1)
         forwards, backwards = (self.output.total_loss(h, targets) for h, targets in self.predictions(batch))
         return (forwards + backwards) / (2 * count)
 
     def log_probs(self, batch: Batch) -> tuple[Tensor, Tensor]:
-        """log p (B, S − 1) of tokens 1 … S − 1 from the left, and of 0 … S − 2 from the right; 0 at padding."""
-        rows = len(batch["tokens"])
-        right, left = (score_in_pieces(self.output, *pair).view(rows, -1) for pair in self.predictions(batch))
-        return right, left
+        """Return log p (B, S − 1) of tokens 1 … S − 1 (forwards) and of 0 … S − 2 (backwards); 0 at padding."""
+        B = len(batch["tokens"])
+        forwards, backwards = (score_in_pieces(self.output, *pair).view(B, -1) for pair in self.predictions(batch))
+        return forwards, backwards
 
 
 class BiLMBackbone(Backbone):
-    """h = γ Σ_j s_j h_j: a mix of its token vectors and all its layers, learned by the task (ELMo)."""
+    """The ELMo backbone h = γ Σ_j s_j h_j: a mix of the token embeddings and all layers, learned by the task."""
 
     form = "ends"
-    names: ClassVar[dict[str, str]] = {"ways.": "backbone.", "mix.": "mix."}
-    fresh = ("mix.",)
+    pretrained_names: ClassVar[dict[str, str]] = {"encoder.": "backbone.", "mix.": "mix."}
+    optional_names = ("mix.",)
 
     def __init__(self, config: BiLMConfig, vocabulary: int, predicts: bool = False) -> None:
         super().__init__(vocabulary, predicts)
         self.output_size = 2 * config.hidden
-        self.ways = BothWays(config, vocabulary + EXTRA)
+        self.encoder = BiLMEncoder(config, vocabulary + EXTRA)
         self.mix = LayerMix(1 + config.layers)
 
-    def vectors(self) -> nn.Embedding:
-        return self.ways.embed
+    def token_embedding(self) -> nn.Embedding:
+        return self.encoder.embed
 
     def read(self, tokens: Tensor, mask: Tensor, segments: Tensor | None = None) -> Tensor:
-        h: Tensor = self.mix(self.ways(tokens, mask).levels())
+        h: Tensor = self.mix(self.encoder(tokens, mask).layer_states())
         return h
 
     def extract(self, h: Tensor, mask: Tensor) -> Tensor:
@@ -158,8 +158,8 @@ class BiLMBackbone(Backbone):
         return torch.cat([at_last(h, mask)[:, :half], h[:, 0, half:]], dim=1)
 
     def layer_groups(self) -> list[list[nn.Parameter]]:
-        """Without the mix: it belongs to the task, and learns with the layers above."""
-        return self.ways.layer_groups()
+        """Return the layers without the mix, which is trained with the layers of the task."""
+        return self.encoder.layer_groups()
 
     def notes(self) -> list[str]:
-        return self.ways.forwards.notes()
+        return self.encoder.forwards.notes()

@@ -1,9 +1,9 @@
-"""Classifiers of texts and of series: a sequence in, one of L labels out.
+"""Classifiers of texts and of series: they predict one of L labels for a sequence.
 
     x_j = [E w_j; spelling]     h_1 … h_S = encoder(x_1 … x_S)     c = pooling(h)     p(y) = softmax(W c + b)
 
-A bag of words has neither order nor pooling: c = Σ_j w_j x_j. `seqloom.nn.encoders` has the other
-encoders, `seqloom.nn.pooling` poolings and the bag, `seqloom.nn.lexicon` the vectors of tokens.
+A bag of words has no order and no pooling: c = Σ_j w_j x_j. The other encoders are in
+`seqloom.nn.encoders`, poolings and the bag in `seqloom.nn.pooling`, token vectors in `seqloom.nn.lexicon`.
 """
 
 from collections.abc import Iterator, Sequence
@@ -21,7 +21,7 @@ from seqloom.nn.masks import make_dropout, masked_moments
 from seqloom.nn.pooling import POOLINGS, Bag, BagConfig, PoolingKind
 from seqloom.nn.softmax import IGNORE_INDEX, at_least_float32, symmetric_kl
 
-# tokens (B, S), mask (B, S), labels (B,), and where spelling is read, characters (B, S, C), 0 where there is none
+# tokens (B, S), mask (B, S), labels (B,); for models that read spelling, characters (B, S, C), 0 at padding
 Batch = dict[str, Tensor]
 
 
@@ -29,27 +29,26 @@ Batch = dict[str, Tensor]
 class ClassifierConfig(LexiconOptions):
     kind: Literal["classifier"] = "classifier"
     encoder: Annotated[BagConfig | AnyEncoderConfig, Discriminator("kind")] = RecurrentEncoderConfig()
-    pooling: PoolingKind | None = None  # last, mean, max or attention; None is mean, and a bag has none
+    pooling: PoolingKind | None = None  # last, mean, max or attention; null: mean; not for a bag
 
     def problems(self) -> Iterator[str]:
         if self.pooling is not None and self.encoder.kind == "bag":
-            yield "pooling is for encoders that keep the order of the words; leave it out for a bag"
+            yield "pooling needs an encoder other than bag; remove it"
 
     @property
     def longest(self) -> int | None:
-        """The most tokens it can read; None for any number."""
+        """The maximum number of tokens; None means no limit."""
         return None if isinstance(self.encoder, BagConfig) else self.encoder.longest
 
     def build(self, vocabulary: int, labels: int, characters: int = 0) -> "Classifier":
         return Classifier(self, vocabulary, labels, characters)
 
 
-class Labelling(nn.Module):
-    """The base of classifiers: logits to losses and probabilities. Labels below 0 never occurred in training: they
-    have no loss."""
+class ClassifierBase(nn.Module):
+    """The base class of classifiers: loss and probabilities. Labels below 0 (not in train) are ignored by the loss."""
 
     def forward(self, batch: Batch) -> Tensor:
-        """Logits (B, L)."""
+        """Compute the logits (B, L)."""
         raise NotImplementedError
 
     def loss(
@@ -59,19 +58,21 @@ class Labelling(nn.Module):
         label_smoothing: float = 0.0,
         consistency: float = 0.0,
     ) -> tuple[Tensor, Tensor]:
-        """The mean of −log p over the texts whose label is known, and how many they are; see `label_loss`."""
-        batch, consistency = readings(self, batch, consistency)
+        """Return the mean of −log p over the counted labels, and their number; see `label_loss`."""
+        batch, consistency = repeat_for_consistency(self, batch, consistency)
         return label_loss(self(batch), batch["labels"], class_weights, label_smoothing, consistency)
 
     @torch.no_grad()
     def probabilities(self, batch: Batch) -> Tensor:
-        """p (B, L) of every label."""
+        """Return p (B, L) of every label."""
         return at_least_float32(self(batch)).softmax(dim=1)
 
 
-def readings(model: nn.Module, batch: Batch, consistency: float) -> tuple[Batch, float]:
-    """With consistency, every text once more after all of them: dropout makes another reading of it. Where nothing is
-    dropped, two readings would be one: then the batch stays, and there is no consistency."""
+def repeat_for_consistency(model: nn.Module, batch: Batch, consistency: float) -> tuple[Batch, float]:
+    """Append a copy of the batch, so that each text is read with two dropout masks.
+
+    Outside training the batch is returned unchanged, with consistency 0.
+    """
     if not consistency or not model.training:
         return batch, 0.0
     return {name: torch.cat([value] * 2) for name, value in batch.items() if isinstance(value, Tensor)}, consistency
@@ -84,20 +85,20 @@ def label_loss(
     label_smoothing: float = 0.0,
     consistency: float = 0.0,
 ) -> tuple[Tensor, Tensor]:
-    """The mean of ℓ = −log p over the labels (B,) that are known, and how many they are; never waits for a GPU.
+    """Return the mean of ℓ = −log p over the labels (B,) ≥ 0, and their number, without device synchronization.
 
-    With class weights w (L,), Σ w_y · (−log p(y)) / Σ w_y. With label smoothing ε, the loss of a
-    text is (1−ε) · (−log p(y)) + ε/L · Σ_v −log p(v), each −log p(v) times w_v. With consistency α
-    the second half of the batch is the first once more (`readings`), and the two p shall agree:
-    (ℓ(p) + ℓ(q)) / 2 + α/4 · (KL(p‖q) + KL(q‖p)).
+    With class weights w (L,), the mean is Σ w_y · (−log p(y)) / Σ w_y. With label smoothing ε, the
+    loss of a text is (1−ε) · (−log p(y)) + ε/L · Σ_v −log p(v), each −log p(v) times w_v. With
+    consistency α, the second half of the batch repeats the first (`repeat_for_consistency`), and the
+    loss is (ℓ(p) + ℓ(q)) / 2 + α/4 · (KL(p‖q) + KL(q‖p)).
     """
-    known = labels >= 0
-    targets, logits = labels.masked_fill(~known, IGNORE_INDEX), at_least_float32(logits)
+    counted = labels >= 0
+    targets, logits = labels.masked_fill(~counted, IGNORE_INDEX), at_least_float32(logits)
     weight = None if class_weights is None else at_least_float32(class_weights)
     total = F.cross_entropy(logits, targets, weight, reduction="sum", label_smoothing=label_smoothing)
-    count = known.sum()
-    shares = count if weight is None else (weight[labels.clamp(min=0)] * known).sum()
-    value = total / shares.to(total.dtype).clamp(min=torch.finfo(total.dtype).tiny)
+    count = counted.sum()
+    divisor = count if weight is None else (weight[labels.clamp(min=0)] * counted).sum()
+    value = total / divisor.to(total.dtype).clamp(min=torch.finfo(total.dtype).tiny)
     if not consistency:
         return value, count
     value = value + consistency / 2 * symmetric_kl(logits.log_softmax(dim=1), targets) / count.clamp(min=1)
@@ -105,15 +106,17 @@ def label_loss(
 
 
 def label_influence(logits: Tensor, x: Tensor, mask: Tensor, labels: Tensor | None) -> Tensor:
-    """What each vector of x (B, S, D) adds to the logit of a label (B,), to first order: xᵀ ∂logit/∂x (B, S), 0 at
-    padding. Without labels, of the most probable one."""
+    """Compute gradient × input, xᵀ ∂logit/∂x (B, S), of x (B, S, D) and the logit of a label (B,); 0 at padding.
+
+    Without labels, the logit is that of the most probable label.
+    """
     chosen = logits.argmax(dim=1) if labels is None else labels
     (gradient,) = torch.autograd.grad(logits.gather(1, chosen.unsqueeze(1)).sum(), x)
     return at_least_float32(x.detach() * gradient).sum(dim=2).masked_fill(~mask, 0)
 
 
-class Classifier(Labelling):
-    """Reads a text and says what it is. Tokens stand first and padding last; a text may have no tokens at all."""
+class Classifier(ClassifierBase):
+    """A text classifier. Padding comes last; a text may be empty."""
 
     def __init__(self, config: ClassifierConfig, vocabulary: int, labels: int, characters: int = 0) -> None:
         super().__init__()
@@ -132,16 +135,16 @@ class Classifier(Labelling):
         nn.init.zeros_(self.output.bias)
 
     def notes(self) -> list[str]:
-        """What the model does beyond what its recipe says, in words for whoever trains it."""
+        """Return notes for the user on behaviour that the recipe does not show."""
         return [] if self.encoder is None else self.encoder.notes()
 
     def set_documents(self, document_counts: Tensor, documents: int) -> None:
-        """In how many of the training texts each token is (V,), and how many there are: tf-idf weighs by it."""
+        """Set the number of training texts that contain each token (V,), and of all training texts, for tf-idf."""
         if self.bag is not None:
             self.bag.set_documents(document_counts, documents)
 
     def read(self, batch: Batch) -> Tensor:
-        """The vectors x (B, S, D) of the tokens."""
+        """Compute the token vectors x (B, S, D)."""
         x: Tensor = self.lexicon(batch["tokens"], self.lexicon.read_spelling(batch.get("characters")))
         return x
 
@@ -149,28 +152,28 @@ class Classifier(Labelling):
         return self._logits(self.read(batch), batch)[0]
 
     def _logits(self, x: Tensor, batch: Batch) -> tuple[Tensor, Tensor | None]:
-        """x (B, S, D) to logits (B, L), and to the weights (B, S) of pooling that attends."""
+        """Compute the logits (B, L) and the weights (B, S) of attention pooling."""
         mask, weights = batch["mask"], None
         if self.encoder is not None:
             h, ends = self.encoder.read(x, mask)  # (B, S, H), (B, H)
-            summary, weights = self.pooling(h, mask, ends)
+            c, weights = self.pooling(h, mask, ends)
         elif self.bag is not None:
-            summary = self.bag(x, batch["tokens"], mask)
-        return self.output(self.dropout(summary)), weights
+            c = self.bag(x, batch["tokens"], mask)
+        return self.output(self.dropout(c)), weights
 
     @torch.no_grad()
     def attention(self, batch: Batch) -> Tensor | None:
-        """The weight of each token (B, S) in the pooling, 0 at padding; None where pooling does not attend."""
+        """Return the weight of each token (B, S) in attention pooling, 0 at padding; None with other poolings."""
         return self._logits(self.read(batch), batch)[1]
 
     @torch.no_grad()
     def attentions(self, batch: Batch) -> list[Tensor]:
-        """The attention weights of each layer of the encoder (B, N, S, S), 0 at padding; empty without attention."""
+        """Return the attention weights of each encoder layer (B, N, S, S), 0 at padding; empty without attention."""
         return [] if self.encoder is None else self.encoder.attentions(self.read(batch), batch["mask"])
 
     @torch.enable_grad()
     def influence(self, batch: Batch, labels: Tensor | None = None) -> Tensor:
-        """What each token (B, S) adds to the logit of a label (B,); see `label_influence`. For a bag it is exact."""
+        """Compute the contribution of each token (B, S) to a logit, see `label_influence`. For a bag it is exact."""
         x = self.read(batch).detach().requires_grad_()
         return label_influence(self._logits(x, batch)[0], x, batch["mask"], labels)
 
@@ -189,14 +192,13 @@ class SeriesClassifierConfig:
         return SeriesClassifier(self, variables, labels)
 
 
-class SeriesClassifier(Labelling):
-    """Many vectors in, one of L labels out:
+class SeriesClassifier(ClassifierBase):
+    """A classifier of series:
 
         x_t = [(y_t − m) / s; observed]    h_1 … h_T = encoder(x_1 … x_T)    c = pooling(h)    p(l) = softmax(W c + b)
 
-    m and s are mean and deviation of each variable in train: buffers, so that they stay with the
-    weights. It reads values (B, T, C) with a mask (B, T) of real steps, which stand first, and
-    `observed` (B, T, C).
+    m and s are the mean and the standard deviation of each variable in train, stored as buffers.
+    A batch has values (B, T, C), `observed` (B, T, C), and the mask (B, T) of steps, padding last.
     """
 
     centre: Tensor
@@ -214,7 +216,10 @@ class SeriesClassifier(Labelling):
         self.register_buffer("scale", torch.ones(variables))
 
     def set_scale(self, series: Sequence[Tensor]) -> None:
-        """Mean and deviation of the training series (T, C), NaN where a value is missing; 1 where nothing varies."""
+        """Set mean and standard deviation from the training series (T, C). Missing values are NaN.
+
+        A variable that is constant gets deviation 1.
+        """
         mean, deviation = masked_moments(series, [~values.isnan() for values in series])
         self.centre.copy_(mean)
         self.scale.copy_(deviation)
@@ -223,10 +228,10 @@ class SeriesClassifier(Labelling):
         return self.encoder.notes()
 
     def forward(self, batch: Batch) -> Tensor:
-        """Logits (B, L)."""
+        """Compute the logits (B, L)."""
         values, observed, mask = batch["values"], batch["observed"], batch["mask"]
         z = torch.where(observed, (values - self.centre) / self.scale, 0)
         h, ends = self.encoder.read(torch.cat([z, observed.to(z.dtype)], dim=2), mask)
-        summary, _ = self.pooling(h, mask, ends)
-        logits: Tensor = self.output(self.dropout(summary))
+        c, _ = self.pooling(h, mask, ends)
+        logits: Tensor = self.output(self.dropout(c))
         return logits

@@ -1,13 +1,13 @@
-"""ELECTRA (Clark et al. 2020): a small generator fills the gaps of a text, and the model says which tokens it replaced.
+"""ELECTRA (Clark et al. 2020): a small generator replaces masked tokens, and a discriminator detects them.
 
-    generator    h = blocks(P x)          p(w_j) = softmax(E · norm(g(W h_j + b)) + c)      at the gaps
-    a text       w̃_j ~ p(w_j) at the gaps, w_j elsewhere          w̃_j is replaced where w̃_j ≠ w_j
-    the model    h = backbone([CLS] w̃ [SEP])  p(replaced_j) = σ(u · g(U h_j + v) + c)           at every token
-    loss         mean −log p(w_j) over the gaps + λ · mean −log p(replaced_j, or not) over all tokens
+    generator    h = blocks(P x)          p(w_j) = softmax(E · norm(g(W h_j + b)) + c)      at masked positions
+    input        w̃_j ~ p(w_j) at masked positions, w_j elsewhere       replaced_j = (w̃_j ≠ w_j)
+    discriminator  h = backbone([CLS] w̃ [SEP])  p(replaced_j) = σ(u · g(U h_j + v) + c)           at every token
+    loss         mean −log p(w_j) over the masked tokens + λ · mean −log p(replaced_j) over all tokens
 
-x are the embeddings of tokens, places and segments; both share them, the generator through P. What
-is drawn has no gradient: the generator learns as any masked language model does, not to deceive. It
-is `model.backbone` that is fine-tuned.
+Both share the embeddings x of tokens, positions and segments; the generator projects them with P. No
+gradient flows through the sampled tokens: the generator is trained as a masked language model, not
+adversarially. Fine-tuning uses `model.backbone`, the discriminator.
 """
 
 import math
@@ -31,20 +31,20 @@ from seqloom.nn.transformer import ACTIVATIONS, make_norm
 
 @config
 class GeneratorConfig:
-    """What fills the gaps: like the model, but narrower."""
+    """The generator: like the discriminator, but narrower."""
 
-    size_ratio: Annotated[float, Gt(0), Le(1)] = 0.25  # of the model's heads, rounded up, each as wide as the model's
-    layers: PositiveInt | None = None  # blocks stacked on each other; None is as many as the model has
+    size_ratio: Annotated[float, Gt(0), Le(1)] = 0.25  # ratio of its number of heads, rounded up; heads have equal size
+    layers: PositiveInt | None = None  # number of blocks; null: as many as the discriminator has
 
 
 @config
 class ElectraConfig(EncoderOptions):
     kind: Literal["electra"] = "electra"
     generator: GeneratorConfig = GeneratorConfig()
-    detection_weight: PositiveFloat = 50.0  # λ: what telling replaced tokens weighs beside filling gaps
+    detection_weight: PositiveFloat = 50.0  # λ, the weight of the detection loss
 
-    def narrow(self) -> EncoderOptions:
-        """The shape of the generator's blocks."""
+    def generator_options(self) -> EncoderOptions:
+        """Return the options of the generator's blocks."""
         heads = math.ceil(self.generator.size_ratio * self.heads)
         d_model = heads * self.d_model // self.heads
         d_ff, layers = self.feed_forward_size * heads // self.heads, self.generator.layers or self.layers
@@ -55,11 +55,11 @@ class ElectraConfig(EncoderOptions):
 
 
 class Generator(MaskedTokenLayer):
-    """x (B, S, D), embedded by the model, to logits of V tokens."""
+    """The generator, which reads the embeddings x (B, S, D) of the discriminator."""
 
     def __init__(self, config: ElectraConfig, vocabulary: int) -> None:
         super().__init__()
-        shape = config.narrow()
+        shape = config.generator_options()
         self.project = nn.Linear(config.d_model, shape.d_model)
         self.blocks, self.norm = shape.stack(shape.layers), shape.final_norm()
         self.dense = nn.Linear(shape.d_model, config.d_model)
@@ -72,23 +72,23 @@ class Generator(MaskedTokenLayer):
             nn.init.zeros_(linear.bias)
 
     def forward(self, x: Tensor, scope: AttentionScope) -> Tensor:
-        """h (B, S, G)"""
+        """Compute h (B, S, G)."""
         h: Tensor = self.norm(self.blocks(self.project(x), scope).x)
         return h
 
 
-class Detected(NamedTuple):
-    """The predictions of generator and model for a batch."""
+class ElectraOutput(NamedTuple):
+    """The predictions of generator and discriminator for a batch."""
 
-    masked: Tensor  # logits (B, P, V) of the generator at the gaps
-    tokens: Tensor  # (B, S), the text with what was drawn in its gaps
-    replaced: Tensor  # (B, S): what was drawn is not what stood there
-    counted: Tensor  # (B, S): tokens of the text; special ones and padding are never replaced
-    logits: Tensor  # (B, S) of being replaced
+    masked: Tensor  # logits (B, P, V) of the generator at masked positions
+    tokens: Tensor  # (B, S), the input of the discriminator, with sampled tokens
+    replaced: Tensor  # (B, S): whether the sampled token differs from the original
+    counted: Tensor  # (B, S): False at special tokens and padding, which are never replaced
+    logits: Tensor  # (B, S), of `replaced`
 
 
 class Electra(MaskedLanguageModel):
-    """Tokens go from 0 to V + 2: those of the tokenizer, then [CLS], [SEP], [MASK]. Gaps are shown as [MASK]."""
+    """ELECTRA for tokens 0 … V + 2: those of the tokenizer, then [CLS], [SEP], [MASK]."""
 
     def __init__(self, config: ElectraConfig, vocabulary: int) -> None:
         super().__init__()
@@ -102,65 +102,65 @@ class Electra(MaskedLanguageModel):
             nn.init.normal_(linear.weight, std=config.init)
             nn.init.zeros_(linear.bias)
 
-    # --- the generator ----------------------------------------------------------------------------------------------
+    # --- generator --------------------------------------------------------------------------------------------------
 
     def generate(self, tokens: Tensor, *text: Tensor | None, **named: Tensor | None) -> Tensor:
-        """The generator's h (B, S, G) of a text (B, S) with gaps, with the arguments of `TransformerBackbone.read`."""
+        """Compute the generator's h (B, S, G) of tokens (B, S), with the arguments of `TransformerBackbone.read`."""
         h: Tensor = self.generator(*self.backbone.embed_tokens(tokens, *text, **named))
         return h
 
     def masked_logits(self, h: Tensor) -> Tensor:
-        """The generator's logits (…, V) at positions whose h (…, G) are given."""
+        """Compute the generator's logits (…, V) from its h (…, G)."""
         return F.linear(*self.generator.layer_input(h, self.backbone.embed.weight))
 
-    def gap_logits(self, tokens: Tensor, mask: Tensor, gaps: Tensor) -> Tensor:
-        """Logits (M, V) of the tokens at the gaps (B, S) of a text, row by row."""
-        return self.masked_logits(self.generate(tokens, mask)[gaps])
+    def logits_at(self, tokens: Tensor, mask: Tensor, selected: Tensor) -> Tensor:
+        """Compute the generator's logits (M, V) at the M selected positions (B, S) of texts, row by row."""
+        return self.masked_logits(self.generate(tokens, mask)[selected])
 
-    # --- the model --------------------------------------------------------------------------------------------------
+    # --- discriminator ----------------------------------------------------------------------------------------------
 
     def detection_logits(self, h: Tensor) -> Tensor:
-        """h (…, D) to logits (…) of the token having been replaced."""
+        """Compute the logits (…) that a token was replaced from h (…, D)."""
         return self.detect(self.activation(self.dense(h))).squeeze(-1)
 
-    def forward(self, batch: Batch, draws: Tensor | None = None) -> Detected:
-        """`draws` (B, P), each from [0, 1), decide what is drawn at the gaps; None draws them."""
-        tokens, places, targets, mask = (batch[name] for name in ("tokens", "positions", "targets", "mask"))
-        rest = batch.get("segments"), batch.get("documents")
-        h = self.generate(tokens, mask, *rest)
-        masked = self.masked_logits(h.gather(1, places.unsqueeze(2).expand(-1, -1, h.shape[2])))  # (B, P, V)
-        drawn = draw(masked.detach(), torch.rand(targets.shape, device=tokens.device) if draws is None else draws)
-        shown, real = (put(tokens, places, targets >= 0, these) for these in (drawn, targets))
-        logits = self.detection_logits(self.read(shown, mask, *rest))
-        return Detected(masked, shown, shown != real, mask & (real < self.vocabulary), logits)
+    def forward(self, batch: Batch, draws: Tensor | None = None) -> ElectraOutput:
+        """Sample the masked tokens and predict which were replaced. `draws` (B, P) are uniform in [0, 1)."""
+        tokens, positions, targets, mask = (batch[name] for name in ("tokens", "positions", "targets", "mask"))
+        groups = batch.get("segments"), batch.get("documents")
+        h = self.generate(tokens, mask, *groups)
+        masked = self.masked_logits(h.gather(1, positions.unsqueeze(2).expand(-1, -1, h.shape[2])))  # (B, P, V)
+        draws = torch.rand(targets.shape, device=tokens.device) if draws is None else draws
+        sampled = sample_tokens(masked.detach(), draws)
+        inputs, original = (replace_tokens(tokens, positions, targets >= 0, new) for new in (sampled, targets))
+        logits = self.detection_logits(self.read(inputs, mask, *groups))
+        return ElectraOutput(masked, inputs, inputs != original, mask & (original < self.vocabulary), logits)
 
-    def losses(self, outputs: Detected, targets: Tensor) -> tuple[Tensor, Tensor]:
-        """The sum of −log p over the gaps whose targets (B, P) are not below 0, and over all tokens of the text."""
-        known = targets.masked_fill(targets < 0, IGNORE_INDEX).flatten()
-        filling = F.cross_entropy(at_least_float32(outputs.masked).flatten(0, 1), known, reduction="sum")
+    def losses(self, outputs: ElectraOutput, targets: Tensor) -> tuple[Tensor, Tensor]:
+        """Return the sums of −log p over the targets (B, P) of at least 0, and over the detection of all tokens."""
+        counted = targets.masked_fill(targets < 0, IGNORE_INDEX).flatten()
+        generator_loss = F.cross_entropy(at_least_float32(outputs.masked).flatten(0, 1), counted, reduction="sum")
         logits = at_least_float32(outputs.logits)
-        detecting = F.binary_cross_entropy_with_logits(logits, outputs.replaced.to(logits.dtype), reduction="none")
-        return filling, detecting.where(outputs.counted, 0).sum()
+        detection_loss = F.binary_cross_entropy_with_logits(logits, outputs.replaced.to(logits.dtype), reduction="none")
+        return generator_loss, detection_loss.where(outputs.counted, 0).sum()
 
     def loss(self, batch: Batch) -> Tensor:
-        """That of the gaps, and λ times that of what is replaced. Never waits for a GPU."""
+        """Return the mean generator loss plus λ times the mean detection loss, without device synchronization."""
         outputs, targets = self(batch), batch["targets"]
-        filling, detecting = self.losses(outputs, targets)
-        each = detecting / outputs.counted.sum().clamp(min=1)
-        return filling / (targets >= 0).sum().clamp(min=1) + self.config.detection_weight * each
+        generator_loss, detection_loss = self.losses(outputs, targets)
+        detection = detection_loss / outputs.counted.sum().clamp(min=1)
+        return generator_loss / (targets >= 0).sum().clamp(min=1) + self.config.detection_weight * detection
 
 
 @torch.no_grad()
-def draw(logits: Tensor, draws: Tensor) -> Tensor:
-    """A token (…) for each row of logits (…, V), by draws (…) from [0, 1): the first whose share, and that of those
-    before it, is above the draw. END is never drawn."""
+def sample_tokens(logits: Tensor, draws: Tensor) -> Tensor:
+    """Sample a token (…) from logits (…, V) by inverting the cumulative distribution at draws (…); never END."""
     logits = at_least_float32(logits).clone()
     logits[..., END] = -torch.inf
     sums = logits.softmax(dim=-1).cumsum(dim=-1)
-    drawn = (sums <= draws.unsqueeze(-1) * sums[..., -1:]).sum(dim=-1)
-    return drawn.clamp(max=logits.shape[-1] - 1)
+    sampled = (sums <= draws.unsqueeze(-1) * sums[..., -1:]).sum(dim=-1)
+    return sampled.clamp(max=logits.shape[-1] - 1)
 
 
-def put(tokens: Tensor, places: Tensor, known: Tensor, these: Tensor) -> Tensor:
-    """Tokens (B, S) with `these` (B, P) at the places (B, P) that are known; at the others they stay."""
-    return tokens.scatter(1, places, these.where(known, tokens.gather(1, places)))
+def replace_tokens(tokens: Tensor, positions: Tensor, selected: Tensor, new: Tensor) -> Tensor:
+    """Replace tokens (B, S) at the selected positions (B, P) by `new` (B, P)."""
+    return tokens.scatter(1, positions, new.where(selected, tokens.gather(1, positions)))

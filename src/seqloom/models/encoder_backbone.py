@@ -13,20 +13,20 @@ from seqloom.nn.pooling import mean_of_real
 
 
 class EncoderBackbone(SourceEncoder, Backbone):
-    """The encoder of an encoder–decoder, which reads END a END."""
+    """The encoder of an encoder–decoder Transformer, which reads END a END."""
 
     form = "ends"
     embeddings: ClassVar[str] = "source_embed.embed.weight"
-    names: ClassVar[dict[str, str]] = {name: name for name in ("source_embed.", "encoder.", "encoder_norm.")}
+    pretrained_names: ClassVar[dict[str, str]] = {name: name for name in ("source_embed.", "encoder.", "encoder_norm.")}
 
     def __init__(self, config: TransformerConfig, vocabulary: int, predicts: bool = False) -> None:
         super().__init__(vocabulary, predicts)
         self.output_size = config.d_model
         self.source_embed = Embedded(config, nn.Embedding(vocabulary + EXTRA, config.d_model), "text")
         self.encoder, self.encoder_norm = config.encoder(), config.final_norm()
-        nn.init.normal_(self.vectors().weight, std=config.d_model**-0.5)
+        nn.init.normal_(self.token_embedding().weight, std=config.d_model**-0.5)
 
-    def vectors(self) -> nn.Embedding:
+    def token_embedding(self) -> nn.Embedding:
         return self.source_embed.embed
 
     def read(self, tokens: Tensor, mask: Tensor, segments: Tensor | None = None) -> Tensor:
@@ -43,7 +43,9 @@ class EncoderBackbone(SourceEncoder, Backbone):
         groups[-1].extend(self.encoder_norm.parameters())
         return groups
 
-    def take(self, weights: Mapping[str, Tensor], whose: str) -> None:
-        """Of a denoiser's tokens without its sentinels."""
-        rows = weights.get(self.embeddings)
-        super().take(weights if rows is None else {**weights, self.embeddings: rows[: self.vocabulary + EXTRA]}, whose)
+    def load_pretrained(self, weights: Mapping[str, Tensor], origin: str) -> None:
+        """Load without the embeddings of a denoiser's sentinels."""
+        embeddings = weights.get(self.embeddings)
+        if embeddings is not None:
+            weights = {**weights, self.embeddings: embeddings[: self.vocabulary + EXTRA]}
+        super().load_pretrained(weights, origin)

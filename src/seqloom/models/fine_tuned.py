@@ -1,17 +1,16 @@
-"""Fine-tuned models: a pretrained backbone, and above it as little as the new task needs.
+"""Fine-tuned models: a pretrained backbone with a small output layer for the new task.
 
     classifier   h = backbone(x)     c = extract(h) or another pooling     p(y) = softmax(W c + b)
-    tagger       h = backbone(x)     e_w = W h_{first(w)} + b, judged together where there is a CRF
-    pair         rows r of a pair: one, or both orders   c = Σ_r summary(backbone(x_r))    p(y) = softmax(W c + b)
-                 with a score for a label                ŷ = μ + σ (w · c + b), minimising (y − ŷ)² / σ²
-    choice       a row for each option                   s_r = w · summary(backbone(x_r))  p(r) = softmax_r(s_r)
+    tagger       h = backbone(x)     e_w = W h_{first(w)} + b, optionally with a CRF
+    pair         rows r of a pair: one, or both orders   c = Σ_r pooler(backbone(x_r))     p(y) = softmax(W c + b)
+                 with scores instead of labels           ŷ = μ + σ (w · c + b), minimising (y − ŷ)² / σ²
+    choice       one row per option                      s_r = w · pooler(backbone(x_r))   p(r) = softmax_r(s_r)
     answer       question and context in one row         s_j, e_j = W h_j       p(start = j), p(end = j) = softmax_j
 
-A classifier and a tagger may have an encoder of the task's own between, h = encoder(backbone(x)):
-above features that never change, as ELMo's. μ and σ are those of the training scores.
-`seqloom.models.backbones` has the backbones, `seqloom.text.model_inputs` the rows.
-`seqloom.train.optimizers` lets the layer groups of a backbone, and everything above them as one more,
-learn at rates of their own, and one after the other.
+A classifier or a tagger can have an additional encoder, h = encoder(backbone(x)), for example above
+a frozen ELMo. μ and σ are the mean and the standard deviation of the training scores. Backbones are in
+`seqloom.models.backbones`, rows in `seqloom.text.model_inputs`. `seqloom.train.optimizers` sets the
+learning rate of each layer group and unfreezes the groups; the layers above the backbone are one group.
 """
 
 import math
@@ -24,45 +23,45 @@ from torch import Tensor, nn
 from seqloom.config import config
 from seqloom.config.constraints import Fraction
 from seqloom.models.backbones import Backbone, BackboneConfig, backbone_class, build_backbone
-from seqloom.models.classifier import Batch, Labelling, label_influence, label_loss, readings
-from seqloom.models.tagger import Tagging
+from seqloom.models.classifier import Batch, ClassifierBase, label_influence, label_loss, repeat_for_consistency
+from seqloom.models.tagger import TaggerBase
 from seqloom.nn.encoders import AnyEncoderConfig, Encoder, EncoderConfig
 from seqloom.nn.masks import at_last, make_dropout
 from seqloom.nn.pooling import POOLINGS, Pooling
 from seqloom.nn.softmax import IGNORE_INDEX, at_least_float32
 
 NO_ENCODER: AnyEncoderConfig | None = None
-SummaryKind = Literal["extract", "last", "mean", "max", "attention"]
+PoolerKind = Literal["extract", "last", "mean", "max", "attention"]
 
 
 @config
 class FineTunedOptions:
-    """The keys of every model on a backbone."""
+    """The options of every model with a backbone."""
 
     kind: str = ""
-    backbone: BackboneConfig | None = None  # a pretrained model of any kind; with init.from that of the run
-    dropout: Fraction = 0.1  # before the output layer, and before the encoder if there is one; the backbone has its own
+    backbone: BackboneConfig | None = None  # config of the pretrained model; `init.from` fills it in
+    dropout: Fraction = 0.1  # before the output layer and before the encoder; the backbone has a separate dropout
 
-    # Not every model makes a key of these.
+    # Defaults for models without these keys.
     characters = vectors = None
     encoder = NO_ENCODER
 
     @property
     def longest(self) -> int | None:
-        """The most tokens of a row it can read, special ones included; None for any number."""
+        """The maximum number of tokens per row, special tokens included; None means no limit."""
         above = None if self.encoder is None else self.encoder.longest
         below = None if self.backbone is None else backbone_class(self.backbone).longest(self.backbone)
         return min((length for length in (above, below) if length is not None), default=None)
 
 
-class Summary(nn.Module):
-    """One vector for a row: h (B, S, H) to c (B, H), and to weights (B, S) where it attends.
+class Pooler(nn.Module):
+    """Pooling of the states of a row: h (B, S, H) to c (B, H), and to weights (B, S) with attention.
 
-    extract is what [CLS] says; last is the h before the special token at the end; mean, max and
-    attention are over all real tokens. Above an encoder, extract is where its reading ended.
+    extract is the vector that the backbone extracts at [CLS], or the final state of an encoder above
+    it; last is the state before the final special token; mean, max and attention are over all tokens.
     """
 
-    def __init__(self, kind: SummaryKind, width: int) -> None:
+    def __init__(self, kind: PoolerKind, width: int) -> None:
         super().__init__()
         self.kind = kind
         self.pooling: Pooling | None = None
@@ -72,7 +71,7 @@ class Summary(nn.Module):
     def forward(
         self, backbone: Backbone, h: Tensor, mask: Tensor, ends: Tensor | None = None
     ) -> tuple[Tensor, Tensor | None]:
-        """`ends` (B, H) is where an encoder's reading ended, if h is of one."""
+        """Pool h. `ends` (B, H) are the final states of an encoder above the backbone."""
         if self.kind == "extract":
             return backbone.extract(h, mask) if ends is None else ends, None
         if self.pooling is None:
@@ -82,12 +81,12 @@ class Summary(nn.Module):
 
 
 class FineTuned(nn.Module):
-    """A backbone, and layers above it. tokens, mask and segments are (B, S), or (B, R, S): R rows of each example."""
+    """A backbone with layers above it. Tokens, mask and segments are (B, S), or (B, R, S) with R rows per example."""
 
     def __init__(self, config: FineTunedOptions, vocabulary: int, predicts: bool = False) -> None:
         super().__init__()
         if config.backbone is None:
-            raise ValueError("model.backbone must be given, or a run to take it from, init.from")
+            raise ValueError("model.backbone is missing; set it, or set init.from to a run")
         self.config = config
         self.backbone = build_backbone(config.backbone, vocabulary, predicts)
         self.encoder: Encoder | None = (
@@ -96,7 +95,7 @@ class FineTuned(nn.Module):
         self.output_size = self.backbone.output_size if self.encoder is None else self.encoder.output_size
 
     def notes(self) -> list[str]:
-        """What the backbone does beyond what its recipe says."""
+        """Return notes for the user on behaviour that the recipe does not show."""
         return self.backbone.notes()
 
     def layer_groups(self) -> list[list[nn.Parameter]]:
@@ -106,36 +105,36 @@ class FineTuned(nn.Module):
         return [*groups, [parameter for parameter in self.parameters() if id(parameter) not in below]]
 
     def read(self, batch: Batch) -> Tensor:
-        """h (B·R, S, H) of the backbone."""
+        """Compute h (B·R, S, H) with the backbone."""
         segments = batch.get("segments")
         rows = batch["tokens"].flatten(0, -2), batch["mask"].flatten(0, -2)
         return self.backbone.read(*rows, None if segments is None else segments.flatten(0, -2))
 
-    def add_next_token_loss(self, loss: Tensor, h: Tensor, batch: Batch, share: float) -> Tensor:
-        """The loss and `share` times that of a language model on the same rows (Radford et al. 2018)."""
-        if not share:
+    def add_next_token_loss(self, loss: Tensor, h: Tensor, batch: Batch, weight: float) -> Tensor:
+        """Add `weight` times the language-model loss on the same rows (Radford et al. 2018)."""
+        if not weight:
             return loss
         rows = batch["tokens"].flatten(0, -2), batch["mask"].flatten(0, -2)
-        return loss + share * self.backbone.next_token_loss(h, *rows)
+        return loss + weight * self.backbone.next_token_loss(h, *rows)
 
     @torch.no_grad()
     def attentions(self, batch: Batch) -> list[Tensor]:
-        """The attention weights of each layer of the backbone (B, N, S, S), 0 at padding; empty without attention."""
+        """Return the attention weights of each backbone layer (B, N, S, S), 0 at padding; empty without attention."""
         return self.backbone.attentions(batch["tokens"], batch["mask"])
 
 
 class LabelModel(FineTuned):
-    """A model with one prediction for each example, and a loss of labels."""
+    """The base class of models with one label per example."""
 
     def outputs(self, h: Tensor, batch: Batch) -> Tensor:
-        """h (B·R, S, H) of the backbone to logits (B, L)."""
+        """Compute the logits (B, L) from h (B·R, S, H) of the backbone."""
         raise NotImplementedError
 
     def forward(self, batch: Batch) -> Tensor:
         return self.outputs(self.read(batch), batch)
 
     def output_loss(self, outputs: Tensor, batch: Batch, *options: Any) -> tuple[Tensor, Tensor]:
-        """See `label_loss`."""
+        """Return the loss of the outputs and the number of examples; see `label_loss`."""
         return label_loss(outputs, batch["labels"], *options)
 
     def loss(
@@ -146,8 +145,8 @@ class LabelModel(FineTuned):
         consistency: float = 0.0,
         language_model: float = 0.0,
     ) -> tuple[Tensor, Tensor]:
-        """The loss of the predictions, and λ times that of a language model on the same texts (Radford et al. 2018)."""
-        batch, consistency = readings(self, batch, consistency)
+        """Return the label loss plus `language_model` times the language-model loss, and the number of examples."""
+        batch, consistency = repeat_for_consistency(self, batch, consistency)
         h = self.read(batch)
         value, count = self.output_loss(self.outputs(h, batch), batch, class_weights, label_smoothing, consistency)
         return self.add_next_token_loss(value, h, batch, language_model), count
@@ -159,22 +158,20 @@ class LabelModel(FineTuned):
 @config
 class FineTunedClassifierConfig(FineTunedOptions):
     kind: Literal["fine-tuned-classifier"] = "fine-tuned-classifier"
-    encoder: EncoderConfig | None = (
-        None  # reads what the backbone makes of a text: recurrent, convolution or transformer
-    )
-    pooling: SummaryKind = "extract"  # what sums a text up: extract (at [CLS]), last, mean, max or attention
+    encoder: EncoderConfig | None = None  # above the backbone: recurrent, convolution or transformer
+    pooling: PoolerKind = "extract"  # extract (at [CLS]), last, mean, max or attention
 
     def build(self, vocabulary: int, labels: int, outputs: int = 0) -> "FineTunedClassifier":
-        """`outputs` is how many tokens the backbone also predicts: all, or none."""
+        """Create the model. With `outputs` above 0 the backbone can also predict the next token."""
         return FineTunedClassifier(self, vocabulary, labels, outputs > 0)
 
 
-class FineTunedClassifier(LabelModel, Labelling):
-    """Predicts the label of a text that stands between special tokens."""
+class FineTunedClassifier(LabelModel, ClassifierBase):
+    """A classifier of texts with special tokens."""
 
     def __init__(self, config: FineTunedClassifierConfig, vocabulary: int, labels: int, predicts: bool = False) -> None:
         super().__init__(config, vocabulary, predicts)
-        self.summary = Summary(config.pooling, self.output_size)
+        self.pooler = Pooler(config.pooling, self.output_size)
         self.dropout = make_dropout(config.dropout)
         self.output = nn.Linear(self.output_size, labels)
         nn.init.zeros_(self.output.bias)
@@ -183,28 +180,28 @@ class FineTunedClassifier(LabelModel, Labelling):
         return self._logits(h, batch)[0]
 
     def _logits(self, h: Tensor, batch: Batch) -> tuple[Tensor, Tensor | None]:
-        """h (B, S, H) of the backbone to logits (B, L), and to the weights (B, S) of pooling that attends."""
+        """Compute the logits (B, L) and the weights (B, S) of attention pooling from h (B, S, H) of the backbone."""
         mask, ends = batch["mask"], None
         if self.encoder is not None:
             h, ends = self.encoder.read(self.dropout(h), mask)
-        c, weights = self.summary(self.backbone, h, mask, ends)
+        c, weights = self.pooler(self.backbone, h, mask, ends)
         return self.output(self.dropout(c)), weights
 
     @torch.no_grad()
     def attention(self, batch: Batch) -> Tensor | None:
-        """The weight of each token (B, S) in the pooling, 0 at padding; None where pooling does not attend."""
+        """Return the weight of each token (B, S) in attention pooling, 0 at padding; None with other poolings."""
         return self._logits(self.read(batch), batch)[1]
 
     @torch.enable_grad()
     def influence(self, batch: Batch, labels: Tensor | None = None) -> Tensor:
-        """What each token (B, S) adds to the logit of a label (B,), to first order: xᵀ ∂logit/∂x, x its vector."""
+        """Compute the contribution of each token (B, S) to the logit of a label (B,); see `label_influence`."""
         vectors: list[Tensor] = []
 
-        def watch(module: nn.Module, given: object, x: Tensor) -> Tensor:
+        def record(module: nn.Module, inputs: object, x: Tensor) -> Tensor:
             vectors.append(x.detach().requires_grad_())
             return vectors[0]
 
-        handle = self.backbone.vectors().register_forward_hook(watch)
+        handle = self.backbone.token_embedding().register_forward_hook(record)
         try:
             logits = self(batch)
         finally:
@@ -218,22 +215,20 @@ class FineTunedClassifier(LabelModel, Labelling):
 @config
 class FineTunedTaggerConfig(FineTunedOptions):
     kind: Literal["fine-tuned-tagger"] = "fine-tuned-tagger"
-    encoder: EncoderConfig | None = (
-        None  # reads what the backbone makes of a text: recurrent, convolution or transformer
-    )
-    crf: bool = False  # judge the tags of a sentence together
-    constrain: bool = True  # where tags mark spans, only sequences that are valid: no I-PER after O
+    encoder: EncoderConfig | None = None  # above the backbone: recurrent, convolution or transformer
+    crf: bool = False  # score the tags of a sentence jointly
+    constrain: bool = True  # for IOB tags, allow valid sequences only: no I-PER after O
 
     def build(self, vocabulary: int, tags: int) -> "FineTunedTagger":
         return FineTunedTagger(self, vocabulary, tags)
 
 
-class FineTunedTagger(FineTuned, Tagging):
-    """Predicts a tag for each word of a sentence that stands between special tokens, at the word's first token."""
+class FineTunedTagger(FineTuned, TaggerBase):
+    """A tagger of sentences with special tokens; a word's tag is predicted at its first token."""
 
     def __init__(self, config: FineTunedTaggerConfig, vocabulary: int, tags: int) -> None:
         super().__init__(config, vocabulary)
-        self.top(self.output_size, tags, dropout=config.dropout, crf=config.crf, constrained=config.constrain)
+        self.build_output(self.output_size, tags, dropout=config.dropout, crf=config.crf, constrained=config.constrain)
 
     def read(self, batch: Batch) -> Tensor:
         h = super().read(batch)
@@ -249,17 +244,17 @@ class FineTunedTagger(FineTuned, Tagging):
 @config
 class FineTunedPairConfig(FineTunedOptions):
     kind: Literal["fine-tuned-pair"] = "fine-tuned-pair"
-    pooling: SummaryKind = "extract"  # what sums a row up: extract (at [CLS]), last, mean, max or attention
+    pooling: PoolerKind = "extract"  # extract (at [CLS]), last, mean, max or attention
 
     def build(self, vocabulary: int, labels: int = 0, scores: int = 0, outputs: int = 0) -> "FineTunedPair":
-        """Of so many labels, or of one score. `outputs` is how many tokens the backbone also predicts: all, or none."""
+        """Create a model for `labels` labels, or for one score; see `FineTunedClassifierConfig.build` for `outputs`."""
         return FineTunedPair(self, vocabulary, labels or scores, outputs > 0)
 
 
 class RowModel(FineTuned):
-    """A model that reads one or several rows (B, R, S) of each example, with a linear layer above them."""
+    """The base class of models that read one or several rows (B, R, S) per example."""
 
-    summary: Summary  # of models that need one vector for each row
+    pooler: Pooler  # of models that need one vector per row
 
     def __init__(self, config: FineTunedOptions, vocabulary: int, outputs: int, predicts: bool) -> None:
         super().__init__(config, vocabulary, predicts)
@@ -267,22 +262,22 @@ class RowModel(FineTuned):
         self.output = nn.Linear(self.output_size, outputs)
         nn.init.zeros_(self.output.bias)
 
-    def summaries(self, h: Tensor, batch: Batch) -> Tensor:
-        """h (B·R, S, H) to c (B, R, H), 0 of rows without tokens."""
+    def pool_rows(self, h: Tensor, batch: Batch) -> Tensor:
+        """Pool h (B·R, S, H) to c (B, R, H), 0 for rows without tokens."""
         mask = batch["mask"]
-        c, _ = self.summary(self.backbone, h, mask.flatten(0, 1))
+        c, _ = self.pooler(self.backbone, h, mask.flatten(0, 1))
         return c.unflatten(0, mask.shape[:2]).where(mask.any(dim=2, keepdim=True), 0)
 
     @torch.no_grad()
     def probabilities(self, batch: Batch) -> Tensor:
-        """p (B, L) of every label or option, 0 where there is none."""
+        """Return p (B, L) of every label or option, 0 for options that do not exist."""
         return at_least_float32(self(batch)).softmax(dim=1)
 
 
 class FineTunedPair(RowModel, LabelModel):
-    """Reads two texts and predicts how they go together: one of several labels, or, with one output, a score.
+    """A model of sentence pairs that predicts a label, or, with one output, a score.
 
-    Labels below 0 never occurred in training: they have no loss.
+    Labels below 0 (not in train) are ignored by the loss.
     """
 
     center: Tensor
@@ -290,26 +285,26 @@ class FineTunedPair(RowModel, LabelModel):
 
     def __init__(self, config: FineTunedPairConfig, vocabulary: int, outputs: int, predicts: bool = False) -> None:
         super().__init__(config, vocabulary, outputs, predicts)
-        self.summary = Summary(config.pooling, self.output_size)
-        self.scored = outputs == 1
-        if self.scored:
+        self.pooler = Pooler(config.pooling, self.output_size)
+        self.is_regression = outputs == 1
+        if self.is_regression:
             self.register_buffer("center", torch.zeros(()))
             self.register_buffer("scale", torch.ones(()))
 
     @torch.no_grad()
-    def set_scores(self, center: float, scale: float) -> None:
-        """Begin with the mean and the standard deviation of the training scores."""
+    def set_score_scale(self, center: float, scale: float) -> None:
+        """Set the mean and the standard deviation of the training scores."""
         self.center.fill_(center)
         self.scale.fill_(scale)
 
     def outputs(self, h: Tensor, batch: Batch) -> Tensor:
-        """Logits (B, L), or scores (B,)."""
-        outputs: Tensor = self.output(self.dropout(self.summaries(h, batch).sum(dim=1)))  # (B, L)
-        return self.center + self.scale * at_least_float32(outputs.squeeze(1)) if self.scored else outputs
+        """Compute logits (B, L), or scores (B,)."""
+        outputs: Tensor = self.output(self.dropout(self.pool_rows(h, batch).sum(dim=1)))  # (B, L)
+        return self.center + self.scale * at_least_float32(outputs.squeeze(1)) if self.is_regression else outputs
 
     def output_loss(self, outputs: Tensor, batch: Batch, *options: Any) -> tuple[Tensor, Tensor]:
-        """Of labels: see `label_loss`. Of scores: the mean of (y − ŷ)² / σ² over the examples that are there."""
-        if not self.scored:
+        """Return the loss of labels (`label_loss`) or scores (mean of (y − ŷ)² / σ²), and the number of examples."""
+        if not self.is_regression:
             return super().output_loss(outputs, batch, *options)
         present = batch["mask"].any(dim=(1, 2))
         error = ((outputs - batch["scores"]) / self.scale).square() * present
@@ -317,7 +312,7 @@ class FineTunedPair(RowModel, LabelModel):
 
 
 def mean_and_deviation(scores: list[float]) -> tuple[float, float]:
-    """The mean of scores, and their standard deviation; 1 where all are the same."""
+    """Return the mean and the standard deviation of scores; the deviation is 1 if all are equal."""
     mean = math.fsum(scores) / len(scores)
     return mean, math.sqrt(math.fsum((score - mean) ** 2 for score in scores) / len(scores)) or 1.0
 
@@ -328,29 +323,29 @@ def mean_and_deviation(scores: list[float]) -> tuple[float, float]:
 @config
 class FineTunedChoiceConfig(FineTunedOptions):
     kind: Literal["fine-tuned-choice"] = "fine-tuned-choice"
-    pooling: SummaryKind = "extract"  # what sums a row up: extract (at [CLS]), last, mean, max or attention
+    pooling: PoolerKind = "extract"  # extract (at [CLS]), last, mean, max or attention
 
     def build(self, vocabulary: int, outputs: int = 0) -> "FineTunedChoice":
         return FineTunedChoice(self, vocabulary, outputs > 0)
 
 
 class FineTunedChoice(RowModel):
-    """Reads a text with each of its options and predicts which is right. Examples may have different numbers."""
+    """A multiple-choice model, which reads a text with each option. The number of options may vary."""
 
     def __init__(self, config: FineTunedChoiceConfig, vocabulary: int, predicts: bool = False) -> None:
         super().__init__(config, vocabulary, 1, predicts)
-        self.summary = Summary(config.pooling, self.output_size)
+        self.pooler = Pooler(config.pooling, self.output_size)
 
     def forward(self, batch: Batch) -> Tensor:
-        """Logits (B, R), −∞ where there is no option."""
+        """Compute the logits (B, R), −∞ for options that do not exist."""
         return self._logits(self.read(batch), batch)
 
     def _logits(self, h: Tensor, batch: Batch) -> Tensor:
-        scores = self.output(self.dropout(self.summaries(h, batch))).squeeze(2)  # (B, R)
+        scores = self.output(self.dropout(self.pool_rows(h, batch))).squeeze(2)  # (B, R)
         return scores.masked_fill(~batch["mask"].any(dim=2), -torch.inf)
 
     def loss(self, batch: Batch, language_model: float = 0.0) -> tuple[Tensor, Tensor]:
-        """The mean of −log p of the right options, and how many examples there are."""
+        """Return the mean of −log p of the correct options, and the number of examples."""
         h = self.read(batch)
         present = batch["mask"].any(dim=(1, 2))  # rows without an example have equal logits
         logits = at_least_float32(self._logits(h, batch)).where(present.unsqueeze(1), 0)
@@ -370,45 +365,45 @@ class FineTunedAnswerConfig(FineTunedOptions):
         return FineTunedAnswer(self, vocabulary, outputs > 0)
 
 
-class Spans(NamedTuple):
-    """Answers in rows, best first; where there are fewer than asked for, the others have log p = −∞."""
+class AnswerSpans(NamedTuple):
+    """The best answers of each row, best first; missing ones have log p = −∞."""
 
     log_probs: Tensor  # (B, K): log p(start) + log p(end)
-    first: Tensor  # (B, K), the position of their first token in the row
+    first: Tensor  # (B, K), the position of the first token in the row
     last: Tensor  # (B, K)
-    absent: Tensor  # (B,): log p(start) + log p(end) of [CLS], where the answer is not in this window
-    losses: Tensor | None  # (B,), where the right answer is known
+    absent: Tensor  # (B,): log p(start) + log p(end) of [CLS], which means that this window has no answer
+    losses: Tensor | None  # (B,), if the batch has targets
 
 
 class FineTunedAnswer(RowModel):
-    """Reads a question and a context, in one row, and predicts where in the context the answer begins and ends.
+    """An extractive question-answering model: it predicts the first and the last token of the answer.
 
-    `places` (B, 1, S) are where it may: the tokens of the context, and [CLS], which is the target
-    where the answer is not in this window of the context.
+    A row has the question and a window of the context. `answerable` (B, 1, S) marks the tokens of
+    the context and [CLS], which is the target if the window does not contain the answer.
     """
 
     def __init__(self, config: FineTunedAnswerConfig, vocabulary: int, predicts: bool = False) -> None:
         super().__init__(config, vocabulary, 2, predicts)
 
     def forward(self, batch: Batch) -> tuple[Tensor, Tensor]:
-        """log p (B, S) of every position as the first token of the answer, and as the last; −∞ where it may not be."""
+        """Compute log p(start) and log p(end) (B, S) of every position, −∞ where `answerable` is False."""
         return self._log_probs(self.read(batch), batch)
 
     def _log_probs(self, h: Tensor, batch: Batch) -> tuple[Tensor, Tensor]:
         allowed = batch["answerable"].flatten(0, 1)
-        barred = ~allowed & allowed.any(dim=1, keepdim=True)  # rows without an example have equal, finite logits
+        excluded = ~allowed & allowed.any(dim=1, keepdim=True)  # rows without an example have equal, finite logits
         logits = at_least_float32(self.output(self.dropout(h)))  # (B, S, 2)
-        first, last = logits.masked_fill(barred.unsqueeze(2), -torch.inf).log_softmax(dim=1).unbind(dim=2)
+        first, last = logits.masked_fill(excluded.unsqueeze(2), -torch.inf).log_softmax(dim=1).unbind(dim=2)
         return first, last
 
     def loss(self, batch: Batch, language_model: float = 0.0) -> tuple[Tensor, Tensor]:
-        """The mean of −(log p(start) + log p(end)) / 2, and how many windows there are."""
+        """Return the mean of −(log p(start) + log p(end)) / 2, and the number of windows."""
         h = self.read(batch)
         losses, count = self.losses(*self._log_probs(h, batch), batch), batch["mask"].any(dim=(1, 2)).sum()
         return self.add_next_token_loss(losses.sum() / count.clamp(min=1), h, batch, language_model), count
 
     def losses(self, first: Tensor, last: Tensor, batch: Batch) -> Tensor:
-        """−(log p(start) + log p(end)) / 2 (B,) of the right answers; 0 of rows without an example."""
+        """Return −(log p(start) + log p(end)) / 2 (B,) of the correct answers; 0 for rows without an example."""
         start, end = (
             log_probs.gather(1, batch[name].clamp(min=0).unsqueeze(1)).squeeze(1)
             for log_probs, name in ((first, "starts"), (last, "ends"))
@@ -416,16 +411,16 @@ class FineTunedAnswer(RowModel):
         return (-(start + end) / 2).where(batch["mask"].any(dim=(1, 2)), 0)
 
     @torch.no_grad()
-    def spans(self, batch: Batch, longest: int, most: int = 1) -> Spans:
-        """The `most` best spans of at most `longest` tokens in the context of each row."""
+    def best_spans(self, batch: Batch, max_length: int, count: int = 1) -> AnswerSpans:
+        """Return the `count` best spans of at most `max_length` tokens in the context of each row."""
         first, last = self(batch)
-        summary = torch.arange(batch["tokens"].shape[2], device=first.device) == batch["summary"].unsqueeze(1)
-        context = batch["answerable"].flatten(0, 1) & ~summary
+        is_cls = torch.arange(batch["tokens"].shape[2], device=first.device) == batch["cls_positions"].unsqueeze(1)
+        context = batch["answerable"].flatten(0, 1) & ~is_cls
         starts, ends = (log_probs.masked_fill(~context, -torch.inf) for log_probs in (first, last))
-        longest = min(longest, starts.shape[1])
-        after = F.pad(ends, (0, longest - 1), value=-torch.inf).unfold(1, longest, 1)  # (B, S, longest), not S × S
-        ranked = (starts.unsqueeze(2) + after).flatten(1).topk(min(most, after[0].numel()), dim=1)
-        begins = ranked.indices // longest
-        absent = (first + last).masked_fill(~summary, -torch.inf).amax(dim=1)
+        length = min(max_length, starts.shape[1])
+        after = F.pad(ends, (0, length - 1), value=-torch.inf).unfold(1, length, 1)  # (B, S, length), not S × S
+        ranked = (starts.unsqueeze(2) + after).flatten(1).topk(min(count, after[0].numel()), dim=1)
+        begins = ranked.indices // length
+        absent = (first + last).masked_fill(~is_cls, -torch.inf).amax(dim=1)
         losses = self.losses(first, last, batch) if "starts" in batch else None
-        return Spans(ranked.values, begins, begins + ranked.indices % longest, absent, losses)
+        return AnswerSpans(ranked.values, begins, begins + ranked.indices % length, absent, losses)

@@ -1,13 +1,13 @@
 """Neural forecasters of series: a recurrent, a feed-forward and a Transformer network.
 
-    d_t = y_t − y_{t−m}          m by `difference`; without one d_t = y_t
-    x_t = [(d_t − c) / s; 1]     or [0; 0] where something is missing
+    d_t = y_t − y_{t−m}          m is set by `difference`; without it, d_t = y_t
+    x_t = [(d_t − c) / s; 1]     [0; 0] if y_t or y_{t−m} is missing
     o_t = network(x_1 … x_t)
     p(y_{t+1}) = N(y_{t+1−m} + c + s μ(o_t), (s σ(o_t))²),   σ = softplus
 
-c and s are mean and deviation of d in train, one each for every variable: buffers, so that they stay with the weights.
-Training raises log p of each next value given those before, as in DeepAR (Salinas et al. 2017). A kind of network says
-how it begins (`initial`) and how it reads (`read`).
+c and s are the mean and the standard deviation of d in train, one per variable, stored as buffers. Training maximises
+log p of each value given the previous ones, as in DeepAR (Salinas et al. 2017). A network defines `initial_state` and
+`read`.
 """
 
 import math
@@ -30,60 +30,62 @@ from seqloom.nn.recurrent import RecurrentOptions
 from seqloom.nn.softmax import at_least_float32
 from seqloom.nn.transformer import TransformerOptions
 
-MIN_DEVIATION = 1e-3  # of s
-SCORED_WINDOWS = 1024  # windows
-AHEAD = 8  # predictions that are learnt from one training window of a feed-forward network
+MIN_DEVIATION = 1e-3  # of the normalised values
+WINDOWS_PER_BATCH = 1024  # in `score`
+TARGETS_PER_WINDOW = 8  # in a training window of the feed-forward network
 ACTIVATIONS = {"tanh": nn.Tanh, "relu": nn.ReLU, "gelu": nn.GELU}
 
 
 @config
 class ForecasterConfig:
-    """The keys of every neural forecaster."""
+    """The options of every neural forecaster."""
 
     kind: str = ""
-    context: PositiveInt | None = None  # steps it looks back, in training and in use; None is two seasons, at least 24
-    difference: Difference | None = None  # predict y_t − y_{t−m}: season, step (m = 1), none; None: season, else step
-    dropout: Fraction = 0.1  # within the network
+    context: PositiveInt | None = None  # number of past steps it reads; null: two seasons, at least 24
+    difference: Difference | None = None  # predict y_t − y_{t−m}: season, step (m = 1) or none; null: season, else step
+    dropout: Fraction = 0.1  # in the network
 
     def steps(self, season: int) -> int:
-        """The steps it looks back."""
+        """Return the number of past steps that the network reads."""
         return max(24, 2 * season) if self.context is None else self.context
 
 
 class Forecaster(nn.Module, ABC):
-    """`variables` are C; `season` is m of a seasonal difference."""
+    """The base class of neural forecasters, for C `variables`; `season` is the lag m of a seasonal difference."""
 
     centre: Tensor
     scale: Tensor
     level: Tensor
 
-    def __init__(self, config: Any, variables: int, season: int, width: int) -> None:
+    def __init__(self, config: Any, variables: int, season: int, output_size: int) -> None:
         super().__init__()
         self.config, self.variables, self.inputs = config, variables, 2 * variables
         self.context, self.lag = config.steps(season), lag_of(config.difference, season)
-        self.memory = self.context + self.lag  # the most steps it looks back
-        self.window = self.memory + 1  # steps of a training window: what is seen, and one to predict at least
-        self.output = nn.Linear(width, 2 * variables)  # μ and σ, before softplus
+        self.memory = self.context + self.lag  # number of past steps that a prediction depends on
+        self.window = self.memory + 1  # length of a training window, with at least one target
+        self.output = nn.Linear(output_size, 2 * variables)  # μ and σ, before softplus
         nn.init.zeros_(self.output.bias)
         self.register_buffer("centre", torch.zeros(variables))
         self.register_buffer("scale", torch.ones(variables))
-        self.register_buffer("level", torch.zeros(variables))  # stands where nothing is known yet
+        self.register_buffer("level", torch.zeros(variables))  # the mean, used before the first value
 
     @abstractmethod
-    def initial(self, rows: int) -> Tree:
-        """The carry of the network before any input."""
+    def initial_state(self, batch_size: int) -> Tree:
+        """Return the state of the network before the first input."""
 
     @abstractmethod
-    def read(self, x: Tensor, carry: Tree) -> tuple[Tensor, Tree]:
-        """x (B, T, 2C) to outputs (B, T, H), and the next carry; from `initial`, all outputs count, and otherwise
-        the last may be the only one."""
+    def read(self, x: Tensor, state: Tree) -> tuple[Tensor, Tree]:
+        """Compute outputs (B, T, H) and the next state from x (B, T, 2C).
+
+        Without a state a network may return the outputs of complete windows only.
+        """
 
     def set_scale(self, series: Sequence[tuple[Tensor, Tensor]]) -> None:
-        """Mean and deviation of the training series, values and masks (T, C) each."""
+        """Set mean and standard deviation from the training series, each as values and mask (T, C)."""
         pairs = [(values, mask) for values, mask in series if len(values) > self.lag]
         changes = [(v[self.lag :] - v[: len(v) - self.lag] if self.lag else v) for v, _ in pairs]
-        known = [(m[self.lag :] & m[: len(m) - self.lag] if self.lag else m) for _, m in pairs]
-        centre, scale = masked_moments(changes, known)
+        observed = [(m[self.lag :] & m[: len(m) - self.lag] if self.lag else m) for _, m in pairs]
+        centre, scale = masked_moments(changes, observed)
         self.centre.copy_(centre)
         self.scale.copy_(scale)
         self.level.copy_(masked_moments([v for v, _ in series], [m for _, m in series])[0])
@@ -93,93 +95,96 @@ class Forecaster(nn.Module, ABC):
     def _inputs(
         self, values: Tensor, mask: Tensor, past: tuple[Tensor, Tensor] | None = None
     ) -> tuple[Tensor, Tensor, Tensor]:
-        """x (B, n, 2C) of those of values (B, T, C) that have one m steps before them; and the whole past, with
-        missing values replaced by those of m steps before: values and mask (B, P + T, C). `past` are values and mask
-        (B, P, C) before these."""
-        whole, known = values, mask
+        """Compute the inputs x (B, n, 2C) of the last n values (B, T, C), all that have a value m steps earlier.
+
+        `past` are the values and the mask (B, P, C) before them. The result also has the history, values
+        and mask (B, P + T, C), with missing values replaced by those of m steps earlier.
+        """
+        history, observed = values, mask
         if past is not None:
-            whole, known = torch.cat([past[0], values], dim=1), torch.cat([past[1], mask], dim=1)
-        lacking = self.lag + 1 - whole.shape[1]
-        if lacking > 0:  # too short to subtract anything: then the mean stands before it
-            before = self.level.expand(len(values), lacking, -1)
-            whole, known = torch.cat([before, whole], dim=1), F.pad(known, (0, 0, lacking, 0), value=False)
+            history, observed = torch.cat([past[0], values], dim=1), torch.cat([past[1], mask], dim=1)
+        missing = self.lag + 1 - history.shape[1]
+        if missing > 0:  # too short for a difference: prepend the mean
+            before = self.level.expand(len(values), missing, -1)
+            history, observed = torch.cat([before, history], dim=1), F.pad(observed, (0, 0, missing, 0), value=False)
         if self.lag:
-            parts = [whole[:, : self.lag]]
-            for step in range(self.lag, whole.shape[1], self.lag):
-                part = whole[:, step : step + self.lag]
-                parts.append(torch.where(known[:, step : step + self.lag], part, parts[-1][:, : part.shape[1]]))
-            whole = torch.cat(parts, dim=1)
-        n = min(values.shape[1], whole.shape[1] - self.lag)
-        now, ago = slice(whole.shape[1] - n, None), slice(whole.shape[1] - n - self.lag, whole.shape[1] - self.lag)
-        changes = whole[:, now] - whole[:, ago] if self.lag else whole[:, now]
-        observed = known[:, now] & known[:, ago]
-        z = torch.where(observed, (changes - self.centre) / self.scale, 0)
-        return torch.cat([z, observed.to(z.dtype)], dim=2), whole, known
+            parts = [history[:, : self.lag]]
+            for step in range(self.lag, history.shape[1], self.lag):
+                part = history[:, step : step + self.lag]
+                parts.append(torch.where(observed[:, step : step + self.lag], part, parts[-1][:, : part.shape[1]]))
+            history = torch.cat(parts, dim=1)
+        length = history.shape[1]
+        n = min(values.shape[1], length - self.lag)
+        now, earlier = slice(length - n, None), slice(length - n - self.lag, length - self.lag)
+        changes = history[:, now] - history[:, earlier] if self.lag else history[:, now]
+        both_observed = observed[:, now] & observed[:, earlier]
+        z = torch.where(both_observed, (changes - self.centre) / self.scale, 0)
+        return torch.cat([z, both_observed.to(z.dtype)], dim=2), history, observed
 
-    def _subtracted(self, whole: Tensor, count: int) -> Tensor:
-        """What stands m steps before the value after each of the last `count` positions."""
-        end = whole.shape[1] - self.lag + 1
-        return whole[:, end - count : end]
+    def _lagged(self, history: Tensor, count: int) -> Tensor:
+        """Return y_{t+1−m} for the last `count` positions t."""
+        end = history.shape[1] - self.lag + 1
+        return history[:, end - count : end]
 
-    def _predict(self, outputs: Tensor, whole: Tensor) -> tuple[Tensor, Tensor]:
-        """μ and σ (B, n, C) of the value after each of the last n positions."""
+    def _predict(self, outputs: Tensor, history: Tensor) -> tuple[Tensor, Tensor]:
+        """Compute mean and deviation (B, n, C) of the value after each of the last n positions."""
         mean, raw = at_least_float32(self.output(outputs)).chunk(2, dim=2)
-        base = self._subtracted(whole, mean.shape[1]) if self.lag else 0
+        base = self._lagged(history, mean.shape[1]) if self.lag else 0
         return base + self.centre + self.scale * mean, self.scale * (F.softplus(raw) + MIN_DEVIATION)
 
     def loss(self, values: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
-        """The mean of −log p over the values of windows (B, T, C) that were observed, and how many they are."""
+        """Return the mean of −log p over the observed values of windows (B, T, C), and their number."""
         values = zero_padding(values.to(self.scale.dtype), mask)
-        x, whole, known = self._inputs(values[:, :-1], mask[:, :-1])
-        mean, deviation = self._predict(self.read(x, None)[0], whole)
+        x, history, observed = self._inputs(values[:, :-1], mask[:, :-1])
+        mean, deviation = self._predict(self.read(x, None)[0], history)
         n = mean.shape[1]
         counted = mask[:, -n:]
-        if self.lag:  # a difference to a missing value teaches nothing
-            counted = counted & self._subtracted(known, n)
+        if self.lag:  # differences to missing values are ignored
+            counted = counted & self._lagged(observed, n)
         losses = torch.where(counted, -log_density(values[:, -n:], mean, deviation), 0)
         return losses.sum() / counted.sum().clamp(min=1), counted.sum()
 
-    # --- the interface of all models of series ----------------------------------------------------------------------
+    # --- the `Forecastable` interface -------------------------------------------------------------------------------
 
     def start(self, rows: int) -> Tree:
         past = self.scale.new_zeros(rows, 0, self.variables)
-        return {"past": past, "known": torch.zeros_like(past, dtype=torch.bool), "carry": self.initial(rows)}
+        return {"past": past, "observed": torch.zeros_like(past, dtype=torch.bool), "state": self.initial_state(rows)}
 
     def step(self, values: Tensor, state: Any, mask: Tensor | None = None) -> FutureStep:
         values = values.to(self.scale)
         mask = mask_or_ones(mask, values).to(values.device)
-        x, whole, known = self._inputs(zero_padding(values, mask), mask, (state["past"], state["known"]))
-        outputs, carry = self.read(x, state["carry"])
-        mean, deviation = self._predict(outputs[:, -1:], whole)
-        first = whole.shape[1] - self.lag  # what will be subtracted
-        after = {"past": whole[:, first:], "known": known[:, first:], "carry": carry}
-        return FutureStep(mean[:, 0], after, deviation=deviation[:, 0])
+        x, history, observed = self._inputs(zero_padding(values, mask), mask, (state["past"], state["observed"]))
+        outputs, network_state = self.read(x, state["state"])
+        mean, deviation = self._predict(outputs[:, -1:], history)
+        first = history.shape[1] - self.lag  # the next differences need the last `lag` values
+        state = {"past": history[:, first:], "observed": observed[:, first:], "state": network_state}
+        return FutureStep(mean[:, 0], state, deviation=deviation[:, 0])
 
     def score(self, values: Tensor, mask: Tensor | None = None) -> Tensor:
-        """Each value is predicted from the last `context` steps, as in a forecast; the first is not scored."""
+        """Return log p (B, T) of each value given the last `context` steps; the first value is not scored."""
         values = values.to(self.scale)
         mask = mask_or_ones(mask, values).to(values.device)
         values = zero_padding(values, mask)
         scores = values.new_zeros(values.shape[:2])
         for row in range(len(values)):
-            for start in range(1, values.shape[1], SCORED_WINDOWS):
-                steps = torch.arange(start, min(start + SCORED_WINDOWS, values.shape[1]), device=values.device)
+            for start in range(1, values.shape[1], WINDOWS_PER_BATCH):
+                steps = torch.arange(start, min(start + WINDOWS_PER_BATCH, values.shape[1]), device=values.device)
                 scores[row, steps] = self._score_steps(values[row], mask[row], steps)
         return scores
 
     def _score_steps(self, values: Tensor, mask: Tensor, steps: Tensor) -> Tensor:
-        """log p (N,) of the values at these steps of one series (T, C)."""
+        """Return log p (N,) of the values at `steps` (N,) of one series (T, C)."""
         back = steps.unsqueeze(1) + torch.arange(-self.memory, 0, device=steps.device)  # (N, memory)
         inside = (back >= 0).unsqueeze(2)
         windows = torch.where(inside, values[back.clamp(min=0)], self.level)
-        x, whole, _ = self._inputs(windows, mask[back.clamp(min=0)] & inside)
-        mean, deviation = self._predict(self.read(x, None)[0][:, -1:], whole)
+        x, history, _ = self._inputs(windows, mask[back.clamp(min=0)] & inside)
+        mean, deviation = self._predict(self.read(x, None)[0][:, -1:], history)
         log_p = log_density(values[steps], mean[:, 0], deviation[:, 0])
         return torch.where(mask[steps], log_p, 0).sum(dim=1)
 
 
 def log_density(values: Tensor, mean: Tensor, deviation: Tensor) -> Tensor:
-    """log N(values; mean, deviation²)"""
+    """Return log N(values; mean, deviation²)."""
     return -0.5 * ((values - mean) / deviation) ** 2 - deviation.log() - 0.5 * math.log(2 * math.pi)
 
 
@@ -189,28 +194,28 @@ def log_density(values: Tensor, mean: Tensor, deviation: Tensor) -> Tensor:
 @config
 class RecurrentForecasterConfig(ForecasterConfig, RecurrentOptions):
     kind: Literal["lstm"] = "lstm"
-    layers: PositiveInt = 1  # cells stacked on each other
-    hidden: PositiveInt = 32  # width of every layer's state
-    dropout: Fraction = 0.1  # within the network
+    layers: PositiveInt = 1  # number of recurrent layers
+    hidden: PositiveInt = 32  # size of each layer's state
+    dropout: Fraction = 0.1  # in the network
 
     def build(self, variables: int, season: int) -> "RecurrentForecaster":
         return RecurrentForecaster(self, variables, season)
 
 
 class RecurrentForecaster(Forecaster):
-    """h_t = stack of cells (x_t, h_{t−1})          o_t = h_t"""
+    """A recurrent forecaster: h_t = stack of cells (x_t, h_{t−1}), o_t = h_t."""
 
     def __init__(self, config: RecurrentForecasterConfig, variables: int, season: int) -> None:
         super().__init__(config, variables, season, config.hidden)
         self.stack = config.stack(self.inputs, config.layers)
         self.dropout = make_dropout(config.dropout)
 
-    def initial(self, rows: int) -> Tree:
-        return self.stack.initial_state(rows)
+    def initial_state(self, batch_size: int) -> Tree:
+        return self.stack.initial_state(batch_size)
 
-    def read(self, x: Tensor, carry: Tree) -> tuple[Tensor, Tree]:
-        hidden, carry = self.stack(x, carry)
-        return self.dropout(hidden), carry
+    def read(self, x: Tensor, state: Tree) -> tuple[Tensor, Tree]:
+        hidden, state = self.stack(x, state)
+        return self.dropout(hidden), state
 
     def notes(self) -> list[str]:
         return self.stack.notes()
@@ -222,45 +227,44 @@ class RecurrentForecaster(Forecaster):
 @config
 class WindowForecasterConfig(ForecasterConfig):
     kind: Literal["ffn"] = "ffn"
-    layers: PositiveInt = 1  # hidden layers
-    hidden: PositiveInt = 64  # width of each
+    layers: PositiveInt = 1  # number of hidden layers
+    hidden: PositiveInt = 64  # size of each hidden layer
     activation: Literal["tanh", "relu", "gelu"] = "relu"  # g
-    direct: bool = True  # add a linear function of the window: what is left to the network is what that cannot say
+    direct: bool = True  # add a linear function of the window to the output of the network
 
     def build(self, variables: int, season: int) -> "WindowForecaster":
         return WindowForecaster(self, variables, season)
 
 
 class WindowForecaster(Forecaster):
-    """o_t = layers of tanh or another g over [x_t; x_{t−1}; … x_{t−n+1}],  n = `context`
+    """A feed-forward forecaster: o_t = hidden layers over [x_t; x_{t−1}; … x_{t−n+1}], n = `context`.
 
-    No memory but a window of delay taps on the last values: the autoregressive model with a network in place of the
-    matrix.
+    It is the autoregressive model with a network instead of a matrix.
     """
 
     def __init__(self, config: WindowForecasterConfig, variables: int, season: int) -> None:
         super().__init__(config, variables, season, config.hidden)
-        self.window = self.memory + AHEAD
+        self.window = self.memory + TARGETS_PER_WINDOW
         taps = self.context * self.inputs
-        widths = [taps, *[config.hidden] * config.layers]
-        self.layers = nn.ModuleList(nn.Linear(*pair) for pair in pairwise(widths))
+        sizes = [taps, *[config.hidden] * config.layers]
+        self.layers = nn.ModuleList(nn.Linear(*pair) for pair in pairwise(sizes))
         self.activation = ACTIVATIONS[config.activation]()
         self.direct = nn.Linear(taps, config.hidden, bias=False) if config.direct else None
         self.dropout = make_dropout(config.dropout)
 
-    def initial(self, rows: int) -> Tree:
-        """The inputs before the first: nothing known."""
-        return self.scale.new_zeros(rows, self.context - 1, self.inputs)
+    def initial_state(self, batch_size: int) -> Tree:
+        """Return zeros (B, n − 1, 2C), the inputs before the first one."""
+        return self.scale.new_zeros(batch_size, self.context - 1, self.inputs)
 
-    def read(self, x: Tensor, carry: Tree) -> tuple[Tensor, Tree]:
-        """Without a carry only whole windows are read: (B, T − n + 1, H)."""
-        whole = x if carry is None else torch.cat([carry, x], dim=1)
-        h = taps = whole.unfold(1, self.context, 1).flatten(2)  # (B, T', 2C · n)
+    def read(self, x: Tensor, state: Tree) -> tuple[Tensor, Tree]:
+        """Without a state, return the outputs (B, T − n + 1, H) of complete windows."""
+        inputs = x if state is None else torch.cat([state, x], dim=1)
+        h = taps = inputs.unfold(1, self.context, 1).flatten(2)  # (B, T', 2C · n)
         for layer in self.layers:
             h = self.dropout(self.activation(layer(h)))
         if self.direct is not None:
             h = h + self.direct(taps)
-        return h, whole[:, whole.shape[1] - self.context + 1 :]
+        return h, inputs[:, inputs.shape[1] - self.context + 1 :]
 
 
 # --- Transformer ------------------------------------------------------------------------------------------------------
@@ -269,8 +273,8 @@ class WindowForecaster(Forecaster):
 @config
 class TransformerForecasterConfig(TransformerOptions, ForecasterConfig):
     kind: Literal["transformer"] = "transformer"
-    layers: PositiveInt = 2  # blocks stacked on each other
-    d_model: PositiveInt = 32  # of every vector in them
+    layers: PositiveInt = 2  # number of blocks
+    d_model: PositiveInt = 32  # size of the vectors in the blocks
     positions: PositionsConfig = PositionsConfig(kind="rotary")
 
     def problems(self) -> Iterator[str]:
@@ -283,8 +287,10 @@ class TransformerForecasterConfig(TransformerOptions, ForecasterConfig):
 
 
 class TransformerForecaster(Forecaster):
-    """e_j = W x_j + PE(j)
-    e ← e + attention(norm(e)),  e ← e + FFN(norm(e))          L times, attending to earlier steps only
+    """A causal Transformer forecaster:
+
+    e_j = W x_j + PE(j)
+    e ← e + attention(norm(e)),  e ← e + FFN(norm(e))          L times, with a causal mask
     o_j = norm(e_j)
     """
 
@@ -295,17 +301,17 @@ class TransformerForecaster(Forecaster):
         self.dropout = Dropout(config.dropout)
         self.blocks, self.norm = config.stack(config.layers), config.final_norm()
 
-    def initial(self, rows: int) -> Tree:
-        """The inputs it can still look at: none yet."""
-        return self.scale.new_zeros(rows, 0, self.inputs)
+    def initial_state(self, batch_size: int) -> Tree:
+        """Return an empty tensor (B, 0, 2C); the state has the previous inputs."""
+        return self.scale.new_zeros(batch_size, 0, self.inputs)
 
-    def read(self, x: Tensor, carry: Tree) -> tuple[Tensor, Tree]:
-        """With a carry the last `context` inputs are read anew, from position 0."""
-        whole = x if carry is None else torch.cat([carry, x], dim=1)[:, -self.context :]
-        positions = torch.arange(whole.shape[1], device=x.device)
-        e = self.embed(whole)
+    def read(self, x: Tensor, state: Tree) -> tuple[Tensor, Tree]:
+        """With a state, read the last `context` inputs again, from position 0."""
+        inputs = x if state is None else torch.cat([state, x], dim=1)[:, -self.context :]
+        positions = torch.arange(inputs.shape[1], device=x.device)
+        e = self.embed(inputs)
         if self.positions is not None:
             e = e + self.positions(positions, like=e).to(e.dtype)
         scope = AttentionScope(is_causal=True, positions=positions)
         e = self.norm(self.blocks(self.dropout(e), scope).x)
-        return e, whole[:, max(0, whole.shape[1] - self.context + 1) :]
+        return e, inputs[:, max(0, inputs.shape[1] - self.context + 1) :]

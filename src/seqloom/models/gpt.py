@@ -1,13 +1,13 @@
-"""GPT (Radford et al. 2018): p(y_1 … y_T) = Π_t p(y_t | y_1 … y_{t-1}), attending to the past.
+"""GPT (Radford et al. 2018): a causal Transformer, p(y_1 … y_T) = Π_t p(y_t | y_1 … y_{t-1}).
 
     x_j = E[y_j] + PE(j)
-    x ← x + attention(norm(x)),  x ← x + FFN(norm(x))          L times, attending to earlier positions only
-    p(y_{j+1}) = softmax(E norm(x_j) + b)                      E once more, where it is tied
+    x ← x + attention(norm(x)),  x ← x + FFN(norm(x))          L times, with a causal mask
+    p(y_{j+1}) = softmax(E norm(x_j) + b)                      with tied embeddings
 
-`seqloom.nn.backbone` has all but the last line. The model sees `context` tokens at most. When these
-are full it continues with the later half of them, read anew from position 0: so a text may be of
-any length, and beyond the first context every token is predicted from half a context at least.
-Where that happens depends on a token's position alone, not on how the text is cut.
+`seqloom.nn.backbone` has everything except the last line. The model reads at most `context` tokens.
+When the context is full, it drops the first half and reads the second half again from position 0. A
+text can have any length, and after the first context every token is predicted from at least half a
+context. The positions where this happens do not depend on how a text is split into calls.
 """
 
 from collections.abc import Iterator
@@ -29,23 +29,23 @@ from seqloom.nn.masks import last_real
 from seqloom.nn.positions import LEARNED
 from seqloom.nn.softmax import FullSoftmax
 
-Carry = dict[str, Any]  # of R hypotheses, see `start`
-NO_TOKEN = -1  # stands for padding among the tokens that were read
+HiddenState = dict[str, Any]  # of R hypotheses, see `GPT.initial_state`
+NO_TOKEN = -1  # padding among the tokens of the context
 
 
 @config
 class GPTConfig(BackboneOptions):
     kind: Literal["gpt"] = "gpt"
-    context: int | None = None  # the most tokens it sees at once; None is all learned positions, or else 512
-    sliding_window: PositiveInt | None = None  # tokens each position attends to, itself included; None is all before it
+    context: int | None = None  # maximum number of tokens; null: the number of learned positions, or 512
+    sliding_window: PositiveInt | None = None  # number of tokens each position attends to, itself included; null: all
     tied: bool = True  # one matrix for input and output embeddings
-    output_bias: bool = False  # b of the output; no GPT-2 or Llama has one
-    bos: NonNegativeInt | None = None  # this token, not END, stands before every text
+    output_bias: bool = False  # b of the output layer; GPT-2 and Llama have none
+    bos: NonNegativeInt | None = None  # the token before every text; null: END
 
     def problems(self) -> Iterator[str]:
         yield from super().problems()
         if self.window < 2:
-            yield f"context must be at least 2, so that half of it is something; got {self.window}"
+            yield f"context must be at least 2; got {self.window}"
         if self.longest is not None and self.window > self.longest:
             yield (
                 f"context must be at most the {self.longest} learned positions; got {self.window}. "
@@ -54,12 +54,12 @@ class GPTConfig(BackboneOptions):
 
     @property
     def window(self) -> int:
-        """The most tokens it sees at once."""
+        """The maximum number of tokens of the context."""
         return (self.longest or LEARNED) if self.context is None else self.context
 
-    def backbone(self, rows: int) -> TransformerBackbone:
-        """Create its backbone, for so many tokens."""
-        return TransformerBackbone(self, rows, causal=True, bos=self.bos, window=self.sliding_window)
+    def backbone(self, vocabulary: int) -> TransformerBackbone:
+        """Create the backbone, for `vocabulary` tokens."""
+        return TransformerBackbone(self, vocabulary, causal=True, bos=self.bos, window=self.sliding_window)
 
     def build(self, vocabulary: int) -> "GPT":
         if self.bos is not None and self.bos >= vocabulary:
@@ -68,7 +68,7 @@ class GPTConfig(BackboneOptions):
 
 
 class GPT(LeftToRightModel):
-    """Reads tokens from left to right and predicts the next one."""
+    """A Transformer language model that predicts the next token."""
 
     def __init__(self, config: GPTConfig, vocabulary: int) -> None:
         super().__init__()
@@ -84,33 +84,36 @@ class GPT(LeftToRightModel):
         return self.backbone.embedded
 
     def notes(self) -> list[str]:
-        """What the model does beyond what its recipe says, for whoever trains it."""
+        """Return notes for the user on behaviour that the recipe does not show."""
         if self.config.positions.kind == "none":
-            return ["without positions the model knows which tokens came before, and hardly in which order"]
+            return ["without positions the model has little information about the order of the previous tokens"]
         return []
 
-    # All tokens of a text at once; no longer than the context.
+    # All tokens of a text in one call; at most `context` tokens.
 
     def forward(self, tokens: Tensor, documents: Tensor | None = None) -> Tensor:
-        """Tokens (B, T) to the logits (B, T, V) of the token after each. See `TransformerBackbone.read`."""
+        """Compute the logits (B, T, V) of the next token from tokens (B, T). See `TransformerBackbone.read`."""
         return self.output(self.backbone.read(tokens, documents=documents))
 
     def loss(
         self, inputs: Tensor, targets: Tensor, state: None = None, documents: Tensor | None = None
     ) -> tuple[Tensor, None]:
-        """The training loss, a mean over inputs and targets (B, T). No state is carried on."""
+        """Return the mean loss of inputs and targets (B, T), and no state."""
         h = self.backbone.read(inputs, documents=documents)
         return self.output.total_loss(h.flatten(0, 1), targets.flatten()) / targets.numel(), None
 
     def attentions(self, tokens: Tensor) -> list[Tensor]:
-        """The attention weights of every layer (B, N, T, T)."""
+        """Return the attention weights of every layer (B, N, T, T)."""
         return self.backbone.attentions(tokens)
 
     # Token by token.
 
     def initial_state(self, rows: int) -> DecodeState:
-        """Of each hypothesis: readout (R, D), the last h; text (R, P), the tokens in its context; and the state of its
-        cache. Keys and values are the memory's, one row for each text that was begun."""
+        """Return the state before the first token.
+
+        Each hypothesis has a readout (R, D), the last h; text (R, P), the tokens of its context; and the
+        state of its cache. Keys and values are in the memory, one row per source.
+        """
         weight = self.output.weight
         text = torch.empty(rows, 0, dtype=torch.long, device=weight.device)
         return DecodeState(
@@ -119,54 +122,56 @@ class GPT(LeftToRightModel):
         )
 
     def step(self, tokens: Tensor, state: DecodeState, mask: Tensor | None = None) -> StepOutput:
-        """A row without any real token keeps its carry, and predicts what it predicted before."""
+        """Read tokens and predict the next one. A row without real tokens keeps its state and prediction."""
         _, state = self.advance(tokens, state, mask)
-        return StepOutput(self.output.log_probs(state.carry["readout"]), state)
+        return StepOutput(self.output.log_probs(state.hidden["readout"]), state)
 
     def advance(self, tokens: Tensor, state: DecodeState, mask: Tensor | None) -> tuple[Tensor, DecodeState]:
-        """Tokens (R, T) to h (R, T, D), and the state after them: as many at a time as the context has room for."""
-        carry, caches = state.carry, state.memory["caches"]
-        parts = [carry["readout"].new_empty(len(tokens), 0, self.config.d_model)]
+        """Compute h (R, T, D) of tokens (R, T), in pieces that fit into the context, and the state after them."""
+        hidden, caches = state.hidden, state.memory["caches"]
+        parts = [hidden["readout"].new_empty(len(tokens), 0, self.config.d_model)]
         done = 0
         while done < tokens.shape[1]:
-            if carry["cache"]["read"] >= self.config.window:
-                carry, caches = self._slide(carry, caches)
-            some = slice(done, done + self.config.window - carry["cache"]["read"])
-            piece, real = tokens[:, some], None if mask is None else mask[:, some]
-            h, cache, caches = self.backbone.advance(piece, carry["cache"], caches, real)
-            text = torch.cat([carry["text"], piece if real is None else piece.masked_fill(~real, NO_TOKEN)], dim=1)
-            carry = {"readout": last_real(carry["readout"], h, real), "text": text, "cache": cache}
+            if hidden["cache"]["read"] >= self.config.window:
+                hidden, caches = self._slide(hidden, caches)
+            steps = slice(done, done + self.config.window - hidden["cache"]["read"])
+            piece, real = tokens[:, steps], None if mask is None else mask[:, steps]
+            h, cache, caches = self.backbone.advance(piece, hidden["cache"], caches, real)
+            text = torch.cat([hidden["text"], piece if real is None else piece.masked_fill(~real, NO_TOKEN)], dim=1)
+            hidden = {"readout": last_real(hidden["readout"], h, real), "text": text, "cache": cache}
             parts.append(h)
             done += piece.shape[1]
-        return torch.cat(parts, dim=1) if len(parts) > 2 else parts[-1], DecodeState(carry, {"caches": caches})
+        return torch.cat(parts, dim=1) if len(parts) > 2 else parts[-1], DecodeState(hidden, {"caches": caches})
 
-    def _slide(self, carry: Carry, caches: Caches) -> tuple[Carry, Caches]:
-        """Rows whose context is full forget its earlier half. The rest is read anew, from position 0."""
-        text, real = latest(carry["text"], self.config.window)
+    def _slide(self, hidden: HiddenState, caches: Caches) -> tuple[HiddenState, Caches]:
+        """Drop the first half of full contexts, and read the remaining tokens again from position 0."""
+        text, real = drop_first_half(hidden["text"], self.config.window)
         mask = None if bool(real.all()) else real
         fresh = self.backbone.blocks.empty_caches(len(caches[0].buffer))
         _, cache, caches = self.backbone.advance(text.clamp(min=0), empty_state(), fresh, mask)
-        return {**carry, "text": text, "cache": cache}, caches
+        return {**hidden, "text": text, "cache": cache}, caches
 
 
-def latest(text: Tensor, window: int) -> tuple[Tensor, Tensor]:
-    """Of the tokens in each row of `text` (R, P), which is padded anywhere, the last window/2 where there are `window`,
-    otherwise all: first in their row (R, P'), padding after them, and which of them are real."""
+def drop_first_half(text: Tensor, window: int) -> tuple[Tensor, Tensor]:
+    """Keep the last window/2 tokens of the rows of `text` (R, P) that have `window` tokens, and all of the others.
+
+    Padding may be at any position. The result is the kept tokens (R, P'), padding last, and their mask.
+    """
     real = text != NO_TOKEN
     length = real.sum(dim=1, keepdim=True)  # (R, 1)
     keep = torch.where(length < window, length, window // 2)
-    most = int(keep.max())
-    packed = text.gather(1, (~real).to(torch.int8).argsort(dim=1, stable=True))  # real tokens first, in their order
-    position = torch.arange(most, device=text.device)
+    longest = int(keep.max())
+    packed = text.gather(1, (~real).to(torch.int8).argsort(dim=1, stable=True))  # real tokens first, order unchanged
+    position = torch.arange(longest, device=text.device)
     kept = packed.gather(1, (length - keep + position).clamp(max=text.shape[1] - 1))
     return kept.masked_fill(position >= keep, NO_TOKEN), position < keep
 
 
 class GPTBackbone(TransformerTextBackbone):
-    """A causal Transformer, without its output layer or with it."""
+    """The backbone of GPT, optionally with its output layer."""
 
     form = "causal"
-    names: ClassVar[dict[str, str]] = {"transformer.": "backbone.", "output.": "output."}
+    pretrained_names: ClassVar[dict[str, str]] = {"transformer.": "backbone.", "output.": "output."}
 
     def __init__(self, config: GPTConfig, vocabulary: int, predicts: bool = False) -> None:
         super().__init__(vocabulary, predicts)

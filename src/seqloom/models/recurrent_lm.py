@@ -1,9 +1,8 @@
-"""Recurrent language model: p(y_1 … y_T) = Π_t p(y_t | y_1 … y_{t-1}), the past represented by a recurrent state.
+"""Recurrent language model: p(y_1 … y_T) = Π_t p(y_t | y_1 … y_{t-1}), with a recurrent state for y_1 … y_{t-1}.
 
     x_t = E y_{t-1}          h_t = stack of cells (x_t, h_{t-1})          p(y_t) = softmax(W_hy h_t + b_y)
 
-(or another output layer of `seqloom.nn.softmax`). E are the token vectors; y_0 is END, so that the
-first token too is predicted from something.
+or another output layer of `seqloom.nn.softmax`. E are the token embeddings, and y_0 is END.
 """
 
 from collections.abc import Iterator
@@ -24,49 +23,48 @@ from seqloom.nn.softmax import FullSoftmaxConfig, SoftmaxConfig, tied_problems
 
 @config
 class RecurrentLMOptions(RecurrentOptions):
-    """The keys that recurrent language models share, of one direction or of both."""
+    """The options that `recurrent-lm` and `bilm` share."""
 
-    layers: PositiveInt = 1  # cells stacked on each other
-    hidden: PositiveInt = 256  # width of every layer's state
-    connections: Connections = "none"  # around and between layers: none, residual, highway or dense
-    dropout: Fraction = 0.0  # on the embeddings, between layers, and before the output layer; never through time
-    variational_dropout: bool = False  # dropout drops the same at every step of a chunk
-    embedding_dropout: Fraction = 0.0  # share of the token types that are the zero vector for one chunk
-    weight_dropout: Fraction = 0.0  # share of the recurrent weights left out for one chunk
-    tied: bool = False  # one matrix for input and output embeddings; where widths differ, h is projected to meet it
-    init: PositiveFloat | None = None  # draw all parameters from (-init, init); None is each part's own habit
+    layers: PositiveInt = 1  # number of layers
+    hidden: PositiveInt = 256  # size of each layer's state
+    connections: Connections = "none"  # between layers: none, residual, highway or dense
+    dropout: Fraction = 0.0  # on the embeddings, between layers and before the output layer
+    variational_dropout: bool = False  # one dropout mask for all steps of a batch
+    embedding_dropout: Fraction = 0.0  # fraction of the token types whose embedding is 0 in a batch
+    weight_dropout: Fraction = 0.0  # fraction of the recurrent weights that are 0 in a batch
+    tied: bool = False  # one matrix for input and output embeddings; h is projected if the sizes differ
+    init: PositiveFloat | None = None  # draw all parameters uniformly from (-init, init); null: the layers' defaults
 
-    longest = None  # it reads any number of tokens
+    longest = None  # no limit on the number of tokens
 
 
 @config
 class RecurrentLMConfig(RecurrentLMOptions):
     kind: Literal["recurrent-lm"] = "recurrent-lm"
-    embedding: PositiveInt | None = None  # width of the token vectors; None is as wide as hidden
+    embedding: PositiveInt | None = None  # size of the token embeddings; null: hidden
     softmax: SoftmaxConfig = FullSoftmaxConfig()  # the output layer: full, adaptive or sampled
-    bidirectional: bool = False  # refused: see below
+    bidirectional: bool = False  # must be false, see `problems`
 
     def problems(self) -> Iterator[str]:
         if self.bidirectional:
             yield (
-                "bidirectional must be false: a left-to-right language model that reads both ways would see the "
-                "word it must predict"
+                "bidirectional must be false: a bidirectional language model would read the token that it must predict"
             )
         yield from tied_problems(self.tied, self.softmax)
         yield from super().problems()
 
     @property
     def embedding_size(self) -> int:
-        """The width of the token vectors."""
+        """The size of the token embeddings."""
         return self.hidden if self.embedding is None else self.embedding
 
     @property
     def output_width(self) -> int:
-        """The width of the output layer's input: that of the embeddings where both are one matrix."""
+        """The input size of the output layer: that of the embeddings if they are tied."""
         return self.embedding_size if self.tied else self.hidden
 
     def check(self, vocabulary: int) -> None:
-        """Refuse a vocabulary that the output layer does not fit."""
+        """Raise an error if the output layer does not support the vocabulary size."""
         self.softmax.check(self.output_width, vocabulary)
 
     def build(self, vocabulary: int) -> "RecurrentLM":
@@ -74,12 +72,10 @@ class RecurrentLMConfig(RecurrentLMOptions):
 
 
 class RecurrentLM(LeftToRightModel):
-    """Reads tokens from left to right and predicts the next one.
+    """A recurrent language model that predicts the next token.
 
-    The state is a value (one dict per layer), passed in and out; padding may stand anywhere, marked
-    by a mask (B, T) that is True at real tokens. In training, dropout falls on the embeddings,
-    between layers, and on the top layer's output; `embedding_dropout` takes whole token types and
-    `weight_dropout` recurrent weights.
+    The state has one dict per layer; it is an argument and a return value. Padding may be at any
+    position; a mask (B, T) is True at real tokens.
     """
 
     def __init__(self, config: RecurrentLMConfig, vocabulary: int) -> None:
@@ -87,7 +83,7 @@ class RecurrentLM(LeftToRightModel):
         self.config = config
         self.embed = nn.Embedding(vocabulary, config.embedding_size)
         self.stack = config.stack(config.embedding_size, config.layers)
-        # Where E and W_hy are one matrix, h meets it in the width of the embeddings: p(y_t) = softmax(E P h_t + b_y).
+        # With tied embeddings, h is projected to their size: p(y_t) = softmax(E P h_t + b_y).
         narrow = config.output_width != config.hidden
         self.project = nn.Linear(config.hidden, config.embedding_size, bias=False) if narrow else nn.Identity()
         self.output = config.softmax.build(config.output_width, vocabulary, self.embed.weight if config.tied else None)
@@ -96,7 +92,7 @@ class RecurrentLM(LeftToRightModel):
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
-        """Small embeddings and an unbiased output, so that a fresh model thinks all tokens nearly equally likely."""
+        """Initialise with small embeddings and zero output bias, so that all tokens are about equally probable."""
         scale = self.config.init
         nn.init.uniform_(self.embed.weight, -(scale or 0.1), scale or 0.1)
         if scale is not None:
@@ -106,71 +102,74 @@ class RecurrentLM(LeftToRightModel):
         self.output.initialise(scale)
 
     def notes(self) -> list[str]:
-        """What the model does beyond what its recipe says, for whoever trains it."""
+        """Return notes for the user on behaviour that the recipe does not show."""
         return [*self.stack.notes(), *self.config.dropout_notes()]
 
     def embed_tokens(self, tokens: Tensor) -> Tensor:
-        """Tokens (B, T) to the input of the stack (B, T, D)."""
+        """Compute the input of the stack (B, T, D) from tokens (B, T)."""
         return self.dropout(self.embedding_dropout(self.embed, tokens))
 
     def read(
         self, tokens: Tensor, state: StackState | None = None, mask: Tensor | None = None
     ) -> tuple[Tensor, StackState]:
-        """Tokens (B, T) to the input of the output layer (B, T, H or D), and the state after the last real one."""
+        """Compute the input of the output layer (B, T, H or D), and the state after the last real token."""
         hidden, state = self.stack(self.embed_tokens(tokens), state, mask)
         return self.dropout(self.project(hidden)), state
 
     def forward(
         self, tokens: Tensor, state: StackState | None = None, mask: Tensor | None = None
     ) -> tuple[Tensor, StackState]:
-        """Tokens (B, T) to the logits (B, T, V) of the token after each, and the state after the last real one."""
+        """Compute the logits (B, T, V) of the next token, and the state after the last real token."""
         hidden, state = self.read(tokens, state, mask)
         return self.output(hidden), state
 
     def loss(self, inputs: Tensor, targets: Tensor, state: StackState | None = None) -> tuple[Tensor, StackState]:
-        """The training loss, a mean over inputs and targets (B, T), and the state after the last token."""
+        """Return the mean loss of inputs and targets (B, T), and the state after the last token."""
         hidden, state = self.read(inputs, state)
         return self.output.loss(hidden.flatten(0, 1), targets.flatten()), state
 
     def trace(self, tokens: Tensor, state: StackState | None = None) -> tuple[dict[str, Tensor], ...]:
-        """Gates and states of every layer at every step: one dict of (B, T, H) per layer."""
+        """Return gates and states of every layer and step: one dict of tensors (B, T, H) per layer."""
         return self.stack.trace(self.embed_tokens(tokens), state)
 
     # Token by token.
 
     def initial_state(self, rows: int) -> DecodeState:
-        """With residual or highway connections the output layer reads more than the top layer's h. Then the state has
-        one more part, the output at the last real token: {"y": (B, H)}."""
-        carry: tuple[Any, ...] = self.stack.initial_state(rows)
+        """Return the state before the first token.
+
+        With residual or highway connections, the output of the stack is not the top layer's h. The state
+        then also has the output at the last real token, {"y": (B, H)}.
+        """
+        hidden: tuple[Any, ...] = self.stack.initial_state(rows)
         if self.stack.around:
-            carry = (*carry, {"y": self.embed.weight.new_zeros(rows, self.config.hidden)})
-        return DecodeState(carry)
+            hidden = (*hidden, {"y": self.embed.weight.new_zeros(rows, self.config.hidden)})
+        return DecodeState(hidden)
 
     def _run(self, tokens: Tensor, state: DecodeState, mask: Tensor | None) -> tuple[Tensor, DecodeState]:
-        hidden, carry = self.stack(self.embed_tokens(tokens), state.carry, mask)
+        outputs, hidden = self.stack(self.embed_tokens(tokens), state.hidden, mask)
         if self.stack.around:
-            carry = (*carry, {"y": last_real(state.carry[-1]["y"], hidden, mask)})
-        return hidden, DecodeState(carry)
+            hidden = (*hidden, {"y": last_real(state.hidden[-1]["y"], outputs, mask)})
+        return outputs, DecodeState(hidden)
 
     def advance(self, tokens: Tensor, state: DecodeState, mask: Tensor | None) -> tuple[Tensor, DecodeState]:
-        hidden, state = self._run(tokens, state, mask)
-        return self.dropout(self.project(hidden)), state
+        outputs, state = self._run(tokens, state, mask)
+        return self.dropout(self.project(outputs)), state
 
     def step(self, tokens: Tensor, state: DecodeState, mask: Tensor | None = None) -> StepOutput:
-        """The top of the state stands still at padding: after reading, it is the output at each row's last real token.
+        """Read tokens and predict the next one. A row without real tokens keeps its state and prediction.
 
-        A row without any real token keeps its state, and so predicts what it predicted before.
+        Padding does not change the state, so its top layer is the output at the last real token.
         """
         _, state = self._run(tokens, state, mask)
-        last = state.carry[-1]["y" if self.stack.around else "h"]  # (B, H)
+        last = state.hidden[-1]["y" if self.stack.around else "h"]  # (B, H)
         return StepOutput(self.output.log_probs(self.dropout(self.project(last))), state)
 
 
 class RecurrentBackbone(Backbone):
-    """The cells of a recurrent language model, h of the top layer: semi-supervised learning (Dai and Le 2015)."""
+    """The stack of a recurrent language model as a backbone (Dai and Le 2015); h is the output of the top layer."""
 
     form = "causal"
-    names: ClassVar[dict[str, str]] = {name: name for name in ("embed.", "stack.", "project.", "output.")}
+    pretrained_names: ClassVar[dict[str, str]] = {name: name for name in ("embed.", "stack.", "project.", "output.")}
 
     def __init__(self, config: RecurrentLMConfig, vocabulary: int, predicts: bool = False) -> None:
         super().__init__(vocabulary, predicts)
@@ -190,7 +189,7 @@ class RecurrentBackbone(Backbone):
     def can_predict(cls, config: RecurrentLMConfig) -> bool:
         return config.softmax.kind == "full"
 
-    def vectors(self) -> nn.Embedding:
+    def token_embedding(self) -> nn.Embedding:
         return self.embed
 
     def read(self, tokens: Tensor, mask: Tensor, segments: Tensor | None = None) -> Tensor:

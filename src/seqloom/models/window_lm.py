@@ -1,16 +1,15 @@
-"""Feed-forward language model (Bengio et al. 2003): the next token from a fixed window of those before it, no memory.
+"""Feed-forward language model (Bengio et al. 2003): it predicts the next token from a window of previous tokens.
 
-    x_t = [E y_{t-K}; …; E y_{t-1}]                              the K last tokens, side by side
+    x_t = [E y_{t-K}; …; E y_{t-1}]                              the last K tokens, concatenated
     h_t = g(W_L … g(W_1 x_t + b_1) … + b_L)
     p(y_t) = softmax(U h_t + b)
            = softmax(U h_t + D x_t + b)                          with direct connections
 
-(or another output layer of `seqloom.nn.softmax`). Where E is also the output's matrix, what it
-meets is projected to its width: softmax(E P h_t + b), and softmax(E P [h_t; x_t] + b) with direct
-connections. With these and no hidden layer, the model is log-bilinear (Mnih and Hinton 2007).
+or another output layer of `seqloom.nn.softmax`. With tied embeddings, the input of the output layer is
+projected to their size: softmax(E P h_t + b), or softmax(E P [h_t; x_t] + b) with direct connections.
+With direct connections and no hidden layer, the model is log-bilinear (Mnih and Hinton 2007).
 
-An n-gram of order K + 1 sees the same tokens. Before the first token of a text stand as many ENDs
-as there is room for.
+An n-gram model of order K + 1 reads the same tokens. The window before a text is filled with END.
 """
 
 from collections.abc import Callable, Iterator
@@ -40,40 +39,40 @@ ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
 @config
 class WindowLMConfig:
     kind: Literal["window-lm"] = "window-lm"
-    window: PositiveInt = 4  # K, the tokens it sees: those just before the one it predicts; an n-gram of order 5 sees 4
-    embedding: PositiveInt = 64  # width of the token vectors
-    layers: Annotated[int, Ge(0)] = 1  # hidden layers; 0 with direct connections alone
-    hidden: PositiveInt = 256  # width of every hidden layer
+    window: PositiveInt = 4  # K, the number of previous tokens; an n-gram model of order 5 reads 4
+    embedding: PositiveInt = 64  # size of the token embeddings
+    layers: Annotated[int, Ge(0)] = 1  # number of hidden layers; 0 needs direct=true
+    hidden: PositiveInt = 256  # size of each hidden layer
     activation: Literal["tanh", "relu", "sigmoid", "gelu"] = "tanh"  # of the hidden layers
-    direct: bool = False  # the output layer also sees the window's vectors themselves
-    dropout: Fraction = 0.0  # on the window's vectors and on every hidden layer
-    embedding_dropout: Fraction = 0.0  # share of the token types that are the zero vector for one chunk
-    tied: bool = False  # one matrix for input and output embeddings; where widths differ, h is projected to meet it
-    init: PositiveFloat | None = None  # draw all parameters from (-init, init); None is each part's own habit
+    direct: bool = False  # the output layer also reads the embeddings of the window
+    dropout: Fraction = 0.0  # on the embeddings of the window and on every hidden layer
+    embedding_dropout: Fraction = 0.0  # fraction of the token types whose embedding is 0 in a batch
+    tied: bool = False  # one matrix for input and output embeddings; h is projected if the sizes differ
+    init: PositiveFloat | None = None  # draw all parameters uniformly from (-init, init); null: the layers' defaults
     softmax: SoftmaxConfig = FullSoftmaxConfig()  # the output layer: full, adaptive or sampled
 
     def problems(self) -> Iterator[str]:
         if self.layers == 0 and not self.direct:
-            yield f"layers must be at least 1, or 0 with direct=true, so that something is said; got {self.layers}"
+            yield f"layers must be at least 1, or 0 with direct=true; got {self.layers}"
         yield from tied_problems(self.tied, self.softmax)
 
     @property
     def inputs(self) -> int:
-        """The width of x."""
+        """The size of x."""
         return self.window * self.embedding
 
     @property
     def features(self) -> int:
-        """The width of h, or of [h; x] with direct connections."""
+        """The size of h, or of [h; x] with direct connections."""
         return (self.hidden if self.layers else 0) + (self.inputs if self.direct else 0)
 
     @property
     def output_width(self) -> int:
-        """The width of the output layer's input: that of the embeddings where both are one matrix."""
+        """The input size of the output layer: that of the embeddings if they are tied."""
         return self.embedding if self.tied else self.features
 
     def check(self, vocabulary: int) -> None:
-        """Refuse a vocabulary that the output layer does not fit."""
+        """Raise an error if the output layer does not support the vocabulary size."""
         self.softmax.check(self.output_width, vocabulary)
 
     def build(self, vocabulary: int) -> "WindowLM":
@@ -81,18 +80,18 @@ class WindowLMConfig:
 
 
 class WindowLM(LeftToRightModel):
-    """Predicts the next token from the last K; tokens before them have no influence.
+    """A language model that predicts the next token from the last K tokens.
 
-    The state is these K tokens themselves (B, K), so chunks of a text may be cut anywhere; padding
-    may stand anywhere too, marked by a mask (B, T) that is True at real tokens.
+    The state is the last K tokens (B, K), so a text can be split at any position. Padding may be at
+    any position; a mask (B, T) is True at real tokens.
     """
 
     def __init__(self, config: WindowLMConfig, vocabulary: int) -> None:
         super().__init__()
         self.config = config
         self.embed = nn.Embedding(vocabulary, config.embedding)
-        widths = [config.inputs] + [config.hidden] * config.layers
-        self.hidden = nn.ModuleList(nn.Linear(*pair) for pair in pairwise(widths))
+        sizes = [config.inputs] + [config.hidden] * config.layers
+        self.hidden = nn.ModuleList(nn.Linear(*pair) for pair in pairwise(sizes))
         narrow = config.output_width != config.features
         self.project = nn.Linear(config.features, config.output_width, bias=False) if narrow else nn.Identity()
         self.output = config.softmax.build(config.output_width, vocabulary, self.embed.weight if config.tied else None)
@@ -100,7 +99,7 @@ class WindowLM(LeftToRightModel):
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
-        """Small embeddings and an unbiased output, so that a fresh model thinks all tokens nearly equally likely."""
+        """Initialise with small embeddings and zero output bias, so that all tokens are about equally probable."""
         scale = self.config.init
         nn.init.uniform_(self.embed.weight, -(scale or 0.1), scale or 0.1)
         if scale is not None:
@@ -108,26 +107,26 @@ class WindowLM(LeftToRightModel):
                 nn.init.uniform_(parameter, -scale, scale)
         self.output.initialise(scale)
 
-    # All tokens of a chunk at once.
+    # All tokens of a batch in one call.
 
     def forward(self, tokens: Tensor, state: Tensor | None = None, mask: Tensor | None = None) -> tuple[Tensor, Tensor]:
-        """Tokens (B, T) to the logits (B, T, V) of the token after each, and the state after the last real one."""
+        """Compute the logits (B, T, V) of the next token, and the state after the last real token."""
         hidden, state = self.read(tokens, state, mask)
         return self.output(hidden), state
 
     def read(
-        self, tokens: Tensor, state: Tensor | None = None, mask: Tensor | None = None, apart: bool = False
+        self, tokens: Tensor, state: Tensor | None = None, mask: Tensor | None = None, split_documents: bool = False
     ) -> tuple[Tensor, Tensor]:
-        """Tokens (B, T) to the input of the output layer (B, T, H or D), and the state after the last real one.
+        """Compute the input of the output layer (B, T, H or D), and the state after the last real token.
 
-        `apart`: a window that reaches back beyond the beginning of its document sees END there.
+        With `split_documents`, tokens of previous documents in a window are replaced by END.
         """
-        state = self.initial_state(len(tokens)).carry if state is None else state
-        window, state = windows(tokens, state, mask)
-        return self.before_output(within_document(window) if apart else window), state
+        state = self.initial_state(len(tokens)).hidden if state is None else state
+        window, state = token_windows(tokens, state, mask)
+        return self.before_output(hide_previous_documents(window) if split_documents else window), state
 
     def before_output(self, window: Tensor) -> Tensor:
-        """Windows (…, K) to the input of the output layer (…, H or D): the equations above but for the softmax."""
+        """Compute the input of the output layer (…, H or D) from windows (…, K)."""
         x = self.dropout(self.embedding_dropout(self.embed, window).flatten(-2))  # (…, K·D)
         h, activation = x, ACTIVATIONS[self.config.activation]
         for layer in self.hidden:
@@ -138,10 +137,10 @@ class WindowLM(LeftToRightModel):
         return projected
 
     def loss(
-        self, inputs: Tensor, targets: Tensor, state: Tensor | None = None, apart: bool = False
+        self, inputs: Tensor, targets: Tensor, state: Tensor | None = None, split_documents: bool = False
     ) -> tuple[Tensor, Tensor]:
-        """The training loss, a mean over inputs and targets (B, T), and the state after the last token."""
-        hidden, state = self.read(inputs, state, apart=apart)
+        """Return the mean loss of inputs and targets (B, T), and the state after the last token."""
+        hidden, state = self.read(inputs, state, split_documents=split_documents)
         return self.output.loss(hidden.flatten(0, 1), targets.flatten()), state
 
     # Token by token.
@@ -150,30 +149,34 @@ class WindowLM(LeftToRightModel):
         return DecodeState(torch.full((rows, self.config.window), END, device=self.embed.weight.device))
 
     def advance(self, tokens: Tensor, state: DecodeState, mask: Tensor | None) -> tuple[Tensor, DecodeState]:
-        window, carry = windows(tokens, state.carry, mask)
-        return window, DecodeState(carry)
+        window, hidden = token_windows(tokens, state.hidden, mask)
+        return window, DecodeState(hidden)
 
     def step(self, tokens: Tensor, state: DecodeState, mask: Tensor | None = None) -> StepOutput:
-        """A row without any real token keeps its window, and so predicts what it predicted before."""
-        _, carry = windows(tokens, state.carry, mask)
-        return StepOutput(self.output.log_probs(self.before_output(carry)), DecodeState(carry))
+        """Read tokens and predict the next one. A row without real tokens keeps its window and prediction."""
+        _, hidden = token_windows(tokens, state.hidden, mask)
+        return StepOutput(self.output.log_probs(self.before_output(hidden)), DecodeState(hidden))
 
 
-def windows(tokens: Tensor, before: Tensor, mask: Tensor | None = None) -> tuple[Tensor, Tensor]:
-    """Of each of the tokens (B, T) that token and the K−1 real ones before it (B, T, K), given the K real ones `before`
-    (B, K) the first; and the last K real ones (B, K)."""
+def token_windows(tokens: Tensor, before: Tensor, mask: Tensor | None = None) -> tuple[Tensor, Tensor]:
+    """Return the window (B, T, K) of each token (B, T), the token and the K−1 real tokens before it.
+
+    `before` (B, K) are the last K tokens before the first one. Also return the last K real tokens (B, K).
+    """
     length, size = tokens.shape[1], before.shape[1]
     history = torch.cat([before, tokens], dim=1)  # (B, K + T)
     if mask is None:
         return history.unfold(1, size, 1)[:, 1:], history[:, length:].clone()
     real = F.pad(mask, (size, 0), value=True)
-    history = history.gather(1, real.to(torch.int8).argsort(dim=1, stable=True))  # the real ones last, in their order
-    later = mask.sum(dim=1, keepdim=True) - mask.cumsum(dim=1)  # (B, T), real tokens after each position
+    history = history.gather(
+        1, real.to(torch.int8).argsort(dim=1, stable=True)
+    )  # padding first, order of real tokens unchanged
+    later = mask.sum(dim=1, keepdim=True) - mask.cumsum(dim=1)  # (B, T), number of real tokens after each position
     positions = (length - later).unsqueeze(2) + torch.arange(size, device=tokens.device)  # (B, T, K)
     return history.gather(1, positions.flatten(1)).view(*tokens.shape, size), history[:, length:].clone()
 
 
-def within_document(window: Tensor) -> Tensor:
-    """Windows (…, K) in which all tokens before an END are END too: a document begins with the END before it."""
-    ended = (window == END).flip(-1).cumsum(dim=-1).flip(-1) > 0  # whether an END stands here or later
+def hide_previous_documents(window: Tensor) -> Tensor:
+    """Replace all tokens before the last END in windows (…, K) by END."""
+    ended = (window == END).flip(-1).cumsum(dim=-1).flip(-1) > 0  # whether END is at this position or later
     return window.masked_fill(ended, END)

@@ -213,8 +213,8 @@ def reader_of(trained: AnyPredictor) -> StateReader:
         longest = backbone_class(config).longest(config)
         return RowStates(trained, backbone.output_size, backbone.read, framed_by(backbone.form), longest)
     if isinstance(model, Seq2Seq):
-        width = model.annotations(torch.tensor([[END]], device=trained.device)).shape[2]
-        return RowStates(trained, width, model.annotations, lambda ids: [*ids, END], model.longest_source)
+        width = model.encoder_states(torch.tensor([[END]], device=trained.device)).shape[2]
+        return RowStates(trained, width, model.encoder_states, lambda ids: [*ids, END], model.longest_source)
     if isinstance(model, Classifier | Tagger):
         return LexiconStates(trained)
     if isinstance(model, WordVectors):

@@ -178,7 +178,7 @@ class MaskedLMPredictor(Predictor[FilledText], MaskFillingModel):
         """Yield what may stand at each mask of each row."""
         tokens, mask = pad_rows([framed(self.specials, "bert", row).tokens for row in rows], self.device)
         masked = tokens == self.specials.mask
-        best = at_least_float32(self.model.gap_logits(tokens, mask, masked)).softmax(dim=1)  # (M, V), row by row
+        best = at_least_float32(self.model.logits_at(tokens, mask, masked)).softmax(dim=1)  # (M, V), row by row
         values, ids = best.topk(min(top, best.shape[1]), dim=1)
         guesses = (
             [Guess(self.tokenizer.token(token), p, token) for token, p in zip(own, probabilities, strict=True)]

@@ -342,11 +342,11 @@ class AnswerPredictor(SplitPredictor[QuestionAnswer]):
         absent: dict[int, list[float]] = {number: [] for number in by_question}
         if not windows:
             return found, absent
-        summaries = {"summary": [window.row.summary for window in windows]}
-        batches = RowBatches([window.rows() for window in windows], tokens=1, values=summaries)
+        cls_positions = {"cls_positions": [window.row.cls_position for window in windows]}
+        batches = RowBatches([window.rows() for window in windows], tokens=1, values=cls_positions)
         for chosen in similar_lengths(batches.lengths.tolist(), batch_size):
             tree = to_device(batches.collate(np.array(chosen)), self.device)
-            spans = self.model.spans(tree, self.recipe.decode.max_answer_length, top)
+            spans = self.model.best_spans(tree, self.recipe.decode.max_answer_length, top)
             answers = spans_in_context(spans, windows, chosen)
             for index, own, missing in zip(chosen, answers, spans.absent.tolist(), strict=True):
                 found[windows[index].number] += own

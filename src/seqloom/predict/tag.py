@@ -152,7 +152,9 @@ class TaggerPredictor(SplitPredictor[TaggedLine]):
         """Return the tag of each word of each piece, and its probability."""
 
         def tag(chosen: list[int]) -> Iterator[list[tuple[str, float]]]:
-            best, probabilities = self.model.answer(to_device(batches.collate(np.array(chosen)), self.device))
+            best, probabilities = self.model.predict_with_probabilities(
+                to_device(batches.collate(np.array(chosen)), self.device)
+            )
             own = probabilities.gather(2, best.unsqueeze(2)).squeeze(2)  # (B, W)
             for number, tags, values in zip(chosen, best.tolist(), own.tolist(), strict=True):
                 count = len(pieces[number].first)

@@ -50,7 +50,7 @@ class WholeModel:
     model: Any  # an nn.Module
     vocabulary: int | None = None
 
-    def take(self, weights: Mapping[str, Tensor], whose: str) -> None:
+    def load_pretrained(self, weights: Mapping[str, Tensor], origin: str) -> None:
         """Load these weights; raise `UsageError` with the first mismatches if they do not fit."""
         here, there = self.model.state_dict(keep_vars=True), dict(weights)
         for name, tensor in weights.items():
@@ -66,7 +66,7 @@ class WholeModel:
         if wrong:
             limit = MAX_LISTED_MISMATCHES
             more = f"; and {len(wrong) - limit} more" if len(wrong) > limit else ""
-            raise UsageError(f"The weights of {whose} do not fit the model: {'; '.join(wrong[:limit])}{more}.")
+            raise UsageError(f"The weights of {origin} do not fit the model: {'; '.join(wrong[:limit])}{more}.")
         if not next(self.model.parameters()).is_meta:  # a meta model is built only to count parameters
             self.model.load_state_dict(there)
 
@@ -141,8 +141,8 @@ class Pretrained:
         weights: Mapping[str, Tensor] = self.run.weights()
         if self.inner and isinstance(backbone, Backbone):
             parts = {name.removeprefix("backbone."): x for name, x in weights.items() if name.startswith("backbone.")}
-            weights = backbone.as_pretrained(parts)
-        backbone.take(weights, str(self.run.path))
+            weights = backbone.rename_to_pretrained(parts)
+        backbone.load_pretrained(weights, str(self.run.path))
 
     def check_weights(self) -> None:
         """Raise `CheckpointError` if the run has no weights yet."""

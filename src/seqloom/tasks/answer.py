@@ -24,7 +24,7 @@ from seqloom.data.corpus import Corpus
 from seqloom.data.examples import QuestionAnsweringExample
 from seqloom.data.readers import RowReader, Window, tokens_covering
 from seqloom.evaluate.answers import AnswerReport, report
-from seqloom.models.fine_tuned import FineTunedAnswer, FineTunedAnswerConfig, Spans
+from seqloom.models.fine_tuned import AnswerSpans, FineTunedAnswer, FineTunedAnswerConfig
 from seqloom.tasks.base import TaskInfo, cached_method
 from seqloom.tasks.reading_base import RowBatchConfig, RowLossConfig, RowRecipe, RowTask, max_row_length, row_reader
 from seqloom.text.base import Span
@@ -103,7 +103,7 @@ class Task(RowTask[Recipe, FineTunedAnswer]):
     def make_batches(self, split: str, *, tokens: int, shapes: int | None = None) -> RowBatches:
         windows = self.windows(split)
         starts, ends = zip(*self.answer_spans(split), strict=True)
-        values = {"summary": [window.row.summary for window in windows], "starts": starts, "ends": ends}
+        values = {"cls_positions": [window.row.cls_position for window in windows], "starts": starts, "ends": ends}
         return RowBatches([window.rows() for window in windows], values=values, tokens=tokens, shapes=shapes)
 
     def answer_spans(self, split: str) -> list[tuple[int, int]]:
@@ -142,7 +142,7 @@ class Task(RowTask[Recipe, FineTunedAnswer]):
         windows, total = self.windows(split), 0.0
         by_question: list[list[TokenSpan]] = [[] for _ in self.corpus.split(split)]
         for members, batch in self.eval_batches(split).every():
-            spans = model.spans(to_device(batch, device_of(model)), self.recipe.decode.max_answer_length)
+            spans = model.best_spans(to_device(batch, device_of(model)), self.recipe.decode.max_answer_length)
             assert spans.losses is not None  # because the batch has the answers
             total += float(spans.losses.double().sum())
             for index, answers in zip(members.tolist(), spans_in_context(spans, windows, members), strict=False):
@@ -161,7 +161,9 @@ class Task(RowTask[Recipe, FineTunedAnswer]):
         return replace(answer_report, metrics={"loss": loss, **answer_report.metrics})
 
 
-def spans_in_context(spans: Spans, windows: Sequence[Window], members: Iterable[int]) -> Iterator[list[TokenSpan]]:
+def spans_in_context(
+    spans: AnswerSpans, windows: Sequence[Window], members: Iterable[int]
+) -> Iterator[list[TokenSpan]]:
     """Yield the spans of each window, numbered as tokens of the context."""
     rows = zip(spans.log_probs.tolist(), spans.first.tolist(), spans.last.tolist(), strict=True)
     for index, row in zip(members, rows, strict=False):

@@ -129,7 +129,7 @@ class Task(TextTask[Recipe, Any]):
             value, _ = model.loss(batch["inputs"], batch["targets"], documents=documents)
             return Loss(value, None, batch["targets"].numel())
         before = None if batch["fresh"] or carry is None else tree_map(lambda leaf: leaf * batch["remember"], carry)
-        options = {"apart": apart} if kind == "window-lm" else {}
+        options = {"split_documents": apart} if kind == "window-lm" else {}
         value, state = model.loss(batch["inputs"], batch["targets"], before, **options)
         return Loss(value, state, batch["targets"].numel())
 

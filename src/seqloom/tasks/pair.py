@@ -100,7 +100,7 @@ class Task(TextLabelTask[Recipe], RowTask[Recipe, Any]):
     def model(self) -> Any:
         model = super().model()
         if self.predicts_scores:
-            model.set_scores(*mean_and_deviation(scores_of(self.corpus, "train")))
+            model.set_score_scale(*mean_and_deviation(scores_of(self.corpus, "train")))
         return model
 
     def examples(self, reader: RowReader, split: str) -> list[ExampleRows]:

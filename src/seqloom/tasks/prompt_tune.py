@@ -24,7 +24,7 @@ from seqloom.data.examples import TextClassificationExample
 from seqloom.data.prompts import TEMPLATE, Template
 from seqloom.evaluate.classification import report
 from seqloom.evaluate.perplexity import common_prefix_length, continuation_log_probs
-from seqloom.models.soft_prompt import FROZEN, SoftPromptConfig, SoftPrompted
+from seqloom.models.soft_prompt import FROZEN, SoftPromptConfig, SoftPromptModel
 from seqloom.runs.layout import FROZEN_FILE
 from seqloom.tasks.base import TaskInfo
 from seqloom.tasks.reading_base import BatchConfig
@@ -55,7 +55,7 @@ class Recipe(CompletionRecipe):
             yield str(error)
 
 
-class Task(CompletionTask[Recipe, SoftPrompted]):
+class Task(CompletionTask[Recipe, SoftPromptModel]):
     corpus: Corpus[TextClassificationExample]
     loss_unit = "nats per label token"
     measured_on = "texts with labels"
@@ -102,7 +102,7 @@ class Task(CompletionTask[Recipe, SoftPrompted]):
         """Return the file of the language model, which all checkpoints share."""
         return {FROZEN_FILE: tensors_to_bytes(self.frozen)}
 
-    def model(self) -> SoftPrompted:
+    def model(self) -> SoftPromptModel:
         model = self.recipe.model.build(len(self.tokenizer))
         if model.prompt.is_meta:  # built only to count parameters
             return model
@@ -110,7 +110,7 @@ class Task(CompletionTask[Recipe, SoftPrompted]):
         if self.recipe.model.init == "tokens":
             ids = torch.from_numpy(self.batches.texts.ids).long()
             draws = make_generator(self.recipe.seed, "prompt")
-            model.begin_as(ids[torch.randint(len(ids), (self.recipe.model.length,), generator=draws)])
+            model.init_from_tokens(ids[torch.randint(len(ids), (self.recipe.model.length,), generator=draws)])
         return model
 
     # --- data -------------------------------------------------------------------------------------------------------
@@ -144,12 +144,12 @@ class Task(CompletionTask[Recipe, SoftPrompted]):
 
     # --- evaluation -------------------------------------------------------------------------------------------------
 
-    def evaluate(self, model: SoftPrompted, split: str) -> dict[str, float]:
+    def evaluate(self, model: SoftPromptModel, split: str) -> dict[str, float]:
         expected = [example.label for example in self.corpus.split(split)]
         label_report = report(expected, self.log_probs(model, split).numpy(), self.names)
         return {"loss": label_report.metrics["loss"], **label_report.metrics}
 
-    def log_probs(self, model: SoftPrompted, split: str) -> Tensor:
+    def log_probs(self, model: SoftPromptModel, split: str) -> Tensor:
         """Return log p (N, L) of each label of each text: the log softmax of the mean log p per token."""
         rows, starts, encode = list[list[int]](), list[int](), self.tokenizer.encode
         for example in self.corpus.split(split):

@@ -26,7 +26,7 @@ class Row:
     tokens: list[int]
     segments: list[int]  # the text of each token: 0 or 1
     starts: tuple[int, ...]  # the position of the first token of each text
-    summary: int  # the position of [CLS], or of its substitute
+    cls_position: int  # the position of [CLS], or of its substitute
 
 
 def framed(specials: Specials, form: Form, first: Sequence[int], second: Sequence[int] | None = None) -> Row:

@@ -14,7 +14,7 @@ from seqloom.accel.decoding.slots import FixedUpdate
 from seqloom.core.protocols import DecodeState, Steppable
 from seqloom.core.tree import GrowingBuffer, Tree, select_rows
 from seqloom.models.recurrent_seq2seq import RecurrentSeq2Seq
-from seqloom.models.seq2seq import Carry, Seq2Seq
+from seqloom.models.seq2seq import HiddenState, Seq2Seq
 from seqloom.models.transformer import Transformer
 from seqloom.nn.cache import empty_cache
 from seqloom.nn.masks import AttentionMask
@@ -51,22 +51,22 @@ class FixedSteps(ABC, Generic[Model]):
 
     @abstractmethod
     def step(self, tokens: Tensor, state: DecodeState, at: Tensor, count: int) -> tuple[Tensor, Tensor, Tree]:
-        """Read tokens (R, 1) after `at` others, a tensor: what `rank_tokens` finds of what follows, and the carry."""
+        """Read tokens (R, 1) at position `at`. Return the best next tokens (`rank_tokens`) and the next state."""
 
 
 class FixedRecurrent(FixedSteps[RecurrentSeq2Seq]):
     """A recurrent encoder–decoder: its state never grows."""
 
     def begin(self, state: DecodeState, k: int, steps: int) -> DecodeState:
-        rows = torch.arange(len(state.memory["summary"]), device=state.memory["summary"].device)
-        return DecodeState(select_rows(state.carry, rows.repeat_interleave(k)), state.memory)
+        rows = torch.arange(len(state.memory["context"]), device=state.memory["context"].device)
+        return DecodeState(select_rows(state.hidden, rows.repeat_interleave(k)), state.memory)
 
     def enlarge(self, state: DecodeState, k: int, steps: int) -> DecodeState:
         return state
 
-    def step(self, tokens: Tensor, state: DecodeState, at: Tensor, count: int) -> tuple[Tensor, Tensor, Carry]:
-        _, _, carry, _ = self.model.decode(tokens, state.carry, state.memory)
-        return *packed_once(self.model.output).ranked(self.model.before_output(carry["readout"]), count), carry
+    def step(self, tokens: Tensor, state: DecodeState, at: Tensor, count: int) -> tuple[Tensor, Tensor, HiddenState]:
+        _, _, hidden, _ = self.model.decode(tokens, state.hidden, state.memory)
+        return *packed_once(self.model.output).ranked(self.model.before_output(hidden["readout"]), count), hidden
 
 
 class FixedTransformer(FixedSteps[Transformer]):
@@ -80,13 +80,13 @@ class FixedTransformer(FixedSteps[Transformer]):
         return DecodeState({"owned": owned}, {"layers": memory["layers"], "added": added, "caches": caches})
 
     def enlarge(self, state: DecodeState, k: int, steps: int) -> DecodeState:
-        owned, memory = state.carry["owned"], state.memory
+        owned, memory = state.hidden["owned"], state.memory
         more = k * steps - owned.shape[1]
         caches = tuple(GrowingBuffer(F.pad(cache.buffer, (0, 0, 0, more)), cache.length) for cache in memory["caches"])
         return DecodeState({"owned": F.pad(owned, (0, more))}, {**memory, "caches": caches})
 
-    def step(self, tokens: Tensor, state: DecodeState, at: Tensor, count: int) -> tuple[Tensor, Tensor, Carry]:
-        model, memory, owned = self.model, state.memory, state.carry["owned"]
+    def step(self, tokens: Tensor, state: DecodeState, at: Tensor, count: int) -> tuple[Tensor, Tensor, HiddenState]:
+        model, memory, owned = self.model, state.memory, state.hidden["owned"]
         B = len(memory["added"])
         update = FixedUpdate(owned, at, len(tokens) // B)
         y = model.target_embed(tokens.view(B, -1), update.positions, 0, at)

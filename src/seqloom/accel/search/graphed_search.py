@@ -212,7 +212,7 @@ class FixedSearch:
             "history": {"token": history, "parent": history.clone(), "own": history.double()},
             "broken": torch.zeros(1, dtype=torch.bool, device=device),
         }
-        return {"carry": state.carry, "memory": state.memory, "search": search}
+        return {"hidden": state.hidden, "memory": state.memory, "search": search}
 
     # --- buffers and their graphs -------------------------------------------------------------------------------------
 
@@ -259,21 +259,21 @@ class FixedSearch:
 
     def _with_capacity(self, tree: dict[str, Tree], capacity: int) -> dict[str, Tree]:
         search = tree["search"]
-        state = self.steps.enlarge(DecodeState(tree["carry"], tree["memory"]), self.k, capacity)
+        state = self.steps.enlarge(DecodeState(tree["hidden"], tree["memory"]), self.k, capacity)
         history = {
             name: torch.cat([values, values.new_zeros(len(values), capacity - values.shape[1], self.k)], dim=1)
             for name, values in search["history"].items()
         }
-        return {"carry": state.carry, "memory": state.memory, "search": {**search, "history": history}}
+        return {"hidden": state.hidden, "memory": state.memory, "search": {**search, "history": history}}
 
     def _step(self, buffers: Buffers) -> None:
         """One step. Nothing here may wait for the device, or depend in its shapes on what it finds."""
         tree = buffers.tree
         search: dict[str, Any] = tree["search"]
-        state, count = DecodeState(tree["carry"], tree["memory"]), self.k + 1 + len(self.rules.banned)
-        values, ids, carry = self.steps.step(search["token"].view(-1, 1), state, search["step"], count)
+        state, count = DecodeState(tree["hidden"], tree["memory"]), self.k + 1 + len(self.rules.banned)
+        values, ids, hidden = self.steps.step(search["token"].view(-1, 1), state, search["step"], count)
         rows = choose(search, values, ids, buffers.banned, self.rules)
-        _copy(select_rows(carry, rows), tree["carry"])
+        _copy(select_rows(hidden, rows), tree["hidden"])
         search["step"].add_(1)
 
     # --- results ------------------------------------------------------------------------------------------------------
@@ -406,7 +406,7 @@ def keep_sources(tree: dict[str, Tree], staying: Tensor, k: int) -> dict[str, Tr
     kept["length"] = kept["length"].masked_fill(kept["done"], 0)
     hypotheses = (rows.unsqueeze(1) * k + torch.arange(k, device=rows.device)).flatten()
     return {
-        "carry": select_rows(tree["carry"], hypotheses),
+        "hidden": select_rows(tree["hidden"], hypotheses),
         "memory": select_rows(tree["memory"], rows),
         "search": {**kept, **{key: search[key] for key in FIXED}},
     }

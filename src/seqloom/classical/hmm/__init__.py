@@ -92,7 +92,7 @@ class HiddenMarkov(MarkovModel):
 
     def score(self, inputs: Tensor, targets: Tensor, state: DecodeState) -> tuple[Tensor, DecodeState]:
         """Return log p(targets[b, t] | inputs[b, :t+1], state) (B, T) and the state after the last position."""
-        filtered = forward(state.carry, self.transition, self.emission_log_probs(inputs))
+        filtered = forward(state.hidden, self.transition, self.emission_log_probs(inputs))
         last = log_matmul(filtered.alpha[:, -1:], self.transition)
         predicted = torch.cat([filtered.predicted[:, 1:], last], dim=1)  # (B, T, N+1): of the state of the target
         total = torch.logsumexp(predicted, dim=2)
@@ -104,10 +104,10 @@ class HiddenMarkov(MarkovModel):
         if mask is not None:  # move the real tokens to the front, in order
             order = (~mask).to(torch.int8).argsort(dim=1, stable=True)
             tokens, mask = tokens.gather(1, order), mask.gather(1, order)
-        filtered = forward(state.carry, self.transition, self.emission_log_probs(tokens), mask)
+        filtered = forward(state.hidden, self.transition, self.emission_log_probs(tokens), mask)
         predicted = _normalise(log_matmul(filtered.alpha[:, -1], self.transition))
         if mask is not None:
-            predicted = torch.where(mask[:, :1], predicted, state.carry)
+            predicted = torch.where(mask[:, :1], predicted, state.hidden)
         log_probs = torch.logsumexp(predicted.unsqueeze(2) + self.emission, dim=1)
         return StepOutput(log_probs, DecodeState(predicted))
 

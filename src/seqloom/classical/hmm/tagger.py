@@ -206,7 +206,7 @@ class HMMTagger(TensorModel):
         """Return the marginal probabilities (B, W, K) of the tags of each word; 0 at padding."""
         return chain.marginals(self.transition, self.emissions(batch), batch["words"])[0]
 
-    def answer(self, batch: Batch) -> tuple[Tensor, Tensor]:
+    def predict_with_probabilities(self, batch: Batch) -> tuple[Tensor, Tensor]:
         return self.predict(batch), self.probabilities(batch)
 
     # --- estimation -------------------------------------------------------------------------------------------------

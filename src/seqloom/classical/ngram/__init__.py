@@ -120,7 +120,7 @@ class NGram(TensorModel):
             real = torch.cat([mask.new_ones(history.shape[0], self.order - 1), mask], dim=1)
             history = history.gather(1, real.to(torch.int8).argsort(dim=1, stable=True))
         after = self._state(history)
-        contexts = [rows[:, -1] for rows in self._contexts(after.carry)]  # of 1, 2 … order−1 words, (B,) each
+        contexts = [rows[:, -1] for rows in self._contexts(after.hidden)]  # of 1, 2 … order−1 words, (B,) each
         weights = [table.get_backoff(context) for table, context in zip(self.tables, contexts, strict=False)]
         weight = sum(weights, start=self.tables[0].log_prob.new_zeros(history.shape[0]))
         log_probs = self.tables[0].log_prob[: self.vocabulary] + weight[:, None]  # (B, V)
@@ -137,7 +137,7 @@ class NGram(TensorModel):
 
     def _history(self, tokens: Tensor, state: DecodeState) -> Tensor:
         """Append tokens to the context; END becomes the `<s>` of the next document."""
-        return torch.cat([state.carry, tokens.masked_fill(tokens == END, self.vocabulary)], dim=1)
+        return torch.cat([state.hidden, tokens.masked_fill(tokens == END, self.vocabulary)], dim=1)
 
     def _state(self, history: Tensor) -> DecodeState:
         return DecodeState(history[:, history.shape[1] - (self.order - 1) :].clone())

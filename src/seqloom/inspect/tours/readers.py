@@ -23,7 +23,7 @@ from seqloom.inspect.tours.template import mark_whitespace, quote
 from seqloom.inspect.tours.tour import Tour, Walk, compute_logits
 from seqloom.inspect.tours.translators import add_reading
 from seqloom.inspect.views.texts import SequencePair, one_line, unknown_notes
-from seqloom.models.window_lm import ACTIVATIONS, windows
+from seqloom.models.window_lm import ACTIVATIONS, token_windows
 from seqloom.nn.backbone import TransformerBackbone
 from seqloom.nn.encoders import ConvolutionEncoder, RecurrentEncoder, TransformerEncoder
 from seqloom.text.model_inputs import framed, read_gaps
@@ -141,7 +141,7 @@ def tour_window_lm(tour: Tour, _: SequencePair | None) -> Walk:
     text = _Continuation(tour)
     follow.check(layers, 1)
     row = text.row
-    seen = windows(text.tokens, model.start(rows=1).carry)[0][0]  # (T, K)
+    seen = token_windows(text.tokens, model.start(rows=1).hidden)[0][0]  # (T, K)
     x = model.embed(seen).flatten(-2)  # (T, K·D)
     sums: list[Tensor] = []
     hidden = [x]

@@ -155,7 +155,7 @@ def tour_recurrent_seq2seq(tour: Tour, pair: SequencePair | None) -> Walk:
     batch = pair.batch(model)
     with capture(model) as captured:
         model(batch["source"], batch["source_mask"], batch["inputs"])
-    annotations = model.annotations(batch["source"])[0]
+    states = model.encoder_states(batch["source"])[0]
     order = list(range(len(pair.source_ids)))
     if config.reverse:  # END stays last all the same
         order = [*reversed(order[:-1]), order[-1]]
@@ -176,7 +176,7 @@ def tour_recurrent_seq2seq(tour: Tour, pair: SequencePair | None) -> Walk:
         written_name=quote(tour.names(written)[-1]),
         reads_both_ways=isinstance(model.encoder, BidirectionalStack),
         is_reversed=config.reverse,
-        known=annotations,
+        known=states,
     )
     tour.add("inputs/text", "inputs/tokens", "inputs/embeddings")
     add_reading(
@@ -186,7 +186,7 @@ def tour_recurrent_seq2seq(tour: Tour, pair: SequencePair | None) -> Walk:
         "encoder",
         place=order.index(word),
         combine=config.combine,
-        known=annotations,
+        known=states,
         embedding=embedding[word] if config.residual and model.attend is not None else None,
     )
     _add_writing(tour, captured, step, attention)

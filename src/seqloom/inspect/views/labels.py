@@ -43,7 +43,7 @@ from seqloom.inspect.capture import TrainedModel
 from seqloom.inspect.values import Array
 from seqloom.models.classifier import Classifier
 from seqloom.models.fine_tuned import FineTunedClassifier
-from seqloom.models.tagger import Tagging
+from seqloom.models.tagger import TaggerBase
 from seqloom.runs.trained import WritingModel
 from seqloom.text import Characters, Tokenizer, Words
 from seqloom.text.base import Span
@@ -174,16 +174,16 @@ class TagPaths(Lattice):
 
 
 @torch.no_grad()
-def lattice_of(model: Tagging | HMMTagger, batch: Tree, words: int) -> Lattice:
+def lattice_of(model: TaggerBase | HMMTagger, batch: Tree, words: int) -> Lattice:
     """Of the only sentence of a batch, which has so many words."""
-    best, posterior = (values[0, :words] for values in model.answer(batch))
+    best, posterior = (values[0, :words] for values in model.predict_with_probabilities(batch))
     table, scores = potentials(model, batch)
     pairs, total = pairs_of(table, scores[:words])
     log_prob = score_of(table, scores, best.tolist()) - total
     return Lattice(posterior.double().cpu().numpy(), pairs, best.tolist(), log_prob)
 
 
-def describe_tagger(model: Tagging | HMMTagger) -> str:
+def describe_tagger(model: TaggerBase | HMMTagger) -> str:
     """How a tagger judges tags, in words."""
     if isinstance(model, HMMTagger):
         return f"hidden Markov model: a tag depends on the {'two' if model.config.order == 3 else 'one'} before it"
@@ -194,7 +194,7 @@ def describe_tagger(model: Tagging | HMMTagger) -> str:
     return "softmax: each word by itself"
 
 
-def potentials(model: Tagging | HMMTagger, batch: Tree) -> tuple[Tensor, Tensor]:
+def potentials(model: TaggerBase | HMMTagger, batch: Tree) -> tuple[Tensor, Tensor]:
     """A (K+1, K+1, K+1), whose last tag is END, and e (W, K) of the only sentence of a batch."""
     if isinstance(model, HMMTagger):
         return model.transition.double().clamp(min=NEVER), model.emissions(batch)[0].double()

@@ -38,7 +38,7 @@ from seqloom.inspect.capture import TrainedModel, eval_mode
 from seqloom.inspect.rehearsal import nearest_size
 from seqloom.inspect.values import Array, check_choices
 from seqloom.models.recurrent_reader import RecurrentReaderConfig
-from seqloom.models.window_lm import WindowLM, windows, within_document
+from seqloom.models.window_lm import WindowLM, hide_previous_documents, token_windows
 from seqloom.nn.cells import CELLS
 from seqloom.nn.softmax import SCORED_POSITIONS
 from seqloom.tasks import task_info
@@ -211,10 +211,10 @@ def window_view(
 
 def windows_before(model: WindowLM, targets: Tensor, apart: bool) -> Tensor:
     """The window before each token of a stream (N, K)."""
-    nothing = model.start().carry  # (1, K)
+    nothing = model.start().hidden  # (1, K)
     inputs = torch.cat([nothing[:, -1:], targets[None, :-1]], dim=1)
-    found = windows(inputs, nothing)[0][0]
-    return within_document(found) if apart else found
+    found = token_windows(inputs, nothing)[0][0]
+    return hide_previous_documents(found) if apart else found
 
 
 def permute_position(seen: Tensor, place: int) -> Tensor:

@@ -27,10 +27,10 @@ from seqloom.data.readers import TextFrame
 from seqloom.evaluate.alignment import Word, group_words
 from seqloom.inspect.capture import Source, TrainedModel, cells_of, eval_mode, model_of
 from seqloom.models.bilm import BiLM
-from seqloom.models.classifier import Labelling
+from seqloom.models.classifier import ClassifierBase
 from seqloom.models.recurrent_lm import RecurrentLM
 from seqloom.models.recurrent_seq2seq import RecurrentSeq2Seq
-from seqloom.models.tagger import Tagging
+from seqloom.models.tagger import TaggerBase
 from seqloom.runs.run import Run
 from seqloom.runs.trained import DenoisingModel, LineReadingModel, TranslatingModel
 from seqloom.text import END, Tokenizer
@@ -284,7 +284,9 @@ def read_text(
             raise UsageError("Token ids are for language models alone: give the text itself.")
         case RecurrentSeq2Seq() if not isinstance(source, nn.Module):
             read = _read_translation(translate_pair(source, one_line(text, "text"), target), source.tokenizer, model)
-        case Labelling() | Tagging() if not isinstance(source, nn.Module) and isinstance(source, LineReadingModel):
+        case ClassifierBase() | TaggerBase() if not isinstance(source, nn.Module) and isinstance(
+            source, LineReadingModel
+        ):
             read = _read_answer(source, model, source.read_line(one_line(text, "text")))
         case _:
             name = "This model" if isinstance(source, nn.Module) else source.name
@@ -325,7 +327,7 @@ def _read_tokens(source: Source, model: RecurrentLM | BiLM, text: Text, allow_un
     def predict_next(model: RecurrentLM) -> LogProbs:
         inputs, state, scores = torch.tensor([row], device=device_of(model)), model.start(rows=1), []
         for t in range(len(ids)):  # one by one, so that every step starts from the state tensors of the one before
-            score, state = model.score(inputs[:, t : t + 1], inputs[:, t + 1 : t + 2], DecodeState(state.carry))
+            score, state = model.score(inputs[:, t : t + 1], inputs[:, t + 1 : t + 2], DecodeState(state.hidden))
             scores.append(score[0, 0])
         each = torch.stack(scores)
         return LogProbs(each, each.sum())
@@ -367,7 +369,7 @@ def _read_translation(said: SequencePair, tokenizer: Tokenizer, model: Recurrent
     )
 
 
-def _read_answer(source: TrainedModel, model: Labelling | Tagging, looked: LinePrediction) -> ReadText:
+def _read_answer(source: TrainedModel, model: ClassifierBase | TaggerBase, looked: LinePrediction) -> ReadText:
     """A label, or each word's tag, whatever the others are; with a CRF, the total is of the whole sequence of tags."""
     ids, tokens = looked.batch["tokens"][0].tolist(), looked.tokens(source.tokenizer)
     for position, (start, end) in enumerate(looked.spans[: len(ids) - looked.before], start=looked.before):
@@ -375,7 +377,7 @@ def _read_answer(source: TrainedModel, model: Labelling | Tagging, looked: LineP
             tokens[position] = looked.text[start:end]
     labels, batch = source.run.labels, looked.batch
     with eval_mode(model):
-        if isinstance(model, Tagging):
+        if isinstance(model, TaggerBase):
             batch = {**batch, "tags": model.predict(batch)}  # (1, W)
             words = [tokens[position] for position in batch["first"][0].tolist()]
             tags = [labels[tag] for tag in batch["tags"][0].tolist()]
@@ -383,11 +385,11 @@ def _read_answer(source: TrainedModel, model: Labelling | Tagging, looked: LineP
         else:
             told, what = [looked.answer], "label"
 
-    def predict_answer(model: Labelling | Tagging) -> LogProbs:
+    def predict_answer(model: ClassifierBase | TaggerBase) -> LogProbs:
         device = device_of(model)
         moved = {name: value.to(device) if isinstance(value, Tensor) else value for name, value in batch.items()}
         scores = model(moved)  # (1, L), or emissions (1, W, K)
-        if isinstance(model, Labelling):
+        if isinstance(model, ClassifierBase):
             label = labels.index(looked.answer)
             each = scores.log_softmax(dim=1)[0, label : label + 1]
             return LogProbs(each, each.sum())

@@ -46,7 +46,7 @@ class Score(nn.Module):
         if self.project is None:
             return []
         return [
-            f"the {self.name} score projects the {self.memory}-wide annotations to {self.query}, the decoder's width"
+            f"the {self.name} score projects the {self.memory}-wide encoder states to {self.query}, the decoder's width"
         ]
 
     def prepare(self, memory: Tensor, mask: Tensor | None = None) -> Tensor:
