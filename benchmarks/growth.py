@@ -31,7 +31,7 @@ import torch
 from peers.asked import say_load
 from torch import Tensor, nn
 
-from seqloom.accel.cross_entropy import rows_at_once
+from seqloom.accel.cross_entropy import chunk_rows
 from seqloom.core.files import write_atomic
 from seqloom.core.memory import measure_peak
 from seqloom.inspect.plots.figures import COLOURS, new_figure, tidy, to_bytes
@@ -283,7 +283,7 @@ def measured(family: Family, size: Size, at: int, device: torch.device, less: bo
 def _logits(family: Family, size: Size, device: torch.device) -> float:
     """How many of them there are at once."""
     told = size.batch * size.length * (MASKED if family.loss is gaps_loss else 1)
-    return size.vocabulary * min(told, rows_at_once(size.vocabulary, device))
+    return size.vocabulary * min(told, chunk_rows(size.vocabulary, device))
 
 
 def _rounds(step: Callable[[], None], device: torch.device) -> Iterator[float]:

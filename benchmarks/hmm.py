@@ -24,7 +24,7 @@ import torch
 from peers.asked import say_load
 
 from seqloom import accel
-from seqloom.accel.hmm import compiled
+from seqloom.accel.hmm import numba_inference
 from seqloom.classical.hmm import HiddenMarkov, HMMConfig
 from seqloom.classical.hmm.gaussian import GaussianHMM, GaussianHMMConfig
 from seqloom.classical.hmm.inference import log_likelihood, viterbi
@@ -150,7 +150,7 @@ def main() -> None:
     arguments = parser.parse_args()
     torch.set_num_threads(1)
     if arguments.plain:
-        compiled.has_numba = lambda: False  # type: ignore[assignment]
+        numba_inference.has_numba = lambda: False  # type: ignore[assignment]
     accel.install()
     print(f"hmmlearn {importlib.metadata.version('hmmlearn')}, torch {torch.__version__}, one core")
     say_load(1)

@@ -34,8 +34,8 @@ def torchs(hidden: Tensor, weight: Tensor, bias: Tensor, targets: Tensor, label_
 def test_loss_and_gradients_are_torchs(
     rows: int, smoothing: float, uncounted: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(cross_entropy, "LOGITS_AT_ONCE", rows * V)
-    monkeypatch.setattr(cross_entropy, "MIN_ROWS", 1)
+    monkeypatch.setattr(cross_entropy, "CPU_CHUNK_LOGITS", rows * V)
+    monkeypatch.setattr(cross_entropy, "MIN_CHUNK_ROWS", 1)
     smoothed: Any = {"label_smoothing": smoothing}
     ours, theirs = given(uncounted=uncounted), given(uncounted=uncounted)
     found, wanted = linear_cross_entropy(*ours, **smoothed), torchs(*theirs, **smoothed)
@@ -112,8 +112,8 @@ def test_the_form_a_compiler_can_fuse_is_torchs(smoothing: float) -> None:
 
 
 def test_under_autocast_products_are_rounded_and_sums_are_not(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cross_entropy, "MIN_ROWS", 5)
-    monkeypatch.setattr(cross_entropy, "LOGITS_AT_ONCE", 1)
+    monkeypatch.setattr(cross_entropy, "MIN_CHUNK_ROWS", 5)
+    monkeypatch.setattr(cross_entropy, "CPU_CHUNK_LOGITS", 1)
     hidden, _, _, targets = given(torch.float32, 3)
     output, plain = layer(torch.float32), layer(torch.float32)
     with torch.autocast("cpu", dtype=torch.bfloat16):

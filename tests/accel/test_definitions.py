@@ -63,8 +63,8 @@ def test_select_real_keeps_every_real_position() -> None:
 def test_unknown_is_never_answered_true() -> None:
     mask = torch.ones(3, dtype=torch.bool)
     assert all_known_true.definition(mask) and any_known_true.definition(mask)
-    assert not layers.answer_unknown(mask)
-    assert layers.is_elsewhere(mask.to("meta")) and not layers.is_elsewhere(mask)
+    assert not layers.assume_false(mask)
+    assert layers.is_not_on_cpu(mask.to("meta")) and not layers.is_not_on_cpu(mask)
 
 
 def test_slots_are_written_in_place_or_to_a_copy() -> None:

@@ -134,16 +134,16 @@ BREAKS: dict[
         lambda doubled, out: torch.sigmoid(doubled, out=out).mul_(2),
         {"elman-relu", "elman-sigmoid"},
     ),
-    "no slope of tanh": ("_through_tanh", no_slope, {"elman-relu", "elman-sigmoid"}),
-    "no slope of σ": ("_through_sigmoid", no_slope, {"elman", "elman-relu"}),
-    "no slope of ReLU": ("_through_relu", no_slope, set(VARIANTS) - {"elman-relu"}),
-    "the first step forgotten": ("before", lambda first, steps: [0 * first, *steps.unbind()][:-1], set()),
+    "no slope of tanh": ("_tanh_backward", no_slope, {"elman-relu", "elman-sigmoid"}),
+    "no slope of σ": ("_sigmoid_backward", no_slope, {"elman", "elman-relu"}),
+    "no slope of ReLU": ("_relu_backward", no_slope, set(VARIANTS) - {"elman-relu"}),
+    "the first step forgotten": ("previous_states", lambda first, steps: [0 * first, *steps.unbind()][:-1], set()),
     "dW_h of all steps but the first": (
-        "of_products",
+        "recurrent_weight_gradient",
         lambda d, first, steps: d[1:].flatten(0, 1).t() @ steps[:-1].flatten(0, 1),
         set(),
     ),
-    "a gate that only nearly keeps": ("SURE", 3.0, {"elman", "elman-relu", "elman-sigmoid"}),
+    "a gate that only nearly keeps": ("SATURATED", 3.0, {"elman", "elman-relu", "elman-sigmoid"}),
 }
 
 

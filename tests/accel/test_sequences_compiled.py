@@ -21,8 +21,8 @@ VARIANTS: dict[str, tuple[str, dict[str, Any]]] = {name: (name, {}) for name in 
 @pytest.fixture(autouse=True)
 def worth(monkeypatch):
     """Small sequences, too."""
-    monkeypatch.setattr(numba_steps, "WORTH", 0)
-    monkeypatch.setattr(numba_steps, "FEWEST_ROWS", 1)
+    monkeypatch.setattr(numba_steps, "MIN_STATE_ELEMENTS", 0)
+    monkeypatch.setattr(numba_steps, "MIN_ROWS_PER_THREAD", 1)
 
 
 @pytest.fixture(autouse=True)
@@ -62,7 +62,7 @@ def difference(name, rows, steps, inputs, hidden, masked):
     x, state = torch.randn(rows, steps, inputs), some_state(layer, rows)
     mask = torch.rand(rows, steps) < 0.6 if masked else None
     name = steps_name(layer.cell)
-    assert name is not None and sequences.steps_of(name, x, state["h"]) is numba_steps.STEPS[name]
+    assert name is not None and sequences.select_steps(name, x, state["h"]) is numba_steps.STEPS[name]
     got = everything(layer, x, state, mask, True)
     wanted = everything(layer.double(), x, state, mask, False)
     return max(float((got[key] - one).abs().max() / one.abs().max()) for key, one in wanted.items())
@@ -95,7 +95,7 @@ def test_rows_are_shared_among_threads(name):
 
 @pytest.mark.parametrize("name", VARIANTS)
 def test_threads_without_a_row(name, monkeypatch):
-    monkeypatch.setattr(numba_steps, "FEWEST_ROWS", 0)
+    monkeypatch.setattr(numba_steps, "MIN_ROWS_PER_THREAD", 0)
     torch.set_num_threads(3)
     assert difference(name, 2, 16, 6, 12, True) < 2e-6
 
@@ -129,13 +129,13 @@ def test_outputs_that_are_overwritten_give_no_wrong_gradient(name):
 
 @pytest.mark.parametrize("name", VARIANTS)
 def test_a_matrix_that_is_not_turned_is_noticed(name, monkeypatch):
-    monkeypatch.setattr(numba_steps, "turned", lambda weight: weight.contiguous())
+    monkeypatch.setattr(numba_steps, "transpose", lambda weight: weight.contiguous())
     assert difference(name, 4, 20, 8, 8, False) > 1e-3
 
 
 @pytest.mark.parametrize("name", sorted(set(VARIANTS) - {"elman", "elman-relu", "elman-sigmoid"}))
 def test_a_gate_that_only_nearly_keeps_is_noticed(name, monkeypatch):
-    monkeypatch.setattr(numba_steps, "SURE", 3.0)
+    monkeypatch.setattr(numba_steps, "SATURATED", 3.0)
     assert difference(name, 4, 20, 8, 8, True) > 1e-3
 
 

@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from seqloom.accel.hmm import compiled, scaled
+from seqloom.accel.hmm import numba_inference, scaled
 from seqloom.classical.hmm.inference import backtrack, backward, forward, log_likelihood, posterior, recursion, viterbi
 from seqloom.core.device import has_numba
 from seqloom.core.errors import DataError
@@ -27,15 +27,15 @@ plain = recursion.definition
 
 @pytest.fixture
 def without_numba(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(compiled, "has_numba", lambda: False)
+    monkeypatch.setattr(numba_inference, "has_numba", lambda: False)
 
 
-@pytest.fixture(params=["compiled", "scaled", "definition"])
+@pytest.fixture(params=["numba", "scaled", "definition"])
 def implementation(request: pytest.FixtureRequest) -> Iterator[str]:
     """The numba kernels, the scaled torch code used without numba, and the definition."""
     if request.param == "scaled":
         request.getfixturevalue("without_numba")
-    elif request.param == "compiled" and not has_numba():
+    elif request.param == "numba" and not has_numba():
         pytest.skip("numba is not installed")
     with definitions_only() if request.param == "definition" else nullcontext():
         yield str(request.param)
@@ -156,7 +156,7 @@ def test_row_alone_equals_row_in_a_batch(states: int, lengths: list[int], seed: 
 def test_piecewise_recursion_equals_the_definition(batch: int, zeros: float) -> None:
     initial, transition, emission = random_hmm(3, batch, 2500, 1, zeros)
     start = initial.expand(batch, 3)
-    assert scaled.piece_size(emission) is not None
+    assert scaled.chunk_length(emission) is not None
     for largest in (False, True):
         expected = plain(start, transition, emission, largest=largest)
         result = recursion(start, transition, emission, largest=largest)

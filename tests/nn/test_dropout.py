@@ -8,7 +8,7 @@ import torch.nn.functional as F
 from tests.nn.running import run
 from torch import nn
 
-from seqloom.accel.recurrence.torch_kernels import OnePiece
+from seqloom.accel.recurrence.torch_kernels import FlattenedWeights
 from seqloom.core.tree import leaves
 from seqloom.nn.cells import CELLS
 from seqloom.nn.masks import Dropout, EmbeddingDropout, VariationalDropout, make_dropout
@@ -246,13 +246,13 @@ def test_copies_in_one_piece_carry_their_gradients_to_the_originals() -> None:
             tensor.data = part.view_as(tensor)
 
     tensors = [double(3, 2).requires_grad_(), double(4).requires_grad_(), double(2, 2)]
-    copies = OnePiece.apply(lay, *tensors)
+    copies = FlattenedWeights.apply(lay, *tensors)
     exactly(list(copies), tensors)
     assert len({copy.untyped_storage().data_ptr() for copy in copies}) == 1
     assert copies[0].data_ptr() != tensors[0].data_ptr()
     loss = copies[0].square().sum() + (copies[1] * 3).sum() + copies[2].sum()
     exactly(torch.autograd.grad(loss, tensors[:2]), (2 * tensors[0], torch.full((4,), 3.0, dtype=torch.float64)))
-    assert torch.autograd.gradcheck(lambda *given: OnePiece.apply(lay, *given), tensors, fast_mode=True)
+    assert torch.autograd.gradcheck(lambda *given: FlattenedWeights.apply(lay, *given), tensors, fast_mode=True)
 
 
 # All of them.

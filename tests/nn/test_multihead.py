@@ -8,7 +8,7 @@ from tests.nn.torch_layers import D, N, copy_attention, exactly, same_gradients,
 from torch import nn
 
 from seqloom.accel import layers
-from seqloom.accel.layers import MAX_PLAIN_QUERIES, REGISTER_NUMBERS
+from seqloom.accel.layers import MAX_PLAIN_QUERIES, SIMD_WIDTH
 from seqloom.nn.attention import MultiHeadAttention
 from seqloom.nn.masks import AttentionMask
 from seqloom.nn.positions import Rotary
@@ -224,7 +224,7 @@ def test_a_choice_of_heads_is_checked():
             MultiHeadAttention(D, heads, kv_heads)
 
 
-@pytest.mark.parametrize("S", [1, REGISTER_NUMBERS - 1, REGISTER_NUMBERS, REGISTER_NUMBERS + 1])
+@pytest.mark.parametrize("S", [1, SIMD_WIDTH - 1, SIMD_WIDTH, SIMD_WIDTH + 1])
 def test_however_many_keys(S):
     """Where they do not fill a register, the softmax is our own."""
     ours = attention()

@@ -86,8 +86,8 @@ def test_recurrent(name, dtype, fused):
 @pytest.mark.skipif(numba_steps.library() is None, reason="needs numba, MKL and GNU's OpenMP")
 @pytest.mark.parametrize("name", sorted({name for name in CELLS if steps_name(CELLS[name](1, 1)) is not None}))
 def test_compiled_loops(name, monkeypatch):
-    monkeypatch.setattr(numba_steps, "WORTH", 0)
-    monkeypatch.setattr(numba_steps, "FEWEST_ROWS", 1)
+    monkeypatch.setattr(numba_steps, "MIN_STATE_ELEMENTS", 0)
+    monkeypatch.setattr(numba_steps, "MIN_ROWS_PER_THREAD", 1)
     torch.manual_seed(0)
     layer, mask = Recurrent(CELLS[name](D, H)), some_mask(20)
     assert_ignores(layer, lambda x: leaves(layer(x, mask=mask)), mask)

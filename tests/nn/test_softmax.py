@@ -126,8 +126,8 @@ def test_full_has_the_names_of_a_linear_layer_and_its_loss() -> None:
 @pytest.mark.parametrize("at_once", [1, 40, 10**6])
 def test_full_made_a_few_rows_at_a_time(at_once: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """In decoding, without gradients, on a CPU."""
-    monkeypatch.setattr("seqloom.accel.cross_entropy.LOGITS_AT_ONCE", at_once)
-    monkeypatch.setattr("seqloom.accel.cross_entropy.MIN_ROWS", 1)
+    monkeypatch.setattr("seqloom.accel.cross_entropy.CPU_CHUNK_LOGITS", at_once)
+    monkeypatch.setattr("seqloom.accel.cross_entropy.MIN_CHUNK_ROWS", 1)
     layer = FullSoftmaxConfig().build(H, V).double()
     for shape in ((H,), (5, H), (2, 3, H), (0, H)):
         hidden = torch.randn(*shape, dtype=torch.float64)

@@ -8,7 +8,7 @@ import torch
 
 from seqloom import accel
 from seqloom.accel.decoding.packed import versions
-from seqloom.accel.training.graphed_step import GraphedStep, shape_of
+from seqloom.accel.training.graphed_step import GraphedStep, shape_key
 from seqloom.core.protocols import Loss
 from seqloom.recipes import read_recipe
 from seqloom.train.config import FitConfig
@@ -23,15 +23,15 @@ cuda = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA GP
 
 def test_shape_key_covers_all_tensors_and_options():
     batch = {"inputs": torch.zeros(3, 4, dtype=torch.long), "fresh": True, "read": 9}
-    assert shape_of(batch) == shape_of({**batch, "inputs": torch.ones(3, 4, dtype=torch.long), "read": 7})
+    assert shape_key(batch) == shape_key({**batch, "inputs": torch.ones(3, 4, dtype=torch.long), "read": 7})
     for other in (
         {**batch, "inputs": torch.zeros(3, 5, dtype=torch.long)},
         {**batch, "inputs": torch.zeros(3, 4)},
         {**batch, "fresh": False},
         {**batch, "more": None},
     ):
-        assert shape_of(other) != shape_of(batch)
-    assert shape_of(({"h": torch.zeros(2)}, None)) == shape_of(({"h": torch.ones(2)}, None)) != shape_of(None)
+        assert shape_key(other) != shape_key(batch)
+    assert shape_key(({"h": torch.zeros(2)}, None)) == shape_key(({"h": torch.ones(2)}, None)) != shape_key(None)
 
 
 def test_cpu_results_are_available_immediately(tiny_task):
@@ -143,7 +143,7 @@ def test_loss_that_synchronizes_runs_eagerly(session, tiny_task):
     task.loss = waiting
     events = session(steps=4, device="cuda").train(task)
     (prepared,) = [event for event in events if isinstance(event, Prepared)]
-    assert prepared.notes == ("steps are made one operation at a time: its loss waits for the GPU",)
+    assert prepared.notes == ("training without CUDA graphs: the loss synchronizes with the GPU",)
 
 
 @cuda

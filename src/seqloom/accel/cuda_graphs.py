@@ -1,4 +1,4 @@
-"""CUDA graphs: the operations of a function, captured once and replayed as a whole."""
+"""Capture of CUDA graphs."""
 
 import gc
 from collections.abc import Callable
@@ -8,19 +8,19 @@ import torch
 
 
 def capture(work: Callable[[], Any], pool: Any = None, stream: Any = None) -> Any:
-    """Capture the operations of `work` on the GPU; they are computed by `replay()` of the graph.
+    """Capture the GPU operations of `work`; `replay()` of the graph runs them.
 
-    Graphs that share a `pool` of memory must not be replayed at the same time. During a capture no
-    garbage is collected: to free another graph's memory would invalidate it.
+    Graphs that share a memory `pool` must not be replayed at the same time. Garbage collection is off during the
+    capture, because freeing another graph's memory would invalidate it.
     """
-    graph, here = torch.cuda.CUDAGraph(), torch.cuda.current_stream()
-    collecting = gc.isenabled()
+    graph, current = torch.cuda.CUDAGraph(), torch.cuda.current_stream()
+    gc_was_enabled = gc.isenabled()
     gc.disable()
     try:
         with torch.cuda.graph(graph, pool=pool, stream=stream, capture_error_mode="thread_local"):
             work()
     finally:
-        torch.cuda.set_stream(here)  # which torch would not, after a capture that failed
-        if collecting:
+        torch.cuda.set_stream(current)  # torch does not restore it after a failed capture
+        if gc_was_enabled:
             gc.enable()
     return graph

@@ -1,16 +1,15 @@
-"""Gradients that are written by hand and have no gradient of their own."""
+"""Check for hand-written gradients, which cannot be differentiated again."""
 
 import torch
 
 
 def refuse_double_backward() -> None:
-    """Raise if the backward pass that calls this is itself being recorded, because a second derivative is wanted.
+    """Raise an error if autograd records the calling backward pass for a second derivative.
 
-    torch's `once_differentiable` refuses later, and not at all where only gradients of named
-    tensors are asked for.
+    torch's `once_differentiable` raises later, and not at all with `torch.autograd.grad` of some tensors.
     """
     if torch.is_grad_enabled():
         raise RuntimeError(
-            "This gradient is computed by hand and cannot be differentiated again. Do without create_graph=True, or "
-            "compute within accel.disabled(), which differentiates the definition."
+            "This hand-written gradient cannot be differentiated again. Remove create_graph=True, or compute within "
+            "accel.disabled(), which differentiates the definition."
         )

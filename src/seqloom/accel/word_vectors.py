@@ -1,8 +1,7 @@
-"""Steps of skip-gram and CBOW on a CUDA GPU as a CUDA graph.
+"""Skip-gram and CBOW steps as a CUDA graph.
 
-A step is some forty small operations, and a GPU is done with each before Python has asked for the
-next. So the step is captured once, on predictions in static buffers, and replayed from then on. If
-fewer predictions are left than the buffers hold, the others count nothing.
+A step is about forty small operations, each faster than its launch from Python. The step is therefore captured once,
+on predictions in static buffers, and replayed. Unused rows of the buffers are masked.
 """
 
 from weakref import WeakKeyDictionary
@@ -14,7 +13,7 @@ from seqloom.accel.cuda_graphs import capture
 from seqloom.classical.word_vectors import WordVectors
 from seqloom.classical.word_vectors.negative_sampling import Predictions, update, update_in_batches
 
-WARM_UP_STEPS = 3  # before a capture, as CUDA's libraries want; they change nothing
+WARM_UP_STEPS = 3  # before the capture, for CUDA libraries; with masked buffers, they change nothing
 
 _graphs: WeakKeyDictionary[WordVectors, "GraphedUpdate"] = WeakKeyDictionary()
 
@@ -35,7 +34,7 @@ def graphed_update(model: WordVectors, predictions: Predictions, rate: float, ba
 
 
 class GraphedUpdate:
-    """`update` of these vectors, for at most `batch` predictions."""
+    """A graphed `update` of the vectors of a model, for at most `batch` predictions."""
 
     def __init__(self, model: WordVectors, batch: int) -> None:
         config, device = model.config, model.device
@@ -50,7 +49,7 @@ class GraphedUpdate:
         self.rate, self.loss = (torch.zeros((), device=device) for _ in range(2))
         stream = torch.cuda.Stream(device)
         stream.wait_stream(torch.cuda.current_stream(device))
-        tables = WordVectors(config, model.vocabulary)  # without a reference to the model, which owns this graph
+        tables = WordVectors(config, model.vocabulary)  # no reference to the model, which owns this graph
         tables.vectors, tables.contexts = self.tables
         with torch.cuda.stream(stream):
             for _ in range(WARM_UP_STEPS):
@@ -59,11 +58,11 @@ class GraphedUpdate:
         self.graph = capture(lambda: self.loss.add_(update(tables, self.buffers, self.rate)))
 
     def fits(self, model: WordVectors, batch: int) -> bool:
-        """Whether these are still the vectors it was captured on, and batches of that size."""
+        """Return whether the graph was captured with these vectors and this batch size."""
         return model.vectors is self.tables[0] and model.contexts is self.tables[1] and batch == self.batch
 
     def __call__(self, predictions: Predictions, rate: float) -> Tensor:
-        """Make the steps of all these predictions, `batch` at a time; the sum of their losses."""
+        """Run the steps of all predictions, `batch` at a time, and return the sum of their losses."""
         self.loss.zero_()
         self.rate.fill_(rate)
         for part in predictions.batches(self.batch):

@@ -1,8 +1,8 @@
 """Numba kernels of hidden Markov models, for the CPU (extra `fast`).
 
-Scaled as in `seqloom.accel.hmm.scaled`: every step is divided by its sum, the logarithms are kept,
-and a sequence is trusted only if every share that could be reached was above MIN_PROBABILITY. The
-definition computes the others.
+Scaled as in `seqloom.accel.hmm.scaled`: every step is divided by its sum, and the logarithms of the sums are
+accumulated. A result is reliable if the probabilities of all reachable states exceeded MIN_PROBABILITY. The definition
+computes the other sequences.
 """
 
 from typing import Any
@@ -15,62 +15,70 @@ from seqloom.core.device import compile_nogil
 
 Array = np.ndarray[Any, Any]
 compiled = compile_nogil(error_model="numpy")
-inlined = njit(inline="always", error_model="numpy")  # a call costs more than what these do
+inlined = njit(inline="always", error_model="numpy")  # a call takes longer than the body
 
 
 @inlined
-def _step(share: Array, possible: Array, chances: Array, after: Array) -> bool:
-    """after(k) = Σ_j share(j) chances(j, k). Whether nothing that was lost could matter."""
-    states, fine = len(share), True
+def _apply_transition(probs: Array, is_possible: Array, transition_probs: Array, next_probs: Array) -> bool:
+    """next_probs(k) = Σ_j probs(j) transition_probs(j, k). Return whether no reachable state underflowed."""
+    states, is_reliable = len(probs), True
     for k in range(states):
-        after[k] = 0.0
+        next_probs[k] = 0.0
     for j in range(states):
-        if share[j] != 0.0:
+        if probs[j] != 0.0:
             for k in range(states):
-                after[k] += share[j] * chances[j, k]
+                next_probs[k] += probs[j] * transition_probs[j, k]
     for k in range(states):
-        if not after[k] > MIN_PROBABILITY:
+        if not next_probs[k] > MIN_PROBABILITY:
             for j in range(states):
-                if possible[j] and chances[j, k] > 0.0:
-                    fine = False
-    return fine
+                if is_possible[j] and transition_probs[j, k] > 0.0:
+                    is_reliable = False
+    return is_reliable
 
 
 @inlined
-def _begin(start: Array, share: Array) -> tuple[float, bool]:
-    """share(k) = exp(start(k) − max). The max, and whether nothing was lost."""
+def _normalize_start(start: Array, probs: Array) -> tuple[float, bool]:
+    """probs(k) = exp(start(k) − max). Return the maximum, and whether no state underflowed."""
     highest = start.max()
-    fine = highest > -np.inf
+    is_reliable = highest > -np.inf
     for k in range(len(start)):
-        share[k] = np.exp(start[k] - highest) if fine else 0.0
-        fine &= share[k] > MIN_PROBABILITY or start[k] == -np.inf
-    return highest, fine
+        probs[k] = np.exp(start[k] - highest) if is_reliable else 0.0
+        is_reliable &= probs[k] > MIN_PROBABILITY or start[k] == -np.inf
+    return highest, is_reliable
 
 
 @inlined
-def _read(share: Array, possible: Array, emitted: Array, chance: Array) -> tuple[float, float]:
-    """share(k) b(k) / Σ, in place; `chance` is b over its largest. The log of that, and the sum."""
-    states = len(share)
-    highest = emitted[0]
+def _apply_emission(
+    probs: Array, is_possible: Array, log_emission: Array, emission_probs: Array
+) -> tuple[float, float]:
+    """probs(k) ← probs(k) b(k) / Σ, with b scaled by its maximum. Return the log of the maximum, and Σ."""
+    states = len(probs)
+    highest = log_emission[0]
     for k in range(1, states):
-        highest = max(highest, emitted[k])
+        highest = max(highest, log_emission[k])
     if highest == -np.inf:
         return -np.inf, 0.0
     total = 0.0
     for k in range(states):
-        possible[k] = (share[k] > 0.0) and emitted[k] > -np.inf
-        # exp is what takes longest: of the largest and of what cannot be it is known
-        chance[k] = 1.0 if emitted[k] == highest else 0.0 if emitted[k] == -np.inf else np.exp(emitted[k] - highest)
-        share[k] *= chance[k]
-        total += share[k]
+        is_possible[k] = (probs[k] > 0.0) and log_emission[k] > -np.inf
+        # exp is the slowest operation; its value is known for the maximum and for −∞
+        emission_probs[k] = (
+            1.0
+            if log_emission[k] == highest
+            else 0.0
+            if log_emission[k] == -np.inf
+            else np.exp(log_emission[k] - highest)
+        )
+        probs[k] *= emission_probs[k]
+        total += probs[k]
     for k in range(states):
-        share[k] /= total
+        probs[k] /= total
     return highest, total
 
 
 @inlined
-def _kept(total: float, product: float) -> tuple[float, float]:
-    """A logarithm is taken only now and then: of a product of sums, before it grows too small or too large."""
+def _fold_product(total: float, product: float) -> tuple[float, float]:
+    """Add the logarithm of a product of sums to the total, before the product underflows or overflows."""
     if 1e-150 < product < 1e150:
         return total, product
     return total + np.log(product), 1.0
@@ -78,114 +86,119 @@ def _kept(total: float, product: float) -> tuple[float, float]:
 
 @compiled
 def forward(
-    start: Array, chances: Array, emission: Array, lengths: Array, predicted: Array, alpha: Array, trusted: Array
+    start: Array,
+    transition_probs: Array,
+    emission: Array,
+    lengths: Array,
+    predicted: Array,
+    alpha: Array,
+    reliable: Array,
 ) -> None:
-    """p and α (B, T, N) in log space."""
+    """Compute p and α (B, T, N) in log space."""
     batch, _, states = emission.shape
-    share, after, chance = np.empty(states), np.empty(states), np.empty(states)
-    possible = np.empty(states, dtype=np.bool_)
+    probs, next_probs, emission_probs = np.empty(states), np.empty(states), np.empty(states)
+    is_possible = np.empty(states, dtype=np.bool_)
     for row in range(batch):
-        total, trusted[row] = _begin(start[row], share)
+        total, reliable[row] = _normalize_start(start[row], probs)
         for t in range(lengths[row]):
             for k in range(states):
-                predicted[row, t, k] = (np.log(share[k]) + total) if t else start[row, k]
+                predicted[row, t, k] = (np.log(probs[k]) + total) if t else start[row, k]
                 alpha[row, t, k] = predicted[row, t, k] + emission[row, t, k]
-            highest, summed = _read(share, possible, emission[row, t], chance)
+            highest, summed = _apply_emission(probs, is_possible, emission[row, t], emission_probs)
             total += highest + np.log(summed)
-            trusted[row] &= summed > MIN_PROBABILITY
+            reliable[row] &= summed > MIN_PROBABILITY
             if t + 1 < lengths[row]:
-                trusted[row] &= _step(share, possible, chances, after)
-                share[:] = after
-            if not trusted[row]:
+                reliable[row] &= _apply_transition(probs, is_possible, transition_probs, next_probs)
+                probs[:] = next_probs
+            if not reliable[row]:
                 break
 
 
 @compiled
 def likelihoods(
-    start: Array, chances: Array, emission: Array, lengths: Array, likelihood: Array, trusted: Array
+    start: Array, transition_probs: Array, emission: Array, lengths: Array, likelihood: Array, reliable: Array
 ) -> None:
-    """log p(x) (B,) alone."""
+    """Compute log p(x) (B,)."""
     batch, _, states = emission.shape
-    share, after, chance = np.empty(states), np.empty(states), np.empty(states)
-    possible = np.empty(states, dtype=np.bool_)
+    probs, next_probs, emission_probs = np.empty(states), np.empty(states), np.empty(states)
+    is_possible = np.empty(states, dtype=np.bool_)
     for row in range(batch):
-        total, good = _begin(start[row], share)
+        total, is_reliable = _normalize_start(start[row], probs)
         product = 1.0
         for t in range(lengths[row]):
-            highest, summed = _read(share, possible, emission[row, t], chance)
-            total, product = _kept(total + highest, product * summed)
-            good &= summed > MIN_PROBABILITY
+            highest, summed = _apply_emission(probs, is_possible, emission[row, t], emission_probs)
+            total, product = _fold_product(total + highest, product * summed)
+            is_reliable &= summed > MIN_PROBABILITY
             if t + 1 < lengths[row]:
-                good &= _step(share, possible, chances, after)
-                share[:] = after
-            if not good:
+                is_reliable &= _apply_transition(probs, is_possible, transition_probs, next_probs)
+                probs[:] = next_probs
+            if not is_reliable:
                 break
-        likelihood[row], trusted[row] = total + np.log(product), good
+        likelihood[row], reliable[row] = total + np.log(product), is_reliable
 
 
 @compiled
 def e_step(
     start: Array,
-    chances: Array,
+    transition_probs: Array,
     emission: Array,
     lengths: Array,
     posterior: Array,
     pairs: Array,
     likelihood: Array,
-    trusted: Array,
+    reliable: Array,
 ) -> None:
-    """p(z_t | x) (B, T, N), Σ_t p(z_t, z_{t+1} | x) (B, N, N) and log p(x) (B,).
+    """Compute p(z_t | x) (B, T, N), Σ_t p(z_t, z_{t+1} | x) (B, N, N) and log p(x) (B,).
 
-    Forward, keeping the shares in `posterior`; then backward, which makes them posteriors on its
-    way.
+    The forward pass writes filtered probabilities to `posterior`; the backward pass turns them into posteriors.
     """
     batch, longest, states = emission.shape
-    share, after, weight = np.empty(states), np.empty(states), np.empty(states)
-    possible, turned = np.empty(states, dtype=np.bool_), np.ascontiguousarray(chances.T)
-    emitted = np.empty((longest, states))
+    probs, next_probs, weight = np.empty(states), np.empty(states), np.empty(states)
+    is_possible, transposed = np.empty(states, dtype=np.bool_), np.ascontiguousarray(transition_probs.T)
+    emission_probs = np.empty((longest, states))
     for row in range(batch):
         length = lengths[row]
-        total, good = _begin(start[row], share)
+        total, is_reliable = _normalize_start(start[row], probs)
         product = 1.0
         for t in range(length):
-            highest, summed = _read(share, possible, emission[row, t], emitted[t])
-            total, product = _kept(total + highest, product * summed)
-            good &= summed > MIN_PROBABILITY
-            posterior[row, t] = share
+            highest, summed = _apply_emission(probs, is_possible, emission[row, t], emission_probs[t])
+            total, product = _fold_product(total + highest, product * summed)
+            is_reliable &= summed > MIN_PROBABILITY
+            posterior[row, t] = probs
             if t + 1 < length:
-                good &= _step(share, possible, chances, after)
-                share[:] = after
-            if not good:
+                is_reliable &= _apply_transition(probs, is_possible, transition_probs, next_probs)
+                probs[:] = next_probs
+            if not is_reliable:
                 break
         likelihood[row] = total + np.log(product)
-        trusted[row] = good
-        if not good:
+        reliable[row] = is_reliable
+        if not is_reliable:
             continue
-        share[:] = 1.0
+        probs[:] = 1.0
         for t in range(length - 2, -1, -1):
             summed = 0.0
             for k in range(states):
-                possible[k] = emission[row, t + 1, k] > -np.inf and share[k] > 0.0
-                weight[k] = share[k] * emitted[t + 1, k]
+                is_possible[k] = emission[row, t + 1, k] > -np.inf and probs[k] > 0.0
+                weight[k] = probs[k] * emission_probs[t + 1, k]
                 summed += weight[k]
-            good &= summed > MIN_PROBABILITY
+            is_reliable &= summed > MIN_PROBABILITY
             for k in range(states):
                 weight[k] /= summed
-            good &= _step(weight, possible, turned, after)
+            is_reliable &= _apply_transition(weight, is_possible, transposed, next_probs)
             joint = 0.0
             for j in range(states):
-                joint += posterior[row, t, j] * after[j]
-            good &= joint > MIN_PROBABILITY
-            if not good:
+                joint += posterior[row, t, j] * next_probs[j]
+            is_reliable &= joint > MIN_PROBABILITY
+            if not is_reliable:
                 break
             for j in range(states):
                 ratio = posterior[row, t, j] / joint
                 if ratio != 0.0:
                     for k in range(states):
-                        pairs[row, j, k] += ratio * chances[j, k] * weight[k]
-                posterior[row, t, j] = ratio * after[j]
-            share[:] = after
-        trusted[row] = good
+                        pairs[row, j, k] += ratio * transition_probs[j, k] * weight[k]
+                posterior[row, t, j] = ratio * next_probs[j]
+            probs[:] = next_probs
+        reliable[row] = is_reliable
 
 
 @compiled
@@ -198,25 +211,25 @@ def viterbi(
     score: Array,
     backpointers: Array,
 ) -> None:
-    """The likeliest states (B, T) and log p of them (B,); log space. `backpointers` (T, N) is room to work in."""
+    """Compute the most probable states (B, T) and their log p (B,); `backpointers` (T, N) is a workspace."""
     batch, _, states = emission.shape
-    best, now = np.empty(states), np.empty(states)
+    best, next_best = np.empty(states), np.empty(states)
     for row in range(batch):
         length = lengths[row]
         for k in range(states):
             best[k] = start[row, k] + emission[row, 0, k]
         for t in range(1, length):
             for k in range(states):
-                now[k] = -np.inf
+                next_best[k] = -np.inf
                 backpointers[t, k] = 0
             for j in range(states):
                 for k in range(states):
                     value = best[j] + transition[j, k]
-                    if value > now[k]:
-                        now[k] = value
+                    if value > next_best[k]:
+                        next_best[k] = value
                         backpointers[t, k] = j
             for k in range(states):
-                best[k] = now[k] + emission[row, t, k]
+                best[k] = next_best[k] + emission[row, t, k]
         last = np.argmax(best)
         score[row] = best[last]
         for t in range(length - 1, -1, -1):

@@ -1,17 +1,16 @@
 # mypy: ignore-errors
-"""What lies between the products of `seqloom.accel.recurrence.triton_steps`: an elementwise kernel before each.
+"""Elementwise kernels between the matrix products of `seqloom.accel.recurrence.triton_steps`.
 
-Buffers are time-major and whole; t says which step is meant. `a` (T, B, 3H) holds r, z and the
-candidate side by side, `states` (T + 1, B, H) the first state and all others. All is computed in
-float32, or with WIDE in float64. TAKES: z is the share of the candidate, else that of the old
-state. LOOKS: z looks at nothing (0), h (1), tanh h (2).
+Buffers are time-major and hold all steps; t is the step. `a` (T, B, 3H) holds r, z and the candidate, `states`
+(T + 1, B, H) the initial state and all others. Computation is in float32, or float64 with FLOAT64. GATES_CANDIDATE: z
+is the weight of the candidate, else that of the previous state. Z_INPUT: z reads nothing (0), h (1) or tanh h (2).
 """
 
 import triton
 import triton.language as tl
 
 BLOCK = 256
-ANY = ["t", "last", "dy_t", "dy_row", "dy_column"]  # not worth a kernel of their own when they are 1 or round
+UNSPECIALIZED = ["t", "last", "dy_t", "dy_row", "dy_column"]  # one kernel for all values
 
 
 @triton.jit
@@ -25,92 +24,98 @@ def tanh(x):
 
 
 @triton.jit
-def places(t, hidden, numbers, BLOCK: tl.constexpr):
-    """Of every number of a step: its place in (T, B, H), that of its r in (T, B, 3H), row, column, and if it is one."""
-    place = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
-    row = place // hidden
-    column = place - row * hidden
-    begin = t.to(tl.int64) * numbers
-    return begin + place, 3 * begin + row * (3 * hidden) + column, row, column, place < numbers
+def locate(t, hidden, size, BLOCK: tl.constexpr):
+    """Return the indices of the elements of a step in (T, B, H), of their r in (T, B, 3H), rows, columns and mask."""
+    index = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    row = index // hidden
+    column = index - row * hidden
+    start = t.to(tl.int64) * size
+    return start + index, 3 * start + row * (3 * hidden) + column, row, column, index < size
 
 
 @triton.jit
-def load(pointer, place, there, WIDE: tl.constexpr):
-    return tl.load(pointer + place, mask=there, other=0).to(tl.float64 if WIDE else tl.float32)
+def load(pointer, index, mask, FLOAT64: tl.constexpr):
+    return tl.load(pointer + index, mask=mask, other=0).to(tl.float64 if FLOAT64 else tl.float32)
 
 
-@triton.jit(do_not_specialize=ANY)
+@triton.jit(do_not_specialize=UNSPECIALIZED)
 def gates(
-    t, a, for_gates, for_z, states, reset, hidden, numbers,
-    TAKES: tl.constexpr, LOOKS: tl.constexpr, WIDE: tl.constexpr, BLOCK: tl.constexpr,
+    t, a, gates_product, z_product, states, reset, hidden, size,
+    GATES_CANDIDATE: tl.constexpr, Z_INPUT: tl.constexpr, FLOAT64: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """r, z = σ(a + what h gives); reset = r ⊙ h_{t−1}"""
-    place, of_r, row, column, there = places(t, hidden, numbers, BLOCK)
-    joint = 2 * hidden if LOOKS == 1 else hidden
-    r = sigmoid(load(a, of_r, there, WIDE) + load(for_gates, row * joint + column, there, WIDE))
-    z = load(a, of_r + hidden, there, WIDE)
-    if LOOKS == 1:
-        z += load(for_gates, row * joint + hidden + column, there, WIDE)
-    if LOOKS == 2:
-        z += load(for_z, row * hidden + column, there, WIDE)
-    tl.store(a + of_r, r, mask=there)
-    tl.store(a + of_r + hidden, sigmoid(z), mask=there)
-    tl.store(reset + place, r * load(states, place, there, WIDE), mask=there)
+    """r, z = σ(a + product with h); reset = r ⊙ h_{t−1}"""
+    index, r_index, row, column, mask = locate(t, hidden, size, BLOCK)
+    joint = 2 * hidden if Z_INPUT == 1 else hidden
+    r = sigmoid(load(a, r_index, mask, FLOAT64) + load(gates_product, row * joint + column, mask, FLOAT64))
+    z = load(a, r_index + hidden, mask, FLOAT64)
+    if Z_INPUT == 1:
+        z += load(gates_product, row * joint + hidden + column, mask, FLOAT64)
+    if Z_INPUT == 2:
+        z += load(z_product, row * hidden + column, mask, FLOAT64)
+    tl.store(a + r_index, r, mask=mask)
+    tl.store(a + r_index + hidden, sigmoid(z), mask=mask)
+    tl.store(reset + index, r * load(states, index, mask, FLOAT64), mask=mask)
 
 
-@triton.jit(do_not_specialize=ANY)
+@triton.jit(do_not_specialize=UNSPECIALIZED)
 def mix(
-    t, a, for_c, states, seen, tanh_h, hidden, numbers,
-    TAKES: tl.constexpr, LOOKS: tl.constexpr, WIDE: tl.constexpr, BLOCK: tl.constexpr,
+    t, a, candidate_product, states, states_cast, tanh_h, hidden, size,
+    GATES_CANDIDATE: tl.constexpr, Z_INPUT: tl.constexpr, FLOAT64: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """h̃ = tanh(a + what r ⊙ h gives); h_t between it and h_{t−1}. `seen` is h_t as products see it."""
-    place, of_r, row, column, there = places(t, hidden, numbers, BLOCK)
-    z, old = load(a, of_r + hidden, there, WIDE), load(states, place, there, WIDE)
-    candidate = tanh(load(a, of_r + 2 * hidden, there, WIDE) + load(for_c, row * hidden + column, there, WIDE))
-    new = z * candidate + (1 - z) * old if TAKES else z * old + (1 - z) * candidate
-    tl.store(a + of_r + 2 * hidden, candidate, mask=there)
-    tl.store(states + place + numbers, new, mask=there)
-    tl.store(seen + place + numbers, new, mask=there)
-    if LOOKS == 2:
-        tl.store(tanh_h + place + numbers, tanh(new), mask=there)
-
-
-@triton.jit(do_not_specialize=ANY)
-def unmix(
-    t, last, a, states, dy, dy_t, dy_row, dy_column, by_gates, dh, da, hidden, numbers,
-    TAKES: tl.constexpr, LOOKS: tl.constexpr, WIDE: tl.constexpr, BLOCK: tl.constexpr,
-):  # fmt: skip
-    """Back through `mix`: dh of all ways but one, that by h̃, which is still to come."""
-    place, of_r, row, column, there = places(t, hidden, numbers, BLOCK)
-    at, later = row * hidden + column, there & (t < last)  # the last step has all of its dh in it
-    z, old, candidate = (
-        load(a, of_r + hidden, there, WIDE),
-        load(states, place, there, WIDE),
-        load(a, of_r + 2 * hidden, there, WIDE),
+    """h̃ = tanh(a + product with r ⊙ h); h_t interpolates h̃ and h_{t−1}. `states_cast` has the dtype of products."""
+    index, r_index, row, column, mask = locate(t, hidden, size, BLOCK)
+    z, previous = load(a, r_index + hidden, mask, FLOAT64), load(states, index, mask, FLOAT64)
+    candidate = tanh(
+        load(a, r_index + 2 * hidden, mask, FLOAT64) + load(candidate_product, row * hidden + column, mask, FLOAT64)
     )
-    of_dy = t.to(tl.int64) * dy_t + row * dy_row.to(tl.int64) + column * dy_column
-    d = load(dh, at, there, WIDE) + load(by_gates, at, later, WIDE) + load(dy, of_dy, later, WIDE)
-    if TAKES:
-        share, d_z = z, d * (candidate - old)
-    else:
-        share, d_z = 1 - z, d * (old - candidate)
-    tl.store(da + of_r + hidden, d_z * z * (1 - z), mask=there)
-    tl.store(da + of_r + 2 * hidden, d * share * (1 - candidate * candidate), mask=there)
-    tl.store(dh + at, d * (1 - share), mask=there)
+    new = z * candidate + (1 - z) * previous if GATES_CANDIDATE else z * previous + (1 - z) * candidate
+    tl.store(a + r_index + 2 * hidden, candidate, mask=mask)
+    tl.store(states + index + size, new, mask=mask)
+    tl.store(states_cast + index + size, new, mask=mask)
+    if Z_INPUT == 2:
+        tl.store(tanh_h + index + size, tanh(new), mask=mask)
 
 
-@triton.jit(do_not_specialize=ANY)
-def unreset(
-    t, a, states, tanh_h, by_reset, by_tanh, dh, da, hidden, numbers,
-    TAKES: tl.constexpr, LOOKS: tl.constexpr, WIDE: tl.constexpr, BLOCK: tl.constexpr,
+@triton.jit(do_not_specialize=UNSPECIALIZED)
+def mix_backward(
+    t, last, a, states, dy, dy_t, dy_row, dy_column, d_from_gates, dh, da, hidden, size,
+    GATES_CANDIDATE: tl.constexpr, Z_INPUT: tl.constexpr, FLOAT64: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """Back through r ⊙ h_{t−1}, and through tanh h_{t−1} where z looks at it."""
-    place, of_r, row, column, there = places(t, hidden, numbers, BLOCK)
-    at = row * hidden + column
-    r, d_reset = load(a, of_r, there, WIDE), load(by_reset, at, there, WIDE)
-    d = load(dh, at, there, WIDE) + d_reset * r
-    if LOOKS == 2:
-        y = load(tanh_h, place, there, WIDE)
-        d += load(by_tanh, at, there, WIDE) * (1 - y * y)
-    tl.store(da + of_r, d_reset * load(states, place, there, WIDE) * r * (1 - r), mask=there)
-    tl.store(dh + at, d, mask=there)
+    """Gradient of `mix`: dh without the part through h̃, which follows in `reset_backward`."""
+    index, r_index, row, column, mask = locate(t, hidden, size, BLOCK)
+    offset, not_last = row * hidden + column, mask & (t < last)  # dh of the last step is complete
+    z, previous, candidate = (
+        load(a, r_index + hidden, mask, FLOAT64),
+        load(states, index, mask, FLOAT64),
+        load(a, r_index + 2 * hidden, mask, FLOAT64),
+    )
+    dy_index = t.to(tl.int64) * dy_t + row * dy_row.to(tl.int64) + column * dy_column
+    d = (
+        load(dh, offset, mask, FLOAT64)
+        + load(d_from_gates, offset, not_last, FLOAT64)
+        + load(dy, dy_index, not_last, FLOAT64)
+    )
+    if GATES_CANDIDATE:
+        candidate_weight, d_z = z, d * (candidate - previous)
+    else:
+        candidate_weight, d_z = 1 - z, d * (previous - candidate)
+    tl.store(da + r_index + hidden, d_z * z * (1 - z), mask=mask)
+    tl.store(da + r_index + 2 * hidden, d * candidate_weight * (1 - candidate * candidate), mask=mask)
+    tl.store(dh + offset, d * (1 - candidate_weight), mask=mask)
+
+
+@triton.jit(do_not_specialize=UNSPECIALIZED)
+def reset_backward(
+    t, a, states, tanh_h, d_reset_product, d_tanh_product, dh, da, hidden, size,
+    GATES_CANDIDATE: tl.constexpr, Z_INPUT: tl.constexpr, FLOAT64: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
+    """Gradient of r ⊙ h_{t−1}, and of tanh h_{t−1} if z reads it."""
+    index, r_index, row, column, mask = locate(t, hidden, size, BLOCK)
+    offset = row * hidden + column
+    r, d_reset = load(a, r_index, mask, FLOAT64), load(d_reset_product, offset, mask, FLOAT64)
+    d = load(dh, offset, mask, FLOAT64) + d_reset * r
+    if Z_INPUT == 2:
+        y = load(tanh_h, index, mask, FLOAT64)
+        d += load(d_tanh_product, offset, mask, FLOAT64) * (1 - y * y)
+    tl.store(da + r_index, d_reset * load(states, index, mask, FLOAT64) * r * (1 - r), mask=mask)
+    tl.store(dh + offset, d, mask=mask)

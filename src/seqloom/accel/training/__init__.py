@@ -1,4 +1,4 @@
-"""Training steps as CUDA graphs, and the parts of a model in them compiled."""
+"""Training steps as CUDA graphs, with compiled model regions."""
 
 from seqloom.accel.training.graphed_step import can_graph, graph_step
 from seqloom.train.wrappers import accelerate

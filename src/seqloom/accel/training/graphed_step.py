@@ -1,19 +1,16 @@
-"""A training step on a GPU as a CUDA graph: captured once for each shape of batch, and replayed from then on.
+"""Training steps as CUDA graphs: captured once per batch shape, then replayed.
 
-A small model's step is a thousand small operations, and a GPU is done with each before Python has
-asked for the next. So all of a step is captured as a CUDA graph, on a batch and a carried state in
-static buffers:
+A step of a small model is about a thousand small operations, each faster than its launch from Python. The whole step
+is therefore captured as a CUDA graph, with its batch and its carry in static buffers:
 
-    loss and its gradient g     ‖g‖     g · min(1, clip/‖g‖)     the optimizer     the state carried on
+    loss and its gradient g     ‖g‖     g · min(1, clip/‖g‖)     optimizer step     next carry
 
-Nothing in it waits for the device, and its result is read when somebody wants to know. If the loss
-or ‖g‖ is not finite, the weights and the optimizer stay exactly as they were, and the carried state
-begins anew, at zero.
+The graph never synchronizes; loss and ‖g‖ are read on demand. If either is not finite, weights and optimizer state do
+not change, and the carry is set to zero.
 
-The first batch of a shape is computed one operation at a time, then the same operations are
-captured; random numbers are drawn from the step's own seed in both. So it makes no difference which
-step was the first of its shape, and if kernels are deterministic a resumed training is the same to
-the bit. Regions of a model may be compiled first, see `seqloom.accel.training.compiled_regions`.
+The first step of a shape runs eagerly; then the same operations are captured. Both use the random seed of the step.
+The result therefore does not depend on which step was the first of its shape, and with deterministic kernels a resumed
+training is bit-identical. Regions of the model can be compiled first, see `seqloom.accel.training.compiled_regions`.
 """
 
 import math
@@ -37,19 +34,19 @@ from seqloom.train.events import Prepared
 from seqloom.train.loop import Step
 from seqloom.train.state import StepResult, TrainState
 
-COUNT = "read"  # the entry of a batch that says how many tokens it has: no part of what is computed
-MAX_GRAPHS = 512  # shapes beyond these are computed one operation at a time
+TOKEN_COUNT = "read"  # the entry of a batch with its number of tokens, which the graph does not use
+MAX_GRAPHS = 512  # further shapes run eagerly
 MIN_REPORTED_SECONDS = 1.0  # of preparation
-MIN_COMPILED_STEPS = 1000  # for fewer it takes longer to compile a model than to train it as it is
+MIN_COMPILED_STEPS = 1000  # with fewer steps, compilation takes longer than it saves
 
 
 class CannotGraphError(Exception):
-    """Why steps of this kind have to be made one operation at a time."""
+    """The step cannot be captured; the message gives the reason."""
 
 
 @dataclass(frozen=True)
 class StepGraph:
-    """A captured step, the buffers of its batch and of the state it carries on, and how many tokens it reads."""
+    """A captured step, the static buffers of its batch and its carry, and its number of tokens."""
 
     graph: Any  # torch.cuda.CUDAGraph
     batch: Tree
@@ -73,9 +70,9 @@ def graph_step(step: Step, state: TrainState) -> Step:
 
 
 class GraphedStep:
-    """A training step that is replayed; `plain` makes those that cannot be captured.
+    """A training step that replays CUDA graphs; `plain` runs steps that cannot be captured.
 
-    The optimizer is one of torch's fused ones, and gets a tensor on the device for a learning rate.
+    The optimizer must be a fused one of torch; its learning rate becomes a tensor on the device.
     """
 
     def __init__(self, plain: Step, state: TrainState) -> None:
@@ -84,16 +81,16 @@ class GraphedStep:
         self.parameters = list(state.model.parameters())
         self.stream = torch.cuda.Stream(device)
         self.pool = torch.cuda.graph_pool_handle()
-        self.outcome = torch.zeros(2, device=device)  # loss and ‖g‖ of the latest step
+        self.loss_and_norm = torch.zeros(2, device=device)  # of the latest step
         self.graphs: dict[Hashable, StepGraph] = {}
         self.max_graphs = MAX_GRAPHS
-        self.carries: dict[Hashable, Tree] = {}  # buffers of carried states, by their shapes
+        self.carries: dict[Hashable, Tree] = {}  # static buffers, by shape
         self.is_enabled = True
         self.compiler: RegionCompiler | None = None
-        # A compiler chooses kernels by the shapes it happens to meet first, so a resume would not be exact.
+        # The compiler selects kernels by the first shapes it sees, so a resume would not be exact.
         if state.total >= MIN_COMPILED_STEPS and not state.config.deterministic:
             self.compiler = RegionCompiler(dynamic=state.task.largest_step(state.seed) is not None)
-        self.seconds, self.shapes = 0.0, 0  # of preparation, since it was last reported
+        self.seconds, self.shapes = 0.0, 0  # of preparation, since the last report
         self.notes: list[str] = []
 
     def __call__(self, state: TrainState) -> StepResult:
@@ -103,62 +100,62 @@ class GraphedStep:
         try:
             tokens = self._run(state, state.batches()[0], lr)
         except CannotGraphError as reason:
-            self.notes.append(f"steps are made one operation at a time: {reason}")
+            self.notes.append(f"training without CUDA graphs: {reason}")
             self.is_enabled = False
         except Exception as error:
             if not is_out_of_memory(error):
                 raise
-            self.notes.append("steps are made one operation at a time: out of memory")
+            self.notes.append("training without CUDA graphs: out of memory")
             self.is_enabled = state.tally.cuda_graphs = False
-        if not self.is_enabled:  # by now what filled the memory is gone
+        if not self.is_enabled:  # the failed attempt has released its memory
             self.graphs, self.carries, state.carry = {}, {}, carry
             self._report(state)
             return self.plain(state)
         seconds = self.seconds - seconds
         self._report(state)
-        unread = self.outcome.clone()
+        unread = self.loss_and_norm.clone()
         return state.count(StepResult(math.nan, math.nan, tokens, lr, unread=unread, preparation_seconds=seconds))
 
     def _report(self, state: TrainState) -> None:
-        """Report the preparation once there is something to say."""
+        """Report notes, and preparation that took long enough."""
         if self.notes or self.seconds >= MIN_REPORTED_SECONDS:
             state.events.append(Prepared(state.tally.step + 1, self.seconds, self.shapes, tuple(self.notes)))
             self.seconds, self.shapes, self.notes = 0.0, 0, []
 
     def _run(self, state: TrainState, batch: Tree, lr: float) -> int:
-        """Make the step of this batch; the number of tokens it read."""
+        """Run the step of a batch and return its number of tokens."""
         self._set_learning_rate(state, lr)
-        carry = self._buffer(state.carry)
+        carry = self._static_carry(state.carry)
         groups = state.layer_groups
-        kind = None if groups is None else groups.lowest(state.tally.step)
-        key = kind, shape_of(batch), shape_of(carry)
+        lowest_group = None if groups is None else groups.lowest(state.tally.step)
+        key = lowest_group, shape_key(batch), shape_key(carry)
         if key in self.graphs:
-            captured = self.graphs[key]
-            _copy(batch, captured.batch)
+            graphed = self.graphs[key]
+            _copy(batch, graphed.batch)
             seed_step(state.seed, state.tally.step)
-            captured.graph.replay()
-            increment_version(self.parameters)  # a graph leaves no trace of what it changed
-            after, tokens = captured.carry, captured.tokens
+            graphed.graph.replay()
+            increment_version(self.parameters)  # a replay does not update tensor versions
+            after, tokens = graphed.carry, graphed.tokens
         elif len(self.graphs) < self.max_graphs:
-            began = time.perf_counter()
+            started = time.perf_counter()
             with warnings.catch_warnings():
-                warnings.simplefilter("ignore", UserWarning)  # the compiler's, of what it might do better
-                static = _without_count(to_device(batch, state.device))
-                after, tokens = self._run_eagerly(state, static, carry, self._refuse_to_wait)
+                warnings.simplefilter("ignore", UserWarning)  # performance hints of the compiler
+                static = _zero_token_count(to_device(batch, state.device))
+                after, tokens = self._run_eagerly(state, static, carry, self._check_no_sync)
                 self._capture(key, state, static, carry, after, tokens)
-                self._drop_gradients()
+                self._clear_gradients()
             torch.cuda.synchronize(state.device)
-            self.seconds += time.perf_counter() - began
+            self.seconds += time.perf_counter() - started
             self.shapes += 1
         else:
-            static = _without_count(to_device(batch, state.device))
+            static = _zero_token_count(to_device(batch, state.device))
             after, tokens = self._run_eagerly(state, static, carry)
-            self._drop_gradients()
+            self._clear_gradients()
         state.carry = after
-        return batch[COUNT] if isinstance(batch, dict) and COUNT in batch else tokens
+        return batch[TOKEN_COUNT] if isinstance(batch, dict) and TOKEN_COUNT in batch else tokens
 
     def _set_learning_rate(self, state: TrainState, lr: float) -> None:
-        """Write the rate to the device, where the graphs read it."""
+        """Write the learning rate to the device, where the graphs read it."""
         for group in state.optimizer.param_groups:
             if not isinstance(group["lr"], Tensor):
                 group["lr"] = torch.tensor(float(group["lr"]), device=state.device)
@@ -166,9 +163,9 @@ class GraphedStep:
                     group["capturable"] = state.device.type == "cuda"
             group["lr"].fill_(lr * group.get("scale", 1.0))
 
-    def _buffer(self, carry: Tree) -> Tree:
-        """A carried state in the buffer that the graphs read."""
-        buffer = self.carries.setdefault(shape_of(carry), carry)
+    def _static_carry(self, carry: Tree) -> Tree:
+        """Copy a carry to the static buffer of its shape."""
+        buffer = self.carries.setdefault(shape_key(carry), carry)
         if buffer is not carry:
             _copy(carry, buffer)
         return buffer
@@ -178,46 +175,43 @@ class GraphedStep:
         state: TrainState,
         batch: Tree,
         carry: Tree,
-        before: Callable[[TrainState, Tree, Tree], None] | None = None,
+        check: Callable[[TrainState, Tree, Tree], None] | None = None,
     ) -> tuple[Tree, int]:
-        """Make the step one operation at a time, on a stream of its own; and before it something else.
-
-        If the compiler fails, the step is made without it.
-        """
+        """Run the step eagerly on the capture stream, after `check`; without the compiler if it fails."""
         current = torch.cuda.current_stream(state.device)
         self.stream.wait_stream(current)
         with torch.cuda.stream(self.stream):
-            if before is not None:
-                before(state, batch, carry)
+            if check is not None:
+                check(state, batch, carry)
             seed_step(state.seed, state.tally.step)
             try:
                 after, tokens = self._step(state, batch, carry)
-            except Exception as error:  # whatever a compiler may come upon; the weights are as they were
+            except Exception as error:  # any compiler error; the weights have not changed
                 if self.compiler is None or is_out_of_memory(error):
                     raise
                 reason = (str(error).strip() or type(error).__name__).splitlines()[0]
-                self.notes.append(f"the model could not be compiled and is computed as it is: {reason}")
+                self.notes.append(f"training without torch.compile: {reason}")
                 self.compiler = None
                 seed_step(state.seed, state.tally.step)
                 after, tokens = self._step(state, batch, carry)
         current.wait_stream(self.stream)
-        return self._buffer(after), tokens
+        return self._static_carry(after), tokens
 
     def _capture(self, key: Hashable, state: TrainState, batch: Tree, carry: Tree, after: Tree, tokens: int) -> None:
-        """Capture a step that has just been made. If there is no memory for it, it is the last that is tried."""
+        """Capture the step that has just run; stop capturing if memory runs out."""
         try:
             graph = capture(lambda: _copy(self._step(state, batch, carry)[0], after), self.pool, self.stream)
         except Exception as error:
             if not is_out_of_memory(error):
                 raise
             self.max_graphs = len(self.graphs)
-            self.notes.append("out of memory: other shapes of batches are made one operation at a time")
+            self.notes.append("out of memory for CUDA graphs: other batch shapes run without them")
         else:
             self.graphs[key] = StepGraph(graph, batch, after, tokens)
 
     def _step(self, state: TrainState, batch: Tree, carry: Tree) -> tuple[Tree, int]:
-        """All of a step, on the device: the state to carry on, and how many tokens were read."""
-        self._drop_gradients()
+        """Run a whole step on the device and return the next carry and the number of tokens."""
+        self._clear_gradients()
         with state.autocast(), compile_regions(self.compiler):
             loss = state.task.loss(state.model, batch, carry)
         loss.value.backward()
@@ -225,33 +219,33 @@ class GraphedStep:
         value, norm = loss.value.detach().float(), torch.nn.utils.get_total_norm(gradients).float()
         is_finite = value.isfinite() & norm.isfinite()
         self._apply(state, norm, is_finite)
-        self.outcome.copy_(torch.stack([value, norm]))
+        self.loss_and_norm.copy_(torch.stack([value, norm]))
         return tree_map(lambda leaf: torch.where(is_finite, leaf.detach(), 0), loss.carry), loss.tokens
 
     def _apply(self, state: TrainState, norm: Tensor, is_finite: Tensor) -> None:
-        """The optimizer's step. It divides gradients by `grad_scale`, and does nothing if `found_inf` is 1."""
+        """Run the optimizer, which divides gradients by `grad_scale` and does nothing if `found_inf` is 1."""
         optimizer: Any = state.optimizer
         clip_norm = state.config.clip_norm
         optimizer.grad_scale = torch.ones_like(norm) if clip_norm is None else norm.clamp(min=clip_norm) / clip_norm
         optimizer.found_inf = 1 - is_finite.float()
-        known = set(optimizer.state)
+        initialized = set(optimizer.state)
         try:
             optimizer.step()
         except Exception:
-            for parameter in set(optimizer.state) - known:  # its state may be there in part only
+            for parameter in set(optimizer.state) - initialized:  # partly initialized
                 del optimizer.state[parameter]
             raise
         finally:
             del optimizer.grad_scale, optimizer.found_inf
 
-    def _drop_gradients(self) -> None:
-        """Gradients are made anew in every step, in memory that belongs to its graph."""
+    def _clear_gradients(self) -> None:
+        """Remove gradients: each graph allocates them in its own memory pool."""
         for parameter in self.parameters:
             parameter.grad = None
 
-    def _refuse_to_wait(self, state: TrainState, batch: Tree, carry: Tree) -> None:
-        """Find out, before anything is captured, whether the loss waits for the device: then it cannot be."""
-        before = torch.cuda.get_sync_debug_mode()
+    def _check_no_sync(self, state: TrainState, batch: Tree, carry: Tree) -> None:
+        """Raise `CannotGraphError` if the loss synchronizes with the device."""
+        previous_mode = torch.cuda.get_sync_debug_mode()
         torch.cuda.set_sync_debug_mode("error")
         try:
             with state.autocast():
@@ -259,30 +253,30 @@ class GraphedStep:
         except RuntimeError as error:
             if isinstance(error, torch.OutOfMemoryError) or "synchroniz" not in str(error):
                 raise
-            raise CannotGraphError("its loss waits for the GPU") from error
+            raise CannotGraphError("the loss synchronizes with the GPU") from error
         finally:
-            torch.cuda.set_sync_debug_mode(before)
-            self._drop_gradients()
+            torch.cuda.set_sync_debug_mode(previous_mode)
+            self._clear_gradients()
 
 
-def shape_of(tree: Tree) -> Hashable:
-    """What a graph depends on: the shapes and types of the tensors in a tree, and all else but `COUNT` as it is."""
+def shape_key(tree: Tree) -> Hashable:
+    """Return the key of a graph: shapes and dtypes of the tensors of a tree, and other values except `TOKEN_COUNT`."""
     if isinstance(tree, Tensor):
         return tuple(tree.shape), tree.dtype
     if isinstance(tree, dict):
-        return tuple((name, shape_of(part)) for name, part in tree.items() if name != COUNT)
+        return tuple((name, shape_key(part)) for name, part in tree.items() if name != TOKEN_COUNT)
     if isinstance(tree, tuple | list):
-        return tuple(shape_of(part) for part in tree)
+        return tuple(shape_key(part) for part in tree)
     value: Hashable = tree
     return value
 
 
-def _without_count(batch: Tree) -> Tree:
-    """The batch with nothing in it that is different each time and no tensor."""
-    return {**batch, COUNT: 0} if isinstance(batch, dict) and COUNT in batch else batch
+def _zero_token_count(batch: Tree) -> Tree:
+    """Set the number of tokens of a batch to 0, because it is not a tensor and differs between batches."""
+    return {**batch, TOKEN_COUNT: 0} if isinstance(batch, dict) and TOKEN_COUNT in batch else batch
 
 
-def _copy(new: Tree, buffer: Tree) -> None:
-    """Copy the tensors of one tree into those of another; from the CPU without waiting."""
-    for source, target in zip(leaves(new), leaves(buffer), strict=True):
+def _copy(tree: Tree, buffer: Tree) -> None:
+    """Copy the tensors of a tree to buffers; copies from the CPU are asynchronous."""
+    for source, target in zip(leaves(tree), leaves(buffer), strict=True):
         target.copy_(source.pin_memory() if source.device.type == "cpu" else source, non_blocking=True)
