@@ -1,4 +1,4 @@
-"""Functions that go through a compiler: what comes out, and how often it has to be called."""
+"""Compiled regions: equality with eager mode, and the number of compilations."""
 
 import pytest
 import torch
@@ -11,14 +11,14 @@ from seqloom.core.operations import compile_regions, compiled_region
 from seqloom.models.gpt import GPTConfig
 from seqloom.models.transformer import TransformerConfig
 
-pytestmark = pytest.mark.filterwarnings("ignore:The .grad attribute")  # the compiler's own
-SOME = RegionCompiler(dynamic=True, backend="aot_eager")  # traces as for a GPU, then computes as ever
+pytestmark = pytest.mark.filterwarnings("ignore:The .grad attribute")  # raised by the compiler
+COMPILER = RegionCompiler(dynamic=True, backend="aot_eager")  # traces like inductor, computes eagerly
 
 
-def pairs(rows: int, source: int, target: int) -> dict[str, torch.Tensor]:
-    drawn = torch.Generator().manual_seed(rows)
-    tokens = torch.randint(1, 40, (rows, source + 2 * target), generator=drawn)
-    lengths = torch.arange(rows).unsqueeze(1)
+def pairs(batch: int, source: int, target: int) -> dict[str, torch.Tensor]:
+    generator = torch.Generator().manual_seed(batch)
+    tokens = torch.randint(1, 40, (batch, source + 2 * target), generator=generator)
+    lengths = torch.arange(batch).unsqueeze(1)
     return {
         "source": tokens[:, :source],
         "source_mask": torch.arange(source) < source - lengths,
@@ -32,7 +32,7 @@ def gradients(model, value):
     return torch.autograd.grad(value, list(model.parameters()))
 
 
-def test_a_stack_is_compiled_once_for_all_its_blocks_and_all_shapes():
+def test_stack_is_compiled_once_for_all_blocks_and_shapes():
     torch._dynamo.reset()
     counters.clear()
     torch.manual_seed(0)
@@ -40,21 +40,27 @@ def test_a_stack_is_compiled_once_for_all_its_blocks_and_all_shapes():
     for shape in ((3, 18, 20), (4, 21, 19), (2, 30, 33)):
         batch = pairs(*shape)
         plain = model.loss(batch, 0.1)[0]
-        with compile_regions(SOME):
+        with compile_regions(COMPILER):
             compiled = model.loss(batch, 0.1)[0]
         torch.testing.assert_close(compiled, plain, atol=1e-5, rtol=1e-5)
-        for found, wanted in zip(gradients(model, compiled), gradients(model, plain), strict=True):
-            torch.testing.assert_close(found, wanted, atol=1e-5, rtol=1e-4)
-    assert 0 < counters["stats"]["unique_graphs"] <= 3  # an encoder's block, a decoder's block; a loss, on a GPU
+        for actual, expected in zip(gradients(model, compiled), gradients(model, plain), strict=True):
+            torch.testing.assert_close(actual, expected, atol=1e-5, rtol=1e-4)
+    assert 0 < counters["stats"]["unique_graphs"] <= 3  # encoder block, decoder block and, on a GPU, loss
     assert not counters["graph_break"]
 
 
-def test_a_gpt_too():
+def test_compiled_gpt_equals_eager():
     torch._dynamo.reset()
     counters.clear()
     torch.manual_seed(0)
-    given = {"d_model": 16, "heads": 2, "layers": 4, "dropout": 0.0, "positions": {"kind": "learned", "max_length": 40}}
-    model = build(GPTConfig, given).build(40)
+    options = {
+        "d_model": 16,
+        "heads": 2,
+        "layers": 4,
+        "dropout": 0.0,
+        "positions": {"kind": "learned", "max_length": 40},
+    }
+    model = build(GPTConfig, options).build(40)
     tokens = torch.randint(1, 40, (3, 33))
     plain = model.loss(tokens[:, :-1], tokens[:, 1:])[0]
     with compile_regions(RegionCompiler(backend="aot_eager")):
@@ -64,7 +70,7 @@ def test_a_gpt_too():
     assert not counters["graph_break"]
 
 
-def test_outside_of_the_block_nothing_is_compiled():
+def test_nothing_is_compiled_without_a_compiler():
     torch._dynamo.reset()
     counters.clear()
     seen = []

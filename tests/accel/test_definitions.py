@@ -1,4 +1,4 @@
-"""Whole models with every faster implementation are the models by definition."""
+"""Models with all faster implementations equal their definitions."""
 
 from typing import Any
 
@@ -14,12 +14,12 @@ from seqloom.accel.decoding import write_in_place
 from seqloom.nn.cache import write_slots
 from seqloom.nn.masks import all_known_true, any_known_true, select_real
 
-V, S, T = 11, 21, 19  # longer than the plain attention of a CPU
+V, S, T = 11, 21, 19  # long enough for fused attention on a CPU
 
 
-def pairs() -> dict[str, Tensor]:
-    draw = torch.Generator().manual_seed(3)
-    source, targets = (torch.randint(1, V, (3, size), generator=draw) for size in (S, T))
+def make_batch() -> dict[str, Tensor]:
+    generator = torch.Generator().manual_seed(3)
+    source, targets = (torch.randint(1, V, (3, size), generator=generator) for size in (S, T))
     lengths = torch.tensor([[0], [4], [9]])
     return {
         "source": source,
@@ -31,36 +31,36 @@ def pairs() -> dict[str, Tensor]:
 
 
 def loss_and_gradients(model: Any) -> list[Tensor]:
-    loss = model.loss(pairs(), 0.1)[0]
+    loss = model.loss(make_batch(), 0.1)[0]
     return [loss, *torch.autograd.grad(loss, list(model.parameters()), allow_unused=True, materialize_grads=True)]
 
 
-def check(model: nn.Module) -> None:
+def assert_equal_to_definition(model: nn.Module) -> None:
     model = model.double().eval()
     fast = loss_and_gradients(model)
     with accel.disabled():
         plain = loss_and_gradients(model)
-    for one, other in zip(fast, plain, strict=True):
-        torch.testing.assert_close(one, other, rtol=1e-9, atol=1e-11)
+    for actual, expected in zip(fast, plain, strict=True):
+        torch.testing.assert_close(actual, expected, rtol=1e-9, atol=1e-11)
 
 
 @pytest.mark.parametrize("name", SWITCHES)
-def test_transformer(name: str) -> None:
-    check(transformer(**SWITCHES[name]))
+def test_transformer_equals_definition(name: str) -> None:
+    assert_equal_to_definition(transformer(**SWITCHES[name]))
 
 
 @pytest.mark.parametrize("options", [{}, {"bidirectional": False}, {"attention": None}, {"reverse": True}])
-def test_recurrent_encoder_decoder(options: dict[str, Any]) -> None:
-    check(recurrent(**options))
+def test_recurrent_encoder_decoder_equals_definition(options: dict[str, Any]) -> None:
+    assert_equal_to_definition(recurrent(**options))
 
 
 def test_select_real_keeps_every_real_position() -> None:
-    batch = pairs()
+    batch = make_batch()
     x, mask = torch.randn(3, T, 4), batch["target_mask"]
     assert torch.equal(layers.select_on_cpu(x, mask), select_real.definition(x, mask)[mask.flatten()])
 
 
-def test_unknown_is_never_answered_true() -> None:
+def test_masks_on_other_devices_are_not_read() -> None:
     mask = torch.ones(3, dtype=torch.bool)
     assert all_known_true.definition(mask) and any_known_true.definition(mask)
     assert not layers.assume_false(mask)
@@ -74,9 +74,9 @@ def test_slots_are_written_in_place_or_to_a_copy() -> None:
     assert write_in_place(buffer, 1, keys, values) is buffer and torch.equal(buffer, copy)
 
 
-def test_a_wrong_implementation_shows(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_wrong_implementation_is_detected(monkeypatch: pytest.MonkeyPatch) -> None:
     model = transformer()
-    check(model)
+    assert_equal_to_definition(model)
     monkeypatch.setattr(torch.nn.functional, "scaled_dot_product_attention", lambda q, k, v, **_: q)
     with pytest.raises(AssertionError):
-        check(model)
+        assert_equal_to_definition(model)

@@ -1,4 +1,4 @@
-"""Searches by steps of one shape find what the plain search finds, and no step waits for the device."""
+"""Beam search with fixed shapes equals the plain search, and its steps do not synchronize."""
 
 from typing import Any
 
@@ -48,19 +48,19 @@ OPTIONS = {
 }
 
 
-def made(name: str, seed: int = 0) -> Any:
+def build_model(name: str, seed: int = 0) -> Any:
     torch.manual_seed(seed)
     model = MODELS[name].build(V).eval()
     with torch.no_grad():
         for parameter in model.parameters():
-            parameter.mul_(2.5)  # a model that has opinions
+            parameter.mul_(2.5)  # sharpens the distributions
         model.output.bias[0] = 3.0 if model.output.bias is not None else 0
     return model
 
 
-def sources(count: int, longest: int = 9, seed: int = 1) -> dict[str, Tensor]:
+def sources(count: int, max_length: int = 9, seed: int = 1) -> dict[str, Tensor]:
     generator = torch.Generator().manual_seed(seed)
-    lengths = torch.randint(1, longest + 1, (count, 1), generator=generator)
+    lengths = torch.randint(1, max_length + 1, (count, 1), generator=generator)
     tokens = torch.randint(1, V, (count, int(lengths.max())), generator=generator)
     mask = torch.arange(tokens.shape[1]) < lengths
     return {"tokens": tokens.masked_fill(~mask, 0), "mask": mask}
@@ -74,122 +74,123 @@ def weights_key(model: Any) -> Any:
 
 
 def fixed_search(model: Any, source: Any, options: BeamConfig, end: int, banned: Any = (), capture: bool = True) -> Any:
-    """The search by steps of one shape; None if it cannot be."""
+    """Search with fixed shapes; None if unsupported."""
     if not can_fix_shapes(model, source, options):
         return None
     return search_fixed(model, source, BeamRules(options, end, tuple(sorted(banned))), capture)
 
 
-def same(found: Any, wanted: Any, other_kernels: bool = False) -> None:
-    """Other kernels round differently, so that one of two hypotheses that are equally probable may stand for the other;
-    most have no such twin."""
-    pairs = [pair for row, other in zip(found, wanted, strict=True) for pair in zip(row, other, strict=True)]
-    equal = [one.tokens == two.tokens for one, two in pairs]
+def assert_same(actual: Any, expected: Any, other_kernels: bool = False) -> None:
+    """Compare hypotheses. Other kernels round differently, which may swap equally probable hypotheses."""
+    pairs = [pair for row, other in zip(actual, expected, strict=True) for pair in zip(row, other, strict=True)]
+    equal = [first.tokens == second.tokens for first, second in pairs]
     assert sum(equal) >= 0.9 * len(equal) if other_kernels else all(equal)
-    for (one, two), alike in zip(pairs, equal, strict=True):
-        assert one.finished == two.finished
-        assert one.score == pytest.approx(two.score, rel=1e-4 if alike else 1e-3, abs=1e-4 if other_kernels else 1e-5)
-        if alike:
-            assert one.token_log_probs == pytest.approx(two.token_log_probs, rel=1e-3, abs=1e-4)
+    for (first, second), is_equal in zip(pairs, equal, strict=True):
+        assert first.finished == second.finished
+        assert first.score == pytest.approx(
+            second.score, rel=1e-4 if is_equal else 1e-3, abs=1e-4 if other_kernels else 1e-5
+        )
+        if is_equal:
+            assert first.token_log_probs == pytest.approx(second.token_log_probs, rel=1e-3, abs=1e-4)
 
 
 @pytest.mark.parametrize("options", OPTIONS)
 @pytest.mark.parametrize("name", MODELS)
-def test_it_finds_what_the_plain_search_finds(name: str, options: str) -> None:
+def test_fixed_search_equals_plain_search(name: str, options: str) -> None:
     if name == "learned" and options == "long":
-        pytest.skip("longer than its positions")
-    model, source, chosen = made(name), sources(11), OPTIONS[options]
+        pytest.skip("longer than the learned positions")
+    model, source, chosen = build_model(name), sources(11), OPTIONS[options]
     with torch.no_grad():
-        found = fixed_search(model, source, chosen, 0, banned=[5], capture=False)
-    assert found is not None
-    same(found, beam_search(model, source=source, options=chosen, end=0, banned=[5]))
+        actual = fixed_search(model, source, chosen, 0, banned=[5], capture=False)
+    assert actual is not None
+    assert_same(actual, beam_search(model, source=source, options=chosen, end=0, banned=[5]))
 
 
 @pytest.mark.parametrize("count", [1, 7, 33])
-def test_sources_that_are_done_leave_together(count: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_finished_sources_leave_the_batch(count: int, monkeypatch: pytest.MonkeyPatch) -> None:
     sizes: list[int] = []
-    fewer = graphed_search.keep_sources
+    original = graphed_search.keep_sources
 
-    def watched(tree: Any, staying: Tensor, k: int) -> Any:
-        sizes.append(len(staying))
-        return fewer(tree, staying, k)
+    def wrapper(tree: Any, remaining: Tensor, k: int) -> Any:
+        sizes.append(len(remaining))
+        return original(tree, remaining, k)
 
-    monkeypatch.setattr(graphed_search, "keep_sources", watched)
-    model, source, options = made("transformer"), sources(count, longest=16), BeamConfig(beam=3, n_best=3)
+    monkeypatch.setattr(graphed_search, "keep_sources", wrapper)
+    model, source, options = build_model("transformer"), sources(count, max_length=16), BeamConfig(beam=3, n_best=3)
     with torch.no_grad():
-        found = fixed_search(model, source, options, 0, capture=False)
-    same(found, beam_search(model, source=source, options=options, end=0))
+        actual = fixed_search(model, source, options, 0, capture=False)
+    assert_same(actual, beam_search(model, source=source, options=options, end=0))
     assert sizes == sorted(sizes, reverse=True)
     assert bool(sizes) == (count > graphed_search.MIN_SOURCES)
 
 
-class Waits(TorchDispatchMode):
-    """Refuses what would wait for a GPU, or have shapes that hang on values."""
+class NoSynchronization(TorchDispatchMode):
+    """A dispatch mode that rejects operations with device synchronization or data-dependent shapes."""
 
     NAMES = ("_local_scalar_dense", "nonzero", "masked_select", "is_nonzero", "equal", "unique", "item", "lift_fresh")
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         name = func.name().split("::")[1].split(".")[0]
-        assert name not in self.NAMES, f"{name} waits for the device"
+        assert name not in self.NAMES, f"{name} synchronizes with the device"
         return func(*args, **(kwargs or {}))
 
 
 @pytest.mark.parametrize("name", MODELS)
-def test_no_step_waits_for_the_device(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_steps_do_not_synchronize(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     steps = []
     step = FixedSearch._step
 
-    def watched(self: Any, buffers: Any) -> None:
+    def wrapper(self: Any, buffers: Any) -> None:
         shapes = [leaf.shape for leaf in leaves(buffers.tree)]
         pointers = [leaf.data_ptr() for leaf in leaves(buffers.tree)]
-        with Waits():
+        with NoSynchronization():
             step(self, buffers)
         assert shapes == [leaf.shape for leaf in leaves(buffers.tree)]
         assert pointers == [leaf.data_ptr() for leaf in leaves(buffers.tree)]
         steps.append(1)
 
-    monkeypatch.setattr(FixedSearch, "_step", watched)
+    monkeypatch.setattr(FixedSearch, "_step", wrapper)
     with torch.no_grad():
-        fixed_search(made(name), sources(4), BeamConfig(beam=3, max_length=12), 0, banned=[3], capture=False)
+        fixed_search(build_model(name), sources(4), BeamConfig(beam=3, max_length=12), 0, banned=[3], capture=False)
     assert steps
 
 
-@pytest.mark.parametrize("levels", [1, 3, 10**6])  # of probability: many equals, or next to none
+@pytest.mark.parametrize("levels", [1, 3, 10**6])  # of probability: many ties, or almost none
 @pytest.mark.parametrize("vocabulary", [3, 5, 12, 400, 1037])
-def test_tokens_are_ranked_by_probability_and_equals_by_their_ids(vocabulary: int, levels: int) -> None:
+def test_tokens_are_ranked_by_probability_then_id(vocabulary: int, levels: int) -> None:
     generator = torch.Generator().manual_seed(0)
     log_probs = torch.randint(-levels, 0, (30, vocabulary), generator=generator).float()
     log_probs[::3, vocabulary // 2] = -torch.inf
     values, ids = rank_tokens(log_probs, 4)
-    for row, own, places in zip(log_probs.tolist(), values.tolist(), ids.tolist(), strict=True):
-        wanted = sorted((-log_prob, token) for token, log_prob in enumerate(row))[:4]
-        assert [(-log_prob, token) for log_prob, token in zip(own, places, strict=True)] == wanted
-    wanted_values, wanted_ids = best_tokens(log_probs, 4)
-    possible = ~wanted_values.isneginf()
+    for row, row_values, row_ids in zip(log_probs.tolist(), values.tolist(), ids.tolist(), strict=True):
+        expected = sorted((-log_prob, token) for token, log_prob in enumerate(row))[:4]
+        assert [(-log_prob, token) for log_prob, token in zip(row_values, row_ids, strict=True)] == expected
+    expected_values, expected_ids = best_tokens(log_probs, 4)
+    possible = ~expected_values.isneginf()
     order = ids.argsort(dim=1)
-    assert torch.equal(ids.gather(1, order)[possible], wanted_ids[possible])
+    assert torch.equal(ids.gather(1, order)[possible], expected_ids[possible])
 
 
-def test_equal_tokens_at_the_edge_of_the_beam_are_chosen_as_the_plain_search_does() -> None:
-    model, source, options = made("luong"), sources(3), BeamConfig(beam=2, n_best=2, max_length=6)
+def test_ties_at_the_beam_edge_equal_plain_search() -> None:
+    model, source, options = build_model("luong"), sources(3), BeamConfig(beam=2, n_best=2, max_length=6)
     with torch.no_grad():
         model.output.weight.zero_()
         model.output.bias.zero_()
-        found = fixed_search(model, source, options, 0, capture=False)
-    same(found, beam_search(model, source=source, options=options, end=0))
+        actual = fixed_search(model, source, options, 0, capture=False)
+    assert_same(actual, beam_search(model, source=source, options=options, end=0))
 
 
-def test_what_it_cannot_do_it_leaves() -> None:
+def test_unsupported_searches_return_none() -> None:
     model = MODELS["transformer"].build(V).eval()
     with torch.no_grad():
         assert fixed_search(model, sources(3), BeamConfig(beam=2, coverage_penalty=0.2), 0, capture=False) is None
-        turned = TransformerConfig(d_model=16, heads=2, positions=PositionsConfig(kind="rotary")).build(V).eval()
-        assert fixed_search(turned, sources(3), BeamConfig(beam=2), 0, capture=False) is None
+        rotary = TransformerConfig(d_model=16, heads=2, positions=PositionsConfig(kind="rotary")).build(V).eval()
+        assert fixed_search(rotary, sources(3), BeamConfig(beam=2), 0, capture=False) is None
 
 
 @pytest.mark.parametrize("name", MODELS)
-def test_other_weights_have_another_key(name: str) -> None:
-    model = made(name)
+def test_changed_weights_change_the_key(name: str) -> None:
+    model = build_model(name)
     key = weights_key(model)
     assert key == weights_key(model)
     with torch.no_grad():
@@ -200,25 +201,25 @@ def test_other_weights_have_another_key(name: str) -> None:
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA GPU")
 @pytest.mark.parametrize("chosen", ["usual", "one", "exact", "by-source"])
 @pytest.mark.parametrize("name", ["untied", "norm-first", "luong", "bahdanau"])
-def test_recorded_steps_find_the_same_again_and_with_other_weights(name: str, chosen: str) -> None:
-    model, options = made(name).cuda(), OPTIONS[chosen]
+def test_replayed_search_equals_plain_search(name: str, chosen: str) -> None:
+    model, options = build_model(name).cuda(), OPTIONS[chosen]
     for seed, scale in ((1, 1.0), (2, 1.0), (3, 1.1)):
         with torch.no_grad():
             for parameter in model.parameters():
                 parameter.mul_(scale)
-        source = {key: value.cuda() for key, value in sources(20, longest=14, seed=seed).items()}
+        source = {key: value.cuda() for key, value in sources(20, max_length=14, seed=seed).items()}
         plain = beam_search.definition(model, source=source, options=options, end=0)
-        same(beam_search(model, source=source, options=options, end=0), plain, other_kernels=True)
+        assert_same(beam_search(model, source=source, options=options, end=0), plain, other_kernels=True)
         assert any(buffers.graph is not None for buffers in graphed_search._graphs[model].buffers.values())
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA GPU")
-@pytest.mark.parametrize("without", ["suits", "suits_ranking"])
+@pytest.mark.parametrize("predicate", ["supports_weight", "supports_ranking"])
 @pytest.mark.parametrize("name", ["untied", "luong"])
-def test_recorded_steps_need_no_kernel_of_the_model(name: str, without: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of large vocabularies and of other numbers PyTorch ranks the tokens."""
-    monkeypatch.setattr(decoder_gpu, without, lambda tensor: False)
-    model, options = made(name).cuda(), OPTIONS["usual"]
-    source = {key: value.cuda() for key, value in sources(20, longest=14).items()}
+def test_replayed_search_without_triton_kernels(name: str, predicate: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """PyTorch ranks the tokens of large vocabularies and of other dtypes."""
+    monkeypatch.setattr(decoder_gpu, predicate, lambda tensor: False)
+    model, options = build_model(name).cuda(), OPTIONS["usual"]
+    source = {key: value.cuda() for key, value in sources(20, max_length=14).items()}
     plain = beam_search.definition(model, source=source, options=options, end=0)
-    same(beam_search(model, source=source, options=options, end=0), plain, other_kernels=True)
+    assert_same(beam_search(model, source=source, options=options, end=0), plain, other_kernels=True)

@@ -1,4 +1,4 @@
-"""Whole sequences on the CPU: equal to the plain loop, gradients included, over the whole registry of cells."""
+"""Whole sequences on the CPU compared with the plain loop, with gradients, for all cells."""
 
 from contextlib import nullcontext
 from typing import Any
@@ -28,44 +28,46 @@ def recurrent(name, inputs=3, hidden=5, dtype=torch.float64, seed=0):
     return Recurrent(CELLS[kind](inputs, hidden, **options)).to(dtype)
 
 
-def some(layer, rows, steps):
-    """Inputs and a state to begin with, both to be differentiated."""
+def make_inputs(layer, batch, steps):
+    """Return inputs and an initial state that require gradients."""
     dtype = layer.cell.weight_h.dtype
-    x = torch.randn(rows, steps, layer.cell.inputs, dtype=dtype, requires_grad=True)
-    shape = rows, layer.cell.hidden
+    x = torch.randn(batch, steps, layer.cell.inputs, dtype=dtype, requires_grad=True)
+    shape = batch, layer.cell.hidden
     return x, {name: torch.randn(shape, dtype=dtype, requires_grad=True) for name in layer.cell.state_names}
 
 
-def some_mask(rows, steps):
-    return torch.rand(rows, steps) < 0.6
+def make_mask(batch, steps):
+    return torch.rand(batch, steps) < 0.6
 
 
-def whole(layer, x, state, mask=None):
+def run_whole(layer, x, state, mask=None):
     return sequences.run(layer.cell, x, state, mask)
 
 
-def plain(layer, x, state, mask=None):
+def run_plain(layer, x, state, mask=None):
     return run(layer, x, state, mask, fused=False)
 
 
-def everything(way, layer, x, state, mask=None):
-    """Outputs, the last state, and the gradients of all there is, of a loss that all of them take part in."""
-    outputs, last = way(layer, x, state, mask)
+def results_and_gradients(implementation, layer, x, state, mask=None):
+    """Return outputs, last state and all gradients of a loss that depends on both."""
+    outputs, last = implementation(layer, x, state, mask)
     torch.manual_seed(7)
     loss = sum((leaf * torch.randn(leaf.shape, dtype=leaf.dtype)).sum() for leaf in [outputs, *last.values()])
     named = {"x": x, **{f"first {name}": leaf for name, leaf in state.items()}, **dict(layer.named_parameters())}
     gradients = torch.autograd.grad(loss, list(named.values()))
     results = {"outputs": outputs, **{f"last {name}": leaf for name, leaf in last.items()}}
-    return {**results, **{f"d {name}": one for name, one in zip(named, gradients, strict=True)}}
+    return {**results, **{f"d {name}": gradient for name, gradient in zip(named, gradients, strict=True)}}
 
 
-def equal(actual, wanted):
-    for name, one in wanted.items():
-        near = TOLERANCE[one.dtype]
-        assert torch.allclose(actual[name], one, atol=near, rtol=near), f"{name}: {actual[name]} instead of {one}"
+def assert_close_all(actual, expected):
+    for name, tensor in expected.items():
+        tolerance = TOLERANCE[tensor.dtype]
+        assert torch.allclose(actual[name], tensor, atol=tolerance, rtol=tolerance), (
+            f"{name}: {actual[name]} instead of {tensor}"
+        )
 
 
-def test_every_cell_has_its_steps():
+def test_every_cell_has_steps():
     assert {steps.steps_name(recurrent(name).cell) for name in VARIANTS} == set(steps.STEPS)
 
 
@@ -73,36 +75,41 @@ def test_every_cell_has_its_steps():
 @given(
     name=st.sampled_from(sorted(VARIANTS)),
     dtype=st.sampled_from([torch.float32, torch.float64]),
-    rows=st.integers(1, 5),
+    batch=st.integers(1, 5),
     steps=st.integers(1, 9),
     inputs=st.integers(1, 6),
     hidden=st.integers(1, 6),
     masked=st.booleans(),
     seed=st.integers(0, 99),
 )
-def test_whole_equals_plain_gradients_included(name, dtype, rows, steps, inputs, hidden, masked, seed):
+def test_whole_equals_plain_with_gradients(name, dtype, batch, steps, inputs, hidden, masked, seed):
     layer = recurrent(name, inputs, hidden, dtype, seed)
-    x, state = some(layer, rows, steps)
-    mask = some_mask(rows, steps) if masked else None
-    equal(everything(whole, layer, x, state, mask), everything(plain, layer, x, state, mask))
+    x, state = make_inputs(layer, batch, steps)
+    mask = make_mask(batch, steps) if masked else None
+    assert_close_all(
+        results_and_gradients(run_whole, layer, x, state, mask), results_and_gradients(run_plain, layer, x, state, mask)
+    )
 
 
 @pytest.mark.parametrize("masked", [False, True])
 @pytest.mark.parametrize("name", VARIANTS)
-def test_at_the_size_of_a_model(name, masked):
+def test_realistic_sizes(name, masked):
     layer = recurrent(name, 48, 64, torch.float32)
-    x, state = some(layer, 8, 30)
-    mask = some_mask(8, 30) if masked else None
-    got, wanted = everything(whole, layer, x, state, mask), everything(plain, layer, x, state, mask)
-    for one in got, wanted:  # sums of many terms: compared by their size
-        one.update({key: value / value.abs().max() for key, value in one.items() if key.startswith("d ")})
-    equal(got, wanted)
+    x, state = make_inputs(layer, 8, 30)
+    mask = make_mask(8, 30) if masked else None
+    actual, expected = (
+        results_and_gradients(run_whole, layer, x, state, mask),
+        results_and_gradients(run_plain, layer, x, state, mask),
+    )
+    for results in actual, expected:  # sums of many terms: relative to their maximum
+        results.update({key: value / value.abs().max() for key, value in results.items() if key.startswith("d ")})
+    assert_close_all(actual, expected)
 
 
 @pytest.mark.parametrize("name", VARIANTS)
-def test_gradcheck_parameters_included(name):
+def test_gradcheck_with_parameters(name):
     layer = recurrent(name, 2, 3)
-    x, state = some(layer, 2, 3)
+    x, state = make_inputs(layer, 2, 3)
     mask = torch.tensor([[True, True, False], [False, True, True]])
     names = [key for key, _ in layer.named_parameters()]
 
@@ -122,177 +129,184 @@ def test_gradcheck_parameters_included(name):
     assert torch.autograd.gradcheck(function, (x, *state.values(), *layer.parameters()))
 
 
-def no_slope(d, y, *rest, grad_input):
+def without_slope(d, y, *rest, grad_input):
     return grad_input.copy_(d)
 
 
-BREAKS: dict[
-    str, tuple[str, Any, set[str]]
-] = {  # what is put in the place of what, and the cells that have no such term
-    "tanh without its −1": (
+WRONG_TERMS: dict[str, tuple[str, Any, set[str]]] = {  # attribute, wrong replacement, unaffected cells
+    "tanh without −1": (
         "tanh_of_doubled",
         lambda doubled, out: torch.sigmoid(doubled, out=out).mul_(2),
         {"elman-relu", "elman-sigmoid"},
     ),
-    "no slope of tanh": ("_tanh_backward", no_slope, {"elman-relu", "elman-sigmoid"}),
-    "no slope of σ": ("_sigmoid_backward", no_slope, {"elman", "elman-relu"}),
-    "no slope of ReLU": ("_relu_backward", no_slope, set(VARIANTS) - {"elman-relu"}),
-    "the first step forgotten": ("previous_states", lambda first, steps: [0 * first, *steps.unbind()][:-1], set()),
-    "dW_h of all steps but the first": (
+    "tanh without slope": ("_tanh_backward", without_slope, {"elman-relu", "elman-sigmoid"}),
+    "σ without slope": ("_sigmoid_backward", without_slope, {"elman", "elman-relu"}),
+    "ReLU without slope": ("_relu_backward", without_slope, set(VARIANTS) - {"elman-relu"}),
+    "no initial state": ("previous_states", lambda first, steps: [0 * first, *steps.unbind()][:-1], set()),
+    "dW_h without the first step": (
         "recurrent_weight_gradient",
         lambda d, first, steps: d[1:].flatten(0, 1).t() @ steps[:-1].flatten(0, 1),
         set(),
     ),
-    "a gate that only nearly keeps": ("SATURATED", 3.0, {"elman", "elman-relu", "elman-sigmoid"}),
+    "gate not saturated": ("SATURATED", 3.0, {"elman", "elman-relu", "elman-sigmoid"}),
 }
 
 
 @pytest.mark.parametrize("name", VARIANTS)
-@pytest.mark.parametrize("broken", BREAKS)
-def test_a_broken_term_is_noticed(monkeypatch, broken, name):
-    """The tests above would see it if one of these were wrong."""
-    attribute, replacement, without = BREAKS[broken]
+@pytest.mark.parametrize("wrong_term", WRONG_TERMS)
+def test_wrong_terms_are_detected(monkeypatch, wrong_term, name):
+    """Control: the comparison fails if a term is wrong."""
+    attribute, replacement, unaffected = WRONG_TERMS[wrong_term]
     monkeypatch.setattr(steps, attribute, replacement)
     layer = recurrent(name)
-    x, state = some(layer, 4, 7)
-    mask = some_mask(4, 7)
-    wanted = everything(plain, layer, x, state, mask)
-    with nullcontext() if name in without else pytest.raises(AssertionError):
-        equal(everything(whole, layer, x, state, mask), wanted)
+    x, state = make_inputs(layer, 4, 7)
+    mask = make_mask(4, 7)
+    expected = results_and_gradients(run_plain, layer, x, state, mask)
+    with nullcontext() if name in unaffected else pytest.raises(AssertionError):
+        assert_close_all(results_and_gradients(run_whole, layer, x, state, mask), expected)
 
 
 @pytest.mark.parametrize("name", VARIANTS)
-def test_chunks_that_carry_their_state_are_the_whole_gradients_included(name):
+def test_chunks_with_state_equal_whole_sequence(name):
     layer = recurrent(name)
-    x, state = some(layer, 3, 9)
+    x, state = make_inputs(layer, 3, 9)
 
     def in_chunks(layer, x, state, mask):
-        pieces = []
+        outputs = []
         for chunk in x.split([4, 1, 4], dim=1):
-            piece, state = whole(layer, chunk, state)
-            pieces.append(piece)
-        return torch.cat(pieces, dim=1), state
+            chunk_outputs, state = run_whole(layer, chunk, state)
+            outputs.append(chunk_outputs)
+        return torch.cat(outputs, dim=1), state
 
-    equal(everything(in_chunks, layer, x, state), everything(plain, layer, x, state))
+    assert_close_all(
+        results_and_gradients(in_chunks, layer, x, state), results_and_gradients(run_plain, layer, x, state)
+    )
 
 
 @pytest.mark.parametrize("name", VARIANTS)
-def test_inputs_in_any_layout(name):
+def test_any_memory_layout(name):
     layer = recurrent(name, 4, 4)
-    x, state = some(layer, 4, 6)
+    x, state = make_inputs(layer, 4, 6)
     state = {key: leaf.detach().t().requires_grad_() for key, leaf in state.items()}
-    turned = x.detach().transpose(1, 2).contiguous().transpose(1, 2).requires_grad_()
-    equal(everything(whole, layer, turned, state), everything(plain, layer, x, state))
+    transposed = x.detach().transpose(1, 2).contiguous().transpose(1, 2).requires_grad_()
+    assert_close_all(
+        results_and_gradients(run_whole, layer, transposed, state), results_and_gradients(run_plain, layer, x, state)
+    )
     wide = torch.zeros(4, 1, 4, dtype=torch.float64).requires_grad_()
 
-    def spread(way):
-        return lambda layer, x, state, mask: way(layer, x.expand(4, 6, 4), state, mask)
+    def expand_inputs(implementation):
+        return lambda layer, x, state, mask: implementation(layer, x.expand(4, 6, 4), state, mask)
 
-    equal(everything(spread(whole), layer, wide, state), everything(spread(plain), layer, wide, state))
+    assert_close_all(
+        results_and_gradients(expand_inputs(run_whole), layer, wide, state),
+        results_and_gradients(expand_inputs(run_plain), layer, wide, state),
+    )
 
 
 @pytest.mark.parametrize("name", VARIANTS)
-def test_weights_that_were_computed(name):
-    """As weight dropout makes them; the gradient goes on to what they were computed from."""
-    layer, drawn = recurrent(name), []
+def test_computed_weights_receive_gradients(name):
+    """As with weight dropout: the gradient flows to the original weights."""
+    layer, results = recurrent(name), []
     layer.weight_dropout = 0.4
-    x, _ = some(layer, 4, 20)
+    x, _ = make_inputs(layer, 4, 20)
     for fused in (True, False):
         torch.manual_seed(3)
         outputs, _ = run(layer, x, fused=fused)
-        drawn.append({"outputs": outputs, "d": torch.autograd.grad(outputs.square().sum(), layer.cell.weight_h)[0]})
-    equal(*drawn)
-    assert (drawn[0]["d"] == 0).double().mean() > 0.2
+        results.append({"outputs": outputs, "d": torch.autograd.grad(outputs.square().sum(), layer.cell.weight_h)[0]})
+    assert_close_all(*results)
+    assert (results[0]["d"] == 0).double().mean() > 0.2
 
 
 @pytest.mark.parametrize("name", VARIANTS)
-def test_padding_may_hold_anything(name):
+def test_content_of_padding_does_not_matter(name):
     layer = recurrent(name)
-    x, state = some(layer, 3, 6)
+    x, state = make_inputs(layer, 3, 6)
     mask = torch.tensor([[1, 1, 1, 0, 0, 0], [0, 1, 0, 1, 1, 1], [0] * 6], dtype=torch.bool)
-    clean = everything(whole, layer, x, state, mask)
+    clean = results_and_gradients(run_whole, layer, x, state, mask)
     x = x.detach().masked_fill(~mask.unsqueeze(2), torch.nan).requires_grad_()
-    equal(everything(whole, layer, x, state, mask), clean)
+    assert_close_all(results_and_gradients(run_whole, layer, x, state, mask), clean)
     assert not clean["outputs"][~mask].any() and not clean["d x"][~mask].any()
     assert torch.equal(clean["last h"][2], state["h"][2])
 
 
 @pytest.mark.parametrize("name", VARIANTS)
-def test_only_what_is_asked_for_has_a_gradient(name):
+def test_only_required_gradients_are_computed(name):
     layer = recurrent(name).requires_grad_(False)
-    x, state = some(layer, 2, 5)
-    outputs, last = whole(layer, x.detach(), {key: leaf.detach() for key, leaf in state.items()})
+    x, state = make_inputs(layer, 2, 5)
+    outputs, last = run_whole(layer, x.detach(), {key: leaf.detach() for key, leaf in state.items()})
     assert not outputs.requires_grad and not last["h"].requires_grad
-    outputs, _ = whole(layer, x, {key: leaf.detach() for key, leaf in state.items()})
-    wanted, _ = plain(layer, x, state)
-    equal(*({"d x": torch.autograd.grad(y.sum(), x)[0]} for y in (outputs, wanted)))
+    outputs, _ = run_whole(layer, x, {key: leaf.detach() for key, leaf in state.items()})
+    expected, _ = run_plain(layer, x, state)
+    assert_close_all(*({"d x": torch.autograd.grad(y.sum(), x)[0]} for y in (outputs, expected)))
     layer.cell.weight_h.requires_grad_()
-    outputs, _ = whole(layer, x.detach(), state)
+    outputs, _ = run_whole(layer, x.detach(), state)
     outputs.sum().backward()
     assert layer.cell.weight_x.grad is None and layer.cell.weight_h.grad.any() and x.grad is None
 
 
 @pytest.mark.parametrize("name", VARIANTS)
-def test_without_gradients_nothing_is_kept(name, monkeypatch):
+def test_inference_saves_no_tensors(name, monkeypatch):
     layer = recurrent(name)
-    x, state = some(layer, 3, 20)
-    wanted, after = plain(layer, x, state)
+    x, state = make_inputs(layer, 3, 20)
+    expected, expected_state = run_plain(layer, x, state)
     monkeypatch.setattr(sequences.WholeSequence, "apply", None)
     for mode in (torch.no_grad(), torch.inference_mode()):
         with mode:
-            outputs, last = whole(layer, x, state)
-        equal({"outputs": outputs, **last}, {"outputs": wanted, **after})
+            outputs, last = run_whole(layer, x, state)
+        assert_close_all({"outputs": outputs, **last}, {"outputs": expected, **expected_state})
         assert outputs.grad_fn is None and outputs.untyped_storage().nbytes() == outputs.nbytes
         assert last["h"].untyped_storage().nbytes() == last["h"].nbytes
 
 
 @pytest.mark.parametrize("name", VARIANTS)
-def test_backwards_twice_is_the_same_and_twice_differentiable_it_is_not(name):
+def test_repeated_backward_and_second_derivative(name):
     layer = recurrent(name)
-    x, state = some(layer, 3, 6)
-    outputs, _ = whole(layer, x, state)
+    x, state = make_inputs(layer, 3, 6)
+    outputs, _ = run_whole(layer, x, state)
     loss = outputs.square().sum()
-    once, again = (torch.autograd.grad(loss, x, retain_graph=True)[0] for _ in range(2))
-    assert torch.equal(once, again)
-    for wanted in (x, layer.cell.weight_h):
+    first, second = (torch.autograd.grad(loss, x, retain_graph=True)[0] for _ in range(2))
+    assert torch.equal(first, second)
+    for tensor in (x, layer.cell.weight_h):
         with pytest.raises(RuntimeError, match="cannot be differentiated again"):
-            torch.autograd.grad(loss, wanted, create_graph=True, retain_graph=True)
+            torch.autograd.grad(loss, tensor, create_graph=True, retain_graph=True)
 
 
-def test_outputs_written_over_are_noticed():
+def test_overwritten_outputs_raise_an_error():
     layer = recurrent("gru")
-    outputs, _ = whole(layer, *some(layer, 3, 6))
+    outputs, _ = run_whole(layer, *make_inputs(layer, 3, 6))
     with pytest.raises(RuntimeError, match="modified by an inplace operation"):
         outputs.mul_(2).sum().backward()
 
 
 @pytest.mark.parametrize("masked", [False, True])
 @pytest.mark.parametrize("name", VARIANTS)
-def test_memory_is_laid_out_as_without_it(name, masked):
-    """Dropout above draws in the order of memory; a seed shall mean the same draws."""
+def test_output_strides_equal_other_implementations(name, masked):
+    """Dropout draws in memory order, so strides must be equal for a seed to give equal results."""
     layer = recurrent(name)
-    x, state = some(layer, 3, 20)
-    mask = some_mask(3, 20) if masked else None
-    other = kernels.run(layer.cell, x, state, mask) if kernels.kernel_name(layer.cell) else plain(layer, x, state, mask)
-    assert whole(layer, x, state, mask)[0].stride() == other[0].stride()
+    x, state = make_inputs(layer, 3, 20)
+    mask = make_mask(3, 20) if masked else None
+    other = (
+        kernels.run(layer.cell, x, state, mask) if kernels.kernel_name(layer.cell) else run_plain(layer, x, state, mask)
+    )
+    assert run_whole(layer, x, state, mask)[0].stride() == other[0].stride()
 
 
-# Where it is used.
+# --- selection --------------------------------------------------------------------------------------------------------
 
 
-def watched(monkeypatch):
+def record_uses(monkeypatch):
     used = []
 
-    def watch(cell, *arguments):
+    def record(cell, *arguments):
         used.append(steps.steps_name(cell))
         return sequences.run(cell, *arguments)
 
-    monkeypatch.setattr(run_cell, "implementations", [Implementation(sequences.applies, watch)])
+    monkeypatch.setattr(run_cell, "implementations", [Implementation(sequences.applies, record)])
     return used
 
 
-def test_used_where_it_pays(monkeypatch):
-    used = watched(monkeypatch)
+def test_used_if_faster(monkeypatch):
+    used = record_uses(monkeypatch)
     mask = torch.ones(2, 16, dtype=torch.bool)
     padded = mask.clone()
     padded[0, 9:] = False
@@ -305,8 +319,8 @@ def test_used_where_it_pays(monkeypatch):
         layer(x[:0])
         assert used == []
         layer(x[:, :4])
-        beside = name in ("elman", "elman-relu", "lstm", "gru")
-        assert used == ([] if beside else [steps.steps_name(layer.cell)])
+        has_torch_kernel = name in ("elman", "elman-relu", "lstm", "gru")
+        assert used == ([] if has_torch_kernel else [steps.steps_name(layer.cell)])
         used.clear()
         layer(x)
         layer(x, mask=mask)
@@ -320,8 +334,8 @@ def test_used_where_it_pays(monkeypatch):
 
 
 @pytest.mark.parametrize("name", VARIANTS)
-def test_under_autocast_the_plain_loop_runs(name, monkeypatch):
-    used = watched(monkeypatch)
+def test_autocast_uses_plain_loop(name, monkeypatch):
+    used = record_uses(monkeypatch)
     layer = recurrent(name, dtype=torch.float32)
     with torch.autocast("cpu", dtype=torch.bfloat16):
         outputs, _ = layer(torch.randn(2, 16, 3))
@@ -329,21 +343,23 @@ def test_under_autocast_the_plain_loop_runs(name, monkeypatch):
 
 
 @pytest.mark.parametrize("name", VARIANTS)
-def test_the_same_twice_to_the_last_bit(name):
+def test_results_are_deterministic(name):
     layer = recurrent(name, 16, 16, torch.float32)
-    x, state = some(layer, 4, 20)
-    mask = some_mask(4, 20)
-    first, second = (everything(whole, layer, x, state, mask) for _ in range(2))
+    x, state = make_inputs(layer, 4, 20)
+    mask = make_mask(4, 20)
+    first, second = (results_and_gradients(run_whole, layer, x, state, mask) for _ in range(2))
     assert all(torch.equal(first[key], second[key]) for key in first)
 
 
-def test_in_a_stack_with_everything_around():
+def test_stack_with_highway_connections_and_mask():
     torch.manual_seed(0)
     stack = Stack([CELLS["mut1"](3, 5), CELLS["gru-cho"](5, 5), CELLS["gru"](5, 5)], connections="highway").double()
-    x, mask = torch.randn(4, 20, 3, dtype=torch.float64, requires_grad=True), some_mask(4, 20)
+    x, mask = torch.randn(4, 20, 3, dtype=torch.float64, requires_grad=True), make_mask(4, 20)
     results = []
     for fused in (True, False):
         outputs, state = run(stack, x, None, mask, fused=fused)
         gradients = torch.autograd.grad(outputs.square().sum(), [x, *stack.parameters()], allow_unused=True)
-        results.append({"outputs": outputs, "h": state[0]["h"], **{str(i): one for i, one in enumerate(gradients)}})
-    equal(*results)
+        results.append(
+            {"outputs": outputs, "h": state[0]["h"], **{str(i): gradient for i, gradient in enumerate(gradients)}}
+        )
+    assert_close_all(*results)

@@ -1,4 +1,4 @@
-"""Whole sequences in machine code: equal to the plain loop in double precision, gradients included."""
+"""Numba kernels for whole sequences compared with the plain loop in double precision, with gradients."""
 
 from typing import Any
 
@@ -12,21 +12,21 @@ from seqloom.accel.recurrence.steps import steps_name
 from seqloom.nn.cells import CELLS
 from seqloom.nn.recurrent import Recurrent
 
-pytestmark = pytest.mark.skipif(numba_steps.library() is None, reason="needs numba, MKL and GNU's OpenMP")
+pytestmark = pytest.mark.skipif(numba_steps.library() is None, reason="needs numba, MKL and GNU OpenMP")
 VARIANTS: dict[str, tuple[str, dict[str, Any]]] = {name: (name, {}) for name in STANDARD_CELLS} | {
     f"elman-{g}": ("elman", {"activation": g}) for g in ("relu", "sigmoid")
 }
 
 
 @pytest.fixture(autouse=True)
-def worth(monkeypatch):
-    """Small sequences, too."""
+def small_sequences(monkeypatch):
+    """Use the kernels for small sequences."""
     monkeypatch.setattr(numba_steps, "MIN_STATE_ELEMENTS", 0)
     monkeypatch.setattr(numba_steps, "MIN_ROWS_PER_THREAD", 1)
 
 
 @pytest.fixture(autouse=True)
-def threads():
+def one_thread():
     before = torch.get_num_threads()
     torch.set_num_threads(1)
     yield
@@ -39,143 +39,149 @@ def recurrent(name, inputs, hidden):
     return Recurrent(CELLS[kind](inputs, hidden, **options))
 
 
-def some_state(layer, rows):
+def make_state(layer, rows):
     return {name: torch.randn(rows, layer.cell.hidden) for name in layer.cell.state_names}
 
 
-def everything(layer, x, state, mask, fused):
-    """Outputs, the last state, and the gradients of all there is."""
+def results_and_gradients(layer, x, state, mask, fused):
+    """Return outputs, last state and all gradients."""
     dtype = layer.cell.weight_h.dtype
     x, state = x.to(dtype).requires_grad_(), {name: leaf.to(dtype).requires_grad_() for name, leaf in state.items()}
     outputs, last = sequences.run(layer.cell, x, state, mask) if fused else run(layer, x, state, mask, fused=False)
     torch.manual_seed(7)
-    loss = sum((one * torch.randn(one.shape, dtype=torch.float64).to(dtype)).sum() for one in (outputs, *last.values()))
+    loss = sum(
+        (tensor * torch.randn(tensor.shape, dtype=torch.float64).to(dtype)).sum()
+        for tensor in (outputs, *last.values())
+    )
     named = {"x": x, **{f"first {name}": leaf for name, leaf in state.items()}, **dict(layer.named_parameters())}
     gradients = torch.autograd.grad(loss, list(named.values()))
-    found = {"outputs": outputs, **last, **dict(zip(named, gradients, strict=True))}
-    return {key: one.detach() for key, one in found.items()}
+    results = {"outputs": outputs, **last, **dict(zip(named, gradients, strict=True))}
+    return {key: tensor.detach() for key, tensor in results.items()}
 
 
 def difference(name, rows, steps, inputs, hidden, masked):
-    """The largest there is between machine code and the plain loop in double precision, by the size of what differs."""
+    """Return the largest relative difference between the kernels and the plain loop in double precision."""
     layer = recurrent(name, inputs, hidden)
-    x, state = torch.randn(rows, steps, inputs), some_state(layer, rows)
+    x, state = torch.randn(rows, steps, inputs), make_state(layer, rows)
     mask = torch.rand(rows, steps) < 0.6 if masked else None
     name = steps_name(layer.cell)
     assert name is not None and sequences.select_steps(name, x, state["h"]) is numba_steps.STEPS[name]
-    got = everything(layer, x, state, mask, True)
-    wanted = everything(layer.double(), x, state, mask, False)
-    return max(float((got[key] - one).abs().max() / one.abs().max()) for key, one in wanted.items())
+    actual = results_and_gradients(layer, x, state, mask, True)
+    expected = results_and_gradients(layer.double(), x, state, mask, False)
+    return max(float((actual[key] - tensor).abs().max() / tensor.abs().max()) for key, tensor in expected.items())
 
 
 @pytest.mark.parametrize("masked", [False, True])
 @pytest.mark.parametrize("name", VARIANTS)
-def test_equal_to_the_plain_loop(name, masked):
+def test_numba_kernels_equal_plain_loop(name, masked):
     for rows, steps, inputs, hidden in ((7, 19, 3, 5), (4, 20, 24, 33), (2, 16, 8, 8)):
         assert difference(name, rows, steps, inputs, hidden, masked) < 2e-6
 
 
 @pytest.mark.parametrize("name", VARIANTS)
-def test_sizes_that_nothing_divides(name):
+def test_odd_sizes(name):
     for rows, steps, inputs, hidden in ((1, 21, 5, 7), (3, 1, 4, 13), (33, 5, 9, 21), (1, 1, 3, 3)):
         assert difference(name, rows, steps, inputs, hidden, False) < 2e-6
 
 
 @pytest.mark.parametrize("name", VARIANTS)
-def test_products_in_several_pieces(name):
-    """More rows than one piece has, the last of them not whole; more columns, going forward and going back."""
+def test_products_in_several_blocks(name):
+    """More rows than a block, with a partial last block; more columns, forward and backward."""
     assert difference(name, 13, 11, 259, 261, False) < 2e-6
 
 
 @pytest.mark.parametrize("name", VARIANTS)
-def test_rows_are_shared_among_threads(name):
+def test_rows_are_split_among_threads(name):
     torch.set_num_threads(2)
     assert difference(name, 7, 16, 6, 12, True) < 2e-6  # 3 rows and 4
 
 
 @pytest.mark.parametrize("name", VARIANTS)
-def test_threads_without_a_row(name, monkeypatch):
+def test_more_threads_than_rows(name, monkeypatch):
     monkeypatch.setattr(numba_steps, "MIN_ROWS_PER_THREAD", 0)
     torch.set_num_threads(3)
     assert difference(name, 2, 16, 6, 12, True) < 2e-6
 
 
 @pytest.mark.parametrize("name", VARIANTS)
-def test_however_inputs_and_gradients_lie_in_memory(name):
+def test_any_memory_layout(name):
     layer, x = recurrent(name, 8, 8), torch.randn(4, 20, 8)
-    state, dy = some_state(layer, 4), torch.randn(4, 20, 8)
+    state, dy = make_state(layer, 4), torch.randn(4, 20, 8)
 
     def gradients(x, dy):
         x = x.detach().requires_grad_()
         outputs = sequences.run(layer.cell, x, state)[0]
         return torch.autograd.grad(outputs, [x, *layer.parameters()], dy)
 
-    as_rows = gradients(x, dy)
-    as_steps = gradients(*(one.transpose(0, 1).contiguous().transpose(0, 1) for one in (x, dy)))
-    assert all(torch.equal(one, other) for one, other in zip(as_rows, as_steps, strict=True))
+    batch_major = gradients(x, dy)
+    time_major = gradients(*(first.transpose(0, 1).contiguous().transpose(0, 1) for first in (x, dy)))
+    assert all(torch.equal(first, second) for first, second in zip(batch_major, time_major, strict=True))
 
 
 @pytest.mark.parametrize("name", VARIANTS)
-def test_outputs_that_are_overwritten_give_no_wrong_gradient(name):
+def test_overwritten_outputs_give_no_wrong_gradient(name):
     layer, x = recurrent(name, 8, 8), torch.randn(4, 20, 8, requires_grad=True)
-    state = some_state(layer, 4)
-    (wanted,) = torch.autograd.grad((2 * sequences.run(layer.cell, x, state)[0]).sum(), x)
+    state = make_state(layer, 4)
+    (expected,) = torch.autograd.grad((2 * sequences.run(layer.cell, x, state)[0]).sum(), x)
     try:
-        (got,) = torch.autograd.grad(sequences.run(layer.cell, x, state)[0].mul_(2).sum(), x)
+        (actual,) = torch.autograd.grad(sequences.run(layer.cell, x, state)[0].mul_(2).sum(), x)
     except RuntimeError:
-        return  # outputs are needed on the way back, and torch says so
-    assert torch.equal(got, wanted)
+        return  # the backward pass needs the outputs, and torch reports it
+    assert torch.equal(actual, expected)
 
 
 @pytest.mark.parametrize("name", VARIANTS)
-def test_a_matrix_that_is_not_turned_is_noticed(name, monkeypatch):
+def test_missing_transpose_is_detected(name, monkeypatch):
     monkeypatch.setattr(numba_steps, "transpose", lambda weight: weight.contiguous())
     assert difference(name, 4, 20, 8, 8, False) > 1e-3
 
 
 @pytest.mark.parametrize("name", sorted(set(VARIANTS) - {"elman", "elman-relu", "elman-sigmoid"}))
-def test_a_gate_that_only_nearly_keeps_is_noticed(name, monkeypatch):
+def test_unsaturated_gate_is_detected(name, monkeypatch):
     monkeypatch.setattr(numba_steps, "SATURATED", 3.0)
     assert difference(name, 4, 20, 8, 8, True) > 1e-3
 
 
 @pytest.mark.parametrize("name", VARIANTS)
-def test_nothing_that_is_no_number_is_lost(name):
-    """The training loop must see it."""
+def test_nan_is_propagated(name):
+    """The training loop must detect it."""
     layer, x = recurrent(name, 3, 16), torch.randn(4, 20, 3)
     x[1, 3, 0] = torch.nan
-    outputs = everything(layer, x, some_state(layer, 4), None, True)["outputs"]
+    outputs = results_and_gradients(layer, x, make_state(layer, 4), None, True)["outputs"]
     assert outputs[1, 3:].isnan().all() and outputs[[0, 2, 3]].isfinite().all() and outputs[1, :3].isfinite().all()
 
 
 @pytest.mark.parametrize("name", VARIANTS)
-def test_large_numbers(name):
+def test_large_inputs(name):
     layer = recurrent(name, 3, 16)
-    x, state = torch.randn(4, 20, 3) * (1 if name == "elman-relu" else 1000), some_state(layer, 4)
-    got, wanted = everything(layer, x, state, None, True), everything(layer.double(), x, state, None, False)
-    assert torch.allclose(got["outputs"].double(), wanted["outputs"], atol=1e-3)
+    x, state = torch.randn(4, 20, 3) * (1 if name == "elman-relu" else 1000), make_state(layer, 4)
+    actual, expected = (
+        results_and_gradients(layer, x, state, None, True),
+        results_and_gradients(layer.double(), x, state, None, False),
+    )
+    assert torch.allclose(actual["outputs"].double(), expected["outputs"], atol=1e-3)
 
 
 @pytest.mark.parametrize("name", VARIANTS)
-def test_padding_keeps_a_state_to_the_last_bit(name):
+def test_padding_keeps_the_state_exactly(name):
     layer, x = recurrent(name, 3, 16), torch.randn(4, 20, 3)
-    state, mask = some_state(layer, 4), torch.ones(4, 20, dtype=torch.bool)
+    state, mask = make_state(layer, 4), torch.ones(4, 20, dtype=torch.bool)
     state["h"][1, :8] = 0
     mask[1] = False
-    found = everything(layer, x, state, mask, True)
-    assert all(torch.equal(found[key][1], leaf[1]) for key, leaf in state.items())
-    assert not found["outputs"][1].any() and found["outputs"][0].any()
+    results = results_and_gradients(layer, x, state, mask, True)
+    assert all(torch.equal(results[key][1], leaf[1]) for key, leaf in state.items())
+    assert not results["outputs"][1].any() and results["outputs"][0].any()
 
 
 @pytest.mark.parametrize("name", VARIANTS)
-def test_the_same_twice_to_the_last_bit(name):
+def test_results_are_deterministic(name):
     layer, x = recurrent(name, 16, 16), torch.randn(6, 20, 16)
-    state = some_state(layer, 6)
-    once, again = (everything(layer, x, state, None, True) for _ in range(2))
-    assert all(torch.equal(once[key], again[key]) for key in once)
+    state = make_state(layer, 6)
+    first, second = (results_and_gradients(layer, x, state, None, True) for _ in range(2))
+    assert all(torch.equal(first[key], second[key]) for key in first)
 
 
-def test_where_it_is_used(monkeypatch):
+def test_used_if_faster(monkeypatch):
     monkeypatch.undo()
     state, threads = torch.randn(16 * torch.get_num_threads(), 256), torch.get_num_threads()
     assert numba_steps.applies(state, 64)

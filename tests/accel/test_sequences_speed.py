@@ -1,4 +1,4 @@
-"""Whole sequences on the CPU beside the plain loop and an LSTM: ratios of processor time on one core, with room."""
+"""CPU time of whole sequences relative to the plain loop and an LSTM, on one core, with tolerance."""
 
 import time
 from collections.abc import Iterator
@@ -26,40 +26,42 @@ def one_thread() -> Iterator[None]:
     torch.set_num_threads(threads)
 
 
-def fastest(ways: dict[str, Way], rounds: int) -> dict[str, float]:
+def measure_seconds(ways: dict[str, Way], rounds: int) -> dict[str, float]:
     measure(ways, rounds, time.thread_time)
     return {name: way.unit for name, way in ways.items()}
 
 
-def read(layer, x):
+def run_layer(layer, x):
     return layer(x)[0]
 
 
-def layer_of(name, size):
+def make_layer(name, size):
     kind, options = VARIANTS[name]
     return Recurrent(CELLS[kind](size, size, **options))
 
 
 @pytest.mark.parametrize("name", WITH_KERNELS)
 def test_faster_than_the_plain_loop(name):
-    layer, x = layer_of(name, 64), torch.randn(16, 32, 64, requires_grad=True)
+    layer, x = make_layer(name, 64), torch.randn(16, 32, 64, requires_grad=True)
     first, leaves = layer.cell.initial_state(16), [x, *layer.parameters()]
     ways = {
         "whole": Way(lambda: sequences.run(layer.cell, x, first)[0], 1, leaves),
         "loop": Way(lambda: run(layer, x, first, fused=False)[0], 1, leaves),
     }
-    found = fastest(ways, 7)
-    assert found["loop"] > 1.2 * found["whole"]  # seen: 1.7 to 2.6
+    seconds = measure_seconds(ways, 7)
+    assert seconds["loop"] > 1.2 * seconds["whole"]  # measured: 1.7 to 2.6
 
 
 @pytest.mark.slow
-def test_near_an_lstm_by_arithmetic():
+def test_time_per_operation_is_close_to_lstm():
     x = torch.randn(32, 64, 256, requires_grad=True)
     lstm = nn.LSTM(256, 256, batch_first=True)
     ways = {"lstm itself": Way(lambda: lstm(x)[0], 4 * 256 * 512, [x, *lstm.parameters()])}
     for name in WITH_KERNELS:
-        layer = layer_of(name, 256)
-        ways[name] = Way(partial(read, layer, x), arithmetic(layer.cell), [x, *layer.parameters()])
-    found = fastest(ways, 7)
-    over = {name: seconds / found["lstm itself"] for name, seconds in found.items()}
-    assert max(over.values()) < (1.6 if numba_steps.library() is None else 1.4), over  # seen: 1.0 to 1.15 with it
+        layer = make_layer(name, 256)
+        ways[name] = Way(partial(run_layer, layer, x), arithmetic(layer.cell), [x, *layer.parameters()])
+    seconds = measure_seconds(ways, 7)
+    ratios = {name: duration / seconds["lstm itself"] for name, duration in seconds.items()}
+    assert max(ratios.values()) < (1.6 if numba_steps.library() is None else 1.4), (
+        ratios
+    )  # measured with numba: 1.0 to 1.15

@@ -1,4 +1,4 @@
-"""Batches beside each other: results in order, one thread each, and everything as it was afterwards."""
+"""Batches in parallel threads: ordered results, one torch thread each, and restored settings."""
 
 import threading
 import time
@@ -26,68 +26,68 @@ def two_threads() -> Iterator[None]:
     torch.set_num_threads(before)
 
 
-def test_results_come_in_order_from_threads_of_their_own() -> None:
+def test_results_are_in_order_and_use_one_thread_each() -> None:
     barrier = threading.Barrier(2, timeout=20)
 
     def work(item: int) -> tuple[int, int, str]:
         if item < 2:
-            barrier.wait()  # the first two are under way at once
+            barrier.wait()  # the first two run in parallel
         time.sleep(0.01 * (3 - item))
         return item, torch.get_num_threads(), threading.current_thread().name
 
-    found = map_batches(work, [0, 1, 2, 3], CPU)
-    assert [item for item, _, _ in found] == [0, 1, 2, 3]
-    assert {threads for _, threads, _ in found} == {1}
-    assert len({name for _, _, name in found}) == 2
+    results = map_batches(work, [0, 1, 2, 3], CPU)
+    assert [item for item, _, _ in results] == [0, 1, 2, 3]
+    assert {threads for _, threads, _ in results} == {1}
+    assert len({name for _, _, name in results}) == 2
     assert torch.get_num_threads() == 2
-    seen: list[int] = []
-    later = threading.Thread(target=lambda: seen.append(torch.get_num_threads()))
+    counts: list[int] = []
+    later = threading.Thread(target=lambda: counts.append(torch.get_num_threads()))
     later.start()
     later.join()
-    assert seen == [2]
+    assert counts == [2]
 
 
-def test_one_batch_has_all_threads() -> None:
+def test_single_batch_uses_all_threads() -> None:
     assert map_batches(lambda _: torch.get_num_threads(), [0], CPU) == [2]
 
 
-def test_an_error_comes_through_and_leaves_nothing_behind() -> None:
+def test_error_is_raised_and_settings_are_restored() -> None:
     def work(item: int) -> int:
         raise ValueError("no")
 
     with pytest.raises(ValueError, match="no"):
         map_batches(work, [1, 2, 3], CPU)
     assert torch.get_num_threads() == 2
-    assert not module._threads.locked()
+    assert not module._pool_lock.locked()
 
 
 @pytest.mark.parametrize("error", [ValueError, KeyboardInterrupt])
-def test_what_nobody_waits_for_ends_soon(error: type[BaseException]) -> None:
-    begun: list[int] = []
-    ended: list[int] = []
-    both = threading.Barrier(2, timeout=20)
+def test_error_stops_other_threads(error: type[BaseException]) -> None:
+    started: list[int] = []
+    finished: list[int] = []
+    barrier = threading.Barrier(2, timeout=20)
 
     def work(item: int) -> None:
-        begun.append(item)
-        both.wait()
+        started.append(item)
+        barrier.wait()
         if item == 0:
             raise error
         beam_search(Fixed([0.0, 0.6, 0.4]), options=BeamConfig(beam=2, max_length=5000), end=0)
-        ended.append(item)
+        finished.append(item)
 
     with pytest.raises(error):
         map_batches(work, [0, 1], CPU)
-    assert (sorted(begun), ended) == ([0, 1], [])
-    assert not module._threads.locked()
-    assert beam_search(Fixed([1.0, 0.0, 0.0]), options=BeamConfig(max_length=3), end=0)  # here nothing was stopped
+    assert (sorted(started), finished) == ([0, 1], [])
+    assert not module._pool_lock.locked()
+    assert beam_search(Fixed([1.0, 0.0, 0.0]), options=BeamConfig(max_length=3), end=0)  # this thread is not cancelled
 
 
-def test_what_has_not_begun_does_not_begin() -> None:
-    begun: list[int] = []
+def test_interrupt_cancels_pending_batches() -> None:
+    started: list[int] = []
     interrupted = threading.Event()
 
     def work(item: int) -> None:
-        begun.append(item)
+        started.append(item)
         if item == 0:
             interrupted.set()
             raise KeyboardInterrupt
@@ -96,36 +96,36 @@ def test_what_has_not_begun_does_not_begin() -> None:
 
     with pytest.raises(KeyboardInterrupt):
         map_batches(work, list(range(50)), CPU)
-    assert len(begun) < 10
+    assert len(started) < 10
 
 
 @pytest.mark.parametrize("torch_mode", MODES, ids=lambda mode: type(mode).__name__)
-def test_modes_are_those_of_the_caller(torch_mode: AbstractContextManager[object]) -> None:
+def test_threads_use_modes_of_the_caller(torch_mode: AbstractContextManager[object]) -> None:
     def modes(_: object = None) -> tuple[object, ...]:
         product = torch.ones(1, 1) @ torch.ones(1, 1)
         return torch.is_grad_enabled(), torch.is_inference_mode_enabled(), product.dtype, product.is_inference()
 
     with torch_mode:
-        wanted = modes()
-        assert map_batches(modes, [1, 2, 3], CPU) == [wanted] * 3
+        expected = modes()
+        assert map_batches(modes, [1, 2, 3], CPU) == [expected] * 3
 
 
-def test_other_threads_keep_their_number() -> None:
-    """Also one that begins to use torch while batches are decoded."""
-    seen: list[int] = []
+def test_other_threads_keep_their_setting() -> None:
+    """This includes a thread that starts during decoding."""
+    counts: list[int] = []
 
     def work(item: int) -> int:
         if item == 0:
-            other = threading.Thread(target=lambda: seen.append(torch.get_num_threads()))
+            other = threading.Thread(target=lambda: counts.append(torch.get_num_threads()))
             other.start()
             other.join()
         return torch.get_num_threads()
 
     assert map_batches(work, [0, 1, 2], CPU) == [1, 1, 1]
-    assert seen == [2]
+    assert counts == [2]
 
 
-def test_inside_another_nothing_is_split_again() -> None:
+def test_nested_calls_run_sequentially() -> None:
     def work(item: int) -> list[int]:
         return map_batches(lambda inner: 10 * item + inner, [1, 2], CPU)
 
@@ -133,8 +133,8 @@ def test_inside_another_nothing_is_split_again() -> None:
 
 
 @pytest.mark.parametrize(
-    ("sentences", "most", "together"), [(256, 128, 128), (100, 128, 50), (33, 128, 17), (20, 128, 128)]
+    ("sentences", "max_size", "size"), [(256, 128, 128), (100, 128, 50), (33, 128, 17), (20, 128, 128)]
 )
-def test_every_thread_gets_a_batch_where_that_is_worth_it(sentences: int, most: int, together: int) -> None:
-    assert choose_batch_size(sentences, most, CPU) == together
-    assert choose_batch_size(sentences, most, torch.device("meta")) == most
+def test_batch_size_gives_each_thread_a_batch(sentences: int, max_size: int, size: int) -> None:
+    assert choose_batch_size(sentences, max_size, CPU) == size
+    assert choose_batch_size(sentences, max_size, torch.device("meta")) == max_size

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from seqloom import accel
-from seqloom.accel.decoding.packed import versions
+from seqloom.accel.decoding.packed import tensor_versions
 from seqloom.accel.training.graphed_step import GraphedStep, shape_key
 from seqloom.core.protocols import Loss
 from seqloom.recipes import read_recipe
@@ -86,9 +86,9 @@ def test_captured_and_replayed_steps_increment_weight_versions(tiny_task):
     """Neither a CUDA graph nor a fused optimizer increments the versions of weights."""
     _, fast = trainings(tiny_task)
     for _ in range(6):
-        before = versions(fast.state.model.parameters())
+        before = tensor_versions(fast.state.model.parameters())
         fast.update()
-        assert versions(fast.state.model.parameters()) != before
+        assert tensor_versions(fast.state.model.parameters()) != before
     assert (
         isinstance(fast.step, GraphedStep) and fast.step.is_enabled and len(fast.step.graphs) < 6
     )  # some were repeated

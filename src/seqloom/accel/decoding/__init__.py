@@ -1,10 +1,10 @@
-"""Faster implementations of decoding: packed weights, few passes through a Transformer, numba and Triton kernels."""
+"""Faster implementations of decoding: packed weights, fused Transformer steps, numba and Triton kernels."""
 
 import torch
 from torch import Tensor
 
 from seqloom.accel.decoding import decoder_step, encoder_pass, slots
-from seqloom.accel.decoding.packed import packed_once
+from seqloom.accel.decoding.packed import packed_layer
 from seqloom.nn.cache import extend_caches, write_slots
 from seqloom.nn.softmax import FullSoftmax, best_next_tokens, next_token_log_probs
 from seqloom.nn.transformer import TransformerStack, run_blocks, source_keys_values
@@ -13,16 +13,16 @@ from seqloom.nn.transformer import TransformerStack, run_blocks, source_keys_val
 def install() -> None:
     run_blocks.register(decoder_step.applies, decoder_step.run)
     run_blocks.register(encoder_pass.applies, encoder_pass.run)
-    source_keys_values.register(encoder_pass.keys_values_apply, encoder_pass.keys_values)
+    source_keys_values.register(encoder_pass.can_pack_keys_values, encoder_pass.packed_keys_values)
     source_keys_values.register(needs_no_gradient, contiguous_keys_values)
     extend_caches.register(slots.applies, slots.extend)
     write_slots.register(needs_no_gradient, write_in_place)
-    next_token_log_probs.register(predicts, predict_next)
-    best_next_tokens.register(predicts, predict_best)
+    next_token_log_probs.register(is_inference, packed_log_probs)
+    best_next_tokens.register(is_inference, packed_best_tokens)
 
 
 def contiguous_keys_values(stack: TransformerStack, x: Tensor) -> tuple[tuple[Tensor, Tensor], ...]:
-    """Keys and values in contiguous memory: a decoder comes back to them at every step."""
+    """Compute keys and values in contiguous memory, because a decoder reads them at every step."""
     return tuple((k.contiguous(), v.contiguous()) for k, v in source_keys_values.definition(stack, x))
 
 
@@ -36,13 +36,13 @@ def write_in_place(buffer: Tensor, start: int, keys: Tensor, values: Tensor) -> 
     return buffer
 
 
-def predicts(output: FullSoftmax, *_: object, **__: object) -> bool:
+def is_inference(output: FullSoftmax, *_: object, **__: object) -> bool:
     return not (torch.is_grad_enabled() or output.training)
 
 
-def predict_next(output: FullSoftmax, hidden: Tensor) -> Tensor:
-    return packed_once(output).log_softmax(hidden)
+def packed_log_probs(output: FullSoftmax, hidden: Tensor) -> Tensor:
+    return packed_layer(output).log_softmax(hidden)
 
 
-def predict_best(output: FullSoftmax, hidden: Tensor, count: int) -> tuple[Tensor, Tensor]:
-    return packed_once(output).best(hidden, count)
+def packed_best_tokens(output: FullSoftmax, hidden: Tensor, count: int) -> tuple[Tensor, Tensor]:
+    return packed_layer(output).best_tokens(hidden, count)

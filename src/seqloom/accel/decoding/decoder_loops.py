@@ -1,16 +1,14 @@
-"""What lies between the products of a decoder's step, in machine code by numba (extra `fast`).
+"""Numba kernels between the matrix products of a decoder step (extra `fast`).
 
-    attend_to_cache, attend_to_source   softmax(q Kᵀ) V of one query of each hypothesis, which passes over its keys once
-    best_tokens                 log softmax of logits, and the largest of each row, while the row is in the cache
+    attend_to_cache, attend_to_source   softmax(q Kᵀ) V for one query per hypothesis, in one pass over its keys
+    best_tokens                 log softmax of logits and the largest values of each row, while the row is in the cache
     layer_norm                  γ ⊙ (x − μ) / √(σ² + ε) + β
 
-Compilers do not vectorize such short loops well, so these call `vector_intrinsics`, sixteen float32
-at a time. numba compiles a cached loop again only when this file changes: touch it after a change
-of the intrinsics.
+Compilers do not vectorize such short loops well, so they use `vector_intrinsics`, sixteen float32 at a time. numba
+recompiles a cached kernel only if this file changes: touch it after a change of the intrinsics.
 
-What a loop is given are addresses of tensors, as they lie in memory, and their sizes: to look into
-tensors again and again takes Python longer than some of the loops take.
-`seqloom.accel.decoding.decoder_numba` has them.
+Kernels take addresses and sizes of contiguous tensors, because converting tensors to arrays takes longer than some
+of the kernels. `seqloom.accel.decoding.decoder_numba` calls them.
 """
 
 import math
@@ -21,35 +19,35 @@ import numpy as np
 from numba import njit
 
 from seqloom.accel.decoding.vector_intrinsics import (
+    LANES,
     MIN_SCORE,
     REGISTER,
-    WIDTH,
     Array,
     Value,
     add,
     address,
-    as_it_is,
+    broadcast,
     exp,
     f32,
-    first_of,
     fma,
-    larger,
-    largest,
     load,
+    load_broadcast,
     load_flag,
-    load_one,
-    load_whole,
+    load_int,
+    mask_tail,
+    max_lane,
+    maximum,
     mul,
-    spread,
+    prevent_unrolling,
     store,
-    store_totals,
-    store_whole,
+    store_int,
+    store_sums,
     sub,
-    total,
+    sum_lanes,
 )
 from seqloom.core.device import compile_cached
 
-BLOCK = 4 * WIDTH  # logits whose maximum is looked at first
+BLOCK = 4 * LANES  # logits with a common maximum
 
 # --- attention --------------------------------------------------------------------------------------------------------
 
@@ -58,271 +56,296 @@ function = njit(**OPTIONS)
 
 
 def loop(signature: str) -> Callable[[Callable[..., Any]], Any]:
-    """Compiled at once, and kept for the next process. It holds no lock of Python's."""
+    """Compile a kernel on import, without the GIL, cached on disk."""
     return compile_cached(njit, signature, nogil=True, **OPTIONS)
 
 
 @function
-def whole(count: int, size: int) -> int:
-    """As many, or the next multiple of `size`."""
+def round_up(count: int, size: int) -> int:
+    """Round up to a multiple of `size`."""
     return (count + size - 1) // size * size
 
 
 @function
-def listed(mask: int, length: int, places: int) -> int:
-    """How many places of a mask are True. They are written down; the last group of four is filled with the first."""
+def list_true(mask: int, length: int, positions: int) -> int:
+    """List the True positions of a mask and return their number; the first one pads the list to a multiple of four."""
     count = 0
-    for place in range(length):
-        store_whole(places + 8 * count, place)
-        count += load_flag(mask + place)
-    for j in range(count, whole(count, 4)):
-        as_it_is()
-        store_whole(places + 8 * j, load_whole(places))
+    for position in range(length):
+        store_int(positions + 8 * count, position)
+        count += load_flag(mask + position)
+    for j in range(count, round_up(count, 4)):
+        prevent_unrolling()
+        store_int(positions + 8 * j, load_int(positions))
     return count
 
 
 @function
-def score(q: int, keys: int, apart: int, places: int, count: int, scores: int) -> None:
-    """q Kᵀ of a query and the keys at `count` places, which are so many bytes apart."""
-    nothing = spread(f32(0))
+def score(q: int, keys: int, stride: int, positions: int, count: int, scores: int) -> None:
+    """Compute q Kᵀ for a query and the keys at `count` positions, with a stride in bytes."""
+    zero = broadcast(f32(0))
     for j in range(0, count, 4):
-        k0, k1 = keys + load_whole(places + 8 * j) * apart, keys + load_whole(places + 8 * j + 8) * apart
-        k2, k3 = keys + load_whole(places + 8 * j + 16) * apart, keys + load_whole(places + 8 * j + 24) * apart
-        s0, s1, s2, s3 = nothing, nothing, nothing, nothing
-        for i in range(0, apart, REGISTER):
-            as_it_is()
-            own = load(q + i)
-            s0, s1 = fma(own, load(k0 + i), s0), fma(own, load(k1 + i), s1)
-            s2, s3 = fma(own, load(k2 + i), s2), fma(own, load(k3 + i), s3)
-        store_totals(scores + 4 * j, s0, s1, s2, s3)
+        k0, k1 = keys + load_int(positions + 8 * j) * stride, keys + load_int(positions + 8 * j + 8) * stride
+        k2, k3 = keys + load_int(positions + 8 * j + 16) * stride, keys + load_int(positions + 8 * j + 24) * stride
+        s0, s1, s2, s3 = zero, zero, zero, zero
+        for i in range(0, stride, REGISTER):
+            prevent_unrolling()
+            query = load(q + i)
+            s0, s1 = fma(query, load(k0 + i), s0), fma(query, load(k1 + i), s1)
+            s2, s3 = fma(query, load(k2 + i), s2), fma(query, load(k3 + i), s3)
+        store_sums(scores + 4 * j, s0, s1, s2, s3)
 
 
 @function
-def soften(scores: int, count: int) -> None:
-    """softmax of so many scores, in place. There is room for as many more as fill the last register."""
-    top, sums = spread(MIN_SCORE), spread(f32(0))
-    for j in range(0, count, WIDTH):
-        as_it_is()
-        top = larger(first_of(load(scores + 4 * j), count - j), top)
-    most = spread(largest(top))
-    for j in range(0, count, WIDTH):
-        as_it_is()
-        power = exp(sub(first_of(load(scores + 4 * j), count - j), most))
-        sums = add(sums, power)
-        store(scores + 4 * j, power)
-    share = spread(f32(1) / total(sums))
-    for j in range(0, count, WIDTH):
-        as_it_is()
-        store(scores + 4 * j, mul(load(scores + 4 * j), share))
+def softmax(scores: int, count: int) -> None:
+    """Compute the softmax of `count` scores in place. The buffer is padded to whole registers."""
+    maxima, sums = broadcast(MIN_SCORE), broadcast(f32(0))
+    for j in range(0, count, LANES):
+        prevent_unrolling()
+        maxima = maximum(mask_tail(load(scores + 4 * j), count - j), maxima)
+    largest_score = broadcast(max_lane(maxima))
+    for j in range(0, count, LANES):
+        prevent_unrolling()
+        exponentials = exp(sub(mask_tail(load(scores + 4 * j), count - j), largest_score))
+        sums = add(sums, exponentials)
+        store(scores + 4 * j, exponentials)
+    normalizer = broadcast(f32(1) / sum_lanes(sums))
+    for j in range(0, count, LANES):
+        prevent_unrolling()
+        store(scores + 4 * j, mul(load(scores + 4 * j), normalizer))
 
 
 @function
-def blend(weights: int, values: int, apart: int, places: int, count: int, out: int) -> None:
-    """w V of weights and the values at as many places."""
-    nothing = spread(f32(0))
-    for i in range(0, apart, REGISTER):
-        even, odd = nothing, nothing
+def weighted_sum(weights: int, values: int, stride: int, positions: int, count: int, out: int) -> None:
+    """Compute w V for `count` weights and the values at their positions."""
+    zero = broadcast(f32(0))
+    for i in range(0, stride, REGISTER):
+        even, odd = zero, zero
         for j in range(0, count, 4):
-            as_it_is()
-            v0, v1 = load_whole(places + 8 * j) * apart, load_whole(places + 8 * j + 8) * apart
-            v2, v3 = load_whole(places + 8 * j + 16) * apart, load_whole(places + 8 * j + 24) * apart
-            even = fma(load_one(weights + 4 * j), load(values + v0 + i), even)
-            odd = fma(load_one(weights + 4 * j + 4), load(values + v1 + i), odd)
-            even = fma(load_one(weights + 4 * j + 8), load(values + v2 + i), even)
-            odd = fma(load_one(weights + 4 * j + 12), load(values + v3 + i), odd)
+            prevent_unrolling()
+            v0, v1 = load_int(positions + 8 * j) * stride, load_int(positions + 8 * j + 8) * stride
+            v2, v3 = load_int(positions + 8 * j + 16) * stride, load_int(positions + 8 * j + 24) * stride
+            even = fma(load_broadcast(weights + 4 * j), load(values + v0 + i), even)
+            odd = fma(load_broadcast(weights + 4 * j + 4), load(values + v1 + i), odd)
+            even = fma(load_broadcast(weights + 4 * j + 8), load(values + v2 + i), even)
+            odd = fma(load_broadcast(weights + 4 * j + 12), load(values + v3 + i), odd)
         store(out + i, add(even, odd))
 
 
 @loop("i8(b1[:,::1], i8)")
-def free_slots(own: Array, k: int) -> int:
-    """The fewest places that none of the k hypotheses of a source owns, of all sources; own (R, P)."""
-    R, P = own.shape
+def free_slots(owned: Array, k: int) -> int:
+    """Return the minimum over sources of the slots that no hypothesis owns; owned (R, P), k hypotheses per source."""
+    R, P = owned.shape
     fewest = P
     for first in range(0, R, k):
         free = 0
-        for place in range(P):
+        for slot in range(P):
             taken = False
             for r in range(first, first + k):
-                taken |= own[r, place]
+                taken |= owned[r, slot]
             free += not taken
         fewest = min(fewest, free)
     return fewest
 
 
 @loop("void(b1[:,::1], i8[:,::1])")
-def take_slots(own: Array, at: Array) -> None:
-    """Give each hypothesis one more place, which none of its source's has: own (R, P) becomes True there, and at (B, k)
-    says which it is."""
-    B, k = at.shape
+def take_slots(owned: Array, slot_ids: Array) -> None:
+    """Give each hypothesis a free slot of its source: set owned (R, P) and write the slots to slot_ids (B, k)."""
+    B, k = slot_ids.shape
     for b in range(B):
         i = 0
-        for place in range(own.shape[1]):
+        for slot in range(owned.shape[1]):
             taken = i == k
             for r in range(b * k, b * k + k):
-                taken |= own[r, place]
+                taken |= owned[r, slot]
             if not taken:
-                own[b * k + i, place], at[b, i] = True, place
+                owned[b * k + i, slot], slot_ids[b, i] = True, slot
                 i += 1
 
 
 @loop("void(i8, i8, i8, i8, i8, i8, i8, i8, i8, i8, i8)")
 def attend_to_cache(
-    made: int, cache: int, own: int, at: int, out: int, B: int, k: int, N: int, P: int, C: int, d: int
+    qkv: int, cache: int, owned: int, slot_ids: int, out: int, B: int, k: int, N: int, P: int, C: int, d: int
 ) -> None:
-    """Queries, keys and values (R, 3, N, d) of a token each: keys and values go to the places `at` (B, k) of the cache
-    (B, N, 2, C, d), and the queries look at those of the first P places that are their own (R, P). What they see is
-    `out` (R, N, d)."""
-    room, apart = whole(P, WIDTH), 4 * d
-    weights, places, counts = np.empty((k, room), f32), np.empty((k, room), np.int64), np.empty(k, np.int64)
-    of_weights, of_places = address(weights), address(places)
+    """Write keys and values to the cache, then compute the self-attention outputs `out` (R, N, d) of the queries.
+
+    Queries, keys and values are (R, 3, N, d). Keys and values go to the slots `slot_ids` (B, k) of the cache
+    (B, N, 2, C, d). The queries attend to the first P slots that they own (R, P).
+    """
+    size, stride = round_up(P, LANES), 4 * d
+    weights, slots, counts = np.empty((k, size), f32), np.empty((k, size), np.int64), np.empty(k, np.int64)
+    weights_address, slots_address = address(weights), address(slots)
     for _ in range(B):
         for i in range(k):
-            counts[i] = listed(own + P * i, P, of_places + 8 * room * i)
+            counts[i] = list_true(owned + P * i, P, slots_address + 8 * size * i)
         for _ in range(N):
-            values = cache + C * apart
+            values = cache + C * stride
             for i in range(k):
-                new, place = made + 3 * N * i * apart, load_whole(at + 8 * i) * apart
-                for j in range(0, apart, REGISTER):
-                    store(cache + place + j, load(new + N * apart + j))
-                    store(values + place + j, load(new + 2 * N * apart + j))
-            for i in range(k):  # hypothesis beside hypothesis, so that none has to wait for itself
-                own_places, own_weights = of_places + 8 * room * i, of_weights + 4 * room * i
-                score(made + 3 * N * i * apart, cache, apart, own_places, counts[i], own_weights)
+                token, slot_offset = qkv + 3 * N * i * stride, load_int(slot_ids + 8 * i) * stride
+                for j in range(0, stride, REGISTER):
+                    store(cache + slot_offset + j, load(token + N * stride + j))
+                    store(values + slot_offset + j, load(token + 2 * N * stride + j))
+            for i in range(k):  # interleaves independent hypotheses
+                hypothesis_slots, hypothesis_weights = (
+                    slots_address + 8 * size * i,
+                    weights_address + 4 * size * i,
+                )
+                score(qkv + 3 * N * i * stride, cache, stride, hypothesis_slots, counts[i], hypothesis_weights)
             for i in range(k):
-                soften(of_weights + 4 * room * i, counts[i])
+                softmax(weights_address + 4 * size * i, counts[i])
             for i in range(k):
-                own_places, own_weights = of_places + 8 * room * i, of_weights + 4 * room * i
-                blend(own_weights, values, apart, own_places, counts[i], out + N * i * apart)
-            cache, made, out = cache + 2 * C * apart, made + apart, out + apart
-        made, out = made + (3 * k - 1) * N * apart, out + (k - 1) * N * apart
-        own, at = own + k * P, at + 8 * k
+                hypothesis_slots, hypothesis_weights = (
+                    slots_address + 8 * size * i,
+                    weights_address + 4 * size * i,
+                )
+                weighted_sum(hypothesis_weights, values, stride, hypothesis_slots, counts[i], out + N * i * stride)
+            cache, qkv, out = cache + 2 * C * stride, qkv + stride, out + stride
+        qkv, out = qkv + (3 * k - 1) * N * stride, out + (k - 1) * N * stride
+        owned, slot_ids = owned + k * P, slot_ids + 8 * k
 
 
 @loop("void(i8, i8, i8, i8, i8, f4[:,:,::1], i8, i8, i8, i8, i8)")
 def attend_to_source(
-    q: int, keys: int, values: int, mask: int, out: int, looked: Array, B: int, k: int, N: int, S: int, d: int
+    q: int,
+    keys: int,
+    values: int,
+    mask: int,
+    out: int,
+    attention_weights: Array,
+    B: int,
+    k: int,
+    N: int,
+    S: int,
+    d: int,
 ) -> None:
-    """Queries (R, N, d) to what they see, `out` (R, N, d), of keys and values (B, N, S, d) where the mask (B, S) is
-    True; and, unless that has no rows, to where they looked (R, N, S). Who may look nowhere sees zeros."""
-    room, apart = whole(S, WIDTH), 4 * d
-    weights, places = np.empty((k, room), f32), np.empty(room, np.int64)
-    of_weights, of_places = address(weights), address(places)
+    """Compute the attention outputs `out` (R, N, d) of queries (R, N, d) to keys and values (B, N, S, d).
+
+    Positions are masked by (B, S); an empty source gives zeros. `attention_weights` (R, N, S) may have no rows.
+    """
+    size, stride = round_up(S, LANES), 4 * d
+    weights, positions = np.empty((k, size), f32), np.empty(size, np.int64)
+    weights_address, positions_address = address(weights), address(positions)
     for b in range(B):
-        count = listed(mask + b * S, S, of_places)
+        count = list_true(mask + b * S, S, positions_address)
         for n in range(N):
             for i in range(k):
-                score(q + N * i * apart, keys, apart, of_places, count, of_weights + 4 * room * i)
+                score(q + N * i * stride, keys, stride, positions_address, count, weights_address + 4 * size * i)
             for i in range(k):
-                soften(of_weights + 4 * room * i, count)
+                softmax(weights_address + 4 * size * i, count)
             for i in range(k):
-                blend(of_weights + 4 * room * i, values, apart, of_places, count, out + N * i * apart)
-            keys, values, q, out = keys + S * apart, values + S * apart, q + apart, out + apart
-            if len(looked):
+                weighted_sum(
+                    weights_address + 4 * size * i,
+                    values,
+                    stride,
+                    positions_address,
+                    count,
+                    out + N * i * stride,
+                )
+            keys, values, q, out = keys + S * stride, values + S * stride, q + stride, out + stride
+            if len(attention_weights):
                 for i in range(k):
-                    looked[b * k + i, n][:] = f32(0)
+                    attention_weights[b * k + i, n][:] = f32(0)
                     for j in range(count):
-                        looked[b * k + i, n, places[j]] = weights[i, j]
-        q, out = q + (k - 1) * N * apart, out + (k - 1) * N * apart
+                        attention_weights[b * k + i, n, positions[j]] = weights[i, j]
+        q, out = q + (k - 1) * N * stride, out + (k - 1) * N * stride
 
 
-# --- norms, and the vocabulary ----------------------------------------------------------------------------------------
+# --- norms and the vocabulary -----------------------------------------------------------------------------------------
 
 
 @loop("void(i8, i8, i8, i8, i8, i8, f8)")
 def layer_norm(x: int, gain: int, bias: int, out: int, R: int, D: int, epsilon: float) -> None:
-    """Of every row x (R, D); `out` may be x itself."""
-    nothing = spread(f32(0))
+    """Normalize the rows of x (R, D); `out` may be x."""
+    zero = broadcast(f32(0))
     for _ in range(R):
-        sums, squares = nothing, nothing
+        sums, squares = zero, zero
         for i in range(0, 4 * D, REGISTER):
             sums = add(sums, load(x + i))
-        mean = spread(f32(total(sums) / f32(D)))
+        mean = broadcast(f32(sum_lanes(sums) / f32(D)))
         for i in range(0, 4 * D, REGISTER):
-            apart = sub(load(x + i), mean)
-            squares = fma(apart, apart, squares)
-        scale = spread(f32(1 / math.sqrt(total(squares) / D + epsilon)))
+            deviation = sub(load(x + i), mean)
+            squares = fma(deviation, deviation, squares)
+        scale = broadcast(f32(1 / math.sqrt(sum_lanes(squares) / D + epsilon)))
         for i in range(0, 4 * D, REGISTER):
-            apart = mul(sub(load(x + i), mean), scale)
-            store(out + i, fma(apart, load(gain + i), load(bias + i)))
+            deviation = mul(sub(load(x + i), mean), scale)
+            store(out + i, fma(deviation, load(gain + i), load(bias + i)))
         x, out = x + 4 * D, out + 4 * D
 
 
 @function
-def powers(at: int, most: Value) -> Value:
-    """e^(x − most) of a block of logits, summed to one register."""
-    a = add(exp(sub(load(at), most)), exp(sub(load(at + REGISTER), most)))
-    b = add(exp(sub(load(at + 2 * REGISTER), most)), exp(sub(load(at + 3 * REGISTER), most)))
+def sum_exponentials(block: int, largest: Value) -> Value:
+    """Sum e^(x − largest) over a block of logits, into one register."""
+    a = add(exp(sub(load(block), largest)), exp(sub(load(block + REGISTER), largest)))
+    b = add(exp(sub(load(block + 2 * REGISTER), largest)), exp(sub(load(block + 3 * REGISTER), largest)))
     return add(a, b)
 
 
 @function
-def insert(best: Array, found: Array, have: int, value: float, token: int) -> int:
-    """Among the best so far, largest first, put one that is better than the last of them; how many there are now."""
-    have = min(have + 1, len(best))
-    place = have - 1
-    while place > 0 and best[place - 1] < value:
-        best[place], found[place] = best[place - 1], found[place - 1]
-        place -= 1
-    best[place], found[place] = value, token
-    return have
+def insert(best: Array, ids: Array, count: int, value: float, token: int) -> int:
+    """Insert a value into the best ones, largest first, and return their number."""
+    count = min(count + 1, len(best))
+    rank = count - 1
+    while rank > 0 and best[rank - 1] < value:
+        best[rank], ids[rank] = best[rank - 1], ids[rank - 1]
+        rank -= 1
+    best[rank], ids[rank] = value, token
+    return count
 
 
 @loop("void(f4[:,::1], f4[:,::1], i8[:,::1])")
 def best_tokens(logits: Array, values: Array, ids: Array) -> None:
-    """The largest of each row of log softmax (R, V) and where they are, (R, count) by rising id; of equal logits those
-    of lower id. A row in which something is not a number has no other values.
+    """Find the largest values of the log softmax of each row (R, V), and their ids: (R, count), by ascending id.
 
-    A row is passed over twice: for the maxima of its blocks, and for Σ e^(x − max). The best lie in
-    the blocks of the largest maxima, and only these are looked at once more.
+    Of equal logits, the lower ids are taken. All values of a row with NaN are NaN. A row is read twice: for the maxima
+    of its blocks, and for Σ e^(x − max). Only the blocks with the largest maxima are then searched.
     """
     (R, V), count = logits.shape, values.shape[1]
     blocks = V // BLOCK
-    rest, tops = blocks * BLOCK, np.empty(blocks + 1, f32)
+    tail, block_maxima = blocks * BLOCK, np.empty(blocks + 1, f32)
     for r in range(R):
-        row, best, found = logits[r], values[r], ids[r]
-        first = address(row)
-        most = f32(-np.inf)
-        for j in range(rest, V):
-            most = row[j] if row[j] > most else most
-        tops[blocks] = most
-        top = spread(most)
+        row, best, best_ids = logits[r], values[r], ids[r]
+        row_address = address(row)
+        largest_logit = f32(-np.inf)
+        for j in range(tail, V):
+            largest_logit = row[j] if row[j] > largest_logit else largest_logit
+        block_maxima[blocks] = largest_logit
+        maxima = broadcast(largest_logit)
         for b in range(blocks):
-            at = first + 4 * BLOCK * b
-            one = larger(
-                larger(load(at), load(at + REGISTER)), larger(load(at + 2 * REGISTER), load(at + 3 * REGISTER))
-            )
-            top = larger(one, top)
-            tops[b] = largest(one)
-        most = largest(top)
-        sums, top = 0.0, spread(most)
-        for some in range(0, blocks, 8):
-            one = spread(f32(0))
-            for b in range(some, min(some + 8, blocks)):
-                one = add(one, powers(first + 4 * BLOCK * b, top))
-            sums += total(one)  # in double precision
-        for j in range(rest, V):
-            sums += math.exp(row[j] - most)
-        norm = most + math.log(sums)
-        if not norm < np.inf:
-            best[:], found[:] = np.nan, np.arange(count)
+            block = row_address + 4 * BLOCK * b
+            low = maximum(load(block), load(block + REGISTER))
+            high = maximum(load(block + 2 * REGISTER), load(block + 3 * REGISTER))
+            block_top = maximum(low, high)
+            maxima = maximum(block_top, maxima)
+            block_maxima[b] = max_lane(block_top)
+        largest_logit = max_lane(maxima)
+        sums, maxima = 0.0, broadcast(largest_logit)
+        for group in range(0, blocks, 8):
+            block_sums = broadcast(f32(0))
+            for b in range(group, min(group + 8, blocks)):
+                block_sums = add(block_sums, sum_exponentials(row_address + 4 * BLOCK * b, maxima))
+            sums += sum_lanes(block_sums)  # in double precision
+        for j in range(tail, V):
+            sums += math.exp(row[j] - largest_logit)
+        log_sum = largest_logit + math.log(sums)
+        if not log_sum < np.inf:
+            best[:], best_ids[:] = np.nan, np.arange(count)
             continue
-        have = 0
+        kept = 0
         for b in range(blocks + 1):
-            if have < count or tops[b] > best[have - 1]:
-                have = insert(best, found, have, tops[b], b)
-        least = best[have - 1] if have == count else -np.inf
-        have = 0
+            if kept < count or block_maxima[b] > best[kept - 1]:
+                kept = insert(best, best_ids, kept, block_maxima[b], b)
+        threshold = best[kept - 1] if kept == count else -np.inf
+        kept = 0
         for b in range(blocks + 1):
-            if tops[b] < least:
+            if block_maxima[b] < threshold:
                 continue
             for j in range(b * BLOCK, min(b * BLOCK + BLOCK, V)):
-                if row[j] >= least and (have < count or row[j] > best[count - 1]):
-                    have = insert(best, found, have, row[j], j)
+                if row[j] >= threshold and (kept < count or row[j] > best[count - 1]):
+                    kept = insert(best, best_ids, kept, row[j], j)
         for i in range(count):
-            best[i] = best[i] - norm
-        for i in range(1, count):  # by rising id
-            value, token, place = best[i], found[i], i
-            while place > 0 and found[place - 1] > token:
-                best[place], found[place] = best[place - 1], found[place - 1]
-                place -= 1
-            best[place], found[place] = value, token
+            best[i] = best[i] - log_sum
+        for i in range(1, count):  # by ascending id
+            value, token, rank = best[i], best_ids[i], i
+            while rank > 0 and best_ids[rank - 1] > token:
+                best[rank], best_ids[rank] = best[rank - 1], best_ids[rank - 1]
+                rank -= 1
+            best[rank], best_ids[rank] = value, token

@@ -1,11 +1,10 @@
-"""One token of each hypothesis through a Transformer's decoder, in few passes.
+"""A decoder step: one token of each hypothesis through a Transformer decoder, with fused operations.
 
-    x ← norm(x + attention(x, tokens before)),   x ← norm(x + attention(x, source)),   x ← norm(x + FFN(x))
+    x ← norm(x + attention(x, previous tokens)),   x ← norm(x + attention(x, source)),   x ← norm(x + FFN(x))
 
-It computes what `seqloom.nn.transformer.run_blocks` computes of one token, and is tested to.
-Queries, keys and values are one product, with the scale of attention in the weights of the queries;
-`packed` has the products. What lies between the products is computed by PyTorch (`TorchParts`), by
-numba kernels (`NumbaParts`) or on a GPU by Triton (`GPUParts`).
+It computes `seqloom.nn.transformer.run_blocks` for one token. Queries, keys and values are one matrix product, with the
+attention scale in the query weights (`packed`). The operations between the products are computed by PyTorch
+(`TorchBackend`), numba kernels (`NumbaBackend`) or Triton kernels on a GPU (`GPUBackend`).
 """
 
 from collections.abc import Sequence
@@ -14,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from seqloom.accel.decoding import decoder_gpu, decoder_numba
-from seqloom.accel.decoding.packed import PackedWeights, made_of
+from seqloom.accel.decoding.packed import PackedWeights, cached_by_weights
 from seqloom.accel.decoding.slots import REUSES_SLOTS, FixedUpdate, SlotUpdate
 from seqloom.core.tree import GrowingBuffer
 from seqloom.nn.attention import MultiHeadAttention, SelfAttention, softmax
@@ -41,10 +40,10 @@ def applies(
     sources: Sequence[Source] | None,
     wanted: Wanted,
 ) -> bool:
-    """One token of each hypothesis, on a CPU, of a usual decoder; weights of attention to the source only."""
+    """Return whether the call is one token per hypothesis of a supported decoder on a CPU."""
     if scope.update is None or not scope.update.is_single_token or sources is None or x.device.type != "cpu":
         return False
-    return all(names == ("cross",) for names in wanted.values()) and len(wanted) <= 1 and is_usual_decoder(stack)
+    return all(names == ("cross",) for names in wanted.values()) and len(wanted) <= 1 and is_supported_decoder(stack)
 
 
 def run(
@@ -56,40 +55,41 @@ def run(
     wanted: Wanted,
 ) -> StackOutput:
     assert scope.update is not None and caches is not None and sources is not None
-    shown = next(iter(wanted), None)
+    attention_layer = next(iter(wanted), None)
     mask = AttentionMask.of(sources[0].mask)
     assert mask is not None
     keys_values = [source.keys_values for source in sources]
-    y, new_caches, weights = decoder_step(stack)(x.flatten(0, 1), keys_values, mask, caches, scope.update, shown)
-    return StackOutput(y.view(x.shape), new_caches, [], [] if shown is None else [weights])
+    y, new_caches, weights = decoder_step(stack)(
+        x.flatten(0, 1), keys_values, mask, caches, scope.update, attention_layer
+    )
+    return StackOutput(y.view(x.shape), new_caches, [], [] if attention_layer is None else [weights])
 
 
-def is_usual_decoder(stack: TransformerStack) -> bool:
-    """Whether a stack can be run so: all its blocks attend to themselves and to a source; see `is_usual`."""
+def is_supported_decoder(stack: TransformerStack) -> bool:
+    """Return whether all blocks have self-attention and cross-attention, and `is_supported` holds."""
     attentions = []
     for block in stack:
         if type(block.mixer) is not SelfAttention or block.cross_attention is None:
             return False
         attentions += [block.mixer.attention, block.cross_attention]
-    return is_usual(stack, attentions)
+    return is_supported(stack, attentions)
 
 
-def is_usual(stack: TransformerStack, attentions: Sequence[MultiHeadAttention]) -> bool:
-    """Whether no gradient is wanted, all heads have keys of their own, nothing is rotated or gated, and numbers are
-    precise enough to be summed as they are."""
+def is_supported(stack: TransformerStack, attentions: Sequence[MultiHeadAttention]) -> bool:
+    """Return whether a stack in inference mode has full precision and no grouped queries, rotary positions or gates."""
     weight = attentions[0].q.weight
     if torch.is_grad_enabled() or any(block.training for block in stack):
         return False
     if weight.dtype not in (torch.float32, torch.float64) or torch.is_autocast_enabled(weight.device.type):
         return False
-    return all(one.kv_heads == one.heads and one.rotary is None for one in attentions) and all(
+    return all(attention.kv_heads == attention.heads and attention.rotary is None for attention in attentions) and all(
         block.feed_forward.gate is None and block.feed_forward.activation in FUSED_ACTIVATIONS for block in stack
     )
 
 
 def decoder_step(stack: TransformerStack) -> "DecoderStep":
-    """The step of a decoder, made once for the weights it has."""
-    step: DecoderStep = made_of([stack], lambda: DecoderStep(stack))
+    """Return the packed step of a decoder, cached by its weights."""
+    step: DecoderStep = cached_by_weights([stack], lambda: DecoderStep(stack))
     return step
 
 
@@ -97,8 +97,8 @@ class DecoderStep:
     def __init__(self, stack: TransformerStack) -> None:
         self.blocks = [PackedBlock(block) for block in stack]
         attention = next(iter(stack)).self_attention
-        self.fits_numba = decoder_numba.suits(attention.q.weight, attention.head_width)
-        self.fits_gpu = decoder_gpu.suits(attention.q.weight)
+        self.supports_numba = decoder_numba.supports(attention.q.weight, attention.head_width)
+        self.supports_gpu = decoder_gpu.supports_weight(attention.q.weight)
 
     def __call__(
         self,
@@ -107,74 +107,76 @@ class DecoderStep:
         source_mask: AttentionMask | Tensor,
         caches: Sequence[GrowingBuffer],
         update: CacheUpdate | FixedUpdate,
-        shown: int | None = None,
+        attention_layer: int | None = None,
     ) -> tuple[Tensor, tuple[GrowingBuffer, ...], Tensor]:
-        """y (R, D) to the same shape, the caches after it, and the source weights (B, N, k, S) of block `shown`.
+        """Return the output (R, D) for y (R, D), the new caches, and the attention weights (B, N, k, S) to the source.
 
-        `sources` has the keys and values (B, N, S, d) of each block, `source_mask` (B, 1, 1, S)
-        says which are real; or it is what is added to the scores, where every source has real ones.
+        The weights are those of block `attention_layer`. `sources` has the keys and values (B, N, S, d) of each block.
+        `source_mask` (B, 1, 1, S) is True at real positions; if no source is empty, it can be the tensor that is added
+        to the scores.
         """
-        parts = self._parts(update, len(caches[0].buffer), source_mask, y)
-        new_caches, shown_weights = [], y
+        backend = self._select_backend(update, len(caches[0].buffer), source_mask, y)
+        new_caches, attention_weights = [], y
         for number, block in enumerate(self.blocks):
-            y, cache = block.attend_to_cache(y, caches[number], update, parts)
-            y, weights = block.attend_to_source(y, sources[number], source_mask, number == shown, parts)
-            y = block.feed_forward(y, parts)
+            y, cache = block.attend_to_cache(y, caches[number], update, backend)
+            y, weights = block.attend_to_source(y, sources[number], source_mask, number == attention_layer, backend)
+            y = block.feed_forward(y, backend)
             new_caches.append(cache)
-            shown_weights = weights if number == shown else shown_weights
-        return y, tuple(new_caches), shown_weights
+            attention_weights = weights if number == attention_layer else attention_weights
+        return y, tuple(new_caches), attention_weights
 
-    def _parts(
+    def _select_backend(
         self, update: CacheUpdate | FixedUpdate, sources: int, source_mask: AttentionMask | Tensor, y: Tensor
-    ) -> "TorchParts | NumbaParts":
-        """Decided at the first token, which PyTorch reads; the sources that remain of many keep to it."""
+    ) -> "TorchBackend | NumbaBackend":
+        """Select the backend, at the first token, which PyTorch computes; later tokens keep it."""
         if isinstance(update, FixedUpdate):
-            fits = self.fits_gpu and decoder_gpu.suits_attention(self.blocks[0].width, update.k)
-            return GPUParts() if fits else TorchParts()
+            is_supported = self.supports_gpu and decoder_gpu.supports_attention(self.blocks[0].width, update.k)
+            return GPUBackend() if is_supported else TorchBackend()
         if REUSES_SLOTS not in update.state:
-            many = sources >= decoder_numba.SOURCES
-            update.state[REUSES_SLOTS] = self.fits_numba and many and decoder_numba.there()
-        return NumbaParts(update, source_mask, y) if isinstance(update, SlotUpdate) else TorchParts()
+            has_many_sources = sources >= decoder_numba.MIN_SOURCES
+            update.state[REUSES_SLOTS] = self.supports_numba and has_many_sources and decoder_numba.is_available()
+        return NumbaBackend(update, source_mask, y) if isinstance(update, SlotUpdate) else TorchBackend()
 
 
 class PackedBlock:
     def __init__(self, block: TransformerBlock) -> None:
-        own, cross, feed = block.self_attention, block.cross_attention, block.feed_forward
+        attention, cross, feed_forward = block.self_attention, block.cross_attention, block.feed_forward
         assert cross is not None and block.cross_residual is not None
-        self.heads, self.width = own.heads, own.head_width
-        self.own, self.own_out = join_products(own, "qkv"), PackedWeights.of(own.out)
-        self.cross, self.cross_out = join_products(cross, "q"), PackedWeights.of(cross.out)
-        self.up, self.down = PackedWeights.of(feed.up, FUSED_ACTIVATIONS[feed.activation]), PackedWeights.of(feed.down)
+        self.heads, self.width = attention.heads, attention.head_width
+        self.qkv, self.self_out = concatenate_projections(attention, "qkv"), PackedWeights.of(attention.out)
+        self.cross_q, self.cross_out = concatenate_projections(cross, "q"), PackedWeights.of(cross.out)
+        self.up = PackedWeights.of(feed_forward.up, FUSED_ACTIVATIONS[feed_forward.activation])
+        self.down = PackedWeights.of(feed_forward.down)
         self.residuals = block.mixer_residual, block.cross_residual, block.feed_forward_residual
 
     def attend_to_cache(
-        self, y: Tensor, cache: GrowingBuffer, update: CacheUpdate | FixedUpdate, parts: "TorchParts | NumbaParts"
+        self, y: Tensor, cache: GrowingBuffer, update: CacheUpdate | FixedUpdate, backend: "TorchBackend | NumbaBackend"
     ) -> tuple[Tensor, GrowingBuffer]:
         residual = self.residuals[0]
-        qkv = self.own(normed_input(residual, y, parts)).view(-1, 3, self.heads, self.width)
-        heads, cache = parts.attend_to_cache(qkv, cache, update)
-        return add_product(residual, y, self.own_out, heads, parts), cache
+        qkv = self.qkv(normalize_input(residual, y, backend)).view(-1, 3, self.heads, self.width)
+        heads, cache = backend.attend_to_cache(qkv, cache, update)
+        return project_and_add(residual, y, self.self_out, heads, backend), cache
 
     def attend_to_source(
         self,
         y: Tensor,
         source: tuple[Tensor, Tensor],
         mask: AttentionMask | Tensor,
-        wanted: bool,
-        parts: "TorchParts | NumbaParts",
+        return_weights: bool,
+        backend: "TorchBackend | NumbaBackend",
     ) -> tuple[Tensor, Tensor]:
         residual = self.residuals[1]
-        q = self.cross(normed_input(residual, y, parts)).view(-1, self.heads, self.width)
-        heads, weights = parts.attend_to_source(q, source, mask, wanted)
-        return add_product(residual, y, self.cross_out, heads, parts), weights
+        q = self.cross_q(normalize_input(residual, y, backend)).view(-1, self.heads, self.width)
+        heads, weights = backend.attend_to_source(q, source, mask, return_weights)
+        return project_and_add(residual, y, self.cross_out, heads, backend), weights
 
-    def feed_forward(self, y: Tensor, parts: "TorchParts | NumbaParts") -> Tensor:
+    def feed_forward(self, y: Tensor, backend: "TorchBackend | NumbaBackend") -> Tensor:
         residual = self.residuals[2]
-        return add_product(residual, y, self.down, self.up(normed_input(residual, y, parts)), parts)
+        return project_and_add(residual, y, self.down, self.up(normalize_input(residual, y, backend)), backend)
 
 
-def join_products(attention: MultiHeadAttention, names: str) -> PackedWeights:
-    """The products of some of an attention's queries, keys and values as one."""
+def concatenate_projections(attention: MultiHeadAttention, names: str) -> PackedWeights:
+    """Concatenate the projections `names` (of q, k, v) of an attention."""
     layers = [{"q": attention.q, "k": attention.k, "v": attention.v}[name] for name in names]
     weights, biases = [layer.weight.detach() for layer in layers], [layer.bias for layer in layers]
     weights[0] = weights[0] * attention.scale
@@ -182,73 +184,73 @@ def join_products(attention: MultiHeadAttention, names: str) -> PackedWeights:
     return PackedWeights(torch.cat(weights), bias)
 
 
-def normed_input(residual: Residual, y: Tensor, parts: "TorchParts | NumbaParts") -> Tensor:
-    """What the sublayer reads."""
-    return parts.norm(residual.norm, y) if residual.norm_first else y
+def normalize_input(residual: Residual, y: Tensor, backend: "TorchBackend | NumbaBackend") -> Tensor:
+    """Return the input of the sublayer."""
+    return backend.norm(residual.norm, y) if residual.norm_first else y
 
 
-def add_product(
-    residual: Residual, y: Tensor, product: PackedWeights, x: Tensor, parts: "TorchParts | NumbaParts"
+def project_and_add(
+    residual: Residual, y: Tensor, product: PackedWeights, x: Tensor, backend: "TorchBackend | NumbaBackend"
 ) -> Tensor:
-    """The sublayer's last product, the residual and the norm."""
-    plus = y if residual.skip else None
-    return product(x, plus) if residual.norm_first else parts.norm_product(residual.norm, product, x, plus)
+    """Apply the last product of the sublayer, the residual connection and the norm."""
+    addend = y if residual.skip else None
+    return product(x, addend) if residual.norm_first else backend.norm_product(residual.norm, product, x, addend)
 
 
-class TorchParts:
-    """What lies between the products, by PyTorch."""
+class TorchBackend:
+    """The operations between the products, by PyTorch."""
 
     def attend_to_cache(
         self, qkv: Tensor, cache: GrowingBuffer, update: CacheUpdate | FixedUpdate
     ) -> tuple[Tensor, GrowingBuffer]:
-        """Scaled queries, keys and values (R, 3, N, d) to the heads (R, N·d) and the cache after them."""
-        rows = qkv.view(len(cache.buffer), -1, *qkv.shape[1:])  # (B, k, 3, N, d)
-        new = rows[:, :, 1:].permute(0, 3, 2, 1, 4)  # (B, N, 2, k, d)
+        """Return the heads (R, N·d) of scaled queries, keys and values (R, 3, N, d), and the new cache."""
+        by_source = qkv.view(len(cache.buffer), -1, *qkv.shape[1:])  # (B, k, 3, N, d)
+        new = by_source[:, :, 1:].permute(0, 3, 2, 1, 4)  # (B, N, 2, k, d)
         if isinstance(update, FixedUpdate):
-            update.write_both(cache, new)
+            update.write_keys_values(cache, new)
         else:
             cache.buffer[:, :, :, update.start : update.end] = new
         added = None if update.mask is None else update.mask.added
-        return _attend(rows[:, :, 0], update.read(cache), added)[0], cache
+        return _attend(by_source[:, :, 0], update.read(cache), added)[0], cache
 
     def attend_to_source(
-        self, q: Tensor, source: tuple[Tensor, Tensor], mask: AttentionMask | Tensor, wanted: bool
+        self, q: Tensor, source: tuple[Tensor, Tensor], mask: AttentionMask | Tensor, return_weights: bool
     ) -> tuple[Tensor, Tensor]:
-        """Scaled queries (R, N, d) to the heads (R, N·d), and to the weights (B, N, k, S) if wanted."""
-        added, some = (mask, None) if isinstance(mask, Tensor) else (mask.added, mask.some)
-        return _attend(q.view(len(source[0]), -1, *q.shape[1:]), source, added, some)
+        """Return the heads (R, N·d) of scaled queries (R, N, d), and the weights (B, N, k, S) if requested."""
+        added, has_keys = (mask, None) if isinstance(mask, Tensor) else (mask.added, mask.some)
+        return _attend(q.view(len(source[0]), -1, *q.shape[1:]), source, added, has_keys)
 
     def norm(self, norm: nn.Module, x: Tensor) -> Tensor:
         y: Tensor = norm(x)
         return y
 
-    def norm_product(self, norm: nn.Module, product: PackedWeights, x: Tensor, plus: Tensor | None) -> Tensor:
-        return product(x, plus, norm)
+    def norm_product(self, norm: nn.Module, product: PackedWeights, x: Tensor, addend: Tensor | None) -> Tensor:
+        return product(x, addend, norm)
 
 
-class GPUParts(TorchParts):
-    """The same by Triton kernels, where all steps have one shape."""
+class GPUBackend(TorchBackend):
+    """Triton kernels, for steps of one fixed shape."""
 
     def attend_to_cache(
         self, qkv: Tensor, cache: GrowingBuffer, update: CacheUpdate | FixedUpdate
     ) -> tuple[Tensor, GrowingBuffer]:
         assert isinstance(update, FixedUpdate)
-        return decoder_gpu.attend_to_cache(qkv, cache.buffer, update.with_itself, update.step), cache
+        return decoder_gpu.attend_to_cache(qkv, cache.buffer, update.attendable, update.step), cache
 
     def attend_to_source(
-        self, q: Tensor, source: tuple[Tensor, Tensor], mask: AttentionMask | Tensor, wanted: bool
+        self, q: Tensor, source: tuple[Tensor, Tensor], mask: AttentionMask | Tensor, return_weights: bool
     ) -> tuple[Tensor, Tensor]:
         assert isinstance(mask, Tensor)
         return decoder_gpu.attend_to_source(q, *source, mask), q
 
 
-class NumbaParts:
-    """The same by numba kernels, for one step."""
+class NumbaBackend:
+    """Numba kernels, for one step."""
 
     def __init__(self, update: SlotUpdate, mask: AttentionMask | Tensor, y: Tensor) -> None:
         assert isinstance(mask, AttentionMask)
         self.owned, self.slots, self.mask = update.state["owned"], update.slots, mask.mask[:, 0, 0].contiguous()
-        self.heads = torch.empty_like(y)  # (R, N·d), of one layer after the other
+        self.heads = torch.empty_like(y)  # (R, N·d), reused by all layers
 
     def attend_to_cache(
         self, qkv: Tensor, cache: GrowingBuffer, update: CacheUpdate | FixedUpdate
@@ -256,10 +258,10 @@ class NumbaParts:
         return decoder_numba.attend_to_cache(qkv, cache.buffer, self.owned, self.slots, self.heads), cache
 
     def attend_to_source(
-        self, q: Tensor, source: tuple[Tensor, Tensor], mask: AttentionMask | Tensor, wanted: bool
+        self, q: Tensor, source: tuple[Tensor, Tensor], mask: AttentionMask | Tensor, return_weights: bool
     ) -> tuple[Tensor, Tensor]:
         keys, values = source[0].contiguous(), source[1].contiguous()
-        if not wanted:
+        if not return_weights:
             return decoder_numba.attend_to_source(q, keys, values, self.mask, self.heads), q
         (R, N, _), (B, S) = q.shape, self.mask.shape
         weights = q.new_empty(R, N, S)
@@ -269,8 +271,8 @@ class NumbaParts:
     def norm(self, norm: nn.Module, x: Tensor) -> Tensor:
         return self._norm(norm, x, torch.empty_like(x))
 
-    def norm_product(self, norm: nn.Module, product: PackedWeights, x: Tensor, plus: Tensor | None) -> Tensor:
-        y = product(x, plus)
+    def norm_product(self, norm: nn.Module, product: PackedWeights, x: Tensor, addend: Tensor | None) -> Tensor:
+        y = product(x, addend)
         return self._norm(norm, y, y)
 
     def _norm(self, norm: nn.Module, x: Tensor, out: Tensor) -> Tensor:
@@ -281,16 +283,16 @@ class NumbaParts:
 
 
 def _attend(
-    q: Tensor, keys_values: tuple[Tensor, Tensor], added: Tensor | None, some: Tensor | None = None
+    q: Tensor, keys_values: tuple[Tensor, Tensor], added: Tensor | None, has_keys: Tensor | None = None
 ) -> tuple[Tensor, Tensor]:
-    """Scaled queries (B, k, N, d) to the heads (B·k, N·d), and to the weights (B, N, k, S).
+    """Return the heads (B·k, N·d) of scaled queries (B, k, N, d), and the weights (B, N, k, S).
 
-    `some` (B, 1, 1, 1) is False where a source has nothing to attend to: its heads are zero.
+    `has_keys` (B, 1, 1, 1) is False for an empty source, whose heads are zero.
     """
     B, k, N, d = q.shape
     keys, values = (part.flatten(0, 1) for part in keys_values)  # (B·N, S, d)
     scores = torch.bmm(q.transpose(1, 2).reshape(B * N, k, d), keys.transpose(1, 2)).view(B, N, k, -1)
     weights = softmax(scores if added is None else scores.add_(added))
-    weights = weights if some is None else weights * some
+    weights = weights if has_keys is None else weights * has_keys
     heads = torch.bmm(weights.view(B * N, k, -1), values)
     return heads.view(B, N, k, d).transpose(1, 2).reshape(B * k, N * d), weights

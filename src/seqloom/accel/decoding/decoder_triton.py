@@ -1,10 +1,9 @@
 # mypy: ignore-errors
-"""A decoder's step on a GPU: its products, its attention and its most probable tokens, each in one kernel.
+"""Triton kernels of a decoder step on a GPU: linear layers, attention, and the most probable tokens.
 
-Products of float32 are made by the units for TF32, which are several times as fast, in three parts:
-TF32 keeps 11 bits of a number's 24, but x = x₁ + x₂ of which each is short enough, and x w ≈ x₁ w₁
-+ x₂ w₁ + x₁ w₂. Weights come in parts. The units cut off what they sum, and what they sum for long
-loses by it; so they sum some places at a time, and these sums are added as float32.
+Products of float32 use the TF32 units, which are several times as fast. TF32 has 11 of the 24 bits of float32, so
+x = x₁ + x₂ is split, and x w ≈ x₁ w₁ + x₂ w₁ + x₁ w₂. Weights are split in advance. The units truncate their sums,
+which loses precision in long sums; they therefore sum short blocks, which are added in float32.
 """
 
 import triton
@@ -12,7 +11,7 @@ import triton.language as tl
 
 
 @triton.jit
-def activated(x, ACTIVATION: tl.constexpr):
+def activate(x, ACTIVATION: tl.constexpr):
     if ACTIVATION == 1:  # relu
         x = tl.maximum(x, 0)
     if ACTIVATION == 2:  # gelu
@@ -21,167 +20,169 @@ def activated(x, ACTIVATION: tl.constexpr):
 
 
 @triton.jit
-def parted(x):
-    """x = x₁ + x₂, of which x₁ is the nearest of 11 bits."""
-    large = ((x.to(tl.int32, bitcast=True) + 0x1000) & -0x2000).to(tl.float32, bitcast=True)
-    return large, x - large
+def split_tf32(x):
+    """Split x = x₁ + x₂, with x₁ rounded to 11 bits."""
+    high = ((x.to(tl.int32, bitcast=True) + 0x1000) & -0x2000).to(tl.float32, bitcast=True)
+    return high, x - high
 
 
 @triton.jit
-def product(
-    x, large, small, bias, plus, out, rows, width, depth, share,
-    BIAS: tl.constexpr, PLUS: tl.constexpr, ACTIVATION: tl.constexpr,
+def fused_linear(
+    x, high, low, bias, addend, out, rows, width, depth, split_depth,
+    BIAS: tl.constexpr, ADDEND: tl.constexpr, ACTIVATION: tl.constexpr,
     ROWS: tl.constexpr, WIDTH: tl.constexpr, DEPTH: tl.constexpr,
 ):  # fmt: skip
-    """activation(x Wᵀ + b) + plus of x (R, D), W (N, D) in two parts, b (N,) and plus (R, N): ROWS · WIDTH numbers of
-    `out` (R, N).
+    """Compute activation(x Wᵀ + b) + addend from x (R, D), a split W (N, D), b (N,) and an addend (R, N).
 
-    Where there are few numbers, several share each: one takes `share` of D, and has an `out` of its
-    own.
+    A program computes ROWS · WIDTH elements of `out` (R, N). Several programs can share a tile: each sums `split_depth`
+    of D, to a separate `out`.
     """
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)
     column = tl.program_id(1) * WIDTH + tl.arange(0, WIDTH)
     is_row, is_column = row < rows, column < width
     x += row[:, None] * depth
-    large += column[None, :].to(tl.int64) * depth
-    small += column[None, :].to(tl.int64) * depth
+    high += column[None, :].to(tl.int64) * depth
+    low += column[None, :].to(tl.int64) * depth
     out += tl.program_id(2).to(tl.int64) * rows * width
-    begin = tl.program_id(2) * share
-    made = tl.zeros((ROWS, WIDTH), tl.float32)
-    for first in range(begin, tl.minimum(begin + share, depth), DEPTH):
-        at = first + tl.arange(0, DEPTH)
-        wanted = is_column[None, :] & (at < depth)[:, None]
-        x1, x2 = parted(tl.load(x + at[None, :], mask=is_row[:, None] & (at < depth)[None, :], other=0))
-        w1 = tl.load(large + at[:, None], mask=wanted, other=0)
-        w2 = tl.load(small + at[:, None], mask=wanted, other=0)
-        block = tl.dot(x2, w1, input_precision="tf32")
-        block = tl.dot(x1, w2, block, input_precision="tf32")
-        made += tl.dot(x1, w1, block, input_precision="tf32")
+    start = tl.program_id(2) * split_depth
+    total = tl.zeros((ROWS, WIDTH), tl.float32)
+    for first in range(start, tl.minimum(start + split_depth, depth), DEPTH):
+        inner = first + tl.arange(0, DEPTH)
+        weight_mask = is_column[None, :] & (inner < depth)[:, None]
+        x1, x2 = split_tf32(tl.load(x + inner[None, :], mask=is_row[:, None] & (inner < depth)[None, :], other=0))
+        w1 = tl.load(high + inner[:, None], mask=weight_mask, other=0)
+        w2 = tl.load(low + inner[:, None], mask=weight_mask, other=0)
+        partial = tl.dot(x2, w1, input_precision="tf32")
+        partial = tl.dot(x1, w2, partial, input_precision="tf32")
+        total += tl.dot(x1, w1, partial, input_precision="tf32")
     if BIAS:
-        made += tl.load(bias + column, mask=is_column, other=0)[None, :]
-    made = activated(made, ACTIVATION)
-    place, there = row[:, None] * width + column[None, :], is_row[:, None] & is_column[None, :]
-    if PLUS:
-        made += tl.load(plus + place, mask=there, other=0)
-    tl.store(out + place, made, mask=there)
+        total += tl.load(bias + column, mask=is_column, other=0)[None, :]
+    total = activate(total, ACTIVATION)
+    index, mask = row[:, None] * width + column[None, :], is_row[:, None] & is_column[None, :]
+    if ADDEND:
+        total += tl.load(addend + index, mask=mask, other=0)
+    tl.store(out + index, total, mask=mask)
 
 
 @triton.jit
-def summed(
-    parts, bias, plus, gain, shift, epsilon, out, rows, width,
-    SHARES: tl.constexpr, BIAS: tl.constexpr, PLUS: tl.constexpr, ACTIVATION: tl.constexpr, NORM: tl.constexpr,
+def reduce_splits(
+    partials, bias, addend, gain, shift, epsilon, out, rows, width,
+    SPLITS: tl.constexpr, BIAS: tl.constexpr, ADDEND: tl.constexpr, ACTIVATION: tl.constexpr, NORM: tl.constexpr,
     WIDTH: tl.constexpr,
 ):  # fmt: skip
-    """activation(Σ parts + b) + plus of what several have made of a product: a row of parts (SHARES, R, N) to one of
-    `out` (R, N). NORM: and LayerNorm of it, γ ⊙ (x − μ) / √(σ² + ε) + β."""
+    """Compute a row of `out` (R, N), activation(Σ partials + b) + addend, from the partial products (SPLITS, R, N).
+
+    NORM applies LayerNorm to it: γ ⊙ (x − μ) / √(σ² + ε) + β.
+    """
     row, column = tl.program_id(0).to(tl.int64), tl.arange(0, WIDTH)
-    there, place = column < width, row * width + column
-    made = tl.zeros((WIDTH,), tl.float32)
-    for part in tl.static_range(SHARES):
-        made += tl.load(parts + part * rows * width + place, mask=there, other=0)
+    mask, index = column < width, row * width + column
+    total = tl.zeros((WIDTH,), tl.float32)
+    for part in tl.static_range(SPLITS):
+        total += tl.load(partials + part * rows * width + index, mask=mask, other=0)
     if BIAS:
-        made += tl.load(bias + column, mask=there, other=0)
-    made = activated(made, ACTIVATION)
-    if PLUS:
-        made += tl.load(plus + place, mask=there, other=0)
+        total += tl.load(bias + column, mask=mask, other=0)
+    total = activate(total, ACTIVATION)
+    if ADDEND:
+        total += tl.load(addend + index, mask=mask, other=0)
     if NORM:
-        away = tl.where(there, made - tl.sum(made, 0) / width, 0)
-        made = away * tl.rsqrt(tl.sum(away * away, 0) / width + epsilon)
-        made = made * tl.load(gain + column, mask=there, other=0) + tl.load(shift + column, mask=there, other=0)
-    tl.store(out + place, made, mask=there)
+        centered = tl.where(mask, total - tl.sum(total, 0) / width, 0)
+        total = centered * tl.rsqrt(tl.sum(centered * centered, 0) / width + epsilon)
+        total = total * tl.load(gain + column, mask=mask, other=0) + tl.load(shift + column, mask=mask, other=0)
+    tl.store(out + index, total, mask=mask)
 
 
 @triton.jit
 def attend(
-    q, k, v, allowed, read, out,
-    q_row, source, head, place, allowed_row, heads, places,
-    HYPOTHESES: tl.constexpr, ROWS: tl.constexpr, WIDTH: tl.constexpr, OWN: tl.constexpr, PLACES: tl.constexpr,
+    q, k, v, allowed, step, out,
+    q_row, source, head, position, allowed_row, heads, positions,
+    HYPOTHESES: tl.constexpr, ROWS: tl.constexpr, WIDTH: tl.constexpr, SELF: tl.constexpr, KEY_BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """softmax(q kᵀ) v of one source's hypotheses and one head: rows of `out` (R, N·d).
+    """Compute softmax(q kᵀ) v for the hypotheses of a source and one head: rows of `out` (R, N·d).
 
-    Scaled queries stand `q_row` apart; keys and values (B, N, P, d) stand `source`, `head` and
-    `place` apart. OWN: behind the queries stand the keys and the values of the same tokens, which
-    the hypotheses look at first and write to the next places; they have read `read` tokens before,
-    and `allowed` (R, P) says which are whose. Else `allowed` (B, S) is added to the scores. Sums go
-    on from block to block, scaled by the largest score so far:
+    `q_row` is the row stride of scaled queries; `source`, `head` and `position` are the strides of keys and values
+    (B, N, P, d). SELF: the keys and values of the same tokens follow the queries. A hypothesis attends to its own token
+    first and writes it to the next slot. `step` tokens precede it, and `allowed` (R, P) says which slots it owns.
+    Otherwise `allowed` (B, S) is added to the scores. Sums are updated block by block, scaled by the largest score:
 
         m' = max(m, s)     l' = l · e^(m − m') + Σ e^(s − m')     o' = o · e^(m − m') + e^(s − m') v     out = o / l
     """
     b, n = tl.program_id(0).to(tl.int64), tl.program_id(1)
     row, column = tl.arange(0, ROWS), tl.arange(0, WIDTH)
-    there = row < HYPOTHESES
-    mine = b * HYPOTHESES + row
-    q += mine[:, None] * q_row + n * WIDTH + column[None, :]
-    query = tl.load(q, mask=there[:, None], other=0)
+    is_hypothesis = row < HYPOTHESES
+    hypothesis = b * HYPOTHESES + row
+    q += hypothesis[:, None] * q_row + n * WIDTH + column[None, :]
+    query = tl.load(q, mask=is_hypothesis[:, None], other=0)
     k += b * source + n * head
     v += b * source + n * head
-    if OWN:
-        places = tl.load(read).to(tl.int32) * HYPOTHESES  # the rest is still empty
-        key = tl.load(q + heads * WIDTH, mask=there[:, None], other=0)
-        seen = tl.load(q + 2 * heads * WIDTH, mask=there[:, None], other=0)
-        written = (places + row[:, None]) * place + column[None, :]
-        tl.store(k + written, key, mask=there[:, None])
-        tl.store(v + written, seen, mask=there[:, None])
+    if SELF:
+        positions = tl.load(step).to(tl.int32) * HYPOTHESES  # slots in use
+        key = tl.load(q + heads * WIDTH, mask=is_hypothesis[:, None], other=0)
+        output = tl.load(q + 2 * heads * WIDTH, mask=is_hypothesis[:, None], other=0)
+        slot_offset = (positions + row[:, None]) * position + column[None, :]
+        tl.store(k + slot_offset, key, mask=is_hypothesis[:, None])
+        tl.store(v + slot_offset, output, mask=is_hypothesis[:, None])
         largest = tl.sum(query * key, 1)
         total = tl.full((ROWS,), 1.0, tl.float32)
     else:
         largest = tl.full((ROWS,), float("-inf"), tl.float32)
         total = tl.zeros((ROWS,), tl.float32)
-        seen = tl.zeros((ROWS, WIDTH), tl.float32)
-    for first in range(0, places, PLACES):
-        at = first + tl.arange(0, PLACES)
-        inside = at < places
-        keys = tl.load(k + at[None, :] * place + column[:, None], mask=inside[None, :], other=0)
-        values = tl.load(v + at[:, None] * place + column[None, :], mask=inside[:, None], other=0)
-        if OWN:
-            wanted = there[:, None] & inside[None, :]
-            real = tl.load(allowed + mine[:, None] * allowed_row + at[None, :], mask=wanted, other=0)
+        output = tl.zeros((ROWS, WIDTH), tl.float32)
+    for first in range(0, positions, KEY_BLOCK):
+        slots = first + tl.arange(0, KEY_BLOCK)
+        is_slot = slots < positions
+        keys = tl.load(k + slots[None, :] * position + column[:, None], mask=is_slot[None, :], other=0)
+        values = tl.load(v + slots[:, None] * position + column[None, :], mask=is_slot[:, None], other=0)
+        if SELF:
+            owned_mask = is_hypothesis[:, None] & is_slot[None, :]
+            owned = tl.load(allowed + hypothesis[:, None] * allowed_row + slots[None, :], mask=owned_mask, other=0)
             scores = tl.dot(query, keys, input_precision="tf32x3")
-            scores = tl.where(real != 0, scores, float("-inf"))
+            scores = tl.where(owned != 0, scores, float("-inf"))
         else:
-            added = tl.load(allowed + b * allowed_row + at, mask=inside, other=float("-inf"))
+            added = tl.load(allowed + b * allowed_row + slots, mask=is_slot, other=float("-inf"))
             scores = tl.dot(query, keys, input_precision="tf32x3") + added[None, :]
-        above = tl.maximum(largest, tl.max(scores, 1))
-        base = tl.where(above == float("-inf"), 0.0, above)
-        shares = tl.exp(scores - base[:, None])
-        before = tl.exp(largest - base)
-        total = total * before + tl.sum(shares, 1)
-        seen = seen * before[:, None] + tl.dot(shares, values, input_precision="tf32x3")
-        largest = above
-    seen = seen / tl.where(total == 0, 1.0, total)[:, None]
-    tl.store(out + mine[:, None] * (heads * WIDTH) + n * WIDTH + column[None, :], seen, mask=there[:, None])
+        new_largest = tl.maximum(largest, tl.max(scores, 1))
+        base = tl.where(new_largest == float("-inf"), 0.0, new_largest)
+        weights = tl.exp(scores - base[:, None])
+        rescale = tl.exp(largest - base)
+        total = total * rescale + tl.sum(weights, 1)
+        output = output * rescale[:, None] + tl.dot(weights, values, input_precision="tf32x3")
+        largest = new_largest
+    output = output / tl.where(total == 0, 1.0, total)[:, None]
+    tl.store(
+        out + hypothesis[:, None] * (heads * WIDTH) + n * WIDTH + column[None, :], output, mask=is_hypothesis[:, None]
+    )
 
 
 @triton.jit
-def ranked(
+def rank_tokens(
     logits, values, ids, vocabulary, COUNT: tl.constexpr, BLOCKS: tl.constexpr, BLOCK: tl.constexpr
 ):  # fmt: skip
-    """The COUNT largest of log softmax of a row (V,), and where they are; of equals the first.
+    """Find the COUNT largest values of the log softmax of a row (V,), and their ids; of equal values, the lowest ids.
 
         log p = s − m − log Σ exp(s − m),   m the largest s
 
-    The largest is in the first of the blocks of largest maximum. That block alone is looked at, and
-    what is left of it has another maximum.
+    The largest value is in the first block with the largest maximum. Only this block is searched; its maximum is then
+    that of its remaining values.
     """
     row = tl.program_id(0).to(tl.int64)
     logits += row * vocabulary
-    inside = tl.arange(0, BLOCK)
+    lane = tl.arange(0, BLOCK)
     block = tl.arange(0, BLOCKS)
-    every = block[:, None] * BLOCK + inside[None, :]
-    all_s = tl.load(logits + every, mask=every < vocabulary, other=float("-inf"))
-    tops = tl.max(all_s, 1)  # (BLOCKS,)
-    highest = tl.max(tops, 0)
-    total = tl.log(tl.sum(tl.sum(tl.exp(all_s - highest), 1), 0))
-    last, last_token = highest, -1  # what was taken before
-    for place in range(COUNT):
-        top = tl.max(tops, 0)
-        own = tl.min(tl.where(tops == top, block, BLOCKS - 1), 0)
-        token = own * BLOCK + inside
-        s = tl.load(logits + token, mask=token < vocabulary, other=float("-inf"))
-        left = ((s < last) | ((s == last) & (token > last_token))) & (token < vocabulary)
-        best = tl.minimum(tl.min(tl.where(left & (s == top), token, vocabulary), 0), vocabulary - 1)
-        tl.store(values + row * COUNT + place, top - highest - total)
-        tl.store(ids + row * COUNT + place, best.to(tl.int64))
-        left = left & ((s < top) | (token > best))
-        tops = tl.where(block == own, tl.max(tl.where(left, s, float("-inf")), 0), tops)
-        last, last_token = top, best
+    tokens = block[:, None] * BLOCK + lane[None, :]
+    all_scores = tl.load(logits + tokens, mask=tokens < vocabulary, other=float("-inf"))
+    block_maxima = tl.max(all_scores, 1)  # (BLOCKS,)
+    highest = tl.max(block_maxima, 0)
+    total = tl.log(tl.sum(tl.sum(tl.exp(all_scores - highest), 1), 0))
+    last_score, last_token = highest, -1  # of the previous rank
+    for rank in range(COUNT):
+        maximum = tl.max(block_maxima, 0)
+        best_block = tl.min(tl.where(block_maxima == maximum, block, BLOCKS - 1), 0)
+        token = best_block * BLOCK + lane
+        scores = tl.load(logits + token, mask=token < vocabulary, other=float("-inf"))
+        is_left = ((scores < last_score) | ((scores == last_score) & (token > last_token))) & (token < vocabulary)
+        best = tl.minimum(tl.min(tl.where(is_left & (scores == maximum), token, vocabulary), 0), vocabulary - 1)
+        tl.store(values + row * COUNT + rank, maximum - highest - total)
+        tl.store(ids + row * COUNT + rank, best.to(tl.int64))
+        is_left = is_left & ((scores < maximum) | (token > best))
+        block_maxima = tl.where(block == best_block, tl.max(tl.where(is_left, scores, float("-inf")), 0), block_maxima)
+        last_score, last_token = maximum, best

@@ -1,8 +1,7 @@
-"""Sources through a Transformer's encoder where no gradient is wanted, in few passes on a GPU.
+"""The encoder pass of a Transformer on a GPU, without gradients, with fused operations.
 
-It computes what `seqloom.nn.transformer.run_blocks` computes, and is tested to: as `decoder_step`
-does of one token, with queries, keys and values as one product, and the residual and its norm
-within the last product.
+It computes `seqloom.nn.transformer.run_blocks`. As in `decoder_step`, queries, keys and values are one matrix product,
+and the last product of a sublayer includes the residual connection and the norm.
 """
 
 from collections.abc import Sequence
@@ -13,21 +12,21 @@ from torch import Tensor
 from seqloom.accel.decoding import decoder_gpu
 from seqloom.accel.decoding.decoder_step import (
     FUSED_ACTIVATIONS,
-    TorchParts,
-    add_product,
-    is_usual,
-    is_usual_decoder,
-    join_products,
-    normed_input,
+    TorchBackend,
+    concatenate_projections,
+    is_supported,
+    is_supported_decoder,
+    normalize_input,
+    project_and_add,
 )
-from seqloom.accel.decoding.packed import PackedWeights, made_of
+from seqloom.accel.decoding.packed import PackedWeights, cached_by_weights
 from seqloom.core.tree import GrowingBuffer
 from seqloom.nn.attention import SelfAttention
 from seqloom.nn.masks import AttentionScope
 from seqloom.nn.transformer import Source, StackOutput, TransformerBlock, TransformerStack, Wanted
 
-TORCH_PARTS = TorchParts()
-MIN_WIDTH = 256  # narrower layers are computed in the time it takes to launch a kernel, and PyTorch's launch sooner
+TORCH_BACKEND = TorchBackend()
+MIN_WIDTH = 256  # narrower layers take less time than a launch, and PyTorch's kernels launch faster
 
 
 def applies(
@@ -38,11 +37,11 @@ def applies(
     sources: Sequence[Source] | None,
     wanted: Wanted,
 ) -> bool:
-    """A wide encoder of the usual kind, whose scope is all real positions, and nobody wants weights."""
+    """Return whether the call is a wide, supported encoder over all real positions, without attention weights."""
     if scope.padding is None or scope.is_causal or caches is not None or sources is not None or wanted:
         return False
     attentions = [block.mixer.attention for block in stack if type(block.mixer) is SelfAttention]
-    return len(attentions) == len(stack) and _is_wide(attentions[0].q.weight) and is_usual(stack, attentions)
+    return len(attentions) == len(stack) and _is_wide(attentions[0].q.weight) and is_supported(stack, attentions)
 
 
 def run(stack: TransformerStack, x: Tensor, scope: AttentionScope, *_: object, **__: object) -> StackOutput:
@@ -51,20 +50,20 @@ def run(stack: TransformerStack, x: Tensor, scope: AttentionScope, *_: object, *
 
 
 def encoder_pass(stack: TransformerStack) -> "EncoderPass":
-    """The pass of an encoder, made once for the weights it has."""
-    made: EncoderPass = made_of([stack], lambda: EncoderPass(stack))
-    return made
+    """Return the packed pass of an encoder, cached by its weights."""
+    packed: EncoderPass = cached_by_weights([stack], lambda: EncoderPass(stack))
+    return packed
 
 
-def keys_values_apply(stack: TransformerStack, x: Tensor) -> bool:
-    return is_usual_decoder(stack) and _is_wide(next(iter(stack)).self_attention.k.weight)
+def can_pack_keys_values(stack: TransformerStack, x: Tensor) -> bool:
+    return is_supported_decoder(stack) and _is_wide(next(iter(stack)).self_attention.k.weight)
 
 
-def keys_values(stack: TransformerStack, x: Tensor) -> tuple[tuple[Tensor, Tensor], ...]:
-    """The keys and values (B, N, S, d) that a decoder's blocks have of an encoder's x (B, S, D): all as one product."""
+def packed_keys_values(stack: TransformerStack, x: Tensor) -> tuple[tuple[Tensor, Tensor], ...]:
+    """Compute the keys and values (B, N, S, d) of all decoder blocks from encoder outputs (B, S, D), in one product."""
     attentions = [block.cross_attention for block in stack if block.cross_attention is not None]
     layers = [layer for attention in attentions for layer in (attention.k, attention.v)]
-    packed: PackedWeights = made_of(layers, lambda: PackedWeights.all_of(layers))
+    packed: PackedWeights = cached_by_weights(layers, lambda: PackedWeights.concatenate(layers))
     (B, S, _), first = x.shape, attentions[0]
     products = packed(x.flatten(0, 1)).view(B, S, len(attentions), 2, first.heads, first.head_width)
     return tuple((k, v) for k, v in products.permute(2, 3, 0, 4, 1, 5).contiguous())
@@ -75,34 +74,37 @@ class EncoderPass:
         self.blocks = [PackedEncoderBlock(block) for block in stack]
 
     def __call__(self, x: Tensor, mask: Tensor) -> Tensor:
-        """x (B, S, D) and its mask (B, S) to the same shape."""
-        some = mask.any(dim=1, keepdim=True)
-        allowed, rows = (mask | ~some)[:, None, None, :], x.flatten(0, 1)
+        """Return the encoder outputs (B, S, D) for x (B, S, D) and its mask (B, S)."""
+        has_keys = mask.any(dim=1, keepdim=True)
+        allowed, rows = (mask | ~has_keys)[:, None, None, :], x.flatten(0, 1)
         for block in self.blocks:
-            rows = block(rows, allowed, some)
+            rows = block(rows, allowed, has_keys)
         return rows.view(x.shape)
 
 
 class PackedEncoderBlock:
     def __init__(self, block: TransformerBlock) -> None:
-        attention, feed = block.self_attention, block.feed_forward
+        attention, feed_forward = block.self_attention, block.feed_forward
         self.heads, self.width = attention.heads, attention.head_width
-        self.own, self.out = join_products(attention, "qkv"), PackedWeights.of(attention.out)
-        self.up, self.down = PackedWeights.of(feed.up, FUSED_ACTIVATIONS[feed.activation]), PackedWeights.of(feed.down)
+        self.qkv, self.out = concatenate_projections(attention, "qkv"), PackedWeights.of(attention.out)
+        self.up = PackedWeights.of(feed_forward.up, FUSED_ACTIVATIONS[feed_forward.activation])
+        self.down = PackedWeights.of(feed_forward.down)
         self.mixer_residual, self.feed_forward_residual = block.mixer_residual, block.feed_forward_residual
 
-    def __call__(self, x: Tensor, allowed: Tensor, some: Tensor) -> Tensor:
-        """Rows x (B·S, D) to the same shape; sources without `some` (B, 1) position to attend to get zeros."""
+    def __call__(self, x: Tensor, allowed: Tensor, has_keys: Tensor) -> Tensor:
+        """Return the outputs for x (B·S, D). Attention gives zeros if `has_keys` (B, 1) is False."""
         B, S = len(allowed), allowed.shape[-1]
         residual = self.mixer_residual
-        qkv = self.own(normed_input(residual, x, TORCH_PARTS)).view(B, S, 3, self.heads, self.width)
+        qkv = self.qkv(normalize_input(residual, x, TORCH_BACKEND)).view(B, S, 3, self.heads, self.width)
         q, k, v = qkv.permute(2, 0, 3, 1, 4)  # (B, N, S, d) each
         heads = F.scaled_dot_product_attention(q, k, v, attn_mask=allowed, scale=1.0)
-        heads = heads.transpose(1, 2).reshape(B, -1).masked_fill(~some, 0)
-        x = add_product(residual, x, self.out, heads.view(x.shape), TORCH_PARTS)
+        heads = heads.transpose(1, 2).reshape(B, -1).masked_fill(~has_keys, 0)
+        x = project_and_add(residual, x, self.out, heads.view(x.shape), TORCH_BACKEND)
         residual = self.feed_forward_residual
-        return add_product(residual, x, self.down, self.up(normed_input(residual, x, TORCH_PARTS)), TORCH_PARTS)
+        return project_and_add(
+            residual, x, self.down, self.up(normalize_input(residual, x, TORCH_BACKEND)), TORCH_BACKEND
+        )
 
 
 def _is_wide(weight: Tensor) -> bool:
-    return len(weight) >= MIN_WIDTH and decoder_gpu.suits(weight)
+    return len(weight) >= MIN_WIDTH and decoder_gpu.supports_weight(weight)

@@ -1,4 +1,4 @@
-"""Encoder–decoders in steps of one fixed shape, which `seqloom.accel.search` captures as CUDA graphs."""
+"""Encoder–decoder steps of a fixed shape, which `seqloom.accel.search` captures as CUDA graphs."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Hashable
@@ -8,8 +8,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from seqloom.accel.decoding.decoder_step import decoder_step, is_usual_decoder
-from seqloom.accel.decoding.packed import packed_once, remade, versions
+from seqloom.accel.decoding.decoder_step import decoder_step, is_supported_decoder
+from seqloom.accel.decoding.packed import packed_layer, rebuild_count, tensor_versions
 from seqloom.accel.decoding.slots import FixedUpdate
 from seqloom.core.protocols import DecodeState, Steppable
 from seqloom.core.tree import GrowingBuffer, Tree, select_rows
@@ -23,54 +23,54 @@ Model = TypeVar("Model", bound=Seq2Seq)
 
 
 def fixed_steps(model: Steppable) -> "FixedSteps[Any] | None":
-    """The steps of a model; None if it cannot be decoded so as it is now."""
+    """Return the fixed-shape steps of a model, or None if it is not supported."""
     if isinstance(model, RecurrentSeq2Seq):
         return FixedRecurrent(model)
     if not isinstance(model, Transformer) or type(model).start is not Transformer.start:
         return None  # a subclass may read tokens before the first step
-    return FixedTransformer(model) if is_usual_decoder(model.decoder) else None
+    return FixedTransformer(model) if is_supported_decoder(model.decoder) else None
 
 
 class FixedSteps(ABC, Generic[Model]):
-    """A model in steps of one fixed shape. No step waits for the device; the memory may be changed in place."""
+    """The steps of a model in a fixed shape, without synchronization; memory may be changed in place."""
 
     def __init__(self, model: Model) -> None:
         self.model = model
 
     def weights_key(self) -> Hashable:
-        """Another one whenever the model's weights are others, or have other values."""
-        return versions(self.model.parameters()), remade()
+        """Return a key that changes with the weights of the model and with their values."""
+        return tensor_versions(self.model.parameters()), rebuild_count()
 
     @abstractmethod
     def begin(self, state: DecodeState, k: int, steps: int) -> DecodeState:
-        """A state before its first token, with k hypotheses of each source and room for so many steps."""
+        """Return the state before the first token, for k hypotheses per source and a maximum number of steps."""
 
     @abstractmethod
     def enlarge(self, state: DecodeState, k: int, steps: int) -> DecodeState:
-        """The same with room for more."""
+        """Return the state with a larger maximum number of steps."""
 
     @abstractmethod
-    def step(self, tokens: Tensor, state: DecodeState, at: Tensor, count: int) -> tuple[Tensor, Tensor, Tree]:
-        """Read tokens (R, 1) at position `at`. Return the best next tokens (`rank_tokens`) and the next state."""
+    def step(self, tokens: Tensor, state: DecodeState, t: Tensor, count: int) -> tuple[Tensor, Tensor, Tree]:
+        """Read tokens (R, 1) and return `rank_tokens` of the next token, and the next state."""
 
 
 class FixedRecurrent(FixedSteps[RecurrentSeq2Seq]):
-    """A recurrent encoder–decoder: its state never grows."""
+    """A recurrent encoder–decoder, whose state has a constant size."""
 
     def begin(self, state: DecodeState, k: int, steps: int) -> DecodeState:
-        rows = torch.arange(len(state.memory["context"]), device=state.memory["context"].device)
-        return DecodeState(select_rows(state.hidden, rows.repeat_interleave(k)), state.memory)
+        sources = torch.arange(len(state.memory["context"]), device=state.memory["context"].device)
+        return DecodeState(select_rows(state.hidden, sources.repeat_interleave(k)), state.memory)
 
     def enlarge(self, state: DecodeState, k: int, steps: int) -> DecodeState:
         return state
 
-    def step(self, tokens: Tensor, state: DecodeState, at: Tensor, count: int) -> tuple[Tensor, Tensor, HiddenState]:
+    def step(self, tokens: Tensor, state: DecodeState, t: Tensor, count: int) -> tuple[Tensor, Tensor, HiddenState]:
         _, _, hidden, _ = self.model.decode(tokens, state.hidden, state.memory)
-        return *packed_once(self.model.output).ranked(self.model.before_output(hidden["readout"]), count), hidden
+        return *packed_layer(self.model.output).rank_tokens(self.model.before_output(hidden["readout"]), count), hidden
 
 
 class FixedTransformer(FixedSteps[Transformer]):
-    """A Transformer. Of each hypothesis: owned (R, P), which of the P = k · steps slots of its source it owns."""
+    """A Transformer; owned (R, P) says which of the P = k · steps slots of its source each hypothesis owns."""
 
     def begin(self, state: DecodeState, k: int, steps: int) -> DecodeState:
         memory, mask = state.memory, state.memory["mask"]
@@ -85,11 +85,11 @@ class FixedTransformer(FixedSteps[Transformer]):
         caches = tuple(GrowingBuffer(F.pad(cache.buffer, (0, 0, 0, more)), cache.length) for cache in memory["caches"])
         return DecodeState({"owned": F.pad(owned, (0, more))}, {**memory, "caches": caches})
 
-    def step(self, tokens: Tensor, state: DecodeState, at: Tensor, count: int) -> tuple[Tensor, Tensor, HiddenState]:
+    def step(self, tokens: Tensor, state: DecodeState, t: Tensor, count: int) -> tuple[Tensor, Tensor, HiddenState]:
         model, memory, owned = self.model, state.memory, state.hidden["owned"]
         B = len(memory["added"])
-        update = FixedUpdate(owned, at, len(tokens) // B)
-        y = model.target_embed(tokens.view(B, -1), update.positions, 0, at)
+        update = FixedUpdate(owned, t, len(tokens) // B)
+        y = model.target_embed(tokens.view(B, -1), update.positions, 0, t)
         run = decoder_step(model.decoder)
         y, _, _ = run(y.flatten(0, 1), memory["layers"], memory["added"], memory["caches"], update)
-        return *packed_once(model.output).ranked(model.decoder_norm(y), count), {"owned": owned}
+        return *packed_layer(model.output).rank_tokens(model.decoder_norm(y), count), {"owned": owned}

@@ -1,11 +1,9 @@
-"""The KV cache as numba kernels use it: tokens go to any free slot of their source, and no slot is ever dropped.
+"""KV caches with reusable slots: a token can use any free slot of its source.
 
-The kernels skip the slots that a hypothesis does not own, so order and gaps do not matter to them.
-`decoder_step` decides at the first token whether a search decodes so, and notes it in the state of
-the cache.
+The numba kernels skip slots that a hypothesis does not own, so slots need no order. `decoder_step` decides at the first
+token whether a search uses them, and stores the decision in the state of the cache.
 
-CUDA graphs need caches of their final size instead, so that all steps have the same shapes:
-`FixedUpdate`.
+CUDA graphs require caches of a fixed size, so that all steps have the same shapes: `FixedUpdate`.
 """
 
 from dataclasses import dataclass
@@ -21,12 +19,12 @@ from seqloom.nn.cache import STEPS_OF_GROWTH, Caches, CacheState, CacheUpdate, e
 from seqloom.nn.masks import AttentionMask
 
 REUSES_SLOTS = "reuses_slots"  # the entry of a cache's state
-FORESEEN_GROWTH = 6  # times a cache grows within the memory it got at first
+RESERVED_GROWTHS = 6  # of a cache within its first allocation
 
 
 @dataclass(frozen=True)
 class SlotUpdate(CacheUpdate):
-    """One token of each hypothesis, written to slots (B, k) of its source."""
+    """A cache update with one token per hypothesis, written to slots (B, k) of its source."""
 
     slots: Tensor
 
@@ -41,7 +39,7 @@ class SlotUpdate(CacheUpdate):
 
 
 def clear_free_slots(cache: GrowingBuffer, owned: Tensor) -> GrowingBuffer:
-    """A cache with zeros in the slots that nobody owns (R, P), where anything may stand, NaN too."""
+    """Return a cache with zeros in the slots without an owner (R, P), which may contain NaN."""
     free = ~owned.view(len(cache.buffer), -1, owned.shape[1]).any(dim=1)[:, None, None, :, None]
     return GrowingBuffer(cache.buffer[:, :, :, : owned.shape[1]].masked_fill(free, 0), cache.length)
 
@@ -55,7 +53,7 @@ def applies(
 def extend(
     caches: Caches, state: CacheState, tokens: Tensor, mask: Tensor | None, sources: int, window: int | None = None
 ) -> tuple[Caches, CacheUpdate]:
-    """Take a free slot for each of the tokens (R, 1). Several tokens at once are read as everywhere else."""
+    """Take a free slot for each of the tokens (R, 1); several tokens per hypothesis use the definition."""
     owned = state["owned"]
     if tokens.shape[1] != 1:
         if owned is not None:
@@ -65,7 +63,7 @@ def extend(
         mask = None
     caches, owned = _with_free_slots(caches, state, tokens, sources)
     slots = decoder_numba.take_slots(owned, sources)
-    if mask is not None:  # nobody owns padding
+    if mask is not None:  # padding has no owner
         owned.scatter_(1, slots.view(-1, 1), mask)
     allowed = AttentionMask(owned.view(sources, 1, -1, owned.shape[1]), each=mask is None)
     positions, length = token_positions(tokens, mask, state, sources)
@@ -75,37 +73,37 @@ def extend(
 
 
 def _with_free_slots(caches: Caches, state: CacheState, tokens: Tensor, sources: int) -> tuple[Caches, Tensor]:
-    """The caches, and who owns which of their slots (R, P), with one free slot for each token at least.
+    """Return caches with at least one free slot per token, and the owners of the slots (R, P).
 
-    Behind the slots of a cache there is room for more: memory that is not written to costs nothing,
-    and as it is left out of the buffer, it is not moved when sources leave.
+    The memory of a cache has reserved slots, which are not part of its buffer. They cost nothing until they are
+    written, and are not copied when sources leave the batch.
     """
     owned, k = state["owned"], len(tokens) // sources
     owned = torch.ones(len(tokens), state["read"], dtype=torch.bool) if owned is None else owned
     slots = caches[0].buffer.shape[3]
-    if owned.shape[1] < slots:  # nobody owns what was never used
+    if owned.shape[1] < slots:  # unused slots have no owner
         owned = F.pad(owned, (0, slots - owned.shape[1]))
     if decoder_numba.free_slots(owned, sources) < k:
-        more = STEPS_OF_GROWTH * k
-        owned, slots = F.pad(owned, (0, more)), slots + more
-        caches = tuple(_widen(cache, slots, FORESEEN_GROWTH * more) for cache in caches)
+        added = STEPS_OF_GROWTH * k
+        owned, slots = F.pad(owned, (0, added)), slots + added
+        caches = tuple(_add_slots(cache, slots, RESERVED_GROWTHS * added) for cache in caches)
     return caches, owned
 
 
-def _widen(cache: GrowingBuffer, slots: int, least: int) -> GrowingBuffer:
-    """A cache with so many slots: where they lie, if there is room behind them; there will be for `least` or more."""
-    before, buffer = cache.buffer.shape[3], cache.buffer
+def _add_slots(cache: GrowingBuffer, slots: int, min_reserved: int) -> GrowingBuffer:
+    """Return a cache with `slots` slots: in its memory, or else in new memory for at least `min_reserved` slots."""
+    old_slots, buffer = cache.buffer.shape[3], cache.buffer
     if slots > decoder_numba.capacity(buffer):
-        buffer = enlarge(cache, None, before, max(2 * slots, least)).buffer
+        buffer = enlarge(cache, None, old_slots, max(2 * slots, min_reserved)).buffer
     shape = *buffer.shape[:3], slots, buffer.shape[4]
     return GrowingBuffer(buffer.as_strided(shape, buffer.stride()), cache.length)
 
 
 @dataclass(frozen=True)
 class FixedUpdate:
-    """One token of each of R = B·k hypotheses. At step t they write to the slots t·k … t·k + k − 1.
+    """A cache update with one token for each of R = B·k hypotheses, at step t to the slots t·k … t·k + k − 1.
 
-    `owned` (R, P), which slots each hypothesis owns, is changed in place.
+    `owned` (R, P), the slots that each hypothesis owns, is changed in place.
     """
 
     owned: Tensor
@@ -114,27 +112,27 @@ class FixedUpdate:
 
     @property
     def positions(self) -> Tensor:
-        """How many tokens stand before each (k,)."""
+        """The positions of the tokens (k,)."""
         return self.step.expand(self.k)
 
     @cached_property
-    def with_itself(self) -> Tensor:
-        """What each may attend to (R, P), itself included."""
+    def attendable(self) -> Tensor:
+        """The slots that each token attends to (R, P), including its own."""
         owned = self.owned.view(-1, self.k, self.owned.shape[1])
-        itself = torch.eye(self.k, dtype=torch.bool, device=owned.device).expand(len(owned), -1, -1)
-        owned.index_copy_(2, self._slots, itself)
+        own_token = torch.eye(self.k, dtype=torch.bool, device=owned.device).expand(len(owned), -1, -1)
+        owned.index_copy_(2, self._slots, own_token)
         return self.owned
 
     @cached_property
     def mask(self) -> AttentionMask:
-        """The same as a mask (B, 1, k, P)."""
-        return AttentionMask(self.with_itself.view(-1, 1, self.k, self.owned.shape[1]), each=True)
+        """The attention mask (B, 1, k, P)."""
+        return AttentionMask(self.attendable.view(-1, 1, self.k, self.owned.shape[1]), each=True)
 
     @cached_property
     def _slots(self) -> Tensor:
         return self.step * self.k + torch.arange(self.k, device=self.step.device)
 
-    def write_both(self, cache: GrowingBuffer, new: Tensor) -> None:
+    def write_keys_values(self, cache: GrowingBuffer, new: Tensor) -> None:
         """Write keys and values (B, N, 2, k, d) in place."""
         cache.buffer.index_copy_(3, self._slots, new)
 

@@ -1,4 +1,4 @@
-"""Beam search as CUDA graphs, and batches of sequences in threads."""
+"""Beam search with CUDA graphs, and decoding of batches in threads."""
 
 from seqloom.accel.search.graphed_search import can_graph_search, graphed_beam_search, release_graphs
 from seqloom.accel.search.threads import can_use_threads, run_in_threads, split_among_threads

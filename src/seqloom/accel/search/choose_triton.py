@@ -1,8 +1,7 @@
 # mypy: ignore-errors
-"""What a step of a beam search does with what the model says, in one kernel: see `seqloom.accel.search.graphed_search`.
+"""The Triton kernel that applies the rules of beam search to a step: see `seqloom.accel.search.graphed_search`.
 
-Everything is compared as `seqloom.decoding.rules` does it: larger first, and of equals the one that
-stands first.
+The order is that of `seqloom.decoding.rules`: larger values first; of equal values, the first.
 """
 
 import triton
@@ -10,124 +9,129 @@ import triton.language as tl
 
 
 @triton.jit
-def first_largest(x, left):
-    """The largest of those that are left, and where it stands first."""
-    largest = tl.max(tl.where(left, x, float("-inf")), 0)
-    here = left & ((x == largest) | (x != x))
-    return tl.min(tl.where(here, tl.arange(0, x.shape[0]), x.shape[0]), 0)
+def first_largest(x, is_left):
+    """Return the index of the largest remaining value; of equal values, the first."""
+    largest = tl.max(tl.where(is_left, x, float("-inf")), 0)
+    is_largest = is_left & ((x == largest) | (x != x))
+    return tl.min(tl.where(is_largest, tl.arange(0, x.shape[0]), x.shape[0]), 0)
 
 
 @triton.jit
-def at_place(x, chosen):
-    """The one number of x that is chosen."""
-    return tl.sum(tl.where(chosen, x, 0), 0)
+def select_one(x, is_chosen):
+    """Return the chosen element of x."""
+    return tl.sum(tl.where(is_chosen, x, 0), 0)
 
 
 @triton.jit
 def power(length, ALPHA: tl.constexpr):
     """length^α"""
     if ALPHA == 0.0:
-        found = length * 0 + 1
+        result = length * 0 + 1
     elif ALPHA == 1.0:
-        found = length
+        result = length
     else:
-        found = tl.exp(ALPHA * tl.log(length))
-    return found
+        result = tl.exp(ALPHA * tl.log(length))
+    return result
 
 
 @triton.jit
 def choose(
-    values, ids, banned, at, limit, done, length, token, log_prob, before,
+    values, ids, banned, step_pointer, limit, done, length, token, log_prob, before,
     f_score, f_log_prob, f_end, f_node, f_length, f_finished,
-    h_token, h_parent, h_own, broken, rows, steps,
-    K: tl.constexpr, COUNT: tl.constexpr, CANDIDATES: tl.constexpr, PLACES: tl.constexpr,
+    h_token, h_parent, h_log_prob, diverged, rows, steps,
+    K: tl.constexpr, COUNT: tl.constexpr, CANDIDATES: tl.constexpr, FINISHED_SLOTS: tl.constexpr,
     BANNED: tl.constexpr, END: tl.constexpr, N_BEST: tl.constexpr, ALPHA: tl.constexpr,
     MIN_LENGTH: tl.constexpr, EXACT: tl.constexpr,
 ):  # fmt: skip
-    """The continuations (k, COUNT) of one source's hypotheses: those among the k best that end are set aside, the k
-    best that do not go on. What a source that is done has found stays as it is."""
+    """Choose from the continuations (k, COUNT) of the hypotheses of a source.
+
+    Those of the k best that end are finished; the k best that do not end continue. The results of a source that is
+    done do not change.
+    """
     b = tl.program_id(0).to(tl.int64)
-    step = tl.load(at)
-    now = (step + 1).to(tl.float64)
-    going = tl.load(done + b) == 0
+    step = tl.load(step_pointer)
+    new_length = (step + 1).to(tl.float64)
+    is_running = tl.load(done + b) == 0
     candidate = tl.arange(0, CANDIDATES)
     slots = candidate // COUNT
-    left = candidate < K * COUNT
-    own = tl.load(values + b * K * COUNT + candidate, mask=left, other=0).to(tl.float64)
-    said = tl.load(ids + b * K * COUNT + candidate, mask=left, other=0)
-    for place in range(BANNED):
-        own = tl.where(said == tl.load(banned + place), float("-inf"), own)
+    is_left = candidate < K * COUNT
+    token_log_prob = tl.load(values + b * K * COUNT + candidate, mask=is_left, other=0).to(tl.float64)
+    tokens = tl.load(ids + b * K * COUNT + candidate, mask=is_left, other=0)
+    for number in range(BANNED):
+        token_log_prob = tl.where(tokens == tl.load(banned + number), float("-inf"), token_log_prob)
     if MIN_LENGTH > 0:
-        own = tl.where((said == END) & (step + 1 <= MIN_LENGTH), float("-inf"), own)
-    so_far = tl.load(log_prob + b * K + slots, mask=left, other=0)
-    own = tl.where(so_far == float("-inf"), float("-inf"), own)
-    total = so_far + own
-    bad = tl.max(tl.where(left & (total != total), 1, 0), 0) != 0
+        token_log_prob = tl.where((tokens == END) & (step + 1 <= MIN_LENGTH), float("-inf"), token_log_prob)
+    prefix_log_prob = tl.load(log_prob + b * K + slots, mask=is_left, other=0)
+    token_log_prob = tl.where(prefix_log_prob == float("-inf"), float("-inf"), token_log_prob)
+    total = prefix_log_prob + token_log_prob
+    has_nan = tl.max(tl.where(is_left & (total != total), 1, 0), 0) != 0
 
-    # What had ended (k), and room for what ends now (k).
-    place = tl.arange(0, PLACES)
-    old = place < K
-    score = tl.load(f_score + b * K + place, mask=old, other=float("-inf"))
-    sums = tl.load(f_log_prob + b * K + place, mask=old, other=0)
-    ends = tl.load(f_end + b * K + place, mask=old, other=0)
-    nodes = tl.load(f_node + b * K + place, mask=old, other=0)
-    lengths = tl.load(f_length + b * K + place, mask=old, other=0)
-    finished = tl.load(f_finished + b * K + place, mask=old, other=0).to(tl.int32)
+    # Previously finished hypotheses (k), and slots for those that finish now (k).
+    finished_slot = tl.arange(0, FINISHED_SLOTS)
+    is_old = finished_slot < K
+    score = tl.load(f_score + b * K + finished_slot, mask=is_old, other=float("-inf"))
+    sums = tl.load(f_log_prob + b * K + finished_slot, mask=is_old, other=0)
+    ends = tl.load(f_end + b * K + finished_slot, mask=is_old, other=0)
+    nodes = tl.load(f_node + b * K + finished_slot, mask=is_old, other=0)
+    lengths = tl.load(f_length + b * K + finished_slot, mask=is_old, other=0)
+    finished = tl.load(f_finished + b * K + finished_slot, mask=is_old, other=0).to(tl.int32)
 
-    if going:
-        tl.store(before + b * K + place, tl.load(log_prob + b * K + place, mask=old, other=0), mask=old)
-    on, best = 0, -float("inf") * now
+    if is_running:
+        tl.store(
+            before + b * K + finished_slot, tl.load(log_prob + b * K + finished_slot, mask=is_old, other=0), mask=is_old
+        )
+    running, best_total = 0, -float("inf") * new_length
     for number in range(2 * K):
-        chosen = candidate == first_largest(total, left)
-        left = left & ~chosen
-        sum_, own_ = at_place(total, chosen), at_place(own, chosen)
-        said_, slot = at_place(said, chosen), at_place(slots, chosen)
-        if said_ == END:
-            if (number < K) & (sum_ != float("-inf")):
-                new = place == K + number
-                score = tl.where(new, sum_ / power(now, ALPHA), score)
-                sums = tl.where(new, sum_, sums)
-                ends = tl.where(new, own_, ends)
-                nodes = tl.where(new, step * K + slot, nodes)
-                lengths = tl.where(new, step, lengths)
-                finished = tl.where(new, 1, finished)
-        elif on < K:
-            if on == 0:
-                best = sum_
-            goal = b * K + on
-            tl.store(token + goal, said_)
-            tl.store(rows + goal, b * K + slot)
-            if going:
-                tl.store(log_prob + goal, sum_)
-            there = (b * steps + step) * K + on
-            tl.store(h_token + there, said_)
-            tl.store(h_parent + there, slot.to(tl.int64))
-            tl.store(h_own + there, own_)
-            on += 1
+        is_chosen = candidate == first_largest(total, is_left)
+        is_left = is_left & ~is_chosen
+        total_log_prob, chosen_log_prob = select_one(total, is_chosen), select_one(token_log_prob, is_chosen)
+        chosen_token, slot = select_one(tokens, is_chosen), select_one(slots, is_chosen)
+        if chosen_token == END:
+            if (number < K) & (total_log_prob != float("-inf")):
+                is_new = finished_slot == K + number
+                score = tl.where(is_new, total_log_prob / power(new_length, ALPHA), score)
+                sums = tl.where(is_new, total_log_prob, sums)
+                ends = tl.where(is_new, chosen_log_prob, ends)
+                nodes = tl.where(is_new, step * K + slot, nodes)
+                lengths = tl.where(is_new, step, lengths)
+                finished = tl.where(is_new, 1, finished)
+        elif running < K:
+            if running == 0:
+                best_total = total_log_prob
+            target = b * K + running
+            tl.store(token + target, chosen_token)
+            tl.store(rows + target, b * K + slot)
+            if is_running:
+                tl.store(log_prob + target, total_log_prob)
+            history_index = (b * steps + step) * K + running
+            tl.store(h_token + history_index, chosen_token)
+            tl.store(h_parent + history_index, slot.to(tl.int64))
+            tl.store(h_log_prob + history_index, chosen_log_prob)
+            running += 1
 
-    worst = best  # of the n best that have ended
-    left = place < 2 * K
+    worst_finished = best_total  # of the n best
+    is_left = finished_slot < 2 * K
     for number in range(K):
-        chosen = place == first_largest(score, left)
-        left = left & ~chosen
-        goal = b * K + number
-        found = at_place(score, chosen)
+        is_chosen = finished_slot == first_largest(score, is_left)
+        is_left = is_left & ~is_chosen
+        target = b * K + number
+        chosen_score = select_one(score, is_chosen)
         if number == N_BEST - 1:
-            worst = found
-        if going:
-            tl.store(f_score + goal, found)
-            tl.store(f_log_prob + goal, at_place(sums, chosen))
-            tl.store(f_end + goal, at_place(ends, chosen))
-            tl.store(f_node + goal, at_place(nodes, chosen))
-            tl.store(f_length + goal, at_place(lengths, chosen))
-            tl.store(f_finished + goal, at_place(finished, chosen))
+            worst_finished = chosen_score
+        if is_running:
+            tl.store(f_score + target, chosen_score)
+            tl.store(f_log_prob + target, select_one(sums, is_chosen))
+            tl.store(f_end + target, select_one(ends, is_chosen))
+            tl.store(f_node + target, select_one(nodes, is_chosen))
+            tl.store(f_length + target, select_one(lengths, is_chosen))
+            tl.store(f_finished + target, select_one(finished, is_chosen))
 
-    most = tl.load(limit + b)
-    reach = best / (power(most.to(tl.float64), ALPHA) if EXACT else power(now, ALPHA))
-    stops = (worst >= reach) | (best == float("-inf")) | (most <= step + 1)
-    if going:
+    max_length = tl.load(limit + b)
+    reachable_score = best_total / (power(max_length.to(tl.float64), ALPHA) if EXACT else power(new_length, ALPHA))
+    is_done = (worst_finished >= reachable_score) | (best_total == float("-inf")) | (max_length <= step + 1)
+    if is_running:
         tl.store(length + b, step + 1)
-        if stops:
+        if is_done:
             tl.store(done + b, 1)
-        if bad:
-            tl.store(broken, 1)
+        if has_nan:
+            tl.store(diverged, 1)

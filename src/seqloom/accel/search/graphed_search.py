@@ -1,9 +1,8 @@
-"""Beam search in steps of one fixed shape, which a GPU captures as a CUDA graph and then replays.
+"""Beam search in steps of a fixed shape, which are captured as a CUDA graph and replayed.
 
-A step of a small model is hundreds of small kernels, and to launch them takes longer than to run
-them. So everything a step changes lies in static buffers, sources that are done stay where they are
-and keep what they found, and no step waits for the device: whether all are done is read every few
-steps. Then, too, sources move together, to buffers for half as many, or to buffers with room for
+A step of a small model is hundreds of small kernels, whose launches take longer than their execution. All state of a
+step is therefore in static buffers. Finished sources keep their rows and results, and no step synchronizes: every few
+steps, the search checks which sources are done. The remaining sources then move to smaller buffers, or to buffers for
 more tokens.
 
 The rules are those of `seqloom.decoding.rules`; a Triton kernel applies them in one launch.
@@ -42,20 +41,20 @@ from seqloom.decoding.rules import (
     no_finished,
 )
 
-MIN_SOURCES = 8  # to capture steps takes as long as to search for fewer
-STEPS_BETWEEN_READS = 8  # after so many it is read whether all are done
-FIRST_CAPACITY = 32  # steps that there is room for at first; then twice as many, and so on
-PADDING_MULTIPLE = 8  # sources are padded to a multiple of so many tokens, so that there are few shapes
-WARM_UP_STEPS = 3  # steps of a shape that are run before it is captured
-MEMORY_SHARE = 8  # this part of a GPU's memory is kept for the graphs of a model,
-MAX_BYTES = 1 << 30  # and so many bytes elsewhere
-MAX_KERNEL_CANDIDATES = 1024  # continuations of a source that the kernel is for
-FIXED = ("step", "broken")  # entries of a search that have no row for each source
+MIN_SOURCES = 8  # with fewer, the capture takes longer than it saves
+STEPS_BETWEEN_CHECKS = 8
+FIRST_CAPACITY = 32  # steps in the first buffers; each enlargement doubles it
+PADDING_MULTIPLE = 8  # sources are padded to a multiple of it, which limits the number of shapes
+WARM_UP_STEPS = 3  # eager steps of a shape before its capture
+GPU_MEMORY_DIVISOR = 8  # the graphs of a model may use this fraction of the GPU memory
+MAX_CPU_BYTES = 1 << 30
+MAX_KERNEL_CANDIDATES = 1024  # continuations per source
+GLOBAL_ENTRIES = ("step", "diverged")  # entries of a search without a row per source
 
 
 @dataclass
 class Buffers:
-    """Tensors of one shape, and the graph of the step on them once it is captured."""
+    """Static buffers of one shape and, once captured, the graph of their step."""
 
     tree: dict[str, Tree]
     banned: Tensor
@@ -69,17 +68,17 @@ class Buffers:
 
 @dataclass
 class ModelGraphs:
-    """The graphs of a model, while its weights lie where they lay."""
+    """The graphs of a model, valid for one version of its weights."""
 
     weights: Hashable
-    buffers: dict[Hashable, Buffers] = field(default_factory=dict)  # the latest used come last
+    buffers: dict[Hashable, Buffers] = field(default_factory=dict)  # least recently used first
     pool: Any = None
     stream: Any = None
-    refused: bool = False  # whether a step could not be captured
+    capture_failed: bool = False
 
 
 _graphs: WeakKeyDictionary[Any, ModelGraphs] = WeakKeyDictionary()
-_lock = threading.Lock()  # buffers are one search's at a time
+_lock = threading.Lock()  # one search at a time uses the buffers
 
 
 def can_graph_search(
@@ -99,7 +98,7 @@ def can_graph_search(
 
 
 def can_fix_shapes(model: Steppable, source: Tree, options: BeamConfig) -> bool:
-    """Whether a model can search this source by steps of one shape."""
+    """Return whether a model supports steps of a fixed shape for this source."""
     if options.coverage_penalty > 0 or fixed_steps(model) is None:
         return False
     mask = source.get("mask") if isinstance(source, dict) else None
@@ -109,7 +108,7 @@ def can_fix_shapes(model: Steppable, source: Tree, options: BeamConfig) -> bool:
 def graphed_beam_search(
     model: Steppable, *, options: BeamConfig, end: int, source: Tree = None, banned: Collection[int] = (), **_: object
 ) -> list[list[Hypothesis]]:
-    """`beam_search` by CUDA graphs; without memory for them, by definition."""
+    """Run `beam_search` with CUDA graphs, or by definition if memory runs out."""
     rules = BeamRules(options, end, tuple(sorted(set(banned) - {end})))
     hypotheses = search_fixed(model, source, rules)
     if hypotheses is None:
@@ -120,14 +119,14 @@ def graphed_beam_search(
 def search_fixed(
     model: Steppable, source: dict[str, Tensor], rules: BeamRules, capture: bool = True
 ) -> list[list[Hypothesis]] | None:
-    """Search by steps of one shape; None if there is not enough memory.
+    """Search in steps of a fixed shape; None if memory runs out.
 
-    Without `capture` every step is run one operation at a time, on any device.
+    Without `capture`, steps run eagerly, on any device.
     """
     limit = length_limits(rules.options, source["mask"], torch.zeros(len(source["mask"]), dtype=torch.long))
     if (longest := longest_target(model)) is not None:
         limit = limit.clamp(max=longest)
-    # Buffers outlive the search, and any inference mode it is made in.
+    # Buffers outlive the search, so they must not be inference tensors.
     with torch.inference_mode(False), torch.no_grad(), torch.cuda.device_of(source["tokens"]):
         try:
             return FixedSearch(model, rules, capture).search(source, limit)
@@ -140,55 +139,55 @@ def search_fixed(
 
 
 def release_graphs(model: Any) -> None:
-    """Release the graphs of a model, and the memory they take."""
+    """Release the graphs of a model and their memory."""
     with contextlib.suppress(KeyError), _lock:
         del _graphs[model]
 
 
 class FixedSearch:
-    """A search whose steps all have one shape."""
+    """A beam search in steps of a fixed shape."""
 
     def __init__(self, model: Steppable, rules: BeamRules, capture: bool) -> None:
         steps = fixed_steps(model)
-        assert steps is not None, "`can_fix_shapes` must be asked first"
+        assert steps is not None, "call `can_fix_shapes` first"
         self.steps, self.model, self.rules, self.k, self.capture = steps, model, rules, rules.options.beam, capture
         self.nodes, self.results = Nodes(), list[Finished]()
 
     def search(self, source: dict[str, Tensor], limit: Tensor) -> list[list[Hypothesis]]:
-        """The hypotheses of each source, at most `limit` (B,) tokens long, a tensor on the CPU."""
-        tree = self.begin(source, limit)
-        with _lock:  # meanwhile another search may begin, or write down what it found
+        """Return the hypotheses of each source, of at most `limit` (B,) tokens; `limit` is on the CPU."""
+        tree = self.start(source, limit)
+        with _lock:  # other searches can start and collect meanwhile
             self.run(tree, int(limit.max()))
         return collect(self.nodes, self.results, len(limit))
 
     def run(self, tree: dict[str, Tree], longest: int) -> None:
-        """Make all steps, until all sources are done."""
+        """Run steps until all sources are done."""
         capacity, step = first_capacity(longest), 0
         while True:
             buffers = self._buffers(tree, capacity)
             tree = buffers.tree
             check_cancelled()
-            for _ in range(min(STEPS_BETWEEN_READS, capacity - step, longest - step)):
+            for _ in range(min(STEPS_BETWEEN_CHECKS, capacity - step, longest - step)):
                 self._advance(buffers)
                 step += 1
             search = tree["search"]
-            done, broken = torch.cat([search["done"], search["broken"]]).cpu().split([len(search["done"]), 1])
-            if bool(broken):
+            done, diverged = torch.cat([search["done"], search["diverged"]]).cpu().split([len(search["done"]), 1])
+            if bool(diverged):
                 raise DivergedError(NOT_NUMBERS)
-            staying = (~done).nonzero().squeeze(1)
-            if len(staying) and step >= longest:
-                raise RuntimeError("a search went on beyond its longest hypothesis")
-            if len(staying) == 0 or 2 * len(staying) <= len(done) > MIN_SOURCES:
+            remaining = (~done).nonzero().squeeze(1)
+            if len(remaining) and step >= longest:
+                raise RuntimeError("the search did not stop at its maximum length")
+            if len(remaining) == 0 or 2 * len(remaining) <= len(done) > MIN_SOURCES:
                 self._collect(search, done.nonzero().squeeze(1), step)
-                if len(staying) == 0:
+                if len(remaining) == 0:
                     return
-                tree = keep_sources(tree, staying, self.k)
+                tree = keep_sources(tree, remaining, self.k)
             if step == capacity:
                 capacity *= 2
                 tree = self._with_capacity(tree, capacity)
 
-    def begin(self, source: dict[str, Tensor], limit: Tensor) -> dict[str, Tree]:
-        """Everything before the first step. The sources that only fill up the shape are done."""
+    def start(self, source: dict[str, Tensor], limit: Tensor) -> dict[str, Tree]:
+        """Return the state before the first step. Sources that pad the batch are marked as done."""
         k, device, capacity = self.k, source["tokens"].device, first_capacity(int(limit.max()))
         padded, sources = pad_source(source, getattr(self.model, "longest_source", None)), len(limit)
         state = self.steps.begin(self.model.start(padded), k, capacity)
@@ -204,20 +203,20 @@ class FixedSearch:
             "source": torch.arange(b, device=device),
             "limit": limits.to(device),
             "done": torch.arange(b, device=device) >= sources,
-            "length": torch.zeros(b, dtype=torch.long, device=device),  # when it was done
+            "length": torch.zeros(b, dtype=torch.long, device=device),  # at which it was done
             "token": torch.full((b, k), self.rules.end, device=device),
             "log_prob": log_prob,
             "before": impossible,  # log_prob a step earlier
             "finished": no_finished(b, k, torch.float64, device),
-            "history": {"token": history, "parent": history.clone(), "own": history.double()},
-            "broken": torch.zeros(1, dtype=torch.bool, device=device),
+            "history": {"token": history, "parent": history.clone(), "log_prob": history.double()},
+            "diverged": torch.zeros(1, dtype=torch.bool, device=device),
         }
         return {"hidden": state.hidden, "memory": state.memory, "search": search}
 
     # --- buffers and their graphs -------------------------------------------------------------------------------------
 
     def _buffers(self, tree: dict[str, Tree], capacity: int) -> Buffers:
-        """The static buffers for a tree, with the tree in them."""
+        """Return the static buffers for a tree, with its values."""
         device = tree["search"]["step"].device
         if not self.capture:
             return Buffers(tree, torch.tensor(self.rules.banned, device=device))
@@ -235,7 +234,7 @@ class FixedSearch:
         return buffers
 
     def _advance(self, buffers: Buffers) -> None:
-        """Make one step; it is captured once it has been run a few times."""
+        """Run one step; after a few steps, it is captured."""
         if buffers.graph is None and self.capture and buffers.steps_run >= WARM_UP_STEPS:
             self._capture(buffers, _graphs[self.model])
         if buffers.graph is None:
@@ -245,8 +244,8 @@ class FixedSearch:
             buffers.graph.replay()
 
     def _capture(self, buffers: Buffers, graphs: ModelGraphs) -> None:
-        """Capture a step; one that cannot be captured is run one operation at a time."""
-        if graphs.refused:
+        """Capture a step; if that fails, steps run eagerly."""
+        if graphs.capture_failed:
             return
         graphs.pool = graphs.pool or torch.cuda.graph_pool_handle()
         graphs.stream = graphs.stream or torch.cuda.Stream(buffers.banned.device)
@@ -255,7 +254,7 @@ class FixedSearch:
         except RuntimeError as error:
             if is_out_of_memory(error):
                 raise
-            graphs.refused = True
+            graphs.capture_failed = True
 
     def _with_capacity(self, tree: dict[str, Tree], capacity: int) -> dict[str, Tree]:
         search = tree["search"]
@@ -267,7 +266,7 @@ class FixedSearch:
         return {"hidden": state.hidden, "memory": state.memory, "search": {**search, "history": history}}
 
     def _step(self, buffers: Buffers) -> None:
-        """One step. Nothing here may wait for the device, or depend in its shapes on what it finds."""
+        """Run one step, without synchronization or data-dependent shapes."""
         tree = buffers.tree
         search: dict[str, Any] = tree["search"]
         state, count = DecodeState(tree["hidden"], tree["memory"]), self.k + 1 + len(self.rules.banned)
@@ -278,39 +277,38 @@ class FixedSearch:
 
     # --- results ------------------------------------------------------------------------------------------------------
 
-    def _collect(self, search: dict[str, Any], rows: Tensor, step: int) -> None:
-        """The n best of sources that are done; history becomes nodes of a tree, (1 + step) · k for each source."""
+    def _collect(self, search: dict[str, Any], sources: Tensor, step: int) -> None:
+        """Collect the n best of sources that are done; their history becomes (1 + step) · k tree nodes per source."""
         k, device = self.k, search["step"].device
-        own = {key: value for key, value in search.items() if key not in FIXED}
-        own = own if len(rows) == len(search["source"]) else select_rows(own, rows.to(device))
-        own = tree_map(lambda part: part.to("cpu", non_blocking=True, copy=True), own)
+        finished = {key: value for key, value in search.items() if key not in GLOBAL_ENTRIES}
+        finished = finished if len(sources) == len(search["source"]) else select_rows(finished, sources.to(device))
+        finished = tree_map(lambda part: part.to("cpu", non_blocking=True, copy=True), finished)
         if device.type == "cuda":
-            torch.cuda.current_stream(device).synchronize()  # once for all
-        own = select_rows(own, (own["length"] > 0).nonzero().squeeze(1))  # what filled up the shape never began
-        g, length = len(own["length"]), own["length"].unsqueeze(1)
-        if g == 0:
+            torch.cuda.current_stream(device).synchronize()
+        finished = select_rows(finished, (finished["length"] > 0).nonzero().squeeze(1))  # without padding sources
+        count, length = len(finished["length"]), finished["length"].unsqueeze(1)
+        if count == 0:
             return
-        first = self.nodes.size + torch.arange(g).unsqueeze(1) * (1 + step) * k  # (g, 1)
+        first_node = self.nodes.size + torch.arange(count).unsqueeze(1) * (1 + step) * k  # (g, 1)
         slots = torch.arange(k)
-        after = self.rules.unfinished(own["log_prob"], length * k + slots, length)
-        before = self.rules.unfinished(own["before"], (length - 1) * k + slots, length - 1)
-        results = self.rules.results(own["finished"], after, before)
-        self.results.append({**results, "node": results["node"] + first, "source": own["source"]})
-        parents = torch.arange(step).view(1, step, 1) * k + first.unsqueeze(2)  # (g, step, 1) where they begin
-        history = {name: values[:, :step] for name, values in own["history"].items()}
-        root = torch.zeros(g, 1, k, dtype=torch.long)
+        current = self.rules.unfinished(finished["log_prob"], length * k + slots, length)
+        previous = self.rules.unfinished(finished["before"], (length - 1) * k + slots, length - 1)
+        results = self.rules.results(finished["finished"], current, previous)
+        self.results.append({**results, "node": results["node"] + first_node, "source": finished["source"]})
+        parents = torch.arange(step).view(1, step, 1) * k + first_node.unsqueeze(2)  # (g, step, 1)
+        history = {name: values[:, :step] for name, values in finished["history"].items()}
+        root = torch.zeros(count, 1, k, dtype=torch.long)
         self.nodes.grow(
             torch.cat([root + self.rules.end, history["token"]], dim=1).flatten(),
-            torch.cat([root + first.unsqueeze(2), history["parent"] + parents], dim=1).flatten(),
-            torch.cat([root.double(), history["own"]], dim=1).flatten(),
+            torch.cat([root + first_node.unsqueeze(2), history["parent"] + parents], dim=1).flatten(),
+            torch.cat([root.double(), history["log_prob"]], dim=1).flatten(),
         )
 
 
 def choose(search: dict[str, Any], values: Tensor, ids: Tensor, banned: Tensor, rules: BeamRules) -> Tensor:
-    """Apply the rules to tokens `ids` (R, K) of log p `values`, most probable first, in the buffers of a search.
+    """Apply the rules to tokens `ids` (R, K) with log p `values`, most probable first, in the buffers of a search.
 
-    A source that is done keeps what it found. Returned is which row (R,) each hypothesis was
-    before.
+    The results of a source that is done do not change. Return the previous row (R,) of each hypothesis.
     """
     if values.is_cuda and rules.options.beam * values.shape[1] <= MAX_KERNEL_CANDIDATES and has_triton():
         return choose_by_kernel(search, values, ids, banned, rules)
@@ -321,97 +319,97 @@ def choose(search: dict[str, Any], values: Tensor, ids: Tensor, banned: Tensor, 
     chosen = best.unended(rules.end, k)
     node = (step * k + torch.arange(k, device=step.device)).expand(b, k)
     finished = rules.add_finished(search["finished"], best, node, length)
-    is_broken = chosen.total[:, 0].isnan() | finished["score"][:, 0].isnan()
-    search["broken"].logical_or_((is_broken & ~done).any())
+    is_nan = chosen.total[:, 0].isnan() | finished["score"][:, 0].isnan()
+    search["diverged"].logical_or_((is_nan & ~done).any())
     search["done"].logical_or_(rules.is_done(finished, chosen.total, search["limit"], length))
-    kept = {"before": search["log_prob"], "log_prob": chosen.total, "length": length, "finished": finished}
-    _copy_where(~done, kept, search)
+    updates = {"before": search["log_prob"], "log_prob": chosen.total, "length": length, "finished": finished}
+    _copy_where(~done, updates, search)
     search["token"].copy_(chosen.token)
-    for name, value in (("token", chosen.token), ("parent", chosen.slot), ("own", chosen.own)):
+    for name, value in (("token", chosen.token), ("parent", chosen.slot), ("log_prob", chosen.own)):
         search["history"][name].index_copy_(1, step.view(1), value.unsqueeze(1))
     return (torch.arange(b, device=step.device).unsqueeze(1) * k + chosen.slot).flatten()
 
 
 def choose_by_kernel(search: dict[str, Any], values: Tensor, ids: Tensor, banned: Tensor, rules: BeamRules) -> Tensor:
-    """The same, of tensors on a GPU, in one kernel."""
+    """Apply the rules on a GPU, in one kernel."""
     (b, k), (R, count) = search["log_prob"].shape, values.shape
-    ended, history, options = search["finished"], search["history"], rules.options
+    finished, history, options = search["finished"], search["history"], rules.options
     rows = torch.empty(R, dtype=torch.long, device=values.device)
     with torch.cuda.device_of(values):
         importlib.import_module("seqloom.accel.search.choose_triton").choose[(b,)](
             values.contiguous(), ids.contiguous(), banned,
             search["step"], search["limit"], search["done"].view(torch.uint8), search["length"],
             search["token"], search["log_prob"], search["before"],
-            ended["score"], ended["log_prob"], ended["end"], ended["node"], ended["length"],
-            ended["finished"].view(torch.uint8),
-            history["token"], history["parent"], history["own"],
-            search["broken"].view(torch.uint8), rows, history["token"].shape[1],
-            K=k, COUNT=count, CANDIDATES=_power_of_two(k * count), PLACES=_power_of_two(2 * k),
+            finished["score"], finished["log_prob"], finished["end"], finished["node"], finished["length"],
+            finished["finished"].view(torch.uint8),
+            history["token"], history["parent"], history["log_prob"],
+            search["diverged"].view(torch.uint8), rows, history["token"].shape[1],
+            K=k, COUNT=count, CANDIDATES=_next_power_of_two(k * count), FINISHED_SLOTS=_next_power_of_two(2 * k),
             BANNED=len(banned), END=rules.end, N_BEST=options.n_best, ALPHA=options.length_penalty,
             MIN_LENGTH=options.min_length, EXACT=options.stopping == "exact", num_warps=1,
         )  # fmt: skip
     return rows
 
 
-def _power_of_two(number: int) -> int:
+def _next_power_of_two(number: int) -> int:
     return 1 << (number - 1).bit_length()
 
 
-def _copy_where(going: Tensor, new: dict[str, Any], buffers: dict[str, Any]) -> None:
-    """Copy tensors into those of the same names, the rows (b, …) of sources that still go on (b,)."""
-    for name, value in new.items():
+def _copy_where(is_running: Tensor, values: dict[str, Any], buffers: dict[str, Any]) -> None:
+    """Copy the rows (b, …) of running sources (b,) to the buffers of the same names."""
+    for name, value in values.items():
         buffer = buffers[name]
         if isinstance(value, dict):
-            _copy_where(going, value, buffer)
+            _copy_where(is_running, value, buffer)
         else:
-            torch.where(going.view(-1, *(1,) * (buffer.dim() - 1)), value, buffer, out=buffer)
+            torch.where(is_running.view(-1, *(1,) * (buffer.dim() - 1)), value, buffer, out=buffer)
 
 
 def drop_oldest(buffers: dict[Hashable, Buffers], device: torch.device) -> None:
-    """Drop the buffers that were not used for longest, as long as there is more than is to be kept."""
-    most = MAX_BYTES
+    """Drop the least recently used buffers until the rest fits into the memory limit."""
+    max_bytes = MAX_CPU_BYTES
     if device.type == "cuda":
-        most = torch.cuda.get_device_properties(device).total_memory // MEMORY_SHARE
-    while buffers and sum(each.bytes for each in buffers.values()) > most:
+        max_bytes = torch.cuda.get_device_properties(device).total_memory // GPU_MEMORY_DIVISOR
+    while buffers and sum(entry.bytes for entry in buffers.values()) > max_bytes:
         del buffers[next(iter(buffers))]
 
 
-def first_capacity(longest: int) -> int:
-    """How many steps there is room for at first."""
-    return min(FIRST_CAPACITY, -(-longest // 8) * 8)
+def first_capacity(max_length: int) -> int:
+    """Return the number of steps of the first buffers."""
+    return min(FIRST_CAPACITY, -(-max_length // 8) * 8)
 
 
-def pad_source(source: dict[str, Tensor], longest: int | None) -> dict[str, Tensor]:
-    """A source whose shape is one of few: more tokens, which are masked, and more sources, the first one again."""
+def pad_source(source: dict[str, Tensor], max_length: int | None) -> dict[str, Tensor]:
+    """Pad a source to one of few shapes, with masked tokens and copies of the first source."""
     tokens, mask = source["tokens"], source["mask"]
     B, S = tokens.shape
-    width = max(S, min(-(-S // PADDING_MULTIPLE) * PADDING_MULTIPLE, longest or 1 << 30))
-    rows = torch.arange(_power_of_two(B), device=tokens.device)
-    rows = rows.where(rows < B, 0)
+    width = max(S, min(-(-S // PADDING_MULTIPLE) * PADDING_MULTIPLE, max_length or 1 << 30))
+    sources = torch.arange(_next_power_of_two(B), device=tokens.device)
+    sources = sources.where(sources < B, 0)
     pad = torch.nn.functional.pad
     return {
-        "tokens": pad(tokens, (0, width - S)).index_select(0, rows),
-        "mask": pad(mask, (0, width - S)).index_select(0, rows),
+        "tokens": pad(tokens, (0, width - S)).index_select(0, sources),
+        "mask": pad(mask, (0, width - S)).index_select(0, sources),
     }
 
 
-def keep_sources(tree: dict[str, Tree], staying: Tensor, k: int) -> dict[str, Tree]:
-    """The sources that stay, in half as many rows, or a quarter …; the first fills up the rest, and is done there."""
-    number, search = len(staying), tree["search"]
-    rows = torch.full((_power_of_two(number),), int(staying[0]))
-    rows[:number] = staying
-    rows = rows.to(search["step"].device)
-    kept = select_rows({key: value for key, value in search.items() if key not in FIXED}, rows)
-    kept["done"] = torch.arange(len(rows), device=rows.device) >= number
-    kept["length"] = kept["length"].masked_fill(kept["done"], 0)
-    hypotheses = (rows.unsqueeze(1) * k + torch.arange(k, device=rows.device)).flatten()
+def keep_sources(tree: dict[str, Tree], remaining: Tensor, k: int) -> dict[str, Tree]:
+    """Keep the remaining sources, padded to a power of two by copies of the first that are done."""
+    count, search = len(remaining), tree["search"]
+    sources = torch.full((_next_power_of_two(count),), int(remaining[0]))
+    sources[:count] = remaining
+    sources = sources.to(search["step"].device)
+    entries = select_rows({key: value for key, value in search.items() if key not in GLOBAL_ENTRIES}, sources)
+    entries["done"] = torch.arange(len(sources), device=sources.device) >= count
+    entries["length"] = entries["length"].masked_fill(entries["done"], 0)
+    hypotheses = (sources.unsqueeze(1) * k + torch.arange(k, device=sources.device)).flatten()
     return {
         "hidden": select_rows(tree["hidden"], hypotheses),
-        "memory": select_rows(tree["memory"], rows),
-        "search": {**kept, **{key: search[key] for key in FIXED}},
+        "memory": select_rows(tree["memory"], sources),
+        "search": {**entries, **{key: search[key] for key in GLOBAL_ENTRIES}},
     }
 
 
-def _copy(new: Tree, buffers: Tree) -> None:
-    for value, buffer in zip(leaves(new), leaves(buffers), strict=True):
+def _copy(tree: Tree, buffers: Tree) -> None:
+    for value, buffer in zip(leaves(tree), leaves(buffers), strict=True):
         buffer.copy_(value)

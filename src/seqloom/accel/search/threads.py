@@ -1,8 +1,7 @@
-"""Batches decoded in threads: on a CPU each by one thread, as many at a time as torch has threads.
+"""Decoding of batches in threads: on a CPU one thread per batch, as many as torch has threads.
 
-A step of a search is many small operations, and threads that share each of them mostly wait for
-each other. On a GPU two take turns: while it searches for the one, the other is written down, or
-begun.
+A search step is many small operations; threads that share an operation mostly wait for each other. On a GPU two batches
+alternate: one is prepared or collected while the GPU searches for the other.
 """
 
 import sys
@@ -16,39 +15,41 @@ import torch
 
 from seqloom.core.progress import Cancellation, active_cancellation, check_cancelled
 
-SWITCH_INTERVAL = 2e-4  # seconds for which Python lets the thread wait that has work for the GPU
-MIN_PER_THREAD = 16  # sequences that are worth a thread of their own
+SWITCH_INTERVAL = 2e-4  # seconds; limits how long the thread with work for the GPU waits
+MIN_PER_THREAD = 16  # sequences
 
-_threads = threading.Lock()  # one set of threads for the whole process
+_pool_lock = threading.Lock()  # one pool per process
 
 
 def can_use_threads(function: Callable[[Any], Any], items: Sequence[Any], device: torch.device) -> bool:
-    return _batches_at_a_time(items, device) > 1
+    return _worker_count(items, device) > 1
 
 
-def _batches_at_a_time(items: Sequence[Any], device: torch.device) -> int:
+def _worker_count(items: Sequence[Any], device: torch.device) -> int:
     return min({"cpu": torch.get_num_threads(), "cuda": 2}.get(device.type, 1), len(items))
 
 
 def run_in_threads(function: Callable[[Any], Any], items: Sequence[Any], device: torch.device) -> list[Any]:
-    """The function's results, in the order of the items. If one fails, is cancelled, or Ctrl-C comes, the others end
-    soon: their loops call `check_cancelled`."""
-    threads, together = torch.get_num_threads(), _batches_at_a_time(items, device)
-    if not _threads.acquire(blocking=False):
+    """Return the results of the function, in the order of the items.
+
+    An error, a cancellation or Ctrl-C stops all threads at their next call of `check_cancelled`.
+    """
+    threads, workers = torch.get_num_threads(), _worker_count(items, device)
+    if not _pool_lock.acquire(blocking=False):
         return [function(item) for item in items]
-    interval, as_here = sys.getswitchinterval(), _modes(device)
+    interval, same_modes = sys.getswitchinterval(), _copy_modes(device)
     cancellation = Cancellation(active_cancellation())
 
     def work(item: Any) -> Any:
-        with as_here(), cancellation.active():
+        with same_modes(), cancellation.active():
             check_cancelled()
             return function(item)
 
-    pool = ThreadPoolExecutor(together)
+    pool = ThreadPoolExecutor(workers)
     try:
         if device.type != "cpu":
             sys.setswitchinterval(SWITCH_INTERVAL)
-        _take_one_each(pool, together, threads)
+        _limit_torch_threads(pool, workers, threads)
         futures = [pool.submit(work, item) for item in items]
         return [future.result() for future in futures]
     finally:
@@ -58,47 +59,47 @@ def run_in_threads(function: Callable[[Any], Any], items: Sequence[Any], device:
         finally:
             sys.setswitchinterval(interval)
             torch.set_num_threads(threads)
-            _threads.release()
+            _pool_lock.release()
 
 
-def _take_one_each(pool: ThreadPoolExecutor, together: int, threads: int) -> None:
-    """One thread of torch's for each thread of the pool.
+def _limit_torch_threads(pool: ThreadPoolExecutor, workers: int, threads: int) -> None:
+    """Limit torch to one thread in each thread of the pool.
 
-    What is set holds for the thread that sets it and for all that use torch for the first time
-    afterwards, for ever. So it is set back at once, and not when all is decoded.
+    The setting also holds for all threads that use torch for the first time afterwards. It is therefore restored here,
+    and not after decoding.
     """
-    all_there = threading.Barrier(together + 1)
+    barrier = threading.Barrier(workers + 1)
 
-    def begin() -> None:
-        torch.get_num_threads()  # from now on the thread has a number of its own
+    def set_one_thread() -> None:
+        torch.get_num_threads()  # gives this thread its own setting
         torch.set_num_threads(1)
-        all_there.wait()
+        barrier.wait()
 
     try:
-        for _ in range(together):
-            pool.submit(begin)
-        all_there.wait()
+        for _ in range(workers):
+            pool.submit(set_one_thread)
+        barrier.wait()
     finally:
-        all_there.abort()
+        barrier.abort()
         torch.set_num_threads(threads)
 
 
-def _modes(device: torch.device) -> Callable[[], AbstractContextManager[None]]:
-    """What torch has set for this thread alone, to be set in another."""
-    kind = device.type
+def _copy_modes(device: torch.device) -> Callable[[], AbstractContextManager[None]]:
+    """Return a context manager that sets the thread-local modes of torch as in this thread."""
+    device_type = device.type
     inference, grad = torch.is_inference_mode_enabled(), torch.is_grad_enabled()
-    dtype, enabled = torch.get_autocast_dtype(kind), torch.is_autocast_enabled(kind)
+    dtype, enabled = torch.get_autocast_dtype(device_type), torch.is_autocast_enabled(device_type)
 
     @contextmanager
-    def as_here() -> Iterator[None]:
-        with torch.inference_mode(inference), torch.set_grad_enabled(grad), torch.autocast(kind, dtype, enabled):
+    def same_modes() -> Iterator[None]:
+        with torch.inference_mode(inference), torch.set_grad_enabled(grad), torch.autocast(device_type, dtype, enabled):
             yield
 
-    return as_here
+    return same_modes
 
 
 def split_among_threads(sequences: int, largest: int, device: torch.device) -> int:
-    """How many sequences, at most `largest`, to decode together so that there is a batch for each thread."""
+    """Return the batch size, at most `largest`, that gives each thread a batch."""
     threads = torch.get_num_threads()
     if device.type != "cpu" or sequences < threads * MIN_PER_THREAD:
         return largest
