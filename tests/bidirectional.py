@@ -1,4 +1,4 @@
-"""A tiny bidirectional language model of the little language of `tests.masked`, for the tests of several rooms."""
+"""Recipes of tiny bidirectional language models on the artificial language of `tests.masked`."""
 
 from pathlib import Path
 from typing import Any

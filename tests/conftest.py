@@ -1,4 +1,4 @@
-"""Shared by all tests: one thread per worker, and properties that check the same examples on every machine."""
+"""Settings and fixtures of all tests: one thread per worker, and the same Hypothesis examples on every machine."""
 
 import gc
 import os
@@ -19,8 +19,8 @@ accel.install()  # as training and prediction do
 
 settings.register_profile(
     "seqloom",
-    deadline=None,  # a busy machine is not a failure
-    derandomize=True,  # the same examples on every machine; look for new ones with HYPOTHESIS_PROFILE=explore
+    deadline=None,  # tests must not fail on a busy machine
+    derandomize=True,  # the same examples on every machine; HYPOTHESIS_PROFILE=explore draws new ones
     max_examples=50,
     suppress_health_check=[HealthCheck.too_slow],
 )
@@ -29,33 +29,32 @@ settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "seqloom"))
 
 
 def pytest_collection_finish() -> None:
-    """Modules and collected tests live to the end: Python need not search them for garbage again and again."""
+    """Exclude modules and collected tests from garbage collection, because they live until the end."""
     gc.collect()
     gc.freeze()
 
 
 @pytest.fixture(scope="session", autouse=True)
-def _nobody_waits_for_the_disk() -> Iterator[None]:
-    """What tests write need not outlive a power cut, nor be written for TensorBoard too. That files are flushed, and
-    when, and what TensorBoard gets, is tested by itself."""
-    with pytest.MonkeyPatch.context() as quick:
-        quick.setattr(os, "fsync", lambda handle: None)
-        quick.setattr("seqloom.runs.record.open_tensorboard", lambda run, step: None)
+def _skip_fsync_and_tensorboard() -> Iterator[None]:
+    """Skip fsync and TensorBoard files to save time; both have tests of their own."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(os, "fsync", lambda handle: None)
+        patch.setattr("seqloom.runs.record.open_tensorboard", lambda run, step: None)
         yield
 
 
 @pytest.fixture(scope="session", autouse=True)
-def _the_command_line_is_built_once() -> Iterator[None]:
-    """A program builds it for its one command; here thousands of commands run in one process."""
+def _cache_command_line() -> Iterator[None]:
+    """Build the command line once, because thousands of commands run in one process."""
     from seqloom.cli import app
 
-    with pytest.MonkeyPatch.context() as quick:
-        quick.setattr(app, "build_app", cache(app.build_app))
-        quick.setattr(typer.main, "get_command", cache(typer.main.get_command))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(app, "build_app", cache(app.build_app))
+        patch.setattr(typer.main, "get_command", cache(typer.main.get_command))
         yield
 
 
-# The recipe of a run that `seqloom import-minilm` makes, as far as another begins with it.
+# The part of the recipe of `seqloom import-minilm` that other recipes start from.
 MINILM: dict[str, Any] = {
     "task": "masked-lm",
     "tokenizer": {"kind": "huggingface"},
@@ -64,20 +63,19 @@ MINILM: dict[str, Any] = {
 
 
 @pytest.fixture
-def pretended_runs(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Recipes that begin with a run can be read without it: as if the shipped recipe of its name had been trained,
-    or MiniLM imported."""
+def stub_pretrained_runs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Read recipes with `init.from` without the run, as if its shipped recipe had been trained or MiniLM imported."""
     from seqloom.recipes import recipe_mapping, recipe_names
     from seqloom.runs.layout import Manifest
     from seqloom.runs.run import Run
     from seqloom.runs.transfer import Pretrained
 
-    really = Pretrained.open
+    open_run = Pretrained.open
 
-    def pretend(path: str | Path, *kinds: Any) -> Pretrained:
+    def open_or_stub(path: str | Path, *kinds: Any) -> Pretrained:
         name = Path(path).name
         if Path(path).exists() or name not in (*recipe_names(), "minilm"):
-            return really(path, *kinds)
+            return open_run(path, *kinds)
         mapping: dict[str, Any] = MINILM if name == "minilm" else recipe_mapping(name)[1]
         return Pretrained(
             Run(Path(path), mapping, Manifest({}, ())),
@@ -85,4 +83,4 @@ def pretended_runs(monkeypatch: pytest.MonkeyPatch) -> None:
             "backbone" in mapping["model"],
         )
 
-    monkeypatch.setattr(Pretrained, "open", pretend)
+    monkeypatch.setattr(Pretrained, "open", open_or_stub)

@@ -1,4 +1,4 @@
-"""Tiny denoisers of the little language of `tests.masked`, for the tests of several rooms."""
+"""Recipes of tiny denoisers on the artificial language of `tests.masked`."""
 
 from pathlib import Path
 from typing import Any

@@ -1,4 +1,4 @@
-"""Small pretrained runs, not really trained, and recipes that begin with them."""
+"""Small runs with random weights that stand for pretrained runs, and recipes that start from them."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -35,11 +35,11 @@ TASKS = {"bert": "masked-lm", "electra": "masked-lm", "bilm": "bidirectional-lm"
 VECTORS = {
     "recurrent-lm": "embed.weight",
     "bilm": "backbone.embed.weight",
-}  # those of its tokens, in a pretrained model
+}  # the token embeddings of a pretrained model
 
 
 def token_vectors(kind: str, weights: Mapping[str, Tensor]) -> Tensor:
-    """Those of a pretrained model."""
+    """Return the token embeddings of a pretrained model."""
     return weights[VECTORS.get(kind, "backbone.embedded.embed.weight")]
 
 
@@ -49,12 +49,12 @@ def tokenizer() -> Tokenizer:
 
 
 def pretrained_run(folder: Path, kind: str, **changes: Any) -> Path:
-    """A run of a fresh model of this kind, as if it had been trained."""
+    """Create a run with random weights of a model of this kind."""
     torch.manual_seed(7)
-    config, own = build(MODELS.find(kind), {"kind": kind, **SHAPES[kind], **changes}), tokenizer()
-    model = config.build(len(own))
+    config, run_tokenizer = build(MODELS.find(kind), {"kind": kind, **SHAPES[kind], **changes}), tokenizer()
+    model = config.build(len(run_tokenizer))
     with torch.no_grad():
-        for parameter in model.parameters():  # nothing is left at zero, as after a training
+        for parameter in model.parameters():  # no weight stays zero, as after training
             parameter += 0.1 * torch.randn_like(parameter)
     recipe = {
         "task": TASKS.get(kind, "language-model"),
@@ -63,7 +63,9 @@ def pretrained_run(folder: Path, kind: str, **changes: Any) -> Path:
         "model": to_mapping(config),
     }
     data = {"corpus": "text", "version": "1", "licence": "", "sha256": {}, "counts": {}}
-    Run.create(folder, recipe, {"tokenizer.json": own.to_json(), "data.json": data}, weights=model.state_dict())
+    Run.create(
+        folder, recipe, {"tokenizer.json": run_tokenizer.to_json(), "data.json": data}, weights=model.state_dict()
+    )
     return folder
 
 

@@ -1,4 +1,4 @@
-"""A little language in documents, and tiny masked language models of it, for the tests of several rooms."""
+"""Documents of an artificial language, and recipes of tiny masked language models on it."""
 
 import random
 from pathlib import Path
@@ -18,26 +18,26 @@ RECIPE: dict[str, Any] = {
 
 
 def document(draw: random.Random) -> str:
-    """About one animal throughout."""
+    """Draw a document about one animal."""
     who = draw.choice(list(SUBJECTS))
     sound, food = SUBJECTS[who]
-    said = (
+    sentences = (
         f"The {who} {sound} all day .",
         f"We hear them {sound} .",
         f"They eat {food} .",
         f"{food} is what {who} eat .",
     )
-    return " ".join(draw.choice(said) for _ in range(draw.randint(4, 9)))
+    return " ".join(draw.choice(sentences) for _ in range(draw.randint(4, 9)))
 
 
 def write_documents(folder: Path) -> list[str]:
-    """Files with a document on each line, and the overrides that read them."""
-    found = ["data.corpus=text", "data.documents=line"]
+    """Write files with a document per line; return the overrides that read them."""
+    overrides = ["data.corpus=text", "data.documents=line"]
     for seed, (split, count) in enumerate({"train": 60, "dev": 12, "test": 40}.items()):
         draw, file = random.Random(seed), folder / f"{split}.txt"
         file.write_text("".join(f"{document(draw)}\n" for _ in range(count)), encoding="utf-8")
-        found.append(f"data.{split}={file}")
-    return found
+        overrides.append(f"data.{split}={file}")
+    return overrides
 
 
 def masked_recipe(folder: Path, *overrides: str) -> Any:

@@ -1,4 +1,4 @@
-"""Small models of pairs, choices and answers on files of one's own, for the tests of everything that uses them."""
+"""Files and recipes of small models for sentence pairs, multiple choice and question answering."""
 
 import json
 from pathlib import Path
@@ -16,16 +16,16 @@ BODY: dict[str, dict[str, Any]] = {
 TRAIN = {"steps": 60, "lr": 0.01, "evaluate_every": 30, "log_every": 5, "device": "cpu"}
 
 
-def _mixed(rows: list[Any]) -> list[Any]:
-    return [rows[37 * place % len(rows)] for place in range(len(rows))]  # 37 is prime, and no length a multiple of it
+def _shuffle(rows: list[Any]) -> list[Any]:
+    return [rows[37 * index % len(rows)] for index in range(len(rows))]  # 37 is prime and divides no length
 
 
 def pairs() -> list[tuple[str, str, str]]:
-    """The second text says the colour of the first, or another: yes or no."""
-    return _mixed(
+    """Return pairs with the label yes if the second text names red or blue, otherwise no."""
+    return _shuffle(
         [
-            (f"a {one} {thing}", f"it is {other}", "yes" if other in ("red", "blue") else "no")
-            for one in COLOURS
+            (f"a {colour} {thing}", f"it is {other}", "yes" if other in ("red", "blue") else "no")
+            for colour in COLOURS
             for thing in THINGS
             for other in COLOURS
         ]
@@ -48,24 +48,24 @@ def write_choices(path: Path) -> Path:
         for other in ("blue", "green")
         for options in (["red", other], [other, "red"], [other, "grey", "red"])
     ]
-    path.write_text("".join(json.dumps(row) + "\n" for row in _mixed(rows)), encoding="utf-8")
+    path.write_text("".join(json.dumps(row) + "\n" for row in _shuffle(rows)), encoding="utf-8")
     return path
 
 
 def write_questions(path: Path) -> Path:
     articles = []
-    for one in COLOURS:
+    for colour in COLOURS:
         for thing in THINGS:
-            context = f"There is a {one} {thing}. It stands on the table."
-            answers = [{"text": one, "answer_start": context.index(one)}]
-            questions = [{"id": f"{one}-{thing}", "question": "Which colour?", "answers": answers}]
-            articles.append({"title": f"{one} {thing}", "paragraphs": [{"context": context, "qas": questions}]})
-    path.write_text(json.dumps({"data": _mixed(articles)}), encoding="utf-8")
+            context = f"There is a {colour} {thing}. It stands on the table."
+            answers = [{"text": colour, "answer_start": context.index(colour)}]
+            questions = [{"id": f"{colour}-{thing}", "question": "Which colour?", "answers": answers}]
+            articles.append({"title": f"{colour} {thing}", "paragraphs": [{"context": context, "qas": questions}]})
+    path.write_text(json.dumps({"data": _shuffle(articles)}), encoding="utf-8")
     return path
 
 
 def recipe(folder: Path, task: str, *overrides: str, backbone: str = "bert") -> Any:
-    """A recipe of one of the tasks; `score` is that of pairs with scores."""
+    """Return a recipe of colour of the tasks; `score` stands for pairs with scores."""
     data: dict[str, dict[str, Any]] = {
         "pair": {"corpus": "sentence-pairs", "train": str(folder / "pairs.tsv")},
         "score": {"corpus": "sentence-pairs", "train": str(folder / "scores.tsv")},
@@ -78,7 +78,7 @@ def recipe(folder: Path, task: str, *overrides: str, backbone: str = "bert") -> 
         write_choices(folder / "choices.jsonl")
         write_questions(folder / "questions.json")
     kind = "pair" if task == "score" else task
-    made: dict[str, Any] = {
+    mapping: dict[str, Any] = {
         "task": kind,
         "data": data[task],
         "tokenizer": {"kind": "words", "split": "punctuation"},
@@ -86,6 +86,6 @@ def recipe(folder: Path, task: str, *overrides: str, backbone: str = "bert") -> 
         "model": {"kind": f"fine-tuned-{kind}", "backbone": BODY[backbone], "dropout": 0.0},
         "train": TRAIN,
     }
-    made |= {"target": "score"} if task == "score" else {}
-    made["batch"] |= {"max_question_length": 8} if task == "answer" else {}
-    return build_recipe(apply_overrides(made, parse_overrides(overrides)), "the recipe")
+    mapping |= {"target": "score"} if task == "score" else {}
+    mapping["batch"] |= {"max_question_length": 8} if task == "answer" else {}
+    return build_recipe(apply_overrides(mapping, parse_overrides(overrides)), "the recipe")

@@ -27,7 +27,7 @@ SHAPE: dict[str, Any] = {
 
 
 def vocabulary() -> dict[str, int]:
-    """Every letter is a piece, and some words are. [CLS], [SEP] and [MASK] do not stand last."""
+    """Return a vocabulary of all letters and some words, in which [CLS], [SEP] and [MASK] are not last."""
     pieces = [*SPECIAL, *LETTERS, *LETTERS.upper(), *(f"##{letter}" for letter in LETTERS + LETTERS.upper()), *WORDS]
     return {piece: number for number, piece in enumerate(dict.fromkeys(pieces))}
 
@@ -38,8 +38,8 @@ def tokenizer_file(lowercase: bool = True) -> dict[str, Any]:
     library.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
     library.decoder = WordPieceDecoder()
     library.add_special_tokens([name for name in SPECIAL if name != "[unused0]"])
-    found: dict[str, Any] = json.loads(library.to_str())
-    return found
+    tokenizer: dict[str, Any] = json.loads(library.to_str())
+    return tokenizer
 
 
 def wordpiece(lowercase: bool = True) -> Imported:
@@ -48,7 +48,7 @@ def wordpiece(lowercase: bool = True) -> Imported:
 
 
 def save_bert(folder: Path, kind: str = "BertForPreTraining", seed: int = 3, **changes: Any) -> Any:
-    """A random model, and its tokenizer, in this folder; the model is returned, ready to be asked."""
+    """Save a random model and its tokenizer in a folder; return the model in evaluation mode."""
     transformers = pytest.importorskip("transformers")
     torch.manual_seed(seed)
     config = transformers.BertConfig(**{"vocab_size": len(vocabulary()), **SHAPE, **changes})

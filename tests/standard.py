@@ -1,4 +1,4 @@
-"""The cells and scores that are shipped: tests that compare with an independent version have one for each of these."""
+"""The shipped cells and scores, each of which has an independent implementation in the tests."""
 
 from seqloom.nn import cells, scores
 

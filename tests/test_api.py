@@ -1,4 +1,4 @@
-"""seqloom from Python: train, resume with and without changes, load, use; and what is refused."""
+"""The Python interface: train, resume with and without changes, load, predict; and its errors."""
 
 import json
 import os
@@ -69,23 +69,23 @@ def trained(recipe, out):
 # --- reading recipes --------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.usefixtures("pretended_runs")
+@pytest.mark.usefixtures("stub_pretrained_runs")
 @pytest.mark.parametrize("name", recipe_names())
 def test_every_shipped_recipe_loads(name):
-    found, recipe = read_recipe(name)
-    assert found == name
+    actual_name, recipe = read_recipe(name)
+    assert actual_name == name
     assert to_mapping(recipe)["task"] in tasks.names()
 
 
-def test_a_recipe_by_path_with_overrides(recipe):
-    name, made = read_recipe(recipe, ["model.cell=lstm", "train.lr=1e-3", "seed=9"])
-    assert (name, made.model.cell, made.train.lr, made.seed) == ("small", "lstm", 1e-3, 9)
+def test_recipe_path_with_overrides(recipe):
+    name, config = read_recipe(recipe, ["model.cell=lstm", "train.lr=1e-3", "seed=9"])
+    assert (name, config.model.cell, config.train.lr, config.seed) == ("small", "lstm", 1e-3, 9)
 
 
-def test_the_recipe_of_a_run_is_a_recipe(trained, out):
-    name, made = read_recipe(out / "recipe.yaml", ["train.steps=5"])
+def test_recipe_of_run_is_readable(trained, out):
+    name, config = read_recipe(out / "recipe.yaml", ["train.steps=5"])
     assert name == "small"
-    assert made.train.steps == 5
+    assert config.train.steps == 5
 
 
 @pytest.mark.parametrize(
@@ -96,7 +96,7 @@ def test_the_recipe_of_a_run_is_a_recipe(trained, out):
         ("zzzzz", "seqloom list recipes"),
     ],
 )
-def test_a_recipe_that_does_not_exist(source, words):
+def test_missing_recipe_is_reported(source, words):
     with pytest.raises(UsageError, match=words) as caught:
         read_recipe(source)
     assert caught.value.exit_code == 2
@@ -111,12 +111,12 @@ def test_a_recipe_that_does_not_exist(source, words):
         ("train.lr=fast", r"train\.lr"),
     ],
 )
-def test_a_recipe_that_is_wrong(recipe, override, words):
+def test_invalid_recipe_is_rejected(recipe, override, words):
     with pytest.raises(UsageError, match=words):
         read_recipe(recipe, [override])
 
 
-# --- beginning --------------------------------------------------------------------------------------------------------
+# --- training ---------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -129,32 +129,32 @@ def test_a_recipe_that_is_wrong(recipe, override, words):
         (["data.dev=null", "data.dev_fraction=0"], DataError, 3),
     ],
 )
-def test_what_cannot_be_trained_leaves_no_directory_behind(recipe, out, overrides, error, code):
-    _, made = read_recipe(recipe, overrides)
+def test_untrainable_recipe_creates_no_directory(recipe, out, overrides, error, code):
+    _, config = read_recipe(recipe, overrides)
     with pytest.raises(error) as caught:
-        begin(made, out)
+        begin(config, out)
     assert caught.value.exit_code == code
     assert not out.exists()
 
 
-def test_a_run_that_exists_is_refused(trained, recipe, out):
+def test_existing_run_is_rejected(trained, recipe, out):
     before = (out / "log.jsonl").read_bytes()
     with pytest.raises(UsageError, match=rf"--resume {out}.*--out {out}-2"):
         seqloom.train_recipe(recipe, out=out)
     assert (out / "log.jsonl").read_bytes() == before
 
 
-def test_the_same_seed_gives_the_same_weights_and_another_does_not(recipe, tmp_path):
-    made = [
+def test_weights_depend_on_seed(recipe, tmp_path):
+    config = [
         seqloom.train_recipe(recipe, f"seed={seed}", out=tmp_path / f"run{index}")
         for index, seed in enumerate((1, 1, 2))
     ]
-    a, b, c = ([tensor for _, tensor in sorted(one.model.state_dict().items())] for one in made)
+    a, b, c = ([tensor for _, tensor in sorted(model.model.state_dict().items())] for model in config)
     assert all(map(torch.equal, a, b))
     assert not all(map(torch.equal, a, c))
 
 
-def test_a_training_that_is_stopped_says_so(recipe, out, monkeypatch):
+def test_stopped_training_raises_interrupted(recipe, out, monkeypatch):
     monkeypatch.setattr(Training, "events", lambda training: iter([Stopped(3)]))
     with pytest.raises(Interrupted, match="step 3") as caught:
         seqloom.train_recipe(recipe, out=out)
@@ -164,7 +164,7 @@ def test_a_training_that_is_stopped_says_so(recipe, out, monkeypatch):
 # --- resuming ---------------------------------------------------------------------------------------------------------
 
 
-def test_resuming_a_finished_run_changes_nothing(trained, out):
+def test_resuming_finished_run_keeps_weights(trained, out):
     before = {name: (out / name).read_bytes() for name in ("model.safetensors", "card.md", "metrics/dev.json")}
     events = list(resume(out).events())
     assert [type(event) for event in events] == [Started, Finished]
@@ -173,20 +173,20 @@ def test_resuming_a_finished_run_changes_nothing(trained, out):
     assert finished["tokens_per_second"] > 0
 
 
-def test_more_steps_go_on_to_where_a_longer_run_ends(trained, recipe, out, tmp_path):
+def test_extended_run_equals_longer_run(trained, recipe, out, tmp_path):
     longer = seqloom.train_recipe(recipe, "train.steps=16", out=tmp_path / "longer")
     events = list(resume(out, ["train.steps=16"]).events())
     assert (events[0].step, events[-1].step) == (8, 16)
     assert Run.open(out).recipe["train"]["steps"] == 16
-    for one, other in zip(*(run.model.state_dict().values() for run in (longer, seqloom.load(out))), strict=True):
-        assert torch.equal(one, other)
+    for model, other in zip(*(run.model.state_dict().values() for run in (longer, seqloom.load(out))), strict=True):
+        assert torch.equal(model, other)
 
 
 @pytest.mark.parametrize(
     "override",
     ["train.patience=3", "train.keep_checkpoints=5", "train.log_every=1", "train.device=auto", "train.epochs=2"],
 )
-def test_what_may_change(trained, out, override):
+def test_resume_accepts_allowed_changes(trained, out, override):
     resume(out, [override])
     key, _, value = override.removeprefix("train.").partition("=")
     assert str(Run.open(out).recipe["train"][key]) in (value, f"{value}.0")
@@ -204,7 +204,7 @@ def test_what_may_change(trained, out, override):
         ("train.schedule=cosine", "'constant'", "'cosine'"),
     ],
 )
-def test_what_may_not_change_is_named_with_both_values(trained, out, override, then, now):
+def test_rejected_change_names_both_values(trained, out, override, then, now):
     with pytest.raises(UsageError) as caught:
         resume(out, [override, "train.steps=20"])
     key = override.partition("=")[0]
@@ -212,24 +212,24 @@ def test_what_may_not_change_is_named_with_both_values(trained, out, override, t
     assert then in str(caught.value)
     assert now in str(caught.value)
     assert "train.steps" not in str(caught.value) or key == "tokenizer.kind"
-    assert Run.open(out).recipe["train"]["steps"] == 8, "and nothing was changed"
+    assert Run.open(out).recipe["train"]["steps"] == 8, "the run must not change"
 
 
-def test_a_changed_recipe_file_is_compared_too(trained, recipe, out):
+def test_resume_compares_changed_recipe_file(trained, recipe, out):
     recipe.write_text(recipe.read_text().replace("hidden: 8", "hidden: 16"))
     with pytest.raises(UsageError, match=r"model\.hidden is 8 in the run and 16 now"):
         resume(out, recipe=read_recipe(recipe)[1])
 
 
-def test_the_length_of_a_cosine_run_is_fixed(recipe, out):
+def test_cosine_schedule_cannot_be_extended(recipe, out):
     seqloom.train_recipe(recipe, "train.schedule=cosine", out=out)
     for override in ("train.steps=16", "train.epochs=3"):
         with pytest.raises(UsageError, match=override.partition("=")[0]):
             resume(out, [override])
 
 
-def test_a_run_from_before_a_setting_existed_can_go_on(trained, out):
-    """A key the run's recipe lacks means its default, not a difference."""
+def test_run_without_newer_setting_resumes(trained, out):
+    """A key that the recipe of the run lacks has its default value."""
     run = Run.open(out)
     older = {
         **run.recipe,
@@ -239,7 +239,7 @@ def test_a_run_from_before_a_setting_existed_can_go_on(trained, out):
     assert resume(out).recipe.train.max_nonfinite_steps == 10
 
 
-def test_data_that_changed_since_is_refused_with_both_versions(trained, recipe, out):
+def test_changed_data_is_rejected_with_both_versions(trained, recipe, out):
     then = Run.open(out).data["version"]
     folder = recipe.parent
     (folder / "dev.txt").write_text("the cat sat\non the mat\n")
@@ -252,57 +252,57 @@ def test_data_that_changed_since_is_refused_with_both_versions(trained, recipe, 
         assert "train," not in str(caught.value)
 
 
-def test_resuming_what_is_no_run(tmp_path):
+def test_resume_without_run_is_rejected(tmp_path):
     with pytest.raises(CheckpointError, match="does not exist"):
         resume(tmp_path / "nothing")
 
 
-# --- using ------------------------------------------------------------------------------------------------------------
+# --- prediction -------------------------------------------------------------------------------------------------------
 
 
-def test_generating_is_repeatable_and_streams(trained):
+def test_generation_is_repeatable_and_streams(trained):
     a, b = ("".join(trained.generate("the ", seed=7, max_tokens=30)) for _ in range(2))
     assert a == b != "".join(trained.generate("the ", seed=8, max_tokens=30))
     assert next(iter(trained.generate("the ", seed=7))) is not None
 
 
-def test_a_prompt_the_vocabulary_cannot_spell(trained):
+def test_prompt_outside_vocabulary_is_rejected(trained):
     with pytest.raises(DataError, match=r"cannot spell 'ß', 'Z'.*--allow-unknown") as caught:
         trained.generate("the ßZ")
     assert caught.value.exit_code == 3
     assert "".join(trained.generate("the ßZ", allow_unknown=True, max_tokens=5)) is not None
 
 
-def test_scores_add_up_to_the_probability_of_the_text(trained):
-    """By the chain rule: each token's score is the log-probability `step` gives it after what stands before."""
+def test_scores_sum_to_log_probability_of_text(trained):
+    """By the chain rule, the score of a token is its log-probability from `step` after the previous tokens."""
     (scored,) = trained.score(["the cat"])
     assert scored.tokens == [*"the cat", "</s>"]
     assert scored.log_prob == pytest.approx(sum(scored.log_probs))
     assert scored.perplexity == pytest.approx(2.718281828459045 ** (-scored.log_prob / 8))
     model, ids = trained.model, trained.tokenizer.encode("the cat")
-    for place, target in enumerate([*ids, 0]):
-        output = model.step(torch.tensor([[0, *ids[:place]]], device=trained.device), model.start(rows=1))
-        assert scored.log_probs[place] == pytest.approx(output.log_probs[0, target].item(), abs=1e-5)
+    for position, target in enumerate([*ids, 0]):
+        output = model.step(torch.tensor([[0, *ids[:position]]], device=trained.device), model.start(rows=1))
+        assert scored.log_probs[position] == pytest.approx(output.log_probs[0, target].item(), abs=1e-5)
 
 
-def test_unknown_pieces_are_reported_with_a_score(trained):
+def test_score_reports_unknown_pieces(trained):
     assert trained.score(["the ß"])[0].unknown == ["ß"]
 
 
-def test_evaluating_another_text_and_a_split_that_is_not_there(trained):
+def test_other_text_is_evaluated_and_missing_split_is_reported(trained):
     assert trained.evaluate_documents(["the cat sat", "on the log"]) == pytest.approx(trained.evaluate("dev"))
     with pytest.raises(DataError, match="no test split"):
         trained.evaluate("test")
 
 
-def test_a_trained_model_shows_itself(trained, out):
+def test_trained_model_has_description_and_figure(trained, out):
     assert "recurrent-lm on text" in repr(trained)
     assert str(out) in repr(trained)
     pytest.importorskip("matplotlib", reason="the extra plot is not installed")
     assert trained._repr_png_().startswith(b"\x89PNG")
 
 
-def test_nothing_in_a_run_needs_unpickling(trained, out):
+def test_run_contains_no_pickle(trained, out):
     for path in out.rglob("*"):
         assert (
             path.is_dir() or path.suffix in (".json", ".jsonl", ".yaml", ".md", ".safetensors") or path.name == ".lock"

@@ -1,4 +1,4 @@
-"""The house rules, read off the syntax trees: who may import whom, what stays light, what is never used."""
+"""The architecture rules, checked on syntax trees: imports between packages, lazy imports, forbidden calls."""
 
 import ast
 import subprocess
@@ -11,8 +11,8 @@ import pytest
 SOURCE = Path(__file__).parent.parent / "src" / "seqloom"
 MODULES = sorted(SOURCE.rglob("*.py"))
 
-# A room, or a module at the top, and what it may import besides itself; what those may import, it may too.
-BEFORE: dict[str, set[str]] = {
+# Each package or top-level module, and the packages it may import directly; their imports are allowed, too.
+DEPENDENCIES: dict[str, set[str]] = {
     "core": set(),
     "config": {"core"},
     "nn": {"config"},
@@ -26,7 +26,7 @@ BEFORE: dict[str, set[str]] = {
     "accel": {"nn", "models", "decoding", "train", "classical"},
     "runs": {"models", "classical", "text", "data", "train"},
     "tasks": {"runs", "evaluate"},
-    "inspect": {"tasks", "accel"},  # accel: to rehearse a training
+    "inspect": {"tasks", "accel"},  # accel: for the rehearsal of a training
     "exchange": {"tasks"},
     "recipes": {"tasks"},
     "predict": {"recipes", "inspect", "exchange", "accel"},
@@ -43,12 +43,12 @@ FORBIDDEN_CALLS = {"eval", "exec", "torch.load", "builtins.eval", "builtins.exec
 HEAVY = ("torch", "numpy", "tokenizers", "safetensors", "matplotlib", "tensorboard", "rich.progress")
 
 
-def allowed(room: str) -> set[str]:
-    """The rooms before this one, all the way to the front door."""
-    return {room}.union(*(allowed(other) for other in BEFORE[room]))
+def allowed(package: str) -> set[str]:
+    """Return all packages that a package may import."""
+    return {package}.union(*(allowed(other) for other in DEPENDENCIES[package]))
 
 
-def room_of(parts: list[str]) -> str:
+def package_of(parts: list[str]) -> str:
     """`["seqloom", "nn", "cells"]` → nn; the package itself is the module __init__."""
     return parts[1] if len(parts) > 1 else "__init__"
 
@@ -58,7 +58,7 @@ def module_parts(path: Path, root: Path = SOURCE) -> list[str]:
 
 
 def imports(tree: ast.AST, parts: list[str]) -> Iterator[tuple[int, list[str]]]:
-    """Line and target of every import of ours, wherever it stands: functions and TYPE_CHECKING too."""
+    """Yield line and target of every import of seqloom, also in functions and under TYPE_CHECKING."""
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
             yield from ((node.lineno, alias.name.split(".")) for alias in node.names)
@@ -66,49 +66,50 @@ def imports(tree: ast.AST, parts: list[str]) -> Iterator[tuple[int, list[str]]]:
             base = parts[: len(parts) - node.level] if node.level else []
             base = [*base, *(node.module or "").split(".")] if node.module else base
             for alias in node.names:
-                named_room = base == ["seqloom"] and alias.name in BEFORE
-                yield node.lineno, [*base, alias.name] if named_room else base
-        elif isinstance(node, ast.Call) and called(node).endswith("import_module") and node.args:
+                names_package = base == ["seqloom"] and alias.name in DEPENDENCIES
+                yield node.lineno, [*base, alias.name] if names_package else base
+        elif isinstance(node, ast.Call) and call_name(node).endswith("import_module") and node.args:
             name = node.args[0]
             if isinstance(name, ast.Constant) and isinstance(name.value, str):
                 yield node.lineno, name.value.split(".")
 
 
-def called(node: ast.Call) -> str:
+def call_name(node: ast.Call) -> str:
     return ast.unparse(node.func)
 
 
 def broken_rules(text: str, parts: list[str]) -> list[str]:
-    """What a module does against the room rules."""
-    room = room_of(parts)
-    if room not in BEFORE:
-        return [f"seqloom/{room} is not a known room: add it to BEFORE in {Path(__file__).name} and to ARCHITECTURE.md"]
+    """Return the violations of the import rules in a module."""
+    package = package_of(parts)
+    if package not in DEPENDENCIES:
+        here = Path(__file__).name
+        return [f"seqloom/{package} is not a known package: add it to DEPENDENCIES in {here} and to ARCHITECTURE.md"]
     return [
-        f"{'.'.join(parts)} line {line}: {room} may not import {room_of(target)}; it may import "
-        f"{', '.join(sorted(allowed(room) - {room})) or 'nothing of ours'}"
+        f"{'.'.join(parts)} line {line}: {package} may not import {package_of(target)}; it may import "
+        f"{', '.join(sorted(allowed(package) - {package})) or 'no package of seqloom'}"
         for line, target in imports(ast.parse(text), parts)
-        if target[:1] == ["seqloom"] and room_of(target) not in allowed(room)
+        if target[:1] == ["seqloom"] and package_of(target) not in allowed(package)
     ]
 
 
-def dangers(text: str) -> list[str]:
-    """Ways to run code hidden in data."""
-    found = []
+def unsafe_calls(text: str) -> list[str]:
+    """Return the names in a module that can run code hidden in data."""
+    calls_by_module = []
     for node in ast.walk(ast.parse(text)):
         if isinstance(node, ast.Import):
-            found += [alias.name for alias in node.names if alias.name.split(".")[0] in FORBIDDEN_MODULES]
+            calls_by_module += [alias.name for alias in node.names if alias.name.split(".")[0] in FORBIDDEN_MODULES]
         elif isinstance(node, ast.ImportFrom) and node.module:
             names = {f"{node.module}.{alias.name}" for alias in node.names}
-            found += (
+            calls_by_module += (
                 [node.module] if node.module.split(".")[0] in FORBIDDEN_MODULES else sorted(names & FORBIDDEN_CALLS)
             )
         elif isinstance(node, ast.Call):
-            found += [name] if (name := called(node)) in FORBIDDEN_CALLS else []
-            found += [keyword.arg for keyword in node.keywords if keyword.arg == "allow_pickle"]
-    return found
+            calls_by_module += [name] if (name := call_name(node)) in FORBIDDEN_CALLS else []
+            calls_by_module += [keyword.arg for keyword in node.keywords if keyword.arg == "allow_pickle"]
+    return calls_by_module
 
 
-def test_every_room_knows_only_the_rooms_before_it() -> None:
+def test_packages_import_only_allowed_packages() -> None:
     assert len(MODULES) > 100
     broken = {path: broken_rules(path.read_text("utf-8"), module_parts(path)) for path in MODULES}
     assert [rule for rules in broken.values() for rule in rules] == []
@@ -120,8 +121,8 @@ def test_models_do_not_name_the_packages_that_extend_them() -> None:
 
 
 def test_nothing_is_unpickled_or_evaluated() -> None:
-    found = {str(path.relative_to(SOURCE)): dangers(path.read_text("utf-8")) for path in MODULES}
-    assert {name: calls for name, calls in found.items() if calls} == {}
+    names = {str(path.relative_to(SOURCE)): unsafe_calls(path.read_text("utf-8")) for path in MODULES}
+    assert {name: calls for name, calls in names.items() if calls} == {}
 
 
 @pytest.mark.parametrize(
@@ -144,7 +145,7 @@ def test_nothing_is_unpickled_or_evaluated() -> None:
         ("helpers", "import math"),
     ],
 )
-def test_the_rules_would_notice(module: str, text: str) -> None:
+def test_forbidden_import_is_detected(module: str, text: str) -> None:
     assert broken_rules(text, ["seqloom", *module.split(".")])
 
 
@@ -157,7 +158,7 @@ def test_the_rules_would_notice(module: str, text: str) -> None:
         ("__main__", "from seqloom.cli.app import main"),
     ],
 )
-def test_the_rules_allow_what_they_should(module: str, text: str) -> None:
+def test_allowed_import_is_accepted(module: str, text: str) -> None:
     assert broken_rules(text, ["seqloom", *module.split(".")]) == []
 
 
@@ -173,12 +174,12 @@ def test_the_rules_allow_what_they_should(module: str, text: str) -> None:
         "import yaml\nyaml.load('x', Loader=yaml.Loader)",
     ],
 )
-def test_dangers_would_be_noticed(text: str) -> None:
-    assert dangers(text)
+def test_unsafe_calls_are_detected(text: str) -> None:
+    assert unsafe_calls(text)
 
 
-def test_switching_a_module_to_evaluation_is_no_danger() -> None:
-    assert dangers("model.eval()\njson.load(file)\nseqloom.load('runs/x')") == []
+def test_eval_method_is_allowed() -> None:
+    assert unsafe_calls("model.eval()\njson.load(file)\nseqloom.load('runs/x')") == []
 
 
 def python(code: str) -> str:
@@ -186,7 +187,7 @@ def python(code: str) -> str:
 
 
 @pytest.mark.parametrize("words", [["--help"], ["--version"], ["list", "--help"], ["list", "recipes"]])
-def test_the_command_line_starts_without_torch(words: list[str]) -> None:
+def test_command_line_starts_without_torch(words: list[str]) -> None:
     loaded = python(
         f"import sys\nfrom seqloom.cli.app import main\ncode = main({words})\nprint()\nprint(code, *sys.modules)"
     ).splitlines()[-1]
@@ -195,7 +196,7 @@ def test_the_command_line_starts_without_torch(words: list[str]) -> None:
     assert [name for name in HEAVY if name in modules] == []
 
 
-def test_the_package_itself_is_light_and_its_names_come_on_demand() -> None:
+def test_package_imports_its_names_on_demand() -> None:
     loaded = python("import sys, seqloom; dir(seqloom); print(seqloom.__version__, *sys.modules)").split()
     assert loaded[0].count(".") == 2
     assert [name for name in HEAVY if name in loaded] == []

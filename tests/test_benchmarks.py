@@ -1,4 +1,4 @@
-"""The benchmarks' command lines: what cannot be is said in a line, before anything is measured."""
+"""The command lines of the benchmarks: errors are reported in one line before anything is measured."""
 
 import importlib
 import json
@@ -16,7 +16,7 @@ BENCHMARKS = Path(__file__).parents[1] / "benchmarks"
 
 @pytest.fixture
 def call(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Iterator[Any]:
-    """Run a script with these words: exit code, what it printed, what it complained of."""
+    """Return a function that runs a script and returns its exit code, output and error output."""
     monkeypatch.syspath_prepend(BENCHMARKS)
     monkeypatch.delenv("SEQLOOM_DATA", raising=False)
 
@@ -59,54 +59,54 @@ def call(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) ->
         ("cells nosuchcell", "choose from elman"),
     ],
 )
-def test_what_cannot_be_is_said_in_a_line(call: Any, words: str, message: str) -> None:
-    code, shown, complaint = call(*words.split())
-    assert code == 2 and "sentences/s" not in shown
+def test_invalid_arguments_are_reported_in_one_line(call: Any, words: str, message: str) -> None:
+    code, table, complaint = call(*words.split())
+    assert code == 2 and "sentences/s" not in table
     assert complaint.count("\n") == 1 and message in complaint and "--data-dir" not in complaint
 
 
-def test_data_without_multi30k(call: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_data_without_multi30k_is_reported(call: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert "--data" in call("cpu", "--data", tmp_path)[2]
     monkeypatch.setenv("SEQLOOM_DATA", str(tmp_path))
     code, _, complaint = call("cpu", "training")
     assert code == 2 and complaint.startswith("cpu.py: SEQLOOM_DATA is") and complaint.count("\n") == 1
-    (tmp_path / "multi30k").mkdir()  # and nothing in it
+    (tmp_path / "multi30k").mkdir()  # an empty folder
     code, _, complaint = call("cpu", "training", "--smoke")
     assert code == 2 and complaint.count("\n") == 1 and "--data-dir" not in complaint
 
 
 @pytest.mark.parametrize("script", ["cpu", "gpu", "beam_speed", "decoding_speed", "cells"])
 def test_every_option_has_help(call: Any, script: str) -> None:
-    code, shown, _ = call(script, "--help")
-    assert code == 0 and "{," not in shown and "{[]" not in shown
-    options = re.split(r"\n  (?=-)", shown.partition("\noptions:\n")[2])[1:]
+    code, table, _ = call(script, "--help")
+    assert code == 0 and "{," not in table and "{[]" not in table
+    options = re.split(r"\n  (?=-)", table.partition("\noptions:\n")[2])[1:]
     assert all(len(re.split(r" {2,}|\n +", option.strip())) > 1 for option in options)
 
 
 @pytest.mark.parametrize(("given", "peers"), [([], ["CTranslate2", "Hugging Face"]), (["--peers"], [])])
-def test_decoding_is_beside_the_peers_that_are_wanted(
+def test_decoding_uses_selected_peers(
     call: Any, monkeypatch: pytest.MonkeyPatch, given: list[str], peers: list[str]
 ) -> None:
-    asked: dict[str, Any] = {}
+    requested: dict[str, Any] = {}
 
-    def decoding(wanted: Any) -> dict[str, Any]:
-        asked.update(vars(wanted))
+    def decoding(peers_of_call: Any) -> dict[str, Any]:
+        requested.update(vars(peers_of_call))
         return {}
 
     monkeypatch.setattr(importlib.import_module("beam_speed"), "decoding", decoding)
     assert call("cpu", "decoding", *given)[0] == 0
-    assert asked["peers"] == peers
+    assert requested["peers"] == peers
 
 
-def test_a_small_one_runs_through(call: Any, tmp_path: Path) -> None:
+def test_small_benchmark_runs(call: Any, tmp_path: Path) -> None:
     out = tmp_path / "result.json"
-    code, shown, _ = call("cpu", "cells", "decoding", "--smoke", "--threads", "1", "--json", out)
-    assert code == 0 and "load average" in shown and "LSTM 16" in shown and "CTranslate2" not in shown
+    code, table, _ = call("cpu", "cells", "decoding", "--smoke", "--threads", "1", "--json", out)
+    assert code == 0 and "load average" in table and "LSTM 16" in table and "CTranslate2" not in table
     assert set(json.loads(out.read_text())) == {"machine", "cells", "decoding"}
 
 
 @pytest.mark.parametrize("case", [(0.1, 2, False), (1.2, 2, True), (1.2, 1, False), (2.1, 1, True)])
-def test_others_on_the_machine_are_told_of(
+def test_other_load_gives_warning(
     call: Any, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], case: tuple[float, int, bool]
 ) -> None:
     load, threads, warns = case
@@ -116,10 +116,10 @@ def test_others_on_the_machine_are_told_of(
     assert ("WARNING: others use this machine" in capsys.readouterr().out) == warns
 
 
-def test_columns_of_decoding_speed_stay_apart(call: Any) -> None:
+def test_columns_of_decoding_speed_are_separated(call: Any) -> None:
     decoding_speed = importlib.import_module("decoding_speed")
     spread = decoding_speed.Spread(12345.6, 11111.1, 23456.7)
-    shown = decoding_speed.shown({(beam, size): spread for beam in (1, 5) for size in (1, 128)}, {5: 9.0, 1: 9.5})
-    head, first, second = shown.split("\n")
+    table = decoding_speed.shown({(beam, size): spread for beam in (1, 5) for size in (1, 128)}, {5: 9.0, 1: 9.5})
+    head, first, second = table.split("\n")
     assert first.split("  ")[-1].strip() == "9.5" and first.count("  12,345.6 (11,111.1–23,456.7)") == 2
     assert len(head) == len(first) == len(second)

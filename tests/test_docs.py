@@ -1,4 +1,4 @@
-"""The documentation against the code: keys, defaults, options, files, commands, links."""
+"""The documentation agrees with the code: keys, defaults, options, files, commands, links."""
 
 import dataclasses
 import json
@@ -31,11 +31,11 @@ def page(name: str) -> str:
     return (ROOT / name).read_text("utf-8")
 
 
-# --- recipes.md -----------------------------------------------------------------------------------------------------
+# --- recipes.md -------------------------------------------------------------------------------------------------------
 
 
 def documented_tasks() -> list[str]:
-    """The tasks that the page names; a new one is a file and needs no other, so it may come without its tables."""
+    """Return the tasks that the page names; a new task may be undocumented, because it needs only one file."""
     row = recipe_reference.table(dict(recipe_reference.parts(page("docs/reference/recipes.md")))[recipe_reference.TOP])[
         "task"
     ]
@@ -43,7 +43,7 @@ def documented_tasks() -> list[str]:
 
 
 def shipped_sections() -> dict[str, Any]:
-    """What the page must describe: the configs of the documented tasks, without new corpora that it does not name."""
+    """Return the configs that the page must describe: those of documented tasks, without undocumented corpora."""
     headings = dict(recipe_reference.parts(page("docs/reference/recipes.md")))
     return {
         heading: section
@@ -52,12 +52,12 @@ def shipped_sections() -> dict[str, Any]:
     }
 
 
-def test_the_tables_of_keys_are_current() -> None:
+def test_key_tables_are_current() -> None:
     text = page("docs/reference/recipes.md")
     assert recipe_reference.update(text, shipped_sections()) == text, "the configs have changed: run make reference"
 
 
-def test_the_task_of_every_documented_recipe_is_documented() -> None:
+def test_task_of_documented_recipe_is_documented() -> None:
     pages = "\n".join(path.read_text("utf-8") for path in PAGES)
     documented = [name for name in recipe_names() if re.search(rf"\b{name}\b", pages)]
     assert len(documented) > 60
@@ -65,22 +65,22 @@ def test_the_task_of_every_documented_recipe_is_documented() -> None:
 
 
 @pytest.mark.parametrize("heading", shipped_sections())
-def test_recipes_names_every_key_and_its_default(heading: str) -> None:
-    """An independent reading of the page, which a mistake in the tool would not pass."""
+def test_recipe_page_lists_every_key_and_default(heading: str) -> None:
+    """This test parses the page independently of the tool."""
     rows = re.findall(r"^\| `(\w+)` \| (.+?) \| (.*?) ?\|$", page_part(heading), re.MULTILINE)
-    assert len({key for key, _, _ in rows}) == len(rows), "a key stands twice"
-    assert all(meaning or key in ("kind", "corpus") for key, _, meaning in rows), "what does a key mean?"
+    assert len({key for key, _, _ in rows}) == len(rows), "a key is repeated"
+    assert all(meaning or key in ("kind", "corpus") for key, _, meaning in rows), "a key has no description"
     assert mistakes({key: default.strip("`") for key, default, _ in rows}, shipped_sections()[heading]) == []
 
 
 def page_part(heading: str) -> str:
-    """The text of recipes.md below a heading."""
+    """Return the text of recipes.md below a heading."""
     _, _, after = page("docs/reference/recipes.md").partition(f"# {heading}\n")
     return re.split(r"^#", after, maxsplit=1, flags=re.MULTILINE)[0]
 
 
 def mistakes(table: dict[str, str], section: Any) -> list[str]:
-    """What is wrong with a table of keys and defaults, compared with the config itself."""
+    """Return the differences between a table of keys and defaults and its config."""
     entries = {key_of(entry.name): entry for entry in dataclasses.fields(section)}
     wrong = [f"{key} is missing" for key in entries.keys() - table.keys()]
     wrong += [f"{key} does not exist" for key in table.keys() - entries.keys()]
@@ -91,7 +91,7 @@ def mistakes(table: dict[str, str], section: Any) -> list[str]:
     return sorted(wrong)
 
 
-def test_the_top_level_of_recipes() -> None:
+def test_recipe_page_lists_top_level_keys() -> None:
     table = {
         key: row[0].strip("`")
         for key, row in recipe_reference.table(page_part(recipe_reference.TOP).split("\n")).items()
@@ -110,12 +110,12 @@ class Example:
 
     rows: Annotated[int, Ge(1)] = 32
     tied: bool = False  # share a matrix
-    clip: float | None = None  # longest gradient; None is no clipping
+    clip: float | None = None  # maximum gradient norm; None is no clipping
     lr: float = 2e-3
 
 
-def test_a_wrong_page_is_found_out() -> None:
-    """The control: a key left out, one that is not there, and a default that differs."""
+def test_wrong_page_is_detected() -> None:
+    """Control: a missing key, an unknown key and a wrong default are reported."""
     right = {"rows": "32", "tied": "false", "clip": "null", "lr": "0.002"}
     assert mistakes(right, Example) == []
     wrong = {"rows": "16", "tied": "0", "lr": "2e-3", "extra": "1"}
@@ -127,12 +127,12 @@ def test_a_wrong_page_is_found_out() -> None:
     ]
 
 
-def test_the_tool_mends_a_wrong_page() -> None:
-    """Rows that are right stay as they are; a new section comes with what its docstring and its comments say."""
+def test_tool_corrects_wrong_page() -> None:
+    """Correct rows stay unchanged; a new section is written from its docstring and comments."""
     head = "| key | default | meaning |\n|---|---|---|\n"
     before, gone = "## `model`\n\n### `model`, kind `x`\n\nText.\n\n", "| `extra` | `1` | gone |\n"
     after = "\n## `train`\n\nEnd.\n"
-    rows = "| `tied` | `false` | share a matrix |\n| `clip` | `null` | longest gradient; `null` is no clipping |\n"
+    rows = "| `tied` | `false` | share a matrix |\n| `clip` | `null` | maximum gradient norm; `null` is no clipping |\n"
     old = "| `rows` | `16` | of a batch |\n| `lr` | `2e-3` | rate |\n"
     wrong = f"{before}{head}{old}{gone}\n## `gone`\n\n{head}{gone}{after}"
     right = f"{before}{head}| `rows` | `32` | of a batch |\n{rows}| `lr` | `2e-3` | rate |\n{after}"
@@ -149,7 +149,7 @@ def test_generated_pages_are_current(name: str) -> None:
     assert reference.PAGES[name](text) == text, "run make reference"
 
 
-def test_removed_and_new_metrics_are_noticed() -> None:
+def test_removed_and_new_metrics_are_detected() -> None:
     text = page("docs/reference/metrics.md")
     line = "| `bleu` | BLEU as computed by sacreBLEU, 0 to 100 |\n"
     assert line in text
@@ -157,11 +157,11 @@ def test_removed_and_new_metrics_are_noticed() -> None:
     assert "`blue`" not in renewed and renewed.endswith("| `bleu` | BLEU |\n")
 
 
-# --- commands -------------------------------------------------------------------------------------------------------
+# --- commands ---------------------------------------------------------------------------------------------------------
 
 
 def parse(words: list[str]) -> None:
-    """Fail unless the command line would accept these words; nothing is run."""
+    """Fail unless the command line accepts these words; no command is run."""
     command: Any = typer.main.get_command(app.build_app())
     context, rest = command.make_context("seqloom", list(words)), words
     while hasattr(command, "resolve_command"):
@@ -172,13 +172,13 @@ def parse(words: list[str]) -> None:
         read_recipe(recipe, overrides)
 
 
-def rows_of_the_index() -> list[str]:
+def index_rows() -> list[str]:
     return [line for line in page("docs/contributing/equations-and-claims.md").split("\n") if line.startswith("| R")]
 
 
-@pytest.mark.usefixtures("pretended_runs")
-@pytest.mark.parametrize("row", rows_of_the_index(), ids=lambda row: row[2:5])
-def test_the_index_leads_to_files_and_commands(row: str) -> None:
+@pytest.mark.usefixtures("stub_pretrained_runs")
+@pytest.mark.parametrize("row", index_rows(), ids=lambda row: row[2:5])
+def test_index_names_existing_files_and_commands(row: str) -> None:
     names = re.findall(r"`([^`]+)`", row)
     files = [name for name in names if name.endswith(".py")]
     commands = [name for name in names if name.startswith("seqloom ")]
@@ -189,9 +189,9 @@ def test_the_index_leads_to_files_and_commands(row: str) -> None:
         parse(shlex.split(command)[1:])
 
 
-def test_the_index_has_every_row_that_is_done() -> None:
-    found = [row.split(" | ")[0][2:5] for row in rows_of_the_index()]
-    assert found == [
+def test_index_has_every_completed_row() -> None:
+    numbers = [row.split(" | ")[0][2:5] for row in index_rows()]
+    assert numbers == [
         "R01",
         "R02",
         "R03",
@@ -250,7 +250,7 @@ def test_the_index_has_every_row_that_is_done() -> None:
         "score",
     ],
 )
-def test_a_wrong_command_does_not_parse(words: str) -> None:
+def test_invalid_command_is_rejected(words: str) -> None:
     with pytest.raises(Exception, match=r".") as caught:
         parse(shlex.split(words))
     assert isinstance(caught.value, SeqloomError) or hasattr(caught.value, "format_message")
@@ -264,15 +264,15 @@ def all_options(command: Any) -> Iterator[str]:
 
 
 def test_every_command_and_option_is_documented() -> None:
-    """In words, not only in `--help`."""
+    """The guides must name it; `--help` is not enough."""
     command: Any = typer.main.get_command(app.build_app())
     text = "\n".join(path.read_text("utf-8") for path in PAGES if path.name != "commands.md")
     assert [name for name in sorted(set(all_options(command))) if not re.search(rf"{name}\b", text)] == []
-    commands = [name for name in command.commands if name != "quickstart"]  # that one is `make demo`
+    commands = [name for name in command.commands if name != "quickstart"]  # documented as `make demo`
     assert [name for name in commands if f"seqloom {name} " not in text] == []
 
 
-# --- the rest -------------------------------------------------------------------------------------------------------
+# --- other pages ------------------------------------------------------------------------------------------------------
 
 
 def subclasses(kind: type[Any]) -> Iterator[type[Any]]:
@@ -281,7 +281,7 @@ def subclasses(kind: type[Any]) -> Iterator[type[Any]]:
         yield from subclasses(child)
 
 
-def test_training_names_every_event_and_exit_code() -> None:
+def test_training_page_lists_every_event_and_exit_code() -> None:
     text = page("docs/explanations/training.md")
     events = {kind.__name__ for kind in subclasses(Event) if kind.__module__.startswith("seqloom.")}
     assert events == set(re.findall(r"^\| `([A-Z]\w+)` \|", text, re.MULTILINE))
@@ -290,33 +290,33 @@ def test_training_names_every_event_and_exit_code() -> None:
     assert {str(code) for code in codes} <= set(re.findall(r"^\| (\d+) \|", text, re.MULTILINE))
 
 
-def test_training_names_what_may_change_on_resume() -> None:
+def test_training_page_lists_keys_that_resume_may_change() -> None:
     text = page("docs/explanations/training.md")
     paragraph = text.partition("Overrides, or a recipe, may be given with `--resume`")[2]
     paragraph = paragraph.partition("Anything else is refused")[0]
     assert set(re.findall(r"`(train\.\w+)`", paragraph)) == RESUMABLE_KEYS
 
 
-def test_make_help_names_every_target() -> None:
+def test_make_help_lists_every_target() -> None:
     text = page("Makefile")
     (targets,) = re.findall(r"^\.PHONY: help (.+)$", text, re.MULTILINE)
     assert re.findall(r'@echo "make (\w+) ', text) == targets.split()
 
 
 def anchors(file: Path) -> set[str]:
-    """The anchors of the headings, made as GitHub makes them, and those set by hand; the lines of a source file."""
+    """Return the anchors of a page, from headings (as on GitHub) and ids, or the lines of a source file."""
     text = file.read_text("utf-8")
     if file.suffix == ".py":
         return {f"L{number}" for number, _ in enumerate(text.splitlines(), 1)}
     headings = re.findall(r"^#+ (.+)$", text, re.MULTILINE)
-    made = {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
-    return made | set(re.findall(r'<a id="([^"]+)">', text))
+    anchors_of_headings = {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+    return anchors_of_headings | set(re.findall(r'<a id="([^"]+)">', text))
 
 
 @pytest.mark.parametrize(
     "path", sorted({*PAGES, *ROOT.glob("*.md")}), ids=lambda path: path.relative_to(ROOT).as_posix()
 )
-def test_links_lead_somewhere(path: Path) -> None:
+def test_links_have_targets(path: Path) -> None:
     text = re.sub(r"^```.*?^```", "", path.read_text("utf-8"), flags=re.MULTILINE | re.DOTALL)
     for target in re.findall(r"\]\(([^)]+)\)|(?:src|srcset)=\"([^\"]+)\"", text):
         name, _, anchor = "".join(target).partition("#")

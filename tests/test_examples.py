@@ -1,4 +1,4 @@
-"""Every script in examples/ runs as it stands, and says what it promises to say."""
+"""Every script in examples/ runs and prints the expected results."""
 
 import re
 import runpy
@@ -10,29 +10,29 @@ import pytest
 from seqloom.data.corpora import pydocs
 
 EXAMPLES = Path(__file__).parents[1] / "examples"
-LONGEST = 50  # lines: an example is read at one glance
+LONGEST = 50  # lines of an example
 
 Run = Callable[[str], str]
 
 
 @pytest.fixture
 def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Run:
-    """Run an example in an empty directory, with little held out of the reference of Python; what it printed."""
+    """Return a function that runs an example in an empty directory and returns its output; the test split is small."""
     monkeypatch.setattr(pydocs, "HELD_OUT", 0.02)
 
     def run(name: str) -> str:
         monkeypatch.chdir(tmp_path)
         runpy.run_path(str(EXAMPLES / name), run_name="__main__")
-        assert not list(tmp_path.iterdir()), "an example must leave nothing behind, so that it can be run again"
+        assert not list(tmp_path.iterdir()), "an example must leave no files, so that it can be run again"
         return capsys.readouterr().out
 
     return run
 
 
 def number(pattern: str, text: str) -> float:
-    found = re.search(pattern, text)
-    assert found is not None, f"{pattern} is not in:\n{text}"
-    return float(found[1])
+    match = re.search(pattern, text)
+    assert match is not None, f"{pattern} is not in:\n{text}"
+    return float(match[1])
 
 
 def scores(text: str) -> list[float]:
@@ -42,9 +42,7 @@ def scores(text: str) -> list[float]:
 def test_train_and_generate(run: Run) -> None:
     out = run("train_and_generate.py")
     assert "\nThe class" in out
-    assert (
-        number(r"test: perplexity (\S+),", out) < 25
-    )  # over a hundred characters, and three times this when untrained
+    assert number(r"test: perplexity (\S+),", out) < 25  # an untrained model has more than 100
 
 
 def test_own_text(run: Run) -> None:
@@ -87,8 +85,8 @@ def test_ngram_by_hand(run: Run) -> None:
 
 def test_gradient_flow(run: Run) -> None:
     out = run("gradient_flow.py")
-    found = [(float(a), float(b)) for a, b in re.findall(r": (\S+) arrives, the bound is ([\d.e+-]+)", out)]
-    linear, tanh, shift = found[:3], found[3:6], found[6]
+    match = [(float(a), float(b)) for a, b in re.findall(r": (\S+) arrives, the bound is ([\d.e+-]+)", out)]
+    linear, tanh, shift = match[:3], match[3:6], match[6]
     assert all(measured == bound for measured, bound in linear)
     assert linear[0][0] < 0.01 and linear[1][0] == 1 and linear[2][0] > 100
     assert all(measured < bound for measured, bound in tanh)
@@ -119,14 +117,14 @@ def test_topology_many_to_one(run: Run) -> None:
 def test_topology_many_to_many_aligned(run: Run) -> None:
     out = run("topology_many_to_many_aligned.py")
     assert number(r"8 digits right: (\S+)", out) > 0.99
-    assert number(r"64 digits right: (\S+)", out) > 0.95  # eight times as long as any it has seen
+    assert number(r"64 digits right: (\S+)", out) > 0.95  # eight times as long as the training sequences
 
 
 def test_topology_encoder_decoder(run: Run) -> None:
     out = run("topology_encoder_decoder.py")
     assert number(r"right: (\S+) of new words", out) > 0.9
     pairs = re.findall(r"^([a-h]{5}) → ([a-h]{5})$", out, re.MULTILINE)
-    assert len(pairs) == 4 and sum(word == found[::-1] for word, found in pairs) >= 3
+    assert len(pairs) == 4 and sum(word == match[::-1] for word, match in pairs) >= 3
 
 
 def test_every_example_is_tested_and_short() -> None:

@@ -1,4 +1,4 @@
-"""A new cell, attention score, corpus, task and recipe need one new file each: those that CONTRIBUTING.md shows."""
+"""A new cell, attention score, corpus, task and recipe need one new file each: the examples of CONTRIBUTING.md."""
 
 import hashlib
 import json
@@ -51,7 +51,7 @@ class Copy:
         self.environment = {**os.environ, "PYTHONPATH": f"{root / 'src'}{os.pathsep}{root}", "OMP_NUM_THREADS": "1"}
 
     def python(self, *arguments: str) -> str:
-        done = subprocess.run(
+        result = subprocess.run(
             [sys.executable, *arguments],
             cwd=self.root,
             env=self.environment,
@@ -59,18 +59,18 @@ class Copy:
             text=True,
             timeout=900,
         )
-        assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
-        return done.stdout
+        assert result.returncode == 0, result.stdout[-3000:] + result.stderr[-3000:]
+        return result.stdout
 
     def commands(self, *commands: list[str]) -> list[str]:
-        """The outputs of commands, each of which must succeed."""
+        """Return the outputs of commands; each must succeed."""
         results = [json.loads(line) for line in self.python("-c", RUN_COMMANDS, json.dumps(commands)).splitlines()]
         for command, (code, output) in zip(commands, results, strict=True):
             assert code == 0, f"{command}: {output}"
         return [output for _, output in results]
 
     def digests(self) -> dict[str, str]:
-        """A digest of every source file and page."""
+        """Return a digest of every source file and page."""
         files = (path for folder in COPIED for path in (self.root / folder).rglob("*") if path.suffix != ".pyc")
         return {str(path): hashlib.sha256(path.read_bytes()).hexdigest() for path in files if path.is_file()}
 
@@ -87,7 +87,7 @@ def copy(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Copy]:
     examples = dict(EXAMPLE.findall((ROOT / "CONTRIBUTING.md").read_text("utf-8")))
     assert len(examples) == 5
     for path, text in examples.items():
-        assert not (root / path).exists(), "a new member edits no file"
+        assert not (root / path).exists(), "adding a member must not edit other files"
         (root / path).write_text(text, "utf-8")
     yield copied
     after = copied.digests()
@@ -95,7 +95,7 @@ def copy(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Copy]:
     shutil.rmtree(root)
 
 
-def test_new_members_are_listed_trained_used_and_shown(copy: Copy, tmp_path: Path) -> None:
+def test_new_members_are_listed_trained_and_inspected(copy: Copy, tmp_path: Path) -> None:
     runs = {name: str(tmp_path / name) for name in ("reverse", "language-model", "translate")}
     (tmp_path / "a.en").write_text("".join(f"{n} apples\n" for n in range(40)))
     (tmp_path / "a.de").write_text("".join(f"{n} Äpfel\n" for n in range(40)))
@@ -125,7 +125,7 @@ def test_new_members_are_listed_trained_used_and_shown(copy: Copy, tmp_path: Pat
 
 
 def test_killed_training_resumes_to_the_same_weights(copy: Copy, tmp_path: Path) -> None:
-    killed, whole = tmp_path / "killed", tmp_path / "whole"
+    killed, uninterrupted = tmp_path / "killed", tmp_path / "whole"
     command = [sys.executable, "-m", "seqloom", *TRAIN, "train.steps=100000", "--out", str(killed)]
     process = subprocess.Popen(command, cwd=copy.root, env=copy.environment, stdout=subprocess.DEVNULL)
     latest, deadline = killed / "checkpoints" / "latest.json", time.monotonic() + 120
@@ -137,9 +137,9 @@ def test_killed_training_resumes_to_the_same_weights(copy: Copy, tmp_path: Path)
     steps = max(int(path.name.partition("-")[2]) for path in latest.parent.glob("step-*")) + 20
     copy.commands(
         ["train", "--resume", str(killed), f"train.steps={steps}"],
-        [*TRAIN, f"train.steps={steps}", "--out", str(whole)],
+        [*TRAIN, f"train.steps={steps}", "--out", str(uninterrupted)],
     )
-    weights = [tensors_from_file(run / "model.safetensors") for run in (killed, whole)]
+    weights = [tensors_from_file(run / "model.safetensors") for run in (killed, uninterrupted)]
     assert weights[0].keys() == weights[1].keys()
     assert all((weights[0][name] == weights[1][name]).all() for name in weights[0])
 
@@ -152,7 +152,7 @@ def test_contract_and_documentation_tests_pass(copy: Copy) -> None:
 
 
 @pytest.mark.slow
-def test_the_whole_suite_passes(copy: Copy) -> None:
-    """Without the tests of this file, which would copy the copy."""
+def test_complete_suite_passes(copy: Copy) -> None:
+    """The tests of this file are excluded, because they would copy the copy."""
     skipped = ("--deselect", "tests/test_extending.py")
     copy.python("-m", "pytest", "-q", "-n", "2", "-p", "no:faker", "-p", "no:cacheprovider", "-m", "not slow", *skipped)

@@ -9,7 +9,7 @@ from seqloom.data.examples import TextClassificationExample
 
 
 def examples(count: int, seed: int) -> list[TextClassificationExample]:
-    """Words of two alphabets that overlap, three labels of unequal size."""
+    """Return words of two overlapping alphabets with three unbalanced labels."""
     dice = random.Random(seed)
     letters = {"a": "abcde", "b": "cdefg", "c": "aceg"}
     labels = dice.choices("abc", weights=(3, 2, 1), k=count)
@@ -26,14 +26,14 @@ def test_naive_bayes_equals_scikit_learn(alpha: float) -> None:
     train, test = examples(200, 1), examples(100, 2)
     vectorizer = feature_extraction.DictVectorizer()
     counts = vectorizer.fit_transform([character_runs(example.text, 3) for example in train])
-    theirs = naive_bayes.MultinomialNB(alpha=alpha).fit(counts, [example.label for example in train])
-    asked = vectorizer.transform([character_runs(example.text, 3) for example in test])
-    ours = NaiveBayes(train, 3).predict([example.text for example in test], alpha)
-    assert ours == list(theirs.predict(asked))
-    assert len(set(ours)) == 3
+    expected = naive_bayes.MultinomialNB(alpha=alpha).fit(counts, [example.label for example in train])
+    features = vectorizer.transform([character_runs(example.text, 3) for example in test])
+    actual = NaiveBayes(train, 3).predict([example.text for example in test], alpha)
+    assert actual == list(expected.predict(features))
+    assert len(set(actual)) == 3
 
 
-def test_a_text_without_known_runs_gets_the_most_frequent_label() -> None:
+def test_text_without_known_ngrams_gets_most_frequent_label() -> None:
     train = [
         TextClassificationExample("aa", "x"),
         TextClassificationExample("ab", "x"),

@@ -51,10 +51,10 @@ def weights(out: Path) -> dict[str, Any]:
     }
 
 
-# --- configuration --------------------------------------------------------------------------------------------------
+# --- configuration ----------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.usefixtures("pretended_runs")
+@pytest.mark.usefixtures("stub_pretrained_runs")
 @pytest.mark.parametrize("name", ladder.ladder_names())
 def test_shipped_ladders_have_equal_sizes_and_budgets(name: str) -> None:
     read = ladder.read_ladder(name)
@@ -147,7 +147,7 @@ def test_documentation_lists_all_keys_with_their_defaults() -> None:
         assert parse_yaml(rows[name].strip("`"), name) == documented
 
 
-# --- equal sizes, equal budget --------------------------------------------------------------------------------------
+# --- equal sizes, equal budget ----------------------------------------------------------------------------------------
 
 
 @given(st.integers(1, 10_000_000), st.integers(1, 9), st.integers(0, 500))
@@ -206,7 +206,7 @@ def test_budget_counts_tokens_not_steps(write: Any) -> None:
     ladder.solve(ladder.read_ladder(write(variants={"a": [], "b": ["train.steps=9"]}, budget="free")))
 
 
-# --- training -------------------------------------------------------------------------------------------------------
+# --- training ---------------------------------------------------------------------------------------------------------
 
 
 def test_ladder_trains_ordinary_runs_and_ranks_variants(write: Any, tmp_path: Path) -> None:

@@ -63,7 +63,7 @@ def weights(out: Path) -> dict[str, Any]:
     }
 
 
-# --- several kinds of models ----------------------------------------------------------------------------------------
+# --- several kinds of models ------------------------------------------------------------------------------------------
 
 
 def test_other_kind_of_model_starts_with_empty_section_and_equal_size(write: Any) -> None:
@@ -98,7 +98,7 @@ def test_recipe_defines_default_metric(write: Any) -> None:
     assert (read.metric, read.higher_is_better) == ("chrf", True)
 
 
-# --- metrics --------------------------------------------------------------------------------------------------------
+# --- metrics ----------------------------------------------------------------------------------------------------------
 
 
 def test_results_use_all_of_dev_and_decoding_of_recipe(write: Any, tmp_path: Path) -> None:
@@ -119,7 +119,7 @@ def test_results_use_all_of_dev_and_decoding_of_recipe(write: Any, tmp_path: Pat
     assert ladder.collect_results(solved, out) == results
 
 
-# --- parallel runs --------------------------------------------------------------------------------------------------
+# --- parallel runs ----------------------------------------------------------------------------------------------------
 
 
 def test_parallel_runs_equal_sequential_runs(toys: ladder.Ladder, tmp_path: Path) -> None:

@@ -56,7 +56,7 @@ def test_changed_quote_is_reported() -> None:
 
 
 @each_lesson
-@pytest.mark.usefixtures("pretended_runs")
+@pytest.mark.usefixtures("stub_pretrained_runs")
 def test_blocks_are_known_and_commands_parse(path: Path) -> None:
     blocks = lessons.read_blocks(text_of(path))
     assert {block.language for block in blocks} <= {"bash", "python", "text", "yaml"}
@@ -91,18 +91,18 @@ def test_output_is_compared_without_numbers() -> None:
 
 @each_lesson
 def test_notebook_is_valid(path: Path, tmp_path: Path) -> None:
-    made = notebooks.notebook(path, tmp_path)
-    assert (made["nbformat"], made["nbformat_minor"]) == (4, 5)
-    identifiers = [cell["id"] for cell in made["cells"]]
+    document = notebooks.notebook(path, tmp_path)
+    assert (document["nbformat"], document["nbformat_minor"]) == (4, 5)
+    identifiers = [cell["id"] for cell in document["cells"]]
     assert len(set(identifiers)) == len(identifiers)
-    for cell in made["cells"]:
+    for cell in document["cells"]:
         extra = {"execution_count", "outputs"} if cell["cell_type"] == "code" else {"attachments"} & cell.keys()
         assert cell.keys() == {"cell_type", "id", "metadata", "source"} | extra
         for name in re.findall(r"\]\(attachment:([^)]+)\)", cell["source"]):
             assert name in cell["attachments"]
-    code = [cell["source"] for cell in made["cells"] if cell["cell_type"] == "code"]
-    shown = re.sub(r"^<details.*?^</details>$", "", text_of(path), flags=re.MULTILINE | re.DOTALL)
-    assert len(code) == 1 + sum(block.is_run for block in lessons.read_blocks(shown))
+    code = [cell["source"] for cell in document["cells"] if cell["cell_type"] == "code"]
+    visible_text = re.sub(r"^<details.*?^</details>$", "", text_of(path), flags=re.MULTILINE | re.DOTALL)
+    assert len(code) == 1 + sum(block.is_run for block in lessons.read_blocks(visible_text))
 
 
 def test_cells_of_a_notebook_run(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:

@@ -1,20 +1,20 @@
-"""Lines in windows and batches."""
+"""Reading lines in windows and batches."""
 
 from seqloom.predict.base import TOKENS, predict_windows, similar_lengths
 
 
-def test_what_is_read_together_is_of_like_length() -> None:
+def test_batches_have_lines_of_similar_length() -> None:
     lengths = [5, 1, 9, 2, 5, 1]
     assert list(similar_lengths(lengths, 2)) == [[1, 5], [3, 0], [4, 2]]
     assert list(similar_lengths([], 2)) == []
 
 
-def test_long_lines_go_in_smaller_batches_and_the_longest_alone() -> None:
+def test_long_lines_form_smaller_batches() -> None:
     lengths = [TOKENS // 2, TOKENS * 3, TOKENS // 2, 1]
     assert list(similar_lengths(lengths, 32)) == [[3, 0], [2], [1]]
 
 
-def test_a_window_is_answered_before_the_next_is_read() -> None:
+def test_window_is_predicted_before_next_is_read() -> None:
     seen: list[list[str]] = []
 
     def answer(lines: list[str], batch_size: int) -> list[str]:
@@ -23,4 +23,4 @@ def test_a_window_is_answered_before_the_next_is_read() -> None:
 
     assert list(predict_windows(iter("abcde"), answer, batch_size=1, window=2)) == list("ABCDE")
     assert seen == [["a", "b"], ["c", "d"], ["e"]]
-    assert list(predict_windows("abc", answer, batch_size=1, window=2)) == ["ABC"]  # one text is a list of one
+    assert list(predict_windows("abc", answer, batch_size=1, window=2)) == ["ABC"]  # a single text counts as a list

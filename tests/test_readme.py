@@ -1,8 +1,7 @@
-"""Every block of the README and the docs runs as it stands: commands through the command line, Python as it is.
+"""Every block of the README and the docs runs: commands through the command line, and Python.
 
-Trainings by gradient are cut short between the recipe and the loop, and little is held out of what is made on the spot
-or ships with Python; everything else is as a reader would have it.
-What is not seqloom's own (make, pip, …) is passed over by the rules in `NOT_RUN`; anything no rule knows fails.
+Trainings by gradient are shortened to a few steps, and generated or embedded corpora are smaller; everything else is as
+for a reader. The rules in `NOT_RUN` skip other programs (make, pip, …); a command without a rule fails.
 """
 
 import dataclasses
@@ -40,19 +39,21 @@ from seqloom.training import begin
 ROOT = Path(__file__).parents[1]
 BUILT = ROOT / "docs/reference/python"  # by `make docs`, not committed
 PAGES = [ROOT / "README.md", *(path for path in sorted((ROOT / "docs").rglob("*.md")) if path.parent != BUILT)]
-READ_FIRST = {"README", "docs/index", "docs/how-to/language-models", "docs/how-to/translation", "docs/how-to/python"}
-READ_FIRST |= {"docs/reference/data", *(f"docs/learn/{path.stem}" for path in ROOT.glob("docs/learn/*.md"))}
+FAST_PAGES = {"README", "docs/index", "docs/how-to/language-models", "docs/how-to/translation", "docs/how-to/python"}
+FAST_PAGES |= {"docs/reference/data", *(f"docs/learn/{path.stem}" for path in ROOT.glob("docs/learn/*.md"))}
 STEPS = 3
-ROWS = 4  # of a batch
-HELD_OUT = 0.02  # of the reference of Python
-CHECKPOINTS = r"(--last |last=)\d+"  # a training of so few steps has one to average; see the test of their number
+BATCH_SIZE = 4
+HELD_OUT = 0.02  # fraction of the Python documentation for dev and test
+CHECKPOINTS = (
+    r"(--last |last=)\d+"  # a short training has only one; see test_trainings_keep_enough_checkpoints_to_average
+)
 
 NOT_RUN = {
-    r"make (setup|demo|test)\b": "it sets up an environment; the test suite is what `make test` runs",
-    r"pip install ": "it needs a network, and an environment to change",
-    r"python -m venv ": "it makes an environment",
-    r"python benchmarks/": "it measures for minutes, some of it beside others in environments of their own",
-    r"seqloom studio\b": "it serves until it is ended; tests/cli/test_studio_command.py runs it",
+    r"make (setup|demo|test)\b": "it creates an environment; `make test` runs this suite",
+    r"pip install ": "it needs a network and changes the environment",
+    r"python -m venv ": "it creates an environment",
+    r"python benchmarks/": "it takes minutes, and peers need separate environments",
+    r"seqloom studio\b": "it serves until it is stopped; tests/cli/test_studio_command.py runs it",
     r"source .*/activate$": "it belongs to the shell",
     r"export \w+=": "it belongs to the shell",
 }
@@ -78,9 +79,11 @@ NEED_DATA = (
     "choice-endings",
     "answer-squad",
 )
-OTHER_DATA = r"^seqloom train \S+(?=.* data\.corpus=)(?=.* init\.from=)"  # then the recipe's name says nothing on data
-SAY = r"(?:echo|printf) [^|>]*"
-SMALLER = {  # corpora that are made on the spot
+OTHER_DATA = (
+    r"^seqloom train \S+(?=.* data\.corpus=)(?=.* init\.from=)"  # the name of the recipe does not determine the data
+)
+PRINT_COMMAND = r"(?:echo|printf) [^|>]*"
+SMALL_CORPORA = {  # sizes of generated corpora
     "cldr": {"train": 400, "dev": 20, "test": 20},
     "people": {"train": 200, "dev": 20, "test": 20},
     "names": {"train": 240, "dev": 48, "test": 48},
@@ -96,25 +99,25 @@ class Block:
     text: str
 
     def commands(self) -> Iterator[str]:
-        """One command per line; a line that ends in a backslash goes on."""
+        """Yield one command per line; a backslash at the end of a line continues it."""
         for line in self.text.replace("\\\n", " ").split("\n"):
             if line.strip() and not line.startswith("#"):
                 yield line.strip()
 
 
 def blocks(path: Path) -> list[Block]:
-    found = re.findall(r"^```(bash|sh|python)\n(.*?)^```$", path.read_text("utf-8"), re.MULTILINE | re.DOTALL)
-    return [Block(language, re.sub(CHECKPOINTS, r"\g<1>1", text)) for language, text in found]
+    matches = re.findall(r"^```(bash|sh|python)\n(.*?)^```$", path.read_text("utf-8"), re.MULTILINE | re.DOTALL)
+    return [Block(language, re.sub(CHECKPOINTS, r"\g<1>1", text)) for language, text in matches]
 
 
 @pytest.fixture
 def workplace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """A directory as a reader might have it, and trainings of a few steps."""
+    """Prepare a directory with the files of a reader, and shorten trainings to a few steps."""
     read = read_recipe
 
-    def shortened(*arguments: Any) -> tuple[str, Any]:
+    def read_short_recipe(*arguments: Any) -> tuple[str, Any]:
         name, recipe = read(*arguments)
-        if smaller := SMALLER.get(getattr(getattr(recipe, "data", None), "corpus", "")):
+        if smaller := SMALL_CORPORA.get(getattr(getattr(recipe, "data", None), "corpus", "")):
             recipe = dataclasses.replace(recipe, data=dataclasses.replace(recipe.data, **smaller))
         if recipe.model.kind in ("hmm", "gaussian-hmm"):
             fewer = dataclasses.replace(recipe.train, restarts=1, iterations=STEPS)
@@ -123,7 +126,7 @@ def workplace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]
             recipe = dataclasses.replace(recipe, train=dataclasses.replace(recipe.train, epochs=1))
         if recipe.model.kind == "kalman":
             recipe = dataclasses.replace(recipe, model=dataclasses.replace(recipe.model, rounds=STEPS))
-        if recipe.model.kind in ("gpt", "bert", "electra") and recipe.model.d_model > 256:  # one for a GPU
+        if recipe.model.kind in ("gpt", "bert", "electra") and recipe.model.d_model > 256:  # a model for GPUs
             small = dataclasses.replace(recipe.model, d_model=8 * recipe.model.heads, layers=2)
             recipe = dataclasses.replace(recipe, model=small)
         if isinstance(recipe.train, FitConfig):
@@ -132,30 +135,32 @@ def workplace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]
             recipe = dataclasses.replace(recipe, batch=smaller_batch(recipe.batch))
         return name, recipe
 
-    plan_of, train_ladder = ladder.read_ladder, ladder.train_ladder
+    read_ladder, train_ladder = ladder.read_ladder, ladder.train_ladder
 
     def two_variants(source: str, overrides: Any = (), **options: Any) -> ladder.Ladder:
-        few = ["data.train=400", "data.dev=20", "data.test=20"]
-        few = few if plan_of(source).variants[0].recipe.data.corpus == "cldr" else []
-        found = plan_of(source, [*overrides, *few, f"train.steps={STEPS}", f"train.evaluate_every={STEPS}"], **options)
-        seeds = dataclasses.replace(found.config, seeds=found.config.seeds[:2])
-        return dataclasses.replace(found, config=seeds, variants=found.variants[:2])
+        small_sizes = ["data.train=400", "data.dev=20", "data.test=20"]
+        small_sizes = small_sizes if read_ladder(source).variants[0].recipe.data.corpus == "cldr" else []
+        matches = read_ladder(
+            source, [*overrides, *small_sizes, f"train.steps={STEPS}", f"train.evaluate_every={STEPS}"], **options
+        )
+        seeds = dataclasses.replace(matches.config, seeds=matches.config.seeds[:2])
+        return dataclasses.replace(matches, config=seeds, variants=matches.variants[:2])
 
-    def in_turn(*words: Any, jobs: int = 1, **options: Any) -> Any:
-        return train_ladder(*words, **options)  # processes take their time to start
+    def train_sequentially(*words: Any, jobs: int = 1, **options: Any) -> Any:
+        return train_ladder(*words, **options)  # starting processes takes time
 
     plan = layers.LayersPlan
 
     def short_sequences(**options: Any) -> layers.LayersPlan:
         number = len(options.get("lengths", (1, 2)))
-        return plan(**{**options, "lengths": tuple(8 * (place + 1) for place in range(number)), "d_model": 16})
+        return plan(**{**options, "lengths": tuple(8 * (city + 1) for city in range(number)), "d_model": 16})
 
     monkeypatch.setattr(pydocs, "HELD_OUT", HELD_OUT)
     monkeypatch.setattr(layers, "LayersPlan", short_sequences)
-    for module in (recipes, training):  # for commands, and for Python
-        monkeypatch.setattr(module, "read_recipe", shortened)
+    for module in (recipes, training):  # used by commands and by Python
+        monkeypatch.setattr(module, "read_recipe", read_short_recipe)
     monkeypatch.setattr(ladder, "read_ladder", two_variants)
-    monkeypatch.setattr(ladder, "train_ladder", in_turn)
+    monkeypatch.setattr(ladder, "train_ladder", train_sequentially)
     monkeypatch.setattr(doctor, "rehearse", lambda recipe: Rehearsal(12, 0.5, 2.0, memory=1 << 29))
     monkeypatch.setattr(memory, "STEPS", dict.fromkeys(memory.STEPS, STEPS))
     monkeypatch.chdir(tmp_path)
@@ -189,22 +194,22 @@ def workplace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]
     Path("hyp.txt").write_text("3 Äpfel und 4 Birnen\n\n5 Birnen und 1 Birnen\n", "utf-8")
     cells = dict(CELLS)
     yield tmp_path
-    CELLS.clear()  # a page adds one of its own
+    CELLS.clear()  # a page adds a cell
     CELLS.update(cells)
 
 
 def smaller_batch(batch: Any) -> Any:
-    rows = {"size": min(batch.size, ROWS)} if hasattr(batch, "size") else {}
-    aside = {"eval_size": 16} if hasattr(batch, "eval_size") else {}
-    return dataclasses.replace(batch, **rows, **aside)
+    rows = {"size": min(batch.size, BATCH_SIZE)} if hasattr(batch, "size") else {}
+    eval_size = {"eval_size": 16} if hasattr(batch, "eval_size") else {}
+    return dataclasses.replace(batch, **rows, **eval_size)
 
 
 def write_examples_of_two_texts() -> None:
-    """Files of one's own for pairs, choices, answers and instructions."""
+    """Write files of pairs, choices, questions and instructions."""
     facts = [
-        (f"Ann{n} lives in {place}.", f"Is Ann{n} in {place}?", place) for n in range(40) for place in ("Rome", "Oslo")
+        (f"Ann{n} lives in {city}.", f"Is Ann{n} in {city}?", city) for n in range(40) for city in ("Rome", "Oslo")
     ]
-    pairs = [(told, asked, n % 2) for n, (told, asked, _) in enumerate(facts)]
+    pairs = [(statement, question, n % 2) for n, (statement, question, _) in enumerate(facts)]
     for name, columns in (
         ("mine", "first second label"),
         ("scored", "first second score"),
@@ -212,24 +217,30 @@ def write_examples_of_two_texts() -> None:
     ):
         rows = [columns.split(), *pairs]
         Path(f"{name}.tsv").write_text("".join("\t".join(map(str, row)) + "\n" for row in rows), "utf-8")
-    told = [{"text": told, "options": ["Oslo", "Rome"], "answer": place} for told, _, place in facts]
-    Path("quiz.jsonl").write_text("".join(json.dumps(row) + "\n" for row in told), "utf-8")
+    statement = [{"text": statement, "options": ["Oslo", "Rome"], "answer": city} for statement, _, city in facts]
+    Path("quiz.jsonl").write_text("".join(json.dumps(row) + "\n" for row in statement), "utf-8")
     endings = "".join(f"Ann{n} opens the,door,sea,moon,sky,0\n" for n in range(40))
     Path("swag.csv").write_text("startphrase,ending0,ending1,ending2,ending3,label\n" + endings, "utf-8")
-    tasks = [{"instruction": "Where is she?", "input": told, "output": place} for told, _, place in facts]
+    tasks = [{"instruction": "Where is she?", "input": statement, "output": city} for statement, _, city in facts]
     Path("mine.jsonl").write_text("".join(json.dumps(row) + "\n" for row in tasks), "utf-8")
-    asked = [
+    question = [
         {
-            "context": told,
-            "qas": [{"id": asked, "question": asked, "answers": [{"text": place, "answer_start": told.index(place)}]}],
+            "context": statement,
+            "qas": [
+                {
+                    "id": question,
+                    "question": question,
+                    "answers": [{"text": city, "answer_start": statement.index(city)}],
+                }
+            ],
         }
-        for told, asked, place in facts
+        for statement, question, city in facts
     ]
-    Path("mine.json").write_text(json.dumps({"data": [{"title": "Ann", "paragraphs": asked}]}), "utf-8")
+    Path("mine.json").write_text(json.dumps({"data": [{"title": "Ann", "paragraphs": question}]}), "utf-8")
 
 
 def write_series() -> None:
-    """Files of one's own with series, and with series that have a label."""
+    """Write files of series and of series with labels."""
     months = [f"{2000 + n // 12}-{n % 12 + 1:02d}" for n in range(96)]
     for name, column in (("sales", "sales"), ("later", "co2")):
         rows = [f"{month},{370 + n / 8 + 3 * (n % 12 < 6) + n * n % 7 / 5}\n" for n, month in enumerate(months)]
@@ -243,12 +254,12 @@ def write_series() -> None:
 
 @pytest.fixture(scope="session")
 def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Runs that pages use without having trained them, made once."""
+    """A folder for runs that pages use without training them."""
     return tmp_path_factory.mktemp("trained")
 
 
-def bring(name: str, trained: Path) -> None:
-    """Put a run of the shipped recipe `name` in place, if a page speaks of it and nothing is there."""
+def provide_run(name: str, trained: Path) -> None:
+    """Provide the run of the shipped recipe `name`, unless it exists."""
     recipe = "translate-cldr" if name == "quickstart-en-fr" else name
     if recipe not in recipe_names() or Path("runs", name).exists():
         return
@@ -258,7 +269,7 @@ def bring(name: str, trained: Path) -> None:
 
 
 def download(name: str) -> bool:
-    """Put in place what a reader would have downloaded, small and random; False where that cannot be made here."""
+    """Provide a small random model instead of a download; return False if that is not possible here."""
     folder = Path("downloads", {"opus": "opus-mt-en-de"}.get(name, name))
     if folder.exists():
         return True
@@ -283,24 +294,24 @@ def api_train(name: str, out: Path) -> None:
         pass
 
 
-def said(words: list[str]) -> bytes:
-    """What `echo` or `printf` prints."""
+def print_output(words: list[str]) -> bytes:
+    """Return the output of `echo` or `printf`."""
     return subprocess.run(words, capture_output=True, check=True).stdout
 
 
 def words_of(command: str) -> tuple[list[str], bytes | None]:
-    """The words after `seqloom`, wildcards filled in as a shell does, and what comes through `<` or `|`."""
+    """Return the words after `seqloom` with expanded wildcards, and the input from `<` or `|`."""
     words, given = shlex.split(command, comments=True), None
     if "|" in words:
-        given = said(words[: words.index("|")])
+        given = print_output(words[: words.index("|")])
         words = words[words.index("|") + 1 :]
     if "<" in words:
         given = Path(words.pop(words.index("<") + 1)).read_bytes()
     if ">" in words:
-        kept = words.pop(words.index(">") + 1)  # what is printed is looked at here, not kept …
-        words += ["--out", kept] * kept.endswith(".npy")  # … unless it is no text
+        file = words.pop(words.index(">") + 1)  # the output is checked here, not written …
+        words += ["--out", file] * file.endswith(".npy")  # … unless it is binary
     words = [word for word in words[1:] if word not in ("<", ">")]
-    return [found for word in words for found in (sorted(glob.glob(word)) if "*" in word else [word])], given
+    return [matches for word in words for matches in (sorted(glob.glob(word)) if "*" in word else [word])], given
 
 
 def run_command(
@@ -308,11 +319,11 @@ def run_command(
 ) -> None:
     if any(re.match(rule, command) for rule in NOT_RUN):
         return
-    if re.match(rf"{SAY}> [\w.]+( +#|$)", command):
+    if re.match(rf"{PRINT_COMMAND}> [\w.]+( +#|$)", command):
         *words, _, file = shlex.split(command, comments=True)
-        Path(file).write_bytes(said(words))
+        Path(file).write_bytes(print_output(words))
         return
-    assert re.match(rf"({SAY}\| )?seqloom ", command), f"no rule says what to do with: {command}"
+    assert re.match(rf"({PRINT_COMMAND}\| )?seqloom ", command), f"no rule for the command: {command}"
     read = re.sub(OTHER_DATA, "", command)
     if any(name in read for name in NEED_DATA) and not os.environ.get(DATA_VARIABLE):
         return
@@ -320,29 +331,29 @@ def run_command(
         return
     if not command.startswith("seqloom train ") or "--resume" in command:
         for name in re.findall(r"runs/([\w-]+)", command):
-            bring(name, trained)
+            provide_run(name, trained)
     if not all(map(download, re.findall(r"(?:downloads|runs)/(gpt2|opus)\b", command))):
         return
     words, given = words_of(command)
     if words[:2] == ["data", "show"]:
-        words += [f"{key}={count}" for key, count in SMALLER.get(words[2], {}).items()]
+        words += [f"{key}={count}" for key, count in SMALL_CORPORA.get(words[2], {}).items()]
     if given is not None:
         monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(given), "utf-8"))
     capfd.readouterr()
     code = main(words)
-    shown = capfd.readouterr()
-    assert code == 0, f"{command}\n{shown.err}"
-    assert shown.out, f"{command} printed nothing"
-    assert "Traceback" not in shown.err
+    captured = capfd.readouterr()
+    assert code == 0, f"{command}\n{captured.err}"
+    assert captured.out, f"{command} printed nothing"
+    assert "Traceback" not in captured.err
 
 
-def first_read_first(path: Path) -> Any:
-    """What a newcomer reads runs with every test; the other pages, two minutes of trainings, with the slow ones."""
+def page_parameter(path: Path) -> Any:
+    """Return the parameter of a page; all pages except `FAST_PAGES` are slow tests."""
     name = path.relative_to(ROOT).with_suffix("").as_posix()
-    return pytest.param(path, id=name, marks=() if name in READ_FIRST else pytest.mark.slow)
+    return pytest.param(path, id=name, marks=() if name in FAST_PAGES else pytest.mark.slow)
 
 
-@pytest.mark.parametrize("path", [first_read_first(path) for path in PAGES if blocks(path)])
+@pytest.mark.parametrize("path", [page_parameter(path) for path in PAGES if blocks(path)])
 def test_blocks_run(
     path: Path, workplace: Path, trained: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
@@ -350,7 +361,7 @@ def test_blocks_run(
     for block in blocks(path):
         if block.language == "python":
             for name in re.findall(r'(?:load|show)\("runs/([\w-]+)"', block.text):
-                bring(name, trained)
+                provide_run(name, trained)
             for name in re.findall(r"downloads/(gpt2)\b", block.text):
                 download(name)
             exec(compile(block.text, f"{path.name}, a block", "exec"), namespace)
@@ -362,8 +373,8 @@ def test_blocks_run(
 AVERAGE = r"""(?:seqloom average |average\(")runs/([\w-]+)"?,? [^\n]*?(?:--last |last=)(\d+)"""
 
 
-def test_trainings_keep_as_many_checkpoints_as_are_averaged() -> None:
-    """`test_blocks_run` trains a few steps and averages one; here the pages' own numbers are compared."""
+def test_trainings_keep_enough_checkpoints_to_average() -> None:
+    """`test_blocks_run` averages a single checkpoint; this test compares the numbers of the pages."""
     compared = 0
     for path in PAGES:
         page = path.read_text("utf-8")
@@ -371,33 +382,33 @@ def test_trainings_keep_as_many_checkpoints_as_are_averaged() -> None:
         trainings = {words[words.index("--out") + 1]: words[2:] for words in map(shlex.split, commands)}
         for name, last in re.findall(AVERAGE, page):
             recipe, *overrides = trainings.get(f"runs/{name}", [name])
-            left = checkpoints_of(recipe, [word for word in overrides if "=" in word])
-            assert int(last) <= left, f"{path.name}: {name} leaves {left}"
+            available = checkpoints_of(recipe, [word for word in overrides if "=" in word])
+            assert int(last) <= available, f"{path.name}: {name} has only {available} checkpoints"
             compared += 1
     assert compared
 
 
 def checkpoints_of(name: str, overrides: list[str]) -> int:
-    """How many a training leaves, at least."""
+    """Return the minimum number of checkpoints of a training."""
     _, recipe = read_recipe(name, overrides)
     if recipe.data.corpus in NEED_DATA and not os.environ.get(DATA_VARIABLE):
         return int(recipe.train.keep_checkpoints)
-    of_the_data = tuple(word for word in overrides if not word.startswith("train."))
-    steps = recipe.train.steps or recipe.train.epochs * epoch_of(name, of_the_data)
+    data_overrides = tuple(word for word in overrides if not word.startswith("train."))
+    steps = recipe.train.steps or recipe.train.epochs * epoch_of(name, data_overrides)
     return min(recipe.train.keep_checkpoints, int(steps) // (recipe.train.save_every or recipe.train.evaluate_every))
 
 
 @cache
 def epoch_of(name: str, overrides: tuple[str, ...]) -> int:
-    """Steps of an epoch, at least: of what is made on the spot, a third is enough to count them."""
+    """Return the minimum steps per epoch, from a part of generated corpora."""
     _, recipe = read_recipe(name, overrides)
     if recipe.data.corpus == "cldr":
-        few = dataclasses.replace(recipe.data, train=min(10_000, recipe.data.train), dev=50, test=50)
-        recipe = dataclasses.replace(recipe, data=few)
+        small_sizes = dataclasses.replace(recipe.data, train=min(10_000, recipe.data.train), dev=50, test=50)
+        recipe = dataclasses.replace(recipe, data=small_sizes)
     return int(task_info(recipe.task).task.prepare(recipe).steps_per_epoch())
 
 
-def test_the_readme_shows_what_matters() -> None:
+def test_readme_shows_main_commands() -> None:
     commands = [command for block in blocks(ROOT / "README.md") for command in block.commands()]
     for beginning in (
         "make demo",
@@ -416,14 +427,14 @@ def test_the_readme_shows_what_matters() -> None:
 @pytest.mark.parametrize(
     ("command", "words"),
     [
-        ("rm -rf runs", "no rule says what to do"),
-        ("printf 'a' > ../a.txt", "no rule says what to do"),
+        ("rm -rf runs", "no rule for the command"),
+        ("printf 'a' > ../a.txt", "no rule for the command"),
         ("seqloom train pair-rte init.from=runs/no data.corpus=sentence-pairs data.train=mine.tsv", "there is no run"),
         ("seqloom train lm-char-lstm model.cel=gru", "did you mean model.cell"),
         ("seqloom generate runs/nothing", "is not a run"),
     ],
 )
-def test_a_wrong_block_is_found_out(
+def test_invalid_block_is_detected(
     command: str,
     words: str,
     workplace: Path,

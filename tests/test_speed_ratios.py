@@ -1,7 +1,7 @@
-"""What is fast stays fast: our ways beside the plain ones that do the same, in turns on one thread.
+"""Minimum speed ratios of fast implementations to plain ones, measured alternately on one thread.
 
-Compared are ratios of the processor's own time in the best of several rounds, which other work on the machine hardly
-disturbs; and the bounds leave room. What is really reached, `docs/explanations/performance.md` tells.
+The times are minimum CPU times over several rounds, which other load hardly affects. The bounds are lower than the
+usual ratios, which `docs/explanations/performance.md` lists.
 """
 
 import os
@@ -41,15 +41,15 @@ def one_thread() -> Iterator[None]:
     torch.set_num_threads(before)
 
 
-def times_as_fast(ours: Callable[[], object], plain: Callable[[], object], rounds: int = ROUNDS) -> float:
-    """How many times as fast `ours` is as `plain`, each in the best of its rounds; one before them warms up."""
+def speedup(ours: Callable[[], object], plain: Callable[[], object], rounds: int = ROUNDS) -> float:
+    """Return the ratio of the times of `plain` and `ours`, each the minimum over the rounds after a warm-up round."""
     best = {ours: float("inf"), plain: float("inf")}
     for number in range(rounds + 1):
-        for way in best:
-            began = time.thread_time()
-            way()
+        for function in best:
+            start = time.thread_time()
+            function()
             if number:
-                best[way] = min(best[way], time.thread_time() - began)
+                best[function] = min(best[function], time.thread_time() - start)
     return best[plain] / best[ours]
 
 
@@ -58,7 +58,7 @@ def gradients(outputs: Tensor, *of: Tensor) -> None:
 
 
 @pytest.mark.parametrize("name", [name for name in CELLS if steps_name(CELLS[name](1, 1)) in STEPS])
-def test_a_whole_sequence_is_faster_than_the_loop_over_it(name: str) -> None:
+def test_sequence_kernel_is_faster_than_loop(name: str) -> None:
     layer = Recurrent(CELLS[name](64, 64))
     x = torch.randn(16, 32, 64, requires_grad=True)
     leaves = [x, *layer.parameters()]
@@ -66,24 +66,24 @@ def test_a_whole_sequence_is_faster_than_the_loop_over_it(name: str) -> None:
     def step(fused: bool) -> None:
         gradients(run(layer, x, fused=fused)[0], *leaves)
 
-    assert times_as_fast(lambda: step(True), lambda: step(False)) > 1.3
+    assert speedup(lambda: step(True), lambda: step(False)) > 1.3
 
 
-def test_our_gru_keeps_up_with_that_of_torch() -> None:
+def test_gru_is_as_fast_as_torch() -> None:
     ours, theirs = Recurrent(CELLS["gru"](128, 128)), nn.GRU(128, 128, batch_first=True)
     x = torch.randn(32, 32, 128, requires_grad=True)
-    ratio = times_as_fast(
+    ratio = speedup(
         lambda: gradients(ours(x)[0], x, *ours.parameters()), lambda: gradients(theirs(x)[0], x, *theirs.parameters())
     )
     assert ratio > 0.95
 
 
-def test_dropout_is_faster_than_torchs() -> None:
+def test_dropout_is_faster_than_torch() -> None:
     x = torch.randn(512, 256, requires_grad=True)
-    assert times_as_fast(lambda: gradients(drop(x, 0.3), x), lambda: gradients(F.dropout(x, 0.3), x)) > 1.5
+    assert speedup(lambda: gradients(drop(x, 0.3), x), lambda: gradients(F.dropout(x, 0.3), x)) > 1.5
 
 
-def test_the_loss_over_a_large_vocabulary_is_faster_in_pieces() -> None:
+def test_chunked_loss_is_faster_for_large_vocabulary() -> None:
     hidden, weight = (torch.randn(rows, 64, requires_grad=True) for rows in (2048, 8000))
     bias, targets = torch.zeros(8000, requires_grad=True), torch.randint(8000, (2048,))
     leaves = hidden, weight, bias
@@ -92,7 +92,7 @@ def test_the_loss_over_a_large_vocabulary_is_faster_in_pieces() -> None:
         logits = F.linear(hidden, weight, bias)
         gradients(F.cross_entropy(logits, targets, reduction="sum", label_smoothing=0.1), *leaves)
 
-    ratio = times_as_fast(
+    ratio = speedup(
         lambda: gradients(linear_cross_entropy(hidden, weight, bias, targets, 0.1), *leaves), whole, rounds=3
     )
     assert ratio > 1.2
@@ -103,7 +103,7 @@ def transformer() -> Transformer:
     return config.build(1000)
 
 
-def test_a_transformer_learns_faster_than_torchs_own() -> None:
+def test_transformer_trains_faster_than_torch() -> None:
     ours = transformer()
     theirs = nn.Transformer(64, 4, 2, 2, 256, dropout=0.3, batch_first=True)
     embed = nn.Embedding(1000, 64)
@@ -117,11 +117,11 @@ def test_a_transformer_learns_faster_than_torchs_own() -> None:
         loss = F.cross_entropy(F.linear(y, embed.weight).flatten(0, 1), target.flatten())
         gradients(loss, *theirs.parameters(), *embed.parameters())
 
-    assert times_as_fast(lambda: gradients(ours.loss(batch)[0], *ours.parameters()), plain) > 1.2
+    assert speedup(lambda: gradients(ours.loss(batch)[0], *ours.parameters()), plain) > 1.2
 
 
-def test_a_beam_does_not_read_what_it_has_read() -> None:
-    """Three times as many tokens take about three times as long, not nine."""
+def test_beam_search_time_is_linear_in_length() -> None:
+    """Three times as many tokens take about three times as long, not nine times."""
     model = transformer().eval()
     source = {"tokens": torch.randint(1, 1000, (8, 12)), "mask": torch.ones(8, 12, dtype=torch.bool)}
 
@@ -129,22 +129,22 @@ def test_a_beam_does_not_read_what_it_has_read() -> None:
         options = BeamConfig(beam=4, min_length=length, max_length=length)
         beam_search(model, source=source, options=options, end=0)
 
-    assert times_as_fast(lambda: search(16), lambda: search(48), rounds=3) < 5.5
+    assert speedup(lambda: search(16), lambda: search(48), rounds=3) < 5.5
 
 
-def test_seeding_a_step_costs_next_to_nothing() -> None:
-    """Beside a small product; torch's own, without a GPU, formats the stack several times."""
+def test_seeding_step_is_cheap() -> None:
+    """Compare it with a small matrix product; `torch.manual_seed` is slower without a GPU."""
     a = torch.randn(128, 128)
 
     def seed() -> None:
         for step in range(20):
             seed_step(1, step)
 
-    assert times_as_fast(seed, lambda: [a @ a for _ in range(20)]) > 2
+    assert speedup(seed, lambda: [a @ a for _ in range(20)]) > 2
 
 
 class Regression(Task):
-    """The least that can be trained: some layers, one batch."""
+    """A minimal task: a few layers and one batch."""
 
     monitor = Monitor("loss")
 
@@ -164,7 +164,7 @@ class Regression(Task):
         return {"loss": 0.0}
 
 
-def test_the_trainer_adds_little_to_a_bare_loop() -> None:
+def test_trainer_has_little_overhead() -> None:
     task = Regression()
     trainer = TrainState(task, FitConfig(steps=1000, device="cpu"), seed=1)
     model = task.model()
@@ -179,11 +179,11 @@ def test_the_trainer_adds_little_to_a_bare_loop() -> None:
             optimizer.step()
             loss.item()
 
-    assert times_as_fast(lambda: [make_step(trainer) for _ in range(5)], bare) > 0.7
+    assert speedup(lambda: [make_step(trainer) for _ in range(5)], bare) > 0.7
 
 
-def test_threads_of_a_command_do_not_spin_for_long(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Unless somebody has said how long they shall."""
+def test_idle_threads_stop_spinning(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A spin time set by the user is kept."""
     monkeypatch.setenv("GOMP_SPINCOUNT", "7")
     assert main(["--version"]) == 0
     assert os.environ["GOMP_SPINCOUNT"] == "7"

@@ -1,4 +1,4 @@
-"""Small classifiers and taggers on files of one's own, for the tests of everything that uses them."""
+"""Files and recipes of small classifiers and taggers."""
 
 import os
 from pathlib import Path
@@ -47,15 +47,15 @@ TAG: dict[str, Any] = {
 
 
 def reviews() -> list[tuple[str, str]]:
-    """Texts and their labels; each text once."""
+    """Return distinct texts with their labels."""
     texts = [
-        (f"a {one}, {other} {thing}", label)
+        (f"a {word}, {other} {thing}", label)
         for label, words in (("good", GOOD), ("bad", BAD))
-        for one in words
+        for word in words
         for other in words
         for thing in THINGS
     ]
-    return [texts[53 * place % len(texts)] for place in range(len(texts))]  # 53 and 128 have no common divisor
+    return [texts[53 * index % len(texts)] for index in range(len(texts))]  # 53 and 128 have no common divisor
 
 
 def write_reviews(path: Path, rows: list[tuple[str, str]] | None = None) -> Path:
@@ -65,19 +65,21 @@ def write_reviews(path: Path, rows: list[tuple[str, str]] | None = None) -> Path
 
 
 def sentences() -> list[list[tuple[str, str]]]:
-    """Words and their tags: who lives where."""
-    found = []
+    """Return sentences of words and tags: who lives where."""
+    rows = []
     for person in PEOPLE:
         for verb in VERBS:
-            for place in PLACES:
-                where = place.split()
+            for city in PLACES:
+                where = city.split()
                 tags = ["B-LOC", *["I-LOC"] * (len(where) - 1)]
-                found.append([(person, "B-PER"), (verb, "O"), ("in", "O"), *zip(where, tags, strict=True), (".", "O")])
-    return [found[31 * place % len(found)] for place in range(len(found))]  # 31 and 75 have no common divisor
+                rows.append([(person, "B-PER"), (verb, "O"), ("in", "O"), *zip(where, tags, strict=True), (".", "O")])
+    return [rows[31 * index % len(rows)] for index in range(len(rows))]  # 31 and 75 have no common divisor
 
 
-def write_sentences(path: Path, made: list[list[tuple[str, str]]] | None = None) -> Path:
-    blocks = ["".join(f"{word}\t{tag}\n" for word, tag in one) for one in (sentences() if made is None else made)]
+def write_sentences(path: Path, rows: list[list[tuple[str, str]]] | None = None) -> Path:
+    blocks = [
+        "".join(f"{word}\t{tag}\n" for word, tag in sentence) for sentence in (sentences() if rows is None else rows)
+    ]
     path.write_text("\n".join(blocks), encoding="utf-8")
     return path
 
@@ -108,11 +110,11 @@ def trained(recipe: Any, out: Path) -> Path:
     return out
 
 
-def assert_same_checkpoints(one: Path, other: Path) -> None:
-    """The newest of two runs, whole: weights, optimizer, tally, to the bit."""
-    (left, its), (right, others) = (pack(newest(run)) for run in (one, other))
-    assert left == right
-    assert all(torch.equal(its[name], others[name]) for name in its.keys() | others.keys())
+def assert_same_checkpoints(first: Path, second: Path) -> None:
+    """Compare the newest checkpoints of two runs exactly: weights, optimizer and tally."""
+    (values, tensors), (other_values, other_tensors) = (pack(newest(run)) for run in (first, second))
+    assert values == other_values
+    assert all(torch.equal(tensors[name], other_tensors[name]) for name in tensors.keys() | other_tensors.keys())
 
 
 def newest(run: Path) -> Any:

@@ -1,4 +1,4 @@
-"""A copy of a folder as a user without privileges sees it: root reads every file, whatever its mode."""
+"""Tests of file permissions as a user without privileges, because root can read every file."""
 
 import os
 import shutil
@@ -11,8 +11,8 @@ NOBODY = 65534
 
 
 @contextmanager
-def as_nobody(source: Path) -> Iterator[Path]:
-    """Copy a folder to where everybody can reach it, and become a user without privileges in this block."""
+def as_unprivileged_user(source: Path) -> Iterator[Path]:
+    """Copy a folder to an accessible place, and run this block as a user without privileges."""
     folder = Path(tempfile.mkdtemp())
     shutil.copytree(source, folder / source.name)
     os.chmod(folder, 0o755)
@@ -31,7 +31,7 @@ def as_nobody(source: Path) -> Iterator[Path]:
 
 
 def forbid(path: Path) -> None:
-    """Make a file or folder unreadable; only its owner can."""
+    """Make a file or folder unreadable, as its owner."""
     user = os.geteuid()
     os.seteuid(path.stat().st_uid)
     path.chmod(0)

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 import torch
-from tests.sealing import seal
+from tests.checksums import update_checksums
 
 import seqloom as package
 from seqloom.cli.app import main
@@ -187,7 +187,7 @@ def test_too_few(seqloom: Any, mine: Path) -> None:
     recipe.write_text(
         recipe.read_text().replace("keep_checkpoints: 4", "keep_checkpoints: 12")
     )  # as if it had been large enough
-    seal(one)
+    update_checksums(one)
     shown = seqloom("average", one)
     shown.refuses(2, "--last 4, or train with train.save_every=1 to have enough checkpoints.", lines=1)
     seqloom("average", one, "--last", "5").refuses(2, "--last 4, or train again.", lines=1)
@@ -232,7 +232,7 @@ def test_other_models_have_no_mean_in_common(seqloom: Any, mine: Path, runs: Pat
     shown.refuses(2, "their models differ, model.attention is {order: 'luong', score: 'additive'", "and null", lines=1)
     recipe = mine / "two/recipe.yaml"
     recipe.write_text(recipe.read_text().replace("hidden: 12", "hidden: 13"))
-    seal(mine / "two")
+    update_checksums(mine / "two")
     refused(one, mine / "two", "their models differ, model.hidden is 12 and 13")
     assert not (mine / "x").exists()
 
@@ -240,7 +240,7 @@ def test_other_models_have_no_mean_in_common(seqloom: Any, mine: Path, runs: Pat
 def test_weights_that_are_of_another_shape_than_their_recipe_says(seqloom: Any, mine: Path) -> None:
     shutil.copy(mine / "transformer/model.safetensors", mine / "two/model.safetensors")
     seqloom("average", mine / "one", mine / "two", "--out", mine / "x").refuses(4, "belongs to another run", lines=1)
-    seal(mine / "two")
+    update_checksums(mine / "two")
     shown = seqloom("average", mine / "one", mine / "two", "--out", mine / "x")
     shown.refuses(4, "Weights to average must have the same names and shapes", lines=1)
 
@@ -285,7 +285,7 @@ def test_each_of_several_is_measured_as_its_own_recipe_says(seqloom: Any, mine: 
     recipe = mine / "two/recipe.yaml"
     wide = recipe_of(Run.open(mine / "two")).decode.beam
     recipe.write_text(recipe.read_text().replace(f"beam: {wide}", f"beam: {wide + 2}"))
-    seal(mine / "two")
+    update_checksums(mine / "two")
     assert seqloom("average", mine / "one", mine / "two", "--out", mine / "both").code == 0
     told = {name: (Run.open(mine / name).metrics("dev") or {})["decoding"] for name in ("one", "two", "both")}
     assert f"{wide + 2} hypotheses" in told["two"]

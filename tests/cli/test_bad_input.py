@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import torch
 from safetensors.torch import save_file
-from tests.sealing import seal
+from tests.checksums import update_checksums
 
 from seqloom.core.files import tensors_from_file, tensors_to_bytes
 from seqloom.runs.run import Run
@@ -269,7 +269,7 @@ def rewrite(path: Path, old: str, new: str, sealed: bool = False) -> None:
     assert old in text
     path.write_text(text.replace(old, new))
     if sealed:
-        seal(path.parent)
+        update_checksums(path.parent)
 
 
 DAMAGES: dict[str, tuple[Callable[[Path], Any], list[str]]] = {

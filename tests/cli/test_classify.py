@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.sealing import seal
+from tests.checksums import update_checksums
 from tests.understanding import classify_recipe, reviews, tag_recipe, trained, write_reviews
 
 from seqloom.cli.predict import shade_words
@@ -178,13 +178,13 @@ def test_damaged_runs(seqloom: Any, runs: Path) -> None:
     labels.write_text(json.dumps(json.loads(labels.read_text())[::-1]))
     seqloom("classify", runs / "gru", "x").refuses(4, f"{labels} is damaged: it does not match its checksum", lines=1)
     labels.write_text('["good"]')
-    seal(runs / "gru")
+    update_checksums(runs / "gru")
     seqloom("classify", runs / "gru", "x").refuses(4, "labels.json is damaged: its names do not fit the model")
     (runs / "gru" / "labels.json").unlink()
     seqloom("classify", runs / "gru", "x").refuses(4, "is incomplete: labels.json is missing")
     (runs / "bag" / "sizes.json").write_text('{"labels": 3}')
     seqloom("classify", runs / "bag", "x").refuses(4, "sizes.json is damaged: it does not match its checksum", lines=1)
-    seal(runs / "bag")
+    update_checksums(runs / "bag")
     seqloom("classify", runs / "bag", "x").refuses(4, "does not fit the model of its recipe")
 
 

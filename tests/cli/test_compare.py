@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.sealing import seal
+from tests.checksums import update_checksums
 
 from seqloom.inspect.plots.figures import to_bytes
 from seqloom.inspect.plots.measurements import draw_curves
@@ -176,7 +176,7 @@ def test_what_differs_has_its_title_on_one_line(seqloom: Any, copy: Any, tmp_pat
     shutil.copytree(one, two)
     recipe = two / "recipe.yaml"
     recipe.write_text(recipe.read_text().replace("seed: 1", "seed: 2"))
-    seal(two)
+    update_checksums(two)
     assert "\n\nwhat the recipes differ in\n" in seqloom("compare", one, two).out
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 import torch
-from tests.sealing import seal
+from tests.checksums import update_checksums
 
 import seqloom as package
 from seqloom.cli.translate import split_words
@@ -123,7 +123,7 @@ def retold(translators: Path, folder: Path, **data: str) -> Path:
     tokenizer["sha256"] = digest("words", tokenizer["content"])
     (made / "tokenizer.json").write_text(json.dumps(tokenizer))
     (made / "data.json").write_text(json.dumps(described | data))
-    seal(made)
+    update_checksums(made)
     return made
 
 
@@ -264,7 +264,7 @@ def test_another_search_and_other_sentences(seqloom: Any, mine: Path, pairs: Pat
 def test_other_data_has_no_split_in_common(seqloom: Any, mine: Path, pairs: Path) -> None:
     about = mine / "two/data.json"
     about.write_text(about.read_text().replace(json.loads(about.read_text())["sha256"]["dev"], "0" * 64))
-    seal(mine / "two")
+    update_checksums(mine / "two")
     paths = [mine / "one", mine / "two"]
     shown = seqloom("evaluate", *paths)
     shown.refuses(2, "were not trained on the same data: dev differ", "--source FILE --reference FILE", lines=1)

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from sacrebleu.metrics.bleu import BLEU
 from sacrebleu.metrics.chrf import CHRF
-from tests.sealing import seal
+from tests.checksums import update_checksums
 
 from seqloom.cli.app import main
 from seqloom.data.examples import ParallelExample
@@ -128,7 +128,7 @@ def test_data_that_has_changed_leaves_another_way(seqloom: Any, run: Path, paral
     shutil.copytree(parallel, tmp_path / "files")
     recipe = run / "recipe.yaml"
     recipe.write_text(recipe.read_text().replace(str(parallel), str(tmp_path / "files")))
-    seal(run)
+    update_checksums(run)
     for side in ("en", "de"):
         (tmp_path / f"files/train.{side}").write_text("another one\n")
     shown = seqloom("evaluate", run, "--split", "test")

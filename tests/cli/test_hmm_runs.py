@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tests.sealing import seal
+from tests.checksums import update_checksums
 from tests.understanding import write_sentences
 
 from seqloom.classical.hmm.restarts import CHECKPOINT_INTERVAL
@@ -229,7 +229,7 @@ def test_a_damaged_run_says_so(seqloom: Any, made: Path, tmp_path: Path) -> None
     run = Path(shutil.copytree(made / "letters", tmp_path / "letters"))
     recipe = (run / "recipe.yaml").read_text()
     (run / "recipe.yaml").write_text(recipe.replace("states: 2", "states: 3"))
-    seal(run)
+    update_checksums(run)
     seqloom("score", run, "the cat").refuses(4, "transition must have the shape (4, 4), got (3, 3)", lines=1)
     card = (made / "letters" / "card.md").read_text()
     assert "`hmm`" in card and json.loads((made / "letters" / "data.json").read_text())["counts"]["train"]

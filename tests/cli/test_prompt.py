@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from tests.fine_tuning import pretrained_run
-from tests.prompted import instruct_recipe, tune_recipe, wide_gpt
+from tests.prompt_recipes import instruct_recipe, tune_recipe, wide_gpt
 from tests.understanding import classify_recipe, trained
 
 from seqloom.inspect import doctor

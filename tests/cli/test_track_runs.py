@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tests.sealing import seal
+from tests.checksums import update_checksums
 
 from seqloom.cli.app import main
 
@@ -76,7 +76,7 @@ def test_a_run_of_something_else(seqloom: Any, run: Path, tmp_path: Path) -> Non
     other = tmp_path / "other"
     shutil.copytree(run, other)
     (other / "recipe.yaml").write_text((run / "recipe.yaml").read_text().replace("task: track", "task: ngram"))
-    seal(other)
+    update_checksums(other)
     seqloom("inspect", "track", other).refuses(2, "follows no track: its task is ngram", "kalman-track", lines=1)
 
 

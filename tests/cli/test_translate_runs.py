@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.sealing import seal
+from tests.checksums import update_checksums
 
 from seqloom.cli.app import main
 from seqloom.data import corpora
@@ -125,7 +125,7 @@ def test_figures_of_training_and_of_evaluate_are_not_mixed(seqloom: Any, runs: P
 def test_different_amounts_of_dev_are_not_mixed(seqloom: Any, runs: Path) -> None:
     recipe = runs / "two" / "recipe.yaml"
     recipe.write_text(recipe.read_text().replace("dev_pairs: 4", "dev_pairs: 5"))
-    seal(runs / "two")
+    update_checksums(runs / "two")
     seqloom("compare", runs / "one", runs / "two", "--by", "bleu").refuses(2, "while it trained", lines=1)
 
 

@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.sealing import seal
+from tests.checksums import update_checksums
 
 from seqloom.cli.app import main
 
@@ -118,7 +118,7 @@ def test_a_lost_or_wrong_size_is_a_damaged_run(seqloom: Any, vectors: Path, tmp_
 
     run = Path(shutil.copytree(vectors / "adding", tmp_path / "run"))
     (run / "sizes.json").write_text('{"inputs": 9, "outputs": 1}')
-    seal(run)
+    update_checksums(run)
     seqloom("evaluate", run).refuses(4, "does not fit", lines=1)
     (run / "sizes.json").unlink()
     seqloom("evaluate", run).refuses(4, "incomplete", "sizes.json", lines=1)

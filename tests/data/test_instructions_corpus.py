@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.prompted import instructions, write_instructions
+from tests.prompt_recipes import instructions, write_instructions
 
 from seqloom.config import build
 from seqloom.core.errors import DataError, UsageError

@@ -12,7 +12,7 @@ import pytest
 import torch
 from safetensors.torch import save_file
 from tests.exchange.small_decoders import END, V, configure, refused, tokenizer_file, weights, write_by_hand
-from tests.unprivileged import as_nobody, forbid
+from tests.unprivileged import as_unprivileged_user, forbid
 
 from seqloom.core.errors import CheckpointError, UsageError
 from seqloom.exchange.conversion import FAMILIES, import_directory, read_directory
@@ -403,7 +403,7 @@ def test_writing_a_directory(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", ["config.json", "tokenizer.json", "model.safetensors", ""])
 def test_a_file_that_cannot_be_read_is_not_called_missing(folder: Path, name: str) -> None:
-    with as_nobody(folder) as own:
+    with as_unprivileged_user(folder) as own:
         read_directory(own)  # the control
         forbid(own / name)
         refused(own, str(own / name), "cannot be read (Permission denied)")

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 from tests.denoising import KINDS, denoise_recipe
-from tests.speakers import translator, writer
+from tests.random_models import translator, writer
 
 from seqloom import load
 from seqloom.core.errors import DataError, UsageError

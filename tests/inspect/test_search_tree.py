@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 import torch
-from tests.speakers import translator, writer
+from tests.random_models import translator, writer
 
 from seqloom.core.errors import UsageError
 from seqloom.decoding.beam import BeamConfig, beam_search

@@ -5,9 +5,9 @@ import copy
 import pytest
 import torch
 import torch.nn.functional as F
+from tests.device_sync import forbid_device_sync
 from tests.models.small_seq2seq import some_batch, source_of
 from tests.models.small_transformer import SWITCHES, transformer
-from tests.waiting import no_waiting
 
 from seqloom.core.tree import to_device
 from seqloom.decoding.beam import BeamConfig, beam_search
@@ -55,7 +55,7 @@ def test_every_kernel_gives_finite_gradients(model, precision):
 def test_a_loss_never_waits_for_the_device(name):
     model, batch = transformer(**SWITCHES[name]).float().cuda().train(), to_device(some_batch(), "cuda")
     model.loss(batch)[0].backward()  # what is set up once may wait
-    with no_waiting():
+    with forbid_device_sync():
         model.loss(batch, 0.1, consistency=1.0)[0].backward()
 
 
@@ -64,7 +64,7 @@ def test_a_step_never_waits_for_the_device():
     model, batch = transformer().float().cuda(), to_device(some_batch(), "cuda")
     state = model.start(source_of(batch))
     state = model.step(batch["inputs"][:, :1], state).state
-    with no_waiting():
+    with forbid_device_sync():
         model.step(batch["inputs"][:, 1:2], state)
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import torch
-from tests.waiting import no_waiting
+from tests.device_sync import forbid_device_sync
 from torch import Tensor
 
 from seqloom.config import build
@@ -102,7 +102,7 @@ def test_a_step_of_training_never_waits(model) -> None:
     for _ in range(2):  # the first time libraries are loaded, and may wait
         model.loss(batch, *options)[0].backward()
     torch.cuda.synchronize()
-    with no_waiting():
+    with forbid_device_sync():
         value, _ = model.loss(batch, *options)
         value.backward()
     assert value.isfinite()
@@ -110,7 +110,7 @@ def test_a_step_of_training_never_waits(model) -> None:
 
 def test_waiting_would_be_noticed() -> None:
     """The control."""
-    with pytest.raises(RuntimeError, match="synchroniz"), no_waiting():
+    with pytest.raises(RuntimeError, match="synchroniz"), forbid_device_sync():
         torch.ones(3, device="cuda").sum().item()
 
 

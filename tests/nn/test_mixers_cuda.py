@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from tests.waiting import no_waiting
+from tests.device_sync import forbid_device_sync
 
 from seqloom.inspect.views.layers import LayersPlan, measure
 from seqloom.nn.mixers import MIXERS, make_mixer
@@ -42,7 +42,7 @@ def test_nothing_waits_for_the_gpu(kind: str) -> None:
     mixer = make_mixer(kind, 16, 2).cuda()
     x, mask = torch.randn(2, 40, 16, device="cuda"), torch.ones(2, 40, dtype=torch.bool, device="cuda")
     mixer(x, mask)[0].sum().backward()
-    with no_waiting():
+    with forbid_device_sync():
         mixer(x, mask)[0].sum().backward()
 
 

@@ -205,8 +205,8 @@ def test_dropout_falls_on_the_weights_and_in_training_alone():
     for weights in (False, True):
         calm, looked = ours.eval()(x, weights=weights)
         exactly(ours(x, weights=weights)[0], calm)
-        shaken, seen = ours.train()(x, weights=weights)
-        assert not torch.allclose(shaken, calm)
+        randomize_weights, seen = ours.train()(x, weights=weights)
+        assert not torch.allclose(randomize_weights, calm)
         if weights:
             exactly(seen, looked)  # what is returned is the softmax
     many = torch.stack([ours(x)[0] for _ in range(3000)]).mean(0)

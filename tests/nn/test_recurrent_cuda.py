@@ -6,8 +6,8 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 import torch
+from tests.device_sync import forbid_device_sync
 from tests.nn.running import run
-from tests.waiting import no_waiting
 
 from seqloom.core.tree import leaves
 from seqloom.nn.bidirectional import BidirectionalStack
@@ -82,7 +82,7 @@ def test_a_step_of_the_optimizer_reaches_the_flattened_weights(stack):
 def test_nothing_waits_for_the_device_without_a_mask(stack):
     x, state = inputs(), stack.initial_state(B)
     stack(x, state)
-    with no_waiting():
+    with forbid_device_sync():
         outputs, _ = stack(x, state)
         outputs.sum().backward()
 
@@ -133,7 +133,7 @@ def test_weight_dropout_does_not_wait_for_the_device(stack) -> None:
         layer.weight_dropout = 0.5
     x, state = inputs(), stack.initial_state(B)
     stack(x, state)
-    with no_waiting():
+    with forbid_device_sync():
         outputs, _ = stack(x, state)
         outputs.sum().backward()
 
@@ -210,14 +210,14 @@ def test_whole_sequences_do_not_wait_for_the_device(whole):
     x, state = inputs().float(), whole.initial_state(B)
     mask = torch.rand(B, T, device="cuda") < 0.6
     whole(x, state, mask)[0].sum().backward()
-    with no_waiting():
+    with forbid_device_sync():
         whole(x, state, mask)[0].sum().backward()
 
 
 def test_padding_does_not_make_training_wait_where_a_kernel_would(stack):
     x, state, mask = inputs(), stack.initial_state(B), torch.rand(B, T, device="cuda") < 0.6
     stack(x, state, mask)[0].sum().backward()
-    with no_waiting():
+    with forbid_device_sync():
         stack(x, state, mask)[0].sum().backward()
 
 

@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.checksums import update_checksums
 from tests.fine_tuning import KINDS, SHAPES, classify_recipe, pretrained_run, tag_recipe
-from tests.sealing import seal
 from tests.understanding import trained
 
 from seqloom.config import build, to_mapping
@@ -118,7 +118,7 @@ def test_weights_that_do_not_fit_are_refused_when_the_training_begins(runs: Path
     shutil.copytree(runs / "gpt", tmp_path / "gpt")
     recipe = tmp_path / "gpt" / "recipe.yaml"
     recipe.write_text(recipe.read_text().replace("layers: 2", "layers: 3"))
-    seal(tmp_path / "gpt")
+    update_checksums(tmp_path / "gpt")
     training = begin(classify_recipe(tmp_path, tmp_path / "gpt"), tmp_path / "out")
     with pytest.raises(UsageError, match=r"do not fit the backbone: backbone\.blocks\.2\..* is not there.*more"):
         next(training.events())

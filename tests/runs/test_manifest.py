@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import torch
-from tests.unprivileged import as_nobody, forbid
+from tests.unprivileged import as_unprivileged_user, forbid
 
 from seqloom.core import files
 from seqloom.core.errors import CheckpointError
@@ -173,7 +173,7 @@ def test_a_recipe_comes_back_with_the_identity_it_was_created_with(tmp_path: Pat
 
 @pytest.fixture
 def unprivileged(run: Path) -> Iterator[Path]:
-    with as_nobody(run) as path:
+    with as_unprivileged_user(run) as path:
         yield path
 
 

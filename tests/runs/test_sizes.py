@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 import torch
-from tests.sealing import seal
+from tests.checksums import update_checksums
 
 from seqloom.config import to_mapping
 from seqloom.core.errors import CheckpointError
@@ -67,7 +67,7 @@ def test_what_is_missing_or_damaged_is_named(tmp_path) -> None:
     make(path, "classifier")
     for content in ("{", "[]", '{"labels": 0}', '{"labels": "3"}', '{"labels": true}'):
         (path / "sizes.json").write_text(content)
-        seal(path)
+        update_checksums(path)
         with pytest.raises(CheckpointError, match=r"sizes\.json is damaged"):
             _ = Run.open(path).sizes
     (path / "sizes.json").unlink()
@@ -80,9 +80,9 @@ def test_sizes_of_another_model_do_not_fit(tmp_path) -> None:
     make(path, "classifier")
     for sizes in ({"labels": 4}, {"tags": 3}, {"labels": 3, "wings": 2}):
         (path / "sizes.json").write_text(json.dumps(sizes))
-        seal(path)
+        update_checksums(path)
         with pytest.raises(CheckpointError, match="does not fit the model of its recipe"):
             Run.open(path).model("cpu")
     (path / "sizes.json").write_text(json.dumps({"labels": 3, "vocabulary": 77}))
-    seal(path)
+    update_checksums(path)
     assert Run.open(path).sizes == {"labels": 3, "vocabulary": 10}  # the tokenizer knows better

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 from starlette.testclient import TestClient
-from tests.sealing import seal
+from tests.checksums import update_checksums
 from tests.studio.conftest import TOKEN, Window
 
 from seqloom.studio.run_folder import RunFolder
@@ -40,7 +40,7 @@ def edit_recipe(run: Path, old: str, new: str) -> None:
     text = (run / "recipe.yaml").read_text("utf-8")
     assert old in text
     (run / "recipe.yaml").write_text(text.replace(old, new), "utf-8")
-    seal(run)
+    update_checksums(run)
 
 
 DAMAGES: dict[str, tuple[Callable[[Path], Any], str]] = {

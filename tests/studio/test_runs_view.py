@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from starlette.testclient import TestClient
-from tests.sealing import seal
+from tests.checksums import update_checksums
 from tests.studio.conftest import RUNS, TOKEN, StudioPage, Window
 
 from seqloom.inspect.views.curves import differences, run_curves, thin_points
@@ -44,7 +44,7 @@ def test_truncated_recipe_is_damaged(runs: Path, tmp_path: Path) -> None:
     shutil.copytree(runs / "lm-elman", tmp_path / "run_folder" / "cut")
     recipe = tmp_path / "run_folder" / "cut" / "recipe.yaml"
     recipe.write_text(recipe.read_text().partition("\nmodel:")[0] + "\n")
-    seal(recipe.parent)
+    update_checksums(recipe.parent)
     client = TestClient(make_app(RunFolder(tmp_path / "run_folder"), TOKEN), base_url="http://127.0.0.1")
     (found,) = client.post("/api/runs", headers={"authorization": f"Bearer {TOKEN}"}).json()["runs"]
     assert "task or model is missing" in found["problem"] and found["views"] == []

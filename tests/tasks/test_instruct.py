@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 import torch
 from tests.fine_tuning import pretrained_run
-from tests.prompted import instruct_mapping, instruct_recipe, wide_gpt, write_instructions
+from tests.prompt_recipes import instruct_mapping, instruct_recipe, wide_gpt, write_instructions
 from tests.understanding import assert_same_checkpoints, trained
 
 import seqloom

@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 import torch
+from tests.checksums import update_checksums
 from tests.matching import pairs, recipe, write_pairs
-from tests.sealing import seal
 from tests.understanding import assert_same_checkpoints, trained
 
 from seqloom.core.errors import CheckpointError, DataError, UsageError
@@ -168,7 +168,7 @@ def test_files_of_run(tmp_path: Path) -> None:
     assert with_lm.sizes["outputs"] == len(with_lm.tokenizer)
     assert with_lm.model("cpu").backbone.output is not None
     (with_lm.path / "sizes.json").write_text("{}")
-    seal(with_lm.path)
+    update_checksums(with_lm.path)
     with pytest.raises(CheckpointError, match="does not fit the model"):
         Run.open(with_lm.path).model("cpu")
 

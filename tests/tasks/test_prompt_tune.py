@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import torch
 from tests.fine_tuning import pretrained_run
-from tests.prompted import tune_recipe, wide_gpt
+from tests.prompt_recipes import tune_recipe, wide_gpt
 from tests.understanding import assert_same_checkpoints, trained
 
 import seqloom

@@ -5,10 +5,10 @@ from typing import Any
 
 import pytest
 import torch
+from tests.checksums import update_checksums
 from tests.denoising import denoise_recipe
 from tests.fine_tuning import classify_recipe, tag_recipe
 from tests.matching import recipe as matching_recipe
-from tests.sealing import seal
 from tests.understanding import assert_same_checkpoints, trained
 
 from seqloom.config import apply_overrides, parse_overrides
@@ -147,7 +147,7 @@ def test_mismatched_weights_are_listed(runs: Path, tmp_path: Path) -> None:
             (other / file.name).write_bytes(file.read_bytes())
     text = (other / "recipe.yaml").read_text(encoding="utf-8")
     (other / "recipe.yaml").write_text(text.replace("decoder_layers: 1", "decoder_layers: 2"), encoding="utf-8")
-    seal(other)
+    update_checksums(other)
     with pytest.raises(UsageError, match=r"do not fit the model: decoder\.1\..* is not there; .* and \d+ more"):
         prepared(translate_recipe(tmp_path, other)).model()
 

@@ -363,7 +363,7 @@ def test_byte_pair_dropout_is_rejected_for_streams() -> None:
         read_recipe("lm-bpe-gru", ["tokenizer.dropout=0.1"])
 
 
-@pytest.mark.usefixtures("pretended_runs")
+@pytest.mark.usefixtures("stub_pretrained_runs")
 def test_shipped_recipes() -> None:
     names = [name for name in recipe_names() if name.startswith("translate-")]
     assert {"translate-cldr", "translate-files", "translate-multi30k-rnn", "translate-tatoeba"} <= set(names)

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 import torch
-from tests.sealing import seal
+from tests.checksums import update_checksums
 from torch import nn
 
 from seqloom.config import apply_overrides, build, parse_overrides
@@ -209,6 +209,6 @@ def test_damaged_sizes_are_reported(tmp_path: Path, content: str | None, words: 
         path.unlink()
     else:
         path.write_text(content)
-        seal(tmp_path / "run")
+        update_checksums(tmp_path / "run")
     with pytest.raises(CheckpointError, match=words):
         _ = load(tmp_path / "run").model

@@ -1,4 +1,4 @@
-"""Small runs and files for what prompts, prompt tuning and instructions have to show."""
+"""Files, runs and recipes for tests of prompts, prompt tuning and instruction tuning."""
 
 import json
 from pathlib import Path
@@ -14,7 +14,7 @@ TRAIN: dict[str, Any] = {"steps": 30, "lr": 0.05, "evaluate_every": 15, "log_eve
 
 
 def tune_recipe(folder: Path, run: Path, *overrides: str) -> Any:
-    """A soft prompt that is to say what a review is."""
+    """Return a recipe of a soft prompt that classifies reviews."""
     file = folder / "reviews.csv"
     if not file.exists():
         write_reviews(file, reviews()[:60])
@@ -30,14 +30,14 @@ def tune_recipe(folder: Path, run: Path, *overrides: str) -> Any:
 
 
 def instructions() -> list[dict[str, Any]]:
-    """What to say of a review: the verdict, or its last word."""
-    found: list[dict[str, Any]] = []
+    """Return instructions to name the label of a review or its last word."""
+    rows: list[dict[str, Any]] = []
     for number, (text, label) in enumerate(reviews()[:80]):
         if number % 2:
-            found.append({"instruction": "verdict", "input": text, "output": label})
+            rows.append({"instruction": "verdict", "input": text, "output": label})
         else:
-            found.append({"instruction": f"the last of {text}", "output": text.split()[-1]})
-    return found
+            rows.append({"instruction": f"the last of {text}", "output": text.split()[-1]})
+    return rows
 
 
 def write_instructions(path: Path, rows: list[dict[str, Any]] | None = None) -> Path:
@@ -66,5 +66,5 @@ def instruct_recipe(folder: Path, run: Path, *overrides: str) -> Any:
 
 
 def wide_gpt(folder: Path) -> Path:
-    """A GPT that sees enough at once for these examples."""
+    """Create a run of a GPT whose context fits these examples."""
     return pretrained_run(folder, "gpt", positions={"kind": "rotary"}, context=96)

@@ -1,4 +1,4 @@
-"""A device that must not be waited for, for the tests of several rooms."""
+"""A check for unwanted synchronizations with a CUDA device."""
 
 import warnings
 from collections.abc import Iterator
@@ -8,11 +8,11 @@ import torch
 
 
 @contextmanager
-def no_waiting() -> Iterator[None]:
-    """Whatever makes the program wait for a CUDA device in here is an error."""
+def forbid_device_sync() -> Iterator[None]:
+    """Raise an error if this block synchronizes with a CUDA device."""
     torch.cuda.synchronize()
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # torch calls the mode a prototype
+        warnings.simplefilter("ignore")  # torch warns that the mode is a prototype
         try:
             torch.cuda.set_sync_debug_mode("error")
             yield

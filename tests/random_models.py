@@ -1,4 +1,4 @@
-"""Small models with random weights, used as trained ones are: they write in letters, or translate letters."""
+"""Predictors of small models with random weights, which generate or translate letters."""
 
 from types import SimpleNamespace
 from typing import Any
@@ -24,8 +24,8 @@ LETTERS = " abcdef"  # and </s>, <unk>
 TEXTS = ["abc def", "fed cab", "a bad cab", "dead beef", "a face"] * 3
 
 
-class Kept:
-    """A model that came from nowhere."""
+class ModelWithoutRun:
+    """A predictor of a model without a run."""
 
     name, what = "", "a small model"
     model: Any = None
@@ -38,30 +38,30 @@ class Kept:
         self.name, self.model = name, model
 
 
-class SmallWriter(Kept, LanguageModelPredictor):
+class SmallLanguageModel(ModelWithoutRun, LanguageModelPredictor):
     pass
 
 
-class SmallTranslator(Kept, TranslatorPredictor):
+class SmallTranslator(ModelWithoutRun, TranslatorPredictor):
     pass
 
 
-def writer(kind: str) -> SmallWriter:
+def writer(kind: str) -> SmallLanguageModel:
     size = len(Characters(LETTERS))
     if kind == "ngram":
         ids = [token for text in TEXTS for token in [*Characters(LETTERS).encode(text), 0]]
-        return SmallWriter(kind, kneser_ney(np.array(ids), NGramConfig(order=3), size))
+        return SmallLanguageModel(kind, kneser_ney(np.array(ids), NGramConfig(order=3), size))
     if kind == "hmm":
-        drawn = torch.Generator().manual_seed(5)
-        counts = [torch.rand(shape, generator=drawn, dtype=torch.float64) ** 3 for shape in ((5, 5), (5, size))]
-        counts[0][:, -1] *= 0.1  # so that texts are not all empty
-        return SmallWriter(kind, HMMConfig(states=4).build(size).set(*counts))
+        generator = torch.Generator().manual_seed(5)
+        counts = [torch.rand(shape, generator=generator, dtype=torch.float64) ** 3 for shape in ((5, 5), (5, size))]
+        counts[0][:, -1] *= 0.1  # avoids empty texts
+        return SmallLanguageModel(kind, HMMConfig(states=4).build(size).set(*counts))
     configs: dict[str, Any] = {
         "lstm": RecurrentLMConfig(cell="lstm", hidden=6, embedding=5, layers=1, dropout=0.4),
         "gpt": GPTConfig(d_model=8, heads=2, layers=2, context=12),
         "window": WindowLMConfig(window=3, embedding=4, hidden=8),
     }
-    return SmallWriter(kind, shaken(configs[kind].build(size)))
+    return SmallLanguageModel(kind, randomize_weights(configs[kind].build(size)))
 
 
 def translator(kind: str = "gru") -> SmallTranslator:
@@ -69,14 +69,16 @@ def translator(kind: str = "gru") -> SmallTranslator:
         "gru": RecurrentSeq2SeqConfig(hidden=6, dropout=0.4),
         "transformer": TransformerConfig(d_model=8, heads=2, encoder_layers=1, decoder_layers=1),
     }
-    return SmallTranslator(kind, shaken(configs[kind].build(len(Characters(LETTERS)))))
+    return SmallTranslator(kind, randomize_weights(configs[kind].build(len(Characters(LETTERS)))))
 
 
-def shaken(model: nn.Module) -> nn.Module:
-    """With weights so large that what it says depends on what it read, the same every time, ready for use."""
-    drawn = torch.Generator().manual_seed(5)
+def randomize_weights(model: nn.Module) -> nn.Module:
+    """Set fixed random weights that are large enough for outputs to depend on inputs, and evaluation mode."""
+    generator = torch.Generator().manual_seed(5)
     with torch.no_grad():
         for weights in model.parameters():
-            centre = torch.ones_like(weights) if weights.dim() == 1 and bool((weights == 1).all()) else 0.0  # of norms
-            weights.copy_(centre + 0.6 * torch.randn(weights.shape, generator=drawn))
+            mean = (
+                torch.ones_like(weights) if weights.dim() == 1 and bool((weights == 1).all()) else 0.0
+            )  # the gains of norms
+            weights.copy_(mean + 0.6 * torch.randn(weights.shape, generator=generator))
     return model.eval()

@@ -1,4 +1,4 @@
-"""New checksums for a run whose files were changed: for tests of files that are wrong and match their checksum."""
+"""New checksums for a run with changed files, to test invalid files that match their checksums."""
 
 import json
 from pathlib import Path
@@ -9,8 +9,8 @@ from seqloom.core.files import tensors_from_file, tensors_to_bytes
 from seqloom.runs.layout import DOCUMENTS, Manifest
 
 
-def seal(run: Path) -> None:
-    """Make every checksum of a run that of its files, and tie its weights and checkpoints to them."""
+def update_checksums(run: Path) -> None:
+    """Recompute all checksums of a run and the identity in its weights and checkpoints."""
     path = run / "manifest.json"
     names = {*json.loads(path.read_text())["files"], *(name for name in DOCUMENTS if (run / name).exists())}
     files = {name: (run / name).read_bytes() for name in sorted(names) if (run / name).is_file()}
