@@ -120,7 +120,7 @@ def test_weights_that_do_not_fit_are_refused_when_the_training_begins(runs: Path
     recipe.write_text(recipe.read_text().replace("layers: 2", "layers: 3"))
     update_checksums(tmp_path / "gpt")
     training = begin(classify_recipe(tmp_path, tmp_path / "gpt"), tmp_path / "out")
-    with pytest.raises(UsageError, match=r"do not fit the backbone: backbone\.blocks\.2\..* is not there.*more"):
+    with pytest.raises(UsageError, match=r"do not fit the backbone: backbone\.blocks\.2\..* is missing.*more"):
         next(training.events())
 
 
@@ -202,7 +202,7 @@ def test_what_was_fine_tuned_without_a_next_token_has_none_to_give(runs: Path, t
     backbone = pretrained_run(tmp_path / "gpt", "gpt", tied=False)  # tied and without a bias there is nothing to miss
     first = trained(classify_recipe(tmp_path, backbone, "train.steps=1"), tmp_path / "first")
     again = begin(classify_recipe(tmp_path, first, "loss.language_model=0.5"), tmp_path / "second").task
-    with pytest.raises(UsageError, match=r"output\.weight is not there, nor anything that predicts the next token"):
+    with pytest.raises(UsageError, match=r"output\.weight is missing; loss\.language_model needs the output layer"):
         again.model()
 
 
