@@ -82,9 +82,9 @@ def test_what_is_too_long_is_read_in_pieces(readers: dict[str, Path], name: str,
     ids, h = model.tokenizer.encode(long), []
     for start in range(0, len(ids), room):
         piece = ids[start : start + room]
-        framed = [model.specials.classify, *piece, model.specials.separate] if name == "bert" else [END, *piece]
+        frame_texts = [model.specials.classify, *piece, model.specials.separate] if name == "bert" else [END, *piece]
         with torch.no_grad():
-            h.append(model.model.backbone.read(torch.tensor([framed]))[0])
+            h.append(model.model.backbone.read(torch.tensor([frame_texts]))[0])
     assert len(h) > 2 and len(h[-1]) < len(h[0])  # the last piece is read first: like lengths are read together
     for pooling, pooled in POOLINGS.items():
         wanted = pooled(torch.cat(h)).numpy()

@@ -165,7 +165,7 @@ def test_a_bart_that_was_told_so_begins_with_its_bos(copied: Any) -> None:
     assert read_directory(path).model.target_bos is None
     change(path / "config.json", force_bos_token_to_be_generated=True)
     found: Any = read_directory(path)
-    assert found.tokenizer.theirs([found.model.target_bos]) == [0]
+    assert found.tokenizer.to_original_ids([found.model.target_bos]) == [0]
 
 
 @pytest.mark.parametrize(

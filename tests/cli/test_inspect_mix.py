@@ -27,11 +27,13 @@ def test_the_mix_of_a_task_is_shown(seqloom: Any, folder: Path) -> None:
     (found,) = seqloom("inspect", "mix", folder / "features", "--json").objects
     mix = load(folder / "features", "cpu").model.backbone.mix
     assert [layer["layer"] for layer in found["layers"]] == ["token vectors", "layer 1", "layer 2"]
-    assert [layer["weight"] for layer in found["layers"]] == pytest.approx(mix.shares.tolist())
+    assert [layer["weight"] for layer in found["layers"]] == pytest.approx(mix.layer_weights.tolist())
     assert found["scale"] == pytest.approx(mix.scale.item()) and found["scale"] != 1  # it was learned
     assert sum(layer["weight"] for layer in found["layers"]) == pytest.approx(1)
     shown = seqloom("inspect", "mix", folder / "features").out
-    assert f"γ = {mix.scale.item():.3f}" in shown and f"{mix.shares[2]:6.1%}" in shown and "token vectors" in shown
+    assert (
+        f"γ = {mix.scale.item():.3f}" in shown and f"{mix.layer_weights[2]:6.1%}" in shown and "token vectors" in shown
+    )
 
 
 def test_features_that_are_frozen_stay_what_they_were(folder: Path) -> None:

@@ -14,7 +14,7 @@ from seqloom.core.tokens import Specials
 from seqloom.inspect.views.curves import curves
 from seqloom.predict.loader import load
 from seqloom.runs.run import Run
-from seqloom.text.model_inputs import read_gaps, with_gaps
+from seqloom.text.model_inputs import decode_gaps, read_gaps
 
 GAPS = "The cats [MASK] all [MASK] ."
 WHOLE = "The cats purr all day . We hear them purr . They eat milk ."
@@ -197,7 +197,7 @@ def test_gaps_are_written_as_they_are_read(folder: Path, name: str) -> None:
     specials = Specials.after(len(model.tokenizer))
     for text in (GAPS, "[MASK] eat milk .", "They eat [MASK]", "a [MASK] [MASK] b".replace("b", "day")):
         ids = read_gaps(model.tokenizer, specials, text).ids
-        again = with_gaps(model.tokenizer, ids)
+        again = decode_gaps(model.tokenizer, ids)
         assert read_gaps(model.tokenizer, specials, again).ids == ids
         if name == "bytes":
             assert again == text

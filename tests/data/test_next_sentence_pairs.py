@@ -10,7 +10,7 @@ from seqloom.core.errors import DataError
 from seqloom.core.tokens import Specials
 from seqloom.data.masking import NextSentencePairs
 from seqloom.text.base import split_sentences
-from seqloom.text.model_inputs import framed
+from seqloom.text.model_inputs import frame_texts
 
 LENGTH, DOCUMENTS, SENTENCES = 32, 40, 25
 ALL = 20_000  # vocabulary size: every token of the text is different
@@ -78,8 +78,8 @@ def test_pairs_follow_or_come_from_another_document(pairs: NextSentencePairs) ->
     last = {max(document[-1]) for document in documents()}
     for row, segments, length, other in zip(*(values.tolist() for values in drawn), strict=True):
         a, b = segments_of(row, length)
-        assert row[:length] == framed(SPECIALS, "bert", a, b).tokens
-        assert segments[:length] == framed(SPECIALS, "bert", a, b).segments and not any(segments[length:])
+        assert row[:length] == frame_texts(SPECIALS, "bert", a, b).tokens
+        assert segments[:length] == frame_texts(SPECIALS, "bert", a, b).segments and not any(segments[length:])
         assert a == list(range(a[0], a[-1] + 1)) and b == list(range(b[0], b[-1] + 1))  # consecutive sentences
         assert len(a) <= (LENGTH - 3) // 2
         (document, _), (elsewhere, _) = at[a[0]], at[b[0]]

@@ -169,7 +169,7 @@ def test_series_file_is_split_with_history(tmp_path: Path) -> None:
     assert columns_of(corpus) == ("a", "b") and "word of s.csv has no numbers and was left out" in corpus.notes[0]
     assert {split: corpus.sizes(split)["steps"] for split in corpus.splits} == {"train": 14, "dev": 3, "test": 3}
     dev = corpus.split("dev")[0]
-    assert (len(dev), dev.begins, dev.own) == (17, 14, 3), "dev includes the history before it"
+    assert (len(dev), dev.begins, dev.new_steps) == (17, 14, 3), "dev includes the history before it"
     assert np.array_equal(dev.values[:14], corpus.split("train")[0].values)
     assert season_of(load_file(tmp_path / "s.csv", table(), columns=["b"], season=3)) == 3
     assert load_file(tmp_path / "s.csv", table(), test_fraction=0).absent.keys() == {"test"}

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from seqloom.config import build
 from seqloom.core.errors import DataError, UsageError
-from seqloom.data.vectors import Adding, AddingConfig, Recall, RecallConfig, VectorData, numbered, uniform
+from seqloom.data.vectors import Adding, AddingConfig, Recall, RecallConfig, VectorData, index_range, uniform
 
 SEEDS = st.integers(0, 2**62)
 FIRST = st.integers(0, 2**40)
@@ -36,13 +36,13 @@ def splitmix64(state: int) -> int:
 
 @given(SEEDS, FIRST, st.integers(1, 5))
 def test_numbers_equal_splitmix64(seed: int, index: int, width: int) -> None:
-    (row,) = uniform(seed, numbered(index, 1), width)
+    (row,) = uniform(seed, index_range(index, 1), width)
     expected = [(splitmix64(seed + (index * width + p) * 0x9E3779B97F4A7C15) >> 40) / 2**24 for p in range(width)]
     assert row.tolist() == expected
 
 
 def test_numbers_are_uniform_and_uncorrelated() -> None:
-    numbers = uniform(12345, numbered(0, 50_000), 8)
+    numbers = uniform(12345, index_range(0, 50_000), 8)
     assert numbers.min() >= 0 and numbers.max() < 1
     assert np.abs(numbers.mean(axis=0) - 0.5).max() < 0.01
     assert np.abs(numbers.var(axis=0) - 1 / 12).max() < 0.002
@@ -55,7 +55,7 @@ def test_numbers_are_uniform_and_uncorrelated() -> None:
 
 @given(st.sampled_from(DATA), SEEDS, FIRST, st.integers(0, 7))
 def test_single_sequence_equals_batched_sequence(data: VectorData, seed: int, first: int, index: int) -> None:
-    batch, single = data.draw(seed, numbered(first, 8)), data.draw(seed, numbered(first + index, 1))
+    batch, single = data.draw(seed, index_range(first, 8)), data.draw(seed, index_range(first + index, 1))
     assert torch.equal(batch["inputs"][index], single["inputs"][0])
     assert torch.equal(batch["targets"][index], single["targets"][0])
 
@@ -120,7 +120,7 @@ def test_training_split_cannot_be_evaluated(data: VectorData) -> None:
 
 @given(st.integers(2, 41), SEEDS, FIRST)
 def test_adding_has_two_marks_and_their_sum(length: int, seed: int, first: int) -> None:
-    batch = AddingConfig(length=length).data().draw(seed, numbered(first, 20))
+    batch = AddingConfig(length=length).data().draw(seed, index_range(first, 20))
     values, marks = batch["inputs"].unbind(dim=2)
     assert batch["inputs"].shape == (20, length, 2) and batch["inputs"].dtype == torch.float32
     assert set(marks.unique().tolist()) <= {0.0, 1.0}
@@ -144,7 +144,7 @@ def test_marks_are_uniform_and_blind_loss_is_one_sixth() -> None:
 
 @given(st.integers(1, 30), st.integers(2, 12), SEEDS, FIRST)
 def test_target_is_first_symbol(lag: int, symbols: int, seed: int, first: int) -> None:
-    batch = RecallConfig(lag=lag, symbols=symbols).data().draw(seed, numbered(first, 10))
+    batch = RecallConfig(lag=lag, symbols=symbols).data().draw(seed, index_range(first, 10))
     x = batch["inputs"]
     assert x.shape == (10, lag + 2, symbols + 1)
     assert (x.sum(dim=2) == 1).all() and set(x.unique().tolist()) == {0.0, 1.0}

@@ -166,6 +166,6 @@ def ours(tokenizer: Any, model: Any) -> tuple[dict[str, Tensor], Tensor]:
     drop = int(model.config.model_type == "bart")
     source, mask = source[:, drop:], mask[:, drop:].bool()
     read = targets(model)[:, len(before_targets(model)) :]
-    mapped = torch.tensor([tokenizer.ours(row) for row in read.tolist()])
+    mapped = torch.tensor([tokenizer.from_original_ids(row) for row in read.tolist()])
     inputs = torch.cat([torch.full((4, 1), END), mapped], dim=1)
-    return {"tokens": torch.tensor([tokenizer.ours(row) for row in source.tolist()]), "mask": mask}, inputs
+    return {"tokens": torch.tensor([tokenizer.from_original_ids(row) for row in source.tolist()]), "mask": mask}, inputs

@@ -183,10 +183,10 @@ def test_tokens_are_those_of_the_library(tmp_path: Path) -> None:
     theirs = transformers.PreTrainedTokenizerFast(tokenizer_file=str(tmp_path / "there" / "tokenizer.json"))
     tokenizer = ours.tokenizer
     for text in (text for text in TEXTS if "[MASK]" not in text):
-        assert tokenizer.theirs(tokenizer.encode(text)) == theirs.encode(text, add_special_tokens=False)
+        assert tokenizer.to_original_ids(tokenizer.encode(text)) == theirs.encode(text, add_special_tokens=False)
     ids, V = vocabulary(), len(tokenizer)
     assert tokenizer.order[0] == ids["[PAD]"] and len(ids) == V + 3
-    assert tokenizer.theirs([V, V + 1, V + 2]) == [ids["[CLS]"], ids["[SEP]"], ids["[MASK]"]]
+    assert tokenizer.to_original_ids([V, V + 1, V + 2]) == [ids["[CLS]"], ids["[SEP]"], ids["[MASK]"]]
     spelled = {tokenizer.token(id) for id in tokenizer.encode("[CLS] [MASK] [PAD]")}
     assert spelled.isdisjoint({"[CLS]", "[MASK]", "[PAD]", "</s>"})  # text, as any other
 
@@ -198,7 +198,7 @@ def test_masked_tokens_are_told_as_there(tmp_path: Path) -> None:
     tokenizer, V = ours.tokenizer, len(ours.tokenizer)
     ids = [V, *tokenizer.encode("the"), V + 2, *tokenizer.encode("in"), V + 2, *tokenizer.encode("york ."), V + 1]
     with torch.no_grad():
-        logits = theirs(input_ids=torch.tensor([tokenizer.theirs(ids)])).prediction_logits[0]
+        logits = theirs(input_ids=torch.tensor([tokenizer.to_original_ids(ids)])).prediction_logits[0]
     wanted = logits[:, tokenizer.order[:V]].softmax(dim=1)
     for guesses, place in zip(told.masks, [place for place, id in enumerate(ids) if id == V + 2], strict=True):
         values, best = wanted[place].topk(4)

@@ -43,7 +43,7 @@ def both(theirs: Any, tokenizer: Any) -> tuple[Tensor, Tensor]:
     """The same texts, after what begins them, in their ids and in ours."""
     plain = texts()
     first = torch.full((len(plain), 1), begins(theirs))
-    ours = torch.tensor([tokenizer.ours(row) for row in plain.tolist()])
+    ours = torch.tensor([tokenizer.from_original_ids(row) for row in plain.tolist()])
     return torch.cat([first, plain], dim=1), torch.cat([torch.full_like(first, END), ours], dim=1)
 
 
@@ -92,7 +92,7 @@ def generated(theirs: Any, tokenizer: Any, prompt: Tensor, **options: Any) -> li
         pad_token_id=tokenizer.order[END],
         **options,
     )
-    rows = [tokenizer.ours(row) for row in made[:, prompt.shape[1] :].tolist()]
+    rows = [tokenizer.from_original_ids(row) for row in made[:, prompt.shape[1] :].tolist()]
     return [row[: row.index(END) + 1] if END in row else row for row in rows]
 
 
@@ -144,7 +144,7 @@ def test_there_and_back(pair: Any, tmp_path: Path) -> None:
     torch.testing.assert_close(reopened(there).logits, theirs(there).logits, atol=1e-6, rtol=0)
     tokenizer = transformers.AutoTokenizer.from_pretrained(written.path)
     assert tokenizer.eos_token_id == theirs.config.eos_token_id
-    assert tokenizer("the old dog barks")["input_ids"] == found.tokenizer.theirs(
+    assert tokenizer("the old dog barks")["input_ids"] == found.tokenizer.to_original_ids(
         found.tokenizer.encode("the old dog barks")
     )
 

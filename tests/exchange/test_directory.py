@@ -28,7 +28,7 @@ def test_it_can_be_read(folder: Path) -> None:
     found = read_directory(folder)
     assert found.family.name == "GPT-2"
     assert found.parameters == sum(tensor.numel() for tensor in weights().values())
-    assert found.tokenizer.encode("the dog") == found.tokenizer.ours([0, 3])
+    assert found.tokenizer.encode("the dog") == found.tokenizer.from_original_ids([0, 3])
 
 
 # --- the files --------------------------------------------------------------------------------------------------------

@@ -105,7 +105,7 @@ def generated(theirs: Any, tokenizer: Any, beams: int, penalty: float) -> list[l
         do_sample=False,
     )
     before = len(before_targets(theirs))
-    rows = [tokenizer.ours(row[before:]) for row in found.tolist()]
+    rows = [tokenizer.from_original_ids(row[before:]) for row in found.tolist()]
     ids = [row[: row.index(END) + 1] if END in row else row for row in rows]
     return [ids[start : start + beams] for start in range(0, len(ids), beams)]
 
@@ -221,7 +221,7 @@ def test_tokenizers_agree(name, tmp_path):
             transformers.AutoTokenizer.from_pretrained(path) for path in (found.directory.path, tmp_path / "out")
         ]
     for text in (*ENGLISH, *FRENCH, "  two  spaces"):
-        own = [*before, *found.tokenizer.theirs([*found.tokenizer.encode(text), END])]
+        own = [*before, *found.tokenizer.to_original_ids([*found.tokenizer.encode(text), END])]
         assert [reader(text)["input_ids"] for reader in readers] == [own, own]
 
 

@@ -71,7 +71,7 @@ def test_vectors_of_sentences_are_as_there(model: Any) -> None:
     tokenizer: Imported = model.tokenizer
     for number, text in enumerate(TEXTS):
         ids = [len(tokenizer), *tokenizer.encode(text), len(tokenizer) + 1]
-        assert tokenizer.theirs(ids) == row["input_ids"][number][: len(ids)].tolist()
+        assert tokenizer.to_original_ids(ids) == row["input_ids"][number][: len(ids)].tolist()
 
 
 @installed

@@ -27,7 +27,7 @@ from seqloom.models.tagger import TaggerConfig
 from seqloom.nn import attention
 from seqloom.nn.attention import MultiHeadAttention
 from seqloom.nn.positions import PositionsConfig
-from seqloom.text.model_inputs import framed
+from seqloom.text.model_inputs import frame_texts
 
 V, S, T = 11, MAX_PLAIN_QUERIES + 5, MAX_PLAIN_QUERIES + 3  # long enough for the fused kernel on a CPU
 SHAPE: dict[str, Any] = {"d_model": 16, "heads": 4, "layers": 2, "d_ff": 24, "dropout": 0.0}
@@ -150,7 +150,7 @@ def test_classifiers_and_taggers(model: Any, monkeypatch: pytest.MonkeyPatch) ->
 def test_what_stands_on_a_body(kind: str, config: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     backbone = {"kind": kind, **BACKBONES[kind]}
     model = ready(build(config, {"backbone": backbone, "dropout": 0.0}).build(V, 3))
-    batch = text(framed(Specials.after(V), model.backbone.form, torch.randint(1, V, (S,)).tolist()).tokens)
+    batch = text(frame_texts(Specials.after(V), model.backbone.form, torch.randint(1, V, (S,)).tolist()).tokens)
     agree(model, lambda: model(batch), lambda: model.attentions(batch), monkeypatch)
 
 

@@ -23,7 +23,7 @@ from seqloom.nn.cells import CELLS
 from seqloom.nn.positions import PositionsConfig
 from seqloom.nn.softmax import AdaptiveSoftmaxConfig
 from seqloom.nn.transformer import Norm
-from seqloom.text.model_inputs import framed
+from seqloom.text.model_inputs import frame_texts
 
 TINY: dict[str, Any] = {"d_model": 12, "heads": 3, "dropout": 0.3}
 
@@ -252,7 +252,7 @@ def test_a_bert_that_was_imported_without_an_output_ends_at_its_vectors() -> Non
     check(walk)
     assert {"logits", "softmax", "told"}.isdisjoint(keys(walk.stages))
     own = reader.model.eval().read(
-        torch.tensor([[*framed(reader.specials, "bert", tokenizer.encode("the cat")).tokens]])
+        torch.tensor([[*frame_texts(reader.specials, "bert", tokenizer.encode("the cat")).tokens]])
     )
     np.testing.assert_allclose(output(walk, "next"), own[0].detach(), atol=1e-9)
     pair = json.dumps(to_plain(walk), ensure_ascii=False)

@@ -17,7 +17,7 @@ from seqloom.models.fine_tuned import (
     FineTunedTaggerConfig,
     Pooler,
 )
-from seqloom.text.model_inputs import framed
+from seqloom.text.model_inputs import frame_texts
 from seqloom.train.optimizers import LayerGroups
 
 V, LABELS = 20, 3
@@ -36,7 +36,7 @@ def classifier(kind: str, predicts: bool = False, **options: Any) -> FineTunedCl
 
 
 def batch_of(kind: str, texts: Any = TEXTS) -> dict[str, Tensor]:
-    rows = [framed(Specials.after(V), FORMS.get(kind, "causal"), text).tokens for text in texts]
+    rows = [frame_texts(Specials.after(V), FORMS.get(kind, "causal"), text).tokens for text in texts]
     longest = max(map(len, rows))
     tokens = torch.tensor([row + [0] * (longest - len(row)) for row in rows])
     mask = torch.arange(longest) < torch.tensor([[len(row)] for row in rows])

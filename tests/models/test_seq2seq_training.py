@@ -198,7 +198,7 @@ def test_variational_dropout_before_the_output_is_the_same_at_every_step_of_a_se
 def test_what_is_projected_or_makes_little_difference_is_said():
     assert model().notes() == []
     (note,) = model(attention={"score": "dot"}).notes()
-    assert note == "the dot score projects the 12-wide encoder states to 6, the decoder's width"
+    assert note == "the dot score projects the encoder states from 12 to 6 dimensions"
     assert model(attention={"score": "scaled-dot"}).notes()[0].startswith("the scaled-dot score projects")
     assert model(attention={"score": "dot"}, combine="sum").notes() == []
     assert "swaps the two directions" in model(reverse=True).notes()[0]
@@ -239,7 +239,7 @@ def test_a_section_that_may_be_null_stays_null():
 
 def test_a_source_too_long_for_its_locations_is_refused():
     seq2seq = model(attention={"score": "location", "max_length": 4})
-    with pytest.raises(DataError, match="knows 4 places and a source has 5 tokens"):
+    with pytest.raises(DataError, match="has 4 positions, but a source has 5 tokens"):
         seq2seq.start(source_of(some_batch()))
     seq2seq.start(source_of(some_batch(sources=(4, 3, 1), source=7)))  # longer by padding alone
 

@@ -21,7 +21,7 @@ def test_shares_are_a_softmax_and_all_is_scaled() -> None:
     mix.weights.data = torch.tensor([0.0, 100.0, 0.0], dtype=torch.float64)
     mix.scale.data = torch.tensor([2.5], dtype=torch.float64)
     torch.testing.assert_close(mix([a, b, c]), 2.5 * b)
-    assert torch.isclose(mix.shares.sum(), torch.tensor(1.0, dtype=torch.float64))
+    assert torch.isclose(mix.layer_weights.sum(), torch.tensor(1.0, dtype=torch.float64))
 
 
 def test_gradients_reach_weights_scale_and_layers() -> None:

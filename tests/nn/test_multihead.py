@@ -244,6 +244,6 @@ def test_a_mask_is_made_once_for_all_layers():
     mask[1] = False
     for weights in (False, True):
         exactly(ours(x, mask=AttentionMask(mask), weights=weights)[0], ours(x, mask=mask, weights=weights)[0])
-    assert AttentionMask(mask).some is not None and AttentionMask(mask[[0]] | True).some is None
+    assert AttentionMask(mask).attending is not None and AttentionMask(mask[[0]] | True).attending is None
     allowed = AttentionMask(mask)
-    assert allowed.added is allowed.added and allowed.added[1].eq(0).all()
+    assert allowed.additive is allowed.additive and allowed.additive[1].eq(0).all()

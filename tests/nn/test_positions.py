@@ -88,9 +88,9 @@ def test_what_does_not_belong_together():
     with pytest.raises(UsageError) as error:
         build(PositionsConfig, {"kind": "none", "layout": "halves", "max_length": 0, "base": 0.5})
     for problem in (
-        "layout belongs to sinusoidal and rotary positions only; leave it out for 'none'",
-        "base belongs to sinusoidal and rotary",
-        "max_length belongs to learned positions only",
+        "layout is an option of sinusoidal and rotary positions only; remove it for 'none'",
+        "base is an option of sinusoidal and rotary",
+        "max_length is an option of learned positions only",
         "max_length: must be at least 1, got 0",
         "base: must be greater than 1.0, got 0.5",
     ):

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from tests.standard import STANDARD_SCORES
 
 from seqloom.core.errors import DataError
-from seqloom.nn.scores import LOCATIONS, SCORES, LocationScore, score_class, standard
+from seqloom.nn.scores import DEFAULT_MAX_LENGTH, SCORES, LocationScore, score_class, standard
 
 B, K, T, S, H, M = 2, 3, 4, 5, 6, 8
 
@@ -111,7 +111,7 @@ def test_nothing_is_projected_where_widths_agree_and_otherwise_it_is_said():
         assert make(name, H, H).notes() == [] and make(name, H, H).project is None
     for name in ("dot", "scaled-dot", "cosine"):
         (note,) = make(name, 6, 8).notes()
-        assert "projects the 8-wide encoder states to 6" in note
+        assert "projects the encoder states from 8 to 6 dimensions" in note
     for name in ("additive", "general", "location"):
         assert make(name, 6, 8).notes() == []
 
@@ -140,10 +140,10 @@ def test_a_zero_annotation_has_a_finite_gradient():
 
 def test_a_source_longer_than_the_places_is_refused_in_words():
     score = LocationScore(H, M, max_length=4)
-    with pytest.raises(DataError, match=r"knows 4 places and a source has 5 tokens.*max_length"):
+    with pytest.raises(DataError, match=r"has 4 positions, but a source has 5 tokens.*max_length"):
         score.prepare(torch.randn(B, 5, M))
     assert score.prepare(torch.randn(B, 4, M)).shape == (B, 4, 0)
-    assert LocationScore(H, M).max_length == LOCATIONS
+    assert LocationScore(H, M).max_length == DEFAULT_MAX_LENGTH
 
 
 def test_padding_beyond_the_places_is_not_a_longer_source():
@@ -164,7 +164,7 @@ def test_too_many_states_for_one_tanh_are_scored_in_turn(monkeypatch, coverage):
     s, keys = torch.randn(B, K, T, H).double(), score.prepare(torch.randn(B, S, M).double())
     a = torch.rand(B, K, T, S).double() if coverage else None
     together = score(s, keys, a)
-    monkeypatch.setattr(standard, "AT_ONCE", 5 * keys.numel())
+    monkeypatch.setattr(standard, "MAX_ELEMENTS", 5 * keys.numel())
     exactly(score(s, keys, a), together)
 
 
@@ -187,7 +187,7 @@ def test_a_wrong_name_is_answered_with_the_right_ones():
 def test_coverage_is_given_to_those_that_were_built_for_it(name):
     s, h, a = torch.randn(B, T, H).double(), torch.randn(B, S, M).double(), torch.rand(B, T, S).double()
     for score, given_ in ((make(name), a), (make(name, coverage=True), None)):
-        with pytest.raises(ValueError, match="coverage must be given"):
+        with pytest.raises(ValueError, match="coverage must be passed"):
             score(s, score.prepare(h), given_)
 
 

@@ -108,9 +108,9 @@ def plain_library(name: str) -> Library:
 def test_ids_equal_library(name: str, text: str) -> None:
     tokenizer = TOKENIZERS[name]
     ids = tokenizer.encode(text)
-    assert tokenizer.theirs(ids) == plain_library(name).encode(text, add_special_tokens=False).ids
+    assert tokenizer.to_original_ids(ids) == plain_library(name).encode(text, add_special_tokens=False).ids
     assert all(0 < id < len(tokenizer) for id in ids)
-    assert tokenizer.ours(tokenizer.theirs(ids)) == ids
+    assert tokenizer.from_original_ids(tokenizer.to_original_ids(ids)) == ids
     assert list(tokenizer.encode_batch([text, "dog", text]))[::2] == [ids, ids]
 
 
@@ -137,7 +137,7 @@ def test_streams_equal_library_decoding(name: str, numbers: list[int]) -> None:
     text = "".join(map(stream.push, ids)) + stream.flush()
     assert text == tokenizer.decode(ids)
     silent = tokenizer._silent
-    visible = [id for id in tokenizer.theirs(ids) if id not in silent]
+    visible = [id for id in tokenizer.to_original_ids(ids) if id not in silent]
     assert text == plain_library(name).decode(visible, skip_special_tokens=False)
 
 
@@ -177,9 +177,9 @@ def test_special_tokens_are_never_encoded(name: str, around: str) -> None:
     vocabulary = {id: word for word, id in library.get_vocab().items()}
     for id in special:
         text = around.format(vocabulary[id], vocabulary[id])
-        assert not special & set(tokenizer.theirs(tokenizer.encode(text)))
+        assert not special & set(tokenizer.to_original_ids(tokenizer.encode(text)))
         assert len(tokenizer.spans(text)) == len(tokenizer.encode(text))
-    assert END in tokenizer.ours([end])
+    assert END in tokenizer.from_original_ids([end])
 
 
 def test_control_library_encodes_special_tokens() -> None:
@@ -209,7 +209,7 @@ def test_tokens_are_displayed_as_text() -> None:
     with pytest.raises(IndexError):
         gpt2.token(len(gpt2))
     with pytest.raises(IndexError):
-        gpt2.theirs([-1])
+        gpt2.to_original_ids([-1])
 
 
 def test_added_tokens_keep_ids_after_removed_special_tokens() -> None:
@@ -222,9 +222,9 @@ def test_added_tokens_keep_ids_after_removed_special_tokens() -> None:
     )
     for text in ("a <plain> b", "a <two> b"):
         ids = tokenizer.encode(text)
-        assert tokenizer.theirs(ids) == library.encode(text).ids
-        assert tokenizer.decode(ids) == text == library.decode(tokenizer.theirs(ids))
-    assert library.token_to_id("<one>") not in tokenizer.theirs(tokenizer.encode("<one>"))
+        assert tokenizer.to_original_ids(ids) == library.encode(text).ids
+        assert tokenizer.decode(ids) == text == library.decode(tokenizer.to_original_ids(ids))
+    assert library.token_to_id("<one>") not in tokenizer.to_original_ids(tokenizer.encode("<one>"))
 
 
 @for_every_library

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from seqloom.core.tokens import EXTRA, MASK_TEXT, Specials
 from seqloom.text import CharactersConfig, WordsConfig, train_tokenizer
-from seqloom.text.model_inputs import frame_length, framed, read_gaps, truncated_lengths
+from seqloom.text.model_inputs import frame_length, frame_texts, read_gaps, truncated_lengths
 
 SPECIALS = Specials.after(100)
 
@@ -33,7 +33,7 @@ def test_no_text_encodes_to_special_tokens() -> None:
     ],
 )
 def test_texts_are_framed_by_special_tokens(form, second, tokens, segments, starts, cls_position) -> None:
-    row = framed(SPECIALS, form, [7, 8], second)
+    row = frame_texts(SPECIALS, form, [7, 8], second)
     assert (row.tokens, row.segments, row.starts, row.cls_position) == (tokens, segments, starts, cls_position)
     assert len(row.tokens) == 2 + len(second or []) + frame_length(1 + (second is not None))
     assert row.tokens[row.cls_position] == (0 if form == "ends" else SPECIALS.classify)

@@ -55,8 +55,8 @@ def test_ids_and_texts_equal_transformers(tokenizer, marian, side):
     different = 0
     for text in TEXTS:
         ids = marian(**({"text": text} if side == "source" else {"text_target": text}))["input_ids"]
-        assert [*tokenizer.theirs(reader.encode(text)), *tokenizer.theirs([END])] == ids
-        assert tokenizer.ours(ids) == [*reader.encode(text), END]
+        assert [*tokenizer.to_original_ids(reader.encode(text)), *tokenizer.to_original_ids([END])] == ids
+        assert tokenizer.from_original_ids(ids) == [*reader.encode(text), END]
         tokens = [token for token in reader.encode(text) if token != tokenizer.unknown]
         assert reader.decode([*tokens, END]) == marian.decode(ids, skip_special_tokens=True)
         different += tokenizer.encode(text) != tokenizer.of_targets.encode(text)

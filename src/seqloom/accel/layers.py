@@ -51,7 +51,7 @@ def fused_attention(
     if kv_heads < heads:  # symbolic while a block is compiled; the kernel requires a bool
         kernel = partial(kernel, enable_gqa=True)
     allowed = None if mask is None else mask.mask
-    if mask is None or mask.each or q.device.type == "cpu":  # a query without keys gives zeros
+    if mask is None or mask.every_query_attends or q.device.type == "cpu":  # a query without keys gives zeros
         return kernel(q, k, v, attn_mask=allowed, is_causal=is_causal)
     has_keys = mask.mask.any(dim=-1, keepdim=True)  # not all GPU kernels give zeros
     return kernel(q, k, v, attn_mask=mask.mask | ~has_keys).masked_fill(~has_keys, 0)

@@ -1,1 +1,1 @@
-"""Corpora, readers of files and texts, and batches."""
+"""Corpora, file readers, text readers and batches."""

@@ -189,7 +189,8 @@ def _cut_by_length(lengths: Array, tokens: int) -> tuple[Array, Array, list[Shap
 
 
 def _cut_into_boxes(lengths: Array, tokens: int, max_shapes: int) -> tuple[Array, Array, list[Shape]]:
-    """Do the same with at most `max_shapes` shapes, by splitting boxes like a decision tree to save the most cells.
+    """Return the same with at most `max_shapes` shapes: boxes are split as in a decision tree, where it saves the
+    most cells.
 
     The examples of a box are divided evenly, so that few rows stay empty.
     """

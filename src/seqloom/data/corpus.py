@@ -197,7 +197,7 @@ class Corpus(Generic[ExampleT_co]):
         return sum(word not in known for word in words) / max(1, len(words))
 
     def fingerprint(self) -> dict[str, str]:
-        """Return the sha256 of each split: the content of its examples and the borders between them."""
+        """Return the sha256 of each split: the content of its examples and the boundaries between them."""
         return {name: digest(examples) for name, examples in self.splits.items()}
 
     def checked(self) -> Self:
@@ -249,7 +249,7 @@ def frame(text: str) -> bytes:
 
 
 def digest(items: Iterable[object], content: Callable[[Example], bytes] = lambda example: example.content()) -> str:
-    """Return the sha256 of documents or of the content of examples, including the borders between them."""
+    """Return the sha256 of documents or of the content of examples, including the boundaries between them."""
     result = hashlib.sha256()
     for item in items:
         result.update(frame(item) if isinstance(item, str) else content(*_as_examples([item])))

@@ -105,7 +105,9 @@ def decode_text(content: bytes | bytearray, path: Path | str) -> str:
     if content.startswith(_UTF16):
         raise DataError(f"{path} must be UTF-8 but starts like UTF-16. Convert it: iconv -f UTF-16 -t UTF-8.")
     if content.startswith(_GZIP):
-        raise DataError(f"{path} is compressed with gzip. Its name must end in .gz (if it does, it is so twice).")
+        raise DataError(
+            f"{path} is compressed with gzip. Its name must end in .gz (if it does, the file is compressed twice)."
+        )
     if (index := content.find(b"\0")) >= 0:  # a text may contain a stray one, a binary file contains many
         line, count = content.count(b"\n", 0, index) + 1, content.count(0)
         problem = f"{path} must be text, but line {line} contains a NUL byte"

@@ -28,7 +28,7 @@ from seqloom.core.errors import DataError
 from seqloom.core.tokens import Specials
 from seqloom.core.tree import Tree
 from seqloom.data.batching import CACHED_EPOCHS, Array, ShuffleSampler
-from seqloom.text.model_inputs import frame_length, framed
+from seqloom.text.model_inputs import frame_length, frame_texts
 
 
 class PackedRows(NamedTuple):
@@ -45,7 +45,7 @@ def pack(texts: Sequence[Sequence[int]], specials: Specials, length: int) -> Pac
     for row, members in enumerate(rows):
         end = 0
         for number, member in enumerate(members, start=1):
-            framed_piece = framed(specials, "bert", pieces[member]).tokens
+            framed_piece = frame_texts(specials, "bert", pieces[member]).tokens
             start, end = end, end + len(framed_piece)
             tokens[row, start:end], documents[row, start:end] = framed_piece, number
     return PackedRows(tokens, documents)

@@ -12,7 +12,7 @@ bart (BART, 2019)    the target is the text; its source is corrupted by up to fi
                          delete              delete random tokens
 
 Of n tokens, ⌊p · n + u⌋ are chosen, with u uniform in [0, 1), so that the expected fraction is p even
-in short texts. Spans do not touch, and all positions are equally likely. The sentinels are rows of the
+in short texts. Spans do not touch, and all their placements are equally likely. The sentinels are rows of the
 embedding after [MASK]; a text uses the first ones.
 
 A document is divided into pieces of limited length, at the end of a sentence if possible. The noise of
@@ -132,7 +132,7 @@ def hide_spans(tokens: Sequence[int], noise: SpansConfig, vocabulary: int, draws
 
 
 def parse_spans(target: Sequence[int], sentinels: range) -> dict[int, list[int]]:
-    """Return the spans in a target by the number of their sentinel; the first one counts if it is repeated."""
+    """Return the spans in a target by the number of their sentinel; the first span of a repeated sentinel is used."""
     spans: dict[int, list[int]] = {}
     span: list[int] = []  # tokens before the first sentinel are dropped
     for token in target:

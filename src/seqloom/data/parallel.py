@@ -1,4 +1,4 @@
-"""ScoredText translations: n-best lists in the format of Moses, and the copy baseline.
+"""Candidate translations: n-best lists in the format of Moses, and the copy baseline.
 
     0 ||| das ist ein Haus ||| -1.23
     0 ||| dies ist ein Haus ||| LM0= -12.3 TM0= -4.5 ||| -2.01

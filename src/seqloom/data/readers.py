@@ -1,4 +1,4 @@
-"""Readers: from texts to the inputs of models, the same in training, evaluation and prediction.
+"""Readers that convert texts to model inputs, in training, evaluation and prediction alike.
 
     classifier   the tokens of a text and END; long texts are truncated
     tagger       the words of a sentence, separated by spaces; long sentences are divided into parts, because every
@@ -25,7 +25,7 @@ from seqloom.data.batching import Ragged
 from seqloom.data.collate import FIRST, SPELLING, ExampleRows, TextBatches
 from seqloom.text import Characters, CharactersConfig, Tokenizer, Words
 from seqloom.text.base import Span
-from seqloom.text.model_inputs import Form, Row, frame_length, framed, truncated_lengths
+from seqloom.text.model_inputs import Form, Row, frame_length, frame_texts, truncated_lengths
 from seqloom.text.word_spans import first_tokens, join_words, word_spans
 
 SENTENCE_ENDS = frozenset(".!?…。！？।॥؟۔") | {"...", "?!", "!!", "??", "!!!", "???"}
@@ -88,7 +88,7 @@ class TextFrame:
         return frame_length(self.texts)
 
     def around(self, tokens: Sequence[int]) -> list[int]:
-        return framed(self.specials, self.form, tokens).tokens
+        return frame_texts(self.specials, self.form, tokens).tokens
 
 
 class TextReader:
@@ -116,7 +116,7 @@ class TextReader:
         ]
         return " ".join([text[start:end] for start, end in spans]), spans
 
-    def written(self, text: str) -> str:
+    def prepare_text(self, text: str) -> str:
         """Return the text that is tokenized."""
         return self.read(text)[0] if self._splits_words else text
 
@@ -145,7 +145,7 @@ class TextReader:
         values: Mapping[str, Sequence[int]] | None = None,
     ) -> TextBatches:
         """Return batches of texts, truncated to fit into their frames."""
-        ids = self.tokenizer.encode_batch(map(self.written, texts))
+        ids = self.tokenizer.encode_batch(map(self.prepare_text, texts))
         if self.frame is not None:
             room = None if self.max_length is None else self.max_length - self.frame.length
             was_cut, rows = [], []
@@ -172,7 +172,7 @@ class TextReader:
 
     def unknown(self, text: str) -> list[str]:
         """Return the parts of the text that are not in the vocabulary."""
-        return self.tokenizer.unknown_pieces(self.written(text))
+        return self.tokenizer.unknown_pieces(self.prepare_text(text))
 
 
 # --- sentences --------------------------------------------------------------------------------------------------------
@@ -281,13 +281,13 @@ class RowReader:
     def encode(self, text: str) -> list[int]:
         """Return the tokens of a text, which are cached."""
         if text not in self._cache:
-            self._cache[text] = self.tokenizer.encode(self._written(text))
+            self._cache[text] = self.tokenizer.encode(self._prepare_text(text))
         return self._cache[text]
 
     def read_ahead(self, texts: Iterable[str]) -> None:
         """Encode many texts in one batch, which is faster."""
         new = [text for text in texts if text not in self._cache]
-        self._cache.update(zip(new, self.tokenizer.encode_batch(map(self._written, new)), strict=True))
+        self._cache.update(zip(new, self.tokenizer.encode_batch(map(self._prepare_text, new)), strict=True))
 
     def spans(self, text: str) -> list[Span]:
         """Return the spans of the tokens in the original text."""
@@ -306,16 +306,16 @@ class RowReader:
                 spans.append((original, min(words[last][0] + end - starts[last], words[last][1])))
         return spans
 
-    def _written(self, text: str) -> str:
-        return separate_punctuation(text) if self.split_punctuation else self._texts.written(text)
+    def _prepare_text(self, text: str) -> str:
+        return separate_punctuation(text) if self.split_punctuation else self._texts.prepare_text(text)
 
     def unknown(self, *texts: str) -> list[str]:
         """Return the parts of the texts that are not in the vocabulary."""
-        pieces = (piece for text in texts for piece in self.tokenizer.unknown_pieces(self._written(text)))
+        pieces = (piece for text in texts for piece in self.tokenizer.unknown_pieces(self._prepare_text(text)))
         return list(dict.fromkeys(pieces))
 
     def row(self, first: Sequence[int], second: Sequence[int]) -> Row:
-        return framed(self.frame.specials, self.frame.form, first, second)
+        return frame_texts(self.frame.specials, self.frame.form, first, second)
 
     # --- pairs and choices ------------------------------------------------------------------------------------------
 

@@ -173,8 +173,8 @@ class Series(Example):
         return np.nan_to_num(values), ~np.isnan(values)
 
     @property
-    def own(self) -> int:
-        """The number of rows without history."""
+    def new_steps(self) -> int:
+        """The number of rows after the history."""
         return len(self) - self.begins
 
     def until(self, end: int, begins: int = 0) -> "Series":
@@ -202,7 +202,7 @@ class Series(Example):
         examples = corpus.split(split)
         return {
             "series": len(examples),
-            "steps": sum(series.own for series in examples),
+            "steps": sum(series.new_steps for series in examples),
             "variables": len(columns_of(corpus)),
             "missing": sum(int((~series.mask[series.begins :]).sum()) for series in examples),
         }

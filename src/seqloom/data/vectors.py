@@ -66,7 +66,7 @@ class VectorData(ABC):
 
     def batch(self, seed: int, first: int, rows: int) -> Sequences:
         """Return `rows` training sequences; subclasses may draw easier ones."""
-        return self.draw(derive_seed(seed, self.name, "train"), numbered(first, rows))
+        return self.draw(derive_seed(seed, self.name, "train"), index_range(first, rows))
 
     def split(self, name: str) -> Sequences:
         if name not in self.held_out:
@@ -74,7 +74,7 @@ class VectorData(ABC):
                 f"The task {self.name} has no {name} split, because training draws new sequences at every step. "
                 f"Use {' or '.join(self.held_out)}."
             )
-        return self.draw(derive_seed(self.seed, self.name, name), numbered(0, self.held_out[name]))
+        return self.draw(derive_seed(self.seed, self.name, name), index_range(0, self.held_out[name]))
 
     def fingerprint(self) -> dict[str, str]:
         """Return the sha256 of each split."""
@@ -97,7 +97,7 @@ class VectorData(ABC):
         }
 
 
-def numbered(first: int, count: int) -> Indices:
+def index_range(first: int, count: int) -> Indices:
     return np.arange(first, first + count, dtype=np.uint64)
 
 
@@ -198,7 +198,7 @@ class Recall(VectorData):
         return self._draw(seed, indices, self.lag)
 
     def batch(self, seed: int, first: int, rows: int) -> Sequences:
-        indices = numbered(first, rows)
+        indices = index_range(first, rows)
         (number,) = uniform(derive_seed(seed, self.name, "lag"), indices[:1], 1)[0]
         lag = self.min_lag + int(number * (self.lag - self.min_lag + 1))
         return self._draw(derive_seed(seed, self.name, "train"), indices, lag)
@@ -265,7 +265,7 @@ class Motion:
 
 def draw_track(motion: Motion, seed: int, split: str, number: int) -> Track:
     """Draw track `number` of a split, as a function of the arguments only."""
-    numbers = uniform(derive_seed(seed, "track", split), numbered(number, 1), 16 * motion.steps)[0].reshape(
+    numbers = uniform(derive_seed(seed, "track", split), index_range(number, 1), 16 * motion.steps)[0].reshape(
         motion.steps, 16
     )
     normal = _normal(numbers[:, :8])  # (T, 4)

@@ -76,8 +76,8 @@ class FoundVectors:
 def read_vectors(path: Path, words: Sequence[str], width: int, *, lowercase: bool = True) -> FoundVectors:
     """Read the vectors of these words, which must have `width` numbers.
 
-    With `lowercase`, a word that is not in the file gets the vector of its lowercase form. The first
-    vector of a repeated word counts.
+    With `lowercase`, a word that is not in the file gets the vector of its lowercase form. Of a repeated word, the
+    first vector is used.
     """
     path = expand_home(path)
     exact, lowered = index_words(words), index_words([word.lower() for word in words]) if lowercase else {}
@@ -99,7 +99,7 @@ def read_vectors(path: Path, words: Sequence[str], width: int, *, lowercase: boo
 
 
 def read_all_vectors(path: Path) -> tuple[list[str], Vectors]:
-    """Read all words and their vectors (V, D), except `<unk>`; the first vector of a repeated word counts.
+    """Read all words and their vectors (V, D), except `<unk>`; of a repeated word, the first vector is used.
 
     Invalid UTF-8 becomes �.
     """
@@ -300,7 +300,9 @@ SIMILARITY_SETS = {  # the set, its file, its delimiter, and the column of the s
         2,
     ),
     "simlex999": (
-        DataSet("SimLex-999", "https://fh295.github.io/simlex.html (no licence is stated; it asks to be cited)"),
+        DataSet(
+            "SimLex-999", "https://fh295.github.io/simlex.html (no licence is stated; its authors ask to be cited)"
+        ),
         "SimLex-999.txt",
         "\t",
         3,

@@ -148,7 +148,9 @@ class BeamSearch:
             if best.ended(self.end, self.options.beam).any():
                 finished = self.rules.add_finished(finished, best, beams.node, length, coverage)
             parents = beams.node.gather(1, chosen.slot)
-            node = self.nodes.grow(chosen.token.flatten(), parents.flatten(), chosen.own.flatten()).view_as(parents)
+            node = self.nodes.grow(chosen.token.flatten(), parents.flatten(), chosen.token_log_prob.flatten()).view_as(
+                parents
+            )
             if attended is not None:
                 attended = attended.gather(1, chosen.slot.unsqueeze(2).expand(-1, -1, attended.shape[2]))
             after = replace(beams, node=node, log_prob=chosen.total, attended=attended, finished=finished)
@@ -227,7 +229,7 @@ class BeamSearch:
         node = torch.full_like(best.slot, -1).scatter(1, best.unended_positions(self.end, kept.shape[1]), kept)
         ended = (best.token == self.end) & (torch.arange(best.token.shape[1], device=score.device) < self.options.beam)
         parent = beams.node.gather(1, best.slot)
-        return SearchStep(length, beams.source, parent, best.token, best.own, best.total, score, node, ended)
+        return SearchStep(length, beams.source, parent, best.token, best.token_log_prob, best.total, score, node, ended)
 
     def find_done(self, beams: Beams, length: int) -> Tensor:
         """Return which sources (b,) are done, on the CPU, with a single device synchronisation."""

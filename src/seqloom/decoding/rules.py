@@ -32,7 +32,7 @@ class Candidates:
     """Continuations of each source (b, C), best first."""
 
     total: Tensor  # Σ log p
-    own: Tensor  # log p of the token
+    token_log_prob: Tensor  # log p of the token
     token: Tensor
     slot: Tensor  # index of the hypothesis it continues
 
@@ -60,8 +60,8 @@ def best_candidates(values: Tensor, ids: Tensor, log_prob: Tensor, count: int) -
     total = (log_prob.unsqueeze(2) + values).flatten(1)  # (b, w·K)
     total, order = total.sort(dim=1, descending=True, stable=True)
     order = order[:, :count]
-    own, token = values.flatten(1).gather(1, order), ids.flatten(1).gather(1, order)
-    return Candidates(total[:, :count], own, token, order // values.shape[2])
+    token_log_prob, token = values.flatten(1).gather(1, order), ids.flatten(1).gather(1, order)
+    return Candidates(total[:, :count], token_log_prob, token, order // values.shape[2])
 
 
 @config
@@ -114,7 +114,7 @@ class BeamRules:
         new = {
             "score": score.masked_fill(~ended, -math.inf),
             "log_prob": best.total[:, :k],
-            "end": best.own[:, :k],
+            "end": best.token_log_prob[:, :k],
             "node": node.gather(1, slot),
             "length": torch.zeros_like(slot) + (length - 1),
             "finished": ended,
@@ -288,7 +288,7 @@ class SearchStep:
     source: Tensor  # (b,) indices in the batch
     parent: Tensor  # the node it continues
     token: Tensor
-    own: Tensor  # log p of the token
+    token_log_prob: Tensor  # log p of the token
     total: Tensor  # Σ log p
     score: Tensor  # ranking score if it ended here
     node: Tensor  # its node if it stays in the beam, else −1

@@ -1,1 +1,1 @@
-"""How good a model is, in numbers that mean the same whichever model they are about."""
+"""Metrics, comparable between models."""

@@ -79,7 +79,7 @@ def _check_pairs(x: Scores, y: Scores) -> tuple[Values, Values]:
 
 
 def _centre(values: Values) -> Values:
-    """Subtract the mean and divide by the maximum, so that squares neither overflow nor underflow."""
+    """Subtract the mean and divide by the maximum; squares then neither overflow nor underflow."""
     centred = values - values.mean()
     largest = np.abs(centred).max()
     return centred / largest if largest else centred

@@ -1,7 +1,7 @@
 """Nearest neighbours and analogies of word vectors, and their evaluation.
 
 cos(x, y) = x · y / (‖x‖ ‖y‖)
-a : b = c : ?        the word w, none of the three, with the largest cos(w, b − a + c) for unit vectors (3CosAdd)
+a : b = c : ?   the word w, other than a, b and c, with the largest cos(w, b − a + c) for unit vectors (3CosAdd)
 
 Word vectors are evaluated on rated word pairs and on analogies. Words are looked up regardless of
 case. Pairs and questions with an unknown word are skipped; `coverage` is the fraction that was

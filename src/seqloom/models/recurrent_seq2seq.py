@@ -30,7 +30,7 @@ from seqloom.nn.bidirectional import BidirectionalStack, Combination, read_seque
 from seqloom.nn.cells import CellName
 from seqloom.nn.masks import choose, hypotheses, last_real, make_dropout, mask_or_ones, reversed_steps
 from seqloom.nn.recurrent import RecurrentOptions, Stack
-from seqloom.nn.scores import LOCATIONS, Score, score_class
+from seqloom.nn.scores import DEFAULT_MAX_LENGTH, Score, score_class
 from seqloom.nn.softmax import FullSoftmax, at_least_float32
 
 
@@ -101,7 +101,7 @@ class RecurrentSeq2SeqConfig(RecurrentOptions):
         """The maximum number of source tokens, END included; None means no limit."""
         if self.attention is None or self.attention.score != "location":
             return None
-        return self.attention.max_length or LOCATIONS
+        return self.attention.max_length or DEFAULT_MAX_LENGTH
 
     @property
     def reads_token(self) -> bool:

@@ -1,1 +1,1 @@
-"""The parts models are made of: cells, and what loops, stacks and fuses them."""
+"""Layers of models: recurrent cells and stacks, attention, Transformer blocks, positions, output layers, pooling."""

@@ -32,7 +32,7 @@ Memory = dict[str, Tensor]  # of each source: encoder states (B, S, M), keys (B,
 
 
 def masked_softmax(scores: Tensor, mask: Tensor) -> Tensor:
-    """Softmax over the unmasked positions of the last dimension, at least in float32.
+    """Return the softmax over the unmasked positions of the last dimension, at least in float32.
 
     A row without unmasked positions gives zeros, with zero gradients: the fill value is finite.
     """
@@ -172,7 +172,7 @@ class MultiHeadAttention(nn.Module):
         return self._rotate(self._split_heads(k), positions).transpose(1, 2), self._split_heads(v).transpose(1, 2)
 
     def _split_heads(self, x: Tensor) -> Tensor:
-        """(B, T, heads · d) to (B, T, heads, d)."""
+        """Reshape x (B, T, heads · d) to (B, T, heads, d)."""
         return x.view(*x.shape[:2], x.shape[2] // self.head_width, self.head_width)
 
     def _rotate(self, x: Tensor, positions: Tensor | None) -> Tensor:
@@ -230,16 +230,16 @@ def attention_with_weights(
     groups = B, kv_heads, N // kv_heads * T  # heads that share keys are computed together
     scores = (q * scale).reshape(*groups, d) @ k.transpose(-1, -2)
     scores = scores.view(B, N, T, S).to(torch.promote_types(scores.dtype, torch.float32))
-    weights = softmax(scores if mask is None else scores + mask.added.to(scores.dtype))
-    if mask is not None and mask.some is not None:
-        weights = weights * mask.some
+    weights = softmax(scores if mask is None else scores + mask.additive.to(scores.dtype))
+    if mask is not None and mask.attending is not None:
+        weights = weights * mask.attending
     kept = drop(weights, dropout) if dropout else weights
     return (kept.to(v.dtype).view(*groups, S) @ v).view(q.shape), weights
 
 
 @operation
 def softmax(scores: Tensor) -> Tensor:
-    """Softmax over the last dimension."""
+    """Return the softmax over the last dimension."""
     return scores.softmax(dim=-1)
 
 
@@ -283,11 +283,11 @@ class Mixer(nn.Module, ABC):
 
     @abstractmethod
     def path_length(self, n: int) -> int:
-        """The number of layers (recurrent: steps) until the last of n positions depends on the first."""
+        """Return the number of layers (recurrent: steps) until the last of n positions depends on the first."""
 
     @abstractmethod
     def multiplications(self, n: int) -> int:
-        """The number of multiplications of a forward pass over n positions, including lower-order terms."""
+        """Return the number of multiplications of a forward pass over n positions, including lower-order terms."""
 
     def notes(self) -> list[str]:
         """Notes for the user on what the layer does beyond its equations."""
@@ -327,5 +327,5 @@ class SelfAttention(Mixer):
 
 
 def count_matrix_weights(module: nn.Module) -> int:
-    """The number of matrix weights, with which every position is multiplied once."""
+    """Return the number of matrix weights; every position is multiplied by each of them once."""
     return sum(parameter.numel() for parameter in module.parameters() if parameter.dim() == 2)

@@ -5,9 +5,8 @@
     h = norm(x)                                                 with norm_first
 
 A causal backbone attends to earlier positions only, optionally within a sliding window; otherwise
-attention is bidirectional. Several documents may be packed into a row: attention does not cross
-their borders, and positions restart at 0 in each. `seqloom.nn.transformer` has the blocks,
-`seqloom.nn.positions` PE.
+attention is bidirectional. Several documents may be packed into a row: attention does not cross their boundaries, and
+positions restart at 0 in each. `seqloom.nn.transformer` has the blocks, `seqloom.nn.positions` PE.
 """
 
 import math
@@ -147,7 +146,7 @@ class TransformerBackbone(nn.Module):
         groups[-1].extend(self.norm.parameters())
         return groups
 
-    # Whole texts.
+    # Complete texts.
 
     def read(self, tokens: Tensor, *text: Tensor | None, **named: Tensor | None) -> Tensor:
         """Map tokens (B, S) to h (B, S, D); see `embed_tokens` for the arguments."""
@@ -157,7 +156,7 @@ class TransformerBackbone(nn.Module):
     def attentions(
         self, tokens: Tensor, mask: Tensor | None = None, *text: Tensor | None, **named: Tensor | None
     ) -> list[Tensor]:
-        """The attention weights of every layer (B, N, S, S), 0 at padding."""
+        """Return the attention weights (B, N, S, S) of every layer, 0 at padding."""
         return self.blocks.attentions(*self.embed_tokens(tokens, mask, *text, **named), mask)
 
     def embed_tokens(
@@ -176,21 +175,21 @@ class TransformerBackbone(nn.Module):
         return x, AttentionScope(allowed, self.causal and allowed is None, positions)
 
     def _attention_mask(self, mask: Tensor | None, documents: Tensor | None, S: int) -> AttentionMask | None:
-        """The attention mask (B or 1, 1, S or 1, S); None if a causal flag or no mask is sufficient."""
+        """Return the attention mask (B or 1, 1, S or 1, S); None if no mask or the causal flag is sufficient."""
         if documents is None and not self.causal:
             return None if mask is None else AttentionMask(mask[:, None, None, :])
         if documents is None and (self.window is None or self.window >= S):
             return None
         past = causal_mask(S, S, self.window, self.embed.weight.device) if self.causal else None
         if documents is None and past is not None:
-            return AttentionMask(past[None, None], each=True)
+            return AttentionMask(past[None, None], every_query_attends=True)
         assert documents is not None
         same = documents.unsqueeze(2) == documents.unsqueeze(1)  # (B, S, S)
         if past is not None:
             same = same & past
         elif mask is not None:
             same = same & mask.unsqueeze(1)
-        return AttentionMask(same.unsqueeze(1), each=self.causal or mask is None)
+        return AttentionMask(same.unsqueeze(1), every_query_attends=self.causal or mask is None)
 
     # Token by token.
 
@@ -220,7 +219,7 @@ def draw_matrices(part: nn.Module, shape: BackboneOptions) -> None:
 
 
 def document_positions(documents: Tensor) -> Tensor:
-    """The position of each token in its own document: documents (B, S) to (B, S)."""
+    """Return the position (B, S) of each token in its document; `documents` (B, S) numbers the documents."""
     position = torch.arange(documents.shape[1], device=documents.device).expand_as(documents)
     first = torch.ones_like(documents, dtype=torch.bool)
     first[:, 1:] = documents[:, 1:] != documents[:, :-1]

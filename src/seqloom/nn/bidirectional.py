@@ -30,7 +30,8 @@ Depth = Literal["each", "apart"]
 
 
 class BothStates(TypedDict):
-    """The state of one layer: forwards after the last real step, backwards after the first."""
+    """The state of one layer: of the forward direction after the last real step, of the backward direction after the
+    first."""
 
     forwards: State
     backwards: State
@@ -165,12 +166,12 @@ class BidirectionalStack(nn.Module):
         return self.combine(right, left.flip(1), mask), pair_states(last, first)
 
     def ends(self, state: tuple[BothStates, ...]) -> Tensor:
-        """The final state (B, output_size) of the top layer: →h_T and ←h_1, combined."""
+        """Return the final state (B, output_size) of the top layer: →h_T and ←h_1, combined."""
         vector: Tensor = self._top()(state[-1]["forwards"]["h"], state[-1]["backwards"]["h"])
         return vector
 
     def read(self, x: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
-        """Read whole sequences, padding last: outputs (B, T, output_size), zero at padding, and `ends`.
+        """Read complete sequences, padding last; return outputs (B, T, output_size), zero at padding, and `ends`.
 
         Needs no device synchronisation; see `Stack.read`.
         """
@@ -205,7 +206,7 @@ def pair_states(forwards: tuple[State, ...], backwards: tuple[State, ...]) -> tu
 
 @operation
 def read_sequences(stack: Stack | BidirectionalStack, x: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
-    """Read x (B, T, D), padding last: outputs (B, T, H), zero at padding, and the final state (B, H)."""
+    """Read x (B, T, D), padding last; return outputs (B, T, H), zero at padding, and the final state (B, H)."""
     return stack.read(x, mask)
 
 

@@ -27,7 +27,7 @@ CacheState = dict[str, Any]  # of R = B·k hypotheses, see `empty_state`
 
 
 def empty_state() -> CacheState:
-    """The state of hypotheses that have read no tokens.
+    """Return the state of hypotheses that have read no tokens.
 
     owned (R, P): the slots that each hypothesis owns; None if each owns all. length (R,): the number
     of tokens each has read; None if it is the same for all. read: the maximum of these numbers,
@@ -37,7 +37,7 @@ def empty_state() -> CacheState:
 
 
 def empty_cache(attention: MultiHeadAttention, sources: int, slots: int = 0) -> GrowingBuffer:
-    """The empty cache of one layer: a buffer (B, Nkv, 2, slots, d) of zeros."""
+    """Return the empty cache of one layer: a buffer (B, Nkv, 2, slots, d) of zeros."""
     buffer = attention.k.weight.new_zeros(sources, attention.kv_heads, 2, slots, attention.head_width)
     return GrowingBuffer(buffer, torch.zeros(sources, dtype=torch.long, device=buffer.device))
 
@@ -107,9 +107,9 @@ def extend_caches(
         owned, visible = _own_tokens(tokens, mask, owned, start, k)
         if window is not None:
             visible = visible & _within_window(window, owned, positions, T)
-        allowed = AttentionMask(visible.reshape(sources, 1, k * T, -1), each=mask is None)
+        allowed = AttentionMask(visible.reshape(sources, 1, k * T, -1), every_query_attends=mask is None)
     elif window is not None and start + T > window:
-        allowed = AttentionMask(causal_mask(T, start + T, window, tokens.device), each=True)
+        allowed = AttentionMask(causal_mask(T, start + T, window, tokens.device), every_query_attends=True)
     state = {**state, "owned": owned, "length": length, "read": state["read"] + T}
     return caches, CacheUpdate(start, start + k * T, positions, allowed, state, T == 1 and mask is None)
 
@@ -122,7 +122,7 @@ def filled_slots(state: CacheState) -> int:
 def token_positions(
     tokens: Tensor, mask: Tensor | None, state: CacheState, sources: int
 ) -> tuple[Tensor, Tensor | None]:
-    """The positions of the tokens (k·T,) or (B, k·T), and the lengths of the rows after them, None if all are equal."""
+    """Return the positions of the tokens (k·T,) or (B, k·T), and the new lengths of the rows, None if all are equal."""
     (R, T), read, length = tokens.shape, state["read"], state["length"]
     if length is None and mask is None:
         return torch.arange(read, read + T, device=tokens.device).repeat(R // max(sources, 1)), None
@@ -133,7 +133,8 @@ def token_positions(
 
 
 def _own_tokens(tokens: Tensor, mask: Tensor | None, owned: Tensor | None, start: int, k: int) -> tuple[Tensor, Tensor]:
-    """The slots that each hypothesis owns after the step (R, end), and those each token may attend to (R, T, end)."""
+    """Return the slots that each hypothesis owns after the step (R, end) and that each token may attend to (R, T,
+    end)."""
     (R, T), device = tokens.shape, tokens.device
     before = torch.ones(R, start, dtype=torch.bool, device=device) if owned is None else owned
     new = torch.eye(k, dtype=torch.bool, device=device).repeat(R // k, 1)  # (R, k): a hypothesis reads its own tokens
@@ -141,14 +142,14 @@ def _own_tokens(tokens: Tensor, mask: Tensor | None, owned: Tensor | None, start
         owned = torch.cat([before, new], dim=1)
         return owned, owned.unsqueeze(1)
     mask = torch.ones_like(tokens, dtype=torch.bool) if mask is None else mask
-    mine = new.unsqueeze(2) & mask.unsqueeze(1)  # (R, k, T)
+    own_slots = new.unsqueeze(2) & mask.unsqueeze(1)  # (R, k, T)
     past = torch.ones(T, T, dtype=torch.bool, device=device).tril()
-    visible = [before.unsqueeze(1).expand(-1, T, -1), (mine.unsqueeze(1) & past.unsqueeze(1)).flatten(2)]
-    return torch.cat([before, mine.flatten(1)], dim=1), torch.cat(visible, dim=2)
+    visible = [before.unsqueeze(1).expand(-1, T, -1), (own_slots.unsqueeze(1) & past.unsqueeze(1)).flatten(2)]
+    return torch.cat([before, own_slots.flatten(1)], dim=1), torch.cat(visible, dim=2)
 
 
 def _within_window(window: int, owned: Tensor, positions: Tensor, T: int) -> Tensor:
-    """Which slots (R, T, P) or (R, 1, P) lie within the sliding window of each new token.
+    """Return which slots (R, T, P) or (R, 1, P) lie within the sliding window of each new token.
 
     Slots are owned in reading order, so the n-th slot of a hypothesis holds its n-th token.
     """
@@ -169,15 +170,15 @@ def _grow(caches: Caches, state: CacheState, needed: int, room: int, sources: in
 
 
 def _owned_slots(state: CacheState, sources: int) -> tuple[Tensor, CacheState]:
-    """The slots (B, P') of each source that have an owner, in order, and the state without the others.
+    """Return the slots (B, P') of each source that have an owner, in order, and the state without the other slots.
 
     P' is the largest number of any source; reading it synchronises with the device once every
     `STEPS_OF_GROWTH` steps.
     """
     owned = state["owned"]
     living = owned.view(sources, -1, owned.shape[1]).any(dim=1)  # (B, P)
-    most = int(living.sum(dim=1).max())
-    kept = (~living).to(torch.int8).argsort(dim=1, stable=True)[:, :most]
+    count = int(living.sum(dim=1).max())
+    kept = (~living).to(torch.int8).argsort(dim=1, stable=True)[:, :count]
     rows = kept.repeat_interleave(len(owned) // sources, dim=0)
     return kept, {**state, "owned": owned.gather(1, rows)}
 

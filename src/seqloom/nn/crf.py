@@ -32,9 +32,9 @@ FORBIDDEN = -1e6  # score of forbidden transitions: its exp is 0 in every precis
 class LinearChainCRF(nn.Module):
     """A CRF over K tags. With `learned=False`, A, a and z stay zero.
 
-    `allowed` (K + 1, K + 1) says which tag (column) may follow which (row); the last row is the start
-    of the sentence, the last column its end. `constrain` sets it. Forbidden transitions have
-    probability 0 and are never decoded. `allowed` is saved with the weights.
+    `allowed` (K + 1, K + 1) is True if a tag (column) may follow another (row); the last row is the start of the
+    sentence, the last column its end. `constrain` sets it. Forbidden transitions have probability 0 and are never
+    decoded. `allowed` is saved with the weights.
     """
 
     start: Tensor
@@ -68,7 +68,7 @@ class LinearChainCRF(nn.Module):
         with torch.no_grad():
             self.allowed.copy_(torch.tensor(table))
 
-    # --- learning ---------------------------------------------------------------------------------------------------
+    # --- training ---------------------------------------------------------------------------------------------------
 
     def log_likelihood(self, emissions: Tensor, tags: Tensor, mask: Tensor) -> Tensor:
         """Compute log p(y) (B,) of tags (B, T) given emissions (B, T, K); 0 for sentences without words."""
@@ -76,18 +76,18 @@ class LinearChainCRF(nn.Module):
 
     def score(self, emissions: Tensor, tags: Tensor, mask: Tensor) -> Tensor:
         """Compute s(y) of each sentence (B,)."""
-        emissions = self._checked(emissions, mask)
+        emissions = self._validate(emissions, mask)
         start, transitions, end = self._potentials(FORBIDDEN)
         tags = tags.masked_fill(~mask, 0)
-        own = emissions.gather(2, tags.unsqueeze(2)).squeeze(2)  # (B, T)
+        tag_scores = emissions.gather(2, tags.unsqueeze(2)).squeeze(2)  # (B, T)
         moves = transitions[tags[:, :-1], tags[:, 1:]]  # (B, T − 1)
         last = tags.gather(1, (mask.sum(dim=1, keepdim=True) - 1).clamp(min=0)).squeeze(1)  # (B,)
-        inside = own.sum(dim=1) + moves.masked_fill(~mask[:, 1:], 0).sum(dim=1)
+        inside = tag_scores.sum(dim=1) + moves.masked_fill(~mask[:, 1:], 0).sum(dim=1)
         return (start[tags[:, 0]] + inside + end[last]).where(mask[:, 0], 0)
 
     def log_partition(self, emissions: Tensor, mask: Tensor) -> Tensor:
         """Compute log Z of each sentence (B,)."""
-        emissions = self._checked(emissions, mask)
+        emissions = self._validate(emissions, mask)
         _, _, end = self._potentials(FORBIDDEN)
         return torch.logsumexp(self._forward(emissions, mask)[-1] + end, dim=1).where(mask[:, 0], 0)
 
@@ -109,11 +109,11 @@ class LinearChainCRF(nn.Module):
             betas.append(torch.where(mask[:, t : t + 1], step, betas[-1]))
         return betas[::-1]
 
-    # --- using ------------------------------------------------------------------------------------------------------
+    # --- prediction -------------------------------------------------------------------------------------------------
 
     def marginals(self, emissions: Tensor, mask: Tensor) -> Tensor:
         """Compute the marginals p(y_t = k) (B, T, K); 0 at padding."""
-        emissions = self._checked(emissions, mask)
+        emissions = self._validate(emissions, mask)
         alphas, betas = self._forward(emissions, mask), self._backward(emissions, mask)
         both = torch.stack([alpha + beta for alpha, beta in zip(alphas, betas, strict=True)], dim=1)
         # Normalise at each t, so that rounding errors of log Z do not matter.
@@ -122,7 +122,7 @@ class LinearChainCRF(nn.Module):
     @torch.no_grad()
     def viterbi(self, emissions: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
         """Find the best tags of each sentence (B, T), 0 at padding, and their scores (B,)."""
-        emissions = self._checked(emissions, mask)
+        emissions = self._validate(emissions, mask)
         start, transitions, end = self._potentials(-math.inf)
         score, came_from = start + emissions[:, 0], []  # (B, K)
         itself = torch.arange(self.tags, device=mask.device)
@@ -144,13 +144,13 @@ class LinearChainCRF(nn.Module):
         transitions = at_least_float32(self.transitions).masked_fill(barred[:last, :last], forbidden)
         return start, transitions, at_least_float32(self.end).masked_fill(barred[:last, last], forbidden)
 
-    def _checked(self, emissions: Tensor, mask: Tensor) -> Tensor:
-        """In float32 at least, with zeros at padding; a loop over words would not notice a wrong shape."""
+    def _validate(self, emissions: Tensor, mask: Tensor) -> Tensor:
+        """Check the shapes; return emissions, at least in float32 and zero at padding, and the mask."""
         if emissions.dim() != 3 or emissions.shape[1] < 1 or emissions.shape[2] != self.tags:
             raise ValueError(f"emissions must have shape (B, T, {self.tags}), T ≥ 1; got {tuple(emissions.shape)}")
         if mask.dtype != torch.bool or mask.shape != emissions.shape[:2]:
             shape = tuple(emissions.shape[:2])
             raise ValueError(f"mask must be torch.bool {shape}; got {mask.dtype} {tuple(mask.shape)}")
         if any_known_true(mask[:, 1:] & ~mask[:, :-1]):
-            raise ValueError("padding must come last; a mask goes from False to True")
+            raise ValueError("padding must come last; a row of the mask goes from False to True")
         return zero_padding(at_least_float32(emissions), mask)

@@ -1,6 +1,6 @@
 """Encoders: sequences of vectors to sequences of contextual vectors.
 
-    recurrent     a stack of cells, one way or both
+    recurrent    a stack of cells, unidirectional or bidirectional
     convolution   y_t = ReLU(Σ_i W_i x_{t+i} + b),  i = −⌊(k−1)/2⌋ … ⌊k/2⌋,  layer on layer
     transformer   self-attention: `seqloom.nn.transformer`
 
@@ -38,7 +38,7 @@ class Encoder(nn.Module, ABC):
         return self.read(x, mask)[0]
 
     def attentions(self, x: Tensor, mask: Tensor) -> list[Tensor]:
-        """The attention weights of each layer (B, N, S, S), 0 at padding; empty without attention."""
+        """Return the attention weights (B, N, S, S) of each layer, 0 at padding; empty without attention."""
         return []
 
     def notes(self) -> list[str]:
@@ -87,12 +87,12 @@ class WindowOptions:
     """The keys of a convolution with several kernel widths."""
 
     kind: str = ""
-    widths: tuple[int, ...] = (3, 4, 5)  # kernel widths, each with its own filters
+    widths: tuple[int, ...] = (3, 4, 5)  # kernel widths, each with separate filters
     filters: PositiveInt = 100  # filters per width
 
     def problems(self) -> Iterator[str]:
         if not self.widths or min(self.widths) < 1 or len(set(self.widths)) < len(self.widths):
-            yield f"widths must be whole numbers above 0, each once; got {list(self.widths)}"
+            yield f"widths must be different positive integers; got {list(self.widths)}"
 
 
 @config

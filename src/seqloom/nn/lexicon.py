@@ -49,7 +49,7 @@ class CharacterCNNConfig(WindowOptions):
     kind: Literal["cnn"] = "cnn"
     embedding: PositiveInt = 32  # size of the character embeddings
     filters: PositiveInt = 64  # filters per width
-    widths: tuple[int, ...] = (3,)  # kernel widths in characters, each with its own filters
+    widths: tuple[int, ...] = (3,)  # kernel widths in characters, each with separate filters
 
     def build(self, characters: int) -> "CharacterCNN":
         return CharacterCNN(self, characters)

@@ -22,13 +22,13 @@ if TYPE_CHECKING:
 
 @operation
 def all_known_true(mask: Tensor) -> bool:
-    """Whether a mask is True everywhere; implementations may return False to avoid a device synchronisation."""
+    """Return whether a mask is True everywhere; implementations may return False to avoid a device synchronisation."""
     return bool(mask.all())
 
 
 @operation
 def any_known_true(mask: Tensor) -> bool:
-    """Whether a mask is True anywhere; implementations may return False to avoid a device synchronisation."""
+    """Return whether a mask is True anywhere; implementations may return False to avoid a device synchronisation."""
     return bool(mask.any())
 
 
@@ -42,37 +42,37 @@ def select_real(x: Tensor, mask: Tensor) -> Tensor:
 
 
 class AttentionMask:
-    """Which keys each query may attend to, computed once for all layers.
+    """The keys that each query may attend to, computed once for all layers.
 
-    `mask` (…, T, S) is boolean. `each` is True if every query is known to have an allowed key.
+    `mask` (…, T, S) is boolean. `every_query_attends` is True if every query is known to have an allowed key.
     """
 
-    def __init__(self, mask: Tensor, each: bool = False) -> None:
-        self.mask, self.each = mask, each
+    def __init__(self, mask: Tensor, every_query_attends: bool = False) -> None:
+        self.mask, self.every_query_attends = mask, every_query_attends
 
     @classmethod
     def of(cls, mask: "Tensor | AttentionMask | None") -> "AttentionMask | None":
         return cls(mask) if isinstance(mask, Tensor) else mask
 
     @cached_property
-    def some(self) -> Tensor | None:
-        """Which queries have any allowed key (…, T, 1); None if all have one."""
-        if self.each:
+    def attending(self) -> Tensor | None:
+        """The queries with an allowed key (…, T, 1); None if all have one."""
+        if self.every_query_attends:
             return None
-        some = self.mask.any(dim=-1, keepdim=True)
-        return None if all_known_true(some) else some
+        attending = self.mask.any(dim=-1, keepdim=True)
+        return None if all_known_true(attending) else attending
 
     @cached_property
-    def added(self) -> Tensor:
+    def additive(self) -> Tensor:
         """The additive mask: 0 where a query may attend, −∞ elsewhere. Queries without an allowed key get zeros, so
         that their softmax is finite."""
-        barred = ~self.mask if self.some is None else ~self.mask & self.some
-        return torch.zeros(barred.shape, device=barred.device).masked_fill_(barred, -torch.inf)
+        forbidden = ~self.mask if self.attending is None else ~self.mask & self.attending
+        return torch.zeros(forbidden.shape, device=forbidden.device).masked_fill_(forbidden, -torch.inf)
 
 
 @dataclass(frozen=True)
 class AttentionScope:
-    """What each position may attend to in self-attention; shared by all blocks of a stack."""
+    """The positions that each position may attend to in self-attention; shared by all blocks of a stack."""
 
     mask: Tensor | AttentionMask | None = None  # (B, 1, T, ·)
     is_causal: bool = False
@@ -82,7 +82,7 @@ class AttentionScope:
 
     @classmethod
     def within(cls, padding: Tensor | None) -> "AttentionScope":
-        """Every position attends to all real positions of a mask (B, S)."""
+        """Return a scope in which every position attends to all real positions of a mask (B, S)."""
         return cls(None if padding is None else AttentionMask(padding[:, None, None, :]), padding=padding)
 
 
@@ -90,7 +90,8 @@ EVERYWHERE = AttentionScope()
 
 
 def causal_mask(queries: int, keys: int, window: int | None = None, device: torch.device | None = None) -> Tensor:
-    """The causal mask (T, S) of the last `queries` of `keys` positions: each attends to itself and earlier positions.
+    """Return the causal mask (T, S) of the last `queries` of `keys` positions, which attend to themselves and earlier
+    ones.
 
     With a sliding `window`, position i attends to i − window + 1 … i.
     """
@@ -126,7 +127,7 @@ def last_real(before: Tensor, outputs: Tensor, mask: Tensor | None) -> Tensor:
 
 
 def reversed_steps(mask: Tensor, fixed: int = 0) -> Tensor:
-    """The indices (B, T) that reverse the real steps of each row: x_1 … x_n becomes x_n … x_1.
+    """Return indices (B, T) that reverse the real steps of each row: x_1 … x_n becomes x_n … x_1.
 
     Padding comes last and stays in place, and so do the last `fixed` real steps (such as END).
     Reversing twice gives the original order.
@@ -144,11 +145,11 @@ def at_last(outputs: Tensor, mask: Tensor) -> Tensor:
 
 
 def masked_moments(values: Sequence[Tensor], masks: Sequence[Tensor]) -> tuple[Tensor, Tensor]:
-    """Mean and standard deviation (C,) of observed values (T, C); the deviation of a constant variable is 1."""
-    whole, known = torch.cat(list(values)).double(), torch.cat(list(masks))
-    count = known.sum(dim=0).clamp(min=1)
-    mean = torch.where(known, whole, 0).sum(dim=0) / count
-    variance = torch.where(known, (whole - mean) ** 2, 0).sum(dim=0) / count
+    """Return mean and standard deviation (C,) of observed values (T, C); the deviation of a constant variable is 1."""
+    all_values, observed = torch.cat(list(values)).double(), torch.cat(list(masks))
+    count = observed.sum(dim=0).clamp(min=1)
+    mean = torch.where(observed, all_values, 0).sum(dim=0) / count
+    variance = torch.where(observed, (all_values - mean) ** 2, 0).sum(dim=0) / count
     return mean, torch.where(variance > 0, variance.sqrt(), 1.0)
 
 
@@ -162,7 +163,7 @@ def choose(real: Tensor, after: Tree, before: Tree) -> Tree:
 
 
 def hypotheses(rows: Tensor, memory: Tensor) -> int:
-    """The number of hypotheses per source."""
+    """Return the number of hypotheses per source."""
     k = len(rows) // max(len(memory), 1)
     if k * len(memory) != len(rows):
         raise ValueError(
@@ -175,7 +176,7 @@ def hypotheses(rows: Tensor, memory: Tensor) -> int:
 
 
 def make_dropout(p: float, variational: bool = False) -> nn.Module:
-    """Dropout of recurrent models: elementwise, or variational with one mask for all steps of a sequence.
+    """Create the dropout of recurrent models: elementwise, or variational with one mask for all steps of a sequence.
 
     Elementwise dropout is torch's. `Dropout` is faster, but draws other numbers than those behind
     the golden losses and the published results.

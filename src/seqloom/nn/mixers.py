@@ -1,4 +1,4 @@
-"""Layers that mix the positions of a sequence, interchangeable in an encoder.
+"""Interchangeable layers that mix the positions of a sequence.
 
                                 complexity    sequential    maximum path
     self-attention              n²·d          1             1             every position attends to every other
@@ -75,7 +75,7 @@ class WindowedSelfAttention(Mixer):
         return y, wide.transpose(1, 2).flatten(2, 3)[:, :, :S, r : r + S]  # (B, N, S, S)
 
     def _sizes(self, n: int) -> tuple[int, int]:
-        """r, no larger than the sequence, and b."""
+        """Return r, limited to the length of the sequence, and b."""
         r = min(self.reach, max(1, n - 1))
         return r, max(r, min(BLOCK, n))
 
@@ -89,7 +89,7 @@ class WindowedSelfAttention(Mixer):
 
 
 def _around(x: Tensor, r: int, b: int, spare: int) -> Tensor:
-    """x (B, S, …) in blocks of b, each with r neighbours on either side: (B·C, b + 2r, …), zeros beyond the ends."""
+    """Divide x (B, S, …) into blocks of b with r neighbours on either side: (B·C, b + 2r, …), zeros beyond the ends."""
     blocks = F.pad(x, (0, 0) * (x.dim() - 2) + (0, spare)).unflatten(1, (-1, b))  # (B, C, b, …)
     inner = (0, 0) * (x.dim() - 1)
     left = F.pad(blocks[:, :-1, b - r :], (*inner, 1, 0))  # of each block's left neighbour the last r
@@ -153,7 +153,7 @@ class Convolution(Mixer):
         return y.transpose(1, 2), None
 
     def _used(self, n: int) -> int:
-        """The number of W_j on each side that reach any of n positions; the others only see zeros."""
+        """Return the number of W_j on each side that reach any of n positions; the others are multiplied by zeros."""
         return min(self.kernel // 2, max(0, n - 1) // self.dilation)
 
     def path_length(self, n: int) -> int:
@@ -195,7 +195,7 @@ MIXERS: dict[str, type[Mixer]] = {
 
 
 def mixer_class(kind: str) -> type[Mixer]:
-    """Find a layer by its name; the error for a wrong name suggests the right ones."""
+    """Return the layer class with this name; the error for an unknown name suggests similar names."""
     if kind in MIXERS:
         return MIXERS[kind]
     raise ValueError(f"no layer is called {kind!r}: {did_you_mean(kind, MIXERS)}")
@@ -221,7 +221,7 @@ def mixer_problems(
 
 
 def refuse_options(kind: str, d_model: int, **options: Any) -> None:
-    """Raise `ValueError` if the options of a layer are wrong."""
+    """Raise `ValueError` if the options of a layer are invalid."""
     if problems := list(mixer_problems(kind, d_model, **options)):
         raise ValueError("; ".join(problems))
 

@@ -15,8 +15,8 @@ A bag of words is a vector b with one number per token of the vocabulary:
     mean      b_v = n_v / Σ_u n_u
     tf-idf    b_v = n_v · idf_v / ‖n ⊙ idf‖,   idf_v = ln((1 + N) / (1 + N_v)) + 1,   v in N_v of N training texts
 
-A linear layer over it is Eᵀ b = Σ_v b_v E_v. b is mostly zeros and is never computed: each position
-of the text has a part w_j of its token's b, and the layer is Σ_j w_j E[x_j].
+A linear layer over it is Eᵀ b = Σ_v b_v E_v. b is mostly zeros and is never computed: the b_v of a token is divided
+among its positions as w_j, and the layer is Σ_j w_j E[x_j].
 """
 
 from collections.abc import Sequence
@@ -80,7 +80,7 @@ POOLINGS: dict[PoolingKind, type[Pooling]] = {
 
 
 def mean_of_real(h: Tensor, mask: Tensor) -> Tensor:
-    """The mean (B, H) over the real positions of h (B, S, H)."""
+    """Return the mean (B, H) over the real positions of h (B, S, H)."""
     return zero_padding(h, mask).sum(dim=1) / mask.sum(dim=1, keepdim=True).clamp(min=1)
 
 
@@ -120,7 +120,7 @@ class Bag(nn.Module):
         return (weights.unsqueeze(1) @ zero_padding(x, mask)).squeeze(1)
 
     def position_weights(self, tokens: Tensor, mask: Tensor, dtype: torch.dtype = torch.float32) -> Tensor:
-        """The weights w (B, S), 0 at padding; the n_v positions of a token share its b_v."""
+        """Return the weights w (B, S), 0 at padding; b_v is divided among the n_v positions of a token."""
         real = mask.to(dtype)
         if self.weights == "counts":
             return real
@@ -134,13 +134,13 @@ class Bag(nn.Module):
         return rarity / square.clamp(min=torch.finfo(dtype).tiny).sqrt()
 
     def vector(self, tokens: Tensor, mask: Tensor) -> Tensor:
-        """The bag of words b (B, V)."""
+        """Return the bag of words b (B, V)."""
         weights = self.position_weights(tokens, mask, torch.float64)
         return weights.new_zeros(len(tokens), self.vocabulary).scatter_add(1, tokens, weights)
 
 
 def counts_in_row(tokens: Tensor, mask: Tensor) -> Tensor:
-    """The number of occurrences of each position's token in its row (B, S); 0 at padding."""
+    """Return the number of occurrences (B, S) of each position's token in its row; 0 at padding."""
     ordered, positions = tokens.masked_fill(~mask, -1).sort(dim=1)  # equal tokens are adjacent, padding first
     begins = torch.ones_like(ordered, dtype=torch.bool)
     begins[:, 1:] = ordered[:, 1:] != ordered[:, :-1]
@@ -155,7 +155,7 @@ class LayerMix(nn.Module):
 
         h = γ Σ_j s_j h_j          s = softmax(w)          j = 0 … L
 
-    The weights s_j sum to 1, γ scales the mix. Both are learned, starting from equal weights and γ = 1.
+    The weights s_j sum to 1, and γ scales the mix. Both are learned; initially the weights are equal and γ is 1.
     """
 
     def __init__(self, layers: int) -> None:
@@ -164,13 +164,13 @@ class LayerMix(nn.Module):
         self.scale = nn.Parameter(torch.ones(1))  # γ
 
     @property
-    def shares(self) -> Tensor:
-        """s (L + 1,)"""
+    def layer_weights(self) -> Tensor:
+        """The weights s (L + 1,)."""
         return self.weights.softmax(dim=0)
 
     def forward(self, layers: Sequence[Tensor]) -> Tensor:
         """Mix layers (B, S, H), lowest first, into (B, S, H)."""
         mixed = torch.zeros_like(layers[0])
-        for share, h in zip(self.shares.to(mixed.dtype).unbind(), layers, strict=True):
-            mixed = mixed + share * h
+        for weight, h in zip(self.layer_weights.to(mixed.dtype).unbind(), layers, strict=True):
+            mixed = mixed + weight * h
         return self.scale.to(mixed.dtype) * mixed

@@ -1,7 +1,7 @@
 """Positional encodings; without them attention treats its tokens as a set.
 
     sinusoidal   PE(pos, 2i) = sin(pos / base^(2i/d)),  PE(pos, 2i+1) = cos(pos / base^(2i/d)),  base = 10000
-    learned      PE(pos) = a row of a table, max_length of them
+    learned     PE(pos) = a row of a table with max_length rows
     rotary       q and k are rotated by angles proportional to their positions: q·k depends on their distance
     none         no positions
 
@@ -42,7 +42,7 @@ class PositionsConfig:
         for name, fits in (("layout", waves), ("base", waves), ("max_length", self.kind == "learned")):
             if getattr(self, name) is not None and not fits:
                 kinds = "learned" if name == "max_length" else "sinusoidal and rotary"
-                yield f"{name} belongs to {kinds} positions only; leave it out for {self.kind!r}"
+                yield f"{name} is an option of {kinds} positions only; remove it for {self.kind!r}"
 
     def size_problems(self, d_model: int, heads: int) -> Iterator[str]:
         """Yield the problems of positions with this d_model; `head_problems` checks divisibility by heads."""
@@ -85,7 +85,7 @@ def join_pairs(first: Tensor, second: Tensor, layout: Layout) -> Tensor:
 
 
 def split_pairs(x: Tensor, layout: Layout) -> tuple[Tensor, Tensor]:
-    """Undo `join_pairs`."""
+    """Split x (…, d) into two (…, d/2); the inverse of `join_pairs`."""
     if layout == "interleaved":
         return x[..., 0::2], x[..., 1::2]
     first, second = x.chunk(2, dim=-1)
@@ -93,7 +93,7 @@ def split_pairs(x: Tensor, layout: Layout) -> tuple[Tensor, Tensor]:
 
 
 def sinusoid_table(length: int, width: int, layout: Layout = "interleaved", base: float = BASE) -> Tensor:
-    """PE of the positions 0 … length − 1: (length, D), exact to the last bit of the default precision."""
+    """Return PE of the positions 0 … length − 1, (length, D), correctly rounded to the default precision."""
     positions = torch.arange(length, dtype=torch.float64)
     table: Tensor = Sinusoidal(width, layout, base)(positions, like=positions)
     return table.to(torch.get_default_dtype())
@@ -162,11 +162,11 @@ class Learned(AddedPositions):
 
 
 class Rotary(nn.Module):
-    """Each pair (a, b) of a query or key at position p is rotated by φ = p / base^(2i/d), i the pair's number:
+    """Rotary positions: pair i (a, b) of a query or key at position p is rotated by φ = p / base^(2i/d):
 
         a' = a cos φ − b sin φ        b' = a sin φ + b cos φ
 
-    Rotating by p and by p' leaves in q·k only the difference p − p'.
+    After rotations by p and p', q·k depends on the difference p − p' only.
     """
 
     def __init__(self, layout: Layout = "interleaved", base: float = BASE) -> None:
@@ -174,7 +174,7 @@ class Rotary(nn.Module):
         self.layout, self.base = layout, base
 
     def forward(self, x: Tensor, positions: Tensor) -> Tensor:
-        """x (B, T, N, d) at positions (T,) or (B, T)."""
+        """Rotate x (B, T, N, d) at positions (T,) or (B, T)."""
         phases = angles(positions, x.shape[-1], self.base, like=x)
         cos, sin = (part.to(x.dtype).unsqueeze(-2) for part in (phases.cos(), phases.sin()))  # (…, T, 1, d/2)
         a, b = split_pairs(x, self.layout)

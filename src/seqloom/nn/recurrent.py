@@ -1,4 +1,4 @@
-"""Cells over time and in depth: `run_cell` loops over the steps, `Stack` over the layers.
+"""Recurrent layers: `run_cell` runs a cell over the steps of a sequence, `Stack` runs several layers.
 
 With x the input of a layer and h its output, the next layer reads y:
 
@@ -66,7 +66,7 @@ class Recurrent(nn.Module):
         self.cell, self.weight_dropout = cell, weight_dropout
 
     def forward(self, x: Tensor, state: State | None = None, mask: Tensor | None = None) -> tuple[Tensor, State]:
-        """Inputs (B, T, D) to outputs (B, T, H) and the state after the last real step; see `run_cell`.
+        """Return the outputs (B, T, H) for inputs (B, T, D) and the state after the last real step; see `run_cell`.
 
         Shapes are validated here, since kernels do not check them.
         """
@@ -86,7 +86,7 @@ class Recurrent(nn.Module):
         return run_cell(cell, x, state, mask)
 
     def trace(self, x: Tensor, state: State | None = None) -> dict[str, Tensor]:
-        """Everything the cell's equations compute, by name, at every step: each (B, T, H)."""
+        """Return all values of the cell's equations at every step by name, each (B, T, H)."""
         state = self.cell.initial_state(len(x)) if state is None else state
         steps = []
         for x_t in x.unbind(dim=1):
@@ -123,7 +123,7 @@ class ResidualConnection(nn.Module):
                 nn.init.uniform_(parameter, -scale, scale)
 
     def forward(self, x: Tensor, h: Tensor) -> dict[str, Tensor]:
-        """Everything that is computed, by name, each (B, T, H); y is the output."""
+        """Return all values by name, each (B, T, H); y is the output."""
         return {"y": h + (x if self.project is None else self.project(x))}
 
     def notes(self) -> list[str]:
@@ -159,7 +159,7 @@ class HighwayConnection(ResidualConnection):
 
 
 def input_sizes(connections: Connections, inputs: int, hidden: int, layers: int) -> list[int]:
-    """The input size of each layer, lowest first."""
+    """Return the input size of each layer, lowest first."""
     if connections == "dense":
         return [inputs + depth * hidden for depth in range(layers)]
     return [inputs if depth == 0 else hidden for depth in range(layers)]
@@ -244,7 +244,7 @@ class Stack(nn.Module):
         return outputs[1:], tuple(states)
 
     def layer_input(self, outputs: list[Tensor]) -> Tensor:
-        """The input of the next layer: the last output with dropout, or all outputs with dense connections."""
+        """Return the input of the next layer: the last output with dropout, or all outputs with dense connections."""
         x = self.dropout(outputs[-1]) if len(outputs) > 1 else outputs[0]
         if self.connections != "dense":
             return x
@@ -268,10 +268,11 @@ class Stack(nn.Module):
         return tuple(traces)
 
     def read(self, x: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
-        """Read whole sequences, padding last: outputs (B, T, H), zero at padding, and those of the last real steps.
+        """Read complete sequences, padding last; return outputs (B, T, H), zero at padding, and those of the last
+        real steps.
 
-        `forward` with a mask skips padding, which needs a device synchronisation. `read` computes the
-        padded steps, too; since they come last, they do not affect real steps.
+        `forward` with a mask skips padding, which needs a device synchronisation. `read` also computes the padded
+        steps, which do not affect real steps because they come last.
         """
         outputs = zero_padding(self(zero_padding(x, mask))[0], mask)
         return outputs, at_last(outputs, mask)

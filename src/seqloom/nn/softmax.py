@@ -34,7 +34,7 @@ class OutputLayer(Protocol):
     """The interface of output layers. N positions may come in any order."""
 
     def loss(self, hidden: Tensor, targets: Tensor) -> Tensor:
-        """The training loss in nats: the mean over hidden (N, H) and targets (N,), a scalar."""
+        """Return the training loss in nats, the mean over hidden (N, H) and targets (N,)."""
         ...
 
     def log_probs(self, hidden: Tensor) -> Tensor:
@@ -42,7 +42,7 @@ class OutputLayer(Protocol):
         ...
 
     def target_log_probs(self, hidden: Tensor, targets: Tensor) -> Tensor:
-        """The exact log-probability (N,) of each target (N,) given hidden (N, H)."""
+        """Return the exact log-probability (N,) of each target (N,) given hidden (N, H)."""
         ...
 
     def initialise(self, scale: float | None = None) -> None:
@@ -97,13 +97,13 @@ class FullSoftmax(nn.Linear):
 
 @operation
 def next_token_log_probs(output: FullSoftmax, hidden: Tensor) -> Tensor:
-    """The log-probabilities (R, V) of the next token given hidden (R, H), for one decoding step."""
+    """Return the log-probabilities (R, V) of the next token given hidden (R, H), for one decoding step."""
     return output.log_probs(hidden)
 
 
 @operation
 def best_next_tokens(output: FullSoftmax, hidden: Tensor, count: int) -> tuple[Tensor, Tensor]:
-    """The `count` most probable next tokens; see `best_tokens`."""
+    """Return the `count` most probable next tokens; see `best_tokens`."""
     return best_tokens(output.log_probs(hidden), count)
 
 
@@ -132,7 +132,7 @@ class AdaptiveSoftmaxConfig:
     def problems(self) -> Iterator[str]:
         listed = list(self.cutoffs)
         if not listed or listed[0] < 1 or any(a >= b for a, b in pairwise(listed)):
-            yield f"cutoffs must be whole numbers above 0, each larger than the one before; got {listed}"
+            yield f"cutoffs must be ascending positive integers; got {listed}"
         if self.factor < 1:
             yield f"factor must be at least 1; got {self.factor}"
 
@@ -150,12 +150,12 @@ class AdaptiveSoftmaxConfig:
             )
 
     def widths(self, hidden: int) -> list[int]:
-        """The vector size of each cluster."""
+        """Return the vector size of each cluster."""
         return [int(hidden // self.factor**depth) for depth in range(1, len(self.cutoffs) + 1)]
 
     def build(self, hidden: int, vocabulary: int, weight: Tensor | None = None) -> "AdaptiveSoftmax":
         if weight is not None:
-            raise UsageError("An adaptive softmax has no matrix over the whole vocabulary that could be tied.")
+            raise UsageError("An adaptive softmax has no single matrix for all tokens that could be tied.")
         self.check(hidden, vocabulary)
         return AdaptiveSoftmax(self, hidden, vocabulary)
 
@@ -209,7 +209,7 @@ class AdaptiveSoftmax(nn.Module):
         return torch.cat([frequent, *tails], dim=-1)
 
     def target_log_probs(self, hidden: Tensor, targets: Tensor) -> Tensor:
-        """The exact log-probabilities; on a GPU this synchronises once per cluster."""
+        """Return the exact log-probabilities; on a GPU this synchronises once per cluster."""
         cluster = torch.bucketize(targets, torch.tensor(self.bounds[:-1], device=targets.device), right=True)  # 0: head
         column = torch.where(cluster == 0, targets, self.bounds[0] - 1 + cluster)
         log_p = at_least_float32(self.head(hidden)).log_softmax(dim=1).gather(1, column.unsqueeze(1)).squeeze(1)
@@ -376,7 +376,7 @@ def summed_cross_entropy(logits: Tensor, targets: Tensor, label_smoothing: float
 def consistent_cross_entropy(
     logits: Tensor, targets: Tensor, label_smoothing: float = 0.0, consistency: float = 0.0
 ) -> Tensor:
-    """Cross-entropy and consistency loss of logits (2·N, V): N positions, each computed twice with dropout.
+    """Sum cross-entropy and consistency loss of logits (2·N, V): N positions, each computed twice with dropout.
 
     loss = −(1 − ε) · log p(y) − ε · mean of log p          + α/2 · (KL(p‖q) + KL(q‖p)) of each pair
     """
@@ -388,7 +388,8 @@ def consistent_cross_entropy(
 
 
 def symmetric_kl(log_probs: Tensor, targets: Tensor) -> Tensor:
-    """Σ KL(p‖q) + KL(q‖p) over targets (2·N,) that are not ignored, p the first N rows (2·N, V), q the others."""
+    """Return Σ KL(p‖q) + KL(q‖p) over targets (2·N,) that are not ignored; p are the first N rows (2·N, V), q the
+    others."""
     p, q = log_probs.chunk(2)
     divergence = ((p.exp() - q.exp()) * (p - q)).sum(dim=-1)
     return divergence.masked_fill(targets[: len(divergence)] == IGNORE_INDEX, 0).sum()

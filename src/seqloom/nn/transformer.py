@@ -84,18 +84,18 @@ class FeedForward(nn.Module):
 
 @dataclass(frozen=True)
 class ResidualConfig:
-    """The form of every residual of a stack."""
+    """The configuration of all residuals of a stack."""
 
     d_model: int
     norm: Norm = "layer"
     norm_first: bool = False
-    skip: bool = True  # False computes norm(f(x)), to see what residuals are good for
+    skip: bool = True  # False computes norm(f(x)), to measure the effect of residuals
     dropout: float = 0.0
     epsilon: float | None = None  # of the norms
 
 
 class Residual(nn.Module):
-    """x + dropout(sublayer(norm(x))) with the norm first, norm(x + dropout(sublayer(x))) as in 2017."""
+    """A residual: x + dropout(sublayer(norm(x))) with norm_first, else norm(x + dropout(sublayer(x))) as in 2017."""
 
     def __init__(self, config: ResidualConfig) -> None:
         super().__init__()
@@ -104,7 +104,7 @@ class Residual(nn.Module):
         self.norm_first, self.skip = config.norm_first, config.skip
 
     def forward(self, x: Tensor, sublayer: Callable[[Tensor], tuple[Tensor, Extra]]) -> tuple[Tensor, Extra]:
-        """x (B, T, D) to the same shape, and whatever else the sublayer returns beside its output."""
+        """Return the output (B, T, D) for x (B, T, D), and the second return value of the sublayer."""
         output, extra = sublayer(self.norm(x) if self.norm_first else x)
         output = self.dropout(output)
         x = x + output if self.skip else output
@@ -120,7 +120,7 @@ class Source(NamedTuple):
 
 class BlockOutput(NamedTuple):
     x: Tensor  # (B, T, D)
-    cache: GrowingBuffer | None  # after these positions
+    cache: GrowingBuffer | None  # including these positions
     self_weights: Tensor | None  # (B, N, T, ·) if wanted
     cross_weights: Tensor | None  # (B, N, T, S) if wanted
 
@@ -146,7 +146,7 @@ class TransformerBlock(nn.Module):
     @property
     def self_attention(self) -> MultiHeadAttention:
         if not isinstance(self.mixer, SelfAttention):
-            raise TypeError(f"the block has a {type(self.mixer).__name__} in place of self-attention")
+            raise TypeError(f"the block has {type(self.mixer).__name__} instead of self-attention")
         return self.mixer.attention
 
     @compiled_region
@@ -158,11 +158,11 @@ class TransformerBlock(nn.Module):
         source: Source | None = None,
         wanted: Collection[str] = (),
     ) -> BlockOutput:
-        """x (B, T, D) to the same shape. `wanted` names the attention weights to return: self, cross."""
+        """Map x (B, T, D) to the same shape. `wanted` names the attention weights to return: self, cross."""
         x, (cache, self_weights) = self.mixer_residual(x, lambda h: self.mixer.mix(h, scope, cache, "self" in wanted))
         cross_weights = None
         if self.cross_attention is not None and self.cross_residual is not None:
-            assert source is not None, "the block of a decoder needs a source"
+            assert source is not None, "a decoder block needs a source"
             attend = partial(self.cross_attention.attend_to, keys_values=source.keys_values, mask=source.mask)
             x, cross_weights = self.cross_residual(x, lambda h: attend(h, weights="cross" in wanted))
         x, _ = self.feed_forward_residual(x, lambda h: (self.feed_forward(h), None))
@@ -176,11 +176,11 @@ class StackOutput(NamedTuple):
     x: Tensor  # (B, T, D)
     caches: tuple[GrowingBuffer, ...]  # one for each block, if there were any
     self_weights: list[Tensor]  # (B, N, T, ·) of the blocks whose weights were wanted
-    cross_weights: list[Tensor]  # (B, N, T, S), likewise
+    cross_weights: list[Tensor]  # (B, N, T, S) of the blocks whose weights were requested
 
 
 class TransformerStack(nn.ModuleList):
-    """Blocks on top of each other."""
+    """A stack of Transformer blocks."""
 
     def __iter__(self) -> Iterator[TransformerBlock]:
         return super().__iter__()  # type: ignore[return-value]
@@ -193,16 +193,16 @@ class TransformerStack(nn.ModuleList):
         sources: Sequence[Source] | None = None,
         wanted: Wanted | None = None,
     ) -> StackOutput:
-        """x (B, T, D) through all blocks; each has a cache and a source of its own, where there are any."""
+        """Apply all blocks to x (B, T, D); `caches` and `sources` have one entry per block."""
         return run_blocks(self, x, scope, caches, sources, wanted or {})
 
     def attentions(self, x: Tensor, scope: AttentionScope, mask: Tensor | None = None) -> list[Tensor]:
-        """The self-attention weights of every block that attends (B, N, T, T), 0 at padding."""
+        """Return the self-attention weights (B, N, T, T) of every block with attention, 0 at padding."""
         weights = self(x, scope, wanted=dict.fromkeys(range(len(self)), ("self",))).self_weights
         return weights if mask is None else [layer.masked_fill(~mask[:, None, :, None], 0) for layer in weights]
 
     def empty_caches(self, sources: int) -> tuple[GrowingBuffer, ...]:
-        """Caches of keys and values before the first token, one for each block."""
+        """Return empty KV caches, one per block."""
         return tuple(empty_cache(block.self_attention, sources) for block in self)
 
 
@@ -215,7 +215,7 @@ def run_blocks(
     sources: Sequence[Source] | None,
     wanted: Wanted,
 ) -> StackOutput:
-    """x (B, T, D) through all blocks of a stack."""
+    """Apply all blocks of a stack to x (B, T, D)."""
     new_caches: list[GrowingBuffer] = []
     self_weights, cross_weights = list[Tensor](), list[Tensor]()
     for depth, block in enumerate(stack):
@@ -231,7 +231,7 @@ def run_blocks(
 
 @operation
 def source_keys_values(stack: TransformerStack, x: Tensor) -> tuple[tuple[Tensor, Tensor], ...]:
-    """The keys and values (B, Nkv, S, d) that each block of a decoder has of an encoder's x (B, S, D)."""
+    """Return the keys and values (B, Nkv, S, d) of encoder outputs x (B, S, D) for each decoder block."""
     return tuple(block.cross_attention.keys_values(x) for block in stack if block.cross_attention is not None)
 
 
@@ -267,25 +267,25 @@ class TransformerOptions:
 
     @property
     def feed_forward_size(self) -> int:
-        """The d_model inside the feed-forward layers."""
+        """The inner size of the feed-forward layers."""
         return 4 * self.d_model if self.d_ff is None else self.d_ff
 
     @property
     def longest(self) -> int | None:
-        """The most positions of a sequence; None for any number."""
+        """The maximum number of positions; None for no limit."""
         return self.positions.longest
 
     def attention(self, rotary: bool = True) -> MultiHeadAttention:
-        """Create an attention; self-attention rotates queries and keys where positions are rotary."""
+        """Create an attention layer; `rotary` applies rotary positions, if configured, to queries and keys."""
         positions = self.positions.rotary() if rotary else None
         return MultiHeadAttention(self.d_model, self.heads, rotary=positions, **self.attention_options())
 
     def attention_options(self) -> AttentionOptions:
-        """The options of an attention beside its d_model, its heads and positions."""
+        """Return the attention options other than d_model, heads and positions."""
         return {"kv_heads": self.kv_heads, "bias": self.bias, "scale": self.scale, "dropout": self.attention_dropout}
 
     def block(self, mixer: Mixer | None = None, cross_attention: bool = False) -> TransformerBlock:
-        """Create a block. Its mixer is self-attention unless given."""
+        """Create a block; the default mixer is self-attention."""
         mixer = SelfAttention(self.attention()) if mixer is None else mixer
         source = self.attention(rotary=False) if cross_attention else None
         layer = FeedForward(
@@ -295,9 +295,9 @@ class TransformerOptions:
         return TransformerBlock(mixer, layer, form, source)
 
     def stack(self, layers: int) -> TransformerStack:
-        """Create blocks of self-attention on top of each other."""
+        """Create a stack of blocks with self-attention."""
         return TransformerStack(self.block() for _ in range(layers))
 
     def final_norm(self) -> nn.Module:
-        """Create the norm above the last block, which only blocks with their norms first need."""
+        """Create the norm after the last block; it is the identity unless norm_first is set."""
         return make_norm(self.norm if self.norm_first else "none", self.d_model, self.norm_epsilon)

@@ -49,7 +49,7 @@ from seqloom.predict.base import (
 )
 from seqloom.tasks.reading_base import spellings_of
 from seqloom.tasks.word_vectors import plain_words
-from seqloom.text.model_inputs import Form, framed
+from seqloom.text.model_inputs import Form, frame_texts
 
 Array = np.ndarray[Any, Any]
 TextPooling = Literal["mean", "first", "last", "max"]
@@ -196,7 +196,7 @@ def reader_of(trained: AnyPredictor) -> StateReader:
         return [END, *ids]
 
     def framed_by(form: Form) -> Callable[[list[int]], list[int]]:
-        return lambda ids: framed(specials, form, ids).tokens
+        return lambda ids: frame_texts(specials, form, ids).tokens
 
     if isinstance(model, BERT | Electra):
         return RowStates(trained, model.config.d_model, model.read, framed_by("bert"), model.config.longest)

@@ -32,7 +32,7 @@ from seqloom.predict.base import (
 from seqloom.predict.translate import change_search
 from seqloom.runs.trained import DenoisingModel, MaskFillingModel
 from seqloom.text.base import Span, Tokenizer, split_sentences
-from seqloom.text.model_inputs import Gaps, frame_length, framed, read_gaps, with_gaps
+from seqloom.text.model_inputs import Gaps, decode_gaps, frame_length, frame_texts, read_gaps
 
 if TYPE_CHECKING:
     from seqloom.inspect.views.attention import HeadsView
@@ -176,7 +176,7 @@ class MaskedLMPredictor(Predictor[FilledText], MaskFillingModel):
     @torch.no_grad()
     def _guess(self, rows: Sequence[list[int]], top: int) -> Iterator[list[list[Guess]]]:
         """Yield what may stand at each mask of each row."""
-        tokens, mask = pad_rows([framed(self.specials, "bert", row).tokens for row in rows], self.device)
+        tokens, mask = pad_rows([frame_texts(self.specials, "bert", row).tokens for row in rows], self.device)
         masked = tokens == self.specials.mask
         best = at_least_float32(self.model.logits_at(tokens, mask, masked)).softmax(dim=1)  # (M, V), row by row
         values, ids = best.topk(min(top, best.shape[1]), dim=1)
@@ -338,7 +338,7 @@ class DenoiserPredictor(Predictor[RestoredText], DenoisingModel):
         blank = Hypothesis([], True, 0.0, 0.0, [])
         hypotheses = predict_filled(read, lambda one: one.ids, decode, lambda one: blank)
         for one, best in zip(read, hypotheses, strict=True):
-            shown = with_gaps(self.tokenizer, one.ids) if one.gaps is None else one.text
+            shown = decode_gaps(self.tokenizer, one.ids) if one.gaps is None else one.text
             if self.spans:
                 told = parse_spans(best.tokens, self.sentinels)
                 count = sum(token in self.sentinels for token in one.ids)

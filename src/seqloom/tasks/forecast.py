@@ -176,7 +176,7 @@ class Task(SeriesTask[Recipe, Any]):
     def warnings(self) -> list[str]:
         notes = super().warnings()
         for split in ("dev", "test"):
-            steps = min((series.own for series in self.corpus.splits.get(split, ())), default=self.horizon)
+            steps = min((series.new_steps for series in self.corpus.splits.get(split, ())), default=self.horizon)
             if steps < self.horizon:
                 notes.append(
                     f"{split} has {steps} steps, fewer than the horizon of {self.horizon}: only these are evaluated. "

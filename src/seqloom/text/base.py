@@ -4,9 +4,9 @@ Ids are 0 … len - 1. Id 0 is END, `</s>`: it ends a document and precedes its 
 encodes to it. Kinds with a limited vocabulary use id 1 for `<unk>`.
 
 While encoding, a tokenizer needs up to a hundred bytes for each byte of text, so long texts are
-encoded in pieces. They are divided before a space or line break that follows another character. No
-word or pre-token of these tokenizers crosses such a border, and none depends on the text before it.
-The concatenated ids of the pieces are therefore the ids of the text.
+encoded in pieces. They are divided before a space or line break that follows another character. No word or pre-token
+of these tokenizers crosses such a boundary or depends on the text before it. The concatenated ids of the pieces are
+therefore the ids of the text.
 """
 
 import codecs
@@ -222,15 +222,15 @@ class ForeignTokenizer(Tokenizer):
 
     @cached_property
     def _our_ids(self) -> dict[int, int]:
-        return {theirs: ours for ours, theirs in enumerate(self.order)}
+        return {original: id for id, original in enumerate(self.order)}
 
-    def theirs(self, tokens: Iterable[int]) -> list[int]:
+    def to_original_ids(self, tokens: Iterable[int]) -> list[int]:
         """Convert our ids, including special tokens, to the original ids."""
         ids = list(tokens)
         check_ids(ids, self.rows)
         return [self.order[id] for id in ids]
 
-    def ours(self, tokens: Iterable[int]) -> list[int]:
+    def from_original_ids(self, tokens: Iterable[int]) -> list[int]:
         """Convert original ids to ours."""
         ids = list(tokens)
         check_ids(ids, self.rows)

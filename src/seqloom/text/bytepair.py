@@ -36,7 +36,7 @@ from seqloom.text.base import (
     require_text,
 )
 
-# Merges do not cross the borders of these: a word with the space or apostrophe before it, a number, other symbols, or
+# Merges stay within these pre-tokens: a word with the space or apostrophe before it, a number, other symbols, or
 # white space. \p{M} keeps combining marks with their letters.
 WORD = r"[ '’]?[\p{L}\p{M}]+| ?\p{N}+| ?[^\s\p{L}\p{M}\p{N}]+|\s+(?!\S)|\s+"
 ID_OFFSET = 1  # ids of the library start after END, which is not in its vocabulary

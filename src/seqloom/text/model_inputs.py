@@ -29,7 +29,7 @@ class Row:
     cls_position: int  # the position of [CLS], or of its substitute
 
 
-def framed(specials: Specials, form: Form, first: Sequence[int], second: Sequence[int] | None = None) -> Row:
+def frame_texts(specials: Specials, form: Form, first: Sequence[int], second: Sequence[int] | None = None) -> Row:
     """Add special tokens for a bidirectional model (bert, ends) or a causal model."""
     before, between, after = {
         "bert": (specials.classify, specials.separate, specials.separate),
@@ -97,7 +97,7 @@ def read_gaps(tokenizer: Tokenizer, specials: Specials, text: str) -> Gaps:
     return Gaps(ids, spans, masks, tuple(dict.fromkeys(unknown)))
 
 
-def with_gaps(tokenizer: Tokenizer, ids: Sequence[int]) -> str:
+def decode_gaps(tokenizer: Tokenizer, ids: Sequence[int]) -> str:
     """Decode tokens, with [MASK] for ids outside the vocabulary.
 
     `read_gaps` is the inverse, unless tokens are characters or a word is divided.

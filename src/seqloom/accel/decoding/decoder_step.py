@@ -210,14 +210,14 @@ class TorchBackend:
             update.write_keys_values(cache, new)
         else:
             cache.buffer[:, :, :, update.start : update.end] = new
-        added = None if update.mask is None else update.mask.added
+        added = None if update.mask is None else update.mask.additive
         return _attend(by_source[:, :, 0], update.read(cache), added)[0], cache
 
     def attend_to_source(
         self, q: Tensor, source: tuple[Tensor, Tensor], mask: AttentionMask | Tensor, return_weights: bool
     ) -> tuple[Tensor, Tensor]:
         """Return the heads (R, N·d) of scaled queries (R, N, d), and the weights (B, N, k, S) if requested."""
-        added, has_keys = (mask, None) if isinstance(mask, Tensor) else (mask.added, mask.some)
+        added, has_keys = (mask, None) if isinstance(mask, Tensor) else (mask.additive, mask.attending)
         return _attend(q.view(len(source[0]), -1, *q.shape[1:]), source, added, has_keys)
 
     def norm(self, norm: nn.Module, x: Tensor) -> Tensor:

@@ -75,7 +75,7 @@ class FixedTransformer(FixedSteps[Transformer]):
     def begin(self, state: DecodeState, k: int, steps: int) -> DecodeState:
         memory, mask = state.memory, state.memory["mask"]
         caches = tuple(empty_cache(block.self_attention, len(mask), k * steps) for block in self.model.decoder)
-        added = AttentionMask(mask[:, None, None, :], each=True).added
+        added = AttentionMask(mask[:, None, None, :], every_query_attends=True).additive
         owned = torch.zeros(len(mask) * k, k * steps, dtype=torch.bool, device=mask.device)
         return DecodeState({"owned": owned}, {"layers": memory["layers"], "added": added, "caches": caches})
 

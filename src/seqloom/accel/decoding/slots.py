@@ -65,7 +65,7 @@ def extend(
     slots = decoder_numba.take_slots(owned, sources)
     if mask is not None:  # padding has no owner
         owned.scatter_(1, slots.view(-1, 1), mask)
-    allowed = AttentionMask(owned.view(sources, 1, -1, owned.shape[1]), each=mask is None)
+    allowed = AttentionMask(owned.view(sources, 1, -1, owned.shape[1]), every_query_attends=mask is None)
     positions, length = token_positions(tokens, mask, state, sources)
     state = {**state, "owned": owned, "length": length, "read": state["read"] + 1}
     end = owned.shape[1]
@@ -126,7 +126,7 @@ class FixedUpdate:
     @cached_property
     def mask(self) -> AttentionMask:
         """The attention mask (B, 1, k, P)."""
-        return AttentionMask(self.attendable.view(-1, 1, self.k, self.owned.shape[1]), each=True)
+        return AttentionMask(self.attendable.view(-1, 1, self.k, self.owned.shape[1]), every_query_attends=True)
 
     @cached_property
     def _slots(self) -> Tensor:

@@ -325,7 +325,7 @@ def choose(search: dict[str, Any], values: Tensor, ids: Tensor, banned: Tensor, 
     updates = {"before": search["log_prob"], "log_prob": chosen.total, "length": length, "finished": finished}
     _copy_where(~done, updates, search)
     search["token"].copy_(chosen.token)
-    for name, value in (("token", chosen.token), ("parent", chosen.slot), ("log_prob", chosen.own)):
+    for name, value in (("token", chosen.token), ("parent", chosen.slot), ("log_prob", chosen.token_log_prob)):
         search["history"][name].index_copy_(1, step.view(1), value.unsqueeze(1))
     return (torch.arange(b, device=step.device).unsqueeze(1) * k + chosen.slot).flatten()
 

@@ -34,7 +34,7 @@ SUMMARY = "dates, times, lists, numbers, prices in any two languages, from Unico
 FORM = "parallel"
 DRAWING_VERSION = "1"  # increase it when a change here alters the phrases
 MAX_TRIES = 100  # draws without a new phrase before a kind is exhausted
-LICENCE = "Unicode License v3 (CLDR), LGPL-2.1 (num2words, the program; not what it writes)"
+LICENCE = "Unicode License v3 (CLDR), LGPL-2.1 (num2words; not its output)"
 
 
 # --- kinds of phrases -------------------------------------------------------------------------------------------------

@@ -13,7 +13,7 @@ SUMMARY = "Multi30k: 29,000 captions in English, German and French (needs SEQLOO
 FORM = "parallel"
 SOURCE = DataSet(
     "Multi30k",
-    "https://github.com/multi30k/dataset, data/task1/raw (for research and education, not for commerce)",
+    "https://github.com/multi30k/dataset, data/task1/raw (for research and education, not for commercial use)",
 )
 Language = Literal["en", "de", "fr"]
 Test = Literal["test_2016_flickr", "test_2017_flickr", "test_2017_mscoco"]
@@ -43,7 +43,7 @@ def load(config: Config) -> Corpus[ParallelExample]:
         notes = (f"{len(splits['train']):,} of {len(train):,} training pairs are used (data.fraction)",)
     return Corpus(
         name="multi30k",
-        licence="research and education, not for commerce (its source names no licence file)",
+        licence="research and education, not commercial use (the source has no licence file)",
         description=f"Multi30k, {config.source} to {config.target}, {config.test}",
         languages=(config.source, config.target),
         splits=splits,

@@ -34,7 +34,7 @@ def load(config: Config) -> TextCorpus:
     splits = {split: splits[split] for split in SPLITS}
     return TextCorpus(
         name="multi30k-text",
-        licence="research and education, not for commerce (its source names no licence file)",
+        licence="research and education, not commercial use (the source has no licence file)",
         description=f"Multi30k captions in {', '.join(config.languages)}; each is a document",
         splits=splits,
     )

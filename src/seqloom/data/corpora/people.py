@@ -152,7 +152,7 @@ class SentenceDrawing:
         return re.sub(r",(?=[.?!;,]|$)", "", template)
 
     def _fill(self, split: str, template: str, capitalize: bool) -> TokenClassificationExample | None:
-        """Fill the slots of a sentence; return None if an entity does not start and end at word borders."""
+        """Fill the slots of a sentence; return None if an entity does not start and end at word boundaries."""
         from seqloom.text.word_spans import word_spans
 
         text, entities = "", list[tuple[str, Span]]()

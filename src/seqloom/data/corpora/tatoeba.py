@@ -56,7 +56,7 @@ def load(config: Config) -> Corpus[ParallelExample]:
         name="tatoeba",
         licence="CC BY 2.0, manythings.org/anki and tatoeba.org",
         description=f"Tatoeba, {config.source} to {config.target}"
-        + (f", at most {config.max_words} words a side" if config.max_words else ""),
+        + (f", at most {config.max_words} words per side" if config.max_words else ""),
         languages=(config.source, config.target),
         splits=splits,
     )

@@ -28,7 +28,7 @@ class Config(FileConfig):
 
 
 def load(config: Config) -> TextCorpus:
-    """Load the given splits; the others are cut from the end of train at line borders, dev before test."""
+    """Load the given splits; the others are cut from the end of train at line ends, dev before test."""
     given = {split: file for split, (file,) in config.files().items()}
     files = {split: read_files(expand_home(Path(file))) for split, file in given.items()}
     splits = {split: _documents([text for _, text in pairs], config.documents) for split, pairs in files.items()}
@@ -76,9 +76,9 @@ def _documents(texts: Sequence[str], kind: str) -> list[str]:
 
 
 def _cut_end(documents: Sequence[str], size: int, inside: bool) -> tuple[list[str], list[str]]:
-    """Separate about the last `size` characters, at the nearest border that leaves no part empty.
+    """Separate about the last `size` characters, at the nearest boundary that leaves no part empty.
 
-    Borders are the ends of documents and, if `inside`, the ends of lines.
+    Boundaries are the ends of documents and, if `inside`, the ends of lines.
     """
     if not documents:
         return [], []

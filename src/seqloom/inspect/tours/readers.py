@@ -26,7 +26,7 @@ from seqloom.inspect.views.texts import SequencePair, one_line, unknown_notes
 from seqloom.models.window_lm import ACTIVATIONS, token_windows
 from seqloom.nn.backbone import TransformerBackbone
 from seqloom.nn.encoders import ConvolutionEncoder, RecurrentEncoder, TransformerEncoder
-from seqloom.text.model_inputs import framed, read_gaps
+from seqloom.text.model_inputs import frame_texts, read_gaps
 from seqloom.text.word_spans import word_spans
 
 CARRIED = 12  # units of a memory over time that are shown, at least
@@ -207,7 +207,7 @@ def tour_bert(tour: Tour, _: SequencePair | None) -> Walk:
     reader, model, tokenizer = tour.trained, tour.model, tour.tokenizer
     text = one_line(tour.walk["text"], "text")
     gaps = read_gaps(tokenizer, reader.specials, text)
-    ids = framed(reader.specials, "bert", gaps.ids).tokens
+    ids = frame_texts(reader.specials, "bert", gaps.ids).tokens
     usual = gaps.masks[0] + 1 if gaps.masks else min(1, len(ids) - 1)
     row = tour.choose(tour.follow.word, usual, len(ids), "token")
     names = reader.specials.names

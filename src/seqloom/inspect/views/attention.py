@@ -52,7 +52,7 @@ from seqloom.models.gpt import GPT
 from seqloom.models.seq2seq import Seq2Seq
 from seqloom.models.transformer import Transformer
 from seqloom.text.base import END_TEXT
-from seqloom.text.model_inputs import framed, read_gaps
+from seqloom.text.model_inputs import frame_texts, read_gaps
 
 PartName = Literal["encoder", "decoder", "cross"]
 PARTS: tuple[PartName, ...] = get_args(PartName)
@@ -411,7 +411,7 @@ def bert_heads_view(trained: TrainedModel, text: str) -> HeadsView:
     specials = Specials.after(len(tokenizer))
     text = one_line(text, "text")
     gaps = read_gaps(tokenizer, specials, text)
-    row = framed(specials, "bert", gaps.ids).tokens
+    row = frame_texts(specials, "bert", gaps.ids).tokens
     if longest is not None and len(row) > longest:
         raise UsageError(
             f"{trained.name} reads {longest:,} tokens at once, [CLS] and [SEP] included; the text has {len(row):,}. "

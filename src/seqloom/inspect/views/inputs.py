@@ -429,6 +429,6 @@ def mix_view(trained: "TrainedModel") -> MixView:
             f"Only a model that was fine-tuned from a bidirectional language model (init.from) mixes its layers; "
             f"{trained.name} is {trained.what}."
         )
-    weights = backbone.mix.shares.tolist()
+    weights = backbone.mix.layer_weights.tolist()
     names = ["token vectors", *(f"layer {depth}" for depth in range(1, len(weights)))]
     return MixView(names, weights, backbone.mix.scale.item())

@@ -426,7 +426,7 @@ def _tree_nodes(begun: DecodingStart, steps: Sequence[SearchStep]) -> list[TreeN
     nodes = [TreeNode(0, None, 0, END, begun.name(END), 0.0, 0.0, 0.0, 1, "root")]
     ids, forced = {0: 0}, len(begun.prefix)
     for step in steps:
-        columns = (step.parent, step.token, step.own, step.total, step.score, step.node, step.ended)
+        columns = (step.parent, step.token, step.token_log_prob, step.total, step.score, step.node, step.ended)
         rows = zip(*(column[0].tolist() for column in columns), strict=True)
         for rank, (parent, token, own, total, score, kept, ended) in enumerate(rows, start=1):
             if total == -math.inf:

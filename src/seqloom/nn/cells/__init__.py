@@ -1,8 +1,8 @@
-"""Recurrent cells: what happens in one time step.
+"""Recurrent cells: the computation of one time step.
 
-A cell is defined once, in `equations`: the next state, and every value computed on the way. Its
-forward, its traces and the contract of the fused kernels derive from that. Adding a cell is one
-file in this folder with a subclass of `Cell` that has a `name`; `CELLS` finds it.
+A cell is defined once, in `equations`, which returns the next state and all intermediate values. The forward pass,
+traces and the tests of fused kernels use this definition. To add a cell, add a file to this folder with a subclass
+of `Cell` that has a `name`; `CELLS` finds it.
 """
 
 from collections.abc import Iterator
@@ -35,14 +35,14 @@ CELLS: dict[str, type[Cell]] = subclasses_by_name(Cell, __name__, __path__)  # t
 
 
 def cell_class(name: str) -> type[Cell]:
-    """Find a cell by its name; the error for a wrong name suggests the right ones."""
+    """Return the cell class with this name; the error for an unknown name suggests similar names."""
     if name in CELLS:
         return CELLS[name]
     raise ValueError(f"no cell is called {name!r}: {did_you_mean(name, CELLS)}")
 
 
 def check_cell_name(name: str) -> str:
-    """The name of a cell, for the validation of recipes."""
+    """Return the name of a cell; raise `ValueError` if it is unknown."""
     cell_class(name)
     return name
 
@@ -62,12 +62,12 @@ class CellOptions:
     def problems(self) -> Iterator[str]:
         options = cell_class(self.cell).options
         if self.activation != "tanh" and "activation" not in options:
-            yield f"activation can be chosen for the elman cell only; leave it out for {self.cell!r}"
+            yield f"activation is an option of the elman cell only; remove it for {self.cell!r}"
         if self.forget_bias is not None and "forget_bias" not in options:
-            yield f"forget_bias belongs to the lstm cell only; leave it out for {self.cell!r}"
+            yield f"forget_bias is an option of the lstm cell only; remove it for {self.cell!r}"
 
     def make_cell(self, inputs: int, hidden: int) -> Cell:
-        """Create a cell from inputs `inputs` wide to a state `hidden` wide."""
+        """Create a cell with inputs of size `inputs` and a state of size `hidden`."""
         kind = cell_class(self.cell)
         values = {name: getattr(self, name) for name in kind.options}
         return kind(inputs, hidden, **{name: value for name, value in values.items() if value is not None})

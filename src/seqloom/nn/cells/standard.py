@@ -1,13 +1,11 @@
-"""The base class of recurrent cells and the cells of the literature: Elman's, LSTM, both forms of the GRU, and the
+"""The base class of recurrent cells, and the cells of the literature: Elman, LSTM, two forms of the GRU, and the
 mutations of Jozefowicz et al. (2015).
 
-Weights have torch's layout, the blocks of all gates stacked, so that fused kernels take them as
-they are:
+Weights have torch's layout, with the blocks of all gates stacked, so that fused kernels can use them unchanged:
 
     weight_x (G·H, D)   weight_h (G·H, H)   bias_x (G·H,)   bias_h (G·H,)
 
-Where a gate has no product with x, or none with h, that matrix has no block for it (`x_blocks`,
-`h_blocks`).
+If a gate has no product with x or with h, the matrix has no block for it (`x_blocks`, `h_blocks`).
 """
 
 import math
@@ -22,7 +20,7 @@ State = dict[str, Tensor]  # by name, each (B, H)
 
 
 class Cell(nn.Module, ABC):
-    """One time step of a recurrent network: inputs (B, D) and a state of tensors (B, H) to the next state."""
+    """One time step of a recurrent network: maps inputs (B, D) and a state of tensors (B, H) to the next state."""
 
     name: ClassVar[str]  # in recipes: model.cell
     blocks: ClassVar[tuple[str, ...]]  # what the rows of the weights are for, H rows each
@@ -47,13 +45,13 @@ class Cell(nn.Module, ABC):
         self.reset_parameters()
 
     def reset_parameters(self, scale: float | None = None) -> None:
-        """Draw every parameter uniformly from (-scale, scale); as in torch, 1/√H unless told otherwise."""
+        """Draw every parameter uniformly from (-scale, scale); the default is 1/√H, as in torch."""
         scale = 1 / math.sqrt(self.hidden) if scale is None else scale
         for parameter in self.parameters():
             nn.init.uniform_(parameter, -scale, scale)
 
     def recurrent_matrices(self) -> dict[str, Tensor]:
-        """W_h by what it is for: each (H, H)."""
+        """Return the blocks of W_h by name, each (H, H)."""
         names = self.h_blocks or self.blocks
         return dict(zip(names, self.weight_h.chunk(len(names)), strict=True))
 
@@ -64,20 +62,20 @@ class Cell(nn.Module, ABC):
         return [f"{type(self).__name__} projects its input from {self.inputs} to {self.hidden} dimensions first (W_xp)"]
 
     def project(self, x_t: Tensor) -> Tensor:
-        """x_t, or W_xp x_t where x could not meet h otherwise (B, H)."""
+        """Return x_t, or W_xp x_t if the sizes of x and h differ (B, H)."""
         return x_t if self.weight_p is None else F.linear(x_t, self.weight_p)
 
     def from_x(self, x_t: Tensor) -> Tensor:
-        """W_x x_t + b for all blocks at once (B, G·H)."""
+        """Return W_x x_t + b of all blocks (B, G·H)."""
         return F.linear(x_t, self.weight_x, self.bias_x)
 
     def from_h(self, h: Tensor) -> Tensor:
-        """W_h h_{t-1} (+ the second bias) for all blocks at once (B, G·H)."""
+        """Return W_h h_{t-1}, plus the second bias if present, of all blocks (B, G·H)."""
         return F.linear(h, self.weight_h, self.bias_h)
 
     @abstractmethod
     def equations(self, x_t: Tensor, state: State) -> dict[str, Tensor]:
-        """Everything computed in this step by name, each (B, H); the next state is among it."""
+        """Return all values of this step by name, each (B, H), including the next state."""
 
     def forward(self, x_t: Tensor, state: State) -> State:
         values = self.equations(x_t, state)
@@ -93,7 +91,7 @@ class Cell(nn.Module, ABC):
 class Elman(Cell):
     """h_t = g(W_xh x_t + W_hh h_{t-1} + b_h), g = tanh, ReLU or σ
 
-    b_h is kept as two vectors, bias_x + bias_h, because the fused kernels ask for both.
+    b_h is stored as two vectors, bias_x and bias_h, because fused kernels need both.
     """
 
     name = "elman"
@@ -119,18 +117,17 @@ class LSTM(Cell):
     c_t     = f ⊙ c_{t-1} + i ⊙ g
     h_t     = o ⊙ tanh(c_t)
 
-    W [h; x] is computed as W_h h + W_x x, and b is the sum of bias_x and bias_h. The forget gate's
-    bias starts `forget_bias` higher than the others, so that a fresh cell remembers; 0 leaves it as
-    torch and Zaremba have it.
+    W [h; x] is computed as W_h h + W_x x, and b is the sum of bias_x and bias_h. `forget_bias` is added to the
+    initial bias of the forget gate, so that a new cell remembers; torch and Zaremba use 0.
     """
 
     name = "lstm"
     blocks = ("i", "f", "g", "o")
     state_names = ("h", "c")
     gates: ClassVar = {
-        "i": "near 1 lets the new content g into the cell",
+        "i": "near 1 adds the new content g to the cell",
         "f": "near 1 keeps the old content of the cell",
-        "o": "near 1 shows the cell's content to the rest of the network",
+        "o": "near 1 passes the content of the cell to the output",
     }
     options = ("forget_bias",)
     two_biases = True
@@ -158,13 +155,13 @@ class GRU(Cell):
     h̃    = tanh(W_xh x_t + b_x + r ⊙ (W_hh h_{t-1} + b_h))
     h_t  = z ⊙ h_{t-1} + (1 - z) ⊙ h̃
 
-    cuDNN's form: the reset gate acts after the matrix, so all products of a step are one.
+    The form of cuDNN: the reset gate is applied after the matrix product, so that a step needs a single product with h.
     """
 
     name = "gru"
     blocks = ("r", "z", "candidate")
     gates: ClassVar = {
-        "r": "near 1 lets the old state into the candidate; near 0 the candidate sees the input alone",
+        "r": "near 1 uses the old state in the candidate; near 0 the candidate depends on the input only",
         "z": "near 1 keeps the old state; near 0 takes the candidate",
     }
     two_biases = True
@@ -184,7 +181,7 @@ class GRUCho(Cell):
     h̃    = tanh(W_xh x_t + W_hh (r ⊙ h_{t-1}) + b_h)
     h_t  = z ⊙ h_{t-1} + (1 - z) ⊙ h̃
 
-    The form of 2014: the reset gate acts before the matrix. No kernel of torch's computes it.
+    The form of 2014: the reset gate is applied before the matrix product. torch has no kernel for it.
     """
 
     name = "gru-cho"
@@ -207,8 +204,8 @@ class MUT1(Cell):
     h̃   = tanh(W_hh (r ⊙ h_{t-1}) + tanh(x_t) + b_h)
     h_t = h̃ ⊙ z + h_{t-1} ⊙ (1 - z)
 
-    Here z admits the new, and does not look at h. x meets h without a matrix: where their sizes
-    differ, x_t is W_xp x_t throughout, and `notes` says so. No kernel of torch's computes it.
+    z weights the new state and does not depend on h. x is added to h without a matrix: if their sizes differ, x_t is
+    replaced by W_xp x_t, and `notes` says so. torch has no kernel for it.
     """
 
     name = "mut1"
@@ -236,8 +233,8 @@ class MUT2(Cell):
     h̃   = tanh(W_hh (r ⊙ h_{t-1}) + W_xh x_t + b_h)
     h_t = h̃ ⊙ z + h_{t-1} ⊙ (1 - z)
 
-    Here z admits the new. x meets h without a matrix: where their sizes differ, x_t is W_xp x_t
-    throughout, and `notes` says so. No kernel of torch's computes it.
+    z weights the new state. x is added to h without a matrix: if their sizes differ, x_t is replaced by W_xp x_t, and
+    `notes` says so. torch has no kernel for it.
     """
 
     name = "mut2"
@@ -264,7 +261,7 @@ class MUT3(Cell):
     h̃   = tanh(W_hh (r ⊙ h_{t-1}) + W_xh x_t + b_h)
     h_t = h̃ ⊙ z + h_{t-1} ⊙ (1 - z)
 
-    Here z admits the new. No kernel of torch's computes it.
+    z weights the new state. torch has no kernel for it.
     """
 
     name = "mut3"

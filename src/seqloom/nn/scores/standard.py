@@ -1,15 +1,13 @@
-"""The base class of attention scores and those of the literature: dot, scaled dot, cosine, general, additive, location.
+"""The base class of attention scores, and dot, scaled dot, cosine, general, additive and location scores.
 
-`prepare` computes what depends on h alone, once for each source; `forward` scores any number of
-states against its result, (B, …, T, H) against keys (B, S, …), and the keys are not copied for
-them.
+`prepare` computes keys (B, S, …) from h, once per source. `forward` compares any number of states (B, …, T, H) with
+them, without copying the keys.
 
-`dot`, `scaled-dot` and `cosine` compare s with h number by number. Where their widths differ, h is
-projected to the width of s first, h ← W_p h, and `notes` says so.
+`dot`, `scaled-dot` and `cosine` need s and h of equal size. If their sizes differ, h is projected to the size of s,
+h ← W_p h, and `notes` says so.
 
-With coverage a score also depends on how much attention each position has had so far, a_j = Σ α_j
-over all steps before: inside the tanh of `additive`, v^T tanh(W [s; h_j] + w a_j); for the others a
-learned multiple is added, score + w · a_j.
+With coverage, a score also depends on the sum of past attention weights of each position, a_j = Σ α_j. `additive`
+adds it inside the tanh, v^T tanh(W [s; h_j] + w a_j); the others add a learned multiple, score + w · a_j.
 """
 
 import math
@@ -21,15 +19,15 @@ from torch import Tensor, nn
 
 from seqloom.core.errors import DataError
 
-LOCATIONS = 100  # how many places the location score knows unless told
-AT_ONCE = 1 << 26  # numbers within the tanh of the additive score: where there are more, states are taken in turn
+DEFAULT_MAX_LENGTH = 100  # positions of the location score by default
+MAX_ELEMENTS = 1 << 26  # of the tanh of the additive score held in memory; larger inputs are divided
 
 
 class Score(nn.Module):
-    """States `query` wide against vectors `memory` wide."""
+    """Scores of states of size `query` and vectors of size `memory`."""
 
     name: ClassVar[str]  # in recipes: model.attention.score
-    compares: ClassVar[bool] = False  # s and h number by number, so that their widths must agree
+    compares: ClassVar[bool] = False  # whether s and h must have equal sizes
 
     def __init__(self, query: int, memory: int, *, coverage: bool = False) -> None:
         super().__init__()
@@ -38,36 +36,34 @@ class Score(nn.Module):
         self.covered = self.make_coverage() if coverage else None
 
     def make_coverage(self) -> nn.Parameter:
-        """w, which begins at 0: a fresh model does not mind what it has looked at."""
+        """Create w, initially 0, so that a new model ignores coverage."""
         return nn.Parameter(torch.zeros(()))
 
     def notes(self) -> list[str]:
         """Notes for the user on what this score does beyond its equation."""
         if self.project is None:
             return []
-        return [
-            f"the {self.name} score projects the {self.memory}-wide encoder states to {self.query}, the decoder's width"
-        ]
+        return [f"the {self.name} score projects the encoder states from {self.memory} to {self.query} dimensions"]
 
     def prepare(self, memory: Tensor, mask: Tensor | None = None) -> Tensor:
-        """Vectors (B, S, M) to the keys (B, S, …) that `forward` wants; mask (B, S) says which of them are real."""
+        """Compute the keys (B, S, …) of vectors (B, S, M); `mask` (B, S) is True at real positions."""
         return memory if self.project is None else self.project(memory)
 
     def forward(self, query: Tensor, keys: Tensor, coverage: Tensor | None = None) -> Tensor:
-        """States (B, …, T, H) and keys (B, S, …) to scores (B, …, T, S); coverage (B, …, T, S) if built for it."""
+        """Return scores (B, …, T, S) of states (B, …, T, H) and keys (B, S, …); `coverage` is (B, …, T, S)."""
         if (coverage is None) != (self.covered is None):
-            raise ValueError("coverage must be given to a score that was built with it, and to no other")
+            raise ValueError("coverage must be passed if, and only if, the score was created with coverage")
         flat = query.reshape(len(query), -1, query.shape[-1])  # (B, N, H), N all the states of one source
-        seen = None if coverage is None else coverage.reshape(len(flat), flat.shape[1], -1)
-        return self.scores(flat, keys, seen).reshape(*query.shape[:-1], keys.shape[1])
+        flat_coverage = None if coverage is None else coverage.reshape(len(flat), flat.shape[1], -1)
+        return self.scores(flat, keys, flat_coverage).reshape(*query.shape[:-1], keys.shape[1])
 
     def scores(self, query: Tensor, keys: Tensor, coverage: Tensor | None) -> Tensor:
-        """(B, N, H) and (B, S, …) to (B, N, S)."""
+        """Return the scores (B, N, S) of states (B, N, H) and keys (B, S, …)."""
         plain = self.compare(query, keys)
         return plain if coverage is None or self.covered is None else plain + self.covered * coverage
 
     def compare(self, query: Tensor, keys: Tensor) -> Tensor:
-        """The scores without coverage: states times keys as wide as they are, unless a score says otherwise."""
+        """Return the scores without coverage, by default dot products of states and keys."""
         return torch.bmm(query, keys.transpose(1, 2).to(query.dtype))
 
     def extra_repr(self) -> str:
@@ -82,10 +78,9 @@ class DotProduct(Score):
 
 
 class ScaledDotProduct(DotProduct):
-    """s^T h_j / √n, n the width of s
+    """s^T h_j / √n, n the size of s
 
-    The sum of n products of independent numbers of variance 1 has variance n; so scaled it has
-    variance 1.
+    The sum of n products of independent numbers of variance 1 has variance n; the scaled sum has variance 1.
     """
 
     name = "scaled-dot"
@@ -97,8 +92,8 @@ class ScaledDotProduct(DotProduct):
 class Cosine(DotProduct):
     """β · cos(s, h_j), β learned
 
-    Cosines lie between -1 and 1: of 20 places the best could be told from the others by a factor of
-    e² at most. β begins at 10.
+    Cosines lie between -1 and 1, so without β the weights of two positions would differ by a factor of at most e². β
+    is initially 10.
     """
 
     name = "cosine"
@@ -117,7 +112,7 @@ class Cosine(DotProduct):
 class General(Score):
     """s^T W h_j
 
-    W h_j is computed once for each source.
+    W h_j is computed once per source.
     """
 
     name = "general"
@@ -134,8 +129,8 @@ class General(Score):
 class Additive(Score):
     """v^T tanh(W [s; h_j])
 
-    Computed as v^T tanh(W_s s + W_h h_j), W_h h_j once for each source. The tanh is as wide as s; w
-    of the coverage is a vector.
+    Computed as v^T tanh(W_s s + W_h h_j), with W_h h_j once per source. The tanh has the size of s; w of the coverage
+    is a vector.
     """
 
     name = "additive"
@@ -147,7 +142,7 @@ class Additive(Score):
         self.v = nn.Linear(query, 1, bias=False)
 
     def make_coverage(self) -> nn.Parameter:
-        """w (H,), which begins at 0."""
+        """Create w (H,), initially 0."""
         return nn.Parameter(torch.zeros(self.query))
 
     def prepare(self, memory: Tensor, mask: Tensor | None = None) -> Tensor:
@@ -155,47 +150,49 @@ class Additive(Score):
         return keys
 
     def scores(self, query: Tensor, keys: Tensor, coverage: Tensor | None) -> Tensor:
-        some = max(1, AT_ONCE // max(1, keys.numel()))
-        if query.shape[1] <= some:
+        chunk = max(1, MAX_ELEMENTS // max(1, keys.numel()))
+        if query.shape[1] <= chunk:
             return self._together(query, keys, coverage)
-        states = query.split(some, dim=1)
-        seen = [None] * len(states) if coverage is None else coverage.split(some, dim=1)
-        return torch.cat([self._together(s, keys, a) for s, a in zip(states, seen, strict=True)], dim=1)
+        states = query.split(chunk, dim=1)
+        coverages = [None] * len(states) if coverage is None else coverage.split(chunk, dim=1)
+        return torch.cat([self._together(s, keys, a) for s, a in zip(states, coverages, strict=True)], dim=1)
 
     def _together(self, query: Tensor, keys: Tensor, coverage: Tensor | None) -> Tensor:
         inner = self.weight_s(query).unsqueeze(2) + keys.unsqueeze(1)  # (B, N, S, H)
         if coverage is not None and self.covered is not None:
             inner = inner + coverage.unsqueeze(-1) * self.covered
-        found: Tensor = self.v(torch.tanh(inner)).squeeze(-1)
-        return found
+        scores: Tensor = self.v(torch.tanh(inner)).squeeze(-1)
+        return scores
 
 
 class LocationScore(Score):
-    """(W_a s)_j, for j up to a stated length
+    """(W_a s)_j, for j up to a maximum length
 
-    Where to look depends on the state alone, not on what stands there. W_a has one row for each
-    place, `max_length` of them. A longer source is refused; whatever is beyond is padding.
+    The score depends on the state and the position only, not on h_j. W_a has `max_length` rows, one per position.
+    Longer sources are refused; only padding may lie beyond.
     """
 
     name = "location"
 
-    def __init__(self, query: int, memory: int, *, coverage: bool = False, max_length: int = LOCATIONS) -> None:
+    def __init__(
+        self, query: int, memory: int, *, coverage: bool = False, max_length: int = DEFAULT_MAX_LENGTH
+    ) -> None:
         super().__init__(query, memory, coverage=coverage)
         self.max_length = max_length
         self.weight = nn.Linear(query, max_length, bias=False)
 
     def prepare(self, memory: Tensor, mask: Tensor | None = None) -> Tensor:
-        """Nothing but how many places there are: keys (B, S, 0)."""
+        """Return empty keys (B, S, 0), which only have the number of positions."""
         beyond = memory.shape[1] - self.max_length
         if beyond > 0 and (mask is None or bool(mask[:, self.max_length :].any())):
-            longest = memory.shape[1] if mask is None else int(mask.sum(dim=1).max())
+            length = memory.shape[1] if mask is None else int(mask.sum(dim=1).max())
             raise DataError(
-                f"The location score knows {self.max_length} places and a source has {longest} tokens. Shorten it, "
+                f"The location score has {self.max_length} positions, but a source has {length} tokens. Shorten it, "
                 "or train with a larger model.attention.max_length."
             )
         return memory[..., :0]
 
     def compare(self, query: Tensor, keys: Tensor) -> Tensor:
-        places = keys.shape[1]
-        scores = self.weight(query)[..., :places]
-        return F.pad(scores, (0, places - scores.shape[-1]))
+        positions = keys.shape[1]
+        scores = self.weight(query)[..., :positions]
+        return F.pad(scores, (0, positions - scores.shape[-1]))
