@@ -44,7 +44,7 @@ def command(monkeypatch: pytest.MonkeyPatch) -> Any:
         (ResourceError("no GPU"), 5, "seqloom: no GPU"),
         (Interrupted("saved"), 75, "seqloom: saved"),
         (OSError(errno.ENOSPC, "No space", "runs/x"), 5, "seqloom: the disk is full while writing runs/x."),
-        (OSError(errno.EDQUOT, "Quota"), 5, "seqloom: the disk is full. What was saved before is intact"),
+        (OSError(errno.EDQUOT, "Quota"), 5, "seqloom: the disk is full. Saved files are intact"),
         (MemoryError(), 5, "seqloom: out of memory. Use a smaller batch"),
         (OutOfMemoryError("CUDA out of memory. Tried to allocate"), 5, "seqloom: out of memory."),
         (RuntimeError("[enforce fail] DefaultCPUAllocator: can't allocate memory: you tried"), 5, "out of memory."),

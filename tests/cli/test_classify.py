@@ -136,19 +136,18 @@ def test_what_is_not_utf_8_is_named_after_the_lines_before_it(
     shown = seqloom("classify", runs / "gru")
     assert shown.code == 3
     assert shown.out.startswith("bad\t")
-    assert "seqloom: The input must be UTF-8, but line 2 holds the byte 0xEF." in shown.err
+    assert "seqloom: The input must be UTF-8, but line 2 contains the byte 0xEF." in shown.err
 
 
 @pytest.mark.parametrize("word", ["nofile.txt", "runs/nope", "reviews.csv"])
 def test_a_word_that_is_written_like_a_place(seqloom: Any, runs: Path, word: str) -> None:
     shown = seqloom("classify", runs / "gru", "a dull film", word)
     assert shown.code == 0 and shown.out.count("\n") == 2
-    assert f"note: {word} is taken as a text: there is no such run or file\n" in shown.err
+    assert f"note: {word} is used as a text; no such run or file exists\n" in shown.err
     file = runs / "mine.txt"
     file.write_text("a dull film\n")
     assert (
-        f"note: {file} is taken as a text: read the file with: < {file}\n"
-        in seqloom("classify", runs / "gru", file).err
+        f"note: {file} is used as a text; to read the file: < {file}\n" in seqloom("classify", runs / "gru", file).err
     )
     assert "is taken as" not in seqloom("classify", runs / "gru", "a dull/slow film", "dull", "see a.txt", "").err
 
@@ -159,7 +158,7 @@ def test_a_text_that_is_the_name_of_a_file(seqloom: Any, runs: Path, here: Path,
         shown = seqloom("classify", runs / "gru", name)
         quoted = f"'{name}'" if " " in name else name
         assert shown.code == 0 and shown.out.count("\n") == 1
-        assert shown.err.startswith(f"note: {name} is taken as a text: read the file with: < {quoted}\n")
+        assert shown.err.startswith(f"note: {name} is used as a text; to read the file: < {quoted}\n")
         type_in(f"{name}\n".encode())  # a text all the same
         again = seqloom("classify", runs / "gru")
         assert again.out == shown.out and "is taken as" not in again.err
@@ -251,7 +250,7 @@ def test_evaluate_as_json(seqloom: Any, runs: Path) -> None:
     [
         (["--confusion", "x.jpeg"], 2, ".png or .svg"),
         (["--confusion", "no/x.png"], 2, "no"),
-        (["--beam", "3"], 2, "--source and --reference are for translators"),
+        (["--beam", "3"], 2, "--source and --reference require a translator"),
         (
             ["--text", "x.txt"],
             2,
@@ -267,7 +266,7 @@ def test_evaluate_refuses(seqloom: Any, runs: Path, here: Path, options: list[st
 
 def test_confusion_is_not_for_others(seqloom: Any, runs: Path) -> None:
     shown = seqloom("evaluate", runs / "tagger", "--reliability", runs / "x.png")
-    shown.refuses(2, "--reliability is for classifiers", "is a tagger")
+    shown.refuses(2, "--reliability requires a classifier", "is a tagger")
 
 
 def test_compare_ranks_by_accuracy_whatever_the_tokens(seqloom: Any, runs: Path) -> None:

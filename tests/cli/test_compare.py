@@ -121,7 +121,7 @@ def test_what_is_no_run_or_damaged_is_passed_over_by_name(seqloom: Any, copy: An
     passed = shown.err.splitlines()
     assert len(passed) == 3
     for line, name in zip(passed, ("empty", "notes.txt", "toys"), strict=True):
-        assert line.startswith("passed over: ") and name in line
+        assert line.startswith("skipped: ") and name in line
 
 
 @pytest.mark.parametrize("options", [[], ["--json"]])
@@ -130,7 +130,7 @@ def test_a_run_that_is_not_there_is_named_after_the_others(
 ) -> None:
     shown = seqloom("compare", runs / "chars", tmp_path / "nope", runs / "gru", *options)
     assert shown.code == 2 and str(runs / "gru") in re.sub(r"\n", "", shown.out)
-    missing = f"{tmp_path / 'nope'} does not exist: it is missing from the comparison. Check the name."
+    missing = f"{tmp_path / 'nope'} does not exist and is missing from the comparison. Check the name."
     assert shown.err == f"seqloom: {missing}\n"
 
 
@@ -177,7 +177,7 @@ def test_what_differs_has_its_title_on_one_line(seqloom: Any, copy: Any, tmp_pat
     recipe = two / "recipe.yaml"
     recipe.write_text(recipe.read_text().replace("seed: 1", "seed: 2"))
     update_checksums(two)
-    assert "\n\nwhat the recipes differ in\n" in seqloom("compare", one, two).out
+    assert "\n\ndifferences between the recipes\n" in seqloom("compare", one, two).out
 
 
 def test_losses_of_another_sum_are_told_apart_in_the_curves(copy: Any) -> None:

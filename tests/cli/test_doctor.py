@@ -58,12 +58,12 @@ def test_a_gpu_and_what_was_broken_off(seqloom: Any, own: list[str], monkeypatch
     monkeypatch.setattr(doctor, "rehearse", lambda recipe: found)
     shown = seqloom("doctor", "lm-char-lstm", *own, *SMALL).out
     assert "time: at least 0:35" in shown
-    assert "memory: 2.9 GiB of the GPU, 2.0 GiB of it in use at the peak" in shown and "900 MiB of the host" in shown
+    assert "memory: peak 2.9 GiB on the GPU, 2.0 GiB of it allocated" in shown and "900 MiB on the host" in shown
 
 
 def test_what_is_counted_and_what_has_no_text(seqloom: Any, own: list[str], canned: None) -> None:
     counted = seqloom("doctor", "ngram-kn5", *own, "model.order=2").out
-    assert "model: counted, not trained by gradient" in counted
+    assert "model: estimated without gradients" in counted
     assert "data: no text to look at" in seqloom("doctor", "toys-adding").out
 
 

@@ -20,12 +20,9 @@ BEAR = ["Market falls into bear territory", "Bear falls into market territory"]
 def test_side_by_side(seqloom: Any) -> None:
     shown = seqloom("encodings", "the market falls")
     assert shown.code == 0 and "\x1b" not in shown.out
-    assert (
-        shown.err
-        == "note: a single document has every word, so tf–idf equals the counts; give more texts, or --corpus\n"
-    )
+    assert shown.err == "note: tf–idf equals the counts, since there is only one document; add texts or --corpus\n"
     lines = shown.out.splitlines()
-    assert lines[:2] == ["the text: the market falls  (3 words)", "vocabulary: 3 words, from the text itself"]
+    assert lines[:2] == ["the text: the market falls  (3 words)", "vocabulary: 3 words, from the text"]
     start = lines.index("one-hot") + 3
     assert [line.split() for line in lines[start : start + 4]] == [
         ["falls", "market", "the"],
@@ -46,7 +43,7 @@ def test_two_texts_with_the_same_bag(seqloom: Any) -> None:
     assert answers["one-hot, in order"] == "yes: at word 1, market and bear"
     for name in ("bag of words", "tf–idf", "mean of dense vectors"):
         assert answers[name].startswith("no: the same words as often"), name
-    assert answers["dense, read by a recurrent network"].startswith("yes: its last states, untrained, are 0.")
+    assert answers["dense, read by a recurrent network"].startswith("yes: distance 0.")
     kept = seqloom("encodings", *BEAR, "--keep-case").out
     assert "no: the same" not in kept and kept.count("yes: ") == 5
     same = seqloom("encodings", "a b", "A B").out
@@ -79,7 +76,7 @@ def test_a_picture(seqloom: Any, tmp_path: Path, ending: str) -> None:
     pytest.importorskip("matplotlib")
     out = tmp_path / f"x{ending}"
     shown = seqloom("encodings", *BEAR, "--out", out)
-    assert shown.code == 0 and shown.err == f"drawn: {out}\n"
+    assert shown.code == 0 and shown.err == f"Wrote {out}.\n"
     if ending == ".png":
         assert min(struct.unpack(">II", out.read_bytes()[16:24])) > 400
     else:
@@ -101,7 +98,7 @@ def test_letters_without_a_font_are_named(seqloom: Any, tmp_path: Path, monkeypa
 
 def test_words_of_a_corpus(seqloom: Any) -> None:
     shown = seqloom("encodings", "the class falls into bear territory", "--corpus", "pydocs")
-    assert "note: not in the vocabulary, so all the same word to it: bear, territory\n" in shown.err
+    assert "note: not in the vocabulary, so encoded as the same word: bear, territory\n" in shown.err
     found = seqloom("encodings", "the class falls into bear territory", "--corpus", "pydocs", "--json").json
     size, documents = found["vocabulary"]["size"], found["vocabulary"]["documents"]
     assert size > 2000 and found["vocabulary"]["source"] == f"corpus pydocs, train, {documents:,} documents"
@@ -184,7 +181,7 @@ def test_a_long_text_is_shown_by_its_beginning(seqloom: Any) -> None:
     shown = seqloom("encodings", text)
     assert shown.code == 0 and len(shown.out) < 20_000
     assert "… and 99,980 more rows" in shown.out and "100,000 × 3,000" in shown.out and "300,000,000" in shown.out
-    assert "from the text itself; 2,980 columns not shown\n" in shown.out  # they are not 0
+    assert "from the text; 2,980 columns not shown\n" in shown.out  # they are not 0
 
 
 def test_a_text_cannot_change_the_terminal(seqloom: Any) -> None:
@@ -206,4 +203,4 @@ def test_a_text_that_is_the_name_of_a_file(seqloom: Any, here: Path) -> None:
     (here / "num.en").write_text("the market falls\n")
     shown = seqloom("encodings", "num.en", "the market")
     assert shown.code == 0
-    assert shown.err == "note: num.en is taken as a text: files are not read here\n"
+    assert shown.err == "note: num.en is used as a text; this command does not read files\n"

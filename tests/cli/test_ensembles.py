@@ -162,7 +162,7 @@ def test_what_is_no_run_is_not_translated_by_mistake(seqloom: Any, translators: 
 def test_what_is_no_run_after_the_texts_is_said_to_be_a_text(seqloom: Any, translators: Path) -> None:
     shown = seqloom("translate", translators / "one", "the cat", "runs/nope")
     assert shown.code == 0 and shown.out.count("\n") == 2
-    assert "note: runs/nope is taken as a text: there is no such run or file\n" in shown.err
+    assert "note: runs/nope is used as a text; no such run or file exists\n" in shown.err
 
 
 def test_which_words_are_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

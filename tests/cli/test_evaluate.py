@@ -161,7 +161,7 @@ class ShortEvaluation(MetricsEvaluation):
 
 def test_predictor_defines_what_is_shown(seqloom: Any, runs: Path, tmp_path: Path, monkeypatch: Any) -> None:
     plain = seqloom("evaluate", runs / "chars", "--json").json
-    seqloom("evaluate", runs / "chars", "--out", tmp_path / "x").refuses(2, "--out are for translators")
+    seqloom("evaluate", runs / "chars", "--out", tmp_path / "x").refuses(2, "--out require a translator")
     monkeypatch.setattr(LanguageModelPredictor, "evaluation_class", ShortEvaluation)
     shown = seqloom("evaluate", runs / "chars", "--out", tmp_path / "x")
     assert shown.out == f"perplexity {plain['perplexity']:.1f}\n"

@@ -157,7 +157,7 @@ def test_every_head_over_a_text_with_a_mask(seqloom: Any, folder: Path, tmp_path
     assert "on [SEP]" in seqloom("inspect", "attention", folder / name, SENTENCE).out
     seqloom("inspect", "attention", folder / name, SENTENCE, "--part", "cross").refuses(2, "no attention weights")
     seqloom("inspect", "attention", folder / name, SENTENCE, "--target", "x").refuses(
-        2, "--beam and --target are for translators"
+        2, "--beam and --target require a translator"
     )
     seqloom("inspect", "attention", folder / name, "cats " * 60).refuses(2, "reads 24 tokens at once")
 

@@ -42,7 +42,7 @@ def test_training_says_what_to_do_next(seqloom: Any, made: Path, tmp_path: Path)
     assert f"Try: seqloom forecast {tmp_path / 'run'} · " in shown.out
 
 
-@pytest.mark.parametrize(("name", "how"), [("ar", "exact"), ("lstm", "from drawn paths")])
+@pytest.mark.parametrize(("name", "how"), [("ar", "exact"), ("lstm", "from sample paths")])
 def test_a_table(seqloom: Any, made: Path, name: str, how: str) -> None:
     shown = seqloom("forecast", made / name)
     lines = shown.out.splitlines()
@@ -67,7 +67,7 @@ def test_json_csv_and_seeds(seqloom: Any, made: Path) -> None:
 
 def test_what_came_beside_what_was_said(seqloom: Any, made: Path) -> None:
     shown = seqloom("forecast", made / "ar", "--back", 12)
-    assert "what came" in shown.out and "in the 80% interval" in shown.out and "12 steps after 2006-12" in shown.out
+    assert "observed" in shown.out and "in the 80% interval" in shown.out and "12 steps after 2006-12" in shown.out
     found = seqloom("forecast", made / "ar", "--back", 12, "--json").json
     rows = (made / "sales.csv").read_text().splitlines()
     assert found["forecast"]["sales"][0]["truth"] == float(rows[-12].split(",")[1])
@@ -121,7 +121,7 @@ def test_a_recipe_for_a_file_of_ones_own(seqloom: Any, made: Path, tmp_path: Pat
 
 def test_the_doctor_and_the_data(seqloom: Any, made: Path) -> None:
     shown = seqloom("doctor", made / "ar" / "recipe.yaml").out
-    assert "68 steps" in shown and "nothing to mend" in shown
+    assert "68 steps" in shown and "no problems found" in shown
     shown = seqloom("data", "show", "series-file", f"file={made / 'sales.csv'}", "--lines", 2).out
     assert "dev begins:" in shown and "2005-09" in shown
     assert seqloom("data", "show", "series-file", f"file={made / 'sales.csv'}", "--json").json["season"] == 12

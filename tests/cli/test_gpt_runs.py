@@ -134,8 +134,8 @@ def test_positions(seqloom: Any, folder: Path) -> None:
 @pytest.mark.parametrize(
     ("words", "told"),
     [
-        ([TEXT, "--target", "x"], "--beam and --target are for translators"),
-        ([TEXT, "--beam", "2"], "--beam and --target are for translators"),
+        ([TEXT, "--target", "x"], "--beam and --target require a translator"),
+        ([TEXT, "--beam", "2"], "--beam and --target require a translator"),
         ([TEXT, "--part", "cross"], "no attention weights to look at; only decoder"),
         ([TEXT, "--layer", "3"], "There are 2 layers"),
         (["  "], "The text is empty"),

@@ -14,7 +14,7 @@ def test_the_recipe_trains_as_written(seqloom: Any, here: Path, tokens: str) -> 
     (here / "corpus.txt").write_text(TEXT)
     shown = seqloom("init", "corpus.txt", "--tokens", tokens)
     assert shown.code == 0 and shown.err == ""
-    assert shown.out.splitlines()[-1] == "Wrote corpus.yaml. Look it over, then: seqloom train corpus.yaml"
+    assert shown.out.splitlines()[-1] == "Wrote corpus.yaml. Check it, then run: seqloom train corpus.yaml"
     recipe = load_yaml(here / "corpus.yaml")
     assert recipe["data"]["train"] == "corpus.txt"
     assert recipe["tokenizer"]["kind"] == tokens

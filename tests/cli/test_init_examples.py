@@ -21,7 +21,7 @@ def test_a_classifier(seqloom: Any, here: Path) -> None:
     assert shown.code == 0, shown.err
     assert shown.out.splitlines() == [
         "reviews.csv: 104 texts of 2 classes, 416 words to train on.",
-        "Wrote reviews.yaml. Look it over, then: seqloom train reviews.yaml",
+        "Wrote reviews.yaml. Check it, then run: seqloom train reviews.yaml",
     ]
     _, recipe = read_recipe("reviews.yaml")
     assert (recipe.data.text, recipe.data.label) == ("review", "verdict")
@@ -134,7 +134,11 @@ def test_sizes_grow_with_the_text(words: int) -> None:
 @pytest.mark.parametrize(
     ("words", "code", "said"),
     [
-        (["reviews.csv"], 2, "Say which column of reviews.csv holds the texts: --text NAME, one of: review, verdict."),
+        (
+            ["reviews.csv"],
+            2,
+            "reviews.csv has no column 'text'. Name the column of texts with --text: review, verdict.",
+        ),
         (["reviews.csv", "--text", "review"], 2, "holds the labels: --label NAME, one of: review, verdict."),
         (
             ["reviews.csv", "--text", "reviw", "--label", "verdict"],

@@ -39,7 +39,7 @@ def test_two_files(seqloom: Any, files: Path) -> None:
     shown = seqloom("init", "a.en", "a.de")
     assert shown.code == 0 and shown.err == ""
     assert shown.out == (
-        "a.en and a.de: 36 pairs, 144 and 144 words in train.\nWrote a.yaml. Look it over, then: seqloom train a.yaml\n"
+        "a.en and a.de: 36 pairs, 144 and 144 words in train.\nWrote a.yaml. Check it, then run: seqloom train a.yaml\n"
     )
     recipe = load_yaml(files / "a.yaml")
     assert recipe["task"] == "translate" and recipe["tokenizer"]["kind"] == "byte-pair"
@@ -133,7 +133,7 @@ def test_the_name_of_the_recipe(names: list[str], made: str) -> None:
     ("words", "code", "message"),
     [
         (["a.en", "short.de"], 3, "a.en has 40 and short.de has 2"),
-        (["a.en", "nowhere.de"], 3, "nowhere.de does not exist. Check the name, and from which folder"),
+        (["a.en", "nowhere.de"], 3, "nowhere.de does not exist. Check the name and the current folder"),
         (["a.en", "/no/where.de"], 3, "/no/where.de does not exist. Check the name.\n"),
         (["a.en", "a.en"], 2, "two different files"),
         (["a.en", "a.de", "a.tsv"], 2, "got 3"),

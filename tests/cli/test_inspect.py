@@ -51,7 +51,7 @@ def test_a_table_with_a_row_for_every_token(seqloom: Any, runs: Path) -> None:
     for place, row in enumerate(rows):
         assert float(row[2]) == pytest.approx(trace.layers[0].level("f")[place], abs=6e-4)
     assert "f near 1 keeps the old content of the cell   (above 0.9: " in shown.out
-    assert f"Follow one: --unit {trace.layers[0].most_varying()[0]}" in shown.out
+    assert f"Show one: --unit {trace.layers[0].most_varying()[0]}" in shown.out
     assert "\x1b" not in shown.out and "█" not in shown.out
 
 
@@ -133,7 +133,7 @@ def test_pictures_of_gates(seqloom: Any, runs: Path, tmp_path: Path, unit: list[
     pytest.importorskip("matplotlib")
     png = tmp_path / "gates.png"
     shown = seqloom("inspect", "gates", runs / "chars", TEXT, *unit, "--out", png, "--json")
-    assert shown.json and shown.err == f"drawn: {png}\n"
+    assert shown.json and shown.err == f"Wrote {png}.\n"
     width, height = struct.unpack(">II", png.read_bytes()[16:24])
     assert 1000 < width < 4000 and 500 < height < 3000
 
@@ -181,7 +181,7 @@ def test_the_elman_bound(seqloom: Any, own: list[str], tmp_path: Path) -> None:
     assert found["clipping"]["clip"] is None and found["clipped_fraction"] is None
     shown = seqloom("inspect", "gradients", run).out
     assert shown.count("(γ_W γ_g)^10 = (") == 2 and " 10 steps later" in shown
-    assert " arrives 1 step later" in seqloom("inspect", "gradients", run, "--text", "ca").out
+    assert " 1 step later" in seqloom("inspect", "gradients", run, "--text", "ca").out
     assert "the recipe does not clip" in shown
 
 
@@ -198,7 +198,7 @@ def test_a_table_of_norms(seqloom: Any, runs: Path) -> None:
     shown = seqloom("inspect", "gradients", runs / "chars", runs / "gru", "--text", TEXT)
     assert shown.code == 0
     title, heads, *rows = [line.strip() for line in shown.out.splitlines()]
-    assert title == "norm of the gradient of the last token's loss by each state"
+    assert title == "norm of the gradient of the last token's loss with respect to each state"
     assert heads.split() == ["tokens", "back", "chars:", "h", "chars:", "c", "gru:", "h"]
     assert [row.split()[0] for row in rows[:7]] == ["0", "1", "2", "5", "10", "20", str(len(TEXT) - 1)]
     trace = gradient_trace(load(runs / "chars", "cpu"), TEXT)
@@ -207,7 +207,7 @@ def test_a_table_of_norms(seqloom: Any, runs: Path) -> None:
         "a tenth every",
         "spectral",
         "W_h candidate",
-        "with clip θ = 1 it",
+        "with clip_norm = 1 it",
         "of the logged steps were clipped",
     ):
         assert words in shown.out

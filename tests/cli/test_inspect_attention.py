@@ -162,9 +162,9 @@ def test_pictures(seqloom: Any, translators: Path, tmp_path: Path, monkeypatch: 
     shown = seqloom(*command, png)
     assert shown.json
     note, drawn = shown.err.splitlines()
-    assert note.startswith("note: no installed font has 猫") and drawn == f"drawn: {png}"
+    assert note.startswith("note: no installed font has 猫") and drawn == f"Wrote {png}."
     width, height = struct.unpack(">II", png.read_bytes()[16:24])
     assert width >= 600 and height > 200
-    assert seqloom(*command, svg).err == f"drawn: {svg}\n"  # nothing to complain of: text stays text
+    assert seqloom(*command, svg).err == f"Wrote {svg}.\n"  # nothing to complain of: text stays text
     texts = {"".join(node.itertext()) for node in ElementTree.fromstring(svg.read_bytes()).iter()}
     assert {"猫", "كلب", SOURCE} <= texts

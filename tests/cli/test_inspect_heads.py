@@ -135,7 +135,7 @@ def test_the_table_of_heads(seqloom: Any, translators: Path) -> None:
     ]
     assert rows == expected and len(rows) == 8
     assert "encoder self-attention" in shown.out and "entropy" in shown.out
-    assert shown.out.endswith("\nDraw them: --out heads.png. Look at one: --layer 1 --head 1\n")
+    assert shown.out.endswith("\nPlot them: --out heads.png. Show one: --layer 1 --head 1\n")
 
 
 @pytest.mark.parametrize("run", ["heads", "recurrent"])
@@ -160,7 +160,7 @@ def test_pictures(seqloom: Any, translators: Path, tmp_path: Path, view: str) ->
     command = ["inspect", "attention", translators / "heads", SOURCE, "--target", TARGET, "--part", "encoder"]
     png, svg = tmp_path / "x.png", tmp_path / "x.svg"
     shown = seqloom(*command, "--view", view, "--out", png)
-    assert shown.code == 0 and shown.err == f"drawn: {png}\n" and shown.out
+    assert shown.code == 0 and shown.err == f"Wrote {png}.\n" and shown.out
     assert min(size(png)) > 250 and "Draw them" not in shown.out
     assert seqloom(*command, "--view", view, "--json", "--out", svg).json
     text = svg.read_text("utf-8")
@@ -225,10 +225,10 @@ def test_sinusoids(seqloom: Any, tmp_path: Path) -> None:
     pytest.importorskip("matplotlib")
     out = tmp_path / "positions.png"
     shown = seqloom("inspect", "positions", "--width", 64, "--length", 50, "--layout", "halves", "--out", out)
-    assert shown.code == 0 and shown.err == f"drawn: {out}\n" and min(size(out)) > 600
+    assert shown.code == 0 and shown.err == f"Wrote {out}.\n" and min(size(out)) > 600
     first = shown.out.splitlines()[0]
-    assert first == "sinusoidal positions, 50 places × 64 dimensions, halves, base 10000"
-    assert "0 (sine), 32 (cosine)" in shown.out and "6.3 places" in shown.out
+    assert first == "sinusoidal positions, 50 positions × 64 dimensions, halves, base 10000"
+    assert "0 (sine), 32 (cosine)" in shown.out and "6.3 positions" in shown.out
     found = seqloom(
         "inspect", "positions", "--width", 4, "--length", 3, "--kind", "rotary", "--base", 10, "--json"
     ).json
@@ -246,7 +246,8 @@ def test_positions_of_runs(seqloom: Any, translators: Path) -> None:
         assert (found["kind"], found["length"], found["wavelengths"]) == ("learned", 16, [])
         np.testing.assert_allclose(found["table"], own)
     assert (
-        "learned, source: learned positions, 16 places" in seqloom("inspect", "positions", translators / "learned").out
+        "learned, source: learned positions, 16 positions"
+        in seqloom("inspect", "positions", translators / "learned").out
     )
     assert seqloom("inspect", "positions", translators / "heads", "--length", 5, "--json").json["length"] == 5
 
@@ -261,7 +262,7 @@ def test_positions_of_runs(seqloom: Any, translators: Path) -> None:
         (["--layout", "thirds"], 2, "thirds"),
         (["--kind", "learned"], 2, "learned"),
         (["--side", "source"], 2, "--side is about the tables of a run"),
-        (["heads", "--width", "8"], 2, "--width is for sinusoids without a run"),
+        (["heads", "--width", "8"], 2, "--width applies to sinusoids only"),
         (["learned", "--length", "17"], 2, "The run knows 16 positions"),
         (["reader"], 2, "knows no positions: its recipe says model.positions.kind=none"),
         (["recurrent"], 2, "has no positions to look at"),

@@ -97,7 +97,7 @@ def test_what_is_said_of_a_text(seqloom: Any, runs: Path) -> None:
         ("recurrent", [FILM], "has no heads to look at: what reads in it is no Transformer"),
         ("bag", [FILM], "has no heads to look at"),
         ("classifier", [" "], "The text is empty"),
-        ("classifier", [FILM, "--target", "x"], "--beam and --target are for translators"),
+        ("classifier", [FILM, "--target", "x"], "--beam and --target require a translator"),
         ("tagger", [LINE, "--beam", "2"], "is a tagger"),
         ("classifier", [FILM, "--part", "cross"], "The cross of"),
         ("classifier", [FILM, "--layer", "3"], "There are 2 layers, 1 to 2"),

@@ -103,7 +103,7 @@ def test_ctrl_c_shows_how_to_resume(seqloom: Any, tiny: str, monkeypatch: pytest
     monkeypatch.setattr(command, "write_line", interrupt)
     stopped = seqloom("ladder", tiny, "--out", "parts", "--test")
     assert stopped.code == 75
-    assert stopped.err.endswith("Go on with the same command: seqloom ladder tiny.yaml --out parts --test\n")
+    assert stopped.err.endswith("To resume, run the same command: seqloom ladder tiny.yaml --out parts --test\n")
     monkeypatch.setattr(command, "write_line", plain)
     again = seqloom("ladder", tiny, "--out", "parts")
     assert again.out.count("finished before") == 2

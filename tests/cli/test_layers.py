@@ -36,9 +36,9 @@ def test_for_people(seqloom: Any) -> None:
     titles = [block.splitlines()[0] for block in blocks[1:5]]
     assert titles == [
         "forward and backward, ms: median of 2 (fastest–slowest)",
-        "memory such a pass holds at most, MiB",
-        "operations that must wait for each other",
-        "from y_n back to x_1: layers, recurrent: steps",
+        "peak memory of a pass, MiB",
+        "sequential operations",
+        "path length from y_n to x_1: layers; recurrent: steps",
     ]
     for block in blocks[1:5]:
         heads, *rows = block.splitlines()[1:]
@@ -65,7 +65,7 @@ def test_for_people(seqloom: Any) -> None:
 
 def test_one_length_has_no_exponent(seqloom: Any) -> None:
     shown = seqloom("layers", *TINY, "--lengths", "6", "--kinds", "dilated")
-    assert "An exponent takes two lengths at least." in shown.out.splitlines()
+    assert "An exponent requires at least two lengths." in shown.out.splitlines()
     assert re.search(r"O\(k·n·d²\)\s+–\s+–", shown.out)
 
 
@@ -88,7 +88,7 @@ def test_a_picture(seqloom: Any, tmp_path: Path, ending: str) -> None:
     pytest.importorskip("matplotlib", reason="the extra plot is not installed")
     picture = tmp_path / f"layers.{ending}"
     shown = seqloom("layers", *TINY, "--kinds", "self-attention,recurrent", "--batch", "2", "--out", picture)
-    assert shown.err.endswith(f"drawn: {picture}\n")
+    assert shown.err.endswith(f"Wrote {picture}.\n")
     content = picture.read_bytes()
     assert content.startswith(b"\x89PNG") if ending == "png" else b"<svg" in content
 
@@ -98,14 +98,14 @@ def test_a_picture(seqloom: Any, tmp_path: Path, ending: str) -> None:
     [
         (
             ["--lengths", "64,many"],
-            "--lengths takes whole numbers with commas between, like 64,256,1024; got '64,many'.",
+            "--lengths must be whole numbers separated by commas, such as 64,256,1024; got '64,many'.",
         ),
         (["--lengths", ""], "--lengths takes one or more, with commas between"),
         (["--lengths", "64,,128"], "--lengths takes one or more"),
         (["--lengths", "64,64"], "The lengths must differ from each other; got 64, 64."),
         (["--lengths", "0"], "A length must be at least 1; got 0."),
         (["--kinds", "convolutoin"], "There is no layer 'convolutoin': did you mean convolution?"),
-        (["--kinds", ""], "--kinds takes one or more, with commas between, like self-attention,recurrent; got ''."),
+        (["--kinds", ""], "--kinds must be values separated by commas, such as self-attention,recurrent; got ''."),
         (["--d-model", "100"], "D_model must be divisible by heads; got 100 and 8."),
         (["--d-model", "0"], "--d-model must be at least 1; got 0."),
         (["--d-model", "7", "--heads", "7"], "needs an even --d-model; got 7."),

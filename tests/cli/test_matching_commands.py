@@ -68,7 +68,7 @@ def test_scores(seqloom: Any, runs: Path) -> None:
 
 
 def test_pairs_that_are_none(seqloom: Any, runs: Path, type_in: Callable[[bytes], None]) -> None:
-    seqloom("match", runs / "pair", "alone").refuses(3, "Texts must come two by two; got 1, the last 'alone'")
+    seqloom("match", runs / "pair", "alone").refuses(3, "The number of texts must be even; got 1, the last 'alone'")
     type_in(b"a fox\tit is red\nno tab here\n")
     shown = seqloom("match", runs / "pair")
     assert shown.code == 3 and shown.out.count("\n") == 1  # what came before is answered
@@ -98,9 +98,9 @@ def test_options_are_ranked(seqloom: Any, runs: Path, type_in: Callable[[bytes],
 
 
 def test_choices_that_are_none(seqloom: Any, runs: Path, type_in: Callable[[bytes], None]) -> None:
-    seqloom("choose", runs / "choice", "the fox is", "red").refuses(2, "a text and two options or more; got 2")
+    seqloom("choose", runs / "choice", "the fox is", "red").refuses(2, "a text and at least two options; got 2")
     type_in(b"the fox is\tred\n")
-    seqloom("choose", runs / "choice").refuses(3, "Line 1 must hold a text and two options or more", "2 columns")
+    seqloom("choose", runs / "choice").refuses(3, "Line 1 must hold a text and at least two options", "2 columns")
 
 
 # --- answer -----------------------------------------------------------------------------------------------------------
@@ -152,7 +152,7 @@ def test_each_command_says_what_a_run_is(seqloom: Any, runs: Path) -> None:
     seqloom("classify", runs / "pair", "a").refuses(2, "a model of pairs of texts: `seqloom match` uses it")
     seqloom("choose", runs / "pair", "a", "b", "c").refuses(2, "What was asked for needs a model of choices")
     seqloom("evaluate", runs / "choice", "--confusion", "x.png").refuses(2, "is a model of choices")
-    seqloom("evaluate", runs / "answer", "--beam", 3).refuses(2, "are for translators")
+    seqloom("evaluate", runs / "answer", "--beam", 3).refuses(2, "require a translator")
     seqloom("evaluate", runs / "choice", "--text", runs / "page.txt").refuses(2, "seqloom choose")
 
 

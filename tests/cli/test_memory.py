@@ -24,7 +24,7 @@ def test_for_programs(seqloom: Any) -> None:
 def test_for_people(seqloom: Any) -> None:
     shown = seqloom("memory-test", *TINY, "--cells", "lstm", "--test", "adding", "--forget-bias", "2")
     title, heads, row = shown.out.splitlines()
-    assert title.startswith("adding, share answered right after 4 updates, mean over seeds (worst–best); a blind guess")
+    assert title.startswith("adding, accuracy after 4 steps, mean over seeds (worst–best); without memory")
     assert heads.split() == ["cell", "hidden", "parameters", "lag", "2", "lag", "4", "holds", "to"]
     assert row.split()[:2] == ["lstm", "5"]
     mean, spread = row.split()[3:5]  # with as many digits, or a mean could lie outside of its own spread
@@ -49,7 +49,7 @@ def test_a_picture(seqloom: Any, tmp_path: Path, ending: str) -> None:
     pytest.importorskip("matplotlib", reason="the extra plot is not installed")
     picture = tmp_path / f"memory.{ending}"
     shown = seqloom("memory-test", *TINY, "--cells", "elman", "--out", picture)
-    assert shown.out.endswith(f"The picture is in {picture}.\n")
+    assert shown.out.endswith(f"Wrote {picture}.\n")
     content = picture.read_bytes()
     assert content.startswith(b"\x89PNG") if ending == "png" else b"<svg" in content
 
@@ -58,12 +58,12 @@ def test_a_picture(seqloom: Any, tmp_path: Path, ending: str) -> None:
     ("words", "message"),
     [
         (["--cells", "elman,lsmt"], "There is no cell 'lsmt': did you mean lstm?"),
-        (["--cells", ""], "--cells takes one or more, with commas between, like elman,lstm; got ''."),
+        (["--cells", ""], "--cells must be values separated by commas, such as elman,lstm; got ''."),
         (["--cells", "elman,,gru"], "--cells takes one or more"),
         (["--lags", ""], "--lags takes one or more"),
         (["--lags", "0,5"], "A lag must be at least 1; got 0, 5."),
         (["--lags", "5,-3"], "A lag must be at least 1"),
-        (["--lags", "5,ten"], "--lags takes whole numbers with commas between, like 5,10,20; got '5,ten'."),
+        (["--lags", "5,ten"], "--lags must be whole numbers separated by commas, such as 5,10,20; got '5,ten'."),
         (["--lags", "5,5"], "must differ from each other"),
         (["--seeds", "1,1"], "must differ from each other"),
         (["--seeds", "a"], "--seeds takes whole numbers"),

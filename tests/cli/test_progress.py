@@ -95,19 +95,18 @@ def test_json_even_on_a_terminal(runs: Path, tmp_path: Path, monkeypatch: pytest
         (e.Progress(3, 6, {"order": 3, "ngrams": 83}), "step 3/6  order 3: 83 n-grams"),
         (
             e.Progress(3, 6, {"restart": 1.0, "iteration": 3.0, "loss": 2.5}, 1000.0, 61.0),
-            "step 3/6  beginning 1, iteration 3: loss 2.50000  1,000 tokens/s  at most 1:01 left",
+            "step 3/6  restart 1, iteration 3: loss 2.50000  1,000 tokens/s  at most 1:01 left",
         ),
         (e.Evaluated(8, "dev", METRICS, True), "step 8  dev: loss 1.5000  perplexity 4.4817  (best)"),
         (e.Evaluated(8, "dev", METRICS, False), "step 8  dev: loss 1.5000  perplexity 4.4817"),
         (e.Saved(8, "step-8"), None),
         (
             e.BatchSplit(8, 64, 2),
-            "step 8: out of memory, so batches as large as this one of 64 rows are taken in 2 microbatches; "
-            "the updates are the same",
+            "step 8: out of memory; batches of 64 rows or more are split into 2 microbatches, the updates are the same",
         ),
-        (e.Skipped(8, "the loss is nan"), "step 8: the update was skipped, the loss is nan"),
-        (e.Damaged(8, "step-8", "it is cut short"), "checkpoint step-8 is passed over: it is cut short"),
-        (e.Stopped(8), "stopped at step 8; everything is saved"),
+        (e.Skipped(8, "the loss is nan"), "step 8: the update was skipped: the loss is nan"),
+        (e.Damaged(8, "step-8", "it is cut short"), "checkpoint step-8 is skipped: it is cut short"),
+        (e.Stopped(8), "stopped at step 8; all progress is saved"),
         (
             e.Finished(8, "all steps are done", 8, METRICS, 1234, 99.0, 61.2),
             "finished at step 8 after 1:01: all steps are done",
@@ -116,7 +115,7 @@ def test_json_even_on_a_terminal(runs: Path, tmp_path: Path, monkeypatch: pytest
             e.Finished(8, "all steps are done", 8, METRICS, 1234, 99.0, 61.2, 4096, 44.6),
             "finished at step 8 after 1:01, 0:45 of it in steps: all steps are done",
         ),
-        (e.Prepared(8, 12.34, 3), "step 8  3 shapes of batches recorded in 12.3 s"),
+        (e.Prepared(8, 12.34, 3), "step 8  CUDA graphs of 3 batch shapes captured in 12.3 s"),
         (e.Prepared(8, 0.0, 0, ("as it is",)), "step 8  as it is"),
     ],
     ids=lambda value: type(value).__name__ if isinstance(value, e.Event) else None,

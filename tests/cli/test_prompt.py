@@ -67,7 +67,7 @@ def test_right_answers_are_counted(seqloom: Any, made: Path, type_in: Callable[[
     assert shown.out.split("\n") == [said[0], "", said[1], ""]
     assert shown.err == "right: 1 of 2, 50.00%\n"
     type_in(b"a film\n")
-    seqloom(*words).refuses(3, "With --check a line is a text, a tab and its label; line 1 is 'a film'")
+    seqloom(*words).refuses(3, "With --check, a line must be a text, a tab and a label; line 1 is 'a film'")
     one = seqloom("prompt", made / "gpt", f"a film\t{label}", "--choices", "good,bad", "--check", "--json")
     assert one.json["expected"] == label
 

@@ -19,7 +19,7 @@ def test_from_nothing_to_a_translator_that_shows_where_it_looked(seqloom: Any, h
     watched = re.findall(r"^   (.*)$", shown.out.partition("2. Learning")[2].partition("parameters")[0], re.MULTILINE)
     assert len(watched) == 3 and set(watched) <= {pair.source for pair in pairs}
     rounds = re.findall(
-        r"^step (\d+): BLEU [\d.]+, [\d.]+% without a mistake\n((?:   [✓·] .*\n)+)", shown.out, re.MULTILINE
+        r"^step (\d+): BLEU [\d.]+, [\d.]+% exactly right\n((?:   [✓·] .*\n)+)", shown.out, re.MULTILINE
     )
     assert [step for step, _ in rounds] == ["2", "4"]
     assert all(lines.count("\n") == len(watched) for _, lines in rounds)
@@ -79,7 +79,7 @@ def test_without_attention_or_translations_of_dev_it_goes_on(seqloom: Any, here:
     shown = seqloom("quickstart", *TINY, "train.steps=2", "model.attention=null", "batch.dev_pairs=0")
     assert shown.code == 0, shown.err
     assert re.search(r"^step 2: loss \d", shown.out, re.MULTILINE)
-    assert "has no attention to look at" in shown.out and "Now translate a line of your own" in shown.out
+    assert "has no attention to look at" in shown.out and "Translate your own text" in shown.out
 
 
 def test_a_free_name_is_found(here: Path) -> None:

@@ -240,4 +240,4 @@ def test_what_a_gap_hides_is_said_after_its_sentinel(folder: Path) -> None:
 def test_heads_for_people(seqloom: Any, folder: Path) -> None:
     assert "cross-attention, heads" in seqloom("inspect", "attention", folder / "bart", GAPS).out
     shown = seqloom("inspect", "attention", folder / "bart", GAPS, "--target", "x")
-    shown.refuses(2, "--beam and --target are for translators")
+    shown.refuses(2, "--beam and --target require a translator")

@@ -35,7 +35,7 @@ def test_a_text_that_is_the_name_of_a_file(seqloom: Any, runs: Path, here: Path)
     (here / "num.en").write_text("the cat\n")
     shown = seqloom("score", runs / "chars", "the cat", "num.en")
     assert shown.code == 0 and shown.out.count("\n") == 2
-    assert shown.err == "note: num.en is taken as a text: read the file with: < num.en\n"
+    assert shown.err == "note: num.en is used as a text; to read the file: < num.en\n"
 
 
 def test_no_text_commands_the_terminal(seqloom: Any, runs: Path) -> None:

@@ -41,7 +41,7 @@ def test_the_largest_cosines(
     run = (runs if room == "runs" else translators) / which
     type_in("\n".join(LINES).encode())
     shown = seqloom("similar", run, "--query", QUERY, "--top", 4, "--pooling", pooling)
-    assert shown.code == 0 and shown.err.endswith("note: blank lines are like nothing, 1 of 6 here\n")
+    assert shown.code == 0 and shown.err.endswith("note: blank lines are skipped: 1 of 6\n")
     assert ("lacks parts of 5 lines" in shown.err) == (room == "translators")  # they know other words
     rows = [line.split("\t") for line in shown.out.splitlines()]
     wanted = ranked(run, QUERY, LINES, pooling)[:4]

@@ -72,7 +72,7 @@ def test_it_prints_its_address_answers_and_ends_at_ctrl_c(tmp_path: Path) -> Non
         process.send_signal(signal.SIGINT)
         assert process.wait(timeout=20) in (0, 130)
         told = process.communicate()[1]
-        assert told.startswith(f"There are no runs in {tmp_path} yet.") and "seqloom studio --demo" in told
+        assert told.startswith(f"There are no runs in {tmp_path}.") and "seqloom studio --demo" in told
         assert "Traceback" not in told
     finally:
         process.kill()

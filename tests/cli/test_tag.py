@@ -108,7 +108,7 @@ def test_what_is_refused(seqloom: Any, runs: Path, type_in: Callable[[bytes], No
     seqloom("classify", runs / "names", "x").refuses(2, "is a tagger: `seqloom tag` uses it")
     seqloom("tag", runs / "none", "x").refuses(4, "is not a run")
     type_in(b"\xff\n")
-    seqloom("tag", runs / "names").refuses(3, "The input must be UTF-8, but line 1 holds the byte 0xFF.")
+    seqloom("tag", runs / "names").refuses(3, "The input must be UTF-8, but line 1 contains the byte 0xFF.")
     (runs / "names" / "characters.json").unlink()
     seqloom("tag", runs / "names", "x").refuses(4, "is incomplete: characters.json is missing")
 

@@ -170,8 +170,8 @@ def test_a_signal_saves_leaves_with_75_and_the_run_goes_on_to_the_same_end(
     run = tmp_path / "my run"
     stopped = seqloom("train", runs / "toys" / "recipe.yaml", "--out", run)
     assert stopped.code == 75
-    assert stopped.out.splitlines()[-1] == "stopped at step 2; everything is saved"
-    assert stopped.err == f"seqloom: Go on with: seqloom train --resume '{run}'\n"
+    assert stopped.out.splitlines()[-1] == "stopped at step 2; all progress is saved"
+    assert stopped.err == f"seqloom: To resume: seqloom train --resume '{run}'\n"
     assert (signal.getsignal(signal.SIGINT), signal.getsignal(signal.SIGTERM)) == handlers
 
     resumed = seqloom("train", "--resume", run)
@@ -187,7 +187,7 @@ def test_a_signal_among_several_seeds_says_which_were_not_begun(seqloom: Any, tm
     when(e.Finished, lambda: signal.raise_signal(signal.SIGINT))
     stopped = seqloom("train", *TOYS, "--seeds", "1,2,3", "--out", tmp_path / "run")
     assert stopped.code == 75
-    assert stopped.err.endswith("\nNot begun: --seeds 2,3\n")
+    assert stopped.err.endswith("\nNot started: --seeds 2,3\n")
     assert [path.name for path in tmp_path.iterdir()] == ["run-seed1"]
 
 
@@ -199,7 +199,7 @@ def test_a_signal_before_there_is_a_run_leaves_with_its_own_code(
     monkeypatch.setattr("seqloom.training.begin", lambda *_: signal.raise_signal(number))
     stopped = seqloom("train", *TOYS, "--out", tmp_path / "run", *seeds)
     assert stopped.code == code and not any(tmp_path.iterdir())
-    assert stopped.err == "seqloom: Stopped while preparing the data; no step was made and nothing is lost.\n"
+    assert stopped.err == "seqloom: Stopped while preparing the data, before the first step. Run the command again.\n"
 
 
 def test_a_signal_before_a_run_goes_on_leaves_it_resumable(
@@ -259,7 +259,7 @@ def test_resuming_on_changed_data_is_refused(seqloom: Any, tmp_path: Path, texts
     [
         ([], "Name a recipe"),
         (["train.lr=1"], "Name a recipe"),
-        (["one", "two"], "Name one recipe, got one, two."),
+        (["one", "two"], "Name one recipe; got one, two."),
         (["lm-char-lsmt"], "did you mean lm-char-lstm?"),
         (["zzzzzzzz"], "`seqloom list recipes` shows them all"),
         (["nowhere.yaml"], "There is no recipe file nowhere.yaml"),

@@ -52,7 +52,7 @@ def test_new_run_that_fails_before_its_first_step_is_deleted(
     monkeypatch.setattr("torch.nn.Module.to", failing(errno.EIO))
     shown = seqloom("train", *TOYS, "--out", tmp_path / "run")
     assert shown.code == 5
-    assert shown.err.startswith("seqloom: the system refused: Input/output error")
+    assert shown.err.startswith("seqloom: the system reported: Input/output error")
     assert list(tmp_path.iterdir()) == []
 
 

@@ -184,7 +184,7 @@ def test_what_is_not_utf8_is_named_after_what_came_before(seqloom: Any, trained:
     type_in(b"the cat\n\nna\xefve\nthe dog\n")
     shown = seqloom("translate", trained / "words")
     assert shown.code == 3
-    assert shown.err.startswith("seqloom: The input must be UTF-8, but line 3 holds the byte 0xEF.")
+    assert shown.err.startswith("seqloom: The input must be UTF-8, but line 3 contains the byte 0xEF.")
     assert lines_of(shown.out) == [one.text for one in load(trained / "words", "cpu").translate(["the cat", ""])]
     bad = b"na\xefve".decode(errors="surrogateescape")
     seqloom("translate", trained / "words", "fine", bad).refuses(3, "text 2", "UTF-8")

@@ -97,7 +97,7 @@ def test_compared_with_others(seqloom: Any, vectors: Path, runs: Path) -> None:
     text = seqloom("compare", vectors / "adding", runs / "chars", runs / "grams")
     assert text.code == 0 and text.err == "" and "different dev data" in text.out
     shown = seqloom("compare", vectors / "adding", vectors / "lstm", "--by", "bits_per_character")
-    shown.refuses(2, "Not ranked by bits_per_character: that is not measured for the task adding", lines=1)
+    shown.refuses(2, "Not ranked by bits_per_character: the task adding has no such metric", lines=1)
 
 
 def test_curves_of_both_kinds_on_one_picture(seqloom: Any, vectors: Path, runs: Path, tmp_path: Path) -> None:

@@ -130,9 +130,9 @@ def test_the_command_says_what_was_not_there(tmp_path: Path, capfd: Any) -> None
     shown = capfd.readouterr()
     assert (
         "the directory has no weights for the head that tells hidden tokens and for the head that tells next "
-        "sentences: they are drawn anew, and know nothing yet." in shown.err
+        "sentences, which are initialised randomly." in shown.err
     )
-    assert "left behind: classifier.bias, classifier.weight" in shown.err
+    assert "was not imported: classifier.bias, classifier.weight" in shown.err
     assert "seqloom similar" in shown.out and "seqloom fill-mask" not in shown.out
     assert "drawn anew: dense.weight" in (tmp_path / "run" / "card.md").read_text()
     for words in (
@@ -154,7 +154,7 @@ def test_the_command_says_which_part_was_not_there(tmp_path: Path, capfd: Any) -
     save_file(tensors, tmp_path / "there" / "model.safetensors")
     capfd.readouterr()
     assert main(["import-hf", str(tmp_path / "there"), str(tmp_path / "run")]) == 0
-    said = "no weights for the layer that sums a text up at [CLS]: it is drawn anew, and knows nothing yet."
+    said = "no weights for the layer that sums a text up at [CLS], which is initialised randomly."
     assert said in capfd.readouterr().err
     found = bert.BERTFamily().missing(["bias", "odd.weight"], ["bias", "dense.weight", "odd.weight", "next.bias"])
     assert found == ["a part of the head that tells hidden tokens (bias)", "odd.weight"]

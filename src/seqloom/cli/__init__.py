@@ -1,1 +1,1 @@
-"""The command line: `app` is the shell, every other file is one command."""
+"""The command line: `app` registers the commands, which are defined in the other files."""

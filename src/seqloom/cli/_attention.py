@@ -1,4 +1,4 @@
-"""`seqloom inspect attention`: where a translator or a denoiser looked, or a Transformer that reads a text alone."""
+"""`seqloom inspect attention`: attention weights of translators, denoisers and Transformers that read one text."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -6,15 +6,15 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from seqloom.cli._options import Beam, JsonObject, PictureOut, drop_unset
+from seqloom.cli._options import Beam, JsonObject, PlotOut, drop_unset
 from seqloom.cli._output import (
     Json,
-    check_out,
+    check_plot_path,
     coloured_console,
     plain_table,
     print_json,
     print_notes,
-    write_picture,
+    write_plot,
 )
 from seqloom.core.errors import UsageError
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from seqloom.inspect.views.attention import AlignmentView, AttentionMap, HeadsView, Part
 
-Target = Annotated[str | None, typer.Option(help="Show the alignment of this translation. [default: the model's own]")]
+Target = Annotated[str | None, typer.Option(help="Show the alignment of this translation. [default: the model's]")]
 View = Literal["heat", "grid", "links"]
 PartOption = Annotated[
     Literal["cross", "encoder", "decoder"] | None, typer.Option(help="Transformer: which attention to show.")
@@ -49,53 +49,55 @@ def attention(
     view: ViewOption = None,
     tokens: Annotated[bool, typer.Option("--tokens", help="Show tokens instead of words.")] = False,
     end: Annotated[bool, typer.Option("--end/--no-end", help="Show the END tokens.")] = True,
-    out: PictureOut = None,
+    out: PlotOut = None,
     font: Annotated[str | None, typer.Option(help="Font of the plot. [default: one that has all characters]")] = None,
     color: Color = None,
     as_json: JsonObject = False,
 ) -> None:
-    """Where a model looked: `seqloom inspect attention runs/X "Sunday, November 15, 2026" --out attention.png`."""
+    """Show attention weights: `seqloom inspect attention runs/X "Sunday, November 15, 2026" --out attention.png`."""
     from seqloom.inspect.plots.figures import choose_fonts
     from seqloom.predict.loader import load
     from seqloom.predict.translate import TranslatorPredictor
 
-    check_out(out)
+    check_plot_path(out)
     if font is not None:
         if out is None:
-            raise UsageError("--font is about the picture: name one with --out.")
-        choose_fonts([], font)  # refuses one that is not there
+            raise UsageError("--font requires a plot: add --out FILE.")
+        choose_fonts([], font)  # raises if the font is not installed
     if beam is not None and target is not None:
-        raise UsageError("--beam is about how a translation is found; with --target there is nothing to find.")
+        raise UsageError("--beam and --target exclude each other: a given translation needs no search.")
     model = load(run, "cpu")
     names_heads = view == "grid" or any(option is not None for option in (part, layer, head))
     if isinstance(model, TranslatorPredictor) and not names_heads:
         alignment = model.attention(text, target, **drop_unset(beam=beam))
         grid, links = alignment.grid(tokens=tokens, end=end), view == "links"
         print_notes(alignment.notes)
-        if out is not None:  # first, so that `… | head` has it too
+        if out is not None:  # before printing, which `… | head` may interrupt
             draw_grid(out, grid, [alignment.source, alignment.text], font, links=links)
         if as_json:
             print_json({"run": str(run), **alignment_json(alignment)})
             return
         print_alignment(alignment, grid, color, links=links)
         if hasattr(model.model, "attentions"):
-            print("\nThis is the mean over the heads of one layer. Each head: --part cross, or encoder, or decoder.")
+            print("\nThis is the mean over the heads of one layer. For single heads: --part cross, encoder or decoder.")
         return
     if isinstance(model, TranslatorPredictor):
         heads = model.heads(text, target, **drop_unset(beam=beam))
     elif beam is not None or target is not None:
-        raise UsageError(f"--beam and --target are for translators; {run} is {model.what}.")
+        raise UsageError(f"--beam and --target require a translator; {run} is {model.what}.")
     else:
         heads = model.heads(text)
-    usual = "cross" if "cross" in heads.parts else next(iter(heads.parts))
-    show_heads(heads, HeadsChoice(heads.part(part or usual), layer, head, view, tokens, end), out, font, color, as_json)
+    default = "cross" if "cross" in heads.parts else next(iter(heads.parts))
+    show_heads(
+        heads, HeadsChoice(heads.part(part or default), layer, head, view, tokens, end), out, font, color, as_json
+    )
 
 
 # --- alignments -----------------------------------------------------------------------------------------------------
 
 
 def alignment_json(view: "AlignmentView") -> Json:
-    """Return an alignment as values that JSON has."""
+    """Return an alignment as JSON values."""
     return {
         "source": view.source,
         "translation": view.text,
@@ -117,39 +119,39 @@ def alignment_json(view: "AlignmentView") -> Json:
 def draw_grid(
     out: Path, grid: "AttentionMap", title: list[str], font: str | None = None, *, links: bool = False
 ) -> None:
-    """Draw one map, or its links."""
+    """Plot an attention map as a heat map or as links."""
     from seqloom.inspect.plots.heatmaps import draw_alignment, draw_links
 
     drawn = (draw_links if links else draw_alignment)(grid, title, font=font)
-    write_labelled(out, drawn, [*grid.rows, *grid.columns, *title], font)
+    write_labelled_plot(out, drawn, [*grid.rows, *grid.columns, *title], font)
 
 
-def write_labelled(out: Path, figure: "Figure", texts: list[str], font: str | None) -> None:
-    """Write a plot with these words in it, and say so if they cannot all be drawn."""
+def write_labelled_plot(out: Path, figure: "Figure", texts: list[str], font: str | None) -> None:
+    """Write a plot; warn about characters of the texts that no font has."""
     from seqloom.inspect.plots.figures import choose_fonts, format_word
 
-    write_picture(out, figure, keep_text=True, complaint=choose_fonts(map(format_word, texts), font).warning())
+    write_plot(out, figure, keep_text=True, warning=choose_fonts(map(format_word, texts), font).warning())
 
 
 def print_alignment(
     view: "AlignmentView", grid: "AttentionMap", color: bool | None = None, *, links: bool = False
 ) -> None:
-    """Print both sentences and the map between them."""
+    """Print both sentences and the attention map between them."""
     console, is_coloured = coloured_console(color)
     print_sentences(console, is_coloured, view)
     print_grid(console, is_coloured, grid, links=links)
 
 
 def print_sentences(console: "Console", is_coloured: bool, view: "AlignmentView | HeadsView") -> None:
-    """Print what was read and said, and its log-probability."""
+    """Print the texts and the log-probability."""
     both = view.text if view.source is None else f"{view.source}\n{view.text}"
     console.print(both, markup=False, style="bold" if is_coloured else None, soft_wrap=True)
-    of = " of the translation that was given" if view.given and view.source is not None else ""
+    of = " of the given translation" if view.given and view.source is not None else ""
     console.print("" if view.log_prob is None else f"log p = {view.log_prob:.3f}{of}\n")
 
 
 def print_grid(console: "Console", is_coloured: bool, grid: "AttentionMap", *, links: bool = False) -> None:
-    """Print one map, or its links."""
+    """Print an attention map as a heat map or as links."""
     from seqloom.inspect.plots.terminal import MIN_SHOWN_WEIGHT, render_heat_map, render_links, render_scale
 
     console.print(f"{grid.axes}\n", markup=False, soft_wrap=True)
@@ -167,7 +169,7 @@ def print_grid(console: "Console", is_coloured: bool, grid: "AttentionMap", *, l
 
 @dataclass(frozen=True)
 class HeadsChoice:
-    """Which heads to show. Where no head is named, a map or links are of the mean over the layer's heads."""
+    """The heads to show. Without a head, a heat map or links show the mean over the heads of the layer."""
 
     part: "Part"
     layer: int | None
@@ -177,43 +179,43 @@ class HeadsChoice:
     end: bool
 
     @property
-    def how(self) -> View:
-        """What is shown where it is not said."""
-        one = self.layer is not None and self.head is not None
-        return self.view or ("heat" if one else "grid")
+    def kind(self) -> View:
+        """The chosen view; by default a heat map for a single head, otherwise a grid."""
+        is_single = self.layer is not None and self.head is not None
+        return self.view or ("heat" if is_single else "grid")
 
     @property
     def grid(self) -> "AttentionMap":
-        """One map: of a head, or the mean over the layer's heads."""
+        """The map of a head, or the mean over the heads of the layer."""
         return self.part.grid(self.layer, self.head, tokens=self.tokens, end=self.end)
 
     @property
     def layers(self) -> list[int]:
-        """The layers that a grid shows; one that is not there is refused."""
+        """The layers of the grid. Raises if the chosen layer does not exist."""
         return list(range(1, self.part.layers + 1)) if self.layer is None else [self.part.layer(self.layer)]
 
     @property
     def heads(self) -> list[int]:
-        """The heads that a grid shows; one that is not there is refused."""
+        """The heads of the grid. Raises if the chosen head does not exist."""
         return list(range(1, self.part.heads + 1)) if self.head is None else [self.part.head(self.head)]
 
 
 def show_heads(
     view: "HeadsView", choice: HeadsChoice, out: Path | None, font: str | None, color: bool | None, as_json: bool
 ) -> None:
-    """Draw heads if there is a file for them; then print them, or their JSON."""
+    """Plot heads if `out` is given, then print them or their JSON."""
     part, layers, heads = choice.part, choice.layers, choice.heads
     print_notes(view.notes)
     if out is not None:
-        draw_chosen(out, view, choice, font)
+        draw_heads_choice(out, view, choice, font)
     if as_json:
         print_json({"run": view.name, **heads_json(view, choice)})
         return
     console, is_coloured = coloured_console(color)
     print_sentences(console, is_coloured, view)
-    if choice.how != "grid":
+    if choice.kind != "grid":
         console.print(f"{part.title(choice.layer, choice.head)}\n", markup=False)
-        print_grid(console, is_coloured, choice.grid, links=choice.how == "links")
+        print_grid(console, is_coloured, choice.grid, links=choice.kind == "links")
         return
     from seqloom.inspect.views.attention import NAMES
 
@@ -225,42 +227,42 @@ def show_heads(
             table.add_row(str(item.layer), str(item.head), *numbers)
     console.print(f"{NAMES[part.name]}, heads")
     console.print(table)
-    where = "the place as far through the source" if part.name == "cross" else "where it stands"
+    where = "the proportional position in the source" if part.name == "cross" else "the token itself"
     console.print(
-        "\nentropy: in bits; 0 is all on one token, 1 as if on two, 2 as if on four\n"
+        "\nentropy: in bits; 0 if all weight is on one token, 1 if evenly on two, 2 if evenly on four\n"
         f"distance: in tokens, from {where}\n"
-        f"on {end}: the share on the sentence's {'beginning' if part.name == 'decoder' else 'end'}\n"
-        f"{'' if out else 'Draw them: --out heads.png. '}Look at one: --layer 1 --head 1",
+        f"on {end}: the weight on the {'beginning' if part.name == 'decoder' else 'end'} of the sentence\n"
+        f"{'' if out else 'Plot them: --out heads.png. '}Show one: --layer 1 --head 1",
         markup=False,
     )
 
 
-def draw_chosen(out: Path, view: "HeadsView", choice: HeadsChoice, font: str | None) -> None:
-    """Draw the chosen heads under which they are, and of what: the source, the translation, or both."""
+def draw_heads_choice(out: Path, view: "HeadsView", choice: HeadsChoice, font: str | None) -> None:
+    """Plot the chosen heads; the title names them and their texts."""
     from seqloom.inspect.plots.heatmaps import draw_heads
     from seqloom.inspect.views.attention import NAMES
 
     part = choice.part
     source = [] if view.source is None else [view.source]
     texts = {"encoder": source or [view.text], "decoder": [view.text], "cross": [*source, view.text]}[part.name]
-    if choice.how != "grid":
+    if choice.kind != "grid":
         title = [part.title(choice.layer, choice.head), *texts]
-        draw_grid(out, choice.grid, title, font, links=choice.how == "links")
+        draw_grid(out, choice.grid, title, font, links=choice.kind == "links")
         return
     of_layer = "" if choice.layer is None else f" of layer {choice.layer}"
-    which = "every head" if choice.head is None else f"head {choice.head}"
-    title = [f"{NAMES[part.name]}{of_layer}: {which}", *texts]
+    heads = "all heads" if choice.head is None else f"head {choice.head}"
+    title = [f"{NAMES[part.name]}{of_layer}: {heads}", *texts]
     maps = part.maps(tokens=choice.tokens, end=choice.end)
     figure = draw_heads(maps, title, layers=choice.layers, heads=choice.heads, font=font)
-    write_labelled(out, figure, [*maps.rows, *maps.columns, *title], font)
+    write_labelled_plot(out, figure, [*maps.rows, *maps.columns, *title], font)
 
 
 def heads_json(view: "HeadsView", choice: HeadsChoice) -> Json:
-    """Return the chosen maps as values that JSON has; `head` is null where it is the mean over a layer's heads."""
+    """Return the chosen maps as JSON values; `head` is null for the mean over the heads of a layer."""
     part = choice.part
     tokens, words = part.maps(tokens=True), part.maps()
     shown: list[tuple[int, int | None]] = [(part.layer(choice.layer), choice.head)]
-    if choice.how == "grid":
+    if choice.kind == "grid":
         shown = [(layer, head) for layer in choice.layers for head in choice.heads]
     has_source = view.source is not None
     return {

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from seqloom.cli._options import DataDir, JsonObject, PictureOut, drop_unset
-from seqloom.cli._output import Json, check_out, columns, plain_table, print_json, show_view
+from seqloom.cli._options import DataDir, JsonObject, PlotOut, drop_unset
+from seqloom.cli._output import Json, align_cells, check_plot_path, plain_table, print_json, show_view
 from seqloom.core.errors import UsageError
 from seqloom.core.words import format_count
 
@@ -16,15 +16,15 @@ if TYPE_CHECKING:
     from seqloom.inspect.views.labels import SeriesStates, TextStates
     from seqloom.inspect.views.series import Components, TrackTrace
 
-BAR = 40  # letters of the longest
+BAR_WIDTH = 40  # characters
 DISTANCES = (0, 1, 2, 3, 5, 10, 20, 50, 100, 200, 500, 1000)
-SHOWN_STEPS = 12  # at the end of a series
+SHOWN_STEPS = 12  # last steps of a series
 TRACE_KEYS = ("truth", "filtered", "filtered_covariances", "smoothed", "smoothed_covariances")
 Split = Literal["train", "dev", "test"]
 
 
 def short_names(runs: Sequence[Path]) -> list[str]:
-    """Return the names of runs; their paths where names are not unique."""
+    """Return the names of runs, or their paths if the names are not unique."""
     return [run.name if len({other.name for other in runs}) == len(runs) else str(run) for run in runs]
 
 
@@ -47,16 +47,16 @@ def positions(
         Literal["source", "target"] | None,
         typer.Option(help="Which learned table to show, if there are two. [default: source]"),
     ] = None,
-    out: PictureOut = None,
+    out: PlotOut = None,
     as_json: JsonObject = False,
 ) -> None:
-    """What a Transformer is told of places: `seqloom inspect positions --width 128 --out positions.png`."""
-    check_out(out)
+    """Show positional encodings: `seqloom inspect positions --width 128 --out positions.png`."""
+    check_plot_path(out)
     options = drop_unset(width=width, layout=layout, base=base, kind=kind)
     if run is None and side is not None:
-        raise UsageError("--side is about the tables of a run: name one, or leave it out.")
+        raise UsageError("--side selects a table of a run: name a run, or leave out --side.")
     if run is not None and options:
-        raise UsageError(f"--{next(iter(options))} is for sinusoids without a run; {run} has positions of its own.")
+        raise UsageError(f"--{next(iter(options))} applies to sinusoids only: leave out the option or the run {run}.")
     from seqloom.inspect.plots.inputs import draw_positions
     from seqloom.inspect.views.inputs import run_positions, sinusoids_view
     from seqloom.predict.loader import load
@@ -78,21 +78,21 @@ def print_positions(view: "PositionsView") -> None:
     console = Console(highlight=False)
     layout = "" if view.layout is None else f", {view.layout}, base {view.base:g}"
     of = f"{view.name}: " if view.name else ""
-    size = f"{format_count(view.length, 'place')} × {view.width} dimensions"
+    size = f"{format_count(view.length, 'position')} × {view.width} dimensions"
     console.print(f"{of}{view.kind} positions, {size}{layout}\n", markup=False, soft_wrap=True)
     if view.wavelengths:
-        table = plain_table(["dimensions", "begins again after"])
+        table = plain_table(["dimensions", "wavelength"])
         last = len(view.wavelengths) - 1
-        for pair in dict.fromkeys(round(last * share / 4) for share in range(5)):
+        for pair in dict.fromkeys(round(last * quarter / 4) for quarter in range(5)):
             sine = view.sines(pair)
             cosine = sine + (1 if view.layout == "interleaved" else view.width // 2)
-            table.add_row(f"{sine} (sine), {cosine} (cosine)", f"{view.wavelengths[pair]:,.1f} places")
+            table.add_row(f"{sine} (sine), {cosine} (cosine)", f"{view.wavelengths[pair]:,.1f} positions")
         console.print(table, "")
     table = plain_table(["distance", "dot product"])
     for distance in (distance for distance in DISTANCES if distance < view.length):
         table.add_row(str(distance), f"{view.by_distance[distance]:.3f}")
     console.print(table)
-    console.print("\nThe mean dot product of places so far apart; 1 is that of a place with itself.")
+    console.print("\nMean dot product of two positions by their distance; 1 is a position with itself.")
 
 
 def states(
@@ -100,36 +100,36 @@ def states(
     text: Annotated[
         str | None, typer.Argument(help="The text to read. [default: the beginning of the dev split]")
     ] = None,
-    out: PictureOut = None,
+    out: PlotOut = None,
     top: Annotated[int, typer.Option(min=1, help="Number of symbols per state.")] = 12,
     data_dir: DataDir = None,
     as_json: JsonObject = False,
 ) -> None:
-    """What each state says, and which follows which: `seqloom inspect states runs/hmm-letters --out states.png`."""
+    """Show the states of a hidden Markov model: `seqloom inspect states runs/hmm-letters --out states.png`."""
     from seqloom.data.files import use_data_folder
     from seqloom.inspect.plots.series import draw_states
     from seqloom.inspect.views.labels import states_view
     from seqloom.predict.loader import load
 
-    check_out(out)
+    check_plot_path(out)
     with use_data_folder(data_dir):
         view = states_view(load(run, "cpu"), text, top=top)
-    title = f"{run.name}: what its {view.states} states found"
+    title = f"{run.name}: {view.states} hidden states"
     json = {"run": str(run), **vars(view)}
     show_view(out, lambda: draw_states(view, title), as_json, lambda: json, lambda: print_states(run, view))
 
 
 def print_states(run: Path, view: "TextStates | SeriesStates") -> None:
-    """Print what each state says, which follows which, and of a text the states of its beginning."""
+    """Print emissions, transitions and, for a text, the states of its first tokens."""
     from seqloom.inspect.plots.figures import format_token
     from seqloom.inspect.views.labels import TextStates
 
     names = [str(number) for number in range(1, view.states + 1)]
     if isinstance(view, TextStates):
-        print(f"{run}: {view.states} states; shares of {view.measured_on}")
-        for name, emitted, share in zip(names, view.emissions, view.fractions, strict=True):
+        print(f"{run}: {view.states} states; frequencies in {view.measured_on}")
+        for name, emitted, fraction in zip(names, view.emissions, view.fractions, strict=True):
             symbols = "  ".join(f"{format_token(symbol)} {chance:.3f}" for symbol, chance in emitted)
-            print(f"  state {name}, {share:.1%}: {symbols}")
+            print(f"  state {name}, {fraction:.1%}: {symbols}")
         names.append("END")
     else:
         print(f"{run}: {view.states} states; mean ± standard deviation of each variable")
@@ -137,28 +137,28 @@ def print_states(run: Path, view: "TextStates | SeriesStates") -> None:
             variables = zip(view.columns, means, deviations, strict=True)
             values = "  ".join(f"{name} {mean:.4g} ± {spread:.3g}" for name, mean, spread in variables)
             print(f"  state {number + 1}, {view.fractions[number]:.1%}, {view.describe_duration(number)}: {values}")
-    print("\nwhich state (column) follows which (row)")
-    print("      " + columns(names, 7))
+    print("\ntransition probabilities from state (row) to state (column)")
+    print("      " + align_cells(names, 7))
     for name, row in zip(names, view.transition, strict=True):
         print(f"  {name:>4}" + "".join(f"{value:7.3f}" for value in row))
     if isinstance(view, TextStates):
         if view.letter_kinds is not None:
-            print("\nwhat share of each kind of letter a state said")
-            for kind, shares in view.letter_kinds.items():
-                print(f"  {kind:12}" + "".join(f"{share:9.1%}" for share in shares))
+            print("\nfraction of each kind of character emitted by each state")
+            for kind, fractions in view.letter_kinds.items():
+                print(f"  {kind:12}" + "".join(f"{fraction:9.1%}" for fraction in fractions))
         print("\n" + mark_states(view))
 
 
 def mark_states(view: "TextStates") -> str:
-    """Return the beginning of the text, and below each token the number of its state, its digits one below another."""
+    """Return the first lines of the text; below each token is the number of its state, written downwards."""
     from seqloom.inspect.plots.figures import format_token
     from seqloom.inspect.plots.series import wrap_words
 
     words = [format_token(token) for token in view.tokens]
-    places = wrap_words(words, 92, spaces=any(len(token) > 1 for token in view.tokens))
+    positions = wrap_words(words, 92, spaces=any(len(token) > 1 for token in view.tokens))
     digits = len(str(view.states))
-    lines = [[" " * 100] * (1 + digits) for _ in range(1 + max(line for line, _ in places))]
-    for word, state, (line, column) in zip(words, view.path, places, strict=True):
+    lines = [[" " * 100] * (1 + digits) for _ in range(1 + max(line for line, _ in positions))]
+    for word, state, (line, column) in zip(words, view.path, positions, strict=True):
         mark = "·" if state >= view.states else str(state + 1)
         for row, piece in enumerate((word, *mark.rjust(digits))):
             text = lines[line][row]
@@ -170,17 +170,17 @@ def components(
     run: Annotated[Path, typer.Argument(help="A run of series-forecast with model.kind=kalman.")],
     split: Annotated[Split, typer.Option(help="Show the series up to the end of this split.")] = "test",
     column: Annotated[str | None, typer.Option(help="The variable to show. [default: the first]")] = None,
-    out: PictureOut = None,
+    out: PlotOut = None,
     as_json: JsonObject = False,
 ) -> None:
-    """The level, slope and season of a series: `seqloom inspect components runs/kalman --out components.png`."""
+    """Show level, slope and season of a series: `seqloom inspect components runs/kalman --out components.png`."""
     from seqloom.data.series import labels_of
     from seqloom.inspect.plots.series import draw_components
-    from seqloom.inspect.views.series import components as find_components
+    from seqloom.inspect.views.series import components as series_components
     from seqloom.predict.loader import load
 
-    check_out(out)
-    view = find_components(load(run, "cpu"), split, column)
+    check_plot_path(out)
+    view = series_components(load(run, "cpu"), split, column)
     times = labels_of(view.times)
 
     def json() -> Json:
@@ -192,30 +192,30 @@ def components(
 
 
 def print_components(run: Path, view: "Components", times: Sequence[str]) -> None:
-    """Print the parts of the last steps of a series."""
+    """Print the components of the last steps of a series."""
     logarithms = " (logarithms)" if view.logarithmic else ""
     count = min(SHOWN_STEPS, len(view.observed))
     print(f"{run}: {view.variable} of {view.series}{logarithms}, the last {count} steps, ± 2 deviations")
-    print(f"{'time':16}{'observed':>12}" + columns(view.parts, 22))
+    print(f"{'time':16}{'observed':>12}" + align_cells(view.parts, 22))
     for step in range(len(view.observed) - count, len(view.observed)):
         value = view.observed[step]
         cells = (f"{mean[step]:.5g} ± {2 * deviation[step]:.2g}" for mean, deviation in view.parts.values())
-        print(f"{times[step]:16}{'missing' if value != value else f'{value:.6g}':>12}" + columns(cells, 22))
+        print(f"{times[step]:16}{'missing' if value != value else f'{value:.6g}':>12}" + align_cells(cells, 22))
 
 
 def track(
     run: Annotated[Path, typer.Argument(help="A run of the task track, such as kalman-track.")],
     split: Annotated[Split, typer.Option(help="The split of the track.")] = "test",
     number: Annotated[int, typer.Option(help="The number of the track, counted from 1.")] = 1,
-    out: PictureOut = None,
+    out: PlotOut = None,
     as_json: JsonObject = False,
 ) -> None:
-    """A track as a Kalman filter and smoother see it: `seqloom inspect track runs/kalman-track --out track.png`."""
+    """Show a track, filtered and smoothed: `seqloom inspect track runs/kalman-track --out track.png`."""
     from seqloom.inspect.plots.series import draw_track
     from seqloom.inspect.views.series import track_trace
     from seqloom.predict.loader import load
 
-    check_out(out)
+    check_plot_path(out)
     trace = track_trace(load(run, "cpu"), split, number)
     head = {"run": str(run), "track": trace.name, "metrics": trace.metrics, "gaps": trace.gaps}
     json = {**head, "observed": trace.observed, **{key: getattr(trace, key) for key in TRACE_KEYS}}
@@ -223,7 +223,7 @@ def track(
 
 
 def print_track(run: Path, trace: "TrackTrace") -> None:
-    """Print errors of what was observed, filtered and smoothed."""
+    """Print the errors of observed, filtered and smoothed positions."""
     size = f"{len(trace.truth)} steps, {format_count(len(trace.gaps), 'gap')}"
     print(f"{run}: track {trace.name}, {size}; root mean square distance from the truth")
     print(f"{'':12}{'observed steps':>16}{'gaps':>10}{'within 95 %':>14}")
@@ -236,34 +236,36 @@ def print_track(run: Path, trace: "TrackTrace") -> None:
 def window(
     runs: Annotated[list[Path], typer.Argument(help="One or more runs of feed-forward language models.")],
     split: Annotated[str, typer.Option(help="The split to predict: train, dev or test.")] = "dev",
-    most: Annotated[int | None, typer.Option("--tokens", help="Use only the first tokens. [default: all]")] = None,
-    out: PictureOut = None,
+    max_tokens: Annotated[
+        int | None, typer.Option("--tokens", help="Use only the first tokens. [default: all]")
+    ] = None,
+    out: PlotOut = None,
     data_dir: DataDir = None,
     as_json: JsonObject = False,
 ) -> None:
-    """What each place of the window is worth: `seqloom inspect window runs/ffnn-pydocs --out window.png`."""
+    """Show the contribution of each window position: `seqloom inspect window runs/ffnn-pydocs --out window.png`."""
     from seqloom.data.files import use_data_folder
     from seqloom.inspect.plots.measurements import draw_window
     from seqloom.inspect.views.memory import window_lm, window_view
     from seqloom.predict.loader import load
 
-    check_out(out)
-    if most is not None and most < 2:
-        raise UsageError(f"--tokens must be at least 2, so that there is something to deal out anew; got {most}.")
+    check_plot_path(out)
+    if max_tokens is not None and max_tokens < 2:
+        raise UsageError(f"--tokens must be at least 2, since the tokens are shuffled; got {max_tokens}.")
     models = [load(run, "cpu") for run in runs]
     for model in models:
-        window_lm(model)  # what has no window is refused before any data is read
+        window_lm(model)  # raises for a model without a window, before data is read
     with use_data_folder(data_dir):
         pairs = zip(models, short_names(runs), strict=True)
-        views = [window_view(model, model.recipe, split, most, name) for model, name in pairs]
+        views = [window_view(model, model.recipe, split, max_tokens, name) for model, name in pairs]
 
     def print_views() -> None:
         for view in views:
             print(f"{view.name}: {view.loss:.4f} nats per token on {split} ({view.tokens:,} tokens)")
             largest = max(*view.importance, 1e-12)
-            for back, (loss, worth) in enumerate(zip(view.shuffled, view.importance, strict=True), start=1):
-                line = f"  {back:3} back says nothing true  {loss:8.4f}  {worth:+8.4f}"
-                print_bar(line, max(worth, 0) / largest)
+            for back, (loss, importance) in enumerate(zip(view.shuffled, view.importance, strict=True), start=1):
+                line = f"  {back:3} back, shuffled  {loss:8.4f}  {importance:+8.4f}"
+                print_bar(line, max(importance, 0) / largest)
 
     rows = [
         {"run": str(run), **vars(view), "importance": view.importance} for run, view in zip(runs, views, strict=True)
@@ -275,21 +277,21 @@ def mix(
     run: Annotated[Path, typer.Argument(help="A run fine-tuned from a bidirectional language model.")],
     as_json: JsonObject = False,
 ) -> None:
-    """How much of each layer a task reads: `seqloom inspect mix runs/tag-people-finetune`."""
+    """Show the weights of an ELMo layer mix: `seqloom inspect mix runs/tag-people-finetune`."""
     from seqloom.inspect.views.inputs import mix_view
     from seqloom.predict.loader import load
 
     view = mix_view(load(run, "cpu"))
     layers = list(zip(view.layers, view.weights, strict=True))
     if as_json:
-        shares = [{"layer": name, "weight": weight} for name, weight in layers]
-        print_json({"run": str(run), "scale": view.scale, "layers": shares})
+        weights = [{"layer": name, "weight": weight} for name, weight in layers]
+        print_json({"run": str(run), "scale": view.scale, "layers": weights})
         return
     print(f"{run}: h = γ Σ_j s_j h_j, γ = {view.scale:.3f}")
-    for name, share in layers:
-        print_bar(f"  {name:{max(map(len, view.layers))}}  {share:6.1%}", share)
+    for name, weight in layers:
+        print_bar(f"  {name:{max(map(len, view.layers))}}  {weight:6.1%}", weight)
 
 
-def print_bar(line: str, share: float) -> None:
-    """Print a line that ends with a bar."""
-    print(f"{line}  {'█' * round(BAR * share)}".rstrip())
+def print_bar(line: str, length: float) -> None:
+    """Print a line and a bar of relative length 0 to 1."""
+    print(f"{line}  {'█' * round(BAR_WIDTH * length)}".rstrip())

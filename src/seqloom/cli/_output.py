@@ -1,4 +1,4 @@
-"""What commands print: predictions line by line, JSON, tables, plots, and notes on lines with problems."""
+"""Output of the commands: predictions, JSON, tables, plots and notes."""
 
 import json
 import math
@@ -37,7 +37,7 @@ def predict_lines(
     to_line: "Callable[[P], str] | None" = None,
     **options: object,
 ) -> None:
-    """Read texts, or lines of standard input, predict them by a method of a model, and print the predictions."""
+    """Read texts or lines of standard input, call a method of a model on them, and print its predictions."""
     lines, size = open_lines(texts, batch, window)
     print_predictions(model, predict(lines, batch_size=batch, window=size, **options), as_json, to_line)
 
@@ -49,9 +49,9 @@ def print_predictions(
     to_line: "Callable[[P], str] | None" = None,
     print_one: "Callable[[P], None] | None" = None,
 ) -> None:
-    """Print each prediction as soon as it is computed; at the end, note on standard error which lines had problems.
+    """Print each prediction as soon as it is computed, then notes about lines with problems on standard error.
 
-    `to_line` and `print_one` replace the line that a prediction itself gives.
+    `to_line` and `print_one` replace the default format of a prediction.
     """
     notes = Notes()
     for number, prediction in enumerate(predictions, start=1):
@@ -62,41 +62,41 @@ def print_predictions(
         else:
             print(prediction.to_line() if to_line is None else to_line(prediction), flush=True)
         if prediction.unknown and not model.spells:
-            notes.see(UNKNOWN, number, f": {prediction.unknown[0]!r}")
+            notes.add(UNKNOWN, number, f": {prediction.unknown[0]!r}")
         for note, applies in model.problems.items():
             if applies(prediction):
-                notes.see(note.replace("{longest}", str(model.longest)), number)
+                notes.add(note.replace("{longest}", str(model.longest)), number)
     notes.show()
 
 
 class Notes:
-    """How many lines were not answered as one might think, and the first of each sort; said at the end."""
+    """Counts of lines with problems, by kind of problem."""
 
     def __init__(self) -> None:
-        self._lines: dict[str, tuple[int, int, str]] = {}  # what to say → of how many lines, the first, more on it
+        self._lines: dict[str, tuple[int, int, str]] = {}  # note → number of lines, first line, details
 
-    def see(self, note: str, number: int, more: str = "") -> None:
-        """Count a line; `note` has {lines} where the number of lines belongs."""
-        count, first, about_first = self._lines.get(note, (0, number, more))
-        self._lines[note] = count + 1, first, about_first
+    def add(self, note: str, number: int, details: str = "") -> None:
+        """Count a line; {lines} in `note` stands for the number of lines."""
+        count, first, details = self._lines.get(note, (0, number, details))
+        self._lines[note] = count + 1, first, details
 
     def show(self) -> None:
-        """Print what was counted."""
-        for note, (count, first, more) in self._lines.items():
+        """Print each note with its number of lines."""
+        for note, (count, first, details) in self._lines.items():
             lines = note.format(lines="1 line" if count == 1 else f"{count:,} lines")
-            print_notes([f"{lines}; the first is line {first:,}{more}"])
+            print_notes([f"{lines}; the first is line {first:,}{details}"])
 
 
 def note_unknown(lines: Iterable[str], model: "Predictor[Prediction]", notes: Notes) -> Iterator[str]:
-    """Yield the lines as they are read, noting those with parts that the vocabulary lacks."""
+    """Yield lines; count those with parts that are not in the vocabulary."""
     for number, line in enumerate(lines, start=1):
         if unknown := unknown_pieces(model, line):
-            notes.see(UNKNOWN, number, f": {unknown[0]!r}")
+            notes.add(UNKNOWN, number, f": {unknown[0]!r}")
         yield line
 
 
 def unknown_pieces(model: "Predictor[Prediction]", text: str) -> list[str]:
-    """Return the parts of a text that a model's vocabulary lacks; none, where it reads characters too."""
+    """Return the parts of a text that are not in the vocabulary; none if the model also reads characters."""
     return [] if model.spells else model.tokenizer.unknown_pieces(text.strip())
 
 
@@ -110,12 +110,12 @@ def print_notes(notes: Iterable[str]) -> None:
 
 
 def print_json(value: Mapping[str, object]) -> None:
-    """Print one JSON object on a line, in plain ASCII."""
+    """Print a JSON object on one line, in ASCII."""
     print(json.dumps(to_plain(value), allow_nan=False), flush=True)
 
 
 def to_plain(value: Any) -> Any:
-    """Return a value as JSON has it: dataclasses as objects, arrays as lists; numbers that are not finite as null."""
+    """Convert a value for JSON: dataclasses to objects, arrays to lists, numbers that are not finite to null."""
     if isinstance(value, float):
         return value if math.isfinite(value) else None
     if value is None or isinstance(value, str | int):
@@ -135,35 +135,35 @@ def to_plain(value: Any) -> Any:
 def show_view(
     out: Path | None, draw: "Callable[[], Figure]", as_json: bool, json: Callable[[], Json], text: Callable[[], None]
 ) -> None:
-    """Draw a view if there is a file for it, first, so that `… | head` has it too; then print it, or its JSON."""
+    """Plot a view if `out` is given, then print it or its JSON, which `… | head` may interrupt."""
     if out is not None:
-        write_picture(out, draw())
+        write_plot(out, draw())
     print_json(json()) if as_json else text()
 
 
-def check_out(out: Path | None) -> None:
-    """Refuse, before any work, what could not be drawn."""
+def check_plot_path(out: Path | None) -> None:
+    """Raise before any work if a plot could not be written."""
     if out is not None:
         from seqloom.inspect.plots.figures import check_figure_path
 
         check_figure_path(out)
 
 
-def write_picture(
-    out: Path, figure: "Figure", keep_text: bool = False, complaint: str | None = None, said: str = "drawn: {}"
+def write_plot(
+    out: Path, figure: "Figure", keep_text: bool = False, warning: str | None = None, message: str = "Wrote {}."
 ) -> None:
-    """Write a plot; `complaint` says which letters no font has, which matters where text does not stay text."""
+    """Write a plot. `warning` names characters that no font has; it matters only if text is drawn as pixels."""
     from seqloom.core.files import write_atomic
     from seqloom.inspect.plots.figures import to_bytes
 
-    if complaint and out.suffix.lower() == ".png":
-        print_notes([f"{complaint}."])
+    if warning and out.suffix.lower() == ".png":
+        print_notes([f"{warning}."])
     write_atomic(out, to_bytes(figure, out.suffix, keep_text))
-    typer.echo(said.format(out), err=True)
+    typer.echo(message.format(out), err=True)
 
 
-def check_answers(path: Path | None, what: str) -> None:
-    """Refuse, before any work, a file for all answers that could not be written in the end, or that is there."""
+def check_new_output(path: Path | None, what: str) -> None:
+    """Raise before any work if an output file exists or could not be written."""
     if path is None:
         return
     from seqloom.core.files import check_writable
@@ -172,18 +172,18 @@ def check_answers(path: Path | None, what: str) -> None:
         raise UsageError(f"{path} is a folder. Name a file for the {what}.")
     if path.exists():
         raise UsageError(f"{path} exists. Choose another name for the {what}, or remove it first.")
-    check_folder(path)
+    check_parent_folder(path)
     check_writable(path)
 
 
-def check_folder(path: Path) -> None:
-    """Refuse a file in a folder that does not exist."""
+def check_parent_folder(path: Path) -> None:
+    """Raise if the folder of a file does not exist."""
     if not path.parent.is_dir():
-        raise UsageError(f"{path} cannot be written: the folder {path.parent} does not exist. Make it first.")
+        raise UsageError(f"{path} cannot be written: the folder {path.parent} does not exist. Create it first.")
 
 
-def write_answers(path: Path, lines: Iterable[str], what: str) -> None:
-    """Write all answers to a file, and say so."""
+def write_output(path: Path, lines: Iterable[str], what: str) -> None:
+    """Write lines to a file and print its name."""
     from seqloom.core.files import write_atomic
 
     write_atomic(path, "".join(lines))
@@ -194,26 +194,26 @@ def write_answers(path: Path, lines: Iterable[str], what: str) -> None:
 
 
 def coloured_console(color: bool | None) -> tuple["Console", bool]:
-    """Return where to print, and whether in colours: as told, else by the terminal."""
+    """Return a console and whether it has colours: as given, by default as the terminal."""
     from rich.console import Console
 
     if color is None:
         console = Console(highlight=False)
         return console, console.color_system is not None and not console.no_color
-    if color and not sys.stdout.isatty():  # nobody can be asked how many colours there are
+    if color and not sys.stdout.isatty():  # the number of colours is unknown
         return Console(highlight=False, force_terminal=True, color_system="truecolor", no_color=False), True
     return Console(highlight=False, no_color=not color), color
 
 
 def wide_console(width: int = 200) -> "Console":
-    """Return a console as wide as the terminal; a pipe has `width` columns, so that nothing is cut off."""
+    """Return a console as wide as the terminal; for a pipe it has `width` columns, so that nothing is cropped."""
     from rich.console import Console
 
     return Console(highlight=False, width=None if sys.stdout.isatty() else width)
 
 
 def plain_table(heads: Iterable[str], left: int = 1, fold: int = 0) -> "Table":
-    """Return a table without lines: the first `left` columns to the left, and the first `fold` in several lines."""
+    """Return a table without borders: the first `left` columns are left-aligned, the first `fold` wrap."""
     from rich.table import Table
     from rich.text import Text
 
@@ -226,6 +226,6 @@ def plain_table(heads: Iterable[str], left: int = 1, fold: int = 0) -> "Table":
     return table
 
 
-def columns(cells: Iterable[object], width: int) -> str:
-    """Return cells as one line, each right-aligned in `width` characters."""
+def align_cells(cells: Iterable[object], width: int) -> str:
+    """Join cells, each right-aligned in `width` characters."""
     return "".join(f"{cell!s:>{width}}" for cell in cells)

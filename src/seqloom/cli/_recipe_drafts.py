@@ -1,50 +1,47 @@
-"""The recipes that `seqloom init` writes: a template for each task, filled in to suit the data."""
+"""Recipes that `seqloom init` writes: a template for each task, filled in from the data."""
 
 import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from seqloom.config.constraints import Difference
 from seqloom.core.errors import DataError, UsageError
 from seqloom.core.words import did_you_mean, format_count, shorten
 
-if TYPE_CHECKING:
-    pass
-
-HELD_OUT = 2000  # examples are enough to measure by
-TEXT_FRACTION = 0.05  # of a text, for dev and for test
-MOST_DIGITS = 10  # of the number of a column
-UNEVEN = 5  # times as many texts of the largest class as of the smallest: then all count the same
-SHORT_SERIES = 150  # training steps: fewer are for a model with few parameters
-LONG_SEASON = 60  # steps: more are too many for a state that holds each of them
+MAX_HELD_OUT = 2000  # examples in dev, and in test
+TEXT_FRACTION = 0.05  # of a text in dev, and in test
+MAX_COLUMN_DIGITS = 10
+IMBALANCE = 5  # class weights are balanced if the largest class is more than 5 times the smallest
+SHORT_SERIES = 150  # training steps; a shorter series gets a model with few parameters
+LONG_SEASON = 60  # steps; the state of a Kalman filter would be too large for a longer season
 
 TOKENIZERS = {
     "characters": "  kind: characters          # or words, byte-pair: see docs/reference/recipes.md",
     "words": """\
   kind: words               # or characters, byte-pair: see docs/reference/recipes.md
-  split: punctuation        # marks apart from words
+  split: punctuation        # separate punctuation from words
   min_count: 2              # rarer words become <unk>""",
     "byte-pair": """\
   kind: byte-pair           # or characters, words: see docs/reference/recipes.md
-  size: {size}                # tokens in the vocabulary; a translator's two languages share it""",
+  size: {size}                # tokens in the vocabulary, shared by the languages of a translator""",
 }
 SPELLED_WORDS = """\
   kind: words               # or byte-pair: see docs/reference/recipes.md
   lowercase: true           # capitals are read from the characters
-  min_count: 2              # rarer words become <unk>, and are told apart by their spelling"""
+  min_count: 2              # rarer words become <unk>; their characters distinguish them"""
 LINEAR = """\
-  kind: ar                  # solved at once, with exact intervals; or kalman; ffn, lstm, transformer want more data
-  difference: {difference:<13} # predict the difference from a season ago; or step, none"""
+  kind: ar                  # closed-form solution, exact intervals; or kalman; ffn, lstm, transformer need more data
+  difference: {difference:<13} # predict the difference from the last season; or step, none"""
 STATE_SPACE = """\
-  kind: kalman              # copes with gaps and few rows, with exact intervals; ar and lstm want more
-  structure: {structure:<14} # what moves unseen: level, trend (a level and its slope), seasonal (a season besides)"""
+  kind: kalman              # handles gaps and short series, exact intervals; ar and lstm need more data
+  structure: {structure:<14} # hidden state: level, trend (level, slope) or seasonal (level, slope, season)"""
 NEURAL = """\
-  kind: lstm                # or ffn, transformer; ar and kalman, which are estimated and want no epochs
+  kind: lstm                # or ffn, transformer; ar and kalman are estimated without epochs
   hidden: 32
-  difference: {difference:<13} # predict the difference from a season ago; or step, none
-  dropout: 0.1              # higher if dev gets worse while train gets better"""
+  difference: {difference:<13} # predict the difference from the last season; or step, none
+  dropout: 0.1              # increase it if dev gets worse while train improves"""
 ESTIMATED = "  keep_checkpoints: 1       # checkpoints"
 LEARNED = """\
   epochs: {epochs:<17} # passes over all windows of the series
@@ -57,7 +54,7 @@ LEARNED = """\
 
 @dataclass(frozen=True)
 class Request:
-    """What `seqloom init` was asked for."""
+    """The arguments of `seqloom init`."""
 
     files: Sequence[Path]
     tokens: str | None = None
@@ -67,14 +64,14 @@ class Request:
 
 @dataclass(frozen=True)
 class Draft:
-    """What to fill in a template, and what to say about the data."""
+    """Values for a template, and notes about the data."""
 
     fields: dict[str, object]
     notes: list[str]
 
 
 def recipe_name(task: str, files: Sequence[Path]) -> str:
-    """train.en and train.de give train; a.txt and b.txt give a-b; pairs.tsv.gz gives pairs."""
+    """Name a recipe: train for train.en and train.de, a-b for a.txt and b.txt, pairs for pairs.tsv.gz."""
     if task == "language-model":
         return files[0].name.removesuffix(".gz").removesuffix(".txt")
     if task != "translate":
@@ -85,8 +82,8 @@ def recipe_name(task: str, files: Sequence[Path]) -> str:
     return stems[0] if len(set(stems)) == 1 else "-".join(stems)
 
 
-def write_recipe(task: str, request: Request, name: str, path: str) -> tuple[str, list[str]]:
-    """Return a recipe for the files of a request, and sentences about its data."""
+def render_recipe(task: str, request: Request, name: str, path: str) -> tuple[str, list[str]]:
+    """Return the text of a recipe, and notes about its data."""
     from seqloom.recipes import RECIPES
 
     draft = DRAFTS[task](request)
@@ -102,12 +99,12 @@ def draft_language_model(request: Request) -> Draft:
     corpus = text.load(text.Config(train=str(path), dev_fraction=TEXT_FRACTION, test_fraction=TEXT_FRACTION))
     train = corpus.counts("train")
     if train.characters < 100_000:
-        rows = max(1, min(8, train.characters // 256))
-        size = {"rows": rows, "layers": 1, "hidden": 128, "epochs": 30, "lr": "1.0e-2"}
+        batch_size = max(1, min(8, train.characters // 256))
+        size = {"batch_size": batch_size, "layers": 1, "hidden": 128, "epochs": 30, "lr": "1.0e-2"}
     elif train.characters < 2_000_000:
-        size = {"rows": 32, "layers": 1, "hidden": 256, "epochs": 15, "lr": "1.0e-2"}
+        size = {"batch_size": 32, "layers": 1, "hidden": 256, "epochs": 15, "lr": "1.0e-2"}
     else:
-        size = {"rows": 64, "layers": 2, "hidden": 512, "epochs": 10, "lr": "2.0e-3"}
+        size = {"batch_size": 64, "layers": 2, "hidden": 512, "epochs": 10, "lr": "2.0e-3"}
     tokenizer = TOKENIZERS[request.tokens or "characters"].format(size=8000)
     fields = {"path": to_yaml(str(path)), "documents": "file", "fraction": TEXT_FRACTION, "tokenizer": tokenizer}
     note = f"{train.words:,} words, {train.characters:,} characters to train on"
@@ -115,7 +112,7 @@ def draft_language_model(request: Request) -> Draft:
 
 
 def draft_translator(request: Request) -> Draft:
-    """Fill in the template of a translator. A table whose first line is two language tags has a header."""
+    """Fill in the template of a translator. A table has a header if its first line is two language tags."""
     from seqloom.data.corpora import parallel
     from seqloom.data.corpora.parallel import Config, is_language
     from seqloom.data.files import expand_home, read_lines
@@ -124,7 +121,7 @@ def draft_translator(request: Request) -> Draft:
     config = Config(train=(str(first), str(second[0])) if second else str(first))
     names = [to_yaml(str(file)) for file in request.files]
     files, columns = names[0], ""
-    if second:  # in a list a comma or a bracket would mean something
+    if second:  # commas and brackets are YAML syntax in a list
         has_mark = [name[0] not in "\"'" and any(mark in name for mark in ",[]{}") for name in names]
         pairs_of = zip(names, has_mark, strict=True)
         items = [json.dumps(name, ensure_ascii=False) if quote else name for name, quote in pairs_of]
@@ -152,10 +149,10 @@ def draft_translator(request: Request) -> Draft:
 
 
 def translator_size(pairs: int, characters: int) -> dict[str, object]:
-    """Return the size for so many pairs, whose target sides have so many characters together."""
+    """Return the model and training sizes for the number of pairs and of target characters."""
     if pairs < 3_000:
         tokens = max(64, min(256, characters // 60))
-        epochs = max(20, min(100, 900_000 // max(characters, 1)))  # a few sentences must be read often
+        epochs = max(20, min(100, 900_000 // max(characters, 1)))  # little data needs more epochs
         size = {"size": 1000, "tokens": tokens, "hidden": 128, "epochs": epochs}
         return {**size, "lr": "5.0e-3", "warmup": 50, "patience": 20}
     if pairs < 50_000:
@@ -166,7 +163,7 @@ def translator_size(pairs: int, characters: int) -> dict[str, object]:
 
 
 def draft_classifier(request: Request) -> Draft:
-    """Fill in the template of a classifier. Columns are named, or numbered where the first line has no names."""
+    """Fill in the template of a classifier. Columns are numbered if the file has no header."""
     from seqloom.data.corpora import load
     from seqloom.data.corpora.table import Config
     from seqloom.data.files import expand_home
@@ -175,7 +172,7 @@ def draft_classifier(request: Request) -> Draft:
     (path,) = request.files
     form = format_of(path)
     if form is None:
-        raise UsageError(f"{path} must end in .csv, .tsv or .jsonl (or .gz after it) to hold texts with labels.")
+        raise UsageError(f"A table of texts must end in .csv, .tsv or .jsonl, with or without .gz; got {path}.")
     names = column_names(expand_home(path), form)
     chosen = {"text": request.text, "label": request.label}
     columns = {option: find_column(path, option, given, names) for option, given in chosen.items()}
@@ -185,7 +182,7 @@ def draft_classifier(request: Request) -> Draft:
         raise UsageError(f"{error}.") from None
     config, corpus = hold_out(config, load)
     counts, sizes = corpus.label_counts("train"), corpus.sizes("train")
-    is_uneven = max(counts.values()) > UNEVEN * min(counts.values())
+    is_imbalanced = max(counts.values()) > IMBALANCE * min(counts.values())
     words = sizes["words"]
     tokens = request.tokens or ("words" if words > 2 * sizes["examples"] else "characters")
     fields = {
@@ -195,8 +192,8 @@ def draft_classifier(request: Request) -> Draft:
         "format": f"  format: {config.format}\n" if config.format else "",
         "fraction": config.dev_fraction,
         "tokenizer": TOKENIZERS[tokens].format(size=8000),
-        "weights": "balanced" if is_uneven else "none",
-        "monitor": "macro_f1" if is_uneven else "accuracy",
+        "weights": "balanced" if is_imbalanced else "none",
+        "monitor": "macro_f1" if is_imbalanced else "accuracy",
         **reader_size(words),
     }
     note = f"{sizes['examples']:,} texts of {len(counts)} classes, {words:,} words to train on"
@@ -204,15 +201,15 @@ def draft_classifier(request: Request) -> Draft:
 
 
 def find_column(path: Path, option: str, given: str | None, names: list[str]) -> str | int:
-    """Return the name of a column, or its number: `--text 2` is the second one, unless one is called so."""
+    """Return the name or the number of a column: `--text 2` is the second, unless a column is named 2."""
     column = given or option
     if column in names:
         return column
-    if column.isascii() and column.isdigit() and len(column) < MOST_DIGITS:
+    if column.isascii() and column.isdigit() and len(column) < MAX_COLUMN_DIGITS:
         return int(column)
     if given is None:
         listed = ", ".join(map(shorten, names))
-        raise UsageError(f"Say which column of {path} holds the {option}s: --{option} NAME, one of: {listed}.")
+        raise UsageError(f"{path} has no column {option!r}. Name the column of {option}s with --{option}: {listed}.")
     raise DataError(f"{path} has no column {given!r} for --{option}: {did_you_mean(given, names)}.")
 
 
@@ -242,9 +239,9 @@ def draft_tagger(request: Request) -> Draft:
 
 
 def reader_size(words: int) -> dict[str, Any]:
-    """Return the size of a classifier or tagger for so many words."""
+    """Return the model and training sizes of a classifier or tagger for a number of words."""
     if words < 50_000:
-        epochs = max(15, min(40, 600_000 // max(words, 1)))  # a few texts must be read often
+        epochs = max(15, min(40, 600_000 // max(words, 1)))  # little data needs more epochs
         tokens = max(64, min(512, words // 30))
         size = {"tokens": tokens, "hidden": 64, "epochs": epochs, "lr": "3.0e-3", "warmup": 20, "patience": 8}
     elif words < 1_000_000:
@@ -272,7 +269,7 @@ def draft_forecaster(request: Request) -> Draft:
     if not is_long:
         autoregressive = AutoregressiveConfig(difference=difference).build(len(train.columns), train.season)
         values, mask = map(torch.from_numpy, train.visible())
-        try:  # whether there are enough rows without a gap
+        try:  # fails if too few rows have no gap
             autoregressive.solve([(values, mask)])
             model = LINEAR
         except DataError:
@@ -305,26 +302,26 @@ DRAFTS: dict[str, Callable[[Request], Draft]] = {
 
 
 def hold_out(config: Any, load: Callable[[Any], Any]) -> tuple[Any, Any]:
-    """Return the data and its config, which holds out of much data only as much as it takes to measure."""
+    """Load data whose dev and test have at most `MAX_HELD_OUT` examples; return its config and the data."""
     corpus = load(config)
     total = sum(map(len, corpus.splits.values()))
-    if total * config.dev_fraction <= HELD_OUT:
+    if total * config.dev_fraction <= MAX_HELD_OUT:
         return config, corpus
-    fraction = float(f"{HELD_OUT / total:.1g}")
+    fraction = float(f"{MAX_HELD_OUT / total:.1g}")
     config = replace(config, dev_fraction=fraction, test_fraction=fraction)
     return config, load(config)
 
 
 def to_printable(text: str) -> str:
-    """Return a name inside a comment, which a line break in it would end."""
-    return "".join(letter if letter.isprintable() else "?" for letter in text)
+    """Replace characters such as line breaks, which would end a comment."""
+    return "".join(character if character.isprintable() else "?" for character in text)
 
 
 def to_yaml(text: str) -> str:
-    """Return a text as one line of YAML, in quotes where it could be read as anything else."""
+    """Format a text as one line of YAML, in quotes if necessary."""
     from seqloom.config import dump_yaml
 
     plain = dump_yaml({"": text}).partition(": ")[2].rstrip("\n")
-    if plain.isprintable():  # and so on one line
+    if plain.isprintable():  # therefore one line
         return plain
     return '"' + "".join(c if c.isprintable() and c not in '"\\' else f"\\U{ord(c):08X}" for c in text) + '"'

@@ -1,8 +1,8 @@
-"""The shell around the commands: registration, and every error as one or two lines with the right exit code.
+"""The command line: registration of commands, and errors as one or two lines with an exit code.
 
-A command is a function in a file beside this one and a row in `COMMANDS`. Its module must be light
-(torch and the packages that need it are imported inside the function), since all of them are
-imported to write `seqloom --help`.
+A command is a function in a file of this package and a row in `GROUPS`. Its module must import
+quickly (torch and packages that need it are imported inside the function), since `seqloom --help`
+imports all of them.
 """
 
 import errno
@@ -22,8 +22,8 @@ from typer.core import TyperGroup
 from seqloom.core import VERSION
 from seqloom.core.errors import LACKING, SeqloomError, UsageError, is_out_of_memory
 
-# How often a thread of torch's on Linux looks for work before it sleeps. OpenMP's own choice is thirty times that: it
-# gains next to nothing on an idle machine, and where other programs want the cores it makes steps several times slower.
+# Iterations that a waiting OpenMP thread spins on Linux before it sleeps. The default is thirty times as high: it saves
+# almost nothing on an idle machine, and steps are several times slower when other programs use the cores.
 SPIN_COUNT = "10000"
 
 # The groups of `seqloom --help`. A row names a function, or a typer.Typer with subcommands.
@@ -31,7 +31,7 @@ GROUPS = {
     "Get started": {
         "quickstart": "seqloom.cli.quickstart:quickstart",
         "init": "seqloom.cli.init:init",
-        "list": "seqloom.cli.list:list_things",
+        "list": "seqloom.cli.list:list_names",
         "data": "seqloom.cli.data:data",
         "doctor": "seqloom.cli.doctor:doctor",
     },
@@ -77,9 +77,9 @@ GROUPS = {
 }
 COMMANDS = {name: target for commands in GROUPS.values() for name, target in commands.items()}
 
-INTERRUPTED = 130  # 128 + SIGINT, as shells count
+INTERRUPTED = 130  # 128 + SIGINT, the convention of shells
 BROKEN_PIPE = 141  # 128 + SIGPIPE
-NUMBERS = {  # as pydantic calls what is none
+NUMBER_TYPES = {  # by pydantic's type of error
     "int_parsing": "a whole number",
     "int_from_float": "a whole number",
     "float_parsing": "a number",
@@ -87,9 +87,9 @@ NUMBERS = {  # as pydantic calls what is none
 HELP = {"help_option_names": ["-h", "--help"], "max_content_width": 110}
 
 
-def show_version(wanted: bool) -> None:
+def show_version(is_requested: bool) -> None:
     """Print the version and exit."""
-    if wanted:
+    if is_requested:
         typer.echo(f"seqloom {VERSION}")
         raise typer.Exit
 
@@ -109,7 +109,7 @@ def seqloom(
 
 
 class GroupedCommands(TyperGroup):
-    """The commands of `seqloom --help` under the titles of their groups."""
+    """The commands of `seqloom --help`, grouped under titles."""
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:
         for title, names in GROUPS.items():
@@ -136,26 +136,25 @@ def build_app(commands: dict[str, str] = COMMANDS) -> typer.Typer:
             app.add_typer(command, name=name)
             continue
         line = (command.__doc__ or "").strip().partition("\n")[0]
-        summary = re.sub(r"\W*`seqloom .*", "", line).rstrip(".") + "."  # without the example it may end with
+        summary = re.sub(r"\W*`seqloom .*", "", line).rstrip(".") + "."  # without the example at the end
         app.command(name, short_help=summary, context_settings=HELP)(command)
     return app
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command line and return its exit code; without `arguments`, as the last thing the process does."""
+    """Run the command line and return its exit code. Without `arguments`, signals are ignored afterwards."""
     try:
         return run_command(sys.argv[1:] if arguments is None else list(arguments))
     finally:
         if arguments is None:
-            for number in (signal.SIGINT, signal.SIGTERM):  # what has ended is not interrupted: its exit code stands
+            for number in (signal.SIGINT, signal.SIGTERM):  # a late signal must not change the exit code
                 signal.signal(number, signal.SIG_IGN)
 
 
 def run_command(words: list[str]) -> int:
     """Run a command, print its error if it fails, and return the exit code.
 
-    `--debug` may stand before or after the command, but after `--` it is an argument like any
-    other.
+    `--debug` is allowed before and after the command; after `--` it is an ordinary argument.
     """
     end = words.index("--") if "--" in words else len(words)
     debug = "--debug" in words[:end]
@@ -163,7 +162,7 @@ def run_command(words: list[str]) -> int:
     os.environ.setdefault("GOMP_SPINCOUNT", SPIN_COUNT)
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, TextIOWrapper):
-            stream.reconfigure(errors="replace")  # a terminal that lacks a letter shows ? instead of failing
+            stream.reconfigure(errors="replace")  # characters that the terminal cannot encode become ?
     command: Any = None
     try:
         command = typer.main.get_command(build_app())
@@ -181,12 +180,12 @@ def run_command(words: list[str]) -> int:
         if message:
             print(message if message.startswith("Usage: ") else f"seqloom: {message}", file=sys.stderr)
         if code == BROKEN_PIPE:
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # or Python complains on its way out
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # otherwise Python reports the pipe at exit
         return code
 
 
 def name_options(message: str, command: Any, words: Sequence[str]) -> str:
-    """Say of options what Python's arguments are told: n_best must be at most beam, --n-best at most --beam."""
+    """Replace names of arguments by options: n_best must be at most beam, --n-best must be at most --beam."""
     for word in words:
         if not isinstance(command, TyperGroup) or word not in command.commands:
             break
@@ -201,7 +200,7 @@ def name_options(message: str, command: Any, words: Sequence[str]) -> str:
 
 
 def explain(error: BaseException) -> tuple[int, str]:
-    """The exit code and the words for anything a command can raise."""
+    """Return the exit code and the message for any exception of a command."""
     if isinstance(error, SeqloomError):
         return error.exit_code, str(error)
     if isinstance(error, KeyboardInterrupt | typer.Abort):
@@ -209,19 +208,19 @@ def explain(error: BaseException) -> tuple[int, str]:
     if isinstance(error, BrokenPipeError):
         return BROKEN_PIPE, ""
     if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
-        place = f" while writing {error.filename}" if error.filename else ""
-        return 5, f"the disk is full{place}. What was saved before is intact; free some space and run it again."
+        where = f" while writing {error.filename}" if error.filename else ""
+        return 5, f"the disk is full{where}. Saved files are intact; free some space and run the command again."
     if isinstance(error, OSError) and error.errno in LACKING:
-        place = f" ({error.filename})" if error.filename else ""
-        return 5, f"the system refused: {error.strerror}{place}. What was saved before is intact; run it again."
+        where = f" ({error.filename})" if error.filename else ""
+        return 5, f"the system reported: {error.strerror}{where}. Saved files are intact; run the command again."
     if isinstance(error, OSError) and error.errno == errno.ENAMETOOLONG:
-        return 2, f"no file can have a name as long as this: {error.filename}"
+        return 2, f"the file name is too long: {error.filename}. Choose a shorter name."
     if is_out_of_memory(error):
         return (
             5,
             "out of memory. Use a smaller batch or model, set train.gradient_checkpointing=true, or free memory.",
         )
-    if hasattr(error, "format_message"):  # the command line itself is wrong; typer's errors share no public base
+    if hasattr(error, "format_message"):  # a usage error; those of typer share no public base class
         return explain_usage(error)
     first_line = (str(error) or "no message").splitlines()[0]
     return (
@@ -231,22 +230,22 @@ def explain(error: BaseException) -> tuple[int, str]:
 
 
 def explain_usage(error: Any) -> tuple[int, str]:
-    """The exit code and the words for a command line that is wrong."""
+    """Return the exit code and the message for an invalid command line."""
     message, context = describe_value(error) or error.format_message(), vars(error).get("ctx")
-    if message.startswith("Usage: "):  # a group without its command: the whole help
+    if message.startswith("Usage: "):  # a group without a command prints its help
         return error.exit_code, message
     if context is None:
         return error.exit_code, f"{message}\nTry 'seqloom --help'."
-    # A word that stands where none is wanted may belong to an option that speaks of it: `memory recall`.
+    # An unexpected word may be the value of an option whose help mentions it: `memory-test recall`.
     extra = re.search(r"unexpected extra argument(?:s|\(s\))? \((\S+)", message)
     word = extra[1].rstrip(")") if extra else ""
-    options = [one.opts[0] for one in context.command.params if word in re.findall(r"[\w-]+", one.help or "")]
+    options = [param.opts[0] for param in context.command.params if word in re.findall(r"[\w-]+", param.help or "")]
     hint = f"; did you mean {options[0]} {word}?" if word and options else ""
     return error.exit_code, f"{message}{hint}\nTry '{context.command_path} --help'."
 
 
 def describe_value(error: Any) -> str | None:
-    """Say what is wrong with a value, where pydantic found it for typer; None where it did not, or we have no words."""
+    """Describe an invalid value that pydantic reported to typer; return None for other errors."""
     from pydantic import ValidationError
 
     from seqloom.config.constraints import BOUNDS
@@ -258,8 +257,8 @@ def describe_value(error: Any) -> str | None:
     kind, context = first["type"], first.get("ctx", {})
     if kind in BOUNDS:
         must = f"{BOUNDS[kind].words} {context[BOUNDS[kind].attribute]:g}"
-    elif kind in NUMBERS:
-        must = NUMBERS[kind]
+    elif kind in NUMBER_TYPES:
+        must = NUMBER_TYPES[kind]
     elif choices := re.search(r" is not one of (.*?)\.?$", str(context.get("error", ""))):
         must = f"one of {choices[1]}".replace("'", "")
     else:

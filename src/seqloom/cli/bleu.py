@@ -1,4 +1,4 @@
-"""BLEU and chrF of a translated text, and how BLEU comes about."""
+"""`seqloom bleu`: compute and explain BLEU and chrF."""
 
 import sys
 from pathlib import Path
@@ -21,9 +21,7 @@ def bleu(
     reference: Annotated[list[Path], typer.Option(help="A file of reference translations; may be repeated.")],
     hypothesis: Annotated[Path, typer.Option(help="A file of translations to evaluate; - is standard input.")],
     lowercase: Annotated[bool, typer.Option("--lowercase", help="Ignore case.")] = False,
-    tokenize: Annotated[
-        str, typer.Option(help=f"sacrebleu's way to find the tokens: {', '.join(TOKENIZERS)}.")
-    ] = "13a",
+    tokenize: Annotated[str, typer.Option(help=f"Tokenizer of sacrebleu: {', '.join(TOKENIZERS)}.")] = "13a",
     explain: Annotated[int | None, typer.Option(help="Explain the BLEU score of this line.")] = None,
     as_json: JsonObject = False,
 ) -> None:
@@ -34,13 +32,13 @@ def bleu(
     references = []
     for path in reference:
         if str(path) == "-":
-            raise UsageError("The references must be files; only --hypothesis may be -, the input.")
+            raise UsageError("--reference must be a file; only --hypothesis may be -, standard input.")
         references.append(read_translation(path))
         if len(references[-1]) != len(hypotheses):
-            name = "the input" if str(hypothesis) == "-" else hypothesis
+            name = "standard input" if str(hypothesis) == "-" else hypothesis
             raise DataError(
-                f"Reference and hypothesis must have as many lines: {path} has {len(references[-1]):,} and {name} has "
-                f"{len(hypotheses):,}.\nLine n of one is compared with line n of the other."
+                f"Reference and hypothesis must have the same number of lines: {path} has {len(references[-1]):,} and "
+                f"{name} has {len(hypotheses):,}. Line n of one is compared with line n of the other."
             )
     if explain is not None and not 1 <= explain <= len(hypotheses):
         raise UsageError(f"--explain must name a line from 1 to {len(hypotheses):,}; got {explain}.")
@@ -65,8 +63,8 @@ def bleu(
         return
     for name, label in {"bleu": "BLEU", "chrf": "chrF"}.items():
         print(f"{label}  {scores[name]:6.2f}   {signatures[name]}")
-    precisions = ", ".join(f"{right}/{every}" for right, every in zip(total.correct, total.total, strict=True))
-    print(f"      n-grams right, n = 1 … 4: {precisions}")
+    precisions = ", ".join(f"{correct}/{count}" for correct, count in zip(total.correct, total.total, strict=True))
+    print(f"      correct n-grams, n = 1 … 4: {precisions}")
     print(f"      tokens: {total.length:,}, in the references {total.reference_length:,}; ", end="")
     print(f"brevity penalty {total.brevity_penalty:.4f}")
     if explained is not None:
@@ -77,34 +75,34 @@ def bleu(
 
 
 def read_translation(path: Path) -> list[str]:
-    """Return the lines of a file, or of the input if its name is -."""
+    """Return the lines of a file, or of standard input if its name is -."""
     from seqloom.data.files import decode_text, read_all, read_lines, split_lines
 
     if str(path) != "-":
         return read_lines(path)
-    text = decode_text(read_all(sys.stdin.buffer, "The input"), "The input")
+    text = decode_text(read_all(sys.stdin.buffer, "Standard input"), "Standard input")
     if not text.strip():
-        raise DataError("The input is empty: it must hold the translation, line by line.")
+        raise DataError("Standard input must contain one translation per line, but it is empty.")
     return split_lines(text)
 
 
-def statistics_json(own: "Statistics") -> Json:
-    """Return n-gram statistics as values that JSON has."""
+def statistics_json(statistics: "Statistics") -> Json:
+    """Return n-gram statistics as JSON values."""
     return {
-        "correct": own.correct,
-        "total": own.total,
-        "precisions": own.precisions,
-        "hypothesis_length": own.length,
-        "reference_length": own.reference_length,
-        "brevity_penalty": own.brevity_penalty,
-        "unsmoothed": [own.bleu(order) for order in range(1, len(own.total) + 1)],
+        "correct": statistics.correct,
+        "total": statistics.total,
+        "precisions": statistics.precisions,
+        "hypothesis_length": statistics.length,
+        "reference_length": statistics.reference_length,
+        "brevity_penalty": statistics.brevity_penalty,
+        "unsmoothed": [statistics.bleu(order) for order in range(1, len(statistics.total) + 1)],
     }
 
 
 def explanation_json(explained: "Explanation") -> Json:
-    """Return BLEU of a line, step by step, as values that JSON has."""
+    """Return the computation of a line's BLEU as JSON values."""
     keys = ("ngram", "count", "reference_count", "clipped")
-    counts = [[{key: getattr(one, key) for key in keys} for one in of_order] for of_order in explained.counts]
+    counts = [[{key: getattr(count, key) for key in keys} for count in of_order] for of_order in explained.counts]
     return {
         "hypothesis": explained.hypothesis,
         "references": explained.references,

@@ -1,4 +1,4 @@
-"""Runs side by side, and the mean of several."""
+"""`seqloom compare` and `seqloom average`: compare runs, and average their weights."""
 
 import shlex
 from collections.abc import Mapping, Sequence
@@ -11,12 +11,12 @@ import typer
 from seqloom.cli._options import DataDir, Device, JsonObject, run_out_option
 from seqloom.cli._output import (
     Json,
-    check_out,
+    check_plot_path,
     plain_table,
     print_json,
     print_notes,
     wide_console,
-    write_picture,
+    write_plot,
 )
 from seqloom.core.errors import CheckpointError, SeqloomError, UsageError
 from seqloom.core.words import ANSWER_METRICS, HIGHER_IS_BETTER, did_you_mean, format_metric
@@ -43,7 +43,7 @@ METRICS = {
     "macro_f1": "macro F1",
     "matthews": "Matthews",
     "span_f1": "span F1",
-    "token_accuracy": "words right",
+    "token_accuracy": "word accuracy",
     "pearson": "Pearson",
     "spearman": "Spearman",
     "answer_f1": "answer F1",
@@ -55,16 +55,16 @@ METRICS = {
     "crps": "CRPS",
     "mase": "MASE",
     "smape": "sMAPE",
-    "coverage_80": "in 80 %",
+    "coverage_80": "80 % coverage",
     "rmse_filtered": "filtered",
     "rmse_smoothed": "smoothed",
 }
-OF_TRANSLATIONS = ("bleu", "chrf", "exact_match")  # only alike where the same was translated in the same way
-PER_TOKEN = ("loss", "perplexity")  # only alike where the tokens are
-ELSEWHERE = ("none", "imported", "imported-pairs")  # the corpora of models that were trained elsewhere
+TRANSLATION_METRICS = ("bleu", "chrf", "exact_match")  # comparable for equal data and decoding only
+PER_TOKEN_METRICS = ("loss", "perplexity")  # comparable for equal tokenizers only
+IMPORTED_CORPORA = ("none", "imported", "imported-pairs")  # corpora of imported models
 SECTION_KINDS = {"data": "data.corpus", "tokenizer": "tokenizer.kind", "model": "model.kind", "train": "model.kind"}
-SILENT_KEYS = ("train.keep_checkpoints", "train.log_every")  # these change nothing that is compared
-Ranking = tuple[str | None, str | None]  # the metric to rank by, or why there is none
+IGNORED_KEYS = ("train.keep_checkpoints", "train.log_every")  # without influence on the compared values
+Ranking = tuple[str | None, str | None]  # the metric to rank by, or the reason why there is none
 
 
 def average(
@@ -77,7 +77,7 @@ def average(
 ) -> None:
     """Average the newest checkpoints of a run into a new run: `seqloom average runs/translate-multi30k --last 10`."""
     if last is not None and len(runs) > 1:
-        raise UsageError("--last is about the checkpoints of one run; of several runs, the best weights are averaged.")
+        raise UsageError("--last selects checkpoints of one run; leave it out to average several runs.")
     from seqloom.data.files import use_data_folder
     from seqloom.predict.ensembles import make_average
 
@@ -87,16 +87,16 @@ def average(
     run, metrics, alone = averaged.run, averaged.metrics, averaged.alone
     if as_json:
         sources = [str(source.path) for source in averaged.made.runs]
-        parts = [{"name": one.name, "metrics": one.metrics} for one in alone]
+        parts = [{"name": part.name, "metrics": part.metrics} for part in alone]
         steps = averaged.made.steps or None
         print_json({"run": str(run.path), "from": sources, "steps": steps, "metrics": metrics, "alone": parts})
         return
     shown = [name for name in METRICS if name in metrics]
     first = "bleu" if "bleu" in shown else averaged.monitor
-    best = [f"{one.name.partition(', ')[0]} {format_metric(first, one.metrics[first])}" for one in alone]
+    best = [f"{part.name.partition(', ')[0]} {format_metric(first, part.metrics[first])}" for part in alone]
     value = f"{METRICS.get(first, first)} {format_metric(first, metrics[first])}"
     print(f"averaged {averaged.made.what}: dev {value}, {', '.join(best)}")
-    columns = {"averaged": metrics, **{one.name: one.metrics for one in alone}}
+    columns = {"averaged": metrics, **{part.name: part.metrics for part in alone}}
     print(f"  {'':12}" + "".join(f"  {head:>10}" for head in columns))
     for name in shown:
         cells = {head: format_metric(name, values[name]) for head, values in columns.items()}
@@ -116,31 +116,31 @@ def compare(
     """Compare sizes, speeds, metrics and recipes of several runs: `seqloom compare runs/*`."""
     if by is not None and by not in METRICS:
         raise UsageError(f"There is no metric {by!r} to rank by: {did_you_mean(by, METRICS)}.")
-    check_out(plot)
+    check_plot_path(plot)
     opened = open_runs(runs, split)
     rows = [RunSummary.of(run, split) for run in opened]
-    metric, why_not = choose_ranking(opened, by, split)
-    if by is not None and why_not:
-        raise UsageError(why_not)
+    metric, reason = choose_ranking(opened, by, split)
+    if by is not None and reason:
+        raise UsageError(reason)
     if metric is not None:
         sign = -1 if metric in HIGHER_IS_BETTER else 1
         rows.sort(key=lambda row: sign * row.metrics.get(metric, sign * float("inf")))
     keys = differing_keys(opened)
     if as_json:
-        print_json({"split": split, "ranked_by": metric, "not_ranked": why_not, "runs": rows, "recipes": keys})
+        print_json({"split": split, "ranked_by": metric, "not_ranked": reason, "runs": rows, "recipes": keys})
     else:
-        print_comparison(rows, split, metric, why_not, keys)
+        print_comparison(rows, split, metric, reason, keys)
     if plot is not None:
         from seqloom.inspect.plots.measurements import draw_curves
 
-        write_picture(plot, draw_curves(opened), said="The curves are in {}.")
+        write_plot(plot, draw_curves(opened), said="The curves are in {}.")
     if missing := [str(path) for path in runs if not path.exists()]:
-        what = "does not exist: it is" if len(missing) == 1 else "do not exist: they are"
-        raise UsageError(f"{' and '.join(missing)} {what} missing from the comparison. Check the name.")
+        verbs = "does not exist and is" if len(missing) == 1 else "do not exist and are"
+        raise UsageError(f"{' and '.join(missing)} {verbs} missing from the comparison. Check the name.")
 
 
 def open_runs(paths: Sequence[Path], split: str) -> list["Run"]:
-    """Open runs. `runs/*` may well hold other things, or damaged runs, which are noted; one path must be a run."""
+    """Open runs; skip other paths and damaged runs, as in `runs/*`. A single path must be a run."""
     from seqloom.data.corpus import SPLITS
     from seqloom.runs.run import Run
 
@@ -150,29 +150,29 @@ def open_runs(paths: Sequence[Path], split: str) -> list["Run"]:
     for path in paths:
         try:
             run = Run.open(path)
-            run.data, run.sizes, run.average, run.metrics(split)  # so that what is damaged is passed over
+            run.data, run.sizes, run.average, run.metrics(split)  # raises if the run is damaged
             opened.append(run)
         except SeqloomError as error:
             if len(paths) == 1:
                 raise
-            if path.exists():  # else it is named at the end
-                typer.echo(f"passed over: {error}", err=True)
+            if path.exists():  # missing paths are reported at the end
+                typer.echo(f"skipped: {error}", err=True)
     if not opened:
-        raise CheckpointError("None of these is a run that can be read. Name directories that `seqloom train` made.")
+        raise CheckpointError("None of these paths is a readable run. Name directories written by `seqloom train`.")
     return opened
 
 
 @dataclass(frozen=True)
 class RunSummary:
-    """What is compared of a run."""
+    """The compared values of a run."""
 
     run: str
     parameters: int | None
     tokens_per_second: float | None
     finished: bool
     metrics: dict[str, float]
-    in_training: bool  # whether they were measured by the training itself, not by `evaluate`
-    mean_of: str | None  # None for a run that was trained
+    in_training: bool  # whether training measured them, not `evaluate`
+    mean_of: str | None  # None unless the run is an average
 
     @classmethod
     def of(cls, run: "Run", split: str) -> Self:
@@ -188,7 +188,7 @@ class RunSummary:
             run=str(run.path),
             parameters=finished.get("parameters") or started.get("parameters"),
             tokens_per_second=finished.get("tokens_per_second"),
-            finished=bool(finished) or run.data["corpus"] in ELSEWHERE,
+            finished=bool(finished) or run.data["corpus"] in IMPORTED_CORPORA,
             metrics={name: metrics[name] for name in METRICS if name in metrics},
             in_training="step" in metrics,
             mean_of=mean_of,
@@ -199,73 +199,72 @@ class RunSummary:
 
 
 def choose_ranking(opened: Sequence["Run"], by: str | None, split: str) -> Ranking:
-    """Return what to rank by, or why ranking would be comparing apples with pears."""
+    """Return the metric to rank by, or the reason why the runs are not comparable."""
     measured = [(run, metrics) for run in opened if (metrics := run.metrics(split)) is not None]
     runs, every = [run for run, _ in measured], [metrics for _, metrics in measured]
     if len(runs) < 2:
         unmeasured = [str(run.path) for run in opened if run not in runs]
-        listed = f"Not ranked: there are no {split} figures for {', '.join(unmeasured)}"
-        hint = f"`seqloom evaluate RUN --split {split}` measures a run that has a model and data of its own"
-        return None, f"{listed}; {hint}." if unmeasured else None
+        listed = f"Not ranked: {', '.join(unmeasured)} has no metrics on {split}"
+        return None, f"{listed}. Run `seqloom evaluate RUN --split {split}` first." if unmeasured else None
     if len({run.data["sha256"].get(split) for run in runs}) > 1:
         things = "texts" if all(run.of_text for run in runs) else "data"
         return None, f"Not ranked: the runs were measured on different {split} {things}."
     if by is not None and not any(by in metrics for metrics in every):
-        return None, f"Not ranked by {by}: that is not measured for the task {runs[0].recipe['task']}."
-    # The first that all have ranks; what is counted are texts and words, however they are cut into tokens.
+        return None, f"Not ranked by {by}: the task {runs[0].recipe['task']} has no such metric."
+    # The first metric that all runs have. These count texts and words, independent of the tokenizer.
     shared = next(
         (name for name in (*ANSWER_METRICS, "neighbours", "crps") if all(name in each for each in every)), None
     )
     if shared == "neighbours":
         objectives = {run.recipe["model"]["objective"] for run in runs}
         if by == "loss" and len(objectives) > 1:
-            return None, f"Not ranked by loss: {' and '.join(sorted(objectives))} have losses of their own kind."
+            return None, f"Not ranked by loss: the losses of {' and '.join(sorted(objectives))} are not comparable."
     if shared is not None:
         return by or shared, None
     if any({"masked_loss", "hidden_accuracy"} & metrics.keys() for metrics in every):
         return rank_masked(runs, by)
     translators = all("bleu" in metrics for metrics in every)
-    if by in OF_TRANSLATIONS or (by is None and translators):
-        apart = explain_unlike_bleu(runs, every)
-        if by is not None or apart is None:
-            return (None, f"Not ranked by {by}: {apart}") if apart else (by or "bleu", None)
+    if by in TRANSLATION_METRICS or (by is None and translators):
+        difference = explain_different_bleu(runs, every)
+        if by is not None or difference is None:
+            return (None, f"Not ranked by {by}: {difference}") if difference else (by or "bleu", None)
     if len({run.tokenizer.fingerprint() if run.of_text else "" for run in runs}) == 1:
         return by or "loss", None
     if translators:
-        why_not = explain_unlike_bleu(runs, every) or "Rank by bleu instead."
-        return None, f"Not ranked{f' by {by}' if by else ''}: the runs count different tokens. {why_not}"
+        reason = explain_different_bleu(runs, every) or "Rank by bleu instead."
+        return None, f"Not ranked{f' by {by}' if by else ''}: the runs have different tokenizers. {reason}"
     lossy = [str(run.path) for run, metrics in measured if metrics.get("text_kept", 1.0) < 1]
     if lossy:
         return None, (
-            f"Not ranked: the runs count different tokens, and those of {', '.join(lossy)} lose part of the text "
-            "(rare words, spacing), which then need not be predicted. Compare runs with one vocabulary."
+            f"Not ranked: the runs have different tokenizers, and those of {', '.join(lossy)} lose part of the text "
+            "(rare words, spacing), which is then not predicted. Compare runs with the same vocabulary."
         )
-    if by in PER_TOKEN:
-        return None, f"Not ranked by {by}: the runs count different tokens. Rank by bits_per_character instead."
+    if by in PER_TOKEN_METRICS:
+        return None, f"Not ranked by {by}: the runs have different tokenizers. Rank by bits_per_character instead."
     return by or "bits_per_character", None
 
 
 def rank_masked(runs: Sequence["Run"], by: str | None) -> Ranking:
-    """Rank masked language models and denoisers, which are asked for what is hidden in what they read."""
-    asked, keys = set(), dict[str, None]()
+    """Rank masked language models and denoisers, which must predict the same hidden tokens."""
+    objectives, keys = set(), dict[str, None]()
     for run in runs:
         names = ("noise",) if run.recipe["task"] == "denoise" else ("objective", "masks")
-        own = [name for name in names if name in run.recipe]
-        keys |= dict.fromkeys(own)
-        hidden = [repr(run.recipe[name]) for name in own]
-        asked.add((*hidden, run.recipe["batch"].get("max_length"), run.tokenizer.fingerprint()))
-    if len(asked) == 1:
+        names = tuple(name for name in names if name in run.recipe)
+        keys |= dict.fromkeys(names)
+        hidden = [repr(run.recipe[name]) for name in names]
+        objectives.add((*hidden, run.recipe["batch"].get("max_length"), run.tokenizer.fingerprint()))
+    if len(objectives) == 1:
         return by or "loss", None
     things = f"{', '.join(keys)}, batch.max_length and vocabulary"
-    return None, f"Not ranked: the runs were asked for different tokens. What is hidden hangs on {things}."
+    return None, f"Not ranked: the runs predict different tokens, since {things} must be equal."
 
 
-def explain_unlike_bleu(runs: Sequence["Run"], every: Sequence[Mapping[str, float]]) -> str | None:
-    """Return why metrics of translations are not alike: in training a few pairs are translated greedily, then all."""
+def explain_different_bleu(runs: Sequence["Run"], every: Sequence[Mapping[str, float]]) -> str | None:
+    """Return why translation metrics are not comparable: training translates only a few pairs, greedily."""
     early = [run for run, metrics in zip(runs, every, strict=True) if "step" in metrics]
     if early and (len(early) < len(runs) or len({run.recipe["batch"]["dev_pairs"] for run in early}) > 1):
         names = ", ".join(str(run.path) for run in early)
-        return f"{names}: BLEU is of what was translated while it trained. Run `seqloom evaluate` on all of them first."
+        return f"{names}: BLEU was measured during training. Run `seqloom evaluate` on all runs first."
     return None
 
 
@@ -273,10 +272,10 @@ def explain_unlike_bleu(runs: Sequence["Run"], every: Sequence[Mapping[str, floa
 
 
 def differing_keys(runs: Sequence["Run"]) -> dict[str, Json]:
-    """Return the recipe keys on which not all runs agree: key → run → value.
+    """Return the recipe keys on which the runs differ: key → run → value.
 
-    Where sections are of different kinds (an LSTM, an n-gram), keys that one kind has alone are
-    shown only if the runs of that kind disagree on them.
+    If sections are of different kinds (an LSTM, an n-gram), keys of one kind only are returned if the
+    runs of that kind differ.
     """
     flat = {str(run.path): flatten(run.recipe) for run in runs}
     keys = dict.fromkeys(key for recipe in flat.values() for key in recipe)
@@ -285,7 +284,7 @@ def differing_keys(runs: Sequence["Run"]) -> dict[str, Json]:
     return {
         key: values
         for key, values in differing.items()
-        if key not in SILENT_KEYS
+        if key not in IGNORED_KEYS
         and (
             SECTION_KINDS.get(key.split(".")[0], "task") not in differing
             or len({repr(recipe[key]) for recipe in flat.values() if key in recipe}) > 1
@@ -302,15 +301,15 @@ def flatten(tree: Mapping[str, object], prefix: str = "") -> Json:
 
 
 def print_comparison(
-    rows: list[RunSummary], split: str, metric: str | None, why_not: str | None, differing: Mapping[str, Json]
+    rows: list[RunSummary], split: str, metric: str | None, reason: str | None, differing: Mapping[str, Json]
 ) -> None:
-    """Print a table of runs, and what their recipes differ in."""
+    """Print a table of runs, and the differences between their recipes."""
     from rich.text import Text
 
     console = wide_console()
     ranked = f", best first by {METRICS[metric]}" if metric else ""
     title = f"{len(rows)} run{'s' * (len(rows) > 1)} on {split}{ranked}"
-    console.print(title, style="italic")  # as the table's own title it would be no wider than the table
+    console.print(title, style="italic")  # a table title would wrap at the width of the table
     shown = [name for name in METRICS if name == "loss" or any(name in row.metrics for row in rows)]
     table = plain_table(["run", "parameters", "tokens/s", *(METRICS[name] for name in shown)], fold=1)
     for row in rows:
@@ -320,12 +319,12 @@ def print_comparison(
         table.add_row(*map(Text, (f"{row.run}{remark}", *sizes, *cells)))
     console.print(table)
     if any(row.in_training and "bleu" in row.metrics for row in rows):
-        early = "BLEU, chrF and exact matches are of what was translated while training, greedily; "
-        console.print(f"{early}`seqloom evaluate RUN` translates a whole split.", markup=False)
-    if why_not:
-        console.print(why_not, markup=False)
+        early = "BLEU, chrF and exact match were measured during training, with greedy search; "
+        console.print(f"{early}`seqloom evaluate RUN` translates the whole split.", markup=False)
+    if reason:
+        console.print(reason, markup=False)
     if differing:
-        console.print("\nwhat the recipes differ in", style="italic")
+        console.print("\ndifferences between the recipes", style="italic")
         names = [row.run for row in rows]
         table = plain_table(["key", *(Path(name).name for name in names)], fold=1 + len(names))
         for key, values in differing.items():
@@ -334,7 +333,7 @@ def print_comparison(
 
 
 def format_decimal(value: float | None) -> str:
-    """Return a metric with as many digits as it needs."""
+    """Format a metric; large values have fewer digits."""
     if value is None:
         return "-"
     return f"{value:.4f}" if value < 100 else f"{value:,.2f}" if value < 1e6 else f"{value:.2e}"

@@ -1,4 +1,4 @@
-"""Look at a corpus."""
+"""`seqloom data show`: source, sizes and first examples of a corpus."""
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -17,9 +17,9 @@ if TYPE_CHECKING:
     from seqloom.data.series import LabelledSeries, Series
     from seqloom.data.vectors import Track
 
-WIDTH = 110  # characters of a line that are shown
-SHARES_TO_A_LINE = 4
-MOST_SHARES = 40  # labels, tags or kinds that are listed
+MAX_WIDTH = 110  # characters of a line
+CLASSES_PER_LINE = 4
+MAX_CLASSES = 40  # labels, tags or kinds
 
 data = typer.Typer(help="Show the corpora.", no_args_is_help=True, rich_markup_mode=None)
 
@@ -29,13 +29,13 @@ Column = tuple[str, str, int]  # a heading, the key in the counts of a split, th
 
 @dataclass(frozen=True)
 class CorpusView:
-    """How the corpora of one form are shown."""
+    """The view of a corpus of one form."""
 
     counts: Mapping[str, Mapping[str, Any]]  # by split
-    columns: Sequence[Column]  # of the table of sizes
-    begin: Callable[[str, int], Iterable[str]]  # the first so many examples of a split, as lines
-    shares: Mapping[str, Mapping[str, int]] = field(default_factory=dict)  # how many of each kind in train, by title
-    json: Mapping[str, object] = field(default_factory=dict)  # more for --json
+    columns: Sequence[Column]  # in the table of sizes
+    first_lines: Callable[[str, int], Iterable[str]]  # the first n examples of a split, as lines
+    classes: Mapping[str, Mapping[str, int]] = field(default_factory=dict)  # class counts of train, by title
+    json: Mapping[str, object] = field(default_factory=dict)  # additional values for --json
     has_notes: bool = True
 
 
@@ -58,124 +58,130 @@ def show(
     module = corpora.find(corpus)
     config = build(module.Config, mapping, source=f"corpus {corpus}")
     with use_data_folder(data_dir):
-        found = corpora.load(config) if module.FORM in VIEWS else module.load(config)
-        view = VIEWS.get(module.FORM, view_examples)(found)
+        loaded = corpora.load(config) if module.FORM in VIEWS else module.load(config)
+        view = VIEWS.get(module.FORM, view_examples)(loaded)
         if not as_json:
-            print_corpus(found, view, lines)
+            print_corpus(loaded, view, lines)
             return
-        facts = {"corpus": found.name, "version": found.version, "licence": found.licence}
-        notes = {"notes": found.notes} if view.has_notes else {}
-        sizes = {"counts": view.counts, "absent": dict(found.absent)}
-        print_json({**facts, "sha256": found.fingerprint(), **view.json, **sizes, **notes})
+        facts = {"corpus": loaded.name, "version": loaded.version, "licence": loaded.licence}
+        notes = {"notes": loaded.notes} if view.has_notes else {}
+        sizes = {"counts": view.counts, "absent": dict(loaded.absent)}
+        print_json({**facts, "sha256": loaded.fingerprint(), **view.json, **sizes, **notes})
 
 
-def print_corpus(found: "Corpus[Example]", view: CorpusView, lines: int) -> None:
-    """Print what a corpus is, its sizes, the shares of its kinds, and how each split begins."""
-    print(f"{found.name}: {found.description}\nversion {found.version}\nlicence {found.licence}\n")
+def print_corpus(corpus: "Corpus[Example]", view: CorpusView, lines: int) -> None:
+    """Print description, sizes, class frequencies and first examples of a corpus."""
+    print(f"{corpus.name}: {corpus.description}\nversion {corpus.version}\nlicence {corpus.licence}\n")
     headings = "".join(f"{heading:>{width}}" for heading, _, width in view.columns)
     print(f"{'split':8}{headings}   sha256")
     for split, counts in view.counts.items():
         cells = "".join(
             f"{counts[key]:>{width}{'.1%' if key == 'new_words' else ','}}" for _, key, width in view.columns
         )
-        print(f"{split:8}{cells}   {found.fingerprint()[split][:12]}")
-    for split, reason in found.absent.items():
+        print(f"{split:8}{cells}   {corpus.fingerprint()[split][:12]}")
+    for split, reason in corpus.absent.items():
         print(f"{split:8}absent: {reason}")
-    for note in found.notes if view.has_notes else ():
+    for note in corpus.notes if view.has_notes else ():
         print(f"note: {note}")
-    for title, kinds in view.shares.items():  # the most frequent first
-        total, most = sum(kinds.values()), dict(list(kinds.items())[:MOST_SHARES])
-        shares = [f"{escape_controls(name)} {count / total:.1%}" for name, count in most.items()]
-        shares += [f"and {len(kinds) - len(most)} more"] if len(most) < len(kinds) else []
+    for title, classes in view.classes.items():  # by decreasing frequency
+        total, listed = sum(classes.values()), list(classes.items())[:MAX_CLASSES]
+        fractions = [f"{escape_controls(name)} {count / total:.1%}" for name, count in listed]
+        fractions += [f"and {len(classes) - len(listed)} more"] if len(listed) < len(classes) else []
         lead = f"{title}:".ljust(8)
-        for start in range(0, len(shares), SHARES_TO_A_LINE):
+        for start in range(0, len(fractions), CLASSES_PER_LINE):
             margin = f"\n{lead}" if start == 0 else " " * len(lead)
-            print(margin + ", ".join(shares[start : start + SHARES_TO_A_LINE]))
-    for split in found.splits if lines else ():
+            print(margin + ", ".join(fractions[start : start + CLASSES_PER_LINE]))
+    for split in corpus.splits if lines else ():
         print(f"\n{split} begins:")
-        for line in view.begin(split, lines):
+        for line in view.first_lines(split, lines):
             print(f"  {line}")
 
 
 # --- forms ----------------------------------------------------------------------------------------------------------
 
 
-def view_text(found: "TextCorpus") -> CorpusView:
-    """Show documents by their lines."""
-    counts = {split: found.sizes(split) for split in found.splits}
+def view_text(corpus: "TextCorpus") -> CorpusView:
+    """Show the lines of documents."""
+    counts = {split: corpus.sizes(split) for split in corpus.splits}
     columns = [("documents", "documents", 12), ("words", "words", 12), ("characters", "characters", 14)]
 
-    def begin(split: str, lines: int) -> Iterable[str]:
-        return (escape_controls(line)[:WIDTH] for line in "\n".join(found.split(split)[:lines]).split("\n")[:lines])
+    def first_lines(split: str, lines: int) -> Iterable[str]:
+        return (
+            escape_controls(line)[:MAX_WIDTH] for line in "\n".join(corpus.split(split)[:lines]).split("\n")[:lines]
+        )
 
-    return CorpusView(counts, columns, begin, has_notes=False)
+    return CorpusView(counts, columns, first_lines, has_notes=False)
 
 
-def view_parallel(found: "Corpus[ParallelExample]") -> CorpusView:
-    """Both sides side by side."""
+def view_parallel(corpus: "Corpus[ParallelExample]") -> CorpusView:
+    """Show both sides of sentence pairs."""
     counts: dict[str, dict[str, Any]] = {}
-    for split, pairs in found.splits.items():
+    for split, pairs in corpus.splits.items():
         kinds = Counter(pair.kind for pair in pairs if pair.kind)
-        counts[split] = {**found.sizes(split), "kinds": dict(kinds.most_common())}
-    source, target = found.languages
+        counts[split] = {**corpus.sizes(split), "kinds": dict(kinds.most_common())}
+    source, target = corpus.languages
     columns = [("pairs", "pairs", 10)]
     for side, language in (("source", source), ("target", target)):
         columns += [(f"{language or side} words", f"{side}_words", 14), ("characters", f"{side}_characters", 14)]
 
-    def begin(split: str, lines: int) -> Iterable[str]:
-        for pair in found.split(split)[:lines]:
-            yield " → ".join(shorten(escape_controls(side), WIDTH) for side in (pair.source, pair.target))
+    def first_lines(split: str, lines: int) -> Iterable[str]:
+        for pair in corpus.split(split)[:lines]:
+            yield " → ".join(shorten(escape_controls(side), MAX_WIDTH) for side in (pair.source, pair.target))
 
     languages = {"source": source, "target": target}
-    return CorpusView(counts, columns, begin, {"kinds": counts["train"]["kinds"]}, languages)
+    return CorpusView(counts, columns, first_lines, {"kinds": counts["train"]["kinds"]}, languages)
 
 
 def view_texts(
-    found: "Corpus[Example]",
+    corpus: "Corpus[Example]",
     lines_of: Callable[[Any], Sequence[str]],
     title: str = "",
     name: str = "",
-    kinds: Mapping[str, Mapping[str, int]] | None = None,
+    classes: Mapping[str, Mapping[str, int]] | None = None,
     **json: object,
 ) -> CorpusView:
-    """Examples of texts, with how many of each of their `kinds` there are in each split."""
+    """Show text examples; `classes` has the class counts of each split."""
     counts = {
         split: {
-            **found.sizes(split),
-            "new_words": found.new_words(split),
-            **({} if kinds is None else {name: kinds[split]}),
+            **corpus.sizes(split),
+            "new_words": corpus.new_words(split),
+            **({} if classes is None else {name: classes[split]}),
         }
-        for split in found.splits
+        for split in corpus.splits
     }
-    columns = [*size_columns(found), ("new words", "new_words", 12)]  # the last says how hard it is
+    columns = [*size_columns(corpus), ("new words", "new_words", 12)]  # words that are not in train
 
-    def begin(split: str, lines: int) -> Iterable[str]:
-        for line in (line for example in found.split(split)[:lines] for line in lines_of(example)):
+    def first_lines(split: str, lines: int) -> Iterable[str]:
+        for line in (line for example in corpus.split(split)[:lines] for line in lines_of(example)):
             indent = line[: len(line) - len(line.lstrip(" "))]
-            yield shorten(indent + escape_controls(" ".join(line.split())), WIDTH)
+            yield shorten(indent + escape_controls(" ".join(line.split())), MAX_WIDTH)
 
-    return CorpusView(counts, columns, begin, {} if kinds is None else {title: kinds["train"]}, json)
-
-
-def view_labelled(found: "Corpus[TextClassificationExample]") -> CorpusView:
-    """Show texts after their labels."""
-    labels = {split: found.label_counts(split) for split in found.splits}
-    names = list(found.labels)
-    return view_texts(found, lambda one: [f"{one.label}: {one.text}"], "labels", "labels_of", labels, labels=names)
+    return CorpusView(counts, columns, first_lines, {} if classes is None else {title: classes["train"]}, json)
 
 
-def view_tagged(found: "Corpus[TokenClassificationExample]") -> CorpusView:
+def view_labelled(corpus: "Corpus[TextClassificationExample]") -> CorpusView:
+    """Show labels and texts."""
+    labels = {split: corpus.label_counts(split) for split in corpus.splits}
+    names = list(corpus.labels)
+    return view_texts(
+        corpus, lambda example: [f"{example.label}: {example.text}"], "labels", "labels_of", labels, labels=names
+    )
+
+
+def view_tagged(corpus: "Corpus[TokenClassificationExample]") -> CorpusView:
     """Show sentences with their spans or tags."""
     from seqloom.data.examples import has_spans, tag_counts
 
-    spans = has_spans(found)
-    tags = {split: tag_counts(found, split) for split in found.splits}
+    spans = has_spans(corpus)
+    tags = {split: tag_counts(corpus, split) for split in corpus.splits}
     title = "spans" if spans else "tags"
-    return view_texts(found, lambda one: [mark_tags(one, spans)], title, "tags_of", tags, tags=list(found.labels))
+    return view_texts(
+        corpus, lambda example: [mark_tags(example, spans)], title, "tags_of", tags, tags=list(corpus.labels)
+    )
 
 
 def mark_tags(sentence: "TokenClassificationExample", spans: bool) -> str:
-    """Return `[Anna Schmidt PER] lives in [Bonn LOC].`, the text as it was written; or `Anna/PROPN lives/VERB`."""
+    """Return a text with its spans, `[Anna Schmidt PER] lives in [Bonn LOC].`, or tags, `Anna/PROPN lives/VERB`."""
     from seqloom.core.iob import extract_spans
 
     if not spans:
@@ -188,14 +194,14 @@ def mark_tags(sentence: "TokenClassificationExample", spans: bool) -> str:
     return marked + sentence.text[end:]
 
 
-def view_examples(found: "Corpus[Example]") -> CorpusView:
-    """Show sentence pairs, choices, questions and instructions by their parts."""
-    labels = {split: found.label_counts(split) for split in found.splits} if found.labels else None
-    return view_texts(found, example_lines, "labels", "labels_of", labels)
+def view_examples(corpus: "Corpus[Example]") -> CorpusView:
+    """Show sentence pairs, choices, questions and instructions."""
+    labels = {split: corpus.label_counts(split) for split in corpus.splits} if corpus.labels else None
+    return view_texts(corpus, example_lines, "labels", "labels_of", labels)
 
 
 def example_lines(example: Any) -> list[str]:
-    """Return an example as its parts: a pair under its label, options under their text, a question over its context."""
+    """Format the parts of an example: a pair with its label, a text with options, a question with its context."""
     from seqloom.data import examples
 
     if isinstance(example, examples.SentencePairExample):
@@ -204,58 +210,58 @@ def example_lines(example: Any) -> list[str]:
         given = [f"  {example.input}"] if example.input else []
         return [example.instruction, *given, f"  → {example.output}"]
     if isinstance(example, examples.MultipleChoiceExample):
-        marks = ["+" if place == example.answer else "-" for place in range(len(example.options))]
+        marks = ["+" if index == example.answer else "-" for index in range(len(example.options))]
         return [example.text, *(f"  {mark} {option}" for mark, option in zip(marks, example.options, strict=True))]
     return [f"{example.question} {example.answer.text}", f"  {example.context}"]
 
 
-def view_series(found: "Corpus[Series]") -> CorpusView:
+def view_series(corpus: "Corpus[Series]") -> CorpusView:
     """Show the first steps of a series."""
     from seqloom.data.series import columns_of, season_of
 
-    def begin(split: str, lines: int) -> Iterable[str]:
-        series = found.split(split)[0]
+    def first_lines(split: str, lines: int) -> Iterable[str]:
+        series = corpus.split(split)[0]
         labels = series.time_labels()
-        yield f"{'time':16}" + "".join(f"{name[:13]:>14}" for name in columns_of(found))
-        for place in range(series.begins, min(series.begins + lines, len(series))):
-            cells = ("missing" if value != value else f"{value:,.6g}" for value in series.values[place])
-            yield f"{labels[place]:16}" + "".join(f"{cell:>14}" for cell in cells)
+        yield f"{'time':16}" + "".join(f"{name[:13]:>14}" for name in columns_of(corpus))
+        for step in range(series.begins, min(series.begins + lines, len(series))):
+            cells = ("missing" if value != value else f"{value:,.6g}" for value in series.values[step])
+            yield f"{labels[step]:16}" + "".join(f"{cell:>14}" for cell in cells)
 
-    json = {"columns": list(columns_of(found)), "season": season_of(found)}
-    return CorpusView(default_sizes(found), size_columns(found), begin, json=json)
+    json = {"columns": list(columns_of(corpus)), "season": season_of(corpus)}
+    return CorpusView(default_sizes(corpus), size_columns(corpus), first_lines, json=json)
 
 
-def view_labelled_series(found: "Corpus[LabelledSeries]") -> CorpusView:
+def view_labelled_series(corpus: "Corpus[LabelledSeries]") -> CorpusView:
     """Show labelled series."""
 
-    def begin(split: str, lines: int) -> Iterable[str]:
-        return (shorten(f"{one.label}: {one.text}", WIDTH) for one in found.split(split)[:lines])
+    def first_lines(split: str, lines: int) -> Iterable[str]:
+        return (shorten(f"{series.label}: {series.text}", MAX_WIDTH) for series in corpus.split(split)[:lines])
 
-    shares, json = {"labels": found.label_counts("train")}, {"labels": list(found.labels)}
-    return CorpusView(default_sizes(found), size_columns(found), begin, shares, json)
+    classes, json = {"labels": corpus.label_counts("train")}, {"labels": list(corpus.labels)}
+    return CorpusView(default_sizes(corpus), size_columns(corpus), first_lines, classes, json)
 
 
-def view_tracks(found: "Corpus[Track]") -> CorpusView:
+def view_tracks(corpus: "Corpus[Track]") -> CorpusView:
     """Show the first steps of a track."""
 
-    def begin(split: str, lines: int) -> Iterable[str]:
-        first = found.split(split)[0]
+    def first_lines(split: str, lines: int) -> Iterable[str]:
+        first = corpus.split(split)[0]
         yield f"{'step':6}{'observed':>22}{'true':>26}"
         for step, points in enumerate(zip(first.observed[:lines], first.truth[:lines], strict=True), start=1):
             cells = ["  ".join("missing" if value != value else f"{value:.1f}" for value in point) for point in points]
             yield f"{step:<6}{cells[0]:>22}{cells[1]:>26}"
 
-    return CorpusView(default_sizes(found), size_columns(found, 10), begin, has_notes=False)
+    return CorpusView(default_sizes(corpus), size_columns(corpus, 10), first_lines, has_notes=False)
 
 
-def default_sizes(found: "Corpus[Example]") -> dict[str, dict[str, int]]:
+def default_sizes(corpus: "Corpus[Example]") -> dict[str, dict[str, int]]:
     """Return the sizes of each split."""
-    return {split: found.sizes(split) for split in found.splits}
+    return {split: corpus.sizes(split) for split in corpus.splits}
 
 
-def size_columns(found: "Corpus[Example]", width: int = 12) -> list[Column]:
+def size_columns(corpus: "Corpus[Example]", width: int = 12) -> list[Column]:
     """Return a column for each size."""
-    return [(name, name, width) for name in found.sizes("train")]
+    return [(name, name, width) for name in corpus.sizes("train")]
 
 
 VIEWS: dict[str, Callable[[Any], CorpusView]] = {

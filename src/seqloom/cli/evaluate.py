@@ -1,4 +1,4 @@
-"""Measure a trained model, or several as one, on a split of its data."""
+"""`seqloom evaluate`: measure a trained model, or several models combined."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -8,13 +8,13 @@ import typer
 
 from seqloom.cli._options import DataDir, Device, JsonObject, drop_unset
 from seqloom.cli._output import (
-    check_answers,
-    check_out,
+    check_new_output,
+    check_plot_path,
     print_json,
     print_notes,
     wide_console,
-    write_answers,
-    write_picture,
+    write_output,
+    write_plot,
 )
 from seqloom.core.errors import ChangedDataError, DataError, UsageError
 from seqloom.core.words import did_you_mean
@@ -69,13 +69,13 @@ def evaluate(
 ) -> None:
     """Evaluate a run on a split with all metrics: `seqloom evaluate runs/lm-char-lstm --split test`."""
     if text is not None and split is not None:
-        raise UsageError("Evaluate either a --split of the run's own data or another --text, not both.")
+        raise UsageError("--split and --text exclude each other: evaluate a split or another text.")
     if documents is not None and text is None:
-        raise UsageError("--documents says how to read --text FILE; the run's own splits are read as its recipe says.")
+        raise UsageError("--documents requires --text FILE; the splits of a run are read as in its recipe.")
     if (source is None) != (reference is None):
-        raise UsageError("--source FILE and --reference FILE belong together: sentences, and their translations.")
+        raise UsageError("--source FILE and --reference FILE must be given together: sentences and their translations.")
     if source is not None and split is not None:
-        raise UsageError("Evaluate either a --split of the run's own data or other sentences, --source, not both.")
+        raise UsageError("--split and --source exclude each other: evaluate a split or other sentences.")
     mixture_weights = parse_weights(weights, interpolate, len(runs))
     from seqloom.data.files import use_data_folder
     from seqloom.predict.ensembles import interpolate as mix
@@ -94,17 +94,17 @@ def evaluate(
             kind = kind if text is None or "text" in kind.uses else MetricsEvaluation
             refuse_unused_options(model, bool(search or pairs), out is not None, plots)
             for plot in plots.values():
-                check_out(plot)
-            check_answers(out, kind.answers_name)
+                check_plot_path(plot)
+            check_new_output(out, kind.answers_name)
             evaluation = kind(model, options)
         except ChangedDataError as error:
             if not (other_data := task_info(models[0].run.recipe["task"]).task.other_data):
                 raise
-            raise DataError(f"{error} Other data can be measured all the same: {other_data}.") from None
+            raise DataError(f"{error} To evaluate other data: {other_data}.") from None
     for name, plot in plots.items():
-        write_picture(plot, *evaluation.draw(name))
+        write_plot(plot, *evaluation.draw(name))
     if out is not None:
-        write_answers(out, evaluation.answers(), kind.answers_name)
+        write_output(out, evaluation.answers(), kind.answers_name)
     print_notes(evaluation.notes)
     if as_json:
         print_json(evaluation.to_json())
@@ -116,21 +116,21 @@ def evaluate(
 
 
 def parse_weights(words: str | None, interpolate: bool, runs: int) -> list[float] | None:
-    """Return the weights of a mixture, if any; what does not go together is refused."""
+    """Return the weights of a mixture, if any; raise if the options contradict each other."""
     if interpolate and runs < 2:
-        raise UsageError("--interpolate makes one model of two or more runs; got one run.")
+        raise UsageError("--interpolate requires two or more runs; got one.")
     if words is None:
         return None
     if not interpolate:
-        raise UsageError("--weights are for several language models as one: add --interpolate and another run.")
+        raise UsageError("--weights requires --interpolate and two or more language models.")
     try:
         return [float(word) for word in words.split(",")]
     except ValueError:
-        raise UsageError(f"--weights must be numbers with commas between, such as 0.6,0.4; got {words!r}.") from None
+        raise UsageError(f"--weights must be numbers separated by commas, such as 0.6,0.4; got {words!r}.") from None
 
 
 def open_models(runs: Sequence[Path], split: str, interpolate: bool, device: str) -> "list[Any]":
-    """Open the runs to evaluate: one, or several that are one model."""
+    """Open the runs to evaluate: one run, an ensemble, or runs to interpolate."""
     from seqloom.data.corpus import SPLITS
     from seqloom.predict.base import Predictor
     from seqloom.predict.ensembles import ensemble
@@ -145,20 +145,20 @@ def open_models(runs: Sequence[Path], split: str, interpolate: bool, device: str
         return models
     if not isinstance(models[0], TranslatorPredictor):
         raise UsageError(
-            "Evaluate one run at a time, or several language models as one with --interpolate. "
-            "`seqloom compare` shows runs side by side."
+            "Several runs must be translators, or language models with --interpolate. Evaluate other runs one at a "
+            "time; `seqloom compare` compares their metrics."
         )
     parts = [model if isinstance(model, TranslatorPredictor) else run for model, run in zip(models, runs, strict=True)]
-    return [ensemble(parts, device)]  # which says so if one is no translator
+    return [ensemble(parts, device)]  # raises if one is not a translator
 
 
 def refuse_unused_options(model: "AnyPredictor", has_search: bool, has_out: bool, plots: Mapping[str, Path]) -> None:
-    """Refuse options that the evaluation of this model does not use."""
+    """Raise for options that the evaluation of this model does not use."""
     used, what = model.evaluation_class.uses, f"{model.name} is {model.what}."
     if (has_search and "search" not in used) or (has_out and "out" not in used):
         options = "--source and --reference" if "out" in used else "--source, --reference and --out"
-        raise UsageError(f"--beam, --length-penalty, {options} are for translators; {what}")
+        raise UsageError(f"--beam, --length-penalty, {options} require a translator; {what}")
     if plots and "confusion" not in used:
-        raise UsageError(f"--confusion and --reliability are for classifiers and taggers; {what}")
+        raise UsageError(f"--confusion and --reliability require a classifier or tagger; {what}")
     if "reliability" in plots and "reliability" not in used:
-        raise UsageError(f"--reliability is for classifiers; {what}")
+        raise UsageError(f"--reliability requires a classifier; {what}")

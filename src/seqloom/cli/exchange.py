@@ -1,4 +1,4 @@
-"""Models of other toolkits, in and out: Hugging Face directories, MiniLM, ARPA files of n-grams."""
+"""Import and export models: Hugging Face checkpoints, MiniLM, n-gram models in ARPA files."""
 
 import shlex
 from pathlib import Path
@@ -17,14 +17,14 @@ if TYPE_CHECKING:
 arpa = typer.Typer(
     help="Import and export n-gram models in the ARPA format.", no_args_is_help=True, rich_markup_mode=None
 )
-# What to do first with a run, by its task.
+# Commands to try after an import, by task.
 TRY = {
     "language-model": 'seqloom generate {run} --prompt "The" · seqloom score {run} "a text" · seqloom evaluate {run} '
     "--text FILE",
     "masked-lm": 'seqloom fill-mask {run} "The [MASK] barked." · seqloom train classify-sst2-finetune init.from={run}',
     "translate": 'echo "a sentence" | seqloom translate {run}',
 }
-# The same for a model that came without the layers of its task: it can be fine-tuned, and makes vectors.
+# For a model without the layers of its task, which can compute embeddings and be fine-tuned.
 TRY_BACKBONE = (
     'seqloom similar {run} --query "a funny film" < lines.txt · seqloom train classify-sst2-finetune init.from={run}'
 )
@@ -62,19 +62,19 @@ def export_hf(
 
 
 def report_import(run: Path, imported: "ImportedModel") -> None:
-    """Say what was made, what was missing, and what to do with it."""
+    """Print the size of an imported model, its missing weights, and commands to try."""
     name, family = shlex.quote(str(run)), imported.family
     size = f"{imported.parameters:,} parameters, {len(imported.tokenizer):,} tokens in its vocabulary"
-    print(f"Made {name}: {family.name}, {size}.")
+    print(f"Created {name}: {family.name}, {size}.")
     if imported.drawn:
         parts = family.missing(imported.drawn, imported.weights)
-        those = "they are drawn anew, and know" if len(parts) > 1 else "it is drawn anew, and knows"
-        print_notes([f"the directory has no weights for {' and for '.join(parts)}: {those} nothing yet."])
+        verb = "are" if len(parts) > 1 else "is"
+        print_notes([f"the directory has no weights for {' and for '.join(parts)}, which {verb} initialised randomly."])
     if imported.left:
-        print_notes([f"a head for another task is left behind: {', '.join(imported.left)}."])
-    is_whole = family.task != "masked-lm" or "dense.weight" not in imported.drawn
+        print_notes([f"the head of another task was not imported: {', '.join(imported.left)}."])
+    is_complete = family.task != "masked-lm" or "dense.weight" not in imported.drawn
     if family.task in TRY:
-        print("Try: " + (TRY[family.task] if is_whole else TRY_BACKBONE).format(run=name))
+        print("Try: " + (TRY[family.task] if is_complete else TRY_BACKBONE).format(run=name))
 
 
 @arpa.command("export")
@@ -88,7 +88,7 @@ def export_arpa(run: Annotated[Path, typer.Argument(help="A run of an n-gram mod
     opened = Run.open(run)
     model = opened.model("cpu")
     if not isinstance(model, NGram):
-        raise UsageError(f"{run} holds a {opened.recipe['model']['kind']} model; ARPA files hold n-gram models only.")
+        raise UsageError(f"An ARPA file requires an n-gram model; {run} is a {opened.recipe['model']['kind']} model.")
     words = [opened.tokenizer.token(token) for token in range(len(opened.tokenizer))]
     write_arpa(model, words, file)
     print(f"Wrote {file}: {format_sizes(model.size())}")
@@ -103,6 +103,6 @@ def import_arpa(file: Annotated[Path, typer.Argument(help="An ARPA file, plain o
 
     model, words = read_arpa(file)
     create_ngram_run(model, words, run)
-    print(f"Made {run}: {format_sizes(model.size())}")
+    print(f"Created {run}: {format_sizes(model.size())}")
     name = shlex.quote(str(run))
     print(f'Try: seqloom score {name} "a text" · seqloom generate {name} · seqloom evaluate {name} --text FILE')

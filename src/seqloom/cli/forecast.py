@@ -1,4 +1,4 @@
-"""Say how a series goes on, with a trained forecaster."""
+"""`seqloom forecast`: continue a time series."""
 
 import csv
 import math
@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from seqloom.cli._options import Device, JsonObject, PictureOut, Run
-from seqloom.cli._output import check_out, print_json, print_notes, write_picture
-from seqloom.cli._output import columns as cells
+from seqloom.cli._options import Device, JsonObject, PlotOut, Run
+from seqloom.cli._output import align_cells, check_plot_path, print_json, print_notes, write_plot
 from seqloom.core.errors import UsageError
 from seqloom.core.words import did_you_mean
 
@@ -19,8 +18,8 @@ if TYPE_CHECKING:
     from seqloom.inspect.views.series import ForecastView
 
 
-LEAST_DEVIATION = 1e-9  # of the mean: a deviation this small is none
-TITLES = {"mean": "mean", "truth": "what came"}
+MIN_DEVIATION = 1e-9  # relative to the mean; smaller deviations count as 0
+TITLES = {"mean": "mean", "truth": "observed"}
 
 
 def forecast(
@@ -33,7 +32,7 @@ def forecast(
     time: Annotated[str | None, typer.Option(help="The time column of --input. [default: as in training]")] = None,
     time_format: Annotated[str | None, typer.Option(help="The time format of --input, such as '%d.%m.%Y'.")] = None,
     back: Annotated[int, typer.Option(min=0, help="Hold out the last steps and compare the forecast with them.")] = 0,
-    out: PictureOut = None,
+    out: PlotOut = None,
     columns: Annotated[str | None, typer.Option(help="Variables to show, separated by commas.")] = None,
     history: Annotated[int | None, typer.Option(min=2, help="Past steps to plot. [default: 5 horizons]")] = None,
     paths: Annotated[
@@ -46,10 +45,10 @@ def forecast(
 ) -> None:
     """Forecast a time series: `seqloom forecast runs/X --horizon 24 --input series.csv --out forecast.png`."""
     if as_json and as_csv:
-        raise UsageError("--json and --csv are two formats; choose one.")
+        raise UsageError("--json and --csv exclude each other; choose one.")
     if file is None and (time is not None or time_format is not None):
-        raise UsageError("--time and --time-format are about a file: name it with --input.")
-    check_out(out)
+        raise UsageError("--time and --time-format require a file: add --input FILE.")
+    check_plot_path(out)
     from seqloom.predict.forecast import ForecasterPredictor
     from seqloom.predict.loader import load
 
@@ -64,9 +63,9 @@ def forecast(
     rows = {result.columns[number]: result.rows(number) for number in chosen}
     print_notes(result.notes)
     if as_json:
-        shares = {f"{share:.0%}": result.coverage(share) for share in result.intervals}
+        coverages = {f"{level:.0%}": result.coverage(level) for level in result.intervals}
         head = {"model": result.model, "after": result.series.time_labels()[-1], "horizon": result.horizon}
-        coverage = None if result.truth is None else shares
+        coverage = None if result.truth is None else coverages
         print_json({**head, "exact": result.exact, "forecast": rows, "coverage": coverage, "notes": list(result.notes)})
     elif as_csv:
         keys = [key for key in next(iter(rows.values()))[0] if key != "time"]
@@ -80,26 +79,26 @@ def forecast(
     if out is not None:
         from seqloom.inspect.plots.series import draw_forecast
 
-        write_picture(out, draw_forecast(result, history, chosen if columns else None))
+        write_plot(out, draw_forecast(result, history, chosen if columns else None))
 
 
 def print_forecast(result: "ForecastView", variables: Mapping[str, Sequence[dict[str, Any]]]) -> None:
-    """Print a block for each variable."""
-    how = "exact" if result.exact else "from drawn paths"
+    """Print a table for each variable."""
+    how = "exact" if result.exact else "from sample paths"
     print(f"{result.model}, {result.horizon} steps after {result.series.time_labels()[-1]}, {how}")
     for name, rows in variables.items():
-        # So many digits that a tenth of the deviation is seen; of what hardly deviates, a tenth of the mean.
-        usual = sorted(abs(row["deviation"]) for row in rows)[len(rows) // 2]
+        # Enough digits for a tenth of the deviation, or of the mean if there is almost no deviation.
+        typical = sorted(abs(row["deviation"]) for row in rows)[len(rows) // 2]
         size = max(abs(row["mean"]) for row in rows)
-        usual = (size or 1.0) if usual <= LEAST_DEVIATION * size else usual
-        digits = min(max(0, 1 - math.floor(math.log10(usual))), 9) if math.isfinite(usual) else 2
+        typical = (size or 1.0) if typical <= MIN_DEVIATION * size else typical
+        digits = min(max(0, 1 - math.floor(math.log10(typical))), 9) if math.isfinite(typical) else 2
         width = max(len(row["time"]) for row in rows)
         keys = [key for key in rows[0] if key not in ("time", "median", "deviation")]
         titles = (TITLES.get(key) or key.replace("_", " ") + " %" for key in keys)
-        print(f"\n{name}\n{'time':{width}}" + cells(titles, 12))
+        print(f"\n{name}\n{'time':{width}}" + align_cells(titles, 12))
         for row in rows:
             values = ("" if math.isnan(row[key]) else f"{row[key]:,.{digits}f}" for key in keys)
-            print(f"{row['time']:{width}}" + cells(values, 12))
+            print(f"{row['time']:{width}}" + align_cells(values, 12))
     if result.truth is not None:
-        shares = [f"{result.coverage(share):.0%} in the {share:.0%} interval" for share in result.intervals]
-        print(f"\nof what came lie {', '.join(shares)}")
+        coverages = [f"{result.coverage(level):.0%} in the {level:.0%} interval" for level in result.intervals]
+        print(f"\nobserved values: {', '.join(coverages)}")

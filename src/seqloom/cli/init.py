@@ -1,4 +1,4 @@
-"""Write a recipe for one's own text, sentence pairs, texts with labels, tagged sentences or series."""
+"""`seqloom init`: write a recipe for texts, sentence pairs, labelled texts, tagged sentences or a series."""
 
 import shlex
 from pathlib import Path
@@ -6,12 +6,12 @@ from typing import Annotated, Literal
 
 import typer
 
-from seqloom.cli._output import check_folder
+from seqloom.cli._output import check_parent_folder
 from seqloom.core.errors import DataError, UsageError
 from seqloom.core.words import is_unicode
 
-TABLES = (".csv", ".tsv", ".tab", ".jsonl", ".ndjson", ".json")  # as files of texts and labels may end
-CONLL = (".conll", ".conllu", ".iob", ".bio", ".iob2")  # and tagged sentences
+TABLE_SUFFIXES = (".csv", ".tsv", ".tab", ".jsonl", ".ndjson", ".json")  # texts with labels
+CONLL_SUFFIXES = (".conll", ".conllu", ".iob", ".bio", ".iob2")  # tagged sentences
 
 
 def init(
@@ -36,52 +36,52 @@ def init(
     label: Annotated[str | None, typer.Option(help="Classifiers: the label column. [default: label]")] = None,
 ) -> None:
     """Write a commented recipe for your own data: `seqloom init corpus.txt`, then `seqloom train corpus.yaml`."""
-    from seqloom.cli._recipe_drafts import Request, recipe_name, write_recipe
+    from seqloom.cli._recipe_drafts import Request, recipe_name, render_recipe
     from seqloom.core.files import write_atomic
     from seqloom.data.files import expand_home
 
     chosen = choose_task(texts, task, text is not None or label is not None)
     if chosen != "classify" and (text is not None or label is not None):
-        raise UsageError("--text and --label name columns of a table for a classifier: --task classify.")
+        raise UsageError("--text and --label require a classifier: add --task classify, or leave them out.")
     if chosen == "forecast" and tokens is not None:
-        raise UsageError("--tokens is about texts; a series has numbers.")
+        raise UsageError("--tokens requires texts; leave it out for a series.")
     for file in texts:
         if not expand_home(file).exists():
-            folder = "" if file.is_absolute() else ", and from which folder the command is run"
-            raise DataError(f"{file} does not exist. Check the name{folder}.")
+            hint = "" if file.is_absolute() else " and the current folder"
+            raise DataError(f"{file} does not exist. Check the name{hint}.")
     name = recipe_name(chosen, texts)
     out = out or Path(f"{name or 'corpus'}.yaml")
     if out.exists():
         raise UsageError(f"{out} exists. Choose another name with --out, or remove it first.")
     if out.suffix not in (".yaml", ".yml"):
-        raise UsageError(f"A recipe's name must end in .yaml; got {out}.")
-    check_folder(out)
-    recipe, notes = write_recipe(chosen, Request(texts, tokens, text, label), name, shlex.quote(str(out)))
+        raise UsageError(f"The name of a recipe must end in .yaml; got {out}.")
+    check_parent_folder(out)
+    recipe, notes = render_recipe(chosen, Request(texts, tokens, text, label), name, shlex.quote(str(out)))
     write_atomic(out, recipe)
     print(f"{' and '.join(map(str, texts))}: {notes[0]}.")
     for note in notes[1:]:
         print(f"{note}.")
-    print(f"Wrote {out}. Look it over, then: seqloom train {shlex.quote(str(out))}")
+    print(f"Wrote {out}. Check it, then run: seqloom train {shlex.quote(str(out))}")
 
 
 def choose_task(texts: list[Path], task: str | None, columns: bool) -> str:
-    """What to train, if it is not said: two files are for a translator, and names tell what one file holds."""
+    """Return the given task, or guess it: two files are for a translator, one file is judged by its suffix."""
     for text in texts:
         if not is_unicode(str(text)):
-            raise UsageError(f"The name of the text must be UTF-8, got {str(text)!r}. Rename the file.")
+            raise UsageError(f"The name of a file must be UTF-8; got {str(text)!r}. Rename the file.")
     if len(texts) > 2:
-        raise UsageError(f"Give one text, or two files for a translator; got {len(texts)}.")
+        raise UsageError(f"Name one file, or two files for a translator; got {len(texts)}.")
     if len(texts) == 2 and texts[0] == texts[1]:
         raise UsageError(f"A translator needs two different files; got {texts[0]} twice.")
     if len(texts) == 2 and task == "language-model":
-        raise UsageError("A language model is made from one text; put several files into a folder and name that.")
+        raise UsageError("A language model needs one file or folder; got two. Put the files into a folder and name it.")
     if len(texts) == 2 and task in ("classify", "tag", "forecast"):
-        raise UsageError(f"For the task {task} name one file; files of their own for dev and test go into the recipe.")
+        raise UsageError(f"The task {task} needs one file; got two. Name other files for dev and test in the recipe.")
     if task is not None:
         return task
-    ending = Path(texts[0].name.removesuffix(".gz")).suffix.lower()  # .csv of reviews.csv.gz
-    if len(texts) == 2 or (ending == ".tsv" and not columns):
+    suffix = Path(texts[0].name.removesuffix(".gz")).suffix.lower()  # .csv of reviews.csv.gz
+    if len(texts) == 2 or (suffix == ".tsv" and not columns):
         return "translate"
-    if columns or ending in TABLES:
+    if columns or suffix in TABLE_SUFFIXES:
         return "classify"
-    return "tag" if ending in CONLL else "language-model"
+    return "tag" if suffix in CONLL_SUFFIXES else "language-model"

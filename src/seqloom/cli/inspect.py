@@ -1,4 +1,4 @@
-"""Look inside trained models: tables in the terminal, pictures, JSON."""
+"""`seqloom inspect`: internals of trained models as tables, plots or JSON."""
 
 import sys
 from collections.abc import Iterator, Sequence
@@ -10,8 +10,8 @@ import typer
 from seqloom.cli import _inspect_views as views
 from seqloom.cli._attention import attention
 from seqloom.cli._inspect_views import short_names
-from seqloom.cli._options import DataDir, JsonObject, PictureOut
-from seqloom.cli._output import Json, check_out, plain_table, show_view, wide_console
+from seqloom.cli._options import DataDir, JsonObject, PlotOut
+from seqloom.cli._output import Json, check_plot_path, plain_table, show_view, wide_console
 
 if TYPE_CHECKING:
     from rich.text import Text
@@ -28,9 +28,9 @@ inspect.command("components", short_help="Show level, slope and season of a seri
 inspect.command("track", short_help="Show a track with its filtered and smoothed positions.")(views.track)
 inspect.command("window", short_help="Show how much each position of the window contributes.")(views.window)
 
-DEV_TOKENS = 100  # of the dev split, where no text is given
+DEV_TOKENS = 100  # read from dev if no text is given
 SHOWN_DISTANCES = (0, 1, 2, 5, 10, 20, 50, 100, 200, 500, 1000)
-BAR = 8  # letters of a full bar
+BAR_WIDTH = 8  # characters
 
 AllowUnknown = Annotated[bool, typer.Option("--allow-unknown", help="Read unknown words as <unk>.")]
 
@@ -45,7 +45,7 @@ def gates(
     ] = None,
     layer: Annotated[int | None, typer.Option(help="The layer, counted from 1. [default: the top layer]")] = None,
     unit: Annotated[int | None, typer.Option(help="Show this unit, counted from 0.")] = None,
-    out: PictureOut = None,
+    out: PlotOut = None,
     allow_unknown: AllowUnknown = False,
     as_json: JsonObject = False,
 ) -> None:
@@ -54,14 +54,14 @@ def gates(
     from seqloom.inspect.views.cells import gate_trace
     from seqloom.predict.loader import load
 
-    check_out(out)
+    check_plot_path(out)
     trace = gate_trace(load(run, "cpu"), text, part=part, allow_unknown=allow_unknown)
     shown = trace.layer(layer)
-    values = None if unit is None else shown.unit(unit)  # refuses one that is not there
+    values = None if unit is None else shown.unit(unit)  # raises if the unit does not exist
     title = run.name if trace.cell in run.name else f"{run.name} ({trace.cell})"
 
     def json() -> Json:
-        """Summaries; the arrays themselves are for Python."""
+        """Return summaries; the arrays are available in Python only."""
         return {
             "run": str(run),
             "cell": trace.cell,
@@ -90,7 +90,7 @@ def gates(
 
 
 def print_gates(run: Path, trace: "GateTrace", layer: "LayerTrace", unit: int | None) -> None:
-    """Print a row for each token with its gates and states, and what each of them did."""
+    """Print a row for each token with its gates and states, and a description of each gate."""
     from rich.text import Text
 
     from seqloom.inspect.plots.figures import format_token
@@ -114,17 +114,15 @@ def print_gates(run: Path, trace: "GateTrace", layer: "LayerTrace", unit: int | 
     for name in layer.values:
         line = layer.describe(name)
         if name in layer.gates:
-            share, of = layer.saturation(name, unit), "units and tokens" if unit is None else "tokens"
-            line += f"   (above 0.9: {share.open:.0%}, below 0.1: {share.closed:.0%} of {of})"
+            saturation, of = layer.saturation(name, unit), "units and tokens" if unit is None else "tokens"
+            line += f"   (above 0.9: {saturation.open:.0%}, below 0.1: {saturation.closed:.0%} of {of})"
         console.print(line, markup=False)
     varying = ", ".join(map(str, layer.most_varying(8)))
-    console.print(
-        f"The hidden states of these units vary most: {varying}. Follow one: --unit {layer.most_varying(1)[0]}"
-    )
+    console.print(f"The hidden states of these units vary most: {varying}. Show one: --unit {layer.most_varying(1)[0]}")
 
 
 def format_gate(value: float, is_gate: bool, is_signed: bool) -> "Text":
-    """Return a number; on a terminal a gate has a bar, and a sign its colour."""
+    """Format a value; on a terminal, gates have a bar and signs a colour."""
     from rich.text import Text
 
     from seqloom.inspect.plots.figures import gate_colour
@@ -132,8 +130,8 @@ def format_gate(value: float, is_gate: bool, is_signed: bool) -> "Text":
     if not sys.stdout.isatty():
         return Text(f"{value:.3f}")
     if is_gate:
-        length = round(BAR * min(max(value, 0), 1))
-        return Text.assemble(f"{value:.2f} ", ("█" * length, gate_colour(value)), ("·" * (BAR - length), "dim"))
+        length = round(BAR_WIDTH * min(max(value, 0), 1))
+        return Text.assemble(f"{value:.2f} ", ("█" * length, gate_colour(value)), ("·" * (BAR_WIDTH - length), "dim"))
     return Text(f"{value:.3f}", style="" if not is_signed else "blue" if value < 0 else "red")
 
 
@@ -147,7 +145,7 @@ def gradients(
     of: Annotated[
         Literal["last", "total"], typer.Option(help="Use the loss of the last token, or the sum over all tokens.")
     ] = "last",
-    out: PictureOut = None,
+    out: PlotOut = None,
     allow_unknown: AllowUnknown = False,
     data_dir: DataDir = None,
     as_json: JsonObject = False,
@@ -159,12 +157,12 @@ def gradients(
     from seqloom.inspect.views.texts import recurrent_lm
     from seqloom.predict.loader import load
 
-    check_out(out)
+    check_plot_path(out)
     reports = []
     with use_data_folder(data_dir):
         for run, name in zip(runs, short_names(runs), strict=True):
             model = load(run, "cpu")
-            recurrent_lm(model)  # what has no gradients to show is refused before its data is read
+            recurrent_lm(model)  # raises for other models, before data is read
             tokens = model.task().stream("dev")[:DEV_TOKENS].tolist() if text is None else text
             reports.append(gradient_report(model, tokens, of=of, allow_unknown=allow_unknown, name=name))
     rows = [{"run": str(run), **gradients_json(report)} for run, report in zip(runs, reports, strict=True)]
@@ -178,7 +176,7 @@ def gradients(
 
 
 def gradients_json(report: "GradientReport") -> Json:
-    """Return a model's gradients as values that JSON has."""
+    """Return the gradients of a model as JSON values."""
     trace, clip = report.trace, report.clipping
     return {
         "cell": report.cell,
@@ -199,7 +197,7 @@ def gradients_json(report: "GradientReport") -> Json:
 
 
 def print_gradients(reports: Sequence["GradientReport"], of: str) -> None:
-    """Print norms by distance, singular values, and what becomes of a change and of clipping."""
+    """Print gradient norms by distance, singular values, and remarks about bounds and clipping."""
     from rich.text import Text
 
     console = wide_console()
@@ -210,7 +208,7 @@ def print_gradients(reports: Sequence["GradientReport"], of: str) -> None:
         for name in states
     ]
     loss = "the last token's loss" if of == "last" else "the sum of all tokens' losses"
-    console.print(Text(f"norm of the gradient of {loss} by each state", style="italic"))
+    console.print(Text(f"norm of the gradient of {loss} with respect to each state", style="italic"))
     heads = [f"{r.name}{f' layer {depth + 1}' if len(r.trace.layers) > 1 else ''}: {name}" for r, depth, name in shown]
     table = plain_table(["tokens back", *heads])
     longest = max(len(report.trace.tokens) for report in reports)
@@ -237,20 +235,22 @@ def print_gradients(reports: Sequence["GradientReport"], of: str) -> None:
 
 
 def gradient_remarks(report: "GradientReport") -> Iterator[str]:
-    """Yield the bound beside what was measured, ten steps back or as far as there is, and what clipping does."""
+    """Yield remarks about the measured gradient and its bound after at most ten steps, and about clipping."""
     for flow in report.flows:
         steps = min(10, len(flow.measured) - 1)
         layer = f", layer {flow.layer + 1}" if len(report.flows) > 1 else ""
         gammas, later = f"({flow.gamma_w:.3f} · {flow.gamma_g:g})", f"{steps} step{'s' * (steps != 1)} later"
         yield (
-            f"{report.name}{layer}: of a change of h, {flow.measured[steps]:.2e} arrives {later}; the "
-            f"bound (γ_W γ_g)^{steps} = {gammas}^{steps} would allow {flow.bound[steps]:.2e}"
+            f"{report.name}{layer}: a change of h is scaled by {flow.measured[steps]:.2e} {later}; the "
+            f"bound (γ_W γ_g)^{steps} = {gammas}^{steps} is {flow.bound[steps]:.2e}"
         )
-    clip, share = report.clipping, report.clipped_fraction
+    clip, clipped_fraction = report.clipping, report.clipped_fraction
     norm = f"{report.name}: ‖g‖ on this text is {clip.norm:.3g}"
     if clip.clip is None:
         yield f"{norm}; the recipe does not clip"
         return
-    does = f"would be cut to {clip.clipped:.3g}" if clip.factor < 1 else "is left as it is"
-    trained = "" if share is None else f"; in training {share:.0%} of the logged steps were clipped"
-    yield f"{norm}; with clip θ = {clip.clip:g} it {does}{trained}"
+    does = f"would be clipped to {clip.clipped:.3g}" if clip.factor < 1 else "is not clipped"
+    trained = (
+        "" if clipped_fraction is None else f"; in training {clipped_fraction:.0%} of the logged steps were clipped"
+    )
+    yield f"{norm}; with clip_norm = {clip.clip:g} it {does}{trained}"

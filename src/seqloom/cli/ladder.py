@@ -1,4 +1,4 @@
-"""Several models at equal size and budget, side by side."""
+"""`seqloom ladder`: train and compare models of equal size and budget."""
 
 import math
 import shlex
@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from seqloom.cli._options import DataDir, json_option
-from seqloom.cli._output import Json, check_out, plain_table, print_json, to_plain, wide_console
+from seqloom.cli._output import Json, check_plot_path, plain_table, print_json, to_plain, wide_console
 from seqloom.core.errors import Interrupted, ResourceError, UsageError
 from seqloom.core.words import PERCENT_METRICS
 
@@ -49,7 +49,7 @@ def ladder(
     from seqloom.train.events import Stopped
     from seqloom.train.stop import Stop
 
-    check_out(plot)
+    check_plot_path(plot)
     read = read_ladder(name, overrides, seeds=chosen, parameters=parameters)
     out = Path("runs") / read.name if out is None else out
     stop = Stop()
@@ -73,8 +73,8 @@ def ladder(
         words = [[name] if value is True else [name, str(value)] for name, value in given.items() if value is not None]
         command = shlex.join(["seqloom", "ladder", *(arguments or []), *(word for pair in words for word in pair)])
         raise Interrupted(
-            "Stopped; what is done is saved, and nothing of it is trained again.\n"
-            f"Go on with the same command: {command}"
+            "Stopped; all progress is saved, and finished runs are not trained again.\n"
+            f"To resume, run the same command: {command}"
         ) from None
 
 
@@ -90,12 +90,12 @@ def print_plan(solved: "Ladder") -> None:
         print(f"  {variant.name:{widest}}{variant.parameters or 0:>12,} parameters{chosen}{tokens}")
 
 
-# --- while it trains ------------------------------------------------------------------------------------------------
+# --- during training ------------------------------------------------------------------------------------------------
 
 
 @contextmanager
 def follow_runs(metric: str, as_json: bool) -> Iterator[Show]:
-    """What to call with every event: a line for each run that is over, on a terminal a bar too, or JSON."""
+    """Yield a function that displays an event: JSON or a line for each finished run, and a bar on a terminal."""
     from seqloom.train.events import Finished, Progress
 
     if as_json or not sys.stdout.isatty():
@@ -108,7 +108,7 @@ def follow_runs(metric: str, as_json: bool) -> Iterator[Show]:
     columns = (BarColumn(bar_width=24), TextColumn("{task.description}", markup=False))
     with Bar(*columns, console=Console(highlight=False), transient=True) as bar:
         task = bar.add_task("starting", total=1)
-        steps: dict[int, tuple[str, int, int]] = {}  # of the runs that train: what, how far, of how many
+        steps: dict[int, tuple[str, int, int]] = {}  # of the current runs: name, step, total steps
 
         def show(run: "LadderRun", event: "RunEvent") -> None:
             if isinstance(event, Progress):
@@ -123,15 +123,15 @@ def follow_runs(metric: str, as_json: bool) -> Iterator[Show]:
 
 
 def describe_steps(steps: dict[int, tuple[str, int, int]], runs: int) -> tuple[int, int, str]:
-    """What the bar shows: one run's steps, or all steps of those that train at once."""
+    """Return steps, total and description of the bar, summed over the runs that train in parallel."""
     first, *more = steps.values()
-    done, total = sum(one[1] for one in steps.values()), sum(one[2] for one in steps.values())
+    done, total = sum(run[1] for run in steps.values()), sum(run[2] for run in steps.values())
     which = f"[{min(steps)}/{runs}] {first[0]}" if not more else f"{len(steps)} of {runs} runs: {first[0]} …"
     return done, total, f"{done:,}/{total:,}  {which}"
 
 
 def write_line(run: "LadderRun", event: "RunEvent", metric: str, write: Callable[[str], None]) -> None:
-    """Write one line for a run that is over."""
+    """Write one line for a finished run."""
     from seqloom.train.events import Finished
 
     head = f"[{run.number:>{len(str(run.total))}}/{run.total}] {run.variant.name} seed {run.seed}: "
@@ -145,7 +145,7 @@ def write_line(run: "LadderRun", event: "RunEvent", metric: str, write: Callable
 
 
 def print_event(run: "LadderRun", event: "RunEvent") -> None:
-    """Print a run that is over as JSON."""
+    """Print a finished run as JSON."""
     from seqloom.train.events import Finished, event_to_json
 
     facts = {"variant": run.variant.name, "seed": run.seed, "run": str(run.path)}
@@ -157,11 +157,11 @@ def print_event(run: "LadderRun", event: "RunEvent") -> None:
         print_json({**event_to_json(event), **facts})
 
 
-# --- when it is over ------------------------------------------------------------------------------------------------
+# --- results --------------------------------------------------------------------------------------------------------
 
 
 def conclude(solved: "Ladder", out: Path, plot: Path | None, test: bool, as_json: bool) -> None:
-    """Write the results beside the runs, draw them, and print them."""
+    """Write the results into the folder of the runs, plot and print them."""
     from seqloom.core.files import to_json, write_atomic
     from seqloom.ladder import collect_results
 
@@ -181,7 +181,7 @@ def conclude(solved: "Ladder", out: Path, plot: Path | None, test: bool, as_json
 
 
 def draw(solved: "Ladder", result: "LadderResult", paths: list[Path]) -> str:
-    """Draw the results, and say where; or why they cannot be drawn."""
+    """Plot the results; return a sentence with the file name, or the reason why there is no plot."""
     from seqloom.core.files import write_atomic
     from seqloom.inspect.plots.figures import to_bytes
     from seqloom.inspect.plots.measurements import Spread, draw_spread
@@ -191,7 +191,7 @@ def draw(solved: "Ladder", result: "LadderResult", paths: list[Path]) -> str:
     seeds = len(solved.config.seeds)
     tokens = {run.tokens for row in result.variants for run in row.runs if run.tokens}
     budget = f", {format_tokens(tokens)} tokens each" if tokens and max(tokens) <= 1.01 * min(tokens) else ""
-    title = f"{result.ladder}: {seeds} seed{'s' * (seeds > 1)}{budget}; parameters beneath the names"
+    title = f"{result.ladder}: {seeds} seed{'s' * (seeds > 1)}{budget}; parameters below the names"
     better = "higher" if result.higher_is_better else "lower"
     try:
         figure = draw_spread(rows, title=title, metric=f"{called} on {result.split}", better=better)
@@ -199,11 +199,11 @@ def draw(solved: "Ladder", result: "LadderResult", paths: list[Path]) -> str:
         return str(error)
     for path in paths:
         write_atomic(path, to_bytes(figure, path.suffix))
-    return f"The figure: {paths[-1]}"
+    return f"The plot is {paths[-1]}."
 
 
 def format_tokens(tokens: set[int]) -> str:
-    """Return how many tokens were read: batches differ in size, and their order from seed to seed."""
+    """Format the number of tokens, which differs between seeds since batches differ in size."""
     return f"{min(tokens):,}" if len(tokens) == 1 else f"about {float(f'{statistics.fmean(tokens):.3g}'):,.0f}"
 
 
@@ -229,16 +229,16 @@ def print_results(result: "LadderResult", tested: "LadderResult | None") -> None
         cells += [format_count(variant.tokens_per_second), memory, format_count(variant.seconds)]
         table.add_row(*map(Text, (variant.name, *cells)))
     wide_console().print(table)
-    most = max(run.jobs or 1 for variant in result.variants for run in variant.runs)
-    if most > 1:
-        print(f"tokens/s and seconds are of runs that shared the machine, up to {most} at once: lower than alone.")
+    jobs = max(run.jobs or 1 for variant in result.variants for run in variant.runs)
+    if jobs > 1:
+        print(f"Up to {jobs} runs shared the machine, so tokens/s and seconds are worse than for a single run.")
 
 
 def format_result(value: float, metric: str) -> str:
-    """Return a metric with two digits after the point if it goes from 0 to 100, otherwise four."""
+    """Format a metric with two decimals if it ranges from 0 to 100, otherwise with four."""
     return f"{value:.{2 if metric in PERCENT_METRICS else 4}f}"
 
 
 def format_count(value: float) -> str:
-    """Return a whole number, or two digits after the point where it is small."""
+    """Format a number without decimals, or with two decimals if it is below 10."""
     return "-" if math.isnan(value) else f"{value:,.0f}" if value >= 10 else f"{value:.2f}"

@@ -1,4 +1,4 @@
-"""Commands for language models: continue a prompt, score texts, ask by example."""
+"""Commands for language models: generate, score, and few-shot prompting."""
 
 import sys
 from collections import deque
@@ -30,8 +30,8 @@ from seqloom.core.words import escape_controls
 if TYPE_CHECKING:
     from seqloom.predict.language_model import PromptAnswer
 
-LINES_AT_ONCE = 1024  # lines scored before the first is answered
-ESCAPES = {"\\n": "\n", "\\t": "\t"}  # as one types them on a command line
+SCORE_LINES = 1024  # lines scored together
+ESCAPES = {"\\n": "\n", "\\t": "\t"}  # typed on the command line → meant
 
 SearchBeam = Annotated[int | None, typer.Option(min=1, help="Use beam search with this beam size instead of sampling.")]
 LengthPenalty = Annotated[float, typer.Option(min=0, help="With --beam: exponent of the length penalty.")]
@@ -77,19 +77,19 @@ def generate(
     if beam is not None:
         changed = {name: value not in (1, None) for name, value in sampling.items()}
         changed |= {"stop": bool(stop), "samples": samples != 1, "seed": seed != 0}
-        why = "has no place beside --beam, which searches for the likeliest text and draws nothing by chance"
+        rule = "controls sampling and cannot be combined with --beam; leave out one of them"
     else:
         changed = {name: value not in (1, "usual") for name, value in search.items()}
-        why = "belongs to a beam search; give --beam too, say --beam 5"
+        rule = "requires beam search: add --beam, for example --beam 5"
     for name in (name for name, is_changed in changed.items() if is_changed):
-        raise UsageError(f"--{name.replace('_', '-')} {why}.")
+        raise UsageError(f"--{name.replace('_', '-')} {rule}.")
     model = load(run, device, LanguageModelPredictor)
     if beam is not None:
         best = model.search(prompt, beam=beam, **search, **shared)
-        for number, one in enumerate(best, start=1):
+        for number, hypothesis in enumerate(best, start=1):
             if n_best > 1:
-                print(f"--- {number} of {len(best)}, score {one.score:.4f}, log p {one.log_prob:.3f}")
-            print(prompt + one.text)
+                print(f"--- {number} of {len(best)}, score {hypothesis.score:.4f}, log p {hypothesis.log_prob:.3f}")
+            print(prompt + hypothesis.text)
         return
     for number in range(samples):
         pieces = model.generate(prompt, seed=seed + number, stop=stop or (), **sampling, **shared)
@@ -97,10 +97,10 @@ def generate(
             print(f"--- {number + 1} of {samples}, seed {seed + number}")
         try:
             sys.stdout.write(prompt)
-            for piece in pieces:  # each as soon as it is there
+            for piece in pieces:  # print each piece immediately
                 sys.stdout.write(piece)
                 sys.stdout.flush()
-        finally:  # also where Ctrl-C cuts the line short
+        finally:  # also after Ctrl-C
             print(flush=True)
 
 
@@ -114,13 +114,13 @@ def score(
 ) -> None:
     """Compute the log-probability of texts: `seqloom score runs/lm-word-lstm "a text" "another"`."""
     if not texts and sys.stdin.isatty():
-        raise UsageError("Give texts to score, or pipe lines in.")
+        raise UsageError("Give texts to score, or lines on standard input: < lines.txt.")
     from seqloom.predict.language_model import LanguageModelPredictor
     from seqloom.predict.loader import load
 
     model = load(run, device, LanguageModelPredictor)
     lines = iter(read_lines(texts))
-    while block := list(islice(lines, LINES_AT_ONCE)):
+    while block := list(islice(lines, SCORE_LINES)):
         for scored in model.score(block):
             if as_json:
                 tokens = zip(scored.tokens, scored.log_probs, strict=True)
@@ -159,22 +159,22 @@ def prompt(
     calibrate: Annotated[
         bool, typer.Option("--calibrate", help="Subtract the log-probabilities of an empty text.")
     ] = False,
-    top: Annotated[int, top_option("Choices named for each text")] = 1,
+    top: Annotated[int, top_option("Labels shown for each text")] = 1,
     check: Annotated[
         bool, typer.Option("--check", help="Lines have a label after a tab; report the accuracy.")
     ] = False,
     generate: Annotated[bool, typer.Option("--generate", help="Generate the label instead of choosing it.")] = False,
     max_tokens: Annotated[int, typer.Option(min=1, help="With --generate: maximum number of tokens.")] = 50,
     as_json: JsonLines = False,
-    batch: Annotated[int, batch_option("Rows read together.")] = BATCH_SIZE,
+    batch: Annotated[int, batch_option("Texts read together.")] = BATCH_SIZE,
     window: Window = None,
     device: Device = "auto",
 ) -> None:
     """Classify by few-shot prompting: `seqloom prompt runs/X --shots examples.tsv --choices yes,no < lines.txt`."""
     if generate and (choices is not None or calibrate or by != "mean" or top != 1):
-        raise UsageError("--generate writes freely: leave out --choices, --by, --calibrate and --top.")
+        raise UsageError("--generate excludes --choices, --by, --calibrate and --top; leave them out.")
     if first is not None and shots is None:
-        raise UsageError("--first N takes the first of the --shots; give these too.")
+        raise UsageError("--first requires examples: add --shots FILE.")
     from seqloom.data.prompts import read_shots
     from seqloom.predict.language_model import LanguageModelPredictor
     from seqloom.predict.loader import load
@@ -195,38 +195,38 @@ def prompt(
         answers = model.choose(lines, labels, batch_size=batch, window=size, **options)
     print_predictions(model, answers if checker is None else checker.check(answers), as_json)
     if checker is not None:
-        share = f", {checker.right / checker.asked:.2%}" if checker.asked else ""
-        typer.echo(f"right: {checker.right:,} of {checker.asked:,}{share}", err=True)
+        accuracy = f", {checker.correct / checker.total:.2%}" if checker.total else ""
+        typer.echo(f"correct: {checker.correct:,} of {checker.total:,}{accuracy}", err=True)
 
 
 def unescape(text: str) -> str:
-    """Return a text with the characters that were meant."""
+    """Replace \\n and \\t by a line break and a tab."""
     for typed, meant in ESCAPES.items():
         text = text.replace(typed, meant)
     return text
 
 
 class LabelChecker:
-    """Takes the label off each line, and counts the answers that equal it."""
+    """Removes the labels of lines and counts the answers that equal them."""
 
     def __init__(self) -> None:
-        self._labels: deque[str] = deque()  # of lines that were read and not yet answered
-        self.right = self.asked = 0
+        self._labels: deque[str] = deque()  # of lines without an answer so far
+        self.correct = self.total = 0
 
     def take_labels(self, lines: Iterable[str]) -> Iterator[str]:
         """Yield the lines without their labels."""
         for number, line in enumerate(lines, start=1):
             text, tab, label = line.rpartition("\t")
             if line.strip() and not (tab and text.strip() and label.strip()):
-                raise DataError(f"With --check a line is a text, a tab and its label; line {number:,} is {line!r}.")
+                raise DataError(f"With --check, a line must be a text, a tab and a label; line {number:,} is {line!r}.")
             self._labels.append(label.strip())
             yield text
 
     def check(self, answers: Iterable["PromptAnswer"]) -> Iterator["PromptAnswer"]:
-        """Yield the answers with the labels they should have."""
+        """Yield the answers with their expected labels."""
         for answer in answers:
             expected = self._labels.popleft()
             if expected:
-                self.asked += 1
-                self.right += answer.label == expected
+                self.total += 1
+                self.correct += answer.label == expected
             yield replace(answer, expected=expected)

@@ -1,4 +1,4 @@
-"""What there is to choose from."""
+"""`seqloom list`: cells, attention scores, tasks, corpora, recipes and ladders."""
 
 import ast
 import inspect
@@ -16,7 +16,7 @@ from seqloom.core.words import did_you_mean
 PACKAGE = Path(__file__).parent.parent
 
 
-def list_things(
+def list_names(
     what: Annotated[
         str | None,
         typer.Argument(metavar="cells|attention|tasks|corpora|recipes|ladders", help="What to list. [default: all]"),
@@ -24,23 +24,23 @@ def list_things(
     as_json: Annotated[bool, json_option("One JSON object: name → summary.")] = False,
 ) -> None:
     """List cells, attention scores, tasks, corpora, recipes and ladders: `seqloom list recipes`."""
-    if what is not None and what not in THINGS:
-        raise UsageError(f"cannot list '{what}': {did_you_mean(what, THINGS)}.")
-    found = {kind: THINGS[kind]() for kind in ([what] if what else THINGS)}
+    if what is not None and what not in LISTS:
+        raise UsageError(f"Cannot list {what!r}: {did_you_mean(what, LISTS)}.")
+    listed = {kind: LISTS[kind]() for kind in ([what] if what else LISTS)}
     if as_json:
-        print(json.dumps(found[what] if what else found, ensure_ascii=False))
+        print(json.dumps(listed[what] if what else listed, ensure_ascii=False))
         return
-    for kind, things in found.items():
+    for kind, summaries in listed.items():
         if what is None:
             print(f"{kind}:")
-        width = max(map(len, things), default=0) + 2
-        for name, summary in things.items():
+        width = max(map(len, summaries), default=0) + 2
+        for name, summary in summaries.items():
             margin = "" if what else "  "
             print(f"{margin}{name:{width}}" + summary.replace("\n", "\n" + " " * (width + len(margin))))
 
 
 def equations(parts: Mapping[str, type]) -> dict[str, str]:
-    """Return the equations of cells or scores, with which their docstrings begin."""
+    """Return the equations at the beginning of the docstrings of cells or scores."""
     return {name: inspect.cleandoc(part.__doc__ or "").partition("\n\n")[0] for name, part in parts.items()}
 
 
@@ -59,7 +59,7 @@ def attention() -> dict[str, str]:
 
 
 def tasks() -> dict[str, str]:
-    """Return the summary of each task. Read, not imported: a task pulls in everything it ties together."""
+    """Return the summary of each task. The files are parsed, since importing all tasks is slow."""
     from seqloom.tasks import names
 
     files = {name: PACKAGE / "tasks" / f"{name.replace('-', '_')}.py" for name in names()}
@@ -80,7 +80,7 @@ def yaml_files(folder: Path) -> dict[str, str]:
     return {file.stem: file.read_text("utf-8").lstrip("# ").strip().partition("\n")[0] for file in files}
 
 
-THINGS: dict[str, Callable[[], dict[str, str]]] = {
+LISTS: dict[str, Callable[[], dict[str, str]]] = {
     "cells": cells,
     "attention": attention,
     "tasks": tasks,

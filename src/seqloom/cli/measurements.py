@@ -1,4 +1,4 @@
-"""What is measured without a run: how far back each cell remembers, and what each kind of layer costs."""
+"""Experiments without a run: the memory of recurrent cells, and the cost of layers."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from seqloom.cli._options import Device, JsonObject, PictureOut, parse_numbers, parse_words
-from seqloom.cli._output import Json, check_out, columns, print_json, write_picture
+from seqloom.cli._options import Device, JsonObject, PlotOut, parse_numbers, parse_words
+from seqloom.cli._output import Json, align_cells, check_plot_path, print_json, write_plot
 
 if TYPE_CHECKING:
     from seqloom.inspect.views.layers import Layers, Measurement
@@ -52,22 +52,22 @@ def memory_test(
     plan = MemoryPlan(
         test=test, steps=steps, hidden=hidden, forget_bias=forget_bias, exact=exact, device=device, **options
     )
-    check_out(out)
+    check_plot_path(out)
     outcomes = []
     for outcome in measure(plan):
         outcomes.append(outcome)
-        if outcome.seed == plan.seeds[-1]:  # all of it may take minutes, so each lag is shown at once
+        if outcome.seed == plan.seeds[-1]:  # show each lag early: the test may take minutes
             successes = "  ".join(f"{other.success:.3f}" for other in outcomes[-len(plan.seeds) :])
             typer.echo(f"{outcome.cell}, lag {outcome.lag}: {successes}", err=True)
     result = collect(plan, outcomes)
     print_json(memory_json(result)) if as_json else print_memory(result)
     if out is not None:
         write_atomic(out, to_bytes(draw_memory(result), out.suffix))
-        typer.echo(f"The picture is in {out}.", err=as_json)
+        typer.echo(f"Wrote {out}.", err=as_json)
 
 
 def memory_json(result: "Memory") -> Json:
-    """Return a memory test as values that JSON has."""
+    """Return the results of a memory test as JSON values."""
     plan = result.plan
     cells = {
         cell: {
@@ -83,22 +83,22 @@ def memory_json(result: "Memory") -> Json:
 
 
 def print_memory(result: "Memory") -> None:
-    """Print the mean over seeds, and from the worst to the best where there are several."""
+    """Print the mean over seeds, with the range if there are several."""
     plan = result.plan
-    many = len(plan.seeds) > 1
-    spread = ", mean over seeds (worst–best)" if many else ""
-    print(
-        f"{plan.test}, share answered right after {plan.updates:,} updates{spread}; a blind guess: {result.blind:.3f}"
-    )
-    width = 22 if many else 10
-    heads = columns((f"lag {lag}" for lag in plan.lags), width)
-    print(f"{'cell':10}{'hidden':>7}{'parameters':>12}{heads}{'holds to':>10}")
+    has_seeds = len(plan.seeds) > 1
+    spread = ", mean over seeds (worst–best)" if has_seeds else ""
+    print(f"{plan.test}, accuracy after {plan.updates:,} steps{spread}; without memory: {result.blind:.3f}")
+    width = 22 if has_seeds else 10
+    heads = align_cells((f"lag {lag}" for lag in plan.lags), width)
+    print(f"{'cell':10}{'hidden':>7}{'parameters':>12}{heads}{'reach':>10}")
     for number, cell in enumerate(plan.cells):
         rows = result.success[number]
-        spreads = [f" ({row.min():.3f}–{row.max():.3f})" if many else "" for row in rows]
-        shares = columns((f"{row.mean():.3f}{spread}" for row, spread in zip(rows, spreads, strict=True)), width)
+        spreads = [f" ({row.min():.3f}–{row.max():.3f})" if has_seeds else "" for row in rows]
+        accuracies = align_cells(
+            (f"{row.mean():.3f}{spread}" for row, spread in zip(rows, spreads, strict=True)), width
+        )
         reach = "-" if (reach := result.reach(cell)) is None else str(reach)
-        print(f"{cell:10}{result.hidden[cell]:7}{result.parameters[cell]:12,}{shares}{reach:>10}")
+        print(f"{cell:10}{result.hidden[cell]:7}{result.parameters[cell]:12,}{accuracies}{reach:>10}")
 
 
 def layers(
@@ -116,7 +116,7 @@ def layers(
     ] = False,
     threads: Annotated[int | None, typer.Option(help="Number of CPU threads. [default: PyTorch's]")] = None,
     seed: Annotated[int, typer.Option(help="Random seed.")] = 1,
-    out: PictureOut = None,
+    out: PlotOut = None,
     as_json: JsonObject = False,
     device: Device = "auto",
 ) -> None:
@@ -142,7 +142,7 @@ def layers(
         device=device,
         **options,
     )
-    check_out(out)
+    check_plot_path(out)
     measured = []
     for one in measure(plan):
         measured.append(one)
@@ -152,11 +152,11 @@ def layers(
     result = collect(plan, measured)
     print_json(layers_json(result)) if as_json else print_layers(result)
     if out is not None:
-        write_picture(out, draw_layers(result))
+        write_plot(out, draw_layers(result))
 
 
 def layers_json(result: "Layers") -> Json:
-    """Return measurements of layers as values that JSON has."""
+    """Return measurements of layers as JSON values."""
     from seqloom.inspect.views.layers import QUANTITIES
     from seqloom.nn.mixers import MIXERS
 
@@ -179,32 +179,34 @@ def layers_json(result: "Layers") -> Json:
 
 
 def print_layers(result: "Layers") -> None:
-    """Print a block for each quantity, then the comparison table: what was measured beside what is said."""
+    """Print a table for each quantity, then a comparison of measured and theoretical complexity."""
     from seqloom.inspect.views.layers import QUANTITIES
     from seqloom.nn.mixers import MIXERS
 
     repeats = result.plan.repeats
     blocks: dict[str, Callable[[Measurement], str]] = {
         f"forward and backward, ms: median of {repeats} (fastest–slowest)": format_time,
-        "memory such a pass holds at most, MiB": lambda one: format_mebibytes(one.memory),
-        "operations that must wait for each other": lambda one: "–" if one.chain is None else f"{one.chain:,}",
-        "from y_n back to x_1: layers, recurrent: steps": lambda one: "–" if one.path is None else f"{one.path:,}",
+        "peak memory of a pass, MiB": lambda one: format_mebibytes(one.memory),
+        "sequential operations": lambda one: "–" if one.chain is None else f"{one.chain:,}",
+        "path length from y_n to x_1: layers; recurrent: steps": lambda one: (
+            "–" if one.path is None else f"{one.path:,}"
+        ),
     }
     print(f"{result.settings()}; {result.machine()}")
     heads = [f"n = {length:,}" for length in result.lengths]
     for title, show in blocks.items():
         rows = {kind: [show(one) for one in measured] for kind, measured in result.measured.items()}
         width = 2 + max(len(text) for texts in (heads, *rows.values()) for text in texts)
-        print(f"\n{title}\n{'':16}{columns(heads, width)}")
+        print(f"\n{title}\n{'':16}{align_cells(heads, width)}")
         for kind, texts in rows.items():
-            print(f"{kind:16}{columns(texts, width)}")
+            print(f"{kind:16}{align_cells(texts, width)}")
     powers = {quantity: result.exponents(quantity) for quantity in QUANTITIES}
     table = [["layer", "complexity", "counted", "time", "memory", "sequential", "measured", "longest path", "measured"]]
     for kind, measured in result.measured.items():
         shown = {name: "–" if (power := powers[name][kind]) is None else f"n^{power:.2f}" for name in QUANTITIES}
         for name, values in (("chain", [one.chain for one in measured]), ("path", [one.path for one in measured])):
             known = [value for value in values if value is not None]
-            shown[name] += f", {known[0]:,} → {known[-1]:,}" if known else ""  # at the shortest and the longest length
+            shown[name] += f", {known[0]:,} → {known[-1]:,}" if known else ""  # at the smallest and largest length
         mixer = MIXERS[kind]
         row = [kind, f"O({mixer.complexity})", shown["count"], shown["time"], shown["memory"]]
         table.append([*row, f"O({mixer.sequential})", shown["chain"], f"O({mixer.path})", shown["path"]])
@@ -213,15 +215,15 @@ def print_layers(result: "Layers") -> None:
     for row in table:
         print("".join(f"{cell:{width}}" for cell, width in zip(row, widths, strict=True)).rstrip())
     if fit := result.fit():
-        print(f"n^…: slope of log against log over {fit}. Counted: multiplications of a forward pass.")
+        print(f"n^…: slope of the log-log fit over {fit}. counted: multiplications of a forward pass.")
     else:
-        print("An exponent takes two lengths at least.")
+        print("An exponent requires at least two lengths.")
     if remarks := result.remarks():
         print("", *(f"note: {remark}" for remark in remarks), sep="\n")
 
 
 def format_time(one: "Measurement") -> str:
-    """Return the median time in milliseconds, and the range of all passes."""
+    """Format the median time in milliseconds and the range over all passes."""
     if one.time is None:
         return "–"
     if len(one.seconds) < 2:
@@ -231,15 +233,15 @@ def format_time(one: "Measurement") -> str:
 
 
 def format_milliseconds(seconds: float) -> str:
-    """Return milliseconds with three digits."""
+    """Format seconds as milliseconds with three digits."""
     return format_digits(1000 * seconds)
 
 
 def format_mebibytes(count: int | None) -> str:
-    """Return mebibytes with three digits."""
+    """Format bytes as mebibytes with three digits."""
     return "–" if count is None else format_digits(count / 2**20)
 
 
 def format_digits(value: float) -> str:
-    """Return a number with three digits, or with all before the point."""
+    """Format a number with three digits, or as a whole number from 100."""
     return f"{value:,.0f}" if value >= 100 else f"{value:.1f}" if value >= 10 else f"{value:.2f}"

@@ -1,4 +1,4 @@
-"""Commands that answer line by line with a trained model: each is its options and one call of a predictor."""
+"""Commands that apply a trained model to lines: each calls one method of a predictor."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from seqloom.cli._input import arguments, open_lines
+from seqloom.cli._input import check_unicode, open_lines
 from seqloom.cli._options import (
     BATCH_SIZE,
     Batch,
@@ -33,9 +33,13 @@ if TYPE_CHECKING:
     from seqloom.predict.classify import Classification
     from seqloom.predict.tag import TaggedLine
 
-CHOICES_TOGETHER = 8
-FOR, AGAINST, ATTENDED = (24, 128, 62), (178, 34, 52), (30, 100, 190)  # green, red; blue where attention has no sign
-LEAST_SHADE = 0.08  # of the largest weight; a word with less has no background
+CHOICE_BATCH_SIZE = 8
+FOR, AGAINST, ATTENDED = (
+    (24, 128, 62),
+    (178, 34, 52),
+    (30, 100, 190),
+)  # green, red; blue for attention, which has no sign
+MIN_SHADE = 0.08  # relative to the largest weight; words below it have no background
 FORMATS: dict[str, Callable[["TaggedLine"], str]] = {
     "text": lambda line: line.to_line(),
     "conll": lambda line: "".join(f"{word.text}\t{word.tag}\n" for word in line.words),
@@ -54,7 +58,7 @@ def predict(
 ) -> None:
     """Apply any model to texts: `seqloom predict runs/X "a text"`, `… --file lines.txt`, or `… < lines.txt`."""
     if texts and file is not None:
-        raise UsageError("Give texts or a --file to read, not both.")
+        raise UsageError("Texts and --file exclude each other; give one of them.")
     from seqloom.predict.loader import load
 
     model: Predictor[Prediction] = load(run, device)
@@ -65,7 +69,7 @@ def predict(
 def fill_mask(
     run: Annotated[Path, typer.Argument(help="A run of a masked language model, such as bert-pydocs.")],
     texts: Texts = None,
-    top: Annotated[int, top_option("Tokens named for each mask")] = 5,
+    top: Annotated[int, top_option("Tokens shown for each mask")] = 5,
     as_json: JsonLines = False,
     batch: Batch = BATCH_SIZE,
     window: Window = None,
@@ -99,18 +103,18 @@ def denoise(
     from seqloom.predict.gaps import DenoiserPredictor, RestoredText
     from seqloom.predict.loader import load
 
-    def after_damaged(restored: RestoredText) -> str:
+    def with_input(restored: RestoredText) -> str:
         return f"{one_line(restored.read)}\t{restored.to_line()}"
 
     model = load(run, device, DenoiserPredictor)
     options = {"noise": noise, "seed": seed, **drop_unset(beam=beam, max_length=max_length)}
-    predict_lines(model, model.restore, texts, batch, window, as_json, after_damaged if noise else None, **options)
+    predict_lines(model, model.restore, texts, batch, window, as_json, with_input if noise else None, **options)
 
 
 def classify(
     run: Run,
     texts: Texts = None,
-    top: Annotated[int, top_option("Labels named for each text")] = 1,
+    top: Annotated[int, top_option("Labels shown for each text")] = 1,
     why: Annotated[bool, typer.Option("--why", help="Show how much each word contributed.")] = False,
     color: Annotated[
         bool | None,
@@ -133,38 +137,37 @@ def classify(
     console, is_coloured = coloured_console(color)
     has_few_colours = console.color_system in ("standard", "windows")
 
-    def print_shaded(one: "Classification") -> None:
-        labels = "  ".join(f"{one_line(each.label)} {each.probability:.4f}" for each in one.candidates)
+    def print_shaded(result: "Classification") -> None:
+        labels = "  ".join(f"{one_line(each.label)} {each.probability:.4f}" for each in result.candidates)
         console.print(labels, markup=False, soft_wrap=True)
-        if one.why is not None:
-            console.print(shade_words(one.text, one.why, few=has_few_colours), soft_wrap=True)
+        if result.why is not None:
+            console.print(shade_words(result.text, result.why, few_colours=has_few_colours), soft_wrap=True)
 
     lines, size = open_lines(texts, batch, window)
     predictions = classifier.classify(lines, top=top, why=why, batch_size=batch, window=size)
     print_predictions(classifier, predictions, as_json, print_one=print_shaded if why and is_coloured else None)
 
 
-def shade_words(text: str, why: "WordWeights", *, few: bool = False) -> "Text":
-    """Return the text with its words in colours: the strongest has the full colour, the others a share of it.
+def shade_words(text: str, why: "WordWeights", *, few_colours: bool = False) -> "Text":
+    """Return the text with coloured words; the colour is proportional to the weight.
 
-    Where a terminal has `few` colours there are no shares: strong words stand on the colour, others
-    are written in it.
+    With `few_colours`, strong words have a coloured background and other words coloured letters.
     """
     from rich.text import Text
 
     largest = max((abs(word.weight) for word in why.words), default=0.0)
     shaded = Text(one_line(text))
     for word in why.words:
-        share = abs(word.weight) / largest if largest else 0.0
-        if share < LEAST_SHADE:
+        strength = abs(word.weight) / largest if largest else 0.0
+        if strength < MIN_SHADE:
             continue
         sign = 0 if why.kind == "attention" else 1 if word.weight > 0 else 2
-        if few:
+        if few_colours:
             name = ("blue", "green", "red")[sign]
-            style = f"white on {name}" if share > 0.5 else name
-        else:  # letters that can be read on it
-            red, green, blue = (round(255 + (part - 255) * share) for part in (ATTENDED, FOR, AGAINST)[sign])
-            style = f"{'#ffffff' if share > 0.5 else '#000000'} on rgb({red},{green},{blue})"
+            style = f"white on {name}" if strength > 0.5 else name
+        else:  # with readable letters
+            red, green, blue = (round(255 + (part - 255) * strength) for part in (ATTENDED, FOR, AGAINST)[sign])
+            style = f"{'#ffffff' if strength > 0.5 else '#000000'} on rgb({red},{green},{blue})"
         shaded.stylize(style, word.start, word.end)
     return shaded
 
@@ -186,7 +189,7 @@ def tag(
 ) -> None:
     """Tag the words of sentences: `seqloom tag runs/tag-people "Pankaj lives in Munich"`, or `… < input.txt`."""
     if as_json and form is not None:
-        raise UsageError("--json is a format of its own; leave out --format.")
+        raise UsageError("--json and --format exclude each other; leave out one of them.")
     from seqloom.predict.loader import load
     from seqloom.predict.tag import TaggerPredictor
 
@@ -200,7 +203,7 @@ def match(
         list[str] | None,
         typer.Argument(help="Pairs of texts. [default: lines of standard input with a tab between two texts]"),
     ] = None,
-    top: Annotated[int, top_option("Labels named for each pair")] = 1,
+    top: Annotated[int, top_option("Labels shown for each pair")] = 1,
     as_json: JsonLines = False,
     batch: Annotated[int, batch_option("Pairs read together.")] = BATCH_SIZE,
     window: Annotated[int | None, window_option("Pairs")] = None,
@@ -214,7 +217,7 @@ def match(
     model = load(run, device, PairPredictor)
     lines, size = open_lines(pairs, batch, window)
     if pairs and len(pairs) % 2:
-        raise DataError(f"Texts must come two by two; got {len(pairs)}, the last {format_value(pairs[-1])}.")
+        raise DataError(f"The number of texts must be even; got {len(pairs)}, the last {format_value(pairs[-1])}.")
     rows = zip(pairs[::2], pairs[1::2], strict=True) if pairs else split_columns(lines, 2, "two texts", most=2)
     both = ((first, second) for first, second in rows)
     print_predictions(model, model.match(both, top=top, batch_size=batch, window=size), as_json)
@@ -226,22 +229,22 @@ def choose(
         list[str] | None,
         typer.Argument(help="A text and its options. [default: lines of standard input with tabs between them]"),
     ] = None,
-    top: Annotated[int, top_option("Options named for each text")] = 1,
+    top: Annotated[int, top_option("Options shown for each text")] = 1,
     as_json: JsonLines = False,
-    batch: Annotated[int, batch_option("Texts read together, with all their options.")] = CHOICES_TOGETHER,
+    batch: Annotated[int, batch_option("Texts read together, with all their options.")] = CHOICE_BATCH_SIZE,
     window: Annotated[int | None, window_option("Texts")] = None,
     device: Device = "auto",
 ) -> None:
     """Choose the right option: `seqloom choose runs/choice-endings "It rained." "…" "…"`, or `… < choices.tsv`."""
     if texts and len(texts) < 3:
-        raise UsageError(f"Give a text and two options or more; got {len(texts)} in all.")
+        raise UsageError(f"Give a text and at least two options; got {len(texts)} in all.")
     from seqloom.predict.base import split_columns
     from seqloom.predict.loader import load
     from seqloom.predict.matching import ChoicePredictor
 
     model = load(run, device, ChoicePredictor)
     lines, size = open_lines(texts, batch, window)
-    rows = [texts] if texts else split_columns(lines, 3, "a text and two options or more")
+    rows = [texts] if texts else split_columns(lines, 3, "a text and at least two options")
     choices = ((text, options) for text, *options in rows)
     print_predictions(model, model.choose(choices, top=top, batch_size=batch, window=size), as_json)
 
@@ -252,10 +255,8 @@ def answer(
     question: Annotated[
         list[str] | None, typer.Option(help="A question; may be repeated. [default: the lines of standard input]")
     ] = None,
-    top: Annotated[int, top_option("Answers to each question")] = 1,
-    as_json: Annotated[
-        bool, json_option("One object per question, with places in the text and probabilities.")
-    ] = False,
+    top: Annotated[int, top_option("Answers shown for each question")] = 1,
+    as_json: Annotated[bool, json_option("One object per question, with character offsets and probabilities.")] = False,
     batch: Annotated[int, batch_option("Windows of the text read together.")] = BATCH_SIZE,
     window: Annotated[int | None, window_option("Questions")] = None,
     device: Device = "auto",
@@ -267,5 +268,5 @@ def answer(
 
     model = load(run, device, AnswerPredictor)
     text = read_nonblank(expand_home(context))
-    questions = arguments(question) if question else None
+    questions = check_unicode(question) if question else None
     predict_lines(model, model.answer, questions, batch, window, as_json, context=text, top=top)

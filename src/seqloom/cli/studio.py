@@ -41,13 +41,13 @@ def studio(
         folder = train_demo(folder / "studio-demo" if folder == RUNS else folder, print)
     elif folder == RUNS and not folder.exists():
         raise UsageError(
-            "There are no runs yet: runs/ does not exist. Train a model first (seqloom quickstart), name another "
-            "directory, or train the demo models: seqloom studio --demo"
+            "runs/ does not exist. Train a model first (seqloom quickstart), name another directory, or train the "
+            "demo models: seqloom studio --demo"
         )
     serving = Studio(folder, host, port)
     if not RunFolder(folder).paths():
         typer.echo(
-            f"There are no runs in {display_name(str(folder))} yet. To train the demo models: seqloom studio --demo",
+            f"There are no runs in {display_name(str(folder))}. To train the demo models: seqloom studio --demo",
             err=True,
         )
     print(f"The studio shows {display_name(str(folder))} at\n\n    {serving.address()}\n")

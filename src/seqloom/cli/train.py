@@ -1,4 +1,4 @@
-"""Train a recipe, or go on with a run."""
+"""`seqloom train`: train a recipe, or resume a run."""
 
 import math
 import shlex
@@ -34,7 +34,7 @@ def train(
     if resume is None and recipe is None:
         raise UsageError("Name a recipe (`seqloom list recipes`), a YAML file, or a run to --resume.")
     if resume is not None and (seeds or out):
-        raise UsageError("--resume goes on with one run as it is; leave out --seeds and --out.")
+        raise UsageError("--resume continues one run in its directory; leave out --seeds and --out.")
     from seqloom.data.files import use_data_folder
     from seqloom.recipes import read_recipe
     from seqloom.train.stop import Stop
@@ -50,28 +50,28 @@ def train(
         try:
             training = prepare(lambda: resume_run(resume, overrides, checked), stop)
         except NotStarted as stopped:
-            raise Interrupted(str(stopped)) from None  # the run is there as before
+            raise Interrupted(str(stopped)) from None  # the run itself is unchanged
         follow(training, stop, as_json)
 
 
 def split_arguments(arguments: list[str]) -> tuple[str | None, list[str]]:
-    """Return the recipe, if any, and overrides, KEY=VALUE. A file may have = in its name, too."""
+    """Return the recipe, if any, and the overrides KEY=VALUE. The name of a YAML file may contain =."""
     recipes = [
         word for word in arguments if "=" not in word or (word.endswith((".yaml", ".yml")) and Path(word).is_file())
     ]
     overrides = [word for word in arguments if word not in recipes]
     if len(recipes) > 1:
-        raise UsageError(f"Name one recipe, got {', '.join(recipes)}. Overrides look like train.lr=2e-3.")
+        raise UsageError(f"Name one recipe; got {', '.join(recipes)}. Overrides have the form train.lr=2e-3.")
     return (recipes[0] if recipes else None), overrides
 
 
 def parse_seeds(text: str | None) -> list[int]:
-    """Return the seeds of an option, which must differ."""
+    """Return the seeds of `--seeds`, which must be distinct."""
     if text is None:
         return []
     seeds = list(parse_numbers("--seeds", text, "1,2,3"))
     if len(set(seeds)) < len(seeds):
-        raise UsageError(f"--seeds must differ from each other; got {text!r}.")
+        raise UsageError(f"--seeds must be distinct; got {text!r}.")
     return seeds
 
 
@@ -85,46 +85,46 @@ def begin_runs(
     name, checked = read_recipe(recipe, overrides)
     out = Path("runs") / name if out is None else out
     if not out.name:
-        raise UsageError(f"--out must name a directory to make; got {str(out)!r}.")
+        raise UsageError(f"--out must be the name of a new directory; got {str(out)!r}.")
     if not seeds:
         follow(prepare(lambda: begin(checked, out), stop), stop, as_json)
         return
     paths = [out.with_name(f"{out.name}-seed{seed}") for seed in seeds]
-    for path in paths:  # all of them before any work
+    for path in paths:  # check all of them before training
         if path.exists():
-            raise UsageError(f"{path} exists. Go on with it: --resume {path}; or name all runs anew: --out NAME.")
+            raise UsageError(f"{path} exists. Resume it with --resume {path}, or choose another name with --out NAME.")
     results: list[dict[str, float]] = []
     for seed, path in zip(seeds, paths, strict=True):
         seeded = replace(checked, seed=seed)
         try:
-            training = prepare(lambda: begin(seeded, path), stop)  # noqa: B023 (called before the loop goes on)
+            training = prepare(lambda: begin(seeded, path), stop)  # noqa: B023 (called within the iteration)
             results.append(follow(training, stop, as_json, hint=False))
         except Interrupted as stopped:
             has_begun = not isinstance(stopped, NotStarted)
             if not (has_begun or results):
                 raise
             left = ",".join(map(str, seeds[len(results) + has_begun :]))
-            raise Interrupted(f"{stopped}\nNot begun: --seeds {left}" if left else str(stopped)) from None
+            raise Interrupted(f"{stopped}\nNot started: --seeds {left}" if left else str(stopped)) from None
     print_spread(seeds, results, as_json)
 
 
 def prepare(make: "Callable[[], Training]", stop: "Stop") -> "Training":
-    """Read the data, which can be broken off at once: there is nothing to save yet."""
+    """Prepare the data. It can be interrupted immediately, since there is nothing to save."""
     from seqloom.cli.progress import preparation
 
     try:
         with stop.interruptible(), preparation():
             training = make()
     except Interrupted:
-        words = "Stopped while preparing the data; no step was made and nothing is lost."
-        raise NotStarted(words, stop.signal) from None
+        message = "Stopped while preparing the data, before the first step. Run the command again."
+        raise NotStarted(message, stop.signal) from None
     for warning in training.warnings():
         typer.echo(f"warning: {warning}", err=True)
     return training
 
 
 def follow(training: "Training", stop: "Stop", as_json: bool, hint: bool = True) -> dict[str, float]:
-    """Show a training as it goes; return the best evaluation when it is over."""
+    """Show the events of a training and return its best evaluation."""
     from seqloom.cli.progress import display
     from seqloom.tasks import task_info
     from seqloom.train.events import Finished, Stopped
@@ -138,13 +138,13 @@ def follow(training: "Training", stop: "Stop", as_json: bool, hint: bool = True)
                     best = dict(event.best)
                 is_stopped = isinstance(event, Stopped)
     except Exception:
-        if not training.resumed:  # what failed before its first step (too large, say) would only be in the way
+        if not training.resumed:  # remove a run that failed before its first step
             with suppress(SeqloomError, OSError):
                 run.discard_unstarted()
         raise
     path = shlex.quote(str(run.path))
     if is_stopped:
-        raise Interrupted(f"Go on with: seqloom train --resume {path}")
+        raise Interrupted(f"To resume: seqloom train --resume {path}")
     if hint and not as_json:
         command = task_info(run.recipe["task"]).command
         use = f"seqloom {command.format(run=path)} · " if command else ""
@@ -154,7 +154,7 @@ def follow(training: "Training", stop: "Stop", as_json: bool, hint: bool = True)
 
 
 def print_spread(seeds: list[int], results: list[dict[str, float]], as_json: bool) -> None:
-    """Print the mean over seeds and the standard deviation, which takes two values that are finite."""
+    """Print mean and standard deviation over seeds; the latter needs at least two finite values."""
     summary = {}
     for name in results[0]:
         values = [result[name] for result in results]

@@ -1,4 +1,4 @@
-"""Translate lines with a trained model, or with several as one."""
+"""`seqloom translate`: translate texts with a model or an ensemble."""
 
 import os
 from collections.abc import Callable, Iterator
@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from seqloom.cli._input import arguments, open_lines
+from seqloom.cli._input import check_unicode, open_lines
 from seqloom.cli._options import BATCH_SIZE, Beam, Device, Window, batch_option, drop_unset, json_option
 from seqloom.cli._output import print_predictions
 from seqloom.core.errors import UsageError
@@ -68,10 +68,10 @@ def translate(
         stopping=stopping,
     )
     if rescore is None and share is not None:
-        raise UsageError("--share is about the scores of an n-best list: name one with --rescore FILE.")
+        raise UsageError("--share requires an n-best list: add --rescore FILE.")
     for name, value in {**options, "prefix": prefix, "alignment": alignment}.items() if rescore is not None else ():
         if value and name not in ("length_penalty", "n_best"):
-            raise UsageError(f"--{name.replace('_', '-')} has no place beside --rescore, which searches for nothing.")
+            raise UsageError(f"--{name.replace('_', '-')} cannot be combined with --rescore; leave out one of them.")
     from seqloom.data.parallel import candidates_of
     from seqloom.predict.ensembles import ensemble
     from seqloom.predict.loader import load
@@ -82,34 +82,39 @@ def translate(
     lines, size = open_lines(texts, batch, window)
     translations: Iterator[Translation]
     if rescore is None:
-        options |= {"prefix": arguments([prefix])[0], "attention": alignment}
+        options |= {"prefix": check_unicode([prefix])[0], "attention": alignment}
         translations = model.translate(lines, batch_size=batch, window=size, **options)
     else:
         lists = candidates_of(lines, rescore)
         ranked = model.rescore(lists, share=1.0 if share is None else share, length_penalty=length_penalty)
-        translations = (replace(one, candidates=one.candidates[:n_best]) for one in ranked)
+        translations = (replace(ranking, candidates=ranking.candidates[:n_best]) for ranking in ranked)
     print_predictions(model, translations, as_json, moses_lists(alignment) if n_best else None)
 
 
 def moses_lists(alignment: bool) -> "Callable[[Translation], str]":
-    """Return a function that formats n-best lists as Moses does: the line, from 0, the text, the score."""
+    """Return a function that formats n-best lists as Moses does: line number from 0, text, score."""
     numbers = count()
 
-    def to_lines(one: "Translation") -> str:
+    def to_lines(translation: "Translation") -> str:
         number = next(numbers)
-        links = [f" ||| {candidate.alignment or ''}" if alignment else "" for candidate in one.candidates]
-        rows = zip(one.candidates, links, strict=True)
+        links = [f" ||| {candidate.alignment or ''}" if alignment else "" for candidate in translation.candidates]
+        rows = zip(translation.candidates, links, strict=True)
         return "\n".join(f"{number} ||| {each.text} ||| {each.score:.4f}{link}" for each, link in rows)
 
     return to_lines
 
 
 def split_words(words: list[str]) -> tuple[list[Path], list[str]]:
-    """Return runs, then texts. A run is a directory with a recipe.yaml; what is written like the path of another run
-    beside the last one is taken for a run too, so that a misspelt name is not translated."""
+    """Split the arguments into runs and texts.
+
+    A run is a directory with a recipe.yaml. A path in the folder of the previous run counts as a run too, so
+    that a misspelt name is not translated.
+    """
 
     def is_run(word: str) -> bool:
-        return bool(word) and os.path.isfile(os.path.join(word, "recipe.yaml"))  # false, too, for what is no name
+        return bool(word) and os.path.isfile(
+            os.path.join(word, "recipe.yaml")
+        )  # also false for texts that are no valid path
 
     runs = [Path(words[0])]
     for word in words[1:]:
@@ -118,5 +123,5 @@ def split_words(words: list[str]) -> tuple[list[Path], list[str]]:
         runs.append(Path(word))
     texts = words[len(runs) :]
     if late := next(filter(is_run, texts), None):
-        raise UsageError(f"{late} is a run: name all runs first, then the texts.")
+        raise UsageError(f"Runs must precede the texts, but {late} is a run after a text.")
     return runs, texts

@@ -1,4 +1,4 @@
-"""Texts and words as vectors: of any model that reads text, and of models of words."""
+"""Text embeddings of any text model, and word vectors."""
 
 import io
 import shlex
@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from seqloom.cli._input import arguments, file_lines, open_lines
+from seqloom.cli._input import check_unicode, file_lines, open_lines
 from seqloom.cli._options import (
     BATCH_SIZE,
     WINDOW_BATCHES,
@@ -28,13 +28,13 @@ from seqloom.cli._options import (
 )
 from seqloom.cli._output import (
     Notes,
-    check_answers,
-    check_out,
+    check_new_output,
+    check_plot_path,
     note_unknown,
     print_json,
     print_notes,
     unknown_pieces,
-    write_picture,
+    write_plot,
 )
 from seqloom.core.errors import DataError, UsageError
 from seqloom.core.words import format_count, one_line
@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 
 words = typer.Typer(help="Query, plot, import and export word vectors.", no_args_is_help=True, rich_markup_mode=None)
 WordRun = Annotated[Path, typer.Argument(help="A run of word vectors, or of any model with tokenizer.kind=words.")]
-SHOWN_WORDS = 12  # words of a picture that are named
+SHOWN_WORDS = 12  # plotted words that are printed
 
 
 def embed(
@@ -59,9 +59,9 @@ def embed(
     device: Device = "auto",
 ) -> None:
     """Compute an embedding for each line, as a NumPy file: `seqloom embed runs/X < lines.txt > vectors.npy`."""
-    check_answers(out, "vectors")
+    check_new_output(out, "vectors")
     if out is None and sys.stdout.isatty():
-        raise UsageError("Vectors are for a file, not for a terminal: name one, --out vectors.npy, or > vectors.npy.")
+        raise UsageError("Vectors cannot be printed on a terminal; add --out vectors.npy or > vectors.npy.")
     import numpy as np
 
     from seqloom.core.files import write_atomic
@@ -79,7 +79,7 @@ def embed(
         print(f"{out} has {format_count(len(vectors), 'vector')} of {vectors.shape[1]} numbers.")
     notes.show()
     if blank := sum(not line.strip() for line in lines):
-        print_notes([f"{format_count(blank, 'blank line')} of {len(lines):,} became zeros"])
+        print_notes([f"the vectors of {format_count(blank, 'blank line')} of {len(lines):,} are zero"])
 
 
 def similar(
@@ -94,13 +94,13 @@ def similar(
     device: Device = "auto",
 ) -> None:
     """Find the lines most similar to a query: `seqloom similar runs/minilm --query "a funny film" < lines.txt`."""
-    queries = arguments(query or [])
+    queries = check_unicode(query or [])
     if query_file is not None:
-        queries = [*queries, *(line for line in file_lines(query_file, "a query") if line.strip())]
+        queries = [*queries, *(line for line in file_lines(query_file, "one query") if line.strip())]
     if not queries and query_file is not None:
-        raise DataError(f"{query_file} holds no query: every line is blank.")
+        raise DataError(f"{query_file} must contain one query per line, but all lines are blank.")
     if not queries:
-        raise UsageError('What are the lines to be like? Say --query "…", or --query-file FILE with one in each line.')
+        raise UsageError('Give a query: --query "…", or --query-file FILE with one query per line.')
     from seqloom.predict.loader import load
 
     model, notes = load(run, device), Notes()
@@ -115,15 +115,15 @@ def similar(
             print("" if number == 0 else "\n", one_line(result.query), ":", sep="")
         for near in result.best:
             print(f"{near.score:z.4f}", near.line, one_line(near.text), sep="\t")
-    for asked in queries:
-        if unknown := unknown_pieces(model, asked):
-            print_notes([f"the vocabulary lacks parts of the query {asked!r}: {unknown[0]!r}"])
+    for text in queries:
+        if unknown := unknown_pieces(model, text):
+            print_notes([f"the vocabulary lacks parts of the query {text!r}: {unknown[0]!r}"])
     notes.show()
     count, blank = results[0].texts, results[0].blank
     if not count:
-        print_notes(["there are no lines to compare with: give them as input, < lines.txt"])
+        print_notes(["there are no lines to compare; give them on standard input: < lines.txt"])
     if blank:
-        print_notes([f"blank lines are like nothing, {blank:,} of {count + blank:,} here"])
+        print_notes([f"blank lines are skipped: {blank:,} of {count + blank:,}"])
 
 
 # --- words ----------------------------------------------------------------------------------------------------------
@@ -138,7 +138,7 @@ def load_words(run: Path) -> "WordSpace":
 
 
 def print_near(words: "Sequence[NearWord]") -> None:
-    """Print words with their cosines."""
+    """Print words with their cosine similarities."""
     for near in words:
         print(f"{near.score:z.4f}", near.word, sep="\t")
 
@@ -147,18 +147,18 @@ def print_near(words: "Sequence[NearWord]") -> None:
 def similar_words(
     run: WordRun,
     word: Annotated[list[str], typer.Argument(help="One or more words.")],
-    top: Annotated[int, top_option("Words shown for each")] = 10,
+    top: Annotated[int, top_option("Neighbours shown for each word")] = 10,
     as_json: JsonObject = False,
 ) -> None:
     """List the nearest neighbours of a word: `seqloom words similar runs/word2vec-pydocs function`."""
     space = load_words(run)
-    results = [(one, space.similar(one, top)) for one in word]
+    results = [(name, space.similar(name, top)) for name in word]
     if as_json:
-        print_json({"run": str(run), "similar": [{"word": one, "best": near} for one, near in results]})
+        print_json({"run": str(run), "similar": [{"word": name, "best": near} for name, near in results]})
         return
-    for number, (one, near) in enumerate(results):
+    for number, (name, near) in enumerate(results):
         if len(results) > 1:
-            print("" if number == 0 else "\n", one, ":", sep="")
+            print("" if number == 0 else "\n", name, ":", sep="")
         print_near(near)
 
 
@@ -195,19 +195,19 @@ def plot(
 ) -> None:
     """Plot word vectors in two dimensions: `seqloom words plot runs/word2vec-pydocs --method tsne --out words.png`."""
     if word and near:
-        raise UsageError("Choose words by --word or by --near, not by both.")
+        raise UsageError("--word and --near exclude each other; choose one.")
     from seqloom.inspect.plots.inputs import WordSelection, draw_words, select_frequent_words, select_neighbours
 
-    check_out(out)
+    check_plot_path(out)
     space = load_words(run)
     if near:
         chosen = select_neighbours(space, near, top or 12)
     elif word:
-        names = list(dict.fromkeys(space.words[space.index(one)] for one in word))
+        names = list(dict.fromkeys(space.words[space.index(name)] for name in word))
         chosen = WordSelection(names, [-1] * len(names), [])
     else:
         chosen = select_frequent_words(space, top or 150, skip)
-    write_picture(out, draw_words(space, chosen, method, f"Words of {run}", font))
+    write_plot(out, draw_words(space, chosen, method, f"Words of {run}", font))
     more = " …" if len(chosen.words) > SHOWN_WORDS else ""
     print(f"{len(chosen.words)} words: {' '.join(chosen.words[:SHOWN_WORDS])}{more}")
 
@@ -223,7 +223,7 @@ def import_file(
 
     space = import_vectors(file, run).space
     name = shlex.quote(str(run))
-    print(f"Made {run}: {len(space.words):,} words, vectors of {space.vectors.shape[1]} numbers")
+    print(f"Created {run}: {len(space.words):,} words, vectors of {space.vectors.shape[1]} numbers")
     print(f"Try: seqloom words similar {name} {shlex.quote(space.words[0])} · seqloom evaluate {name}")
 
 
