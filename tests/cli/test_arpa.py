@@ -74,7 +74,7 @@ def test_an_imported_run_serves_every_command(seqloom: Any, runs: Path, tmp_path
     assert seqloom("generate", run, "--prompt=the cat", "--tokens=4").out.startswith("the cat ")
     assert seqloom("arpa", "export", run, tmp_path / "again.arpa").code == 0
     compared = seqloom("compare", run, runs / "grams", "--json").json
-    assert "no dev figures" in compared["not_ranked"]
+    assert "no dev metrics" in compared["not_ranked"]
     assert all(row["finished"] for row in compared["runs"])
     seqloom("evaluate", run).refuses(3, "because the model was imported", "--text")
     seqloom("train", "--resume", run).refuses(3, "because the model was imported")
@@ -131,7 +131,7 @@ def test_what_cannot_be_exchanged(seqloom: Any, runs: Path, tmp_path: Path, arpa
     seqloom("arpa", "import", tmp_path / "no.arpa", tmp_path / "run").refuses(3, "no.arpa does not exist", lines=1)
     seqloom("arpa", "import", tmp_path, tmp_path / "run").refuses(3, "is a folder", lines=1)
     seqloom("arpa", "import", arpa, runs / "grams").refuses(2, f"{runs / 'grams'} exists", lines=1)
-    seqloom("arpa", "export", runs / "chars", tmp_path / "a.arpa").refuses(2, "n-gram models only", lines=1)
+    seqloom("arpa", "export", runs / "chars", tmp_path / "a.arpa").refuses(2, "requires an n-gram model", lines=1)
     seqloom("arpa", "export", runs / "grams", arpa).refuses(2, f"{arpa} exists", lines=1)
     seqloom("arpa", "export", runs / "grams", tmp_path / "no/a.arpa").refuses(2, "does not exist", lines=1)
     seqloom("arpa", "export", tmp_path, tmp_path / "a.arpa").refuses(4, "is not a run", lines=1)

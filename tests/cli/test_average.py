@@ -248,7 +248,7 @@ def test_weights_that_are_of_another_shape_than_their_recipe_says(seqloom: Any, 
 def test_wrong_words(seqloom: Any, mine: Path, runs: Path, averaged: Path, here: Path) -> None:
     one, two = mine / "one", mine / "two"
     seqloom("average", one, two).refuses(2, "Say where the mean of several runs should go: --out runs/NAME.", lines=1)
-    seqloom("average", one, two, "--last", "3", "--out", "x").refuses(2, "--last is about the checkpoints of one run")
+    seqloom("average", one, two, "--last", "3", "--out", "x").refuses(2, "--last selects checkpoints of one run")
     for again in (one, mine / "two/../one"):
         seqloom("average", one, two, again, "--out", "x").refuses(2, f"{one} is given twice", lines=1)
     seqloom("average", runs / "grams").refuses(2, "was not trained by gradient, but estimated by counting", lines=1)

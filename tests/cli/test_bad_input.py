@@ -34,7 +34,7 @@ def test_scalar_or_list_instead_of_a_section_is_refused(seqloom: Any, here: Path
 def test_integer_beyond_64_bits_is_refused(seqloom: Any, here: Path, seed: str) -> None:
     seqloom("train", "toys-recall", f"seed={seed}").refuses(2, "seed: must be a whole number", lines=2)
     seqloom("train", "toys-recall", "--seeds", f"1,{int(seed, 0) if len(seed) < 30 else seed}").refuses(
-        2, "--seeds takes whole numbers", lines=1
+        2, "--seeds must be whole numbers", lines=1
     )
 
 

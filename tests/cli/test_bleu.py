@@ -90,12 +90,12 @@ def test_the_input_as_hypothesis(seqloom: Any, type_in: Any, files: tuple[Path, 
     type_in(said.read_bytes())
     assert seqloom("bleu", "--reference", one, "--hypothesis", "-").out == from_file
     type_in(b"only one line\n")
-    seqloom("bleu", "--reference", one, "--hypothesis", "-").refuses(3, f"{one} has 3", "the input has 1")
+    seqloom("bleu", "--reference", one, "--hypothesis", "-").refuses(3, f"{one} has 3", "standard input has 1")
     type_in(b"\n")
-    seqloom("bleu", "--reference", one, "--hypothesis", "-").refuses(3, "The input is empty", lines=1)
+    seqloom("bleu", "--reference", one, "--hypothesis", "-").refuses(3, "but it is empty", lines=1)
     type_in(b"a\nb\xff\nc\n")
     seqloom("bleu", "--reference", one, "--hypothesis", "-").refuses(3, "UTF-8", "line 2", "0xFF", lines=1)
-    seqloom("bleu", "--reference", "-", "--hypothesis", said).refuses(2, "must be files", lines=1)
+    seqloom("bleu", "--reference", "-", "--hypothesis", said).refuses(2, "--reference must be a file", lines=1)
 
 
 def test_lines_end_at_line_feeds_alone(seqloom: Any, tmp_path: Path) -> None:
@@ -113,7 +113,7 @@ def test_lines_end_at_line_feeds_alone(seqloom: Any, tmp_path: Path) -> None:
         (b"", ["is empty"]),
         (b"\n\n\n", ["is empty"]),
         (b"a\nb\xff\nc\n", ["UTF-8", "line 2", "0xFF"]),
-        (b"a\nb\n", ["hyp.txt has 3", "bad.txt has 2", "as many lines"]),
+        (b"a\nb\n", ["hyp.txt has 3", "bad.txt has 2", "same number of lines"]),
     ],
 )
 def test_files_that_will_not_do(

@@ -90,7 +90,7 @@ def test_why_in_colour(seqloom: Any, runs: Path) -> None:
 def test_why_where_there_are_few_colours(runs: Path) -> None:
     (one,) = load(runs / "bag", "cpu", ClassifierPredictor).classify("a gripping, dull film", why=True)
     assert one.why is not None
-    styles = {str(span.style) for span in shade_words(one.text, one.why, few=True).spans}
+    styles = {str(span.style) for span in shade_words(one.text, one.why, few_colours=True).spans}
     assert styles & {"white on green", "white on red"} and styles <= {
         *("white on green", "white on red"), *("green", "red"),
     }  # fmt: skip
@@ -300,7 +300,7 @@ def test_curves_show_the_accuracy_beside_the_loss(seqloom: Any, runs: Path) -> N
 
 
 def test_several_are_measured_one_at_a_time(seqloom: Any, runs: Path) -> None:
-    seqloom("evaluate", runs / "gru", runs / "bag").refuses(2, "Evaluate one run at a time", lines=1)
+    seqloom("evaluate", runs / "gru", runs / "bag").refuses(2, "Evaluate other runs one at a time", lines=1)
 
 
 @pytest.mark.parametrize("name", ["gru", "bag", "tagger"])

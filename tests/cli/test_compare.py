@@ -39,7 +39,7 @@ def test_runs_of_different_vocabularies_are_ranked_by_bits_per_character(seqloom
 @pytest.mark.parametrize("metric", ["loss", "perplexity"])
 def test_figures_per_token_of_different_tokens_are_never_ranked(seqloom: Any, runs: Path, metric: str) -> None:
     shown = seqloom("compare", runs / "chars", runs / "pairs", "--by", metric)
-    shown.refuses(2, f"Not ranked by {metric}", "different tokens", "bits_per_character", lines=1)
+    shown.refuses(2, f"Not ranked by {metric}", "different tokenizers", "bits_per_character", lines=1)
 
 
 @pytest.mark.parametrize("metric", ["word_perplexity", "bits_per_character"])
@@ -99,7 +99,7 @@ def test_the_test_split_needs_its_evaluation_first(seqloom: Any, copy: Any) -> N
     chars, gru = copy("chars"), copy("gru")
     shown = seqloom("compare", chars, gru, "--split=test")
     assert shown.code == 0
-    assert f"no test figures for {chars}, {gru}" in re.sub(r"\s+", " ", shown.out)
+    assert f"no test metrics of {chars}, {gru}" in re.sub(r"\s+", " ", shown.out)
     assert "seqloom evaluate RUN --split test" in re.sub(r"\s+", " ", shown.out)
     for run in (chars, gru):
         assert seqloom("evaluate", run, "--split=test").code == 0
@@ -138,7 +138,7 @@ def test_nothing_to_compare(seqloom: Any, tmp_path: Path) -> None:
     seqloom("compare", tmp_path).refuses(4, "is not a run", lines=1)
     nothing = seqloom("compare", tmp_path, tmp_path / "nowhere")
     assert nothing.code == 4
-    assert nothing.err.splitlines()[-1].startswith("seqloom: None of these is a run")
+    assert nothing.err.splitlines()[-1].startswith("seqloom: None of these paths is a readable run")
     seqloom("compare").refuses(2, "Missing argument")
 
 

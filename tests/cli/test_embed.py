@@ -113,7 +113,7 @@ def test_vectors_in_a_file(seqloom: Any, readers: dict[str, Path], tmp_path: Pat
     type_in("\n".join(LINES).encode())
     shown = seqloom("embed", readers["bert"], "--pooling", "first", "--out", out)
     assert shown.code == 0 and shown.out == f"{out} has 4 vectors of 16 numbers.\n"
-    assert "note: 1 blank line of 4 became zeros" in shown.err
+    assert "note: the vectors of 1 blank line of 4 are zero" in shown.err
     assert np.load(out) == pytest.approx(load(readers["bert"], "cpu").embed(LINES, "first"), abs=1e-6)
     seqloom("embed", readers["bert"], "a", "--out", out).refuses(2, "exists")
     seqloom("embed", readers["bert"], "a", "--out", tmp_path / "none" / "x.npy").refuses(2, "does not exist")
@@ -127,7 +127,7 @@ def test_vectors_in_the_output(readers: dict[str, Path], capfdbinary: Any) -> No
 
 def test_not_on_a_terminal(seqloom: Any, readers: dict[str, Path], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sys.stdout.isatty", lambda: True)
-    seqloom("embed", readers["lstm"], "a").refuses(2, "Vectors are for a file", "--out vectors.npy")
+    seqloom("embed", readers["lstm"], "a").refuses(2, "Vectors cannot be printed", "--out vectors.npy")
 
 
 def test_what_has_no_vectors(seqloom: Any, readers: dict[str, Path], runs: Path, tmp_path: Path) -> None:

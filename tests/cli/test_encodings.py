@@ -31,8 +31,8 @@ def test_side_by_side(seqloom: Any) -> None:
         ["falls", "1", "0", "0"],
     ]
     sizes = {" ".join(line.split()): line for line in lines if line.startswith((" one-hot", " dense", " bag", " tf"))}
-    assert "one-hot 3 × 3 9 3 30,000 300,000 nothing kept" in sizes
-    assert "bag of words 3 3 3 10,000 100,000 nothing lost" in sizes
+    assert "one-hot 3 × 3 9 3 30,000 300,000 none kept" in sizes
+    assert "bag of words 3 3 3 10,000 100,000 none lost" in sizes
     assert "dense, 32 3 × 32 96 96 96 96 3 × 32 kept" in sizes
     assert "told apart" not in shown.out
 
@@ -42,7 +42,7 @@ def test_two_texts_with_the_same_bag(seqloom: Any) -> None:
     answers = {line[2:36].strip(): line[37:] for line in shown.splitlines() if line.startswith("  ") and ":" in line}
     assert answers["one-hot, in order"] == "yes: at word 1, market and bear"
     for name in ("bag of words", "tf–idf", "mean of dense vectors"):
-        assert answers[name].startswith("no: the same words as often"), name
+        assert answers[name].startswith("no: the word counts are equal"), name
     assert answers["dense, read by a recurrent network"].startswith("yes: distance 0.")
     kept = seqloom("encodings", *BEAR, "--keep-case").out
     assert "no: the same" not in kept and kept.count("yes: ") == 5
@@ -143,9 +143,9 @@ def test_the_tokens_of_a_run(seqloom: Any, tmp_path: Path) -> None:
         found = seqloom("encodings", "the bear rises", "--vocabulary", given, "--json").json
         assert found["texts"][0]["one_hot"] == tokenizer.encode("the bear rises")
         assert found["vocabulary"]["size"] == len(tokenizer)
-    seqloom("encodings", "a", "--vocabulary", file, "--keep-case").refuses(2, "a tokenizer knows by itself", lines=1)
+    seqloom("encodings", "a", "--vocabulary", file, "--keep-case").refuses(2, "leave it out for a tokenizer", lines=1)
     file.write_text('{"format": "seqloom-tok', "utf-8")
-    seqloom("encodings", "a", "--vocabulary", file).refuses(3, str(file), "must be the JSON of a tokenizer", lines=1)
+    seqloom("encodings", "a", "--vocabulary", file).refuses(3, str(file), "must be a tokenizer in JSON", lines=1)
     file.write_text("[]", "utf-8")
     seqloom("encodings", "a", "--vocabulary", file).refuses(4, "not a seqloom tokenizer", lines=1)
 
@@ -163,8 +163,8 @@ def test_the_tokens_of_a_run(seqloom: Any, tmp_path: Path) -> None:
         (["a", "--width", "8,,16"], 2, ["'8,,16'"]),
         (["a", "--width", "99999"], 2, ["from 1 to 4096"]),
         (["a", "--corpus", "pydoc"], 2, ["Unknown corpus 'pydoc'", "did you mean pydocs?"]),
-        (["a", "--corpus", "text"], 2, ["of files of one's own", "--corpus FILE"]),
-        (["a", "--corpus", "pydocs", "--vocabulary", "x"], 2, ["not from both"]),
+        (["a", "--corpus", "text"], 2, ["reads files that must be named", "--corpus FILE"]),
+        (["a", "--corpus", "pydocs", "--vocabulary", "x"], 2, ["exclude each other"]),
         (["a", "--vocabulary", "nothing.txt"], 3, ["nothing.txt does not exist"]),
         (["a", "--out", "x.gif"], 2, [".png or .svg"]),
         (["a", "--out", "nowhere/x.png"], 2, ["nowhere does not exist"]),

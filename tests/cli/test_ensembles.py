@@ -154,7 +154,7 @@ def test_what_is_no_run_is_not_translated_by_mistake(seqloom: Any, translators: 
     type_in(b"the cat\n")
     one = translators / "one"
     seqloom("translate", one, translators / "tow").refuses(4, "tow is not a run: it does not exist", lines=1)
-    seqloom("translate", one, "the cat", translators / "two").refuses(2, "name all runs first, then the texts", lines=1)
+    seqloom("translate", one, "the cat", translators / "two").refuses(2, "Runs must precede the texts", lines=1)
     seqloom("translate", one, runs / "chars").refuses(2, "is a language model", "needs a translator")
     seqloom("translate", runs / "chars", one).refuses(2, "is a language model", "needs a translator")
 
@@ -277,10 +277,12 @@ def test_language_models_are_still_interpolated_and_nothing_else(seqloom: Any, t
     one, two = translators / "one", translators / "two"
     seqloom("evaluate", one, two, "--interpolate").refuses(2, "is a translator", "needs a language model")
     seqloom("evaluate", one, two, "--weights", "0.5,0.5").refuses(
-        2, "--weights are for several language models", lines=1
+        2, "--weights requires two or more language models", lines=1
     )
-    seqloom("evaluate", runs / "chars", runs / "gru").refuses(2, "Evaluate one run at a time", "--interpolate", lines=1)
-    seqloom("evaluate", runs / "chars", one).refuses(2, "Evaluate one run at a time", lines=1)
+    seqloom("evaluate", runs / "chars", runs / "gru").refuses(
+        2, "Evaluate other runs one at a time", "--interpolate", lines=1
+    )
+    seqloom("evaluate", runs / "chars", one).refuses(2, "Evaluate other runs one at a time", lines=1)
     seqloom("evaluate", one, runs / "chars").refuses(2, "is a language model", "needs a translator")
     seqloom("evaluate", one, two, "--text", "x.txt").refuses(2, "translates: give --source FILE", lines=1)
 

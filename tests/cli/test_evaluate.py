@@ -112,7 +112,9 @@ def test_an_unknown_split_is_answered_with_the_nearest(seqloom: Any, runs: Path)
 
 
 def test_a_split_or_a_text(seqloom: Any, runs: Path, texts: Path) -> None:
-    seqloom("evaluate", runs / "chars", "--split=dev", "--text", texts / "dev.txt").refuses(2, "not both", lines=1)
+    seqloom("evaluate", runs / "chars", "--split=dev", "--text", texts / "dev.txt").refuses(
+        2, "exclude each other", lines=1
+    )
     seqloom("evaluate", runs / "chars", "--documents=line").refuses(2, "--text", lines=1)
     seqloom("evaluate", runs / "chars", "--text", texts, "--documents=word").refuses(2, "--documents", "'word'")
 
@@ -141,7 +143,7 @@ def test_data_that_has_changed_or_gone_since_is_refused(
     assert seqloom("train", *words).code == 0
     text.write_text("another text .\n")
     changed = seqloom("evaluate", tmp_path / "run", "--split=dev")
-    changed.refuses(3, "has changed since it was trained: dev", "measured all the same: --text FILE.", lines=1)
+    changed.refuses(3, "has changed since it was trained: dev", "To evaluate other data: --text FILE.", lines=1)
     assert seqloom("evaluate", tmp_path / "run", "--text", text).code == 0
     text.unlink()
     seqloom("evaluate", tmp_path / "run", "--split=dev").refuses(3, str(text), "does not exist", lines=1)

@@ -132,7 +132,7 @@ def test_data_that_has_changed_leaves_another_way(seqloom: Any, run: Path, paral
     for side in ("en", "de"):
         (tmp_path / f"files/train.{side}").write_text("another one\n")
     shown = seqloom("evaluate", run, "--split", "test")
-    shown.refuses(3, "train of parallel differ", "measured all the same: --source FILE --reference FILE.", lines=1)
+    shown.refuses(3, "train of parallel differ", "To evaluate other data: --source FILE --reference FILE.", lines=1)
     files = ["--source", tmp_path / "files/test.en", "--reference", tmp_path / "files/test.de"]
     assert seqloom("evaluate", run, *files).code == 0
 
@@ -189,9 +189,9 @@ def test_for_people(seqloom: Any, run: Path) -> None:
     ("words", "code", "said"),
     [
         (["--text", "x.txt"], 2, ["translates", "--source FILE and --reference FILE"]),
-        (["--source", "x.txt"], 2, ["belong together"]),
-        (["--reference", "x.txt"], 2, ["belong together"]),
-        (["--split=dev", "--source=a", "--reference=b"], 2, ["not both"]),
+        (["--source", "x.txt"], 2, ["must be given together"]),
+        (["--reference", "x.txt"], 2, ["must be given together"]),
+        (["--split=dev", "--source=a", "--reference=b"], 2, ["exclude each other"]),
         (["--source=missing.en", "--reference=missing.de"], 3, ["missing.en", "does not exist"]),
         (["--beam", "0"], 2, ["beam must be at least 1"]),
         (["--length-penalty", "-1"], 2, ["--length-penalty must be at least 0"]),

@@ -46,7 +46,7 @@ def test_chance_has_no_place_beside_it(seqloom: Any, runs: Path, option: str) ->
 
 @pytest.mark.parametrize("option", ["--n-best=2", "--length-penalty=0.5", "--stopping=exact"])
 def test_its_options_need_it(seqloom: Any, runs: Path, option: str) -> None:
-    seqloom("generate", runs / "chars", option).refuses(2, option.partition("=")[0], "give --beam too")
+    seqloom("generate", runs / "chars", option).refuses(2, option.partition("=")[0], "add --beam")
 
 
 def test_other_mistakes(seqloom: Any, runs: Path) -> None:

@@ -65,7 +65,7 @@ def test_a_tagger_that_was_counted_is_a_tagger(
     assert "words right" in seqloom("evaluate", made / "names").out
     assert "3" in seqloom("compare", made / "names", made / "names", "--by", "span_f1").out
     monkeypatch.setattr(doctor, "rehearse", lambda recipe: Rehearsal(2, 0.5, 2.0, memory=1 << 29))
-    assert "counted, not trained" in seqloom("doctor", "hmm-tag-people", "data.train=60", "data.dev=10").out
+    assert "estimated without gradients" in seqloom("doctor", "hmm-tag-people", "data.train=60", "data.dev=10").out
 
 
 def test_unknown_words_are_judged_by_their_endings(seqloom: Any, tmp_path: Path) -> None:

@@ -137,7 +137,7 @@ def test_the_name_of_the_recipe(names: list[str], made: str) -> None:
         (["a.en", "/no/where.de"], 3, "/no/where.de does not exist. Check the name.\n"),
         (["a.en", "a.en"], 2, "two different files"),
         (["a.en", "a.de", "a.tsv"], 2, "got 3"),
-        (["a.en", "a.de", "--task", "language-model"], 2, "made from one text"),
+        (["a.en", "a.de", "--task", "language-model"], 2, "needs one file or folder"),
         (["bad.tsv"], 3, "Line 2 of bad.tsv"),
         (["few.tsv"], 3, "few.tsv is too short: "),
         (["a.en", "--task", "translate"], 3, "no tab"),

@@ -5,13 +5,13 @@ from typing import IO
 
 import pytest
 
-from seqloom.cli._input import lines_of
+from seqloom.cli._input import decode_lines
 from seqloom.core.errors import DataError
 
 
 def test_line_that_is_too_long_is_refused_after_those_before_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SEQLOOM_MAX_LINE", "10")
-    lines = lines_of(io.BytesIO(b"one\r\n0123456789\nlast\n0123456789a\nmore\n"))
+    lines = decode_lines(io.BytesIO(b"one\r\n0123456789\nlast\n0123456789a\nmore\n"))
     assert [next(lines), next(lines), next(lines)] == ["one", "0123456789", "last"]
     with pytest.raises(DataError, match=r"Line 4 of the input is longer than 10 bytes.*SEQLOOM_MAX_LINE=100"):
         next(lines)
@@ -20,8 +20,8 @@ def test_line_that_is_too_long_is_refused_after_those_before_it(monkeypatch: pyt
 def test_endless_line_is_refused() -> None:
     zeros: IO[bytes]
     with open("/dev/zero", "rb") as zeros, pytest.raises(DataError, match="Line 1 of the input is longer"):
-        next(lines_of(zeros))
+        next(decode_lines(zeros))
 
 
 def test_last_line_without_an_end() -> None:
-    assert list(lines_of(io.BytesIO(b"\xef\xbb\xbfa\n\nb"))) == ["a", "", "b"]
+    assert list(decode_lines(io.BytesIO(b"\xef\xbb\xbfa\n\nb"))) == ["a", "", "b"]

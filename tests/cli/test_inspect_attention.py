@@ -119,11 +119,11 @@ def test_unknown_words_are_read_as_such_and_said(seqloom: Any, translators: Path
         (["pairs", "a", "--target", " "], 2, "The translation is empty"),
         (["blind", "a cat"], 2, "blind has no attention to look at. Train a translator that has"),
         (["nowhere", "a cat"], 4, "is not a run"),
-        (["pairs", "a", "--beam", "2", "--target", "b"], 2, "--beam is about how a translation is found"),
+        (["pairs", "a", "--beam", "2", "--target", "b"], 2, "--beam and --target exclude each other"),
         (["pairs", "a", "--beam", "0"], 2, "--beam must be at least 1; got 0"),
         (["pairs", "a \udcff"], 3, "must be UTF-8"),
         (["nowhere", "a", "--out", "x.png", "--font", "Komic Sans"], 2, "No font 'Komic Sans' is installed"),
-        (["pairs", "a", "--font", "DejaVu Sans"], 2, "--font is about the picture"),
+        (["pairs", "a", "--font", "DejaVu Sans"], 2, "--font requires a plot"),
     ],
 )
 def test_what_cannot_be_looked_at(

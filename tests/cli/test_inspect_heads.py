@@ -102,7 +102,7 @@ def test_without_options_it_is_the_alignment(seqloom: Any, translators: Path) ->
     assert shown.code == 0 and shown.err == ""
     *_, scale, blank, more = shown.out.splitlines()
     assert (scale, blank) == ("0 ·░▒▓█ 1  of the attention of each row", "")
-    assert "--part cross, or encoder, or decoder" in more
+    assert "--part cross, encoder or decoder" in more
     alignment = seqloom(*command, "--json").json
     heads = seqloom(*command, "--view", "heat", "--part", "cross", "--json").json
     np.testing.assert_allclose(alignment["word_weights"], heads["maps"][0]["word_weights"], atol=1e-6)
@@ -195,7 +195,11 @@ def test_letters_no_font_has_are_named(
         (["heads", "a", "--part", "encode"], 2, "encode"),
         (["heads", "a", "--view", "map"], 2, "map"),
         (["heads", " ", "--part", "cross"], 2, "The text is empty"),
-        (["heads", "a", "--part", "cross", "--beam", "2", "--target", "b"], 2, "--beam is about how"),
+        (
+            ["heads", "a", "--part", "cross", "--beam", "2", "--target", "b"],
+            2,
+            "--beam and --target exclude each other",
+        ),
         (["reader", "a", "--part", "encoder"], 2, "The encoder of"),
         (["recurrent", "a", "--part", "cross"], 2, "recurrent is no Transformer: it has no layers and heads"),
         (["recurrent", "a", "--layer", "1"], 2, "recurrent is no Transformer"),
@@ -235,7 +239,7 @@ def test_sinusoids(seqloom: Any, tmp_path: Path) -> None:
     assert (found["run"], found["kind"], found["base"], found["layout"]) == (None, "rotary", 10, "interleaved")
     np.testing.assert_allclose(found["table"][1], [np.sin(1), np.cos(1), np.sin(10**-0.5), np.cos(10**-0.5)], atol=1e-6)
     assert "0 (sine), 1 (cosine)" in seqloom("inspect", "positions").out
-    assert seqloom("inspect", "positions", "--length", 1).out.startswith("sinusoidal positions, 1 place × 128 ")
+    assert seqloom("inspect", "positions", "--length", 1).out.startswith("sinusoidal positions, 1 position × 128 ")
 
 
 def test_positions_of_runs(seqloom: Any, translators: Path) -> None:
@@ -261,7 +265,7 @@ def test_positions_of_runs(seqloom: Any, translators: Path) -> None:
         (["--base", "1"], 2, "base must be above 1"),
         (["--layout", "thirds"], 2, "thirds"),
         (["--kind", "learned"], 2, "learned"),
-        (["--side", "source"], 2, "--side is about the tables of a run"),
+        (["--side", "source"], 2, "--side selects a table of a run"),
         (["heads", "--width", "8"], 2, "--width applies to sinusoids only"),
         (["learned", "--length", "17"], 2, "The run knows 16 positions"),
         (["reader"], 2, "knows no positions: its recipe says model.positions.kind=none"),

@@ -99,7 +99,7 @@ def test_from_python_it_scores_generates_and_evaluates(runs: Path, trigram: Path
     [
         (["words", "grams", "--interpolate"], "cannot be mixed, as their tokens differ"),
         (["words", "chars", "--interpolate"], "characters of text"),
-        (["words", "words"], "one run at a time"),
+        (["words", "words"], "one at a time"),
         (["words", "--interpolate"], "two or more runs"),
         (["words", "--weights=1"], "add --interpolate"),
         (["words", "words", "--interpolate", "--weights=a,b"], "'a,b'"),

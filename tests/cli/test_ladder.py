@@ -173,7 +173,7 @@ def test_killed_ladder_resumes(seqloom: Any, tiny: str) -> None:
         (["ladder-ml"], "did you mean ladder-lm?"),
         (["tiny.yaml", "model.cell=gru"], "model.cell cannot be set for all variants"),
         (["tiny.yaml", "train.stps=3"], "variant elman: its recipe has 1 problem"),
-        (["tiny.yaml", "--seeds", "1,1"], "--seeds must differ"),
+        (["tiny.yaml", "--seeds", "1,1"], "--seeds must be distinct"),
         (["tiny.yaml", "--plot", "figure.gif"], "must end in .png or .svg"),
         (["tiny.yaml", "--plot", "gone/figure.png"], "does not exist"),
         (["tiny.yaml", "--parameters", "60"], "no model.hidden gives 60 parameters"),

@@ -4,7 +4,7 @@ from pathlib import Path
 import pytest
 
 from seqloom.cli.app import main
-from seqloom.cli.list import PACKAGE, THINGS
+from seqloom.cli.list import LISTS, PACKAGE
 from seqloom.nn.cells import CELLS
 from seqloom.nn.scores import SCORES
 
@@ -14,7 +14,7 @@ def listed(capsys: pytest.CaptureFixture[str], *words: str) -> str:
     return capsys.readouterr().out
 
 
-@pytest.mark.parametrize("kind", THINGS)
+@pytest.mark.parametrize("kind", LISTS)
 def test_every_thing_has_a_name_and_a_summary(capsys: pytest.CaptureFixture[str], kind: str) -> None:
     things = json.loads(listed(capsys, kind, "--json"))
     assert things
@@ -37,14 +37,14 @@ def test_the_lists_are_the_registries(capsys: pytest.CaptureFixture[str]) -> Non
 
 
 def test_everything_at_once(capsys: pytest.CaptureFixture[str]) -> None:
-    assert list(json.loads(listed(capsys, "--json"))) == list(THINGS)
+    assert list(json.loads(listed(capsys, "--json"))) == list(LISTS)
     headings = [line for line in listed(capsys).splitlines() if not line.startswith(" ")]
-    assert headings == [f"{kind}:" for kind in THINGS]
+    assert headings == [f"{kind}:" for kind in LISTS]
 
 
 def test_an_unknown_kind_is_answered_with_the_nearest(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["list", "corpus"]) == 2
     assert capsys.readouterr().err == (
-        "seqloom: cannot list 'corpus': did you mean corpora? "
+        "seqloom: Cannot list 'corpus': did you mean corpora? "
         "(choose from cells, attention, tasks, corpora, recipes, ladders).\n"
     )

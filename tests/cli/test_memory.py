@@ -25,7 +25,7 @@ def test_for_people(seqloom: Any) -> None:
     shown = seqloom("memory-test", *TINY, "--cells", "lstm", "--test", "adding", "--forget-bias", "2")
     title, heads, row = shown.out.splitlines()
     assert title.startswith("adding, accuracy after 4 steps, mean over seeds (worst–best); without memory")
-    assert heads.split() == ["cell", "hidden", "parameters", "lag", "2", "lag", "4", "holds", "to"]
+    assert heads.split() == ["cell", "hidden", "parameters", "lag", "2", "lag", "4", "reach"]
     assert row.split()[:2] == ["lstm", "5"]
     mean, spread = row.split()[3:5]  # with as many digits, or a mean could lie outside of its own spread
     assert re.fullmatch(r"0\.\d{3}", mean) and re.fullmatch(r"\(0\.\d{3}–0\.\d{3}\)", spread)
@@ -59,14 +59,14 @@ def test_a_picture(seqloom: Any, tmp_path: Path, ending: str) -> None:
     [
         (["--cells", "elman,lsmt"], "There is no cell 'lsmt': did you mean lstm?"),
         (["--cells", ""], "--cells must be values separated by commas, such as elman,lstm; got ''."),
-        (["--cells", "elman,,gru"], "--cells takes one or more"),
-        (["--lags", ""], "--lags takes one or more"),
+        (["--cells", "elman,,gru"], "--cells must be values separated by commas"),
+        (["--lags", ""], "--lags must be values separated by commas"),
         (["--lags", "0,5"], "A lag must be at least 1; got 0, 5."),
         (["--lags", "5,-3"], "A lag must be at least 1"),
         (["--lags", "5,ten"], "--lags must be whole numbers separated by commas, such as 5,10,20; got '5,ten'."),
         (["--lags", "5,5"], "must differ from each other"),
         (["--seeds", "1,1"], "must differ from each other"),
-        (["--seeds", "a"], "--seeds takes whole numbers"),
+        (["--seeds", "a"], "--seeds must be whole numbers"),
         (["--test", "ading"], "There is no memory test 'ading': did you mean adding?"),
         (["--steps", "0"], "steps must be above 0"),
         (["--hidden", "0"], "hidden must be above 0"),

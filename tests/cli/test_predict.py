@@ -105,7 +105,7 @@ def test_empty_input_gives_no_result(seqloom: Any, made: Path, type_in: Callable
 
 def test_what_is_refused(seqloom: Any, made: Path, runs: Path, tmp_path: Path) -> None:
     seqloom("predict", made / "classify", "text", "--file", "lines.txt").refuses(
-        2, "Give texts or a --file", "not both"
+        2, "Texts and --file exclude each other"
     )
     seqloom("predict", made / "classify", "--file", tmp_path / "none").refuses(2, "cannot be read: No such file")
     seqloom("predict", made / "classify", "--file", tmp_path).refuses(2, "cannot be read: Is a directory")

@@ -102,7 +102,7 @@ def test_json_even_on_a_terminal(runs: Path, tmp_path: Path, monkeypatch: pytest
         (e.Saved(8, "step-8"), None),
         (
             e.BatchSplit(8, 64, 2),
-            "step 8: out of memory; batches of 64 rows or more are split into 2 microbatches, the updates are the same",
+            "step 8: out of memory; batches of 64 rows or more are split into 2 microbatches, with the same updates",
         ),
         (e.Skipped(8, "the loss is nan"), "step 8: the update was skipped: the loss is nan"),
         (e.Damaged(8, "step-8", "it is cut short"), "checkpoint step-8 is skipped: it is cut short"),

@@ -65,7 +65,7 @@ def test_right_answers_are_counted(seqloom: Any, made: Path, type_in: Callable[[
     type_in(f"a film\t{label}\n\na plot\tneither\n".encode())
     shown = seqloom(*words)
     assert shown.out.split("\n") == [said[0], "", said[1], ""]
-    assert shown.err == "right: 1 of 2, 50.00%\n"
+    assert shown.err == "correct: 1 of 2, 50.00%\n"
     type_in(b"a film\n")
     seqloom(*words).refuses(3, "With --check, a line must be a text, a tab and a label; line 1 is 'a film'")
     one = seqloom("prompt", made / "gpt", f"a film\t{label}", "--choices", "good,bad", "--check", "--json")
@@ -78,7 +78,7 @@ def test_it_writes_instead(seqloom: Any, made: Path) -> None:
     words = ["prompt", made / "gpt", "a film", "--generate", "--max-tokens", 3, "--json"]
     assert set(seqloom(*words).json) == {"text", "written", "unknown", "left_out", "cut"}
     for option in (["--choices", "a,b"], ["--by", "sum"], ["--calibrate"], ["--top", 2]):
-        seqloom("prompt", made / "gpt", "x", "--generate", *option).refuses(2, "--generate writes freely: leave out")
+        seqloom("prompt", made / "gpt", "x", "--generate", *option).refuses(2, "--generate excludes")
 
 
 def test_runs_that_were_trained_to_be_asked(seqloom: Any, made: Path) -> None:
@@ -109,7 +109,7 @@ def test_notes_come_at_the_end(seqloom: Any, made: Path, tmp_path: Path) -> None
         ("a film\tgood\na plot\n", [], 3, "Line 2"),
         ("a film\tgood\n", [], 2, "only one label, 'good'"),
         ("a film\tgood\na plot\tbad\n", ["--choices", "good,fair"], 3, "is 'bad'"),
-        ("a film\tgood\na plot\tbad\n", ["--choices", "good,,bad"], 2, "--choices takes one or more"),
+        ("a film\tgood\na plot\tbad\n", ["--choices", "good,,bad"], 2, "--choices must be values separated by commas"),
         ("a film\tgood\na plot\tbad\n", ["--template", "{text}"], 2, "must contain {text} and then {label}"),
         ("a film\tgood\na plot\tbad\n", ["--template", "{text} {x} {label}"], 2, "no other braces"),
         ("", [], 3, "is empty"),
@@ -126,7 +126,7 @@ def test_what_is_no_language_model(seqloom: Any, made: Path, tmp_path: Path) -> 
     small = ["train.steps=2", "train.evaluate_every=2"]
     trained(classify_recipe(tmp_path, *small), tmp_path / "classifier")
     seqloom("prompt", tmp_path / "classifier", "x", "--choices", "a,b").refuses(2, "is a classifier")
-    seqloom("prompt", made / "gpt", "x", "--first", 2, "--choices", "a,b").refuses(2, "give these too")
+    seqloom("prompt", made / "gpt", "x", "--first", 2, "--choices", "a,b").refuses(2, "add --shots")
     seqloom("prompt", made / "gpt", "x", "--shots", made / "none.tsv").refuses(3, "does not exist")
     seqloom("prompt", made / "gpt", "x").refuses(2, "There must be at least two choices, but there are none")
 

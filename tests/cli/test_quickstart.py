@@ -16,7 +16,7 @@ def test_from_nothing_to_a_translator_that_shows_where_it_looked(seqloom: Any, h
     assert shown.code == 0, shown.err
     translator = load("runs/quickstart-en-fr")
     pairs = translator.task().corpus.split("dev")
-    watched = re.findall(r"^   (.*)$", shown.out.partition("2. Learning")[2].partition("parameters")[0], re.MULTILINE)
+    watched = re.findall(r"^   (.*)$", shown.out.partition("2. Training")[2].partition("parameters")[0], re.MULTILINE)
     assert len(watched) == 3 and set(watched) <= {pair.source for pair in pairs}
     rounds = re.findall(
         r"^step (\d+): BLEU [\d.]+, [\d.]+% exactly right\n((?:   [✓·] .*\n)+)", shown.out, re.MULTILINE
@@ -25,9 +25,9 @@ def test_from_nothing_to_a_translator_that_shows_where_it_looked(seqloom: Any, h
     assert all(lines.count("\n") == len(watched) for _, lines in rounds)
     figures = translator.run.metrics("test")
     assert f"BLEU {figures['bleu']:.2f}   chrF {figures['chrf']:.2f}" in shown.out
-    assert f"training phrase has BLEU {figures['copy_bleu']:.2f}" in shown.out
-    assert f"{figures['alignment_accuracy']:.1%} of its words look at the right one" in shown.out
-    if "No picture" not in shown.out:
+    assert f"training phrase: BLEU {figures['copy_bleu']:.2f}" in shown.out
+    assert f"{figures['alignment_accuracy']:.1%} of the words attend to the correct source word" in shown.out
+    if "The plot was not written" not in shown.out:
         assert (here / "runs/quickstart-en-fr/attention.png").read_bytes().startswith(b"\x89PNG")
 
 
@@ -51,7 +51,7 @@ def test_what_it_proposes_works(seqloom: Any, here: Path, monkeypatch: pytest.Mo
 def test_without_matplotlib_it_says_so_and_goes_on(seqloom: Any, here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
     shown = seqloom("quickstart", *TINY, "train.steps=2")
-    assert shown.code == 0 and "No picture: Plots need matplotlib" in shown.out
+    assert shown.code == 0 and "The plot was not written: Plots need matplotlib" in shown.out
 
 
 def test_letters_that_no_font_has_are_drawn_as_text(seqloom: Any, here: Path) -> None:
@@ -83,12 +83,12 @@ def test_without_attention_or_translations_of_dev_it_goes_on(seqloom: Any, here:
 
 
 def test_a_free_name_is_found(here: Path) -> None:
-    from seqloom.cli.quickstart import free_path
+    from seqloom.cli.quickstart import unused_path
 
-    assert free_path(Path("runs/quickstart-en-fr")) == Path("runs/quickstart-en-fr")
+    assert unused_path(Path("runs/quickstart-en-fr")) == Path("runs/quickstart-en-fr")
     (here / "runs/quickstart-en-fr").mkdir(parents=True)
     (here / "runs/quickstart-en-fr-2").mkdir()
-    assert free_path(Path("runs/quickstart-en-fr")) == Path("runs/quickstart-en-fr-3")
+    assert unused_path(Path("runs/quickstart-en-fr")) == Path("runs/quickstart-en-fr-3")
 
 
 @pytest.mark.parametrize(
@@ -99,7 +99,7 @@ def test_a_free_name_is_found(here: Path) -> None:
         (["--target", "xx"], "CLDR has no language 'xx'"),
         (["--target", "en-US"], "different languages"),
         (["--out", "there"], "there exists"),
-        (["--out", "."], "--out must name a directory"),
+        (["--out", "."], "--out must be the name of a new directory"),
     ],
 )
 def test_mistakes_are_found_before_any_work(seqloom: Any, here: Path, words: list[str], message: str) -> None:

@@ -161,12 +161,12 @@ def nbest_of(folder: Path, text: str) -> Path:
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["--rescore", "x", "--beam", "3"], "--beam has no place beside --rescore"),
-        (["--rescore", "x", "--coverage-penalty", "0.2"], "--coverage-penalty has no place beside --rescore"),
-        (["--rescore", "x", "--prefix", "a"], "--prefix has no place beside --rescore"),
-        (["--rescore", "x", "--alignment"], "--alignment has no place beside --rescore"),
+        (["--rescore", "x", "--beam", "3"], "--beam cannot be combined with --rescore"),
+        (["--rescore", "x", "--coverage-penalty", "0.2"], "--coverage-penalty cannot be combined with --rescore"),
+        (["--rescore", "x", "--prefix", "a"], "--prefix cannot be combined with --rescore"),
+        (["--rescore", "x", "--alignment"], "--alignment cannot be combined with --rescore"),
         (["--rescore", "x", "--share", "1.5"], "The share of the model in a score must be from 0 to 1, got 1.5."),
-        (["--share", "0.5"], "--share is about the scores of an n-best list: name one with --rescore FILE."),
+        (["--share", "0.5"], "--share requires an n-best list: add --rescore FILE."),
     ],
 )
 def test_wrong_words(seqloom: Any, translators: Path, words: list[str], said: str) -> None:

@@ -19,7 +19,7 @@ def test_without_runs_it_says_what_to_do(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     assert main(["studio"]) == 2
-    assert "There are no runs yet" in (told := capsys.readouterr().err) and "seqloom studio --demo" in told
+    assert "runs/ does not exist" in (told := capsys.readouterr().err) and "seqloom studio --demo" in told
 
 
 @pytest.mark.parametrize(

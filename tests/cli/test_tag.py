@@ -103,7 +103,9 @@ def test_unknown_words_are_noted_where_they_are_not_spelled(seqloom: Any, runs: 
 
 
 def test_what_is_refused(seqloom: Any, runs: Path, type_in: Callable[[bytes], None]) -> None:
-    seqloom("tag", runs / "names", "x", "--json", "--format", "text").refuses(2, "--json is a format of its own")
+    seqloom("tag", runs / "names", "x", "--json", "--format", "text").refuses(
+        2, "--json and --format exclude each other"
+    )
     seqloom("tag", runs / "names", "x", "--format", "xml").refuses(2, "--format")
     seqloom("classify", runs / "names", "x").refuses(2, "is a tagger: `seqloom tag` uses it")
     seqloom("tag", runs / "none", "x").refuses(4, "is not a run")

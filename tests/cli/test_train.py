@@ -266,9 +266,9 @@ def test_resuming_on_changed_data_is_refused(seqloom: Any, tmp_path: Path, texts
         (["lm-char-lstm", "=3"], "must begin with a key"),
         (["--resume", "run", "--out", "other"], "leave out --seeds and --out"),
         (["--resume", "run", "--seeds", "1"], "leave out --seeds and --out"),
-        (["lm-char-lstm", "--out", "."], "--out must name a directory"),
-        (["lm-char-lstm", "--out", "/"], "--out must name a directory"),
-        (["lm-char-lstm", "--out", ""], "--out must name a directory"),
+        (["lm-char-lstm", "--out", "."], "--out must be the name of a new directory"),
+        (["lm-char-lstm", "--out", "/"], "--out must be the name of a new directory"),
+        (["lm-char-lstm", "--out", ""], "--out must be the name of a new directory"),
     ],
 )
 def test_what_cannot_be_a_training(seqloom: Any, here: Path, words: list[str], message: str) -> None:

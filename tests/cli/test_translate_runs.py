@@ -94,7 +94,7 @@ def test_translators_are_ranked_by_bleu(seqloom: Any, runs: Path) -> None:
     assert [Path(row["run"]).name for row in shown["runs"]] == ["two", "one"]
     text = seqloom("compare", runs / "one", runs / "two").out
     assert "best first by BLEU" in text and "31.0000" in text and "chrF" in text and "exact" in text
-    assert "translated while training" in text
+    assert "measured during training" in text
 
 
 @pytest.mark.parametrize("metric", ["loss", "perplexity", "chrf", "exact_match"])
@@ -108,7 +108,7 @@ def test_or_by_what_is_asked_for(seqloom: Any, runs: Path, metric: str) -> None:
 
 def test_different_tokens_are_ranked_by_bleu_only(seqloom: Any, runs: Path) -> None:
     assert seqloom("compare", runs / "one", runs / "words", "--json").json["ranked_by"] == "bleu"
-    seqloom("compare", runs / "one", runs / "words", "--by", "loss").refuses(2, "different tokens", "bleu", lines=1)
+    seqloom("compare", runs / "one", runs / "words", "--by", "loss").refuses(2, "different tokenizers", "bleu", lines=1)
 
 
 def test_figures_of_training_and_of_evaluate_are_not_mixed(seqloom: Any, runs: Path) -> None:
@@ -118,7 +118,7 @@ def test_figures_of_training_and_of_evaluate_are_not_mixed(seqloom: Any, runs: P
     assert seqloom("compare", runs / "one", runs / "two", "--json").json["ranked_by"] == "loss"
     assert "evaluate" in seqloom("compare", runs / "one", runs / "words", "--json").json["not_ranked"]
     assert seqloom("evaluate", runs / "two", "--json").code == 0
-    assert "translated while training" not in seqloom("compare", runs / "one", runs / "two").out
+    assert "measured during training" not in seqloom("compare", runs / "one", runs / "two").out
     assert seqloom("compare", runs / "one", runs / "two", "--json").json["ranked_by"] == "bleu"
 
 
@@ -126,7 +126,7 @@ def test_different_amounts_of_dev_are_not_mixed(seqloom: Any, runs: Path) -> Non
     recipe = runs / "two" / "recipe.yaml"
     recipe.write_text(recipe.read_text().replace("dev_pairs: 4", "dev_pairs: 5"))
     update_checksums(runs / "two")
-    seqloom("compare", runs / "one", runs / "two", "--by", "bleu").refuses(2, "while it trained", lines=1)
+    seqloom("compare", runs / "one", runs / "two", "--by", "bleu").refuses(2, "measured during training", lines=1)
 
 
 def test_curves(runs: Path) -> None:
@@ -173,13 +173,13 @@ def test_the_whole_examination(seqloom: Any, own: list[str]) -> None:
         "translate-files: translate on ",
         "  train         90  source",
         "0 pairs and 0 source sentences also in train; no unknown tokens",
-        "tokens a side, of ",
+        "tokens per side, of ",
         "% padding",
         "tokenizer: byte-pair, ",
         "source embedding ",
         "attention ",
         "target tokens, ",
-        "ms a step",
+        "ms per step",
         "memory: ",
         "no problems found",
     ):

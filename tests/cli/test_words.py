@@ -79,7 +79,7 @@ def test_pictures_that_cannot_be_drawn(seqloom, vectors, folder):
         2, "four words or more, got 1"
     )
     both = seqloom("words", "plot", vectors, "--out", folder / "x.png", "--word", "king", "--near", "king")
-    both.refuses(2, "--word or by --near")
+    both.refuses(2, "--word and --near exclude each other")
 
 
 @pytest.mark.parametrize("method", ["pca", "tsne"])
@@ -180,7 +180,7 @@ def test_trained_evaluated_listed_and_compared(seqloom, folder, text, monkeypatc
     assert other["data"] == str(text) and other["documents"] > 0
     compared = seqloom("compare", folder / "skipgram", folder / "glove", "--json").json
     assert compared["ranked_by"] == "neighbours" and len(compared["runs"]) == 2
-    seqloom("compare", folder / "skipgram", folder / "glove", "--by", "loss").refuses(2, "losses of their own kind")
+    seqloom("compare", folder / "skipgram", folder / "glove", "--by", "loss").refuses(2, "are not comparable")
     monkeypatch.chdir(folder.parent)
     assert seqloom("list", "tasks").out.count("word-vectors") == 1
     assert seqloom("doctor", "word2vec-pydocs", *data, *small).code == 0

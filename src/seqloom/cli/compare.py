@@ -133,7 +133,7 @@ def compare(
     if plot is not None:
         from seqloom.inspect.plots.measurements import draw_curves
 
-        write_plot(plot, draw_curves(opened), said="The curves are in {}.")
+        write_plot(plot, draw_curves(opened), message="The curves are in {}.")
     if missing := [str(path) for path in runs if not path.exists()]:
         verbs = "does not exist and is" if len(missing) == 1 else "do not exist and are"
         raise UsageError(f"{' and '.join(missing)} {verbs} missing from the comparison. Check the name.")
@@ -204,7 +204,7 @@ def choose_ranking(opened: Sequence["Run"], by: str | None, split: str) -> Ranki
     runs, every = [run for run, _ in measured], [metrics for _, metrics in measured]
     if len(runs) < 2:
         unmeasured = [str(run.path) for run in opened if run not in runs]
-        listed = f"Not ranked: {', '.join(unmeasured)} has no metrics on {split}"
+        listed = f"Not ranked: there are no {split} metrics of {', '.join(unmeasured)}"
         return None, f"{listed}. Run `seqloom evaluate RUN --split {split}` first." if unmeasured else None
     if len({run.data["sha256"].get(split) for run in runs}) > 1:
         things = "texts" if all(run.of_text for run in runs) else "data"

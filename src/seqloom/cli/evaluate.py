@@ -122,7 +122,7 @@ def parse_weights(words: str | None, interpolate: bool, runs: int) -> list[float
     if words is None:
         return None
     if not interpolate:
-        raise UsageError("--weights requires --interpolate and two or more language models.")
+        raise UsageError("--weights requires two or more language models and --interpolate; add --interpolate.")
     try:
         return [float(word) for word in words.split(",")]
     except ValueError:
