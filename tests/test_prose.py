@@ -41,7 +41,10 @@ PATTERNS = {  # a pattern, and what to write instead
 }
 # Parts that follow the rules. A part is added when it has been rewritten, and never removed.
 CHECKED = [
-    *(SOURCE / name for name in ("accel", "classical", "cli", "decoding", "evaluate", "ladder", "nn", "studio", "train")),
+    *(
+        SOURCE / name
+        for name in ("accel", "classical", "cli", "decoding", "evaluate", "ladder", "nn", "studio", "train")
+    ),
     ROOT / "docs/learn",
     ROOT / "docs/index.md",
     ROOT / "README.md",
