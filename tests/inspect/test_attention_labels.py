@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from tests.inspect.walking import Trained, letters
+from tests.inspect.walk_checks import Trained, build_tokenizer
 
 from seqloom.inspect.plots.heatmaps import draw_alignment, draw_heads, draw_links
 from seqloom.inspect.tours.panels import MatrixPanel
@@ -61,7 +61,7 @@ def show_positions_only(embedded: Any) -> None:
 
 @pytest.fixture(scope="module")
 def gpt() -> Trained:
-    tokenizer = letters()
+    tokenizer = build_tokenizer()
     model = GPTConfig(d_model=WIDTH, heads=2, layers=1, positions=LEARNED, tied=False).build(len(tokenizer)).double()
     with torch.no_grad():
         show_positions_only(model.backbone.embedded)
@@ -71,7 +71,7 @@ def gpt() -> Trained:
 
 @pytest.fixture(scope="module")
 def translator() -> Trained:
-    tokenizer = letters()
+    tokenizer = build_tokenizer()
     config = TransformerConfig(d_model=WIDTH, heads=2, encoder_layers=1, decoder_layers=1, positions=LEARNED)
     model = config.build(len(tokenizer)).double()
     with torch.no_grad():
@@ -84,7 +84,7 @@ def translator() -> Trained:
 
 @pytest.fixture(scope="module")
 def bert() -> Trained:
-    tokenizer = letters()
+    tokenizer = build_tokenizer()
     model = BERTConfig(d_model=WIDTH, heads=2, layers=1, positions=LEARNED).build(len(tokenizer)).double()
     with torch.no_grad():
         show_positions_only(model.backbone.embedded)
@@ -146,7 +146,9 @@ def test_row_of_a_recurrent_alignment_is_what_it_produces() -> None:
 def weights_panel(walk: Any, key: str) -> MatrixPanel:
     (stage,) = (stage for stage in walk.stages if stage.key == key)
     (panel,) = (
-        panel for panel in stage.panels if isinstance(panel, MatrixPanel) and panel.shares and len(panel.rows) > 1
+        panel
+        for panel in stage.panels
+        if isinstance(panel, MatrixPanel) and panel.probabilities and len(panel.rows) > 1
     )
     return panel
 

@@ -1,4 +1,4 @@
-"""A cell that is defined here alone is traced, drawn and walked through, without a line about it anywhere else."""
+"""A cell that is defined in this file only is traced, drawn and walked through."""
 
 import json
 from typing import ClassVar
@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
-from tests.inspect.walking import Trained, drawn, follows, letters
+from tests.inspect.walk_checks import Trained, build_tokenizer, check_walk, randomise
 from torch import Tensor, nn
 
 from seqloom.inspect.equations import arithmetic, trace_equations
@@ -47,9 +47,9 @@ class Peephole(Cell):
 @pytest.fixture
 def writer(monkeypatch: pytest.MonkeyPatch) -> Trained:
     monkeypatch.setitem(CELLS, "peephole", Peephole)
-    tokenizer = letters()
+    tokenizer = build_tokenizer()
     model = RecurrentLMConfig(cell="peephole", hidden=20, layers=2).build(len(tokenizer))
-    return Trained(drawn(model), tokenizer, "recurrent-lm", "language-model")
+    return Trained(randomise(model), tokenizer, "recurrent-lm", "language-model")
 
 
 def test_equations_are_derived() -> None:
@@ -82,7 +82,7 @@ def test_it_is_traced_and_drawn(writer: Trained) -> None:
 
 def test_it_is_walked_through(writer: Trained) -> None:
     walk = walk_through(writer, "the cat", Follow(word=4, layer=2))
-    follows(walk)
+    check_walk(walk)
     assert walk.difference < 1e-9
     json.dumps(to_plain(walk), allow_nan=False)
     step = walk.stage("step")
@@ -90,5 +90,5 @@ def test_it_is_walked_through(writer: Trained) -> None:
         "i = σ(W xₜ + U hₜ₋₁ + V cₜ₋₁ + b)      g = softsign(W xₜ + U hₜ₋₁ + b)\n"
         "cₜ = (1 − i) ⊙ cₜ₋₁ + i ⊙ g      hₜ = tanh(cₜ)"
     )
-    assert "near 1 replaces the content of the cell" in step.words
+    assert "near 1 replaces the content of the cell" in step.text
     assert [panel.kind for panel in step.panels] == ["matrix", "sum", "sum", "sum", "sum"]

@@ -1,4 +1,4 @@
-"""A walk through a model: its numbers are the model's own, its sums add up, and what cannot be walked is refused."""
+"""Walks: their values equal the model, sums add up, and invalid requests are refused."""
 
 import json
 from typing import Any
@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from tests.inspect.walking import Trained, drawn, follows, keys, letters, output
+from tests.inspect.walk_checks import Trained, build_tokenizer, check_walk, keys, randomise, stage_output
 
 from seqloom.core.errors import UsageError
 from seqloom.exchange.start_tokens import StartTokenConfig
@@ -29,24 +29,24 @@ TINY: dict[str, Any] = {"d_model": 12, "heads": 3, "dropout": 0.3}
 
 
 def transformer(**options: Any) -> Trained:
-    tokenizer = letters()
+    tokenizer = build_tokenizer()
     config = StartTokenConfig(**{**TINY, "encoder_layers": 2, "decoder_layers": 2, **options})
-    return Trained(drawn(config.build(len(tokenizer))), tokenizer, "transformer", "translate")
+    return Trained(randomise(config.build(len(tokenizer))), tokenizer, "transformer", "translate")
 
 
 def seq2seq(**options: Any) -> Trained:
-    tokenizer = letters()
+    tokenizer = build_tokenizer()
     config = RecurrentSeq2SeqConfig(**{"hidden": 6, "dropout": 0.3, **options})
-    return Trained(drawn(config.build(len(tokenizer))), tokenizer, "recurrent-seq2seq", "translate")
+    return Trained(randomise(config.build(len(tokenizer))), tokenizer, "recurrent-seq2seq", "translate")
 
 
 def language_model(config: Any, kind: str) -> Trained:
-    tokenizer = letters()
-    return Trained(drawn(config.build(len(tokenizer))), tokenizer, kind, "language-model")
+    tokenizer = build_tokenizer()
+    return Trained(randomise(config.build(len(tokenizer))), tokenizer, kind, "language-model")
 
 
 def check(walk: Walk) -> None:
-    follows(walk)
+    check_walk(walk)
     assert walk.difference < 1e-9
     json.dumps(to_plain(walk), allow_nan=False)
 
@@ -70,37 +70,37 @@ SHAPES: list[dict[str, Any]] = [
 
 
 @pytest.mark.parametrize("options", SHAPES, ids=lambda options: " ".join(options) or "plain")
-def test_the_scores_at_the_end_of_a_transformer_are_its_own(options: dict[str, Any]) -> None:
+def test_transformer_scores_equal_model(options: dict[str, Any]) -> None:
     translator = transformer(**options)
     pair = translate_pair(translator, "the cat", "il gatto")
     for step in (1, 5, len(pair.target_ids)):
         walk = walk_through(translator, "the cat", Follow(step=step, head=3), pair)
         check(walk)
         batch = pair.batch(translator.model)
-        own = translator.model.eval()(batch["source"], batch["source_mask"], batch["inputs"])[0, step - 1]
-        np.testing.assert_allclose(output(walk, "logits"), own.detach().numpy(), atol=1e-9)
+        expected = translator.model.eval()(batch["source"], batch["source_mask"], batch["inputs"])[0, step - 1]
+        np.testing.assert_allclose(stage_output(walk, "logits"), expected.detach().numpy(), atol=1e-9)
 
 
-def test_each_stage_of_a_transformer_is_what_its_layers_do() -> None:
+def test_transformer_stages_equal_layer_outputs() -> None:
     translator = transformer(norm_first=True)
     model = translator.model
     pair = translate_pair(translator, "the cat", "il gatto")
     walk = walk_through(translator, "the cat", Follow(word=3, step=4, layer=2, head=2), pair)
     seen: dict[str, Any] = {}
     for name, part in {"below": model.encoder[1], "memory": model.encoder_norm, "decoder": model.decoder[1]}.items():
-        part.register_forward_hook(lambda _, __, made, name=name: seen.setdefault(name, made))
+        part.register_forward_hook(lambda _, __, result, name=name: seen.setdefault(name, result))
     batch, heads = pair.batch(model), model.eval().attentions(pair.batch(model))
     model(batch["source"], batch["source_mask"], batch["inputs"])
     close: dict[str, Any] = {"atol": 1e-9}
-    np.testing.assert_allclose(output(walk, "encoder-feed"), seen["below"][0][0].detach(), **close)
-    np.testing.assert_allclose(output(walk, "encoder-layers"), seen["memory"][0].detach(), **close)
-    np.testing.assert_allclose(output(walk, "decoder-feed"), seen["decoder"][0][0, :4].detach(), **close)
-    np.testing.assert_allclose(output(walk, "encoder-weights"), heads["encoder"][1][0, 1, 2].detach(), **close)
-    np.testing.assert_allclose(output(walk, "cross-weights"), heads["cross"][1][0, 1, 3].detach(), **close)
+    np.testing.assert_allclose(stage_output(walk, "encoder-feed"), seen["below"][0][0].detach(), **close)
+    np.testing.assert_allclose(stage_output(walk, "encoder-layers"), seen["memory"][0].detach(), **close)
+    np.testing.assert_allclose(stage_output(walk, "decoder-feed"), seen["decoder"][0][0, :4].detach(), **close)
+    np.testing.assert_allclose(stage_output(walk, "encoder-weights"), heads["encoder"][1][0, 1, 2].detach(), **close)
+    np.testing.assert_allclose(stage_output(walk, "cross-weights"), heads["cross"][1][0, 1, 3].detach(), **close)
 
 
-def test_the_text_of_one_token_is_followed_to_the_most_looked_at() -> None:
-    """Where no token is named, the walk follows the one that the step looks at most."""
+def test_default_token_has_largest_attention() -> None:
+    """Without a selected token, the walk follows the one with the largest attention weight."""
     translator = transformer()
     pair = translate_pair(translator, "the cat", "il gatto")
     walk = walk_through(translator, "the cat", Follow(step=3), pair)
@@ -109,8 +109,8 @@ def test_the_text_of_one_token_is_followed_to_the_most_looked_at() -> None:
     assert walk.word == int(weights.argmax()) + 1
 
 
-def test_a_walk_that_left_something_out_would_be_seen(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The check can fail: without the scale of its scores the walk's numbers are not the model's."""
+def test_wrong_attention_is_detected(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Control: without the scale of the attention scores the values differ from the model."""
     right = capture.attention_values
 
     def wrong(captured: Any, attention: Any, weights: Any) -> Any:
@@ -129,7 +129,7 @@ def test_a_walk_that_left_something_out_would_be_seen(monkeypatch: pytest.Monkey
 
 # --- recurrent translators --------------------------------------------------------------------------------------------
 
-SCORED: list[tuple[str, dict[str, Any]]] = [
+ATTENTION_OPTIONS: list[tuple[str, dict[str, Any]]] = [
     ("additive", {}),
     ("additive", {"coverage": True}),
     ("general", {"order": "bahdanau"}),
@@ -138,8 +138,8 @@ SCORED: list[tuple[str, dict[str, Any]]] = [
     ("cosine", {}),
     ("location", {"max_length": 20, "coverage": True}),
 ]
-ATTENTION = [AttentionConfig(score=score, **options) for score, options in SCORED]
-WAYS: list[dict[str, Any]] = [
+ATTENTION = [AttentionConfig(score=score, **options) for score, options in ATTENTION_OPTIONS]
+TRANSLATORS: list[dict[str, Any]] = [
     *({"attention": attention} for attention in ATTENTION),
     {"attention": ATTENTION[0], "combine": "sum", "residual": True, "cell": "gru", "encoder_layers": 2},
     {"attention": ATTENTION[2], "combine": "mix", "cell": "lstm", "context": "every", "decoder_layers": 2},
@@ -149,8 +149,8 @@ WAYS: list[dict[str, Any]] = [
 ]
 
 
-@pytest.mark.parametrize("options", WAYS, ids=str)
-def test_the_scores_at_the_end_of_a_recurrent_translator_are_its_own(options: dict[str, Any]) -> None:
+@pytest.mark.parametrize("options", TRANSLATORS, ids=str)
+def test_recurrent_translator_values_equal_model(options: dict[str, Any]) -> None:
     translator = seq2seq(**options)
     pair = translate_pair(translator, "the cat", "il gatto")
     for step in (1, 4, len(pair.target_ids)):
@@ -160,14 +160,14 @@ def test_the_scores_at_the_end_of_a_recurrent_translator_are_its_own(options: di
         close: dict[str, Any] = {"atol": 1e-9}
         model = translator.model.eval()
         np.testing.assert_allclose(
-            output(walk, "annotations"), model.encoder_states(batch["source"])[0].detach(), **close
+            stage_output(walk, "encoder-states"), model.encoder_states(batch["source"])[0].detach(), **close
         )
         if model.attend is not None:
             weights = model.attention(batch)[0, step - 1]
-            np.testing.assert_allclose(output(walk, "weights"), weights.detach(), **close)
+            np.testing.assert_allclose(stage_output(walk, "weights"), weights.detach(), **close)
 
 
-def test_a_translation_that_is_not_given_is_the_search_s() -> None:
+def test_default_translation_comes_from_beam_search() -> None:
     translator = seq2seq()
     walk = walk_through(translator, "the cat")
     (found,) = translator.translate(["the cat"])
@@ -195,7 +195,7 @@ MODELS: list[tuple[Any, str]] = [
 
 
 @pytest.mark.parametrize(("config", "kind"), MODELS, ids=str)
-def test_the_scores_at_the_end_of_a_language_model_are_its_own(config: Any, kind: str) -> None:
+def test_language_model_probabilities_equal_model(config: Any, kind: str) -> None:
     writer = language_model(config, kind)
     layers = max(1, getattr(config, "layers", 1))
     for word in (1, 4, None):
@@ -203,19 +203,19 @@ def test_the_scores_at_the_end_of_a_language_model_are_its_own(config: Any, kind
         check(walk)
         read = torch.tensor([[0, *writer.tokenizer.encode("the cat")][: walk.word]])
         model = writer.model.eval()
-        own = model.step(read, model.start(rows=1)).log_probs[0].exp()
-        np.testing.assert_allclose(output(walk, "softmax"), own.detach().numpy(), atol=1e-9)
+        expected = model.step(read, model.start(rows=1)).log_probs[0].exp()
+        np.testing.assert_allclose(stage_output(walk, "softmax"), expected.detach().numpy(), atol=1e-9)
 
 
-def test_the_memory_of_a_language_model_is_the_one_it_has() -> None:
+def test_language_model_states_equal_trace() -> None:
     writer = language_model(RecurrentLMConfig(cell="lstm", hidden=6, layers=2), "recurrent-lm")
     walk = walk_through(writer, "the cat", Follow(word=5, layer=2))
     traces = writer.model.eval().trace(torch.tensor([[0, *writer.tokenizer.encode("the cat")]]))
-    np.testing.assert_allclose(output(walk, "carried"), traces[1]["h"][0, :5].detach(), atol=1e-9)
-    np.testing.assert_allclose(output(walk, "memory"), traces[1]["h"][0, 3].detach(), atol=1e-9)
+    np.testing.assert_allclose(stage_output(walk, "states"), traces[1]["h"][0, :5].detach(), atol=1e-9)
+    np.testing.assert_allclose(stage_output(walk, "state"), traces[1]["h"][0, 3].detach(), atol=1e-9)
 
 
-def test_a_window_is_all_that_is_seen() -> None:
+def test_window_contains_last_tokens() -> None:
     writer = language_model(WindowLMConfig(window=4, embedding=3, hidden=5), "window-lm")
     for word, seen in ((2, ["</s>", "</s>", "</s>", "t"]), (8, ["␣", "c", "a", "t"])):
         walk = walk_through(writer, "the cat", Follow(word=word))
@@ -223,21 +223,21 @@ def test_a_window_is_all_that_is_seen() -> None:
         assert tokens == seen
         after = walk.stage("next").panels[0].tokens  # type: ignore[attr-defined]
         assert len(after) == 4 and after[:3] == seen[1:]
-    known = writer.model.eval().embed(torch.tensor(writer.tokenizer.encode(" cat"))).flatten()
-    np.testing.assert_allclose(output(walk, "window"), known.detach(), atol=1e-12)
+    expected = writer.model.eval().embed(torch.tensor(writer.tokenizer.encode(" cat"))).flatten()
+    np.testing.assert_allclose(stage_output(walk, "window"), expected.detach(), atol=1e-12)
 
 
-def test_at_the_end_of_a_text_a_language_model_says_how_to_go_on() -> None:
+def test_walk_at_end_of_text_has_continuation() -> None:
     writer = language_model(GPTConfig(**TINY, layers=1), "gpt")
     walk = walk_through(writer, "the cat")
-    assert walk.onward is None or walk.onward.startswith("the cat")
-    assert walk_through(writer, "the cat", Follow(word=2)).onward is None
+    assert walk.continued_text is None or walk.continued_text.startswith("the cat")
+    assert walk_through(writer, "the cat", Follow(word=2)).continued_text is None
 
 
 @pytest.mark.parametrize("norm", ["layer", "rms"])
-def test_the_scores_at_the_end_of_a_bert_are_its_own(norm: Norm) -> None:
-    tokenizer = letters()
-    model = drawn(BERTConfig(**TINY, layers=2, norm=norm, tied=norm == "layer").build(len(tokenizer)))
+def test_bert_scores_equal_model(norm: Norm) -> None:
+    tokenizer = build_tokenizer()
+    model = randomise(BERTConfig(**TINY, layers=2, norm=norm, tied=norm == "layer").build(len(tokenizer)))
     reader = Trained(model, tokenizer, "bert", "masked-lm")
     walk = walk_through(reader, "the [MASK]at")
     check(walk)
@@ -245,19 +245,19 @@ def test_the_scores_at_the_end_of_a_bert_are_its_own(norm: Norm) -> None:
     assert walk_through(reader, "the cat", Follow(word=3)).difference < 1e-9
 
 
-def test_a_bert_that_was_imported_without_an_output_ends_at_its_vectors() -> None:
-    tokenizer = letters()
-    reader = Imported(drawn(BERTConfig(**TINY, layers=2).build(len(tokenizer))), tokenizer, "bert", "masked-lm")
+def test_bert_without_output_layer_ends_with_vectors() -> None:
+    tokenizer = build_tokenizer()
+    reader = Imported(randomise(BERTConfig(**TINY, layers=2).build(len(tokenizer))), tokenizer, "bert", "masked-lm")
     walk = walk_through(reader, "the cat", Follow(word=3))
     check(walk)
-    assert {"logits", "softmax", "told"}.isdisjoint(keys(walk.stages))
-    own = reader.model.eval().read(
+    assert {"logits", "softmax", "transform"}.isdisjoint(keys(walk.stages))
+    expected = reader.model.eval().read(
         torch.tensor([[*frame_texts(reader.specials, "bert", tokenizer.encode("the cat")).tokens]])
     )
-    np.testing.assert_allclose(output(walk, "next"), own[0].detach(), atol=1e-9)
-    pair = json.dumps(to_plain(walk), ensure_ascii=False)
-    assert "never trained" in pair
-    assert "would put" not in pair
+    np.testing.assert_allclose(stage_output(walk, "next"), expected[0].detach(), atol=1e-9)
+    text = json.dumps(to_plain(walk), ensure_ascii=False)
+    assert "never trained" in text
+    assert "would put" not in text
 
 
 class Imported(Trained):
@@ -269,10 +269,10 @@ class Imported(Trained):
         return run
 
 
-# --- what is pair -----------------------------------------------------------------------------------------------------
+# --- texts ------------------------------------------------------------------------------------------------------------
 
 
-def three() -> list[Walk]:
+def three_walks() -> list[Walk]:
     return [
         walk_through(language_model(RecurrentLMConfig(cell="lstm", hidden=20, layers=2), "recurrent-lm"), "the cat"),
         walk_through(seq2seq(attention=ATTENTION[0], cell="gru"), "the cat"),
@@ -280,25 +280,25 @@ def three() -> list[Walk]:
     ]
 
 
-@pytest.mark.parametrize("place", range(3))
-def test_every_sign_of_a_formula_is_explained(place: int) -> None:
+@pytest.mark.parametrize("index", range(3))
+def test_every_symbol_is_explained(index: int) -> None:
     signs = ("⊙", "tanh", "σ", "W", "Σ", "√", "exp", "[", " ← ", "norm(", "ReLU")
-    for stage in three()[place].stages:
-        told = [symbol for symbol, _ in stage.symbols]
+    for stage in three_walks()[index].stages:
+        explained = [symbol for symbol, _ in stage.symbols]
         assert "e^" not in stage.equation
         for sign in signs:
             if sign in stage.equation:
-                assert any(sign.strip(" (") in symbol for symbol in told), (stage.key, sign, told)
-        assert bool(told) == bool(stage.equation)
+                assert any(sign.strip(" (") in symbol for symbol in explained), (stage.key, sign, explained)
+        assert bool(explained) == bool(stage.equation)
 
 
-def test_a_recurrent_model_reads_one_token_next_and_a_transformer_all() -> None:
-    counts = [len(walk.stage("next").panels[0].tokens) for walk in three()]  # type: ignore[attr-defined]
+def test_next_input_is_one_token_or_whole_prefix() -> None:
+    counts = [len(walk.stage("next").panels[0].tokens) for walk in three_walks()]  # type: ignore[attr-defined]
     assert counts[:2] == [1, 1]
     assert counts[2] > 1
 
 
-def test_the_units_that_are_shown_are_those_that_change_most() -> None:
+def test_shown_units_change_most() -> None:
     writer = language_model(RecurrentLMConfig(cell="lstm", hidden=20), "recurrent-lm")
     walk = walk_through(writer, "the cat", Follow(word=5, numbers=3))
     h = writer.model.eval().trace(torch.tensor([[0, *writer.tokenizer.encode("the cat")]]))[0]["h"][0]
@@ -308,31 +308,31 @@ def test_the_units_that_are_shown_are_those_that_change_most() -> None:
     np.testing.assert_allclose(panel.terms[-1].values, h[4][[unit - 1 for unit in most]].detach(), atol=1e-9)
 
 
-def test_in_a_higher_layer_tokens_know_of_each_other() -> None:
+def test_text_of_queries_depends_on_layer() -> None:
     for layer in (1, 2):
-        words = walk_through(transformer(), "the cat", Follow(layer=layer)).stage("encoder-queries").words
-        assert ("knows only itself" in words) == (layer == 1)
+        words = walk_through(transformer(), "the cat", Follow(layer=layer)).stage("encoder-queries").text
+        assert ("depends only on the token itself" in words) == (layer == 1)
 
 
-# --- what is shown ----------------------------------------------------------------------------------------------------
+# --- options and errors -----------------------------------------------------------------------------------------------
 
 
-def test_vectors_are_cut_to_as_many_numbers_as_are_asked_for() -> None:
+def test_vectors_are_truncated() -> None:
     writer = language_model(RecurrentLMConfig(hidden=20), "recurrent-lm")
     walk = walk_through(writer, "cat", Follow(numbers=5))
     panel: Any = walk.stage("embeddings").panels[0]
     assert (panel.values.shape[1], panel.of) == (5, 20)
-    assert walk.stage("embeddings").gives == "4 tokens × 20 numbers"
-    follows(walk)
+    assert walk.stage("embeddings").output_shape == "4 tokens × 20 numbers"
+    check_walk(walk)
 
 
-def test_spaces_can_be_seen() -> None:
+def test_spaces_are_visible() -> None:
     walk = walk_through(language_model(RecurrentLMConfig(hidden=4), "recurrent-lm"), "a cat")
     assert walk.tokens[2] == "␣"
-    assert "stands for a space" in walk.stage("tokens").words
+    assert "stands for a space" in walk.stage("tokens").text
 
 
-def test_what_cannot_be_walked_is_refused() -> None:
+def test_invalid_requests_are_refused() -> None:
     writer = language_model(RecurrentLMConfig(hidden=4), "recurrent-lm")
     for text, follow, words in [
         ("cat", Follow(word=9), "no token 9"),
@@ -350,7 +350,7 @@ def test_what_cannot_be_walked_is_refused() -> None:
         walk_through(Trained(writer.model, writer.tokenizer, "ngram", "language-model"), "cat")
 
 
-def test_which_recipes_can_be_walked() -> None:
+def test_recipes_with_tours() -> None:
     assert has_tour({"task": "translate", "model": {"kind": "transformer"}})
     assert has_tour({"task": "tag", "model": {"kind": "tagger"}})
     assert not has_tour({"task": "language-model", "model": {"kind": "ngram"}})

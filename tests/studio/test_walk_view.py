@@ -96,7 +96,7 @@ def test_translation_scores_match_model(studio_page: StudioPage, runs: Path) -> 
     name = f"“{pair.target_tokens[0].replace(' ', '␣')}”"
     assert values(rows, name)[2] == pytest.approx(share, rel=1e-4)
     assert values(rows, name)[0] == pytest.approx(float(logits[pair.target_ids[0]]), rel=1e-4)
-    goto(page, "Scores become attention")
+    goto(page, "Scores become attention weights")
     shares = [float(row[3]) for row in studio_page.table("walk-weights-1")[1:-1]]
     np.testing.assert_allclose(shares, trained.model.attention(batch)[0, 0].detach().numpy(), atol=1e-5)
 
@@ -152,15 +152,15 @@ def test_arrow_keys_change_stage_and_address(studio_page: StudioPage) -> None:
     page.keyboard.press("ArrowRight")
     assert title(page) == "Each token becomes a vector"
     page.keyboard.press("ArrowLeft")
-    assert title(page) == "The sentence is cut into tokens"
+    assert title(page) == "The text is split into tokens"
     assert "stage=tokens" in page.url
     page.reload()
     page.locator(".walk-title").wait_for()
-    assert title(page) == "The sentence is cut into tokens"
+    assert title(page) == "The text is split into tokens"
     box = page.get_by_label("Sentence")
     box.focus()
     page.keyboard.press("ArrowRight")  # moves the text cursor
-    assert title(page) == "The sentence is cut into tokens"
+    assert title(page) == "The text is split into tokens"
 
 
 def wait_for_walk(page: Any) -> None:
@@ -176,26 +176,26 @@ def test_token_step_layer_and_text_controls(studio_page: StudioPage) -> None:
     page.get_by_label("Layer").select_option("2")
     page.wait_for_url(lambda url: "layer=2" in url)
     wait_for_walk(page)
-    goto(page, "One token is chosen, and it goes on")
+    goto(page, "The next token is chosen")
     page.get_by_role("button", name="Show step 5").click()
     page.wait_for_url(lambda url: "word=5" in url)
     wait_for_walk(page)
-    page.get_by_role("button", name="Next token").click()
-    page.wait_for_url(lambda url: "word=6" in url and "stage=memory" in url)
+    page.get_by_role("button", name="Next token →").click()
+    page.wait_for_url(lambda url: "word=6" in url and "stage=state" in url)
     wait_for_walk(page)
     page.get_by_label("Sentence").fill("def f")
     page.get_by_role("button", name="Show", exact=True).click()
     page.wait_for_url(lambda url: "word=" not in url)
     wait_for_walk(page)
-    goto(page, "The sentence is cut into tokens")
+    goto(page, "The text is split into tokens")
     assert page.locator(".tile").count() == 6
 
 
 def test_text_can_be_continued(studio_page: StudioPage) -> None:
     page = studio_page.open("walk", run="lm-lstm", text="The", stage="next")
     page.get_by_role("button", name="and continue").click()
-    page.wait_for_url(lambda url: "stage=memory" in url)
-    page.locator(".walk-title", has_text="The memory").wait_for()
+    page.wait_for_url(lambda url: "stage=state" in url)
+    page.locator(".walk-title", has_text="The hidden state").wait_for()
     assert len(page.get_by_label("Sentence").input_value()) == 4
 
 
@@ -213,7 +213,7 @@ def test_window_moves_with_the_text(studio_page: StudioPage) -> None:
     page.wait_for_url(lambda url: "word=" not in url)
     wait_for_walk(page)
     assert seen() == ["of", "an", "object", "is"]
-    goto(page, "One token is chosen, and it goes on")
+    goto(page, "The next token is chosen")
     page.get_by_role("button", name="and continue").click()
     page.wait_for_url(lambda url: "stage=window" in url)
     wait_for_walk(page)
@@ -222,7 +222,7 @@ def test_window_moves_with_the_text(studio_page: StudioPage) -> None:
 
 def test_links_to_other_views(studio_page: StudioPage) -> None:
     page = studio_page.open("walk", run="translate-transformer", text=DATE, stage="encoder-weights")
-    link = page.locator(".walk-foot a", has_text="See all layers and heads")
+    link = page.locator(".walk-foot a", has_text="Show all layers and heads")
     assert "#/heads?" in link.get_attribute("href")
     assert "part=encoder" in link.get_attribute("href")
 

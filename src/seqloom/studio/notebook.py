@@ -155,8 +155,8 @@ def _write_walk(trained: Trained, parameters: Json) -> str:
     followed = {key: int(parameters[key]) for key in ("word", "step", "layer", "head", "numbers") if key in parameters}
     walk = walk_through(trained, parameters["text"], Follow(**followed))
     rows = "".join(
-        f"<tr><td>{number}</td><td><b>{escape(stage.title)}</b><br>{escape(stage.words)}</td>"
-        f"<td>{escape(stage.gives)}</td><td><code>{escape(stage.equation)}</code></td></tr>"
+        f"<tr><td>{number}</td><td><b>{escape(stage.title)}</b><br>{escape(stage.text)}</td>"
+        f"<td>{escape(stage.output_shape)}</td><td><code>{escape(stage.equation)}</code></td></tr>"
         for number, stage in enumerate(walk.stages, start=1)
     )
     head = "<tr><th></th><th>stage</th><th>output</th><th>equation</th></tr>"

@@ -1,1 +1,1 @@
-"""Guided tours: the way of one text through a trained model, with the real numbers."""
+"""Guided tours: one text through a trained model, stage by stage, with the values of the model."""

@@ -1,4 +1,4 @@
-"""The values of one layer for a tour: a step of a recurrent cell, or the attention and the feed-forward of a block."""
+"""Values of one layer for a tour: a step of a recurrent cell, or attention and feed-forward of a Transformer block."""
 
 import re
 from collections.abc import Callable, Sequence
@@ -11,28 +11,30 @@ from torch import Tensor, nn
 from seqloom.inspect.capture import AttentionValues, BlockValues, Captured, CellStep, block_values, blocks_of
 from seqloom.inspect.equations import Equation, symbol_of, trace_equations
 from seqloom.inspect.tours.template import quote
-from seqloom.inspect.tours.tour import Tour
+from seqloom.inspect.tours.tour import READING, WRITING, Tour
 from seqloom.inspect.views.attention import CROSS_ATTENTION, SELF_ATTENTION
 from seqloom.nn.backbone import Embedded
 from seqloom.nn.cells import Cell
 
-SHOWN_AS = {"relu": "ReLU", "gelu": "GELU", "gelu-tanh": "GELU", "silu": "SiLU", "swiglu": "SwiGLU"}
+ACTIVATION_NAMES = {"relu": "ReLU", "gelu": "GELU", "gelu-tanh": "GELU", "silu": "SiLU", "swiglu": "SwiGLU"}
 
 
 # --- recurrent cells --------------------------------------------------------------------------------------------------
 
 
 def changing_units(cell: Cell, step: CellStep, numbers: int) -> list[int]:
-    """The units whose state a step changes most, in their order: there the gates have something to tell. Empty where
-    all of them are shown, or where there are no gates: then the first ones do as well."""
+    """Return the units whose state a step changes most, in ascending order.
+
+    The list is empty if all units are shown, or for cells without gates.
+    """
     if not cell.gates or numbers >= cell.hidden:
         return []
-    moved = (step.after["h"][0] - step.before["h"][0]).abs()
-    return sorted(moved.topk(numbers).indices.tolist())
+    change = (step.after["h"][0] - step.before["h"][0]).abs()
+    return sorted(change.topk(numbers).indices.tolist())
 
 
 def set_cell_step(tour: Tour, cell: Cell, step: CellStep, *, state_letter: str = "h", input_symbol: str = "xₜ") -> None:
-    """One step of a cell by its equations, whatever cell it is."""
+    """Set the values of one step of any cell, derived from its equations."""
     x, before = step.x[0], {name: value[0] for name, value in step.before.items()}
     equations = trace_equations(cell, x, before)
     for equation in equations:
@@ -70,7 +72,7 @@ def set_cell_step(tour: Tour, cell: Cell, step: CellStep, *, state_letter: str =
 
 
 def _write_symbols(text: str, state_letter: str, input_symbol: str) -> str:
-    """Symbols as a tour writes them: hₜ₋₁ for h_{t-1}, W and U for the blocks of the two matrices."""
+    """Rewrite symbols for a tour: hₜ₋₁ for h_{t-1}, W and U for the blocks of the two matrices."""
     for pattern, replacement in (
         (r"\bW_x\w", "W"),
         (r"\bW_h\w", "U"),
@@ -85,19 +87,19 @@ def _write_symbols(text: str, state_letter: str, input_symbol: str) -> str:
 
 
 def _equation_lines(cell: Cell, equations: Sequence[Equation], write: Callable[[str], str]) -> list[str]:
-    """What is computed on the way in one line, the new states in another; what is made alike stands together."""
+    """Return one line for intermediate values and one for the new states; equal right sides are merged."""
     lines: list[str] = []
     for is_state in (False, True):
-        alike: dict[str, list[str]] = {}
+        symbols_by_side: dict[str, list[str]] = {}
         for equation in equations:
             if (equation.name in cell.state_names) is is_state:
-                alike.setdefault(write(equation.right_side), []).append(write(equation.symbol))
-        lines.append("      ".join(f"{', '.join(symbols)} = {right}" for right, symbols in alike.items()))
+                symbols_by_side.setdefault(write(equation.right_side), []).append(write(equation.symbol))
+        lines.append("      ".join(f"{', '.join(symbols)} = {right}" for right, symbols in symbols_by_side.items()))
     return [line for line in lines if line]
 
 
 class StepPanel(NamedTuple):
-    """How a value of a step is computed: sign, vector and label of each term."""
+    """The computation of one value of a step: sign, vector and label of each term."""
 
     title: str
     terms: list[tuple[str, Tensor, str]]
@@ -105,7 +107,7 @@ class StepPanel(NamedTuple):
 
 
 def _step_panels(cell: Cell, equation: Equation, write: Callable[[str], str]) -> list[StepPanel]:
-    """The products of a value one by one, then their sum. Weighted sums of a gated cell are left out."""
+    """Return panels of the products of a value, then of their sum; weighted sums of gated cells are omitted."""
     if cell.gates and any(term.operation == "matrix" for term in equation.terms):
         return []
     label = write(equation.symbol)
@@ -135,9 +137,9 @@ def _step_panels(cell: Cell, equation: Equation, write: Callable[[str], str]) ->
 def set_form(
     tour: Tour, activation: str, norm: str, norm_first: bool, residual: bool = True, scale: bool = True
 ) -> None:
-    """How the blocks of a model are put together."""
+    """Set the structure of the blocks of a model."""
     tour.set(
-        activation=SHOWN_AS[activation],
+        activation=ACTIVATION_NAMES[activation],
         has_norm=norm != "none",
         norm_first=norm_first or norm == "none",
         has_residual=residual,
@@ -147,18 +149,18 @@ def set_form(
 
 
 def read_blocks(tour: Tour, captured: Captured, part: nn.Module) -> list[BlockValues]:
-    """What each block of an encoder, a decoder or a backbone computed."""
+    """Return the values of each block of an encoder, a decoder or a backbone."""
     norm_first, residual = tour.values["norm_first"], tour.values["has_residual"]
     return [block_values(captured, block, norm_first=norm_first, residual=residual) for block in blocks_of(part)]
 
 
 def set_embedding(tour: Tour, embedded: Embedded, ids: Sequence[int], x: Tensor, kind: str) -> None:
-    """What an `Embedded` made of tokens, part by part; x (T, D) is what goes into the first block."""
+    """Set the parts of an embedding; x (T, D) is the input of the first block."""
     tokens = torch.tensor(list(ids), device=x.device)
     rows = embedded.embed(tokens)
     scaled, row = rows * embedded.scale, min(tour.values["row"], len(ids) - 1)
-    places = torch.arange(len(tokens), device=x.device)
-    positions = None if embedded.positions is None else embedded.positions(places, like=scaled)
+    indices = torch.arange(len(tokens), device=x.device)
+    positions = None if embedded.positions is None else embedded.positions(indices, like=scaled)
     segments = None if embedded.segments is None else embedded.segments.weight[0].expand_as(scaled)
     tour.set_lookup(embedded.embed, rows)
     set_positions(tour, scaled, positions, segments, x, row)
@@ -172,7 +174,7 @@ def set_embedding(tour: Tour, embedded: Embedded, ids: Sequence[int], x: Tensor,
 def set_positions(
     tour: Tour, scaled: Tensor, positions: Tensor | None, segments: Tensor | None, x: Tensor, row: int
 ) -> None:
-    """Vectors (T, D) and what is added to them."""
+    """Set the vectors (T, D) and the positional encodings and segments added to them."""
     parts = [part for part in (scaled, positions, segments) if part is not None]
     tour.set(
         x=x,
@@ -180,7 +182,7 @@ def set_positions(
         scaled_row=scaled[row],
         positions=positions,
         position_row=None if positions is None else positions[row],
-        place_names=[f"place {place + 1}" for place in range(len(x))],
+        position_names=[f"position {index + 1}" for index in range(len(x))],
         segments=segments,
         segment_row=None if segments is None else segments[row],
         embedding_sum=sum(part[row] for part in parts),
@@ -193,29 +195,30 @@ def set_attention(
     values: AttentionValues,
     before: Tensor,
     after: Tensor,
-    asking: Sequence[str],
-    answering: Sequence[str],
+    query_tokens: Sequence[str],
+    key_tokens: Sequence[str],
     row: int,
     produced: Sequence[str] = (),
 ) -> None:
-    """One attention, for one position and one head. Only the first positions count, as many as `asking` has.
+    """Set the values of attention for one position and one head.
 
-    `produced` are, of cross-attention, the tokens that the positions produce.
+    Only the positions of `query_tokens` are used. In cross-attention, `produced` are the tokens that
+    the queries produce.
     """
     tour.compare(values.mixtures, values.captured_mixtures)
-    rows, head = len(asking), tour.follow.head - 1
-    columns = len(answering)
+    rows, head = len(query_tokens), tour.follow.head - 1
+    columns = len(key_tokens)
     scores, weights = values.scores[:, :rows, :columns], values.weights[:, :rows, :columns]
-    seen = [int(place) for place in torch.isfinite(scores[head, row]).nonzero()]
+    seen = [int(index) for index in torch.isfinite(scores[head, row]).nonzero()]
     seen_scores = scores[head, row, seen]
     best = seen[int(seen_scores.argmax())]
-    best_name = quote(answering[best])
-    if list(answering).count(answering[best]) > 1:
+    best_name = quote(key_tokens[best])
+    if list(key_tokens).count(key_tokens[best]) > 1:
         best_name += f" (token {best + 1})"
-    seen_tokens = [answering[place] for place in seen]
+    seen_tokens = [key_tokens[index] for index in seen]
     residual = tour.values["has_residual"]
     output = values.output[:rows]
-    _set_part(tour, part, asking, row)
+    _set_part(tour, part, query_tokens, row)
     tour.set(
         attention_part=part if part != "text" else "decoder" if tour.values["is_causal"] else "encoder",
         heads=len(values.q),
@@ -239,8 +242,8 @@ def set_attention(
         weights_row=weights[head, row],
         weights_seen=weights[head, row, seen],
         weights_by_head=weights[:, row, seen],
-        row_names=[quote(token) for token in produced or asking],
-        column_names=[quote(token) for token in answering],
+        row_names=[quote(token) for token in produced or query_tokens],
+        column_names=[quote(token) for token in key_tokens],
         axes=CROSS_ATTENTION if produced else SELF_ATTENTION,
         mixture=values.mixtures[head, row],
         before_attention_row=before[row],
@@ -255,35 +258,35 @@ ATTENTION_STAGES = ("queries", "scores", "weights", "mix", "heads")
 
 
 def add_attention(tour: Tour, sections: Sequence[str] = ATTENTION_STAGES) -> None:
-    """The stages of an attention."""
+    """Add the stages of attention."""
     for section in sections:
         tour.add(f"transformer/{section}", key=f"{tour.values['part']}-{section}")
 
 
-def _set_part(tour: Tour, part: str, asking: Sequence[str], row: int) -> None:
-    """Which part of the model this is, the tokens it computes with, and the one that is followed."""
+def _set_part(tour: Tour, part: str, query_tokens: Sequence[str], row: int) -> None:
+    """Set the part of the model, its tokens and the followed one."""
     tour.set(
         part=part,
-        chapter="Reading" if part in ("text", "encoder") else "Writing",
-        asking=list(asking),
-        asking_row=row,
-        asking_token=[asking[row]],
-        asking_name=[quote(asking[row])],
-        name=quote(asking[row]),
+        chapter=READING if part in ("text", "encoder") else WRITING,
+        query_tokens=list(query_tokens),
+        query_index=row,
+        query_token=[query_tokens[row]],
+        query_names=[quote(query_tokens[row])],
+        name=quote(query_tokens[row]),
     )
 
 
-def add_feed_forward(tour: Tour, part: str, block: BlockValues, asking: Sequence[str], row: int) -> None:
-    """The feed-forward layer of a block."""
-    before, fed, after = (each[: len(asking)] for each in (block.before_feed_forward, block.fed, block.after))
-    _set_part(tour, part, asking, row)
+def add_feed_forward(tour: Tour, part: str, block: BlockValues, query_tokens: Sequence[str], row: int) -> None:
+    """Add the feed-forward layer of a block."""
+    before, fed, after = (each[: len(query_tokens)] for each in (block.before_feed_forward, block.fed, block.after))
+    _set_part(tour, part, query_tokens, row)
     tour.set(
         d_model=before.shape[1],
         d_ff=block.features.shape[1],
         features=block.features[row : row + 1],
-        awake=int((block.features[row] > 0).sum()),
+        active_features=int((block.features[row] > 0).sum()),
         before_feed_row=before[row],
-        fed_row=fed[row],
+        feed_output_row=fed[row],
         feed_sum=before[row] + fed[row] if tour.values["has_residual"] else fed[row],
         after_feed=after,
         after_feed_row=after[row],
@@ -292,27 +295,27 @@ def add_feed_forward(tour: Tour, part: str, block: BlockValues, asking: Sequence
 
 
 def add_layers(tour: Tour, part: str, blocks: Sequence[BlockValues], top: Tensor, row: int) -> None:
-    """How the vector of the followed token changes through all layers, and by the norm after them."""
-    names = ["goes in", *(f"after layer {depth + 1}" for depth in range(len(blocks)))]
+    """Add the vectors of the followed token after each layer and after the final norm."""
+    names = ["input", *(f"after layer {depth + 1}" for depth in range(len(blocks)))]
     vectors = [blocks[0].before[row], *(block.after[row] for block in blocks)]
     if tour.values["has_last_norm"]:
-        names.append("normed once more")
+        names.append("after the final norm")
         vectors.append(top[row])
     tour.add(
         "transformer/layers",
         key=f"{part}-layers",
         depth=len(blocks),
-        top=top[: len(tour.values["asking"])],
-        vectors_up=torch.stack(vectors),
-        names_up=names,
-        last_up=len(names) - 1,
+        top=top[: len(tour.values["query_tokens"])],
+        layer_vectors=torch.stack(vectors),
+        layer_vector_names=names,
+        last_layer_vector=len(names) - 1,
     )
 
 
 def add_block(
     tour: Tour, part: str, blocks: Sequence[BlockValues], top: Tensor, tokens: Sequence[str], row: int
 ) -> None:
-    """The followed layer of a stack that reads, and the others in brief."""
+    """Add the followed layer of an encoder in detail and the others in brief."""
     block = blocks[tour.follow.layer - 1]
     if block.self_attention is not None and block.after_self is not None:
         set_attention(tour, part, block.self_attention, block.before, block.after_self, tokens, tokens, row)

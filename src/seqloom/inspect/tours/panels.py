@@ -1,8 +1,7 @@
-"""What a tour is made of: stages, and the panels that show their numbers.
+"""Stages of a tour, and the panels that show their numbers.
 
-A panel holds real numbers, which add up to what it says. Vectors may be cut to their first numbers:
-then `of` says how many there are, and where a sum runs over all of them, `rest` is what those that
-are not shown add to it.
+Panels hold values of the model that add up. Vectors may be truncated to their first numbers: `of` is
+the full length, and `rest` is the contribution of the omitted numbers to a sum.
 """
 
 from collections.abc import Mapping, Sequence
@@ -13,7 +12,7 @@ from seqloom.inspect.values import Array
 
 
 class Link(NamedTuple):
-    """To a view of the studio that shows more of it."""
+    """A link to a view of the studio with more details."""
 
     view: str
     text: str
@@ -22,42 +21,42 @@ class Link(NamedTuple):
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Panel:
-    """One drawing."""
+    """A figure or a table of a stage."""
 
     kind: str = field(default="", init=False)
     title: str
-    note: str = ""  # how to read it, in a sentence
+    note: str = ""  # a caption
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class TokensPanel(Panel):
-    """Pieces of text, each with its number."""
+    """Tokens with their ids."""
 
     kind: str = field(default="tokens", init=False)
     tokens: Sequence[str]
     ids: Sequence[int]
-    followed: int | None = None  # the place of the one that is followed, from 0
+    followed: int | None = None  # index of the followed token
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class MatrixPanel(Panel):
-    """Rows of numbers: a vector each, or how much each row attends to each column."""
+    """Vectors as rows, or attention weights of rows to columns."""
 
     kind: str = field(default="matrix", init=False)
     rows: Sequence[str]
     values: Array  # (rows, columns)
-    of: int  # how many numbers a row has in all
-    columns: Sequence[str] = ()  # empty where they are only numbered
-    marked: int | None = None  # the row that is followed, from 0
-    shares: bool = False  # attention: between 0 and 1, each row sums to 1
-    gates: bool = False  # values of gates, from 0, closed, to 1, open
-    units: Sequence[int] = ()  # which of a row's numbers these are, from 1, where they are not the first ones
+    of: int  # full length of a row
+    columns: Sequence[str] = ()  # empty if columns are numbered
+    marked: int | None = None  # index of the followed row
+    probabilities: bool = False  # values between 0 and 1 that sum to 1 in each row
+    gates: bool = False  # gate values from 0 (closed) to 1 (open)
+    units: Sequence[int] = ()  # numbers of the shown units, from 1, unless the first ones are shown
     row_title: str = "token"
     column_title: str = "number"
 
 
 class SumTerm(NamedTuple):
-    """A vector in a sum: what stands before it, what it is called, and its numbers."""
+    """A vector in a sum with its sign and its name."""
 
     sign: str  # "", "+", "×", "="
     name: str
@@ -66,80 +65,80 @@ class SumTerm(NamedTuple):
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class SumPanel(Panel):
-    """Vectors under each other that are put together number by number; the last is the result."""
+    """Vectors that are combined element by element; the last one is the result."""
 
     kind: str = field(default="sum", init=False)
     terms: Sequence[SumTerm]
     of: int
-    units: Sequence[int] = ()  # as of a `MatrixPanel`
-    gate: int | None = None  # the term that is a gate, from 0
+    units: Sequence[int] = ()  # as in `MatrixPanel`
+    gate: int | None = None  # index of the term that is a gate
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class DotPanel(Panel):
-    """Two vectors multiplied number by number, and the sum of that; then perhaps scaled, or something added."""
+    """A dot product, optionally followed by further operations on the sum."""
 
     kind: str = field(default="dot", init=False)
     names: tuple[str, str]
     a: Array
     b: Array
     products: Array
-    rest: float  # Σ of the products that are not shown
+    rest: float  # sum of the omitted products
     of: int
     total: float
-    after: Sequence[tuple[str, float]] = ()  # what is done with the total, in words, and what comes of it
+    after: Sequence[tuple[str, float]] = ()  # operations on the total with their results
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class SoftmaxPanel(Panel):
-    """A softmax: scores to shares of 1."""
+    """A softmax from scores to probabilities."""
 
-    kind: str = field(default="shares", init=False)
+    kind: str = field(default="softmax", init=False)
     labels: Sequence[str]
     scores: Array
-    powers: Array  # e^(score − largest)
-    shares: Array
-    total: float  # of all powers
-    rest: tuple[str, float, float] | None = None  # what is not shown: its name, its powers and its shares in all
+    exponentials: Array  # exp(score − max)
+    probabilities: Array
+    total: float  # sum of all exponentials
+    rest: tuple[str, float, float] | None = None  # omitted entries: name, sum of exponentials and of probabilities
     followed: int | None = None
-    of: str = "token"  # what gets a share
+    of: str = "token"  # kind of the entries
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class WeightedSumPanel(Panel):
-    """One vector made of several, each with a weight."""
+    """A weighted sum of vectors."""
 
-    kind: str = field(default="mix", init=False)
+    kind: str = field(default="weighted-sum", init=False)
     labels: Sequence[str]
     weights: Array
     vectors: Array  # (labels, numbers)
     result: Array
     of: int
-    names: tuple[str, str] = ("value", "mixture")
+    names: tuple[str, str] = ("value", "result")
 
 
 class MapStop(NamedTuple):
-    """A box of the map: its name, a few words, and the stage that begins there."""
+    """A box of the map: its name, a short description, and the stage it opens."""
 
     name: str
-    words: str
+    description: str
     stage: str
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class MapPanel(Panel):
-    """The whole way at a glance, from left to right."""
+    """An overview of the stages from left to right."""
 
     kind: str = field(default="map", init=False)
     stops: Sequence[MapStop]
-    back: tuple[int, str] | None = None  # from the last stop the way leads back to this one, and why
+    back: tuple[int, str] | None = None  # index of the stop that follows the last one, and the reason
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class TablePanel(Panel):
-    """A small table of words and numbers."""
+    """A small table of texts and numbers."""
 
-    kind: str = field(default="lines", init=False)
+    kind: str = field(default="table", init=False)
     columns: Sequence[str]
     rows: Sequence[Sequence[object]]
     marked: int | None = None
@@ -147,16 +146,16 @@ class TablePanel(Panel):
 
 @dataclass(frozen=True, eq=False)
 class Stage:
-    """One station of the way."""
+    """One step of a tour."""
 
     key: str
     chapter: str
     title: str
-    words: str  # two to four sentences
+    text: str  # two to six sentences
     equation: str
-    takes: str  # the shape of what comes in: "7 tokens × 64 numbers"
-    gives: str  # and of what goes out
-    symbols: Sequence[tuple[str, str]] = ()  # every sign of the equation, and what it means
+    input_shape: str  # such as "7 tokens × 64 numbers"
+    output_shape: str
+    symbols: Sequence[tuple[str, str]] = ()  # the symbols of the equation and their meanings
     panels: Sequence[Panel] = ()
     links: Sequence[Link] = ()
-    output: Array | None = field(default=None, repr=False, metadata={"json": False})  # all of what goes out, uncut
+    output: Array | None = field(default=None, repr=False, metadata={"json": False})  # complete, for tests

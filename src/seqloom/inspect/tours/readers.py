@@ -1,5 +1,4 @@
-"""Tours of models that read one text: language models, which continue it, BERTs, which fill its gaps, classifiers and
-taggers, which label it."""
+"""Tours of models with one input text: language models, masked language models, classifiers and taggers."""
 
 from collections.abc import Callable, Sequence
 
@@ -21,7 +20,7 @@ from seqloom.inspect.tours.layers import (
 )
 from seqloom.inspect.tours.template import mark_whitespace, quote
 from seqloom.inspect.tours.tour import Tour, Walk, compute_logits
-from seqloom.inspect.tours.translators import add_reading
+from seqloom.inspect.tours.translators import add_recurrent_encoder
 from seqloom.inspect.views.texts import SequencePair, one_line, unknown_notes
 from seqloom.models.window_lm import ACTIVATIONS, token_windows
 from seqloom.nn.backbone import TransformerBackbone
@@ -29,12 +28,12 @@ from seqloom.nn.encoders import ConvolutionEncoder, RecurrentEncoder, Transforme
 from seqloom.text.model_inputs import frame_texts, read_gaps
 from seqloom.text.word_spans import word_spans
 
-CARRIED = 12  # units of a memory over time that are shown, at least
+MIN_STATE_UNITS = 12  # shown units of the states over time
 WINDOW_ACTIVATIONS = {"tanh": "tanh", "relu": "ReLU", "sigmoid": "σ", "gelu": "GELU"}
 
 
 class _Continuation:
-    """What all language models share: a text is read up to one of its tokens, and the next one is predicted."""
+    """Shared part of the tours of language models: read a text up to one token and predict the next."""
 
     def __init__(self, tour: Tour) -> None:
         self.tour, text = tour, tour.walk["text"]
@@ -44,14 +43,13 @@ class _Continuation:
         tour.read(text, self.ids, tour.names(self.ids), self.row)
         tour.set(
             is_causal=True,
-            so_far=tour.values["tokens"][: self.row + 1],
+            prefix_tokens=tour.values["tokens"][: self.row + 1],
             layer_names=[],
             is_tied=bool(tour.model.config.tied),
         )
 
     def predict(self, vectors: Tensor) -> str:
-        """Choose the token that comes, as the map at the beginning announces it; `vectors` (T, D) go into the output
-        layer."""
+        """Choose the next token and return it; `vectors` (T, D) are the inputs of the output layer."""
         self.vectors, ids, row = vectors, self.ids, self.row
         self.logits = torch.stack([compute_logits(self.tour.model.output, vector) for vector in vectors])
         self.chosen = ids[row + 1] if row + 1 < len(ids) else int(self.logits[row].argmax())
@@ -59,18 +57,18 @@ class _Continuation:
         return mark_whitespace(self.tour.tokenizer.token(self.chosen))
 
     def finish(self, letter: str, layers: int, heads: int, next_window: Sequence[int] | None = None) -> Walk:
-        """The last stages. The next step reads the new token after `next_window`, or after all tokens so far."""
+        """Add the last stages. The next step reads the new token after `next_window`, or after all tokens so far."""
         tour, row, ids, chosen = self.tour, self.row, self.ids, self.chosen
         names = [tour.tokenizer.token(token) for token in range(self.logits.shape[1])]
         tour.set_output(tour.model.output, self.vectors[row], names, chosen, letter)
         tour.compare_log_probs(tour.model.step(self.tokens[:, : row + 1], tour.model.start(rows=1)).log_probs[0])
-        shares = torch.softmax(self.logits.double(), dim=-1)
+        probabilities = torch.softmax(self.logits.double(), dim=-1)
         is_end = chosen == END
         if tour.values["has_memory"] and not (is_end and row):
             read: Sequence[int] = []
         else:
             read = ids[: row + 1] if next_window is None else next_window
-        following = [*ids[1:], int(shares[-1].argmax())]
+        following = [*ids[1:], int(probabilities[-1].argmax())]
         tour.set(
             is_given=row + 1 < len(ids),
             is_end=is_end,
@@ -79,7 +77,7 @@ class _Continuation:
             last_next=len(read),
             step=row,
             steps=[
-                [t + 1, quote(now), quote(names[after]), float(shares[t, after])]
+                [t + 1, quote(now), quote(names[after]), float(probabilities[t, after])]
                 for t, (now, after) in enumerate(zip(tour.values["tokens"], following, strict=True))
             ],
         )
@@ -91,21 +89,21 @@ class _Continuation:
             mark_whitespace(names[chosen]),
             layers,
             heads,
-            onward=text + tour.trained.continue_text(ids, [chosen]) if at_end else None,
+            continued_text=text + tour.trained.continue_text(ids, [chosen]) if at_end else None,
             notes=unknown_notes(unknown, "text"),
         )
 
 
 def tour_recurrent_lm(tour: Tour, _: SequencePair | None) -> Walk:
-    """A recurrent language model: one step of a cell, and what is handed on."""
+    """Tour a recurrent language model: one step of a cell, and the states over time."""
     model, follow = tour.model, tour.follow
     layers = len(model.stack.cells)
     text = _Continuation(tour)
     follow.check(layers, 1)
     with capture(model) as captured:
         x = model.embed(text.tokens)
-        handed_on, _ = model.stack.run_layers(x)
-        vectors = model.project(handed_on[-1])[0]
+        layer_outputs, _ = model.stack.run_layers(x)
+        vectors = model.project(layer_outputs[-1])[0]
     cells = model.stack.cells
     steps = [captured.steps(name) for name in captured.names if captured.names[name] in cells]
     step, cell = steps[follow.layer - 1][text.row], cells[follow.layer - 1]
@@ -113,29 +111,29 @@ def tour_recurrent_lm(tour: Tour, _: SequencePair | None) -> Walk:
     tour.set(layers=layers, has_memory=True, answer=text.predict(vectors))
     tour.set_lookup(model.embed, x[0])
     set_cell_step(tour, cell, step)
-    tour.add("inputs/text", "inputs/tokens", "inputs/embeddings", "recurrent/memory", "recurrent/step")
+    tour.add("inputs/text", "inputs/tokens", "inputs/embeddings", "recurrent/state", "recurrent/step")
     tour.add(
-        "recurrent/carried",
-        lookup_tokens=tour.values["so_far"],
+        "recurrent/states",
+        lookup_tokens=tour.values["prefix_tokens"],
         states=torch.stack([each.after["h"][0] for each in steps[follow.layer - 1]])[: text.row + 1],
-        carried_numbers=max(follow.numbers, CARRIED),
-        carried_units=changing_units(cell, step, max(follow.numbers, CARRIED)),
+        state_numbers=max(follow.numbers, MIN_STATE_UNITS),
+        state_units=changing_units(cell, step, max(follow.numbers, MIN_STATE_UNITS)),
     )
     if layers > 1:
         tour.add(
             "recurrent/stack",
             key="layers",
-            handed_on=torch.stack([layer[0, text.row] for layer in handed_on]),
+            layer_outputs=torch.stack([output[0, text.row] for output in layer_outputs]),
             layer_names=[f"layer {depth + 1}" for depth in range(layers)],
             top_layer=layers - 1,
             connections=model.config.connections,
         )
-    tour.set(vector_origin="projection" if is_projected else "state", projected_from="the state h")
+    tour.set(vector_origin="projection" if is_projected else "state", projected_from="the hidden state h")
     return text.finish("result" if is_projected else "h", layers, 0)
 
 
 def tour_window_lm(tour: Tour, _: SequencePair | None) -> Walk:
-    """A feed-forward language model: a window of tokens, and hidden layers."""
+    """Tour a feed-forward language model: a window of tokens, and hidden layers."""
     model, config, follow = tour.model, tour.model.config, tour.follow
     layers = len(model.hidden)
     text = _Continuation(tour)
@@ -190,31 +188,31 @@ def tour_window_lm(tour: Tour, _: SequencePair | None) -> Walk:
 
 
 def tour_gpt(tour: Tour, _: SequencePair | None) -> Walk:
-    """A GPT: blocks of causal attention."""
+    """Tour a GPT: blocks of causal attention."""
     model, config = tour.model, tour.model.config
     text = _Continuation(tour)
     if len(text.ids) > config.window:
         raise UsageError(
-            f"{tour.trained.name} sees {config.window} tokens at once, and the text has {len(text.ids)}: shorten it."
+            f"{tour.trained.name} reads at most {config.window} tokens, and the text has {len(text.ids)}. Shorten it."
         )
-    rows = text.row + 1  # what has been read by then: no token attends to later ones
+    rows = text.row + 1  # no token attends to later ones
     _add_backbone(tour, model.backbone, text.tokens, rows, text.predict)
     return text.finish("x", len(model.backbone.blocks), config.heads)
 
 
 def tour_bert(tour: Tour, _: SequencePair | None) -> Walk:
-    """A masked language model: what may stand at the token that is followed."""
+    """Tour a masked language model: the prediction for the followed token."""
     reader, model, tokenizer = tour.trained, tour.model, tour.tokenizer
     text = one_line(tour.walk["text"], "text")
     gaps = read_gaps(tokenizer, reader.specials, text)
     ids = frame_texts(reader.specials, "bert", gaps.ids).tokens
-    usual = gaps.masks[0] + 1 if gaps.masks else min(1, len(ids) - 1)
-    row = tour.choose(tour.follow.word, usual, len(ids), "token")
+    default = gaps.masks[0] + 1 if gaps.masks else min(1, len(ids) - 1)
+    row = tour.choose(tour.follow.word, default, len(ids), "token")
     names = reader.specials.names
     tour.read(text, ids, [names.get(token) or mark_whitespace(tokenizer.token(token)) for token in ids], row)
     if reader.longest is not None and len(ids) > reader.longest:
         raise UsageError(
-            f"{reader.name} reads {reader.longest} tokens at once, and the text has {len(ids)}: shorten it."
+            f"{reader.name} reads at most {reader.longest} tokens, and the text has {len(ids)}. Shorten it."
         )
     is_untrained = lacks_output(reader)
     tour.set(is_untrained=is_untrained, is_causal=False)
@@ -247,20 +245,23 @@ def tour_bert(tour: Tour, _: SequencePair | None) -> Walk:
             is_gap=ids[row] == reader.specials.mask,
             best_rows=[[rank + 1, quote(words[token]), p] for rank, (token, p) in enumerate(tour.likeliest())],
         )
-        tour.add("outputs/told", "outputs/logits", "outputs/softmax")
+        tour.add("outputs/transform", "outputs/logits", "outputs/softmax")
         tour.add("outputs/next-gap", key="next")
     return tour.finish(tour.values["answer"], len(model.backbone.blocks), model.backbone.shape.heads)
 
 
 def lacks_output(reader: TrainedModel) -> bool:
-    """Whether a BERT was imported without the layers that fill gaps: what they would say means nothing."""
+    """Return whether a BERT was imported without its output layer, so that its predictions are meaningless."""
     return "dense.weight" in reader.run.data.get("imported", {}).get("drawn", ())
 
 
 def _add_backbone(
     tour: Tour, backbone: TransformerBackbone, tokens: Tensor, rows: int, predict: Callable[[Tensor], str]
 ) -> Tensor:
-    """From ids (1, T) to the top of a Transformer, h (T, D); the first `rows` positions are shown."""
+    """Add the stages from ids (1, T) to the top of a Transformer and return its output (T, D).
+
+    Only the first `rows` positions are shown.
+    """
     shape = backbone.shape
     tour.follow.check(len(backbone.blocks), shape.heads)
     set_form(tour, shape.activation, shape.norm, shape.norm_first)
@@ -281,7 +282,7 @@ def _add_backbone(
 
 # --- classifiers and taggers ------------------------------------------------------------------------------------------
 
-ENCODERS: dict[type, tuple[str, str]] = {  # what templates call them, and the first stage of reading
+ENCODERS: dict[type, tuple[str, str]] = {  # name in the templates, and first stage
     RecurrentEncoder: ("recurrent", "step"),
     ConvolutionEncoder: ("convolution", "windows"),
     TransformerEncoder: ("transformer", "text-queries"),
@@ -289,7 +290,7 @@ ENCODERS: dict[type, tuple[str, str]] = {  # what templates call them, and the f
 
 
 class _Text:
-    """A text as a classifier or a tagger reads it: tokens to vectors, and vectors to what is known at each."""
+    """Shared part of the tours of classifiers and taggers: from tokens to encoder states."""
 
     def __init__(self, tour: Tour) -> None:
         self.tour, model = tour, tour.model
@@ -316,13 +317,13 @@ class _Text:
             first_reading_stage=stage,
         )
 
-    def add_reading(self) -> tuple[Tensor, Tensor]:
-        """The first stages and those of reading: h (S, H), and where the reading ended (H,)."""
+    def add_encoder(self) -> tuple[Tensor, Tensor]:
+        """Add the stages of input and encoder; return the encoder states (S, H) and the final state (H,)."""
         tour, captured, lexicon = self.tour, self.captured, self.tour.model.lexicon
         x = captured.output(lexicon)
         lookup = captured.output(lexicon.embed)
         tour.set_lookup(lexicon.embed, lookup)
-        tour.set(d_read=x.shape[1], x_read=x, spelled=x[:, lookup.shape[1] :])
+        tour.set(d_read=x.shape[1], x_read=x, spelling_vectors=x[:, lookup.shape[1] :])
         tour.add("inputs/text", "inputs/tokens", "inputs/embeddings")
         if x.shape[1] != lookup.shape[1]:
             tour.add("inputs/spelling")
@@ -333,7 +334,9 @@ class _Text:
         match self.encoder:
             case RecurrentEncoder() as encoder:
                 combine = encoder.config.combine
-                add_reading(tour, captured, encoder.stack, "", place=self.row, combine=combine, known=h)
+                add_recurrent_encoder(
+                    tour, captured, encoder.stack, "", position=self.row, combine=combine, encoder_states=h
+                )
             case TransformerEncoder() as encoder:
                 h = self._add_transformer(encoder)
                 ends = h[-1]
@@ -361,16 +364,16 @@ class _Text:
         return top
 
     def finish(self) -> Walk:
-        """The tour with all its stages."""
+        """Return the tour with all its stages."""
         return self.tour.finish(self.answer, self.layers, self.heads)
 
 
 def tour_classifier(tour: Tour, _: SequencePair | None) -> Walk:
-    """A classifier: the text is read, pooled, and each label scored."""
+    """Tour a classifier: encoder, pooling, and the scores of the labels."""
     labels = tour.trained.labels
-    tour.set(labels=labels, what="label", vocabulary=len(labels))
+    tour.set(labels=labels, output_kind="label", vocabulary=len(labels))
     text, model = _Text(tour), tour.model
-    h, ends = text.add_reading()
+    h, ends = text.add_encoder()
     mask, weights = text.batch["mask"], None
     if model.bag is not None:
         pooling = "bag"
@@ -378,8 +381,8 @@ def tour_classifier(tour: Tour, _: SequencePair | None) -> Walk:
         vector = weights @ h
     else:
         pooling = model.config.pooling or "mean"
-        pooled, found = model.pooling(h[None], mask, ends[None])
-        vector, weights = pooled[0], None if found is None else found[0]
+        pooled, pooling_weights = model.pooling(h[None], mask, ends[None])
+        vector, weights = pooled[0], None if pooling_weights is None else pooling_weights[0]
         if pooling == "mean":
             weights = torch.full((len(h),), 1 / len(h), device=h.device, dtype=h.dtype)
     largest = int(vector[: tour.follow.numbers].argmax())
@@ -391,10 +394,10 @@ def tour_classifier(tour: Tour, _: SequencePair | None) -> Walk:
         pooling=pooling,
         pooling_weights=weights,
         largest_number=largest,
-        largest_place=int(h[:, largest].argmax()) if largest < h.shape[1] else 0,
+        largest_position=int(h[:, largest].argmax()) if largest < h.shape[1] else 0,
     )
     logits = model.output(vector)
-    tour.set_output(model.output, vector, labels, int(logits.argmax()), "summary")
+    tour.set_output(model.output, vector, labels, int(logits.argmax()), "pooled")
     tour.compare_log_probs(text.output)
     tour.add("outputs/logits", "outputs/softmax")
     best_rows = [[labels[label], probability] for label, probability in tour.likeliest()]
@@ -403,18 +406,18 @@ def tour_classifier(tour: Tour, _: SequencePair | None) -> Walk:
 
 
 def tour_tagger(tour: Tour, _: SequencePair | None) -> Walk:
-    """A tagger: the text is read, each word's tags are scored, and the best path is chosen."""
+    """Tour a tagger: encoder, the scores of the tags, and the best path."""
     tags = tour.trained.tags
-    tour.set(labels=tags, what="tag", vocabulary=len(tags))
+    tour.set(labels=tags, output_kind="tag", vocabulary=len(tags))
     text, model = _Text(tour), tour.model
-    h, _ends = text.add_reading()
+    h, _ends = text.add_encoder()
     words = [text.line[start:end] for start, end in word_spans(text.line)][: len(text.first)]
-    word = max((number for number, place in enumerate(text.first) if place <= text.row), default=0)
+    word = max((number for number, position in enumerate(text.first) if position <= text.row), default=0)
     emissions = model.output(h[text.first])  # (W, K)
     chain, count = model.chain, text.batch["words"]
     path = chain.viterbi(emissions[None], count)[0][0]
     marginals = chain.marginals(emissions[None], count)[0]  # (W, K)
-    tour.set_output(model.output, h[text.first[word]], tags, int(path[word]), "known")
+    tour.set_output(model.output, h[text.first[word]], tags, int(path[word]), "h")
     tour.compare_log_probs(text.output[word])
     tour.set(vector_origin="word", word_name=quote(words[word]), words=words, word=word)
     tour.add("outputs/logits")

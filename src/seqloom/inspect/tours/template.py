@@ -1,18 +1,18 @@
 """Stages of a tour from Markdown templates.
 
-A section of a template is one stage. Jinja fills in the values of the tour; the rest is Markdown:
+Each section of a template is a stage. Jinja fills in the values of the tour; the rest is Markdown:
 
-    ## scores: Who fits whom?              key and title
-    takes: 1 query and 7 keys              chapter, takes, gives, output, link
-                                           paragraphs: the words of the stage; indented: its equation
-    - q: the query of “cat”                what a symbol of the equation means
+    ## scores: Attention scores            key and title
+    input shape: 1 query and 7 keys        also: chapter, output shape, output, link
+                                           paragraphs are the text of the stage, indented lines its equation
+    - q: the query of “cat”                the meaning of a symbol of the equation
 
     ### dot: The score of “the”            a panel: its kind and title, then its options
-    - q_vector: query of “cat”             a value of the tour by its name, and its label
-    > This is the key that fits best.      a note
+    - q_vector: query of “cat”             the name of a value of the tour, and its label
+    > This key has the highest score.      a note
 
-An option of a panel is a field of its class in `panels.py`: a text as it is, else the name of a
-value of the tour.
+The options of a panel are the fields of its class in `panels.py`. A field of type `str` takes the
+text itself, any other field the name of a value of the tour.
 """
 
 import re
@@ -27,6 +27,7 @@ import torch
 from jinja2 import Environment, StrictUndefined, Template
 from torch import Tensor
 
+from seqloom.core.words import format_count
 from seqloom.inspect.tours.panels import (
     DotPanel,
     Link,
@@ -45,62 +46,62 @@ from seqloom.inspect.tours.panels import (
 from seqloom.inspect.values import Array
 
 Values = Mapping[str, Any]
-TOP = 8  # tokens of a vocabulary that are shown, the likeliest ones
-HIGHEST = "The highest score is taken off all of them first: the shares stay the same, and no number gets too large."
+TOP_SCORES = 8  # shown entries of a large softmax
+MAX_NOTE = "The maximum is subtracted from all scores first: the result stays the same, and no number gets too large."
 
 
-# --- what templates can call ------------------------------------------------------------------------------------------
+# --- functions for templates ------------------------------------------------------------------------------------------
 
 
 def format_size(count: int, what: str, width: int | None = None) -> str:
-    """`7 tokens × 64 numbers`, `1 vector`"""
-    many = f"{count:,} {what}{'' if count == 1 else 's'}"
-    return many if width is None else f"{many} × {width:,} numbers"
+    """Format a shape: `7 tokens × 64 numbers`, `1 vector`."""
+    amount = format_count(count, what)
+    return amount if width is None else f"{amount} × {width:,} numbers"
 
 
 def mark_whitespace(token: str) -> str:
-    """A token whose spaces and line breaks can be seen."""
+    """Make the white space of a token visible."""
     return token.replace(" ", "␣").replace("\n", "↵").replace("\t", "⇥") or "∅"
 
 
 def quote(token: str) -> str:
-    """A token in a sentence."""
+    """Quote a token within a sentence."""
     return f"“{mark_whitespace(token)}”"
 
 
 def format_root(root: float) -> str:
-    """A root as people write it: `= 8`, `≈ 11.3`."""
+    """Format the value of a root: `= 8`, `≈ 11.3`."""
     return f"= {root:.0f}" if root == round(root) else f"≈ {root:.1f}"
 
 
 def subscript(number: int) -> str:
-    """`₁₂`"""
+    """Write a number as a subscript: `₁₂`."""
     return str(number).translate(str.maketrans("0123456789", "₀₁₂₃₄₅₆₇₈₉"))
 
 
 def residual_equation(layer: str, residual: bool, normed_after: bool) -> str:
-    """The equation of a layer within a residual."""
+    """Return the equation of a layer with an optional residual connection and norm."""
     inside = f"x + {layer}" if residual else layer
     return f"x ← norm({inside})" if normed_after else f"x ← {inside}"
 
 
 def residual_terms(
-    before: str, made: str, label: str, total: str, after: str, residual: bool, normed_after: bool
+    before: str, update: str, label: str, total: str, after: str, residual: bool, normed_after: bool
 ) -> str:
-    """The lines of a sum panel for the same."""
-    lines = [f"- {before}: before", f"- + {made}: {label}"] if residual else [f"- {made}: {label}"]
-    lines += [f"- = {total}: after"] + ([f"- → {after}: normed"] if normed_after else [])
+    """Return the terms of a sum panel for `residual_equation`."""
+    lines = [f"- {before}: before", f"- + {update}: {label}"] if residual else [f"- {update}: {label}"]
+    lines += [f"- = {total}: after"] + ([f"- → {after}: normalised"] if normed_after else [])
     return "\n".join(lines)
 
 
 def explain_function(symbol: str) -> str:
-    """What a sign that is the same everywhere means; nothing for one that is not."""
-    return next((words for _, name, words in SIGNS if name == symbol), "changes every number by itself")
+    """Return the meaning of an activation function."""
+    return next((words for _, name, words in SYMBOLS if name == symbol), "is applied to every number")
 
 
 @cache
 def _sections() -> dict[str, Template]:
-    """The sections of all templates by `file/key`."""
+    """Return the sections of all templates by `file/key`."""
     environment = Environment(
         trim_blocks=True, lstrip_blocks=True, undefined=StrictUndefined, autoescape=False, keep_trailing_newline=True
     )
@@ -118,11 +119,11 @@ def _sections() -> dict[str, Template]:
 
 
 def render_stage(section: str, values: Values, key: str | None = None) -> Stage:
-    """Fill in a section, `file/key`, with the values of a tour. The key of the stage is that of the section."""
+    """Render a section `file/key` with the values of a tour. `key` replaces the key of the section."""
     heading, *lines = _sections()[section].render(values).split("\n")
     name, _, title = heading.partition(": ")
     header: dict[str, str] = {}
-    links, words, equation, letters, panels = [], [], [], {}, list[PanelText]()
+    links, sentences, equation, letters, panels = [], [], [], {}, list[PanelText]()
     is_header = True
     for line in lines:
         if line.startswith("### "):
@@ -144,16 +145,16 @@ def render_stage(section: str, values: Values, key: str | None = None) -> Stage:
             letter, _, explanation = line.removeprefix("- ").partition(": ")
             letters[letter] = explanation
         else:
-            words.append(line.strip())
+            sentences.append(line.strip())
     formula = "\n".join(equation)
     return Stage(
         key=key or name,
         chapter=header["chapter"],
         title=title,
-        words=" ".join(words),
+        text=" ".join(sentences),
         equation=formula,
-        takes=header.get("takes", ""),
-        gives=header["gives"],
+        input_shape=header.get("input shape", ""),
+        output_shape=header["output shape"],
         symbols=explain_symbols(formula, letters) if formula else (),
         panels=[panel.build() for panel in panels],
         links=links,
@@ -162,21 +163,21 @@ def render_stage(section: str, values: Values, key: str | None = None) -> Stage:
 
 
 def _read_link(text: str, values: Values) -> Link:
-    """`view | words | part=attention_part layer`: parameters by the names of their values."""
-    view, words, *parameters = text.split(" | ")
+    """Parse `view | text | part=attention_part layer`: parameters with the names of their values."""
+    view, label, *parameters = text.split(" | ")
     names = [each.partition("=") for each in " ".join(parameters).split()]
-    return Link(view, words, {name: values[value or name] for name, _, value in names})
+    return Link(view, label, {name: values[value or name] for name, _, value in names})
 
 
 def to_array(values: Tensor | Sequence[float]) -> Array:
-    """As float64, so that nothing is lost on the way to the reader."""
+    """Convert values to a float64 array without loss."""
     array: Array = torch.as_tensor(values).detach().double().cpu().numpy()
     return array
 
 
 @dataclass
 class PanelText:
-    """A panel as a template writes it: options, `-` items, `*` lines after them, `>` notes."""
+    """A panel as written in a template: options, `-` items, `*` operations after them, `>` notes."""
 
     kind: str
     title: str
@@ -185,7 +186,7 @@ class PanelText:
     lines: dict[str, list[str]] = field(default_factory=lambda: {"-": [], "*": [], ">": []})
 
     def add(self, line: str) -> None:
-        """Read a line of the template."""
+        """Parse a line of the template."""
         if line[:2] in ("- ", "* ", "> "):
             self.lines[line[0]].append(line[2:])
         elif line.strip():
@@ -193,31 +194,31 @@ class PanelText:
             self.options[option.replace(" ", "_")] = value.strip()
 
     def get(self, option: str, default: Any = None) -> Any:
-        """The value that an option names."""
+        """Return the value that an option names."""
         return self.values[self.options[option]] if option in self.options else default
 
     def items(self) -> Iterator[tuple[str, Any, str]]:
-        """Sign, value and label of each."""
+        """Yield sign, value and label of each item."""
         for item in self.lines["-"]:
             reference, _, label = item.partition(": ")
             sign, _, name = reference.strip().rpartition(" ")
             yield sign, self.values[name], label
 
     def cut(self, values: Tensor) -> Array:
-        """The numbers that are shown: the first of the last dimension, or those of `units`."""
+        """Return the shown numbers of the last dimension: the first ones, or those of `units`."""
         units = list(self.get("units", ()))
         return to_array(values[..., units] if units else values[..., : self.get("numbers", self.values["numbers"])])
 
     def build(self) -> Panel:
-        """Make the panel: some of its fields are computed, the others are options."""
+        """Build the panel: some fields are computed, the others are options."""
         panel, compute = PANELS[self.kind]
-        given: dict[str, Any] = {"title": self.title, "note": " ".join(self.lines[">"]), **compute(self)}
+        arguments: dict[str, Any] = {"title": self.title, "note": " ".join(self.lines[">"]), **compute(self)}
         for each in fields(panel):
-            if each.name in self.options and each.name not in given:
-                given[each.name] = self.options[each.name] if each.type is str else self.get(each.name)
+            if each.name in self.options and each.name not in arguments:
+                arguments[each.name] = self.options[each.name] if each.type is str else self.get(each.name)
         if "units" in self.options:
-            given["units"] = [unit + 1 for unit in self.get("units")]
-        return panel(**given)
+            arguments["units"] = [unit + 1 for unit in self.get("units")]
+        return panel(**arguments)
 
 
 # --- computed fields of panels ----------------------------------------------------------------------------------------
@@ -225,7 +226,7 @@ class PanelText:
 
 def _matrix(text: PanelText) -> dict[str, object]:
     values = text.get("values")
-    computed: dict[str, object] = {name: name in text.options for name in ("shares", "gates")}
+    computed: dict[str, object] = {name: name in text.options for name in ("probabilities", "gates")}
     if values is None:
         _, vectors, labels = zip(*text.items(), strict=True)
         values, computed["rows"] = torch.stack(vectors), labels
@@ -256,31 +257,31 @@ def _dot(text: PanelText) -> dict[str, object]:
 
 
 def _softmax(text: PanelText) -> dict[str, object]:
-    """All scores; or the highest, and the one that is chosen, the others summed up."""
+    """Return all scores, or with `chosen` the highest ones and a sum of the others."""
     scores, labels, chosen = to_array(text.get("scores")), text.get("labels"), text.get("chosen")
-    powers = np.exp(scores - scores.max())
-    total = float(powers.sum())
+    exponentials = np.exp(scores - scores.max())
+    total = float(exponentials.sum())
     order, followed, rest = list(range(len(scores))), text.get("followed"), None
     if chosen is not None:
-        order = np.argsort(-scores, kind="stable")[:TOP].tolist()
+        order = np.argsort(-scores, kind="stable")[:TOP_SCORES].tolist()
         if chosen not in order:
             order[-1] = chosen
         followed, others = order.index(chosen), len(scores) - len(order)
-        left = float(total - powers[order].sum())
+        left = float(total - exponentials[order].sum())
         rest = (f"the other {others:,}", left, left / total) if others else None
     return {
-        "labels": [labels[place] for place in order],
+        "labels": [labels[index] for index in order],
         "scores": scores[order],
-        "powers": powers[order],
-        "shares": powers[order] / total,
+        "exponentials": exponentials[order],
+        "probabilities": exponentials[order] / total,
         "total": total,
         "rest": rest,
         "followed": followed,
-        "note": HIGHEST,
+        "note": MAX_NOTE,
     }
 
 
-def _mix(text: PanelText) -> dict[str, object]:
+def _weighted_sum(text: PanelText) -> dict[str, object]:
     vectors = text.get("vectors")
     return {
         "weights": to_array(text.get("weights")),
@@ -291,7 +292,7 @@ def _mix(text: PanelText) -> dict[str, object]:
     }
 
 
-def _lines(text: PanelText) -> dict[str, object]:
+def _table(text: PanelText) -> dict[str, object]:
     rows = [item.split(" | ", 1) for item in text.lines["-"]] or text.get("rows")
     return {"rows": rows, "columns": [name.strip() for name in text.options.get("columns", "|").split("|")]}
 
@@ -299,11 +300,11 @@ def _lines(text: PanelText) -> dict[str, object]:
 def _map(text: PanelText) -> dict[str, object]:
     stops = []
     for item in text.lines["-"]:
-        stage, _, words = item.partition(": ")
-        name, _, explanation = words.partition(" | ")
-        stops.append(MapStop(name, explanation, stage))
-    number, _, why = text.options.get("back", "").partition(" | ")
-    return {"stops": stops, "back": (int(number), why) if number else None}
+        stage, _, content = item.partition(": ")
+        name, _, description = content.partition(" | ")
+        stops.append(MapStop(name, description, stage))
+    index, _, reason = text.options.get("back", "").partition(" | ")
+    return {"stops": stops, "back": (int(index), reason) if index else None}
 
 
 PANELS: dict[str, tuple[type[Panel], Callable[[PanelText], dict[str, object]]]] = {
@@ -312,52 +313,49 @@ PANELS: dict[str, tuple[type[Panel], Callable[[PanelText], dict[str, object]]]] 
     "sum": (SumPanel, _sum),
     "dot": (DotPanel, _dot),
     "softmax": (SoftmaxPanel, _softmax),
-    "mix": (WeightedSumPanel, _mix),
-    "lines": (TablePanel, _lines),
+    "weighted-sum": (WeightedSumPanel, _weighted_sum),
+    "table": (TablePanel, _table),
     "map": (MapPanel, _map),
 }
 
 
 # --- symbols ----------------------------------------------------------------------------------------------------------
 
-WEIGHTS = (
-    "weights: a grid of numbers that the model has learned (a matrix). Each number that comes out is a weighted sum of "
-    "all that go in"
-)
-BIAS = "one more learned number for each of these sums, added to it"
+WEIGHTS = "a learned weight matrix: each output is a weighted sum of all inputs"
+BIAS = "the bias, a learned number that is added to each of these sums"
 INDICES = (("ᵢ", "i"), ("ⱼ", "j"), ("ₜ", "t"))
 SOFT = ("GELU", "SiLU", "SwiGLU")
-# What the signs of a formula mean, in words: a beginner has seen none of them.
-SIGNS: list[tuple[str, str, str]] = [  # what gives it away in a formula, how it is shown, what it means
-    (r"E\[", "E[id]", "the row of the lookup table that has this number"),
-    (r"PE\(", "PE(j)", "the vector of place j"),
+SYMBOLS: list[tuple[str, str, str]] = [  # pattern in an equation, symbol, meaning for beginners
+    (r"E\[", "E[id]", "row id of the lookup table"),
+    (r"PE\(", "PE(j)", "the positional encoding of position j"),
     (r"ⱼ", "ⱼ", "of token number j: 1, 2, 3 …"),
-    (r"ₜ₋₁", "ₜ, ₜ₋₁", "now, at this token; and before, at the one before it"),
+    (r"ₜ₋₁", "ₜ, ₜ₋₁", "at the current token and at the previous one"),
     (r"W₁", "W₁, W₂", WEIGHTS),
     (r"W(?!₁|₂)", "W", WEIGHTS),
     (r"\bb₁", "b₁, b₂", BIAS),
     (r"\bb\b", "b", BIAS),
-    (r"\[[^\]]*;", "[a; b]", "one list of numbers put behind the other"),
-    (r"⊙", "⊙", "multiply number by number: the first with the first, the second with the second …"),
-    (r" · ", "a · b", "multiply number by number and add up all products: one number comes out"),
-    *((f"Σ{index}", f"Σ{index}", f"add up what follows for every {letter}") for index, letter in INDICES),
-    (r"Σ(?![ᵢⱼₜ])", "Σ", "add this up for all of them"),
-    (r"exp\(", "exp(score)", "2.718… to the power of the score: never negative, and larger for a higher score"),
-    (r"tanh", "tanh", "squeezes every number between −1 and 1"),
-    (r"σ|sigmoid", "σ", "squeezes every number between 0 and 1"),
-    (r"(?i)relu", "ReLU", "sets every negative number to 0"),
-    *((name, name, "lets positive numbers through and nearly silences negative ones") for name in SOFT),
-    (r"norm\(", "norm", "shifts and stretches a list of numbers until its mean is 0 and its spread 1"),
-    (r" ← ", "x ← …", "x is replaced by what stands on the right"),
+    (r"\[[^\]]*;", "[a; b]", "the concatenation of two vectors"),
+    (r"⊙", "⊙", "element-wise multiplication: the first number with the first, the second with the second …"),
+    (r" · ", "a · b", "the dot product: multiply number by number and add up all products"),
+    *((f"Σ{index}", f"Σ{index}", f"the sum over all {letter}") for index, letter in INDICES),
+    (r"Σ(?![ᵢⱼₜ])", "Σ", "the sum over all of them"),
+    (r"exp\(", "exp(score)", "2.718… to the power of the score: always positive, and larger for a higher score"),
+    (r"tanh", "tanh", "maps every number to a value between −1 and 1"),
+    (r"σ|sigmoid", "σ", "maps every number to a value between 0 and 1"),
+    (r"(?i)relu", "ReLU", "replaces negative numbers by 0"),
+    *((name, name, "passes positive numbers and suppresses negative ones") for name in SOFT),
+    (r"norm\(", "norm", "normalisation: shifts and scales a vector to mean 0 and standard deviation 1"),
+    (r" ← ", "x ← …", "x is replaced by the right-hand side"),
 ]
 
 
 def explain_symbols(equation: str, letters: Mapping[str, str]) -> list[tuple[str, str]]:
-    """What each sign of a formula means: `letters` of this stage first, then those that are the same everywhere."""
-    own = {letter for letters_ in letters for letter in letters_.split(", ")}
-    found = list(letters.items())
+    """Return the symbols of an equation with their meanings: `letters` of the stage first, then the general ones."""
+    explained = {letter for names in letters for letter in names.split(", ")}
     if any(letter.startswith("W") for letter in letters):
-        own.add("W")
+        explained.add("W")
     if any("ⱼ" in letter for letter in letters):
-        own.add("ⱼ")  # its words say it
-    return found + [(name, words) for sign, name, words in SIGNS if name not in own and re.search(sign, equation)]
+        explained.add("ⱼ")
+    return list(letters.items()) + [
+        (name, words) for pattern, name, words in SYMBOLS if name not in explained and re.search(pattern, equation)
+    ]

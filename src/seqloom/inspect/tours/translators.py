@@ -1,4 +1,4 @@
-"""Tours of translators: the source is read; then one step of writing, with the attention it takes."""
+"""Tours of translators: the encoder, then one step of the decoder with its attention."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -20,14 +20,14 @@ from seqloom.inspect.tours.layers import (
     set_form,
 )
 from seqloom.inspect.tours.template import mark_whitespace, quote
-from seqloom.inspect.tours.tour import Tour, Walk, check_length, compute_logits
+from seqloom.inspect.tours.tour import READING, WRITING, Tour, Walk, check_length, compute_logits
 from seqloom.inspect.views.texts import SequencePair, translate_pair
 from seqloom.nn.bidirectional import BidirectionalStack
 from seqloom.nn.cells import Cell
 
 
 def _follow_step(tour: Tour, pair: SequencePair) -> int:
-    """The token of the translation that is being written, from 0."""
+    """Set the translation and return the index of the followed step."""
     check_length(pair.source_ids)
     check_length(pair.target_ids, "translation")
     step = tour.choose(tour.follow.step, min(1, len(pair.target_ids) - 1), len(pair.target_ids), "step")
@@ -36,7 +36,7 @@ def _follow_step(tour: Tour, pair: SequencePair) -> int:
 
 
 def _finish(tour: Tour, pair: SequencePair, step: int, vectors: Tensor, letter: str, layers: int, heads: int) -> Walk:
-    """The last stages. `vectors` (steps, D) go into the output layer."""
+    """Add the last stages; `vectors` (steps, D) are the inputs of the output layer."""
     output = tour.model.output
     logits = torch.stack([compute_logits(output, vector) for vector in vectors])
     names = [tour.tokenizer.token(token) for token in range(logits.shape[1])]
@@ -45,7 +45,7 @@ def _finish(tour: Tour, pair: SequencePair, step: int, vectors: Tensor, letter: 
     batch = pair.batch(tour.model)
     tour.compare_log_probs(tour.model.forward(batch["source"], batch["source_mask"], batch["inputs"])[0, step])
     is_short = tour.values["has_memory"] and not (token == END and ids)
-    shares = torch.softmax(logits.double(), dim=-1)
+    probabilities = torch.softmax(logits.double(), dim=-1)
     read = [written[len(written) - 1 - step], *(names[token] for token in pair.target_ids)]
     tour.set(
         is_tied=tour.model.config.tied != "none",
@@ -53,8 +53,8 @@ def _finish(tour: Tour, pair: SequencePair, step: int, vectors: Tensor, letter: 
         next_ids=[token] if is_short else [*ids, token],
         next_tokens=tour.names([token]) if is_short else [*written, *tour.names([token])],
         last_next=0 if is_short else len(ids),
-        steps=[  # number, token that was read, token that was written and its probability
-            [number + 1, quote(before), quote(names[now]), float(shares[number, now])]
+        steps=[  # number, input token, output token and its probability
+            [number + 1, quote(before), quote(names[now]), float(probabilities[number, now])]
             for number, (before, now) in enumerate(zip(read, pair.target_ids, strict=False))
         ],
     )
@@ -68,7 +68,7 @@ def _finish(tour: Tour, pair: SequencePair, step: int, vectors: Tensor, letter: 
 
 
 def tour_transformer(tour: Tour, pair: SequencePair | None) -> Walk:
-    """An encoder–decoder Transformer: the source is read, and a token is written."""
+    """Tour an encoder–decoder Transformer: the encoder, and one step of the decoder."""
     model, config, follow = tour.model, tour.model.config, tour.follow
     pair = pair or translate_pair(tour.trained, tour.walk["text"])
     step = _follow_step(tour, pair)
@@ -79,17 +79,17 @@ def tour_transformer(tour: Tour, pair: SequencePair | None) -> Walk:
         model.attentions(pair.batch(model))
     encoder, decoder = (read_blocks(tour, captured, part) for part in (model.encoder, model.decoder))
     memory, y = model.encoder_norm(encoder[-1].after), model.decoder_norm(decoder[-1].after)
-    # The tokens that encoder and decoder embedded, whatever the model puts before them.
+    # The tokens that encoder and decoder embedded, including start tokens of the model.
     calls = captured.calls(model.source_embed.embed)
     is_shared = model.target_embed.embed is model.source_embed.embed
     target_calls = calls[1:] if is_shared else captured.calls(model.target_embed.embed)
     read, written = (each.inputs[0][0].tolist() for each in (calls[0], target_calls[-1]))
-    row = step + len(written) - len(pair.target_ids)  # of what the decoder reads
+    row = step + len(written) - len(pair.target_ids)  # position in the decoder's input
     source, target = tour.names(read), tour.names(written)[: row + 1]
     aligned = decoder[model.aligned].cross_attention
     assert aligned is not None
-    usual = int(aligned.weights[:, row, : max(1, len(read) - 1)].mean(dim=0).argmax())
-    word = tour.choose(follow.word, usual, len(read), "token")
+    default = int(aligned.weights[:, row, : max(1, len(read) - 1)].mean(dim=0).argmax())
+    word = tour.choose(follow.word, default, len(read), "token")
     tour.read(pair.source, read, source, word)
     set_embedding(tour, model.source_embed, read, encoder[0].before, config.positions.kind)
     tour.set(
@@ -105,8 +105,8 @@ def tour_transformer(tour: Tour, pair: SequencePair | None) -> Walk:
     )
     tour.add("inputs/text", "inputs/tokens", "inputs/embeddings", "inputs/positions")
     add_block(tour, "encoder", encoder, memory, source, word)
-    beginning = target[1 : row - step + 1]  # tokens that stand before every target
-    produced = [*beginning, *tour.names(pair.target_ids[: step + 1])]
+    start_tokens = target[1 : row - step + 1]
+    produced = [*start_tokens, *tour.names(pair.target_ids[: step + 1])]
     _add_decoder(tour, decoder, y, source, produced)
     return _finish(tour, pair, step, y[row - step :], "x", layers, config.heads)
 
@@ -114,23 +114,23 @@ def tour_transformer(tour: Tour, pair: SequencePair | None) -> Walk:
 def _add_decoder(
     tour: Tour, blocks: Sequence[BlockValues], top: Tensor, source: Sequence[str], produced: Sequence[str]
 ) -> None:
-    """What the decoder computes before it writes the token of this step."""
+    """Add the stages of the decoder up to its top layer."""
     model, values = tour.model, tour.values
     written, row = values["written"], values["written_row"]
     block = blocks[tour.follow.layer - 1]
     attention, after_self = block.self_attention, block.after_self
     cross, after_cross = block.cross_attention, block.after_cross
     assert attention is not None and cross is not None and after_self is not None and after_cross is not None
-    places = torch.arange(len(written), device=top.device)
+    indices = torch.arange(len(written), device=top.device)
     scaled = model.target_embed.embed(torch.tensor(values["written_ids"], device=top.device)) * model.target_embed.scale
     positions = model.target_embed.positions
-    placed = None if positions is None else positions(places, like=scaled)[row]
+    position_row = None if positions is None else positions(indices, like=scaled)[row]
     tour.add(
         "transformer/decoder-start",
         target_x=blocks[0].before[: row + 1],
         target_scaled=scaled[row],
-        target_positions=placed,
-        target_sum=None if placed is None else scaled[row] + placed,
+        target_positions=position_row,
+        target_sum=None if position_row is None else scaled[row] + position_row,
     )
     tour.set(is_causal=model.config.causal)
     set_attention(tour, "decoder", attention, block.before, after_self, written, written, row)
@@ -146,7 +146,7 @@ def _add_decoder(
 
 
 def tour_recurrent_seq2seq(tour: Tour, pair: SequencePair | None) -> Walk:
-    """A recurrent encoder and decoder, with the attention between them if there is one."""
+    """Tour a recurrent encoder and decoder, with attention if the model has it."""
     model, config, follow = tour.model, tour.model.config, tour.follow
     pair = pair or translate_pair(tour.trained, tour.walk["text"])
     step = _follow_step(tour, pair)
@@ -155,13 +155,13 @@ def tour_recurrent_seq2seq(tour: Tour, pair: SequencePair | None) -> Walk:
     batch = pair.batch(model)
     with capture(model) as captured:
         model(batch["source"], batch["source_mask"], batch["inputs"])
-    states = model.encoder_states(batch["source"])[0]
+    encoder_states = model.encoder_states(batch["source"])[0]
     order = list(range(len(pair.source_ids)))
-    if config.reverse:  # END stays last all the same
+    if config.reverse:  # END stays last
         order = [*reversed(order[:-1]), order[-1]]
     attention = _attention_step(captured, model, step)
-    usual = 0 if attention is None else int(attention[2][: max(1, len(pair.source_ids) - 1)].argmax())
-    word = tour.choose(follow.word, usual, len(pair.source_ids), "token")
+    default = 0 if attention is None else int(attention[2][: max(1, len(pair.source_ids) - 1)].argmax())
+    word = tour.choose(follow.word, default, len(pair.source_ids), "token")
     tour.read(pair.source, pair.source_ids, [mark_whitespace(token) for token in pair.source_tokens], word)
     written = [END, *pair.target_ids[:-1]][: step + 1]
     embedding = model.source_embed(batch["source"][0])
@@ -176,73 +176,76 @@ def tour_recurrent_seq2seq(tour: Tour, pair: SequencePair | None) -> Walk:
         written_name=quote(tour.names(written)[-1]),
         reads_both_ways=isinstance(model.encoder, BidirectionalStack),
         is_reversed=config.reverse,
-        known=states,
+        encoder_states=encoder_states,
     )
     tour.add("inputs/text", "inputs/tokens", "inputs/embeddings")
-    add_reading(
+    add_recurrent_encoder(
         tour,
         captured,
         model.encoder,
         "encoder",
-        place=order.index(word),
+        position=order.index(word),
         combine=config.combine,
-        known=states,
+        encoder_states=encoder_states,
         embedding=embedding[word] if config.residual and model.attend is not None else None,
     )
-    _add_writing(tour, captured, step, attention)
+    _add_recurrent_decoder(tour, captured, step, attention)
     vectors = captured.calls(model.project)[-1].output[0]
     return _finish(tour, pair, step, vectors, "s" if model.readout is None else "result", layers, 0)
 
 
-def add_reading(
+def add_recurrent_encoder(
     tour: Tour,
     captured: Captured,
     stack: nn.Module,
     part: str,
     *,
-    place: int,
+    position: int,
     combine: str,
-    known: Tensor,
+    encoder_states: Tensor,
     embedding: Tensor | None = None,
 ) -> None:
-    """A recurrent encoder: one step of its lowest layer, then what is known at each token (S, M). `place` is where the
-    followed token stands in the order of reading; `embedding` its own vector, where that is added."""
+    """Add one step of the lowest layer of a recurrent encoder, then the encoder states (S, M).
+
+    `position` is the index of the followed token in reading order; `embedding` is its vector if a
+    residual connection adds it.
+    """
     names = {name: module for name, module in captured.names.items() if isinstance(module, Cell)}
     within = {id(module) for module in stack.modules()}
     steps = {name: captured.steps(name) for name, module in names.items() if id(module) in within}
     backwards = {name for name in steps if ".backwards." in name or ".directions.1." in name}
     forwards = [name for name in steps if name not in backwards]
-    tour.set(part=part, chapter="Reading")
+    tour.set(part=part, chapter=READING)
     first = forwards[0]
-    set_cell_step(tour, names[first], steps[first][place])
+    set_cell_step(tour, names[first], steps[first][position])
     tour.add("recurrent/step", key="encoder-step" if part == "encoder" else "step")
-    right = steps[forwards[-1]][place].after["h"][0]
-    left = steps[sorted(backwards)[-1]][len(known) - 1 - place].after["h"][0] if backwards else None
+    right = steps[forwards[-1]][position].after["h"][0]
+    left = steps[sorted(backwards)[-1]][len(encoder_states) - 1 - position].after["h"][0] if backwards else None
     row = tour.values["row"]
     tour.add(
-        "recurrent/annotations",
+        "recurrent/encoder-states",
         reads_both_ways=bool(backwards),
         combine=combine,
         adds_embedding=embedding is not None,
         from_left=right,
         from_right=left,
         embedding_row=embedding,
-        combined_row=None if embedding is None else known[row] - embedding,
-        known=known,
-        known_row=known[row],
+        combined_row=None if embedding is None else encoder_states[row] - embedding,
+        encoder_states=encoder_states,
+        encoder_state_row=encoder_states[row],
     )
 
 
 ATTENTION = ("recurrent/scores", "recurrent/weights", "recurrent/context")
-Attended = tuple[Tensor, Tensor, Tensor, Tensor, Tensor | None]  # query, scores, weights, context, coverage before
+AttentionStep = tuple[Tensor, Tensor, Tensor, Tensor, Tensor | None]  # query, scores, weights, context, coverage before
 
 
-def _attention_step(captured: Captured, model: Any, step: int) -> Attended | None:
-    """What the attention of a step was given and what it returned."""
+def _attention_step(captured: Captured, model: Any, step: int) -> AttentionStep | None:
+    """Return the inputs and outputs of attention in one step."""
     if model.attend is None:
         return None
     calls, scored = captured.calls(model.attend), captured.calls(model.attend.score)
-    number = step if len(calls) > 1 else 0  # all steps at once, or one after another
+    number = step if len(calls) > 1 else 0  # one call for all steps, or one per step
     within = 0 if len(calls) > 1 else step
     query, coverage = calls[number].inputs[0].flatten(0, -2), calls[number].inputs[2]
     context, weights = (each.flatten(0, -2) for each in calls[number].output)
@@ -251,14 +254,14 @@ def _attention_step(captured: Captured, model: Any, step: int) -> Attended | Non
     return query[within], scores[within], weights[within], context[within], covered
 
 
-def _add_writing(tour: Tour, captured: Captured, step: int, attention: Attended | None) -> None:
+def _add_recurrent_decoder(tour: Tour, captured: Captured, step: int, attention: AttentionStep | None) -> None:
     model, config, depth = tour.model, tour.model.config, tour.follow.layer - 1
     order = config.attention.order if config.attention is not None else None
-    summary = captured.input(model.bridge)
+    final_state = captured.input(model.bridge)
     cells = {name: module for name, module in captured.names.items() if module in model.decoder.cells}
     steps = [captured.steps(name) for name in cells]
     y = captured.calls(model.target_embed)[-1].output[0, step]
-    tour.add("recurrent/summary", summary=summary, first_state=steps[0][0].before["h"][0])
+    tour.add("recurrent/bridge", final_state=final_state, first_state=steps[0][0].before["h"][0])
     tour.add("recurrent/decoder-start", y=y, top_state_before=steps[-1][step].before["h"][0])
     if attention is not None:
         _set_attention_step(tour, attention)
@@ -266,11 +269,11 @@ def _add_writing(tour: Tour, captured: Captured, step: int, attention: Attended 
         tour.add(*ATTENTION)
     tour.set(
         part="decoder",
-        chapter="Writing",
+        chapter=WRITING,
         followed=tour.values["written_name"],
         reads_context=order == "bahdanau",
         reads_readout=config.attention is not None and config.attention.input_feeding,
-        reads_summary=config.context == "every",
+        reads_final_state=config.context == "every",
     )
     symbol = "xₜ" if depth else "yₜ₋₁"
     set_cell_step(tour, list(cells.values())[depth], steps[depth][step], state_letter="s", input_symbol=symbol)
@@ -279,7 +282,7 @@ def _add_writing(tour: Tour, captured: Captured, step: int, attention: Attended 
         tour.add(*ATTENTION)
     if model.readout is not None:
         joined = [*(["yₜ₋₁"] if config.reads_token else []), "s", *(["context"] if attention is not None else [])]
-        joined += ["summary"] if config.context == "every" else []
+        joined += ["enc"] if config.context == "every" else []
         readout = captured.calls(model.project)[-1].inputs[0][0, step]
         tour.add(
             "recurrent/readout",
@@ -288,20 +291,20 @@ def _add_writing(tour: Tour, captured: Captured, step: int, attention: Attended 
             readout=readout,
             y=y,
             top_state=steps[-1][step].after["h"][0],
-            summary=summary,
+            final_state=final_state,
         )
 
 
-def _set_attention_step(tour: Tour, attention: Attended) -> None:
-    """One score in full, and what comes of all of them."""
+def _set_attention_step(tour: Tour, attention: AttentionStep) -> None:
+    """Set the largest score in detail, and the weights and the context vector."""
     score, kind = tour.model.attend.score, tour.model.config.attention.score
     query, scores, weights, context, coverage = attention
-    known, best = tour.values["known"], int(scores.argmax())
-    mask = torch.ones(1, len(known), dtype=torch.bool, device=known.device)
-    key = score.prepare(known[None], mask)[0, best]
+    encoder_states, best = tour.values["encoder_states"], int(scores.argmax())
+    mask = torch.ones(1, len(encoder_states), dtype=torch.bool, device=encoder_states.device)
+    key = score.prepare(encoder_states[None], mask)[0, best]
     computed = torch.softmax(scores.double(), dim=-1)
     tour.compare(computed, weights)
-    tour.compare(weights.to(known.dtype) @ known, context)
+    tour.compare(weights.to(encoder_states.dtype) @ encoder_states, context)
     covered = None
     if coverage is not None:
         covered = coverage[best] * score.covered if kind == "additive" else score.covered.sum() * coverage[best]
@@ -315,7 +318,7 @@ def _set_attention_step(tour: Tour, attention: Attended) -> None:
         best=best,
         best_name=quote(tour.values["tokens"][best]),
         best_score=scores[best],
-        asked=query,
+        query=query,
         key_best=key,
     )
     if kind == "additive":
@@ -328,7 +331,7 @@ def _set_attention_step(tour: Tour, attention: Attended) -> None:
         tour.set(scaled_score=query @ key / score.query**0.5)
     elif kind == "cosine":
         direction = torch.nn.functional.normalize(query, dim=-1)
-        tour.set(asked=direction, strength=float(score.strength), scaled_score=score.strength * (direction @ key))
+        tour.set(query=direction, strength=float(score.strength), scaled_score=score.strength * (direction @ key))
 
 
 TOURS = {"transformer": tour_transformer, "recurrent-seq2seq": tour_recurrent_seq2seq}

@@ -186,7 +186,7 @@ function heads(count, cell, left, column, titles) {
 }
 
 /** A softmax as a table: score, exponential, and a bar for the result. */
-export function softmaxRows({ labels, scores, powers, shares, rest, total, followed, label, onPick = null }) {
+export function softmaxRows({ labels, scores, exponentials, probabilities, rest, total, followed, label, onPick = null }) {
     const drawing = s("svg", { class: "strips", role: "img", "aria-label": label });
     const BAR = 230;
 
@@ -227,8 +227,8 @@ export function softmaxRows({ labels, scores, powers, shares, rest, total, follo
         labels.forEach((_, i) =>
             row(
                 names[i],
-                [formatNumber(scores[i], 2), formatNumber(powers[i], 4), percent(shares[i])],
-                shares[i],
+                [formatNumber(scores[i], 2), formatNumber(exponentials[i], 4), percent(probabilities[i])],
+                probabilities[i],
                 i === followed,
                 i,
             ),

@@ -7,7 +7,7 @@ const [HIGH, GAP, MARGIN, MIN_WIDTH, MAX_WIDTH] = [104, 17, 2, 98, 150];
 const SMALL = '13px system-ui, "Noto Sans", "Liberation Sans", sans-serif';
 const LINES = 3;
 
-/** `stops` are {name, words, stage}; `back` is [index of a stop, label]; `onPick(stage)` opens a stage. */
+/** `stops` are {name, description, stage}; `back` is [index of a stop, label]; `onPick(stage)` opens a stage. */
 export function stageMap({ stops, back, label, onPick, room = 822 }) {
     const drawing = s("svg", { class: "way", role: "group", "aria-label": label });
     const wide = Math.min(MAX_WIDTH, Math.max(MIN_WIDTH, (room - (stops.length - 1) * GAP - 2 * MARGIN) / stops.length));
@@ -23,7 +23,7 @@ export function stageMap({ stops, back, label, onPick, room = 822 }) {
 
     function box(stop, x, end) {
         const middle = x + wide / 2;
-        const lines = wrapText(stop.words, wide - 14);
+        const lines = wrapText(stop.description, wide - 14);
         const go = () => onPick?.(stop.stage);
         return s(
             "g",
@@ -31,7 +31,7 @@ export function stageMap({ stops, back, label, onPick, room = 822 }) {
                 class: end ? "way-stop end" : "way-stop",
                 role: "button",
                 tabindex: "0",
-                "aria-label": `${stop.name}: ${stop.words}`,
+                "aria-label": `${stop.name}: ${stop.description}`,
                 onclick: go,
                 onkeydown: (event) => ["Enter", " "].includes(event.key) && (event.preventDefault(), go()),
             },

@@ -10,7 +10,7 @@ const MAX_NAMED_COLUMNS = 9; // columns whose values are written into the cells
 
 /** Render one panel. `acts` has the optional click handlers follow(token), step(row) and visit(stage). */
 export function renderPanel(panel, name, acts) {
-    if (panel.kind === "lines") return linesOf(panel, name, acts);
+    if (panel.kind === "table") return tablePanelOf(panel, name, acts);
     const fig = figure({ name, title: panel.title, caption: panel.note });
     const [drawing, table] = DRAWERS[panel.kind](panel, acts);
     fig.body.append(drawing);
@@ -24,8 +24,8 @@ const DRAWERS = {
     matrix: matrixOf,
     sum: sumOf,
     dot: dotOf,
-    shares: sharesOf,
-    mix: mixOf,
+    softmax: softmaxOf,
+    "weighted-sum": weightedSumOf,
 };
 
 /** Column names: consecutive numbers, or the units of the panel. */
@@ -38,7 +38,7 @@ function mapOf(panel, acts) {
     const drawing = stageMap({ stops: panel.stops, back: panel.back, label: panel.title, onPick: acts.visit });
     return [
         drawing,
-        () => ({ columns: ["stage", "description"], rows: panel.stops.map((stop) => [stop.name, stop.words]) }),
+        () => ({ columns: ["stage", "description"], rows: panel.stops.map((stop) => [stop.name, stop.description]) }),
     ];
 }
 
@@ -61,7 +61,7 @@ function matrixOf(panel) {
         columns: [panel.row_title, ...columns],
         rows: panel.rows.map((row, i) => [row, ...panel.values[i]]),
     });
-    const named = panel.columns.length && panel.columns.length <= MAX_NAMED_COLUMNS && !panel.shares;
+    const named = panel.columns.length && panel.columns.length <= MAX_NAMED_COLUMNS && !panel.probabilities;
     if (panel.columns.length && !named) return [heatmapOf(panel), table];
     const rows = panel.rows.map((name, i) => ({
         name,
@@ -69,7 +69,7 @@ function matrixOf(panel) {
         marked: i === panel.marked,
         gate: panel.gates,
     }));
-    const options = panel.shares ? { low: 0, high: 1, signed: false } : {};
+    const options = panel.probabilities ? { low: 0, high: 1, signed: false } : {};
     return [
         vectorRows({
             rows,
@@ -85,15 +85,15 @@ function matrixOf(panel) {
 
 function heatmapOf(panel) {
     const values = Float32Array.from(panel.values.flat());
-    const most = panel.shares ? 1 : Math.max(1e-9, ...values.map(Math.abs));
+    const most = panel.probabilities ? 1 : Math.max(1e-9, ...values.map(Math.abs));
     const map = heatmap({
         rows: panel.rows,
         columns: panel.columns,
         values,
-        low: panel.shares ? 0 : -most,
+        low: panel.probabilities ? 0 : -most,
         high: most,
-        signed: !panel.shares,
-        root: panel.shares,
+        signed: !panel.probabilities,
+        root: panel.probabilities,
         rowTitle: panel.row_title,
         columnTitle: panel.column_title,
         size: [760 * zoom(), 460 * zoom()],
@@ -164,12 +164,12 @@ function sumLine(panel, more, digits) {
     );
 }
 
-function sharesOf(panel) {
+function softmaxOf(panel) {
     const drawing = softmaxRows({ ...panel, label: panel.title });
     const table = () => ({
         columns: [panel.of, "score", "exp(score − max)", "softmax"],
         rows: [
-            ...panel.labels.map((label, i) => [label, panel.scores[i], panel.powers[i], panel.shares[i]]),
+            ...panel.labels.map((label, i) => [label, panel.scores[i], panel.exponentials[i], panel.probabilities[i]]),
             ...(panel.rest ? [[panel.rest[0], null, panel.rest[1], panel.rest[2]]] : []),
             ["sum", null, panel.total, 1],
         ],
@@ -177,7 +177,7 @@ function sharesOf(panel) {
     return [drawing, table];
 }
 
-function mixOf(panel) {
+function weightedSumOf(panel) {
     const rows = panel.labels.map((name, i) => ({
         sign: i ? "+" : "",
         name,
@@ -193,11 +193,11 @@ function mixOf(panel) {
             [panel.names[1], null, ...panel.result],
         ],
     });
-    return [h("div", {}, vectorRows({ rows, of: panel.of, label: panel.title }), mixLine(panel)), table];
+    return [h("div", {}, vectorRows({ rows, of: panel.of, label: panel.title }), weightedSumLine(panel)), table];
 }
 
 /** The first element of a weighted sum: the terms with the largest weights, and the sum of the others. */
-function mixLine(panel) {
+function weightedSumLine(panel) {
     const order = panel.weights
         .map((weight, i) => [weight, i])
         .sort((a, b) => b[0] - a[0])
@@ -218,11 +218,11 @@ function mixLine(panel) {
 }
 
 /** A small table; rows that are steps can be selected. */
-function linesOf(panel, name, acts) {
-    const shares = panel.columns.indexOf("probability");
+function tablePanelOf(panel, name, acts) {
+    const probability = panel.columns.indexOf("probability");
     const rows = panel.rows.map((row) =>
         row.map((cell, i) =>
-            i === shares ? percent(cell) : typeof cell === "number" && !Number.isInteger(cell) ? formatNumber(cell, 2) : cell,
+            i === probability ? percent(cell) : typeof cell === "number" && !Number.isInteger(cell) ? formatNumber(cell, 2) : cell,
         ),
     );
     const picked = panel.columns[0] === "step" ? acts.step : null;

@@ -211,7 +211,7 @@ class Walk {
             "button",
             { type: "button", "aria-current": at === index ? "step" : null, onclick: () => this.go(at) },
             h("span", { class: "stop-title", dir: "auto" }, stage.title),
-            h("span", { class: "stop-shape" }, stage.gives),
+            h("span", { class: "stop-shape" }, stage.output_shape),
         );
     }
 
@@ -241,14 +241,14 @@ class Walk {
         return h(
             "div",
             { class: "walk-words" },
-            h("p", { class: "walk-text", dir: "auto" }, stage.words),
-            stage.takes
+            h("p", { class: "walk-text", dir: "auto" }, stage.text),
+            stage.input_shape
                 ? h(
                       "div",
                       { class: "walk-shapes" },
-                      h("span", {}, h("small", {}, "input"), stage.takes),
+                      h("span", {}, h("small", {}, "input"), stage.input_shape),
                       h("b", { "aria-hidden": "true" }, "→"),
-                      h("span", {}, h("small", {}, "output"), stage.gives),
+                      h("span", {}, h("small", {}, "output"), stage.output_shape),
                       stage.equation
                           ? h("span", { class: "walk-equation" }, h("small", {}, "equation"), stage.equation)
                           : null,
@@ -279,7 +279,7 @@ class Walk {
             step: (index) => this.change(data.steps.length ? { step: index + 1 } : { word: index + 1 }),
         };
         const vectors = stage.panels.some(
-            (panel) => ["matrix", "sum", "dot", "mix"].includes(panel.kind) && panel.shares !== true,
+            (panel) => ["matrix", "sum", "dot", "weighted-sum"].includes(panel.kind) && panel.probabilities !== true,
         );
         const gates = stage.panels.some((panel) => panel.gates || Number.isInteger(panel.gate));
         return h(
@@ -336,18 +336,18 @@ class Walk {
     continueButton() {
         const { data } = this;
         const stages = data.stages.map((stage) => stage.key);
-        const again = ["decoder-start", "memory", "text-queries", "window"].find((key) => stages.includes(key));
+        const again = ["decoder-start", "state", "text-queries", "window"].find((key) => stages.includes(key));
         const [name, now, count] = data.steps.length
             ? ["step", data.step, data.steps.length]
             : ["word", data.word, data.tokens.length];
-        if (again && now >= count && data.onward) {
+        if (again && now >= count && data.continued_text) {
             return button(
                 `Append “${data.answer}” and continue →`,
-                () => this.change({ text: data.onward, word: null, stage: again }),
+                () => this.change({ text: data.continued_text, word: null, stage: again }),
                 { primary: true },
             );
         }
-        if (!again || now >= count || stages.includes("told"))
+        if (!again || now >= count || stages.includes("transform"))
             return button("Back to the first stage", () => this.go(0), { primary: true });
         return button(
             "Next token →",

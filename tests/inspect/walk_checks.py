@@ -1,4 +1,4 @@
-"""What the tests of walks share: models with random weights in double precision, and a check that panels add up."""
+"""Helpers for tests of walks: models with random weights in double precision, and checks of stages and panels."""
 
 import math
 from dataclasses import dataclass, field
@@ -17,7 +17,6 @@ from seqloom.inspect.tours.panels import (
     MatrixPanel,
     Panel,
     SoftmaxPanel,
-    Stage,
     SumPanel,
     WeightedSumPanel,
 )
@@ -28,13 +27,13 @@ from seqloom.text import CharactersConfig, Tokenizer, train_tokenizer
 TEXTS = ["the cat sat, here", "il gatto è qui", "القط هنا", "猫はここ"]
 
 
-def letters() -> Tokenizer:
+def build_tokenizer() -> Tokenizer:
     return train_tokenizer(CharactersConfig(), TEXTS)
 
 
 @dataclass
 class Trained(TranslatingModel):
-    """What a walk asks of a trained model."""
+    """The parts of a trained model that a walk uses."""
 
     model: Any
     tokenizer: Tokenizer
@@ -80,15 +79,15 @@ class Trained(TranslatingModel):
         tokens = torch.tensor([[*self.tokenizer.encode(lines[0]), 0]])
         source = {"tokens": tokens, "mask": torch.ones_like(tokens, dtype=torch.bool)}
         with torch.no_grad():
-            (found,) = beam_search(
+            (hypotheses,) = beam_search(
                 self.model.eval(), source=source, options=BeamConfig(beam=2, max_length=6), end=0, attention=False
             )
-        best = SimpleNamespace(ids=found[0].tokens, finished=found[0].finished)
+        best = SimpleNamespace(ids=hypotheses[0].tokens, finished=hypotheses[0].finished)
         yield SimpleNamespace(candidates=[best])
 
 
-def drawn(model: Any) -> Any:
-    """Weights that make a difference, in double precision; the model is left in training, where dropout would show."""
+def randomise(model: Any) -> Any:
+    """Give a model large random weights in double precision; it stays in training mode, where dropout would show."""
     torch.manual_seed(5)
     model = model.double().train()
     for parameter in model.parameters():
@@ -96,46 +95,46 @@ def drawn(model: Any) -> Any:
     return model
 
 
-def follows(walk: Walk, close: float = 1e-9) -> None:
-    """Every panel of a walk adds up, and every stage can be understood by itself."""
+def check_walk(walk: Walk, tolerance: float = 1e-9) -> None:
+    """Check that every panel adds up and that every stage has a title, a shape and two to six sentences."""
     assert walk.stages
     assert len({stage.key for stage in walk.stages}) == len(walk.stages)
     for stage in walk.stages:
         assert stage.title
-        assert stage.gives
-        assert 2 <= sentences(stage.words) <= 6, stage.words
+        assert stage.output_shape
+        assert 2 <= count_sentences(stage.text) <= 6, stage.text
         for panel in stage.panels:
-            adds_up(panel, close)
-    ways = {stop.stage for panel in walk.stages[0].panels if isinstance(panel, MapPanel) for stop in panel.stops}
-    assert ways <= {stage.key for stage in walk.stages}
+            check_panel(panel, tolerance)
+    targets = {stop.stage for panel in walk.stages[0].panels if isinstance(panel, MapPanel) for stop in panel.stops}
+    assert targets <= {stage.key for stage in walk.stages}
 
 
-def sentences(words: str) -> int:
+def count_sentences(words: str) -> int:
     return sum(words.count(mark) for mark in (". ", "! ", "? ")) + 1
 
 
-def adds_up(panel: Panel, close: float) -> None:
+def check_panel(panel: Panel, tolerance: float) -> None:
     match panel:
         case SumPanel():
-            assert_sum(panel, close)
+            check_sum(panel, tolerance)
         case DotPanel():
-            np.testing.assert_allclose(panel.a * panel.b, panel.products, atol=close)
-            np.testing.assert_allclose(panel.products.sum() + panel.rest, panel.total, atol=close)
-            assert_after(panel, close)
+            np.testing.assert_allclose(panel.a * panel.b, panel.products, atol=tolerance)
+            np.testing.assert_allclose(panel.products.sum() + panel.rest, panel.total, atol=tolerance)
+            check_operations(panel, tolerance)
         case SoftmaxPanel():
             np.testing.assert_allclose(
-                np.exp(panel.scores - panel.scores.max()), panel.powers / panel.powers.max(), atol=close
+                np.exp(panel.scores - panel.scores.max()), panel.exponentials / panel.exponentials.max(), atol=tolerance
             )
-            np.testing.assert_allclose(panel.powers / panel.total, panel.shares, atol=close)
+            np.testing.assert_allclose(panel.exponentials / panel.total, panel.probabilities, atol=tolerance)
             rest = panel.rest[2] if panel.rest else 0.0
-            np.testing.assert_allclose(panel.shares.sum() + rest, 1, atol=close)
+            np.testing.assert_allclose(panel.probabilities.sum() + rest, 1, atol=tolerance)
         case WeightedSumPanel():
-            np.testing.assert_allclose(panel.weights @ panel.vectors, panel.result, atol=close)
-        case MatrixPanel(shares=True):
-            np.testing.assert_allclose(panel.values.sum(axis=1), 1, atol=close)
+            np.testing.assert_allclose(panel.weights @ panel.vectors, panel.result, atol=tolerance)
+        case MatrixPanel(probabilities=True):
+            np.testing.assert_allclose(panel.values.sum(axis=1), 1, atol=tolerance)
 
 
-def assert_sum(panel: SumPanel, close: float) -> None:
+def check_sum(panel: SumPanel, tolerance: float) -> None:
     total = panel.terms[0].values
     for term in panel.terms[1:]:
         if term.sign == "+":
@@ -143,34 +142,31 @@ def assert_sum(panel: SumPanel, close: float) -> None:
         elif term.sign == "×":
             total = total * term.values
         elif term.sign == "=":
-            np.testing.assert_allclose(total, term.values, atol=close)
+            np.testing.assert_allclose(total, term.values, atol=tolerance)
         else:
             assert term.sign in ("→", "&")
 
 
-def assert_after(panel: DotPanel, close: float) -> None:
-    """÷ √16 =, + a bonus, × β: each line says what is done, the last is the result."""
-    now = panel.total
+def check_operations(panel: DotPanel, tolerance: float) -> None:
+    """Check operations such as ÷ √16, + a bias and × β; the last line is the result."""
+    result = panel.total
     for words, value in panel.after:
         if words.startswith("÷ √"):
-            now /= math.sqrt(float(words.split("√")[1].split()[0]))
-            assert value == pytest.approx(now, abs=close)
+            result /= math.sqrt(float(words.split("√")[1].split()[0]))
+            assert value == pytest.approx(result, abs=tolerance)
         elif words.startswith("+"):
-            now += value
+            result += value
         elif words.startswith("×"):
-            now = value
+            result = value
         else:
-            assert value == pytest.approx(now, abs=close)
+            assert value == pytest.approx(result, abs=tolerance)
 
 
-def output(walk: Walk, key: str) -> Any:
-    found = walk.stage(key).output
-    assert found is not None
-    return found
+def stage_output(walk: Walk, key: str) -> Any:
+    values = walk.stage(key).output
+    assert values is not None
+    return values
 
 
 def keys(stages: Any) -> list[str]:
     return [stage.key for stage in stages]
-
-
-__all__ = ["Stage", "Trained", "adds_up", "drawn", "follows", "keys", "letters", "output", "sentences"]
