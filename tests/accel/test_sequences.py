@@ -144,7 +144,7 @@ WRONG_TERMS: dict[str, tuple[str, Any, set[str]]] = {  # attribute, wrong replac
     "ReLU without slope": ("_relu_backward", without_slope, set(VARIANTS) - {"elman-relu"}),
     "no initial state": ("previous_states", lambda first, steps: [0 * first, *steps.unbind()][:-1], set()),
     "dW_h without the first step": (
-        "recurrent_weight_gradient",
+        "recurrent_dw",
         lambda d, first, steps: d[1:].flatten(0, 1).t() @ steps[:-1].flatten(0, 1),
         set(),
     ),

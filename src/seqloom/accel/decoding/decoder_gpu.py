@@ -105,15 +105,9 @@ def rank_tokens(logits: Tensor, count: int) -> tuple[Tensor, Tensor]:
     values, ids = logits.new_empty(R, count), torch.empty(R, count, dtype=torch.long, device=logits.device)
     with torch.cuda.device_of(logits):
         kernels().rank_tokens[(R,)](
-            logits,
-            values,
-            ids,
-            V,
-            COUNT=count,
-            BLOCKS=blocks,
-            BLOCK=RANKING_BLOCK,
+            logits, values, ids, V, COUNT=count, BLOCKS=blocks, BLOCK=RANKING_BLOCK,
             num_warps=max(1, min(16, blocks // 16)),
-        )
+        )  # fmt: skip
     return values, ids
 
 

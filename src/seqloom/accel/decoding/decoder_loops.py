@@ -185,19 +185,13 @@ def attend_to_cache(
                     store(cache + slot_offset + j, load(token + N * stride + j))
                     store(values + slot_offset + j, load(token + 2 * N * stride + j))
             for i in range(k):  # interleaves independent hypotheses
-                hypothesis_slots, hypothesis_weights = (
-                    slots_address + 8 * size * i,
-                    weights_address + 4 * size * i,
-                )
-                score(qkv + 3 * N * i * stride, cache, stride, hypothesis_slots, counts[i], hypothesis_weights)
+                i_slots, i_weights = slots_address + 8 * size * i, weights_address + 4 * size * i
+                score(qkv + 3 * N * i * stride, cache, stride, i_slots, counts[i], i_weights)
             for i in range(k):
                 softmax(weights_address + 4 * size * i, counts[i])
             for i in range(k):
-                hypothesis_slots, hypothesis_weights = (
-                    slots_address + 8 * size * i,
-                    weights_address + 4 * size * i,
-                )
-                weighted_sum(hypothesis_weights, values, stride, hypothesis_slots, counts[i], out + N * i * stride)
+                i_slots, i_weights = slots_address + 8 * size * i, weights_address + 4 * size * i
+                weighted_sum(i_weights, values, stride, i_slots, counts[i], out + N * i * stride)
             cache, qkv, out = cache + 2 * C * stride, qkv + stride, out + stride
         qkv, out = qkv + (3 * k - 1) * N * stride, out + (k - 1) * N * stride
         owned, slot_ids = owned + k * P, slot_ids + 8 * k
@@ -205,21 +199,11 @@ def attend_to_cache(
 
 @loop("void(i8, i8, i8, i8, i8, f4[:,:,::1], i8, i8, i8, i8, i8)")
 def attend_to_source(
-    q: int,
-    keys: int,
-    values: int,
-    mask: int,
-    out: int,
-    attention_weights: Array,
-    B: int,
-    k: int,
-    N: int,
-    S: int,
-    d: int,
+    q: int, keys: int, values: int, mask: int, out: int, weights_out: Array, B: int, k: int, N: int, S: int, d: int
 ) -> None:
     """Compute the attention outputs `out` (R, N, d) of queries (R, N, d) to keys and values (B, N, S, d).
 
-    Positions are masked by (B, S); an empty source gives zeros. `attention_weights` (R, N, S) may have no rows.
+    Positions are masked by (B, S); an empty source gives zeros. `weights_out` (R, N, S) may have no rows.
     """
     size, stride = round_up(S, LANES), 4 * d
     weights, positions = np.empty((k, size), f32), np.empty(size, np.int64)
@@ -232,20 +216,14 @@ def attend_to_source(
             for i in range(k):
                 softmax(weights_address + 4 * size * i, count)
             for i in range(k):
-                weighted_sum(
-                    weights_address + 4 * size * i,
-                    values,
-                    stride,
-                    positions_address,
-                    count,
-                    out + N * i * stride,
-                )
+                i_weights = weights_address + 4 * size * i
+                weighted_sum(i_weights, values, stride, positions_address, count, out + N * i * stride)
             keys, values, q, out = keys + S * stride, values + S * stride, q + stride, out + stride
-            if len(attention_weights):
+            if len(weights_out):
                 for i in range(k):
-                    attention_weights[b * k + i, n][:] = f32(0)
+                    weights_out[b * k + i, n][:] = f32(0)
                     for j in range(count):
-                        attention_weights[b * k + i, n, positions[j]] = weights[i, j]
+                        weights_out[b * k + i, n, positions[j]] = weights[i, j]
         q, out = q + (k - 1) * N * stride, out + (k - 1) * N * stride
 
 

@@ -74,18 +74,18 @@ def attend_to_cache(qkv: Tensor, cache: Tensor, owned: Tensor, slots: Tensor, ou
 
 
 def attend_to_source(
-    q: Tensor, keys: Tensor, values: Tensor, mask: Tensor, out: Tensor, attention_weights: Tensor | None = None
+    q: Tensor, keys: Tensor, values: Tensor, mask: Tensor, out: Tensor, weights_out: Tensor | None = None
 ) -> Tensor:
     """Return the attention outputs `out` (R, N·d) of scaled queries (R, N·d) to keys and values (B, N, S, d).
 
-    Positions are masked by (B, S). `attention_weights` (R, N, S), if given, receives the weights.
+    Positions are masked by (B, S). `weights_out` (R, N, S), if given, receives the weights.
     """
     B, N, S, d = keys.shape
     assert _is_contiguous(q, keys, values, out) and _is_contiguous(mask, dtype=torch.bool)
-    weights = NO_WEIGHTS if attention_weights is None else attention_weights.numpy()
-    kernels().attend_to_source(
-        *map(Tensor.data_ptr, (q, keys, values, mask, out)), weights, B, q.shape[0] // B, N, S, d
-    )
+    addresses, weights = map(Tensor.data_ptr, (q, keys, values, mask, out)), NO_WEIGHTS
+    if weights_out is not None:
+        weights = weights_out.numpy()
+    kernels().attend_to_source(*addresses, weights, B, q.shape[0] // B, N, S, d)
     return out
 
 

@@ -55,14 +55,13 @@ def run(
     wanted: Wanted,
 ) -> StackOutput:
     assert scope.update is not None and caches is not None and sources is not None
-    attention_layer = next(iter(wanted), None)
+    layer = next(iter(wanted), None)
     mask = AttentionMask.of(sources[0].mask)
     assert mask is not None
     keys_values = [source.keys_values for source in sources]
-    y, new_caches, weights = decoder_step(stack)(
-        x.flatten(0, 1), keys_values, mask, caches, scope.update, attention_layer
-    )
-    return StackOutput(y.view(x.shape), new_caches, [], [] if attention_layer is None else [weights])
+    step = decoder_step(stack)
+    y, new_caches, weights = step(x.flatten(0, 1), keys_values, mask, caches, scope.update, layer)
+    return StackOutput(y.view(x.shape), new_caches, [], [] if layer is None else [weights])
 
 
 def is_supported_decoder(stack: TransformerStack) -> bool:
@@ -107,11 +106,11 @@ class DecoderStep:
         source_mask: AttentionMask | Tensor,
         caches: Sequence[GrowingBuffer],
         update: CacheUpdate | FixedUpdate,
-        attention_layer: int | None = None,
+        layer: int | None = None,
     ) -> tuple[Tensor, tuple[GrowingBuffer, ...], Tensor]:
         """Return the output (R, D) for y (R, D), the new caches, and the attention weights (B, N, k, S) to the source.
 
-        The weights are those of block `attention_layer`. `sources` has the keys and values (B, N, S, d) of each block.
+        The weights are those of block `layer`. `sources` has the keys and values (B, N, S, d) of each block.
         `source_mask` (B, 1, 1, S) is True at real positions; if no source is empty, it can be the tensor that is added
         to the scores.
         """
@@ -119,10 +118,10 @@ class DecoderStep:
         new_caches, attention_weights = [], y
         for number, block in enumerate(self.blocks):
             y, cache = block.attend_to_cache(y, caches[number], update, backend)
-            y, weights = block.attend_to_source(y, sources[number], source_mask, number == attention_layer, backend)
+            y, weights = block.attend_to_source(y, sources[number], source_mask, number == layer, backend)
             y = block.feed_forward(y, backend)
             new_caches.append(cache)
-            attention_weights = weights if number == attention_layer else attention_weights
+            attention_weights = weights if number == layer else attention_weights
         return y, tuple(new_caches), attention_weights
 
     def _select_backend(

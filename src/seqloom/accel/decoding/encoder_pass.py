@@ -101,9 +101,8 @@ class PackedEncoderBlock:
         heads = heads.transpose(1, 2).reshape(B, -1).masked_fill(~has_keys, 0)
         x = project_and_add(residual, x, self.out, heads.view(x.shape), TORCH_BACKEND)
         residual = self.feed_forward_residual
-        return project_and_add(
-            residual, x, self.down, self.up(normalize_input(residual, x, TORCH_BACKEND)), TORCH_BACKEND
-        )
+        inner = self.up(normalize_input(residual, x, TORCH_BACKEND))
+        return project_and_add(residual, x, self.down, inner, TORCH_BACKEND)
 
 
 def _is_wide(weight: Tensor) -> bool:

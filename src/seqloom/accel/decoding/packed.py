@@ -24,12 +24,7 @@ PACKED_ROWS = 256  # a hint for the memory layout
 MIN_ONEDNN_PRODUCTS = 1 << 20  # with fewer scalar products, the call of oneDNN takes longer than it saves
 CHUNK_LOGITS = 1 << 21  # larger buffers would be allocated again in every call
 CACHED_CHUNK_LOGITS = 1 << 20  # if logits are read only once
-ONEDNN_ACTIVATIONS = {
-    "none": ("none", ""),
-    "relu": ("relu", ""),
-    "gelu": ("gelu", "none"),
-    "gelu-tanh": ("gelu", "tanh"),
-}
+ONEDNN_NAMES = {"none": ("none", ""), "relu": ("relu", ""), "gelu": ("gelu", "none"), "gelu-tanh": ("gelu", "tanh")}
 ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "none": lambda x: x,
     "relu": F.relu,
@@ -86,7 +81,7 @@ class PackedWeights:
         if addend is not None:
             output = self.onednn_linear_add(x, addend, self.packed, self.bias, "add")
             return output
-        name, algorithm = ONEDNN_ACTIVATIONS[self.activation]
+        name, algorithm = ONEDNN_NAMES[self.activation]
         output = self.onednn_linear(x, self.packed, self.bias, name, [], algorithm)
         return output
 
@@ -173,15 +168,14 @@ def cached_by_weights(modules: Sequence[nn.Module], build: Callable[[], Any]) ->
 
     `tensor_versions` detects changes. The entry lives as long as the first module.
     """
-    parameters = list_parameters(modules)
+    weights = list_parameters(modules)
     with _lock:
-        entry, key = _cache.get(modules[0]), tensor_versions(parameters)
-        if entry is None or entry.key != key or not all(map(is_, parameters, entry.weights)):
+        entry, key = _cache.get(modules[0]), tensor_versions(weights)
+        if entry is None or entry.key != key or not all(map(is_, weights, entry.weights)):
             global _rebuilds
             _rebuilds += entry is not None
-            entry = _cache[modules[0]] = _CacheEntry(
-                parameters, [weight.detach() for weight in parameters], key, build()
-            )
+            storages = [weight.detach() for weight in weights]
+            entry = _cache[modules[0]] = _CacheEntry(weights, storages, key, build())
         return entry.value
 
 

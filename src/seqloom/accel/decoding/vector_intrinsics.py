@@ -21,14 +21,7 @@ f32 = np.float32
 FLOAT, INT32, INT64 = ir.FloatType(), ir.IntType(32), ir.IntType(64)
 FLOATS, INT32S = ir.VectorType(FLOAT, LANES), ir.VectorType(INT32, LANES)
 MAGIC, MAGIC_BITS = 12582912.0, 0x4B400000  # 1.5 · 2^23: the lowest bits of MAGIC + x are x, rounded
-EXP2_COEFFICIENTS = (
-    1.326472715e-3,
-    9.671512643e-3,
-    5.550733743e-2,
-    0.2402224209,
-    0.6931469776,
-    1.0,
-)  # of 2^f for |f| ≤ ½, error 1e-7
+EXP2 = 1.326472715e-3, 9.671512643e-3, 5.550733743e-2, 0.2402224209, 0.6931469776, 1.0  # 2^f for |f| ≤ ½, error 1e-7
 Array = np.ndarray[Any, Any]
 Value = Any  # a type, a value or a context of numba or LLVM
 Builder = Any
@@ -50,11 +43,11 @@ class _LanesModel(models.PrimitiveModel):
 lanes = Lanes()
 
 
-def _broadcast_constant(x: float) -> Value:
+def _floats(x: float) -> Value:
     return ir.Constant(FLOATS, [float(f32(x))] * LANES)
 
 
-def _int_constants(values: Value) -> Value:
+def _ints(values: Value) -> Value:
     return ir.Constant(ir.VectorType(INT32, len(values)), list(values))
 
 
@@ -137,9 +130,7 @@ def broadcast(typing: Value, x: Value) -> tuple[Value, Codegen]:
 
 def _broadcast(builder: Builder, x: Value) -> Value:
     undefined = ir.Constant(ir.VectorType(x.type, LANES), ir.Undefined)
-    return builder.shuffle_vector(
-        builder.insert_element(undefined, x, INT32(0)), undefined, _int_constants([0] * LANES)
-    )
+    return builder.shuffle_vector(builder.insert_element(undefined, x, INT32(0)), undefined, _ints([0] * LANES))
 
 
 @intrinsic
@@ -148,11 +139,8 @@ def mask_tail(typing: Value, a: Value, count: Value) -> tuple[Value, Codegen]:
 
     def codegen(context: Value, builder: Builder, signature: Value, args: Value) -> Value:
         count = _broadcast(builder, builder.trunc(args[1], INT32))
-        return builder.select(
-            builder.icmp_signed("<", _int_constants(range(LANES)), count),
-            args[0],
-            _broadcast_constant(float(MIN_SCORE)),
-        )
+        is_kept = builder.icmp_signed("<", _ints(range(LANES)), count)
+        return builder.select(is_kept, args[0], _floats(float(MIN_SCORE)))
 
     return lanes(lanes, types.intp), codegen
 
@@ -226,25 +214,20 @@ def store_sums(typing: Value, address: Value, a: Value, b: Value, c: Value, d: V
     def add_halves(builder: Builder, a: Value, b: Value, distance: int) -> Value:
         """Add the second halves of all groups of 2 · distance lanes to the first; lanes of a, then lanes of b."""
         low = [j for j in range(LANES) if j // distance % 2 == 0]
-        first, second = (
-            low + [j + LANES for j in low],
-            [j + distance for j in low] + [j + distance + LANES for j in low],
-        )
-        parts = (builder.shuffle_vector(a, b, _int_constants(order)) for order in (first, second))
+        low += [j + LANES for j in low]
+        orders = low, [j + distance for j in low]
+        parts = (builder.shuffle_vector(a, b, _ints(order)) for order in orders)
         return builder.fadd(*parts)
 
     def codegen(context: Value, builder: Builder, signature: Value, args: Value) -> Value:
         address, *vectors = args
-        pairs = [
-            add_halves(builder, vectors[0], vectors[1], 8),
-            add_halves(builder, vectors[2], vectors[3], 8),
-        ]  # 8 lanes of each
+        pairs = [add_halves(builder, vectors[i], vectors[i + 1], 8) for i in (0, 2)]  # 8 lanes of each
         sums = add_halves(builder, pairs[0], pairs[1], 4)  # 4 lanes each of a, b, c, d
         undefined = ir.Constant(FLOATS, ir.Undefined)
         for distance in (2, 1):
             order = [j ^ distance for j in range(LANES)]
-            sums = builder.fadd(sums, builder.shuffle_vector(sums, undefined, _int_constants(order)))
-        return _store(context, builder, address, builder.shuffle_vector(sums, undefined, _int_constants([0, 4, 8, 12])))
+            sums = builder.fadd(sums, builder.shuffle_vector(sums, undefined, _ints(order)))
+        return _store(context, builder, address, builder.shuffle_vector(sums, undefined, _ints([0, 4, 8, 12])))
 
     return types.void(types.intp, lanes, lanes, lanes, lanes), codegen
 
@@ -254,16 +237,16 @@ def exp(typing: Value, a: Value) -> tuple[Value, Codegen]:
     """Compute e^x = 2^n 2^f for x ≤ 0, clamped at −87, with an error of at most 3 ulp; NaN for NaN."""
 
     def codegen(context: Value, builder: Builder, signature: Value, args: Value) -> Value:
-        log2_e = _broadcast_constant(math.log2(math.e))
-        (x,), least = args, _broadcast_constant(-87.0)
+        log2_e = _floats(math.log2(math.e))
+        (x,), least = args, _floats(-87.0)
         x = builder.select(builder.fcmp_ordered("<", x, least), least, x)
-        shifted = _fma(builder, x, log2_e, _broadcast_constant(MAGIC))
-        n = builder.fsub(shifted, _broadcast_constant(MAGIC))
+        shifted = _fma(builder, x, log2_e, _floats(MAGIC))
+        n = builder.fsub(shifted, _floats(MAGIC))
         f = _fma(builder, x, log2_e, builder.fneg(n))
-        p = _broadcast_constant(EXP2_COEFFICIENTS[0])
-        for coefficient in EXP2_COEFFICIENTS[1:]:
-            p = _fma(builder, p, f, _broadcast_constant(coefficient))
-        exponent = builder.add(builder.bitcast(shifted, INT32S), _int_constants([127 - MAGIC_BITS] * LANES))
-        return builder.fmul(p, builder.bitcast(builder.shl(exponent, _int_constants([23] * LANES)), FLOATS))
+        p = _floats(EXP2[0])
+        for coefficient in EXP2[1:]:
+            p = _fma(builder, p, f, _floats(coefficient))
+        exponent = builder.add(builder.bitcast(shifted, INT32S), _ints([127 - MAGIC_BITS] * LANES))
+        return builder.fmul(p, builder.bitcast(builder.shl(exponent, _ints([23] * LANES)), FLOATS))
 
     return lanes(lanes), codegen

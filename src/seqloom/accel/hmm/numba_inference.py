@@ -13,10 +13,8 @@ from seqloom.core.device import has_numba
 
 def applies(initial: Tensor, transition: Tensor, emission: Tensor, mask: Tensor | None = None) -> bool:
     """Return whether all tensors are on the CPU, in double precision."""
-    is_supported = all(
-        tensor.device.type == "cpu" and tensor.dtype == torch.float64 for tensor in (initial, transition, emission)
-    )
-    return is_supported and has_numba()
+    tensors = initial, transition, emission
+    return all(x.device.type == "cpu" and x.dtype == torch.float64 for x in tensors) and has_numba()
 
 
 def applies_to_sums(
@@ -31,11 +29,11 @@ def recursion(
     from seqloom.accel.hmm import numba_kernels
 
     predicted, alpha = torch.zeros_like(emission), torch.zeros_like(emission)
-    is_reliable = torch.zeros(len(emission), dtype=torch.bool)
+    reliable = torch.zeros(len(emission), dtype=torch.bool)
     inputs = to_numpy(start, transition.exp(), emission, sequence_lengths(emission, mask))
-    numba_kernels.forward(*inputs, *to_numpy(predicted, alpha, is_reliable))
+    numba_kernels.forward(*inputs, *to_numpy(predicted, alpha, reliable))
     predicted, alpha = pad_with_last(predicted, mask), pad_with_last(alpha, mask)
-    return recompute_unreliable(predicted, alpha, is_reliable, start, transition, emission, mask)
+    return recompute_unreliable(predicted, alpha, reliable, start, transition, emission, mask)
 
 
 def log_likelihood(initial: Tensor, transition: Tensor, emission: Tensor, mask: Tensor | None = None) -> Tensor:
@@ -43,18 +41,16 @@ def log_likelihood(initial: Tensor, transition: Tensor, emission: Tensor, mask: 
 
     hmm_inference.check(initial, transition, emission, mask)
     initial, lengths = expand_rows(initial, emission), sequence_lengths(emission, mask)
-    log_likelihoods, is_reliable = emission.new_zeros(len(emission)), torch.zeros(len(emission), dtype=torch.bool)
-    numba_kernels.likelihoods(
-        *to_numpy(initial, transition.exp(), emission, lengths), *to_numpy(log_likelihoods, is_reliable)
-    )
-    log_likelihoods, is_reliable = log_likelihoods.where(lengths > 0, 0), is_reliable | (lengths == 0)
-    if not bool(is_reliable.all()):
-        rest = (~is_reliable).nonzero().flatten()
+    results, reliable = emission.new_zeros(len(emission)), torch.zeros(len(emission), dtype=torch.bool)
+    inputs = to_numpy(initial, transition.exp(), emission, lengths)
+    numba_kernels.likelihoods(*inputs, *to_numpy(results, reliable))
+    results, reliable = results.where(lengths > 0, 0), reliable | (lengths == 0)
+    if not bool(reliable.all()):
+        rest = (~reliable).nonzero().flatten()
         rest_mask = None if mask is None else mask[rest]
-        log_likelihoods[rest] = hmm_inference.forward(
-            initial[rest], transition, emission[rest], rest_mask
-        ).log_likelihood
-    return log_likelihoods
+        exact = hmm_inference.forward(initial[rest], transition, emission[rest], rest_mask)
+        results[rest] = exact.log_likelihood
+    return results
 
 
 def expected_states(initial: Tensor, transition: Tensor, emission: Tensor, mask: Tensor | None = None) -> Posterior:
@@ -62,14 +58,14 @@ def expected_states(initial: Tensor, transition: Tensor, emission: Tensor, mask:
 
     batch, _, states = emission.shape
     posteriors, pairs = torch.zeros_like(emission), emission.new_zeros(batch, states, states)
-    likelihood, is_reliable = emission.new_zeros(batch), torch.zeros(batch, dtype=torch.bool)
+    likelihood, reliable = emission.new_zeros(batch), torch.zeros(batch, dtype=torch.bool)
     initial, lengths = expand_rows(initial, emission), sequence_lengths(emission, mask)
     inputs = to_numpy(initial, transition.exp(), emission, lengths)
-    numba_kernels.e_step(*inputs, *to_numpy(posteriors, pairs, likelihood, is_reliable))
-    is_reliable |= lengths == 0
+    numba_kernels.e_step(*inputs, *to_numpy(posteriors, pairs, likelihood, reliable))
+    reliable |= lengths == 0
     likelihood = likelihood.where(lengths > 0, 0)
-    if not bool(is_reliable.all()):
-        rest = (~is_reliable).nonzero().flatten()
+    if not bool(reliable.all()):
+        rest = (~reliable).nonzero().flatten()
         exact = hmm_inference.expected_states.definition(
             initial[rest], transition, emission[rest], None if mask is None else mask[rest]
         )

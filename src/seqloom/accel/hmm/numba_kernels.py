@@ -19,19 +19,19 @@ inlined = njit(inline="always", error_model="numpy")  # a call takes longer than
 
 
 @inlined
-def _apply_transition(probs: Array, is_possible: Array, transition_probs: Array, next_probs: Array) -> bool:
-    """next_probs(k) = Σ_j probs(j) transition_probs(j, k). Return whether no reachable state underflowed."""
+def _apply_transition(probs: Array, is_possible: Array, transitions: Array, next_probs: Array) -> bool:
+    """next_probs(k) = Σ_j probs(j) transitions(j, k). Return whether no reachable state underflowed."""
     states, is_reliable = len(probs), True
     for k in range(states):
         next_probs[k] = 0.0
     for j in range(states):
         if probs[j] != 0.0:
             for k in range(states):
-                next_probs[k] += probs[j] * transition_probs[j, k]
+                next_probs[k] += probs[j] * transitions[j, k]
     for k in range(states):
         if not next_probs[k] > MIN_PROBABILITY:
             for j in range(states):
-                if is_possible[j] and transition_probs[j, k] > 0.0:
+                if is_possible[j] and transitions[j, k] > 0.0:
                     is_reliable = False
     return is_reliable
 
@@ -48,28 +48,20 @@ def _normalize_start(start: Array, probs: Array) -> tuple[float, bool]:
 
 
 @inlined
-def _apply_emission(
-    probs: Array, is_possible: Array, log_emission: Array, emission_probs: Array
-) -> tuple[float, float]:
+def _apply_emission(probs: Array, is_possible: Array, log_b: Array, b: Array) -> tuple[float, float]:
     """probs(k) ← probs(k) b(k) / Σ, with b scaled by its maximum. Return the log of the maximum, and Σ."""
     states = len(probs)
-    highest = log_emission[0]
+    highest = log_b[0]
     for k in range(1, states):
-        highest = max(highest, log_emission[k])
+        highest = max(highest, log_b[k])
     if highest == -np.inf:
         return -np.inf, 0.0
     total = 0.0
     for k in range(states):
-        is_possible[k] = (probs[k] > 0.0) and log_emission[k] > -np.inf
+        is_possible[k] = (probs[k] > 0.0) and log_b[k] > -np.inf
         # exp is the slowest operation; its value is known for the maximum and for −∞
-        emission_probs[k] = (
-            1.0
-            if log_emission[k] == highest
-            else 0.0
-            if log_emission[k] == -np.inf
-            else np.exp(log_emission[k] - highest)
-        )
-        probs[k] *= emission_probs[k]
+        b[k] = 1.0 if log_b[k] == highest else 0.0 if log_b[k] == -np.inf else np.exp(log_b[k] - highest)
+        probs[k] *= b[k]
         total += probs[k]
     for k in range(states):
         probs[k] /= total
@@ -86,13 +78,7 @@ def _fold_product(total: float, product: float) -> tuple[float, float]:
 
 @compiled
 def forward(
-    start: Array,
-    transition_probs: Array,
-    emission: Array,
-    lengths: Array,
-    predicted: Array,
-    alpha: Array,
-    reliable: Array,
+    start: Array, transitions: Array, emission: Array, lengths: Array, predicted: Array, alpha: Array, reliable: Array
 ) -> None:
     """Compute p and α (B, T, N) in log space."""
     batch, _, states = emission.shape
@@ -108,7 +94,7 @@ def forward(
             total += highest + np.log(summed)
             reliable[row] &= summed > MIN_PROBABILITY
             if t + 1 < lengths[row]:
-                reliable[row] &= _apply_transition(probs, is_possible, transition_probs, next_probs)
+                reliable[row] &= _apply_transition(probs, is_possible, transitions, next_probs)
                 probs[:] = next_probs
             if not reliable[row]:
                 break
@@ -116,7 +102,7 @@ def forward(
 
 @compiled
 def likelihoods(
-    start: Array, transition_probs: Array, emission: Array, lengths: Array, likelihood: Array, reliable: Array
+    start: Array, transitions: Array, emission: Array, lengths: Array, likelihood: Array, reliable: Array
 ) -> None:
     """Compute log p(x) (B,)."""
     batch, _, states = emission.shape
@@ -130,7 +116,7 @@ def likelihoods(
             total, product = _fold_product(total + highest, product * summed)
             is_reliable &= summed > MIN_PROBABILITY
             if t + 1 < lengths[row]:
-                is_reliable &= _apply_transition(probs, is_possible, transition_probs, next_probs)
+                is_reliable &= _apply_transition(probs, is_possible, transitions, next_probs)
                 probs[:] = next_probs
             if not is_reliable:
                 break
@@ -140,7 +126,7 @@ def likelihoods(
 @compiled
 def e_step(
     start: Array,
-    transition_probs: Array,
+    transitions: Array,
     emission: Array,
     lengths: Array,
     posterior: Array,
@@ -154,7 +140,7 @@ def e_step(
     """
     batch, longest, states = emission.shape
     probs, next_probs, weight = np.empty(states), np.empty(states), np.empty(states)
-    is_possible, transposed = np.empty(states, dtype=np.bool_), np.ascontiguousarray(transition_probs.T)
+    is_possible, transposed = np.empty(states, dtype=np.bool_), np.ascontiguousarray(transitions.T)
     emission_probs = np.empty((longest, states))
     for row in range(batch):
         length = lengths[row]
@@ -166,7 +152,7 @@ def e_step(
             is_reliable &= summed > MIN_PROBABILITY
             posterior[row, t] = probs
             if t + 1 < length:
-                is_reliable &= _apply_transition(probs, is_possible, transition_probs, next_probs)
+                is_reliable &= _apply_transition(probs, is_possible, transitions, next_probs)
                 probs[:] = next_probs
             if not is_reliable:
                 break
@@ -195,7 +181,7 @@ def e_step(
                 ratio = posterior[row, t, j] / joint
                 if ratio != 0.0:
                     for k in range(states):
-                        pairs[row, j, k] += ratio * transition_probs[j, k] * weight[k]
+                        pairs[row, j, k] += ratio * transitions[j, k] * weight[k]
                 posterior[row, t, j] = ratio * next_probs[j]
             probs[:] = next_probs
         reliable[row] = is_reliable

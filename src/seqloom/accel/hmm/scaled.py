@@ -65,15 +65,11 @@ def scaled(
     rows = emission if order is None else emission[order]
     initial = start if order is None else start[order]
     highest = _replace_neg_inf(rows.amax(dim=2))  # (B, T)
-    emission_probs = torch.exp(rows - highest.unsqueeze(2)).transpose(0, 1).contiguous()  # (T, B, N)
-    highest_start = _replace_neg_inf(initial.amax(dim=1))  # (B,)
-    sums, probs = _scaled_loop(
-        torch.exp(initial - highest_start.unsqueeze(1)), transition.exp(), emission_probs, active
-    )
+    b = torch.exp(rows - highest.unsqueeze(2)).transpose(0, 1).contiguous()  # (T, B, N)
+    offset = _replace_neg_inf(initial.amax(dim=1, keepdim=True))  # (B, 1)
+    sums, probs = _scaled_loop(torch.exp(initial - offset), transition.exp(), b, active)
     log_sums = sums.log().T + highest  # (B, T): log of the divisor of each step
-    log_scales = torch.cat(
-        [highest_start.unsqueeze(1), highest_start.unsqueeze(1) + log_sums.cumsum(dim=1)[:, :-1]], dim=1
-    )
+    log_scales = torch.cat([offset, offset + log_sums.cumsum(dim=1)[:, :-1]], dim=1)
     predicted = probs.transpose(0, 1).log() + log_scales.unsqueeze(2)
     alpha = predicted + rows
     real = None if mask is None else mask if order is None else mask[order]
@@ -86,19 +82,17 @@ def scaled(
     return predicted, alpha, reliable[inverse]
 
 
-def _scaled_loop(
-    initial: Tensor, transition_probs: Tensor, emission_probs: Tensor, active: list[int] | None
-) -> tuple[Tensor, Tensor]:
+def _scaled_loop(initial: Tensor, transitions: Tensor, b: Tensor, active: list[int] | None) -> tuple[Tensor, Tensor]:
     """Return the divisors of the steps (T, B) and the state probabilities before each step (T, B, N)."""
-    length, batch, states = emission_probs.shape
-    sums, probs = emission_probs.new_ones(length, batch), emission_probs.new_ones(length, batch, states)
+    length, batch, states = b.shape
+    sums, probs = b.new_ones(length, batch), b.new_ones(length, batch, states)
     probs[0] = initial
     for t in range(length):
         count = batch if active is None else active[t]
-        filtered = probs[t, :count] * emission_probs[t, :count]
+        filtered = probs[t, :count] * b[t, :count]
         total = torch.sum(filtered, dim=1, out=sums[t, :count])
         if t + 1 < length:
-            torch.matmul(filtered.div_(total.unsqueeze(1)), transition_probs, out=probs[t + 1, :count])
+            torch.matmul(filtered.div_(total.unsqueeze(1)), transitions, out=probs[t + 1, :count])
     return sums, probs
 
 
@@ -203,12 +197,10 @@ def _chunk_max_products(transition: Tensor, emission: Tensor) -> Tensor:
     return table
 
 
-def _starts_agree(computed: Tensor, expected: Tensor) -> bool:
+def _starts_agree(ends: Tensor, starts: Tensor) -> bool:
     """Return whether the computed ends of the chunks equal the starts of the next chunks."""
-    is_close = (computed == expected) | (
-        (computed - expected).abs() <= AGREEMENT_TOLERANCE * expected.abs().clamp(min=1)
-    )
-    return bool(is_close.all())
+    agree = (ends == starts) | ((ends - starts).abs() <= AGREEMENT_TOLERANCE * starts.abs().clamp(min=1))
+    return bool(agree.all())
 
 
 # --- backtracking -----------------------------------------------------------------------------------------------------
@@ -225,12 +217,10 @@ def backtrack(backpointers: Tensor, last: Tensor) -> Tensor:
     count = -(-steps // size) if steps else 0
     if count <= 1:
         return backtrack_definition(backpointers, last)
-    states_range = torch.arange(states, device=last.device)
+    itself = torch.arange(states, device=last.device)
     padding = count * size - steps  # before the start, every state points to itself
-    chunks = torch.cat([states_range.expand(batch, padding, states), backpointers], dim=1).view(
-        batch, count, size, states
-    )
-    first_states = states_range.expand(batch, count, states)  # of each chunk, by its end state
+    chunks = torch.cat([itself.expand(batch, padding, states), backpointers], dim=1).view(batch, count, size, states)
+    first_states = itself.expand(batch, count, states)  # of each chunk, by its end state
     for t in range(size - 1, -1, -1):
         first_states = chunks[:, :, t].gather(2, first_states)
     ends = [last]

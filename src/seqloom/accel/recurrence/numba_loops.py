@@ -122,7 +122,7 @@ def multiply_into(x: Row, y: Row, out: Row) -> None:
 
 
 @function
-def lstm_mix(gates: Row, c_previous: Row, c: Row, tanh_c: Row, new: Row) -> None:
+def lstm_mix(gates: Row, c_old: Row, c: Row, tanh_c: Row, new: Row) -> None:
     """c = f ⊙ c_{t−1} + i ⊙ g;  h = o ⊙ tanh c"""
     hidden = len(new)
     i, f, g, o = gates[:hidden], gates[hidden : 2 * hidden], gates[2 * hidden : 3 * hidden], gates[3 * hidden :]
@@ -131,18 +131,18 @@ def lstm_mix(gates: Row, c_previous: Row, c: Row, tanh_c: Row, new: Row) -> None
     for j in range(hidden):
         g[j] = tanh(g[j])
     for j in range(hidden):
-        c[j] = f[j] * c_previous[j] + i[j] * g[j]
+        c[j] = f[j] * c_old[j] + i[j] * g[j]
     tanh_into(c, tanh_c)
     multiply_into(o, tanh_c, new)
 
 
 @function
-def lstm_mix_backward(gates: Row, c_previous: Row, tanh_c: Row, dh: Row, dc: Row, da: Row, is_padding: Row) -> None:
+def lstm_mix_backward(gates: Row, c_old: Row, tanh_c: Row, dh: Row, dc: Row, da: Row, padding: Row) -> None:
     """Gradient of `lstm_mix`; `dc` becomes that of c_{t−1}. A padded row keeps its previous h."""
     hidden = len(dh)
     i, f, g, o = gates[:hidden], gates[hidden : 2 * hidden], gates[2 * hidden : 3 * hidden], gates[3 * hidden :]
     d_i, d_f, d_g, d_o = da[:hidden], da[hidden : 2 * hidden], da[2 * hidden : 3 * hidden], da[3 * hidden :]
-    is_real = f32(1) - is_padding
+    is_real = f32(1) - padding
     for j in range(hidden):
         d, y = dh[j] * is_real, tanh_c[j]
         d_o[j] = d * y * o[j] * (f32(1) - o[j])
@@ -151,22 +151,22 @@ def lstm_mix_backward(gates: Row, c_previous: Row, tanh_c: Row, dh: Row, dc: Row
         d_i[j] = dc[j] * g[j] * i[j] * (f32(1) - i[j])
         d_g[j] = dc[j] * i[j] * (f32(1) - g[j] * g[j])
     for j in range(hidden):
-        d_f[j] = dc[j] * c_previous[j] * f[j] * (f32(1) - f[j])
+        d_f[j] = dc[j] * c_old[j] * f[j] * (f32(1) - f[j])
         dc[j] *= f[j]
 
 
 @function
-def gru_mix(r: Row, z: Row, candidate: Row, inner: Row, previous: Row, new: Row) -> None:
+def gru_mix(r: Row, z: Row, candidate: Row, inner: Row, old: Row, new: Row) -> None:
     """h̃ = tanh(a + r ⊙ inner);  h = z ⊙ h_{t−1} + (1 − z) ⊙ h̃"""
     for j in range(len(r)):
         c = tanh(candidate[j] + r[j] * inner[j])
         candidate[j] = c
-        new[j] = z[j] * previous[j] + (f32(1) - z[j]) * c
+        new[j] = z[j] * old[j] + (f32(1) - z[j]) * c
 
 
 @function
 def gru_mix_backward(
-    r: Row, z: Row, candidate: Row, inner: Row, previous: Row, d: Row, d_r: Row, d_z: Row, d_c: Row, d_inner: Row
+    r: Row, z: Row, candidate: Row, inner: Row, old: Row, d: Row, d_r: Row, d_z: Row, d_c: Row, d_inner: Row
 ) -> None:
     """Gradient of `gru_mix` and the gates; `d` becomes the part of dh_{t−1} through z."""
     for j in range(len(r)):
@@ -175,39 +175,39 @@ def gru_mix_backward(
         d_c[j] = d_candidate
         d_inner[j] = d_candidate * r_j
         d_r[j] = d_candidate * inner[j] * r_j * (f32(1) - r_j)
-        d_z[j] = d_j * (previous[j] - c) * z_j * (f32(1) - z_j)
+        d_z[j] = d_j * (old[j] - c) * z_j * (f32(1) - z_j)
         d[j] = d_j * z_j
 
 
 @function
-def mix(z: Row, candidate: Row, previous: Row, gates_candidate: int, new: Row) -> None:
+def mix(z: Row, candidate: Row, old: Row, gates_candidate: int, new: Row) -> None:
     """h̃ = tanh a, interpolated with h_{t−1}: z is the weight of h̃ (`gates_candidate`) or of h_{t−1}."""
     if gates_candidate:
         for j in range(len(z)):
             candidate[j] = tanh(candidate[j])
-            new[j] = z[j] * candidate[j] + (f32(1) - z[j]) * previous[j]
+            new[j] = z[j] * candidate[j] + (f32(1) - z[j]) * old[j]
     else:
         for j in range(len(z)):
             candidate[j] = tanh(candidate[j])
-            new[j] = z[j] * previous[j] + (f32(1) - z[j]) * candidate[j]
+            new[j] = z[j] * old[j] + (f32(1) - z[j]) * candidate[j]
 
 
 @function
-def mix_backward(z: Row, candidate: Row, previous: Row, gates_candidate: int, d: Row, d_z: Row, d_c: Row) -> None:
+def mix_backward(z: Row, candidate: Row, old: Row, gates_candidate: int, d: Row, d_z: Row, d_c: Row) -> None:
     """Gradient of `mix`; `d` becomes the part of dh_{t−1} that bypasses the candidate."""
     sign = f32(1) if gates_candidate else f32(-1)
     for j in range(len(z)):
         c, d_j = candidate[j], d[j]
         candidate_weight = z[j] if gates_candidate else f32(1) - z[j]
         d_c[j] = d_j * candidate_weight * (f32(1) - c * c)
-        d_z[j] = sign * d_j * (c - previous[j]) * z[j] * (f32(1) - z[j])
+        d_z[j] = sign * d_j * (c - old[j]) * z[j] * (f32(1) - z[j])
         d[j] = d_j * (f32(1) - candidate_weight)
 
 
 @function
-def reset_gate_backward(r: Row, previous: Row, d_reset: Row, d: Row, d_r: Row) -> None:
+def reset_gate_backward(r: Row, old: Row, d_reset: Row, d: Row, d_r: Row) -> None:
     for j in range(len(r)):
-        d_r[j] = d_reset[j] * previous[j] * r[j] * (f32(1) - r[j])
+        d_r[j] = d_reset[j] * old[j] * r[j] * (f32(1) - r[j])
         d[j] += d_reset[j] * r[j]
 
 
@@ -217,13 +217,13 @@ def tanh_backward(y: Row, d_y: Row, d: Row) -> None:
         d[j] += d_y[j] * (f32(1) - y[j] * y[j])
 
 
-def project_inputs(arguments: Arguments) -> None:
+def project_inputs(args: Arguments) -> None:
     """Compute a = W x + b for all steps, with x + b or tanh x + b for the block without a matrix."""
-    sizes = carray(arguments[0], 6)
+    sizes = carray(args[0], 6)
     positions, width, direct = int(sizes[0]) * int(sizes[1]), int(sizes[2]), int(sizes[3])
     outputs, blocks = int(sizes[4]), int(sizes[5])
-    x, weight = carray(arguments[1], (positions, width)), carray(arguments[2], (width, outputs))
-    bias, a = carray(arguments[3], (blocks,)), carray(arguments[4], (positions, blocks))
+    x, weight = carray(args[1], (positions, width)), carray(args[2], (width, outputs))
+    bias, a = carray(args[3], (blocks,)), carray(args[4], (positions, blocks))
     lo, hi = thread_rows(positions)
     threads = set_threads(1)
     for block in range(lo, hi, BLOCK_ROWS):
@@ -240,13 +240,13 @@ def project_inputs(arguments: Arguments) -> None:
     set_threads(threads)
 
 
-def project_inputs_backward(arguments: Arguments) -> None:
+def project_inputs_backward(args: Arguments) -> None:
     """Compute dx from da."""
-    sizes = carray(arguments[0], 6)
+    sizes = carray(args[0], 6)
     positions, width, direct = int(sizes[0]) * int(sizes[1]), int(sizes[2]), int(sizes[3])
     outputs, blocks = int(sizes[4]), int(sizes[5])
-    x, weight = carray(arguments[1], (positions, width)), carray(arguments[2], (outputs, width))
-    da, dx = carray(arguments[3], (positions, blocks)), carray(arguments[4], (positions, width))
+    x, weight = carray(args[1], (positions, width)), carray(args[2], (outputs, width))
+    da, dx = carray(args[3], (positions, blocks)), carray(args[4], (positions, width))
     lo, hi = thread_rows(positions)
     threads = set_threads(1)
     for block in range(lo, hi, BLOCK_ROWS):
@@ -265,21 +265,21 @@ def project_inputs_backward(arguments: Arguments) -> None:
     set_threads(threads)
 
 
-def elman_forward(arguments: Arguments) -> None:
-    """h_t = g(a_t + W h_{t−1}); `a` becomes h. `is_padding` is 1 at padding."""
-    sizes = carray(arguments[0], 4)
+def elman_forward(args: Arguments) -> None:
+    """h_t = g(a_t + W h_{t−1}); `a` becomes h. `padding` is 1 at padding."""
+    sizes = carray(args[0], 4)
     steps, rows, hidden, kind = int(sizes[0]), int(sizes[1]), int(sizes[2]), int(sizes[3])
     lo, hi = thread_rows(rows)
-    first, w = carray(arguments[1], (rows, hidden)), carray(arguments[2], (1,))
-    a, is_padding = carray(arguments[3], (steps, rows, hidden)), carray(arguments[4], (steps, rows))
+    first, w = carray(args[1], (rows, hidden)), carray(args[2], (1,))
+    a, padding = carray(args[3], (steps, rows, hidden)), carray(args[4], (steps, rows))
     threads = set_threads(1)
     for t in range(steps):
-        previous = first if t == 0 else a[t - 1]
-        product(hi - lo, previous[lo], hidden, w, hidden, hidden, a[t, lo], hidden)
+        old = first if t == 0 else a[t - 1]
+        product(hi - lo, old[lo], hidden, w, hidden, hidden, a[t, lo], hidden)
         for row in range(lo, hi):
             new = a[t, row]
-            if is_padding[t, row] != 0:
-                new[:] = previous[row]
+            if padding[t, row] != 0:
+                new[:] = old[row]
             elif kind == TANH:
                 for j in range(hidden):
                     new[j] = tanh(new[j])
@@ -292,24 +292,19 @@ def elman_forward(arguments: Arguments) -> None:
     set_threads(threads)
 
 
-def elman_backward(arguments: Arguments) -> None:
+def elman_backward(args: Arguments) -> None:
     """Compute da of all steps; dh of the last state becomes that of the initial state."""
-    sizes = carray(arguments[0], 4)
+    sizes = carray(args[0], 4)
     steps, rows, hidden, kind = int(sizes[0]), int(sizes[1]), int(sizes[2]), int(sizes[3])
     lo, hi = thread_rows(rows)
     shape = (steps, rows, hidden)
-    w, is_padding = carray(arguments[1], (1,)), carray(arguments[2], (steps, rows))
-    h, dy, dh, da = (
-        carray(arguments[3], shape),
-        carray(arguments[4], shape),
-        carray(arguments[5], shape[1:]),
-        carray(arguments[6], shape),
-    )
+    w, padding = carray(args[1], (1,)), carray(args[2], (steps, rows))
+    h, dy, dh, da = carray(args[3], shape), carray(args[4], shape), carray(args[5], shape[1:]), carray(args[6], shape)
     threads = set_threads(1)
     for t in range(steps - 1, -1, -1):
         for row in range(lo, hi):
             d, d_new, new = dh[row], da[t, row], h[t, row]
-            padded = is_padding[t, row]
+            padded = padding[t, row]
             if padded != 0:
                 d_new[:] = 0
             elif kind == TANH:
@@ -329,61 +324,42 @@ def elman_backward(arguments: Arguments) -> None:
     set_threads(threads)
 
 
-def lstm_forward(arguments: Arguments) -> None:
-    """`a` becomes i, f, g, o. `is_padding` is 1 at padding."""
-    sizes = carray(arguments[0], 4)
+def lstm_forward(args: Arguments) -> None:
+    """`a` becomes i, f, g, o. `padding` is 1 at padding."""
+    sizes = carray(args[0], 4)
     steps, rows, hidden = int(sizes[0]), int(sizes[1]), int(sizes[2])
     lo, hi = thread_rows(rows)
     shape = (steps, rows, hidden)
-    h_first, c_first, w = (
-        carray(arguments[1], (rows, hidden)),
-        carray(arguments[2], (rows, hidden)),
-        carray(arguments[3], (1,)),
-    )
-    a, is_padding, h = (
-        carray(arguments[4], (steps, rows, 4 * hidden)),
-        carray(arguments[5], (steps, rows)),
-        carray(arguments[6], shape),
-    )
-    c, tanh_c = carray(arguments[7], shape), carray(arguments[8], shape)
+    h_first, c_first, w = carray(args[1], (rows, hidden)), carray(args[2], (rows, hidden)), carray(args[3], (1,))
+    a, padding, h = carray(args[4], (steps, rows, 4 * hidden)), carray(args[5], (steps, rows)), carray(args[6], shape)
+    c, tanh_c = carray(args[7], shape), carray(args[8], shape)
     threads = set_threads(1)
     for t in range(steps):
-        h_previous = h_first if t == 0 else h[t - 1]
-        c_previous = c_first if t == 0 else c[t - 1]
-        product(hi - lo, h_previous[lo], hidden, w, 4 * hidden, hidden, a[t, lo], 4 * hidden)
+        h_old = h_first if t == 0 else h[t - 1]
+        c_old = c_first if t == 0 else c[t - 1]
+        product(hi - lo, h_old[lo], hidden, w, 4 * hidden, hidden, a[t, lo], 4 * hidden)
         for row in range(lo, hi):
-            lstm_mix(a[t, row], c_previous[row], c[t, row], tanh_c[t, row], h[t, row])
-            if is_padding[t, row] != 0:
-                h[t, row][:] = h_previous[row]
+            lstm_mix(a[t, row], c_old[row], c[t, row], tanh_c[t, row], h[t, row])
+            if padding[t, row] != 0:
+                h[t, row][:] = h_old[row]
     set_threads(threads)
 
 
-def lstm_backward(arguments: Arguments) -> None:
+def lstm_backward(args: Arguments) -> None:
     """Compute da of all steps; dh and dc of the last state become those of the initial state."""
-    sizes = carray(arguments[0], 4)
+    sizes = carray(args[0], 4)
     steps, rows, hidden = int(sizes[0]), int(sizes[1]), int(sizes[2])
     lo, hi = thread_rows(rows)
     shape, wide = (steps, rows, hidden), (steps, rows, 4 * hidden)
-    c_first, w, is_padding = (
-        carray(arguments[1], (rows, hidden)),
-        carray(arguments[2], (1,)),
-        carray(arguments[3], (steps, rows)),
-    )
-    a, c, tanh_c, dy = (
-        carray(arguments[4], wide),
-        carray(arguments[5], shape),
-        carray(arguments[6], shape),
-        carray(arguments[7], shape),
-    )
-    dh, dc, da = carray(arguments[8], (rows, hidden)), carray(arguments[9], (rows, hidden)), carray(arguments[10], wide)
+    c_first, w, padding = carray(args[1], (rows, hidden)), carray(args[2], (1,)), carray(args[3], (steps, rows))
+    a, c, tanh_c, dy = carray(args[4], wide), carray(args[5], shape), carray(args[6], shape), carray(args[7], shape)
+    dh, dc, da = carray(args[8], (rows, hidden)), carray(args[9], (rows, hidden)), carray(args[10], wide)
     threads = set_threads(1)
     for t in range(steps - 1, -1, -1):
-        c_previous = c_first if t == 0 else c[t - 1]
+        c_old = c_first if t == 0 else c[t - 1]
         for row in range(lo, hi):
-            lstm_mix_backward(
-                a[t, row], c_previous[row], tanh_c[t, row], dh[row], dc[row], da[t, row], is_padding[t, row]
-            )
-            if is_padding[t, row] == 0:
+            lstm_mix_backward(a[t, row], c_old[row], tanh_c[t, row], dh[row], dc[row], da[t, row], padding[t, row])
+            if padding[t, row] == 0:
                 dh[row][:] = 0
             if t > 0:
                 add(dh[row], dy[t - 1, row])
@@ -391,50 +367,43 @@ def lstm_backward(arguments: Arguments) -> None:
     set_threads(threads)
 
 
-def gru_forward(arguments: Arguments) -> None:
+def gru_forward(args: Arguments) -> None:
     """`a` becomes r, z, h̃; `inner` becomes W h_{t−1} + b of the candidate."""
-    sizes = carray(arguments[0], 4)
+    sizes = carray(args[0], 4)
     steps, rows, hidden = int(sizes[0]), int(sizes[1]), int(sizes[2])
     lo, hi = thread_rows(rows)
-    first, w_rz, w_c = carray(arguments[1], (rows, hidden)), carray(arguments[2], (1,)), carray(arguments[3], (1,))
-    bias, a = carray(arguments[4], (hidden,)), carray(arguments[5], (steps, rows, 3 * hidden))
-    inner, h = carray(arguments[6], (steps, rows, hidden)), carray(arguments[7], (steps, rows, hidden))
+    first, w_rz, w_c = carray(args[1], (rows, hidden)), carray(args[2], (1,)), carray(args[3], (1,))
+    bias, a = carray(args[4], (hidden,)), carray(args[5], (steps, rows, 3 * hidden))
+    inner, h = carray(args[6], (steps, rows, hidden)), carray(args[7], (steps, rows, hidden))
     threads = set_threads(1)
     for t in range(steps):
-        previous = first if t == 0 else h[t - 1]
+        old = first if t == 0 else h[t - 1]
         for row in range(lo, hi):
             inner[t, row][:] = bias
-        product(hi - lo, previous[lo], hidden, w_rz, 2 * hidden, hidden, a[t, lo], 3 * hidden)
-        product(hi - lo, previous[lo], hidden, w_c, hidden, hidden, inner[t, lo], hidden)
+        product(hi - lo, old[lo], hidden, w_rz, 2 * hidden, hidden, a[t, lo], 3 * hidden)
+        product(hi - lo, old[lo], hidden, w_c, hidden, hidden, inner[t, lo], hidden)
         for row in range(lo, hi):
             gates = a[t, row]
             sigmoid_inplace(gates[: 2 * hidden])
-            gru_mix(
-                gates[:hidden], gates[hidden : 2 * hidden], gates[2 * hidden :], inner[t, row], previous[row], h[t, row]
-            )
+            gru_mix(gates[:hidden], gates[hidden : 2 * hidden], gates[2 * hidden :], inner[t, row], old[row], h[t, row])
     set_threads(threads)
 
 
-def gru_backward(arguments: Arguments) -> None:
-    sizes = carray(arguments[0], 4)
+def gru_backward(args: Arguments) -> None:
+    sizes = carray(args[0], 4)
     steps, rows, hidden = int(sizes[0]), int(sizes[1]), int(sizes[2])
     lo, hi = thread_rows(rows)
     shape, wide = (steps, rows, hidden), (steps, rows, 3 * hidden)
-    first, w_rz, w_c = carray(arguments[1], (rows, hidden)), carray(arguments[2], (1,)), carray(arguments[3], (1,))
-    a, inner, h, dy = (
-        carray(arguments[4], wide),
-        carray(arguments[5], shape),
-        carray(arguments[6], shape),
-        carray(arguments[7], shape),
-    )
-    dh, da, d_inner = carray(arguments[8], (rows, hidden)), carray(arguments[9], wide), carray(arguments[10], shape)
+    first, w_rz, w_c = carray(args[1], (rows, hidden)), carray(args[2], (1,)), carray(args[3], (1,))
+    a, inner, h, dy = carray(args[4], wide), carray(args[5], shape), carray(args[6], shape), carray(args[7], shape)
+    dh, da, d_inner = carray(args[8], (rows, hidden)), carray(args[9], wide), carray(args[10], shape)
     threads = set_threads(1)
     for t in range(steps - 1, -1, -1):
-        previous = first if t == 0 else h[t - 1]
+        old = first if t == 0 else h[t - 1]
         for row in range(lo, hi):
             g, d = a[t, row], da[t, row]
             gru_mix_backward(
-                g[:hidden], g[hidden : 2 * hidden], g[2 * hidden :], inner[t, row], previous[row],
+                g[:hidden], g[hidden : 2 * hidden], g[2 * hidden :], inner[t, row], old[row],
                 dh[row], d[:hidden], d[hidden : 2 * hidden], d[2 * hidden :], d_inner[t, row],
             )  # fmt: skip
             if t > 0:
@@ -444,71 +413,62 @@ def gru_backward(arguments: Arguments) -> None:
     set_threads(threads)
 
 
-def reset_forward(arguments: Arguments) -> None:
+def reset_forward(args: Arguments) -> None:
     """`a` becomes r, z, h̃; `reset` r ⊙ h_{t−1}; `tanh_h` tanh h_{t−1}, if z reads it; `out` h as (B, T, H)."""
-    sizes = carray(arguments[0], 4)
+    sizes = carray(args[0], 4)
     steps, rows, hidden, kind = int(sizes[0]), int(sizes[1]), int(sizes[2]), int(sizes[3])
     lo, hi = thread_rows(rows)
     shape = (steps, rows, hidden)
-    first, w_joint = carray(arguments[1], (rows, hidden)), carray(arguments[2], (1,))
-    w_z, w_c = carray(arguments[3], (1,)), carray(arguments[4], (1,))
-    a, reset = carray(arguments[5], (steps, rows, 3 * hidden)), carray(arguments[6], shape)
-    h, tanh_h, out = (
-        carray(arguments[7], shape),
-        carray(arguments[8], shape),
-        carray(arguments[9], (rows, steps, hidden)),
-    )
+    first, w_joint = carray(args[1], (rows, hidden)), carray(args[2], (1,))
+    w_z, w_c = carray(args[3], (1,)), carray(args[4], (1,))
+    a, reset = carray(args[5], (steps, rows, 3 * hidden)), carray(args[6], shape)
+    h, tanh_h, out = carray(args[7], shape), carray(args[8], shape), carray(args[9], (rows, steps, hidden))
     joint = 2 * hidden if kind & Z_READS_H else hidden
     threads = set_threads(1)
     for t in range(steps):
-        previous = first if t == 0 else h[t - 1]
-        product(hi - lo, previous[lo], hidden, w_joint, joint, hidden, a[t, lo], 3 * hidden)
+        old = first if t == 0 else h[t - 1]
+        product(hi - lo, old[lo], hidden, w_joint, joint, hidden, a[t, lo], 3 * hidden)
         if kind & Z_READS_TANH:
             for row in range(lo, hi):
-                tanh_into(previous[row], tanh_h[t, row])
+                tanh_into(old[row], tanh_h[t, row])
             product(hi - lo, tanh_h[t, lo], hidden, w_z, hidden, hidden, a[t, lo, hidden:], 3 * hidden)
         for row in range(lo, hi):
             sigmoid_inplace(a[t, row, : 2 * hidden])
-            multiply_into(a[t, row, :hidden], previous[row], reset[t, row])
+            multiply_into(a[t, row, :hidden], old[row], reset[t, row])
         product(hi - lo, reset[t, lo], hidden, w_c, hidden, hidden, a[t, lo, 2 * hidden :], 3 * hidden)
         for row in range(lo, hi):
-            mix(
-                a[t, row, hidden : 2 * hidden],
-                a[t, row, 2 * hidden :],
-                previous[row],
-                kind & GATES_CANDIDATE,
-                h[t, row],
-            )
+            z, candidate = a[t, row, hidden : 2 * hidden], a[t, row, 2 * hidden :]
+            mix(z, candidate, old[row], kind & GATES_CANDIDATE, h[t, row])
             out[row, t][:] = h[t, row]
     set_threads(threads)
 
 
-def reset_backward(arguments: Arguments) -> None:
+def reset_backward(args: Arguments) -> None:
     """Compute da of all steps; dy is (B, T, H), like the outputs."""
-    sizes = carray(arguments[0], 4)
+    sizes = carray(args[0], 4)
     steps, rows, hidden, kind = int(sizes[0]), int(sizes[1]), int(sizes[2]), int(sizes[3])
     lo, hi = thread_rows(rows)
     shape, wide = (steps, rows, hidden), (steps, rows, 3 * hidden)
-    first, w_joint = carray(arguments[1], (rows, hidden)), carray(arguments[2], (1,))
-    w_z, w_c = carray(arguments[3], (1,)), carray(arguments[4], (1,))
-    a, h, tanh_h = carray(arguments[5], wide), carray(arguments[6], shape), carray(arguments[7], shape)
-    dy, dh = carray(arguments[8], (rows, steps, hidden)), carray(arguments[9], (rows, hidden))
-    da, scratch = carray(arguments[10], wide), carray(arguments[11], (rows, hidden))
+    first, w_joint = carray(args[1], (rows, hidden)), carray(args[2], (1,))
+    w_z, w_c = carray(args[3], (1,)), carray(args[4], (1,))
+    a, h, tanh_h = carray(args[5], wide), carray(args[6], shape), carray(args[7], shape)
+    dy, dh = carray(args[8], (rows, steps, hidden)), carray(args[9], (rows, hidden))
+    da, scratch = carray(args[10], wide), carray(args[11], (rows, hidden))
     joint = 2 * hidden if kind & Z_READS_H else hidden
     threads = set_threads(1)
     for t in range(steps - 1, -1, -1):
-        previous = first if t == 0 else h[t - 1]
+        old = first if t == 0 else h[t - 1]
         for row in range(lo, hi):
             scratch[row][:] = 0
             mix_backward(
-                a[t, row, hidden : 2 * hidden], a[t, row, 2 * hidden :], previous[row], kind & GATES_CANDIDATE,
+                a[t, row, hidden : 2 * hidden], a[t, row, 2 * hidden :], old[row], kind & GATES_CANDIDATE,
                 dh[row], da[t, row, hidden : 2 * hidden], da[t, row, 2 * hidden :],
             )  # fmt: skip
             if t > 0:
                 add(dh[row], dy[row, t - 1])
         product(hi - lo, da[t, lo, 2 * hidden :], 3 * hidden, w_c, hidden, hidden, scratch[lo], hidden)
         for row in range(lo, hi):
-            reset_gate_backward(a[t, row, :hidden], previous[row], scratch[row], dh[row], da[t, row, :hidden])
+            reset_gate_backward(a[t, row, :hidden], old[row], scratch[row], dh[row], da[t, row, :hidden])
         product(hi - lo, da[t, lo], 3 * hidden, w_joint, hidden, joint, dh[lo], hidden)
         if kind & Z_READS_TANH:
             for row in range(lo, hi):

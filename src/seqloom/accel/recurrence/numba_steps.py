@@ -29,7 +29,7 @@ from seqloom.accel.recurrence.steps import (
     StepInputs,
     Steps,
     mask_outputs,
-    recurrent_weight_gradient,
+    recurrent_dw,
 )
 from seqloom.core.device import compile_cached, has_numba
 
@@ -85,12 +85,11 @@ def run(loop: str, sizes: tuple[int, ...], *tensors: Tensor) -> None:
     """Run a loop in all threads, on contiguous tensors."""
     numbers = (ctypes.c_float * len(sizes))(*sizes)
     assert all(tensor.is_contiguous() for tensor in tensors)
-    arguments = (ctypes.c_void_p * (1 + len(tensors)))(
-        ctypes.addressof(numbers), *(tensor.data_ptr() for tensor in tensors)
-    )
+    addresses = ctypes.addressof(numbers), *(tensor.data_ptr() for tensor in tensors)
+    args = (ctypes.c_void_p * len(addresses))(*addresses)
     torch_library = library()
     assert torch_library is not None
-    torch_library.GOMP_parallel(ctypes.c_void_p(loop_address(loop)), arguments, torch.get_num_threads(), 0)
+    torch_library.GOMP_parallel(ctypes.c_void_p(loop_address(loop)), args, torch.get_num_threads(), 0)
 
 
 def transpose(weight: Tensor) -> Tensor:
@@ -115,14 +114,8 @@ class NumbaSteps(Steps):
 
     def d_x(self, da: Tensor, x: Tensor, weight: Tensor) -> Tensor:
         dx = torch.empty_like(x)
-        run(
-            "project_inputs_backward",
-            (*x.shape, self.direct_input, len(weight), da.shape[2]),
-            x,
-            weight.contiguous(),
-            da,
-            dx,
-        )
+        sizes = *x.shape, self.direct_input, len(weight), da.shape[2]
+        run("project_inputs_backward", sizes, x, weight.contiguous(), da, dx)
         return dx
 
 
@@ -139,17 +132,9 @@ class NumbaElman(NumbaSteps, ElmanSteps):
     def backward(self, saved: Saved, dy: Tensor, d_last: list[Tensor], inputs: StepInputs) -> tuple[Tensor, ...]:
         (initial,), (w,), padding = inputs
         h, dh, da = saved["h"], d_last[0].contiguous(), torch.empty_like(saved["h"])
-        run(
-            "elman_backward",
-            (*h.shape, self.kind),
-            w.contiguous(),
-            padding_flags(h, padding),
-            h,
-            dy.contiguous(),
-            dh,
-            da,
-        )
-        return da, dh, recurrent_weight_gradient(da, initial, h)
+        tensors = w.contiguous(), padding_flags(h, padding), h, dy.contiguous(), dh, da
+        run("elman_backward", (*h.shape, self.kind), *tensors)
+        return da, dh, recurrent_dw(da, initial, h)
 
 
 class NumbaLSTM(NumbaSteps, LSTMSteps):
@@ -170,7 +155,7 @@ class NumbaLSTM(NumbaSteps, LSTMSteps):
         (dh, dc), da = (gradient.contiguous() for gradient in d_last), torch.empty_like(gates)
         tensors = c_0.contiguous(), w.contiguous(), padding_flags(h, padding)
         run("lstm_backward", (*h.shape, 0), *tensors, gates, c, tanh_c, dy.contiguous(), dh, dc, da)
-        return da, dh, dc, recurrent_weight_gradient(da, h_0, h)
+        return da, dh, dc, recurrent_dw(da, h_0, h)
 
 
 class NumbaGRU(NumbaSteps, GRUSteps):

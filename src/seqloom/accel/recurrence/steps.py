@@ -24,7 +24,7 @@ Saved = dict[str, Tensor]  # tensors for the backward pass, by name
 
 class Padding(NamedTuple):
     mask: Tensor  # (T, B, 1) bool, True at padding
-    step_has_padding: list[bool]
+    has_padding: list[bool]
 
 
 class StepInputs(NamedTuple):
@@ -40,8 +40,8 @@ def find_padding(mask: Tensor) -> Padding | None:
     is_padding = ~mask.t()
     if mask.is_cuda:
         return Padding(is_padding.unsqueeze(2), [True] * len(is_padding))
-    step_has_padding = is_padding.any(dim=1).tolist()
-    return Padding(is_padding.unsqueeze(2), step_has_padding) if any(step_has_padding) else None
+    has_padding = is_padding.any(dim=1).tolist()
+    return Padding(is_padding.unsqueeze(2), has_padding) if any(has_padding) else None
 
 
 class Steps(ABC):
@@ -86,7 +86,7 @@ def previous_states(initial: Tensor, steps: Tensor) -> list[Tensor]:
     return [initial, *steps.unbind()][:-1]
 
 
-def recurrent_weight_gradient(d: Tensor, initial: Tensor, steps: Tensor) -> Tensor:
+def recurrent_dw(d: Tensor, initial: Tensor, steps: Tensor) -> Tensor:
     """Return dW of W h_{t−1} over all steps: Σ_t d_tᵀ h_{t−1}."""
     dw = torch.mm(d[0].t(), initial)
     return dw.addmm_(d[1:].flatten(0, 1).t(), steps[:-1].flatten(0, 1)) if len(d) > 1 else dw
@@ -119,10 +119,7 @@ def padded_rows(padding: Padding | None, steps: Tensor) -> list[Tensor | None]:
     """Return the padded rows (B, 1) of each step, or None for a step without padding."""
     if padding is None:
         return [None] * len(steps)
-    return [
-        mask if has_padding else None
-        for mask, has_padding in zip(padding.mask.unbind(), padding.step_has_padding, strict=True)
-    ]
+    return [mask if some else None for mask, some in zip(padding.mask.unbind(), padding.has_padding, strict=True)]
 
 
 def _linear(x: Tensor, weight: Tensor, bias: Tensor, out: Tensor) -> None:
@@ -155,9 +152,8 @@ class ElmanSteps(Steps):
         (initial,), (w,), padding = inputs
         h, w = torch.empty_like(a), w.t()
         factor = 2 if self.activation == "tanh" else 1
-        for a_t, old, new, is_padded in zip(
-            a.unbind(), previous_states(initial, h), h.unbind(), padded_rows(padding, a), strict=True
-        ):
+        series = (a.unbind(), previous_states(initial, h), h.unbind(), padded_rows(padding, a))
+        for a_t, old, new, is_padded in zip(*series, strict=True):
             a_t.addmm_(old, w, beta=factor, alpha=factor)
             if self.activation == "tanh":
                 tanh_of_doubled(a_t, new)
@@ -183,7 +179,7 @@ class ElmanSteps(Steps):
                 torch.addmm(dy_before, da_t, w, out=dh)
             else:
                 torch.addcmul(dy_before, dh, is_padded, out=dh).addmm_(da_t.masked_fill_(is_padded, 0), w)
-        return da, dh, recurrent_weight_gradient(da, initial, h)
+        return da, dh, recurrent_dw(da, initial, h)
 
 
 class LSTMSteps(Steps):
@@ -238,7 +234,7 @@ class LSTMSteps(Steps):
                     torch.addmm(dy_before, da_t, w, out=dh)
                 else:
                     torch.addcmul(dy_before, dh, is_padded, out=dh).addmm_(da_t, w)
-        return da, dh, dc, recurrent_weight_gradient(da, h_0, h)
+        return da, dh, dc, recurrent_dw(da, h_0, h)
 
 
 class GRUSteps(Steps):
@@ -294,9 +290,7 @@ class GRUSteps(Steps):
 
     def weight_gradient(self, da: Tensor, da_inner: Tensor, initial: Tensor, h: Tensor) -> tuple[Tensor, Tensor]:
         gates = da[:, :, : 2 * h.shape[2]]
-        return torch.cat(
-            [recurrent_weight_gradient(gates, initial, h), recurrent_weight_gradient(da_inner, initial, h)]
-        ), da_inner.sum((0, 1))
+        return torch.cat([recurrent_dw(gates, initial, h), recurrent_dw(da_inner, initial, h)]), da_inner.sum((0, 1))
 
 
 class ResetSteps(Steps):
@@ -354,20 +348,11 @@ class ResetSteps(Steps):
             torch.sub(*((candidate, old) if self.gates_candidate else (old, candidate)), out=d_z)
             _sigmoid_backward(d_rz, rz, grad_input=d_rz)
             _tanh_backward(z if self.gates_candidate else one_minus_z, candidate, grad_input=d_c)
-            slope = (
-                torch.addcmul(_ONE[h.dtype], tanh_h[chunk], tanh_h[chunk], value=-1) if self.z_input == "tanh" else r
-            )
+            y, slope, keep = tanh_h[chunk], r, one_minus_z if self.gates_candidate else z
+            if self.z_input == "tanh":
+                slope = torch.addcmul(_ONE[h.dtype], y, y, value=-1)
             d_zc = da[chunk][:, :, hidden:].unflatten(2, (2, hidden))
-            series = (
-                r,
-                one_minus_z if self.gates_candidate else z,
-                slope,
-                d_zc,
-                d_r,
-                d_z,
-                d_c,
-                da[chunk][:, :, :joint],
-            )
+            series = (r, keep, slope, d_zc, d_r, d_z, d_c, da[chunk][:, :, :joint])
             for dy_before, r_t, keep_t, slope_t, d_zc_t, d_r_t, d_z_t, d_c_t, d_joint_t in iterate_backward(
                 dy, chunk, *series
             ):
@@ -387,7 +372,7 @@ class ResetSteps(Steps):
     def weight_gradient(self, da: Tensor, saved: Saved, initial: Tensor) -> Tensor:
         hidden = initial.shape[1]
         gates = da[:, :, : 2 * hidden] if self.z_input == "h" else da[:, :, :hidden]
-        dw = [recurrent_weight_gradient(gates, initial, saved["h"])]
+        dw = [recurrent_dw(gates, initial, saved["h"])]
         if self.z_input == "tanh":
             dw.append(torch.mm(da[:, :, hidden:-hidden].flatten(0, 1).t(), saved["tanh"].flatten(0, 1)))
         dw.append(torch.mm(da[:, :, -hidden:].flatten(0, 1).t(), saved["reset"].flatten(0, 1)))

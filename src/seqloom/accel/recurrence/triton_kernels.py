@@ -64,11 +64,10 @@ def mix(
 ):  # fmt: skip
     """h̃ = tanh(a + product with r ⊙ h); h_t interpolates h̃ and h_{t−1}. `states_cast` has the dtype of products."""
     index, r_index, row, column, mask = locate(t, hidden, size, BLOCK)
-    z, previous = load(a, r_index + hidden, mask, FLOAT64), load(states, index, mask, FLOAT64)
-    candidate = tanh(
-        load(a, r_index + 2 * hidden, mask, FLOAT64) + load(candidate_product, row * hidden + column, mask, FLOAT64)
-    )
-    new = z * candidate + (1 - z) * previous if GATES_CANDIDATE else z * previous + (1 - z) * candidate
+    z, old = load(a, r_index + hidden, mask, FLOAT64), load(states, index, mask, FLOAT64)
+    offset = row * hidden + column
+    candidate = tanh(load(a, r_index + 2 * hidden, mask, FLOAT64) + load(candidate_product, offset, mask, FLOAT64))
+    new = z * candidate + (1 - z) * old if GATES_CANDIDATE else z * old + (1 - z) * candidate
     tl.store(a + r_index + 2 * hidden, candidate, mask=mask)
     tl.store(states + index + size, new, mask=mask)
     tl.store(states_cast + index + size, new, mask=mask)
@@ -78,27 +77,24 @@ def mix(
 
 @triton.jit(do_not_specialize=UNSPECIALIZED)
 def mix_backward(
-    t, last, a, states, dy, dy_t, dy_row, dy_column, d_from_gates, dh, da, hidden, size,
+    t, last, a, states, dy, dy_t, dy_row, dy_column, d_gates, dh, da, hidden, size,
     GATES_CANDIDATE: tl.constexpr, Z_INPUT: tl.constexpr, FLOAT64: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """Gradient of `mix`: dh without the part through h̃, which follows in `reset_backward`."""
     index, r_index, row, column, mask = locate(t, hidden, size, BLOCK)
     offset, not_last = row * hidden + column, mask & (t < last)  # dh of the last step is complete
-    z, previous, candidate = (
+    z, old, candidate = (
         load(a, r_index + hidden, mask, FLOAT64),
         load(states, index, mask, FLOAT64),
         load(a, r_index + 2 * hidden, mask, FLOAT64),
     )
     dy_index = t.to(tl.int64) * dy_t + row * dy_row.to(tl.int64) + column * dy_column
-    d = (
-        load(dh, offset, mask, FLOAT64)
-        + load(d_from_gates, offset, not_last, FLOAT64)
-        + load(dy, dy_index, not_last, FLOAT64)
-    )
+    d = load(dh, offset, mask, FLOAT64) + load(d_gates, offset, not_last, FLOAT64)
+    d += load(dy, dy_index, not_last, FLOAT64)
     if GATES_CANDIDATE:
-        candidate_weight, d_z = z, d * (candidate - previous)
+        candidate_weight, d_z = z, d * (candidate - old)
     else:
-        candidate_weight, d_z = 1 - z, d * (previous - candidate)
+        candidate_weight, d_z = 1 - z, d * (old - candidate)
     tl.store(da + r_index + hidden, d_z * z * (1 - z), mask=mask)
     tl.store(da + r_index + 2 * hidden, d * candidate_weight * (1 - candidate * candidate), mask=mask)
     tl.store(dh + offset, d * (1 - candidate_weight), mask=mask)

@@ -64,18 +64,18 @@ class TritonResetSteps(ResetSteps):
         w_joint, w_z, w_c = self.blocks(w)
         dh, da = d_last[0].contiguous(), torch.empty_like(gates)
         d_joint, d_z, d_c = (da[:, :, columns].unbind() for columns in self.columns(hidden))
-        d_from_gates, d_reset_product, d_tanh_product = (gates.new_empty(batch, hidden) for _ in range(3))
+        d_gates, d_reset_product, d_tanh_product = (gates.new_empty(batch, hidden) for _ in range(3))
         kernels = Kernels(self, gates, states)
         with torch.cuda.device_of(gates):
             for t in range(len(gates) - 1, -1, -1):
-                kernels.mix_backward(t, gates, states, dy, d_from_gates, dh, da)
+                kernels.mix_backward(t, gates, states, dy, d_gates, dh, da)
                 torch.mm(d_c[t], w_c, out=d_reset_product)
                 if self.z_input == "tanh":
                     torch.mm(d_z[t], w_z, out=d_tanh_product)
                 kernels.reset_backward(t, gates, states, tanh_h, d_reset_product, d_tanh_product, dh, da)
-                torch.mm(d_joint[t], w_joint, out=d_from_gates)
+                torch.mm(d_joint[t], w_joint, out=d_gates)
         multiplicands = {"h": states_cast[1:], "reset": saved["reset"], "tanh": tanh_h[:-1]}
-        return da, dh + d_from_gates, self.weight_gradient(da, multiplicands, states_cast[0])
+        return da, dh + d_gates, self.weight_gradient(da, multiplicands, states_cast[0])
 
     def columns(self, hidden: int) -> tuple[slice, slice, slice]:
         """Return the columns of `da` for the blocks of W."""
@@ -103,15 +103,13 @@ class Kernels:
     def gates(self, t: int, a: Tensor, gates_product: Tensor, z_product: Tensor, states: Tensor, reset: Tensor) -> None:
         self._run("gates", t, a, gates_product, z_product, states, reset)
 
-    def mix(
-        self, t: int, a: Tensor, candidate_product: Tensor, states: Tensor, states_cast: Tensor, tanh_h: Tensor
-    ) -> None:
-        self._run("mix", t, a, candidate_product, states, states_cast, tanh_h)
+    def mix(self, t: int, a: Tensor, c_product: Tensor, states: Tensor, states_cast: Tensor, tanh_h: Tensor) -> None:
+        self._run("mix", t, a, c_product, states, states_cast, tanh_h)
 
     def mix_backward(
-        self, t: int, a: Tensor, states: Tensor, dy: Tensor, d_from_gates: Tensor, dh: Tensor, da: Tensor
+        self, t: int, a: Tensor, states: Tensor, dy: Tensor, d_gates: Tensor, dh: Tensor, da: Tensor
     ) -> None:
-        self._run("mix_backward", t, self.last, a, states, dy, *dy.stride(), d_from_gates, dh, da)
+        self._run("mix_backward", t, self.last, a, states, dy, *dy.stride(), d_gates, dh, da)
 
     def reset_backward(
         self,

@@ -77,9 +77,8 @@ def choose(
     finished = tl.load(f_finished + b * K + finished_slot, mask=is_old, other=0).to(tl.int32)
 
     if is_running:
-        tl.store(
-            before + b * K + finished_slot, tl.load(log_prob + b * K + finished_slot, mask=is_old, other=0), mask=is_old
-        )
+        previous = tl.load(log_prob + b * K + finished_slot, mask=is_old, other=0)
+        tl.store(before + b * K + finished_slot, previous, mask=is_old)
     running, best_total = 0, -float("inf") * new_length
     for number in range(2 * K):
         is_chosen = candidate == first_largest(total, is_left)
