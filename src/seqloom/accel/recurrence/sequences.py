@@ -42,7 +42,7 @@ def _uses_onednn(x: Tensor) -> bool:
 
 
 def _applies_on_gpu(cell: Cell, x: Tensor, mask: Tensor | None) -> bool:
-    """Return the same for a GPU. cuDNN reads padding on the CPU: training and CUDA graphs must not synchronize."""
+    """Return the same for a GPU. cuDNN needs lengths on the CPU; training and CUDA graphs must not synchronize."""
     if not torch.is_autocast_enabled("cuda") and x.dtype != cell.weight_h.dtype:
         return False
     if steps_name(cell) in triton_steps.STEPS and has_triton():

@@ -239,7 +239,7 @@ class GraphedStep:
             del optimizer.grad_scale, optimizer.found_inf
 
     def _clear_gradients(self) -> None:
-        """Remove gradients: each graph allocates them in its own memory pool."""
+        """Remove gradients: every graph allocates its own."""
         for parameter in self.parameters:
             parameter.grad = None
 
