@@ -55,7 +55,7 @@ def command(monkeypatch: pytest.MonkeyPatch) -> Any:
     ],
     ids=lambda value: type(value).__name__ if isinstance(value, BaseException) else None,
 )
-def test_every_error_has_its_code_and_its_words(
+def test_errors_have_exit_code_and_message(
     command: Any, capsys: pytest.CaptureFixture[str], error: BaseException, code: int, words: str
 ) -> None:
     command(error)
@@ -79,7 +79,7 @@ def test_every_error_has_its_code_and_its_words(
         ("decode.n_best, n_best=3, /tmp/n_best/x, n_bests", "decode.n_best, n_best=3, /tmp/n_best/x, n_bests"),
     ],
 )
-def test_arguments_of_python_are_options_here(
+def test_argument_names_become_options(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], said: str, shown: str
 ) -> None:
     def broken(beam: int = 1, n_best: int = 1) -> None:
@@ -93,7 +93,7 @@ def test_arguments_of_python_are_options_here(
     assert capsys.readouterr().err == f"seqloom: {shown}\n"
 
 
-def test_torchs_own_out_of_memory_is_recognised() -> None:
+def test_torch_out_of_memory_is_recognised() -> None:
     import torch
 
     assert app.explain(torch.OutOfMemoryError("CUDA out of memory"))[0] == 5
@@ -103,9 +103,7 @@ def test_torchs_own_out_of_memory_is_recognised() -> None:
 
 
 @pytest.mark.parametrize("words", [["--debug", "break"], ["break", "--debug"]])
-def test_debug_shows_the_traceback_wherever_it_stands(
-    command: Any, capsys: pytest.CaptureFixture[str], words: list[str]
-) -> None:
+def test_debug_shows_traceback(command: Any, capsys: pytest.CaptureFixture[str], words: list[str]) -> None:
     command(DataError("a.txt is empty"))
     assert app.main(words) == 3
     shown = capsys.readouterr().err
@@ -113,20 +111,18 @@ def test_debug_shows_the_traceback_wherever_it_stands(
     assert shown.endswith("seqloom: a.txt is empty\n")
 
 
-def test_no_traceback_without_debug_and_debug_after_dashes_is_an_argument(
-    command: Any, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_debug_after_double_dash_is_an_argument(command: Any, capsys: pytest.CaptureFixture[str]) -> None:
     command(None)
     assert app.main(["break", "--", "--debug"]) == 2
     assert "Traceback" not in capsys.readouterr().err
 
 
-def test_ctrl_c_leaves_with_130(command: Any) -> None:
+def test_ctrl_c_exits_with_130(command: Any) -> None:
     command(KeyboardInterrupt())
     assert app.main(["break"]) == 130
 
 
-def test_a_command_may_choose_its_exit_code(command: Any) -> None:
+def test_command_sets_exit_code(command: Any) -> None:
     command(typer.Exit(75))
     assert app.main(["break"]) == 75
     command(None)
@@ -149,9 +145,7 @@ def test_a_command_may_choose_its_exit_code(command: Any) -> None:
         (["generate", "x", "--max-tokens", "0"], "seqloom: --max-tokens / --tokens must be at least 1; got 0.\n"),
     ],
 )
-def test_a_wrong_command_line_takes_two_lines_and_exit_2(
-    capsys: pytest.CaptureFixture[str], words: list[str], message: str
-) -> None:
+def test_invalid_command_line_exits_with_2(capsys: pytest.CaptureFixture[str], words: list[str], message: str) -> None:
     assert app.main(words) == 2
     shown = capsys.readouterr()
     assert message in shown.err
@@ -161,7 +155,7 @@ def test_a_wrong_command_line_takes_two_lines_and_exit_2(
 
 
 @pytest.mark.parametrize("words", [["--help"], ["-h"], []])
-def test_help_lists_every_command_with_a_whole_summary(capsys: pytest.CaptureFixture[str], words: list[str]) -> None:
+def test_help_lists_every_command_with_summary(capsys: pytest.CaptureFixture[str], words: list[str]) -> None:
     assert app.main(words) == 0
     shown = capsys.readouterr().out
     listed = shown.partition("Get started:\n")[2]
@@ -172,7 +166,7 @@ def test_help_lists_every_command_with_a_whole_summary(capsys: pytest.CaptureFix
 
 
 @pytest.mark.parametrize("name", app.COMMANDS)
-def test_every_command_explains_itself(capsys: pytest.CaptureFixture[str], name: str) -> None:
+def test_every_command_has_help(capsys: pytest.CaptureFixture[str], name: str) -> None:
     assert app.main([name, "--help"]) == 0
     assert f"Usage: seqloom {name}" in capsys.readouterr().out
 
@@ -185,13 +179,13 @@ def test_every_command_file_is_registered() -> None:
     assert files - helpers == targets, "a command needs a row in GROUPS of cli/app.py"
 
 
-def test_the_version() -> None:
+def test_version_is_printed() -> None:
     shown = subprocess.run([sys.executable, "-m", "seqloom", "--version"], capture_output=True, text=True)
     assert shown.stdout.startswith("seqloom 0.")
     assert shown.returncode == 0
 
 
-def test_a_closed_pipe_is_silent() -> None:
+def test_closed_pipe_prints_no_error() -> None:
     reader, writer = os.pipe()
     os.close(reader)
     process = subprocess.run(
@@ -202,7 +196,7 @@ def test_a_closed_pipe_is_silent() -> None:
     assert process.returncode != 0
 
 
-def test_a_terminal_without_the_letters_shows_others_instead() -> None:
+def test_unencodable_characters_are_replaced() -> None:
     environment = {**os.environ, "PYTHONIOENCODING": "ascii", "PYTHONUTF8": "0"}
     process = subprocess.run(
         [sys.executable, "-m", "seqloom", "list", "tasks"], capture_output=True, text=True, env=environment

@@ -37,7 +37,7 @@ def arpa(runs: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return file
 
 
-def test_export_says_what_it_wrote(seqloom: Any, runs: Path, tmp_path: Path, arpa: Path) -> None:
+def test_export_prints_sizes(seqloom: Any, runs: Path, tmp_path: Path, arpa: Path) -> None:
     shown = seqloom("arpa", "export", runs / "grams", tmp_path / "a.arpa.gz")
     assert shown.code == 0 and shown.err == ""
     assert shown.out.startswith(f"Wrote {tmp_path / 'a.arpa.gz'}: ")
@@ -45,7 +45,7 @@ def test_export_says_what_it_wrote(seqloom: Any, runs: Path, tmp_path: Path, arp
     assert gzip.decompress((tmp_path / "a.arpa.gz").read_bytes()) == arpa.read_bytes()
 
 
-def test_kenlm_reads_it_and_agrees(runs: Path, arpa: Path) -> None:
+def test_kenlm_scores_are_equal(runs: Path, arpa: Path) -> None:
     kenlm = pytest.importorskip("kenlm")
     model = kenlm.LanguageModel(str(arpa))
     for scored in load(runs / "grams").score(TEXTS):
@@ -53,7 +53,7 @@ def test_kenlm_reads_it_and_agrees(runs: Path, arpa: Path) -> None:
         assert [value / math.log(10) for value in scored.log_probs] == pytest.approx(theirs, abs=1e-5)
 
 
-def test_what_comes_back_scores_the_same(seqloom: Any, runs: Path, tmp_path: Path, texts: Path, arpa: Path) -> None:
+def test_reimported_model_has_equal_scores(seqloom: Any, runs: Path, tmp_path: Path, texts: Path, arpa: Path) -> None:
     shown = seqloom("arpa", "import", arpa, tmp_path / "my run")
     assert shown.code == 0 and shown.err == ""
     assert f"seqloom generate '{tmp_path / 'my run'}'" in shown.out
@@ -68,7 +68,7 @@ def test_what_comes_back_scores_the_same(seqloom: Any, runs: Path, tmp_path: Pat
         assert imported[name] == pytest.approx(original[name], rel=1e-9)
 
 
-def test_an_imported_run_serves_every_command(seqloom: Any, runs: Path, tmp_path: Path, arpa: Path) -> None:
+def test_imported_run_works_with_other_commands(seqloom: Any, runs: Path, tmp_path: Path, arpa: Path) -> None:
     run = tmp_path / "run"
     assert seqloom("arpa", "import", arpa, run).code == 0
     assert seqloom("generate", run, "--prompt=the cat", "--tokens=4").out.startswith("the cat ")
@@ -80,15 +80,13 @@ def test_an_imported_run_serves_every_command(seqloom: Any, runs: Path, tmp_path
     seqloom("train", "--resume", run).refuses(3, "because the model was imported")
 
 
-def test_a_model_without_unknown_word_is_refused_rather_than_given_another_word_for_it(
-    seqloom: Any, tmp_path: Path
-) -> None:
+def test_model_without_unknown_word_is_rejected(seqloom: Any, tmp_path: Path) -> None:
     (tmp_path / "tiny.arpa").write_text(TINY.replace("ngram 1=5", "ngram 1=4").replace("-1.0\t<unk>\n", ""))
     seqloom("arpa", "import", tmp_path / "tiny.arpa", tmp_path / "run").refuses(3, "<unk>")
     assert not (tmp_path / "run").exists()
 
 
-def test_a_small_model_by_hand(seqloom: Any, tmp_path: Path) -> None:
+def test_scores_of_handwritten_model(seqloom: Any, tmp_path: Path) -> None:
     (tmp_path / "tiny.arpa").write_text(TINY)
     assert seqloom("arpa", "import", tmp_path / "tiny.arpa", tmp_path / "run").code == 0
     known, unknown = seqloom("score", tmp_path / "run", "one two", "two three", "--json").objects
@@ -111,7 +109,7 @@ def test_a_small_model_by_hand(seqloom: Any, tmp_path: Path) -> None:
     ],
     ids=lambda value: value if isinstance(value, str) else repr(value[1]),
 )
-def test_a_broken_file_is_refused_by_its_line(seqloom: Any, tmp_path: Path, change: tuple[str, str], line: str) -> None:
+def test_invalid_line_is_reported_by_number(seqloom: Any, tmp_path: Path, change: tuple[str, str], line: str) -> None:
     file = tmp_path / "broken.arpa"
     file.write_text(TINY.replace(*change))
     seqloom("arpa", "import", file, tmp_path / "run").refuses(3, str(file), line)
@@ -119,7 +117,7 @@ def test_a_broken_file_is_refused_by_its_line(seqloom: Any, tmp_path: Path, chan
 
 
 @pytest.mark.parametrize("content", [b"\xff\xfe\x00", b"not an ARPA file\n", b""], ids=["bytes", "text", "empty"])
-def test_a_file_that_is_none(seqloom: Any, tmp_path: Path, content: bytes) -> None:
+def test_other_file_formats_are_rejected(seqloom: Any, tmp_path: Path, content: bytes) -> None:
     file = tmp_path / "x.arpa"
     file.write_bytes(content)
     seqloom("arpa", "import", file, tmp_path / "run").refuses(3, str(file), lines=1)
@@ -127,7 +125,7 @@ def test_a_file_that_is_none(seqloom: Any, tmp_path: Path, content: bytes) -> No
     seqloom("arpa", "import", tmp_path / "x.arpa.gz", tmp_path / "run").refuses(3, "x.arpa.gz", lines=1)
 
 
-def test_what_cannot_be_exchanged(seqloom: Any, runs: Path, tmp_path: Path, arpa: Path) -> None:
+def test_invalid_paths_and_models_are_rejected(seqloom: Any, runs: Path, tmp_path: Path, arpa: Path) -> None:
     seqloom("arpa", "import", tmp_path / "no.arpa", tmp_path / "run").refuses(3, "no.arpa does not exist", lines=1)
     seqloom("arpa", "import", tmp_path, tmp_path / "run").refuses(3, "is a folder", lines=1)
     seqloom("arpa", "import", arpa, runs / "grams").refuses(2, f"{runs / 'grams'} exists", lines=1)

@@ -44,7 +44,7 @@ def damage(run: Path, step: int) -> None:
 # --- what it makes ----------------------------------------------------------------------------------------------------
 
 
-def test_it_is_the_mean_of_the_newest_and_is_measured_beside_the_best(seqloom: Any, mine: Path) -> None:
+def test_newest_checkpoints_are_averaged_and_evaluated(seqloom: Any, mine: Path) -> None:
     found = seqloom("average", mine / "one", "--last", "3", "--json").json
     parts = list(Run.open(mine / "one").store().newest_weights(3))
     for name, weights in tensors_from_file(mine / "one-averaged/model.safetensors").items():
@@ -61,7 +61,7 @@ def test_it_is_the_mean_of_the_newest_and_is_measured_beside_the_best(seqloom: A
     assert found["metrics"]["loss"] != found["alone"][0]["metrics"]["loss"]
 
 
-def test_for_people(seqloom: Any, mine: Path) -> None:
+def test_text_output(seqloom: Any, mine: Path) -> None:
     shown = seqloom("average", mine / "one", "--last", "4")
     assert shown.code == 0 and shown.err == ""
     first, heads, *rows, last = shown.out.splitlines()
@@ -78,12 +78,12 @@ def test_for_people(seqloom: Any, mine: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["transformer", "blind"])
-def test_other_translators(seqloom: Any, mine: Path, name: str) -> None:
+def test_other_translators_are_averaged(seqloom: Any, mine: Path, name: str) -> None:
     assert seqloom("average", mine / name, "--last", "2", "--json").json["steps"] == [8, 10]
     assert seqloom("translate", mine / f"{name}-averaged", "the cat sat 3 .").code == 0
 
 
-def test_language_models_too(seqloom: Any, copy: Any) -> None:
+def test_language_model_is_averaged(seqloom: Any, copy: Any) -> None:
     run = copy("chars")
     shown = seqloom("average", run, "--last", "2")
     assert shown.code == 0, shown.err
@@ -97,7 +97,7 @@ def test_language_models_too(seqloom: Any, copy: Any) -> None:
     assert seqloom("compare", run, mean, "--json").json["ranked_by"] == "loss"
 
 
-def test_models_of_vectors_too(seqloom: Any, tmp_path: Path) -> None:
+def test_vector_model_is_averaged(seqloom: Any, tmp_path: Path) -> None:
     sizes = ["data.length=5", "data.dev=20", "data.test=20", "batch.size=4", "model.hidden=4"]
     steps = ["train.steps=6", "train.evaluate_every=2", "train.keep_checkpoints=3"]
     assert seqloom("train", "toys-adding", *sizes, *steps, "--out", tmp_path / "run").code == 0
@@ -106,7 +106,7 @@ def test_models_of_vectors_too(seqloom: Any, tmp_path: Path) -> None:
     assert seqloom("evaluate", tmp_path / "run-averaged").code == 0
 
 
-def test_several_runs(seqloom: Any, mine: Path, weights: Any) -> None:
+def test_several_runs_are_averaged(seqloom: Any, mine: Path, weights: Any) -> None:
     shown = seqloom("average", mine / "one", mine / "two", "--out", mine / "both")
     assert shown.code == 0
     assert shown.out.startswith(f"averaged {mine / 'one'} and {mine / 'two'}: dev BLEU ")
@@ -125,7 +125,7 @@ def test_several_runs(seqloom: Any, mine: Path, weights: Any) -> None:
 # --- what can be done with it -----------------------------------------------------------------------------------------
 
 
-def test_every_command_takes_it(seqloom: Any, averaged: Path, translators: Path, tmp_path: Path) -> None:
+def test_average_works_with_other_commands(seqloom: Any, averaged: Path, translators: Path, tmp_path: Path) -> None:
     assert seqloom("translate", averaged, "the cat sat 3 .", "--alignment").code == 0
     assert seqloom("evaluate", averaged, "--split", "test", "--json").json["pairs"] == 12
     assert seqloom("inspect", "attention", averaged, "the cat sat 3 .").code == 0
@@ -133,7 +133,7 @@ def test_every_command_takes_it(seqloom: Any, averaged: Path, translators: Path,
     assert "dev: loss" in repr(load(averaged))
 
 
-def test_compare_says_what_it_is(seqloom: Any, mine: Path) -> None:
+def test_compare_marks_averages(seqloom: Any, mine: Path) -> None:
     assert seqloom("average", mine / "one", "--last", "3").code == 0
     shown = seqloom("compare", mine / "one", mine / "one-averaged")
     assert f"{mine / 'one-averaged'} (mean of 3 checkpoints)" in shown.out and "unfinished" not in shown.out
@@ -143,13 +143,13 @@ def test_compare_says_what_it_is(seqloom: Any, mine: Path) -> None:
     assert len({row["parameters"] for row in found["runs"]}) == 1
 
 
-def test_its_curve_can_be_drawn(seqloom: Any, mine: Path, averaged: Path, tmp_path: Path) -> None:
+def test_curve_of_average_is_plotted(seqloom: Any, mine: Path, averaged: Path, tmp_path: Path) -> None:
     pytest.importorskip("matplotlib")
     assert seqloom("compare", mine / "one", averaged, "--plot", tmp_path / "curves.png").code == 0
     assert (tmp_path / "curves.png").stat().st_size > 1000
 
 
-def test_it_cannot_be_trained_further(seqloom: Any, averaged: Path, translators: Path) -> None:
+def test_average_cannot_be_resumed(seqloom: Any, averaged: Path, translators: Path) -> None:
     one = translators / "one"
     shown = seqloom("train", "--resume", averaged)
     shown.refuses(2, lines=1)
@@ -159,7 +159,7 @@ def test_it_cannot_be_trained_further(seqloom: Any, averaged: Path, translators:
     )
 
 
-def test_from_python(mine: Path) -> None:
+def test_python_api(mine: Path) -> None:
     mean = package.average(mine / "one", last=2)
     assert isinstance(mean, TranslatorPredictor)
     assert mean.run.path == mine / "one-averaged"
@@ -173,7 +173,7 @@ def test_from_python(mine: Path) -> None:
 # --- what is refused --------------------------------------------------------------------------------------------------
 
 
-def test_too_few(seqloom: Any, mine: Path) -> None:
+def test_too_few_checkpoints_are_rejected(seqloom: Any, mine: Path) -> None:
     one = mine / "one"
     for words in ([], ["--last", "10"]):
         shown = seqloom("average", one, *words)
@@ -199,7 +199,7 @@ def test_too_few(seqloom: Any, mine: Path) -> None:
     assert not (mine / "one-averaged").exists()
 
 
-def test_damaged_ones_are_passed_over_with_a_word(seqloom: Any, mine: Path) -> None:
+def test_damaged_checkpoints_are_skipped_with_a_note(seqloom: Any, mine: Path) -> None:
     damage(mine / "one", 8)
     shown = seqloom("average", mine / "one", "--last", "3")
     assert shown.code == 0 and ", steps 4, 6, 10: " in shown.out
@@ -217,7 +217,7 @@ def test_damaged_ones_are_passed_over_with_a_word(seqloom: Any, mine: Path) -> N
     )
 
 
-def test_other_models_have_no_mean_in_common(seqloom: Any, mine: Path, runs: Path) -> None:
+def test_incompatible_runs_are_rejected(seqloom: Any, mine: Path, runs: Path) -> None:
     def refused(a: Path, b: Path, reason: str) -> None:
         shown = seqloom("average", a, b, "--out", mine / "x")
         shown.refuses(2, lines=1)
@@ -237,7 +237,7 @@ def test_other_models_have_no_mean_in_common(seqloom: Any, mine: Path, runs: Pat
     assert not (mine / "x").exists()
 
 
-def test_weights_that_are_of_another_shape_than_their_recipe_says(seqloom: Any, mine: Path) -> None:
+def test_weights_of_other_shapes_are_rejected(seqloom: Any, mine: Path) -> None:
     shutil.copy(mine / "transformer/model.safetensors", mine / "two/model.safetensors")
     seqloom("average", mine / "one", mine / "two", "--out", mine / "x").refuses(4, "belongs to another run", lines=1)
     update_checksums(mine / "two")
@@ -245,7 +245,7 @@ def test_weights_that_are_of_another_shape_than_their_recipe_says(seqloom: Any, 
     shown.refuses(4, "Weights to average must have the same names and shapes", lines=1)
 
 
-def test_wrong_words(seqloom: Any, mine: Path, runs: Path, averaged: Path, here: Path) -> None:
+def test_invalid_arguments_are_rejected(seqloom: Any, mine: Path, runs: Path, averaged: Path, here: Path) -> None:
     one, two = mine / "one", mine / "two"
     seqloom("average", one, two).refuses(2, "Say where the mean of several runs should go: --out runs/NAME.", lines=1)
     seqloom("average", one, two, "--last", "3", "--out", "x").refuses(2, "--last selects checkpoints of one run")
@@ -261,7 +261,7 @@ def test_wrong_words(seqloom: Any, mine: Path, runs: Path, averaged: Path, here:
     assert not any(here.iterdir())
 
 
-def test_a_run_that_was_stopped_before_its_first_evaluation(seqloom: Any, mine: Path) -> None:
+def test_run_without_evaluation_is_rejected(seqloom: Any, mine: Path) -> None:
     (mine / "one/model.safetensors").unlink()
     seqloom("average", mine / "one", "--last", "2").refuses(4, "has no model.safetensors yet", lines=1)
     seqloom("average", mine / "one", mine / "two", "--out", mine / "x").refuses(
@@ -269,19 +269,19 @@ def test_a_run_that_was_stopped_before_its_first_evaluation(seqloom: Any, mine: 
     )
 
 
-def test_nothing_has_no_mean() -> None:
+def test_empty_list_of_runs_is_rejected() -> None:
     with pytest.raises(UsageError, match="nothing to average"):
         package.average([])
 
 
 @pytest.mark.parametrize("word", [".", "..", "../one"])
-def test_a_run_named_from_within(mine: Path, word: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_relative_path_inside_the_run(mine: Path, word: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(mine / "one" / "checkpoints" if word == ".." else mine / "one")
     made = package.average(word, last=2)
     assert made.run.path.resolve() == (mine / "one-averaged").resolve()
 
 
-def test_each_of_several_is_measured_as_its_own_recipe_says(seqloom: Any, mine: Path) -> None:
+def test_each_run_is_evaluated_with_its_recipe(seqloom: Any, mine: Path) -> None:
     recipe = mine / "two/recipe.yaml"
     wide = recipe_of(Run.open(mine / "two")).decode.beam
     recipe.write_text(recipe.read_text().replace(f"beam: {wide}", f"beam: {wide + 2}"))

@@ -23,7 +23,7 @@ from seqloom.train.state import TrainState
 
 
 @pytest.mark.parametrize("section", ["x", "3", "[1]", "true"])
-def test_scalar_or_list_instead_of_a_section_is_refused(seqloom: Any, here: Path, section: str) -> None:
+def test_scalar_or_list_instead_of_section_is_rejected(seqloom: Any, here: Path, section: str) -> None:
     shown = seqloom("train", "series-forecast", f"train={section}")
     shown.refuses(2, "train: must be a section, got", lines=2)
     shown = seqloom("train", "series-forecast", "model={kind: [1]}")
@@ -31,7 +31,7 @@ def test_scalar_or_list_instead_of_a_section_is_refused(seqloom: Any, here: Path
 
 
 @pytest.mark.parametrize("seed", ["0x" + "f" * 16, str(2**63), str(-(2**63) - 1), "0x" + "f" * 3600, "9" * 4000])
-def test_integer_beyond_64_bits_is_refused(seqloom: Any, here: Path, seed: str) -> None:
+def test_integer_beyond_64_bits_is_rejected(seqloom: Any, here: Path, seed: str) -> None:
     seqloom("train", "toys-recall", f"seed={seed}").refuses(2, "seed: must be a whole number", lines=2)
     seqloom("train", "toys-recall", "--seeds", f"1,{int(seed, 0) if len(seed) < 30 else seed}").refuses(
         2, "--seeds must be whole numbers", lines=1
@@ -43,7 +43,7 @@ def test_integer_of_64_bits_is_accepted(seqloom: Any, here: Path, seed: int) -> 
     assert seqloom("train", "toys-recall", "train.steps=1", f"seed={seed}", "--out", "run").code == 0
 
 
-def test_run_needs_a_path_in_utf8(seqloom: Any, here: Path, runs: Path) -> None:
+def test_run_path_must_be_utf8(seqloom: Any, here: Path, runs: Path) -> None:
     bad = "bad\udcff"
     for words in (["--out", bad], ["--seeds", "1,2", "--out", bad]):
         seqloom("train", "toys-recall", "train.steps=1", *words).refuses(2, "path of a run must be UTF-8", lines=1)
@@ -56,7 +56,7 @@ def test_run_needs_a_path_in_utf8(seqloom: Any, here: Path, runs: Path) -> None:
 
 
 @pytest.mark.parametrize("place", ["file/x", "/proc/x", "/proc/x/y"])
-def test_a_run_that_has_no_place(seqloom: Any, here: Path, place: str) -> None:
+def test_unwritable_run_path_is_rejected(seqloom: Any, here: Path, place: str) -> None:
     (here / "file").write_text("")
     seqloom("train", "toys-recall", "train.steps=1", "--out", place).refuses(5, f"Could not write {place}", lines=1)
     shown = seqloom("ladder", "ladder-lm", "train.steps=1", "--seeds", "1", "--out", place)
@@ -75,7 +75,7 @@ def test_a_run_that_has_no_place(seqloom: Any, here: Path, place: str) -> None:
         ["ladder", "ladder-lm", "--plot", "/proc/x.png"],
     ],
 )
-def test_a_file_that_has_no_place_is_refused_before_any_work(
+def test_unwritable_file_is_rejected_before_any_work(
     seqloom: Any, here: Path, runs: Path, monkeypatch: pytest.MonkeyPatch, command: list[str]
 ) -> None:
     def never(*_: Any) -> None:
@@ -90,7 +90,7 @@ def test_a_file_that_has_no_place_is_refused_before_any_work(
 # --- recipes --------------------------------------------------------------------------------------------------------
 
 
-def test_every_misspelt_key_is_named_at_once_with_the_nearest(seqloom: Any, here: Path) -> None:
+def test_all_misspelt_keys_are_reported_with_suggestions(seqloom: Any, here: Path) -> None:
     shown = seqloom("train", "lm-char-lstm", "model.hiden=3", "train.learning_rate=1", "modle.x=1", "batch.size=many")
     shown.refuses(2, "recipe lm-char-lstm has 4 problems:", lines=5)
     lines = shown.err.splitlines()[1:]
@@ -103,7 +103,7 @@ def test_every_misspelt_key_is_named_at_once_with_the_nearest(seqloom: Any, here
     assert not any(here.iterdir())
 
 
-def test_every_wrong_value_is_named_at_once(seqloom: Any, here: Path) -> None:
+def test_all_invalid_values_are_reported(seqloom: Any, here: Path) -> None:
     words = ("data.corpus=pydoc", "model.cell=lstn", "model.dropout=1.5", "train.lr=-1", "train.epochs=null")
     shown = seqloom("train", "lm-char-lstm", *words)
     told = ("pydocs?", "lstm?", "dropout: must", "train.lr: must be greater than 0", "train: needs steps or epochs")
@@ -112,7 +112,7 @@ def test_every_wrong_value_is_named_at_once(seqloom: Any, here: Path) -> None:
     shown.refuses(2, "model.softmax.kind: missing; samples belongs to sampled: set model.softmax.kind=sampled too")
 
 
-def test_misspelt_keys_in_a_file_are_named_by_the_file(seqloom: Any, here: Path, runs: Path) -> None:
+def test_misspelt_keys_are_reported_with_file_name(seqloom: Any, here: Path, runs: Path) -> None:
     text = (runs / "chars/recipe.yaml").read_text().replace(" dropout:", " droput:").replace("  size:", "  sise:")
     (here / "mine.yaml").write_text(text)
     shown = seqloom("train", "mine.yaml")
@@ -137,7 +137,7 @@ def test_misspelt_keys_in_a_file_are_named_by_the_file(seqloom: Any, here: Path,
         ("train.lr.x=3", ["train.lr"]),
     ],
 )
-def test_one_wrong_value(seqloom: Any, here: Path, override: str, words: list[str]) -> None:
+def test_invalid_value_is_rejected(seqloom: Any, here: Path, override: str, words: list[str]) -> None:
     seqloom("train", "lm-char-lstm", "train.steps=1", override).refuses(2, *words)
     assert not any(here.iterdir())
 
@@ -154,7 +154,7 @@ def test_one_wrong_value(seqloom: Any, here: Path, override: str, words: list[st
         ("task: [\n", ["line 2"]),
     ],
 )
-def test_a_file_that_is_no_recipe(seqloom: Any, here: Path, text: str, words: list[str]) -> None:
+def test_file_that_is_not_a_recipe_is_rejected(seqloom: Any, here: Path, text: str, words: list[str]) -> None:
     (here / "mine.yaml").write_text(text)
     seqloom("train", "mine.yaml").refuses(2, *words)
 
@@ -163,7 +163,7 @@ def test_a_file_that_is_no_recipe(seqloom: Any, here: Path, text: str, words: li
 
 
 @pytest.mark.parametrize("recipe", ["classify-table", "tag-conll", "translate-files"])
-def test_a_missing_file_is_named_with_its_key(seqloom: Any, here: Path, recipe: str) -> None:
+def test_missing_file_is_reported_with_its_key(seqloom: Any, here: Path, recipe: str) -> None:
     seqloom("train", recipe).refuses(3, f"{here / 'train.'}", "does not exist. Check data.train", lines=1)
 
 
@@ -181,7 +181,7 @@ def test_a_missing_file_is_named_with_its_key(seqloom: Any, here: Path, recipe: 
     ],
     ids=["missing", "empty", "blank", "latin1", "binary", "utf16", "one line"],
 )
-def test_a_text_that_cannot_be_used(
+def test_invalid_text_is_rejected(
     seqloom: Any, here: Path, recipe: str, content: bytes | None, words: list[str]
 ) -> None:
     if content is not None:
@@ -191,14 +191,14 @@ def test_a_text_that_cannot_be_used(
     assert not (here / "runs").exists()
 
 
-def test_a_text_too_short_for_its_rows(seqloom: Any, here: Path) -> None:
+def test_text_too_short_for_batch_is_rejected(seqloom: Any, here: Path) -> None:
     (here / "short.txt").write_text("some\nfew\nlines\nof text\n")
     shown = seqloom("train", "lm-char-lstm", "data.corpus=text", "data.train=short.txt")
     shown.refuses(3, "32 rows need at least 64 tokens", "lower batch.size", lines=1)
     assert not (here / "runs").exists()
 
 
-def test_a_text_shorter_than_the_order(seqloom: Any, here: Path, own: list[str]) -> None:
+def test_text_shorter_than_order_is_rejected(seqloom: Any, here: Path, own: list[str]) -> None:
     shown = seqloom("train", "ngram-kn5", *own, "model.order=40")
     shown.refuses(3, "order 40", "lower model.order", lines=1)
     assert not (here / "runs").exists()
@@ -207,7 +207,7 @@ def test_a_text_shorter_than_the_order(seqloom: Any, here: Path, own: list[str])
 # --- the run directory ----------------------------------------------------------------------------------------------
 
 
-def test_a_run_that_exists_and_both_ways_out(seqloom: Any, here: Path, copy: Any) -> None:
+def test_existing_run_is_not_overwritten(seqloom: Any, here: Path, copy: Any) -> None:
     run = copy("toys")
     before = sorted((path, path.stat().st_mtime_ns) for path in run.rglob("*"))
     recipe = run / "recipe.yaml"
@@ -218,7 +218,7 @@ def test_a_run_that_exists_and_both_ways_out(seqloom: Any, here: Path, copy: Any
     seqloom("train", recipe, "--out", run).refuses(2, f"--out {run}-3")
 
 
-def test_something_else_of_that_name(seqloom: Any, here: Path, runs: Path) -> None:
+def test_existing_file_or_folder_is_not_overwritten(seqloom: Any, here: Path, runs: Path) -> None:
     recipe = runs / "toys/recipe.yaml"
     (here / "folder").mkdir()
     (here / "file").write_text("precious")
@@ -233,19 +233,21 @@ def test_something_else_of_that_name(seqloom: Any, here: Path, runs: Path) -> No
 @pytest.mark.parametrize(
     ("place", "why"), [("nowhere", "does not exist"), ("file", "is a file"), ("", "no recipe.yaml")]
 )
-def test_what_is_not_a_run(seqloom: Any, here: Path, type_in: Any, words: list[str], place: str, why: str) -> None:
+def test_path_that_is_not_a_run_is_rejected(
+    seqloom: Any, here: Path, type_in: Any, words: list[str], place: str, why: str
+) -> None:
     type_in(b"")
     (here / "file").write_text("text")
     seqloom(*words, here / place).refuses(4, "is not a run", why, lines=1)
 
 
-def test_a_run_stopped_before_its_first_evaluation_says_how_to_go_on(seqloom: Any, copy: Any) -> None:
+def test_run_without_evaluation_suggests_resuming(seqloom: Any, copy: Any) -> None:
     run = copy("chars")
     (run / "model.safetensors").unlink()
     seqloom("generate", run).refuses(4, "no model.safetensors", f"seqloom train --resume {run}", lines=1)
 
 
-def test_a_run_that_is_being_trained(seqloom: Any, copy: Any) -> None:
+def test_run_in_training_is_locked(seqloom: Any, copy: Any) -> None:
 
     run = copy("chars")
     with Run.open(run).locked():
@@ -328,7 +330,7 @@ DAMAGES: dict[str, tuple[Callable[[Path], Any], list[str]]] = {
 
 @pytest.mark.parametrize("damage", DAMAGES)
 @pytest.mark.parametrize("command", ["generate", "score", "evaluate"])
-def test_a_damaged_foreign_or_newer_run_is_refused_by_name(seqloom: Any, copy: Any, command: str, damage: str) -> None:
+def test_damaged_foreign_or_newer_run_is_rejected(seqloom: Any, copy: Any, command: str, damage: str) -> None:
     run = copy("chars")
     harm, words = DAMAGES[damage]
     harm(run)
@@ -337,15 +339,13 @@ def test_a_damaged_foreign_or_newer_run_is_refused_by_name(seqloom: Any, copy: A
 
 @pytest.mark.parametrize("command", ["evaluate", "train --resume"])
 @pytest.mark.parametrize("content", [None, "{", "[]", "{}"])
-def test_damaged_data_json(seqloom: Any, copy: Any, command: str, content: str | None) -> None:
+def test_damaged_data_json_is_rejected(seqloom: Any, copy: Any, command: str, content: str | None) -> None:
     run = copy("chars")
     (run / "data.json").unlink() if content is None else (run / "data.json").write_text(content)
     seqloom(*command.split(), run).refuses(4, "data.json", lines=1)
 
 
-def test_a_damaged_newest_checkpoint_is_named_and_the_one_before_used(
-    seqloom: Any, copy: Any, runs: Path, weights: Any
-) -> None:
+def test_damaged_newest_checkpoint_is_skipped(seqloom: Any, copy: Any, runs: Path, weights: Any) -> None:
     run = copy("chars")
     flip(run / "checkpoints/step-24/model.safetensors")
     shown = seqloom("train", "--resume", run)
@@ -365,7 +365,7 @@ def test_a_damaged_newest_checkpoint_is_named_and_the_one_before_used(
     ],
     ids=["corrupt", "incomplete", "foreign", "newer"],
 )
-def test_when_no_checkpoint_can_be_read_each_is_named(
+def test_all_unreadable_checkpoints_are_reported(
     seqloom: Any, copy: Any, harm: Callable[[Path], Any], words: list[str]
 ) -> None:
     run = copy("chars")
@@ -386,7 +386,7 @@ def no_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("no_gpu")
-def test_no_gpu_where_one_was_asked_for(seqloom: Any, here: Path, runs: Path) -> None:
+def test_missing_gpu_is_reported(seqloom: Any, here: Path, runs: Path) -> None:
     words = ["device cuda", "0 CUDA GPUs", "auto or cpu"]
     seqloom("train", "toys-copy", "train.device=cuda").refuses(5, *words, lines=1)
     for command in ("generate", "evaluate"):
@@ -397,7 +397,7 @@ def test_no_gpu_where_one_was_asked_for(seqloom: Any, here: Path, runs: Path) ->
 
 @pytest.mark.usefixtures("no_gpu")
 @pytest.mark.parametrize("precision", ["bf16", "fp16"])
-def test_half_precision_needs_a_gpu(seqloom: Any, here: Path, precision: str) -> None:
+def test_half_precision_requires_gpu(seqloom: Any, here: Path, precision: str) -> None:
     shown = seqloom("train", "toys-copy", f"train.precision={precision}")
     assert shown.code in (2, 5)
     shown.refuses(shown.code, f"train.precision={precision} needs a CUDA GPU", "Use fp32", lines=1)
@@ -449,7 +449,7 @@ def disk(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Disk]:
 
 
 @pytest.mark.parametrize("room", [0, 12_000], ids=["nothing fits", "the log fits, the checkpoint does not"])
-def test_a_full_disk_loses_nothing(seqloom: Any, disk: Disk, runs: Path, when: Any, weights: Any, room: int) -> None:
+def test_full_disk_loses_no_progress(seqloom: Any, disk: Disk, runs: Path, when: Any, weights: Any, room: int) -> None:
     run = disk.path / "run"
     when(e.Saved, lambda: disk.fill(room))
     full = seqloom("train", runs / "chars/recipe.yaml", "--out", run)
@@ -468,7 +468,7 @@ def test_a_full_disk_loses_nothing(seqloom: Any, disk: Disk, runs: Path, when: A
     assert weights(run) == weights(runs / "chars")
 
 
-def test_a_disk_that_is_full_from_the_beginning(seqloom: Any, disk: Disk, runs: Path, texts: Path) -> None:
+def test_full_disk_at_start_is_reported(seqloom: Any, disk: Disk, runs: Path, texts: Path) -> None:
     disk.fill(room=0)
     seqloom("train", runs / "chars/recipe.yaml", "--out", disk.path / "run").refuses(5, "The disk is full", lines=1)
     assert not (disk.path / "run").exists()
@@ -478,7 +478,7 @@ def test_a_disk_that_is_full_from_the_beginning(seqloom: Any, disk: Disk, runs: 
     assert seqloom("init", texts / "train.txt", "--out", disk.path / "x.yaml").code == 0
 
 
-def test_exporting_to_a_full_disk_leaves_no_half_file(seqloom: Any, disk: Disk, runs: Path) -> None:
+def test_export_to_full_disk_leaves_no_partial_file(seqloom: Any, disk: Disk, runs: Path) -> None:
     if disk._monkeypatch is not None:
         pytest.skip("the simulated disk refuses to flush only")
     disk.fill(room=0)
@@ -488,7 +488,7 @@ def test_exporting_to_a_full_disk_leaves_no_half_file(seqloom: Any, disk: Disk, 
     assert seqloom("arpa", "export", runs / "grams", disk.path / "a.arpa").code == 0
 
 
-def test_updates_that_are_not_finite_end_the_training_with_step_and_cause(seqloom: Any, here: Path, runs: Path) -> None:
+def test_nonfinite_updates_end_training_with_step_and_cause(seqloom: Any, here: Path, runs: Path) -> None:
     recipe = runs / "toys/recipe.yaml"
     words = [
         "train.optimizer=sgd",
@@ -509,7 +509,7 @@ def test_updates_that_are_not_finite_end_the_training_with_step_and_cause(seqloo
     "words", [["score", "RUN", "a cat"], ["evaluate", "RUN"], ["generate", "RUN"], ["embed", "RUN"]]
 )
 @pytest.mark.parametrize("value", [float("nan"), float("inf")])
-def test_weights_that_are_not_numbers(
+def test_nonfinite_weights_are_rejected(
     seqloom: Any, copy: Any, tmp_path: Path, type_in: Any, words: list[str], value: float
 ) -> None:
     run = copy("chars")

@@ -21,7 +21,7 @@ def files(tmp_path: Path) -> tuple[Path, Path, Path]:
     return paths
 
 
-def test_the_figures_are_sacrebleus_with_signatures(seqloom: Any, files: tuple[Path, Path, Path]) -> None:
+def test_scores_equal_sacrebleu(seqloom: Any, files: tuple[Path, Path, Path]) -> None:
     said, one, two = files
     bleu, chrf = BLEU(), CHRF()
     expected = bleu.corpus_score(HYPOTHESES, [FIRST, SECOND]), chrf.corpus_score(HYPOTHESES, [FIRST, SECOND])
@@ -39,7 +39,7 @@ def test_the_figures_are_sacrebleus_with_signatures(seqloom: Any, files: tuple[P
 
 
 @pytest.mark.parametrize("tokenize", ["13a", "char", "intl", "none", "zh"])
-def test_tokenizers_and_case(seqloom: Any, files: tuple[Path, Path, Path], tokenize: str) -> None:
+def test_tokenizer_and_lowercase_options(seqloom: Any, files: tuple[Path, Path, Path], tokenize: str) -> None:
     said, one, _ = files
     words = ["--reference", one, "--hypothesis", said, "--tokenize", tokenize, "--lowercase", "--json"]
     found = seqloom("bleu", *words, "--explain", 2).json
@@ -52,7 +52,7 @@ def test_tokenizers_and_case(seqloom: Any, files: tuple[Path, Path, Path], token
     assert found["explained"]["hypothesis"] == tokens
 
 
-def test_a_line_step_by_step(seqloom: Any, files: tuple[Path, Path, Path]) -> None:
+def test_explain_prints_each_step(seqloom: Any, files: tuple[Path, Path, Path]) -> None:
     said, one, two = files
     shown = seqloom("bleu", "--reference", one, "--hypothesis", said, "--explain", 1).out
     for step in (
@@ -73,7 +73,7 @@ def test_a_line_step_by_step(seqloom: Any, files: tuple[Path, Path, Path]) -> No
     assert "the closest of the lengths 5, 6" in shown
 
 
-def test_explained_for_programs(seqloom: Any, files: tuple[Path, Path, Path]) -> None:
+def test_explanation_as_json(seqloom: Any, files: tuple[Path, Path, Path]) -> None:
     said, one, _ = files
     found = seqloom("bleu", "--reference", one, "--hypothesis", said, "--explain", 1, "--json").json["explained"]
     assert found["line"] == 1
@@ -84,7 +84,7 @@ def test_explained_for_programs(seqloom: Any, files: tuple[Path, Path, Path]) ->
     assert [len(ngrams) for ngrams in found["ngrams"]] == [8, 7, 6, 5]
 
 
-def test_the_input_as_hypothesis(seqloom: Any, type_in: Any, files: tuple[Path, Path, Path]) -> None:
+def test_hypotheses_from_standard_input(seqloom: Any, type_in: Any, files: tuple[Path, Path, Path]) -> None:
     said, one, _ = files
     from_file = seqloom("bleu", "--reference", one, "--hypothesis", said).out
     type_in(said.read_bytes())
@@ -98,7 +98,7 @@ def test_the_input_as_hypothesis(seqloom: Any, type_in: Any, files: tuple[Path, 
     seqloom("bleu", "--reference", "-", "--hypothesis", said).refuses(2, "--reference must be a file", lines=1)
 
 
-def test_lines_end_at_line_feeds_alone(seqloom: Any, tmp_path: Path) -> None:
+def test_only_line_feeds_end_lines(seqloom: Any, tmp_path: Path) -> None:
     said, one = tmp_path / "hyp.txt", tmp_path / "ref.txt"
     said.write_bytes("a b\u2028c d\r\n\r\nlast\x0cline\n".encode())
     one.write_bytes(b"a b c d\n\nlast line")
@@ -116,7 +116,7 @@ def test_lines_end_at_line_feeds_alone(seqloom: Any, tmp_path: Path) -> None:
         (b"a\nb\n", ["hyp.txt has 3", "bad.txt has 2", "same number of lines"]),
     ],
 )
-def test_files_that_will_not_do(
+def test_invalid_files_are_rejected(
     seqloom: Any, files: tuple[Path, Path, Path], content: bytes | None, words: list[str]
 ) -> None:
     said, one, _ = files
@@ -126,7 +126,7 @@ def test_files_that_will_not_do(
     seqloom("bleu", "--reference", one, "--reference", bad, "--hypothesis", said).refuses(3, str(bad), *words)
 
 
-def test_wrong_words(seqloom: Any, files: tuple[Path, Path, Path]) -> None:
+def test_invalid_arguments_are_rejected(seqloom: Any, files: tuple[Path, Path, Path]) -> None:
     said, one, _ = files
     pair = ["--reference", one, "--hypothesis", said]
     seqloom("bleu", *pair, "--explain", 4).refuses(2, "from 1 to 3", "got 4", lines=1)
@@ -136,7 +136,7 @@ def test_wrong_words(seqloom: Any, files: tuple[Path, Path, Path]) -> None:
     seqloom("bleu", "--reference", one).refuses(2, "--hypothesis")
 
 
-def test_it_needs_no_torch(files: tuple[Path, Path, Path]) -> None:
+def test_bleu_does_not_import_torch(files: tuple[Path, Path, Path]) -> None:
     said, one, _ = files
     program = (
         "import sys; from seqloom.cli.app import main\n"

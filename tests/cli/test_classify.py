@@ -49,7 +49,7 @@ def runs(made: Path, tmp_path: Path) -> Path:
 # --- classify ---------------------------------------------------------------------------------------------------------
 
 
-def test_one_line_out_for_each_line_in(seqloom: Any, runs: Path, type_in: Callable[[bytes], None]) -> None:
+def test_one_output_line_per_input_line(seqloom: Any, runs: Path, type_in: Callable[[bytes], None]) -> None:
     type_in("\ufeffa gripping, funny film\n\na dull plot\r\nzebra\u2028film".encode())
     shown = seqloom("classify", runs / "gru")
     assert shown.code == 0
@@ -60,14 +60,14 @@ def test_one_line_out_for_each_line_in(seqloom: Any, runs: Path, type_in: Callab
     assert shown.err == "note: the vocabulary lacks parts of 1 line; the first is line 4: 'zebra'\n"
 
 
-def test_top_names_several_labels(seqloom: Any, runs: Path) -> None:
+def test_top_shows_several_labels(seqloom: Any, runs: Path) -> None:
     shown = seqloom("classify", runs / "gru", "a gripping, funny film", "--top", 5)
     (label, one, other, two) = shown.out.rstrip("\n").split("\t")
     assert (label, other) == ("good", "bad")
     assert float(one) + float(two) == pytest.approx(1.0, abs=2e-4)
 
 
-def test_why_in_plain_letters(seqloom: Any, runs: Path) -> None:
+def test_why_without_colours(seqloom: Any, runs: Path) -> None:
     shown = seqloom("classify", runs / "bag", "a gripping, funny film", "--why")
     weights = shown.out.rstrip("\n").split("\t")[2]
     assert re.fullmatch(r"a [+-][\d.]+ gripping \+[\d.]+ , [+-][\d.]+ funny \+[\d.]+ film [+-][\d.]+", weights)
@@ -75,7 +75,7 @@ def test_why_in_plain_letters(seqloom: Any, runs: Path) -> None:
     assert re.fullmatch(r"a 0\.\d+ film 0\.\d+", shown.out.rstrip("\n").split("\t")[2])
 
 
-def test_why_in_colour(seqloom: Any, runs: Path) -> None:
+def test_why_with_colours(seqloom: Any, runs: Path) -> None:
     shown = seqloom("classify", runs / "bag", " a gripping, dull film", "--why", "--color")
     answer, text = shown.out.splitlines()
     assert re.fullmatch(r"(good|bad) [\d.]+", answer)
@@ -87,7 +87,7 @@ def test_why_in_colour(seqloom: Any, runs: Path) -> None:
     assert "\x1b" not in plain.out
 
 
-def test_why_where_there_are_few_colours(runs: Path) -> None:
+def test_why_with_few_colours(runs: Path) -> None:
     (one,) = load(runs / "bag", "cpu", ClassifierPredictor).classify("a gripping, dull film", why=True)
     assert one.why is not None
     styles = {str(span.style) for span in shade_words(one.text, one.why, few_colours=True).spans}
@@ -96,7 +96,7 @@ def test_why_where_there_are_few_colours(runs: Path) -> None:
     }  # fmt: skip
 
 
-def test_json_has_everything(seqloom: Any, runs: Path, type_in: Callable[[bytes], None]) -> None:
+def test_json_output(seqloom: Any, runs: Path, type_in: Callable[[bytes], None]) -> None:
     type_in(b" a gripping zebra\n\n")
     one, blank = seqloom("classify", runs / "gru", "--json", "--why", "--top", 2).objects
     assert one["text"] == " a gripping zebra"
@@ -112,14 +112,16 @@ def test_json_has_everything(seqloom: Any, runs: Path, type_in: Callable[[bytes]
     assert blank == {"text": "", "label": None, "probability": None, "candidates": [], "unknown": [], "cut": False}
 
 
-def test_a_very_long_line_is_cut_and_said(seqloom: Any, runs: Path, type_in: Callable[[bytes], None]) -> None:
+def test_long_line_is_truncated_with_a_note(seqloom: Any, runs: Path, type_in: Callable[[bytes], None]) -> None:
     type_in(b"a film\n" + b"gripping " * 100_000 + b"\n")
     shown = seqloom("classify", runs / "gru")
     assert shown.code == 0 and shown.out.count("\n") == 2
     assert shown.err == "note: of 1 line with more than 20 tokens only the beginning was read; the first is line 2\n"
 
 
-def test_neither_batch_nor_window_changes_an_answer(seqloom: Any, runs: Path, type_in: Callable[[bytes], None]) -> None:
+def test_predictions_are_independent_of_batch_and_window(
+    seqloom: Any, runs: Path, type_in: Callable[[bytes], None]
+) -> None:
     lines = "".join(f"{text}\n" * (n % 3) + "\n" for n, (text, _) in enumerate(reviews()[:40])).encode()
     outputs = set()
     for options in ([], ["--batch", 1], ["--batch", 7, "--window", 3], ["--window", 1]):
@@ -129,7 +131,7 @@ def test_neither_batch_nor_window_changes_an_answer(seqloom: Any, runs: Path, ty
     assert outputs.pop().count("\n") == lines.count(b"\n")
 
 
-def test_what_is_not_utf_8_is_named_after_the_lines_before_it(
+def test_invalid_utf8_is_reported_after_previous_lines(
     seqloom: Any, runs: Path, type_in: Callable[[bytes], None]
 ) -> None:
     type_in(b"a dull film\nna\xefve\n")
@@ -140,7 +142,7 @@ def test_what_is_not_utf_8_is_named_after_the_lines_before_it(
 
 
 @pytest.mark.parametrize("word", ["nofile.txt", "runs/nope", "reviews.csv"])
-def test_a_word_that_is_written_like_a_place(seqloom: Any, runs: Path, word: str) -> None:
+def test_text_that_looks_like_a_path_is_noted(seqloom: Any, runs: Path, word: str) -> None:
     shown = seqloom("classify", runs / "gru", "a dull film", word)
     assert shown.code == 0 and shown.out.count("\n") == 2
     assert f"note: {word} is used as a text; no such run or file exists\n" in shown.err
@@ -149,10 +151,10 @@ def test_a_word_that_is_written_like_a_place(seqloom: Any, runs: Path, word: str
     assert (
         f"note: {file} is used as a text; to read the file: < {file}\n" in seqloom("classify", runs / "gru", file).err
     )
-    assert "is taken as" not in seqloom("classify", runs / "gru", "a dull/slow film", "dull", "see a.txt", "").err
+    assert "is used as" not in seqloom("classify", runs / "gru", "a dull/slow film", "dull", "see a.txt", "").err
 
 
-def test_a_text_that_is_the_name_of_a_file(seqloom: Any, runs: Path, here: Path, type_in: Any) -> None:
+def test_text_that_is_a_file_name_is_noted(seqloom: Any, runs: Path, here: Path, type_in: Any) -> None:
     for name in ("num.en", "two words", "README"):
         (here / name).write_text("a dull film\n")
         shown = seqloom("classify", runs / "gru", name)
@@ -161,10 +163,10 @@ def test_a_text_that_is_the_name_of_a_file(seqloom: Any, runs: Path, here: Path,
         assert shown.err.startswith(f"note: {name} is used as a text; to read the file: < {quoted}\n")
         type_in(f"{name}\n".encode())  # a text all the same
         again = seqloom("classify", runs / "gru")
-        assert again.out == shown.out and "is taken as" not in again.err
+        assert again.out == shown.out and "is used as" not in again.err
 
 
-def test_a_run_that_does_not_classify(seqloom: Any, runs: Path) -> None:
+def test_other_runs_are_rejected(seqloom: Any, runs: Path) -> None:
     seqloom("classify", runs / "tagger", "text").refuses(2, "is a tagger: `seqloom tag` uses it", "needs a classifier")
     seqloom("translate", runs / "gru", "text").refuses(2, "is a classifier: `seqloom classify` uses it")
     seqloom("generate", runs / "gru").refuses(2, "is a classifier: `seqloom classify` uses it")
@@ -172,7 +174,7 @@ def test_a_run_that_does_not_classify(seqloom: Any, runs: Path) -> None:
     seqloom("classify", runs / "gru", "text", "--top", 0).refuses(2, "--top")
 
 
-def test_damaged_runs(seqloom: Any, runs: Path) -> None:
+def test_damaged_runs_are_rejected(seqloom: Any, runs: Path) -> None:
     labels = runs / "gru" / "labels.json"
     labels.write_text(json.dumps(json.loads(labels.read_text())[::-1]))
     seqloom("classify", runs / "gru", "x").refuses(4, f"{labels} is damaged: it does not match its checksum", lines=1)
@@ -190,7 +192,7 @@ def test_damaged_runs(seqloom: Any, runs: Path) -> None:
 # --- train, evaluate, compare, doctor ---------------------------------------------------------------------------------
 
 
-def test_what_training_says(seqloom: Any, made: Path, tmp_path: Path) -> None:
+def test_training_prints_notes_and_next_commands(seqloom: Any, made: Path, tmp_path: Path) -> None:
     data = [f"data.train={made / 'reviews.csv'}", "data.text=review", "data.label=verdict"]
     small = [
         "model.embedding=8",
@@ -206,14 +208,14 @@ def test_what_training_says(seqloom: Any, made: Path, tmp_path: Path) -> None:
     assert f"Try: seqloom classify {tmp_path / 'new'} · seqloom evaluate" in shown.out
 
 
-def test_a_column_that_is_not_there(seqloom: Any, made: Path, tmp_path: Path) -> None:
+def test_missing_column_is_reported(seqloom: Any, made: Path, tmp_path: Path) -> None:
     words = ["train", "classify-table", f"data.train={made / 'reviews.csv'}", "data.label=verdict"]
     shown = seqloom(*words, "data.text=revue", "--out", tmp_path / "new")
     shown.refuses(3, "must name the column 'revue'; it has ['review', 'verdict']", "did you mean data.text=review?")
     assert not (tmp_path / "new").exists()
 
 
-def test_evaluate_shows_all_figures_and_draws(seqloom: Any, runs: Path) -> None:
+def test_evaluate_prints_all_metrics_and_plots(seqloom: Any, runs: Path) -> None:
     pictures = [runs / "confusion.png", runs / "reliability.svg"]
     answers = runs / "answers.tsv"
     shown = seqloom(
@@ -232,7 +234,7 @@ def test_evaluate_shows_all_figures_and_draws(seqloom: Any, runs: Path) -> None:
     assert head == "expected\tpredicted\tprobability\ttext" and len(rows) == 12
 
 
-def test_evaluate_as_json(seqloom: Any, runs: Path) -> None:
+def test_evaluate_json_output(seqloom: Any, runs: Path) -> None:
     found = seqloom("evaluate", runs / "gru", "--split", "test", "--json").json
     low, high = found["intervals"]["accuracy"]
     assert low <= found["accuracy"] <= high
@@ -260,16 +262,18 @@ def test_evaluate_as_json(seqloom: Any, runs: Path) -> None:
         (["--split", "train", "--interpolate"], 2, "--interpolate"),
     ],
 )
-def test_evaluate_refuses(seqloom: Any, runs: Path, here: Path, options: list[str], code: int, words: str) -> None:
+def test_evaluate_rejects_invalid_options(
+    seqloom: Any, runs: Path, here: Path, options: list[str], code: int, words: str
+) -> None:
     seqloom("evaluate", runs / "gru", *options).refuses(code, words)
 
 
-def test_confusion_is_not_for_others(seqloom: Any, runs: Path) -> None:
+def test_reliability_requires_a_classifier(seqloom: Any, runs: Path) -> None:
     shown = seqloom("evaluate", runs / "tagger", "--reliability", runs / "x.png")
     shown.refuses(2, "--reliability requires a classifier", "is a tagger")
 
 
-def test_compare_ranks_by_accuracy_whatever_the_tokens(seqloom: Any, runs: Path) -> None:
+def test_compare_ranks_by_accuracy_across_tokenizers(seqloom: Any, runs: Path) -> None:
     for name, accuracy in (("gru", 0.5), ("bag", 0.9), ("bytes", 0.7)):
         run = Run.open(runs / name)
         run.save_metrics("dev", {**(run.metrics("dev") or {}), "accuracy": accuracy})
@@ -284,7 +288,7 @@ def test_compare_ranks_by_accuracy_whatever_the_tokens(seqloom: Any, runs: Path)
     assert "accuracy" in shown.out and "macro F1" in shown.out
 
 
-def test_curves_show_the_accuracy_beside_the_loss(seqloom: Any, runs: Path) -> None:
+def test_curves_show_accuracy_and_loss(seqloom: Any, runs: Path) -> None:
     assert seqloom("compare", runs / "gru", runs / "bag", "--plot", runs / "curves.png").code == 0
     assert (runs / "curves.png").read_bytes().startswith(PNG)
     loss, beside = draw_curves([Run.open(runs / "gru"), Run.open(runs / "bytes")]).axes
@@ -299,12 +303,12 @@ def test_curves_show_the_accuracy_beside_the_loss(seqloom: Any, runs: Path) -> N
     ]
 
 
-def test_several_are_measured_one_at_a_time(seqloom: Any, runs: Path) -> None:
+def test_several_classifiers_are_rejected(seqloom: Any, runs: Path) -> None:
     seqloom("evaluate", runs / "gru", runs / "bag").refuses(2, "Evaluate other runs one at a time", lines=1)
 
 
 @pytest.mark.parametrize("name", ["gru", "bag", "tagger"])
-def test_the_mean_of_checkpoints_is_a_run_like_any_other(seqloom: Any, runs: Path, name: str) -> None:
+def test_averaged_run_works_with_other_commands(seqloom: Any, runs: Path, name: str) -> None:
     last = len(list((runs / name / "checkpoints").glob("step-*")))
     shown = seqloom("average", runs / name, "--last", last)
     assert shown.code == 0, shown.err
@@ -317,12 +321,12 @@ def test_the_mean_of_checkpoints_is_a_run_like_any_other(seqloom: Any, runs: Pat
     assert compared["ranked_by"] == ("span_f1" if name == "tagger" else "accuracy")
 
 
-def test_a_split_that_is_not_there(seqloom: Any, tmp_path: Path) -> None:
+def test_missing_split_is_reported(seqloom: Any, tmp_path: Path) -> None:
     run = trained(classify_recipe(tmp_path, "data.test_fraction=0", "train.steps=1"), tmp_path / "run")
     seqloom("evaluate", run, "--split", "test").refuses(3, "has no test split: data.test_fraction is 0")
 
 
-def test_doctor(seqloom: Any, made: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_doctor_reports_classes(seqloom: Any, made: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(doctor, "rehearse", lambda recipe: Rehearsal(12, 0.5, 2.0, memory=1 << 29))
     good = [row for row in reviews() if row[1] == "good"]
     rows = [*good, *good[:20], *[row for row in reviews() if row[1] == "bad"][:5]]
@@ -341,7 +345,7 @@ def test_doctor(seqloom: Any, made: Path, tmp_path: Path, monkeypatch: pytest.Mo
     assert found["examples"]["classes"]["bad"] < 10
 
 
-def test_typing_by_hand_says_how(seqloom: Any, runs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_typing_shows_a_hint(seqloom: Any, runs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     class Keyboard:
         buffer = io.BytesIO(b"a dull film\n")
 

@@ -37,13 +37,13 @@ def test_runs_of_different_vocabularies_are_ranked_by_bits_per_character(seqloom
 
 
 @pytest.mark.parametrize("metric", ["loss", "perplexity"])
-def test_figures_per_token_of_different_tokens_are_never_ranked(seqloom: Any, runs: Path, metric: str) -> None:
+def test_per_token_metrics_are_not_ranked_across_tokenizers(seqloom: Any, runs: Path, metric: str) -> None:
     shown = seqloom("compare", runs / "chars", runs / "pairs", "--by", metric)
     shown.refuses(2, f"Not ranked by {metric}", "different tokenizers", "bits_per_character", lines=1)
 
 
 @pytest.mark.parametrize("metric", ["word_perplexity", "bits_per_character"])
-def test_figures_per_word_and_character_may_be(seqloom: Any, runs: Path, metric: str) -> None:
+def test_per_word_and_per_character_metrics_are_ranked(seqloom: Any, runs: Path, metric: str) -> None:
     shown = seqloom("compare", runs / "chars", runs / "pairs", "--by", metric, "--json").json
     values = [row["metrics"][metric] for row in shown["runs"]]
     assert shown["ranked_by"] == metric
@@ -59,7 +59,7 @@ def test_runs_on_different_data_are_shown_but_not_ranked(seqloom: Any, runs: Pat
         seqloom("compare", runs / "chars", runs / "toys", "--by", metric).refuses(2, "different dev texts", lines=1)
 
 
-def test_what_the_recipes_differ_in(seqloom: Any, runs: Path) -> None:
+def test_recipe_differences_are_shown(seqloom: Any, runs: Path) -> None:
     chars, gru = str(runs / "chars"), str(runs / "gru")
     differing = seqloom("compare", chars, gru, "--json").json["recipes"]
     assert differing == {"seed": {chars: 1, gru: 5}, "model.cell": {chars: "lstm", gru: "gru"}}
@@ -71,7 +71,7 @@ def test_what_the_recipes_differ_in(seqloom: Any, runs: Path) -> None:
     ]
 
 
-def test_the_table_shows_every_figure_whole_when_piped(seqloom: Any, runs: Path) -> None:
+def test_piped_table_is_not_truncated(seqloom: Any, runs: Path) -> None:
     shown = seqloom("compare", *(runs / name for name in ("chars", "gru", "pairs")))
     found = seqloom("compare", *(runs / name for name in ("chars", "gru", "pairs")), "--json").json
     title, heads, *rows = shown.out.splitlines()
@@ -87,7 +87,7 @@ def test_the_table_shows_every_figure_whole_when_piped(seqloom: Any, runs: Path)
     assert "…" not in shown.out
 
 
-def test_parameters_and_speed_are_those_of_the_log(seqloom: Any, runs: Path) -> None:
+def test_parameters_and_speed_equal_the_log(seqloom: Any, runs: Path) -> None:
     (row,) = seqloom("compare", runs / "gru", "--json").json["runs"]
     finished = json.loads((runs / "gru/log.jsonl").read_text().splitlines()[-1])
     assert row["parameters"] == finished["parameters"]
@@ -95,7 +95,7 @@ def test_parameters_and_speed_are_those_of_the_log(seqloom: Any, runs: Path) -> 
     assert row["parameters"] == sum(p.numel() for p in load(runs / "gru").model.parameters())
 
 
-def test_the_test_split_needs_its_evaluation_first(seqloom: Any, copy: Any) -> None:
+def test_test_split_requires_evaluation(seqloom: Any, copy: Any) -> None:
     chars, gru = copy("chars"), copy("gru")
     shown = seqloom("compare", chars, gru, "--split=test")
     assert shown.code == 0
@@ -110,7 +110,7 @@ def test_the_test_split_needs_its_evaluation_first(seqloom: Any, copy: Any) -> N
     }
 
 
-def test_what_is_no_run_or_damaged_is_passed_over_by_name(seqloom: Any, copy: Any, tmp_path: Path) -> None:
+def test_other_paths_and_damaged_runs_are_skipped(seqloom: Any, copy: Any, tmp_path: Path) -> None:
     _, _, broken = copy("chars"), copy("gru"), copy("toys")
     (broken / "tokenizer.json").write_text("{")
     (tmp_path / "notes.txt").write_text("not a run")
@@ -125,16 +125,14 @@ def test_what_is_no_run_or_damaged_is_passed_over_by_name(seqloom: Any, copy: An
 
 
 @pytest.mark.parametrize("options", [[], ["--json"]])
-def test_a_run_that_is_not_there_is_named_after_the_others(
-    seqloom: Any, runs: Path, tmp_path: Path, options: list[str]
-) -> None:
+def test_missing_run_is_reported_after_the_table(seqloom: Any, runs: Path, tmp_path: Path, options: list[str]) -> None:
     shown = seqloom("compare", runs / "chars", tmp_path / "nope", runs / "gru", *options)
     assert shown.code == 2 and str(runs / "gru") in re.sub(r"\n", "", shown.out)
     missing = f"{tmp_path / 'nope'} does not exist and is missing from the comparison. Check the name."
     assert shown.err == f"seqloom: {missing}\n"
 
 
-def test_nothing_to_compare(seqloom: Any, tmp_path: Path) -> None:
+def test_no_readable_run_is_an_error(seqloom: Any, tmp_path: Path) -> None:
     seqloom("compare", tmp_path).refuses(4, "is not a run", lines=1)
     nothing = seqloom("compare", tmp_path, tmp_path / "nowhere")
     assert nothing.code == 4
@@ -142,7 +140,7 @@ def test_nothing_to_compare(seqloom: Any, tmp_path: Path) -> None:
     seqloom("compare").refuses(2, "Missing argument")
 
 
-def test_a_run_that_was_stopped_is_marked(seqloom: Any, copy: Any) -> None:
+def test_unfinished_run_is_marked(seqloom: Any, copy: Any) -> None:
     run = copy("chars")
     log = (run / "log.jsonl").read_text().splitlines(keepends=True)
     (run / "log.jsonl").write_text("".join(log[:-1]) + log[-1][:20])  # and its last line was cut short
@@ -150,12 +148,12 @@ def test_a_run_that_was_stopped_is_marked(seqloom: Any, copy: Any) -> None:
     assert "(unfinished)" in seqloom("compare", run).out
 
 
-def test_one_run_is_no_ranking(seqloom: Any, runs: Path) -> None:
+def test_single_run_is_not_ranked(seqloom: Any, runs: Path) -> None:
     assert seqloom("compare", runs / "chars", "--json").json["ranked_by"] is None
     assert seqloom("compare", runs / "chars").out.startswith("1 run on dev\n")
 
 
-def test_tokens_that_lose_text_make_a_figure_too_good_to_rank(seqloom: Any, copy: Any) -> None:
+def test_lossy_tokenizers_are_not_ranked(seqloom: Any, copy: Any) -> None:
     chars, words = copy("chars"), copy("words")
     path = words / "metrics/dev.json"
     path.write_text(json.dumps({**json.loads(path.read_text()), "text_kept": 0.875}))
@@ -164,13 +162,13 @@ def test_tokens_that_lose_text_make_a_figure_too_good_to_rank(seqloom: Any, copy
     assert str(words) in shown["not_ranked"] and "lose part of the text" in shown["not_ranked"]
 
 
-def test_names_with_brackets_are_shown_as_they_are(seqloom: Any, runs: Path, tmp_path: Path) -> None:
+def test_brackets_in_names_are_not_markup(seqloom: Any, runs: Path, tmp_path: Path) -> None:
     run = tmp_path / "[bold]x[red]"
     run.symlink_to(runs / "chars")
     assert "[bold]x[red]" in seqloom("compare", run).out
 
 
-def test_what_differs_has_its_title_on_one_line(seqloom: Any, copy: Any, tmp_path: Path) -> None:
+def test_title_of_differences_is_not_wrapped(seqloom: Any, copy: Any, tmp_path: Path) -> None:
     """However narrow the table is."""
     one, two = copy("chars"), tmp_path / "b"
     shutil.copytree(one, two)
@@ -180,7 +178,7 @@ def test_what_differs_has_its_title_on_one_line(seqloom: Any, copy: Any, tmp_pat
     assert "\n\ndifferences between the recipes\n" in seqloom("compare", one, two).out
 
 
-def test_losses_of_another_sum_are_told_apart_in_the_curves(copy: Any) -> None:
+def test_curves_distinguish_kinds_of_losses(copy: Any) -> None:
     pytest.importorskip("matplotlib")
     run = copy("chars")
     plain = [line.get_label() for line in draw_curves([Run.open(run)]).axes[0].lines]
@@ -193,7 +191,7 @@ def test_losses_of_another_sum_are_told_apart_in_the_curves(copy: Any) -> None:
 
 
 @pytest.mark.parametrize(("points", "marker"), [(4, "o"), (60, "None")])
-def test_dots_leave_the_line_to_be_seen_and_legends_the_curves(copy: Any, points: int, marker: str) -> None:
+def test_markers_and_legends_do_not_hide_curves(copy: Any, points: int, marker: str) -> None:
     pytest.importorskip("matplotlib")
     run = copy("chars")
     log = run / "log.jsonl"
@@ -209,7 +207,7 @@ def test_dots_leave_the_line_to_be_seen_and_legends_the_curves(copy: Any, points
     assert not panel.get_legend().get_window_extent().overlaps(panel.get_window_extent())
 
 
-def test_a_picture_of_the_curves(seqloom: Any, runs: Path, tmp_path: Path) -> None:
+def test_curves_are_plotted(seqloom: Any, runs: Path, tmp_path: Path) -> None:
     pytest.importorskip("matplotlib")
     picture = tmp_path / "curves.png"
     assert seqloom("compare", runs / "chars", runs / "grams", "--plot", picture, "--json").json
@@ -221,5 +219,5 @@ def test_a_picture_of_the_curves(seqloom: Any, runs: Path, tmp_path: Path) -> No
     ("words", "message"),
     [(["--by", "los"], "did you mean loss?"), (["--split", "dve"], "did you mean dev?"), (["--by", "speed"], "choose")],
 )
-def test_unknown_names_are_answered_with_the_nearest(seqloom: Any, runs: Path, words: list[str], message: str) -> None:
+def test_unknown_names_get_suggestions(seqloom: Any, runs: Path, words: list[str], message: str) -> None:
     seqloom("compare", runs / "chars", runs / "gru", *words).refuses(2, message, lines=1)

@@ -10,7 +10,7 @@ from seqloom.data.files import read_lines
 
 
 @pytest.mark.parametrize("name", ["pydocs", "toys"])
-def test_json_is_what_python_gives(seqloom: Any, name: str) -> None:
+def test_json_equals_python_api(seqloom: Any, name: str) -> None:
     found = seqloom("data", "show", name, "--json").json
     corpus = corpora.load(build(corpora.CorpusConfig[str], {"corpus": name}))
     assert found["corpus"] == name
@@ -21,7 +21,7 @@ def test_json_is_what_python_gives(seqloom: Any, name: str) -> None:
     assert found["absent"] == {}
 
 
-def test_for_people(seqloom: Any, texts: Path) -> None:
+def test_text_output(seqloom: Any, texts: Path) -> None:
     settings = [f"{name}={texts / name}.txt" for name in ("train", "dev", "test")]
     shown = seqloom("data", "show", "text", *settings, "documents=line", "--lines=2")
     assert shown.code == 0 and shown.err == ""
@@ -35,21 +35,21 @@ def test_for_people(seqloom: Any, texts: Path) -> None:
         assert lines[2] not in shown.out.split(f"{name} begins:")[1].split("begins:")[0].splitlines()[3:]
 
 
-def test_how_many_lines(seqloom: Any) -> None:
+def test_lines_option(seqloom: Any) -> None:
     assert "begins" not in seqloom("data", "show", "toys", "--lines=0").out
     shown = seqloom("data", "show", "pydocs", "--lines=3").out
     assert len(shown.partition("dev begins:\n")[2].partition("\n\n")[0].splitlines()) <= 3
     seqloom("data", "show", "toys", "--lines=-1").refuses(2, "--lines")
 
 
-def test_its_settings(seqloom: Any) -> None:
+def test_overrides_are_applied(seqloom: Any) -> None:
     shown = seqloom("data", "show", "toys", "task=reverse", "train=9", "dev=2", "test=2", "--lines=1")
     memory, answer = shown.out.partition("train begins:\n  ")[2].partition("\n")[0].split("|")
     assert memory == answer[::-1]
     assert re.search(r"^train +9 ", shown.out, re.MULTILINE)
 
 
-def test_a_split_that_is_absent_says_why(seqloom: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_absent_split_has_a_reason(seqloom: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "tinyshakespeare").mkdir()
     (tmp_path / "tinyshakespeare/input.txt").write_text("Speak, speak.\n" * 20)
     shown = seqloom("data", "show", "shakespeare", "--data-dir", tmp_path)
@@ -62,9 +62,7 @@ def test_a_split_that_is_absent_says_why(seqloom: Any, tmp_path: Path, monkeypat
     assert seqloom("data", "show", "shakespeare").code == 0
 
 
-def test_a_set_that_is_not_there_says_where_it_is_had(
-    seqloom: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_missing_data_set_names_its_source(seqloom: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("SEQLOOM_DATA", raising=False)
     seqloom("data", "show", "ptb").refuses(3, "SEQLOOM_DATA is not set", "--data-dir", "https://")
     seqloom("data", "show", "ptb", "--data-dir", tmp_path).refuses(3, str(tmp_path / "ptb"), "https://")
@@ -81,11 +79,11 @@ def test_a_set_that_is_not_there_says_where_it_is_had(
         (["shw"], "Did you mean 'show'?"),
     ],
 )
-def test_unknown_names_are_answered_with_the_nearest(seqloom: Any, words: list[str], message: str) -> None:
+def test_unknown_names_get_suggestions(seqloom: Any, words: list[str], message: str) -> None:
     seqloom("data", *words).refuses(2, message)
 
 
-def test_no_text_commands_the_terminal(seqloom: Any, here: Path) -> None:
+def test_control_characters_are_escaped(seqloom: Any, here: Path) -> None:
     lines = [f"{n}\x1b[2J a\u202eb\tc\n" for n in range(9)]
     (here / "a.txt").write_text("".join(lines))
     (here / "a.tsv").write_text("".join(line.replace("\t", f"\t{n} ") for n, line in enumerate(lines)))

@@ -14,7 +14,7 @@ pytest.importorskip("faker")
 SMALL = ["train=240", "dev=48", "test=48"]
 
 
-def test_labels_for_people(seqloom: Any) -> None:
+def test_labels_in_text_output(seqloom: Any) -> None:
     shown = seqloom("data", "show", "names", *SMALL, "--lines=2")
     assert shown.code == 0 and shown.err == ""
     assert re.search(r"^split +examples +labels +words +characters +new words   sha256$", shown.out, re.MULTILINE)
@@ -23,13 +23,13 @@ def test_labels_for_people(seqloom: Any) -> None:
     assert re.search(r"\ntest begins:\n  Croatian: .+\n  Czech: .+\n$", shown.out)
 
 
-def test_tags_for_people(seqloom: Any) -> None:
+def test_spans_in_text_output(seqloom: Any) -> None:
     shown = seqloom("data", "show", "people", *SMALL, "--lines=40").out
     assert re.search(r"^spans:  (PER|LOC) \d+\.\d%, (PER|LOC) \d+\.\d%$", shown, re.MULTILINE)
     assert re.search(r"\[[^\]]+ PER\]", shown) and re.search(r"\[[^\]]+ LOC\]", shown)
 
 
-def test_words_with_their_tags(seqloom: Any, tmp_path: Path) -> None:
+def test_tags_in_text_output(seqloom: Any, tmp_path: Path) -> None:
     (tmp_path / "a.conllu").write_text(
         "".join(f"{n}\tw{n}\t_\t{t}\t_\t_\t0\t_\t_\t_\n" for n, t in ((1, "X"), (2, "Y")))
     )
@@ -40,7 +40,7 @@ def test_words_with_their_tags(seqloom: Any, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["names", "people"])
-def test_json_is_what_python_gives(seqloom: Any, name: str) -> None:
+def test_json_equals_python_api(seqloom: Any, name: str) -> None:
     found = seqloom("data", "show", name, *SMALL, "--json").json
     settings = {"corpus": name, "train": 240, "dev": 48, "test": 48}
     corpus: Any
@@ -57,7 +57,7 @@ def test_json_is_what_python_gives(seqloom: Any, name: str) -> None:
     assert found["notes"] == list(corpus.notes) and found["absent"] == {}
 
 
-def test_notes_and_bad_input(seqloom: Any, tmp_path: Path) -> None:
+def test_notes_and_invalid_input(seqloom: Any, tmp_path: Path) -> None:
     path = tmp_path / "reviews.csv"
     path.write_text("review,stars\n" + "".join(f"fine {n},{n % 2}\n" for n in range(40)) + ",1\n")
     show = ["data", "show", "table", f"train={path}"]
@@ -69,7 +69,7 @@ def test_notes_and_bad_input(seqloom: Any, tmp_path: Path) -> None:
     seqloom(*show, "dev_fraction=0", "test_fraction=0").refuses(3, "at least two labels")
 
 
-def test_a_long_text_is_cut(seqloom: Any, tmp_path: Path) -> None:
+def test_long_text_is_shortened(seqloom: Any, tmp_path: Path) -> None:
     path = tmp_path / "a.jsonl"
     path.write_text("\n".join(f'{{"text": "{"long " * 9000}{n}\\nline", "label": {n}}}' for n in range(2)))
     shown = seqloom("data", "show", "table", f"train={path}", "dev_fraction=0", "test_fraction=0").out

@@ -48,7 +48,7 @@ def readers(tmp_path_factory: pytest.TempPathFactory, own: list[str], runs: Path
 
 
 @pytest.mark.parametrize("name", KINDS)
-def test_every_model_that_reads_makes_vectors(readers: dict[str, Path], name: str) -> None:
+def test_every_text_model_computes_embeddings(readers: dict[str, Path], name: str) -> None:
     model = load(readers[name], "cpu")
     vectors = {pooling: model.embed(LINES, pooling) for pooling in POOLINGS}
     for found in vectors.values():
@@ -60,7 +60,7 @@ def test_every_model_that_reads_makes_vectors(readers: dict[str, Path], name: st
     assert (vectors["mean"] <= vectors["max"] + 1e-6).all()
 
 
-def test_they_are_the_means_of_what_the_model_makes(readers: dict[str, Path]) -> None:
+def test_embeddings_are_means_of_model_outputs(readers: dict[str, Path]) -> None:
     bert, lstm, gpt = (load(readers[name], "cpu") for name in ("bert", "lstm", "gpt"))
     with torch.no_grad():
         ids = bert.tokenizer.encode("The cats purr")
@@ -76,7 +76,7 @@ def test_they_are_the_means_of_what_the_model_makes(readers: dict[str, Path]) ->
 
 
 @pytest.mark.parametrize(("name", "room"), [("bert", 22), ("gpt", 15)])
-def test_what_is_too_long_is_read_in_pieces(readers: dict[str, Path], name: str, room: int) -> None:
+def test_long_text_is_read_in_pieces(readers: dict[str, Path], name: str, room: int) -> None:
     model = load(readers[name], "cpu")
     long = " ".join(["owl"] * 50)
     ids, h = model.tokenizer.encode(long), []
@@ -91,7 +91,7 @@ def test_what_is_too_long_is_read_in_pieces(readers: dict[str, Path], name: str,
         assert model.embed(["owl", long], pooling, batch_size=2)[1] == pytest.approx(wanted, abs=1e-5), pooling
 
 
-def test_tokens_are_pooled_as_they_are_read(readers: dict[str, Path], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_token_vectors_are_pooled_immediately(readers: dict[str, Path], monkeypatch: pytest.MonkeyPatch) -> None:
     """However many texts are read at a time, the vectors of their tokens are not kept."""
     model, most = load(readers["bert"], "cpu"), 0
     alive: weakref.WeakSet[torch.Tensor] = weakref.WeakSet()
@@ -108,7 +108,7 @@ def test_tokens_are_pooled_as_they_are_read(readers: dict[str, Path], monkeypatc
     assert 1 <= most <= 2
 
 
-def test_vectors_in_a_file(seqloom: Any, readers: dict[str, Path], tmp_path: Path, type_in: Any) -> None:
+def test_out_writes_a_numpy_file(seqloom: Any, readers: dict[str, Path], tmp_path: Path, type_in: Any) -> None:
     out = tmp_path / "vectors.npy"
     type_in("\n".join(LINES).encode())
     shown = seqloom("embed", readers["bert"], "--pooling", "first", "--out", out)
@@ -119,18 +119,20 @@ def test_vectors_in_a_file(seqloom: Any, readers: dict[str, Path], tmp_path: Pat
     seqloom("embed", readers["bert"], "a", "--out", tmp_path / "none" / "x.npy").refuses(2, "does not exist")
 
 
-def test_vectors_in_the_output(readers: dict[str, Path], capfdbinary: Any) -> None:
+def test_standard_output_is_a_numpy_file(readers: dict[str, Path], capfdbinary: Any) -> None:
     assert main(["embed", str(readers["lstm"]), "the owl", "a cat"]) == 0
     vectors = np.load(io.BytesIO(capfdbinary.readouterr().out))
     assert vectors == pytest.approx(load(readers["lstm"], "cpu").embed(["the owl", "a cat"]), abs=1e-6)
 
 
-def test_not_on_a_terminal(seqloom: Any, readers: dict[str, Path], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_terminal_output_is_rejected(seqloom: Any, readers: dict[str, Path], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sys.stdout.isatty", lambda: True)
     seqloom("embed", readers["lstm"], "a").refuses(2, "Vectors cannot be printed", "--out vectors.npy")
 
 
-def test_what_has_no_vectors(seqloom: Any, readers: dict[str, Path], runs: Path, tmp_path: Path) -> None:
+def test_models_without_embeddings_are_rejected(
+    seqloom: Any, readers: dict[str, Path], runs: Path, tmp_path: Path
+) -> None:
     out = tmp_path / "x.npy"
     seqloom("embed", runs / "grams", "a", "--out", out).refuses(2, "makes no vectors of texts")
     with pytest.raises(UsageError, match=r"no pooling 'middle'"):
@@ -140,5 +142,5 @@ def test_what_has_no_vectors(seqloom: Any, readers: dict[str, Path], runs: Path,
     assert not out.exists()
 
 
-def test_no_lines_are_no_vectors(readers: dict[str, Path]) -> None:
+def test_empty_input_gives_an_empty_array(readers: dict[str, Path]) -> None:
     assert load(readers["bert"], "cpu").embed([]).shape == (0, 16)

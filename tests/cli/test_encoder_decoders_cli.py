@@ -52,7 +52,9 @@ def change(path: Path, **changes: Any) -> None:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_it_is_a_run_like_any_other(seqloom: Any, folder: Path, tmp_path: Path, type_in: Any, name: str) -> None:
+def test_imported_run_works_with_other_commands(
+    seqloom: Any, folder: Path, tmp_path: Path, type_in: Any, name: str
+) -> None:
     run = folder / f"{name}-run"
     type_in("".join(f"{line}\n" for line in ENGLISH).encode())
     shown = seqloom("translate", run, "--max-length", 9, "--alignment")
@@ -69,7 +71,7 @@ def test_it_is_a_run_like_any_other(seqloom: Any, folder: Path, tmp_path: Path, 
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_it_can_be_trained_further_and_goes_back(seqloom: Any, folder: Path, tmp_path: Path, name: str) -> None:
+def test_imported_model_is_trained_and_exported(seqloom: Any, folder: Path, tmp_path: Path, name: str) -> None:
     """A few steps teach it something, and what was learned is exported."""
     run = folder / f"{name}-run"
     recipe = tmp_path / "further.yaml"
@@ -108,7 +110,7 @@ def said_there(path: Path, lines: list[str], longest: int) -> list[str]:
     return [text.replace("\n", " ") for text in reader.batch_decode(made, skip_special_tokens=True)]
 
 
-def test_the_languages_of_a_marian_are_known(folder: Path, tmp_path: Path, seqloom: Any) -> None:
+def test_marian_languages_are_imported(folder: Path, tmp_path: Path, seqloom: Any) -> None:
     run = load(folder / "marian-run", "cpu").run
     assert (run.data["source"], run.data["target"], run.recipe["data"]["source"]) == ("en", "fr", "en")
     seqloom("export-hf", folder / "marian-run", tmp_path / "out")
@@ -116,7 +118,7 @@ def test_the_languages_of_a_marian_are_known(folder: Path, tmp_path: Path, seqlo
     assert (about["source_lang"], about["target_lang"]) == ("en", "fr")
 
 
-def test_what_is_said_is_cut_by_the_model_of_targets(folder: Path) -> None:
+def test_targets_use_the_target_tokenizer(folder: Path) -> None:
     translator: Any = load(folder / "marian-run", "cpu")
     tokenizer, source, text = translator.tokenizer, ENGLISH[0], FRENCH[0]
     ids = tokenizer.of_targets.encode(text)
@@ -152,14 +154,14 @@ EARLIER = {
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_what_earlier_versions_wrote_is_understood(copied: Any, name: str) -> None:
+def test_config_of_earlier_versions_is_accepted(copied: Any, name: str) -> None:
     path, bart = copied(name), name == "bart"
     own = {"normalize_embedding": bart, "static_position_embeddings": not bart}
     change(path / "config.json", **EARLIER, **own)
     assert read_directory(path).model == read_directory(path.parent / name).model
 
 
-def test_a_bart_that_was_told_so_begins_with_its_bos(copied: Any) -> None:
+def test_bart_without_forced_bos_starts_with_bos(copied: Any) -> None:
     path = copied("bart")
     change(path / "generation_config.json", forced_bos_token_id=None)
     assert read_directory(path).model.target_bos is None
@@ -199,7 +201,9 @@ def test_a_bart_that_was_told_so_begins_with_its_bos(copied: Any) -> None:
         ("marian", {"vocab_size": 50}, ["does not fit the model", "50 embeddings"]),
     ],
 )
-def test_what_is_not_supported_is_named(seqloom: Any, copied: Any, name: str, changes: Any, said: list[str]) -> None:
+def test_unsupported_settings_are_reported_together(
+    seqloom: Any, copied: Any, name: str, changes: Any, said: list[str]
+) -> None:
     """All of it at once, whichever file says it."""
     path = copied(name)
     start = changes.pop("decoder_start_token_id", None)
@@ -211,14 +215,14 @@ def test_what_is_not_supported_is_named(seqloom: Any, copied: Any, name: str, ch
     assert not (path.parent / "run").exists()
 
 
-def test_vocabularies_of_their_own_are_refused(seqloom: Any, copied: Any) -> None:
+def test_separate_vocabularies_are_rejected(seqloom: Any, copied: Any) -> None:
     path = copied("marian")
     change(path / "tokenizer_config.json", separate_vocabs=True)
     seqloom("import-hf", path, path.parent / "run").refuses(4, "separate_vocabs in tokenizer_config.json must be false")
 
 
 @pytest.mark.parametrize("file", ["source.spm", "target.spm", "vocab.json"])
-def test_a_tokenizer_that_is_not_whole(seqloom: Any, copied: Any, file: str) -> None:
+def test_incomplete_tokenizer_is_rejected(seqloom: Any, copied: Any, file: str) -> None:
     path = copied("marian")
     (path / file).write_bytes(b"\x00 rubbish")
     seqloom("import-hf", path, path.parent / "run").refuses(4, "SentencePiece" if file.endswith("spm") else "JSON")
@@ -226,13 +230,13 @@ def test_a_tokenizer_that_is_not_whole(seqloom: Any, copied: Any, file: str) -> 
     seqloom("import-hf", path, path.parent / "run").refuses(4, "is incomplete", file)
 
 
-def test_an_unknown_token_that_is_none(seqloom: Any, copied: Any) -> None:
+def test_invalid_unknown_token_is_rejected(seqloom: Any, copied: Any) -> None:
     path = copied("marian")
     change(path / "tokenizer_config.json", unk_token=["<unk>"])
     seqloom("import-hf", path, path.parent / "run").refuses(4, "the id of unknown must be from")
 
 
-def test_a_tokenizer_that_puts_something_else_around_texts(seqloom: Any, copied: Any) -> None:
+def test_unexpected_special_tokens_are_rejected(seqloom: Any, copied: Any) -> None:
     path = copied("bart")
     file = json.loads((path / "tokenizer.json").read_text())
     file["post_processor"]["cls"] = ["<unk>", 3]
@@ -242,7 +246,7 @@ def test_a_tokenizer_that_puts_something_else_around_texts(seqloom: Any, copied:
     )
 
 
-def test_a_bare_body_and_one_with_another_head(seqloom: Any, copied: Any) -> None:
+def test_missing_bias_and_other_heads(seqloom: Any, copied: Any) -> None:
     """BartModel has no bias of its output, which is then 0; a classifier's head is left behind."""
     path = copied("bart")
     whole = load_file(path / "model.safetensors")
@@ -257,7 +261,7 @@ def test_a_bare_body_and_one_with_another_head(seqloom: Any, copied: Any) -> Non
     assert shown.code == 0 and "classification_head.dense.weight" in shown.err
 
 
-def test_a_marian_may_bring_its_sinusoids_and_no_other_positions(seqloom: Any, copied: Any) -> None:
+def test_marian_positions_must_be_sinusoids(seqloom: Any, copied: Any) -> None:
     path = copied("marian")
     whole = load_file(path / "model.safetensors")
     table = sinusoid_table(40, 16, "halves")
@@ -268,7 +272,7 @@ def test_a_marian_may_bring_its_sinusoids_and_no_other_positions(seqloom: Any, c
     seqloom("import-hf", path, path.parent / "run").refuses(4, said)
 
 
-def test_pairs_beyond_the_places_of_a_model_that_is_gone_on_with(seqloom: Any, folder: Path, tmp_path: Path) -> None:
+def test_pairs_longer_than_the_context_are_skipped_or_truncated(seqloom: Any, folder: Path, tmp_path: Path) -> None:
     """Training leaves them out, once told so; of dev and of other pairs the beginning is read."""
     run, long = folder / "bart-run", "Le chat dort. " * 40
     for name, lines in {"dev.en": ["The cat sat", long], "dev.fr": ["Le chat", long]}.items():
@@ -293,7 +297,7 @@ def test_pairs_beyond_the_places_of_a_model_that_is_gone_on_with(seqloom: Any, f
     assert seqloom("evaluate", run, *pairs, "--json").json["loss"] > 0
 
 
-def test_what_is_not_known_of_the_pairs_is_left_out(seqloom: Any, folder: Path, tmp_path: Path) -> None:
+def test_unavailable_metrics_are_omitted(seqloom: Any, folder: Path, tmp_path: Path) -> None:
     for name in ("s", "r"):
         (tmp_path / name).write_text("The cat sat\n\nThe dog\n")
     shown = seqloom("evaluate", folder / "bart-run", "--source", tmp_path / "s", "--reference", tmp_path / "r").out

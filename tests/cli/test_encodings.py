@@ -17,7 +17,7 @@ from seqloom.text import WordsConfig, train_tokenizer
 BEAR = ["Market falls into bear territory", "Bear falls into market territory"]
 
 
-def test_side_by_side(seqloom: Any) -> None:
+def test_text_output(seqloom: Any) -> None:
     shown = seqloom("encodings", "the market falls")
     assert shown.code == 0 and "\x1b" not in shown.out
     assert shown.err == "note: tf–idf equals the counts, since there is only one document; add texts or --corpus\n"
@@ -34,10 +34,10 @@ def test_side_by_side(seqloom: Any) -> None:
     assert "one-hot 3 × 3 9 3 30,000 300,000 none kept" in sizes
     assert "bag of words 3 3 3 10,000 100,000 none lost" in sizes
     assert "dense, 32 3 × 32 96 96 96 96 3 × 32 kept" in sizes
-    assert "told apart" not in shown.out
+    assert "distinguishable" not in shown.out
 
 
-def test_two_texts_with_the_same_bag(seqloom: Any) -> None:
+def test_equal_bags_of_words_are_not_distinguishable(seqloom: Any) -> None:
     shown = seqloom("encodings", *BEAR).out
     answers = {line[2:36].strip(): line[37:] for line in shown.splitlines() if line.startswith("  ") and ":" in line}
     assert answers["one-hot, in order"] == "yes: at word 1, market and bear"
@@ -50,7 +50,7 @@ def test_two_texts_with_the_same_bag(seqloom: Any) -> None:
     assert "no: the same words in the same order" in same and same.count("yes: ") == 0
 
 
-def test_for_programs(seqloom: Any) -> None:
+def test_json_output(seqloom: Any) -> None:
     found = seqloom("encodings", *BEAR, "--width", "4,2", "--json").json
     assert found["vocabulary"] == {"size": 5, "source": "these 2 texts", "documents": 2}
     assert [word["word"] for word in found["words"]] == ["bear", "falls", "into", "market", "territory"]
@@ -72,7 +72,7 @@ def test_for_programs(seqloom: Any) -> None:
 
 
 @pytest.mark.parametrize("ending", [".png", ".svg"])
-def test_a_picture(seqloom: Any, tmp_path: Path, ending: str) -> None:
+def test_plot_is_written(seqloom: Any, tmp_path: Path, ending: str) -> None:
     pytest.importorskip("matplotlib")
     out = tmp_path / f"x{ending}"
     shown = seqloom("encodings", *BEAR, "--out", out)
@@ -84,7 +84,7 @@ def test_a_picture(seqloom: Any, tmp_path: Path, ending: str) -> None:
     assert seqloom("encodings", "a", "--out", out, "--json").json["vocabulary"]["size"] == 1
 
 
-def test_letters_without_a_font_are_named(seqloom: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_characters_without_font_are_noted(seqloom: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     font_manager = pytest.importorskip("matplotlib.font_manager")
     brought = [entry for entry in font_manager.fontManager.ttflist if "mpl-data" in entry.fname]
     monkeypatch.setattr(font_manager.fontManager, "ttflist", brought)
@@ -96,7 +96,7 @@ def test_letters_without_a_font_are_named(seqloom: Any, tmp_path: Path, monkeypa
 # --- words from elsewhere -------------------------------------------------------------------------------------------
 
 
-def test_words_of_a_corpus(seqloom: Any) -> None:
+def test_vocabulary_of_a_corpus(seqloom: Any) -> None:
     shown = seqloom("encodings", "the class falls into bear territory", "--corpus", "pydocs")
     assert "note: not in the vocabulary, so encoded as the same word: bear, territory\n" in shown.err
     found = seqloom("encodings", "the class falls into bear territory", "--corpus", "pydocs", "--json").json
@@ -109,7 +109,7 @@ def test_words_of_a_corpus(seqloom: Any) -> None:
     assert seen.endswith(f"; {size - 5:,} columns not shown, all 0 here")
 
 
-def test_the_text_of_examples_of_every_form() -> None:
+def test_text_of_every_form_of_example() -> None:
     tagged = TokenClassificationExample(words=("a", "b"), tags=("O", "O"), text="a b", spans=((0, 1), (2, 3)))
     examples: list[str | Example] = [
         "a b",
@@ -121,7 +121,7 @@ def test_the_text_of_examples_of_every_form() -> None:
     assert [encodings.text_of(example) for example in examples] == ["a b"] * 4 + [""]
 
 
-def test_words_of_files(seqloom: Any, tmp_path: Path) -> None:
+def test_vocabulary_of_files(seqloom: Any, tmp_path: Path) -> None:
     text, listed = tmp_path / "text.txt", tmp_path / "words.txt"
     text.write_text("the market\nthe bear\n", "utf-8")
     listed.write_text("Market\n\nbear\n", "utf-8")
@@ -135,7 +135,7 @@ def test_words_of_files(seqloom: Any, tmp_path: Path) -> None:
     assert [own["one_hot"] for own in kept["texts"]] == [[0, 0], [2]]
 
 
-def test_the_tokens_of_a_run(seqloom: Any, tmp_path: Path) -> None:
+def test_vocabulary_of_a_tokenizer(seqloom: Any, tmp_path: Path) -> None:
     tokenizer = train_tokenizer(WordsConfig(), ["the market falls", "the bear"])
     file = tmp_path / "tokenizer.json"
     file.write_text(json.dumps(tokenizer.to_json()), "utf-8")
@@ -171,12 +171,14 @@ def test_the_tokens_of_a_run(seqloom: Any, tmp_path: Path) -> None:
         (["a\udcff"], 3, ["must be UTF-8, but text 1 is not"]),
     ],
 )
-def test_what_is_refused(seqloom: Any, here: Path, arguments: list[str], code: int, words: list[str]) -> None:
+def test_invalid_arguments_are_rejected(
+    seqloom: Any, here: Path, arguments: list[str], code: int, words: list[str]
+) -> None:
     seqloom("encodings", *arguments).refuses(code, *words)
     assert list(here.iterdir()) == []
 
 
-def test_a_long_text_is_shown_by_its_beginning(seqloom: Any) -> None:
+def test_long_text_is_shortened(seqloom: Any) -> None:
     text = " ".join(f"w{number % 3000}" for number in range(100_000))
     shown = seqloom("encodings", text)
     assert shown.code == 0 and len(shown.out) < 20_000
@@ -184,12 +186,12 @@ def test_a_long_text_is_shown_by_its_beginning(seqloom: Any) -> None:
     assert "from the text; 2,980 columns not shown\n" in shown.out  # they are not 0
 
 
-def test_a_text_cannot_change_the_terminal(seqloom: Any) -> None:
+def test_markup_and_control_characters_are_escaped(seqloom: Any) -> None:
     assert "\x1b" not in seqloom("encodings", "a \x1b[31mred", "[bold]b[/bold]").out
     assert "[bold]" in seqloom("encodings", "[bold]b[/bold]", "c").out
 
 
-def test_colours_on_terminals_only(capsys: pytest.CaptureFixture[str]) -> None:
+def test_colours_are_used_on_terminals_only(capsys: pytest.CaptureFixture[str]) -> None:
     from rich.console import Console
 
     terminal = Console(force_terminal=True, color_system="truecolor", width=80, file=sys.stdout)
@@ -199,7 +201,7 @@ def test_colours_on_terminals_only(capsys: pytest.CaptureFixture[str]) -> None:
     assert "\x1b" not in capsys.readouterr().out
 
 
-def test_a_text_that_is_the_name_of_a_file(seqloom: Any, here: Path) -> None:
+def test_text_that_is_a_file_name_is_noted(seqloom: Any, here: Path) -> None:
     (here / "num.en").write_text("the market falls\n")
     shown = seqloom("encodings", "num.en", "the market")
     assert shown.code == 0

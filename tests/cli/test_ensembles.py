@@ -31,7 +31,7 @@ def mine(translators: Path, tmp_path: Path) -> Path:
 
 
 @pytest.mark.parametrize("names", [("one", "two"), ("one", "transformer"), ("blind", "transformer", "two")])
-def test_runs_then_texts(seqloom: Any, translators: Path, type_in: Any, names: tuple[str, ...]) -> None:
+def test_runs_precede_texts(seqloom: Any, translators: Path, type_in: Any, names: tuple[str, ...]) -> None:
     paths = [translators / name for name in names]
     expected = [one.text for one in package.ensemble(paths, "cpu").translate(LINES)]
     shown = seqloom("translate", *paths, *LINES)
@@ -42,20 +42,20 @@ def test_runs_then_texts(seqloom: Any, translators: Path, type_in: Any, names: t
 
 
 @pytest.mark.parametrize("name", ["one", "transformer", "blind"])
-def test_a_model_with_itself_says_what_it_says_alone(seqloom: Any, translators: Path, name: str) -> None:
+def test_ensemble_of_one_model_equals_the_model(seqloom: Any, translators: Path, name: str) -> None:
     run, words = translators / name, [*LINES, "--n-best", "3", "--json"]
     alone, twice = seqloom("translate", run, *words), seqloom("translate", run, run, *words)
     assert alone.code == 0 and twice.out == alone.out
     assert seqloom("translate", run, run, run, *words).out == alone.out
 
 
-def test_it_is_none_of_its_parts(seqloom: Any, translators: Path) -> None:
+def test_ensemble_differs_from_its_members(seqloom: Any, translators: Path) -> None:
     one, other = translators / "one", translators / "transformer"
     outputs = {seqloom("translate", *runs, *LINES, "--json").out for runs in ([one], [other], [one, other])}
     assert len(outputs) == 3
 
 
-def test_the_probability_is_the_mean_of_theirs(translators: Path) -> None:
+def test_probability_is_the_mean_of_the_members(translators: Path) -> None:
     parts = [load(translators / name, "cpu", TranslatorPredictor) for name in ("one", "transformer", "blind")]
     together = package.ensemble(parts)
     (found,) = together.translate("the cat sat 3 .", beam=1)
@@ -84,7 +84,7 @@ def test_every_option_reaches_the_search(seqloom: Any, translators: Path) -> Non
     )
 
 
-def test_alignments_are_the_mean_of_those_that_have_one(seqloom: Any, translators: Path) -> None:
+def test_alignment_is_the_mean_over_members_with_attention(seqloom: Any, translators: Path) -> None:
     one, two, blind = (translators / name for name in ("one", "two", "blind"))
     found = seqloom("translate", one, two, blind, "the cat sat 3 .", "--alignment", "--json").json
     assert found["source_words"] == ["the", "cat", "sat", "3", "."]
@@ -100,7 +100,7 @@ def test_alignments_are_the_mean_of_those_that_have_one(seqloom: Any, translator
     shown.refuses(2, f"{blind} + {blind} has no attention to align words by", lines=1)
 
 
-def test_runs_of_different_vocabularies(seqloom: Any, translators: Path, runs: Path) -> None:
+def test_different_vocabularies_are_rejected(seqloom: Any, translators: Path, runs: Path) -> None:
     one, other = translators / "one", translators / "bytes"
     said = (
         f"seqloom: {one} and {other} cannot be mixed, as their tokens differ (26 words of parallel and 270 byte-pair "
@@ -134,7 +134,7 @@ def retold(translators: Path, folder: Path, **data: str) -> Path:
         ({}, "26 words of parallel, en to de in both, but trained on different texts"),
     ],
 )
-def test_vocabularies_that_look_alike(
+def test_permuted_vocabularies_are_rejected(
     seqloom: Any, translators: Path, tmp_path: Path, data: dict[str, str], apart: str
 ) -> None:
     one, other = translators / "one", retold(translators, tmp_path, **data)
@@ -143,14 +143,14 @@ def test_vocabularies_that_look_alike(
     shown.refuses(2, f"cannot be averaged: their tokens differ, {apart}.", lines=1)
 
 
-def test_runs_of_different_languages(seqloom: Any, translators: Path) -> None:
+def test_different_languages_are_rejected(seqloom: Any, translators: Path) -> None:
     one, back = translators / "one", translators / "back"
     shown = seqloom("translate", one, back, "the cat")
     shown.refuses(2, lines=1)
     assert shown.err == (f"seqloom: {one} and {back} cannot be mixed: one translates en to de, the other de to en.\n")
 
 
-def test_what_is_no_run_is_not_translated_by_mistake(seqloom: Any, translators: Path, runs: Path, type_in: Any) -> None:
+def test_misspelt_run_is_not_translated(seqloom: Any, translators: Path, runs: Path, type_in: Any) -> None:
     type_in(b"the cat\n")
     one = translators / "one"
     seqloom("translate", one, translators / "tow").refuses(4, "tow is not a run: it does not exist", lines=1)
@@ -159,13 +159,13 @@ def test_what_is_no_run_is_not_translated_by_mistake(seqloom: Any, translators: 
     seqloom("translate", runs / "chars", one).refuses(2, "is a language model", "needs a translator")
 
 
-def test_what_is_no_run_after_the_texts_is_said_to_be_a_text(seqloom: Any, translators: Path) -> None:
+def test_path_after_texts_is_noted_as_text(seqloom: Any, translators: Path) -> None:
     shown = seqloom("translate", translators / "one", "the cat", "runs/nope")
     assert shown.code == 0 and shown.out.count("\n") == 2
     assert "note: runs/nope is used as a text; no such run or file exists\n" in shown.err
 
 
-def test_which_words_are_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_arguments_are_split_into_runs_and_texts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("runs/a", "runs/b", "c"):
         (tmp_path / name).mkdir(parents=True)
         (tmp_path / name / "recipe.yaml").touch()
@@ -181,7 +181,7 @@ def test_which_words_are_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     assert split_words(["nothing", "hello"]) == ([Path("nothing")], ["hello"])
 
 
-def test_the_shortest_reader_decides(translators: Path, tmp_path: Path, pairs: Path) -> None:
+def test_shortest_context_limits_the_source(translators: Path, tmp_path: Path, pairs: Path) -> None:
     words = [f"data.{split}=[{pairs / split}.en,{pairs / split}.de]" for split in ("train", "dev", "test")]
     words += [
         "tokenizer.kind=words",
@@ -203,7 +203,7 @@ def test_the_shortest_reader_decides(translators: Path, tmp_path: Path, pairs: P
 FIGURES = ("bleu", "bleu_lowercase", "chrf", "exact_match", "loss", "perplexity")
 
 
-def test_the_figures_of_all_together_then_of_each_alone(
+def test_evaluate_reports_ensemble_and_members(
     seqloom: Any, mine: Path, pairs: Path, tmp_path: Path, type_in: Any
 ) -> None:
     names, out = ["one", "transformer"], tmp_path / "out.txt"
@@ -222,7 +222,7 @@ def test_the_figures_of_all_together_then_of_each_alone(
         assert kept["loss"] == alone["loss"] != found["loss"]
 
 
-def test_the_loss_is_that_of_the_mean(translators: Path) -> None:
+def test_loss_is_that_of_the_mean_probability(translators: Path) -> None:
     parts = [load(translators / name, "cpu", TranslatorPredictor) for name in ("one", "two", "blind")]
     task = parts[0].task()
     total = count = 0.0
@@ -234,7 +234,7 @@ def test_the_loss_is_that_of_the_mean(translators: Path) -> None:
     assert package.ensemble(parts).evaluate("dev")["loss"] == pytest.approx(total / count, rel=1e-6)
 
 
-def test_for_people(seqloom: Any, mine: Path) -> None:
+def test_text_output(seqloom: Any, mine: Path) -> None:
     paths = [mine / "one", mine / "two"]
     shown = seqloom("evaluate", *paths)
     found = seqloom("evaluate", *paths, "--json").json
@@ -247,7 +247,7 @@ def test_for_people(seqloom: Any, mine: Path) -> None:
     assert together.split()[1] == f"{found['bleu']:.2f}" and one.split()[-1] == f"{found['alone'][0]['loss']:.4f}"
 
 
-def test_another_search_and_other_sentences(seqloom: Any, mine: Path, pairs: Path) -> None:
+def test_search_options_and_other_sentences(seqloom: Any, mine: Path, pairs: Path) -> None:
     paths = [mine / "one", mine / "two"]
     before = [(path / "metrics/dev.json").read_text() for path in paths]
     found = seqloom("evaluate", *paths, "--beam", "1", "--json").json
@@ -261,7 +261,7 @@ def test_another_search_and_other_sentences(seqloom: Any, mine: Path, pairs: Pat
     assert other == split
 
 
-def test_other_data_has_no_split_in_common(seqloom: Any, mine: Path, pairs: Path) -> None:
+def test_different_data_has_no_common_split(seqloom: Any, mine: Path, pairs: Path) -> None:
     about = mine / "two/data.json"
     about.write_text(about.read_text().replace(json.loads(about.read_text())["sha256"]["dev"], "0" * 64))
     update_checksums(mine / "two")
@@ -273,7 +273,7 @@ def test_other_data_has_no_split_in_common(seqloom: Any, mine: Path, pairs: Path
     assert seqloom("translate", *paths, "the cat").code == 0
 
 
-def test_language_models_are_still_interpolated_and_nothing_else(seqloom: Any, translators: Path, runs: Path) -> None:
+def test_only_language_models_are_interpolated(seqloom: Any, translators: Path, runs: Path) -> None:
     one, two = translators / "one", translators / "two"
     seqloom("evaluate", one, two, "--interpolate").refuses(2, "is a translator", "needs a language model")
     seqloom("evaluate", one, two, "--weights", "0.5,0.5").refuses(
@@ -290,7 +290,7 @@ def test_language_models_are_still_interpolated_and_nothing_else(seqloom: Any, t
 # --- from Python ------------------------------------------------------------------------------------------------------
 
 
-def test_from_python(translators: Path) -> None:
+def test_python_api(translators: Path) -> None:
     one = load(translators / "one", "cpu", TranslatorPredictor)
     together = package.ensemble([one, translators / "transformer"], "cpu")
     assert repr(together) == f"<{translators / 'one'} + {translators / 'transformer'}>"

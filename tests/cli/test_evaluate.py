@@ -21,7 +21,7 @@ def best_in_log(run: Path) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("name", ["chars", "gru", "pairs", "words", "grams", "toys"])
-def test_dev_is_the_number_in_the_training_log(seqloom: Any, copy: Any, name: str) -> None:
+def test_dev_metrics_equal_the_training_log(seqloom: Any, copy: Any, name: str) -> None:
     run = copy(name)
     found = seqloom("evaluate", run, "--json").json
     logged = best_in_log(run)
@@ -30,7 +30,7 @@ def test_dev_is_the_number_in_the_training_log(seqloom: Any, copy: Any, name: st
 
 
 @pytest.mark.parametrize("name", ["chars", "words", "grams"])
-def test_test_is_what_python_gives_and_is_kept_for_compare(seqloom: Any, copy: Any, texts: Path, name: str) -> None:
+def test_test_metrics_equal_python_api_and_are_saved(seqloom: Any, copy: Any, texts: Path, name: str) -> None:
     run = copy(name)
     found = seqloom("evaluate", run, "--split", "test", "--json").json
     expected = load(run).evaluate("test")
@@ -42,7 +42,7 @@ def test_test_is_what_python_gives_and_is_kept_for_compare(seqloom: Any, copy: A
     assert found["data"] == "text, test"
 
 
-def test_the_metrics_are_one_total_over_different_counts(seqloom: Any, copy: Any) -> None:
+def test_metrics_are_one_total_over_different_counts(seqloom: Any, copy: Any) -> None:
     found = seqloom("evaluate", copy("words"), "--split=test", "--json").json
     assert found["perplexity"] == pytest.approx(math.exp(found["loss"]))
     total = found["bits_per_character"] * found["characters"] * math.log(2)
@@ -50,7 +50,7 @@ def test_the_metrics_are_one_total_over_different_counts(seqloom: Any, copy: Any
     assert math.log(found["word_perplexity"]) * found["words"] == pytest.approx(total)
 
 
-def test_for_people(seqloom: Any, copy: Any) -> None:
+def test_text_output(seqloom: Any, copy: Any) -> None:
     run = copy("chars")
     shown = seqloom("evaluate", run)
     found = seqloom("evaluate", run, "--json").json
@@ -62,9 +62,7 @@ def test_for_people(seqloom: Any, copy: Any) -> None:
 
 
 @pytest.mark.parametrize("name", ["chars", "words", "grams"])
-def test_another_text_read_as_the_runs_own_gives_the_same_as_the_split(
-    seqloom: Any, copy: Any, texts: Path, name: str
-) -> None:
+def test_text_equal_to_split_has_equal_metrics(seqloom: Any, copy: Any, texts: Path, name: str) -> None:
     run = copy(name)
     split = seqloom("evaluate", run, "--split=test", "--json").json
     other = seqloom("evaluate", run, "--text", texts / "test.txt", "--json").json
@@ -74,7 +72,7 @@ def test_another_text_read_as_the_runs_own_gives_the_same_as_the_split(
     assert not (run / "metrics" / "other.json").exists()
 
 
-def test_what_a_document_is_changes_how_often_the_end_is_predicted(seqloom: Any, copy: Any, tmp_path: Path) -> None:
+def test_document_unit_sets_number_of_end_tokens(seqloom: Any, copy: Any, tmp_path: Path) -> None:
     text = tmp_path / "text.txt"
     text.write_text("the cat sat here .\nthe dog sat here .\n\nthe owl slept .\n")
     run = copy("chars")
@@ -85,7 +83,7 @@ def test_what_a_document_is_changes_how_often_the_end_is_predicted(seqloom: Any,
     assert found == [1, 3, 2]
 
 
-def test_a_perplexity_too_large_for_a_number_is_null_in_json(seqloom: Any, copy: Any, tmp_path: Path) -> None:
+def test_infinite_perplexity_is_null_in_json(seqloom: Any, copy: Any, tmp_path: Path) -> None:
     text = tmp_path / "text.txt"
     text.write_text("x" * 2000)
     run = copy("chars")
@@ -97,7 +95,7 @@ def test_a_perplexity_too_large_for_a_number_is_null_in_json(seqloom: Any, copy:
     ("content", "words"),
     [(None, ["does not exist"]), (b"", ["is empty"]), (b" \n\n", ["is empty"]), (b"a\nb\xff\n", ["line 2", "0xFF"])],
 )
-def test_another_text_that_is_none(
+def test_invalid_text_is_rejected(
     seqloom: Any, runs: Path, tmp_path: Path, content: bytes | None, words: list[str]
 ) -> None:
     text = tmp_path / "text.txt"
@@ -106,12 +104,12 @@ def test_another_text_that_is_none(
     seqloom("evaluate", runs / "chars", "--text", text).refuses(3, str(text), *words, lines=1)
 
 
-def test_an_unknown_split_is_answered_with_the_nearest(seqloom: Any, runs: Path) -> None:
+def test_unknown_split_gets_a_suggestion(seqloom: Any, runs: Path) -> None:
     seqloom("evaluate", runs / "chars", "--split", "tset").refuses(2, "'tset'", "did you mean test?", lines=1)
     seqloom("evaluate", runs / "chars", "--split", "../data").refuses(2, "train, dev, test", lines=1)
 
 
-def test_a_split_or_a_text(seqloom: Any, runs: Path, texts: Path) -> None:
+def test_split_and_text_exclude_each_other(seqloom: Any, runs: Path, texts: Path) -> None:
     seqloom("evaluate", runs / "chars", "--split=dev", "--text", texts / "dev.txt").refuses(
         2, "exclude each other", lines=1
     )
@@ -119,7 +117,7 @@ def test_a_split_or_a_text(seqloom: Any, runs: Path, texts: Path) -> None:
     seqloom("evaluate", runs / "chars", "--text", texts, "--documents=word").refuses(2, "--documents", "'word'")
 
 
-def test_a_split_that_is_absent_says_why(seqloom: Any, tmp_path: Path, texts: Path) -> None:
+def test_absent_split_has_a_reason(seqloom: Any, tmp_path: Path, texts: Path) -> None:
     folder = tmp_path / "data"
     (folder / "tinyshakespeare").mkdir(parents=True)
     (folder / "tinyshakespeare/input.txt").write_bytes((texts / "train.txt").read_bytes())
@@ -134,9 +132,7 @@ def test_a_split_that_is_absent_says_why(seqloom: Any, tmp_path: Path, texts: Pa
     )
 
 
-def test_data_that_has_changed_or_gone_since_is_refused(
-    seqloom: Any, tmp_path: Path, texts: Path, own: list[str]
-) -> None:
+def test_changed_or_missing_data_is_rejected(seqloom: Any, tmp_path: Path, texts: Path, own: list[str]) -> None:
     text = tmp_path / "dev.txt"
     text.write_bytes((texts / "dev.txt").read_bytes())
     words = ["ngram-kn5", *own, f"data.dev={text}", "model.order=2", "--out", tmp_path / "run"]
@@ -161,7 +157,7 @@ class ShortEvaluation(MetricsEvaluation):
         return ["one\n", "two\n"]
 
 
-def test_predictor_defines_what_is_shown(seqloom: Any, runs: Path, tmp_path: Path, monkeypatch: Any) -> None:
+def test_predictor_defines_the_evaluation(seqloom: Any, runs: Path, tmp_path: Path, monkeypatch: Any) -> None:
     plain = seqloom("evaluate", runs / "chars", "--json").json
     seqloom("evaluate", runs / "chars", "--out", tmp_path / "x").refuses(2, "--out require a translator")
     monkeypatch.setattr(LanguageModelPredictor, "evaluation_class", ShortEvaluation)

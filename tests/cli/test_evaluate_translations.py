@@ -59,9 +59,7 @@ def lines(path: Path) -> list[str]:
     return path.read_text("utf-8").removesuffix("\n").split("\n")
 
 
-def test_the_figures_are_sacrebleus_of_what_was_written(
-    seqloom: Any, run: Path, parallel: Path, tmp_path: Path
-) -> None:
+def test_scores_equal_sacrebleu(seqloom: Any, run: Path, parallel: Path, tmp_path: Path) -> None:
     out = tmp_path / "out.txt"
     shown = seqloom("evaluate", run, "--split", "test", "--out", out, "--json")
     assert shown.err == f"The translations are in {out}.\n"
@@ -80,7 +78,7 @@ def test_the_figures_are_sacrebleus_of_what_was_written(
     assert by_hand["bleu"] == found["bleu"] and by_hand["signatures"]["bleu"] == found["signatures"]["bleu"]
 
 
-def test_what_is_written_is_what_translate_says(
+def test_written_translations_equal_translate(
     seqloom: Any, run: Path, parallel: Path, tmp_path: Path, type_in: Any
 ) -> None:
     out = tmp_path / "out.txt"
@@ -89,7 +87,7 @@ def test_what_is_written_is_what_translate_says(
     assert seqloom("translate", run).out == out.read_text("utf-8")
 
 
-def test_figures_are_kept_for_compare(seqloom: Any, run: Path) -> None:
+def test_metrics_are_saved_for_compare(seqloom: Any, run: Path) -> None:
     found = seqloom("evaluate", run, "--split", "test", "--json").json
     kept = json.loads((run / "metrics/test.json").read_text())
     assert {name: kept[name] for name in FIGURES} == {name: found[name] for name in FIGURES}
@@ -100,7 +98,7 @@ def test_figures_are_kept_for_compare(seqloom: Any, run: Path) -> None:
     assert all(isinstance(value, float) for value in row["metrics"].values())
 
 
-def test_copying_is_the_baseline_on_cldr(trained: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_copy_baseline(trained: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     task = load(trained).task()
     pairs = [
         ParallelExample(f"the {word} sat here .", f"die {word} sass hier .") for word in ("cat", "dog", "caterpillar")
@@ -114,7 +112,7 @@ def test_copying_is_the_baseline_on_cldr(trained: Path, monkeypatch: pytest.Monk
     assert task.copy_metrics("dev") == {}
 
 
-def test_no_text_commands_the_terminal(seqloom: Any, run: Path, tmp_path: Path) -> None:
+def test_control_characters_are_escaped(seqloom: Any, run: Path, tmp_path: Path) -> None:
     (tmp_path / "a.en").write_bytes("the cat \x1b[2J\x0b \u202eabc .\nthe 👩\u200d👧 sat\u2028 .\n".encode())
     (tmp_path / "a.de").write_bytes("die \x1b]0;x\x07 .\nshalom שלום\u200f .\n".encode())
     shown = seqloom("evaluate", run, "--source", tmp_path / "a.en", "--reference", tmp_path / "a.de")
@@ -124,7 +122,7 @@ def test_no_text_commands_the_terminal(seqloom: Any, run: Path, tmp_path: Path) 
     assert "    the 👩\u200d👧 sat\\u2028 .\n    shalom שלום\u200f .\n" in shown.out  # what writes words stays
 
 
-def test_data_that_has_changed_leaves_another_way(seqloom: Any, run: Path, parallel: Path, tmp_path: Path) -> None:
+def test_changed_data_suggests_source_and_reference(seqloom: Any, run: Path, parallel: Path, tmp_path: Path) -> None:
     shutil.copytree(parallel, tmp_path / "files")
     recipe = run / "recipe.yaml"
     recipe.write_text(recipe.read_text().replace(str(parallel), str(tmp_path / "files")))
@@ -137,7 +135,7 @@ def test_data_that_has_changed_leaves_another_way(seqloom: Any, run: Path, paral
     assert seqloom("evaluate", run, *files).code == 0
 
 
-def test_another_search_is_not_kept(seqloom: Any, run: Path) -> None:
+def test_metrics_of_other_search_options_are_not_saved(seqloom: Any, run: Path) -> None:
     before = (run / "metrics/dev.json").read_text()
     found = seqloom("evaluate", run, "--beam", 1, "--json").json
     assert found["decoding"] == "greedy search"
@@ -149,7 +147,7 @@ def test_another_search_is_not_kept(seqloom: Any, run: Path) -> None:
     assert (run / "metrics/dev.json").read_text() != before
 
 
-def test_other_sentences_that_are_the_splits_give_the_same(seqloom: Any, run: Path, parallel: Path) -> None:
+def test_sentences_equal_to_split_have_equal_metrics(seqloom: Any, run: Path, parallel: Path) -> None:
     files = parallel / "test.en", parallel / "test.de"
     other = seqloom("evaluate", run, "--source", files[0], "--reference", files[1], "--json").json
     assert not (run / "metrics/test.json").exists() and not (run / "metrics/other.json").exists()
@@ -159,7 +157,7 @@ def test_other_sentences_that_are_the_splits_give_the_same(seqloom: Any, run: Pa
     assert other == split
 
 
-def test_never_a_lost_or_added_line(seqloom: Any, run: Path, tmp_path: Path) -> None:
+def test_number_of_lines_is_preserved(seqloom: Any, run: Path, tmp_path: Path) -> None:
     source, reference, out = tmp_path / "s", tmp_path / "r", tmp_path / "out.txt"
     source.write_bytes("the cat sat here .\r\n\r\nthe\u2028dog sat here .\r\n   \nunheard-of words\n".encode())
     reference.write_bytes("die Katze sass hier .\n\nein\u2028Satz\n\n\n".encode())
@@ -169,7 +167,7 @@ def test_never_a_lost_or_added_line(seqloom: Any, run: Path, tmp_path: Path) -> 
     assert len(said) == 5 and said[1] == said[3] == "" and said[0] and said[4]
 
 
-def test_for_people(seqloom: Any, run: Path) -> None:
+def test_text_output(seqloom: Any, run: Path) -> None:
     shown = seqloom("evaluate", run)
     found = seqloom("evaluate", run, "--json").json
     assert shown.code == 0 and shown.err == ""
@@ -200,19 +198,21 @@ def test_for_people(seqloom: Any, run: Path) -> None:
         (["--split", "tset"], 2, ["did you mean test?"]),
     ],
 )
-def test_wrong_words(seqloom: Any, trained: Path, here: Path, words: list[str], code: int, said: list[str]) -> None:
+def test_invalid_arguments_are_rejected(
+    seqloom: Any, trained: Path, here: Path, words: list[str], code: int, said: list[str]
+) -> None:
     seqloom("evaluate", trained, *words).refuses(code, *said, lines=1)
     assert not any(here.iterdir())
 
 
-def test_a_file_that_is_there_is_not_written_over(seqloom: Any, trained: Path, parallel: Path) -> None:
+def test_existing_file_is_not_overwritten(seqloom: Any, trained: Path, parallel: Path) -> None:
     before = (parallel / "dev.de").read_bytes()
     files = ["--source", parallel / "dev.en", "--reference", parallel / "dev.de"]
     seqloom("evaluate", trained, *files, "--out", parallel / "dev.de").refuses(2, "dev.de exists", lines=1)
     assert (parallel / "dev.de").read_bytes() == before
 
 
-def test_files_of_different_length(seqloom: Any, trained: Path, parallel: Path) -> None:
+def test_files_of_different_length_are_rejected(seqloom: Any, trained: Path, parallel: Path) -> None:
     files = parallel / "dev.en", parallel / "train.de"
     shown = seqloom("evaluate", trained, "--source", files[0], "--reference", files[1])
     shown.refuses(3, f"{files[0]} has 6", f"{files[1]} has 24")
@@ -222,10 +222,12 @@ def test_files_of_different_length(seqloom: Any, trained: Path, parallel: Path) 
     "words", [["--beam=2"], ["--length-penalty=1"], ["--source=a", "--reference=b"], ["--out=x.txt"]]
 )
 @pytest.mark.parametrize("name", ["chars", "grams"])
-def test_a_language_model_does_not_translate(seqloom: Any, runs: Path, here: Path, name: str, words: list[str]) -> None:
+def test_translation_options_require_a_translator(
+    seqloom: Any, runs: Path, here: Path, name: str, words: list[str]
+) -> None:
     seqloom("evaluate", runs / name, *words).refuses(2, "require a translator", "is a language model.", lines=1)
     assert not any(here.iterdir())
 
 
-def test_a_translator_is_no_part_of_a_mixture(seqloom: Any, runs: Path, trained: Path) -> None:
+def test_translator_cannot_be_interpolated(seqloom: Any, runs: Path, trained: Path) -> None:
     seqloom("evaluate", runs / "chars", trained, "--interpolate").refuses(2, "a translator", "a language model")

@@ -38,7 +38,7 @@ def mine(place: Path) -> Path:
     return path
 
 
-def test_import_says_what_it_made(seqloom: Any, directory: Path, tmp_path: Path) -> None:
+def test_import_prints_size_and_next_commands(seqloom: Any, directory: Path, tmp_path: Path) -> None:
     result = seqloom("import-hf", directory, tmp_path / "run")
     assert result.code == 0
     assert result.err == ""
@@ -46,7 +46,7 @@ def test_import_says_what_it_made(seqloom: Any, directory: Path, tmp_path: Path)
     assert f"seqloom generate {tmp_path / 'run'}" in result.out
 
 
-def test_it_writes_and_scores(seqloom: Any, run: Path) -> None:
+def test_imported_model_generates_and_scores(seqloom: Any, run: Path) -> None:
     made = seqloom("generate", run, "--prompt", "the dog", "--tokens", "5", "--temperature", "0", "--device", "cpu")
     assert made.code == 0
     assert made.out.startswith("the dog")
@@ -56,7 +56,7 @@ def test_it_writes_and_scores(seqloom: Any, run: Path) -> None:
     assert scored.json["log_prob"] < 0
 
 
-def test_it_is_measured_on_a_text(seqloom: Any, run: Path, mine: Path) -> None:
+def test_imported_model_is_evaluated_on_text(seqloom: Any, run: Path, mine: Path) -> None:
     found = seqloom("evaluate", run, "--text", mine, "--json", "--device", "cpu").json
     assert found["text_kept"] == 1
     assert found["unknown_rate"] == 0
@@ -64,16 +64,16 @@ def test_it_is_measured_on_a_text(seqloom: Any, run: Path, mine: Path) -> None:
 
 
 @pytest.mark.parametrize("split", ["dev", "test", "train"])
-def test_it_has_no_splits(seqloom: Any, run: Path, split: str) -> None:
+def test_imported_model_has_no_splits(seqloom: Any, run: Path, split: str) -> None:
     seqloom("evaluate", run, "--split", split).refuses(3, f"no {split} split", "the model was imported", "--text FILE")
 
 
-def test_it_cannot_be_resumed(seqloom: Any, run: Path) -> None:
+def test_imported_model_cannot_be_resumed(seqloom: Any, run: Path) -> None:
     seqloom("train", "--resume", run).refuses(3, "the model was imported", "init.from=RUN")
     seqloom("average", run).refuses(2, "no checkpoints")
 
 
-def test_what_is_in_it_can_be_seen(seqloom: Any, run: Path, type_in: Any) -> None:
+def test_imported_model_is_inspected(seqloom: Any, run: Path, type_in: Any) -> None:
     assert seqloom("inspect", "attention", run, TEXT).code == 0
     type_in(f"{TEXT}\na cat\n".encode())
     assert seqloom("similar", run, "--query", "the dog", "--device", "cpu").code == 0
@@ -82,11 +82,11 @@ def test_what_is_in_it_can_be_seen(seqloom: Any, run: Path, type_in: Any) -> Non
     assert "unfinished" not in compared.out
 
 
-def test_it_is_asked(seqloom: Any, run: Path) -> None:
+def test_imported_model_is_prompted(seqloom: Any, run: Path) -> None:
     assert seqloom("prompt", run, "the dog", "--choices", "barks,runs", "--device", "cpu").code == 0
 
 
-def test_it_goes_on_learning(seqloom: Any, run: Path, mine: Path, tmp_path: Path) -> None:
+def test_imported_model_is_fine_tuned_and_exported(seqloom: Any, run: Path, mine: Path, tmp_path: Path) -> None:
     """And what came of it is exported, and imported again."""
     small = [f"init.from={run}", f"data.train={mine}", "batch.length=8", "batch.size=2", "train.device=cpu"]
     before = seqloom("evaluate", run, "--text", mine, "--json", "--device", "cpu").json["loss"]
@@ -102,7 +102,7 @@ def test_it_goes_on_learning(seqloom: Any, run: Path, mine: Path, tmp_path: Path
     assert seqloom("train", "--resume", tmp_path / "tuned").code == 0
 
 
-def test_going_on_is_checked(seqloom: Any, run: Path, mine: Path, tmp_path: Path) -> None:
+def test_fine_tuning_settings_are_checked(seqloom: Any, run: Path, mine: Path, tmp_path: Path) -> None:
     begin = ["train", "gpt-finetune", f"data.train={mine}", "--out", str(tmp_path / "new")]
     seqloom(*begin, f"init.from={run}").refuses(
         2, "batch.length must be at most 10, the context of the model", "Set batch.length=10"
@@ -119,7 +119,7 @@ def test_going_on_is_checked(seqloom: Any, run: Path, mine: Path, tmp_path: Path
     assert not (tmp_path / "new").exists()
 
 
-def test_a_twin_draws_its_weights_anew(seqloom: Any, run: Path, mine: Path, tmp_path: Path) -> None:
+def test_from_scratch_baseline_has_new_weights(seqloom: Any, run: Path, mine: Path, tmp_path: Path) -> None:
     small = [f"init.from={run}", f"data.train={mine}", "batch.length=8", "batch.size=2", "train.device=cpu"]
     small += ["train.steps=1", "train.epochs=null", "train.lr=1e-9"]
     losses = []
@@ -131,7 +131,7 @@ def test_a_twin_draws_its_weights_anew(seqloom: Any, run: Path, mine: Path, tmp_
     assert losses[0] > losses[1] + 0.5  # random weights of another size are sure of nonsense
 
 
-def test_export_says_what_it_wrote(seqloom: Any, run: Path, tmp_path: Path) -> None:
+def test_export_prints_size_and_writes_config(seqloom: Any, run: Path, tmp_path: Path) -> None:
     result = seqloom("export-hf", run, tmp_path / "out")
     assert result.code == 0
     assert 'GPT2LMHeadModel.from_pretrained("' in result.out
@@ -141,7 +141,7 @@ def test_export_says_what_it_wrote(seqloom: Any, run: Path, tmp_path: Path) -> N
     assert {key: config[key] for key in CONFIG} == CONFIG
 
 
-def test_bad_input(seqloom: Any, directory: Path, run: Path, tmp_path: Path) -> None:
+def test_invalid_input_is_rejected(seqloom: Any, directory: Path, run: Path, tmp_path: Path) -> None:
     seqloom("import-hf", tmp_path / "none", tmp_path / "new").refuses(4, "none does not exist")
     seqloom("import-hf", directory, run).refuses(2, "exists. Name a run directory that is not there yet")
     seqloom("import-hf", run, tmp_path / "new").refuses(4, "it has no config.json")
@@ -157,7 +157,7 @@ def test_bad_input(seqloom: Any, directory: Path, run: Path, tmp_path: Path) -> 
     assert not (tmp_path / "new").exists()
 
 
-def test_from_python(directory: Path, tmp_path: Path) -> None:
+def test_python_api(directory: Path, tmp_path: Path) -> None:
     model = package.import_hf(directory, tmp_path / "run", device="cpu")
     assert model.score("the dog barks")[0].log_prob < 0
     written = package.export_hf(tmp_path / "run", tmp_path / "out")

@@ -40,7 +40,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.parametrize("name", ["words", "bytes", "packed"])
-def test_each_mask_is_told_best_first(seqloom: Any, folder: Path, name: str) -> None:
+def test_candidates_are_sorted_by_probability(seqloom: Any, folder: Path, name: str) -> None:
     model = load(folder / name, "cpu")
     shown = seqloom("fill-mask", folder / name, SENTENCE, "They [MASK] [MASK] .", "--top", 3, "--json")
     one, two = shown.objects
@@ -55,7 +55,7 @@ def test_each_mask_is_told_best_first(seqloom: Any, folder: Path, name: str) -> 
     )
 
 
-def test_it_says_what_the_model_thinks(folder: Path) -> None:
+def test_probabilities_equal_the_model(folder: Path) -> None:
     model = load(folder / "words", "cpu")
     (found,) = model.fill(SENTENCE, top=1000)
     ids, specials = model.tokenizer.encode("The cats purr all day ."), model.specials
@@ -70,7 +70,7 @@ def test_it_says_what_the_model_thinks(folder: Path) -> None:
     assert sum(guess.probability for guess in found.masks[0]) == pytest.approx(1, abs=1e-5)
 
 
-def test_a_line_alone_is_told_as_among_others(folder: Path) -> None:
+def test_batched_equals_single(folder: Path) -> None:
     model = load(folder / "words", "cpu")
     lines = [SENTENCE, "They eat [MASK] .", "[MASK]", f"We hear them [MASK] . {SENTENCE}"]
     for line, among in zip(lines, model.fill(lines), strict=True):
@@ -80,7 +80,7 @@ def test_a_line_alone_is_told_as_among_others(folder: Path) -> None:
         assert one == pytest.approx(other, abs=1e-5)
 
 
-def test_plain_output_has_a_line_for_each_and_a_field_for_each_mask(seqloom: Any, folder: Path, type_in: Any) -> None:
+def test_text_output_has_a_line_per_text_and_a_field_per_mask(seqloom: Any, folder: Path, type_in: Any) -> None:
     type_in(f"{SENTENCE}\nThey [MASK] [MASK] .\n".encode())
     shown = seqloom("fill-mask", folder / "words", "--top", 2)
     one, two = (line.split("\t") for line in shown.out.splitlines())
@@ -88,7 +88,7 @@ def test_plain_output_has_a_line_for_each_and_a_field_for_each_mask(seqloom: Any
     assert shown.err == ""
 
 
-def test_unknown_words_and_long_texts_are_said(seqloom: Any, folder: Path) -> None:
+def test_unknown_words_and_long_texts_are_noted(seqloom: Any, folder: Path) -> None:
     long = " ".join(["cats"] * 30)
     shown = seqloom("fill-mask", folder / "words", f"zebras {SENTENCE}", f"{long} {SENTENCE} {long}")
     assert "note: the vocabulary lacks parts of 1 line; the first is line 1: 'zebras'" in shown.err
@@ -110,30 +110,28 @@ def test_unknown_words_and_long_texts_are_said(seqloom: Any, folder: Path) -> No
         ),
     ],
 )
-def test_what_cannot_be_told(seqloom: Any, folder: Path, text: str, words: str) -> None:
+def test_text_without_valid_mask_is_rejected(seqloom: Any, folder: Path, text: str, words: str) -> None:
     seqloom("fill-mask", folder / "words", text).refuses(3, words)
 
 
-def test_no_guess_is_no_answer(folder: Path) -> None:
+def test_top_must_be_positive(folder: Path) -> None:
     with pytest.raises(UsageError, match=r"top must be at least 1, got 0"):
         list(load(folder / "words", "cpu").fill(SENTENCE, top=0))
 
 
-def test_blank_lines_stay_blank_and_what_came_before_a_wrong_one_is_told(
-    seqloom: Any, folder: Path, type_in: Any
-) -> None:
+def test_blank_lines_and_lines_before_an_error_are_printed(seqloom: Any, folder: Path, type_in: Any) -> None:
     type_in(f"{SENTENCE}\n\nno mask\n{SENTENCE}\n".encode())
     shown = seqloom("fill-mask", folder / "words")
     assert shown.code == 3 and "there is none in 'no mask'" in shown.err
     assert shown.out.count("\n") == 2 and shown.out.endswith("\n\n")
 
 
-def test_a_model_without_masks_is_refused(seqloom: Any, runs: Path) -> None:
+def test_other_models_are_rejected(seqloom: Any, runs: Path) -> None:
     """Its vocabulary has no mask: [MASK] would be spelled like any text."""
     seqloom("fill-mask", runs / "chars", SENTENCE).refuses(2, "is a language model", "needs a masked language model")
 
 
-def test_a_masked_model_does_not_write(seqloom: Any, folder: Path) -> None:
+def test_masked_model_cannot_generate(seqloom: Any, folder: Path) -> None:
     seqloom("generate", folder / "words").refuses(2, "is a masked language model: `seqloom fill-mask` uses it")
 
 
@@ -141,7 +139,7 @@ def test_a_masked_model_does_not_write(seqloom: Any, folder: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["words", "bytes"])
-def test_every_head_over_a_text_with_a_mask(seqloom: Any, folder: Path, tmp_path: Path, name: str) -> None:
+def test_heads_of_a_text_with_mask(seqloom: Any, folder: Path, tmp_path: Path, name: str) -> None:
     out = tmp_path / "heads.png"
     shown = seqloom(
         "inspect", "attention", folder / name, SENTENCE, "--out", out, "--layer", 1, "--head", 2, "--json"
@@ -175,7 +173,7 @@ def test_curves_show_both_accuracies(seqloom: Any, folder: Path, tmp_path: Path)
     assert (tmp_path / "curves.png").read_bytes().startswith(PNG)
 
 
-def test_only_what_was_asked_the_same_is_ranked(seqloom: Any, folder: Path) -> None:
+def test_only_equal_objectives_are_ranked(seqloom: Any, folder: Path) -> None:
     apart = seqloom("compare", folder / "words", folder / "packed", "--json").json
     assert apart["ranked_by"] is None and "predict different tokens" in apart["not_ranked"]
     same = seqloom("compare", folder / "words", folder / "words", "--json").json
@@ -183,7 +181,7 @@ def test_only_what_was_asked_the_same_is_ranked(seqloom: Any, folder: Path) -> N
     assert "next_accuracy" in same["runs"][0]["metrics"]
 
 
-def test_it_is_measured(seqloom: Any, folder: Path, tmp_path: Path) -> None:
+def test_evaluate_reports_accuracies(seqloom: Any, folder: Path, tmp_path: Path) -> None:
     found = seqloom("evaluate", folder / "words", "--split", "test", "--json").json
     assert {"masked_accuracy", "next_accuracy", "masked_perplexity"} <= found.keys()
     assert "share told right" in seqloom("evaluate", folder / "words").out
@@ -193,7 +191,7 @@ def test_it_is_measured(seqloom: Any, folder: Path, tmp_path: Path) -> None:
     assert "next_accuracy" not in told and 0 <= told["masked_accuracy"] <= 1
 
 
-def test_train_names_what_to_do_next(
+def test_training_prints_next_command(
     seqloom: Any, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     recipe = Run.open(folder / "words").recipe
@@ -203,16 +201,16 @@ def test_train_names_what_to_do_next(
     assert shown.code == 0 and f"Try: seqloom fill-mask {tmp_path / 'again'} · " in shown.out
 
 
-def test_the_mean_of_its_checkpoints_is_a_run(seqloom: Any, folder: Path) -> None:
+def test_checkpoints_are_averaged(seqloom: Any, folder: Path) -> None:
     assert seqloom("average", folder / "words", "--last", 2).code == 0
     assert seqloom("fill-mask", folder / "words-averaged", SENTENCE).code == 0
 
 
-def test_a_line_break_is_not_shown_as_a_space() -> None:
+def test_line_break_and_space_are_shown_differently() -> None:
     assert [visible(token) for token in (" the", " ", "\n", " a b", "\t")] == ["the", "␣", "↵", "a␣b", "␣"]
 
 
-def test_what_is_measured_of_an_electra_has_names_of_its_own(seqloom: Any, tmp_path: Path) -> None:
+def test_electra_metrics_are_named(seqloom: Any, tmp_path: Path) -> None:
     trained(
         masked_recipe(tmp_path, "objective=electra", "train.steps=1", "model.detection_weight=20"), tmp_path / "run"
     )

@@ -53,7 +53,7 @@ def table_of(folder: Path) -> list[str]:
 
 
 @pytest.mark.parametrize("name", ["from-lm", "from-bert"])
-def test_classify(seqloom: Seqloom, place: Path, name: str) -> None:
+def test_fine_tuned_classifier(seqloom: Seqloom, place: Path, name: str) -> None:
     found = seqloom("classify", place / name, "a warm, funny film", "a dull plot", "--top", 2, "--json")
     assert [one["text"] for one in found.objects] == ["a warm, funny film", "a dull plot"]
     assert all(sum(said["probability"] for said in one["candidates"]) == pytest.approx(1) for one in found.objects)
@@ -64,7 +64,7 @@ def test_classify(seqloom: Seqloom, place: Path, name: str) -> None:
     assert f"more than {limit} tokens only the beginning was read" in note.err
 
 
-def test_tag(seqloom: Seqloom, place: Path) -> None:
+def test_fine_tuned_tagger(seqloom: Seqloom, place: Path) -> None:
     found = seqloom("tag", place / "tagger", "Ann lives in New Delhi .", "", "--json").objects
     assert [word["text"] for word in found[0]["words"]] == ["Ann", "lives", "in", "New", "Delhi", "."]
     assert found[1]["words"] == []
@@ -84,7 +84,7 @@ def test_evaluate_average_and_compare(seqloom: Seqloom, place: Path, tmp_path: P
     assert "(mean of 2 checkpoints)" in seqloom("compare", place / "from-bert", tmp_path / "mean").out
 
 
-def test_resume_goes_on_and_refuses_another_beginning(seqloom: Seqloom, place: Path, tmp_path: Path) -> None:
+def test_resume_rejects_another_init(seqloom: Seqloom, place: Path, tmp_path: Path) -> None:
     words = ["train", "classify-sst2-finetune", f"init.from={place}/bert", *table_of(place), *SHORT]
     out = tmp_path / "run"
     plain = [*words, "train.schedule=constant", "train.unfreeze_every=0.5", "--out", out]
@@ -96,7 +96,7 @@ def test_resume_goes_on_and_refuses_another_beginning(seqloom: Seqloom, place: P
     )
 
 
-def test_bad_beginnings(seqloom: Seqloom, place: Path, tmp_path: Path) -> None:
+def test_invalid_init_is_rejected(seqloom: Seqloom, place: Path, tmp_path: Path) -> None:
     def begun(run: str, *words: str) -> Result:
         return seqloom("train", "classify-sst2-finetune", f"init.from={run}", *words, "--out", tmp_path / "x")
 
@@ -123,18 +123,18 @@ def test_bad_beginnings(seqloom: Seqloom, place: Path, tmp_path: Path) -> None:
     assert not (tmp_path / "x").exists()
 
 
-def test_a_mistyped_key_is_named_before_a_run_that_is_not_there(seqloom: Seqloom, here: Path) -> None:
+def test_misspelt_key_is_reported_before_missing_run(seqloom: Seqloom, here: Path) -> None:
     shown = seqloom("train", "classify-sst2-finetune", "init.frm=runs/bert")
     shown.refuses(2, "init.frm: no such key; did you mean init.from?")
     assert "there is no run" not in shown.err
     seqloom("train", "gpt-finetune", "data.train=mine.txt", "batch.length=4096").refuses(4, "there is no run")
 
 
-def test_a_shipped_recipe_says_what_to_train_first(seqloom: Seqloom, here: Path) -> None:
+def test_recipe_names_the_run_to_train_first(seqloom: Seqloom, here: Path) -> None:
     seqloom("train", "classify-sst2-finetune").refuses(4, "Train it first, `seqloom train bert-reviews`")
 
 
-def test_a_ladder_of_the_fine_tuned_and_the_plain(seqloom: Seqloom, place: Path, tmp_path: Path) -> None:
+def test_ladder_compares_fine_tuned_and_from_scratch(seqloom: Seqloom, place: Path, tmp_path: Path) -> None:
     fine: Any = ["tokenizer=null", "model.kind=fine-tuned-classifier", f"init.from={place}/bert"]
     file = tmp_path / "shares.yaml"
     plain = {"base": "classify-sst2-bilstm", "equal": "nothing", "budget": "free", "seeds": [1]}
@@ -149,7 +149,7 @@ def test_a_ladder_of_the_fine_tuned_and_the_plain(seqloom: Seqloom, place: Path,
     assert again.out.count("finished before") == 3
 
 
-def test_doctor(seqloom: Seqloom, place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_doctor_reports_the_backbone(seqloom: Seqloom, place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(doctor, "rehearse", lambda recipe: Rehearsal(12, 0.5, 2.0, memory=1 << 29))
     found = seqloom("doctor", "classify-sst2-finetune", f"init.from={place}/bert", *table_of(place), *SHORT)
     assert found.code == 0, found.err

@@ -34,7 +34,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def test_training_says_what_to_do_next(seqloom: Any, made: Path, tmp_path: Path) -> None:
+def test_training_prints_next_command(seqloom: Any, made: Path, tmp_path: Path) -> None:
     data = ["data.corpus=series-file", f"data.file={made / 'sales.csv'}", "model.kind=ar", "model.taps=2"]
     shown = seqloom("train", "series-forecast", *data, "--out", tmp_path / "run")
     assert shown.code == 0 and "parameters on cpu" in shown.out
@@ -43,7 +43,7 @@ def test_training_says_what_to_do_next(seqloom: Any, made: Path, tmp_path: Path)
 
 
 @pytest.mark.parametrize(("name", "how"), [("ar", "exact"), ("lstm", "from sample paths")])
-def test_a_table(seqloom: Any, made: Path, name: str, how: str) -> None:
+def test_text_output(seqloom: Any, made: Path, name: str, how: str) -> None:
     shown = seqloom("forecast", made / name)
     lines = shown.out.splitlines()
     assert lines[0] == f"{name} ({name}), 6 steps after 2007-12, {how}"
@@ -54,7 +54,7 @@ def test_a_table(seqloom: Any, made: Path, name: str, how: str) -> None:
     assert "visits" in lines and seqloom("forecast", made / name, "--columns", "visits").out.count("time") == 1
 
 
-def test_json_csv_and_seeds(seqloom: Any, made: Path) -> None:
+def test_json_and_csv_output_depend_on_seed(seqloom: Any, made: Path) -> None:
     found = seqloom("forecast", made / "lstm", "--horizon", 3, "--seed", 5, "--json").json
     assert found["horizon"] == 3 and not found["exact"] and list(found["forecast"]) == ["sales", "visits"]
     again = seqloom("forecast", made / "lstm", "--horizon", 3, "--seed", 5, "--csv").out
@@ -65,7 +65,7 @@ def test_json_csv_and_seeds(seqloom: Any, made: Path) -> None:
     assert other["forecast"] != found["forecast"]
 
 
-def test_what_came_beside_what_was_said(seqloom: Any, made: Path) -> None:
+def test_back_compares_forecast_with_observed(seqloom: Any, made: Path) -> None:
     shown = seqloom("forecast", made / "ar", "--back", 12)
     assert "observed" in shown.out and "in the 80% interval" in shown.out and "12 steps after 2006-12" in shown.out
     found = seqloom("forecast", made / "ar", "--back", 12, "--json").json
@@ -75,7 +75,7 @@ def test_what_came_beside_what_was_said(seqloom: Any, made: Path) -> None:
     assert max(error) < 25, "a trend and a season are no surprise"
 
 
-def test_another_file_goes_on_elsewhere(seqloom: Any, made: Path, tmp_path: Path) -> None:
+def test_forecast_continues_another_file(seqloom: Any, made: Path, tmp_path: Path) -> None:
     later = write(tmp_path / "later.csv", steps=40, first=60)
     found = seqloom("forecast", made / "ar", "--input", later, "--json").json
     assert found["after"] == "2008-04" and found["notes"] == []
@@ -87,14 +87,14 @@ def test_another_file_goes_on_elsewhere(seqloom: Any, made: Path, tmp_path: Path
 
 
 @pytest.mark.parametrize("name", ["ar", "lstm"])
-def test_a_picture(seqloom: Any, made: Path, tmp_path: Path, name: str) -> None:
+def test_plot_is_written(seqloom: Any, made: Path, tmp_path: Path, name: str) -> None:
     pytest.importorskip("matplotlib")
     for ending, begins in ((".png", b"\x89PNG"), (".svg", b"<?xml")):
         shown = seqloom("forecast", made / name, "--back", 6, "--out", tmp_path / f"f{ending}", "--history", 30)
         assert shown.code == 0 and (tmp_path / f"f{ending}").read_bytes().startswith(begins)
 
 
-def test_measuring_and_comparing(seqloom: Any, made: Path) -> None:
+def test_evaluate_and_compare(seqloom: Any, made: Path) -> None:
     shown = seqloom("evaluate", made / "ar", "--split", "test").out
     assert "6 steps ahead, from 3 origins" in shown and "MASE by steps ahead" in shown and "naive" in shown
     assert "a season, 12 steps, ago" in shown and "MASE of each variable" in shown
@@ -106,7 +106,7 @@ def test_measuring_and_comparing(seqloom: Any, made: Path) -> None:
     assert "train.lr " not in compared, "what only one kind of training has does not tell runs apart"
 
 
-def test_a_recipe_for_a_file_of_ones_own(seqloom: Any, made: Path, tmp_path: Path) -> None:
+def test_init_writes_a_recipe(seqloom: Any, made: Path, tmp_path: Path) -> None:
     recipe = tmp_path / "own.yaml"
     shown = seqloom("init", made / "sales.csv", "--task", "forecast", "--out", recipe)
     assert shown.code == 0 and "68 steps of 2 variables to train on, 1 month each" in shown.out
@@ -119,7 +119,7 @@ def test_a_recipe_for_a_file_of_ones_own(seqloom: Any, made: Path, tmp_path: Pat
     assert seqloom("init", long, "--task", "forecast", "--tokens", "words").code == 2
 
 
-def test_the_doctor_and_the_data(seqloom: Any, made: Path) -> None:
+def test_doctor_and_data_show(seqloom: Any, made: Path) -> None:
     shown = seqloom("doctor", made / "ar" / "recipe.yaml").out
     assert "68 steps" in shown and "no problems found" in shown
     shown = seqloom("data", "show", "series-file", f"file={made / 'sales.csv'}", "--lines", 2).out
@@ -141,13 +141,13 @@ def test_the_doctor_and_the_data(seqloom: Any, made: Path) -> None:
         (["--horizon", "0"], 2, "--horizon"),
     ],
 )
-def test_what_is_refused(seqloom: Any, made: Path, options: list[str], code: int, words: str) -> None:
+def test_invalid_options_are_rejected(seqloom: Any, made: Path, options: list[str], code: int, words: str) -> None:
     shown = seqloom("forecast", made / "ar", *options)
     assert shown.code == code and words in shown.err and "Traceback" not in shown.err
     assert len(shown.err.strip().splitlines()) <= 6
 
 
-def test_files_that_do_not_fit(seqloom: Any, made: Path, tmp_path: Path) -> None:
+def test_incompatible_files_are_rejected(seqloom: Any, made: Path, tmp_path: Path) -> None:
     other = write(tmp_path / "other.csv", name="profit")
     shown = seqloom("forecast", made / "ar", "--input", other)
     assert shown.code == 3 and "which the model knows; it lacks sales" in shown.err
@@ -157,13 +157,13 @@ def test_files_that_do_not_fit(seqloom: Any, made: Path, tmp_path: Path) -> None
     assert shown.code == 3 and "Line 3" in shown.err and "earlier than the line before it" in shown.err
 
 
-def test_other_models_do_not_forecast(seqloom: Any, made: Path, runs: Any) -> None:
+def test_other_models_are_rejected(seqloom: Any, made: Path, runs: Any) -> None:
     shown = seqloom("forecast", runs / "chars")
     assert shown.code == 2 and "a forecaster" in shown.err
     assert seqloom("generate", made / "ar").code == 2
 
 
-def test_runs_of_numbers_that_do_not_forecast(seqloom: Any, tmp_path: Path) -> None:
+def test_other_numeric_models_are_rejected(seqloom: Any, tmp_path: Path) -> None:
     tracks = ["data.train=2", "data.dev=1", "data.test=1", "data.steps=20", "model.rounds=1"]
     assert seqloom("train", "kalman-track", *tracks, "--out", tmp_path / "track").code == 0
     shown = seqloom("forecast", tmp_path / "track")
@@ -180,7 +180,7 @@ def blank(text: str, every: int) -> str:
 @pytest.mark.parametrize(
     ("steps", "every", "kind"), [(96, 1000, "ar"), (96, 6, "kalman"), (30, 1000, "kalman"), (260, 6, "lstm")]
 )
-def test_init_writes_what_can_be_trained(
+def test_recipe_of_init_is_trained(
     seqloom: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, steps: int, every: int, kind: str
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -193,7 +193,7 @@ def test_init_writes_what_can_be_trained(
     assert seqloom("forecast", "run", "--horizon", 3).code == 0
 
 
-def test_a_constant_has_few_digits(seqloom: Any, tmp_path: Path) -> None:
+def test_constant_is_printed_with_few_digits(seqloom: Any, tmp_path: Path) -> None:
     file = tmp_path / "flat.csv"
     file.write_text("\n".join(["day,flat", *(f"{n},5.0" for n in range(60))]))
     assert seqloom("train", "series-file", f"data.file={file}", "--out", tmp_path / "flat").code == 0

@@ -17,7 +17,7 @@ def text(shown: Any) -> str:
     return str(shown.out)
 
 
-def test_it_prints_the_prompt_and_what_python_gives(seqloom: Any, runs: Path) -> None:
+def test_output_equals_python_api(seqloom: Any, runs: Path) -> None:
     options: dict[str, Any] = {"temperature": 0.8, "top_p": 0.95, "seed": 7}
     words = [f"--{name.replace('_', '-')}={value}" for name, value in options.items()]
     shown = text(seqloom("generate", runs / "chars", "--prompt", "the cat", *words))
@@ -39,7 +39,7 @@ def test_it_prints_the_prompt_and_what_python_gives(seqloom: Any, runs: Path) ->
     ids=str,
 )
 @pytest.mark.parametrize("run", ["gru", "grams"])
-def test_every_option_reaches_the_search(seqloom: Any, runs: Path, run: str, options: dict[str, Any]) -> None:
+def test_every_option_is_passed_on(seqloom: Any, runs: Path, run: str, options: dict[str, Any]) -> None:
     words = [f"--{name.replace('_', '-')}={value}" for name, value in options.items()]
     shown = text(seqloom("generate", runs / run, "--tokens=40", *words))
     assert shown == "".join(load(runs / run).generate(max_tokens=40, **options)) + "\n"
@@ -48,24 +48,24 @@ def test_every_option_reaches_the_search(seqloom: Any, runs: Path, run: str, opt
 
 
 @pytest.mark.parametrize("run", ["chars", "pairs", "words", "grams"])
-def test_the_same_seed_gives_the_same_text(seqloom: Any, runs: Path, run: str) -> None:
+def test_seed_determines_the_text(seqloom: Any, runs: Path, run: str) -> None:
     words = ["generate", runs / run, "--tokens=30", "--min-tokens=30"]
     first, again, other = (text(seqloom(*words, "--seed", seed)) for seed in (1, 1, 2))
     assert first == again != other
 
 
-def test_samples_are_numbered_and_each_has_its_seed(seqloom: Any, runs: Path) -> None:
+def test_samples_are_numbered_with_their_seeds(seqloom: Any, runs: Path) -> None:
     words = ["generate", runs / "chars", "--tokens=20", "--min-tokens=20", "--prompt=the"]
     one, two = (text(seqloom(*words, f"--seed={seed}")) for seed in (5, 6))
     both = text(seqloom(*words, "--seed=5", "--samples=2"))
     assert both == f"--- 1 of 2, seed 5\n{one}--- 2 of 2, seed 6\n{two}"
 
 
-def test_the_most_tokens_are_kept_to(seqloom: Any, runs: Path) -> None:
+def test_max_tokens_limits_the_text(seqloom: Any, runs: Path) -> None:
     assert len(text(seqloom("generate", runs / "chars", "--tokens=9", "--min-tokens=9"))) == 9 + 1
 
 
-def test_it_ends_before_the_first_stop_string(seqloom: Any, runs: Path) -> None:
+def test_text_ends_before_the_first_stop_string(seqloom: Any, runs: Path) -> None:
     words = ["generate", runs / "gru", "--tokens=60", "--min-tokens=60", "--seed=3"]
     whole = text(seqloom(*words)).rstrip("\n")
     stops = [whole[30:33], whole[20:22]]
@@ -88,7 +88,7 @@ class Recorder:
         self.seen.append(self.text)
 
 
-def test_every_piece_is_shown_as_soon_as_it_is_there(runs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_every_piece_is_printed_immediately(runs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from seqloom.cli.app import main
 
     screen = Recorder()
@@ -108,7 +108,7 @@ def test_every_piece_is_shown_as_soon_as_it_is_there(runs: Path, monkeypatch: py
     assert screen.seen[-1] == "the" + "".join(made) + "\n"
 
 
-def test_ctrl_c_leaves_with_130_and_ends_the_line(seqloom: Any, runs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_ctrl_c_exits_with_130_and_ends_the_line(seqloom: Any, runs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def endless(self: LanguageModelPredictor, prompt: str, **options: Any) -> Iterator[str]:
         yield " sat"
         signal.raise_signal(signal.SIGINT)
@@ -121,7 +121,7 @@ def test_ctrl_c_leaves_with_130_and_ends_the_line(seqloom: Any, runs: Path, monk
     assert "Traceback" not in shown.err
 
 
-def test_as_a_program_of_its_own(runs: Path) -> None:
+def test_generate_in_a_subprocess(runs: Path) -> None:
     words = ["generate", str(runs / "pairs"), "--prompt=the naïve", "--tokens=8", "--seed=2"]
     done = subprocess.run([sys.executable, "-m", "seqloom", *words], capture_output=True, encoding="utf-8")
     expected = "".join(load(runs / "pairs").generate("the naïve", max_tokens=8, seed=2))
@@ -135,14 +135,14 @@ def test_as_a_program_of_its_own(runs: Path) -> None:
     ("run", "prompt", "named"),
     [("chars", "the Ω cat €", "'Ω', '€'"), ("words", "the xylophone sat", "'xylophone'"), ("grams", "zyx", "'zyx'")],
 )
-def test_a_prompt_the_vocabulary_cannot_spell(seqloom: Any, runs: Path, run: str, prompt: str, named: str) -> None:
+def test_unknown_tokens_in_prompt_are_rejected(seqloom: Any, runs: Path, run: str, prompt: str, named: str) -> None:
     words = ["generate", runs / run, "--prompt", prompt, "--tokens=5", "--seed=1"]
     seqloom(*words).refuses(3, named, "--allow-unknown", str(runs / run), lines=1)
     seqloom(*words, "--samples=2").refuses(3, named, lines=1)
     assert text(seqloom(*words, "--allow-unknown")).startswith(prompt)
 
 
-def test_byte_pairs_spell_anything(seqloom: Any, runs: Path) -> None:
+def test_byte_pairs_encode_any_prompt(seqloom: Any, runs: Path) -> None:
     shown = text(seqloom("generate", runs / "pairs", "--prompt=Ω €", "--tokens=5"))
     assert shown.startswith("Ω €")
 
@@ -170,5 +170,5 @@ def test_byte_pairs_spell_anything(seqloom: Any, runs: Path) -> None:
         (["--device=meta"], "device"),
     ],
 )
-def test_bad_values(seqloom: Any, runs: Path, words: list[str], named: str) -> None:
+def test_invalid_values_are_rejected(seqloom: Any, runs: Path, words: list[str], named: str) -> None:
     seqloom("generate", runs / "chars", *words).refuses(2, named)

@@ -10,7 +10,7 @@ from seqloom.predict.loader import load
 
 
 @pytest.mark.parametrize("run", ["gru", "grams", "chars", "words"])
-def test_it_prints_what_python_gives(seqloom: Any, runs: Path, run: str) -> None:
+def test_output_equals_python_api(seqloom: Any, runs: Path, run: str) -> None:
     words = ["--prompt=the", "--beam=4", "--n-best=3", "--tokens=12", "--length-penalty=0.6", "--stopping=exact"]
     shown = seqloom("generate", runs / run, *words)
     found = load(runs / run).search("the", beam=4, n_best=3, max_tokens=12, length_penalty=0.6, stopping="exact")
@@ -23,12 +23,12 @@ def test_it_prints_what_python_gives(seqloom: Any, runs: Path, run: str) -> None
 
 @pytest.mark.parametrize("run", ["gru", "grams", "pairs"])
 @pytest.mark.parametrize("minimum", [0, 10])
-def test_a_beam_of_one_is_greedy(seqloom: Any, runs: Path, run: str, minimum: int) -> None:
+def test_beam_of_one_is_greedy(seqloom: Any, runs: Path, run: str, minimum: int) -> None:
     words = ["generate", runs / run, "--prompt=the", "--tokens=20", f"--min-tokens={minimum}"]
     assert seqloom(*words, "--beam=1").out == seqloom(*words, "--temperature=0").out
 
 
-def test_log_probs_are_those_of_score(runs: Path) -> None:
+def test_log_probs_equal_score(runs: Path) -> None:
     model = load(runs / "chars")
     for one in model.search("the", beam=3, n_best=3, max_tokens=10, length_penalty=0.0):
         scored = model.score("the" + one.text)[0]
@@ -40,16 +40,16 @@ def test_log_probs_are_those_of_score(runs: Path) -> None:
     "option",
     ["--temperature=0.5", "--top-k=3", "--top-p=0.9", "--repetition-penalty=2", "--stop=x", "--samples=2", "--seed=1"],
 )
-def test_chance_has_no_place_beside_it(seqloom: Any, runs: Path, option: str) -> None:
+def test_sampling_options_are_rejected_with_beam(seqloom: Any, runs: Path, option: str) -> None:
     seqloom("generate", runs / "chars", "--beam=3", option).refuses(2, option.partition("=")[0], "--beam")
 
 
 @pytest.mark.parametrize("option", ["--n-best=2", "--length-penalty=0.5", "--stopping=exact"])
-def test_its_options_need_it(seqloom: Any, runs: Path, option: str) -> None:
+def test_search_options_require_beam(seqloom: Any, runs: Path, option: str) -> None:
     seqloom("generate", runs / "chars", option).refuses(2, option.partition("=")[0], "add --beam")
 
 
-def test_other_mistakes(seqloom: Any, runs: Path) -> None:
+def test_inconsistent_options_are_rejected(seqloom: Any, runs: Path) -> None:
     seqloom("generate", runs / "chars", "--beam=2", "--n-best=3").refuses(2, "--n-best must be at most --beam")
     seqloom("generate", runs / "chars", "--beam=2", "--tokens=3", "--min-tokens=4").refuses(2, "--max-tokens")
     seqloom("generate", runs / "chars", "--beam=2", "--prompt=§").refuses(3, "cannot spell", "--allow-unknown")

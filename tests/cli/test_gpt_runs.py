@@ -36,7 +36,7 @@ def run(request: Any, folder: Path) -> Path:
 # --- used as any language model -------------------------------------------------------------------------------------
 
 
-def test_it_writes_on_past_its_context(seqloom: Any, run: Path) -> None:
+def test_text_longer_than_context_is_generated(seqloom: Any, run: Path) -> None:
     found = seqloom("generate", run, "--prompt", "the owl", "--tokens", 60, "--min-tokens", 50, "--seed", 3)
     assert found.code == 0 and found.out.startswith("the owl") and len(found.out) > 50
     assert (
@@ -45,13 +45,13 @@ def test_it_writes_on_past_its_context(seqloom: Any, run: Path) -> None:
     )
 
 
-def test_it_searches(seqloom: Any, run: Path) -> None:
+def test_beam_search(seqloom: Any, run: Path) -> None:
     found = seqloom("generate", run, "--prompt", "the owl", "--beam", 3, "--n-best", 3, "--tokens", 30)
     assert found.code == 0 and found.out.count("--- ") == 3
     assert f"the owl{load(run, 'cpu').search('the owl', beam=3, n_best=3, max_tokens=30)[0].text}\n" in found.out
 
 
-def test_it_scores(seqloom: Any, run: Path) -> None:
+def test_score_of_texts_longer_than_context(seqloom: Any, run: Path) -> None:
     long = " ".join([TEXT] * 4)  # longer than its context
     short, other = seqloom("score", run, TEXT, long, "--json").objects
     assert len(short["tokens"]) == len(load(run, "cpu").tokenizer.encode(TEXT)) + 1
@@ -59,7 +59,7 @@ def test_it_scores(seqloom: Any, run: Path) -> None:
     assert seqloom("score", run, TEXT, "--json").json["log_prob"] == pytest.approx(short["log_prob"], rel=1e-4)
 
 
-def test_it_is_measured_and_compared(seqloom: Any, folder: Path, runs: Path, tmp_path: Path) -> None:
+def test_evaluate_and_compare(seqloom: Any, folder: Path, runs: Path, tmp_path: Path) -> None:
     for name in ("pairs", "letters"):
         found = seqloom("evaluate", folder / name, "--split", "test", "--json").json
         assert 1 < found["perplexity"] < 300
@@ -68,7 +68,7 @@ def test_it_is_measured_and_compared(seqloom: Any, folder: Path, runs: Path, tmp
     assert compared.code == 0 and "letters" in compared.out and picture.stat().st_size > 1000
 
 
-def test_documents_apart_cannot_tell_what_came_before(seqloom: Any, folder: Path, tmp_path: Path) -> None:
+def test_separate_documents_are_independent_of_order(seqloom: Any, folder: Path, tmp_path: Path) -> None:
     """The same documents in another order: the same to a model that reads each alone, not to one that reads on."""
     lines = (tmp_path / "lines.txt"), (tmp_path / "turned.txt")
     texts = ["the cat sat here .", "the dog saw in the hay .", "the owl slept on a mat ."]
@@ -79,7 +79,7 @@ def test_documents_apart_cannot_tell_what_came_before(seqloom: Any, folder: Path
         assert (one["loss"] == pytest.approx(other["loss"], rel=1e-6)) == same, name
 
 
-def test_it_is_mixed_with_others(seqloom: Any, folder: Path, own: list[str], tmp_path: Path) -> None:
+def test_interpolation_with_another_gpt(seqloom: Any, folder: Path, own: list[str], tmp_path: Path) -> None:
     other = tmp_path / "other"
     assert (
         seqloom("train", "gpt-pydocs", *own, *SIZES, *STEPS, "tokenizer.size=300", "seed=2", "--out", other).code == 0
@@ -91,7 +91,7 @@ def test_it_is_mixed_with_others(seqloom: Any, folder: Path, own: list[str], tmp
 # --- looked into ----------------------------------------------------------------------------------------------------
 
 
-def test_every_head_as_json(seqloom: Any, run: Path) -> None:
+def test_heads_as_json(seqloom: Any, run: Path) -> None:
     found = seqloom("inspect", "attention", run, TEXT, "--json").json
     view = load(run, "cpu").heads(TEXT)
     assert (found["text"], found["part"], found["layers"], found["heads"]) == (TEXT, "decoder", 2, 4)
@@ -105,7 +105,7 @@ def test_every_head_as_json(seqloom: Any, run: Path) -> None:
     assert view.decoder.layers == 2
 
 
-def test_the_table_of_heads_and_one_of_them(seqloom: Any, run: Path) -> None:
+def test_heads_in_text_output(seqloom: Any, run: Path) -> None:
     table = seqloom("inspect", "attention", run, TEXT)
     assert table.code == 0 and table.out.startswith(f"{TEXT}\nlog p = -") and "entropy" in table.out
     one = seqloom("inspect", "attention", run, TEXT, "--layer", 2, "--head", 3, "--no-end", "--no-color")
@@ -113,7 +113,7 @@ def test_the_table_of_heads_and_one_of_them(seqloom: Any, run: Path) -> None:
 
 
 @pytest.mark.parametrize("view", ["grid", "heat", "links"])
-def test_pictures(seqloom: Any, run: Path, tmp_path: Path, view: str) -> None:
+def test_plots_of_heads(seqloom: Any, run: Path, tmp_path: Path, view: str) -> None:
     picture = tmp_path / "heads.png"
     found = seqloom("inspect", "attention", run, TEXT, "--view", view, "--layer", 1, "--out", picture)
     assert found.code == 0, found.err
@@ -121,7 +121,7 @@ def test_pictures(seqloom: Any, run: Path, tmp_path: Path, view: str) -> None:
     assert width > 300 and height > 300
 
 
-def test_positions(seqloom: Any, folder: Path) -> None:
+def test_positions_of_runs(seqloom: Any, folder: Path) -> None:
     learned = seqloom("inspect", "positions", folder / "pairs", "--json").json
     assert (learned["kind"], learned["length"], learned["width"]) == ("learned", 16, 16)
     assert seqloom("inspect", "positions", folder / "letters", "--json").json["kind"] == "rotary"
@@ -142,11 +142,11 @@ def test_positions(seqloom: Any, folder: Path) -> None:
         ([TEXT * 5], "tokens at once, and the text has"),
     ],
 )
-def test_what_cannot_be_looked_at(seqloom: Any, run: Path, words: list[str], told: str) -> None:
+def test_invalid_arguments_are_rejected(seqloom: Any, run: Path, words: list[str], told: str) -> None:
     seqloom("inspect", "attention", run, *words).refuses(2, told)
 
 
-def test_a_recurrent_model_has_no_heads(seqloom: Any, runs: Path) -> None:
+def test_recurrent_model_has_no_heads(seqloom: Any, runs: Path) -> None:
     seqloom("inspect", "attention", runs / "chars", TEXT).refuses(2, "is a language model", "has no heads to look at")
 
 
@@ -165,17 +165,17 @@ def test_a_recurrent_model_has_no_heads(seqloom: Any, runs: Path) -> None:
         (["model.positions.kind=relative"], ["model.positions.kind", "rotary"]),
     ],
 )
-def test_recipes_that_make_no_sense(seqloom: Any, tmp_path: Path, words: list[str], told: list[str]) -> None:
+def test_invalid_recipes_are_rejected(seqloom: Any, tmp_path: Path, words: list[str], told: list[str]) -> None:
     seqloom("train", "gpt-pydocs", *words, "--out", tmp_path / "none").refuses(2, *told, lines=4)
     assert not (tmp_path / "none").exists()
 
 
-def test_gates_and_gradients_are_for_recurrent_models(seqloom: Any, folder: Path) -> None:
+def test_gates_and_gradients_require_a_recurrent_model(seqloom: Any, folder: Path) -> None:
     seqloom("inspect", "gates", folder / "pairs", TEXT).refuses(2, "is of kind gpt")
     seqloom("inspect", "gradients", folder / "pairs").refuses(2, "is of kind gpt")
 
 
-def test_a_training_that_stopped_goes_on(seqloom: Any, own: list[str], tmp_path: Path) -> None:
+def test_resumed_training_equals_uninterrupted(seqloom: Any, own: list[str], tmp_path: Path) -> None:
     words = ["gpt-pydocs", *own, *SIZES, *STEPS, "tokenizer.size=300"]
     assert seqloom("train", *words, "train.steps=8", "--out", tmp_path / "run").code == 0
     assert seqloom("train", "--resume", tmp_path / "run", "train.steps=24").code == 0

@@ -49,7 +49,7 @@ def made(tmp_path_factory: pytest.TempPathFactory, texts: Path) -> Path:
     return folder
 
 
-def test_a_tagger_that_was_counted_is_a_tagger(
+def test_hmm_tagger_works_with_other_commands(
     seqloom: Any, made: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     line = "Ann lives in New Delhi."
@@ -68,7 +68,7 @@ def test_a_tagger_that_was_counted_is_a_tagger(
     assert "estimated without gradients" in seqloom("doctor", "hmm-tag-people", "data.train=60", "data.dev=10").out
 
 
-def test_unknown_words_are_judged_by_their_endings(seqloom: Any, tmp_path: Path) -> None:
+def test_unknown_words_are_tagged_by_their_suffixes(seqloom: Any, tmp_path: Path) -> None:
     """Names end in -ov and are capital, verbs in -izes: words that no sentence had; without letters they are lost."""
     stems = ["mar", "tel", "kor", "ban", "dul", "fen", "gos", "hap", "jin", "lum"]
     said = [
@@ -91,7 +91,7 @@ def test_unknown_words_are_judged_by_their_endings(seqloom: Any, tmp_path: Path)
     assert "the vocabulary lacks parts of 1 line" in shown.err
 
 
-def test_a_language_model_like_any(seqloom: Any, made: Path) -> None:
+def test_hmm_language_model_works_with_other_commands(seqloom: Any, made: Path) -> None:
     written = [
         seqloom("generate", made / "words", "--prompt", "the", "--max-tokens", 8, "--seed", 3).out for _ in range(2)
     ]
@@ -105,7 +105,7 @@ def test_a_language_model_like_any(seqloom: Any, made: Path) -> None:
     assert mixed["perplexity"] == pytest.approx(seqloom("evaluate", made / "words", "--json").json["perplexity"])
 
 
-def test_letters_are_read_as_they_were_taught(seqloom: Any, made: Path) -> None:
+def test_text_is_normalised_as_in_training(seqloom: Any, made: Path) -> None:
     """Capitals, digits and marks, wherever a text comes in."""
     (plain, written) = seqloom("score", made / "letters", "the cat", "The CAT, 7!", "--json").objects
     assert written["log_prob"] == plain["log_prob"]
@@ -116,7 +116,7 @@ def test_letters_are_read_as_they_were_taught(seqloom: Any, made: Path) -> None:
     assert small == large
 
 
-def test_states_have_to_do_with_tags_that_nobody_told(seqloom: Any, made: Path) -> None:
+def test_states_correlate_with_unseen_tags(seqloom: Any, made: Path) -> None:
     found = seqloom("evaluate", made / "found", "--json").json
     assert found["many_to_one"] > 0.7 and 0.4 < found["v_measure"] <= 1
     sklearn = pytest.importorskip("sklearn.metrics")
@@ -127,7 +127,7 @@ def test_states_have_to_do_with_tags_that_nobody_told(seqloom: Any, made: Path) 
     assert cluster_metrics(labels, [int(one) for one in labels]) == {"many_to_one": 1.0, "v_measure": pytest.approx(1)}
 
 
-def test_states_of_a_text(seqloom: Any, made: Path, tmp_path: Path) -> None:
+def test_inspect_states_of_a_text(seqloom: Any, made: Path, tmp_path: Path) -> None:
     shown = seqloom("inspect", "states", made / "letters", "--out", tmp_path / "s.png")
     assert shown.code == 0 and "state 1," in shown.out and "vowels" in shown.out and "END" in shown.out
     assert (tmp_path / "s.png").stat().st_size > 5000
@@ -142,20 +142,20 @@ def test_states_of_a_text(seqloom: Any, made: Path, tmp_path: Path) -> None:
     assert seqloom("inspect", "states", made / "words", "--out", tmp_path / "w.svg", "--top", "3").code == 0
 
 
-def test_numbers_of_many_states_stand_below_their_letters() -> None:
+def test_state_numbers_are_printed_below_tokens() -> None:
     nothing = np.zeros((13, 13))
     view = TextStates([[]] * 12, nothing, list("abc"), [0, 11, 9], [1.0] * 3, [1 / 12] * 12, None, "this text")
     assert mark_states(view).splitlines() == ["abc", " 11", "120"]
 
 
-def test_without_numba_it_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_numba_gives_a_warning(monkeypatch: pytest.MonkeyPatch) -> None:
     task = hmm.Task.prepare(read_recipe("hmm-letters")[1])
     for there in (True, False):
         monkeypatch.setattr(hmm, "has_numba", lambda there=there: there)
         assert task.warnings() == ([] if there else [WITHOUT_NUMBA])
 
 
-def test_states_of_a_series(seqloom: Any, made: Path, tmp_path: Path) -> None:
+def test_inspect_states_of_a_series(seqloom: Any, made: Path, tmp_path: Path) -> None:
     """The Nile sank at the end of the century: the state changes once."""
     found = seqloom("inspect", "states", made / "nile", "--json", "--out", tmp_path / "n.png").json
     changes = [year for year, a, b in zip(found["times"][1:], found["path"], found["path"][1:], strict=False) if a != b]
@@ -169,7 +169,7 @@ def test_states_of_a_series(seqloom: Any, made: Path, tmp_path: Path) -> None:
     assert "never left again" in seqloom("inspect", "states", made / "nile").out
 
 
-def test_stopped_in_between_it_goes_on_to_the_same_model(
+def test_resumed_training_equals_uninterrupted(
     made: Path, texts: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Checkpoints after every iteration; broken off after each kind of them, whole models compared bit by bit."""
@@ -207,16 +207,14 @@ def test_stopped_in_between_it_goes_on_to_the_same_model(
         (["hmm-weather", "model.min_variance=-1"], 2, "model.min_variance: must be at least 0.0, got -1"),
     ],
 )
-def test_what_cannot_be_trained_is_refused(
-    seqloom: Any, tmp_path: Path, words: list[str], code: int, message: str
-) -> None:
+def test_invalid_recipes_are_rejected(seqloom: Any, tmp_path: Path, words: list[str], code: int, message: str) -> None:
     if words[0] == "hmm-weather":
         pytest.importorskip("vega_datasets")
     seqloom("train", *words, "--out", tmp_path / "run").refuses(code, message, lines=4)
     assert not (tmp_path / "run").exists()
 
 
-def test_a_singular_covariance_in_one_line(seqloom: Any, tmp_path: Path) -> None:
+def test_singular_covariance_is_reported(seqloom: Any, tmp_path: Path) -> None:
     rows = "".join(f"{2000 + n},{5 if n % 3 else n},{n % 7}\n" for n in range(60))
     (tmp_path / "flat.csv").write_text(f"year,a,b\n{rows}", encoding="utf-8")
     own = ["hmm-weather", "data.corpus=series-file", f"data.file={tmp_path / 'flat.csv'}", "model.min_variance=0"]
@@ -225,7 +223,7 @@ def test_a_singular_covariance_in_one_line(seqloom: Any, tmp_path: Path) -> None
     assert seqloom("train", *own[:-1], "train.restarts=1", "--out", tmp_path / "mended").code == 0
 
 
-def test_a_damaged_run_says_so(seqloom: Any, made: Path, tmp_path: Path) -> None:
+def test_damaged_run_is_rejected(seqloom: Any, made: Path, tmp_path: Path) -> None:
     run = Path(shutil.copytree(made / "letters", tmp_path / "letters"))
     recipe = (run / "recipe.yaml").read_text()
     (run / "recipe.yaml").write_text(recipe.replace("states: 2", "states: 3"))

@@ -10,7 +10,7 @@ TEXT = "the cat sat on the mat .\nthe dog sat on the log .\n" * 20
 
 
 @pytest.mark.parametrize("tokens", ["characters", "words", "byte-pair"])
-def test_the_recipe_trains_as_written(seqloom: Any, here: Path, tokens: str) -> None:
+def test_recipe_is_trained_as_written(seqloom: Any, here: Path, tokens: str) -> None:
     (here / "corpus.txt").write_text(TEXT)
     shown = seqloom("init", "corpus.txt", "--tokens", tokens)
     assert shown.code == 0 and shown.err == ""
@@ -33,7 +33,7 @@ def _dev(out: str) -> list[str]:
     return [line for line in out.splitlines() if "dev: loss" in line]
 
 
-def test_the_smallest_text_that_can_be_cut_trains_too(seqloom: Any, here: Path) -> None:
+def test_smallest_text_is_trained(seqloom: Any, here: Path) -> None:
     (here / "three.txt").write_text("ab cd\nef gh\nij kl\n")
     assert seqloom("init", "three.txt").code == 0
     trained = seqloom("train", "three.yaml", "train.steps=1")
@@ -41,7 +41,7 @@ def test_the_smallest_text_that_can_be_cut_trains_too(seqloom: Any, here: Path) 
 
 
 @pytest.mark.parametrize("kind", ["folder", "gz"])
-def test_a_folder_or_a_compressed_file(seqloom: Any, here: Path, kind: str) -> None:
+def test_folder_or_compressed_file(seqloom: Any, here: Path, kind: str) -> None:
     import gzip
 
     if kind == "folder":
@@ -83,7 +83,7 @@ ODD += [
 
 
 @pytest.mark.parametrize("name", ODD, ids=ascii)
-def test_odd_file_names_survive(seqloom: Any, here: Path, name: str) -> None:
+def test_unusual_file_names_are_quoted(seqloom: Any, here: Path, name: str) -> None:
     (here / f"{name}.txt").write_text(TEXT)
     shown = seqloom("init", f"./{name}.txt")
     assert shown.code == 0, shown.err
@@ -92,7 +92,7 @@ def test_odd_file_names_survive(seqloom: Any, here: Path, name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["a b", "it's: 小说 #1", "x=y", "two\nlines"], ids=ascii)
-def test_odd_file_names_train(seqloom: Any, here: Path, name: str) -> None:
+def test_unusual_file_names_are_trained(seqloom: Any, here: Path, name: str) -> None:
     (here / f"{name}.txt").write_text(TEXT)
     assert seqloom("init", f"{name}.txt").code == 0
     trained = seqloom("train", f"{name}.yaml", "train.steps=1", "model.hidden=4")
@@ -100,7 +100,7 @@ def test_odd_file_names_train(seqloom: Any, here: Path, name: str) -> None:
     assert (here / "runs" / name / "model.safetensors").is_file()
 
 
-def test_a_name_that_begins_with_a_tilde_is_a_name(seqloom: Any, here: Path) -> None:
+def test_file_name_may_begin_with_a_tilde(seqloom: Any, here: Path) -> None:
     (here / "~draft.txt").write_text(TEXT)
     shown = seqloom("init", "~draft.txt")
     assert shown.code == 0, shown.err
@@ -137,7 +137,7 @@ def test_nothing_is_overwritten(seqloom: Any, here: Path) -> None:
         (["bad\udce9.txt"], 2, "must be UTF-8"),
     ],
 )
-def test_what_cannot_be_a_recipe(seqloom: Any, here: Path, words: list[str], code: int, message: str) -> None:
+def test_invalid_input_is_rejected(seqloom: Any, here: Path, words: list[str], code: int, message: str) -> None:
     (here / "good.txt").write_text(TEXT)
     (here / "empty.txt").write_text("")
     (here / "latin.txt").write_bytes("one\ncafé\nthree\n".encode("latin1"))

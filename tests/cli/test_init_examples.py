@@ -15,7 +15,7 @@ def steps(name: str) -> list[str]:
     return [name, "train.steps=2", "train.warmup=0", "--out", "runs/it"]
 
 
-def test_a_classifier(seqloom: Any, here: Path) -> None:
+def test_classifier_recipe_is_trained(seqloom: Any, here: Path) -> None:
     write_reviews(here / "reviews.csv")
     shown = seqloom("init", "reviews.csv", "--task", "classify", "--text", "review", "--label", "verdict")
     assert shown.code == 0, shown.err
@@ -32,7 +32,7 @@ def test_a_classifier(seqloom: Any, here: Path) -> None:
 
 
 @pytest.mark.parametrize("kind", ["bag", "convolution", "transformer"])
-def test_another_encoder_by_hand(seqloom: Any, here: Path, kind: str) -> None:
+def test_comments_explain_other_encoders(seqloom: Any, here: Path, kind: str) -> None:
     """The comments say which lines go with which kind; so do the problems, where they are not heeded."""
     write_reviews(here / "reviews.csv")
     seqloom("init", "reviews.csv", "--text", "review", "--label", "verdict")
@@ -48,7 +48,7 @@ def test_another_encoder_by_hand(seqloom: Any, here: Path, kind: str) -> None:
     assert read_recipe("reviews.yaml")[1].model.encoder.kind == kind
 
 
-def test_classes_of_uneven_size(seqloom: Any, here: Path) -> None:
+def test_imbalanced_classes_are_weighted(seqloom: Any, here: Path) -> None:
     rows = [row for row in reviews() if row[1] == "good"] + [row for row in reviews() if row[1] == "bad"][:6]
     write_reviews(here / "reviews.csv", rows)
     seqloom("init", "reviews.csv", "--text", "review", "--label", "verdict")
@@ -57,7 +57,7 @@ def test_classes_of_uneven_size(seqloom: Any, here: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["own.jsonl", "own.csv", "own.tsv", "own.tsv.gz"])
-def test_columns_called_text_and_label_need_not_be_named(seqloom: Any, here: Path, name: str) -> None:
+def test_columns_text_and_label_are_the_default(seqloom: Any, here: Path, name: str) -> None:
     import gzip
 
     if "jsonl" in name:
@@ -72,7 +72,7 @@ def test_columns_called_text_and_label_need_not_be_named(seqloom: Any, here: Pat
     assert seqloom("train", *steps("own.yaml")).code == 0
 
 
-def test_numbers_of_columns(seqloom: Any, here: Path) -> None:
+def test_columns_by_number(seqloom: Any, here: Path) -> None:
     Path("rows.tsv").write_text("".join(f"{n}\t{text}\t{label}\n" for n, (text, label) in enumerate(reviews())))
     assert seqloom("init", "rows.tsv", "--text", "2", "--label", "3").code == 0
     _, recipe = read_recipe("rows.yaml")
@@ -80,7 +80,7 @@ def test_numbers_of_columns(seqloom: Any, here: Path) -> None:
     assert seqloom("train", *steps("rows.yaml")).code == 0
 
 
-def test_names_that_yaml_would_read_otherwise(seqloom: Any, here: Path) -> None:
+def test_names_are_quoted_in_yaml(seqloom: Any, here: Path) -> None:
     file = here / "my: own #1.csv"
     content = "null,yes: no\n" + "".join(f'"{text}",{label}\n' for text, label in reviews())
     file.write_text(content)
@@ -90,7 +90,7 @@ def test_names_that_yaml_would_read_otherwise(seqloom: Any, here: Path) -> None:
     assert seqloom("train", *steps("x.yaml")).code == 0
 
 
-def test_a_tagger(seqloom: Any, here: Path) -> None:
+def test_tagger_recipe_is_trained(seqloom: Any, here: Path) -> None:
     write_sentences(here / "mine.conll", [[("Ann", "O"), ("Bee", "I-PER")], *sentences()])
     shown = seqloom("init", "mine.conll")
     assert shown.code == 0, shown.err
@@ -102,7 +102,7 @@ def test_a_tagger(seqloom: Any, here: Path) -> None:
     assert seqloom("tag", "runs/it", "Ann lives in Rome.").code == 0
 
 
-def test_parts_of_speech(seqloom: Any, here: Path) -> None:
+def test_part_of_speech_recipe_is_trained(seqloom: Any, here: Path) -> None:
     words = [[(word, "NAME" if tag != "O" else "X") for word, tag in one] for one in sentences()]
     rows = [
         "".join(f"{n}\t{word}\t_\t{tag}\t_\t_\t0\troot\t_\t_\n" for n, (word, tag) in enumerate(one, start=1))
@@ -116,7 +116,7 @@ def test_parts_of_speech(seqloom: Any, here: Path) -> None:
     assert seqloom("train", *steps("mine.yaml")).code == 0
 
 
-def test_labels_that_are_all_different_are_noted(seqloom: Any, here: Path) -> None:
+def test_unique_labels_are_noted(seqloom: Any, here: Path) -> None:
     rows = "".join(f"{n},this is text {n}\n" for n in range(50))
     (here / "mine.csv").write_text(f"id,text\n{rows}")
     shown = seqloom("init", "mine.csv", "--label", "id")
@@ -160,7 +160,7 @@ def test_sizes_grow_with_the_text(words: int) -> None:
         (["plain.txt", "--task", "tag"], 3, "must have"),
     ],
 )
-def test_what_is_refused(seqloom: Any, here: Path, words: list[str], code: int, said: str) -> None:
+def test_invalid_input_is_rejected(seqloom: Any, here: Path, words: list[str], code: int, said: str) -> None:
     write_reviews(here / "reviews.csv")
     (here / "same.csv").write_text("text,label\n" + "".join(f"text {n},same\n" for n in range(20)))
     for name in ("plain.txt", "plain.md"):

@@ -35,7 +35,7 @@ def files(here: Path) -> Path:
     return here
 
 
-def test_two_files(seqloom: Any, files: Path) -> None:
+def test_recipe_of_two_files(seqloom: Any, files: Path) -> None:
     shown = seqloom("init", "a.en", "a.de")
     assert shown.code == 0 and shown.err == ""
     assert shown.out == (
@@ -49,7 +49,7 @@ def test_two_files(seqloom: Any, files: Path) -> None:
     assert sum("#" in line for line in lines) > len(lines) / 2  # commented
 
 
-def test_the_recipe_trains_as_written(seqloom: Any, files: Path) -> None:
+def test_recipe_is_trained_as_written(seqloom: Any, files: Path) -> None:
     assert seqloom("init", "a.en", "a.de").code == 0
     trained = seqloom("train", "a.yaml", "train.epochs=30", "train.evaluate_every=30")
     assert trained.code == 0, trained.err
@@ -63,7 +63,7 @@ def test_the_recipe_trains_as_written(seqloom: Any, files: Path) -> None:
 
 
 @pytest.mark.parametrize("tokens", ["characters", "words", "byte-pair"])
-def test_a_table_and_every_kind_of_token(seqloom: Any, files: Path, tokens: str) -> None:
+def test_table_with_every_tokenizer(seqloom: Any, files: Path, tokens: str) -> None:
     shown = seqloom("init", "a.tsv", "--tokens", tokens)
     assert shown.code == 0, shown.err
     recipe = load_yaml(files / "a.yaml")
@@ -73,7 +73,7 @@ def test_a_table_and_every_kind_of_token(seqloom: Any, files: Path, tokens: str)
     assert trained.code == 0, trained.err
 
 
-def test_a_table_that_names_its_columns(seqloom: Any, files: Path) -> None:
+def test_table_with_header(seqloom: Any, files: Path) -> None:
     text = "en\tpt-BR\tnote\n" + "".join(f"{source}\t{target}\tx\n" for source, target in pairs(40))
     (files / "b.tsv.gz").write_bytes(gzip.compress(text.encode()))
     assert seqloom("init", "b.tsv.gz").code == 0
@@ -82,7 +82,7 @@ def test_a_table_that_names_its_columns(seqloom: Any, files: Path) -> None:
     assert seqloom("train", "b.yaml", *SHORT).code == 0
 
 
-def test_the_task_may_be_named(seqloom: Any, files: Path) -> None:
+def test_task_option(seqloom: Any, files: Path) -> None:
     (files / "a.tsv").rename(files / "t.txt")
     assert seqloom("init", "t.txt", "--task", "translate").code == 0
     assert load_yaml(files / "t.yaml")["task"] == "translate"
@@ -91,7 +91,7 @@ def test_the_task_may_be_named(seqloom: Any, files: Path) -> None:
     assert load_yaml(files / "l.yaml")["task"] == "language-model"
 
 
-def test_pairs_left_out_are_told(seqloom: Any, files: Path) -> None:
+def test_skipped_pairs_are_noted(seqloom: Any, files: Path) -> None:
     (files / "a.de").write_text("".join(f"{target}\n" if n != 6 else "\n" for n, (_, target) in enumerate(pairs(40))))
     shown = seqloom("init", "a.en", "a.de")
     assert "1 example has a blank side and was left out, at line 7 of a.en and a.de.\n" in shown.out
@@ -106,7 +106,7 @@ def test_larger_files_get_larger_models_and_hold_out_less(seqloom: Any, files: P
 
 
 @pytest.mark.parametrize("name", ["a b", "it's: 小说 #1", "x, [y]", "{b}", "null", "two\nlines"], ids=ascii)
-def test_odd_file_names_survive(seqloom: Any, files: Path, name: str) -> None:
+def test_unusual_file_names_are_quoted(seqloom: Any, files: Path, name: str) -> None:
     for language in ("en", "de"):
         (files / f"a.{language}").rename(files / f"{name}.{language}")
     shown = seqloom("init", f"./{name}.en", f"./{name}.de")
@@ -125,7 +125,7 @@ def test_odd_file_names_survive(seqloom: Any, files: Path, name: str) -> None:
         (["en", "de"], "en-de"),
     ],
 )
-def test_the_name_of_the_recipe(names: list[str], made: str) -> None:
+def test_recipe_name(names: list[str], made: str) -> None:
     assert recipe_name("translate", [Path(name) for name in names]) == made
 
 
@@ -145,7 +145,7 @@ def test_the_name_of_the_recipe(names: list[str], made: str) -> None:
         (["a.en", "a.de", "--task", "translation"], 2, "--task"),
     ],
 )
-def test_what_cannot_be_a_recipe(seqloom: Any, files: Path, words: list[str], code: int, message: str) -> None:
+def test_invalid_input_is_rejected(seqloom: Any, files: Path, words: list[str], code: int, message: str) -> None:
     (files / "short.de").write_text("one\ntwo\n")
     (files / "bad.tsv").write_text("a\tb\nc\nd\te\nf\tg\n")
     (files / "few.tsv").write_text("a\tb\nc\td\n")

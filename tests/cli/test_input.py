@@ -9,7 +9,7 @@ from seqloom.cli._input import decode_lines
 from seqloom.core.errors import DataError
 
 
-def test_line_that_is_too_long_is_refused_after_those_before_it(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_too_long_line_is_rejected_after_previous_lines(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SEQLOOM_MAX_LINE", "10")
     lines = decode_lines(io.BytesIO(b"one\r\n0123456789\nlast\n0123456789a\nmore\n"))
     assert [next(lines), next(lines), next(lines)] == ["one", "0123456789", "last"]
@@ -17,11 +17,11 @@ def test_line_that_is_too_long_is_refused_after_those_before_it(monkeypatch: pyt
         next(lines)
 
 
-def test_endless_line_is_refused() -> None:
+def test_endless_line_is_rejected() -> None:
     zeros: IO[bytes]
     with open("/dev/zero", "rb") as zeros, pytest.raises(DataError, match="Line 1 of the input is longer"):
         next(decode_lines(zeros))
 
 
-def test_last_line_without_an_end() -> None:
+def test_last_line_without_line_end() -> None:
     assert list(decode_lines(io.BytesIO(b"\xef\xbb\xbfa\n\nb"))) == ["a", "", "b"]

@@ -31,7 +31,7 @@ def test_gates_as_json(seqloom: Any, runs: Path) -> None:
     assert found["unit"] is None and found["values"] is None
 
 
-def test_one_unit_as_json(seqloom: Any, runs: Path) -> None:
+def test_single_unit_as_json(seqloom: Any, runs: Path) -> None:
     found = seqloom("inspect", "gates", runs / "gru", TEXT, "--unit", 7, "--layer", 1, "--json").json
     trace = gate_trace(load(runs / "gru", "cpu"), TEXT)
     assert found["unit"] == 7
@@ -39,7 +39,7 @@ def test_one_unit_as_json(seqloom: Any, runs: Path) -> None:
         assert values == pytest.approx(trace.layers[0].values[name][:, 7].tolist())
 
 
-def test_a_table_with_a_row_for_every_token(seqloom: Any, runs: Path) -> None:
+def test_table_has_a_row_per_token(seqloom: Any, runs: Path) -> None:
     shown = seqloom("inspect", "gates", runs / "chars", TEXT)
     assert shown.code == 0
     title, heads, *rest = shown.out.splitlines()
@@ -55,7 +55,7 @@ def test_a_table_with_a_row_for_every_token(seqloom: Any, runs: Path) -> None:
     assert "\x1b" not in shown.out and "█" not in shown.out
 
 
-def test_saturation_is_that_of_the_unit(seqloom: Any, runs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_saturation_of_a_unit(seqloom: Any, runs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     layer = gate_trace(load(runs / "chars", "cpu"), TEXT).layers[0]
     layer.values["f"][:] = 0.5
     layer.values["f"][:3, 4] = 0.95
@@ -70,13 +70,13 @@ def test_saturation_is_that_of_the_unit(seqloom: Any, runs: Path, monkeypatch: p
     assert f"{layer.saturation('i', unit).open:.0%}" != f"{layer.saturation('i').open:.0%}"
 
 
-def test_on_a_terminal_gates_are_bars(seqloom: Any, runs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_gates_are_bars_on_a_terminal(seqloom: Any, runs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
     assert "█" in seqloom("inspect", "gates", runs / "chars", "cat").out
 
 
 @pytest.mark.parametrize("name", ["chars", "gru", "pairs", "words", "toys"])
-def test_every_kind_of_token(seqloom: Any, runs: Path, name: str) -> None:
+def test_gates_with_every_tokenizer(seqloom: Any, runs: Path, name: str) -> None:
     text = "a b" if name == "toys" else "the cat sat here ."
     run = load(runs / name, "cpu")
     if run.tokenizer.unknown_pieces(text):
@@ -85,7 +85,7 @@ def test_every_kind_of_token(seqloom: Any, runs: Path, name: str) -> None:
     assert seqloom("inspect", "gates", runs / name, text).code == 0
 
 
-def test_unknown_words_are_refused_or_read_as_such(seqloom: Any, runs: Path) -> None:
+def test_unknown_words_are_rejected_unless_allowed(seqloom: Any, runs: Path) -> None:
     text = "the zebra sat"
     seqloom("inspect", "gates", runs / "words", text).refuses(3, "cannot spell 'zebra'", "--allow-unknown", lines=1)
     found = seqloom("inspect", "gates", runs / "words", text, "--allow-unknown", "--json").json
@@ -108,13 +108,13 @@ def test_unknown_words_are_refused_or_read_as_such(seqloom: Any, runs: Path) -> 
         (["chars", "a", "--part", "encoder"], 2, "There is no part 'encoder' of this model"),
     ],
 )
-def test_what_has_no_gates(seqloom: Any, runs: Path, words: list[str], code: int, message: str) -> None:
+def test_gates_require_a_recurrent_model(seqloom: Any, runs: Path, words: list[str], code: int, message: str) -> None:
     name, *rest = words
     seqloom("inspect", "gates", runs / name, *rest).refuses(code, message, lines=1)
 
 
 @pytest.mark.parametrize("command", [["gates", "a"], ["gradients"]])
-def test_pictures_that_cannot_be_drawn_are_refused_first(
+def test_invalid_plot_path_is_rejected_first(
     seqloom: Any, runs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: list[str]
 ) -> None:
     def inspect(run: str, out: Path) -> Any:
@@ -129,7 +129,7 @@ def test_pictures_that_cannot_be_drawn_are_refused_first(
 
 
 @pytest.mark.parametrize("unit", [[], ["--unit", "3"]])
-def test_pictures_of_gates(seqloom: Any, runs: Path, tmp_path: Path, unit: list[str]) -> None:
+def test_plots_of_gates(seqloom: Any, runs: Path, tmp_path: Path, unit: list[str]) -> None:
     pytest.importorskip("matplotlib")
     png = tmp_path / "gates.png"
     shown = seqloom("inspect", "gates", runs / "chars", TEXT, *unit, "--out", png, "--json")
@@ -161,7 +161,7 @@ def test_gradients_as_json(seqloom: Any, runs: Path) -> None:
     assert [matrix["name"] for matrix in found["runs"][0]["matrices"]] == ["i", "f", "g", "o"]
 
 
-def test_the_elman_bound(seqloom: Any, own: list[str], tmp_path: Path) -> None:
+def test_bound_of_elman_gradients(seqloom: Any, own: list[str], tmp_path: Path) -> None:
     small = [
         "model.hidden=8",
         "model.layers=2",
@@ -185,7 +185,7 @@ def test_the_elman_bound(seqloom: Any, own: list[str], tmp_path: Path) -> None:
     assert "the recipe does not clip" in shown
 
 
-def test_without_a_text_the_dev_split_is_read(seqloom: Any, runs: Path, texts: Path) -> None:
+def test_default_text_is_the_dev_split(seqloom: Any, runs: Path, texts: Path) -> None:
     found = seqloom("inspect", "gradients", runs / "chars", "--json").json["runs"][0]
     lines = (texts / "dev.txt").read_text(encoding="utf-8").split("\n")
     read = [letter for line in lines for letter in [*line, "</s>"]]
@@ -194,7 +194,7 @@ def test_without_a_text_the_dev_split_is_read(seqloom: Any, runs: Path, texts: P
     assert given["tokens"] == ["</s>", *lines[0][:19]]
 
 
-def test_a_table_of_norms(seqloom: Any, runs: Path) -> None:
+def test_gradients_in_text_output(seqloom: Any, runs: Path) -> None:
     shown = seqloom("inspect", "gradients", runs / "chars", runs / "gru", "--text", TEXT)
     assert shown.code == 0
     title, heads, *rows = [line.strip() for line in shown.out.splitlines()]
@@ -215,12 +215,12 @@ def test_a_table_of_norms(seqloom: Any, runs: Path) -> None:
     assert "the sum of all tokens' losses" in total.out and "a tenth every" not in total.out
 
 
-def test_runs_of_one_name_are_told_apart_by_their_path(seqloom: Any, runs: Path, copy: Any) -> None:
+def test_runs_with_equal_names_are_shown_by_path(seqloom: Any, runs: Path, copy: Any) -> None:
     shown = seqloom("inspect", "gradients", runs / "gru", copy("gru"), "--text", "cat").out
     assert f"{runs / 'gru'}: h" in shown
 
 
-def test_what_has_no_gradients(seqloom: Any, runs: Path) -> None:
+def test_gradients_require_a_recurrent_model(seqloom: Any, runs: Path) -> None:
     for words in ([runs / "grams"], [runs / "chars", runs / "grams"], [runs / "grams", "--text", "the cat"]):
         seqloom("inspect", "gradients", *words).refuses(2, "is of kind ngram", lines=1)
     seqloom("inspect", "gradients", runs / "chars", "--text", "").refuses(2, "The text is empty", lines=1)
@@ -228,7 +228,7 @@ def test_what_has_no_gradients(seqloom: Any, runs: Path) -> None:
     seqloom("inspect", "gradients").refuses(2, "Missing argument")
 
 
-def test_a_picture_of_gradients(seqloom: Any, runs: Path, tmp_path: Path) -> None:
+def test_plot_of_gradients(seqloom: Any, runs: Path, tmp_path: Path) -> None:
     pytest.importorskip("matplotlib")
     svg = tmp_path / "flow.svg"
     assert seqloom("inspect", "gradients", runs / "chars", runs / "gru", "--out", svg).code == 0

@@ -47,7 +47,7 @@ def translators(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def test_as_json(seqloom: Any, translators: Path) -> None:
+def test_json_output(seqloom: Any, translators: Path) -> None:
     found = seqloom("inspect", "attention", translators / "pairs", SOURCE, "--json").json
     view = alignment_view(load(translators / "pairs", "cpu"), SOURCE)
     assert found["run"] == str(translators / "pairs") and found["source"] == SOURCE
@@ -62,14 +62,14 @@ def test_as_json(seqloom: Any, translators: Path) -> None:
     assert said == f"{view.text}\n"
 
 
-def test_a_translation_of_ones_own(seqloom: Any, translators: Path) -> None:
+def test_given_target(seqloom: Any, translators: Path) -> None:
     found = seqloom("inspect", "attention", translators / "pairs", SOURCE, "--target", "القط جلس 猫", "--json").json
     assert found["given"] and found["finished"] and found["translation"] == "القط جلس 猫"
     assert found["target_words"] == ["القط", "جلس", "猫", "</s>"]
     np.testing.assert_allclose(np.sum(found["word_weights"], axis=1), 1, atol=1e-6)
 
 
-def test_a_map_in_a_pipe_is_plain(seqloom: Any, translators: Path) -> None:
+def test_piped_map_has_no_colours(seqloom: Any, translators: Path) -> None:
     shown = seqloom("inspect", "attention", translators / "pairs", SOURCE, "--target", "القط جلس 猫")
     assert shown.code == 0 and shown.err == "" and "\x1b" not in shown.out
     lines = shown.out.splitlines()
@@ -82,7 +82,7 @@ def test_a_map_in_a_pipe_is_plain(seqloom: Any, translators: Path) -> None:
     assert "</s>" not in bare.out
 
 
-def test_pieces_instead_of_words(seqloom: Any, translators: Path) -> None:
+def test_tokens_instead_of_words(seqloom: Any, translators: Path) -> None:
     run, target = translators / "pairs", "猫 zq"
     view = alignment_view(load(run, "cpu"), SOURCE, target)
     assert len(view.tokens.rows) > len(view.words.rows)
@@ -92,7 +92,7 @@ def test_pieces_instead_of_words(seqloom: Any, translators: Path) -> None:
 
 
 @pytest.mark.parametrize(("option", "coloured"), [("--color", True), ("--no-color", False)])
-def test_colour_can_be_chosen(
+def test_colour_option(
     seqloom: Any, translators: Path, monkeypatch: pytest.MonkeyPatch, option: str, coloured: bool
 ) -> None:
     monkeypatch.setenv("NO_COLOR", "1")
@@ -101,12 +101,12 @@ def test_colour_can_be_chosen(
     assert ("░" in shown or "▒" in shown) is not coloured
 
 
-def test_the_beam(seqloom: Any, translators: Path) -> None:
+def test_beam_option(seqloom: Any, translators: Path) -> None:
     found = seqloom("inspect", "attention", translators / "pairs", SOURCE, "--beam", 1, "--json").json
     assert found["translation"] == alignment_view(load(translators / "pairs", "cpu"), SOURCE, beam=1).text
 
 
-def test_unknown_words_are_read_as_such_and_said(seqloom: Any, translators: Path) -> None:
+def test_unknown_words_are_noted(seqloom: Any, translators: Path) -> None:
     shown = seqloom("inspect", "attention", translators / "words", "the zebra sat", "--target", "猫", "--json")
     assert "<unk>" in shown.json["source_tokens"]
     assert shown.err == "note: the vocabulary lacks 'zebra' of the text: read as <unk>\n"
@@ -126,7 +126,7 @@ def test_unknown_words_are_read_as_such_and_said(seqloom: Any, translators: Path
         (["pairs", "a", "--font", "DejaVu Sans"], 2, "--font requires a plot"),
     ],
 )
-def test_what_cannot_be_looked_at(
+def test_invalid_arguments_are_rejected(
     seqloom: Any, translators: Path, here: Path, words: list[str], code: int, message: str
 ) -> None:
     name, *rest = words
@@ -134,11 +134,11 @@ def test_what_cannot_be_looked_at(
     assert not any(here.iterdir())
 
 
-def test_a_language_model_does_not_translate(seqloom: Any, runs: Path) -> None:
+def test_recurrent_language_model_is_rejected(seqloom: Any, runs: Path) -> None:
     seqloom("inspect", "attention", runs / "chars", "the cat").refuses(2, "has no heads to look at")
 
 
-def test_pictures_that_cannot_be_drawn_are_refused_first(
+def test_invalid_plot_path_is_rejected_first(
     seqloom: Any, translators: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for run in ("pairs", "nowhere"):
@@ -151,7 +151,7 @@ def test_pictures_that_cannot_be_drawn_are_refused_first(
     assert not any(tmp_path.iterdir())
 
 
-def test_pictures(seqloom: Any, translators: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_plots_are_written(seqloom: Any, translators: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("matplotlib")
     from matplotlib import font_manager
 

@@ -34,7 +34,7 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def test_the_parts_are_what_the_series_was_made_of(seqloom: Any, runs: Path) -> None:
+def test_components_recover_the_generated_series(seqloom: Any, runs: Path) -> None:
     found = seqloom("inspect", "components", runs / "seasonal", "--json").json
     assert found["variable"] == "wet" and found["times"][0].startswith("2000-01") and not found["logarithmic"]
     assert found["observed"][7] is None and len(found["observed"]) == STEPS
@@ -48,7 +48,7 @@ def test_the_parts_are_what_the_series_was_made_of(seqloom: Any, runs: Path) -> 
     assert deviation[7] > deviation[20] > 0  # less sure in a gap
 
 
-def test_another_variable_a_picture_and_logarithms(seqloom: Any, runs: Path, tmp_path: Path) -> None:
+def test_column_plot_and_logarithms(seqloom: Any, runs: Path, tmp_path: Path) -> None:
     pytest.importorskip("matplotlib")
     picture = tmp_path / "parts.png"
     shown = seqloom("inspect", "components", runs / "log", "--column", "dry", "--out", picture)
@@ -59,12 +59,12 @@ def test_another_variable_a_picture_and_logarithms(seqloom: Any, runs: Path, tmp
     assert found["logarithmic"] and abs(found["parts"]["level"]["mean"][-1] - math.log(50)) < 0.2
 
 
-def test_what_has_no_components(seqloom: Any, runs: Path) -> None:
+def test_models_without_components_are_rejected(seqloom: Any, runs: Path) -> None:
     seqloom("inspect", "components", runs / "ar").refuses(2, "no model with a level", "model.kind=kalman", lines=1)
     seqloom("inspect", "components", runs / "free").refuses(2, "is free", "model.structure=trend", lines=1)
     seqloom("inspect", "components", runs / "log", "--column", "wett").refuses(2, "did you mean wet", lines=1)
 
 
-def test_a_forecast_of_it_is_exact(seqloom: Any, runs: Path) -> None:
+def test_forecast_is_better_than_naive(seqloom: Any, runs: Path) -> None:
     found = seqloom("evaluate", runs / "seasonal", "--split", "test", "--json").json
     assert found["mase"] < found["naive_mase"]

@@ -43,9 +43,7 @@ def test_heads_of_a_classifier(seqloom: Any, runs: Path, kind: str) -> None:
 
 @pytest.mark.parametrize("kind", AROUND)
 @pytest.mark.parametrize("task", ["classifier", "tagger"])
-def test_they_are_those_with_which_it_answers(
-    runs: Path, kind: str, task: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_heads_equal_those_of_the_prediction(runs: Path, kind: str, task: str, monkeypatch: pytest.MonkeyPatch) -> None:
     reader: Any = load(runs / f"{task}-{kind}", "cpu")
     part = reader.heads(LINE).encoder
     before, after = AROUND[kind]
@@ -75,18 +73,18 @@ def test_heads_of_a_tagger_by_words(seqloom: Any, runs: Path) -> None:
 
 
 @pytest.mark.parametrize("task", ["classifier", "tagger"])
-def test_of_a_long_text_the_part_that_is_read_is_shown(seqloom: Any, runs: Path, task: str) -> None:
+def test_long_text_is_truncated_with_a_note(seqloom: Any, runs: Path, task: str) -> None:
     shown = seqloom("inspect", "attention", runs / f"{task}-gpt", f"{LINE} " * 9, "--view", "heat")
     assert shown.code == 0 and "tokens are shown: so many are read at once" in shown.err
 
 
 @pytest.mark.parametrize("task", ["classifier", "tagger"])
-def test_cells_have_no_heads(seqloom: Any, runs: Path, task: str) -> None:
+def test_recurrent_backbone_has_no_heads(seqloom: Any, runs: Path, task: str) -> None:
     run = runs / f"{task}-recurrent-lm"
     seqloom("inspect", "attention", run, LINE).refuses(2, "has no heads to look at: what reads in it is no Transformer")
 
 
 @pytest.mark.parametrize("task", ["pair", "choice", "answer"])
-def test_what_reads_several_texts_is_refused(seqloom: Any, tmp_path: Path, task: str) -> None:
+def test_models_of_several_texts_are_rejected(seqloom: Any, tmp_path: Path, task: str) -> None:
     trained(matching_recipe(tmp_path, task, *SHORT), tmp_path / task)
     seqloom("inspect", "attention", tmp_path / task, LINE).refuses(2, "heads are shown of models that read one text")

@@ -57,7 +57,7 @@ def size(path: Path) -> tuple[int, int]:
 
 
 @pytest.mark.parametrize("part", ["encoder", "decoder", "cross"])
-def test_every_head_as_json(seqloom: Any, translators: Path, part: str) -> None:
+def test_heads_as_json(seqloom: Any, translators: Path, part: str) -> None:
     found = seqloom(
         "inspect", "attention", translators / "heads", SOURCE, "--target", TARGET, "--part", part, "--json"
     ).json
@@ -87,7 +87,7 @@ def test_every_head_as_json(seqloom: Any, translators: Path, part: str) -> None:
         (["--view", "grid", "--layer", "2", "--head", "3"], [(2, 3)]),
     ],
 )
-def test_which_heads_are_shown(seqloom: Any, translators: Path, words: list[str], maps: list[Any]) -> None:
+def test_layer_and_head_options_select_maps(seqloom: Any, translators: Path, words: list[str], maps: list[Any]) -> None:
     command = ["inspect", "attention", translators / "heads", SOURCE, "--target", TARGET, "--part", "decoder", "--json"]
     found = seqloom(*command, *words).json["maps"]
     assert [(one["layer"], one["head"]) for one in found] == maps
@@ -96,7 +96,7 @@ def test_which_heads_are_shown(seqloom: Any, translators: Path, words: list[str]
     np.testing.assert_allclose(found[0]["weights"], own.grid(layer, head, tokens=True).weights)
 
 
-def test_without_options_it_is_the_alignment(seqloom: Any, translators: Path) -> None:
+def test_default_is_the_alignment(seqloom: Any, translators: Path) -> None:
     command = ["inspect", "attention", translators / "heads", SOURCE, "--target", TARGET]
     shown = seqloom(*command)
     assert shown.code == 0 and shown.err == ""
@@ -109,7 +109,7 @@ def test_without_options_it_is_the_alignment(seqloom: Any, translators: Path) ->
     assert "--part" not in seqloom("inspect", "attention", translators / "recurrent", SOURCE).out
 
 
-def test_one_head_in_the_terminal(seqloom: Any, translators: Path) -> None:
+def test_single_head_in_text_output(seqloom: Any, translators: Path) -> None:
     command = ["inspect", "attention", translators / "heads", SOURCE, "--target", TARGET]
     shown = seqloom(*command, "--part", "decoder", "--layer", 2, "--head", 3)
     assert shown.code == 0 and shown.err == "" and "\x1b" not in shown.out
@@ -125,7 +125,7 @@ def test_one_head_in_the_terminal(seqloom: Any, translators: Path) -> None:
     assert len(pieces.out) > len(bare.out)
 
 
-def test_the_table_of_heads(seqloom: Any, translators: Path) -> None:
+def test_table_of_heads(seqloom: Any, translators: Path) -> None:
     run = translators / "heads"
     shown = seqloom("inspect", "attention", run, SOURCE, "--target", TARGET, "--part", "encoder")
     rows = [line.split() for line in shown.out.splitlines() if line.strip()[:1].isdigit()]
@@ -139,7 +139,7 @@ def test_the_table_of_heads(seqloom: Any, translators: Path) -> None:
 
 
 @pytest.mark.parametrize("run", ["heads", "recurrent"])
-def test_links_in_the_terminal(seqloom: Any, translators: Path, run: str) -> None:
+def test_links_in_text_output(seqloom: Any, translators: Path, run: str) -> None:
     command = ["inspect", "attention", translators / run, SOURCE, "--target", TARGET, "--view", "links"]
     found = seqloom(*command, "--json").json
     weights, columns = np.array(found["word_weights"]), found["source_words"]
@@ -155,19 +155,19 @@ def test_links_in_the_terminal(seqloom: Any, translators: Path, run: str) -> Non
 
 
 @pytest.mark.parametrize("view", ["heat", "grid", "links"])
-def test_pictures(seqloom: Any, translators: Path, tmp_path: Path, view: str) -> None:
+def test_plots_are_written(seqloom: Any, translators: Path, tmp_path: Path, view: str) -> None:
     pytest.importorskip("matplotlib")
     command = ["inspect", "attention", translators / "heads", SOURCE, "--target", TARGET, "--part", "encoder"]
     png, svg = tmp_path / "x.png", tmp_path / "x.svg"
     shown = seqloom(*command, "--view", view, "--out", png)
     assert shown.code == 0 and shown.err == f"Wrote {png}.\n" and shown.out
-    assert min(size(png)) > 250 and "Draw them" not in shown.out
+    assert min(size(png)) > 250 and "Plot them" not in shown.out
     assert seqloom(*command, "--view", view, "--json", "--out", svg).json
     text = svg.read_text("utf-8")
     assert "encoder self-attention" in text and SOURCE in text and ">cat<" in text
 
 
-def test_letters_no_font_has_are_named(
+def test_characters_without_font_are_noted(
     seqloom: Any, translators: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pytest.importorskip("matplotlib")
@@ -208,7 +208,7 @@ def test_letters_no_font_has_are_named(
         (["learned", "a cat", "--target", "a cat and a dog and a cat and a dog", "--part", "cross"], 2, "16 positions"),
     ],
 )
-def test_what_cannot_be_looked_at(
+def test_invalid_arguments_are_rejected(
     seqloom: Any, translators: Path, here: Path, words: list[str], code: int, message: str
 ) -> None:
     name, *rest = words
@@ -216,7 +216,7 @@ def test_what_cannot_be_looked_at(
     assert not any(here.iterdir())
 
 
-def test_the_rest_of_a_model_whose_encoder_does_not_attend(seqloom: Any, translators: Path) -> None:
+def test_recurrent_encoder_with_attention_decoder(seqloom: Any, translators: Path) -> None:
     command = ["inspect", "attention", translators / "reader", SOURCE, "--target", TARGET]
     assert seqloom(*command, "--part", "decoder", "--json").json["layers"] == 3
     assert seqloom(*command).code == 0
@@ -225,7 +225,7 @@ def test_the_rest_of_a_model_whose_encoder_does_not_attend(seqloom: Any, transla
 # --- positions ------------------------------------------------------------------------------------------------------
 
 
-def test_sinusoids(seqloom: Any, tmp_path: Path) -> None:
+def test_positions_of_sinusoids(seqloom: Any, tmp_path: Path) -> None:
     pytest.importorskip("matplotlib")
     out = tmp_path / "positions.png"
     shown = seqloom("inspect", "positions", "--width", 64, "--length", 50, "--layout", "halves", "--out", out)
@@ -273,7 +273,7 @@ def test_positions_of_runs(seqloom: Any, translators: Path) -> None:
         (["nowhere"], 4, "is not a run"),
     ],
 )
-def test_positions_that_cannot_be_shown(
+def test_invalid_positions_are_rejected(
     seqloom: Any, translators: Path, here: Path, words: list[str], code: int, message: str
 ) -> None:
     run = [] if words[0].startswith("--") else [translators / words[0]]
@@ -282,7 +282,7 @@ def test_positions_that_cannot_be_shown(
     assert not any(here.iterdir())
 
 
-def test_a_language_model_has_no_positions(seqloom: Any, runs: Path) -> None:
+def test_recurrent_language_model_has_no_positions(seqloom: Any, runs: Path) -> None:
     seqloom("inspect", "positions", runs / "chars").refuses(
         2, "has no positions to look at: it is of kind recurrent-lm"
     )

@@ -23,7 +23,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def test_the_mix_of_a_task_is_shown(seqloom: Any, folder: Path) -> None:
+def test_layer_mix_is_shown(seqloom: Any, folder: Path) -> None:
     (found,) = seqloom("inspect", "mix", folder / "features", "--json").objects
     mix = load(folder / "features", "cpu").model.backbone.mix
     assert [layer["layer"] for layer in found["layers"]] == ["token vectors", "layer 1", "layer 2"]
@@ -36,7 +36,7 @@ def test_the_mix_of_a_task_is_shown(seqloom: Any, folder: Path) -> None:
     )
 
 
-def test_features_that_are_frozen_stay_what_they_were(folder: Path) -> None:
+def test_frozen_features_do_not_change(folder: Path) -> None:
     before, after = (load(folder / name, "cpu").model.backbone for name in ("base", "features"))
     own, there = after.ways.state_dict(), before.state_dict()
     V = len(there["embed.weight"])
@@ -44,12 +44,12 @@ def test_features_that_are_frozen_stay_what_they_were(folder: Path) -> None:
     assert all(np.array_equal(own[name], there[name]) for name in there if name != "embed.weight")
 
 
-def test_a_model_without_a_mix_is_refused(seqloom: Any, folder: Path) -> None:
+def test_model_without_mix_is_rejected(seqloom: Any, folder: Path) -> None:
     shown = seqloom("inspect", "mix", folder / "elmo")
     shown.refuses(2, "fine-tuned from a bidirectional language model (init.from)", lines=1)
 
 
-def test_every_command_for_what_comes_out(seqloom: Any, folder: Path) -> None:
+def test_fine_tuned_runs_work_with_other_commands(seqloom: Any, folder: Path) -> None:
     assert seqloom("classify", folder / "features", "a warm, funny film", "--why").out
     assert "Ann" in seqloom("tag", folder / "tagger", "Ann lives in Rome .").out
     shown = seqloom("evaluate", folder / "elmo").out

@@ -46,7 +46,7 @@ def test_heads_of_a_classifier(seqloom: Any, runs: Path) -> None:
     assert "translation" not in found
 
 
-def test_they_are_the_models_own(runs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_heads_equal_the_model(runs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     classifier = load(runs / "classifier", "cpu", ClassifierPredictor)
     part = classifier.heads(FILM).encoder
     attention = classifier.model.encoder.blocks[1].mixer.attention
@@ -75,7 +75,7 @@ def test_heads_of_a_tagger_by_words_of_several_tokens(seqloom: Any, runs: Path) 
     assert view.log_prob is not None and view.log_prob < 0
 
 
-def test_in_the_terminal_and_as_pictures(seqloom: Any, runs: Path, tmp_path: Path) -> None:
+def test_text_output_and_plots(seqloom: Any, runs: Path, tmp_path: Path) -> None:
     command = ["inspect", "attention", runs / "classifier", FILM]
     table = seqloom(*command, "--out", tmp_path / "heads.png")
     assert table.code == 0 and (tmp_path / "heads.png").stat().st_size > 5_000
@@ -85,7 +85,7 @@ def test_in_the_terminal_and_as_pictures(seqloom: Any, runs: Path, tmp_path: Pat
     assert "</s>" not in seqloom(*command, "--view", "heat", "--no-end").out
 
 
-def test_what_is_said_of_a_text(seqloom: Any, runs: Path) -> None:
+def test_notes_about_the_text(seqloom: Any, runs: Path) -> None:
     shown = seqloom("inspect", "attention", runs / "tagger", f"{LINE} " * 9, "--view", "heat")
     assert "tokens are shown: so many are read at once" in shown.err
     assert seqloom("inspect", "attention", runs / "classifier", "a zebra").err == ""  # it is read by its spelling
@@ -103,5 +103,5 @@ def test_what_is_said_of_a_text(seqloom: Any, runs: Path) -> None:
         ("classifier", [FILM, "--layer", "3"], "There are 2 layers, 1 to 2"),
     ],
 )
-def test_what_cannot_be_shown(seqloom: Any, runs: Path, run: str, words: list[str], said: str) -> None:
+def test_invalid_arguments_are_rejected(seqloom: Any, runs: Path, run: str, words: list[str], said: str) -> None:
     seqloom("inspect", "attention", runs / run, *words).refuses(2, said)

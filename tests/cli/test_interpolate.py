@@ -29,7 +29,7 @@ def token_log_probs(path: Path, split: str) -> torch.Tensor:
     return stream_log_probs(trained.model, stream, end=0).double()
 
 
-def test_the_mixture_is_the_weighted_sum_token_by_token(seqloom: Any, runs: Path, trigram: Path) -> None:
+def test_mixture_is_the_weighted_sum_per_token(seqloom: Any, runs: Path, trigram: Path) -> None:
     found = seqloom(
         "evaluate", runs / "words", trigram, "--interpolate", "--weights", "0.3,0.7", "--split=test", "--json"
     ).json
@@ -43,7 +43,7 @@ def test_the_mixture_is_the_weighted_sum_token_by_token(seqloom: Any, runs: Path
     assert found["alone"][1]["loss"] == pytest.approx(-b.mean().item(), rel=1e-9)
 
 
-def test_without_weights_those_best_on_dev_are_used_for_any_split(seqloom: Any, runs: Path, trigram: Path) -> None:
+def test_default_weights_are_optimised_on_dev(seqloom: Any, runs: Path, trigram: Path) -> None:
     words = ["evaluate", runs / "words", trigram, "--interpolate", "--json"]
     dev, test = seqloom(*words).json, seqloom(*words, "--split=test").json
     assert dev["weights"] == test["weights"] and dev["weights_from"] == "dev"
@@ -54,7 +54,7 @@ def test_without_weights_those_best_on_dev_are_used_for_any_split(seqloom: Any, 
     assert test["loss"] != dev["loss"]
 
 
-def test_for_people(seqloom: Any, runs: Path, trigram: Path) -> None:
+def test_text_output(seqloom: Any, runs: Path, trigram: Path) -> None:
     shown = seqloom("evaluate", runs / "words", trigram, "--interpolate", "--weights=0.25,0.75")
     assert shown.code == 0, shown.err
     first, *_, heading, a, b = shown.out.splitlines()
@@ -64,7 +64,7 @@ def test_for_people(seqloom: Any, runs: Path, trigram: Path) -> None:
     assert b.split()[0] == "0.7500" and b.endswith(str(trigram))
 
 
-def test_another_text_read_as_the_split_gives_the_same(seqloom: Any, runs: Path, trigram: Path, texts: Path) -> None:
+def test_text_equal_to_split_has_equal_metrics(seqloom: Any, runs: Path, trigram: Path, texts: Path) -> None:
     words = ["evaluate", runs / "words", trigram, "--interpolate", "--json"]
     split, other = seqloom(*words, "--split=test").json, seqloom(*words, "--text", texts / "test.txt").json
     assert other.pop("data") == str(texts / "test.txt")
@@ -72,14 +72,14 @@ def test_another_text_read_as_the_split_gives_the_same(seqloom: Any, runs: Path,
     assert other == split
 
 
-def test_three_models_and_a_model_with_itself(seqloom: Any, runs: Path, trigram: Path) -> None:
+def test_repeated_model_shares_its_weight(seqloom: Any, runs: Path, trigram: Path) -> None:
     three = seqloom("evaluate", runs / "words", trigram, trigram, "--interpolate", "--json").json
     two = seqloom("evaluate", runs / "words", trigram, "--interpolate", "--json").json
     assert three["loss"] == pytest.approx(two["loss"], abs=1e-5)
     assert sum(three["weights"]) == pytest.approx(1)
 
 
-def test_from_python_it_scores_generates_and_evaluates(runs: Path, trigram: Path) -> None:
+def test_python_api(runs: Path, trigram: Path) -> None:
     mixture = package.interpolate([runs / "words", load(trigram)], weights=[0.5, 0.5])
     text = "the cat sat here ."
     (scored,) = mixture.score([text])
@@ -109,14 +109,12 @@ def test_from_python_it_scores_generates_and_evaluates(runs: Path, trigram: Path
         (["words", "words", "--interpolate", "--split=tset"], "did you mean test?"),
     ],
 )
-def test_what_does_not_go_together_is_refused(seqloom: Any, runs: Path, words: list[str], message: str) -> None:
+def test_incompatible_arguments_are_rejected(seqloom: Any, runs: Path, words: list[str], message: str) -> None:
     named = [word if word.startswith("--") else runs / word for word in words]
     seqloom("evaluate", *named).refuses(2, message, lines=1)
 
 
-def test_the_same_tokens_on_other_data_are_mixed_by_given_weights_only(
-    seqloom: Any, tmp_path: Path, runs: Path, texts: Path, own: list[str]
-) -> None:
+def test_different_data_requires_weights(seqloom: Any, tmp_path: Path, runs: Path, texts: Path, own: list[str]) -> None:
     """dev is another text here; train, and so the tokens, are the same."""
     other = tmp_path / "dev.txt"
     other.write_text("the owl saw the cat .\n" * 9)

@@ -30,7 +30,7 @@ PNG = b"\x89PNG\r\n\x1a\n"
 def tiny(here: Path) -> str:
     """A ladder of two variants and two seeds in the current directory."""
     variants = {"elman": ["model.cell=elman"], "gru": ["model.cell=gru"]}
-    content = {"base": "toys-copy", "overrides": [*TINY, *SHORT], "variants": variants}
+    content: dict[str, Any] = {"base": "toys-copy", "overrides": [*TINY, *SHORT], "variants": variants}
     content |= {"parameters": 7250, "seeds": [1, 2]}
     Path("tiny.yaml").write_text(dump_yaml(content), encoding="utf-8")
     return "tiny.yaml"
@@ -194,7 +194,7 @@ def test_diverged_variant_is_reported(seqloom: Any, here: Path) -> None:
         "train.warmup=0",
     ]
     variants = {"wild": [*wild, "model.cell=elman", "train.schedule=constant"], "tame": ["model.cell=gru"]}
-    content = {"base": "toys-copy", "overrides": [*TINY, *SHORT], "variants": variants}
+    content: dict[str, Any] = {"base": "toys-copy", "overrides": [*TINY, *SHORT], "variants": variants}
     content |= {"parameters": 7250, "seeds": [1]}
     Path("wild.yaml").write_text(dump_yaml(content), encoding="utf-8")
     shown = seqloom("ladder", "wild.yaml")

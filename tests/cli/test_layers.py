@@ -8,7 +8,7 @@ KINDS = ["self-attention", "windowed", "recurrent", "convolution", "dilated"]
 TINY = ["--lengths", "4,8,16", "--d-model", "8", "--heads", "2", "--window", "2", "--repeats", "2", "--device", "cpu"]
 
 
-def test_for_programs(seqloom: Any) -> None:
+def test_json_output(seqloom: Any) -> None:
     shown = seqloom("layers", *TINY, "--json", "--cell", "gru", "--kernel", "5", "--threads", "1", "--seed", "3")
     found = shown.json
     assert (found["lengths"], found["d_model"], found["heads"], found["repeats"]) == ([4, 8, 16], 8, 2, 2)
@@ -26,7 +26,7 @@ def test_for_programs(seqloom: Any) -> None:
     assert lines == [f"{kind}, n = {n}" for n in (4, 8, 16) for kind in KINDS]
 
 
-def test_for_people(seqloom: Any) -> None:
+def test_text_output(seqloom: Any) -> None:
     shown = seqloom("layers", *TINY, "--threads", "1")
     assert shown.code == 0
     blocks = shown.out.split("\n\n")
@@ -69,7 +69,7 @@ def test_one_length_has_no_exponent(seqloom: Any) -> None:
     assert re.search(r"O\(k·n·d²\)\s+–\s+–", shown.out)
 
 
-def test_a_layer_that_does_not_fit_is_a_dash_and_a_note(seqloom: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_out_of_memory_layer_is_noted(seqloom: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     if not Path("/proc/self/status").exists():
         pytest.skip("only Linux keeps such a limit")
     monkeypatch.setattr("seqloom.inspect.views.layers.free_memory", lambda device: 60 * 2**20)
@@ -84,7 +84,7 @@ def test_a_layer_that_does_not_fit_is_a_dash_and_a_note(seqloom: Any, monkeypatc
 
 
 @pytest.mark.parametrize("ending", ["png", "svg"])
-def test_a_picture(seqloom: Any, tmp_path: Path, ending: str) -> None:
+def test_plot_is_written(seqloom: Any, tmp_path: Path, ending: str) -> None:
     pytest.importorskip("matplotlib", reason="the extra plot is not installed")
     picture = tmp_path / f"layers.{ending}"
     shown = seqloom("layers", *TINY, "--kinds", "self-attention,recurrent", "--batch", "2", "--out", picture)
@@ -122,10 +122,12 @@ def test_a_picture(seqloom: Any, tmp_path: Path, ending: str) -> None:
         (["--device", "gpu"], "device must be auto, cpu"),
     ],
 )
-def test_what_is_refused_before_any_work(seqloom: Any, here: Path, words: list[str], message: str) -> None:
+def test_invalid_arguments_are_rejected_before_any_work(
+    seqloom: Any, here: Path, words: list[str], message: str
+) -> None:
     seqloom("layers", *words).refuses(2, message, lines=1)
     assert not any(here.iterdir())
 
 
-def test_a_number_that_is_none(seqloom: Any) -> None:
+def test_invalid_number_is_rejected(seqloom: Any) -> None:
     seqloom("layers", "--d-model", "wide").refuses(2, "--d-model must be a whole number; got 'wide'")

@@ -15,7 +15,7 @@ def listed(capsys: pytest.CaptureFixture[str], *words: str) -> str:
 
 
 @pytest.mark.parametrize("kind", LISTS)
-def test_every_thing_has_a_name_and_a_summary(capsys: pytest.CaptureFixture[str], kind: str) -> None:
+def test_every_entry_has_a_summary(capsys: pytest.CaptureFixture[str], kind: str) -> None:
     things = json.loads(listed(capsys, kind, "--json"))
     assert things
     assert all(things.values())
@@ -27,7 +27,7 @@ def test_every_thing_has_a_name_and_a_summary(capsys: pytest.CaptureFixture[str]
     assert all(line.endswith(part) for line, part in zip(lines, told, strict=True))
 
 
-def test_the_lists_are_the_registries(capsys: pytest.CaptureFixture[str]) -> None:
+def test_lists_equal_the_registries(capsys: pytest.CaptureFixture[str]) -> None:
     assert list(json.loads(listed(capsys, "cells", "--json"))) == list(CELLS)
     assert list(json.loads(listed(capsys, "attention", "--json"))) == list(SCORES)
     assert {"pydocs", "toys", "text"} <= set(json.loads(listed(capsys, "corpora", "--json")))
@@ -36,13 +36,13 @@ def test_the_lists_are_the_registries(capsys: pytest.CaptureFixture[str]) -> Non
     assert "ngram" in json.loads(listed(capsys, "tasks", "--json"))
 
 
-def test_everything_at_once(capsys: pytest.CaptureFixture[str]) -> None:
+def test_all_lists(capsys: pytest.CaptureFixture[str]) -> None:
     assert list(json.loads(listed(capsys, "--json"))) == list(LISTS)
     headings = [line for line in listed(capsys).splitlines() if not line.startswith(" ")]
     assert headings == [f"{kind}:" for kind in LISTS]
 
 
-def test_an_unknown_kind_is_answered_with_the_nearest(capsys: pytest.CaptureFixture[str]) -> None:
+def test_unknown_list_gets_a_suggestion(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["list", "corpus"]) == 2
     assert capsys.readouterr().err == (
         "seqloom: Cannot list 'corpus': did you mean corpora? "

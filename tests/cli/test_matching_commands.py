@@ -38,7 +38,7 @@ def runs(made: Path, tmp_path: Path) -> Path:
 # --- match ------------------------------------------------------------------------------------------------------------
 
 
-def test_one_line_out_for_each_pair_in(seqloom: Any, runs: Path, type_in: Callable[[bytes], None]) -> None:
+def test_one_output_line_per_pair(seqloom: Any, runs: Path, type_in: Callable[[bytes], None]) -> None:
     type_in(b"a grey fox\tit is red\n\na red zebra\tit is green\r\n\tit is red\n")
     shown = seqloom("match", runs / "pair")
     assert shown.code == 0
@@ -48,7 +48,7 @@ def test_one_line_out_for_each_pair_in(seqloom: Any, runs: Path, type_in: Callab
     assert shown.err == "note: the vocabulary lacks parts of 1 line; the first is line 3: 'zebra'\n"
 
 
-def test_texts_two_by_two_and_as_json(seqloom: Any, runs: Path) -> None:
+def test_pairs_as_arguments_and_json_output(seqloom: Any, runs: Path) -> None:
     found = seqloom("match", runs / "pair", "a grey fox", "it is red", "a red fox", "it is green", "--top", 2, "--json")
     one, two = found.objects
     assert (one["first"], one["second"], one["label"], two["label"]) == ("a grey fox", "it is red", "yes", "no")
@@ -57,7 +57,7 @@ def test_texts_two_by_two_and_as_json(seqloom: Any, runs: Path) -> None:
     assert one["probability"] == one["candidates"][0]["probability"] and one["unknown"] == [] and one["cut"] is False
 
 
-def test_scores(seqloom: Any, runs: Path) -> None:
+def test_similarity_scores(seqloom: Any, runs: Path) -> None:
     shown = seqloom("match", runs / "score", "a grey fox", "it is blue", "a grey fox", "it is green")
     high, low = map(float, shown.out.split())
     assert high > 3.5 and low < 1.5
@@ -67,7 +67,7 @@ def test_scores(seqloom: Any, runs: Path) -> None:
     assert blank["score"] is None and blank.keys() == found.keys()
 
 
-def test_pairs_that_are_none(seqloom: Any, runs: Path, type_in: Callable[[bytes], None]) -> None:
+def test_invalid_pairs_are_rejected(seqloom: Any, runs: Path, type_in: Callable[[bytes], None]) -> None:
     seqloom("match", runs / "pair", "alone").refuses(3, "The number of texts must be even; got 1, the last 'alone'")
     type_in(b"a fox\tit is red\nno tab here\n")
     shown = seqloom("match", runs / "pair")
@@ -77,7 +77,7 @@ def test_pairs_that_are_none(seqloom: Any, runs: Path, type_in: Callable[[bytes]
     seqloom("match", runs / "pair").refuses(3, "Line 1 must hold two texts", "3 columns")
 
 
-def test_long_pairs_are_read_in_part_and_said_so(seqloom: Any, runs: Path) -> None:
+def test_long_pairs_are_truncated_with_a_note(seqloom: Any, runs: Path) -> None:
     shown = seqloom("match", runs / "pair", "a red fox " * 20, "it is red")
     assert shown.code == 0 and "of 1 line with more than 24 tokens not all was read" in shown.err
 
@@ -97,7 +97,7 @@ def test_options_are_ranked(seqloom: Any, runs: Path, type_in: Callable[[bytes],
     assert found["options"] == [{"text": "red", "place": 2, "probability": found["options"][0]["probability"]}]
 
 
-def test_choices_that_are_none(seqloom: Any, runs: Path, type_in: Callable[[bytes], None]) -> None:
+def test_invalid_choices_are_rejected(seqloom: Any, runs: Path, type_in: Callable[[bytes], None]) -> None:
     seqloom("choose", runs / "choice", "the fox is", "red").refuses(2, "a text and at least two options; got 2")
     type_in(b"the fox is\tred\n")
     seqloom("choose", runs / "choice").refuses(3, "Line 1 must hold a text and at least two options", "2 columns")
@@ -106,7 +106,7 @@ def test_choices_that_are_none(seqloom: Any, runs: Path, type_in: Callable[[byte
 # --- answer -----------------------------------------------------------------------------------------------------------
 
 
-def test_an_answer_is_words_of_the_text(seqloom: Any, runs: Path, type_in: Callable[[bytes], None]) -> None:
+def test_answer_is_a_span_of_the_text(seqloom: Any, runs: Path, type_in: Callable[[bytes], None]) -> None:
     asked = ["answer", runs / "answer", "--context", runs / "page.txt"]
     shown = seqloom(*asked, "--question", "Which colour?", "--top", 3)
     fields = shown.out.rstrip("\n").split("\t")
@@ -118,7 +118,7 @@ def test_an_answer_is_words_of_the_text(seqloom: Any, runs: Path, type_in: Calla
     assert "the vocabulary lacks parts of 1 line; the first is line 3: 'zebra'" in shown.err
 
 
-def test_answers_as_json_say_where_they_stand(seqloom: Any, runs: Path) -> None:
+def test_json_answers_have_offsets(seqloom: Any, runs: Path) -> None:
     asked = ["--context", runs / "page.txt", "--question", "Which colour?", "--question", " "]
     one, blank = seqloom("answer", runs / "answer", *asked, "--json").objects
     found = one["answers"][0]
@@ -127,7 +127,7 @@ def test_answers_as_json_say_where_they_stand(seqloom: Any, runs: Path) -> None:
     assert blank["answer"] is None and blank["answers"] == [] and blank["absent"] is None
 
 
-def test_a_long_page_is_read_in_windows(seqloom: Any, runs: Path) -> None:
+def test_long_context_is_read_in_windows(seqloom: Any, runs: Path) -> None:
     (runs / "long.txt").write_text("It stands on the table. " * 12 + CONTEXT)
     asked = ["--context", runs / "long.txt", "--question", "Which colour?", "--json"]
     found = seqloom("answer", runs / "answer", *asked).json
@@ -136,7 +136,7 @@ def test_a_long_page_is_read_in_windows(seqloom: Any, runs: Path) -> None:
     assert (runs / "long.txt").read_text()[start:].startswith(found["answer"])
 
 
-def test_questions_about_nothing(seqloom: Any, runs: Path) -> None:
+def test_invalid_context_is_rejected(seqloom: Any, runs: Path) -> None:
     (runs / "empty.txt").write_text(" \n")
     asked = ["answer", runs / "answer", "--question", "Which colour?"]
     seqloom(*asked, "--context", runs / "empty.txt").refuses(3, "is empty")
@@ -147,7 +147,7 @@ def test_questions_about_nothing(seqloom: Any, runs: Path) -> None:
 # --- the others -------------------------------------------------------------------------------------------------------
 
 
-def test_each_command_says_what_a_run_is(seqloom: Any, runs: Path) -> None:
+def test_runs_of_other_tasks_are_rejected(seqloom: Any, runs: Path) -> None:
     seqloom("match", runs / "answer", "a", "b").refuses(2, "a model that answers questions: `seqloom answer` uses it")
     seqloom("classify", runs / "pair", "a").refuses(2, "a model of pairs of texts: `seqloom match` uses it")
     seqloom("choose", runs / "pair", "a", "b", "c").refuses(2, "What was asked for needs a model of choices")
@@ -156,7 +156,7 @@ def test_each_command_says_what_a_run_is(seqloom: Any, runs: Path) -> None:
     seqloom("evaluate", runs / "choice", "--text", runs / "page.txt").refuses(2, "seqloom choose")
 
 
-def test_evaluate_pairs_as_classifiers_are(seqloom: Any, runs: Path, tmp_path: Path) -> None:
+def test_evaluate_sentence_pairs(seqloom: Any, runs: Path, tmp_path: Path) -> None:
     picture = tmp_path / "confusion.svg"
     shown = seqloom("evaluate", runs / "pair", "--split", "test", "--out", tmp_path / "a.tsv", "--confusion", picture)
     assert re.search(r"^ *class .* pairs", shown.out, re.M), shown.out
@@ -171,7 +171,7 @@ def test_evaluate_pairs_as_classifiers_are(seqloom: Any, runs: Path, tmp_path: P
     ("name", "figure"),
     [("score", "Pearson correlation"), ("choice", "  of guessing"), ("answer", "answer F1")],
 )
-def test_evaluate_the_others(seqloom: Any, runs: Path, tmp_path: Path, name: str, figure: str) -> None:
+def test_evaluate_scores_choices_and_answers(seqloom: Any, runs: Path, tmp_path: Path, name: str, figure: str) -> None:
     shown = seqloom("evaluate", runs / name, "--split", "test", "--out", tmp_path / "a.tsv")
     assert shown.code == 0 and figure in shown.out and "95 %:" in shown.out
     rows = (tmp_path / "a.tsv").read_text().rstrip("\n").split("\n")
@@ -183,7 +183,7 @@ def test_evaluate_the_others(seqloom: Any, runs: Path, tmp_path: Path, name: str
     seqloom("evaluate", runs / name, "--out", tmp_path / "a.tsv").refuses(2, "exists")
 
 
-def test_compare_ranks_by_what_matters(seqloom: Any, runs: Path) -> None:
+def test_compare_ranks_by_headline_metric(seqloom: Any, runs: Path) -> None:
     shutil.copytree(runs / "score", runs / "other")
     found = seqloom("compare", runs / "score", runs / "other", "--json").json
     assert found["ranked_by"] == "pearson"
@@ -191,7 +191,7 @@ def test_compare_ranks_by_what_matters(seqloom: Any, runs: Path) -> None:
     assert "answer F1" in shown.out
 
 
-def test_the_curves_say_what_the_loss_is(runs: Path) -> None:
+def test_curves_have_the_unit_of_the_loss(runs: Path) -> None:
     units = {name: loss_panels([Run.open(runs / name)])[0].title for name in NAMES}
     assert units == {
         "pair": "loss, nats per pair",
@@ -201,7 +201,7 @@ def test_the_curves_say_what_the_loss_is(runs: Path) -> None:
     }
 
 
-def test_training_says_what_to_do_next(seqloom: Any, made: Path, here: Path) -> None:
+def test_training_prints_next_command(seqloom: Any, made: Path, here: Path) -> None:
     settings = [
         "model.backbone.d_model=8",
         "model.backbone.heads=2",
@@ -214,7 +214,7 @@ def test_training_says_what_to_do_next(seqloom: Any, made: Path, here: Path) -> 
     assert shown.code == 0 and "Try: seqloom match run · seqloom evaluate run --split test" in shown.out
 
 
-def test_data_show(seqloom: Any, made: Path) -> None:
+def test_data_show_prints_examples(seqloom: Any, made: Path) -> None:
     small = ["train=12", "dev=4", "test=4", "--lines=1"]
     shown = seqloom("data", "show", "scene-claims", *small).out
     assert re.search(r"^train +12 +2 ", shown, re.MULTILINE) and "labels: false 50.0%, true 50.0%" in shown

@@ -7,7 +7,7 @@ import pytest
 TINY = ["--steps", "4", "--hidden", "5", "--lags", "2,4", "--seeds", "1,2", "--device", "cpu"]
 
 
-def test_for_programs(seqloom: Any) -> None:
+def test_json_output(seqloom: Any) -> None:
     found = seqloom("memory-test", *TINY, "--cells", "elman,gru", "--json").json
     assert (found["test"], found["lags"], found["seeds"], found["steps"]) == ("recall", [2, 4], [1, 2], 4)
     assert found["blind"] == 0.125 and not found["exact"]
@@ -21,7 +21,7 @@ def test_for_programs(seqloom: Any) -> None:
     )
 
 
-def test_for_people(seqloom: Any) -> None:
+def test_text_output(seqloom: Any) -> None:
     shown = seqloom("memory-test", *TINY, "--cells", "lstm", "--test", "adding", "--forget-bias", "2")
     title, heads, row = shown.out.splitlines()
     assert title.startswith("adding, accuracy after 4 steps, mean over seeds (worst–best); without memory")
@@ -32,20 +32,20 @@ def test_for_people(seqloom: Any) -> None:
     assert [line.partition(":")[0] for line in shown.err.splitlines()] == ["lstm, lag 2", "lstm, lag 4"]
 
 
-def test_a_test_named_without_its_option(seqloom: Any) -> None:
+def test_test_without_option_gets_a_suggestion(seqloom: Any) -> None:
     seqloom("memory-test", "adding").refuses(2, "(adding); did you mean --test adding?")
     shown = seqloom("memory-test", "something")
     shown.refuses(2, "(something)")
     assert "did you mean" not in shown.err
 
 
-def test_one_seed_has_no_spread(seqloom: Any) -> None:
+def test_single_seed_has_no_range(seqloom: Any) -> None:
     shown = seqloom("memory-test", *TINY, "--seeds", "3", "--cells", "gru", "--exact")
     assert shown.code == 0 and "worst" not in shown.out and "–" not in shown.out.splitlines()[-1]
 
 
 @pytest.mark.parametrize("ending", ["png", "svg"])
-def test_a_picture(seqloom: Any, tmp_path: Path, ending: str) -> None:
+def test_plot_is_written(seqloom: Any, tmp_path: Path, ending: str) -> None:
     pytest.importorskip("matplotlib", reason="the extra plot is not installed")
     picture = tmp_path / f"memory.{ending}"
     shown = seqloom("memory-test", *TINY, "--cells", "elman", "--out", picture)
@@ -77,6 +77,8 @@ def test_a_picture(seqloom: Any, tmp_path: Path, ending: str) -> None:
         (["--device", "gpu"], "device must be auto, cpu"),
     ],
 )
-def test_what_is_refused_before_any_work(seqloom: Any, here: Path, words: list[str], message: str) -> None:
+def test_invalid_arguments_are_rejected_before_any_work(
+    seqloom: Any, here: Path, words: list[str], message: str
+) -> None:
     seqloom("memory-test", *words).refuses(2, message, lines=1)
     assert not any(here.iterdir())

@@ -31,7 +31,7 @@ def test_commands_do_not_redeclare_shared_options(path: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "flag", "default"), [("device", "--device", "auto"), ("data_dir", "--data-dir", None)]
 )
-def test_a_shared_option_is_the_same_in_every_command(name: str, flag: str, default: str | None) -> None:
+def test_shared_options_are_equal_in_every_command(name: str, flag: str, default: str | None) -> None:
     command = typer.main.get_command(app.build_app())
     found = [option for option in options(command) if option.name == name]
     assert len(found) >= 10

@@ -57,12 +57,12 @@ def test_unknown_parts_are_not_noted_for_models_that_read_characters(capsys: pyt
     assert shown.err == "note: only the beginning of 2 lines was read; the first is line 2\n"
 
 
-def test_another_line_replaces_that_of_the_prediction(capsys: pytest.CaptureFixture[str]) -> None:
+def test_to_line_replaces_the_default_line(capsys: pytest.CaptureFixture[str]) -> None:
     print_predictions(Model(spells=True), REPLIES[:2], False, lambda reply: reply.text.upper())
     assert capsys.readouterr().out == "A\nB\n"
 
 
-def test_a_prediction_is_printed_before_the_next_is_computed(capsys: pytest.CaptureFixture[str]) -> None:
+def test_prediction_is_printed_before_the_next_is_computed(capsys: pytest.CaptureFixture[str]) -> None:
     printed = []
 
     def replies() -> Iterator[Reply]:

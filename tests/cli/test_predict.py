@@ -52,7 +52,7 @@ def test_predict_equals_the_command_of_the_task(
     assert found[1].code == 0 and found[1].out.count("\n") == 3
 
 
-def test_a_question_stands_beside_its_text(seqloom: Any, made: Path, tmp_path: Path) -> None:
+def test_question_and_text_are_separated_by_a_tab(seqloom: Any, made: Path, tmp_path: Path) -> None:
     context = "There is a green box. It stands on the table."
     (tmp_path / "page.txt").write_text(context)
     asked = ["What is green?", "Where is it?"]
@@ -63,7 +63,7 @@ def test_a_question_stands_beside_its_text(seqloom: Any, made: Path, tmp_path: P
     seqloom("predict", made / "answer", "no text").refuses(3, "Line 1 must hold a question and a text with a tab")
 
 
-def test_a_language_model_continues_each_line(seqloom: Any, runs: Path) -> None:
+def test_language_model_continues_each_line(seqloom: Any, runs: Path) -> None:
     plain = seqloom("predict", runs / "chars", "the cat", "")
     assert plain.code == 0
     continued, blank = plain.out.splitlines()
@@ -73,7 +73,7 @@ def test_a_language_model_continues_each_line(seqloom: Any, runs: Path) -> None:
     assert (one["text"], one["written"], two["written"]) == ("the cat", whole.written, "")
 
 
-def test_a_series_stands_in_one_line(seqloom: Any, made: Path) -> None:
+def test_series_is_one_line(seqloom: Any, made: Path) -> None:
     shown = seqloom("predict", made / "ar", SERIES, "")
     values, blank = shown.out.split("\n")[:2]
     assert shown.code == 0 and len(values.split("\t")) == 3 and blank == ""
@@ -82,7 +82,7 @@ def test_a_series_stands_in_one_line(seqloom: Any, made: Path) -> None:
     seqloom("predict", made / "ar", "1 2 x").refuses(3, "Line 1 must be finite numbers", "'1 2 x'")
 
 
-def test_lines_come_from_texts_a_file_or_the_input(
+def test_lines_from_arguments_file_or_standard_input(
     seqloom: Any, made: Path, tmp_path: Path, type_in: Callable[[bytes], None]
 ) -> None:
     file = tmp_path / "lines.txt"
@@ -103,7 +103,7 @@ def test_empty_input_gives_no_result(seqloom: Any, made: Path, type_in: Callable
     assert (found.code, found.out, found.err) == (0, "", "")
 
 
-def test_what_is_refused(seqloom: Any, made: Path, runs: Path, tmp_path: Path) -> None:
+def test_invalid_arguments_are_rejected(seqloom: Any, made: Path, runs: Path, tmp_path: Path) -> None:
     seqloom("predict", made / "classify", "text", "--file", "lines.txt").refuses(
         2, "Texts and --file exclude each other"
     )
@@ -114,7 +114,7 @@ def test_what_is_refused(seqloom: Any, made: Path, runs: Path, tmp_path: Path) -
     seqloom("predict", tmp_path / "none", "text").refuses(4, "is not a run: it does not exist")
 
 
-def test_a_model_without_predictions_says_so(seqloom: Any, tmp_path: Path) -> None:
+def test_model_without_predictions_is_rejected(seqloom: Any, tmp_path: Path) -> None:
     small = ["batch.size=4", "model.hidden=4", "train.steps=2", "train.evaluate_every=2"]
     assert main(["train", "toys-adding", *small, "--out", str(tmp_path / "adding")]) == 0
     seqloom("predict", tmp_path / "adding", "1 2").refuses(2, "cannot predict from lines", "`seqloom evaluate`")

@@ -44,7 +44,7 @@ class Terminal:
         return self._bytes.decode()
 
 
-def test_a_live_bar_on_a_terminal(runs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_progress_bar_on_a_terminal(runs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TERM", "xterm-256color")
     for name in ("NO_COLOR", "COLUMNS", "LINES"):
         monkeypatch.delenv(name, raising=False)
@@ -66,7 +66,7 @@ def test_a_live_bar_on_a_terminal(runs: Path, tmp_path: Path, monkeypatch: pytes
     assert any(line.startswith("The run is in") for line in lines)
 
 
-def test_json_even_on_a_terminal(runs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_json_on_a_terminal(runs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     terminal = Terminal()
     monkeypatch.setattr(sys, "stdout", terminal.stream)
     try:
@@ -120,11 +120,11 @@ def test_json_even_on_a_terminal(runs: Path, tmp_path: Path, monkeypatch: pytest
     ],
     ids=lambda value: type(value).__name__ if isinstance(value, e.Event) else None,
 )
-def test_every_event_in_words(event: e.Event, line: str | None) -> None:
+def test_description_of_every_event(event: e.Event, line: str | None) -> None:
     assert progress.describe(event) == line
 
 
-def test_what_is_not_finite_becomes_null_in_json(capsys: pytest.CaptureFixture[str]) -> None:
+def test_nonfinite_values_are_null_in_json(capsys: pytest.CaptureFixture[str]) -> None:
     with progress.display(as_json=True) as show:
         show(e.Progress(2, 10, {"loss": math.nan}, math.inf))
     assert '"loss": null' in capsys.readouterr().out

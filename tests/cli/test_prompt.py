@@ -26,7 +26,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def test_one_line_out_for_each_line_in(seqloom: Any, made: Path, type_in: Callable[[bytes], None]) -> None:
+def test_one_output_line_per_input_line(seqloom: Any, made: Path, type_in: Callable[[bytes], None]) -> None:
     type_in("\ufeffa clumsy story\n\na gripping film\r\n".encode())
     shown = seqloom("prompt", made / "gpt", "--shots", made / "shots.tsv", "--choices", "good,bad", "--top", 2)
     assert shown.code == 0 and shown.err == ""
@@ -36,7 +36,7 @@ def test_one_line_out_for_each_line_in(seqloom: Any, made: Path, type_in: Callab
         assert re.fullmatch(r"(good\t0\.\d{4}\tbad|bad\t0\.\d{4}\tgood)\t0\.\d{4}", line)
 
 
-def test_json_has_everything(seqloom: Any, made: Path) -> None:
+def test_json_output(seqloom: Any, made: Path) -> None:
     words: list[object] = ["prompt", made / "lstm", "a film", "a plot", "--json", "--top", 2]
     words += ["--shots", made / "shots.tsv"]
     one = seqloom(*words).objects[0]
@@ -58,7 +58,7 @@ def test_json_has_everything(seqloom: Any, made: Path) -> None:
     assert escaped == one  # as it is without
 
 
-def test_right_answers_are_counted(seqloom: Any, made: Path, type_in: Callable[[bytes], None]) -> None:
+def test_check_counts_correct_answers(seqloom: Any, made: Path, type_in: Callable[[bytes], None]) -> None:
     words = ["prompt", made / "gpt", "--choices", "good,bad", "--check"]
     said = seqloom("prompt", made / "gpt", "a film", "a plot", "--choices", "good,bad").out.split("\n")
     label = said[0].split("\t")[0]
@@ -72,7 +72,7 @@ def test_right_answers_are_counted(seqloom: Any, made: Path, type_in: Callable[[
     assert one.json["expected"] == label
 
 
-def test_it_writes_instead(seqloom: Any, made: Path) -> None:
+def test_generate_option(seqloom: Any, made: Path) -> None:
     shown = seqloom("prompt", made / "gpt", "a film", "a plot", "--shots", made / "shots.tsv", "--generate")
     assert shown.code == 0 and shown.out.count("\n") == 2
     words = ["prompt", made / "gpt", "a film", "--generate", "--max-tokens", 3, "--json"]
@@ -81,7 +81,7 @@ def test_it_writes_instead(seqloom: Any, made: Path) -> None:
         seqloom("prompt", made / "gpt", "x", "--generate", *option).refuses(2, "--generate excludes")
 
 
-def test_runs_that_were_trained_to_be_asked(seqloom: Any, made: Path) -> None:
+def test_prompt_tuned_and_instructed_runs(seqloom: Any, made: Path) -> None:
     shown = seqloom("prompt", made / "tuned", "a film")  # its own template and labels
     assert re.match(r"(good|bad)\t0\.\d{4}\n", shown.out)
     shown = seqloom("prompt", made / "instructed", "verdict", "--generate", "--max-tokens", 4)
@@ -89,7 +89,7 @@ def test_runs_that_were_trained_to_be_asked(seqloom: Any, made: Path) -> None:
     seqloom("prompt", made / "instructed", "verdict").refuses(2, "There must be at least two choices")
 
 
-def test_notes_come_at_the_end(seqloom: Any, made: Path, tmp_path: Path) -> None:
+def test_notes_are_printed_at_the_end(seqloom: Any, made: Path, tmp_path: Path) -> None:
     many = tmp_path / "many.tsv"
     many.write_text("".join(f"a film {n}\tgood\na plot {n}\tbad\n" for n in range(30)))
     shown = seqloom("prompt", made / "gpt", "a film", "dull " * 100, "--shots", many)
@@ -115,14 +115,14 @@ def test_notes_come_at_the_end(seqloom: Any, made: Path, tmp_path: Path) -> None
         ("", [], 3, "is empty"),
     ],
 )
-def test_bad_shots(
+def test_invalid_shots_are_rejected(
     seqloom: Any, made: Path, tmp_path: Path, content: str, options: list[str], code: int, words: str
 ) -> None:
     (tmp_path / "shots.tsv").write_text(content)
     seqloom("prompt", made / "gpt", "x", "--shots", tmp_path / "shots.tsv", *options).refuses(code, words, lines=1)
 
 
-def test_what_is_no_language_model(seqloom: Any, made: Path, tmp_path: Path) -> None:
+def test_other_models_and_missing_choices_are_rejected(seqloom: Any, made: Path, tmp_path: Path) -> None:
     small = ["train.steps=2", "train.evaluate_every=2"]
     trained(classify_recipe(tmp_path, *small), tmp_path / "classifier")
     seqloom("prompt", tmp_path / "classifier", "x", "--choices", "a,b").refuses(2, "is a classifier")
@@ -131,7 +131,7 @@ def test_what_is_no_language_model(seqloom: Any, made: Path, tmp_path: Path) -> 
     seqloom("prompt", made / "gpt", "x").refuses(2, "There must be at least two choices, but there are none")
 
 
-def test_evaluate_and_generate_know_these_runs(seqloom: Any, made: Path) -> None:
+def test_evaluate_and_generate_with_tuned_runs(seqloom: Any, made: Path) -> None:
     shown = seqloom("evaluate", made / "tuned", "--split", "test")
     assert shown.code == 0 and re.search(r"accuracy +[\d.]+", shown.out) and "ends of documents" not in shown.out
     found = seqloom("evaluate", made / "instructed", "--split", "test", "--json").json
@@ -145,7 +145,7 @@ def test_evaluate_and_generate_know_these_runs(seqloom: Any, made: Path) -> None
     assert "This is a bug" not in shown.err
 
 
-def test_the_doctor_counts_the_data_and_what_learns(seqloom: Any, made: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_doctor_counts_data_and_trained_parameters(seqloom: Any, made: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(doctor, "rehearse", lambda recipe: Rehearsal())
     data = [f"data.train={made / 'mine.jsonl'}", f"init.from={made / 'gpt'}"]
     shown = seqloom("doctor", "instruct-files", *data)

@@ -11,7 +11,7 @@ TINY = ["data.train=400", "data.dev=20", "data.test=20", "model.hidden=16", "mod
 TINY += ["train.epochs=null", "train.steps=4", "train.evaluate_every=2", "train.warmup=0", "train.log_every=2"]
 
 
-def test_from_nothing_to_a_translator_that_shows_where_it_looked(seqloom: Any, here: Path) -> None:
+def test_translator_is_trained_evaluated_and_inspected(seqloom: Any, here: Path) -> None:
     shown = seqloom("quickstart", *TINY)
     assert shown.code == 0, shown.err
     translator = load("runs/quickstart-en-fr")
@@ -31,7 +31,7 @@ def test_from_nothing_to_a_translator_that_shows_where_it_looked(seqloom: Any, h
         assert (here / "runs/quickstart-en-fr/attention.png").read_bytes().startswith(b"\x89PNG")
 
 
-def test_what_it_proposes_works(seqloom: Any, here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_suggested_commands_work(seqloom: Any, here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     shown = seqloom("quickstart", "--target", "hu", "--out", "my run", *TINY)
     commands = re.findall(r"^   (?:echo .* \| )?seqloom (.*)", shown.out.partition("Done in")[2], re.MULTILINE)
     assert [command.split()[0] for command in commands] == [
@@ -48,13 +48,13 @@ def test_what_it_proposes_works(seqloom: Any, here: Path, monkeypatch: pytest.Mo
     assert line.source == "Sunday, November 15, 2026"
 
 
-def test_without_matplotlib_it_says_so_and_goes_on(seqloom: Any, here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_matplotlib_is_reported(seqloom: Any, here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
     shown = seqloom("quickstart", *TINY, "train.steps=2")
     assert shown.code == 0 and "The plot was not written: Plots need matplotlib" in shown.out
 
 
-def test_letters_that_no_font_has_are_drawn_as_text(seqloom: Any, here: Path) -> None:
+def test_characters_without_font_give_an_svg(seqloom: Any, here: Path) -> None:
     pytest.importorskip("matplotlib")
     from seqloom.inspect.plots.figures import choose_fonts
 
@@ -63,7 +63,7 @@ def test_letters_that_no_font_has_are_drawn_as_text(seqloom: Any, here: Path) ->
     assert drawn == ["attention.svg" if choose_fonts(["शनिवार"]).missing else "attention.png"]
 
 
-def test_the_command_is_named_as_it_can_be_typed(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_program_name(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     from seqloom.cli.quickstart import program_name
 
     monkeypatch.setattr(sys, "argv", [".venv/bin/seqloom", "quickstart"])
@@ -75,14 +75,14 @@ def test_the_command_is_named_as_it_can_be_typed(monkeypatch: pytest.MonkeyPatch
     assert program_name() == "seqloom"
 
 
-def test_without_attention_or_translations_of_dev_it_goes_on(seqloom: Any, here: Path) -> None:
+def test_model_without_attention(seqloom: Any, here: Path) -> None:
     shown = seqloom("quickstart", *TINY, "train.steps=2", "model.attention=null", "batch.dev_pairs=0")
     assert shown.code == 0, shown.err
     assert re.search(r"^step 2: loss \d", shown.out, re.MULTILINE)
     assert "has no attention to look at" in shown.out and "Translate your own text" in shown.out
 
 
-def test_a_free_name_is_found(here: Path) -> None:
+def test_unused_path_has_a_number(here: Path) -> None:
     from seqloom.cli.quickstart import unused_path
 
     assert unused_path(Path("runs/quickstart-en-fr")) == Path("runs/quickstart-en-fr")
@@ -102,7 +102,9 @@ def test_a_free_name_is_found(here: Path) -> None:
         (["--out", "."], "--out must be the name of a new directory"),
     ],
 )
-def test_mistakes_are_found_before_any_work(seqloom: Any, here: Path, words: list[str], message: str) -> None:
+def test_invalid_arguments_are_rejected_before_any_work(
+    seqloom: Any, here: Path, words: list[str], message: str
+) -> None:
     (here / "there").mkdir()
     seqloom("quickstart", *words).refuses(2, message)
     assert [path.name for path in here.iterdir()] == ["there"]

@@ -43,7 +43,7 @@ def log_p(model: Any, source: str, target: str) -> float:
 
 @pytest.mark.parametrize("name", ["one", "transformer"])
 @pytest.mark.parametrize("penalty", [None, 0.0, 0.6])
-def test_the_score_is_the_models_own(
+def test_score_equals_the_model(
     seqloom: Any, translators: Path, nbest: Path, type_in: Any, name: str, penalty: float | None
 ) -> None:
     type_in("\n".join(LINES).encode())
@@ -62,7 +62,7 @@ def test_the_score_is_the_models_own(
     assert (1, "", 0.0) in found  # a blank line stays blank
 
 
-def test_what_a_search_found_keeps_its_scores(seqloom: Any, translators: Path, tmp_path: Path) -> None:
+def test_rescoring_equals_beam_search(seqloom: Any, translators: Path, tmp_path: Path) -> None:
     """Beam search and rescoring must agree on what a translation is worth."""
     for runs in (["one"], ["transformer"], ["two", "transformer", "blind"]):
         paths = [translators / name for name in runs]
@@ -76,7 +76,7 @@ def test_what_a_search_found_keeps_its_scores(seqloom: Any, translators: Path, t
             assert not finished or score == pytest.approx(kept[number, text], abs=2e-4)
 
 
-def test_only_the_best_or_all_of_it(seqloom: Any, translators: Path, nbest: Path) -> None:
+def test_n_best_limits_the_output(seqloom: Any, translators: Path, nbest: Path) -> None:
     run = translators / "one"
     ranked = entries(seqloom("translate", run, *LINES, "--rescore", nbest, "--n-best", "5").out)
     best = [next(text for number, text, _ in ranked if number == n) for n in range(4)]
@@ -88,7 +88,7 @@ def test_only_the_best_or_all_of_it(seqloom: Any, translators: Path, nbest: Path
 
 
 @pytest.mark.parametrize("share", [0.0, 0.25, 0.5])
-def test_a_share_is_left_to_the_list(seqloom: Any, translators: Path, nbest: Path, share: float) -> None:
+def test_weight_combines_model_and_list_scores(seqloom: Any, translators: Path, nbest: Path, share: float) -> None:
     words = [translators / "one", *LINES, "--rescore", nbest, "--n-best", "9"]
     alone = {(n, text): score for n, text, score in entries(seqloom("translate", *words).out)}
     theirs = {(n, text): -k - n / 10 for n, said in SAID.items() for k, text in enumerate(said)}
@@ -97,7 +97,7 @@ def test_a_share_is_left_to_the_list(seqloom: Any, translators: Path, nbest: Pat
         assert score == pytest.approx(wanted, abs=2e-4)
 
 
-def test_from_python(translators: Path) -> None:
+def test_python_api(translators: Path) -> None:
     both = package.ensemble([translators / "one", translators / "two"], "cpu")
     (found,) = both.rescore([("the cat sat 3 .", ["3 Katze sass .", "Katze", "Katze"])], length_penalty=0.0)
     parts = [[log_p(part, "the cat sat 3 .", text) for part in both.parts] for text in ("3 Katze sass .", "Katze")]
@@ -114,7 +114,7 @@ def test_from_python(translators: Path) -> None:
 # --- the list ---------------------------------------------------------------------------------------------------------
 
 
-def test_lists_as_others_write_them(tmp_path: Path) -> None:
+def test_nbest_lists_of_other_toolkits_are_read(tmp_path: Path) -> None:
     path = tmp_path / "n"
     path.write_text("0 ||| a b ||| LM0= -1 TM= 2 ||| -3.5 ||| 0-0 1-1\n0|||c\n7 |||  ||| 1e-3\n")
     assert list(read_nbest(path)) == [(0, [("a b", -3.5), ("c", None)]), (7, [("", 0.001)])]
@@ -132,14 +132,14 @@ def test_lists_as_others_write_them(tmp_path: Path) -> None:
         ("", "is empty"),
     ],
 )
-def test_what_is_no_list(seqloom: Any, translators: Path, tmp_path: Path, text: str, words: str) -> None:
+def test_invalid_list_is_rejected(seqloom: Any, translators: Path, tmp_path: Path, text: str, words: str) -> None:
     path = tmp_path / "list"
     path.write_text(text)
     shown = seqloom("translate", translators / "one", "the cat", "the dog", "--rescore", path)
     assert shown.code == 3 and words.replace("NAME", str(path)) in shown.err and shown.err.count("\n") == 1
 
 
-def test_a_list_of_other_lines(seqloom: Any, translators: Path, nbest: Path, tmp_path: Path) -> None:
+def test_list_of_other_lines_is_rejected(seqloom: Any, translators: Path, nbest: Path, tmp_path: Path) -> None:
     run = translators / "one"
     shown = seqloom("translate", run, *LINES[:2], "--rescore", nbest)
     assert shown.code == 3 and shown.err == (
@@ -169,5 +169,5 @@ def nbest_of(folder: Path, text: str) -> Path:
         (["--share", "0.5"], "--share requires an n-best list: add --rescore FILE."),
     ],
 )
-def test_wrong_words(seqloom: Any, translators: Path, words: list[str], said: str) -> None:
+def test_invalid_arguments_are_rejected(seqloom: Any, translators: Path, words: list[str], said: str) -> None:
     seqloom("translate", translators / "one", "the cat", *words).refuses(2, said, lines=1)

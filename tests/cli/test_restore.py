@@ -66,7 +66,7 @@ class Told:
 
 
 @pytest.mark.parametrize("name", ["spans", "bytes"])
-def test_spans_stand_where_the_gaps_were(folder: Path, name: str) -> None:
+def test_spans_replace_the_gaps(folder: Path, name: str) -> None:
     model = load(folder / name, "cpu")
     first, second, third = list(model.sentinels)[:3]
     purr, day = (model.tokenizer.encode(f" {word}") for word in ("purr", "day"))
@@ -76,7 +76,7 @@ def test_spans_stand_where_the_gaps_were(folder: Path, name: str) -> None:
     assert found.read == GAPS and found.finished
 
 
-def test_a_gap_that_nothing_is_said_of_is_empty(folder: Path) -> None:
+def test_gap_without_prediction_is_empty(folder: Path) -> None:
     model = load(folder / "spans", "cpu")
     model.__dict__["model"] = Told(model.model, [model.sentinels[1], *model.tokenizer.encode("day")])
     (found,) = model.restore(GAPS)
@@ -84,7 +84,7 @@ def test_a_gap_that_nothing_is_said_of_is_empty(folder: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["spans", "bytes", "bart"])
-def test_each_line_is_answered_and_a_blank_one_stays_blank(seqloom: Any, folder: Path, name: str) -> None:
+def test_each_line_is_denoised_and_blank_lines_stay_blank(seqloom: Any, folder: Path, name: str) -> None:
     shown = seqloom("denoise", folder / name, GAPS, "", "They eat [MASK] .", "--json")
     one, blank, two = shown.objects
     assert one["text"] == GAPS and blank["restored"] == "" and blank["log_prob"] == 0
@@ -95,7 +95,7 @@ def test_each_line_is_answered_and_a_blank_one_stays_blank(seqloom: Any, folder:
     assert plain[0].count("\t") == (0 if name == "bart" else 2)
 
 
-def test_it_is_what_the_search_finds(folder: Path) -> None:
+def test_output_equals_the_search(folder: Path) -> None:
     model = load(folder / "bart", "cpu")
     (found,) = model.restore(WHOLE, beam=1)
     source = torch.tensor([[*model.tokenizer.encode(WHOLE), 0]])
@@ -119,7 +119,7 @@ def test_it_is_what_the_search_finds(folder: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["spans", "bytes", "bart"])
-def test_noise_is_drawn_from_the_seed_and_the_number(seqloom: Any, folder: Path, name: str) -> None:
+def test_noise_depends_on_seed_and_line_number(seqloom: Any, folder: Path, name: str) -> None:
     one, two, other = (
         seqloom("denoise", folder / name, "--noise", "--seed", seed, WHOLE, WHOLE, "--json").objects
         for seed in (1, 1, 2)
@@ -130,14 +130,14 @@ def test_noise_is_drawn_from_the_seed_and_the_number(seqloom: Any, folder: Path,
     assert fields[0] == one[0]["read"] and fields[1] == one[0]["restored"]
 
 
-def test_many_lines_are_what_each_is_alone(folder: Path) -> None:
+def test_batched_equals_single(folder: Path) -> None:
     model = load(folder / "spans", "cpu")
     lines = [GAPS, "They [MASK] .", "[MASK] is what cows eat ."] * 3
     together = [one.restored for one in model.restore(lines, batch_size=4, window=5)]
     assert together == [one.restored for line in lines for one in model.restore(line)]
 
 
-def test_what_cannot_be_told_is_refused_and_what_came_before_is_answered(seqloom: Any, folder: Path) -> None:
+def test_invalid_line_is_rejected_after_previous_lines(seqloom: Any, folder: Path) -> None:
     shown = seqloom("denoise", folder / "spans", GAPS, "no gap here")
     assert shown.code == 3 and shown.out.count("\n") == 1
     assert "written [MASK]; there is none in 'no gap here'. With --noise" in shown.err
@@ -151,7 +151,7 @@ def test_what_cannot_be_told_is_refused_and_what_came_before_is_answered(seqloom
         list(load(folder / "spans").restore("nothing"))
 
 
-def test_what_it_is_not_for_is_refused(seqloom: Any, folder: Path, tmp_path: Path) -> None:
+def test_denoiser_is_rejected_by_other_commands(seqloom: Any, folder: Path, tmp_path: Path) -> None:
     run = folder / "spans"
     for words in (["fill-mask", run, "x"], ["generate", run], ["translate", run, "x"], ["classify", run, "x"]):
         seqloom(*words).refuses(2, "a denoiser", "`seqloom denoise` uses it")
@@ -160,12 +160,12 @@ def test_what_it_is_not_for_is_refused(seqloom: Any, folder: Path, tmp_path: Pat
     seqloom("export-hf", fits, tmp_path / "out").refuses(2, "has 3 tokens that its tokenizer has not")
 
 
-def test_what_the_vocabulary_lacks_is_noted(seqloom: Any, folder: Path) -> None:
+def test_unknown_words_are_noted(seqloom: Any, folder: Path) -> None:
     shown = seqloom("denoise", folder / "spans", "The zebras [MASK] .")
     assert shown.code == 0 and "note: the vocabulary lacks parts of 1 line; the first is line 1: 'zebras'" in shown.err
 
 
-def test_what_else_is_done_with_a_run(seqloom: Any, folder: Path, tmp_path: Path) -> None:
+def test_evaluate_compare_and_average(seqloom: Any, folder: Path, tmp_path: Path) -> None:
     found = seqloom("evaluate", folder / "spans", "--split", "test", "--json").json
     assert {"loss", "hidden_accuracy", "target_accuracy", "exact_spans"} <= found.keys()
     assert "texts told exactly" in seqloom("evaluate", folder / "bart").out
@@ -177,7 +177,7 @@ def test_what_else_is_done_with_a_run(seqloom: Any, folder: Path, tmp_path: Path
     assert seqloom("denoise", tmp_path / "mean", GAPS).code == 0
 
 
-def test_training_says_what_to_do_next(seqloom: Any, tmp_path: Path) -> None:
+def test_training_prints_next_command(seqloom: Any, tmp_path: Path) -> None:
     small = [
         "train.steps=1",
         "model.d_model=8",
@@ -192,7 +192,7 @@ def test_training_says_what_to_do_next(seqloom: Any, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["spans", "bytes"])
-def test_gaps_are_written_as_they_are_read(folder: Path, name: str) -> None:
+def test_gaps_round_trip(folder: Path, name: str) -> None:
     model = load(folder / name, "cpu")
     specials = Specials.after(len(model.tokenizer))
     for text in (GAPS, "[MASK] eat milk .", "They eat [MASK]", "a [MASK] [MASK] b".replace("b", "day")):
@@ -205,7 +205,7 @@ def test_gaps_are_written_as_they_are_read(folder: Path, name: str) -> None:
 
 @pytest.mark.parametrize("name", ["spans", "bytes", "bart"])
 @pytest.mark.parametrize("part", ["encoder", "decoder", "cross"])
-def test_where_its_heads_look(seqloom: Any, folder: Path, name: str, part: str) -> None:
+def test_heads_as_json(seqloom: Any, folder: Path, name: str, part: str) -> None:
     found = seqloom("inspect", "attention", folder / name, GAPS, "--part", part, "--json").json
     weights = torch.tensor(found["maps"][0]["weights"])
     assert weights.shape == (len(found["row_tokens"]), len(found["column_tokens"]))
@@ -223,7 +223,7 @@ def test_where_its_heads_look(seqloom: Any, folder: Path, name: str, part: str) 
         assert found["restored"].strip() == answer.restored
 
 
-def test_what_a_gap_hides_is_said_after_its_sentinel(folder: Path) -> None:
+def test_spans_follow_their_sentinels(folder: Path) -> None:
     model = load(folder / "spans", "cpu")
     first, second, *_ = model.sentinels
     purr, day = model.tokenizer.encode("purr day")
@@ -237,7 +237,7 @@ def test_what_a_gap_hides_is_said_after_its_sentinel(folder: Path) -> None:
         assert part.words.weights == pytest.approx(part.tokens.weights)
 
 
-def test_heads_for_people(seqloom: Any, folder: Path) -> None:
+def test_heads_in_text_output(seqloom: Any, folder: Path) -> None:
     assert "cross-attention, heads" in seqloom("inspect", "attention", folder / "bart", GAPS).out
     shown = seqloom("inspect", "attention", folder / "bart", GAPS, "--target", "x")
     shown.refuses(2, "--beam and --target require a translator")

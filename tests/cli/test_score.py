@@ -11,7 +11,7 @@ TEXTS = ["the cat sat here .", "here sat cat the .", ""]
 
 
 @pytest.mark.parametrize("run", ["chars", "pairs", "words", "grams"])
-def test_json_is_what_python_gives(seqloom: Any, runs: Path, run: str) -> None:
+def test_json_equals_python_api(seqloom: Any, runs: Path, run: str) -> None:
     objects = seqloom("score", runs / run, *TEXTS, "--json").objects
     scored = load(runs / run).score(TEXTS)
     assert [one["text"] for one in objects] == TEXTS
@@ -24,21 +24,21 @@ def test_json_is_what_python_gives(seqloom: Any, runs: Path, run: str) -> None:
         assert found["tokens"][-1]["token"] == "</s>"
 
 
-def test_lines_for_people(seqloom: Any, runs: Path) -> None:
+def test_text_output(seqloom: Any, runs: Path) -> None:
     shown = seqloom("score", runs / "grams", *TEXTS)
     assert shown.code == 0 and shown.err == ""
     for line, scored in zip(shown.out.splitlines(), load(runs / "grams").score(TEXTS), strict=True):
         assert line == f"{scored.log_prob:10.3f}  perplexity {scored.perplexity:10.2f}  {scored.text}"
 
 
-def test_a_text_that_is_the_name_of_a_file(seqloom: Any, runs: Path, here: Path) -> None:
+def test_text_that_is_a_file_name_is_noted(seqloom: Any, runs: Path, here: Path) -> None:
     (here / "num.en").write_text("the cat\n")
     shown = seqloom("score", runs / "chars", "the cat", "num.en")
     assert shown.code == 0 and shown.out.count("\n") == 2
     assert shown.err == "note: num.en is used as a text; to read the file: < num.en\n"
 
 
-def test_no_text_commands_the_terminal(seqloom: Any, runs: Path) -> None:
+def test_control_characters_are_escaped(seqloom: Any, runs: Path) -> None:
     shown = seqloom("score", runs / "chars", "the \x1b[2J cat")
     assert shown.code == 0 and "\x1b" not in shown.out and "the \\x1b[2J cat" in shown.out
 
@@ -48,7 +48,7 @@ def test_word_order_matters(seqloom: Any, runs: Path) -> None:
     assert right["log_prob"] > wrong["log_prob"] + 1
 
 
-def test_lines_of_the_input_in_their_order(
+def test_lines_of_standard_input_keep_their_order(
     seqloom: Any, runs: Path, type_in: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     lines = ["the cat sat here .", "", "naïve", "x" * 40, "the dog slept in the hay .", "no line end"]
@@ -60,19 +60,19 @@ def test_lines_of_the_input_in_their_order(
     assert [one["log_prob"] for one in piped] == pytest.approx([one["log_prob"] for one in alone], abs=1e-4)
 
 
-def test_windows_line_ends_are_no_text(seqloom: Any, runs: Path, type_in: Any) -> None:
+def test_windows_line_ends_are_removed(seqloom: Any, runs: Path, type_in: Any) -> None:
     type_in(b"the cat\r\nthe dog\r\n")
     assert [one["text"] for one in seqloom("score", runs / "chars", "--json").objects] == ["the cat", "the dog"]
 
 
-def test_an_empty_line_has_only_its_end(seqloom: Any, runs: Path, type_in: Any) -> None:
+def test_empty_line_has_only_the_end_token(seqloom: Any, runs: Path, type_in: Any) -> None:
     type_in(b"\n")
     (token,) = seqloom("score", runs / "chars", "--json").json["tokens"]
     assert token["token"] == "</s>"
     assert token["log_prob"] < 0
 
 
-def test_no_input_no_output(seqloom: Any, runs: Path, type_in: Any) -> None:
+def test_empty_input_gives_no_output(seqloom: Any, runs: Path, type_in: Any) -> None:
     type_in(b"")
     shown = seqloom("score", runs / "chars", "--json")
     assert (shown.code, shown.out, shown.err) == (0, "", "")
@@ -86,13 +86,13 @@ def test_unknown_words_are_flagged(seqloom: Any, runs: Path) -> None:
     assert seqloom("score", runs / "words", text).out.endswith(f"{text}   (unknown: xylophone, zyx)\n")
 
 
-def test_input_that_is_not_utf8_is_refused_by_its_line(seqloom: Any, runs: Path, type_in: Any) -> None:
+def test_invalid_utf8_is_reported_by_line(seqloom: Any, runs: Path, type_in: Any) -> None:
     type_in(b"the cat\nna\xefve\n")
     seqloom("score", runs / "chars").refuses(3, "line 2", "0xEF", "UTF-8")
     seqloom("score", runs / "chars", "fine", b"na\xefve".decode(errors="surrogateescape")).refuses(3, "text 2", "UTF-8")
 
 
-def test_a_person_at_the_keyboard_is_told_what_to_do(
+def test_terminal_without_texts_is_an_error(
     seqloom: Any, runs: Path, type_in: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     import sys
@@ -102,7 +102,7 @@ def test_a_person_at_the_keyboard_is_told_what_to_do(
     seqloom("score", runs / "chars").refuses(2, "Give texts to score", lines=1)
 
 
-def test_json_is_plain_ascii_and_one_line_each(seqloom: Any, runs: Path) -> None:
+def test_json_is_ascii_and_one_line_per_text(seqloom: Any, runs: Path) -> None:
     shown = seqloom("score", runs / "chars", "naïve\nfox", "Ω", "--json")
     assert shown.out.isascii()
     assert [json.loads(line)["text"] for line in shown.out.splitlines()] == ["naïve\nfox", "Ω"]

@@ -34,7 +34,7 @@ def ranked(run: Path, query: str, lines: list[str], pooling: Any = "mean") -> li
 
 @pytest.mark.parametrize("name", ["runs/chars", "runs/words", "translators/one", "translators/transformer"])
 @pytest.mark.parametrize("pooling", ["mean", "max"])
-def test_the_largest_cosines(
+def test_results_have_the_largest_cosines(
     seqloom: Any, runs: Path, translators: Path, type_in: Any, name: str, pooling: str
 ) -> None:
     room, _, which = name.partition("/")
@@ -49,7 +49,7 @@ def test_the_largest_cosines(
     assert [float(score) for score, _, _ in rows] == pytest.approx([score for score, _, _ in wanted], abs=1e-4)
 
 
-def test_windows_change_nothing(runs: Path) -> None:
+def test_results_are_independent_of_windows(runs: Path) -> None:
     model = load(runs / "chars", "cpu")
     (whole,) = model.similar(QUERY, LINES, top=3)
     for window in (1, 2, 4):
@@ -60,7 +60,7 @@ def test_windows_change_nothing(runs: Path) -> None:
     assert whole.best[0].score == pytest.approx(whole.best[1].score, abs=1e-6)
 
 
-def test_a_line_is_most_like_itself(runs: Path) -> None:
+def test_line_is_most_similar_to_itself(runs: Path) -> None:
     for found, line in zip(load(runs / "words", "cpu").similar(LINES[2:4], LINES, top=1), LINES[2:4], strict=True):
         assert found.query == line == found.best[0].text and found.best[0].score == pytest.approx(1, abs=1e-5)
 
@@ -86,13 +86,13 @@ def test_texts_on_the_command_line(seqloom: Any, runs: Path) -> None:
     assert shown.out == "1.0000\t1\ta cat\n" and shown.err == ""
 
 
-def test_nothing_to_compare_with(seqloom: Any, runs: Path, type_in: Any) -> None:
+def test_no_lines_give_a_note(seqloom: Any, runs: Path, type_in: Any) -> None:
     type_in(b"")
     shown = seqloom("similar", runs / "chars", "--query", "a cat")
     assert (shown.code, shown.out) == (0, "") and "there are no lines to compare" in shown.err
 
 
-def test_bad_questions(seqloom: Any, runs: Path, tmp_path: Path, type_in: Any) -> None:
+def test_invalid_queries_are_rejected(seqloom: Any, runs: Path, tmp_path: Path, type_in: Any) -> None:
     run, blank = runs / "chars", tmp_path / "blank.txt"
     blank.write_text("\n \n")
     seqloom("similar", run, "a").refuses(2, "--query", "--query-file")
@@ -112,7 +112,7 @@ def test_bad_questions(seqloom: Any, runs: Path, tmp_path: Path, type_in: Any) -
         model.similar(["a", ""], ["b"])
 
 
-def test_vectors_of_one_length(runs: Path, capfdbinary: Any) -> None:
+def test_normalize_gives_unit_vectors(runs: Path, capfdbinary: Any) -> None:
     model = load(runs / "chars", "cpu")
     plain, unit = model.embed(LINES), model.embed(LINES, normalize=True)
     assert np.linalg.norm(unit, axis=1) == pytest.approx([1, 0, 1, 1, 1, 1], abs=1e-6)
@@ -121,7 +121,7 @@ def test_vectors_of_one_length(runs: Path, capfdbinary: Any) -> None:
     assert np.load(io.BytesIO(capfdbinary.readouterr().out)) == pytest.approx(unit[2:3], abs=1e-6)
 
 
-def test_what_the_vocabulary_lacks_is_said(seqloom: Any, runs: Path, type_in: Any, tmp_path: Path) -> None:
+def test_unknown_words_are_noted(seqloom: Any, runs: Path, type_in: Any, tmp_path: Path) -> None:
     lines = "the owl slept here .\nthe \u732b\na \u732b \u72ac\n".encode()
     said = "note: the vocabulary lacks parts of 2 lines; the first is line 2: '\u732b'\n"
     type_in(lines)

@@ -15,14 +15,14 @@ def loaded_by(code: str) -> set[str]:
     return set(done.stderr.split())
 
 
-def test_help_loads_nothing_large() -> None:
+def test_help_imports_no_large_packages() -> None:
     loaded = loaded_by("from seqloom.cli.app import main\nmain(['--help'])")
     assert "seqloom.cli.translate" in loaded
     assert not loaded & {"torch", "numpy", "pydantic", "yaml", "matplotlib", "babel", "num2words", "tokenizers"}
     assert not any(name.startswith(("seqloom.models", "seqloom.nn", "seqloom.data")) for name in loaded)
 
 
-def test_a_translator_loads_nothing_of_the_other_uses() -> None:
+def test_translator_imports_no_other_optional_packages() -> None:
     loaded = loaded_by(
         "from seqloom.predict.loader import load\nfrom seqloom.predict.translate import TranslatorPredictor"
     )
@@ -44,6 +44,6 @@ def test_every_public_name_can_be_imported() -> None:
         assert callable(getattr(seqloom, name))
 
 
-def test_an_unknown_name_is_an_error() -> None:
+def test_unknown_name_is_an_error() -> None:
     with pytest.raises(AttributeError, match="has no attribute 'nothing'"):
         _ = seqloom.nothing

@@ -14,7 +14,7 @@ import pytest
 from seqloom.cli.app import main
 
 
-def test_without_runs_it_says_what_to_do(
+def test_missing_runs_suggest_the_demo(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -31,7 +31,7 @@ def test_without_runs_it_says_what_to_do(
         (["folder", "--host", "no.such.host.invalid"], 5, "Cannot listen on no.such.host.invalid"),
     ],
 )
-def test_bad_input_gets_one_line_and_its_code(
+def test_invalid_input_is_rejected(
     words: list[str],
     code: int,
     told: str,
@@ -46,14 +46,14 @@ def test_bad_input_gets_one_line_and_its_code(
     assert told in capsys.readouterr().err
 
 
-def test_a_missing_extra_is_named(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_missing_extra_is_reported(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.setitem(sys.modules, "uvicorn", None)
     monkeypatch.delitem(sys.modules, "seqloom.studio.server", raising=False)
     assert main(["studio", "anywhere"]) == 5
     assert "pip install 'seqloom[studio]'" in capsys.readouterr().err
 
 
-def test_it_prints_its_address_answers_and_ends_at_ctrl_c(tmp_path: Path) -> None:
+def test_studio_serves_until_ctrl_c(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "seqloom", "studio", str(tmp_path), "--no-open"]
     environment = {**os.environ, "PYTHONUNBUFFERED": "1"}
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment)

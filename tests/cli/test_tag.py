@@ -35,7 +35,7 @@ def runs(made: Path, tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_one_line_out_for_each_line_in(seqloom: Any, runs: Path, type_in: Callable[[bytes], None]) -> None:
+def test_one_output_line_per_input_line(seqloom: Any, runs: Path, type_in: Callable[[bytes], None]) -> None:
     type_in(f"{LINE}\n\n  Dee sings in Oslo .  \r\n".encode())
     shown = seqloom("tag", runs / "names")
     assert shown.code == 0
@@ -48,26 +48,24 @@ def test_one_line_out_for_each_line_in(seqloom: Any, runs: Path, type_in: Callab
     assert shown.err == ""
 
 
-def test_texts_may_be_named(seqloom: Any, runs: Path) -> None:
+def test_texts_as_arguments(seqloom: Any, runs: Path) -> None:
     shown = seqloom("tag", runs / "parts", "Ann lives in Rome.", "Bob\nsings")
     assert shown.out == "Ann:NAME lives:X in:X Rome:PLACE .:X\nBob:NAME sings:X\n"
 
 
-def test_conll(seqloom: Any, runs: Path, type_in: Callable[[bytes], None]) -> None:
+def test_conll_format(seqloom: Any, runs: Path, type_in: Callable[[bytes], None]) -> None:
     type_in(b"Ann lives in New Delhi.\n\nBob\n")
     shown = seqloom("tag", runs / "names", "--format", "conll")
     assert shown.out == "Ann\tB-PER\nlives\tO\nin\tO\nNew\tB-LOC\nDelhi\tI-LOC\n.\tO\n\n\nBob\tB-PER\n\n"
 
 
-def test_words(seqloom: Any, runs: Path, type_in: Callable[[bytes], None]) -> None:
+def test_words_format(seqloom: Any, runs: Path, type_in: Callable[[bytes], None]) -> None:
     type_in(b"Ann lives in New Delhi.\n\n")
     shown = seqloom("tag", runs / "names", "--format", "words")
     assert shown.out == "Ann/B-PER lives/O in/O New/B-LOC Delhi/I-LOC ./O\n\n"
 
 
-def test_json_counts_characters_of_the_line_as_written(
-    seqloom: Any, runs: Path, type_in: Callable[[bytes], None]
-) -> None:
+def test_json_offsets_refer_to_the_original_line(seqloom: Any, runs: Path, type_in: Callable[[bytes], None]) -> None:
     line = "  👩‍👩‍👧 Ann lives in New  Delhi."
     type_in(f"{line}\n\n".encode())
     one, blank = seqloom("tag", runs / "names", "--json").objects
@@ -83,12 +81,12 @@ def test_json_counts_characters_of_the_line_as_written(
     assert "spans" not in plain and plain["words"][0]["tag"] == "NAME"
 
 
-def test_words_between_spaces(seqloom: Any, runs: Path) -> None:
+def test_spaces_option(seqloom: Any, runs: Path) -> None:
     shown = seqloom("tag", runs / "names", "Ann lives in Rome.", "--spaces", "--format", "words")
     assert [pair.rpartition("/")[0] for pair in shown.out.split()] == ["Ann", "lives", "in", "Rome."]
 
 
-def test_a_very_long_line_is_read_in_pieces(seqloom: Any, runs: Path, type_in: Callable[[bytes], None]) -> None:
+def test_long_line_is_read_in_pieces(seqloom: Any, runs: Path, type_in: Callable[[bytes], None]) -> None:
     type_in(b"Ann\n" + b"Ann lives in Rome . " * 2_000 + b"\n")
     shown = seqloom("tag", runs / "alone")
     assert shown.code == 0 and shown.out.count("\n") == 2
@@ -96,13 +94,13 @@ def test_a_very_long_line_is_read_in_pieces(seqloom: Any, runs: Path, type_in: C
     assert shown.err == "note: read in pieces of at most 24 tokens: 1 line; the first is line 2\n"
 
 
-def test_unknown_words_are_noted_where_they_are_not_spelled(seqloom: Any, runs: Path) -> None:
+def test_unknown_words_are_noted_without_character_encoder(seqloom: Any, runs: Path) -> None:
     assert seqloom("tag", runs / "names", "Zoe sings").err == ""
     shown = seqloom("tag", runs / "alone", "Ann sings", "Zoe sings")
     assert shown.err == "note: the vocabulary lacks parts of 1 line; the first is line 2: 'Zoe'\n"
 
 
-def test_what_is_refused(seqloom: Any, runs: Path, type_in: Callable[[bytes], None]) -> None:
+def test_invalid_arguments_and_runs_are_rejected(seqloom: Any, runs: Path, type_in: Callable[[bytes], None]) -> None:
     seqloom("tag", runs / "names", "x", "--json", "--format", "text").refuses(
         2, "--json and --format exclude each other"
     )
@@ -118,7 +116,7 @@ def test_what_is_refused(seqloom: Any, runs: Path, type_in: Callable[[bytes], No
 # --- train, evaluate, compare, doctor ---------------------------------------------------------------------------------
 
 
-def test_what_training_says_of_bad_files(seqloom: Any, tmp_path: Path) -> None:
+def test_training_rejects_invalid_files(seqloom: Any, tmp_path: Path) -> None:
     file = tmp_path / "bad.conll"
     words = ["train", "tag-conll", f"data.train={file}", "--out", tmp_path / "new"]
     file.write_text("Ann\tB-PER\nlives\n")
@@ -154,7 +152,7 @@ def test_evaluate_shows_spans_or_tags(seqloom: Any, runs: Path) -> None:
     assert "words right" in plain.out and "span F1" not in plain.out and "what is taken for what" in plain.out
 
 
-def test_a_text_is_no_test(seqloom: Any, runs: Path) -> None:
+def test_evaluation_on_text_is_rejected(seqloom: Any, runs: Path) -> None:
     seqloom("evaluate", runs / "names", "--text", "x.txt").refuses(
         2, "is evaluated on sentences with tags, not on a text", "or use the model: seqloom tag"
     )
@@ -168,7 +166,7 @@ def test_compare_ranks_by_span_f1(seqloom: Any, runs: Path) -> None:
     assert [row["run"] for row in found["runs"]] == [str(runs / "alone"), str(runs / "names")]
 
 
-def test_doctor(seqloom: Any, made: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_doctor_reports_long_sentences(seqloom: Any, made: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(doctor, "rehearse", lambda recipe: Rehearsal(12, 0.5, 2.0, memory=1 << 29))
     shown = seqloom("doctor", "tag-conll", f"data.train={made / 'mine.conll'}", "batch.max_length=4")
     assert shown.code == 0, shown.err

@@ -20,14 +20,14 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def test_training_shows_rounds_and_what_they_are_worth(seqloom: Any, tmp_path: Path) -> None:
+def test_training_prints_rounds_and_errors(seqloom: Any, tmp_path: Path) -> None:
     shown = seqloom("train", "kalman-track", *SMALL, "--out", tmp_path / "run")
     assert shown.code == 0 and "perplexity" not in shown.out
     assert "step 4/4  loss " in shown.out and " values/s" in shown.out
     assert "dev: loss " in shown.out and "rmse_observed" in shown.out and "rmse_smoothed" in shown.out
 
 
-def test_evaluating_and_comparing(seqloom: Any, run: Path) -> None:
+def test_evaluate_and_compare(seqloom: Any, run: Path) -> None:
     shown = seqloom("evaluate", run, "--split", "test")
     assert "2 tracks, 80 steps" in shown.out and "error of observations" in shown.out
     found = seqloom("evaluate", run, "--split", "test", "--json").json
@@ -35,7 +35,7 @@ def test_evaluating_and_comparing(seqloom: Any, run: Path) -> None:
     assert "smoothed" in seqloom("compare", run).out
 
 
-def test_the_corpus(seqloom: Any) -> None:
+def test_data_show_prints_tracks(seqloom: Any) -> None:
     shown = seqloom(
         "data", "show", "track", "train=2", "dev=1", "test=1", "steps=30", "dropped=0.8", "--lines", "5"
     ).out
@@ -44,7 +44,7 @@ def test_the_corpus(seqloom: Any) -> None:
     assert found["counts"]["train"]["steps"] == 60
 
 
-def test_looking_at_a_track(seqloom: Any, run: Path, tmp_path: Path) -> None:
+def test_inspect_track_prints_and_plots(seqloom: Any, run: Path, tmp_path: Path) -> None:
     pytest.importorskip("matplotlib")
     shown = seqloom("inspect", "track", run, "--number", 2, "--out", tmp_path / "track.png")
     assert shown.out.splitlines()[0].startswith(f"{run}: track test 2, 40 steps")
@@ -53,7 +53,7 @@ def test_looking_at_a_track(seqloom: Any, run: Path, tmp_path: Path) -> None:
     assert seqloom("inspect", "track", run, "--out", tmp_path / "track.svg").code == 0
 
 
-def test_a_track_as_json(seqloom: Any, run: Path) -> None:
+def test_inspect_track_json_output(seqloom: Any, run: Path) -> None:
     found = seqloom("inspect", "track", run, "--split", "dev", "--json").json
     truth, smoothed = np.array(found["truth"]), np.array(found["smoothed"])
     assert truth.shape == smoothed.shape == (40, 2) and np.array(found["smoothed_covariances"]).shape == (40, 2, 2)
@@ -64,14 +64,14 @@ def test_a_track_as_json(seqloom: Any, run: Path) -> None:
         assert all(found["observed"][step] == [None, None] for step in range(first, last + 1))
 
 
-def test_what_cannot_be_looked_at(seqloom: Any, run: Path, tmp_path: Path) -> None:
+def test_invalid_arguments_are_rejected(seqloom: Any, run: Path, tmp_path: Path) -> None:
     seqloom("inspect", "track", run, "--number", 3).refuses(2, "--number must be from 1 to 2", "got 3", lines=1)
     seqloom("inspect", "track", run, "--number", 0).refuses(2, "from 1 to 2", lines=1)
     seqloom("inspect", "track", run, "--out", tmp_path / "track.gif").refuses(2, ".png or .svg", lines=1)
     seqloom("generate", run).refuses(2, "reads numbers", lines=1)
 
 
-def test_a_run_of_something_else(seqloom: Any, run: Path, tmp_path: Path) -> None:
+def test_run_of_another_task_is_rejected(seqloom: Any, run: Path, tmp_path: Path) -> None:
     """Its task is asked for before anything else is."""
     other = tmp_path / "other"
     shutil.copytree(run, other)
@@ -80,7 +80,7 @@ def test_a_run_of_something_else(seqloom: Any, run: Path, tmp_path: Path) -> Non
     seqloom("inspect", "track", other).refuses(2, "follows no track: its task is ngram", "kalman-track", lines=1)
 
 
-def test_a_recipe_that_is_wrong_in_several_ways(seqloom: Any, tmp_path: Path) -> None:
+def test_all_recipe_errors_are_reported(seqloom: Any, tmp_path: Path) -> None:
     wrong = ["data.noise=-1.0", "model.rounds=-1", "model.hidden=0", "train.keep_checkpoints=x"]
     shown = seqloom("train", "kalman-track", *wrong, "--out", tmp_path / "run")
     assert shown.code == 2

@@ -22,7 +22,7 @@ def evaluations(run: Path) -> list[dict[str, Any]]:
     return [entry for entry in entries if entry["event"] == "evaluated"]
 
 
-def test_a_shipped_recipe_with_overrides_trains_into_runs(seqloom: Any, here: Path) -> None:
+def test_recipe_with_overrides_is_trained_into_runs(seqloom: Any, here: Path) -> None:
     shown = seqloom("train", *TOYS, "model.cell=elman", "train.lr=2e-3")
     assert shown.code == 0
     assert shown.err == ""
@@ -38,7 +38,7 @@ def test_a_shipped_recipe_with_overrides_trains_into_runs(seqloom: Any, here: Pa
     )
 
 
-def test_a_yaml_file_trains_and_names_its_run(seqloom: Any, here: Path) -> None:
+def test_yaml_file_names_the_run(seqloom: Any, here: Path) -> None:
     (here / "mine.yaml").write_text(
         "task: language-model\n"
         "data: {corpus: toys, train: 60, dev: 5, test: 5, max_length: 4}\n"
@@ -53,17 +53,17 @@ def test_a_yaml_file_trains_and_names_its_run(seqloom: Any, here: Path) -> None:
     assert load("runs/mine").run.recipe["model"]["cell"] == "gru-cho"
 
 
-def test_the_recipe_of_a_run_trains_the_same_run_again(seqloom: Any, runs: Path, tmp_path: Path, weights: Any) -> None:
+def test_recipe_of_a_run_reproduces_the_run(seqloom: Any, runs: Path, tmp_path: Path, weights: Any) -> None:
     assert seqloom("train", runs / "toys" / "recipe.yaml", "--out", tmp_path / "again").code == 0
     assert weights(runs / "toys") == weights(tmp_path / "again")
 
 
-def test_the_seed_decides_the_weights(seqloom: Any, runs: Path, tmp_path: Path, weights: Any) -> None:
+def test_seed_determines_the_weights(seqloom: Any, runs: Path, tmp_path: Path, weights: Any) -> None:
     assert seqloom("train", runs / "toys" / "recipe.yaml", "seed=2", "--out", tmp_path / "other").code == 0
     assert weights(runs / "toys") != weights(tmp_path / "other")
 
 
-def test_plain_lines_when_piped(seqloom: Any, tmp_path: Path) -> None:
+def test_piped_output_is_plain_lines(seqloom: Any, tmp_path: Path) -> None:
     lines = seqloom("train", *TOYS, "--out", tmp_path / "run").out.splitlines()
     number = r"[\d.,]+"
     assert re.fullmatch(rf"{number} parameters on cpu", lines[0])
@@ -76,7 +76,7 @@ def test_plain_lines_when_piped(seqloom: Any, tmp_path: Path) -> None:
     assert "\x1b" not in "".join(lines)
 
 
-def test_json_lines_are_the_events_and_nothing_else(seqloom: Any, tmp_path: Path) -> None:
+def test_json_output_is_the_events(seqloom: Any, tmp_path: Path) -> None:
     shown = seqloom("train", *TOYS, "--out", tmp_path / "run", "--json")
     assert shown.err == ""
     logged = [json.loads(line) for line in (tmp_path / "run/log.jsonl").read_text().splitlines()]
@@ -86,7 +86,7 @@ def test_json_lines_are_the_events_and_nothing_else(seqloom: Any, tmp_path: Path
     assert kinds.count("evaluated") == 2
 
 
-def test_an_ngram_leaves_the_same_kind_of_run(seqloom: Any, runs: Path, tmp_path: Path, own: list[str]) -> None:
+def test_ngram_run_has_the_same_files(seqloom: Any, runs: Path, tmp_path: Path, own: list[str]) -> None:
     words = ["ngram-kn5", *own, "model.order=2", "tokenizer.split=whitespace"]
     shown = seqloom("train", *words, "--out", tmp_path / "grams", "--json")
     assert shown.objects[-1]["event"] == "finished"
@@ -95,15 +95,13 @@ def test_an_ngram_leaves_the_same_kind_of_run(seqloom: Any, runs: Path, tmp_path
     assert names == {path.name for path in (runs / "chars").iterdir()}
 
 
-def test_switching_the_kind_of_tokenizer_drops_the_old_kinds_keys(seqloom: Any, own: list[str], tmp_path: Path) -> None:
+def test_new_tokenizer_kind_drops_keys_of_the_old(seqloom: Any, own: list[str], tmp_path: Path) -> None:
     words = ["ngram-kn5", *own, "model.order=2", "tokenizer.kind=characters"]
     assert seqloom("train", *words, "--out", tmp_path / "run").code == 0
     assert load_yaml(tmp_path / "run/recipe.yaml")["tokenizer"] == {"kind": "characters"}
 
 
-def test_an_override_of_the_new_kind_is_kept_and_one_of_the_old_kind_is_refused(
-    seqloom: Any, own: list[str], tmp_path: Path
-) -> None:
+def test_override_of_the_old_tokenizer_kind_is_rejected(seqloom: Any, own: list[str], tmp_path: Path) -> None:
     words = ["ngram-kn5", *own, "model.order=2", "tokenizer.kind=byte-pair"]
     assert seqloom("train", *words, "tokenizer.size=280", "--out", tmp_path / "run").code == 0
     assert load_yaml(tmp_path / "run/recipe.yaml")["tokenizer"] == {"kind": "byte-pair", "size": 280, "dropout": 0.0}
@@ -113,7 +111,7 @@ def test_an_override_of_the_new_kind_is_kept_and_one_of_the_old_kind_is_refused(
 # --- several seeds --------------------------------------------------------------------------------------------------
 
 
-def test_several_seeds_give_a_run_each_and_the_spread(seqloom: Any, tmp_path: Path) -> None:
+def test_seeds_train_a_run_each_and_report_deviation(seqloom: Any, tmp_path: Path) -> None:
     shown = seqloom("train", *TOYS, "--seeds", "1,2,3", "--out", tmp_path / "run", "--json")
     summary = shown.objects[-1]
     assert summary["event"] == "seeds"
@@ -127,7 +125,7 @@ def test_several_seeds_give_a_run_each_and_the_spread(seqloom: Any, tmp_path: Pa
     assert [load_yaml(tmp_path / f"run-seed{seed}/recipe.yaml")["seed"] for seed in (1, 2, 3)] == [1, 2, 3]
 
 
-def test_the_spread_for_people(seqloom: Any, tmp_path: Path) -> None:
+def test_deviation_in_text_output(seqloom: Any, tmp_path: Path) -> None:
     lines = seqloom("train", *TOYS, "--seeds", "4,5", "--out", tmp_path / "run").out.splitlines()
     place = lines.index("2 seeds (4, 5), best evaluation on dev, mean ± standard deviation:")
     losses = [load(tmp_path / f"run-seed{seed}").evaluate("dev")["loss"] for seed in (4, 5)]
@@ -136,7 +134,7 @@ def test_the_spread_for_people(seqloom: Any, tmp_path: Path) -> None:
     ]  # fmt: skip
 
 
-def test_the_spread_of_a_single_seed_or_of_infinite_values_is_no_number(
+def test_deviation_of_one_seed_or_infinite_values_is_null(
     seqloom: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     shown = seqloom("train", *TOYS, "--seeds", "4", "--out", tmp_path / "one", "--json")
@@ -147,12 +145,12 @@ def test_the_spread_of_a_single_seed_or_of_infinite_values_is_no_number(
 
 
 @pytest.mark.parametrize("text", ["", "x", "1,,2", "1,2,", "1 2", "1.5", "1,1"])
-def test_seeds_that_are_none(seqloom: Any, here: Path, text: str) -> None:
+def test_invalid_seeds_are_rejected(seqloom: Any, here: Path, text: str) -> None:
     seqloom("train", *TOYS, "--seeds", text).refuses(2, "--seeds", repr(text), lines=1)
     assert not any(here.iterdir())
 
 
-def test_seeds_refuse_what_exists_before_any_work(seqloom: Any, here: Path) -> None:
+def test_existing_run_of_a_seed_is_rejected_before_any_work(seqloom: Any, here: Path) -> None:
     (here / "runs/toys-copy-seed3").mkdir(parents=True)
     seqloom("train", *TOYS, "--seeds", "1,2,3").refuses(2, "runs/toys-copy-seed3 exists", "--resume", "--out")
     assert [path.name for path in (here / "runs").iterdir()] == ["toys-copy-seed3"]
@@ -162,7 +160,7 @@ def test_seeds_refuse_what_exists_before_any_work(seqloom: Any, here: Path) -> N
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_a_signal_saves_leaves_with_75_and_the_run_goes_on_to_the_same_end(
+def test_signal_exits_with_75_and_resumed_run_is_equal(
     seqloom: Any, runs: Path, tmp_path: Path, when: Any, weights: Any, number: signal.Signals
 ) -> None:
     handlers = signal.getsignal(signal.SIGINT), signal.getsignal(signal.SIGTERM)
@@ -183,7 +181,7 @@ def test_a_signal_saves_leaves_with_75_and_the_run_goes_on_to_the_same_end(
     ]
 
 
-def test_a_signal_among_several_seeds_says_which_were_not_begun(seqloom: Any, tmp_path: Path, when: Any) -> None:
+def test_signal_reports_seeds_that_were_not_started(seqloom: Any, tmp_path: Path, when: Any) -> None:
     when(e.Finished, lambda: signal.raise_signal(signal.SIGINT))
     stopped = seqloom("train", *TOYS, "--seeds", "1,2,3", "--out", tmp_path / "run")
     assert stopped.code == 75
@@ -193,7 +191,7 @@ def test_a_signal_among_several_seeds_says_which_were_not_begun(seqloom: Any, tm
 
 @pytest.mark.parametrize("seeds", [[], ["--seeds", "1,2"]])
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
-def test_a_signal_before_there_is_a_run_leaves_with_its_own_code(
+def test_signal_before_the_first_step_sets_exit_code(
     seqloom: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seeds: list[str], number: int, code: int
 ) -> None:
     monkeypatch.setattr("seqloom.training.begin", lambda *_: signal.raise_signal(number))
@@ -202,14 +200,12 @@ def test_a_signal_before_there_is_a_run_leaves_with_its_own_code(
     assert stopped.err == "seqloom: Stopped while preparing the data, before the first step. Run the command again.\n"
 
 
-def test_a_signal_before_a_run_goes_on_leaves_it_resumable(
-    seqloom: Any, copy: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_signal_before_resuming_exits_with_75(seqloom: Any, copy: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("seqloom.training.resume", lambda *_: signal.raise_signal(signal.SIGTERM))
     assert seqloom("train", "--resume", copy("toys")).code == 75
 
 
-def test_resuming_a_finished_run_does_no_harm(seqloom: Any, copy: Any, runs: Path) -> None:
+def test_resuming_a_finished_run_changes_nothing(seqloom: Any, copy: Any, runs: Path) -> None:
     run = copy("chars")
     shown = seqloom("train", "--resume", run)
     assert shown.code == 0
@@ -218,7 +214,7 @@ def test_resuming_a_finished_run_does_no_harm(seqloom: Any, copy: Any, runs: Pat
         assert (run / name).read_bytes() == (runs / "chars" / name).read_bytes()
 
 
-def test_resuming_may_train_for_longer(seqloom: Any, copy: Any) -> None:
+def test_resuming_with_more_steps(seqloom: Any, copy: Any) -> None:
     run = copy("toys")
     shown = seqloom("train", "--resume", run, "train.steps=32")
     assert shown.code == 0
@@ -227,7 +223,7 @@ def test_resuming_may_train_for_longer(seqloom: Any, copy: Any) -> None:
     assert load_yaml(run / "recipe.yaml")["train"]["steps"] == 32
 
 
-def test_resuming_with_a_changed_recipe_says_what_differs(seqloom: Any, copy: Any, tmp_path: Path) -> None:
+def test_resuming_with_changed_recipe_reports_differences(seqloom: Any, copy: Any, tmp_path: Path) -> None:
     run = copy("chars")
     before = (run / "recipe.yaml").read_bytes()
     seqloom("train", "--resume", run, "train.lr=0.5", "model.hidden=99").refuses(
@@ -242,7 +238,7 @@ def test_resuming_with_a_changed_recipe_says_what_differs(seqloom: Any, copy: An
     assert seqloom("train", "--resume", run, same).code == 0
 
 
-def test_resuming_on_changed_data_is_refused(seqloom: Any, tmp_path: Path, texts: Path, own: list[str]) -> None:
+def test_resuming_on_changed_data_is_rejected(seqloom: Any, tmp_path: Path, texts: Path, own: list[str]) -> None:
     text = tmp_path / "text.txt"
     text.write_bytes((texts / "train.txt").read_bytes())
     words = ["ngram-kn5", *own, f"data.train={text}", "model.order=2"]
@@ -271,12 +267,12 @@ def test_resuming_on_changed_data_is_refused(seqloom: Any, tmp_path: Path, texts
         (["lm-char-lstm", "--out", ""], "--out must be the name of a new directory"),
     ],
 )
-def test_what_cannot_be_a_training(seqloom: Any, here: Path, words: list[str], message: str) -> None:
+def test_invalid_arguments_are_rejected(seqloom: Any, here: Path, words: list[str], message: str) -> None:
     seqloom("train", *words).refuses(2, message, lines=1)
     assert not any(here.iterdir())
 
 
-def test_a_recipe_file_may_have_an_equals_sign_in_its_name(seqloom: Any, here: Path, runs: Path) -> None:
+def test_recipe_file_name_may_contain_equals_sign(seqloom: Any, here: Path, runs: Path) -> None:
     (here / "lr=1.yaml").write_bytes((runs / "toys/recipe.yaml").read_bytes())
     assert seqloom("train", "lr=1.yaml", "train.steps=1", "--out", "run").code == 0
 
@@ -291,7 +287,7 @@ def test_a_recipe_file_may_have_an_equals_sign_in_its_name(seqloom: Any, here: P
         ("model.embedding=1000000000000", 5, "model.embedding=1000000000000"),
     ],
 )
-def test_model_of_absurd_size_is_refused(seqloom: Any, tmp_path: Path, override: str, code: int, words: str) -> None:
+def test_model_of_absurd_size_is_rejected(seqloom: Any, tmp_path: Path, override: str, code: int, words: str) -> None:
     text = tmp_path / "text.txt"
     text.write_text("a line of text\n" * 400)
     data = ["data.corpus=text", f"data.train={text}"]

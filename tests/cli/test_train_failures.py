@@ -27,7 +27,7 @@ def failing(number: int) -> Callable[..., Any]:
 
 
 @pytest.mark.parametrize("number", [errno.EIO, errno.EMFILE, errno.ESTALE, errno.ENOSPC])
-def test_run_with_checkpoints_survives_a_disk_that_fails_also_without_its_log(
+def test_run_survives_a_failing_disk_without_log(
     seqloom: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, when: Any, number: int
 ) -> None:
     run = tmp_path / "run"
@@ -46,7 +46,7 @@ def test_run_with_checkpoints_survives_a_disk_that_fails_also_without_its_log(
     assert seqloom("train", "--resume", run).code == 0
 
 
-def test_new_run_that_fails_before_its_first_step_is_deleted(
+def test_run_that_fails_before_its_first_step_is_deleted(
     seqloom: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("torch.nn.Module.to", failing(errno.EIO))
@@ -57,7 +57,7 @@ def test_new_run_that_fails_before_its_first_step_is_deleted(
 
 
 @pytest.mark.parametrize("overrides", [[], ["train.steps=30"]])
-def test_read_only_run_cannot_be_resumed_and_says_so_in_one_line(
+def test_read_only_run_cannot_be_resumed(
     seqloom: Any, copy: Any, monkeypatch: pytest.MonkeyPatch, overrides: list[str]
 ) -> None:
     run, plain = copy("toys"), os.open
@@ -71,7 +71,7 @@ def test_read_only_run_cannot_be_resumed_and_says_so_in_one_line(
     seqloom("train", "--resume", run, *overrides).refuses(5, "Read-only file system", lines=1)
 
 
-def test_resource_errors_of_the_system_are_no_bugs() -> None:
+def test_system_errors_are_resource_errors() -> None:
     from seqloom.cli.app import explain
 
     assert explain(OSError(errno.EMFILE, "Too many open files", "x"))[0] == ResourceError.exit_code
@@ -95,7 +95,7 @@ def test_signal_after_the_end_does_not_change_the_exit_code(number: int) -> None
     assert (process.returncode, complaint) == (0, "")
 
 
-def test_sigterm_before_the_command_begins_ends_the_process_by_that_signal() -> None:
+def test_sigterm_before_the_command_ends_the_process() -> None:
     code = "import sys; print('up', flush=True); from seqloom.cli.app import main; sys.exit(main())"
     process = run_python(code, "train", *TOYS, "--out", os.devnull)
     assert process.stdout is not None

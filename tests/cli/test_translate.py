@@ -53,7 +53,7 @@ def lines_of(out: str) -> list[str]:
 
 @pytest.mark.parametrize("end", ["\n", "\r\n"])
 @pytest.mark.parametrize("last", ["", "\n"])
-def test_one_line_out_per_line_in(seqloom: Any, trained: Path, type_in: Any, end: str, last: str) -> None:
+def test_one_output_line_per_input_line(seqloom: Any, trained: Path, type_in: Any, end: str, last: str) -> None:
     type_in(end.join(LINES).encode() + last.encode())
     shown = seqloom("translate", trained / "bytes")
     assert shown.code == 0
@@ -62,7 +62,7 @@ def test_one_line_out_per_line_in(seqloom: Any, trained: Path, type_in: Any, end
     assert all(line == "" for line, source in zip(expected, LINES, strict=True) if not source.strip())
 
 
-def test_hundreds_of_lines_at_several_batch_sizes(seqloom: Any, trained: Path, type_in: Any) -> None:
+def test_output_is_independent_of_batch_size(seqloom: Any, trained: Path, type_in: Any) -> None:
     lines = [LINES[(n * n) % len(LINES)] + f" {n}" * (n % 3) for n in range(700)]
     content = "".join(line + ("\r\n" if n % 5 == 0 else "\n") for n, line in enumerate(lines)).encode()
     outputs = set()
@@ -75,7 +75,7 @@ def test_hundreds_of_lines_at_several_batch_sizes(seqloom: Any, trained: Path, t
     assert len(outputs) == 1
 
 
-def test_no_input_no_output(seqloom: Any, trained: Path, type_in: Any) -> None:
+def test_empty_input_gives_no_output(seqloom: Any, trained: Path, type_in: Any) -> None:
     type_in(b"")
     shown = seqloom("translate", trained / "words")
     assert (shown.code, shown.out, shown.err) == (0, "", "")
@@ -83,13 +83,13 @@ def test_no_input_no_output(seqloom: Any, trained: Path, type_in: Any) -> None:
     assert seqloom("translate", trained / "words").out == "\n\n"
 
 
-def test_line_ends_are_no_text(seqloom: Any, trained: Path, type_in: Any) -> None:
+def test_line_ends_are_removed(seqloom: Any, trained: Path, type_in: Any) -> None:
     type_in(b"the cat\r\n\r\na\rdog")
     sources = [one["source"] for one in seqloom("translate", trained / "words", "--json").objects]
     assert sources == ["the cat", "", "a\rdog"]
 
 
-def test_a_byte_order_mark_is_no_text(seqloom: Any, trained: Path, type_in: Any) -> None:
+def test_byte_order_mark_is_removed(seqloom: Any, trained: Path, type_in: Any) -> None:
     type_in(b"\xef\xbb\xbfthe cat\nthe cat\n")
     first, second = seqloom("translate", trained / "words", "--json").objects
     assert first == second
@@ -101,7 +101,7 @@ def test_texts_on_the_command_line(seqloom: Any, trained: Path) -> None:
     assert shown.out == f"{text.text}\n{blank.text}\n"
 
 
-def test_json(seqloom: Any, trained: Path, type_in: Any) -> None:
+def test_json_output(seqloom: Any, trained: Path, type_in: Any) -> None:
     type_in("\n".join(LINES).encode())
     found = seqloom("translate", trained / "bytes", "--json", "--n-best", "3", "--alignment").objects
     expected = list(load(trained / "bytes", "cpu").translate(LINES, n_best=3, attention=True))
@@ -128,7 +128,7 @@ def test_json(seqloom: Any, trained: Path, type_in: Any) -> None:
     assert "alignment" not in plain and set(plain["candidates"][0]) == {"text", "score", "log_prob", "finished"}
 
 
-def test_an_n_best_list_as_moses_writes_it(seqloom: Any, trained: Path) -> None:
+def test_n_best_list_has_moses_format(seqloom: Any, trained: Path) -> None:
     lines = lines_of(seqloom("translate", trained / "words", "the cat", "", "a dog", "--n-best", "2").out)
     assert [line.split(" ||| ")[0] for line in lines] == ["0", "0", "1", "2", "2"]
     scores = [float(line.split(" ||| ")[2]) for line in lines]
@@ -137,7 +137,7 @@ def test_an_n_best_list_as_moses_writes_it(seqloom: Any, trained: Path) -> None:
     assert [line.rpartition(" ||| ")[0] for line in linked] == lines[:2]
 
 
-def test_links_after_a_tab(seqloom: Any, trained: Path) -> None:
+def test_alignment_follows_a_tab(seqloom: Any, trained: Path) -> None:
     lines = lines_of(seqloom("translate", trained / "words", "the cat sat", "", "--alignment").out)
     plain = lines_of(seqloom("translate", trained / "words", "the cat sat", "").out)
     assert [line.split("\t")[0] for line in lines] == plain
@@ -145,7 +145,7 @@ def test_links_after_a_tab(seqloom: Any, trained: Path) -> None:
     assert lines[1] == "\t"
 
 
-def test_options_reach_the_search(seqloom: Any, trained: Path) -> None:
+def test_search_options_are_passed_on(seqloom: Any, trained: Path) -> None:
     run = trained / "words"
     assert seqloom("translate", run, "the cat", "--prefix", "die Katze").out.startswith("die Katze")
     long = seqloom("translate", run, "the cat", "--min-length", "9", "--json", "--beam", "1").json
@@ -162,7 +162,7 @@ def test_options_reach_the_search(seqloom: Any, trained: Path) -> None:
     seqloom("translate", run, "x", "--length-penalty", "-1").refuses(2, "--length-penalty", lines=1)
 
 
-def test_what_a_vocabulary_cannot_spell_is_told_at_the_end(seqloom: Any, trained: Path, type_in: Any) -> None:
+def test_unknown_words_are_noted_at_the_end(seqloom: Any, trained: Path, type_in: Any) -> None:
     type_in("the cat\nthe 猫\na dog\n猫\n".encode())
     shown = seqloom("translate", trained / "words", "--max-length", "1000")
     assert shown.code == 0 and len(lines_of(shown.out)) == 4
@@ -171,7 +171,7 @@ def test_what_a_vocabulary_cannot_spell_is_told_at_the_end(seqloom: Any, trained
     assert "lacks parts" not in seqloom("translate", trained / "bytes").err
 
 
-def test_translations_that_were_cut_are_told(seqloom: Any, trained: Path) -> None:
+def test_truncated_translations_are_noted(seqloom: Any, trained: Path) -> None:
     shown = seqloom("translate", trained / "words", "", "the cat sat 3 .", "--max-length", "1", "--beam", "1")
     if lines_of(shown.out)[1]:
         assert (
@@ -180,7 +180,7 @@ def test_translations_that_were_cut_are_told(seqloom: Any, trained: Path) -> Non
         )
 
 
-def test_what_is_not_utf8_is_named_after_what_came_before(seqloom: Any, trained: Path, type_in: Any) -> None:
+def test_invalid_utf8_is_reported_after_previous_lines(seqloom: Any, trained: Path, type_in: Any) -> None:
     type_in(b"the cat\n\nna\xefve\nthe dog\n")
     shown = seqloom("translate", trained / "words")
     assert shown.code == 3
@@ -191,14 +191,14 @@ def test_what_is_not_utf8_is_named_after_what_came_before(seqloom: Any, trained:
     seqloom("translate", trained / "words", "fine", "--prefix", bad).refuses(3, "UTF-8")
 
 
-def test_a_line_too_long_is_named_after_what_came_before(seqloom: Any, trained: Path, type_in: Any) -> None:
+def test_too_long_line_is_reported_after_previous_lines(seqloom: Any, trained: Path, type_in: Any) -> None:
     type_in(b"the cat\nthe cat sat a dog saw\nthe cat\n")
     shown = seqloom("translate", trained / "location")
     assert shown.code == 3 and len(lines_of(shown.out)) == 1
     assert shown.err.startswith("seqloom: Line 2 has 7 tokens")
 
 
-def test_other_runs_are_refused_in_words(seqloom: Any, trained: Path, runs: Path, type_in: Any) -> None:
+def test_other_runs_are_rejected(seqloom: Any, trained: Path, runs: Path, type_in: Any) -> None:
     type_in(b"x\n")
     seqloom("translate", runs / "chars").refuses(2, "is a language model", "`seqloom generate`", "needs a translator")
     for command in ("generate", "score"):
@@ -213,9 +213,7 @@ class Terminal(io.TextIOWrapper):
         return True
 
 
-def test_at_the_keyboard_every_line_is_answered_at_once(
-    seqloom: Any, trained: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_typed_lines_are_translated_immediately(seqloom: Any, trained: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     windows = []
     plain = TranslatorPredictor.translate
 
@@ -243,7 +241,7 @@ def process(trained: Path) -> Any:
         running.kill()
 
 
-def test_it_streams_and_leaves_quietly_when_interrupted(process: Any) -> None:
+def test_lines_are_streamed_until_interrupted(process: Any) -> None:
     for line in ("the cat sat 3 .\n", "\n", "naïve 猫\n"):
         process.stdin.write(line.encode())
         process.stdin.flush()
@@ -256,7 +254,7 @@ def test_it_streams_and_leaves_quietly_when_interrupted(process: Any) -> None:
     assert b"Traceback" not in process.stderr.read()
 
 
-def test_a_reader_that_leaves_ends_it_silently(process: Any) -> None:
+def test_closed_output_ends_silently(process: Any) -> None:
     process.stdin.write(b"the cat\n")
     process.stdin.flush()
     process.stdout.readline()
@@ -267,7 +265,7 @@ def test_a_reader_that_leaves_ends_it_silently(process: Any) -> None:
     assert process.stderr.read() == b""
 
 
-def test_line_with_too_many_tokens_is_refused(
+def test_line_with_too_many_tokens_is_rejected(
     seqloom: Any, trained: Path, type_in: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The lines before it are answered; memory and time do not depend on how long it is."""
@@ -279,11 +277,11 @@ def test_line_with_too_many_tokens_is_refused(
     seqloom("translate", trained / "words", "the cat sat").refuses(3, "Line 1 has 4 tokens", "SEQLOOM_MAX_SOURCE=4")
 
 
-def test_line_with_too_many_bytes_is_refused(seqloom: Any, trained: Path, type_in: Any) -> None:
+def test_line_with_too_many_bytes_is_rejected(seqloom: Any, trained: Path, type_in: Any) -> None:
     type_in(b"a" * 1_000_001)
     seqloom("translate", trained / "words").refuses(3, "Line 1 of the input is longer than 1,000,000 bytes")
 
 
-def test_absurd_beam_is_refused(seqloom: Any, trained: Path) -> None:
+def test_absurd_beam_is_rejected(seqloom: Any, trained: Path) -> None:
     seqloom("translate", trained / "words", "a dog", "--beam=1000000").refuses(2, "--beam must be at most 1,000")
     seqloom("translate", trained / "words", "a dog", "--n-best=1000000").refuses(2, "--beam must be at most 1,000")

@@ -73,7 +73,7 @@ def figures(runs: Path, metric: str, *names: str) -> dict[str, float]:
 # --- train ------------------------------------------------------------------------------------------------------------
 
 
-def test_what_training_says(seqloom: Any, own: list[str], tmp_path: Path) -> None:
+def test_training_prints_metrics_and_notes(seqloom: Any, own: list[str], tmp_path: Path) -> None:
     shown = seqloom("train", "translate-files", *own, *SMALL, "batch.max_length=5", "--out", tmp_path / "run")
     assert shown.code == 0, shown.err
     assert re.search(
@@ -98,7 +98,7 @@ def test_translators_are_ranked_by_bleu(seqloom: Any, runs: Path) -> None:
 
 
 @pytest.mark.parametrize("metric", ["loss", "perplexity", "chrf", "exact_match"])
-def test_or_by_what_is_asked_for(seqloom: Any, runs: Path, metric: str) -> None:
+def test_by_option_selects_the_metric(seqloom: Any, runs: Path, metric: str) -> None:
     shown = seqloom("compare", runs / "one", runs / "two", "--by", metric, "--json").json
     found = figures(runs, metric, "one", "two")
     best = (min if metric in ("loss", "perplexity") else max)(found.values())
@@ -106,12 +106,12 @@ def test_or_by_what_is_asked_for(seqloom: Any, runs: Path, metric: str) -> None:
     assert shown["runs"][0]["metrics"][metric] == best
 
 
-def test_different_tokens_are_ranked_by_bleu_only(seqloom: Any, runs: Path) -> None:
+def test_different_tokenizers_are_ranked_by_bleu_only(seqloom: Any, runs: Path) -> None:
     assert seqloom("compare", runs / "one", runs / "words", "--json").json["ranked_by"] == "bleu"
     seqloom("compare", runs / "one", runs / "words", "--by", "loss").refuses(2, "different tokenizers", "bleu", lines=1)
 
 
-def test_figures_of_training_and_of_evaluate_are_not_mixed(seqloom: Any, runs: Path) -> None:
+def test_metrics_of_training_and_evaluate_are_not_mixed(seqloom: Any, runs: Path) -> None:
     """In training four pairs were translated greedily, by `evaluate` all of them with a beam."""
     assert seqloom("evaluate", runs / "one", "--json").code == 0
     seqloom("compare", runs / "one", runs / "two", "--by", "bleu").refuses(2, "runs/two", "seqloom evaluate", lines=1)
@@ -122,14 +122,14 @@ def test_figures_of_training_and_of_evaluate_are_not_mixed(seqloom: Any, runs: P
     assert seqloom("compare", runs / "one", runs / "two", "--json").json["ranked_by"] == "bleu"
 
 
-def test_different_amounts_of_dev_are_not_mixed(seqloom: Any, runs: Path) -> None:
+def test_different_numbers_of_dev_pairs_are_not_mixed(seqloom: Any, runs: Path) -> None:
     recipe = runs / "two" / "recipe.yaml"
     recipe.write_text(recipe.read_text().replace("dev_pairs: 4", "dev_pairs: 5"))
     update_checksums(runs / "two")
     seqloom("compare", runs / "one", runs / "two", "--by", "bleu").refuses(2, "measured during training", lines=1)
 
 
-def test_curves(runs: Path) -> None:
+def test_curves_show_loss_and_bleu(runs: Path) -> None:
     pytest.importorskip("matplotlib")
     one, words = Run.open(runs / "one"), Run.open(runs / "words")
     found = curves(one)
@@ -150,7 +150,7 @@ def test_curves(runs: Path) -> None:
     assert "BLEU" in draw_curves([one]).get_suptitle()
 
 
-def test_a_picture(seqloom: Any, runs: Path, tmp_path: Path) -> None:
+def test_curves_are_plotted(seqloom: Any, runs: Path, tmp_path: Path) -> None:
     pytest.importorskip("matplotlib")
     assert seqloom("compare", runs / "one", runs / "two", "--plot", tmp_path / "curves.svg").code == 0
     assert "BLEU on dev" in (tmp_path / "curves.svg").read_text()
@@ -166,7 +166,7 @@ def canned(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(doctor, "free_memory", lambda device: 1 << 32)
 
 
-def test_the_whole_examination(seqloom: Any, own: list[str]) -> None:
+def test_doctor_report(seqloom: Any, own: list[str]) -> None:
     shown = seqloom("doctor", "translate-files", *own, *SMALL, "train.steps=20")
     assert shown.code == 0, shown.err
     for words in (
@@ -186,7 +186,7 @@ def test_the_whole_examination(seqloom: Any, own: list[str]) -> None:
         assert words in shown.out, words
 
 
-def test_the_numbers(seqloom: Any, own: list[str], canned: None) -> None:
+def test_doctor_json_output(seqloom: Any, own: list[str], canned: None) -> None:
     found = seqloom("doctor", "translate-files", *own, *SMALL, "--json").json
     pairs, train = found["pairs"], found["pairs"]["splits"][0]
     assert found["splits"] == []
@@ -197,7 +197,7 @@ def test_the_numbers(seqloom: Any, own: list[str], canned: None) -> None:
     assert sum(found["model"]["parts"].values()) == found["model"]["parameters"]
 
 
-def test_what_to_mend(seqloom: Any, tmp_path: Path, canned: None) -> None:
+def test_doctor_warnings(seqloom: Any, tmp_path: Path, canned: None) -> None:
     lines = [f"number {n}" for n in range(40)]
     files = {}
     for split, source, target in (
@@ -228,7 +228,7 @@ def test_what_to_mend(seqloom: Any, tmp_path: Path, canned: None) -> None:
 # --- data show --------------------------------------------------------------------------------------------------------
 
 
-def test_pairs_side_by_side(seqloom: Any, own: list[str]) -> None:
+def test_data_show_prints_pairs(seqloom: Any, own: list[str]) -> None:
     settings = [word.removeprefix("data.") for word in own]
     shown = seqloom("data", "show", "parallel", *settings, "--lines=2")
     assert shown.code == 0 and shown.err == ""
@@ -238,7 +238,7 @@ def test_pairs_side_by_side(seqloom: Any, own: list[str]) -> None:
     assert "kinds" not in shown.out
 
 
-def test_kinds_and_the_rest_of_cldr(seqloom: Any) -> None:
+def test_data_show_prints_kinds_of_cldr(seqloom: Any) -> None:
     pytest.importorskip("babel")
     settings = ["target=hu", "train=300", "dev=5", "test=5"]
     found = seqloom("data", "show", "cldr", *settings, "--json").json
@@ -252,7 +252,7 @@ def test_kinds_and_the_rest_of_cldr(seqloom: Any) -> None:
     assert re.search(r"^kinds:  .*\d\.\d%", shown, re.MULTILINE)
 
 
-def test_list_knows_the_task_and_its_recipes(seqloom: Any) -> None:
+def test_task_and_recipes_are_listed(seqloom: Any) -> None:
     assert "translate" in seqloom("list", "tasks", "--json").json
     recipes = seqloom("list", "recipes", "--json").json
     assert recipes["translate-files"].startswith("Translation of your own sentence pairs")

@@ -26,7 +26,7 @@ def vectors(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def test_training_speaks_of_loss_and_not_of_perplexity(seqloom: Any, tmp_path: Path) -> None:
+def test_training_prints_loss_without_perplexity(seqloom: Any, tmp_path: Path) -> None:
     shown = seqloom("train", "toys-adding", *SMALL, "--out", tmp_path / "run")
     assert shown.code == 0 and shown.err == ""
     assert "perplexity" not in shown.out and "generate" not in shown.out
@@ -34,13 +34,13 @@ def test_training_speaks_of_loss_and_not_of_perplexity(seqloom: Any, tmp_path: P
     assert shown.out.endswith(f"Try: seqloom evaluate {tmp_path / 'run'} --split test\n")
 
 
-def test_answers_in_nats_have_no_perplexity_and_vectors_are_no_tokens(seqloom: Any, tmp_path: Path) -> None:
+def test_training_counts_vectors_instead_of_tokens(seqloom: Any, tmp_path: Path) -> None:
     shown = seqloom("train", "toys-recall", "data.lag=3", *SMALL, "--out", tmp_path / "run")
     assert "perplexity" not in shown.out and "tokens" not in shown.out
     assert " vectors/s  " in shown.out
 
 
-def test_evaluating(seqloom: Any, vectors: Path) -> None:
+def test_evaluate_prints_metrics(seqloom: Any, vectors: Path) -> None:
     shown = seqloom("evaluate", vectors / "adding", "--split", "test")
     first, *rest = shown.out.splitlines()
     assert first == f"{vectors / 'adding'} on adding, test: 50 sequences, 400 vectors"
@@ -52,7 +52,7 @@ def test_evaluating(seqloom: Any, vectors: Path) -> None:
     assert seqloom("evaluate", vectors / "recall", "--json").json["blind_success"] == 0.125
 
 
-def test_there_is_no_training_split(seqloom: Any, vectors: Path) -> None:
+def test_train_split_is_rejected(seqloom: Any, vectors: Path) -> None:
     seqloom("evaluate", vectors / "recall", "--split", "train").refuses(3, "no train split", "Use dev or test", lines=1)
 
 
@@ -67,18 +67,18 @@ def test_there_is_no_training_split(seqloom: Any, vectors: Path) -> None:
     ids=" ".join,
 )
 @pytest.mark.parametrize("name", ["adding", "recall"])
-def test_what_needs_text_is_refused(seqloom: Any, vectors: Path, name: str, words: list[str]) -> None:
+def test_text_commands_are_rejected(seqloom: Any, vectors: Path, name: str, words: list[str]) -> None:
     run = vectors / name
     shown = seqloom(*(run if word == "RUN" else word for word in words))
     shown.refuses(2, f"{run} is not a text model: its task, {name}, reads numbers", f"seqloom evaluate {run}", lines=1)
 
 
-def test_mixing_with_a_language_model_is_refused(seqloom: Any, vectors: Path, runs: Path) -> None:
+def test_interpolation_with_a_language_model_is_rejected(seqloom: Any, vectors: Path, runs: Path) -> None:
     shown = seqloom("evaluate", vectors / "adding", runs / "chars", "--interpolate")
     shown.refuses(2, "is not a text model", lines=1)
 
 
-def test_compared_with_its_like(seqloom: Any, vectors: Path) -> None:
+def test_runs_of_one_task_are_ranked(seqloom: Any, vectors: Path) -> None:
     adding, lstm = vectors / "adding", vectors / "lstm"
     by_loss = seqloom("compare", adding, lstm, "--json").json
     assert by_loss["ranked_by"] == "loss" and list(by_loss["recipes"]) == ["model.cell"]
@@ -91,7 +91,7 @@ def test_compared_with_its_like(seqloom: Any, vectors: Path) -> None:
     assert "success" in shown and "ppl" not in shown and "bits/char" not in shown
 
 
-def test_compared_with_others(seqloom: Any, vectors: Path, runs: Path) -> None:
+def test_runs_of_different_data_are_not_ranked(seqloom: Any, vectors: Path, runs: Path) -> None:
     other = seqloom("compare", vectors / "adding", vectors / "longer", "--json").json
     assert other["ranked_by"] is None and "different dev data" in other["not_ranked"]
     text = seqloom("compare", vectors / "adding", runs / "chars", runs / "grams")
@@ -100,20 +100,20 @@ def test_compared_with_others(seqloom: Any, vectors: Path, runs: Path) -> None:
     shown.refuses(2, "Not ranked by bits_per_character: the task adding has no such metric", lines=1)
 
 
-def test_curves_of_both_kinds_on_one_picture(seqloom: Any, vectors: Path, runs: Path, tmp_path: Path) -> None:
+def test_curves_of_different_tasks_in_one_plot(seqloom: Any, vectors: Path, runs: Path, tmp_path: Path) -> None:
     pytest.importorskip("matplotlib", reason="the extra plot is not installed")
     picture = tmp_path / "curves.png"
     assert seqloom("compare", vectors / "adding", runs / "chars", "--plot", picture).code == 0
     assert picture.read_bytes().startswith(b"\x89PNG")
 
 
-def test_the_card_counts_sequences(vectors: Path) -> None:
+def test_card_counts_sequences(vectors: Path) -> None:
     card = (vectors / "adding/card.md").read_text()
     assert "| split | sequences | vectors | sha256 |\n|---|---:|---:|---|\n| dev | 50 | 400 | " in card
     assert "document" not in card
 
 
-def test_a_lost_or_wrong_size_is_a_damaged_run(seqloom: Any, vectors: Path, tmp_path: Path) -> None:
+def test_missing_or_wrong_sizes_are_rejected(seqloom: Any, vectors: Path, tmp_path: Path) -> None:
     import shutil
 
     run = Path(shutil.copytree(vectors / "adding", tmp_path / "run"))
@@ -137,6 +137,6 @@ def test_a_lost_or_wrong_size_is_a_damaged_run(seqloom: Any, vectors: Path, tmp_
         ("model.kind=recurrent-lm", "model.kind"),
     ],
 )
-def test_wrong_recipes(seqloom: Any, here: Path, override: str, message: str) -> None:
+def test_invalid_recipes_are_rejected(seqloom: Any, here: Path, override: str, message: str) -> None:
     seqloom("train", "toys-adding", override).refuses(2, message)
     assert not any(here.iterdir())

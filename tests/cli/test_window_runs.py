@@ -21,7 +21,7 @@ def run(tmp_path_factory: pytest.TempPathFactory, own: list[str]) -> Path:
     return path
 
 
-def test_it_writes_and_searches(seqloom: Any, run: Path) -> None:
+def test_generate_and_beam_search(seqloom: Any, run: Path) -> None:
     words = ("generate", run, "--prompt", "the owl", "--tokens", 30, "--min-tokens", 20, "--seed", 3)
     found = seqloom(*words)
     assert found.code == 0 and found.out.startswith("the owl") and len(found.out.split()) > 15
@@ -30,7 +30,7 @@ def test_it_writes_and_searches(seqloom: Any, run: Path) -> None:
     assert best.code == 0 and best.out.count("--- ") == 3
 
 
-def test_what_stood_before_the_window_changes_no_score(seqloom: Any, run: Path) -> None:
+def test_tokens_before_the_window_do_not_change_scores(seqloom: Any, run: Path) -> None:
     """Four words in view: the fifth before, and whatever came earlier, is forgotten."""
     one, other = (
         seqloom("score", run, f"{first} dog sat on a mat .", "--json").json["tokens"] for first in ("the", "here")
@@ -39,7 +39,7 @@ def test_what_stood_before_the_window_changes_no_score(seqloom: Any, run: Path) 
     assert all(a["log_prob"] != b["log_prob"] for a, b in zip(one[:5], other[:5], strict=True))
 
 
-def test_it_is_measured_compared_and_mixed(seqloom: Any, run: Path, runs: Path, tmp_path: Path) -> None:
+def test_evaluate_compare_and_interpolate(seqloom: Any, run: Path, runs: Path, tmp_path: Path) -> None:
     found = seqloom("evaluate", run, "--split", "test", "--json").json
     assert 1 < found["perplexity"] < 300
     picture = tmp_path / "curves.png"
@@ -52,13 +52,13 @@ def test_it_is_measured_compared_and_mixed(seqloom: Any, run: Path, runs: Path, 
     assert seqloom("evaluate", run, "--text", text, "--json").json["loss"] > 0
 
 
-def test_texts_become_vectors(run: Path) -> None:
+def test_embeddings_of_texts(run: Path) -> None:
     trained = load(run, "cpu")
     one, two = trained.embed([TEXT, "the dog sat here ."])
     assert one.shape == (6,) and (one != two).any()
 
 
-def test_a_training_that_stopped_goes_on(seqloom: Any, own: list[str], tmp_path: Path) -> None:
+def test_resumed_training_equals_uninterrupted(seqloom: Any, own: list[str], tmp_path: Path) -> None:
     words = ["ffnn-pydocs", *own, *SIZES, *STEPS, *WORDS]
     assert seqloom("train", *words, "train.steps=7", "--out", tmp_path / "run").code == 0
     assert seqloom("train", "--resume", tmp_path / "run", "train.steps=24").code == 0
@@ -81,18 +81,18 @@ def test_checkpoints_are_averaged(seqloom: Any, run: Path, tmp_path: Path) -> No
         (["model.softmax.kind=adaptive", "model.softmax.cutoffs=[5]"], ["tied needs one output matrix"]),
     ],
 )
-def test_recipes_that_make_no_sense(seqloom: Any, tmp_path: Path, words: list[str], told: list[str]) -> None:
+def test_invalid_recipes_are_rejected(seqloom: Any, tmp_path: Path, words: list[str], told: list[str]) -> None:
     seqloom("train", "ffnn-pydocs", *words, "--out", tmp_path / "none").refuses(2, *told, lines=4)
     assert not (tmp_path / "none").exists()
 
 
-def test_it_has_no_gates_gradients_through_time_or_heads(seqloom: Any, run: Path) -> None:
+def test_gates_gradients_and_heads_are_rejected(seqloom: Any, run: Path) -> None:
     seqloom("inspect", "gates", run, TEXT).refuses(2, "is of kind window-lm")
     seqloom("inspect", "gradients", run).refuses(2, "is of kind window-lm")
     seqloom("inspect", "attention", run, TEXT).refuses(2, "has no heads to look at")
 
 
-def test_it_is_no_body_to_fine_tune(seqloom: Any, run: Path, tmp_path: Path) -> None:
+def test_window_model_is_not_a_backbone(seqloom: Any, run: Path, tmp_path: Path) -> None:
     seqloom("train", "tag-people-finetune", f"init.from={run}", "--out", tmp_path / "none").refuses(
         2, "cannot be fine-tuned: its model is of kind window-lm"
     )
@@ -101,7 +101,7 @@ def test_it_is_no_body_to_fine_tune(seqloom: Any, run: Path, tmp_path: Path) -> 
 # --- what its window is worth ---------------------------------------------------------------------------------------
 
 
-def test_the_worth_of_each_place(seqloom: Any, run: Path, tmp_path: Path) -> None:
+def test_importance_of_each_position(seqloom: Any, run: Path, tmp_path: Path) -> None:
     picture = tmp_path / "window.png"
     found = seqloom("inspect", "window", run, "--json", "--out", picture)
     (one,) = found.json["runs"]
@@ -112,7 +112,7 @@ def test_the_worth_of_each_place(seqloom: Any, run: Path, tmp_path: Path) -> Non
     assert table.code == 0 and table.out.count("back, shuffled") == 8 and "50 tokens" in table.out
 
 
-def test_what_has_no_window(seqloom: Any, run: Path, runs: Path, tmp_path: Path) -> None:
+def test_models_without_window_are_rejected(seqloom: Any, run: Path, runs: Path, tmp_path: Path) -> None:
     seqloom("inspect", "window", runs / "grams").refuses(2, "has a window to look at", "kind ngram")
     seqloom("inspect", "window", run, runs / "chars").refuses(2, "kind recurrent-lm")
     seqloom("inspect", "window", run, "--tokens", 1).refuses(2, "--tokens must be at least 2")

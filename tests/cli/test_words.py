@@ -37,7 +37,7 @@ def text(folder):
     return path
 
 
-def test_similar_words(seqloom, vectors):
+def test_nearest_neighbours(seqloom, vectors):
     found = seqloom("words", "similar", vectors, "king", "--top", 2)
     assert found.code == 0 and {line.split("\t")[1] for line in found.out.splitlines()} == {"queen", "prince"}
     several = seqloom("words", "similar", vectors, "king", "milk", "--top", 1)
@@ -46,7 +46,7 @@ def test_similar_words(seqloom, vectors):
     assert made["similar"][0]["word"] == "red" and made["similar"][0]["best"][0]["word"] in ("blue", "Green")
 
 
-def test_an_analogy(seqloom, vectors):
+def test_analogy(seqloom, vectors):
     best = [
         line.split("\t")[1] for line in seqloom("words", "analogy", vectors, "king", "queen", "milk").out.splitlines()
     ]
@@ -57,7 +57,7 @@ def test_an_analogy(seqloom, vectors):
     )
 
 
-def test_a_word_that_is_not_there(seqloom, vectors):
+def test_unknown_word_is_rejected(seqloom, vectors):
     seqloom("words", "similar", vectors, "chese").refuses(2, "no vector of 'chese'; did you mean cheese?")
     seqloom("words", "analogy", vectors, "king", "queen", "green").refuses(2, "did you mean Green?")
     seqloom("words", "similar", vectors, "xylophone").refuses(2, "none of its 9 words has a similar spelling")
@@ -65,7 +65,7 @@ def test_a_word_that_is_not_there(seqloom, vectors):
 
 
 @pytest.mark.parametrize("method", ["pca", "tsne"])
-def test_a_picture(seqloom, vectors, folder, method):
+def test_plot_is_written(seqloom, vectors, folder, method):
     pytest.importorskip("matplotlib")
     for name, more in (("all.png", []), ("near.svg", ["--near", "king", "--near", "milk", "--top", 3])):
         out = folder / f"{method}-{name}"
@@ -73,7 +73,7 @@ def test_a_picture(seqloom, vectors, folder, method):
         assert out.stat().st_size > 3000
 
 
-def test_pictures_that_cannot_be_drawn(seqloom, vectors, folder):
+def test_invalid_plots_are_rejected(seqloom, vectors, folder):
     seqloom("words", "plot", vectors, "--out", folder / "x.jpeg").refuses(2, ".png or .svg")
     seqloom("words", "plot", vectors, "--out", folder / "x.png", "--word", "king").refuses(
         2, "four words or more, got 1"
@@ -83,7 +83,7 @@ def test_pictures_that_cannot_be_drawn(seqloom, vectors, folder):
 
 
 @pytest.mark.parametrize("method", ["pca", "tsne"])
-def test_pictures_of_odd_vectors(seqloom, folder, method):
+def test_plots_of_unusual_vectors(seqloom, folder, method):
     """All alike, which t-SNE does not survive; of one number; words of one letter."""
     pytest.importorskip("matplotlib")
     for name, numbers in (("alike", "1 1 1 1 1"), ("narrow", "1 2 -1 3 -4")):
@@ -98,7 +98,7 @@ def test_pictures_of_odd_vectors(seqloom, folder, method):
             assert "5 words: a b c d e" in drawn.out
 
 
-def test_one_word_is_refused_and_leaves_no_run(seqloom, folder):
+def test_file_with_one_word_is_rejected(seqloom, folder):
     (folder / "one.txt").write_text("a 1 2\n")
     seqloom("words", "import", folder / "one.txt", folder / "one").refuses(
         3, "must have vectors of at least two words; it has 1 word"
@@ -106,7 +106,7 @@ def test_one_word_is_refused_and_leaves_no_run(seqloom, folder):
     assert not (folder / "one").exists()
 
 
-def test_a_file_with_the_unknown_word_makes_a_run_that_opens(seqloom, folder):
+def test_file_with_unknown_word_is_imported(seqloom, folder):
     """GloVe's files end with it."""
     (folder / "unk.txt").write_text("cat 1 2\n</s> 2 1\nNew York 3 1\n<unk> 1 1\n")
     assert "3 words" in seqloom("words", "import", folder / "unk.txt", folder / "unk").out
@@ -115,7 +115,7 @@ def test_a_file_with_the_unknown_word_makes_a_run_that_opens(seqloom, folder):
 
 
 @pytest.mark.parametrize("name", ["out.txt", "out.bin", "out.txt.gz"])
-def test_there_and_back(seqloom, vectors, folder, name):
+def test_export_and_import_round_trip(seqloom, vectors, folder, name):
     assert "9 words" in seqloom("words", "export", vectors, folder / name).out
     made = seqloom("words", "import", folder / name, folder / f"{name}-run")
     assert "9 words, vectors of 4 numbers" in made.out and "seqloom words similar" in made.out
@@ -126,14 +126,14 @@ def test_there_and_back(seqloom, vectors, folder, name):
     seqloom("words", "import", folder / name, vectors).refuses(2, "exists")
 
 
-def test_a_bad_file_is_named_by_its_line(seqloom, folder):
+def test_invalid_line_is_reported_by_number(seqloom, folder):
     (folder / "bad.txt").write_text("a 1 2\nb 1 two\n")
     seqloom("words", "import", folder / "bad.txt", folder / "bad").refuses(3, "Line 2 of", "'two'")
     seqloom("words", "import", folder / "none.txt", folder / "bad").refuses(3, "does not exist")
     assert not (folder / "bad").exists()
 
 
-def test_runs_of_other_models(seqloom, folder, text):
+def test_word_vectors_of_other_models(seqloom, folder, text):
     """A language model of words has vectors of words, one of characters has none, an n-gram has none at all."""
     small = [
         "batch.size=4",
@@ -157,7 +157,7 @@ def test_runs_of_other_models(seqloom, folder, text):
     seqloom("words", "similar", folder / "ngram", "cat").refuses(2, "kind ngram, which has no vectors of words")
 
 
-def test_trained_evaluated_listed_and_compared(seqloom, folder, text, monkeypatch):
+def test_train_evaluate_list_and_compare(seqloom, folder, text, monkeypatch):
     monkeypatch.delenv("SEQLOOM_DATA", raising=False)
     data = ["data.corpus=text", f"data.train={text}", "data.documents=line"]
     small = [
@@ -188,7 +188,7 @@ def test_trained_evaluated_listed_and_compared(seqloom, folder, text, monkeypatc
     seqloom("generate", folder / "skipgram").refuses(2, "word vectors: `seqloom words` asks them")
 
 
-def test_what_people_say_is_reported_with_its_coverage(seqloom, vectors, folder, monkeypatch):
+def test_human_similarity_is_reported_with_coverage(seqloom, vectors, folder, monkeypatch):
     sets = folder / "data" / "word_vectors_eval"
     sets.mkdir(parents=True)
     pairs = [("king", "queen"), ("king", "milk"), ("red", "blue"), ("red", "milk"), ("bread", "cheese")]

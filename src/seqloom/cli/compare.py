@@ -248,8 +248,8 @@ def rank_masked(runs: Sequence["Run"], by: str | None) -> Ranking:
     """Rank masked language models and denoisers, which must predict the same hidden tokens."""
     objectives, keys = set(), dict[str, None]()
     for run in runs:
-        names = ("noise",) if run.recipe["task"] == "denoise" else ("objective", "masks")
-        names = tuple(name for name in names if name in run.recipe)
+        names = ["noise"] if run.recipe["task"] == "denoise" else ["objective", "masks"]
+        names = [name for name in names if name in run.recipe]
         keys |= dict.fromkeys(names)
         hidden = [repr(run.recipe[name]) for name in names]
         objectives.add((*hidden, run.recipe["batch"].get("max_length"), run.tokenizer.fingerprint()))
