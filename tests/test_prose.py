@@ -43,7 +43,19 @@ PATTERNS = {  # a pattern, and what to write instead
 CHECKED = [
     *(
         SOURCE / name
-        for name in ("accel", "classical", "cli", "decoding", "evaluate", "ladder", "nn", "studio", "train")
+        for name in (
+            "accel",
+            "classical",
+            "cli",
+            "data",
+            "decoding",
+            "evaluate",
+            "ladder",
+            "nn",
+            "studio",
+            "text",
+            "train",
+        )
     ),
     ROOT / "docs/learn",
     ROOT / "docs/index.md",
