@@ -1,17 +1,17 @@
 """Reading lines in windows and batches."""
 
-from seqloom.predict.base import TOKENS, predict_windows, similar_lengths
+from seqloom.predict.base import TOKENS, batch_by_length, predict_windows
 
 
 def test_batches_have_lines_of_similar_length() -> None:
     lengths = [5, 1, 9, 2, 5, 1]
-    assert list(similar_lengths(lengths, 2)) == [[1, 5], [3, 0], [4, 2]]
-    assert list(similar_lengths([], 2)) == []
+    assert list(batch_by_length(lengths, 2)) == [[1, 5], [3, 0], [4, 2]]
+    assert list(batch_by_length([], 2)) == []
 
 
 def test_long_lines_form_smaller_batches() -> None:
     lengths = [TOKENS // 2, TOKENS * 3, TOKENS // 2, 1]
-    assert list(similar_lengths(lengths, 32)) == [[3, 0], [2], [1]]
+    assert list(batch_by_length(lengths, 32)) == [[3, 0], [2], [1]]
 
 
 def test_window_is_predicted_before_next_is_read() -> None:

@@ -102,19 +102,18 @@ def test_first_shots_are_omitted_if_prompt_is_too_long(folder: Path) -> None:
     gpt = seqloom.load(folder / "gpt", "cpu")  # the context has 96 tokens
     many = [(f"a film {number}", "good" if number % 2 else "bad") for number in range(40)]
     (result,) = gpt.choose("a story", shots=many)
-    assert 0 < result.left_out < 40 and not result.cut
-    (same,) = gpt.choose("a story", ["good", "bad"], shots=many[result.left_out :])
-    assert same.left_out == 0
+    assert 0 < result.dropped_shots < 40 and not result.cut
+    (same,) = gpt.choose("a story", ["good", "bad"], shots=many[result.dropped_shots :])
+    assert same.dropped_shots == 0
     assert {s.label: s.log_prob for s in result.candidates} == pytest.approx(
         {s.label: s.log_prob for s in same.candidates}
     )
     prompt = Prompt(tuple(Shot(*shot) for shot in many))
     lengths = [len(gpt.tokenizer.encode(prompt.text("a story", skip) + "good")) for skip in range(40)]
-    assert (
-        lengths[result.left_out] <= 96 < lengths[result.left_out - 1]
-    )  # one more would not fit; END is the last token
+    # One more shot would not fit; END is the last token.
+    assert lengths[result.dropped_shots] <= 96 < lengths[result.dropped_shots - 1]
     (cut,) = gpt.choose("dull " * 200, shots=many)
-    assert cut.cut and cut.left_out == 40 and cut.label in ("good", "bad")
+    assert cut.cut and cut.dropped_shots == 40 and cut.label in ("good", "bad")
 
 
 def test_prompt_of_maximum_length_fits(folder: Path) -> None:
@@ -132,7 +131,7 @@ def test_prompt_of_maximum_length_fits(folder: Path) -> None:
 def test_recurrent_model_reads_any_length(folder: Path) -> None:
     many = [(f"a film {number}", "good" if number % 2 else "bad") for number in range(60)]
     (result,) = seqloom.load(folder / "lstm", "cpu").choose("a story", shots=many)
-    assert result.left_out == 0 and not result.cut
+    assert result.dropped_shots == 0 and not result.cut
 
 
 def test_completion_ends_at_end_of_shot(model: Any, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -144,7 +143,7 @@ def test_completion_ends_at_end_of_shot(model: Any, monkeypatch: pytest.MonkeyPa
 
     monkeypatch.setattr(model, "generate", generate)
     results = list(model.complete(TEXTS, shots=SHOTS, max_tokens=7))
-    assert [result.written for result in results] == ["good", "", "good"]
+    assert [result.completion for result in results] == ["good", "", "good"]
     prompt, options = asked[0]
     assert prompt.endswith("a funny cast = good\na clumsy story =")  # the space belongs to the completion
     assert options["stop"] == ["\n"] and options["max_tokens"] == 7 and options["temperature"] == 0
@@ -156,7 +155,7 @@ def test_model_generates_completion(model: Any) -> None:
     (result,) = model.complete("a film", shots=SHOTS, max_tokens=4)
     prompt = Prompt(tuple(Shot(*shot) for shot in SHOTS), Template("{text} = ")).text("a film").rstrip(" ")
     text = "".join(model.generate(prompt, temperature=0.0, max_tokens=4, stop=["\n"]))
-    assert result.written == text.strip()
+    assert result.completion == text.strip()
 
 
 def test_invalid_choices_are_rejected(folder: Path, tmp_path: Path) -> None:
@@ -169,9 +168,9 @@ def test_invalid_choices_are_rejected(folder: Path, tmp_path: Path) -> None:
         "train": {"steps": 1, "device": "cpu"},
     }
     model = seqloom.load(trained(build_recipe(words, "the recipe"), tmp_path / "words"), "cpu")
-    with pytest.raises(DataError, match=r"does not have the choice 'mauve'"):
+    with pytest.raises(DataError, match=r"The choice 'mauve' is not in the vocabulary"):
         list(model.choose("a", ["red", "mauve"]))
-    with pytest.raises(DataError, match=r"the choices 'red' and 'Red' are the same tokens"):
+    with pytest.raises(DataError, match=r"The choices 'red' and 'Red' have the same tokens"):
         list(model.choose("a", ["red", "Red"]))
     with pytest.raises(UsageError, match="mean or sum"):
         model.choose("a", ["red", "blue"], by="median")

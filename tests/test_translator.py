@@ -206,7 +206,7 @@ def test_too_long_line_is_reported_after_previous_translations(runs: Path) -> No
     model = load(runs / "location", "cpu", TranslatorPredictor)
     translations = model.translate(["the cat", "", "the cat sat", "the cat sat a dog saw", "the"])
     assert [next(translations).source for _ in range(3)] == ["the cat", "", "the cat sat"]
-    with pytest.raises(DataError, match=r"Line 4 has 7 tokens.*only 6 places.*model.attention.max_length"):
+    with pytest.raises(DataError, match=r"Line 4 has 7 tokens.*only 6 positions.*model.attention.max_length"):
         next(translations)
 
 
@@ -225,7 +225,7 @@ def test_forced_prefix(runs: Path) -> None:
         assert all(candidate.text.startswith("die Katze") for candidate in translation.candidates) == bool(
             translation.source
         )
-    with pytest.raises(DataError, match="cannot spell '猫' in the prefix"):
+    with pytest.raises(DataError, match="The prefix has '猫', not in the vocabulary"):
         words.translate("the cat", prefix="die 猫")
 
 
@@ -273,7 +273,7 @@ def test_options_override_those_of_run(runs: Path) -> None:
     [
         ({"beam": 2, "n_best": 3}, "n_best must be at most beam"),
         ({"beam": 0}, "beam must be at least 1"),
-        ({"beem": 2}, "options beam, length_penalty"),
+        ({"beem": 2}, "options are beam, length_penalty"),
         ({"batch_size": 0}, "batch_size must be at least 1"),
         ({"window": 0}, "window must be at least 1"),
     ],
@@ -284,5 +284,5 @@ def test_invalid_options_are_rejected_before_reading(runs: Path, options: dict[s
 
 
 def test_translator_is_rejected_as_language_model(runs: Path) -> None:
-    with pytest.raises(UsageError, match=r"is a translator: `seqloom translate` uses it\. .* needs a language model"):
+    with pytest.raises(UsageError, match=r"is a translator: use `seqloom translate`\. .* needs a language model"):
         load(runs / "words", "cpu", LanguageModelPredictor)

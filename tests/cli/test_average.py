@@ -110,7 +110,11 @@ def test_several_runs_are_averaged(seqloom: Any, mine: Path, weights: Any) -> No
     shown = seqloom("average", mine / "one", mine / "two", "--out", mine / "both")
     assert shown.code == 0
     assert shown.out.startswith(f"averaged {mine / 'one'} and {mine / 'two'}: dev BLEU ")
-    assert "note: these runs began from different weights" in shown.err and shown.err.count("\n") == 1
+    assert (
+        "note: the runs have different seeds; averages of independently initialized weights are rarely good"
+        in shown.err
+        and shown.err.count("\n") == 1
+    )
     a, b = (tensors_from_file(mine / name / "model.safetensors") for name in ("one", "two"))
     for name, found in tensors_from_file(mine / "both/model.safetensors").items():
         assert torch.equal(found, ((a[name].double() + b[name].double()) / 2).float())
@@ -204,7 +208,7 @@ def test_damaged_checkpoints_are_skipped_with_a_note(seqloom: Any, mine: Path) -
     shown = seqloom("average", mine / "one", "--last", "3")
     assert shown.code == 0 and ", steps 4, 6, 10: " in shown.out
     cause = "model.safetensors is damaged: it does not match its checksum"
-    assert shown.err == f"note: step-8 was passed over: {cause}\n"
+    assert shown.err == f"note: step-8 was skipped: {cause}\n"
     shown = seqloom("average", mine / "one", "--last", "4", "--out", mine / "more")
     shown.refuses(4, lines=1)
     assert shown.err.startswith(
@@ -247,11 +251,13 @@ def test_weights_of_other_shapes_are_rejected(seqloom: Any, mine: Path) -> None:
 
 def test_invalid_arguments_are_rejected(seqloom: Any, mine: Path, runs: Path, averaged: Path, here: Path) -> None:
     one, two = mine / "one", mine / "two"
-    seqloom("average", one, two).refuses(2, "Say where the mean of several runs should go: --out runs/NAME.", lines=1)
+    seqloom("average", one, two).refuses(2, "--out is required for several runs: --out runs/NAME.", lines=1)
     seqloom("average", one, two, "--last", "3", "--out", "x").refuses(2, "--last selects checkpoints of one run")
     for again in (one, mine / "two/../one"):
         seqloom("average", one, two, again, "--out", "x").refuses(2, f"{one} is given twice", lines=1)
-    seqloom("average", runs / "grams").refuses(2, "was not trained by gradient, but estimated by counting", lines=1)
+    seqloom("average", runs / "grams").refuses(
+        2, "was estimated by counting and has no checkpoints to average", lines=1
+    )
     seqloom("average", averaged).refuses(2, f"{averaged} is an average and has no checkpoints.", lines=1)
     seqloom("average", mine / "none").refuses(4, "is not a run: it does not exist", lines=1)
     seqloom("average", one, "--out", two).refuses(2, f"{two} exists.", lines=1)

@@ -116,7 +116,7 @@ def test_long_line_is_truncated_with_a_note(seqloom: Any, runs: Path, type_in: C
     type_in(b"a film\n" + b"gripping " * 100_000 + b"\n")
     shown = seqloom("classify", runs / "gru")
     assert shown.code == 0 and shown.out.count("\n") == 2
-    assert shown.err == "note: of 1 line with more than 20 tokens only the beginning was read; the first is line 2\n"
+    assert shown.err == "note: 1 line longer than 20 tokens: only the beginning was read; the first is line 2\n"
 
 
 def test_predictions_are_independent_of_batch_and_window(
@@ -167,9 +167,9 @@ def test_text_that_is_a_file_name_is_noted(seqloom: Any, runs: Path, here: Path,
 
 
 def test_other_runs_are_rejected(seqloom: Any, runs: Path) -> None:
-    seqloom("classify", runs / "tagger", "text").refuses(2, "is a tagger: `seqloom tag` uses it", "needs a classifier")
-    seqloom("translate", runs / "gru", "text").refuses(2, "is a classifier: `seqloom classify` uses it")
-    seqloom("generate", runs / "gru").refuses(2, "is a classifier: `seqloom classify` uses it")
+    seqloom("classify", runs / "tagger", "text").refuses(2, "is a tagger: use `seqloom tag`", "needs a classifier")
+    seqloom("translate", runs / "gru", "text").refuses(2, "is a classifier: use `seqloom classify`")
+    seqloom("generate", runs / "gru").refuses(2, "is a classifier: use `seqloom classify`")
     seqloom("classify", runs / "nothing", "text").refuses(4, "is not a run: it does not exist")
     seqloom("classify", runs / "gru", "text", "--top", 0).refuses(2, "--top")
 
@@ -226,7 +226,7 @@ def test_evaluate_prints_all_metrics_and_plots(seqloom: Any, runs: Path) -> None
     assert "on table, test: 12 examples" in shown.out
     assert re.search(r"accuracy +[\d.]+   95 %: [\d.]+ to [\d.]+", shown.out)
     assert re.search(r"calibration error +[\d.]+", shown.out)
-    assert "macro average" in shown.out and "what is taken for what" in shown.out
+    assert "macro average" in shown.out and "confusion matrix" in shown.out
     assert pictures[0].read_bytes().startswith(PNG)
     assert struct.unpack(">II", pictures[0].read_bytes()[16:24])[0] > 300
     assert pictures[1].read_text().startswith("<?xml")

@@ -134,7 +134,7 @@ def test_models_without_embeddings_are_rejected(
     seqloom: Any, readers: dict[str, Path], runs: Path, tmp_path: Path
 ) -> None:
     out = tmp_path / "x.npy"
-    seqloom("embed", runs / "grams", "a", "--out", out).refuses(2, "makes no vectors of texts")
+    seqloom("embed", runs / "grams", "a", "--out", out).refuses(2, "which has no text vectors")
     with pytest.raises(UsageError, match=r"no pooling 'middle'"):
         load(readers["bert"], "cpu").embed("a", "middle")
     with pytest.raises(UsageError, match=r"batch_size must be at least 1, got 0"):

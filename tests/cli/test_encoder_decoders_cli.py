@@ -302,4 +302,4 @@ def test_unavailable_metrics_are_omitted(seqloom: Any, folder: Path, tmp_path: P
         (tmp_path / name).write_text("The cat sat\n\nThe dog\n")
     shown = seqloom("evaluate", folder / "bart-run", "--source", tmp_path / "s", "--reference", tmp_path / "r").out
     assert "3 pairs, 1 of them blank; " in shown and "?" not in shown.splitlines()[0]
-    assert "lines exactly right       0.00 %" in shown
+    assert "exact match               0.00 %" in shown

@@ -97,14 +97,14 @@ def test_alignment_is_the_mean_over_members_with_attention(seqloom: Any, transla
     torch.testing.assert_close(torch.tensor(view.tokens.weights), torch.tensor(mean), atol=1e-6, rtol=0)
     assert together.attention("the cat sat 3 .").links == found["alignment"]
     shown = seqloom("translate", blind, blind, "the cat", "--alignment")
-    shown.refuses(2, f"{blind} + {blind} has no attention to align words by", lines=1)
+    shown.refuses(2, f"{blind} + {blind} has no attention weights", lines=1)
 
 
 def test_different_vocabularies_are_rejected(seqloom: Any, translators: Path, runs: Path) -> None:
     one, other = translators / "one", translators / "bytes"
     said = (
-        f"seqloom: {one} and {other} cannot be mixed, as their tokens differ (26 words of parallel and 270 byte-pair "
-        "of parallel). Train them on the same data with the same tokenizer section.\n"
+        f"seqloom: {one} and {other} cannot be combined because their tokenizers differ (26 words of parallel "
+        "and 270 byte-pair of parallel). Train them on the same data with the same tokenizer section.\n"
     )
     for command in (["translate", one, other, "the cat"], ["evaluate", one, other]):
         shown = seqloom(*command)
@@ -138,7 +138,7 @@ def test_permuted_vocabularies_are_rejected(
     seqloom: Any, translators: Path, tmp_path: Path, data: dict[str, str], apart: str
 ) -> None:
     one, other = translators / "one", retold(translators, tmp_path, **data)
-    seqloom("translate", one, other, "the cat").refuses(2, f"as their tokens differ ({apart}). Train", lines=1)
+    seqloom("translate", one, other, "the cat").refuses(2, f"because their tokenizers differ ({apart}). Train", lines=1)
     shown = seqloom("average", one, other, "--out", tmp_path / "x")
     shown.refuses(2, f"cannot be averaged: their tokens differ, {apart}.", lines=1)
 
@@ -147,7 +147,7 @@ def test_different_languages_are_rejected(seqloom: Any, translators: Path) -> No
     one, back = translators / "one", translators / "back"
     shown = seqloom("translate", one, back, "the cat")
     shown.refuses(2, lines=1)
-    assert shown.err == (f"seqloom: {one} and {back} cannot be mixed: one translates en to de, the other de to en.\n")
+    assert shown.err == (f"seqloom: {one} and {back} cannot be combined: they translate en to de and de to en.\n")
 
 
 def test_misspelt_run_is_not_translated(seqloom: Any, translators: Path, runs: Path, type_in: Any) -> None:
@@ -242,8 +242,8 @@ def test_text_output(seqloom: Any, mine: Path) -> None:
     first, *_ = shown.out.splitlines()
     assert first.startswith(f"{paths[0]} + {paths[1]} on parallel, dev: 12 pairs, en to de; beam search, 3 hypotheses")
     head, one, two, together = shown.out.splitlines()[-4:]
-    assert head.split() == ["Each", "alone,", "and", "together:", "BLEU", "chrF", "exact", "loss"]
-    assert one.split()[0] == str(paths[0]) and two.split()[0] == str(paths[1]) and together.split()[0] == "together"
+    assert head.split() == ["models", "and", "ensemble:", "BLEU", "chrF", "exact", "loss"]
+    assert one.split()[0] == str(paths[0]) and two.split()[0] == str(paths[1]) and together.split()[0] == "ensemble"
     assert together.split()[1] == f"{found['bleu']:.2f}" and one.split()[-1] == f"{found['alone'][0]['loss']:.4f}"
 
 
@@ -284,7 +284,7 @@ def test_only_language_models_are_interpolated(seqloom: Any, translators: Path, 
     )
     seqloom("evaluate", runs / "chars", one).refuses(2, "Evaluate other runs one at a time", lines=1)
     seqloom("evaluate", one, runs / "chars").refuses(2, "is a language model", "needs a translator")
-    seqloom("evaluate", one, two, "--text", "x.txt").refuses(2, "translates: give --source FILE", lines=1)
+    seqloom("evaluate", one, two, "--text", "x.txt").refuses(2, "is a translator: use --source FILE", lines=1)
 
 
 # --- from Python ------------------------------------------------------------------------------------------------------
@@ -304,7 +304,7 @@ def test_python_api(translators: Path) -> None:
     thought = together.model.target_log_probs(_batch(together, "the cat sat 3 .", "3 Katze sass ."))
     assert view.log_prob == pytest.approx(thought.sum().item(), abs=1e-5)
     for few in ([], [one]):
-        with pytest.raises(UsageError, match="two or more"):
+        with pytest.raises(UsageError, match="At least two models are needed"):
             package.ensemble(few)
 
 

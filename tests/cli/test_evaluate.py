@@ -148,7 +148,7 @@ def test_changed_or_missing_data_is_rejected(seqloom: Any, tmp_path: Path, texts
 class ShortEvaluation(MetricsEvaluation):
     """An evaluation that cli knows nothing of."""
 
-    uses = ("out",)
+    option_groups = ("out",)
 
     def lines(self, console: Any) -> Any:
         yield f"perplexity {self.metrics['perplexity']:.1f}"

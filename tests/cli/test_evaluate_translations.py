@@ -116,7 +116,7 @@ def test_control_characters_are_escaped(seqloom: Any, run: Path, tmp_path: Path)
     (tmp_path / "a.en").write_bytes("the cat \x1b[2J\x0b \u202eabc .\nthe 👩\u200d👧 sat\u2028 .\n".encode())
     (tmp_path / "a.de").write_bytes("die \x1b]0;x\x07 .\nshalom שלום\u200f .\n".encode())
     shown = seqloom("evaluate", run, "--source", tmp_path / "a.en", "--reference", tmp_path / "a.de")
-    assert shown.code == 0 and "Some that differ" in shown.out
+    assert shown.code == 0 and "Translations that differ" in shown.out
     assert not set("\x1b\x07\x0b\u202e\u2028") & set(shown.out)
     assert "    the cat \\x1b[2J\\x0b \\u202eabc .\n    die \\x1b]0;x\\x07 .\n" in shown.out
     assert "    the 👩\u200d👧 sat\\u2028 .\n    shalom שלום\u200f .\n" in shown.out  # what writes words stays
@@ -175,10 +175,10 @@ def test_text_output(seqloom: Any, run: Path) -> None:
     assert first == f"{run} on parallel, dev: 6 pairs, en to de; beam search, 3 hypotheses, length penalty 1"
     assert rest[0] == f"  BLEU                   {found['bleu']:9.2f}   {found['signatures']['bleu']}"
     assert rest[1].startswith("  BLEU, lowercased ") and rest[2].startswith("  chrF ")
-    assert rest[3].split() == ["lines", "exactly", "right", f"{100 * found['exact_match']:.2f}", "%"]
+    assert rest[3].split() == ["exact", "match", f"{100 * found['exact_match']:.2f}", "%"]
     assert "loss, nats per token" in rest[4]
     assert rest[6].startswith("  BLEU by length of the source")
-    assert "Some that differ from their reference" in shown.out
+    assert "Translations that differ from their reference" in shown.out
     example = found["examples"][0]
     assert f"    {example['source']}\n    {example['reference']}\n    {example['hypothesis']}\n" in shown.out
 
@@ -186,7 +186,7 @@ def test_text_output(seqloom: Any, run: Path) -> None:
 @pytest.mark.parametrize(
     ("words", "code", "said"),
     [
-        (["--text", "x.txt"], 2, ["translates", "--source FILE and --reference FILE"]),
+        (["--text", "x.txt"], 2, ["is a translator", "--source FILE and --reference FILE"]),
         (["--source", "x.txt"], 2, ["must be given together"]),
         (["--reference", "x.txt"], 2, ["must be given together"]),
         (["--split=dev", "--source=a", "--reference=b"], 2, ["exclude each other"]),

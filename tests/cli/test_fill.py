@@ -12,7 +12,7 @@ from tests.understanding import trained
 from seqloom.core.errors import UsageError
 from seqloom.inspect.plots.measurements import draw_curves
 from seqloom.inspect.views.curves import curves
-from seqloom.predict.gaps import visible
+from seqloom.predict.gaps import mark_spaces
 from seqloom.predict.loader import load
 from seqloom.runs.run import Run
 
@@ -57,7 +57,7 @@ def test_candidates_are_sorted_by_probability(seqloom: Any, folder: Path, name: 
 
 def test_probabilities_equal_the_model(folder: Path) -> None:
     model = load(folder / "words", "cpu")
-    (found,) = model.fill(SENTENCE, top=1000)
+    (found,) = model.fill_mask(SENTENCE, top=1000)
     ids, specials = model.tokenizer.encode("The cats purr all day ."), model.specials
     assert len(ids) == 6
     ids[2] = specials.mask
@@ -73,8 +73,8 @@ def test_probabilities_equal_the_model(folder: Path) -> None:
 def test_batched_equals_single(folder: Path) -> None:
     model = load(folder / "words", "cpu")
     lines = [SENTENCE, "They eat [MASK] .", "[MASK]", f"We hear them [MASK] . {SENTENCE}"]
-    for line, among in zip(lines, model.fill(lines), strict=True):
-        (alone,) = model.fill(line)
+    for line, among in zip(lines, model.fill_mask(lines), strict=True):
+        (alone,) = model.fill_mask(line)
         assert alone.filled == among.filled
         one, other = ([g.probability for g in own.masks[0]] for own in (alone, among))
         assert one == pytest.approx(other, abs=1e-5)
@@ -92,21 +92,21 @@ def test_unknown_words_and_long_texts_are_noted(seqloom: Any, folder: Path) -> N
     long = " ".join(["cats"] * 30)
     shown = seqloom("fill-mask", folder / "words", f"zebras {SENTENCE}", f"{long} {SENTENCE} {long}")
     assert "note: the vocabulary lacks parts of 1 line; the first is line 1: 'zebras'" in shown.err
-    assert "of 1 line with more than 24 tokens only what is near the masks was read; the first is line 2" in shown.err
+    assert "1 line longer than 24 tokens: only the text near the masks was read; the first is line 2" in shown.err
     assert shown.out.startswith("zebras The cats ")  # as it came
-    (found,) = load(folder / "words", "cpu").fill(f"{long} {SENTENCE} {long}")
+    (found,) = load(folder / "words", "cpu").fill_mask(f"{long} {SENTENCE} {long}")
     assert found.cut == 66 - 22 and found.filled.count("cats") >= 61  # all of the text comes back
 
 
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ("The cats <mask> all day", "written [MASK], not <mask>; there is none in"),
+        ("The cats <mask> all day", "must have a gap, written [MASK], not <mask>; got 'The cats <mask> all day'"),
         ("The cats ___ all day", "written [MASK], not ___;"),
-        ("nothing here", "written [MASK]; there is none in 'nothing here'"),
+        ("nothing here", "must have a gap, written [MASK]; got 'nothing here'"),
         (
             "[MASK] " + "cats " * 30 + "[MASK]",
-            "must lie within the 22 tokens that the model reads at once; here they span 32",
+            "must lie within 22 tokens, the maximum length of the model; got 32",
         ),
     ],
 )
@@ -116,13 +116,13 @@ def test_text_without_valid_mask_is_rejected(seqloom: Any, folder: Path, text: s
 
 def test_top_must_be_positive(folder: Path) -> None:
     with pytest.raises(UsageError, match=r"top must be at least 1, got 0"):
-        list(load(folder / "words", "cpu").fill(SENTENCE, top=0))
+        list(load(folder / "words", "cpu").fill_mask(SENTENCE, top=0))
 
 
 def test_blank_lines_and_lines_before_an_error_are_printed(seqloom: Any, folder: Path, type_in: Any) -> None:
     type_in(f"{SENTENCE}\n\nno mask\n{SENTENCE}\n".encode())
     shown = seqloom("fill-mask", folder / "words")
-    assert shown.code == 3 and "there is none in 'no mask'" in shown.err
+    assert shown.code == 3 and "written [MASK]; got 'no mask'" in shown.err
     assert shown.out.count("\n") == 2 and shown.out.endswith("\n\n")
 
 
@@ -132,7 +132,7 @@ def test_other_models_are_rejected(seqloom: Any, runs: Path) -> None:
 
 
 def test_masked_model_cannot_generate(seqloom: Any, folder: Path) -> None:
-    seqloom("generate", folder / "words").refuses(2, "is a masked language model: `seqloom fill-mask` uses it")
+    seqloom("generate", folder / "words").refuses(2, "is a masked language model: use `seqloom fill-mask`")
 
 
 # --- looked into ------------------------------------------------------------------------------------------------------
@@ -184,7 +184,7 @@ def test_only_equal_objectives_are_ranked(seqloom: Any, folder: Path) -> None:
 def test_evaluate_reports_accuracies(seqloom: Any, folder: Path, tmp_path: Path) -> None:
     found = seqloom("evaluate", folder / "words", "--split", "test", "--json").json
     assert {"masked_accuracy", "next_accuracy", "masked_perplexity"} <= found.keys()
-    assert "share told right" in seqloom("evaluate", folder / "words").out
+    assert "masked token loss" in seqloom("evaluate", folder / "words").out
     other = tmp_path / "other.txt"
     other.write_text("The cats purr all day . They eat milk .\n", "utf-8")
     told = seqloom("evaluate", folder / "words", "--text", other, "--json").json
@@ -207,7 +207,7 @@ def test_checkpoints_are_averaged(seqloom: Any, folder: Path) -> None:
 
 
 def test_line_break_and_space_are_shown_differently() -> None:
-    assert [visible(token) for token in (" the", " ", "\n", " a b", "\t")] == ["the", "␣", "↵", "a␣b", "␣"]
+    assert [mark_spaces(token) for token in (" the", " ", "\n", " a b", "\t")] == ["the", "␣", "↵", "a␣b", "␣"]
 
 
 def test_electra_metrics_are_named(seqloom: Any, tmp_path: Path) -> None:
@@ -216,5 +216,5 @@ def test_electra_metrics_are_named(seqloom: Any, tmp_path: Path) -> None:
     )
     shown = seqloom("evaluate", tmp_path / "run").out
     rows = [line[2:24].strip() for line in shown.splitlines()[1:-1]]
-    assert len(set(rows)) == len(rows) and {"share told right", "replaced or not, right"} <= set(rows)
-    assert shown.endswith("  loss = of hidden tokens + 20 · of replaced or not\n")
+    assert len(set(rows)) == len(rows) and {"accuracy", "detection accuracy"} <= set(rows)
+    assert shown.endswith("  loss = masked token loss + 20 · detection loss\n")

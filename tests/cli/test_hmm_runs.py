@@ -62,7 +62,7 @@ def test_hmm_tagger_works_with_other_commands(
     assert word["tag"] == "B-PER" and 0.5 < word["probability"] <= 1
     found = seqloom("evaluate", made / "names", "--confusion", tmp_path / "c.png", "--json").json
     assert found["span_f1"] == 1 and found["invalid"] == 0 and (tmp_path / "c.png").stat().st_size > 1000
-    assert "words right" in seqloom("evaluate", made / "names").out
+    assert "token accuracy" in seqloom("evaluate", made / "names").out
     assert "3" in seqloom("compare", made / "names", made / "names", "--by", "span_f1").out
     monkeypatch.setattr(doctor, "rehearse", lambda recipe: Rehearsal(2, 0.5, 2.0, memory=1 << 29))
     assert "estimated without gradients" in seqloom("doctor", "hmm-tag-people", "data.train=60", "data.dev=10").out
@@ -138,7 +138,7 @@ def test_inspect_states_of_a_text(seqloom: Any, made: Path, tmp_path: Path) -> N
     for shares in found["letter_kinds"].values():
         assert sum(shares) == pytest.approx(1)
     seqloom("inspect", "states", made / "letters", "123").refuses(3, "nothing in this text")
-    seqloom("inspect", "states", made / "names").refuses(2, "Only a hidden Markov model has states")
+    seqloom("inspect", "states", made / "names").refuses(2, "Only hidden Markov models have states")
     assert seqloom("inspect", "states", made / "words", "--out", tmp_path / "w.svg", "--top", "3").code == 0
 
 

@@ -59,7 +59,7 @@ def test_text_output(seqloom: Any, runs: Path, trigram: Path) -> None:
     assert shown.code == 0, shown.err
     first, *_, heading, a, b = shown.out.splitlines()
     assert first.startswith(f"{runs / 'words'} + {trigram} on text, dev: ")
-    assert "as given" in heading
+    assert "weights (given)" in heading
     assert a.split()[0] == "0.2500" and a.endswith(str(runs / "words"))
     assert b.split()[0] == "0.7500" and b.endswith(str(trigram))
 
@@ -90,14 +90,14 @@ def test_python_api(runs: Path, trigram: Path) -> None:
     assert mixture.evaluate("test")["loss"] == pytest.approx(mixture.measure("test")[0]["loss"])
     assert mixture.evaluate_documents([text])["loss"] == pytest.approx(-scored.log_prob / len(scored.log_probs))
     assert repr(mixture) == f"<0.500 {runs / 'words'} + 0.500 {trigram}>"
-    with pytest.raises(UsageError, match="two or more"):
+    with pytest.raises(UsageError, match="At least two models are needed"):
         package.interpolate([trigram])
 
 
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["words", "grams", "--interpolate"], "cannot be mixed, as their tokens differ"),
+        (["words", "grams", "--interpolate"], "cannot be combined because their tokenizers differ"),
         (["words", "chars", "--interpolate"], "characters of text"),
         (["words", "words"], "one at a time"),
         (["words", "--interpolate"], "two or more runs"),

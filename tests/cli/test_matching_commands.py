@@ -72,14 +72,14 @@ def test_invalid_pairs_are_rejected(seqloom: Any, runs: Path, type_in: Callable[
     type_in(b"a fox\tit is red\nno tab here\n")
     shown = seqloom("match", runs / "pair")
     assert shown.code == 3 and shown.out.count("\n") == 1  # what came before is answered
-    assert "Line 2 must hold two texts with a tab between; it has no tab: 'no tab here'" in shown.err
+    assert "Line 2 must have two texts, separated by tabs; it has no tab: 'no tab here'" in shown.err
     type_in(b"a\tb\tc\n")
-    seqloom("match", runs / "pair").refuses(3, "Line 1 must hold two texts", "3 columns")
+    seqloom("match", runs / "pair").refuses(3, "Line 1 must have two texts", "3 columns")
 
 
 def test_long_pairs_are_truncated_with_a_note(seqloom: Any, runs: Path) -> None:
     shown = seqloom("match", runs / "pair", "a red fox " * 20, "it is red")
-    assert shown.code == 0 and "of 1 line with more than 24 tokens not all was read" in shown.err
+    assert shown.code == 0 and "1 line longer than 24 tokens: truncated" in shown.err
 
 
 # --- choose -----------------------------------------------------------------------------------------------------------
@@ -94,13 +94,13 @@ def test_options_are_ranked(seqloom: Any, runs: Path, type_in: Callable[[bytes],
     one, blank, two = seqloom("choose", runs / "choice").out.split("\n")[:3]
     assert (one.split("\t")[::2], blank, two.split("\t")[::2]) == (["2", "red"], "", ["1", "red"])
     found = seqloom("choose", runs / "choice", "the fox is", "blue", "red", "--json").json
-    assert found["options"] == [{"text": "red", "place": 2, "probability": found["options"][0]["probability"]}]
+    assert found["options"] == [{"text": "red", "position": 2, "probability": found["options"][0]["probability"]}]
 
 
 def test_invalid_choices_are_rejected(seqloom: Any, runs: Path, type_in: Callable[[bytes], None]) -> None:
     seqloom("choose", runs / "choice", "the fox is", "red").refuses(2, "a text and at least two options; got 2")
     type_in(b"the fox is\tred\n")
-    seqloom("choose", runs / "choice").refuses(3, "Line 1 must hold a text and at least two options", "2 columns")
+    seqloom("choose", runs / "choice").refuses(3, "Line 1 must have a text and at least two options", "2 columns")
 
 
 # --- answer -----------------------------------------------------------------------------------------------------------
@@ -123,8 +123,8 @@ def test_json_answers_have_offsets(seqloom: Any, runs: Path) -> None:
     one, blank = seqloom("answer", runs / "answer", *asked, "--json").objects
     found = one["answers"][0]
     assert one["answer"] == found["text"] == CONTEXT[found["start"] : found["end"]] == "green"
-    assert 0.5 < found["probability"] <= 1 and 0 <= one["absent"] < 0.5 and one["windows"] == 1
-    assert blank["answer"] is None and blank["answers"] == [] and blank["absent"] is None
+    assert 0.5 < found["probability"] <= 1 and 0 <= one["no_answer_probability"] < 0.5 and one["windows"] == 1
+    assert blank["answer"] is None and blank["answers"] == [] and blank["no_answer_probability"] is None
 
 
 def test_long_context_is_read_in_windows(seqloom: Any, runs: Path) -> None:
@@ -148,10 +148,10 @@ def test_invalid_context_is_rejected(seqloom: Any, runs: Path) -> None:
 
 
 def test_runs_of_other_tasks_are_rejected(seqloom: Any, runs: Path) -> None:
-    seqloom("match", runs / "answer", "a", "b").refuses(2, "a model that answers questions: `seqloom answer` uses it")
-    seqloom("classify", runs / "pair", "a").refuses(2, "a model of pairs of texts: `seqloom match` uses it")
-    seqloom("choose", runs / "pair", "a", "b", "c").refuses(2, "What was asked for needs a model of choices")
-    seqloom("evaluate", runs / "choice", "--confusion", "x.png").refuses(2, "is a model of choices")
+    seqloom("match", runs / "answer", "a", "b").refuses(2, "a question-answering model: use `seqloom answer`")
+    seqloom("classify", runs / "pair", "a").refuses(2, "a model of sentence pairs: use `seqloom match`")
+    seqloom("choose", runs / "pair", "a", "b", "c").refuses(2, "This needs a multiple-choice model")
+    seqloom("evaluate", runs / "choice", "--confusion", "x.png").refuses(2, "is a multiple-choice model")
     seqloom("evaluate", runs / "answer", "--beam", 3).refuses(2, "require a translator")
     seqloom("evaluate", runs / "choice", "--text", runs / "page.txt").refuses(2, "seqloom choose")
 
@@ -161,7 +161,7 @@ def test_evaluate_sentence_pairs(seqloom: Any, runs: Path, tmp_path: Path) -> No
     shown = seqloom("evaluate", runs / "pair", "--split", "test", "--out", tmp_path / "a.tsv", "--confusion", picture)
     assert re.search(r"^ *class .* pairs", shown.out, re.M), shown.out
     assert ">true class<" in picture.read_text("utf-8") and ">pairs<" in picture.read_text("utf-8")
-    assert shown.code == 0 and "what is taken for what" in shown.out and "Matthews correlation" in shown.out
+    assert shown.code == 0 and "confusion matrix" in shown.out and "Matthews correlation" in shown.out
     assert re.search(r"on sentence-pairs, test: \d+ pairs, 2 labels", shown.out)
     rows = (tmp_path / "a.tsv").read_text().split("\n")
     assert rows[0] == "expected\tpredicted\tprobability\ttext" and "it is" in rows[1]
@@ -169,7 +169,7 @@ def test_evaluate_sentence_pairs(seqloom: Any, runs: Path, tmp_path: Path) -> No
 
 @pytest.mark.parametrize(
     ("name", "figure"),
-    [("score", "Pearson correlation"), ("choice", "  of guessing"), ("answer", "answer F1")],
+    [("score", "Pearson correlation"), ("choice", "  chance baseline"), ("answer", "answer F1")],
 )
 def test_evaluate_scores_choices_and_answers(seqloom: Any, runs: Path, tmp_path: Path, name: str, figure: str) -> None:
     shown = seqloom("evaluate", runs / name, "--split", "test", "--out", tmp_path / "a.tsv")
@@ -177,7 +177,7 @@ def test_evaluate_scores_choices_and_answers(seqloom: Any, runs: Path, tmp_path:
     rows = (tmp_path / "a.tsv").read_text().rstrip("\n").split("\n")
     model = load(runs / name, "cpu")
     assert rows[0] == "expected\tpredicted\texample"
-    assert len(rows) == 1 + len(model.own_task.corpus.split("test"))
+    assert len(rows) == 1 + len(model.training_task.corpus.split("test"))
     found = seqloom("evaluate", runs / name, "--split", "test", "--json").json
     assert {key: found[key] for key in model.evaluate("test")} == pytest.approx(model.evaluate("test"))
     seqloom("evaluate", runs / name, "--out", tmp_path / "a.tsv").refuses(2, "exists")

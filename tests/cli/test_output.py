@@ -27,14 +27,12 @@ class Reply(Prediction):
 
 
 class Model(Predictor[Reply]):
-    problems: ClassVar = {LONG: lambda reply: reply.cut}
+    notes: ClassVar = {LONG: lambda reply: reply.cut}
 
-    def __init__(self, spells: bool = False) -> None:
-        self.reads_characters = spells
+    reads_characters = False
 
-    @property
-    def spells(self) -> bool:
-        return self.reads_characters
+    def __init__(self, reads_characters: bool = False) -> None:
+        self.reads_characters = reads_characters
 
 
 REPLIES = [Reply("a"), Reply("b", cut=True), Reply("c", unknown=("x", "y"), cut=True), Reply("d", unknown=("z",))]
@@ -51,14 +49,14 @@ def test_each_problem_is_noted_once_with_its_count_and_first_line(capsys: pytest
 
 
 def test_unknown_parts_are_not_noted_for_models_that_read_characters(capsys: pytest.CaptureFixture[str]) -> None:
-    print_predictions(Model(spells=True), REPLIES, as_json=True)
+    print_predictions(Model(reads_characters=True), REPLIES, as_json=True)
     shown = capsys.readouterr()
     assert shown.out.splitlines()[2] == '{"text": "c", "unknown": ["x", "y"], "cut": true}'
     assert shown.err == "note: only the beginning of 2 lines was read; the first is line 2\n"
 
 
 def test_to_line_replaces_the_default_line(capsys: pytest.CaptureFixture[str]) -> None:
-    print_predictions(Model(spells=True), REPLIES[:2], False, lambda reply: reply.text.upper())
+    print_predictions(Model(reads_characters=True), REPLIES[:2], False, lambda reply: reply.text.upper())
     assert capsys.readouterr().out == "A\nB\n"
 
 

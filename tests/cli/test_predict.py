@@ -60,7 +60,9 @@ def test_question_and_text_are_separated_by_a_tab(seqloom: Any, made: Path, tmp_
     found = seqloom("predict", made / "answer", *lines, "--json").objects
     questions = [word for question in asked for word in ("--question", question)]
     assert found == seqloom("answer", made / "answer", "--context", tmp_path / "page.txt", *questions, "--json").objects
-    seqloom("predict", made / "answer", "no text").refuses(3, "Line 1 must hold a question and a text with a tab")
+    seqloom("predict", made / "answer", "no text").refuses(
+        3, "Line 1 must have a question and a context, separated by tabs"
+    )
 
 
 def test_language_model_continues_each_line(seqloom: Any, runs: Path) -> None:
@@ -68,9 +70,9 @@ def test_language_model_continues_each_line(seqloom: Any, runs: Path) -> None:
     assert plain.code == 0
     continued, blank = plain.out.splitlines()
     (whole,) = load(runs / "chars", "cpu").complete("the cat", template="{text}{label}")
-    assert continued == whole.written and blank == ""
+    assert continued == whole.completion and blank == ""
     one, two = seqloom("predict", runs / "chars", "the cat", "", "--json").objects
-    assert (one["text"], one["written"], two["written"]) == ("the cat", whole.written, "")
+    assert (one["text"], one["completion"], two["completion"]) == ("the cat", whole.completion, "")
 
 
 def test_series_is_one_line(seqloom: Any, made: Path) -> None:
@@ -79,7 +81,7 @@ def test_series_is_one_line(seqloom: Any, made: Path) -> None:
     assert shown.code == 0 and len(values.split("\t")) == 3 and blank == ""
     found = seqloom("predict", made / "ar", SERIES, "--json").json
     assert [f"{row['mean']:.6g}" for row in found["forecast"]["sales"]] == values.split("\t")
-    seqloom("predict", made / "ar", "1 2 x").refuses(3, "Line 1 must be finite numbers", "'1 2 x'")
+    seqloom("predict", made / "ar", "1 2 x").refuses(3, "Line 1 must have finite numbers", "'1 2 x'")
 
 
 def test_lines_from_arguments_file_or_standard_input(

@@ -42,7 +42,7 @@ def test_json_output(seqloom: Any, made: Path) -> None:
     one = seqloom(*words).objects[0]
     assert one["text"] == "a film" and one["label"] == one["candidates"][0]["label"]
     assert set(one["candidates"][0]) == {"label", "probability", "score", "log_prob", "tokens"}
-    assert (one["unknown"], one["left_out"], one["cut"]) == ([], 0, False)
+    assert (one["unknown"], one["dropped_shots"], one["cut"]) == ([], 0, False)
     changed = {
         name: seqloom(*words, *options).objects[0]["candidates"]
         for name, options in {
@@ -76,7 +76,7 @@ def test_generate_option(seqloom: Any, made: Path) -> None:
     shown = seqloom("prompt", made / "gpt", "a film", "a plot", "--shots", made / "shots.tsv", "--generate")
     assert shown.code == 0 and shown.out.count("\n") == 2
     words = ["prompt", made / "gpt", "a film", "--generate", "--max-tokens", 3, "--json"]
-    assert set(seqloom(*words).json) == {"text", "written", "unknown", "left_out", "cut"}
+    assert set(seqloom(*words).json) == {"text", "completion", "unknown", "dropped_shots", "cut"}
     for option in (["--choices", "a,b"], ["--by", "sum"], ["--calibrate"], ["--top", 2]):
         seqloom("prompt", made / "gpt", "x", "--generate", *option).refuses(2, "--generate excludes")
 
@@ -94,12 +94,10 @@ def test_notes_are_printed_at_the_end(seqloom: Any, made: Path, tmp_path: Path) 
     many.write_text("".join(f"a film {n}\tgood\na plot {n}\tbad\n" for n in range(30)))
     shown = seqloom("prompt", made / "gpt", "a film", "dull " * 100, "--shots", many)
     assert shown.out.count("\n") == 2
-    assert "note: there was no room for all shots before 2 lines: the first were left out; the first is line 1\n" in (
+    assert "note: 2 lines: the first shots were dropped because the prompt was too long; the first is line 1\n" in (
         shown.err
     )
-    assert "note: 1 line cannot be seen at once, even without shots: the model saw the end; the first is line 2\n" in (
-        shown.err
-    )
+    assert "note: 1 line too long even without shots: only the end was read; the first is line 2\n" in (shown.err)
 
 
 @pytest.mark.parametrize(

@@ -87,13 +87,13 @@ def test_n_best_limits_the_output(seqloom: Any, translators: Path, nbest: Path) 
     assert len(objects[0]["candidates"]) == 3 and objects[0]["log_prob"] < 0
 
 
-@pytest.mark.parametrize("share", [0.0, 0.25, 0.5])
-def test_weight_combines_model_and_list_scores(seqloom: Any, translators: Path, nbest: Path, share: float) -> None:
+@pytest.mark.parametrize("weight", [0.0, 0.25, 0.5])
+def test_weight_combines_model_and_list_scores(seqloom: Any, translators: Path, nbest: Path, weight: float) -> None:
     words = [translators / "one", *LINES, "--rescore", nbest, "--n-best", "9"]
     alone = {(n, text): score for n, text, score in entries(seqloom("translate", *words).out)}
     theirs = {(n, text): -k - n / 10 for n, said in SAID.items() for k, text in enumerate(said)}
-    for n, text, score in entries(seqloom("translate", *words, "--share", share).out):
-        wanted = 0.0 if n == 1 else share * alone[n, text] + (1 - share) * theirs[n, text]
+    for n, text, score in entries(seqloom("translate", *words, "--weight", weight).out):
+        wanted = 0.0 if n == 1 else weight * alone[n, text] + (1 - weight) * theirs[n, text]
         assert score == pytest.approx(wanted, abs=2e-4)
 
 
@@ -107,8 +107,8 @@ def test_python_api(translators: Path) -> None:
         assert min(own) < log_prob <= max(own) + math.log(2)
     (blank,) = both.rescore([("  ", ["x"])])
     assert blank.text == ""
-    with pytest.raises(DataError, match="no score that a share could be left to: 'Katze'"):
-        list(both.rescore([("the cat", [("Katze", None)])], share=0.5))
+    with pytest.raises(DataError, match="every candidate needs a score; line 1 has none for 'Katze'"):
+        list(both.rescore([("the cat", [("Katze", None)])], weight=0.5))
 
 
 # --- the list ---------------------------------------------------------------------------------------------------------
@@ -165,8 +165,8 @@ def nbest_of(folder: Path, text: str) -> Path:
         (["--rescore", "x", "--coverage-penalty", "0.2"], "--coverage-penalty cannot be combined with --rescore"),
         (["--rescore", "x", "--prefix", "a"], "--prefix cannot be combined with --rescore"),
         (["--rescore", "x", "--alignment"], "--alignment cannot be combined with --rescore"),
-        (["--rescore", "x", "--share", "1.5"], "The share of the model in a score must be from 0 to 1, got 1.5."),
-        (["--share", "0.5"], "--share requires an n-best list: add --rescore FILE."),
+        (["--rescore", "x", "--weight", "1.5"], "weight must be from 0 to 1, got 1.5."),
+        (["--weight", "0.5"], "--weight requires an n-best list: add --rescore FILE."),
     ],
 )
 def test_invalid_arguments_are_rejected(seqloom: Any, translators: Path, words: list[str], said: str) -> None:

@@ -71,23 +71,23 @@ def test_spans_replace_the_gaps(folder: Path, name: str) -> None:
     first, second, third = list(model.sentinels)[:3]
     purr, day = (model.tokenizer.encode(f" {word}") for word in ("purr", "day"))
     model.__dict__["model"] = Told(model.model, [first, *purr, second, *day, third])
-    (found,) = model.restore(GAPS)
-    assert found.spans == ["purr", "day"] and found.restored == "The cats purr all day ."
-    assert found.read == GAPS and found.finished
+    (found,) = model.denoise(GAPS)
+    assert found.spans == ["purr", "day"] and found.denoised == "The cats purr all day ."
+    assert found.corrupted == GAPS and found.finished
 
 
 def test_gap_without_prediction_is_empty(folder: Path) -> None:
     model = load(folder / "spans", "cpu")
     model.__dict__["model"] = Told(model.model, [model.sentinels[1], *model.tokenizer.encode("day")])
-    (found,) = model.restore(GAPS)
-    assert found.spans == ["", "day"] and found.restored == "The cats all day ."
+    (found,) = model.denoise(GAPS)
+    assert found.spans == ["", "day"] and found.denoised == "The cats all day ."
 
 
 @pytest.mark.parametrize("name", ["spans", "bytes", "bart"])
 def test_each_line_is_denoised_and_blank_lines_stay_blank(seqloom: Any, folder: Path, name: str) -> None:
     shown = seqloom("denoise", folder / name, GAPS, "", "They eat [MASK] .", "--json")
     one, blank, two = shown.objects
-    assert one["text"] == GAPS and blank["restored"] == "" and blank["log_prob"] == 0
+    assert one["text"] == GAPS and blank["denoised"] == "" and blank["log_prob"] == 0
     assert (one["spans"], two["spans"]) == (None, None) if name == "bart" else len(two["spans"]) == 1
     assert one["log_prob"] < 0
     plain = seqloom("denoise", folder / name, GAPS, "", "They eat [MASK] .").out.split("\n")
@@ -97,7 +97,7 @@ def test_each_line_is_denoised_and_blank_lines_stay_blank(seqloom: Any, folder: 
 
 def test_output_equals_the_search(folder: Path) -> None:
     model = load(folder / "bart", "cpu")
-    (found,) = model.restore(WHOLE, beam=1)
+    (found,) = model.denoise(WHOLE, beam=1)
     source = torch.tensor([[*model.tokenizer.encode(WHOLE), 0]])
     state = model.model.start({"tokens": source, "mask": source >= 0})
     said: list[int] = []
@@ -113,7 +113,7 @@ def test_output_equals_the_search(folder: Path) -> None:
         if not token or len(said) == model.model.longest_target - 1:
             break
         said.append(token)
-    assert found.restored == model.tokenizer.decode(said).strip()
+    assert found.denoised == model.tokenizer.decode(said).strip()
     if found.finished:
         assert found.log_prob == pytest.approx(total, abs=1e-4)
 
@@ -125,36 +125,36 @@ def test_noise_depends_on_seed_and_line_number(seqloom: Any, folder: Path, name:
         for seed in (1, 1, 2)
     )
     assert one == two and one != other
-    assert one[0]["read"] != one[1]["read"] and "[MASK]" in one[0]["read"] + one[1]["read"]
+    assert one[0]["corrupted"] != one[1]["corrupted"] and "[MASK]" in one[0]["corrupted"] + one[1]["corrupted"]
     fields = seqloom("denoise", folder / name, "--noise", WHOLE).out.rstrip("\n").split("\t")
-    assert fields[0] == one[0]["read"] and fields[1] == one[0]["restored"]
+    assert fields[0] == one[0]["corrupted"] and fields[1] == one[0]["denoised"]
 
 
 def test_batched_equals_single(folder: Path) -> None:
     model = load(folder / "spans", "cpu")
     lines = [GAPS, "They [MASK] .", "[MASK] is what cows eat ."] * 3
-    together = [one.restored for one in model.restore(lines, batch_size=4, window=5)]
-    assert together == [one.restored for line in lines for one in model.restore(line)]
+    together = [one.denoised for one in model.denoise(lines, batch_size=4, window=5)]
+    assert together == [one.denoised for line in lines for one in model.denoise(line)]
 
 
 def test_invalid_line_is_rejected_after_previous_lines(seqloom: Any, folder: Path) -> None:
     shown = seqloom("denoise", folder / "spans", GAPS, "no gap here")
     assert shown.code == 3 and shown.out.count("\n") == 1
-    assert "written [MASK]; there is none in 'no gap here'. With --noise" in shown.err
+    assert "must have a gap, written [MASK]; got 'no gap here'. --noise" in shown.err
     seqloom("denoise", folder / "spans", "a <extra_id_0> b").refuses(3, "written [MASK], not <extra_id_0>")
-    seqloom("denoise", folder / "spans", "[MASK] " * 8).refuses(3, "may have 7 gaps", "this has 8")
-    seqloom("denoise", folder / "bart", "cats " * 40).refuses(3, "Line 1 has 41 tokens", "knows only 29 places")
+    seqloom("denoise", folder / "spans", "[MASK] " * 8).refuses(3, "at most 7 gaps", "got 8")
+    seqloom("denoise", folder / "bart", "cats " * 40).refuses(3, "Line 1 has 41 tokens", "has only 29 positions")
     seqloom("denoise", folder / "spans", GAPS, "--beam", "0").refuses(2)
-    with pytest.raises(UsageError, match="A search has the options beam"):
-        list(load(folder / "spans").restore(GAPS, width=3))
-    with pytest.raises(DataError, match="there is none"):
-        list(load(folder / "spans").restore("nothing"))
+    with pytest.raises(UsageError, match="The search options are beam"):
+        list(load(folder / "spans").denoise(GAPS, width=3))
+    with pytest.raises(DataError, match="must have a gap"):
+        list(load(folder / "spans").denoise("nothing"))
 
 
 def test_denoiser_is_rejected_by_other_commands(seqloom: Any, folder: Path, tmp_path: Path) -> None:
     run = folder / "spans"
     for words in (["fill-mask", run, "x"], ["generate", run], ["translate", run, "x"], ["classify", run, "x"]):
-        seqloom(*words).refuses(2, "a denoiser", "`seqloom denoise` uses it")
+        seqloom(*words).refuses(2, "a denoiser", "use `seqloom denoise`")
     shape = ["model.norm_first=false", "model.embed_norm=true", "model.positions.kind=learned", "train.steps=1"]
     fits = trained(denoise_recipe(tmp_path, *shape, "noise.kind=bart"), tmp_path / "fits")
     seqloom("export-hf", fits, tmp_path / "out").refuses(2, "has 3 tokens that its tokenizer has not")
@@ -168,7 +168,7 @@ def test_unknown_words_are_noted(seqloom: Any, folder: Path) -> None:
 def test_evaluate_compare_and_average(seqloom: Any, folder: Path, tmp_path: Path) -> None:
     found = seqloom("evaluate", folder / "spans", "--split", "test", "--json").json
     assert {"loss", "hidden_accuracy", "target_accuracy", "exact_spans"} <= found.keys()
-    assert "texts told exactly" in seqloom("evaluate", folder / "bart").out
+    assert "exact texts" in seqloom("evaluate", folder / "bart").out
     table = seqloom("compare", folder / "spans", folder / "bart", "--json").json
     assert {"hidden_accuracy"} <= table["runs"][0].keys() | table["runs"][0].get("metrics", {}).keys()
     assert [step for step, _ in curves(Run.open(folder / "spans"))["hidden_accuracy"]] == [2, 4]
@@ -217,10 +217,10 @@ def test_heads_as_json(seqloom: Any, folder: Path, name: str, part: str) -> None
     read = found["row_words" if part == "encoder" else "column_words"]
     if part != "decoder":
         assert [word for word in read if "MASK" in word] and read[-1] == "</s>"
-    (answer,) = load(folder / name, "cpu").restore([GAPS])
+    (answer,) = load(folder / name, "cpu").denoise([GAPS])
     assert found["source"] == GAPS and found["log_prob"] == pytest.approx(answer.log_prob, abs=1e-4)
     if name == "bart":
-        assert found["restored"].strip() == answer.restored
+        assert found["denoised"].strip() == answer.denoised
 
 
 def test_spans_follow_their_sentinels(folder: Path) -> None:

@@ -100,7 +100,7 @@ def test_invalid_queries_are_rejected(seqloom: Any, runs: Path, tmp_path: Path, 
     seqloom("similar", run, "a", "--query-file", tmp_path / "none").refuses(2, "cannot be read", "No such file")
     seqloom("similar", run, "a", "--query-file", tmp_path).refuses(2, "cannot be read")
     seqloom("similar", run, "a", "--query-file", blank).refuses(3, "but all lines are blank")
-    seqloom("similar", runs / "grams", "a", "--query", "a").refuses(2, "makes no vectors of texts")
+    seqloom("similar", runs / "grams", "a", "--query", "a").refuses(2, "which has no text vectors")
     type_in(b"fine\n\xff\n")
     seqloom("similar", run, "--query", "a").refuses(3, "UTF-8", "line 2")
     model = load(run, "cpu")
@@ -108,7 +108,7 @@ def test_invalid_queries_are_rejected(seqloom: Any, runs: Path, tmp_path: Path, 
         model.similar("a", ["b"], top=0)
     with pytest.raises(UsageError, match="no pooling 'middle'"):
         model.similar("a", ["b"], pooling="middle")
-    with pytest.raises(DataError, match="number 2 of 2"):
+    with pytest.raises(DataError, match="query 2 of 2"):
         model.similar(["a", ""], ["b"])
 
 

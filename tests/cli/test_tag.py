@@ -91,7 +91,7 @@ def test_long_line_is_read_in_pieces(seqloom: Any, runs: Path, type_in: Callable
     shown = seqloom("tag", runs / "alone")
     assert shown.code == 0 and shown.out.count("\n") == 2
     assert shown.out.count("Rome:LOC") == 2_000
-    assert shown.err == "note: read in pieces of at most 24 tokens: 1 line; the first is line 2\n"
+    assert shown.err == "note: 1 line longer than 24 tokens: read in pieces; the first is line 2\n"
 
 
 def test_unknown_words_are_noted_without_character_encoder(seqloom: Any, runs: Path) -> None:
@@ -105,7 +105,7 @@ def test_invalid_arguments_and_runs_are_rejected(seqloom: Any, runs: Path, type_
         2, "--json and --format exclude each other"
     )
     seqloom("tag", runs / "names", "x", "--format", "xml").refuses(2, "--format")
-    seqloom("classify", runs / "names", "x").refuses(2, "is a tagger: `seqloom tag` uses it")
+    seqloom("classify", runs / "names", "x").refuses(2, "is a tagger: use `seqloom tag`")
     seqloom("tag", runs / "none", "x").refuses(4, "is not a run")
     type_in(b"\xff\n")
     seqloom("tag", runs / "names").refuses(3, "The input must be UTF-8, but line 1 contains the byte 0xFF.")
@@ -149,7 +149,7 @@ def test_evaluate_shows_spans_or_tags(seqloom: Any, runs: Path) -> None:
     found = seqloom("evaluate", runs / "names", "--json").json
     assert found["by_class"].keys() == {"LOC", "PER"} and found["invalid"] == 0
     plain = seqloom("evaluate", runs / "parts")
-    assert "words right" in plain.out and "span F1" not in plain.out and "what is taken for what" in plain.out
+    assert "token accuracy" in plain.out and "span F1" not in plain.out and "confusion matrix" in plain.out
 
 
 def test_evaluation_on_text_is_rejected(seqloom: Any, runs: Path) -> None:

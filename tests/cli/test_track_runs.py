@@ -29,7 +29,7 @@ def test_training_prints_rounds_and_errors(seqloom: Any, tmp_path: Path) -> None
 
 def test_evaluate_and_compare(seqloom: Any, run: Path) -> None:
     shown = seqloom("evaluate", run, "--split", "test")
-    assert "2 tracks, 80 steps" in shown.out and "error of observations" in shown.out
+    assert "2 tracks, 80 steps" in shown.out and "RMSE of observations" in shown.out
     found = seqloom("evaluate", run, "--split", "test", "--json").json
     assert found["rmse_smoothed"] < found["rmse_observed"]
     assert "smoothed" in seqloom("compare", run).out

@@ -174,10 +174,7 @@ def test_unknown_words_are_noted_at_the_end(seqloom: Any, trained: Path, type_in
 def test_truncated_translations_are_noted(seqloom: Any, trained: Path) -> None:
     shown = seqloom("translate", trained / "words", "", "the cat sat 3 .", "--max-length", "1", "--beam", "1")
     if lines_of(shown.out)[1]:
-        assert (
-            "note: cut before its end came (--max-length allows more): the translation of 1 line; the first is line 2"
-            in shown.err
-        )
+        assert "note: 1 line: the translation was truncated (--max-length); the first is line 2" in shown.err
 
 
 def test_invalid_utf8_is_reported_after_previous_lines(seqloom: Any, trained: Path, type_in: Any) -> None:
@@ -203,7 +200,7 @@ def test_other_runs_are_rejected(seqloom: Any, trained: Path, runs: Path, type_i
     seqloom("translate", runs / "chars").refuses(2, "is a language model", "`seqloom generate`", "needs a translator")
     for command in ("generate", "score"):
         seqloom(command, trained / "words", *["x"] * (command == "score")).refuses(
-            2, "is a translator: `seqloom translate` uses it", lines=1
+            2, "is a translator: use `seqloom translate`", lines=1
         )
     seqloom("translate", trained / "nowhere").refuses(4, "is not a run", lines=1)
 
@@ -272,7 +269,7 @@ def test_line_with_too_many_tokens_is_rejected(
     type_in(b"the cat\n" + b"the cat " * 20_000 + b"\n")
     shown = seqloom("translate", trained / "bytes", "--window=1")
     assert (shown.code, shown.out.count("\n")) == (3, 1)
-    assert "seqloom: Line 2 has " in shown.err and "at most 16,384 are read at once" in shown.err
+    assert "seqloom: Line 2 has " in shown.err and "the limit is 16,384" in shown.err
     monkeypatch.setenv("SEQLOOM_MAX_SOURCE", "3")
     seqloom("translate", trained / "words", "the cat sat").refuses(3, "Line 1 has 4 tokens", "SEQLOOM_MAX_SOURCE=4")
 

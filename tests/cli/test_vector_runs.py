@@ -45,7 +45,7 @@ def test_evaluate_prints_metrics(seqloom: Any, vectors: Path) -> None:
     first, *rest = shown.out.splitlines()
     assert first == f"{vectors / 'adding'} on adding, test: 50 sequences, 400 vectors"
     labels = [line.strip().rpartition("  ")[0].strip() for line in rest]
-    assert labels == ["loss", "share answered right", "loss of a blind guess", "its share right"]
+    assert labels == ["loss", "success rate", "blind baseline loss", "success rate"]
     found = seqloom("evaluate", vectors / "adding", "--split", "test", "--json").json
     assert found["sequences"] == 50 and 0.08 < found["blind_loss"] < 0.26
     assert found["loss"] == pytest.approx(float(rest[0].split()[-1]), abs=1e-4)

@@ -15,7 +15,7 @@ from seqloom.decoding.beam import BeamConfig, beam_search
 from seqloom.decoding.generate import generate
 from seqloom.decoding.processors import SamplingConfig
 from seqloom.inspect.views.points import tsne
-from seqloom.predict.base import similar_lengths
+from seqloom.predict.base import batch_by_length
 
 STEPS = 7  # before the model below cancels the computation
 
@@ -79,7 +79,7 @@ def test_cancelled_tsne_stops_between_two_frames() -> None:
 def test_cancelled_reading_stops_before_the_next_batch() -> None:
     cancellation, read = Cancellation(), list[list[int]]()
     with cancellation.active(), pytest.raises(Cancelled):
-        for batch in similar_lengths([5] * 100, 10):
+        for batch in batch_by_length([5] * 100, 10):
             read.append(batch)
             cancellation.cancel()
     assert len(read) == 1

@@ -194,7 +194,7 @@ def test_tokens_are_those_of_the_library(tmp_path: Path) -> None:
 def test_masked_tokens_are_told_as_there(tmp_path: Path) -> None:
     """`fill`, against the probabilities of transformers among all that is no special token."""
     theirs, ours = imported(tmp_path)
-    (told,) = ours.fill("the [MASK] in [MASK] york .", top=4)
+    (told,) = ours.fill_mask("the [MASK] in [MASK] york .", top=4)
     tokenizer, V = ours.tokenizer, len(ours.tokenizer)
     ids = [V, *tokenizer.encode("the"), V + 2, *tokenizer.encode("in"), V + 2, *tokenizer.encode("york ."), V + 1]
     with torch.no_grad():

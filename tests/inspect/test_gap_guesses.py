@@ -24,7 +24,7 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Any:
 
 def test_guesses_are_those_of_fill(model: Any) -> None:
     found = predict_masks(model, TEXT, top=4)
-    (filled,) = model.fill(TEXT, top=4)
+    (filled,) = model.fill_mask(TEXT, top=4)
     assert found.masks == filled.masks and found.filled == filled.filled
     assert "[MASK]".join(found.around) == TEXT
     assert predict_masks(model, "The cats purr .").masks == []

@@ -149,7 +149,7 @@ def test_a_denoiser_restores(tmp_path: Path, kind: str) -> None:
     assert [token.token for token in told[: len(forced)]] == forced
     assert told[0].name == ("<1>" if kind == "spans" else trained.tokenizer.token(forced[0]))
     tree = search_tree(trained, text, beam=3, n_best=2, max_length=9)
-    (restored,) = trained.restore(text, beam=3, max_length=9)
+    (restored,) = trained.denoise(text, beam=3, max_length=9)
     assert len(tree.candidates) == 2
     assert search_tree(trained, text, beam=3, max_length=9).candidates[0].log_prob == restored.log_prob
 

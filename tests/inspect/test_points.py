@@ -29,7 +29,7 @@ from seqloom.inspect.views.points import (
     tsne,
 )
 from seqloom.predict.loader import load
-from seqloom.predict.word_vectors import _usual_tags, kinds_of_points, points_of, word_space
+from seqloom.predict.word_vectors import _most_frequent_tags, build_word_space, compute_points, list_point_kinds
 
 Array = np.ndarray[Any, Any]
 
@@ -165,12 +165,12 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_words_of_a_tagger_by_their_tags(runs: Path) -> None:
     tagger = load(runs / "tagger", "cpu")
-    assert kinds_of_points(tagger) == ["words", "sentences"]
-    points = points_of(tagger, "words")
+    assert list_point_kinds(tagger) == ["words", "sentences"]
+    points = compute_points(tagger, "words")
     tags = points.colourings[0]
     said = dict(zip(points.space.words, [tags.groups[int(number)] for number in tags.values], strict=True))
     assert said["lives"] == "O" and said["Ann"] == "B-PER" and said["Delhi"] == "I-LOC"
-    known = word_space(tagger)
+    known = build_word_space(tagger)
     np.testing.assert_array_equal(points.space.vectors, known.vectors)
 
 
@@ -183,19 +183,19 @@ def test_a_word_with_several_tags_is_coloured_by_the_one_it_has_most_often() -> 
     tagger: Any = SimpleNamespace(
         run=SimpleNamespace(recipe={"task": "tag"}), task=lambda: SimpleNamespace(corpus=corpus)
     )
-    found = _usual_tags(tagger, WordSpace(["the", "saw", "new"], np.eye(3, dtype=np.float32), lowercase=True))
+    found = _most_frequent_tags(tagger, WordSpace(["the", "saw", "new"], np.eye(3, dtype=np.float32), lowercase=True))
     assert found is not None and [found.groups[int(n)] for n in found.values] == ["DET", "VERB", "other"]
 
 
 def test_tokens_and_texts_of_a_classifier_by_their_labels(runs: Path) -> None:
     classifier = load(runs / "classifier", "cpu")
-    assert kinds_of_points(classifier) == ["tokens", "sentences"]
-    assert len(points_of(classifier, "tokens")) == len(classifier.tokenizer)
-    points = points_of(classifier, "sentences")
+    assert list_point_kinds(classifier) == ["tokens", "sentences"]
+    assert len(compute_points(classifier, "tokens")) == len(classifier.tokenizer)
+    points = compute_points(classifier, "sentences")
     texts = {example.text: example.label for example in classifier.task().corpus.split("dev")}
     assert set(points.space.words) == set(texts)
     label = points.colourings[0]
     assert [label.groups[int(n)] for n in label.values] == [texts[text] for text in points.space.words]
-    own = points_of(classifier, "sentences", ["a dull plot", "a warm film", "", "a dull plot"])
+    own = compute_points(classifier, "sentences", ["a dull plot", "a warm film", "", "a dull plot"])
     assert own.space.words == ["a dull plot", "a warm film"]
     np.testing.assert_allclose(own.space.vectors, classifier.embed(["a dull plot", "a warm film"]), atol=1e-6)

@@ -13,7 +13,7 @@ import torch
 from seqloom.core import files
 from seqloom.core.errors import CheckpointError, ResourceError, UsageError
 from seqloom.core.files import tensors_from_file
-from seqloom.predict.ensembles import make_average
+from seqloom.predict.ensembles import average_runs
 from seqloom.runs import average as averages
 from seqloom.runs import layout
 from seqloom.runs.average import AveragedWeights, mean
@@ -87,12 +87,12 @@ def trained(recipe: Any, tmp_path: Path) -> Run:
 
 
 def test_it_is_made_of_the_checkpoints_on_disk(trained: Run) -> None:
-    made = make_average([trained.path], 3, None)
+    made = average_runs([trained.path], 3, None)
     folders = [trained.path / "checkpoints" / f"step-{step}" for step in (4, 8, 12)]
     parts = [tensors_from_file(folder / "model.safetensors") for folder in folders]
     names = [dict(json.loads((f / "state.json").read_text())["model"]["dict"]) for f in folders]
     found = tensors_from_file(made.run.path / "model.safetensors")
-    assert made.made.steps == [4, 8, 12]
+    assert made.average.steps == [4, 8, 12]
     for name, tensor in found.items():
         stacked = torch.stack([p[n[name]["tensor"]].double() for p, n in zip(parts, names, strict=True)])
         assert torch.equal(tensor, stacked.mean(0).float()), name
@@ -100,7 +100,7 @@ def test_it_is_made_of_the_checkpoints_on_disk(trained: Run) -> None:
 
 
 def test_what_it_keeps(trained: Run) -> None:
-    made = make_average([trained.path], 2, None).run
+    made = average_runs([trained.path], 2, None).run
     assert made.path == trained.path.with_name("one-averaged")
     opened = Run.open(made.path)
     assert opened.recipe == trained.recipe
@@ -132,10 +132,10 @@ def test_it_appears_complete_or_not_at_all(trained: Run, monkeypatch: pytest.Mon
         with monkeypatch.context() as patch:
             patch.setattr(layout, "write_flushed", fail)
             if failing > 9:
-                make_average([trained.path], 2, None)
+                average_runs([trained.path], 2, None)
                 break
             with pytest.raises(ResourceError if isinstance(error, OSError) else KeyboardInterrupt):
-                make_average([trained.path], 2, None)
+                average_runs([trained.path], 2, None)
         assert [path.name for path in trained.path.parent.iterdir()] == ["one"]
         failing += 1
     assert (
@@ -153,26 +153,26 @@ def test_nothing_is_measured_where_nothing_can_be_written(
     monkeypatch.setattr(averages, "mean_of_checkpoints", never)
     (tmp_path / "file").write_text("")
     with pytest.raises(ResourceError, match="Could not write"):
-        make_average([trained.path], 2, tmp_path / "file" / "x")
+        average_runs([trained.path], 2, tmp_path / "file" / "x")
     (tmp_path / "there").mkdir()
     with pytest.raises(UsageError, match="there exists and is not a run"):
-        make_average([trained.path], 2, tmp_path / "there")
+        average_runs([trained.path], 2, tmp_path / "there")
 
 
 def test_a_run_that_is_being_trained_is_left_alone(trained: Run) -> None:
     with trained.locked(), pytest.raises(UsageError, match="is being trained by another process"):
-        make_average([trained.path], 2, None)
+        average_runs([trained.path], 2, None)
     assert not trained.path.with_name("one-averaged").exists()
 
 
 def test_a_run_that_may_only_be_read(trained: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("os.access", lambda path, mode: False)
     monkeypatch.setattr(Run, "locked", None)
-    assert make_average([trained.path], 2, tmp_path / "elsewhere").run.path.is_dir()
+    assert average_runs([trained.path], 2, tmp_path / "elsewhere").run.path.is_dir()
 
 
 def test_a_damaged_note_of_what_was_averaged(trained: Run) -> None:
-    made = make_average([trained.path], 2, None).run
+    made = average_runs([trained.path], 2, None).run
     for text in ("{", "[]", "{}"):
         (made.path / "average.json").write_text(text)
         with pytest.raises(CheckpointError, match=r"average\.json is damaged"):

@@ -13,7 +13,7 @@ from tests.studio.conftest import StudioPage, Window
 import seqloom
 from seqloom.data.word_vectors import write_vectors
 from seqloom.inspect.views.points import project_tsne
-from seqloom.predict.word_vectors import import_vectors, points_of
+from seqloom.predict.word_vectors import compute_points, import_vectors
 from seqloom.studio.server import Studio
 from seqloom.studio.views import VIEWS
 
@@ -110,7 +110,7 @@ def test_neighbours_and_analogies_match_python(studio_page: StudioPage, words: A
 def test_tsne_matches_python(studio_page: StudioPage, words: Any) -> None:
     page = studio_page.open("vectors", run="words", map="tsne", n="200", perplexity="10")
     page.locator('.vectors-stage[data-state="done"]').wait_for()
-    *_, last = project_tsne(points_of(words, "words"), 200, perplexity=10)
+    *_, last = project_tsne(compute_points(words, "words"), 200, perplexity=10)
     far = np.abs(last.points).max()
     np.testing.assert_allclose(places(studio_page.table("vectors")), last.points, atol=2e-5 * far)
 
@@ -212,7 +212,7 @@ def test_suitable_runs() -> None:
 def test_every_model_kind_has_points(client: TestClient, runs: Path, run: str) -> None:
     trained = seqloom.load(runs / run, "cpu")
     first = client.post("/api/vectors", json={"run": run}).json()
-    assert first["kinds"][-1] == "sentences" and first["total"] == len(points_of(trained, first["kind"]))
+    assert first["kinds"][-1] == "sentences" and first["total"] == len(compute_points(trained, first["kind"]))
     lines = {"run": run, "kind": "sentences", "lines": "one two\nthree four\nfive six\nseven eight"}
     found = client.post("/api/vectors", json=lines).json()
     assert found["names"] == lines["lines"].split("\n") and np.isfinite(found["points"]).all()

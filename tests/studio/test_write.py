@@ -311,14 +311,14 @@ def test_masks_are_filled(studio_page: StudioPage, runs: Path) -> None:
     text, model = "the [MASK] statement defines a [MASK]", load(runs / "bert", "cpu")
     page = studio_page.open("write", run="bert", text=text)
     page.locator(".written .gap").nth(1).click()
-    (found,) = model.fill(text, top=200)
+    (found,) = model.fill_mask(text, top=200)
     rows = studio_page.table("next-token")[1:]
     assert [float(row[2]) for row in rows] == pytest.approx([own.probability for own in found.masks[1]], rel=1e-4)
     page.locator(".bar-row").nth(2).click()
     page.wait_for_function("() => document.querySelectorAll('.written .gap').length === 1")
     after = page.get_by_label("Text with [MASK] tokens").input_value()
     assert after == text.removesuffix(" [MASK]") + model.tokenizer.decode([found.masks[1][2].id])
-    (found,) = model.fill(after, top=3)
+    (found,) = model.fill_mask(after, top=3)
     assert [float(row[2]) for row in studio_page.table("next-token")[1:4]] == pytest.approx(
         [own.probability for own in found.masks[0]], rel=1e-4
     )

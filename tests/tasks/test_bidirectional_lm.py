@@ -107,7 +107,7 @@ def test_run_supports_embed_only(tmp_path: Path) -> None:
     with torch.no_grad():
         h = model.model.read(tokens, torch.ones_like(tokens).bool())[0].mean(dim=0)
     assert torch.allclose(torch.from_numpy(vectors[0]), h, atol=1e-6)
-    with pytest.raises(UsageError, match="a bidirectional language model: `seqloom embed` makes vectors"):
+    with pytest.raises(UsageError, match="a bidirectional language model: use `seqloom embed`"):
         load(run, "auto", LanguageModelPredictor)
 
 

@@ -138,7 +138,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_generator_fills_masks(run: Path) -> None:
     trained_model = load(run, "cpu")
-    (metrics,) = trained_model.fill("The cats [MASK] all day .", top=3)
+    (metrics,) = trained_model.fill_mask("The cats [MASK] all day .", top=3)
     model: Electra = trained_model.model
     specials = trained_model.specials
     ids = read_gaps(trained_model.tokenizer, specials, "The cats [MASK] all day .").ids

@@ -138,8 +138,8 @@ def test_training_learns(runs: Path, tmp_path: Path, kind: str) -> None:
     result = next(model.classify("a warm, funny film", why=True))
     assert result.label == "good" and result.why is not None and result.why.kind == "influence"
     assert [word.text for word in result.why.words] == ["a", "warm", ",", "funny", "film"]
-    batch = model.own_task.eval_batches("dev").batch(0, 0)
-    alone = model.own_task.reader().batches(["a warm, funny film"], tokens=1).batch(0, 0)
+    batch = model.training_task.eval_batches("dev").batch(0, 0)
+    alone = model.training_task.reader().batches(["a warm, funny film"], tokens=1).batch(0, 0)
     total = model.model.influence(alone).sum().item()
     assert sum(word.weight for word in result.why.words) + result.why.end == pytest.approx(total, abs=1e-4)
     assert model.model(batch).shape[1] == 2

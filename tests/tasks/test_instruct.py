@@ -62,7 +62,7 @@ def test_training_learns_and_model_responds(folder: Path) -> None:
     after = model.evaluate("dev")
     assert after["loss"] < before["loss"] / 2
     assert set(after) == {"loss", "perplexity", "exact"}
-    assert model.own_template == "do {text}\n= {label}"  # the template of the prompt
+    assert model.training_template == "do {text}\n= {label}"  # the template of the prompt
     examples = [example for example in task.corpus.split("train") if not example.input][:8]
     written = [completion.written for completion in model.complete([example.instruction for example in examples])]
     assert sum(text == example.output for text, example in zip(written, examples, strict=True)) >= 6

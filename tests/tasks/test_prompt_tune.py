@@ -14,7 +14,7 @@ import seqloom
 from seqloom.config import to_mapping
 from seqloom.core.errors import DataError, SeqloomError, UsageError
 from seqloom.core.files import sha256, tensors_from_file
-from seqloom.predict.ensembles import make_average
+from seqloom.predict.ensembles import average_runs
 from seqloom.recipes import build_recipe, recipe_of
 from seqloom.runs.run import Run
 from seqloom.tasks.prompt_tune import Task
@@ -114,7 +114,7 @@ def test_resume_is_exact(folder: Path, tmp_path: Path) -> None:
 
 
 def test_averaged_run_includes_language_model(folder: Path, tmp_path: Path) -> None:
-    make_average([folder / "tuned"], out=tmp_path / "mean", last=2)
+    average_runs([folder / "tuned"], out=tmp_path / "mean", last=2)
     assert (tmp_path / "mean" / "frozen.safetensors").exists()
     assert seqloom.load(tmp_path / "mean").evaluate("test")["loss"] > 0
 

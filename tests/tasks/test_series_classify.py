@@ -99,7 +99,7 @@ def test_waves_are_classified(run: Path, tmp_path: Path) -> None:
 def test_commands(run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["evaluate", str(run), "--split", "test", "--confusion", str(tmp_path / "c.svg")]) == 0
     output = capsys.readouterr().out
-    assert "accuracy" in output and "series" in output and "what is taken for what" in output
+    assert "accuracy" in output and "series" in output and "confusion matrix" in output
     line = ",".join(f"{10 + math.sin(0.3 * t):.2f}" for t in range(14))
     assert main(["classify", str(run), line, "--top", "2"]) == 0
     assert capsys.readouterr().out.split("\t")[0] == "slow"

@@ -84,7 +84,7 @@ def attention(
     if isinstance(model, TranslatorPredictor):
         heads = model.heads(text, target, **drop_unset(beam=beam))
     elif beam is not None or target is not None:
-        raise UsageError(f"--beam and --target require a translator; {run} is {model.what}.")
+        raise UsageError(f"--beam and --target require a translator; {run} is {model.description}.")
     else:
         heads = model.heads(text)
     default = "cross" if "cross" in heads.parts else next(iter(heads.parts))

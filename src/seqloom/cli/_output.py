@@ -61,11 +61,11 @@ def print_predictions(
             print_one(prediction)
         else:
             print(prediction.to_line() if to_line is None else to_line(prediction), flush=True)
-        if prediction.unknown and not model.spells:
+        if prediction.unknown and not model.reads_characters:
             notes.add(UNKNOWN, number, f": {prediction.unknown[0]!r}")
-        for note, applies in model.problems.items():
+        for note, applies in model.notes.items():
             if applies(prediction):
-                notes.add(note.replace("{longest}", str(model.longest)), number)
+                notes.add(note.replace("{max_length}", str(model.max_length)), number)
     notes.show()
 
 
@@ -97,7 +97,7 @@ def note_unknown(lines: Iterable[str], model: "Predictor[Prediction]", notes: No
 
 def unknown_pieces(model: "Predictor[Prediction]", text: str) -> list[str]:
     """Return the parts of a text that are not in the vocabulary; none if the model also reads characters."""
-    return [] if model.spells else model.tokenizer.unknown_pieces(text.strip())
+    return [] if model.reads_characters else model.tokenizer.unknown_pieces(text.strip())
 
 
 def print_notes(notes: Iterable[str]) -> None:

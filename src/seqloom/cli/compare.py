@@ -79,23 +79,23 @@ def average(
     if last is not None and len(runs) > 1:
         raise UsageError("--last selects checkpoints of one run; leave it out to average several runs.")
     from seqloom.data.files import use_data_folder
-    from seqloom.predict.ensembles import make_average
+    from seqloom.predict.ensembles import average_runs
 
     with use_data_folder(data_dir):
-        averaged = make_average(runs, last, out, device)
+        averaged = average_runs(runs, last, out, device)
     print_notes(averaged.notes())
     run, metrics, alone = averaged.run, averaged.metrics, averaged.alone
     if as_json:
-        sources = [str(source.path) for source in averaged.made.runs]
+        sources = [str(source.path) for source in averaged.average.runs]
         parts = [{"name": part.name, "metrics": part.metrics} for part in alone]
-        steps = averaged.made.steps or None
+        steps = averaged.average.steps or None
         print_json({"run": str(run.path), "from": sources, "steps": steps, "metrics": metrics, "alone": parts})
         return
     shown = [name for name in METRICS if name in metrics]
     first = "bleu" if "bleu" in shown else averaged.monitor
     best = [f"{part.name.partition(', ')[0]} {format_metric(first, part.metrics[first])}" for part in alone]
     value = f"{METRICS.get(first, first)} {format_metric(first, metrics[first])}"
-    print(f"averaged {averaged.made.what}: dev {value}, {', '.join(best)}")
+    print(f"averaged {averaged.average.what}: dev {value}, {', '.join(best)}")
     columns = {"averaged": metrics, **{part.name: part.metrics for part in alone}}
     print(f"  {'':12}" + "".join(f"  {head:>10}" for head in columns))
     for name in shown:

@@ -91,7 +91,7 @@ def evaluate(
         try:
             model = mix(models, mixture_weights) if interpolate else models[0]
             kind = model.evaluation_class
-            kind = kind if text is None or "text" in kind.uses else MetricsEvaluation
+            kind = kind if text is None or "text" in kind.option_groups else MetricsEvaluation
             refuse_unused_options(model, bool(search or pairs), out is not None, plots)
             for plot in plots.values():
                 check_plot_path(plot)
@@ -154,7 +154,7 @@ def open_models(runs: Sequence[Path], split: str, interpolate: bool, device: str
 
 def refuse_unused_options(model: "AnyPredictor", has_search: bool, has_out: bool, plots: Mapping[str, Path]) -> None:
     """Raise for options that the evaluation of this model does not use."""
-    used, what = model.evaluation_class.uses, f"{model.name} is {model.what}."
+    used, what = model.evaluation_class.option_groups, f"{model.name} is {model.description}."
     if (has_search and "search" not in used) or (has_out and "out" not in used):
         options = "--source and --reference" if "out" in used else "--source, --reference and --out"
         raise UsageError(f"--beam, --length-penalty, {options} require a translator; {what}")

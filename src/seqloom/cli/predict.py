@@ -80,7 +80,7 @@ def fill_mask(
     from seqloom.predict.loader import load
 
     model = load(run, device, MaskedLMPredictor)
-    predict_lines(model, model.fill, texts, batch, window, as_json, top=top)
+    predict_lines(model, model.fill_mask, texts, batch, window, as_json, top=top)
 
 
 def denoise(
@@ -100,15 +100,15 @@ def denoise(
     device: Device = "auto",
 ) -> None:
     """Reconstruct corrupted texts: `seqloom denoise runs/denoise-pydocs "the [MASK] statement"`, or `… < input.txt`."""
-    from seqloom.predict.gaps import DenoiserPredictor, RestoredText
+    from seqloom.predict.gaps import DenoisedText, DenoiserPredictor
     from seqloom.predict.loader import load
 
-    def with_input(restored: RestoredText) -> str:
-        return f"{one_line(restored.read)}\t{restored.to_line()}"
+    def with_input(restored: DenoisedText) -> str:
+        return f"{one_line(restored.corrupted)}\t{restored.to_line()}"
 
     model = load(run, device, DenoiserPredictor)
     options = {"noise": noise, "seed": seed, **drop_unset(beam=beam, max_length=max_length)}
-    predict_lines(model, model.restore, texts, batch, window, as_json, with_input if noise else None, **options)
+    predict_lines(model, model.denoise, texts, batch, window, as_json, with_input if noise else None, **options)
 
 
 def classify(

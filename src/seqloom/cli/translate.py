@@ -32,7 +32,7 @@ Stopping = Annotated[
     Literal["usual", "exact"] | None, typer.Option(help="The stopping rule; see docs/explanations/decoding.md.")
 ]
 Rescore = Annotated[Path | None, typer.Option(help="Rescore this n-best list instead of translating.")]
-Share = Annotated[
+Weight = Annotated[
     float | None,
     typer.Option(help="With --rescore: weight of the model against the scores of the list. [default: 1]"),
 ]
@@ -51,7 +51,7 @@ def translate(
     prefix: Annotated[str, typer.Option(help="Prefix of every translation.")] = "",
     alignment: Alignment = False,
     rescore: Rescore = None,
-    share: Share = None,
+    weight: Weight = None,
     as_json: Annotated[bool, json_option("One object per line, with scores and candidates.")] = False,
     batch: Annotated[int, batch_option("Lines decoded together.")] = BATCH_SIZE,
     window: Window = None,
@@ -67,8 +67,8 @@ def translate(
         max_length=max_length,
         stopping=stopping,
     )
-    if rescore is None and share is not None:
-        raise UsageError("--share requires an n-best list: add --rescore FILE.")
+    if rescore is None and weight is not None:
+        raise UsageError("--weight requires an n-best list: add --rescore FILE.")
     for name, value in {**options, "prefix": prefix, "alignment": alignment}.items() if rescore is not None else ():
         if value and name not in ("length_penalty", "n_best"):
             raise UsageError(f"--{name.replace('_', '-')} cannot be combined with --rescore; leave out one of them.")
@@ -86,7 +86,7 @@ def translate(
         translations = model.translate(lines, batch_size=batch, window=size, **options)
     else:
         lists = candidates_of(lines, rescore)
-        ranked = model.rescore(lists, share=1.0 if share is None else share, length_penalty=length_penalty)
+        ranked = model.rescore(lists, weight=1.0 if weight is None else weight, length_penalty=length_penalty)
         translations = (replace(ranking, candidates=ranking.candidates[:n_best]) for ranking in ranked)
     print_predictions(model, translations, as_json, moses_lists(alignment) if n_best else None)
 

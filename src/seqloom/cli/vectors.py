@@ -132,9 +132,9 @@ def similar(
 def load_words(run: Path) -> "WordSpace":
     """Open the word vectors of a run."""
     from seqloom.predict.loader import load
-    from seqloom.predict.word_vectors import word_space
+    from seqloom.predict.word_vectors import build_word_space
 
-    return word_space(load(run, "cpu"))
+    return build_word_space(load(run, "cpu"))
 
 
 def print_near(words: "Sequence[NearWord]") -> None:

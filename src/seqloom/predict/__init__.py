@@ -1,1 +1,1 @@
-"""Predictor models in use: one class per task, opened by `load`."""
+"""Predictors: trained models in use, one class per task, opened by `load`."""

@@ -1,4 +1,4 @@
-"""The base of predictors and predictions, and lines in windows and batches."""
+"""Base classes of predictors and predictions, and functions that group lines into windows and batches."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -30,41 +30,41 @@ if TYPE_CHECKING:
     from seqloom.inspect.views.texts import LinePrediction
     from seqloom.predict.embeddings import Array, SimilarTexts, TextPooling
 
-BATCH_SIZE, WINDOW = 32, 1024  # lines computed together, and lines read before the first is answered
+BATCH_SIZE, WINDOW = 32, 1024  # lines in a batch, and lines read before the first prediction
 SHOWN_METRICS = (
     *("loss", "perplexity", "bits_per_character", "bleu", "accuracy", "span_f1", "token_accuracy"),
     *("masked_accuracy", "next_accuracy", "hidden_accuracy", "pearson", "answer_f1"),
 )
-TOKENS = 8192  # computed together, padding included; a line that has more goes alone
+TOKENS = 8192  # of a batch, padding included; a longer line is a batch of one
 Answer = TypeVar("Answer")
 Line = TypeVar("Line")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Prediction(ABC):
-    """What a model predicts for one line."""
+    """The prediction for one line."""
 
-    unknown: tuple[str, ...] = ()  # pieces of the line that the vocabulary lacks
-    json_names: ClassVar[tuple[str, ...]] = ()  # the attributes that JSON has, in their order
+    unknown: tuple[str, ...] = ()  # pieces of the line that are not in the vocabulary
+    json_names: ClassVar[tuple[str, ...]] = ()  # attributes in JSON, in order
 
     @abstractmethod
     def to_line(self) -> str:
-        """Return it as one line of text, with tabs between fields."""
+        """Return the prediction as one line of tab-separated fields."""
 
     def to_json(self) -> dict[str, object]:
-        """Return it as values that JSON has."""
+        """Return the prediction as JSON values."""
         return {name: json_value(getattr(self, name)) for name in self.json_names}
 
 
 def json_value(value: object) -> object:
-    """Return a dataclass as an object and a tuple as an array, also within arrays."""
+    """Convert dataclasses to objects and tuples to arrays, also inside arrays."""
     if isinstance(value, list | tuple):
         return [json_value(item) for item in value]
     return asdict(value) if is_dataclass(value) and not isinstance(value, type) else value
 
 
 def ranked_fields(ranked: Iterable[tuple[str, float]]) -> str:
-    """Return text, probability, the next text …, with tabs between."""
+    """Return tab-separated pairs of text and probability."""
     return "\t".join(f"{one_line(text)}\t{probability:.4f}" for text, probability in ranked)
 
 
@@ -72,13 +72,13 @@ P = TypeVar("P", bound=Prediction)
 
 
 class Predictor(Generic[P]):
-    """A trained model, ready for use. Get one from `seqloom.load` or `seqloom.train_recipe`."""
+    """A trained model in use, returned by `seqloom.load` and `seqloom.train_recipe`."""
 
-    what: ClassVar[str] = "a trained model"  # in messages
-    used_by: ClassVar[str] = "`seqloom evaluate` measures it"
+    description: ClassVar[str] = "a trained model"  # for messages
+    usage: ClassVar[str] = "use `seqloom evaluate`"
     reads_text: ClassVar[bool] = True
-    # notes on predictions, with {lines} for how many and {longest}, and to which each applies
-    problems: ClassVar[Mapping[str, Callable[[Any], bool]]] = {}
+    # Notes on predictions with the placeholders {lines} and {max_length}, and the condition of each.
+    notes: ClassVar[Mapping[str, Callable[[Any], bool]]] = {}
 
     def __init__(self, run: Run, device: str = "auto"):
         self.run = run
@@ -88,9 +88,9 @@ class Predictor(Generic[P]):
     def name(self) -> str:
         return str(self.run.path)
 
-    def uses(self) -> str:
-        """Return a sentence on what the model is for."""
-        return self.used_by
+    def describe_usage(self) -> str:
+        """Say how to use the model."""
+        return self.usage
 
     @cached_property
     def model(self) -> Any:
@@ -106,49 +106,49 @@ class Predictor(Generic[P]):
         return device_of(self.model)
 
     @property
-    def longest(self) -> int | None:
-        """How many tokens are read at once, END or special ones included; None for any number."""
+    def max_length(self) -> int | None:
+        """Maximum number of tokens of a text, special tokens included; None if unlimited."""
         return None
 
     @property
-    def spells(self) -> bool:
+    def reads_characters(self) -> bool:
         """Whether the model also reads the characters of words."""
         return False
 
     def predict(self, lines: str | Iterable[str], *, batch_size: int = BATCH_SIZE, window: int = WINDOW) -> Iterator[P]:
-        """Predict each line, exactly one prediction per line, in order; a blank line gets an empty prediction.
+        """Yield one prediction per line, in order; the prediction for a blank line is empty.
 
-        `window` lines are read at a time, and lines of similar length are computed `batch_size` at
-        a time; with window=1 every line is answered before the next is read.
+        Lines are read in windows of `window` lines; within a window, lines of similar length form batches of
+        `batch_size`. With window=1 the prediction for a line is computed before the next line is read.
         """
-        raise UsageError(f"{self.name} is {self.what}, which predicts nothing from lines: {self.uses()}.")
+        raise UsageError(f"{self.name} is {self.description} and cannot predict lines: {self.describe_usage()}.")
 
     def evaluate(self, split: str = "dev") -> dict[str, float]:
-        """Return every metric of a split of its data, and keep them in the run."""
+        """Compute all metrics on a split of the data of the run, and store them in the run."""
         metrics: dict[str, float] = self.report(split).metrics
         return metrics
 
     def report(self, split: str = "dev") -> Any:
-        """Return the report on a split of its data, and keep its metrics in the run."""
+        """Compute the report on a split of the data of the run, and store its metrics in the run."""
         report = self.compute_report(split)
         self.save_metrics(split, report.to_dict())
         return report
 
     def compute_report(self, split: str) -> Any:
-        return self.own_task.report(self.model, split)
+        return self.training_task.report(self.model, split)
 
     def evaluate_documents(self, documents: Sequence[str]) -> dict[str, float]:
-        """Return every metric of any other text."""
+        """Compute all metrics on other documents."""
         metrics: dict[str, float] = self.task(documents).evaluate(self.model, "other")
         return metrics
 
     @property
     def evaluation_class(self) -> type[Evaluation]:
-        """What `seqloom evaluate` shows of it."""
+        """The class of the output of `seqloom evaluate`."""
         return MetricsEvaluation
 
     def save_metrics(self, split: str, metrics: Mapping[str, Any]) -> None:
-        """Keep metrics in the run; one that cannot be written to can still be measured."""
+        """Store metrics in the run, if it is writable."""
         with suppress(ResourceError):
             self.run.save_metrics(split, metrics)
 
@@ -161,7 +161,7 @@ class Predictor(Generic[P]):
         batch_size: int = BATCH_SIZE,
         window: int = WINDOW,
     ) -> "Array":
-        """Return a vector for each text (N, H): its hidden states, pooled; zero if blank."""
+        """Return one vector per text (N, H), the pooled hidden states; zero for a blank text."""
         from seqloom.predict.embeddings import embed
 
         return embed(self, texts, pooling, normalize=normalize, batch_size=batch_size, window=window)
@@ -176,29 +176,28 @@ class Predictor(Generic[P]):
         batch_size: int = BATCH_SIZE,
         window: int = WINDOW,
     ) -> "list[SimilarTexts]":
-        """Return the texts nearest to each query by cosine, best first."""
+        """Return the texts with the highest cosine similarity to each query, best first."""
         from seqloom.predict.embeddings import similar
 
         return similar(self, queries, texts, top=top, pooling=pooling, batch_size=batch_size, window=window)
 
     def heads(self, text: str) -> "HeadsView":
-        """Return where every layer and head of a Transformer attends while it reads a text."""
+        """Return the attention weights of all layers and heads of a Transformer for a text."""
         raise UsageError(
-            f"{self.name} is {self.what}, whose attention there is none to look at. `inspect attention` takes "
-            "translators and denoisers, GPTs and BERTs, and what classifies, tags, matches, chooses or answers with a "
-            "Transformer."
+            f"{self.name} is {self.description} without attention. `inspect attention` supports translators, "
+            "denoisers, GPTs, BERTs, and other models with a Transformer encoder."
         )
 
     def task(self, documents: Sequence[str] | None = None) -> Any:
-        """Return its task on its own data, or on other documents, the split "other"."""
+        """Return the task on the data of the run, or on other documents as the split "other"."""
         if documents is None:
             return self.task_class.reopen(self.recipe, self.run)
-        self.run.tokenizer  # noqa: B018 (a run that is not about text says so here)
+        self.run.tokenizer  # noqa: B018 (raises an error for a run without text)
         return self.task_class.of_documents(self.recipe, self.run, documents)
 
     @cached_property
-    def own_task(self) -> Any:
-        """The task it was trained for, on its own data; opened once."""
+    def training_task(self) -> Any:
+        """The task on the data of the run."""
         return self.task()
 
     @cached_property
@@ -216,7 +215,7 @@ class Predictor(Generic[P]):
         return f"<{what}; dev: {values or 'not evaluated'}>"
 
     def _repr_png_(self) -> bytes | None:
-        """Return the training curve, for notebooks; None where matplotlib is missing."""
+        """Return the training curve for notebooks; None without matplotlib."""
         from seqloom.inspect.plots.figures import to_bytes
         from seqloom.inspect.plots.measurements import draw_curves
 
@@ -231,7 +230,7 @@ AnyPredictor = Predictor[Any]
 
 @dataclass(frozen=True, kw_only=True)
 class RecordPrediction(Prediction):
-    """Named values, as `Task.predict` returns them."""
+    """A prediction of named values, as returned by `Task.predict`."""
 
     record: Mapping[str, object]
 
@@ -243,7 +242,7 @@ class RecordPrediction(Prediction):
 
 
 class TaskPredictor(Predictor[RecordPrediction]):
-    """The predictor of every task that names no other: `Task.predict` does the work."""
+    """The default predictor, which calls `Task.predict`."""
 
     def predict(
         self, lines: str | Iterable[str], *, batch_size: int = BATCH_SIZE, window: int = WINDOW
@@ -258,28 +257,28 @@ class TaskPredictor(Predictor[RecordPrediction]):
 
 
 class SplitPredictor(Predictor[P], LineReadingModel):
-    """A predictor that also predicts whole splits of its data, each only once."""
+    """A predictor that also predicts splits of its data and caches the outputs."""
 
     @property
-    def longest(self) -> int | None:
+    def max_length(self) -> int | None:
         from seqloom.tasks.reading_base import max_row_length
 
         return max_row_length(self.recipe)
 
     @property
-    def spells(self) -> bool:
+    def reads_characters(self) -> bool:
         return self.run.characters is not None
 
     @cached_method
     def outputs(self, split: str = "dev") -> Any:
-        """Return what the model predicts for each example of a split, which is read once."""
-        return self.own_task.outputs(self.model, split)
+        """Compute the outputs of the model for all examples of a split."""
+        return self.training_task.outputs(self.model, split)
 
     def compute_report(self, split: str) -> Any:
-        return self.own_task.measure(self.outputs(split), split)
+        return self.training_task.measure(self.outputs(split), split)
 
     def answer_rows(self, split: str) -> Iterator[AnswerRow]:
-        """Yield every example of a split with what the model predicts, for `AnswersEvaluation`."""
+        """Yield all examples of a split with their predictions, for `AnswersEvaluation`."""
         raise NotImplementedError
 
     def heads(self, text: str) -> "HeadsView":
@@ -288,15 +287,13 @@ class SplitPredictor(Predictor[P], LineReadingModel):
         return reader_heads_view(self, self.read_line(text))
 
     def read_line(self, text: str) -> "LinePrediction":
-        """Return a text as the model reads it, and what it predicts, for views of its inside."""
+        """Return a text as the model reads it, with the prediction, for the views of `inspect`."""
         from seqloom.inspect.views.texts import one_line
 
-        return self.read_one(one_line(text, "text"))
+        return self._read_line(one_line(text, "text"))
 
-    def read_one(self, line: str) -> "LinePrediction":
-        raise UsageError(
-            f"{self.name} is {self.what}: heads are shown of models that read one text, and this one reads several."
-        )
+    def _read_line(self, line: str) -> "LinePrediction":
+        raise UsageError(f"{self.name} is {self.description}: this view needs a model that reads a single text.")
 
 
 # --- lines in windows and batches -------------------------------------------------------------------------------------
@@ -310,13 +307,14 @@ def predict_windows(
     window: int,
     **options: Any,
 ) -> Iterator[Answer]:
-    """Give `predict` a window of lines at a time, and with it `batch_size` and the options.
+    """Call `predict` on windows of lines, with `batch_size` and the options.
 
-    Lines before one that cannot be read are still answered.
+    Lines before an unreadable line are still predicted.
     """
     check_sizes(batch_size=batch_size, window=window, top=options.get("top"))
     read: Iterable[Any] = as_lines(lines) if isinstance(lines, str) else lines
-    return (answer for some in windows(read, window) for answer in predict(some, batch_size=batch_size, **options))
+    parts = split_windows(read, window)
+    return (answer for part in parts for answer in predict(part, batch_size=batch_size, **options))
 
 
 def predict_filled(
@@ -325,7 +323,7 @@ def predict_filled(
     predict: Callable[[list[Line]], Iterable[Answer]],
     blank: Callable[[Line], Answer],
 ) -> Iterator[Answer]:
-    """Yield what `predict` gives for filled lines and `blank` for the others, in order."""
+    """Yield the outputs of `predict` for filled lines and of `blank` for the others, in order."""
     filled = [line for line in lines if is_filled(line)]
     answers = iter(predict(filled) if filled else ())
     return (next(answers) if is_filled(line) else blank(line) for line in lines)
@@ -337,15 +335,15 @@ def predict_batches(
     predict: Callable[[list[int]], Iterable[Answer]],
     tokens: int = TOKENS,
 ) -> list[Answer]:
-    """Return an answer per index; `predict` gets indices of similar lengths together."""
+    """Return one output per index; `predict` gets batches of indices with similar lengths."""
     answers: dict[int, Answer] = {}
-    for indices in similar_lengths(lengths, batch_size, tokens):
+    for indices in batch_by_length(lengths, batch_size, tokens):
         answers.update(zip(indices, predict(indices), strict=True))
     return [answers[index] for index in range(len(lengths))]
 
 
-def similar_lengths(lengths: Sequence[int], batch_size: int, tokens: int = TOKENS) -> Iterator[list[int]]:
-    """Yield batches of indices of similar lengths, fewer where they are long."""
+def batch_by_length(lengths: Sequence[int], batch_size: int, tokens: int = TOKENS) -> Iterator[list[int]]:
+    """Yield batches of indices with similar lengths and at most `tokens` tokens."""
     check_cancelled()
     batch: list[int] = []
     for index in sorted(range(len(lengths)), key=lengths.__getitem__):
@@ -358,8 +356,8 @@ def similar_lengths(lengths: Sequence[int], batch_size: int, tokens: int = TOKEN
         yield batch
 
 
-def windows(lines: Iterable[Line], size: int) -> Iterator[list[Line]]:
-    """Yield `size` lines at a time, also those before a line that cannot be read."""
+def split_windows(lines: Iterable[Line], size: int) -> Iterator[list[Line]]:
+    """Yield windows of `size` lines, including the lines before an unreadable line."""
     read: list[Line] = []
     try:
         for line in lines:
@@ -376,24 +374,24 @@ def windows(lines: Iterable[Line], size: int) -> Iterator[list[Line]]:
 
 
 def as_lines(lines: str | Iterable[str]) -> Iterable[str]:
-    """Return a single text as a list of one."""
+    """Wrap a single text in a list."""
     return [lines] if isinstance(lines, str) else lines
 
 
 def split_columns(lines: Iterable[str], least: int, what: str, most: int | None = None) -> Iterator[list[str]]:
-    """Yield the fields between the tabs of each line; a blank line has `least` empty ones."""
+    """Yield the tab-separated fields of each line; a blank line has `least` empty fields."""
     for number, line in enumerate(lines, start=1):
         cells = line.split("\t") if line.strip() else [""] * least
         if len(cells) < least or (most is not None and len(cells) > most):
-            found = "no tab" if len(cells) == 1 else f"{len(cells)} columns"
+            received = "no tab" if len(cells) == 1 else f"{len(cells)} columns"
             raise DataError(
-                f"Line {number:,} must hold {what} with a tab between; it has {found}: {format_value(line)}."
+                f"Line {number:,} must have {what}, separated by tabs; it has {received}: {format_value(line)}."
             )
         yield cells
 
 
 def pad_rows(rows: Sequence[list[int]], device: torch.device, padding: int = END) -> tuple[Tensor, Tensor]:
-    """Return rows of tokens with padding, and the mask of real tokens, both (B, S)."""
+    """Pad rows of tokens; return them with the mask of real tokens, both (B, S)."""
     longest = max(map(len, rows))
     tokens = torch.tensor([row + [padding] * (longest - len(row)) for row in rows], device=device)
     lengths = torch.tensor([[len(row)] for row in rows], device=device)
@@ -406,16 +404,16 @@ def check_sizes(**sizes: int | None) -> None:
             raise UsageError(f"{name} must be at least 1, got {value}.")
 
 
-def check_source(number: int, tokens: int, longest: int | None, key: str) -> None:
-    """Refuse a text with more tokens, its end included, than an encoder–decoder can read."""
+def check_source_length(number: int, tokens: int, max_length: int | None, key: str) -> None:
+    """Check that an encoder–decoder can read a text with this number of tokens, END included."""
     most = max_source()
-    if longest is not None and tokens > longest:
+    if max_length is not None and tokens > max_length:
         raise DataError(
-            f"Line {number:,} has {tokens:,} tokens, its end included, and this model knows only {longest:,} places. "
-            f"Cut the line, or train with a larger {key}."
+            f"Line {number:,} has {tokens:,} tokens including END, but the model has only {max_length:,} positions. "
+            f"Shorten the line, or train with a larger {key}."
         )
     if tokens > most:
         raise DataError(
-            f"Line {number:,} has {tokens:,} tokens, its end included; at most {most:,} are read at once. Cut the "
-            f"line into sentences, or allow more: SEQLOOM_MAX_SOURCE={tokens}."
+            f"Line {number:,} has {tokens:,} tokens including END; the limit is {most:,}. Split the line into "
+            f"sentences, or raise the limit: SEQLOOM_MAX_SOURCE={tokens}."
         )

@@ -1,4 +1,4 @@
-"""Classifiers: texts or series in, a label for each, in order."""
+"""Predictors of classifiers of texts and series."""
 
 import math
 from collections.abc import Iterable, Iterator, Sequence
@@ -49,7 +49,7 @@ class LabelProbability:
 
 @dataclass(frozen=True)
 class LabelPrediction(Prediction):
-    """Labels, best first; none for a blank line."""
+    """Labels by probability, best first; none for a blank line."""
 
     candidates: list[LabelProbability]
 
@@ -62,7 +62,7 @@ class LabelPrediction(Prediction):
         return self.candidates[0].probability if self.candidates else 0.0
 
     def to_line(self) -> str:
-        """label, probability, the next label …"""
+        """Return tab-separated labels and probabilities."""
         return ranked_fields((one.label, one.probability) for one in self.candidates)
 
     def to_json(self) -> dict[str, object]:
@@ -76,13 +76,13 @@ class LabelPrediction(Prediction):
 class Classification(LabelPrediction):
     """The labels of a text."""
 
-    text: str = ""  # as it came
-    cut: bool = False  # whether only its beginning was read
-    why: WordWeights | None = None  # how much each word weighed, where that was asked for
+    text: str = ""  # the unchanged input
+    cut: bool = False  # whether the text was truncated
+    why: WordWeights | None = None  # weights of the words, if requested
     json_names: ClassVar = ("unknown", "cut")
 
     def to_line(self) -> str:
-        """label, probability, the next label …; with reasons each word and its weight, in one last field."""
+        """Return tab-separated labels and probabilities; with `why`, the last field has the words and their weights."""
         if self.why is None:
             return super().to_line()
         sign, words = "+" if self.why.kind == "influence" else "", []
@@ -98,7 +98,7 @@ class Classification(LabelPrediction):
 
 @dataclass(frozen=True)
 class PredictedExample:
-    """An example of a split with its label, and the label that the model predicts."""
+    """An example of a split with its true and its predicted label."""
 
     text: str
     expected: str
@@ -116,26 +116,26 @@ class ClassEvaluation(LabelEvaluation):
         return {**super().to_json(), "calibration": self.report.calibration.filled}
 
     def answers(self) -> Iterator[str]:
-        """Yield a table: the label of each text, the predicted one, its probability, the text."""
+        """Yield a table with true label, predicted label, probability and text."""
         yield "expected\tpredicted\tprobability\ttext\n"
         for one in self.model.predict_split(self.split):
             yield f"{one_line(one.expected)}\t{one_line(one.label)}\t{one.probability:.4f}\t{one_line(one.text)}\n"
 
 
 class ClassifierEvaluation(ClassEvaluation):
-    """The same of texts, with the mistakes that the model was surest of."""
+    """The evaluation of a text classifier, with its most confident mistakes."""
 
-    uses = ("out", "confusion", "reliability")
+    option_groups = ("out", "confusion", "reliability")
 
     def lines(self, console: Console) -> Iterator[RenderableType]:
         yield from super().lines(console)
         wrong = [one for one in self.model.predict_split(self.split) if one.label != one.expected]
-        wrong.sort(key=lambda one: -one.probability)  # where it was surest, often the label is wrong
+        wrong.sort(key=lambda one: -one.probability)
         if wrong:
-            yield "\nmistakes it was surest of"
+            yield "\nmost confident mistakes"
         for one in wrong[:EXAMPLES]:
             expected, label = (escape_controls(one_line(part)) for part in (one.expected, one.label))
-            yield f"  {expected}, called {label} ({one.probability:.1%}): {shorten_example(one.text)}"
+            yield f"  {expected}, predicted {label} ({one.probability:.1%}): {shorten_example(one.text)}"
 
     def draw(self, plot: str) -> "tuple[Figure, bool, str | None]":
         from seqloom.inspect.plots.measurements import draw_reliability
@@ -146,32 +146,32 @@ class ClassifierEvaluation(ClassEvaluation):
 
 
 class LabelPredictor(SplitPredictor[P]):
-    """A predictor that gives each example one of several labels."""
+    """A predictor of labels."""
 
     @property
     def labels(self) -> list[str]:
         return self.run.labels
 
     def rank(self, probabilities: Sequence[float], top: int | None) -> list[LabelProbability]:
-        """Return the `top` labels (all for None), best first."""
+        """Return the `top` labels (all if None), best first."""
         order = sorted(range(len(probabilities)), key=lambda label: -probabilities[label])[:top]
         return [LabelProbability(self.labels[label], probabilities[label]) for label in order]
 
     def predict_split(self, split: str = "dev") -> list[PredictedExample]:
-        """Return every example of a split of its own data with the label the model predicts."""
+        """Return all examples of a split with their predicted labels."""
         best = self.outputs(split).exp().max(dim=1)
-        rows = zip(self.own_task.corpus.split(split), best.indices.tolist(), best.values.tolist(), strict=True)
+        rows = zip(self.training_task.corpus.split(split), best.indices.tolist(), best.values.tolist(), strict=True)
         return [PredictedExample(one.text, one.label, self.labels[label], value) for one, label, value in rows]
 
 
 class ClassifierPredictor(LabelPredictor[Classification]):
     """A trained classifier."""
 
-    what = "a classifier"
-    used_by = "`seqloom classify` uses it"
+    description = "a classifier"
+    usage = "use `seqloom classify`"
     evaluation_class = ClassifierEvaluation
-    problems: ClassVar = {
-        "of {lines} with more than {longest} tokens only the beginning was read": lambda answer: answer.cut
+    notes: ClassVar = {
+        "{lines} longer than {max_length} tokens: only the beginning was read": lambda answer: answer.cut
     }
 
     def predict(
@@ -188,10 +188,10 @@ class ClassifierPredictor(LabelPredictor[Classification]):
         batch_size: int = 128,
         window: int = 1024,
     ) -> Iterator[Classification]:
-        """Classify each text, exactly one answer for each, in order; a blank text has no labels.
+        """Yield one classification per text, in order; a blank text has no labels.
 
-        `top` is how many labels are named, best first; all, if left out. With `why`, an answer also
-        says how much each word weighed. `window` and `batch_size` as in `predict`.
+        `top` is the number of labels, best first (default: all). With `why`, a classification also has the weights
+        of the words. `window` and `batch_size` are those of `predict`.
         """
         return predict_windows(texts, self._classify, batch_size=batch_size, window=window, top=top, why=why)
 
@@ -223,26 +223,25 @@ class ClassifierPredictor(LabelPredictor[Classification]):
         return predict_filled(lines, str.strip, classify, lambda line: Classification([], text=line))
 
     def explain(self, reader: TextReader, batch: Tree, texts: list[str], **options: Any) -> list[WordWeights]:
-        """Return how much each word of the texts of a batch weighs."""
+        """Compute the weights of the words of a batch of texts."""
         before = 0 if reader.frame is None else reader.frame.before
         spans = [reader.read(text)[1] for text in texts]
         return explain(self.model, batch, texts, spans, self.tokenizer, before, **options)
 
     def why(self, text: str, label: str | None = None, kind: WordWeightsKind | None = None) -> WordWeights:
-        """Return how much each word of a text weighs for a label, the most probable one unless another is named.
+        """Compute the weights of the words of a text for a label (default: the most probable label).
 
-        By attention where the pooling attends, else by influence, unless the kind is named. See
-        `inspect.views.why`.
+        The default kind is attention for attention pooling, otherwise influence; see `inspect.views.labels`.
         """
         line = check_one_line(text, "text")
         (answer,) = self.classify(line)
         label = answer.label if label is None else label
         if label not in self.labels:
-            raise UsageError(f"{self.name} knows no label {label!r}: {did_you_mean(label, self.labels)}.")
+            raise UsageError(f"{self.name} has no label {label!r}: {did_you_mean(label, self.labels)}.")
         reader = self.reader()
         batch = self._batch(reader, line)
         if kind == "attention" and self.model.attention(batch) is None:
-            raise UsageError(f"{self.name} does not attend: its words weigh by influence, or by being left out.")
+            raise UsageError(f"{self.name} has no attention pooling. Use the kind influence or occlusion.")
         labels = torch.tensor([self.labels.index(label)], device=self.device)
         by: WordWeightsKind | None = "influence" if kind == "occlusion" else kind
         (reason,) = self.explain(reader, batch, [line], labels=labels, wanted=by)
@@ -257,13 +256,13 @@ class ClassifierPredictor(LabelPredictor[Classification]):
         return reason.shift(len(text) - len(text.lstrip()))
 
     def reader(self) -> TextReader:
-        """Return what makes tokens of texts."""
+        """Return the reader that tokenizes texts."""
         return text_reader(self.recipe, self.tokenizer, spellings_of(self.run))
 
     def _batch(self, reader: TextReader, line: str) -> Tree:
         return to_device(reader.batches([line], tokens=1).collate(np.array([0])), self.device)
 
-    def read_one(self, line: str) -> LinePrediction:
+    def _read_line(self, line: str) -> LinePrediction:
         (answer,), reader = self.classify(line, top=1), self.reader()
         batch, spans, log_prob = self._batch(reader, line), reader.read(line)[1], math.log(answer.probability)
         return LinePrediction(line, line, spans, batch, "label", answer.label, log_prob, answer.unknown, reader.frame)
@@ -272,8 +271,8 @@ class ClassifierPredictor(LabelPredictor[Classification]):
 class SeriesClassifierPredictor(LabelPredictor[LabelPrediction]):
     """A trained classifier of series."""
 
-    what = "a classifier of series"
-    used_by = "`seqloom classify` uses it"
+    description = "a classifier of series"
+    usage = "use `seqloom classify`"
     evaluation_class = ClassEvaluation
 
     @property
@@ -283,32 +282,32 @@ class SeriesClassifierPredictor(LabelPredictor[LabelPrediction]):
     def predict(
         self, lines: str | Iterable[str], *, batch_size: int = 1, window: int = 1, top: int | None = 1
     ) -> Iterator[LabelPrediction]:
-        """Classify a series per line: all numbers of the first variable, then all of the second, and so on."""
+        """Classify one series per line: all values of the first variable, then all of the second, and so on."""
         for number, line in enumerate(as_lines(lines), start=1):
             yield LabelPrediction(self.classify(read_numbers(line, number), top=top) if line.strip() else [])
 
     def classify(
         self, values: Sequence[float] | NDArray[np.floating[Any]], *, top: int | None = None
     ) -> list[LabelProbability]:
-        """Return the labels of a series, best first: values (T, C), or one row with all of each variable in turn."""
+        """Return the labels of a series, best first. `values` are (T, C), or one row of all variables in turn."""
         array = np.asarray(values, dtype=np.float64)
         if array.ndim == 1:
             if len(array) == 0 or len(array) % self.variables:
-                raise UsageError(f"{self.name} reads {self.variables} variables; got {len(array)} numbers.")
+                raise UsageError(f"A series must have values of {self.variables} variables; got {len(array)} numbers.")
             array = array.reshape(self.variables, -1).T
         if array.ndim != 2 or array.shape[1] != self.variables or len(array) == 0 or np.isinf(array).any():
-            raise UsageError(f"{self.name} reads finite values (T, {self.variables}); got {array.shape}.")
+            raise UsageError(f"A series must have finite values (T, {self.variables}); got {array.shape}.")
         batch = to_device(collate_series([LabelledSeries(array, "")], [UNSEEN], len(array)), self.device)
         return self.rank(self.model.probabilities(batch)[0].tolist(), top)
 
 
 def read_numbers(line: str, number: int) -> list[float]:
-    """Return the numbers of a line, with commas, semicolons, tabs or spaces between; missing ones are NaN."""
+    """Parse numbers separated by commas, semicolons, tabs or spaces; missing values are NaN."""
     separated = any(separator in line for separator in ",;\t")
     cells = line.replace("\t", ",").replace(";", ",").split(",") if separated else line.split()
     try:
         return [parse_number(cell) for cell in cells]
     except ValueError:
         raise DataError(
-            f"Line {number:,} must be finite numbers with commas or spaces between; got {format_value(line)}."
+            f"Line {number:,} must have finite numbers, separated by commas or spaces; got {format_value(line)}."
         ) from None

@@ -1,12 +1,11 @@
-"""Texts as vectors: what a trained model makes of each token, pooled to one vector a text.
+"""Text vectors: the hidden states h_1 … h_S of a trained model, pooled to one vector per text.
 
-    mean    1/S Σ_j h_j          max    max_j h_ji, each number by itself          first    h_1          last    h_S
+    mean    1/S Σ_j h_j          max    max_j h_ji, elementwise          first    h_1          last    h_S
 
-h is what stands below the model's output layer, of every token it reads: of a BERT [CLS] and [SEP]
-too, of a language model END before the text, of a translator what its encoder makes of the source,
-of a bag of words the words' own vectors. A text with more tokens than a model can read at once is
-read in pieces, and pooled over all of them. Normalized, every vector v becomes v / ‖v‖: then
-products are cosines.
+h is the input of the output layer for every token, including [CLS] and [SEP] of a BERT and the first END of a
+language model; for a translator, the encoder states; for a bag of words, the word vectors. A text that is longer
+than the maximum length of the model is split, and pooled over all its pieces. Normalized vectors are v / ‖v‖, so
+that dot products are cosines.
 """
 
 from abc import ABC, abstractmethod
@@ -41,11 +40,11 @@ from seqloom.predict.base import (
     Prediction,
     Predictor,
     as_lines,
+    batch_by_length,
     check_sizes,
     pad_rows,
     predict_windows,
-    similar_lengths,
-    windows,
+    split_windows,
 )
 from seqloom.tasks.reading_base import spellings_of
 from seqloom.tasks.word_vectors import plain_words
@@ -59,7 +58,7 @@ POOLINGS: dict[str, Callable[[Tensor], Tensor]] = {
     "last": lambda h: h[-1],
     "max": lambda h: h.amax(dim=0),
 }
-States = Iterator[tuple[int, int, Tensor]]  # a text by its number, a piece of it by its own, and h (S, H) of that
+States = Iterator[tuple[int, int, Tensor]]  # index of a text, index of its piece, and h (S, H)
 
 
 def embed(
@@ -71,36 +70,36 @@ def embed(
     batch_size: int = 32,
     window: int = 1024,
 ) -> Array:
-    """A vector for each text (N, H), in their order, float32; of a blank one it is zero."""
+    """Return one float32 vector per text (N, H), in order; zero for a blank text."""
     check_pooling(pooling)
     check_sizes(batch_size=batch_size, window=window)
-    reader = reader_of(trained)
-    parts = [embed_lines(reader, lines, pooling, batch_size) for lines in windows(as_lines(texts), window)]
+    reader = get_state_reader(trained)
+    parts = [embed_lines(reader, lines, pooling, batch_size) for lines in split_windows(as_lines(texts), window)]
     vectors: Array = np.concatenate(parts) if parts else np.zeros((0, reader.output_size), np.float32)
     if not normalize:
         return vectors
     lengths = np.linalg.norm(vectors, axis=1, keepdims=True)
-    unit: Array = vectors / np.where(lengths > 0, lengths, 1)  # zero stays zero
+    unit: Array = vectors / np.where(lengths > 0, lengths, 1)  # zero vectors stay zero
     return unit
 
 
 def check_pooling(pooling: str) -> None:
-    """Refuse an unknown way to pool."""
+    """Check the name of a pooling."""
     if pooling not in POOLINGS:
-        raise UsageError(f"There is no pooling {pooling!r} of texts: {did_you_mean(pooling, get_args(TextPooling))}.")
+        raise UsageError(f"There is no pooling {pooling!r}: {did_you_mean(pooling, get_args(TextPooling))}.")
 
 
 @torch.no_grad()
 def embed_lines(reader: "StateReader", lines: Sequence[str], pooling: str, batch_size: int) -> Array:
-    """Pool each piece as soon as it is read: many texts have many tokens, whose vectors would fill the memory."""
+    """Embed lines; pieces are pooled immediately, because the states of all tokens may not fit into memory."""
     filled = [index for index, line in enumerate(lines) if line.strip()]
     texts = [lines[index].strip() for index in filled]
     pieces: list[dict[int, tuple[int, Tensor]]] = [{} for _ in texts]
     for number, piece, h in reader.states(texts, batch_size) if texts else ():
         pieces[number][piece] = len(h), POOLINGS[pooling](h).float().cpu()
     vectors = np.zeros((len(lines), reader.output_size), np.float32)
-    for index, own in zip(filled, pieces, strict=True):
-        sizes, pooled = zip(*(own[piece] for piece in sorted(own)), strict=True)
+    for index, by_piece in zip(filled, pieces, strict=True):
+        sizes, pooled = zip(*(by_piece[piece] for piece in sorted(by_piece)), strict=True)
         stacked, counts = torch.stack(pooled), torch.tensor(sizes)
         if pooling == "mean":
             vectors[index] = ((stacked * counts.unsqueeze(1)).sum(dim=0) / counts.sum()).numpy()
@@ -109,52 +108,52 @@ def embed_lines(reader: "StateReader", lines: Sequence[str], pooling: str, batch
     return vectors
 
 
-# --- how models read texts --------------------------------------------------------------------------------------------
+# --- hidden states ----------------------------------------------------------------------------------------------------
 
 
 class StateReader(ABC):
-    """Reads texts with a model: the hidden states of every token."""
+    """Computes the hidden states of texts with a model."""
 
-    output_size: int  # of h
+    output_size: int  # H
 
     def __init__(self, trained: AnyPredictor) -> None:
         self.trained, self.model, self.tokenizer = trained, trained.model, trained.tokenizer
 
     @abstractmethod
     def states(self, texts: Sequence[str], batch_size: int) -> States:
-        """Yield the hidden states of the texts, `batch_size` of which are read together."""
+        """Yield the hidden states of texts, in batches of `batch_size`."""
 
 
 class RowStates(StateReader):
-    """Of a model that reads rows of tokens; a long text is read in several."""
+    """The states of a model that reads rows of tokens; a long text is split into several rows."""
 
     def __init__(
         self,
         trained: AnyPredictor,
-        width: int,
+        output_size: int,
         read: Callable[[Tensor, Tensor], Tensor],
-        around: Callable[[list[int]], list[int]],
-        longest: int | None,
+        add_specials: Callable[[list[int]], list[int]],
+        max_length: int | None,
     ) -> None:
-        """`around` adds the tokens around a text; a row has at most `longest`."""
+        """`add_specials` adds the special tokens of a row, which has at most `max_length` tokens."""
         super().__init__(trained)
-        self.output_size, self.read, self.around, self.longest = width, read, around, longest
+        self.output_size, self.read, self.add_specials, self.max_length = output_size, read, add_specials, max_length
 
     def states(self, texts: Sequence[str], batch_size: int) -> States:
         rows = []
         for number, ids in enumerate(self.tokenizer.encode_batch(texts)):
-            room = max(1, len(ids) if self.longest is None else self.longest - len(self.around([])))
+            room = max(1, len(ids) if self.max_length is None else self.max_length - len(self.add_specials([])))
             for piece, start in enumerate(range(0, max(len(ids), 1), room)):
-                rows.append((number, piece, self.around(ids[start : start + room])))
-        for chosen in similar_lengths([len(row) for *_, row in rows], batch_size):
+                rows.append((number, piece, self.add_specials(ids[start : start + room])))
+        for chosen in batch_by_length([len(row) for *_, row in rows], batch_size):
             h = self.read(*pad_rows([rows[index][2] for index in chosen], self.trained.device))
-            for own, index in zip(h, chosen, strict=True):
+            for states, index in zip(h, chosen, strict=True):
                 number, piece, row = rows[index]
-                yield number, piece, own[: len(row)]
+                yield number, piece, states[: len(row)]
 
 
 class WordStates(StateReader):
-    """The vectors of the words that have one; of a text without any, a vector that is zero."""
+    """The vectors of known words; a zero vector for a text without known words."""
 
     def __init__(self, trained: AnyPredictor) -> None:
         super().__init__(trained)
@@ -169,7 +168,7 @@ class WordStates(StateReader):
 
 
 class LexiconStates(StateReader):
-    """Of a classifier or tagger that reads words; of a text longer than its encoder reads, the beginning alone."""
+    """The states of a classifier or tagger with its own embeddings; a text that is too long is truncated."""
 
     def __init__(self, trained: AnyPredictor) -> None:
         super().__init__(trained)
@@ -178,7 +177,7 @@ class LexiconStates(StateReader):
     def states(self, texts: Sequence[str], batch_size: int) -> States:
         model, spellings = self.model, spellings_of(self.trained.run)
         batches = TextReader(self.tokenizer, spellings, model.config.longest).batches(texts, tokens=1)
-        for chosen in similar_lengths(batches.texts.lengths.tolist(), batch_size):
+        for chosen in batch_by_length(batches.texts.lengths.tolist(), batch_size):
             batch = to_device(batches.collate(np.array(chosen)), self.trained.device)
             h = model.lexicon(batch["tokens"], model.lexicon.read_spelling(batch.get("characters")))
             if model.encoder is not None:
@@ -187,31 +186,31 @@ class LexiconStates(StateReader):
             yield from ((number, 0, h[row, : lengths[row]]) for row, number in enumerate(chosen))
 
 
-def reader_of(trained: AnyPredictor) -> StateReader:
-    """Return how the model of a run reads texts; one that makes no vectors of them is refused."""
-    tokenizer, model = trained.tokenizer, trained.model  # a run that is not about text says so here
+def get_state_reader(trained: AnyPredictor) -> StateReader:
+    """Return the reader for the model of a run, or raise `UsageError` if it has no text vectors."""
+    tokenizer, model = trained.tokenizer, trained.model  # raises an error for a run without text
     specials = Specials.after(len(tokenizer))
 
-    def after_end(ids: list[int]) -> list[int]:
+    def prepend_end(ids: list[int]) -> list[int]:
         return [END, *ids]
 
-    def framed_by(form: Form) -> Callable[[list[int]], list[int]]:
+    def add_frame(form: Form) -> Callable[[list[int]], list[int]]:
         return lambda ids: frame_texts(specials, form, ids).tokens
 
     if isinstance(model, BERT | Electra):
-        return RowStates(trained, model.config.d_model, model.read, framed_by("bert"), model.config.longest)
+        return RowStates(trained, model.config.d_model, model.read, add_frame("bert"), model.config.longest)
     if isinstance(model, GPT):
-        return RowStates(trained, model.config.d_model, model.backbone.read, after_end, model.config.window)
+        return RowStates(trained, model.config.d_model, model.backbone.read, prepend_end, model.config.window)
     if isinstance(model, RecurrentLM | WindowLM):
         width = model.config.output_width
-        return RowStates(trained, width, lambda tokens, mask: model.read(tokens, None, mask)[0], after_end, None)
+        return RowStates(trained, width, lambda tokens, mask: model.read(tokens, None, mask)[0], prepend_end, None)
     if isinstance(model, BiLM):
-        return RowStates(trained, 2 * model.config.hidden, model.read, framed_by("ends"), None)
+        return RowStates(trained, 2 * model.config.hidden, model.read, add_frame("ends"), None)
     if isinstance(model, FineTuned):
         backbone, config = model.backbone, model.config.backbone
         assert config is not None  # a trained model has one
         longest = backbone_class(config).longest(config)
-        return RowStates(trained, backbone.output_size, backbone.read, framed_by(backbone.form), longest)
+        return RowStates(trained, backbone.output_size, backbone.read, add_frame(backbone.form), longest)
     if isinstance(model, Seq2Seq):
         width = model.encoder_states(torch.tensor([[END]], device=trained.device)).shape[2]
         return RowStates(trained, width, model.encoder_states, lambda ids: [*ids, END], model.longest_source)
@@ -220,31 +219,31 @@ def reader_of(trained: AnyPredictor) -> StateReader:
     if isinstance(model, WordVectors):
         return WordStates(trained)
     kind = trained.run.recipe["model"]["kind"]
-    raise UsageError(f"{trained.name} has a model of kind {kind}, which makes no vectors of texts.")
+    raise UsageError(f"{trained.name} has a model of kind {kind}, which has no text vectors.")
 
 
-# --- texts near a query -----------------------------------------------------------------------------------------------
+# --- similar texts ----------------------------------------------------------------------------------------------------
 
-EQUAL = 6  # decimals in which scores must differ: a line has the last digits of those it was read with
+SCORE_DECIMALS = 6  # scores are compared after rounding, because the last digits depend on the batch
 
 
 @dataclass(frozen=True)
 class SimilarText:
-    """A text near a query."""
+    """A text that is similar to a query."""
 
-    score: float  # the cosine, from -1 to 1
-    line: int  # where it came, counted from 1
+    score: float  # cosine
+    line: int  # number of its line, from 1
     text: str
 
 
 @dataclass(frozen=True)
 class SimilarTexts:
-    """A query, and the texts nearest to it, best first; of texts equally near, those that came first."""
+    """A query and its most similar texts, best first; ties are in input order."""
 
     query: str
     best: list[SimilarText]
-    texts: int  # how many it was compared with
-    blank: int = 0  # how many more there were, which are like nothing
+    texts: int  # number of compared texts
+    blank: int = 0  # number of blank texts, which are not compared
 
 
 def similar(
@@ -257,30 +256,30 @@ def similar(
     batch_size: int = 32,
     window: int = 1024,
 ) -> list[SimilarTexts]:
-    """Each query with the `top` texts whose cosines with it are largest."""
+    """Return the `top` texts with the highest cosine for each query."""
     check_sizes(top=top, batch_size=batch_size, window=window)
     check_pooling(pooling)
-    asked = list(as_lines(queries))
-    if blank := [number for number, query in enumerate(asked, start=1) if not query.strip()]:
-        raise DataError(f"A query must not be blank; number {blank[0]:,} of {len(asked):,} is.")
+    query_list = list(as_lines(queries))
+    if blank := [number for number, query in enumerate(query_list, start=1) if not query.strip()]:
+        raise DataError(f"Queries must not be blank; query {blank[0]:,} of {len(query_list):,} is blank.")
 
-    def vectors(lines: Sequence[str]) -> Array:
+    def embed_normalized(lines: Sequence[str]) -> Array:
         return embed(trained, lines, pooling, normalize=True, batch_size=batch_size, window=window)
 
-    wanted = vectors(asked)  # (Q, H)
-    best: list[list[SimilarText]] = [[] for _ in asked]
+    query_vectors = embed_normalized(query_list)  # (Q, H)
+    best: list[list[SimilarText]] = [[] for _ in query_list]
     seen = read = 0
-    for lines in windows(texts, window):
-        kept = [(seen + place, line) for place, line in enumerate(lines, start=1) if line.strip()]
-        seen, read = seen + len(lines), read + len(kept)
-        if kept:
-            scores = wanted @ vectors([line for _, line in kept]).T  # (Q, N)
-            for number, row in enumerate(scores):  # sorting is stable: who came first stands first
-                order = np.argsort(-row.round(EQUAL), kind="stable")[:top]
-                new = [SimilarText(float(row[index]), *kept[index]) for index in order]
-                ranked = sorted([*best[number], *new], key=lambda near: -round(near.score, EQUAL))
+    for lines in split_windows(texts, window):
+        filled = [(seen + position, line) for position, line in enumerate(lines, start=1) if line.strip()]
+        seen, read = seen + len(lines), read + len(filled)
+        if filled:
+            scores = query_vectors @ embed_normalized([line for _, line in filled]).T  # (Q, N)
+            for number, row in enumerate(scores):  # stable sorts keep the input order of ties
+                order = np.argsort(-row.round(SCORE_DECIMALS), kind="stable")[:top]
+                new = [SimilarText(float(row[index]), *filled[index]) for index in order]
+                ranked = sorted([*best[number], *new], key=lambda near: -round(near.score, SCORE_DECIMALS))
                 best[number] = ranked[:top]
-    return [SimilarTexts(query, own, read, seen - read) for query, own in zip(asked, best, strict=True)]
+    return [SimilarTexts(query, texts, read, seen - read) for query, texts in zip(query_list, best, strict=True)]
 
 
 @dataclass(frozen=True)
@@ -298,12 +297,11 @@ class TextVector(Prediction):
 class BidirectionalLMPredictor(Predictor[TextVector]):
     """A trained bidirectional language model (ELMo)."""
 
-    what = "a bidirectional language model"
-    used_by = "`seqloom embed` makes vectors with it, and init.from begins with it"
+    description = "a bidirectional language model"
+    usage = "use `seqloom embed`, or fine-tune it (init.from)"
 
     def predict(self, lines: str | Iterable[str], *, batch_size: int = 32, window: int = 1024) -> Iterator[TextVector]:
-        """Embed each line: the mean of its tokens' hidden states."""
-
+        """Yield one vector per line, the mean of its hidden states."""
         return predict_windows(lines, self._embed, batch_size=batch_size, window=window)
 
     def _embed(self, lines: list[str], batch_size: int) -> Iterator[TextVector]:

@@ -1,4 +1,4 @@
-"""Several trained models as one: interpolated language models and ensembles of translators."""
+"""Combinations of trained models: interpolated language models, ensembles of translators, averaged weights."""
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
@@ -29,12 +29,12 @@ from seqloom.runs.run import Run
 from seqloom.train.config import FitConfig
 
 ENSEMBLE_METRICS = {"bleu": "BLEU", "chrf": "chrF", "exact_match": "exact", "loss": "loss"}
-OTHER_TEXT = "give the weights and evaluate another text: --weights 0.5,0.5 --text FILE"
+OTHER_TEXT = "set the weights and evaluate another text: --weights 0.5,0.5 --text FILE"
 OTHER_SENTENCES = "evaluate other sentences: --source FILE --reference FILE"
 
 
 class MixtureEvaluation(MetricsEvaluation):
-    """The metrics of a mixture, and of each of its parts alone."""
+    """The metrics of a mixture and of each of its models."""
 
     model: "InterpolatedLM"
 
@@ -43,28 +43,28 @@ class MixtureEvaluation(MetricsEvaluation):
         return metrics
 
     def to_json(self) -> dict[str, object]:
-        found, model = super().to_json(), self.model
-        del found["run"]
+        content, model = super().to_json(), self.model
+        del content["run"]
         weights = {"weights": model.weights, "weights_from": model.weights_from}
-        return {"runs": [part.name for part in model.parts], **found, **weights, "alone": self.alone}
+        return {"runs": [part.name for part in model.parts], **content, **weights, "alone": self.alone}
 
     def lines(self, console: Console) -> Iterator[RenderableType]:
         yield from super().lines(console)
-        chosen = "as given" if self.model.weights_from == "given" else "chosen on dev"
-        yield f"  weights, {chosen}, and perplexity per token of each alone:"
+        source = "given" if self.model.weights_from == "given" else "optimized on dev"
+        yield f"  weights ({source}) and perplexity per token of each model:"
         for part, weight, metrics in zip(self.model.parts, self.model.weights, self.alone, strict=True):
             yield f"    {weight:.4f}  {metrics['perplexity']:12.4f}  {part.name}"
 
 
 class InterpolatedLM(LanguageModelPredictor):
-    """Several trained language models as one: p = Σ_i λ_i p_i. Get one from `seqloom.interpolate`."""
+    """Interpolated language models, p = Σ_i λ_i p_i, returned by `seqloom.interpolate`."""
 
     evaluation_class = MixtureEvaluation
 
     def __init__(self, parts: Sequence[LanguageModelPredictor], weights: Sequence[float] | None = None):
         self.parts = list(parts)
-        self._log_probs: dict[str, list[Tensor]] = {}  # of each part, by split
-        refuse_other_vocabularies(self.parts)
+        self._log_probs: dict[str, list[Tensor]] = {}  # of each model, by split
+        check_same_vocabulary(self.parts)
         super().__init__(self.parts[0].run)
         self.weights_from = "dev" if weights is None else "given"
         if weights is None:
@@ -76,35 +76,34 @@ class InterpolatedLM(LanguageModelPredictor):
         return " + ".join(part.name for part in self.parts)
 
     @property
-    def longest(self) -> int | None:
-        """As many as all of them see."""
-        return min((part.longest for part in self.parts if part.longest is not None), default=None)
+    def max_length(self) -> int | None:
+        """The smallest maximum length of the models."""
+        return min((part.max_length for part in self.parts if part.max_length is not None), default=None)
 
     @cached_property
     def model(self) -> mixture.Mixture:
         return mixture.Mixture([part.model for part in self.parts], self.weights)
 
     def evaluate(self, split: str = "dev") -> dict[str, float]:
-        """Return every metric of a split of the data the models were trained on."""
+        """Compute all metrics on a split of the training data of the models."""
         return self.measure(split)[0]
 
     def evaluate_documents(self, documents: Sequence[str]) -> dict[str, float]:
         return self.measure(documents=documents)[0]
 
     def measure(self, split: str = "dev", documents: Sequence[str] | None = None) -> list[dict[str, float]]:
-        """Return every metric of a split, or of other documents: of the mixture first, then of each part alone."""
+        """Compute all metrics on a split or on other documents: of the mixture, then of each model."""
         if documents is None:
-            task, log_probs = self.parts[0].task(), self._split_log_probs(split)
+            tasks, log_probs = [self.parts[0].task()], self._split_log_probs(split)
         else:
             tasks, split = [part.task(documents) for part in self.parts], "other"
-            task = tasks[0]
-            log_probs = [own.log_probs(part.model, split) for own, part in zip(tasks, self.parts, strict=True)]
-        return [task.metrics(one, split) for one in (mix(log_probs, self.weights), *log_probs)]
+            log_probs = [task.log_probs(part.model, split) for task, part in zip(tasks, self.parts, strict=True)]
+        return [tasks[0].metrics(values, split) for values in (mix(log_probs, self.weights), *log_probs)]
 
     def _split_log_probs(self, split: str) -> list[Tensor]:
-        """Return log p by each part, which reads as its own recipe says, and only once."""
+        """Return log p of each model, computed once with the settings of its recipe."""
         if split not in self._log_probs:
-            refuse_other_data(self.parts, OTHER_TEXT)
+            check_same_data(self.parts, OTHER_TEXT)
             self._log_probs[split] = [part.task().log_probs(part.model, split) for part in self.parts]
         return self._log_probs[split]
 
@@ -114,40 +113,40 @@ class InterpolatedLM(LanguageModelPredictor):
 
 
 class EnsembleEvaluation(TranslationEvaluation):
-    """The translations of an ensemble, and the metrics of each of its parts alone."""
+    """The translations of an ensemble, and the metrics of each of its models."""
 
     def __init__(self, model: "TranslatorEnsemble", options: EvaluationOptions) -> None:
         super().__init__(model, options)
         self.alone = [(part.name, self.report_on(part)) for part in model.parts]
 
     def to_json(self) -> dict[str, object]:
-        found = super().to_json()
-        del found["run"]
+        content = super().to_json()
+        del content["run"]
         rows = [{"run": name, **report.metrics, "decoding": report.decoding} for name, report in self.alone]
-        return {"runs": [name for name, _ in self.alone], **found, "alone": rows}
+        return {"runs": [name for name, _ in self.alone], **content, "alone": rows}
 
     def lines(self, console: Console) -> Iterator[RenderableType]:
         yield from super().lines(console)
         heads = "".join(f"  {head:>9}" for head in ENSEMBLE_METRICS.values())
-        yield f"  Each alone, and together:{heads}"
-        for name, report in [*self.alone, ("together", self.report)]:
+        yield f"  models and ensemble:     {heads}"
+        for name, report in [*self.alone, ("ensemble", self.report)]:
             values = "".join(f"  {format_value(metric, report.metrics[metric]):>9}" for metric in ENSEMBLE_METRICS)
             other = f"   {report.decoding}" if report.decoding != self.report.decoding else ""
             yield f"    {name:23}{values}{other}"
 
 
 class TranslatorEnsemble(TranslatorPredictor):
-    """Several trained translators as one, p = 1/M Σ_i p_i at every token. Get one from `seqloom.ensemble`.
+    """An ensemble of translators, p = 1/M Σ_i p_i at every token, returned by `seqloom.ensemble`.
 
-    It searches as the first of them does.
+    The search options are those of the first translator.
     """
 
     evaluation_class = EnsembleEvaluation
 
     def __init__(self, parts: Sequence[TranslatorPredictor]):
         self.parts = list(parts)
-        refuse_other_vocabularies(self.parts)
-        refuse_other_languages(self.parts)
+        check_same_vocabulary(self.parts)
+        check_same_languages(self.parts)
         super().__init__(self.parts[0].run)
 
     @property
@@ -160,18 +159,18 @@ class TranslatorEnsemble(TranslatorPredictor):
 
     @property
     def longest_source(self) -> int | None:
-        """As long as all of them can read."""
+        """The smallest maximum source length of the translators."""
         return min((n for part in self.parts if (n := part.longest_source) is not None), default=None)
 
     @property
     def longest_key(self) -> str:
-        """Of the one that can read least."""
+        """The key of the translator with the smallest maximum source length."""
         return min(self.parts, key=lambda part: part.longest_source or math.inf).longest_key
 
     def report(self, split: str = "dev", **options: Any) -> TranslationReport:
-        """Report every metric of a split of the data they were trained on. Nothing of it is kept in their runs."""
-        refuse_other_data(self.parts, OTHER_SENTENCES)
-        report: TranslationReport = self.own_task.report(self.model, split, self.decode_options(**options))
+        """Compute all metrics on a split of the training data of the translators, without storing them."""
+        check_same_data(self.parts, OTHER_SENTENCES)
+        report: TranslationReport = self.training_task.report(self.model, split, self.decode_options(**options))
         return report
 
     def __repr__(self) -> str:
@@ -181,9 +180,9 @@ class TranslatorEnsemble(TranslatorPredictor):
 def interpolate(
     models: Sequence[LanguageModelPredictor | str | Path], weights: Sequence[float] | None = None, device: str = "auto"
 ) -> InterpolatedLM:
-    """Make two or more trained language models one, p = Σ_i λ_i p_i; without weights, those best on dev are found.
+    """Interpolate language models, p = Σ_i λ_i p_i; by default the weights are optimized on dev.
 
-    They must have the same tokenizer, and to be weighed or evaluated on a split also the same data.
+    The models must have the same tokenizer; to optimize weights or to evaluate a split, also the same data.
     """
     parts = [
         model if isinstance(model, LanguageModelPredictor) else load(model, device, LanguageModelPredictor)
@@ -193,7 +192,7 @@ def interpolate(
 
 
 def ensemble(models: Sequence[TranslatorPredictor | str | Path], device: str = "auto") -> TranslatorEnsemble:
-    """Make two or more trained translators one: the mean of their probabilities. They must share the tokenizer."""
+    """Combine translators by the mean of their probabilities. They must have the same tokenizer."""
     parts = [
         model if isinstance(model, TranslatorPredictor) else load(model, device, TranslatorPredictor)
         for model in models
@@ -201,31 +200,31 @@ def ensemble(models: Sequence[TranslatorPredictor | str | Path], device: str = "
     return TranslatorEnsemble(parts)
 
 
-def refuse_other_vocabularies(parts: Sequence[AnyPredictor]) -> None:
-    """Only models over one vocabulary can be mixed: token 17 must mean the same to all of them."""
+def check_same_vocabulary(parts: Sequence[AnyPredictor]) -> None:
+    """Check that there are several models, with the same vocabulary."""
     if len(parts) < 2:
-        raise UsageError(f"It takes two or more models to mix; got {len(parts)}.")
+        raise UsageError(f"At least two models are needed; got {len(parts)}.")
     first, *others = parts
     for other in others:
         if other.tokenizer.fingerprint() != first.tokenizer.fingerprint():
             raise UsageError(
-                f"{first.name} and {other.name} cannot be mixed, as their tokens differ "
+                f"{first.name} and {other.name} cannot be combined because their tokenizers differ "
                 f"({vocabularies(first.run, other.run)}). Train them on the same data with the same tokenizer section."
             )
 
 
-def refuse_other_languages(parts: Sequence[TranslatorPredictor]) -> None:
-    """Refuse translators between different languages: one tokenizer may serve both directions."""
+def check_same_languages(parts: Sequence[TranslatorPredictor]) -> None:
+    """Check that all translators have the same languages; a tokenizer can serve both directions."""
     first, *others = parts
     for other in others:
-        ways = [[part.run.data.get(side) or "?" for side in ("source", "target")] for part in (first, other)]
-        if ways[0] != ways[1]:
-            a, b = (" to ".join(way) for way in ways)
-            raise UsageError(f"{first.name} and {other.name} cannot be mixed: one translates {a}, the other {b}.")
+        pairs = [[part.run.data.get(side) or "?" for side in ("source", "target")] for part in (first, other)]
+        if pairs[0] != pairs[1]:
+            a, b = (" to ".join(pair) for pair in pairs)
+            raise UsageError(f"{first.name} and {other.name} cannot be combined: they translate {a} and {b}.")
 
 
-def refuse_other_data(parts: Sequence[AnyPredictor], instead: str) -> None:
-    """Refuse to measure models on a split unless it is the same text, which none of them has learned from."""
+def check_same_data(parts: Sequence[AnyPredictor], instead: str) -> None:
+    """Check that all models have the same data, so that a split is unseen by all of them."""
     first, *others = parts
     for other in others:
         a, b = first.run.data["sha256"], other.run.data["sha256"]
@@ -233,34 +232,32 @@ def refuse_other_data(parts: Sequence[AnyPredictor], instead: str) -> None:
         if differing:
             raise UsageError(
                 f"{first.name} and {other.name} were not trained on the same data: {', '.join(differing)} differ "
-                f"({first.run.data['corpus']}; {other.run.data['corpus']}). Train them on the same, or {instead}."
+                f"({first.run.data['corpus']}; {other.run.data['corpus']}). Train them on the same data, or {instead}."
             )
 
 
-LAST = 10  # checkpoints, where nothing is said
+DEFAULT_CHECKPOINTS = 10  # to average
 
 
 @dataclass(frozen=True)
-class Averaged:
-    """A mean that was made: its run, what it is the mean of, and how good it is on dev beside its parts."""
+class AveragedRun:
+    """A run with averaged weights, their sources, and metrics on dev."""
 
     run: Run
-    made: AveragedWeights
+    average: AveragedWeights
     metrics: Mapping[str, float]
-    alone: list[DevMetrics]  # the best checkpoint of the run, or each of several runs
-    monitor: str  # the metric by which the best checkpoint was chosen
+    alone: list[DevMetrics]  # of the best checkpoint of the run, or of each of several runs
+    monitor: str  # the metric that selects the best checkpoint
 
     def notes(self) -> list[str]:
-        """What a person should know."""
-        found = [f"{name} was passed over: {cause}" for name, cause in self.made.damaged]
-        seeds = {run.recipe.get("seed") for run in self.made.runs}
+        """Return notes for the user."""
+        notes = [f"{name} was skipped: {cause}" for name, cause in self.average.damaged]
+        seeds = {run.recipe.get("seed") for run in self.average.runs}
         if len(seeds) > 1:
-            said = (
-                "these runs began from different weights (their seeds differ), and the mean of such weights is seldom"
-            )
-            instead = "; models that should work together are an ensemble: seqloom translate RUN RUN"
-            found.append(f"{said} any good{instead if self.run.recipe.get('task') == 'translate' else ''}")
-        return found
+            note = "the runs have different seeds; averages of independently initialized weights are rarely good"
+            advice = "; use an ensemble instead: seqloom translate RUN RUN"
+            notes.append(note + (advice if self.run.recipe.get("task") == "translate" else ""))
+        return notes
 
 
 def average(
@@ -269,23 +266,21 @@ def average(
     out: str | Path | None = None,
     device: str = "auto",
 ) -> Any:
-    """The mean of the weights of the newest `last` (10) checkpoints of a run, as a trained model with a run of its own.
+    """Average the weights of the newest `last` (10) checkpoints of a run, or the best weights of several runs.
 
-    The run is written to `out`, or beside its source as NAME-averaged. Of several runs the best
-    weights are averaged; they must be of one model, and `out` must be named.
+    The result is a new run in `out` (default for one run: NAME-averaged next to it). Several runs must have the
+    same model.
     """
-    given = [runs] if isinstance(runs, str | Path) else list(runs)
-    if not given:
-        raise UsageError("There is nothing to average: name a run, or several.")
-    made = make_average([Path(run) for run in given], last, None if out is None else Path(out), device)
-    return load(made.run.path, device)
+    paths = [Path(run) for run in ([runs] if isinstance(runs, str | Path) else runs)]
+    if not paths:
+        raise UsageError("There is nothing to average: name at least one run.")
+    return load(average_runs(paths, last, None if out is None else Path(out), device).run.path, device)
 
 
-def make_average(paths: Sequence[Path], last: int | None, out: Path | None, device: str = "auto") -> Averaged:
-    """Average, measure on dev, and write the run: in this order, so that a run that is there is complete.
+def average_runs(paths: Sequence[Path], last: int | None, out: Path | None, device: str = "auto") -> AveragedRun:
+    """Average weights, evaluate them on dev, and then write the run, so that an existing run is complete.
 
-    Each of the runs is measured as its own recipe says, and the metrics are kept in it, as
-    `evaluate` does.
+    Each of several runs is evaluated with its recipe, and the metrics are stored in it.
     """
     parts: list[AnyPredictor] = [load(path, device) for path in paths]
     runs = [part.run for part in parts]
@@ -293,33 +288,36 @@ def make_average(paths: Sequence[Path], last: int | None, out: Path | None, devi
         raise UsageError(
             f"last must be at least 1, got {last}."
             if last < 1
-            else "How many checkpoints to average is asked of one run; of several, the best weights are averaged."
+            else "last applies to a single run; the best weights of several runs are averaged."
         )
-    place = _place(runs, out)
+    target = _target(runs, out)
     for part in parts:
         if not isinstance(part.recipe.train, FitConfig):
             raise UsageError(
-                f"{part.name} was not trained by gradient, but estimated by counting: it has no checkpoints to average."
-                " Several such models are one with `seqloom evaluate RUN RUN --interpolate`."
+                f"{part.name} was estimated by counting and has no checkpoints to average. "
+                "Interpolate such models: `seqloom evaluate RUN RUN --interpolate`."
             )
-    made = averages.mean_of_runs(runs) if len(runs) > 1 else averages.mean_of_checkpoints(runs[0], last or LAST)
+    if len(runs) > 1:
+        mean = averages.mean_of_runs(runs)
+    else:
+        mean = averages.mean_of_checkpoints(runs[0], last or DEFAULT_CHECKPOINTS)
     alone = [DevMetrics(_name(part.run, runs), _numbers(part.report("dev").to_dict())) for part in parts]
-    task, model = parts[0].own_task, runs[0].model_of(made.weights, device, f"The mean of {made.what}")
-    kept = task.report(model, "dev").to_dict()
-    in_training = task.validate(model) if task.validates_part else _numbers(kept)
-    made_run = averages.create(place, made, kept, alone, in_training)
-    return Averaged(made_run, made, _numbers(kept), alone, task.monitor.metric)
+    task, model = parts[0].training_task, runs[0].model_of(mean.weights, device, f"The mean of {mean.what}")
+    metrics = task.report(model, "dev").to_dict()
+    in_training = task.validate(model) if task.validates_part else _numbers(metrics)
+    run = averages.create(target, mean, metrics, alone, in_training)
+    return AveragedRun(run, mean, _numbers(metrics), alone, task.monitor.metric)
 
 
-def _place(runs: Sequence[Run], out: Path | None) -> Path:
-    """Where the run goes; refused before any work if it cannot."""
+def _target(runs: Sequence[Run], out: Path | None) -> Path:
+    """Return the path of the new run, after checking that it can be created."""
     if out is None:
         if len(runs) > 1:
-            raise UsageError("Say where the mean of several runs should go: --out runs/NAME.")
+            raise UsageError("--out is required for several runs: --out runs/NAME.")
         source = runs[0].path if runs[0].path.name not in ("", "..") else runs[0].path.resolve()
         out = source.with_name(f"{source.name}-averaged")
     if not out.name:
-        raise UsageError(f"--out must name a directory to make; got {str(out)!r}.")
+        raise UsageError(f"--out must name a new directory; got {str(out)!r}.")
     refuse_existing(out)
     check_writable(next(folder for folder in out.absolute().parents if folder.exists()) / out.name)
     return out
@@ -332,5 +330,5 @@ def _name(run: Run, runs: Sequence[Run]) -> str:
     return f"best checkpoint, step {steps[-1]:,}" if steps else "best checkpoint"
 
 
-def _numbers(kept: Mapping[str, Any]) -> dict[str, float]:
-    return {name: value for name, value in kept.items() if isinstance(value, float)}
+def _numbers(metrics: Mapping[str, Any]) -> dict[str, float]:
+    return {name: value for name, value in metrics.items() if isinstance(value, float)}

@@ -1,7 +1,7 @@
-"""What `seqloom evaluate` shows of a trained model, as JSON and as text.
+"""The output of `seqloom evaluate`, as JSON and as text.
 
-An `Evaluation` measures a predictor when it is created. `Predictor.evaluation_class` is the class
-for a model; one that shows more than metrics is defined next to its predictor.
+An `Evaluation` evaluates a predictor when it is created. `Predictor.evaluation_class` is the class for a
+predictor; classes with more than metrics are defined next to their predictors.
 """
 
 from abc import ABC, abstractmethod
@@ -22,15 +22,15 @@ from seqloom.evaluate.tagging import TagReport
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-# Names of metrics for people, in the order in which evaluations of translations, labels and answers show them.
+# Display names of metrics, in the order of `ordered` metric lines.
 LABELS = {
     "bleu": "BLEU",
     "bleu_lowercase": "BLEU, lowercased",
     "chrf": "chrF",
-    "exact_match": "lines exactly right",
+    "exact_match": "exact match",
     "accuracy": "accuracy",
-    "majority": "  of the largest class",
-    "chance": "  of guessing",
+    "majority": "  majority baseline",
+    "chance": "  chance baseline",
     "macro_f1": "macro F1",
     "micro_f1": "micro F1",
     "weighted_f1": "weighted F1",
@@ -40,94 +40,94 @@ LABELS = {
     "span_precision": "span precision",
     "span_recall": "span recall",
     "span_macro_f1": "span macro F1",
-    "token_accuracy": "words right",
-    "sentence_accuracy": "sentences right",
+    "token_accuracy": "token accuracy",
+    "sentence_accuracy": "sentence accuracy",
     "tag_macro_f1": "tag macro F1",
     "loss": "loss",
     "perplexity": "perplexity per token",
     "alignment_error_rate": "alignment error rate",
-    "alignment_error_rate_diagonal": "  of the diagonal",
-    "alignment_error_rate_chance": "  by chance",
-    "alignment_accuracy": "links in their slot",
-    "alignment_slots": "slots wholly right",
-    "copy_bleu": "BLEU of copying",
+    "alignment_error_rate_diagonal": "  diagonal baseline",
+    "alignment_error_rate_chance": "  chance baseline",
+    "alignment_accuracy": "alignment accuracy",
+    "alignment_slots": "fully aligned slots",
+    "copy_bleu": "copying baseline BLEU",
     "pearson": "Pearson correlation",
     "spearman": "Spearman correlation",
     "rmse": "root mean square error",
-    "mean_error": "mean error",
+    "mean_error": "mean absolute error",
     "answer_f1": "answer F1",
-    "answer_exact": "answers exact",
+    "answer_exact": "answer exact match",
     "word_perplexity": "perplexity per word",
     "bits_per_character": "bits per character",
     "bits_per_byte": "bits per byte",
-    "unknown_rate": "share read as <unk>",
-    "text_kept": "documents kept whole",
-    "zero_shot": "recalled, never told",
-    "one_shot": "recalled, told once",
-    "few_shot": "  told 2 or 3 times",
-    "many_shot": "  told more often",
-    "exact": "answers word for word",
-    "many_to_one": "states as tags, words",
+    "unknown_rate": "unknown token rate",
+    "text_kept": "unchanged documents",
+    "zero_shot": "recall, not stated",
+    "one_shot": "recall, stated once",
+    "few_shot": "  2 or 3 times",
+    "many_shot": "  more often",
+    "exact": "exact match",
+    "many_to_one": "many-to-one accuracy",
     "v_measure": "V-measure of states",
-    "one_state": "  of one Gaussian",
-    "masked_loss": "of hidden tokens",
-    "masked_perplexity": "  their perplexity",
-    "masked_accuracy": "  share told right",
-    "forward_perplexity": "  from the left",
-    "backward_perplexity": "  from the right",
-    "detection_loss": "of replaced or not",
-    "replaced_rate": "share replaced",
-    "replaced_accuracy": "replaced or not, right",
-    "replaced_precision": "precision of replaced",
-    "replaced_recall": "recall of replaced",
-    "replaced_f1": "F1 of replaced",
-    "next_loss": "of pairs",
-    "next_accuracy": "pairs told right",
-    "target_accuracy": "share told right",
-    "hidden_accuracy": "  of hidden tokens",
-    "exact_spans": "spans told exactly",
-    "exact_texts": "texts told exactly",
-    "success": "share answered right",
-    "blind_loss": "loss of a blind guess",
-    "blind_success": "its share right",
-    "rmse_observed": "error of observations",
+    "one_state": "  single Gaussian",
+    "masked_loss": "masked token loss",
+    "masked_perplexity": "  perplexity",
+    "masked_accuracy": "  accuracy",
+    "forward_perplexity": "  forward",
+    "backward_perplexity": "  backward",
+    "detection_loss": "detection loss",
+    "replaced_rate": "replaced tokens",
+    "replaced_accuracy": "detection accuracy",
+    "replaced_precision": "detection precision",
+    "replaced_recall": "detection recall",
+    "replaced_f1": "detection F1",
+    "next_loss": "next-sentence loss",
+    "next_accuracy": "next-sentence accuracy",
+    "target_accuracy": "target accuracy",
+    "hidden_accuracy": "  of missing tokens",
+    "exact_spans": "exact spans",
+    "exact_texts": "exact texts",
+    "success": "success rate",
+    "blind_loss": "blind baseline loss",
+    "blind_success": "  success rate",
+    "rmse_observed": "RMSE of observations",
     "rmse_filtered": "  filtered",
     "rmse_smoothed": "  smoothed",
-    "gap_filtered": "in gaps, filtered",
+    "gap_filtered": "RMSE in gaps, filtered",
     "gap_smoothed": "  smoothed",
-    "within_filtered": "in 95 %, filtered",
+    "within_filtered": "95 % region, filtered",
     "within_smoothed": "  smoothed",
-    "next_rmse": "error of the next",
-    "next_naive": "  as the last one",
+    "next_rmse": "RMSE of next step",
+    "next_naive": "  naive baseline",
 }
-EXAMPLES = 3  # mistakes that are shown
+EXAMPLES = 3  # displayed mistakes
 EXAMPLE_LETTERS = 100
-MAPPED_CLASSES = 25  # of more only the mistakes are listed
-MISTAKES = 10  # pairs of classes
+MAX_MATRIX_CLASSES = 25  # with more classes, only the mistakes are listed
+MISTAKES = 10  # displayed pairs of confused classes
 
 
 @dataclass(frozen=True)
 class EvaluationOptions:
-    """The data to measure a model on, and the options of a search."""
+    """The data of an evaluation, and search options."""
 
-    split: str = "dev"  # of the data of its run
-    text: Path | None = None  # measure another text instead
-    documents: Literal["file", "line", "paragraph"] | None = None  # what a document of that text is
-    pairs: tuple[Path, Path] | None = None  # measure other sentences, with their translations, instead
-    search: Mapping[str, Any] = field(default_factory=dict)  # replaces options of the section `decode` of the recipe
+    split: str = "dev"  # of the data of the run
+    text: Path | None = None  # evaluate this text instead
+    documents: Literal["file", "line", "paragraph"] | None = None  # the unit of a document in `text`
+    pairs: tuple[Path, Path] | None = None  # evaluate these sources and references instead
+    search: Mapping[str, Any] = field(default_factory=dict)  # overrides of the section `decode`
 
 
 class Evaluation(ABC):
     """The result of an evaluation."""
 
-    uses: tuple[str, ...] = ()  # the groups of options it takes, of text, search, out, confusion and reliability
-    answers_name = "answers"  # what `answers` has
+    option_groups: tuple[str, ...] = ()  # of text, search, out, confusion, reliability
+    answers_name = "answers"  # a noun for the content of `answers`
     notes: Sequence[str] = ()  # for standard error, before the result
     remarks: Sequence[str] = ()  # for standard error, after the lines
     report: Any
 
     def __init__(self, model: Any, options: EvaluationOptions) -> None:
-        """Measure a predictor on a split of its data."""
+        """Evaluate a predictor on a split of its data."""
         self.model, self.split = model, options.split
         self.report = model.report(options.split)
 
@@ -138,18 +138,18 @@ class Evaluation(ABC):
 
     @abstractmethod
     def to_json(self) -> dict[str, object]:
-        """Return it as values that JSON has."""
+        """Return the evaluation as JSON values."""
 
     @abstractmethod
     def lines(self, console: Console) -> Iterator[RenderableType]:
-        """Yield it as lines of text and tables that fit a console."""
+        """Yield the evaluation as lines of text and tables that fit a console."""
 
     def answers(self) -> Iterable[str]:
         """Return the lines of a file with all predictions."""
         raise NotImplementedError
 
     def draw(self, plot: str) -> "tuple[Figure, bool, str | None]":
-        """Draw `confusion` or `reliability`; with whether its text stays text, and a complaint about missing fonts."""
+        """Draw `confusion` or `reliability`; return the plot, whether text stays text, and a note on missing fonts."""
         raise NotImplementedError
 
 
@@ -164,7 +164,7 @@ def metric_lines(
     width: int = 9,
     ordered: bool = False,
 ) -> Iterator[str]:
-    """Yield a line for each metric, with its suffix; `ordered` sorts them by `LABELS`."""
+    """Yield one line per metric with its suffix; `ordered` sorts metrics in the order of `LABELS`."""
     names = [*(name for name in LABELS if name in metrics), *(name for name in metrics if name not in LABELS)]
     for name in names if ordered else metrics:
         label = loss if name == "loss" else LABELS.get(name, name)
@@ -172,21 +172,21 @@ def metric_lines(
 
 
 def format_value(name: str, value: float) -> str:
-    """Return a metric as evaluations show it."""
+    """Format the value of a metric."""
     return f"{100 * value:.2f} %" if name == "exact_match" else format_metric(name, value)
 
 
 class MetricsEvaluation(Evaluation):
-    """The metrics of a model on a split, or on another text."""
+    """The metrics of a model on a split or on another text."""
 
-    uses = ("text",)
+    option_groups = ("text",)
 
     def __init__(self, model: Any, options: EvaluationOptions) -> None:
         self.model, self.split, self.text, documents = model, options.split, options.text, None
         if options.text is not None:
-            model.task([])  # refuses a model that is not measured on texts
-            own = (model.run.recipe.get("data") or {}).get("documents")
-            kind = options.documents or (own if own in ("file", "paragraph") else "line")
+            model.task([])  # raises an error if the model is not evaluated on texts
+            unit = (model.run.recipe.get("data") or {}).get("documents")
+            kind = options.documents or (unit if unit in ("file", "paragraph") else "line")
             documents = read_documents(options.text, kind)
         self.metrics = self.measure(options.split, documents)
         self.counts: Mapping[str, int] = (
@@ -198,7 +198,7 @@ class MetricsEvaluation(Evaluation):
         return super().data if self.text is None else str(self.text)
 
     def measure(self, split: str, documents: Sequence[str] | None) -> dict[str, float]:
-        """Return the metrics on a split, or on other documents."""
+        """Compute the metrics on a split or on other documents."""
         model = self.model
         metrics: dict[str, float] = model.evaluate(split) if documents is None else model.evaluate_documents(documents)
         return metrics
@@ -210,7 +210,7 @@ class MetricsEvaluation(Evaluation):
         sizes = format_sizes(self.counts)
         if "documents" in self.counts:
             words, characters = self.counts["words"], self.counts["characters"]
-            sizes = f"{words:,} words, {characters:,} characters (ends of documents included)"
+            sizes = f"{words:,} words, {characters:,} characters, including the ends of documents"
         yield f"{self.model.name} on {self.data}: {sizes}"
         loss = "loss, nats per token" if "perplexity" in self.metrics else "loss"
         yield from metric_lines(self.metrics, loss=loss, width=0)
@@ -219,37 +219,37 @@ class MetricsEvaluation(Evaluation):
             yield f"  loss = {LABELS['masked_loss']} + {weight:g} · {LABELS['detection_loss']}"
 
 
-# --- answers for every example of a split -----------------------------------------------------------------------------
+# --- splits -----------------------------------------------------------------------------------------------------------
 
 
 class SplitEvaluation(Evaluation):
-    """The report on a split: metrics with intervals."""
+    """The metrics on a split with confidence intervals."""
 
     report: MetricReport
 
     def metric_lines(self) -> Iterator[str]:
-        """Yield what was measured, and each metric with its interval."""
+        """Yield a heading, then each metric with its interval."""
         report = self.report
         counts = {unit: n for unit, n in self.model.run.data["counts"][self.split].items() if unit != "characters"}
         yield f"{self.model.name} on {self.data}: {format_sizes(counts)}"
         suffixes = {name: f"   95 %: {each.low:.4f} to {each.high:.4f}" for name, each in report.intervals.items()}
-        loss = "loss" if "pearson" in report.metrics else "loss, nats"  # of scores, no nats
+        loss = "loss" if "pearson" in report.metrics else "loss, nats"  # the loss of scores is not in nats
         yield from metric_lines(report.metrics, suffixes, loss=loss, ordered=True)
 
 
 class AnswerRow(NamedTuple):
-    """An example and what a model predicts for it."""
+    """An example with its prediction."""
 
-    error: float  # how wrong the prediction is; 0 if it is right
+    error: float  # 0 for a correct prediction
     expected: str
     predicted: str
     example: str
 
 
 class AnswersEvaluation(SplitEvaluation):
-    """The metrics of scores, choices or answers, and the worst mistakes: see `SplitPredictor.answer_rows`."""
+    """The metrics of scores, choices or answers, and the worst mistakes of `SplitPredictor.answer_rows`."""
 
-    uses = ("out",)
+    option_groups = ("out",)
 
     def to_json(self) -> dict[str, object]:
         report = self.report
@@ -262,7 +262,7 @@ class AnswersEvaluation(SplitEvaluation):
             yield "\nworst mistakes"
         for row in wrong[:EXAMPLES]:
             expected, predicted, example = map(shorten_example, row[1:])
-            yield f"  {example}\n    {expected}; it said {predicted or 'nothing'}"
+            yield f"  {example}\n    {expected}; predicted: {predicted or 'nothing'}"
 
     def answers(self) -> Iterable[str]:
         rows = ("\t".join(map(one_line, row[1:])) + "\n" for row in self.model.answer_rows(self.split))
@@ -270,7 +270,7 @@ class AnswersEvaluation(SplitEvaluation):
 
 
 def shorten_example(text: str) -> str:
-    """Return the beginning of a text on one line, safe for a terminal."""
+    """Return the beginning of a text as one printable line."""
     return shorten(escape_controls(one_line(text)), EXAMPLE_LETTERS)
 
 
@@ -278,27 +278,27 @@ def shorten_example(text: str) -> str:
 
 
 class LabelEvaluation(SplitEvaluation):
-    """The metrics of a classifier or tagger, and which classes it takes for which."""
+    """The metrics of a classifier or tagger, with the confusion matrix."""
 
-    uses: tuple[str, ...] = ("out", "confusion")
+    option_groups: tuple[str, ...] = ("out", "confusion")
     report: ClassificationReport | TagReport
 
     @property
     def unit(self) -> str:
-        """What has a class."""
+        """The unit that has a class."""
         counts = self.model.run.data["counts"][self.split]
         return next((unit for unit in ("pairs", "series") if unit in counts), "texts")
 
     @property
-    def drawn(self) -> tuple[str, str]:
-        """What the confusion matrix tells apart, and what it counts."""
+    def matrix_units(self) -> tuple[str, str]:
+        """The kind of the classes of the confusion matrix, and the counted unit."""
         return "class", self.unit
 
     def draw(self, plot: str) -> "tuple[Figure, bool, str | None]":
         from seqloom.inspect.plots.figures import choose_fonts, format_class
         from seqloom.inspect.plots.heatmaps import draw_confusion
 
-        title, (of, unit), confusion = f"{self.model.name} on {self.data}", self.drawn, self.report.confusion
+        title, (of, unit), confusion = f"{self.model.name} on {self.data}", self.matrix_units, self.report.confusion
         complaint = choose_fonts([*map(format_class, confusion.labels), title]).warning()
         return draw_confusion(confusion, [title], label_kind=of, unit=unit), True, complaint
 
@@ -308,8 +308,8 @@ class LabelEvaluation(SplitEvaluation):
             name: {**asdict(hits), "precision": hits.precision, "recall": hits.recall, "f1": hits.f1}
             for name, hits in report.by_class.items()
         }
-        found = {"intervals": report.intervals, "by_class": by_class, "confusion": report.confusion}
-        return {"run": self.model.name, "data": self.data, **report.metrics, **found, "unseen": report.unseen}
+        details = {"intervals": report.intervals, "by_class": by_class, "confusion": report.confusion}
+        return {"run": self.model.name, "data": self.data, **report.metrics, **details, "unseen": report.unseen}
 
     def lines(self, console: Console) -> Iterator[RenderableType]:
         from seqloom.inspect.plots.terminal import build_class_table, list_mistakes, render_confusion
@@ -321,9 +321,9 @@ class LabelEvaluation(SplitEvaluation):
         by_class = {escape_controls(name): hits for name, hits in report.by_class.items()}
         yield build_class_table(by_class, of, self.unit if of == "class" else each)
         confusion = replace(report.confusion, labels=tuple(map(escape_controls, report.confusion.labels)))
-        if confusion.labels and of != "span" and len(confusion.labels) <= MAPPED_CLASSES:
+        if confusion.labels and of != "span" and len(confusion.labels) <= MAX_MATRIX_CLASSES:
             colour = console.color_system is not None and not console.no_color
-            yield "\nwhat is taken for what: a row is what it is, a column what it was called"
+            yield "\nconfusion matrix: rows are true classes, columns are predicted classes"
             yield render_confusion(confusion, width=console.width, colour=colour)
         if mistakes := list_mistakes(confusion, MISTAKES):
             yield "\nmost frequent mistakes" + (" of words" if of == "span" else "")
@@ -333,4 +333,4 @@ class LabelEvaluation(SplitEvaluation):
                 ("text has a label", "texts have labels") if each == "texts" else ("word has a tag", "words have tags")
             )
             unseen, names = format_count(sum(report.unseen.values()), *has), escape_controls(", ".join(report.unseen))
-            yield f"{unseen} that training never had ({names}): counted as wrong"
+            yield f"{unseen} not in the training data ({names}); counted as errors"

@@ -1,4 +1,4 @@
-"""Forecasters: a series in, its next steps out, with intervals."""
+"""The predictor of forecasting models."""
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
@@ -31,29 +31,30 @@ METRICS = {
     "coverage_80": "in the 80 % interval",
     "coverage_95": "in the 95 % interval",
 }
-LISTED_STEPS = 12  # ahead that are listed one by one
+LISTED_STEPS = 12  # maximum number of horizons in the output
 
 
 @dataclass(frozen=True)
 class ForecastLine(Prediction):
-    """The forecast of a series that stands in one line; None for a blank line."""
+    """The forecast of the series in a line; None for a blank line."""
 
     text: str
     forecast: ForecastView | None
 
     def to_line(self) -> str:
-        """The expected values, all of the first variable, then all of the second …"""
+        """Return the tab-separated means: all of the first variable, then all of the second, and so on."""
         values = () if self.forecast is None else self.forecast.mean.T.flatten()
         return "\t".join(f"{value:.6g}" for value in values)
 
     def to_json(self) -> dict[str, object]:
-        found = self.forecast
-        rows = {} if found is None else {name: found.rows(place) for place, name in enumerate(found.columns)}
-        return {"text": self.text, "forecast": rows, "exact": None if found is None else found.exact}
+        if self.forecast is None:
+            return {"text": self.text, "forecast": {}, "exact": None}
+        rows = {name: self.forecast.rows(index) for index, name in enumerate(self.forecast.columns)}
+        return {"text": self.text, "forecast": rows, "exact": self.forecast.exact}
 
 
 class ForecastEvaluation(Evaluation):
-    """The metrics of forecasts, beside those of the seasonal naive forecast."""
+    """The metrics of forecasts, compared with the seasonal naive forecast."""
 
     report: ForecastReport
 
@@ -74,28 +75,28 @@ class ForecastEvaluation(Evaluation):
             yield row(label, metrics[name], metrics[f"naive_{name}"])
         yield row("loss, nats of the next value", metrics["loss"])
         yield "\nMASE by steps ahead"
-        every = max(1, -(-len(report.by_step) // LISTED_STEPS))  # of a long horizon a few steps
+        every = max(1, -(-len(report.by_step) // LISTED_STEPS))  # only some steps of a long horizon
         for step in range(every - 1, len(report.by_step), every):
             yield row(step + 1, report.by_step[step], report.naive_by_step[step])
         if len(report.by_variable) > 1:
             yield "\nMASE of each variable"
             for column, values in report.by_variable.items():
                 yield row(column[:26], values["mase"], values["naive_mase"])
-        ago = "one step" if season == 1 else f"a season, {season} steps,"
-        yield f"\nnaive: what was there {ago} ago"
+        period = "one step" if season == 1 else f"one season ({season} steps)"
+        yield f"\nnaive: the value {period} earlier"
 
 
 class ForecasterPredictor(Predictor[ForecastLine]):
-    """A trained model of series."""
+    """A trained forecasting model."""
 
-    what = "a forecaster"
-    used_by = "`seqloom forecast` uses it"
+    description = "a forecaster"
+    usage = "use `seqloom forecast`"
     evaluation_class = ForecastEvaluation
     reads_text = False
 
     @property
     def columns(self) -> tuple[str, ...]:
-        """The variables it knows."""
+        """The variables of the training series."""
         return tuple(self.run.data["columns"])
 
     @property
@@ -104,46 +105,46 @@ class ForecasterPredictor(Predictor[ForecastLine]):
 
     @property
     def horizon(self) -> int:
-        """Steps ahead, where nobody says otherwise."""
+        """The default number of steps."""
         return horizon_of(self.recipe, self.season)
 
     def predict(self, lines: str | Iterable[str], *, batch_size: int = 1, window: int = 1) -> Iterator[ForecastLine]:
-        """Forecast the series of each line: all numbers of the first variable, then all of the second, and so on."""
+        """Forecast one series per line: all values of the first variable, then all of the second, and so on."""
         for number, line in enumerate(as_lines(lines), start=1):
             yield ForecastLine(line, self._forecast_line(line, number) if line.strip() else None)
 
     def _forecast_line(self, line: str, number: int) -> ForecastView:
         values, variables = read_numbers(line, number), len(self.columns)
         if len(values) % variables:
-            raise DataError(f"Line {number:,} must hold numbers of {variables} variables; got {len(values)} numbers.")
+            raise DataError(f"Line {number:,} must have values of {variables} variables; got {len(values)} numbers.")
         rows, name = np.array(values).reshape(variables, -1).T, f"line {number:,}"
         times = np.arange(1.0, len(rows) + 1)
         return self.forecast(Series(rows, times, self.columns, self.season, name, fill=self.recipe.data.fill))
 
     def series(self) -> Series:
-        """The whole of the series it was trained on, dev and test included."""
-        splits = self.own_task.corpus.splits
-        whole: Series = list(splits.values())[-1][0]
-        return whole.until(len(whole))
+        """Return the complete series of the run, including dev and test."""
+        splits = self.training_task.corpus.splits
+        last: Series = list(splits.values())[-1][0]
+        return last.until(len(last))
 
     def read(self, path: str | Path, time: Column | None = None, time_format: str | None = None) -> Series:
-        """A series of a file. It must have the columns the model knows, or one of numbers, where it knows one."""
+        """Read a series from a file with the columns of the model; for one variable, any single column of numbers."""
         return self._read(Path(path), time, time_format)[0]
 
     def _read(self, path: Path, time: Column | None, time_format: str | None) -> tuple[Series, list[str]]:
         if not path.exists():
-            raise DataError(f"{path} does not exist. Name a file with a column of times and those of the values.")
+            raise DataError(f"{path} does not exist. Name a file with a column of times and columns of values.")
         data: Any = self.recipe.data
         columns: tuple[str, ...] | None = self.columns
         names = column_names(path)
         if len(self.columns) == 1 and self.columns[0] not in names:
             columns = None
-        elif lacking := [column for column in self.columns if column not in names]:
+        elif missing := [column for column in self.columns if column not in names]:
             raise DataError(
-                f"{path} must have the columns {', '.join(self.columns)}, which the model knows; it lacks "
-                f"{', '.join(lacking)} and has {format_value(names, 200)}."
+                f"{path} must have the columns of the model, {', '.join(self.columns)}; it has "
+                f"{format_value(names, 200)}, but not {', '.join(missing)}."
             )
-        found, notes = read_series(
+        series, notes = read_series(
             path,
             time=data.time if time is None and isinstance(data, SeriesFileConfig) else time,
             columns=columns,
@@ -152,14 +153,14 @@ class ForecasterPredictor(Predictor[ForecastLine]):
             gaps=data.gaps,
             fill=data.fill,
         )
-        if len(found.columns) != len(self.columns):
+        if len(series.columns) != len(self.columns):
             raise DataError(
-                f"{path} must have the column {self.columns[0]!r}, which the model knows, or one column of numbers; it "
-                f"has {', '.join(found.columns)}."
+                f"{path} must have the column {self.columns[0]!r} of the model, or a single column of numbers; it "
+                f"has {', '.join(series.columns)}."
             )
         if columns is None:
-            notes.append(f"{found.columns[0]} is read as {self.columns[0]}, which the model was trained on")
-        return found, notes
+            notes.append(f"{series.columns[0]} is used as {self.columns[0]}, the variable of the model")
+        return series, notes
 
     def forecast(
         self,
@@ -172,10 +173,9 @@ class ForecasterPredictor(Predictor[ForecastLine]):
         time: Column | None = None,
         time_format: str | None = None,
     ) -> ForecastView:
-        """What comes after a series, or after that of a file; after its own, where none is given.
+        """Forecast a series, the series of a file, or by default the series of the run.
 
-        With `back`, the last so many steps are taken away first, and kept beside the forecast as
-        what came then.
+        With `back`, the last `back` steps are withheld from the model and returned as the truth.
         """
         notes: list[str] = []
         if series is None:
@@ -183,53 +183,50 @@ class ForecasterPredictor(Predictor[ForecastLine]):
         elif not isinstance(series, Series):
             series, notes = self._read(Path(series), time, time_format)
         if not 0 <= back < len(series):
-            raise UsageError(f"back must leave something of the {len(series)} steps of {series.name}; got {back}.")
+            raise UsageError(f"back must be less than the {len(series)} steps of {series.name}; got {back}.")
         horizon = horizon or back or self.horizon
         history = series.until(len(series) - back)
         notes += self._check(history, horizon)
-        made = self._ahead(history, horizon, paths, seed)
-        came = series.ahead(len(history), horizon) if back else None
+        result = self._forecast(history, horizon, paths, seed)
+        truth = series.ahead(len(history), horizon) if back else None
         kind = self.run.recipe["model"]["kind"]
-        return replace(made, model=f"{self.run.path.name} ({kind})", truth=came, notes=tuple(notes))
+        return replace(result, model=f"{self.run.path.name} ({kind})", truth=truth, notes=tuple(notes))
 
-    def _ahead(self, history: Series, horizon: int, paths: int | None, seed: int) -> ForecastView:
+    def _forecast(self, history: Series, horizon: int, paths: int | None, seed: int) -> ForecastView:
         transform, device = self.recipe.forecast.transform, self.device
         values, mask = (part.unsqueeze(0) for part in model_input(history, transform))
         values = (values.float() if device.type == "mps" else values).to(device)
-        drawn = self.recipe.forecast.paths if paths is None else paths
-        found = forecast(
-            self.model, values, mask.to(device), horizon, paths=drawn, generator=make_generator(seed, "paths")
+        count = self.recipe.forecast.paths if paths is None else paths
+        result = forecast(
+            self.model, values, mask.to(device), horizon, paths=count, generator=make_generator(seed, "paths")
         )
-        if not all(bool(torch.isfinite(part).all()) for part in (found.mean, found.points)):
+        if not all(bool(torch.isfinite(part).all()) for part in (result.mean, result.points)):
             raise UsageError(
-                f"{self.name} does not stay finite over {horizon} steps: a model that grows at every step. Forecast "
-                "fewer, or estimate it with model.difference=season or with more model.ridge."
+                f"The forecast of {self.name} does not stay finite over {horizon} steps. Forecast fewer steps, or "
+                "train the model with model.difference=season or a larger model.ridge."
             )
-        return ForecastView.of(history, found.exponential() if transform == "log" else found)
+        return ForecastView.of(history, result.exponential() if transform == "log" else result)
 
     def _check(self, history: Series, horizon: int) -> list[str]:
-        """What stands in the way, and what a person should know."""
+        """Check a series and a horizon; return notes for the user."""
         if len(history.columns) != len(self.columns):
-            raise UsageError(f"{self.name} knows {len(self.columns)} variables; the series has {len(history.columns)}.")
+            raise UsageError(f"{self.name} has {len(self.columns)} variables; the series has {len(history.columns)}.")
         if horizon > len(history):
             raise UsageError(
-                f"A horizon of {horizon} steps is longer than the series itself, which has {len(history)}: nothing in "
-                f"it could tell so much. Ask for {len(history)} at most, or give a longer series."
+                f"The horizon must be at most the length of the series, {len(history)} steps; got {horizon}. "
+                "Shorten the horizon, or use a longer series."
             )
         if self.recipe.forecast.transform == "log":
             check_positive(history)
         notes, step = [], self.run.data.get("step")
         if step is not None and history.clock.describe() != step:
-            notes.append(
-                f"the model was trained on steps of {step}, and those of {history.name} are {history.clock.describe()}"
-            )
-        model = self.model  # an autoregressive one reads more than it needs
+            steps = history.clock.describe()
+            notes.append(f"the model was trained on steps of {step}, but the steps of {history.name} are {steps}")
+        model = self.model  # an autoregressive model reads more steps than it needs
         reads = model.order if isinstance(model, Autoregressive) else model.memory or 0
         if len(history) < reads:
-            notes.append(
-                f"the model looks back {reads} steps and {history.name} has {len(history)}: what is before is unknown"
-            )
+            notes.append(f"the model reads {reads} steps, but {history.name} has only {len(history)}")
         missing = int(np.isnan(history.values[-1]).sum())
         if missing:
-            notes.append(f"the last step of {history.name} lacks {missing} of its {len(history.columns)} values")
+            notes.append(f"the last step of {history.name} misses {missing} of {len(history.columns)} values")
         return notes

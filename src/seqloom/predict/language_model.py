@@ -1,4 +1,4 @@
-"""Language models: they continue a prompt, score texts, and answer after a few examples."""
+"""The predictor of language models: generation, scoring and prompting."""
 
 import math
 from bisect import bisect_left
@@ -23,30 +23,29 @@ from seqloom.text import Tokenizer
 if TYPE_CHECKING:
     from seqloom.inspect.views.attention import HeadsView
 
-
-By = Literal["mean", "sum"]
-MOST_QUOTED = 8  # unknown pieces that an error names
+Scoring = Literal["mean", "sum"]
+MAX_QUOTED = 8  # unknown pieces in an error message
 
 
 @dataclass(frozen=True)
 class ScoredChoice:
-    """A choice, and how the model scores it."""
+    """A choice with its score."""
 
     label: str
-    probability: float  # among the choices: softmax of their scores
-    score: float  # what it was ranked by: mean or sum, calibrated or not
+    probability: float  # softmax of the scores of all choices
+    score: float  # mean or sum of log p, calibrated or not
     log_prob: float  # Σ log p of its tokens
     tokens: int
 
 
 @dataclass(frozen=True)
 class PromptAnswer(Prediction):
-    """What a prompted model answers to a text."""
+    """The prediction of a prompted model for a text."""
 
     text: str
-    left_out: int = 0  # shots, from the first, for which there was no room
-    cut: bool = False  # whether the text alone is too long to be seen at once: the model saw its end
-    expected: str | None = None  # the label that is right, where it is known
+    dropped_shots: int = 0  # number of first shots that did not fit
+    cut: bool = False  # whether the beginning of the text itself did not fit
+    expected: str | None = None  # true label, if known
 
     @property
     def label(self) -> str:
@@ -54,13 +53,13 @@ class PromptAnswer(Prediction):
 
     def to_json(self) -> dict[str, object]:
         expected = {} if self.expected is None else {"expected": self.expected or None}
-        rest = {"unknown": list(self.unknown), "left_out": self.left_out, "cut": self.cut}
+        rest = {"unknown": list(self.unknown), "dropped_shots": self.dropped_shots, "cut": self.cut}
         return {"text": self.text, **super().to_json(), **expected, **rest}
 
 
 @dataclass(frozen=True)
 class PromptedChoice(PromptAnswer):
-    """A text and its likeliest label, the others after it. A blank text has no answer."""
+    """A text with its labels, most probable first; none for a blank text."""
 
     candidates: list[ScoredChoice] = field(default_factory=list)
     json_names: ClassVar = ("label", "candidates")
@@ -70,7 +69,7 @@ class PromptedChoice(PromptAnswer):
         return self.candidates[0].label if self.candidates else ""
 
     def to_line(self) -> str:
-        """label, probability, the next label …"""
+        """Return tab-separated labels and probabilities."""
         return ranked_fields((one.label, one.probability) for one in self.candidates)
 
     def to_json(self) -> dict[str, object]:
@@ -79,30 +78,30 @@ class PromptedChoice(PromptAnswer):
 
 @dataclass(frozen=True)
 class Completion(PromptAnswer):
-    """A text and what the model wrote after it, or where its label belongs."""
+    """A text and the generated continuation or label."""
 
-    written: str = ""
-    json_names: ClassVar = ("written",)
+    completion: str = ""
+    json_names: ClassVar = ("completion",)
 
     @property
     def label(self) -> str:
-        return self.written
+        return self.completion
 
     def to_line(self) -> str:
-        return one_line(self.written)
+        return one_line(self.completion)
 
 
 def fit_shots(
-    tokenizer: Tokenizer, prompt: Prompt, text: str, choices: Sequence[str], longest: int | None
+    tokenizer: Tokenizer, prompt: Prompt, text: str, choices: Sequence[str], max_length: int | None
 ) -> tuple[int, bool]:
-    """How many shots, from the first, must be left out so that all else is seen at once with any choice after it; and
-    whether even that does not help, the text itself being too long."""
+    """Return the number of first shots to drop so that the prompt fits with any choice, and whether the text
+    does not fit even without shots."""
 
     def fits(skip: int) -> bool:
-        asked = prompt.text(text, skip)
-        return max(len(tokenizer.encode(asked + choice)) for choice in choices) <= (longest or 0)
+        prefix = prompt.text(text, skip)
+        return max(len(tokenizer.encode(prefix + choice)) for choice in choices) <= (max_length or 0)
 
-    if longest is None or fits(0):
+    if max_length is None or fits(0):
         return 0, False
     most = len(prompt.shots)
     skip = 1 + bisect_left(range(1, most + 1), True, key=fits)
@@ -110,13 +109,13 @@ def fit_shots(
 
 
 class ChoiceScorer:
-    """One prompt, and a language model that scores its choices for any number of texts."""
+    """Scores the choices of a prompt with a language model."""
 
     def __init__(
-        self, model: "LanguageModelPredictor", prompt: Prompt, choices: tuple[str, ...], by: By, calibrate: bool
+        self, model: "LanguageModelPredictor", prompt: Prompt, choices: tuple[str, ...], by: Scoring, calibrate: bool
     ) -> None:
         self.lm, self.prompt, self.choices, self.by, self.calibrate = model, prompt, choices, by, calibrate
-        self._blank: dict[int, list[float]] = {}  # scores of a blank text, by how many shots were left out
+        self._blank: dict[int, list[float]] = {}  # scores of a blank text, by number of dropped shots
         self._checked = False
 
     def answer(self, lines: list[str], batch_size: int, top: int | None) -> Iterator[PromptedChoice]:
@@ -124,7 +123,7 @@ class ChoiceScorer:
 
         def score(filled: list[str]) -> Iterator[PromptedChoice]:
             tokenizer, texts = self.lm.tokenizer, [line.strip() for line in filled]
-            fitted = [fit_shots(tokenizer, self.prompt, text, self.choices, self.lm.longest) for text in texts]
+            fitted = [fit_shots(tokenizer, self.prompt, text, self.choices, self.lm.max_length) for text in texts]
             scored = self._score_choices(texts, [skip for skip, _ in fitted], batch_size)
             for line, text, (skip, cut), scores in zip(filled, texts, fitted, scored, strict=True):
                 unknown = tuple(tokenizer.unknown_pieces(self.prompt.template.question(text)))
@@ -136,59 +135,60 @@ class ChoiceScorer:
     def _score_choices(
         self, texts: Sequence[str], skips: Sequence[int], batch_size: int
     ) -> list[list[tuple[float, int]]]:
-        """Return for each text and each choice Σ log p of its tokens, and how many those are."""
+        """Return Σ log p and the number of tokens, for each text and choice."""
         rows, starts, lm = list[list[int]](), list[int](), self.lm
         for text, skip in zip(texts, skips, strict=True):
-            own, start = self._rows(text, skip)
-            rows += own
-            starts += [start] * len(own)
+            choice_rows, start = self._rows(text, skip)
+            rows += choice_rows
+            starts += [start] * len(choice_rows)
         log_probs = continuation_log_probs(
             lm.model, rows, starts, end=lm.tokenizer.end, batch_size=batch_size, device=lm.device
         )
         pairs = [(row.double().sum().item(), len(row)) for row in log_probs]
-        return [pairs[place : place + len(self.choices)] for place in range(0, len(pairs), len(self.choices))]
+        return [pairs[first : first + len(self.choices)] for first in range(0, len(pairs), len(self.choices))]
 
     def _rows(self, text: str, skip: int) -> tuple[list[list[int]], int]:
-        """The tokens of the prompt with each choice, and where the choices begin.
+        """Return the tokens of the prompt with each choice, and the position where the choices start.
 
-        A tokenizer may join the end of the prompt and the beginning of a choice, as byte-pair joins
-        a space and the word after it. So a choice begins where the tokens are no longer those of
-        the prompt, or of all choices.
+        A token may cover the end of the prompt and the start of a choice, such as a byte pair with a leading space.
+        Choices therefore start after the common prefix of the prompt and all rows.
         """
-        asked, encode = self.prompt.text(text, skip), self.lm.tokenizer.encode
-        rows = [encode(asked + choice) for choice in self.choices]
-        start = common_prefix_length([encode(asked), *rows])
+        prefix, encode = self.prompt.text(text, skip), self.lm.tokenizer.encode
+        rows = [encode(prefix + choice) for choice in self.choices]
+        start = common_prefix_length([encode(prefix), *rows])
         if not self._checked:
             self._check(rows, start)
             self._checked = True
         return rows, start
 
     def _check(self, rows: Sequence[Sequence[int]], start: int) -> None:
-        """What the vocabulary cannot spell, or cannot tell apart, cannot be chosen."""
+        """Check that all choices are in the vocabulary and have different tokens."""
         unknown = self.lm.tokenizer.unknown
         for choice, row in zip(self.choices, rows, strict=True):
             if len(row) <= start or (unknown is not None and unknown in row[start:]):
                 raise DataError(
-                    f"The vocabulary of {self.lm.name} does not have the choice {choice!r}. Name choices in words "
-                    "it was trained on, or ask a model that reads characters or byte pairs."
+                    f"The choice {choice!r} is not in the vocabulary of {self.lm.name}. Use words of its training "
+                    "data, or a model of characters or byte pairs."
                 )
-        for place, row in enumerate(rows):
-            if row in rows[:place]:
-                pair = f"{self.choices[rows.index(row)]!r} and {self.choices[place]!r}"
-                raise DataError(f"To {self.lm.name} the choices {pair} are the same tokens.")
+        for index, row in enumerate(rows):
+            if row in rows[:index]:
+                pair = f"{self.choices[rows.index(row)]!r} and {self.choices[index]!r}"
+                raise DataError(f"The choices {pair} have the same tokens in {self.lm.name}.")
 
     def _rank(self, scored: Sequence[tuple[float, int]], skip: int, batch_size: int) -> list[ScoredChoice]:
         scores = self._scores(scored)
         if self.calibrate:
             if skip not in self._blank:
                 self._blank[skip] = self._scores(self._score_choices([""], [skip], batch_size)[0])
-            scores = [own - blank for own, blank in zip(scores, self._blank[skip], strict=True)]
-        shares = torch.tensor(scores, dtype=torch.float64).softmax(dim=0).tolist()
+            scores = [score - blank for score, blank in zip(scores, self._blank[skip], strict=True)]
+        probabilities = torch.tensor(scores, dtype=torch.float64).softmax(dim=0).tolist()
         choices = [
-            ScoredChoice(label, share, score, log_prob, tokens)
-            for label, share, score, (log_prob, tokens) in zip(self.choices, shares, scores, scored, strict=True)
+            ScoredChoice(label, probability, score, *log_prob_and_tokens)
+            for label, probability, score, log_prob_and_tokens in zip(
+                self.choices, probabilities, scores, scored, strict=True
+            )
         ]
-        return sorted(choices, key=lambda one: -one.score)
+        return sorted(choices, key=lambda choice: -choice.score)
 
     def _scores(self, scored: Sequence[tuple[float, int]]) -> list[float]:
         return [log_prob / tokens if self.by == "mean" else log_prob for log_prob, tokens in scored]
@@ -196,12 +196,12 @@ class ChoiceScorer:
 
 @dataclass(frozen=True)
 class ScoredText:
-    """A text and what a language model thinks of it; the last token is END."""
+    """A text with the log-probabilities of its tokens; the last token is END."""
 
     text: str
     tokens: list[str]
     log_probs: list[float]
-    unknown: list[str]  # pieces of the text the vocabulary does not have
+    unknown: list[str]  # pieces of the text that are not in the vocabulary
 
     @property
     def log_prob(self) -> float:
@@ -214,42 +214,42 @@ class ScoredText:
 
 @dataclass(frozen=True)
 class Continuation:
-    """How a prompt goes on, as a beam search found it."""
+    """A continuation of a prompt by beam search."""
 
     text: str  # without the prompt
-    score: float  # what it was ranked by
-    log_prob: float  # of the whole, the prompt included
+    score: float  # for ranking
+    log_prob: float  # including the prompt
     finished: bool  # whether the document ends here
 
 
 class LanguageModelPredictor(Predictor[PromptAnswer], WritingModel):
-    """A trained language model: it writes, scores what others wrote, and answers prompts."""
+    """A trained language model, which generates texts, scores texts and completes prompts."""
 
-    what = "a language model"
-    used_by = "`seqloom generate` and `seqloom score` use it"
-    problems: ClassVar = {
-        "there was no room for all shots before {lines}: the first were left out": lambda one: one.left_out > 0,
-        "{lines} cannot be seen at once, even without shots: the model saw the end": lambda one: one.cut,
+    description = "a language model"
+    usage = "use `seqloom generate` and `seqloom score`"
+    notes: ClassVar = {
+        "{lines}: the first shots were dropped because the prompt was too long": lambda one: one.dropped_shots > 0,
+        "{lines} too long even without shots: only the end was read": lambda one: one.cut,
     }
 
     @property
-    def longest(self) -> int | None:
-        """How many tokens it sees at once, END included; None for any number."""
+    def max_length(self) -> int | None:
+        """Maximum number of tokens of the context, END included; None if unlimited."""
         is_bounded = self.run.recipe["model"]["kind"] in ("gpt", "window-lm", "soft-prompt")
         return self.model.config.window if is_bounded else None
 
     @property
     def banned(self) -> tuple[int, ...]:
-        """Tokens that are never written."""
+        """Tokens that are never generated."""
         return () if self.tokenizer.unknown is None else (self.tokenizer.unknown,)
 
     def predict(
         self, lines: str | Iterable[str], *, batch_size: int = 32, window: int = 1024
     ) -> Iterator[PromptAnswer]:
-        """Choose the likeliest label of each line if it was trained on labels, otherwise continue the line greedily."""
-        if self.own_choices:
+        """Predict the label of each line if the model was trained on labels, otherwise continue the line greedily."""
+        if self.training_labels:
             return self.choose(lines, top=1, batch_size=batch_size, window=window)
-        return self.complete(lines, template=None if self.own_template else "{text}{label}")
+        return self.complete(lines, template=None if self.training_template else "{text}{label}")
 
     def generate(
         self,
@@ -261,10 +261,10 @@ class LanguageModelPredictor(Predictor[PromptAnswer], WritingModel):
         allow_unknown: bool = False,
         **options: Any,
     ) -> Iterator[str]:
-        """Continue a prompt, piece by piece. `options` are those of `SamplingConfig`: temperature, top_p, top_k …
+        """Continue a prompt; yields pieces of text.
 
-        <unk> is never written, since no reader wants to see it, and read in the prompt only if
-        `allow_unknown` is set.
+        `options` are those of `SamplingConfig`: temperature, top_p, top_k … <unk> is never generated; `allow_unknown`
+        allows it in the prompt.
         """
         sampling = SamplingConfig(banned=self.banned, **options)
         ids = self._read(prompt, allow_unknown)
@@ -277,7 +277,7 @@ class LanguageModelPredictor(Predictor[PromptAnswer], WritingModel):
             seed=seed,
         )
         decoder = self.tokenizer.stream()
-        decoder.read(ids)  # so that what follows begins with the space, or not, that belongs there
+        decoder.read(ids)  # the continuation may start with a space
         return text_stream(steps, decoder, stop)
 
     def search(
@@ -289,58 +289,58 @@ class LanguageModelPredictor(Predictor[PromptAnswer], WritingModel):
         allow_unknown: bool = False,
         **options: Any,
     ) -> list[Continuation]:
-        """The most probable continuations that beam search finds, best first.
+        """Return the best continuations of a prompt by beam search.
 
         `options` are those of `BeamConfig`: beam, n_best, length_penalty, stopping.
         """
         ids = self._read(prompt, allow_unknown)
         forced = len(ids) - 1  # the first is END
         if max_tokens < max(min_tokens, 1):
-            raise UsageError(f"max_tokens must be at least 1, and min_tokens; got {max_tokens} and {min_tokens}.")
+            raise UsageError(f"max_tokens must be at least {max(min_tokens, 1)} (1 and min_tokens); got {max_tokens}.")
         try:
-            wanted = BeamConfig(min_length=forced + min_tokens, max_length=forced + max_tokens, **options)
+            search = BeamConfig(min_length=forced + min_tokens, max_length=forced + max_tokens, **options)
         except ValueError as error:
             raise UsageError(f"{error}.") from None
-        found = beam_search(
+        hypotheses = beam_search(
             self.model,
             prompt=torch.tensor([ids[1:]], dtype=torch.long),
-            options=wanted,
+            options=search,
             end=self.tokenizer.end,
             banned=self.banned,
         )
         return [
-            Continuation(self.continue_text(ids, one.tokens[forced:]), one.score, one.log_prob, one.finished)
-            for one in found[0]
+            Continuation(self.continue_text(ids, best.tokens[forced:]), best.score, best.log_prob, best.finished)
+            for best in hypotheses[0]
         ]
 
     def to_training_format(self, text: str, complete: bool = True) -> str:
-        """Return a text, or a prompt to continue, in the form of the training texts."""
+        """Normalize a text like the training texts; a prompt (not complete) keeps its trailing space."""
         if self.run.recipe.get("read") != "letters":
             return text
         return keep_letters(text).rstrip() if complete else keep_letters(text)
 
     def _read(self, prompt: str, allow_unknown: bool) -> list[int]:
-        """END and the tokens of a prompt."""
+        """Return END and the tokens of a prompt."""
         prompt = self.to_training_format(prompt, complete=False)
         unknown = self.tokenizer.unknown_pieces(prompt)
         if unknown and not allow_unknown:
-            listed = ", ".join(map(repr, unknown[:MOST_QUOTED]))
-            more = f" and {len(unknown) - MOST_QUOTED} more" if len(unknown) > MOST_QUOTED else ""
+            listed = ", ".join(map(repr, unknown[:MAX_QUOTED]))
+            more = f" and {len(unknown) - MAX_QUOTED} more" if len(unknown) > MAX_QUOTED else ""
             raise DataError(
-                f"The vocabulary of {self.name} cannot spell {listed}{more} in the prompt. "
-                "Write it without them, or read each as <unk>: --allow-unknown (in Python allow_unknown=True)."
+                f"The prompt has {listed}{more}, not in the vocabulary of {self.name}. "
+                "Remove them, or read each as <unk>: --allow-unknown (in Python allow_unknown=True)."
             )
         return [self.tokenizer.end, *self.tokenizer.encode(prompt)]
 
     def continue_text(self, before: Sequence[int], tokens: Sequence[int]) -> str:
-        """Return the text of tokens that follow others."""
+        """Return the text of tokens that follow the tokens `before`."""
         decoder = self.tokenizer.stream()
         decoder.read(before)
         return decoder.read(tokens) + decoder.flush()
 
     def score(self, texts: str | Sequence[str]) -> list[ScoredText]:
-        """The log-probability of every token of each text, its end included."""
-        texts = [texts] if isinstance(texts, str) else texts  # one text is a list of one, not of its letters
+        """Return the log-probabilities of the tokens of each text, END included."""
+        texts = [texts] if isinstance(texts, str) else texts
         read = [self.to_training_format(text) for text in texts]
         encoded = [self.tokenizer.encode(text) for text in read]
         scores = score_texts(self.model, encoded, end=self.tokenizer.end, device=self.device)
@@ -349,9 +349,9 @@ class LanguageModelPredictor(Predictor[PromptAnswer], WritingModel):
                 text,
                 [self.tokenizer.token(token) for token in [*ids, self.tokenizer.end]],
                 row.tolist(),
-                self.tokenizer.unknown_pieces(seen),
+                self.tokenizer.unknown_pieces(normalized),
             )
-            for text, seen, ids, row in zip(texts, read, encoded, scores, strict=True)
+            for text, normalized, ids, row in zip(texts, read, encoded, scores, strict=True)
         ]
 
     def choose(
@@ -362,23 +362,22 @@ class LanguageModelPredictor(Predictor[PromptAnswer], WritingModel):
         shots: Sequence[tuple[str, str]] = (),
         template: str | None = None,
         separator: str = "\n",
-        by: By = "mean",
+        by: Scoring = "mean",
         calibrate: bool = False,
         top: int | None = None,
         batch_size: int = 32,
         window: int = 1024,
     ) -> Iterator[PromptedChoice]:
-        """Return the likeliest label of each text, exactly one answer for each, in order, with all (or `top`) choices.
+        """Rank choices for each text; yields one result per text, in order, with all (or `top`) choices.
 
-        `shots` are (text, label); without `choices` their labels are chosen from. `by` compares
-        choices by the `mean` of log p over their tokens or by the `sum`; `calibrate` subtracts the
-        score of a blank text.
+        `shots` are pairs (text, label); their labels are the default of `choices`. A score is the `mean` or the `sum`
+        of log p over the tokens of a choice; `calibrate` subtracts the score for a blank text.
         """
         if by not in ("mean", "sum"):
-            raise UsageError(f"Choices are compared by mean or sum; got {by!r}.")
+            raise UsageError(f"by must be mean or sum; got {by!r}.")
         prompt = self._prompt(shots, template, separator)
-        named = check_choices(choices or (() if shots else self.own_choices), prompt.shots)
-        scorer = ChoiceScorer(self, prompt, named, by, calibrate)
+        labels = check_choices(choices or (() if shots else self.training_labels), prompt.shots)
+        scorer = ChoiceScorer(self, prompt, labels, by, calibrate)
         return predict_windows(texts, scorer.answer, batch_size=batch_size, window=window, top=top)
 
     def complete(
@@ -392,47 +391,47 @@ class LanguageModelPredictor(Predictor[PromptAnswer], WritingModel):
         window: int = 1,
         **options: Any,
     ) -> Iterator[Completion]:
-        """Write where the label of each text belongs, up to where a shot would end.
+        """Generate the label of each text, until the text after a label in the template.
 
-        `options` are those of `generate`; without any, the likeliest token is taken every time.
+        `options` are those of `generate`; the default is greedy search.
         """
         prompt = self._prompt(shots, template, separator)
         stop = [mark for mark in (prompt.template.after.format(), separator) if mark][:1]
         options = {"temperature": 0.0, "stop": stop, **options}
 
-        def write(lines: list[str], batch_size: int) -> Iterator[Completion]:
+        def complete(lines: list[str], batch_size: int) -> Iterator[Completion]:
             return (self._complete(line, prompt, max_tokens, options) for line in lines)
 
-        return predict_windows(texts, write, batch_size=1, window=window)
+        return predict_windows(texts, complete, batch_size=1, window=window)
 
     def _complete(self, line: str, prompt: Prompt, max_tokens: int, options: dict[str, Any]) -> Completion:
         if not line.strip():
             return Completion(line)
         text, labels = line.strip(), tuple(shot.label for shot in prompt.shots) or ("",)
-        skip, cut = fit_shots(self.tokenizer, prompt, text, labels, self.longest)
-        asked = prompt.text(text, skip).rstrip(" ")  # the space belongs to the first token of what follows
-        written = "".join(self.generate(asked, max_tokens=max_tokens, allow_unknown=True, **options))
+        skip, cut = fit_shots(self.tokenizer, prompt, text, labels, self.max_length)
+        prefix = prompt.text(text, skip).rstrip(" ")  # the space belongs to the next token
+        completion = "".join(self.generate(prefix, max_tokens=max_tokens, allow_unknown=True, **options))
         unknown = tuple(self.tokenizer.unknown_pieces(prompt.template.question(text)))
-        return Completion(line, skip, cut, written=written.strip(), unknown=unknown)
+        return Completion(line, skip, cut, completion=completion.strip(), unknown=unknown)
 
     def _prompt(self, shots: Sequence[tuple[str, str]], template: str | None, separator: str) -> Prompt:
-        form = template if template is not None else self.own_template
+        form = template if template is not None else self.training_template
         parsed = Prompt().template if form is None else Template.parse(form)
         return Prompt(tuple(Shot(*shot) for shot in shots), parsed, separator)
 
     @property
-    def own_template(self) -> str | None:
-        """The template of the examples the model was trained on, where it was."""
+    def training_template(self) -> str | None:
+        """The template of the training examples; None if there is none."""
         form: str | None = self.run.recipe.get("template")
         return instruction_as_prompt(form) if form is not None and self.run.recipe["task"] == "instruct" else form
 
     @property
-    def own_choices(self) -> tuple[str, ...]:
-        """The labels the model was trained to answer, where it was."""
+    def training_labels(self) -> tuple[str, ...]:
+        """The labels of prompt tuning; empty for other models."""
         return tuple(self.run.labels) if self.run.recipe["task"] == "prompt-tune" else ()
 
     def heads(self, text: str) -> "HeadsView":
-        """Return where every layer and head of a GPT attends while it reads a text."""
+        """Return the attention weights of all layers and heads of a GPT for a text."""
         from seqloom.inspect.views.attention import gpt_heads_view
 
         return gpt_heads_view(self, text)

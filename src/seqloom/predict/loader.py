@@ -18,7 +18,7 @@ def load(path: str | Path, device: str, use: type[Kind]) -> Kind: ...
 def load(path: str | Path, device: str = "auto", use: type[AnyPredictor] = Predictor) -> Any:
     """Open a trained model from its run directory, as the predictor of its task.
 
-    With `use`, a model of another kind is refused with a message that says what it is.
+    With `use`, a model of another kind is an error that describes the model.
     """
     run = Run.open(path)
     task = str(run.recipe.get("task"))
@@ -27,12 +27,12 @@ def load(path: str | Path, device: str = "auto", use: type[AnyPredictor] = Predi
     if isinstance(model, use):
         return model
     if use.reads_text:
-        run.tokenizer  # noqa: B018 (a run that is not about text says so here)
-    raise UsageError(f"{path} is {model.what}: {model.uses()}. What was asked for needs {use.what}.")
+        run.tokenizer  # noqa: B018 (raises an error for a run without text)
+    raise UsageError(f"{path} is {model.description}: {model.describe_usage()}. This needs {use.description}.")
 
 
 def import_hf(directory: str | Path, out: str | Path, device: str = "auto") -> Any:
-    """Make a run of the model in a Hugging Face directory, and load it: what `seqloom import-hf` does."""
+    """Convert a Hugging Face directory to a run and load it, like `seqloom import-hf`."""
     from seqloom.exchange.conversion import import_directory
 
     run, _ = import_directory(directory, out)
@@ -40,7 +40,7 @@ def import_hf(directory: str | Path, out: str | Path, device: str = "auto") -> A
 
 
 def import_minilm(out: str | Path = "runs/minilm", device: str = "auto") -> Any:
-    """Make a run of MiniLM, whose package must be installed, and load it: what `seqloom import-minilm` does."""
+    """Convert MiniLM, whose package must be installed, to a run and load it, like `seqloom import-minilm`."""
     from seqloom.exchange.conversion import MINILM_LICENCE, MINILM_NAME, import_directory, minilm_directory
 
     run, _ = import_directory(minilm_directory(), out, MINILM_NAME, MINILM_LICENCE)
@@ -48,7 +48,7 @@ def import_minilm(out: str | Path = "runs/minilm", device: str = "auto") -> Any:
 
 
 def export_hf(run: str | Path, directory: str | Path) -> Path:
-    """Write a run as a Hugging Face directory, and return its path: what `seqloom export-hf` does."""
+    """Convert a run to a Hugging Face directory and return its path, like `seqloom export-hf`."""
     from seqloom.exchange.conversion import export_run
 
     return export_run(run, directory).path

@@ -1,4 +1,4 @@
-"""Models that read several texts at once: sentence pairs, multiple choice and question answering."""
+"""Predictors of models with several input texts: sentence pairs, multiple choice and question answering."""
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -20,11 +20,11 @@ from seqloom.predict.base import (
     Prediction,
     SplitPredictor,
     as_lines,
+    batch_by_length,
     predict_batches,
     predict_filled,
     predict_windows,
     ranked_fields,
-    similar_lengths,
     split_columns,
 )
 from seqloom.predict.classify import ClassEvaluation, LabelPrediction, LabelPredictor
@@ -32,7 +32,7 @@ from seqloom.predict.evaluation import AnswerRow, AnswersEvaluation, Evaluation
 from seqloom.tasks.answer import TokenSpan, best_spans, spans_in_context
 from seqloom.tasks.reading_base import row_reader
 
-HELD_BATCHES = 32  # of windows that are held at a time
+BUFFERED_BATCHES = 32  # of windows of the context
 Pair = tuple[str, str]
 Choice = tuple[str, Sequence[str]]  # a text and its options
 
@@ -40,7 +40,7 @@ Choice = tuple[str, Sequence[str]]  # a text and its options
 def predict_rows(
     model: SplitPredictor[Any], rows: Sequence[ExampleRows], batch_size: int, compute: Callable[[Tree], Tensor]
 ) -> list[Any]:
-    """Return what `compute` gives for each example; examples of similar length are computed together."""
+    """Return the outputs of `compute` for all examples, in batches of similar length."""
     batches = RowBatches(rows, tokens=1)
 
     def predict(indices: list[int]) -> list[Any]:
@@ -55,36 +55,36 @@ def predict_rows(
 
 @dataclass(frozen=True)
 class Match(LabelPrediction):
-    """A pair of texts and how they go together: labels, best first, or a score; neither if a text is blank."""
+    """A sentence pair with its labels, best first, or its score; neither if a text is blank."""
 
-    first: str = ""  # as they came
+    first: str = ""  # the unchanged input
     second: str = ""
     score: float | None = None
-    scored: bool = False  # whether the model gives scores instead of labels
-    cut: bool = False  # whether not all of the texts was read
+    scored: bool = False  # whether the model predicts scores instead of labels
+    cut: bool = False  # whether a text was truncated
     json_names: ClassVar = ("unknown", "cut")
 
     def to_line(self) -> str:
-        """The score, or label, probability, the next label …"""
+        """Return the score, or tab-separated labels and probabilities."""
         return super().to_line() if self.score is None else f"{self.score:.4f}"
 
     def to_json(self) -> dict[str, object]:
-        rest = super().to_json()
+        content = super().to_json()
         if self.scored:
-            rest = {"score": self.score, **{name: rest[name] for name in self.json_names}}
-        return {"first": self.first, "second": self.second, **rest}
+            content = {"score": self.score, **{name: content[name] for name in self.json_names}}
+        return {"first": self.first, "second": self.second, **content}
 
 
 class PairPredictor(LabelPredictor[Match]):
-    """A trained model of pairs."""
+    """A trained model of sentence pairs."""
 
-    what = "a model of pairs of texts"
-    used_by = "`seqloom match` uses it"
-    problems: ClassVar = {"of {lines} with more than {longest} tokens not all was read": lambda answer: answer.cut}
+    description = "a model of sentence pairs"
+    usage = "use `seqloom match`"
+    notes: ClassVar = {"{lines} longer than {max_length} tokens: truncated": lambda answer: answer.cut}
 
     @property
     def scored(self) -> bool:
-        """Whether it gives scores, not labels."""
+        """Whether the model predicts scores instead of labels."""
         return bool(self.recipe.target == "score")
 
     @property
@@ -92,23 +92,22 @@ class PairPredictor(LabelPredictor[Match]):
         return AnswersEvaluation if self.scored else ClassEvaluation
 
     def answer_rows(self, split: str) -> Iterator[AnswerRow]:
-        corpus = self.own_task.corpus
+        corpus = self.training_task.corpus
         examples, scores = corpus.split(split), scores_of(corpus, split)
         for pair, right, score in zip(examples, scores, self.outputs(split), strict=True):
             yield AnswerRow(abs(right - score), pair.label, f"{score:.2f}", f"{pair.first} · {pair.second}")
 
     def predict(self, lines: str | Iterable[str], *, batch_size: int = 32, window: int = 1024) -> Iterator[Match]:
-        """Match the two texts of each line, which has a tab between them."""
+        """Match the two tab-separated texts of each line."""
         pairs = split_columns(as_lines(lines), 2, "two texts", most=2)
         return self.match(((first, second) for first, second in pairs), top=1, batch_size=batch_size, window=window)
 
     def match(
         self, pairs: Iterable[Pair], *, top: int | None = None, batch_size: int = 32, window: int = 1024
     ) -> Iterator[Match]:
-        """Say how the texts of each pair go together, exactly one answer for each, in order.
+        """Predict the label or score of each pair; yields one result per pair, in order.
 
-        `top` is how many labels are named, best first; all, if left out. `window` and `batch_size`
-        as in `predict`.
+        `top` is the number of labels, best first (default: all). `window` and `batch_size` are those of `predict`.
         """
         return predict_windows(pairs, self._match, batch_size=batch_size, window=window, top=top)
 
@@ -145,13 +144,13 @@ class Option:
     """An option and its probability."""
 
     text: str
-    place: int  # among the options as they were given, from 1
+    position: int  # among the given options, from 1
     probability: float
 
 
 @dataclass(frozen=True)
 class ChoicePrediction(Prediction):
-    """A text and its options, best first. Where the text or an option is blank there are none."""
+    """A text and its options, best first; no options if the text or an option is blank."""
 
     text: str
     options: list[Option]
@@ -163,21 +162,22 @@ class ChoicePrediction(Prediction):
         return self.options[0] if self.options else None
 
     def to_line(self) -> str:
-        """number of the option, probability, option, the next number …"""
-        return "\t".join(f"{own.place}\t{own.probability:.4f}\t{one_line(own.text)}" for own in self.options)
+        """Return tab-separated positions, probabilities and options."""
+        rows = (f"{option.position}\t{option.probability:.4f}\t{one_line(option.text)}" for option in self.options)
+        return "\t".join(rows)
 
 
 class ChoicePredictor(SplitPredictor[ChoicePrediction]):
-    """A trained model of choices."""
+    """A trained multiple-choice model."""
 
-    what = "a model of choices"
-    used_by = "`seqloom choose` uses it"
+    description = "a multiple-choice model"
+    usage = "use `seqloom choose`"
     evaluation_class = AnswersEvaluation
-    problems: ClassVar = {"of {lines} with more than {longest} tokens not all was read": lambda answer: answer.cut}
+    notes: ClassVar = {"{lines} longer than {max_length} tokens: truncated": lambda answer: answer.cut}
 
     def answer_rows(self, split: str) -> Iterator[AnswerRow]:
-        """The error is how much likelier the chosen option is than the right one."""
-        for choice, log_probs in zip(self.own_task.corpus.split(split), self.outputs(split), strict=True):
+        """Yield all examples; the error is the log-probability ratio of the predicted and the correct option."""
+        for choice, log_probs in zip(self.training_task.corpus.split(split), self.outputs(split), strict=True):
             best = max(range(len(log_probs)), key=log_probs.__getitem__)
             error = log_probs[best] - log_probs[choice.answer]
             yield AnswerRow(error, choice.options[choice.answer], choice.options[best], choice.text)
@@ -185,22 +185,22 @@ class ChoicePredictor(SplitPredictor[ChoicePrediction]):
     def predict(
         self, lines: str | Iterable[str], *, batch_size: int = 8, window: int = 256
     ) -> Iterator[ChoicePrediction]:
-        """Choose among the options of each line: a text and two options or more, with tabs between."""
-        given = split_columns(as_lines(lines), 3, "a text and two options or more")
-        choices = ((text, options) for text, *options in given)
+        """Choose an option for each line of tab-separated text and options."""
+        columns = split_columns(as_lines(lines), 3, "a text and at least two options")
+        choices = ((text, options) for text, *options in columns)
         return self.choose(choices, top=1, batch_size=batch_size, window=window)
 
     def choose(
         self, examples: Iterable[Choice], *, top: int | None = None, batch_size: int = 8, window: int = 256
     ) -> Iterator[ChoicePrediction]:
-        """Rank the options of each text, exactly one answer for each, in order; with `top`, only the best are named."""
+        """Rank the options of each text; yields one result per text, in order, with all (or `top`) options."""
         return predict_windows(examples, self._choose, batch_size=batch_size, window=window, top=top)
 
     def _choose(self, examples: Sequence[Choice], batch_size: int, top: int | None) -> Iterator[ChoicePrediction]:
         reader = row_reader(self.recipe, self.tokenizer)
         for text, options in examples:
             if text.strip() and len(options) < 2:
-                raise UsageError(f"There must be two options or more to choose from, got {len(options)}.")
+                raise UsageError(f"At least two options are needed, got {len(options)}.")
 
         def choose(filled: list[Choice]) -> Iterator[ChoicePrediction]:
             texts = [(text.strip(), [option.strip() for option in options]) for text, options in filled]
@@ -208,9 +208,9 @@ class ChoicePredictor(SplitPredictor[ChoicePrediction]):
             outputs = predict_rows(self, rows, batch_size, self.model.probabilities)
             for (raw, _), (text, options), row, probabilities in zip(filled, texts, rows, outputs, strict=True):
                 pairs = enumerate(zip(options, probabilities, strict=False), start=1)
-                named = [Option(option, place, probability) for place, (option, probability) in pairs]
-                named = sorted(named, key=lambda option: -option.probability)[:top]
-                yield ChoicePrediction(raw, named, cut=bool(row.cut), unknown=tuple(reader.unknown(text, *options)))
+                ranked = [Option(option, position, probability) for position, (option, probability) in pairs]
+                ranked = sorted(ranked, key=lambda option: -option.probability)[:top]
+                yield ChoicePrediction(raw, ranked, cut=bool(row.cut), unknown=tuple(reader.unknown(text, *options)))
 
         def is_filled(example: Choice) -> bool:
             return bool(example[0].strip()) and all(option.strip() for option in example[1])
@@ -223,16 +223,16 @@ class ChoicePredictor(SplitPredictor[ChoicePrediction]):
 
 @dataclass(frozen=True)
 class AnswerSpan:
-    """Words of the context, and their probability: p(start) · p(end), in the window they stand in."""
+    """A span of the context with its probability p(start) · p(end) in its window."""
 
     text: str
-    start: int  # characters of the context
+    start: int  # in characters of the context
     end: int
     probability: float
 
     @classmethod
     def of(cls, span: TokenSpan, context: str, tokens: Sequence[tuple[int, int]]) -> "AnswerSpan":
-        """Return what stands at a span of tokens, without white space at its ends."""
+        """Return the stripped text of a span of tokens."""
         start, end = tokens[span.first][0], tokens[span.last][1]
         text = context[start:end]
         start += len(text) - len(text.lstrip())
@@ -241,14 +241,14 @@ class AnswerSpan:
 
 @dataclass(frozen=True)
 class QuestionAnswer(Prediction):
-    """A question and its answers, best first; a blank question, or one about a blank context, has none."""
+    """A question and its answers, best first; none if the question or the context is blank."""
 
     question: str
     answers: list[AnswerSpan]
-    absent: float = 0.0  # how sure it is, in the window where it is least so, that the answer is not there
-    windows: int = 0  # in how many the context was read
-    cut: bool = False  # whether only the beginning of the question was read
-    json_names: ClassVar = ("question", "answer", "answers", "absent", "windows", "unknown", "cut")
+    no_answer_probability: float = 0.0  # the smallest of all windows
+    windows: int = 0  # of the context
+    cut: bool = False  # whether the question was truncated
+    json_names: ClassVar = ("question", "answer", "answers", "no_answer_probability", "windows", "unknown", "cut")
 
     @property
     def text(self) -> str:
@@ -260,36 +260,37 @@ class QuestionAnswer(Prediction):
         return self.text or None
 
     def to_line(self) -> str:
-        """answer, probability, the next answer …"""
-        return ranked_fields((own.text, own.probability) for own in self.answers)
+        """Return tab-separated answers and probabilities."""
+        return ranked_fields((answer.text, answer.probability) for answer in self.answers)
 
     def to_json(self) -> dict[str, object]:
-        return {**super().to_json(), "absent": self.absent if self.windows else None}
+        probability = self.no_answer_probability if self.windows else None
+        return {**super().to_json(), "no_answer_probability": probability}
 
 
 class AnswerPredictor(SplitPredictor[QuestionAnswer]):
-    """A trained model that answers questions about a text."""
+    """A trained question-answering model."""
 
-    what = "a model that answers questions"
-    used_by = "`seqloom answer` uses it"
+    description = "a question-answering model"
+    usage = "use `seqloom answer`"
     evaluation_class = AnswersEvaluation
-    problems: ClassVar = {
-        "of {lines} only the beginning was read (batch.max_question_length)": lambda answer: answer.cut,
-        "the model rather thinks the text has no answer to {lines}": lambda answer: (
-            bool(answer.answers) and answer.absent > answer.answers[0].probability
+    notes: ClassVar = {
+        "{lines}: the question was truncated (batch.max_question_length)": lambda answer: answer.cut,
+        "{lines}: more probably, the text has no answer": lambda answer: (
+            bool(answer.answers) and answer.no_answer_probability > answer.answers[0].probability
         ),
     }
 
     def answer_rows(self, split: str) -> Iterator[AnswerRow]:
-        for one, text in zip(self.own_task.corpus.split(split), self.outputs(split)[0], strict=True):
-            error = 1 - max(f1(text, answer.text) for answer in one.answers)
-            yield AnswerRow(error, one.answer.text, text, one.question)
+        for example, text in zip(self.training_task.corpus.split(split), self.outputs(split)[0], strict=True):
+            error = 1 - max(f1(text, answer.text) for answer in example.answers)
+            yield AnswerRow(error, example.answer.text, text, example.question)
 
     def predict(
         self, lines: str | Iterable[str], *, batch_size: int = 32, window: int = 256
     ) -> Iterator[QuestionAnswer]:
-        """Answer the question of each line: a question and the text to answer it from, with a tab between."""
-        rows = split_columns(as_lines(lines), 2, "a question and a text", most=2)
+        """Answer one question per line of tab-separated question and context."""
+        rows = split_columns(as_lines(lines), 2, "a question and a context", most=2)
         for context, group in groupby(rows, key=lambda row: row[1]):
             yield from self.answer((question for question, _ in group), context, batch_size=batch_size, window=window)
 
@@ -302,10 +303,10 @@ class AnswerPredictor(SplitPredictor[QuestionAnswer]):
         batch_size: int = 32,
         window: int = 256,
     ) -> Iterator[QuestionAnswer]:
-        """Answer questions about one context, exactly one answer for each, in order.
+        """Answer questions about one context; yields one result per question, in order.
 
-        `top` is how many answers are given, best first. `window` questions are read at a time, and
-        windows of the context of similar length are computed `batch_size` at a time.
+        `top` is the number of answers, best first. Questions are read in groups of `window`; windows of the context
+        with similar length form batches of `batch_size`.
         """
         options = {"batch_size": batch_size, "window": window, "top": top}
         return predict_windows(questions, self._answer, context=context, **options)
@@ -319,36 +320,36 @@ class AnswerPredictor(SplitPredictor[QuestionAnswer]):
             if text and context.strip():
                 windows = list(reader.windows(number, text, context, batch.max_question_length, batch.stride))
             by_question[number] = windows
-            if sum(map(len, by_question.values())) < HELD_BATCHES * batch_size and number + 1 < len(questions):
+            if sum(map(len, by_question.values())) < BUFFERED_BATCHES * batch_size and number + 1 < len(questions):
                 continue
-            spans, absent = self._find_spans(by_question, top, batch_size)
-            for place, own in by_question.items():
+            spans, no_answer = self._find_spans(by_question, top, batch_size)
+            for index, context_windows in by_question.items():
                 yield QuestionAnswer(
-                    question=questions[place],
-                    answers=[AnswerSpan.of(span, context, tokens) for span in best_spans(spans[place], top)],
-                    absent=math.exp(min(absent[place], default=-math.inf)),
-                    windows=len(own),
-                    unknown=tuple(reader.unknown(questions[place].strip())) if own else (),
-                    cut=any(window.cut for window in own),
+                    question=questions[index],
+                    answers=[AnswerSpan.of(span, context, tokens) for span in best_spans(spans[index], top)],
+                    no_answer_probability=math.exp(min(no_answer[index], default=-math.inf)),
+                    windows=len(context_windows),
+                    unknown=tuple(reader.unknown(questions[index].strip())) if context_windows else (),
+                    cut=any(window.cut for window in context_windows),
                 )
             by_question = {}
 
     def _find_spans(
         self, by_question: dict[int, list[Window]], top: int, batch_size: int
     ) -> tuple[dict[int, list[TokenSpan]], dict[int, list[float]]]:
-        """Return by question the best spans of its windows, and log p that the answer is not in each of them."""
-        windows = [window for own in by_question.values() for window in own]
-        found: dict[int, list[TokenSpan]] = {number: [] for number in by_question}
-        absent: dict[int, list[float]] = {number: [] for number in by_question}
+        """Return the best spans of all windows of each question, and log p of no answer in each window."""
+        windows = [window for group in by_question.values() for window in group]
+        best: dict[int, list[TokenSpan]] = {number: [] for number in by_question}
+        no_answer: dict[int, list[float]] = {number: [] for number in by_question}
         if not windows:
-            return found, absent
+            return best, no_answer
         cls_positions = {"cls_positions": [window.row.cls_position for window in windows]}
         batches = RowBatches([window.rows() for window in windows], tokens=1, values=cls_positions)
-        for chosen in similar_lengths(batches.lengths.tolist(), batch_size):
+        for chosen in batch_by_length(batches.lengths.tolist(), batch_size):
             tree = to_device(batches.collate(np.array(chosen)), self.device)
             spans = self.model.best_spans(tree, self.recipe.decode.max_answer_length, top)
             answers = spans_in_context(spans, windows, chosen)
-            for index, own, missing in zip(chosen, answers, spans.absent.tolist(), strict=True):
-                found[windows[index].number] += own
-                absent[windows[index].number].append(missing)
-        return found, absent
+            for index, window_spans, log_prob in zip(chosen, answers, spans.absent.tolist(), strict=True):
+                best[windows[index].number] += window_spans
+                no_answer[windows[index].number].append(log_prob)
+        return best, no_answer

@@ -1,4 +1,4 @@
-"""Taggers: lines in, a tag for each of their words, in order."""
+"""The predictor of taggers."""
 
 import re
 from collections import Counter
@@ -29,44 +29,44 @@ from seqloom.text.word_spans import join_words, word_spans
 @dataclass(frozen=True)
 class TaggedWord:
     text: str
-    start: int  # where it stands in the line
+    start: int  # in characters of the line
     end: int
     tag: str
-    probability: float  # of the tag, whatever those of the other words
+    probability: float  # marginal probability of the tag
 
 
 @dataclass(frozen=True)
 class Entity:
-    """Several words, or one, that are one thing together: a person, a place."""
+    """A span of words with a label, such as a person or a location."""
 
-    text: str  # as it stands in the line
+    text: str
     start: int
     end: int
     label: str
-    probability: float  # the least of those of its words' tags
+    probability: float  # the smallest probability of its tags
 
 
 @dataclass(frozen=True)
 class TaggedLine(Prediction):
     """A line and the tags of its words."""
 
-    text: str  # as it came
+    text: str  # the unchanged input
     words: list[TaggedWord] = field(default_factory=list)
-    entities: list[Entity] | None = None  # None where the tags mark no spans
-    pieces: int = 0  # in how many the line was read; more than one only if it was too long
+    entities: list[Entity] | None = None  # None if the tags do not mark spans
+    pieces: int = 0  # more than one if the line was too long
     json_names: ClassVar = ("words", "unknown", "pieces")
 
     @property
     def marked(self) -> str:
-        """The line with its tags: Pankaj:PER lives in [New Delhi]:LOC. Where tags mark no spans: lives:VERB in:ADP."""
+        """The line with its tags: Pankaj:PER lives in [New Delhi]:LOC; without spans: lives:VERB in:ADP."""
         if self.entities is None:
             return " ".join(f"{word.text}:{word.tag}" for word in self.words)
-        made, before = "", 0
+        line, before = "", 0
         for entity in self.entities:
-            several = any(letter.isspace() for letter in entity.text)
-            shown = f"[{entity.text}]" if several else entity.text
-            made, before = f"{made}{self.text[before : entity.start]}{shown}:{entity.label}", entity.end
-        return made + self.text[before:]
+            has_space = any(letter.isspace() for letter in entity.text)
+            text = f"[{entity.text}]" if has_space else entity.text
+            line, before = f"{line}{self.text[before : entity.start]}{text}:{entity.label}", entity.end
+        return line + self.text[before:]
 
     def to_line(self) -> str:
         return one_line(self.marked)
@@ -81,7 +81,7 @@ class TagEvaluation(LabelEvaluation):
 
     model: "TaggerPredictor"
     report: TagReport
-    drawn = ("tag", "words")
+    matrix_units = ("tag", "words")
 
     def to_json(self) -> dict[str, object]:
         return {**super().to_json(), "invalid": self.report.invalid}
@@ -89,11 +89,11 @@ class TagEvaluation(LabelEvaluation):
     def lines(self, console: Console) -> Iterator[RenderableType]:
         yield from super().lines(console)
         if self.report.invalid:
-            were = format_count(self.report.invalid, "sentence was", "sentences were")
-            yield f"{were} given tags that are not valid, and read as leniently as usual"
+            sentences = format_count(self.report.invalid, "sentence has", "sentences have")
+            yield f"{sentences} invalid predicted tags, which were read leniently"
 
     def answers(self) -> Iterator[str]:
-        """Yield CoNLL: a word, its tag, the predicted tag; a blank line after each sentence."""
+        """Yield sentences in CoNLL format: a word, its tag and the predicted tag per line."""
         for sentence, predicted in self.model.answers(self.split):
             rows = zip(sentence.words, sentence.tags, predicted, strict=True)
             yield "".join(f"{word}\t{tag}\t{other}\n" for word, tag, other in rows) + "\n"
@@ -102,10 +102,10 @@ class TagEvaluation(LabelEvaluation):
 class TaggerPredictor(SplitPredictor[TaggedLine]):
     """A trained tagger."""
 
-    what = "a tagger"
-    used_by = "`seqloom tag` uses it"
+    description = "a tagger"
+    usage = "use `seqloom tag`"
     evaluation_class = TagEvaluation
-    problems: ClassVar = {"read in pieces of at most {longest} tokens: {lines}": lambda line: line.pieces > 1}
+    notes: ClassVar = {"{lines} longer than {max_length} tokens: read in pieces": lambda line: line.pieces > 1}
 
     @property
     def tags(self) -> list[str]:
@@ -117,17 +117,17 @@ class TaggerPredictor(SplitPredictor[TaggedLine]):
     def tag(
         self, lines: str | Iterable[str], *, spaces: bool = False, batch_size: int = 128, window: int = 1024
     ) -> Iterator[TaggedLine]:
-        """Tag lines: exactly one answer for each, in order; a blank line stays blank.
+        """Tag the words of each line; yields one result per line, in order.
 
-        Words and punctuation are separated as `seqloom.text.word_spans` does; with `spaces`, words
-        are what stands between white space. `window` and `batch_size` as in `predict`.
+        Words are split by `seqloom.text.word_spans`; with `spaces`, at white space. `window` and `batch_size` are
+        those of `predict`.
         """
         return predict_windows(lines, self._tag, batch_size=batch_size, window=window, spaces=spaces)
 
     def _tag(self, lines: Sequence[str], batch_size: int, spaces: bool) -> Iterator[TaggedLine]:
         reader = self.reader()
-        cut: Callable[[str], list[Span]] = split_at_spaces if spaces else word_spans
-        spans = [cut(line) for line in lines]
+        split: Callable[[str], list[Span]] = split_at_spaces if spaces else word_spans
+        spans = [split(line) for line in lines]
         words = [[line[start:end] for start, end in own] for line, own in zip(lines, spans, strict=True)]
         pieces = reader.pieces(words)
         tags = self._tag_pieces(reader.batches(words, pieces, tokens=1), pieces, batch_size) if pieces else []
@@ -135,13 +135,13 @@ class TaggerPredictor(SplitPredictor[TaggedLine]):
         for piece, tags_of_piece in zip(pieces, tags, strict=True):  # in the order of their lines
             by_line[piece.sentence] += tags_of_piece
         counts = Counter(piece.sentence for piece in pieces)
-        for number, (line, own) in enumerate(zip(lines, spans, strict=True)):
-            places = zip(own, by_line[number], strict=True)
-            tagged = [TaggedWord(line[start:end], start, end, tag, p) for (start, end), (tag, p) in places]
+        for number, (line, line_spans) in enumerate(zip(lines, spans, strict=True)):
+            pairs = zip(line_spans, by_line[number], strict=True)
+            tagged = [TaggedWord(line[start:end], start, end, tag, p) for (start, end), (tag, p) in pairs]
             yield TaggedLine(
                 text=line,
                 words=tagged,
-                entities=entities_of(line, tagged) if marks_spans(self.tags) else None,
+                entities=find_entities(line, tagged) if marks_spans(self.tags) else None,
                 pieces=counts[number],
                 unknown=tuple(self.tokenizer.unknown_pieces(join_words(words[number])[0])),
             )
@@ -149,56 +149,55 @@ class TaggerPredictor(SplitPredictor[TaggedLine]):
     def _tag_pieces(
         self, batches: TextBatches, pieces: Sequence[SentencePart], batch_size: int
     ) -> list[list[tuple[str, float]]]:
-        """Return the tag of each word of each piece, and its probability."""
+        """Return the tags of the words of each piece, with probabilities."""
 
         def tag(chosen: list[int]) -> Iterator[list[tuple[str, float]]]:
-            best, probabilities = self.model.predict_with_probabilities(
-                to_device(batches.collate(np.array(chosen)), self.device)
-            )
-            own = probabilities.gather(2, best.unsqueeze(2)).squeeze(2)  # (B, W)
-            for number, tags, values in zip(chosen, best.tolist(), own.tolist(), strict=True):
+            batch = to_device(batches.collate(np.array(chosen)), self.device)
+            best, probabilities = self.model.predict_with_probabilities(batch)
+            best_probabilities = probabilities.gather(2, best.unsqueeze(2)).squeeze(2)  # (B, W)
+            for number, tags, values in zip(chosen, best.tolist(), best_probabilities.tolist(), strict=True):
                 count = len(pieces[number].first)
                 yield [(self.tags[tag], p) for tag, p in zip(tags[:count], values[:count], strict=True)]
 
         return predict_batches(batches.texts.lengths.tolist(), batch_size, tag)
 
     def paths(self, line: str, *, spaces: bool = False) -> TagPaths:
-        """How probable every tag of every word is, and every step between two, beside the tags that `tag` gives."""
-        (said,), reader = self.tag(check_one_line(line, "text"), spaces=spaces), self.reader()
-        words = [word.text for word in said.words]
-        found = []
+        """Return the probabilities of all tags and transitions of a line, with the tags predicted by `tag`."""
+        (tagged,), reader = self.tag(check_one_line(line, "text"), spaces=spaces), self.reader()
+        words = [word.text for word in tagged.words]
+        lattices = []
         for piece in reader.pieces([words]):
             batch = to_device(reader.batches([words], [piece], tokens=1).collate(np.array([0])), self.device)
-            found.append(lattice_of(self.model, batch, len(piece.first)))
-        return TagPaths.of(found, words, self.tags, describe_tagger(self.model), list(said.unknown))
+            lattices.append(lattice_of(self.model, batch, len(piece.first)))
+        return TagPaths.of(lattices, words, self.tags, describe_tagger(self.model), list(tagged.unknown))
 
-    def read_one(self, line: str) -> LinePrediction:
-        (said,), reader = self.tag(line), self.reader()
-        words = [word.text for word in said.words]
+    def _read_line(self, line: str) -> LinePrediction:
+        (tagged,), reader = self.tag(line), self.reader()
+        words = [word.text for word in tagged.words]
         text, piece = join_words(words)[0], reader.pieces([words])[0]
         batch = to_device(reader.batches([words], [piece], tokens=1).collate(np.array([0])), self.device)
         log_prob = self.model.log_likelihood({**batch, "tags": self.model.predict(batch)})[0].item()
         spans = self.tokenizer.spans(text)
-        return LinePrediction(line, text, spans, batch, "tags", said.marked, log_prob, said.unknown, reader.frame)
+        return LinePrediction(line, text, spans, batch, "tags", tagged.marked, log_prob, tagged.unknown, reader.frame)
 
     def reader(self) -> SentenceReader:
         return sentence_reader(self.recipe, self.tokenizer, spellings_of(self.run))
 
     def answers(self, split: str = "dev") -> list[tuple[TokenClassificationExample, list[str]]]:
-        """Return every sentence of a split of its own data, and the tags that the model gives it."""
-        return list(zip(self.own_task.corpus.split(split), self.outputs(split)[0], strict=True))
+        """Return all sentences of a split with their predicted tags."""
+        return list(zip(self.training_task.corpus.split(split), self.outputs(split)[0], strict=True))
 
 
 def split_at_spaces(line: str) -> list[Span]:
-    """Return where the words stand that have white space between them."""
+    """Return the spans of words separated by white space."""
     return [match.span() for match in re.finditer(r"\S+", line)]
 
 
-def entities_of(line: str, words: Sequence[TaggedWord]) -> list[Entity]:
-    """Return the spans that the tags of words mark."""
+def find_entities(line: str, words: Sequence[TaggedWord]) -> list[Entity]:
+    """Return the labelled spans of tagged words."""
     entities = []
     for span in extract_spans([word.tag for word in words]):
-        own = words[span.start : span.end]
-        start, end = own[0].start, own[-1].end
-        entities.append(Entity(line[start:end], start, end, span.type, min(word.probability for word in own)))
+        inside = words[span.start : span.end]
+        start, end = inside[0].start, inside[-1].end
+        entities.append(Entity(line[start:end], start, end, span.type, min(word.probability for word in inside)))
     return entities

@@ -1,4 +1,4 @@
-"""Translators: lines in, as many lines out, in order."""
+"""The predictor of translators."""
 
 import itertools
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -24,11 +24,11 @@ from seqloom.predict.base import (
     Prediction,
     Predictor,
     as_lines,
-    check_source,
+    batch_by_length,
+    check_source_length,
     pad_rows,
     predict_filled,
     predict_windows,
-    similar_lengths,
 )
 from seqloom.predict.evaluation import EXAMPLES, Evaluation, EvaluationOptions, metric_lines
 from seqloom.runs.trained import TranslatingModel
@@ -37,8 +37,8 @@ if TYPE_CHECKING:
     from seqloom.inspect.views.attention import AlignmentView, HeadsView
 
 
-Given = str | ScoredText  # a translation made elsewhere, with its score there, if it has one
-TOKENS = 4096  # of the source decoded together, padding included; a line that has more goes alone
+GivenTranslation = str | ScoredText  # of an n-best list, with its score if it has one
+TOKENS = 4096  # of a batch of sources, padding included; a longer line is a batch of one
 _ONE_LINE = {ord("\n"): " ", ord("\r"): " "}
 
 
@@ -47,14 +47,14 @@ class Candidate:
     """One translation of a line."""
 
     text: str  # always one line
-    score: float  # what it was ranked by: log_prob, made comparable between lengths
+    score: float  # log_prob with length penalty, for ranking
     log_prob: float
     tokens: list[str]
-    finished: bool = True  # whether the model ended it; if not, it was cut at the longest allowed
-    attention: Tensor | None = None  # (T, S) where the model looked for each token and for the end
-    words: list[str] | None = None  # that the alignment counts; with `attention` only
-    alignment: str | None = None  # 0-0 1-2: source word, target word, from 0; with `attention` only
-    ids: list[int] = field(default_factory=list)  # of the tokens, END not among them
+    finished: bool = True  # whether END was predicted before the maximum length
+    attention: Tensor | None = None  # (T, S), for each token and END
+    words: list[str] | None = None  # of the alignment; only with `attention`
+    alignment: str | None = None  # 0-0 1-2: source word, target word, from 0; only with `attention`
+    ids: list[int] = field(default_factory=list)  # of the tokens, without END
 
     def to_json(self) -> dict[str, object]:
         names = ["text", "score", "log_prob", "finished", *["words", "alignment"] * (self.alignment is not None)]
@@ -66,12 +66,12 @@ BLANK = Candidate("", 0.0, 0.0, [])
 
 @dataclass(frozen=True)
 class Translation(Prediction):
-    """A line and its translations, best first; `text` and `score` are those of the best."""
+    """A line and its translations, best first; `text` and `score` are of the best."""
 
-    source: str  # the line as it came
+    source: str  # the unchanged line
     candidates: list[Candidate]
     source_tokens: list[str]
-    source_words: list[str] | None = None  # that the alignment counts; with `attention` only
+    source_words: list[str] | None = None  # of the alignment; only with `attention`
 
     @property
     def best(self) -> Candidate:
@@ -116,24 +116,24 @@ class Translation(Prediction):
 
 @dataclass(frozen=True)
 class ReadLine:
-    """A line as a translator reads it."""
+    """The input of a translator."""
 
     raw: str
-    text: str  # without white space at the ends
+    text: str  # stripped
     ids: list[int]  # END included; empty for a blank line
     unknown: tuple[str, ...] = ()
 
 
 class TranslationEvaluation(Evaluation):
-    """The translations of a split, or of other sentences, beside their references."""
+    """The translations of a split or of other sentences, compared with their references."""
 
-    uses = ("text", "search", "out")  # a text is refused with the options to give instead
+    option_groups = ("text", "search", "out")  # --text is an error that names the right options
     answers_name = "translations"
     report: TranslationReport
 
     def __init__(self, model: "TranslatorPredictor", options: EvaluationOptions) -> None:
         if options.text is not None:
-            raise UsageError(f"{model.name} translates: give --source FILE and --reference FILE instead of --text.")
+            raise UsageError(f"{model.name} is a translator: use --source FILE and --reference FILE instead of --text.")
         self.model, self.split, self.options = model, options.split, options
         self.pairs = None if options.pairs is None else read_parallel(*options.pairs)
         self.report = self.report_on(model)
@@ -144,7 +144,7 @@ class TranslationEvaluation(Evaluation):
         return super().data if self.options.pairs is None else " and ".join(map(str, self.options.pairs))
 
     def report_on(self, model: "TranslatorPredictor") -> TranslationReport:
-        """Translate with a model, and compare with the references."""
+        """Evaluate the translations of a model."""
         if self.pairs is None:
             return model.report(self.split, **self.options.search)
         return model.report_pairs(*self.pairs, **self.options.search)
@@ -182,7 +182,7 @@ class TranslationEvaluation(Evaluation):
             yield f"    {lengths:>12}  {row.pairs:7,}  {row.bleu:6.2f}"
         wrong = [line for line in report.examples(EXAMPLES) if line.hypothesis.split() != line.reference.split()]
         if wrong:
-            yield "  Some that differ from their reference (source, reference, translation):"
+            yield "  Translations that differ from their reference (source, reference, translation):"
             texts = [map(escape_controls, (line.source, line.reference, line.hypothesis)) for line in wrong]
             yield "\n\n".join("\n".join(f"    {text}" for text in each) for each in texts)
 
@@ -190,29 +190,27 @@ class TranslationEvaluation(Evaluation):
 class TranslatorPredictor(Predictor[Translation], TranslatingModel):
     """A trained translator."""
 
-    what = "a translator"
-    used_by = "`seqloom translate` uses it"
+    description = "a translator"
+    usage = "use `seqloom translate`"
     evaluation_class: type[Evaluation] = TranslationEvaluation
-    problems: ClassVar = {
-        "cut before its end came (--max-length allows more): the translation of {lines}": lambda answer: (
-            not answer.candidates[0].finished
-        )
+    notes: ClassVar = {
+        "{lines}: the translation was truncated (--max-length)": lambda answer: not answer.candidates[0].finished
     }
 
     @property
     def longest_source(self) -> int | None:
-        """The most tokens of a line it can read, END included; None for any number."""
-        longest: int | None = self.recipe.model.longest_source
-        return longest
+        """Maximum number of source tokens, END included; None if unlimited."""
+        max_length: int | None = self.recipe.model.longest_source
+        return max_length
 
     @property
     def longest_key(self) -> str:
-        """The key of its recipe that says so."""
+        """The key of the recipe that sets the maximum source length."""
         return f"model.{self.recipe.model.longest_key}"
 
     @property
     def decode(self) -> BeamConfig:
-        """The `decode` section of its recipe."""
+        """The section `decode` of the recipe."""
         options: BeamConfig = self.recipe.decode
         return options
 
@@ -231,16 +229,15 @@ class TranslatorPredictor(Predictor[Translation], TranslatingModel):
         attention: bool = False,
         **options: Any,
     ) -> Iterator[Translation]:
-        """Translate lines: exactly one translation for each, in order; a blank line stays blank.
+        """Translate lines; yields one translation per line, in order. A blank line stays blank.
 
-        `window` lines are read at a time, sorted by length and decoded `batch_size` at a time; with
-        window=1 every line is answered before the next is read. Each translation begins with
-        `prefix`. With `attention` they say where the model attended, and which words belong
-        together. `options` are those of `BeamConfig` (beam, n_best, …) and override the recipe's.
+        `window` and `batch_size` are those of `predict`. Each translation starts with `prefix`. With `attention`,
+        translations have attention weights and word alignments. `options` are those of `BeamConfig` (beam, n_best, …)
+        and override the recipe.
         """
         tokenizer = self.tokenizer.of_targets
         if unknown := tokenizer.unknown_pieces(prefix):
-            raise DataError(f"The vocabulary of {self.name} cannot spell {format_value(unknown[0])} in the prefix.")
+            raise DataError(f"The prefix has {format_value(unknown[0])}, not in the vocabulary of {self.name}.")
         return predict_windows(
             map(self.read_line, itertools.count(1), as_lines(lines)),
             self._translate,
@@ -252,19 +249,18 @@ class TranslatorPredictor(Predictor[Translation], TranslatingModel):
         )
 
     def read_line(self, number: int, line: str) -> ReadLine:
-        """Return a line as tokens; one that is too long is refused."""
+        """Tokenize a line and check its length."""
         text, tokenizer = line.strip(), self.tokenizer
         ids = tokenizer.encode(text) if text else []
         if not ids:
             return ReadLine(line, text, [])
-        check_source(number, len(ids) + 1, self.longest_source, self.longest_key)
+        check_source_length(number, len(ids) + 1, self.longest_source, self.longest_key)
         return ReadLine(line, text, [*ids, tokenizer.end], tuple(tokenizer.unknown_pieces(text)))
 
     def _translate(
         self, lines: list[ReadLine], batch_size: int, search: BeamConfig, prefix: list[int], attention: bool
     ) -> Iterator[Translation]:
-        """Translate lines of similar length together."""
-        device, end, banned = self.device, self.tokenizer.end, self.tokenizer.banned  # which no reader wants to see
+        device, end, banned = self.device, self.tokenizer.end, self.tokenizer.banned
 
         def decode(batch: list[ReadLine]) -> list[list[Hypothesis]]:
             tokens, mask = pad_rows([line.ids for line in batch], device, end)
@@ -280,7 +276,7 @@ class TranslatorPredictor(Predictor[Translation], TranslatingModel):
 
         def translate(filled: list[ReadLine]) -> list[Translation]:
             most = choose_batch_size(len(lines), batch_size, device)
-            groups = list(similar_lengths([len(line.ids) for line in filled], most, TOKENS))
+            groups = list(batch_by_length([len(line.ids) for line in filled], most, TOKENS))
             decoded = map_batches(lambda group: decode([filled[index] for index in group]), groups, device)
             rows: dict[int, list[Hypothesis]] = {}
             for group, hypotheses in zip(groups, decoded, strict=True):
@@ -317,73 +313,75 @@ class TranslatorPredictor(Predictor[Translation], TranslatingModel):
             return candidate
         if hypothesis.attention is None:
             raise UsageError(
-                f"{self.name} has no attention to align words by. Translate without --alignment (in Python "
-                "attention=True)."
+                f"{self.name} has no attention weights. Translate without --alignment (in Python attention=True)."
             )
         target = group_words(text, self.tokenizer.decoded_spans(tokens))
         links = hard_links(merge(hypothesis.attention.numpy(), target, source)) if target else []
-        inside = to_pharaoh(link for link in links if link[0] < len(source) - 1)  # not to the source's END
+        inside = to_pharaoh(link for link in links if link[0] < len(source) - 1)  # without END of the source
         return replace(candidate, words=[word.text for word in target], alignment=inside)
 
     def attention(self, source: str, target: str | None = None, **options: Any) -> "AlignmentView":
-        """Return where it attends while it translates a line, or produces the given translation of it."""
+        """Return the attention weights for the translation of a line, or for a given target."""
         from seqloom.inspect.views.attention import alignment_view
 
         return alignment_view(self, source, target, **options)
 
     def heads(self, text: str, target: str | None = None, **options: Any) -> "HeadsView":
-        """Return where every layer and head of a Transformer attends: encoder, decoder, and between the two."""
+        """Return the weights of all heads of a Transformer: encoder and decoder self-attention and cross-attention."""
         from seqloom.inspect.views.attention import heads_view
 
         return heads_view(self, text, target, **options)
 
     def rescore(
-        self, lists: Iterable[tuple[str, Sequence[Given]]], *, share: float = 1.0, length_penalty: float | None = None
+        self,
+        lists: Iterable[tuple[str, Sequence[GivenTranslation]]],
+        *,
+        weight: float = 1.0,
+        length_penalty: float | None = None,
     ) -> Iterator[Translation]:
-        """Rank translations from elsewhere: of each line, texts, or texts with their scores there.
+        """Rescore n-best lists: pairs of a line and its translations, with or without scores.
 
-        score(y) = share · log p(y) / |y|^α + (1 − share) · its score there, α being the length
-        penalty.
+        score(y) = weight · log p(y) / |y|^α + (1 − weight) · given score of y, with the length penalty α.
         """
-        if not 0 <= share <= 1:
-            raise UsageError(f"The share of the model in a score must be from 0 to 1, got {share:g}.")
+        if not 0 <= weight <= 1:
+            raise UsageError(f"weight must be from 0 to 1, got {weight:g}.")
         changes = {} if length_penalty is None else {"length_penalty": length_penalty}
         penalty = self.decode_options(**changes).length_penalty
-        return (self._rescore(number, *one, share, penalty) for number, one in enumerate(lists, start=1))
+        return (self._rescore(number, *pair, weight, penalty) for number, pair in enumerate(lists, start=1))
 
-    def _rescore(self, number: int, line: str, given: Sequence[Given], share: float, penalty: float) -> Translation:
-        """Return a line with its translations, best first; of equally good ones, those that came first.
-
-        |y| counts the tokens, END included, as in beam search. With share = 1 the model alone decides.
-        """
-        read, pairs = self.read_line(number, line), [(one, None) if isinstance(one, str) else one for one in given]
-        if not read.ids or not pairs:  # a blank line stays blank, whatever others made of it
+    def _rescore(
+        self, number: int, line: str, given: Sequence[GivenTranslation], weight: float, penalty: float
+    ) -> Translation:
+        """Return a line with its translations, best first; ties are in input order. |y| includes END."""
+        read = self.read_line(number, line)
+        pairs = [(text, None) if isinstance(text, str) else text for text in given]
+        if not read.ids or not pairs:  # a blank line stays blank
             return Translation(line, [BLANK], [])
         ids = [self.tokenizer.of_targets.encode(text) for text, _ in pairs]
-        longest: int | None = self.model.longest_target
-        most = max(map(len, ids)) + 1
-        if longest is not None and most > longest:
+        max_length: int | None = self.model.longest_target
+        longest = max(map(len, ids)) + 1
+        if max_length is not None and longest > max_length:
             raise DataError(
-                f"A candidate of line {number:,} has {most:,} tokens, its end included, and this model can say only "
-                f"{longest:,}. Leave it out, or train with more positions."
+                f"A candidate of line {number:,} has {longest:,} tokens including END, but the model has only "
+                f"{max_length:,} positions. Remove it, or train with more positions."
             )
         candidates = []
-        for (text, theirs), own, log_prob in zip(pairs, ids, self._log_probs(read, ids), strict=True):
-            score = log_prob / (len(own) + 1) ** penalty
-            if share < 1:
-                if theirs is None:
+        for (text, given_score), target, log_prob in zip(pairs, ids, self._log_probs(read, ids), strict=True):
+            score = log_prob / (len(target) + 1) ** penalty
+            if weight < 1:
+                if given_score is None:
                     raise DataError(
-                        f"A candidate of line {number:,} has no score that a share could be left to: {text!r}."
+                        f"With a weight below 1, every candidate needs a score; line {number:,} has none for {text!r}."
                     )
-                score = share * score + (1 - share) * theirs
-            tokens = [self.tokenizer.token(token) for token in own]
-            candidates.append(Candidate(text, score, log_prob, tokens, ids=own))
+                score = weight * score + (1 - weight) * given_score
+            tokens = [self.tokenizer.token(token) for token in target]
+            candidates.append(Candidate(text, score, log_prob, tokens, ids=target))
         candidates.sort(key=lambda candidate: -candidate.score)
         return Translation(line, candidates, [self.tokenizer.token(token) for token in read.ids], unknown=read.unknown)
 
     @torch.no_grad()
     def _log_probs(self, line: ReadLine, ids: Sequence[Sequence[int]]) -> list[float]:
-        """Return Σ log p of each translation, its END included."""
+        """Return Σ log p of each translation, END included."""
         sums: dict[int, float] = {}
         for members, batch in ParallelBatches([line.ids[:-1]] * len(ids), ids, tokens=TOKENS).every():
             log_probs = self.model.target_log_probs(to_device(batch, self.device))
@@ -391,43 +389,44 @@ class TranslatorPredictor(Predictor[Translation], TranslatingModel):
         return [sums[index] for index in range(len(ids))]
 
     def decode_options(self, **changes: Any) -> BeamConfig:
-        """Return the options of its search, with these changes."""
+        """Return the search options of the recipe with changes."""
         options = self.decode
-        if "n_best" in changes:  # so many cannot be returned from fewer
+        if "n_best" in changes:  # the beam must have at least n_best hypotheses
             changes.setdefault("beam", max(options.beam, changes["n_best"]))
         elif "beam" in changes:
             changes["n_best"] = max(1, min(options.n_best, changes["beam"]))
         return change_search(options, changes)
 
     def report(self, split: str = "dev", **options: Any) -> TranslationReport:
-        """Translate a split of its own data by its `decode` section, and report every metric.
+        """Translate a split of the data of the run, and compute all metrics.
 
-        They are kept in the run for `compare`, unless `options` change how it translates.
+        They are stored in the run for `compare`, unless `options` change the search.
         """
         decode = self.decode_options(**options)
-        report: TranslationReport = self.own_task.report(self.model, split, decode)
+        report: TranslationReport = self.training_task.report(self.model, split, decode)
         if decode == self.decode:
             self.save_metrics(split, report.to_dict())
         return report
 
     def report_pairs(self, sources: Sequence[str], references: Sequence[str], **options: Any) -> TranslationReport:
-        """Return the same for any other sentences."""
+        """Translate other sentences, and compute all metrics."""
         task = self.task_of_pairs(sources, references)
         report: TranslationReport = task.report(self.model, "other", self.decode_options(**options))
         return report
 
     def task_of_pairs(self, sources: Sequence[str], references: Sequence[str]) -> Any:
-        """Return the task it was trained for on other sentences, its only split "other"."""
-        pairs = [ParallelExample(source.strip(), own.strip()) for source, own in zip(sources, references, strict=True)]
+        """Return the task on other sentences as the split "other"."""
+        rows = zip(sources, references, strict=True)
+        pairs = [ParallelExample(source.strip(), reference.strip()) for source, reference in rows]
         return self.task_class.of_pairs(self.recipe, self.run, pairs)
 
 
 def change_search(options: BeamConfig, changes: Mapping[str, Any]) -> BeamConfig:
-    """Return the options of a search with changes; wrong ones are refused."""
+    """Return search options with changes, or raise `UsageError` if they are invalid."""
     try:
         return replace(options, **changes)
     except ValueError as error:
         raise UsageError(f"{error}.") from None
     except TypeError:
         known = ", ".join(vars(options))
-        raise UsageError(f"A search has the options {known}; got {', '.join(changes)}.") from None
+        raise UsageError(f"The search options are {known}; got {', '.join(changes)}.") from None

@@ -1,4 +1,4 @@
-"""Words as vectors: those of a word-vector model, or of any other model that reads whole words."""
+"""Word vectors of word-vector models and other word-level models, and points for plots of vectors."""
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -14,8 +14,7 @@ import torch
 from rich.console import Console, RenderableType
 from torch import Tensor, nn
 
-from seqloom.classical.word_vectors import WordVectors as Model
-from seqloom.classical.word_vectors import WordVectors as WordModel
+from seqloom.classical.word_vectors import WordVectors
 from seqloom.core.errors import DataError, SeqloomError, UsageError
 from seqloom.core.words import did_you_mean
 from seqloom.data.examples import ParallelExample, QuestionAnsweringExample, TokenClassificationExample
@@ -31,7 +30,7 @@ from seqloom.inspect.views.points import (
     colour_by_length,
 )
 from seqloom.predict.base import AnyPredictor, Prediction, Predictor, as_lines
-from seqloom.predict.embeddings import embed, reader_of
+from seqloom.predict.embeddings import embed, get_state_reader
 from seqloom.predict.evaluation import Evaluation, EvaluationOptions
 from seqloom.predict.loader import load
 from seqloom.runs.layout import refuse_existing
@@ -41,17 +40,17 @@ from seqloom.text import Words
 
 @dataclass(frozen=True)
 class WordReport:
-    """How good word vectors are."""
+    """The metrics of word vectors."""
 
-    held_out: Mapping[str, float]  # on a split of the text; nothing where the run has none
-    judged: Mapping[str, WordScore]  # beside what people say
-    missing: tuple[str, ...]  # the sets that are not there
+    held_out: Mapping[str, float]  # on a split of the data; empty without data
+    judged: Mapping[str, WordScore]  # compared with human judgements
+    missing: tuple[str, ...]  # test sets that were not found
 
 
 METRICS = {
     "loss": "loss, per prediction",
-    "neighbours": "neighbours told from noise",
-    "unknown_rate": "share without a vector",
+    "neighbours": "neighbours vs. noise",
+    "unknown_rate": "words without a vector",
 }
 JUDGED_METRICS = {
     "wordsim353": ("WordSim-353, Spearman", "pairs"),
@@ -64,13 +63,13 @@ JUDGED_METRICS = {
 
 @dataclass(frozen=True)
 class NearestWords(Prediction):
-    """A word and the words nearest to it, best first; none for a word without a vector."""
+    """A word and its nearest words, best first; none for a word without a vector."""
 
     word: str
     nearest: list[NearWord]
 
     def to_line(self) -> str:
-        """word, cosine, the next word …"""
+        """Return tab-separated words and cosines."""
         return "\t".join(f"{near.word}\t{near.score:z.4f}" for near in self.nearest)
 
     def to_json(self) -> dict[str, object]:
@@ -78,7 +77,7 @@ class NearestWords(Prediction):
 
 
 class WordEvaluation(Evaluation):
-    """The metrics of word vectors on a split, and those beside the judgements of people, with their coverage."""
+    """The metrics of word vectors on a split and on human judgements, with coverage."""
 
     report: WordReport
 
@@ -86,15 +85,15 @@ class WordEvaluation(Evaluation):
         super().__init__(model, options)
         if self.report.missing:
             missing = ", ".join(self.report.missing)
-            self.remarks = [f"not measured, since they are not in word_vectors_eval of SEQLOOM_DATA: {missing}"]
+            self.remarks = [f"skipped, because they are not in word_vectors_eval of SEQLOOM_DATA: {missing}"]
 
     @property
     def data(self) -> str:
-        return super().data if self.report.held_out else "no text of its own"
+        return super().data if self.report.held_out else "no data"
 
     def to_json(self) -> dict[str, object]:
         report, keys = self.report, ("value", "interval", "evaluated", "total", "coverage")
-        judged = {name: {key: getattr(one, key) for key in keys} for name, one in report.judged.items()}
+        judged = {name: {key: getattr(score, key) for key in keys} for name, score in report.judged.items()}
         return {"run": self.model.name, "data": self.data, **report.held_out, **judged, "missing": report.missing}
 
     def lines(self, console: Console) -> Iterator[RenderableType]:
@@ -102,31 +101,31 @@ class WordEvaluation(Evaluation):
         for name, value in self.report.held_out.items():
             yield f"  {METRICS[name]:28} {value:9.4f}"
         for name, (label, unit) in JUDGED_METRICS.items():
-            if (one := self.report.judged.get(name)) is None:
+            if (score := self.report.judged.get(name)) is None:
                 continue
-            covered = f"({one.evaluated:,} of {one.total:,} {unit}, {one.coverage:.1%})"
-            if one.value is None or one.interval is None:
-                yield f"  {label:28}         –  too few of its words have vectors {covered}"
+            covered = f"({score.evaluated:,} of {score.total:,} {unit}, {score.coverage:.1%})"
+            if score.value is None or score.interval is None:
+                yield f"  {label:28}         –  too few words have vectors {covered}"
             else:
-                interval = f"{one.interval.low:.4f} to {one.interval.high:.4f}"
-                yield f"  {label:28} {one.value:9.4f}  {interval}  {covered}"
+                interval = f"{score.interval.low:.4f} to {score.interval.high:.4f}"
+                yield f"  {label:28} {score.value:9.4f}  {interval}  {covered}"
 
 
 class WordVectorsPredictor(Predictor[NearestWords]):
-    """Trained word vectors. Get them from `seqloom.load`, `seqloom.train_recipe` or `import_vectors`."""
+    """Trained word vectors, returned by `seqloom.load`, `seqloom.train_recipe` and `import_vectors`."""
 
-    what: ClassVar[str] = "word vectors"
-    used_by: ClassVar[str] = "`seqloom words` asks them, `seqloom evaluate` measures them"
+    description: ClassVar[str] = "word vectors"
+    usage: ClassVar[str] = "use `seqloom words` and `seqloom evaluate`"
     evaluation_class = WordEvaluation
 
     @cached_property
     def space(self) -> WordSpace:
-        return word_space(self)
+        return build_word_space(self)
 
     def predict(
         self, lines: str | Iterable[str], *, batch_size: int = 1, window: int = 1, top: int = 10
     ) -> Iterator[NearestWords]:
-        """Return the words nearest to the word of each line."""
+        """Yield the nearest words to the word in each line."""
         for line in as_lines(lines):
             word = line.strip()
             known = word in self.space.indices or (self.space.lowercase and word.lower() in self.space.indices)
@@ -134,19 +133,19 @@ class WordVectorsPredictor(Predictor[NearestWords]):
             yield NearestWords(line, nearest, unknown=() if known or not word else (word,))
 
     def nearest(self, word: str, top: int = 10) -> list[NearWord]:
-        """The words whose vectors point most nearly the same way, best first."""
+        """Return the words with the highest cosine similarity, best first."""
         return self.space.similar(word, top)
 
     def analogy(self, a: str, b: str, c: str, top: int = 5) -> list[NearWord]:
-        """What stands to c as b stands to a, best first."""
+        """Return the words that are to c as b is to a, best first."""
         return self.space.analogy(a, b, c, top)
 
     def evaluate(self, split: str = "dev") -> dict[str, float]:
-        found = self.report(split)
-        return {**found.held_out, **as_metrics(found.judged.items())}
+        report = self.report(split)
+        return {**report.held_out, **as_metrics(report.judged.items())}
 
     def report(self, split: str = "dev") -> WordReport:
-        """All figures, with how sure they are; kept in the run for `compare`."""
+        """Compute all metrics with confidence intervals, and store them in the run."""
         sets, held_out = read_word_sets(), {}
         judged = score_word_sets(self.space, sets)
         if self.run.recipe.get("data") is not None:
@@ -154,36 +153,36 @@ class WordVectorsPredictor(Predictor[NearestWords]):
             self.save_metrics(split, {**held_out, **as_metrics(judged.items())})
         elif not judged:
             raise DataError(
-                f"{self.name} was imported and has no text of its own, and the sets to measure it by "
-                f"({', '.join(sets.missing)}) are not there. Set SEQLOOM_DATA to a folder that holds word_vectors_eval."
+                f"{self.name} was imported without data, and the test sets {', '.join(sets.missing)} were not found. "
+                "Set SEQLOOM_DATA to a folder with word_vectors_eval."
             )
         return WordReport(held_out, judged, tuple(sets.missing))
 
 
-def word_space(trained: AnyPredictor) -> WordSpace:
-    """The vectors of the words that a model reads, whatever it was trained for."""
-    tokenizer, model = trained.tokenizer, trained.model  # a run that is not about text says so here
-    if isinstance(model, Model):
+def build_word_space(trained: AnyPredictor) -> WordSpace:
+    """Return the word vectors of a model with any task."""
+    tokenizer, model = trained.tokenizer, trained.model  # raises an error for a run without text
+    if isinstance(model, WordVectors):
         return space_of(model, tokenizer, trained.name)
     if not isinstance(tokenizer, Words):
         raise UsageError(
-            f"{trained.name} reads {tokenizer.kind}, not whole words, so its words have no vectors of their own. "
-            "Take a run with tokenizer.kind=words."
+            f"{trained.name} has the tokenizer {tokenizer.kind}, so it has no word vectors. "
+            "Use a run with tokenizer.kind=words."
         )
     rows = token_vectors(model, len(tokenizer))
     if rows is None:
         kind = trained.run.recipe["model"]["kind"]
-        raise UsageError(f"{trained.name} has a model of kind {kind}, which has no vectors of words.")
+        raise UsageError(f"{trained.name} has a model of kind {kind}, which has no word vectors.")
     chosen = [id for id, word in enumerate(plain_words(tokenizer).tolist()) if word == id]
     words = [tokenizer.plain(tokenizer.token(id)) for id in chosen]
     return WordSpace(words, rows[chosen].float().cpu().numpy(), tokenizer.config.lowercase, trained.name)
 
 
 def token_vectors(model: object, vocabulary: int) -> Tensor | None:
-    """The input vectors (V, D) of a network's tokens; of a translator those of its source."""
+    """Return the input embeddings (V, D) of the tokens of a network (of the source tokens for a translator)."""
     if not isinstance(model, nn.Module):
         return None
-    found = [
+    embeddings = [
         (name, part)
         for name, part in model.named_modules()
         if isinstance(part, nn.Embedding)
@@ -191,42 +190,42 @@ def token_vectors(model: object, vocabulary: int) -> Tensor | None:
         and name.endswith("embed")
         and "spelling" not in name
     ]
-    found.sort(key=lambda one: "target" in one[0])
-    return found[0][1].weight.detach()[:vocabulary] if found else None
+    embeddings.sort(key=lambda named: "target" in named[0])
+    return embeddings[0][1].weight.detach()[:vocabulary] if embeddings else None
 
 
 def import_vectors(file: str | Path, out: str | Path) -> WordVectorsPredictor:
-    """Make a run of a file in word2vec's text or binary format, as GloVe and fastText write them too."""
+    """Convert a file in the text or binary format of word2vec to a run; GloVe and fastText also write these formats."""
     refuse_existing(Path(out))
     words, vectors = read_all_vectors(Path(file))
     return WordVectorsPredictor(create_vectors_run(words, torch.from_numpy(vectors), Path(out)), "cpu")
 
 
 def export_vectors(run: str | Path, file: str | Path, form: Format = "text") -> WordSpace:
-    """Write the word vectors of a run, those of any model that reads whole words, for other programs."""
-    space = word_space(load(run, "cpu"))
+    """Write the word vectors of a word-level model to a file for other programs."""
+    space = build_word_space(load(run, "cpu"))
     write_vectors(Path(file), space.words, space.vectors, form)
     return space
 
 
-MOST = 20_000  # points
-SHOWN = 300  # letters of a text by which it is named
-LINES = 1_000  # of a split that are read
+MAX_POINTS = 20_000
+MAX_NAME_CHARACTERS = 300  # of the name of a text
+MAX_EXAMPLES = 1_000  # of a split
 
 
-def kinds_of_points(trained: AnyPredictor) -> list[PointKind]:
-    """What this model has vectors of, the most telling first."""
-    model, tokenizer, found = trained.model, trained.tokenizer, list[PointKind]()
-    if isinstance(model, WordModel) or token_vectors(model, len(tokenizer)) is not None:
-        found.append("words" if isinstance(tokenizer, Words) else "tokens")
+def list_point_kinds(trained: AnyPredictor) -> list[PointKind]:
+    """Return the kinds of vectors of a model, the most informative first."""
+    model, tokenizer, kinds = trained.model, trained.tokenizer, list[PointKind]()
+    if isinstance(model, WordVectors) or token_vectors(model, len(tokenizer)) is not None:
+        kinds.append("words" if isinstance(tokenizer, Words) else "tokens")
     with suppress(UsageError):
-        reader_of(trained)
-        found.append("sentences")
-    return found
+        get_state_reader(trained)
+        kinds.append("sentences")
+    return kinds
 
 
-def points_of(trained: AnyPredictor, kind: PointKind, lines: Sequence[str] | None = None) -> Points:
-    """Its words or tokens, the more frequent first; or these lines, or without any those of the dev split."""
+def compute_points(trained: AnyPredictor, kind: PointKind, lines: Sequence[str] | None = None) -> Points:
+    """Return the vectors of words or tokens, most frequent first, or of texts (by default, of dev)."""
     if kind not in get_args(PointKind):
         raise UsageError(f"There are no points of kind {kind!r}: {did_you_mean(kind, get_args(PointKind))}.")
     if kind == "words":
@@ -235,31 +234,31 @@ def points_of(trained: AnyPredictor, kind: PointKind, lines: Sequence[str] | Non
 
 
 def _words(trained: AnyPredictor) -> Points:
-    space, model, counts = word_space(trained), trained.model, None
-    space = WordSpace(space.words[:MOST], space.vectors[:MOST], space.lowercase, space.name)
-    if isinstance(model, WordModel):
+    space, model, counts = build_word_space(trained), trained.model, None
+    space = WordSpace(space.words[:MAX_POINTS], space.vectors[:MAX_POINTS], space.lowercase, space.name)
+    if isinstance(model, WordVectors):
         counts = model.counts.sort(descending=True, stable=True).values[: len(space.words)].tolist()
     colourings = [
         colour_by_frequency(counts, len(space.words)),
         colour_by_kind(space.words),
         colour_by_length(space.words),
     ]
-    if (tags := _usual_tags(trained, space)) is not None:
+    if (tags := _most_frequent_tags(trained, space)) is not None:
         colourings.insert(0, tags)
-    return Points("words", space, colourings, f"{len(space.words):,} words of its vocabulary")
+    return Points("words", space, colourings, f"{len(space.words):,} words of the vocabulary")
 
 
-def _usual_tags(trained: AnyPredictor, space: WordSpace) -> Colouring | None:
-    """Where the model was trained on tagged words: the tag that each has most often."""
+def _most_frequent_tags(trained: AnyPredictor, space: WordSpace) -> Colouring | None:
+    """Return the most frequent tag of each word for a tagger, otherwise None."""
     if trained.run.recipe.get("task") != "tag":
         return None
-    with suppress(SeqloomError):  # data that has changed or is no longer there: then there is no such colouring
+    with suppress(SeqloomError):  # without the original data there is no such colouring
         seen: dict[str, Counter[str]] = defaultdict(Counter)
-        for sentence in islice(trained.task().corpus.split("train"), MOST):
+        for sentence in islice(trained.task().corpus.split("train"), MAX_POINTS):
             for word, tag in zip(sentence.words, sentence.tags, strict=True):
                 seen[word.lower() if space.lowercase else word][tag] += 1
         usual = {word: min(tags, key=lambda tag: (-tags[tag], tag)) for word, tags in seen.items()}
-        return colour_by_group("label", "its most frequent tag", [usual.get(word, "") for word in space.words])
+        return colour_by_group("label", "most frequent tag", [usual.get(word, "") for word in space.words])
     return None
 
 
@@ -268,42 +267,42 @@ def _tokens(trained: AnyPredictor) -> Points:
     rows = token_vectors(trained.model, len(tokenizer))
     if rows is None:
         kind = trained.run.recipe["model"]["kind"]
-        raise UsageError(f"{trained.name} has a model of kind {kind}, which has no vectors of tokens.")
-    count = min(len(rows), MOST)
+        raise UsageError(f"{trained.name} has a model of kind {kind}, which has no token vectors.")
+    count = min(len(rows), MAX_POINTS)
     names = [tokenizer.token(number) for number in range(count)]
     space = WordSpace(names, rows[:count].float().cpu().numpy(), False, trained.name)
     pieces = tokenizer.kind not in ("characters", "words")
     colourings = [colour_by_kind(names, pieces), colour_by_length(names)]
     if pieces:
         order = np.arange(1.0, count + 1)
-        colourings.append(Colouring("frequency", "place in the vocabulary", order, log=True))
-    return Points("tokens", space, colourings, f"{count:,} tokens of its vocabulary ({tokenizer.kind})")
+        colourings.append(Colouring("frequency", "position in the vocabulary", order, log=True))
+    return Points("tokens", space, colourings, f"{count:,} tokens of the vocabulary ({tokenizer.kind})")
 
 
 # --- texts ------------------------------------------------------------------------------------------------------------
 
 
 def _sentences(trained: AnyPredictor, lines: Sequence[str] | None) -> Points:
-    reader_of(trained)  # one that reads no texts says so before they are looked for
+    get_state_reader(trained)  # raises an error for a model without text vectors
     if lines is None:
-        rows = list(islice(labelled_texts(trained, "dev"), LINES))
+        rows = list(islice(labelled_texts(trained, "dev"), MAX_EXAMPLES))
         source = f"{len(rows):,} texts of {trained.run.data['corpus']}, dev"
     else:
         rows = [(line.strip(), "") for line in lines if line.strip()]
-        source = f"{len(rows):,} lines of one's own"
-    rows = list(dict(rows).items())[:MOST]  # each text once
+        source = f"{len(rows):,} given lines"
+    rows = list(dict(rows).items())[:MAX_POINTS]  # without duplicates
     if len(rows) < 2:
-        raise DataError("Points are made of two different lines or more.")
-    names = [text[:SHOWN] for text, _ in rows]
+        raise DataError("At least two different lines are needed.")
+    names = [text[:MAX_NAME_CHARACTERS] for text, _ in rows]
     space = WordSpace(names, embed(trained, [text for text, _ in rows]), False, trained.name)
     colourings = [colour_by_length(names, words=True), colour_by_kind(names)]
     if any(label for _, label in rows):
-        colourings.insert(0, colour_by_group("label", "its label in the data", [label for _, label in rows]))
+        colourings.insert(0, colour_by_group("label", "label in the data", [label for _, label in rows]))
     return Points("sentences", space, colourings, source)
 
 
 def labelled_texts(trained: AnyPredictor, split: str) -> Iterator[tuple[str, str]]:
-    """Yield the texts of a split, and the label of each where it has one."""
+    """Yield the texts of a split with their labels; "" without labels."""
     for example in trained.task().corpus.split(split):
         if isinstance(example, str):
             yield from ((line.strip(), "") for line in example.splitlines() if len(line.split()) > 2)

@@ -1,4 +1,4 @@
-"""The kinds of trained models that views tell apart. A predictor inherits the kinds that it is."""
+"""Kinds of trained models that views distinguish; predictors inherit from them."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
@@ -14,11 +14,11 @@ class SearchingModel(ABC):
     @property
     @abstractmethod
     def longest_source(self) -> int | None:
-        """The most tokens of a source it can read, END included; None for any number."""
+        """Maximum number of source tokens, END included; None if unlimited."""
 
     @abstractmethod
     def decode_options(self, **changes: Any) -> "BeamConfig":
-        """Return the options of its search, with these changes."""
+        """Return the search options of the recipe with changes."""
 
 
 class TranslatingModel(SearchingModel):
@@ -35,25 +35,25 @@ class DenoisingModel(SearchingModel):
     @property
     @abstractmethod
     def sentinels(self) -> Sequence[int]:
-        """The tokens that stand for hidden spans."""
+        """The tokens that replace hidden spans."""
 
     @property
     @abstractmethod
-    def spans(self) -> bool:
-        """Whether its target has the hidden spans only, not the whole text."""
+    def predicts_spans(self) -> bool:
+        """Whether the target has only the hidden spans, not the whole text."""
 
     @property
     @abstractmethod
     def banned(self) -> tuple[int, ...]:
-        """Tokens that it never generates."""
+        """Tokens that are never generated."""
 
     @abstractmethod
-    def source(self, text: str) -> list[int]:
+    def encode_source(self, text: str) -> list[int]:
         """Return the tokens of a text, END included; a gap is written [MASK]."""
 
     @abstractmethod
     def search(self, text: str, **options: Any) -> "tuple[list[int], Hypothesis]":
-        """Return the tokens of a text, END included, and the best target for it."""
+        """Return the source tokens of a text, END included, and the best target."""
 
 
 class WritingModel(ABC):
@@ -61,14 +61,14 @@ class WritingModel(ABC):
 
     @abstractmethod
     def to_training_format(self, text: str, complete: bool = True) -> str:
-        """Return a text, or a prompt to continue, in the form of the training texts."""
+        """Normalize a text like the training texts; a prompt (not complete) keeps its trailing space."""
 
 
 class MaskFillingModel(ABC):
     """A trained masked language model."""
 
     @abstractmethod
-    def fill(self, texts: str, *, top: int = 5) -> Iterator[Any]:
+    def fill_mask(self, texts: str, *, top: int = 5) -> Iterator[Any]:
         """Predict the tokens at each [MASK] of each text."""
 
 
@@ -77,4 +77,4 @@ class LineReadingModel(ABC):
 
     @abstractmethod
     def read_line(self, text: str) -> Any:
-        """Return a line as the model reads it, with the prediction."""
+        """Return a text as the model reads it, with the prediction."""

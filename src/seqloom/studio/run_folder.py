@@ -154,7 +154,7 @@ class OpenRun:
     def require(self, kind: type[P], expected: str) -> P:
         """Return the model if it is of this kind; otherwise raise an error that names the `expected` kind of run."""
         if not isinstance(self.trained, kind):
-            raise UsageError(f"{self.name} is {self.trained.what}. Choose {expected}.")
+            raise UsageError(f"{self.name} is {self.trained.description}. Choose {expected}.")
         return self.trained
 
 

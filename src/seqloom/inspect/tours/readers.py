@@ -210,9 +210,9 @@ def tour_bert(tour: Tour, _: SequencePair | None) -> Walk:
     row = tour.choose(tour.follow.word, default, len(ids), "token")
     names = reader.specials.names
     tour.read(text, ids, [names.get(token) or mark_whitespace(tokenizer.token(token)) for token in ids], row)
-    if reader.longest is not None and len(ids) > reader.longest:
+    if reader.max_length is not None and len(ids) > reader.max_length:
         raise UsageError(
-            f"{reader.name} reads at most {reader.longest} tokens, and the text has {len(ids)}. Shorten it."
+            f"{reader.name} reads at most {reader.max_length} tokens, and the text has {len(ids)}. Shorten it."
         )
     is_untrained = lacks_output(reader)
     tour.set(is_untrained=is_untrained, is_causal=False)

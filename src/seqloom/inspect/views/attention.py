@@ -245,7 +245,7 @@ class HeadsView:
     log_prob: float | None  # of what it says, of a translation its end included; None where a model has none
     parts: dict[str, Part]  # those that have attention weights
     notes: tuple[str, ...] = ()  # what a person should know
-    output_kind: Literal["translation", "restored", "label", "tags", "text"] = "translation"
+    output_kind: Literal["translation", "denoised", "label", "tags", "text"] = "translation"
 
     def part(self, name: str) -> Part:
         if name not in PARTS:
@@ -299,7 +299,7 @@ def heads_view(translator: TrainedModel, source: str, target: str | None = None,
 def denoiser_heads_view(denoiser: TrainedModel, text: str, **options: Any) -> HeadsView:
     """Let a denoiser restore a text; `options` are those of its search."""
     _check_transformer(denoiser)
-    return _view_pair(denoiser, denoise_pair(denoiser, text, **options), "restored")
+    return _view_pair(denoiser, denoise_pair(denoiser, text, **options), "denoised")
 
 
 def _check_transformer(trained: TrainedModel) -> None:
@@ -310,7 +310,7 @@ def _check_transformer(trained: TrainedModel) -> None:
         )
 
 
-def _view_pair(trained: TrainedModel, pair: SequencePair, output_kind: Literal["translation", "restored"]) -> HeadsView:
+def _view_pair(trained: TrainedModel, pair: SequencePair, output_kind: Literal["translation", "denoised"]) -> HeadsView:
     model: Transformer = trained.model
     batch = pair.batch(model)
     with eval_mode(model), torch.no_grad():
@@ -388,7 +388,7 @@ def gpt_heads_view(trained: TrainedModel, text: str) -> HeadsView:
     """Let a GPT read a text, END before it: rows and columns are the tokens it reads. Dropout is off."""
     model, tokenizer = trained.model, trained.tokenizer
     if not isinstance(model, GPT):
-        raise UsageError(f"{trained.name} is {trained.what} and has no heads to look at: it is no GPT.")
+        raise UsageError(f"{trained.name} is {trained.description} and has no heads to look at: it is no GPT.")
     text = one_line(text, "text")
     ids = [*tokenizer.encode(text), END]
     if len(ids) > (window := model.config.window):

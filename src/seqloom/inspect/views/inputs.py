@@ -427,7 +427,7 @@ def mix_view(trained: "TrainedModel") -> MixView:
     if backbone is None:
         raise UsageError(
             f"Only a model that was fine-tuned from a bidirectional language model (init.from) mixes its layers; "
-            f"{trained.name} is {trained.what}."
+            f"{trained.name} is {trained.description}."
         )
     weights = backbone.mix.layer_weights.tolist()
     names = ["token vectors", *(f"layer {depth}" for depth in range(1, len(weights)))]

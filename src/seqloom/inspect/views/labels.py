@@ -324,7 +324,7 @@ def states_view(
     if isinstance(model, HiddenMarkov):
         return _text_states(trained, model, text, top)
     raise UsageError(
-        f"Only a hidden Markov model has states to show (tasks hmm and hmm-series); {trained.name} is {trained.what} "
+        f"Only hidden Markov models have states (tasks hmm and hmm-series); {trained.name} is {trained.description} "
         f"of kind {trained.run.recipe['model']['kind']}."
     )
 

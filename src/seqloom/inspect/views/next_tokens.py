@@ -151,7 +151,7 @@ def prepare_decoding(trained: TrainedModel, text: str, forced: Ids = ()) -> Deco
     """`text` is the line to translate or restore, or the prompt to continue, which may be empty. `forced` are tokens
     that come next, whatever the model thinks of them."""
     if not isinstance(trained, TranslatingModel | DenoisingModel | WritingModel):
-        raise UsageError(f"{trained.name} is {trained.what}: it does not write text, token after token.")
+        raise UsageError(f"{trained.name} is {trained.description}: it does not write text, token after token.")
     tokenizer, source, names, banned = trained.tokenizer, None, dict[int, str](), tuple(trained.tokenizer.banned)
     if isinstance(trained, TranslatingModel):
         text = one_line(text, "text")
@@ -164,7 +164,7 @@ def prepare_decoding(trained: TrainedModel, text: str, forced: Ids = ()) -> Deco
     elif isinstance(trained, DenoisingModel):
         text, names = one_line(text, "text"), special_names(tokenizer, trained.sentinels)
         gaps = read_gaps(tokenizer, Specials.after(len(tokenizer)), text)
-        source, banned, notes = trained.source(text), trained.banned, unknown_notes(gaps.unknown, "text")
+        source, banned, notes = trained.encode_source(text), trained.banned, unknown_notes(gaps.unknown, "text")
     else:
         assert isinstance(trained, WritingModel)
         check_unicode(text, "prompt")
@@ -454,7 +454,7 @@ class MaskPredictions:
 
     text: str
     around: list[str]  # the text before the first mask, between masks, after the last
-    masks: list[list[Any]]  # of each mask what may stand there, best first: `Guess` of the API
+    masks: list[list[Any]]  # of each mask what may stand there, best first: `TokenProbability`
     filled: str  # with the best guess at each
     notes: tuple[str, ...]
 
@@ -466,7 +466,7 @@ def predict_masks(trained: TrainedModel, text: str, top: int = 200) -> MaskPredi
     notes = unknown_notes(gaps.unknown, "text")
     if not gaps.masks:
         return MaskPredictions(text, [text], [], text, notes)
-    (filled,) = trained.fill(text, top=top)
+    (filled,) = trained.fill_mask(text, top=top)
     spans = [gaps.spans[mask] for mask in gaps.masks]
     ends, starts = [0, *(end for _, end in spans)], [*(start for start, _ in spans), len(text)]
     around = [text[end:start] for end, start in zip(ends, starts, strict=True)]

@@ -122,7 +122,7 @@ def translate_pair(translator: TrainedModel, source: str, target: str | None = N
     notes = unknown_notes(tokenizer.unknown_pieces(source), "text")
     if target is None:
         if not isinstance(translator, TranslatingModel):
-            raise UsageError(f"{translator.name} is {translator.what}: it does not translate.")
+            raise UsageError(f"{translator.name} is {translator.description}: it does not translate.")
         (translation,) = translator.translate([source], **options)
         ids, finished = translation.candidates[0].ids, translation.candidates[0].finished
         text, spans = tokenizer.decode(ids), tokenizer.decoded_spans(ids)
@@ -163,7 +163,7 @@ def denoise_pair(denoiser: TrainedModel, text: str, **options: Any) -> SequenceP
             words += shift_words(group_words(tokenizer.decode(tokens), tokenizer.decoded_spans(tokens)), positions[0])
     return SequencePair(
         text,
-        " ".join(word.text for word in words) if denoiser.spans else tokenizer.decode(best.tokens),
+        " ".join(word.text for word in words) if denoiser.predicts_spans else tokenizer.decode(best.tokens),
         False,
         best.finished,
         read,
@@ -275,7 +275,7 @@ def read_text(
     if not cells_of(model):
         raise UsageError(f"Only a model with recurrent cells has gates and states to look at; {_kind_of(source)}.")
     if target is not None and not isinstance(model, RecurrentSeq2Seq):
-        who = "this is none" if isinstance(source, nn.Module) else f"{source.name} is {source.what}"
+        who = "this is none" if isinstance(source, nn.Module) else f"{source.name} is {source.description}"
         raise UsageError(f"A translation is for translators; {who}.")
     match model:
         case RecurrentLM() | BiLM():

@@ -46,7 +46,7 @@ def compute_heads(trained: Trained, text: str, target: str | None = None, *, max
         check_length(trained, target, max_tokens)
         view = trained.heads(text, target)
     else:
-        raise UsageError(f"{trained.name} is {trained.what}: only translators accept a target.")
+        raise UsageError(f"{trained.name} is {trained.description}: only translators accept a target.")
     statistics = {name: part.statistics() for name, part in view.parts.items()}
     return AllHeads(replace(view, parts={name: _to_float32(part) for name, part in view.parts.items()}), statistics)
 
@@ -63,7 +63,7 @@ def compute_alignment(
     recurrent model."""
     if not isinstance(trained, TranslatorPredictor | DenoiserPredictor):
         raise UsageError(
-            f"{trained.name} is {trained.what}: it has no source and target to align. Choose a translator or denoiser."
+            f"{trained.name} is {trained.description} without an alignment. Choose a translator or denoiser."
         )
     if isinstance(trained, DenoiserPredictor) or isinstance(trained.model, Transformer):
         return compute_heads(trained, text, target, max_tokens=max_tokens)

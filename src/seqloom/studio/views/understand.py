@@ -126,4 +126,4 @@ def answer(body: AnswerRequest, run: OpenRun) -> object:
     (prediction,) = run.require(AnswerPredictor, "a question-answering model").answer(
         question, body.context, top=body.top
     )
-    return {name: getattr(prediction, name) for name in ("answers", "absent", "windows", "unknown")}
+    return {name: getattr(prediction, name) for name in ("answers", "no_answer_probability", "windows", "unknown")}

@@ -17,7 +17,7 @@ from seqloom.inspect.views.points import (
     pca,
     project_tsne,
 )
-from seqloom.predict.word_vectors import kinds_of_points, points_of
+from seqloom.predict.word_vectors import compute_points, list_point_kinds
 from seqloom.studio.endpoints import Document, Events, JsonLinesResponse, Line, RunRequest, View
 from seqloom.studio.run_folder import OpenRun
 
@@ -116,12 +116,12 @@ def analogies(body: AnalogyRequest, run: OpenRun) -> object:
 
 def _compute_points(body: VectorsRequest, run: OpenRun) -> tuple[list[PointKind], Points]:
     """Return the kinds of vectors that the run has, and the points of the requested kind."""
-    kinds = kinds_of_points(run.trained)
+    kinds = list_point_kinds(run.trained)
     if not kinds:
         raise UsageError(f"{run.name} has no vectors of words, tokens or texts.")
     kind = body.kind or kinds[0]
     texts = None if body.lines is None or kind != "sentences" else tuple(body.lines.splitlines())
-    return kinds, run.get_or_compute(("points", kind, texts), lambda: points_of(run.trained, kind, texts))
+    return kinds, run.get_or_compute(("points", kind, texts), lambda: compute_points(run.trained, kind, texts))
 
 
 def _describe_positions(points: Array) -> dict[str, object]:

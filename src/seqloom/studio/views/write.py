@@ -87,7 +87,7 @@ def stream(body: StreamRequest, run: OpenRun) -> Response:
 def fill(body: FillMaskRequest, run: OpenRun) -> object:
     """Return the predictions for each mask."""
     if not isinstance(run.trained, MaskedLMPredictor):
-        raise UsageError(f"{run.name} is {run.trained.what}: it does not fill masks. Choose a masked language model.")
+        raise UsageError(f"{run.name} is {run.trained.description} without masks. Choose a masked language model.")
     one_line(body.text, "text")  # refuses an empty text
     text = body.text
     if body.mask is not None and body.token is not None:

@@ -373,7 +373,7 @@ async function showAnswer(context) {
         title: `${run.name}: ${rows[0]?.label ?? "no answer"}`,
         caption:
             "p(start) · p(end) of each span, best first. " +
-            `Probability that the context contains no answer: ${formatProbability(answer.absent)}.`,
+            `Probability that the context contains no answer: ${formatProbability(answer.no_answer_probability)}.`,
     });
     const read = h("div", { class: "panel context", dir: "auto" }, marked(text, answer.answers[0]));
     setChildren(stage, fig.element, read, remarks(answer, run));
