@@ -519,4 +519,4 @@ def test_nonfinite_weights_are_rejected(
     type_in(b"a cat\n")
     out = ["--out", tmp_path / "v.npy"] if words[0] == "embed" else []
     shown = seqloom(*(run if word == "RUN" else word for word in words), *out)
-    shown.refuses(4, "model.safetensors", "embed.weight must hold finite numbers", lines=1)
+    shown.refuses(4, "model.safetensors", "embed.weight must contain finite numbers", lines=1)

@@ -45,7 +45,7 @@ def test_two_members_of_one_name_are_refused(package: Path) -> None:
     from seqloom.nn.cells import Cell
 
     (package / "c.py").write_text(MEMBER.format(cls="Third", name="first"))
-    with pytest.raises(ValueError, match="First and Third are both called 'first'"):
+    with pytest.raises(ValueError, match="First and Third have the same name 'first'"):
         subclasses_by_name(Cell, "extra_cells", [str(package)])  # type: ignore[type-abstract]
 
 

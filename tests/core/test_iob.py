@@ -138,7 +138,7 @@ def test_which_tags_mark_spans(tags: list[str], does: bool) -> None:
 
 @pytest.mark.parametrize("tag", ["", "PER", "B-", "U-PER", "b-PER", "OO", "O-PER", "BPER", "-PER", "B PER"])
 def test_what_is_no_tag(tag: str) -> None:
-    with pytest.raises(DataError, match=r"must be O, or B-, I-, E- or S- and the type, such as B-PER; got "):
+    with pytest.raises(DataError, match=r"must be O, or B-, I-, E- or S- followed by a type, such as B-PER; got "):
         parse_tag(tag)
 
 
@@ -153,5 +153,5 @@ def test_what_is_no_tag(tag: str) -> None:
     ],
 )
 def test_spans_that_cannot_be_written(spans: list[Span]) -> None:
-    with pytest.raises(DataError, match=r"within the 4 words, hold one at least and not overlap; got Span"):
+    with pytest.raises(DataError, match=r"within 4 words, contain at least one and not overlap; got Span"):
         write_tags(spans, 4)

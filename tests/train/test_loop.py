@@ -346,7 +346,7 @@ def test_automatic_precision_is_fp32_without_a_gpu(tiny_task):
 
 def test_missing_gpu_is_reported(tiny_task, monkeypatch):
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 0)
-    with pytest.raises(ResourceError, match="cuda was asked for, but this machine shows 0") as caught:
+    with pytest.raises(ResourceError, match="cuda is not available: this machine has 0") as caught:
         trainer(tiny_task(), device="cuda")
     assert caught.value.exit_code == 5
 

@@ -20,7 +20,7 @@ import typer
 from typer.core import TyperGroup
 
 from seqloom.core import VERSION
-from seqloom.core.errors import LACKING, SeqloomError, UsageError, is_out_of_memory
+from seqloom.core.errors import RESOURCE_ERRNOS, SeqloomError, UsageError, is_out_of_memory
 
 # Iterations that a waiting OpenMP thread spins on Linux before it sleeps. The default is thirty times as high: it saves
 # almost nothing on an idle machine, and steps are several times slower when other programs use the cores.
@@ -210,7 +210,7 @@ def explain(error: BaseException) -> tuple[int, str]:
     if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
         where = f" while writing {error.filename}" if error.filename else ""
         return 5, f"the disk is full{where}. Saved files are intact; free some space and run the command again."
-    if isinstance(error, OSError) and error.errno in LACKING:
+    if isinstance(error, OSError) and error.errno in RESOURCE_ERRNOS:
         where = f" ({error.filename})" if error.filename else ""
         return 5, f"the system reported: {error.strerror}{where}. Saved files are intact; run the command again."
     if isinstance(error, OSError) and error.errno == errno.ENAMETOOLONG:

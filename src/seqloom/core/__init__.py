@@ -1,7 +1,7 @@
-"""What every other room stands on: protocols, state trees, errors, seeds, safe files."""
+"""Foundations of all packages: protocols, state trees, errors, seeds, safe file access."""
 
 from typing import Any, TypeAlias
 
 VERSION = "0.1.0"
-END = 0  # the token that ends a document and is the context of its first token; padding repeats it
-Json: TypeAlias = Any  # a value of JSON or YAML: mappings with text for keys, lists, text, numbers, booleans, None
+END = 0  # ends a document, is the context of its first token, and fills padding
+Json: TypeAlias = Any  # a JSON or YAML value: mappings with string keys, lists, strings, numbers, booleans, None

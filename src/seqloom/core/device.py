@@ -1,10 +1,9 @@
-"""Where to compute, and reproducibly: devices, CPU threads, seeds, and the compilers that may be there.
+"""Devices, CPU threads, seeds, and optional compilers.
 
-Seeds are pure functions: what is drawn at a step depends on the recipe's seed and that step alone.
+Seeds are pure functions: the random numbers of a step depend only on the recipe's seed and the step.
 
-PyTorch adds up the gradients of LayerNorm, of convolutions and of oneDNN's LSTM in one part for
-each thread. So a training that is resumed ends with the same weights, to the bit, if it has the
-number of threads that it had before.
+PyTorch sums the gradients of LayerNorm, of convolutions and of oneDNN's LSTM in one part per thread.
+So a resumed training has bit-identical weights only with the same number of threads as before.
 """
 
 import functools
@@ -22,20 +21,20 @@ from torch import nn
 from seqloom.core.errors import ResourceError, UsageError
 from seqloom.core.words import format_count
 
-THREADS_VARIABLE = "OMP_NUM_THREADS"  # whoever sets it decides the number of threads
-WITHOUT_NUMBA = "numba is not installed: training takes several times longer. pip install 'seqloom[fast]'"
+THREADS_VARIABLE = "OMP_NUM_THREADS"  # if set, it determines the number of threads
+WITHOUT_NUMBA = "numba is not installed, so training takes several times longer: pip install 'seqloom[fast]'"
 Function = Callable[..., Any]
 
 
 class OnDevice(Protocol):
-    """A model without modules, which says where it computes."""
+    """A model that is not an `nn.Module` and has a device."""
 
     @property
     def device(self) -> torch.device: ...
 
 
 def choose_device(name: str = "auto") -> torch.device:
-    """`auto` takes CUDA, then Apple's MPS, then the CPU; any other name must exist on this machine."""
+    """Return a device: `auto` selects CUDA, then Apple's MPS, then the CPU; other names must be available."""
     if name == "auto":
         if torch.cuda.is_available():
             return torch.device("cuda")
@@ -49,11 +48,11 @@ def choose_device(name: str = "auto") -> torch.device:
         raise UsageError(f"device must be auto, cpu, cuda, cuda:N or mps, got {name!r}.")
     if device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count():
         raise ResourceError(
-            f"device {name} was asked for, but this machine shows {torch.cuda.device_count()} CUDA GPUs. "
+            f"device {name} is not available: this machine has {torch.cuda.device_count()} CUDA GPUs. "
             "Use device=auto or cpu, or install a CUDA build of PyTorch."
         )
     if device.type == "mps" and not torch.backends.mps.is_available():
-        raise ResourceError("device mps was asked for, but this machine has none. Use device=auto or cpu.")
+        raise ResourceError("device mps is not available on this machine. Use device=auto or cpu.")
     return device
 
 
@@ -70,34 +69,34 @@ def make_deterministic() -> None:
 
 @functools.cache
 def has_triton() -> bool:
-    """Whether kernels of our own can be compiled for a GPU."""
+    """Return whether Triton kernels can be compiled for a GPU."""
     return importlib.util.find_spec("triton") is not None
 
 
 @functools.cache
 def has_numba() -> bool:
-    """Whether numba can compile here. Asking imports it, which takes a while: ask last."""
+    """Return whether numba can compile. This imports numba, which is slow, so call it last."""
     try:
         config: Any = importlib.import_module("numba").config
-    except Exception:  # not installed, or not for this Python, NumPy or processor
+    except Exception:  # not installed, or incompatible with Python, NumPy or the processor
         return False
     return not config.DISABLE_JIT
 
 
 def compile_cached(compiler: Function, *signature: object, **options: object) -> Callable[[Function], Any]:
-    """numba's `njit` or `cfunc`, compiling at once and cached for the next process; where that fails, for this one."""
+    """Compile with numba's `njit` or `cfunc` and cache the result on disk if possible."""
 
     def compile_function(function: Function) -> object:
         try:
             return compiler(*signature, cache=True, **options)(function)
-        except Exception:  # no folder for the cache, a full disk, a truncated file
+        except Exception:  # no cache folder, a full disk, a truncated file
             return compiler(*signature, **options)(function)
 
     return compile_function
 
 
 def compile_nogil(**options: object) -> Callable[[Function], Function]:
-    """`njit` without the GIL, cached for the next process."""
+    """Return a decorator that compiles with `njit` without the GIL, cached on disk."""
     from numba import njit
 
     return compile_cached(njit, nogil=True, **options)
@@ -107,20 +106,19 @@ def available_cores() -> int:
     """Return the number of CPU cores that this process may use."""
     try:
         return len(os.sched_getaffinity(0))
-    except AttributeError:  # not on every system
+    except AttributeError:  # not available on every system
         return os.cpu_count() or 1
 
 
 def training_threads(device: torch.device) -> int:
-    """The number of threads that the results of a training on this device depend on; 0 if they do not."""
+    """Return the number of threads that affects the results of a training on this device, or 0."""
     return torch.get_num_threads() if device.type == "cpu" else 0
 
 
 def resume_threads(before: int, device: torch.device) -> str | None:
-    """Use as many CPU threads as the training used `before` (0: none); a note for the user if that is another number.
+    """Set the number of CPU threads that the training used `before` (0: unknown); return a note if it changes.
 
-    The number stays as it is where `OMP_NUM_THREADS` is set, or where this process has fewer cores
-    than that.
+    The number is not changed if `OMP_NUM_THREADS` is set or if this process has fewer cores.
     """
     now, cores = training_threads(device), available_cores()
     if 0 in (before, now) or before == now:
@@ -132,16 +130,16 @@ def resume_threads(before: int, device: torch.device) -> str | None:
             f"bit-identical; set {THREADS_VARIABLE} to use another number"
         )
     is_set = os.environ.get(THREADS_VARIABLE)
-    why = f"{THREADS_VARIABLE} says so" if is_set else f"there are only {format_count(cores, 'core')}"
+    reason = f"{THREADS_VARIABLE} is set" if is_set else f"only {format_count(cores, 'core')} can be used"
     return (
-        f"the training had {format_count(before, 'CPU thread')} and continues with {now}, since {why}: its weights may "
-        "differ in their last bits from those of a training that was never stopped"
+        f"the training used {format_count(before, 'CPU thread')} and continues with {now}, because {reason}: its "
+        "weights may differ in their last bits from those of an uninterrupted training"
     )
 
 
 @contextmanager
 def preserve_threads() -> Iterator[None]:
-    """Leave the process with the number of threads it had, whatever a resume set."""
+    """Restore the number of threads at the end of this block."""
     before = torch.get_num_threads()
     try:
         yield
@@ -160,16 +158,16 @@ def derive_seed(seed: int, *path: int | str) -> int:
 
 
 def seed_step(seed: int, step: int, rank: int = 0) -> None:
-    """Make every random draw of this step (dropout above all) the same whether or not training was interrupted.
+    """Seed the random numbers of a step, such as dropout, so that an interruption does not change them.
 
-    Seeding each step costs microseconds and replaces saved generator states: an evaluation in
-    between, a resume, or a batch looked at twice cannot shift the stream of random numbers.
+    Seeding each step costs microseconds and replaces saved generator states: evaluations, resumes
+    and repeated batches cannot shift the random numbers.
     """
-    drawn = derive_seed(seed, "step", step, rank)
+    step_seed = derive_seed(seed, "step", step, rank)
     if torch.accelerator.is_available():
-        torch.manual_seed(drawn)
-    else:  # the same, without noting down the stack for every kind of device that might yet be asked for
-        torch.default_generator.manual_seed(drawn)
+        torch.manual_seed(step_seed)
+    else:  # equivalent, but without recording a stack trace for devices that are not initialised
+        torch.default_generator.manual_seed(step_seed)
 
 
 def make_generator(seed: int, *path: int | str) -> torch.Generator:

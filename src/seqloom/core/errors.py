@@ -1,24 +1,24 @@
-"""Errors a user can act on.
+"""Errors that a user can fix.
 
-Every message says what must hold, what arrived, and what to do. The command line prints it as it is
-and leaves with `exit_code`; a traceback appears only with `--debug`.
+Every message says what must hold, what was received, and what to do. The command line prints the
+message and exits with `exit_code`; it shows a traceback only with `--debug`.
 """
 
 import errno
 import signal
 
-LACKING = (errno.EIO, errno.EMFILE, errno.ENFILE, errno.ESTALE, errno.EROFS, errno.ENOLCK)  # what a machine can lack
-NO_ROOM = ("can't allocate memory", "out of memory", "bad_alloc", "ALLOC_FAILED", "could not create a memory")
+RESOURCE_ERRNOS = (errno.EIO, errno.EMFILE, errno.ENFILE, errno.ESTALE, errno.EROFS, errno.ENOLCK)
+OOM_MESSAGES = ("can't allocate memory", "out of memory", "bad_alloc", "ALLOC_FAILED", "could not create a memory")
 
 
 class SeqloomError(Exception):
-    """The base class of errors that the user can fix. Subclasses have different exit codes."""
+    """Base class of errors that the user can fix. Subclasses define the exit code."""
 
     exit_code = 1
 
 
 class UsageError(SeqloomError):
-    """The command, the recipe or an argument is wrong."""
+    """The command, the recipe or an argument is invalid."""
 
     exit_code = 2
 
@@ -30,35 +30,35 @@ class DataError(SeqloomError):
 
 
 class ChangedDataError(DataError):
-    """The data of a run is not what it was trained on."""
+    """The data differs from the data that the run was trained on."""
 
 
 class CheckpointError(SeqloomError):
-    """A run directory or checkpoint is damaged, foreign, or of another format."""
+    """A run directory or checkpoint is damaged, belongs to another program, or has another format."""
 
     exit_code = 4
 
 
 class ResourceError(SeqloomError):
-    """The machine lacks what was asked for: a GPU, disk space, memory, an optional package."""
+    """The machine lacks a resource: a GPU, disk space, memory, or an optional package."""
 
     exit_code = 5
 
 
 class DivergedError(SeqloomError):
-    """Training repeatedly produced non-finite numbers."""
+    """Training repeatedly produced non-finite values."""
 
     exit_code = 5
 
 
 class Interrupted(SeqloomError):
-    """Stopped on request (Ctrl-C, SIGTERM); the work so far is saved and can be resumed."""
+    """Stopped by Ctrl-C or SIGTERM; the progress is saved and can be resumed."""
 
     exit_code = 75
 
 
 class NotStarted(Interrupted):
-    """Stopped by a signal before there was anything to save, or to resume; 128 + its number, as shells count."""
+    """Stopped by a signal before there was any progress to save. The exit code is 128 plus the signal number."""
 
     def __init__(self, message: str, number: int = signal.SIGINT):
         super().__init__(message)
@@ -66,6 +66,6 @@ class NotStarted(Interrupted):
 
 
 def is_out_of_memory(error: BaseException) -> bool:
-    """Of a GPU, or of the machine. Known by name, so that torch need not be imported to ask."""
-    named = isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError"
-    return named or (isinstance(error, RuntimeError) and any(words in str(error) for words in NO_ROOM))
+    """Return whether an error means out of memory, on a GPU or in the machine; torch is not imported."""
+    has_name = isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError"
+    return has_name or (isinstance(error, RuntimeError) and any(message in str(error) for message in OOM_MESSAGES))

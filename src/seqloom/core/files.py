@@ -1,9 +1,9 @@
-"""Reading and writing files safely: every file of a run is opened, written and deleted by the functions of this module.
+"""Safe file access: every file of a run is opened, written and deleted by the functions of this module.
 
-- A write is complete or absent after a power cut: a temporary name, flushed to disk, then renamed.
+- A write is complete or absent after a power failure: it uses a temporary name, flushes to disk, then renames.
 - A write never follows a link. Temporary names are random and are created exclusively; a rename replaces a link itself,
-  not its target. The directories above a file are not checked: `runs` may be a link, and so may the run directory.
-- A read or a lock never waits for another process: a link, FIFO, device or directory in place of a file is refused.
+  not its target. Parent directories are not checked: `runs` and the run directory may be links.
+- A read or a lock never blocks on another process: links, FIFOs, devices and directories are rejected.
 """
 
 import errno
@@ -30,9 +30,9 @@ from torch import Tensor
 from seqloom.core import Json
 from seqloom.core.errors import CheckpointError, ResourceError, UsageError
 
-FULL = (errno.ENOSPC, errno.EDQUOT)
-REFUSED = (errno.EACCES, errno.EPERM, errno.EROFS)
-NO_PLACE = (errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.EEXIST, errno.ENOTEMPTY, errno.ENAMETOOLONG, errno.ELOOP)
+DISK_FULL = (errno.ENOSPC, errno.EDQUOT)
+PERMISSION_DENIED = (errno.EACCES, errno.EPERM, errno.EROFS)
+BAD_PATH = (errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.EEXIST, errno.ENOTEMPTY, errno.ENAMETOOLONG, errno.ELOOP)
 SAFE_FLAGS = os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 KINDS = {
     stat.S_IFREG: "a regular file",
@@ -48,21 +48,21 @@ _TEMPORARY = re.compile(r"\.(.+)\.[0-9a-f]{16}\.tmp", re.DOTALL)
 
 @contextmanager
 def disk_errors(path: Path) -> Iterator[None]:
-    """Convert errors of the operating system while writing `path` into a ResourceError of one line."""
+    """Convert operating system errors while writing `path` to a one-line ResourceError."""
     try:
         yield
     except OSError as error:
-        if error.errno in FULL:
+        if error.errno in DISK_FULL:
             raise ResourceError(
-                f"The disk is full: could not write {path}. What was saved is intact; free some space and resume."
+                f"The disk is full: could not write {path}. Saved files are intact; free some space and resume."
             ) from error
-        if error.errno in REFUSED:
-            raise ResourceError(f"Not allowed to write {path} ({error.strerror}). Choose another place.") from error
+        if error.errno in PERMISSION_DENIED:
+            raise ResourceError(f"Not allowed to write {path} ({error.strerror}). Choose another path.") from error
         reason = error.strerror or error
-        if error.errno in NO_PLACE:
-            raise ResourceError(f"Could not write {path} ({reason}). Choose another place.") from error
+        if error.errno in BAD_PATH:
+            raise ResourceError(f"Could not write {path} ({reason}). Choose another path.") from error
         raise ResourceError(
-            f"Could not write {path} ({reason}). What was saved before is intact; try again when the system allows it."
+            f"Could not write {path} ({reason}). Saved files are intact; try again when the problem is solved."
         ) from error
 
 
@@ -70,51 +70,51 @@ def disk_errors(path: Path) -> Iterator[None]:
 
 
 def refuse_other_kind(path: Path, expected: int = stat.S_IFREG) -> None:
-    """Refuse `path` if it exists and is not a regular file, or not what else `stat` says is expected."""
+    """Raise `CheckpointError` if `path` exists and is not of the expected kind, by default a regular file."""
     try:
-        found = stat.S_IFMT(os.lstat(path).st_mode)
+        kind = stat.S_IFMT(os.lstat(path).st_mode)
     except OSError:
-        return  # it is missing, or whoever opens it is told why that is not possible
-    if found != expected:
+        return  # missing, or opening it reports the reason
+    if kind != expected:
         raise CheckpointError(
-            f"{path} must be {KINDS[expected]}; it is {KINDS.get(found, 'something else')}. "
+            f"{path} must be {KINDS[expected]}; it is {KINDS.get(kind, 'something else')}. "
             "Remove it, or copy the run again."
         )
 
 
 def open_regular(path: Path, flags: int = os.O_RDONLY) -> int:
-    """Open a regular file and return its descriptor; anything else is refused at once."""
-    refuse_other_kind(path)  # opening a device can have effects of its own
+    """Open a regular file and return its descriptor; reject anything else without blocking."""
+    refuse_other_kind(path)  # opening a device can have side effects
     descriptor = os.open(path, flags | SAFE_FLAGS, 0o666)
-    if not stat.S_ISREG(os.fstat(descriptor).st_mode):  # it was exchanged in between
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):  # replaced in the meantime
         os.close(descriptor)
         raise CheckpointError(f"{path} must be a regular file.")
     return descriptor
 
 
 def read_file(path: Path) -> bytes:
-    """Read a regular file; anything else is refused at once."""
+    """Read a regular file; reject anything else without blocking."""
     with open(open_regular(path), "rb") as file:
         return file.read()
 
 
 def append_to_file(path: Path, text: str) -> None:
-    """Add text to the end of a regular file, which is created if it is missing."""
+    """Append text to a regular file, which is created if missing."""
     with disk_errors(path), open(open_regular(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT), "ab") as file:
         file.write(text.encode())
 
 
 def create_file(path: Path) -> IO[bytes]:
-    """Create a file that must not exist and open it for writing."""
+    """Create a file that must not exist, and open it for writing."""
     return open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | SAFE_FLAGS, 0o666), "wb")
 
 
 @contextmanager
 def hold_lock(path: Path, busy: str) -> Iterator[None]:
-    """Hold an exclusive lock on a file; UsageError(busy) if another process does.
+    """Hold an exclusive lock on a file; raise UsageError(busy) if another process holds it.
 
-    The lock ends with the block or with the process, however that ends. The file is created where
-    it is missing, never written to, and stays.
+    The lock ends with the block or the process, even if the process is killed. The file is created
+    if missing, never written to, and kept.
     """
     with disk_errors(path):
         descriptor = _lock(path, busy)
@@ -126,10 +126,10 @@ def hold_lock(path: Path, busy: str) -> Iterator[None]:
 
 @contextmanager
 def reserve(path: Path, busy: str) -> Iterator[None]:
-    """Reserve the name of something new; UsageError(busy) if another process has.
+    """Reserve a new path; raise UsageError(busy) if another process has reserved it.
 
-    It is done by a lock on a file beside it, `.NAME.lock`, which is removed at the end and blocks
-    nobody after a kill.
+    The reservation is a lock on `.NAME.lock` in the same directory. The file is removed at the end
+    and does not block other processes after a kill.
     """
     lock = path.with_name(f".{path.name}.lock")
     with disk_errors(path):
@@ -156,14 +156,14 @@ def _lock(path: Path, busy: str) -> int:
         except BaseException:
             os.close(descriptor)
             raise
-        os.close(descriptor)  # its last holder removed the file after we opened it
+        os.close(descriptor)  # its previous holder removed the file after it was opened here
 
 
 # --- writing ----------------------------------------------------------------------------------------------------------
 
 
 def check_writable(path: Path) -> None:
-    """Refuse, before any work, a file that could not be written in the end: in its folder one is, for a moment."""
+    """Raise an error before any work if a file cannot be written, by creating a temporary file in its folder."""
     with disk_errors(path):
         tempfile.TemporaryFile(dir=path.parent).close()
 
@@ -187,7 +187,7 @@ def write_flushed(path: Path, content: bytes) -> None:
 
 @contextmanager
 def replace_file(path: Path, folder: Path | None = None) -> Iterator[IO[bytes]]:
-    """Write a file under a temporary name, in `folder` or beside it; it gets its own name when the block ends."""
+    """Write a file under a temporary name, in `folder` or next to it, and rename it when the block ends."""
     temporary = temporary_path(path, folder)
     with disk_errors(path):
         try:
@@ -203,13 +203,13 @@ def replace_file(path: Path, folder: Path | None = None) -> Iterator[IO[bytes]]:
 
 
 def write_atomic(path: Path, content: bytes | str, folder: Path | None = None) -> None:
-    """Replace a file atomically; the temporary file is in `folder`, or next to it."""
+    """Replace a file atomically; the temporary file is in `folder` or next to it."""
     with replace_file(path, folder) as file:
         file.write(content.encode() if isinstance(content, str) else content)
 
 
 def make_directory(path: Path) -> None:
-    """Create a directory of a run unless it exists; refuse a link or a file of that name."""
+    """Create a directory of a run unless it exists; reject a link or a file of that name."""
     with disk_errors(path):
         try:
             path.mkdir()
@@ -221,7 +221,7 @@ def make_directory(path: Path) -> None:
 
 @contextmanager
 def new_directory(path: Path) -> Iterator[Path]:
-    """Fill a directory under a temporary name; it appears under its own name complete, or not at all."""
+    """Fill a directory under a temporary name; it appears under its final name complete or not at all."""
     temporary = temporary_path(path)
     with disk_errors(path):
         try:
@@ -239,15 +239,14 @@ def new_directory(path: Path) -> Iterator[Path]:
 
 
 def temporary_path(path: Path, folder: Path | None = None) -> Path:
-    """Return an unpredictable name in `folder`, or beside `path`, that `remove_leftovers` recognises."""
+    """Return an unpredictable path in `folder`, or next to `path`, that `remove_leftovers` recognises."""
     return (folder or path.parent) / f".{path.name}.{secrets.token_hex(8)}.tmp"
 
 
 def remove_leftovers(folder: Path, name: str | None = None, min_age: float = 0.0) -> None:
     """Delete the temporary files and directories that killed processes left in `folder`.
 
-    With `name` only those of that file or directory, with `min_age` only those unchanged for so
-    many seconds.
+    `name` selects those of one file or directory, `min_age` those unchanged for this many seconds.
     """
     with suppress(OSError), os.scandir(folder) as entries:
         for entry in entries:
@@ -267,7 +266,7 @@ def remove_directory(path: Path) -> None:
 
 
 def remove(path: Path) -> None:
-    """Delete a file, a link or a directory with all it holds, as far as that is possible."""
+    """Delete a file, a link or a directory with its contents, as far as possible."""
     if path.is_dir() and not path.is_symlink():
         shutil.rmtree(path, ignore_errors=True)
     else:
@@ -286,7 +285,7 @@ def to_json(value: Json) -> str:
 
 
 def parse_json(content: bytes) -> Json:
-    """The value of a JSON file; `ValueError` if it is not JSON, not UTF-8, or nested too deeply."""
+    """Parse JSON; raise `ValueError` if it is not JSON, not UTF-8, or nested too deeply."""
     try:
         return json.loads(content.decode("utf-8"))
     except RecursionError:
@@ -299,19 +298,18 @@ def _digest(tensors: Mapping[str, Tensor]) -> str:
         tensor = tensors[name]
         digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}".encode())
         flat = tensor.reshape(-1)
-        if len(flat) == 1:  # contiguous whatever its stride is, but `view` wants a stride of 1
+        if len(flat) == 1:  # contiguous with any stride, but `view` needs a stride of 1
             flat = flat.as_strided((1,), (1,))
         digest.update(flat.view(torch.uint8).numpy().data)
     return digest.hexdigest()
 
 
 def tensors_to_bytes(tensors: Mapping[str, Tensor], run: str = "") -> bytes:
-    """A safetensors file whose header carries the digest of its content, so that damage is seen on reading.
+    """Encode tensors as a safetensors file whose header contains a checksum to detect damage.
 
-    `run` is the identity of the run that the tensors belong to (see `seqloom.runs.layout`); it
-    follows the digest. Tensors that share memory (tied weights) are written once for each name. The
-    header has one entry only, since of several entries the order, and so the bytes of the file,
-    would be up to chance.
+    The checksum is followed by `run`, the identity of the run (see `seqloom.runs.layout`). Tensors
+    that share memory (tied weights) are written once for each name. The header has only one entry,
+    because the order of several entries, and so the bytes of the file, would be random.
     """
     plain = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
     seen: set[int] = set()
@@ -324,12 +322,12 @@ def tensors_to_bytes(tensors: Mapping[str, Tensor], run: str = "") -> bytes:
 
 
 def tensors_from_file(path: Path, run: str | None = None) -> dict[str, Tensor]:
-    """The tensors of a file written by `tensors_to_bytes`; refused if a single bit of it has changed.
+    """Read a file written by `tensors_to_bytes`; raise `CheckpointError` if a single bit has changed.
 
-    With `run`, they are also refused if they belong to another run than the one of this identity.
+    With `run`, the tensors must belong to the run of this identity.
     """
     try:
-        os.close(open_regular(path))  # safetensors would wait for a FIFO, and calls missing what it cannot open
+        os.close(open_regular(path))  # safetensors would block on a FIFO, and reports unreadable files as missing
         with safe_open(path, framework="pt") as file:
             metadata = file.metadata() or {}
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (not a dict)
@@ -346,9 +344,9 @@ def tensors_from_file(path: Path, run: str | None = None) -> dict[str, Tensor]:
         raise CheckpointError(f"{path} is damaged: its content does not match its checksum.")
     if run is not None and owner != run:
         raise CheckpointError(
-            f"{path} belongs to another run: it was written with another recipe, or other documents, than those beside "
-            "it. Copy the run whole."
+            f"{path} belongs to another run: it was written with another recipe or other documents than those next to "
+            "it. Copy the complete run."
         )
-    # Copied to memory of torch's own: the last bit of a product may depend on where its numbers begin in memory, and in
-    # a file they begin anywhere.
+    # Copied to memory that torch aligns: the last bit of a product may depend on the alignment, which is arbitrary in a
+    # file.
     return {name: tensor.clone() for name, tensor in tensors.items()}

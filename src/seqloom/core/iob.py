@@ -1,13 +1,13 @@
-"""Spans written as tags, one for each word: B begins a span, I is inside it, O is outside of all.
+"""Spans as tags, one for each word: B begins a span, I is inside one, O is outside of all spans.
 
     Pankaj  Singh  lives  in  New    Delhi  India
-    I-PER   I-PER  O      O   I-LOC  I-LOC  B-LOC     IOB1: B only where a span of the same type ends just before
+    I-PER   I-PER  O      O   I-LOC  I-LOC  B-LOC     IOB1: B only directly after a span of the same type
     B-PER   I-PER  O      O   B-LOC  I-LOC  B-LOC     IOB2: every span begins with B
     B-PER   E-PER  O      O   B-LOC  E-LOC  S-LOC     BIOES: E ends a span, S is a span of one word
 
-Each scheme writes given spans in one way only. So one rule reads them all, and takes anything
-(`extract_spans`, the rule of the CoNLL evaluations), and a sequence is valid if it is what its scheme
-would write of what was read.
+Each scheme has exactly one tag sequence for given spans. `extract_spans` reads any sequence of any
+scheme with the rule of the CoNLL evaluations. A sequence is valid if writing these spans in its
+scheme reproduces it.
 """
 
 from collections.abc import Iterable, Sequence
@@ -16,12 +16,12 @@ from typing import Literal, NamedTuple
 from seqloom.core.errors import DataError
 
 Scheme = Literal["IOB1", "IOB2", "BIOES"]
-SCHEMES: tuple[Scheme, ...] = ("IOB2", "IOB1", "BIOES")  # of two that fit, the first
+SCHEMES: tuple[Scheme, ...] = ("IOB2", "IOB1", "BIOES")  # in order of preference
 OUTSIDE = "O"
 
 
 class Span(NamedTuple):
-    """Words `start` to `end`, the last one not included, are a `type`."""
+    """A span of a `type` from word `start` to `end`, exclusive."""
 
     type: str
     start: int
@@ -30,38 +30,38 @@ class Span(NamedTuple):
 
 class ParsedTags(NamedTuple):
     spans: list[Span]
-    mistakes: list[int]  # positions of the tags that the scheme would have written otherwise
+    mistakes: list[int]  # positions of tags that are invalid in the scheme
 
 
 # --- reading and writing --------------------------------------------------------------------------------------------
 
 
 def parse_tag(tag: str) -> tuple[str, str]:
-    """`B-PER` → B, PER. The type of a bare `B` is empty."""
+    """Split a tag: `B-PER` → B, PER. The type of a bare `B` is empty."""
     prefix, dash, kind = tag.partition("-")
     if tag == OUTSIDE or (prefix in ("B", "I", "E", "S") and bool(dash) == bool(kind)):
         return prefix, kind
-    raise DataError(f"A tag of a span must be O, or B-, I-, E- or S- and the type, such as B-PER; got {tag!r}.")
+    raise DataError(f"A span tag must be O, or B-, I-, E- or S- followed by a type, such as B-PER; got {tag!r}.")
 
 
 def marks_spans(tags: Iterable[str]) -> bool:
-    """Whether these are tags of spans, and not parts of speech or the like."""
-    known = set(tags)
+    """Return whether tags mark spans, unlike for example parts of speech."""
+    tag_set = set(tags)
     try:
-        prefixes = {parse_tag(tag)[0] for tag in known}
+        prefixes = {parse_tag(tag)[0] for tag in tag_set}
     except DataError:
         return False
-    return bool(prefixes - {OUTSIDE}) and (OUTSIDE in known or any("-" in tag for tag in known))
+    return bool(prefixes - {OUTSIDE}) and (OUTSIDE in tag_set or any("-" in tag for tag in tag_set))
 
 
 def extract_spans(tags: Sequence[str]) -> list[Span]:
-    """The spans of tags of any scheme, valid or not.
+    """Return the spans of tags of any scheme, valid or not.
 
-    A span begins at B or S, after E or S, after O, and where the type changes; it ends before the
-    next one, before O, and after E or S.
+    A span begins at B or S, after E, S or O, and at a change of type. It ends before the next span,
+    before O, and after E or S.
     """
     spans: list[Span] = []
-    last, last_type = OUTSIDE, ""  # of the tag before
+    last, last_type = OUTSIDE, ""  # of the previous tag
     for position, (prefix, kind) in enumerate(map(parse_tag, tags)):
         begins = prefix in ("B", "S") or last in (OUTSIDE, "E", "S") or kind != last_type
         if prefix != OUTSIDE and begins:
@@ -73,15 +73,15 @@ def extract_spans(tags: Sequence[str]) -> list[Span]:
 
 
 def write_tags(spans: Iterable[Span], length: int, scheme: Scheme = "IOB2") -> list[str]:
-    """Spans as the tags of so many words. They may come in any order but must not overlap."""
+    """Write spans as tags of `length` words. Spans may have any order but must not overlap."""
     tags, before = [OUTSIDE] * length, Span("", -1, -1)
     for span in sorted(spans, key=lambda span: span.start):
         if not max(before.end, 0) <= span.start < span.end <= length:
-            raise DataError(f"Spans must lie within the {length} words, hold one at least and not overlap; got {span}.")
+            raise DataError(f"Spans must lie within {length} words, contain at least one and not overlap; got {span}.")
         inside = "I" * (span.end - span.start - 1)
         prefixes = "B" + inside
         if scheme == "IOB1" and not (before.end == span.start and before.type == span.type):
-            prefixes = "I" + inside  # no span of the same type ends where this one begins
+            prefixes = "I" + inside  # not directly after a span of the same type
         elif scheme == "BIOES":
             prefixes = "B" + inside[1:] + "E" if inside else "S"
         suffix = f"-{span.type}" if span.type else ""
@@ -94,9 +94,9 @@ def write_tags(spans: Iterable[Span], length: int, scheme: Scheme = "IOB2") -> l
 
 
 def read_tags(tags: Sequence[str], scheme: Scheme = "IOB2") -> ParsedTags:
-    """The spans, read as `extract_spans` reads them, and where the tags are not those of the scheme.
+    """Return the spans as `extract_spans` does, and the positions of tags that are invalid in the scheme.
 
-    To repair a sequence is to write what was read: `write_tags(read_tags(tags).spans, len(tags))`.
+    `write_tags(read_tags(tags).spans, len(tags))` repairs a sequence.
     """
     spans = extract_spans(tags)
     written = write_tags(spans, len(tags), scheme)
@@ -105,11 +105,10 @@ def read_tags(tags: Sequence[str], scheme: Scheme = "IOB2") -> ParsedTags:
 
 
 def extract_strict_spans(tags: Sequence[str], scheme: Scheme = "IOB2") -> list[Span]:
-    """Only the spans whose tags are spelled as the scheme spells them: an I-PER after O is then no person.
+    """Return only spans whose tags are valid in the scheme: in IOB2, an I-PER after O is not a person.
 
-    Of tags that are not valid this reads what seqeval reads in its strict mode. In IOB1 that is not
-    always a part of `extract_spans`: of O B-PER I-PER the B is skipped, which may only follow another
-    person, and a span begins at the I.
+    The result is that of seqeval's strict mode. In IOB1 it is not always a subset of
+    `extract_spans`: in O B-PER I-PER the misplaced B is skipped and a span begins at the I.
     """
     parsed = [*map(parse_tag, tags), (OUTSIDE, "")]
     spans, before, start = [], (OUTSIDE, ""), 0
@@ -125,14 +124,14 @@ def extract_strict_spans(tags: Sequence[str], scheme: Scheme = "IOB2") -> list[S
 
 
 def _starts(before: tuple[str, str], tag: tuple[str, str], scheme: Scheme) -> bool:
-    """Whether a tag that continues no span starts one in this scheme; both tags are parsed."""
+    """Return whether a parsed tag that continues no span starts one in this scheme."""
     if scheme == "IOB1":
         return tag[0] == "I" or (tag[0] == "B" and before[0] in ("B", "I") and before[1] == tag[1])
     return tag[0] == "B" or (tag[0] == "S" and scheme == "BIOES")
 
 
 def _ends(last: tuple[str, str], after: tuple[str, str], scheme: Scheme) -> bool:
-    """Whether a span may have this last tag before the tag `after`, which does not continue it."""
+    """Return whether a span may end with `last` before the tag `after`, which does not continue it."""
     if scheme == "BIOES":
         return last[0] in ("E", "S")
     misplaced = scheme == "IOB1" and last[0] == after[0] == "B" and last[1] != after[1]
@@ -140,9 +139,9 @@ def _ends(last: tuple[str, str], after: tuple[str, str], scheme: Scheme) -> bool
 
 
 def may_follow(before: str | None, tag: str | None, scheme: Scheme = "IOB2") -> bool:
-    """Whether a tag may stand after another; None is the beginning, or the end, of the sentence.
+    """Return whether a tag may follow another; None is the beginning or the end of the sentence.
 
-    A sequence is valid in its scheme exactly if all its neighbours are, beginning and end included.
+    A sequence is valid exactly if all pairs of neighbours are, including the two ends.
     """
     last, last_type = (OUTSIDE, "") if before is None else parse_tag(before)
     prefix, kind = (OUTSIDE, "") if tag is None else parse_tag(tag)
@@ -155,7 +154,7 @@ def may_follow(before: str | None, tag: str | None, scheme: Scheme = "IOB2") -> 
 
 
 def detect_scheme(sequences: Iterable[Sequence[str]]) -> Scheme:
-    """The scheme in which these sequences have the fewest mistakes."""
+    """Return the scheme in which the sequences have the fewest mistakes."""
     mistakes: dict[Scheme, int] = dict.fromkeys(SCHEMES, 0)
     for tags in sequences:
         for scheme in SCHEMES:

@@ -1,10 +1,9 @@
-"""Memory of tensors: refuse a model that cannot fit while it is built, and measure the peak of a computation.
+"""Memory of tensors: reject models that do not fit, and measure the peak of a computation.
 
-Counted are weights, gradients, the optimizer's numbers and everything computed on the way; not the
-program, the data or what an allocator keeps in reserve. So a peak is that of the model and its
-batch, whatever else the process has done before. On a CUDA device PyTorch's allocator counts;
-elsewhere every operation's results are watched while they live, which misses only what a kernel
-uses within itself.
+The peak includes weights, gradients, optimizer state and intermediate results, but not the program,
+the data or memory that an allocator reserves. So it belongs to the model and its batch, regardless
+of what the process did before. On CUDA devices PyTorch's allocator measures it; elsewhere the results
+of all operations are tracked, which misses only temporary buffers inside kernels.
 """
 
 import math
@@ -21,30 +20,31 @@ from torch.utils._pytree import tree_leaves
 from seqloom.core.errors import ResourceError
 from seqloom.core.limits import available_memory, format_bytes, list_largest_settings
 
-UNCHECKED_BYTES = 1 << 26  # that may be allocated before free memory is looked at again
-FIRST_IS_SHAPE = {"empty", "empty_strided", "zeros", "ones", "full", "rand", "randn"}  # operations that allocate
+UNCHECKED_BYTES = 1 << 26  # allocations between two checks of the free memory
+# Operations that allocate a tensor, by the position of the shape among their arguments.
+FIRST_IS_SHAPE = {"empty", "empty_strided", "zeros", "ones", "full", "rand", "randn"}
 SECOND_IS_SHAPE = {"new_empty", "new_zeros", "new_ones", "new_full"}
 
 
 class TooLargeError(ResourceError):
-    """A model needs more memory than there is."""
+    """A model needs more memory than available."""
 
 
 @contextmanager
 def build_within_memory(settings: Mapping[str, object]) -> Iterator[None]:
-    """Raise a TooLargeError that names the largest of `settings` if a model built in this block cannot fit."""
+    """Raise a TooLargeError with the largest of `settings` if a model built in this block does not fit."""
     try:
         with _AllocationGuard():
             yield
     except TooLargeError as error:
         raise TooLargeError(
             f"{error} Make the model smaller; its largest settings are {list_largest_settings(settings)}. Set "
-            "SEQLOOM_MEMORY, say to 64G, if there is more memory than the system reports."
+            "SEQLOOM_MEMORY, for example to 64G, if the machine has more memory than the system reports."
         ) from None
 
 
 class _AllocationGuard(TorchDispatchMode):
-    """Looks at every tensor before it is allocated."""
+    """Checks every tensor before it is allocated."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -59,7 +59,7 @@ class _AllocationGuard(TorchDispatchMode):
         return operation(*args, **kwargs)
 
     def count(self, shape: tuple[int, ...], dtype: torch.dtype) -> None:
-        """Add the bytes of a tensor; `TooLargeError` if what was not checked yet exceeds the free memory."""
+        """Add the bytes of a tensor; raise `TooLargeError` if the unchecked bytes exceed the free memory."""
         size = math.prod(shape) * dtype.itemsize
         self.total, self.unchecked = self.total + size, self.unchecked + size
         if self.unchecked < UNCHECKED_BYTES:
@@ -67,25 +67,25 @@ class _AllocationGuard(TorchDispatchMode):
         free = available_memory()
         if free is not None and self.unchecked > free:
             raise TooLargeError(
-                f"The model does not fit into memory: its tensors reach {format_bytes(self.total)}, the latest of "
-                f"shape {shape}, and {format_bytes(free)} are free."
+                f"The model does not fit into memory: its tensors need {format_bytes(self.total)} so far, the latest "
+                f"with shape {shape}, and {format_bytes(free)} are free."
             )
         self.unchecked = 0
 
 
 class Peak:
-    """`bytes`: the most so far."""
+    """The peak memory so far, in `bytes`."""
 
     def __init__(self) -> None:
         self.bytes = 0
 
 
 @contextmanager
-def measure_peak(device: torch.device, kept: Iterable[Tensor]) -> Iterator[Peak]:
-    """The peak of what is computed within this block. `kept` are tensors that exist already and count too."""
+def measure_peak(device: torch.device, existing: Iterable[Tensor]) -> Iterator[Peak]:
+    """Measure the peak memory of this block, including the `existing` tensors."""
     peak = Peak()
     storages = _LiveStorages(peak)
-    for tensor in kept:
+    for tensor in existing:
         storages.add(tensor)
     if device.type != "cuda":
         with storages:
@@ -98,12 +98,12 @@ def measure_peak(device: torch.device, kept: Iterable[Tensor]) -> Iterator[Peak]
 
 
 class _LiveStorages(TorchDispatchMode):
-    """Sees the results of every operation, backwards too, and remembers their storages for as long as they live."""
+    """Tracks the storages of all results, also of the backward pass, for as long as they live."""
 
     def __init__(self, peak: Peak) -> None:
         super().__init__()
         self.peak, self.bytes = peak, 0
-        self.known: dict[int, weakref.ref[torch.UntypedStorage]] = {}
+        self.storages: dict[int, weakref.ref[torch.UntypedStorage]] = {}
 
     def __torch_dispatch__(self, operation: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         result = operation(*args, **(kwargs or {}))
@@ -113,16 +113,16 @@ class _LiveStorages(TorchDispatchMode):
         return result
 
     def add(self, tensor: Tensor) -> None:
-        """Count the storage of a tensor, which all views of it share, unless it is known."""
+        """Count the storage of a tensor, which all its views share, unless it is already counted."""
         storage = tensor.untyped_storage()
         name, size = storage._cdata, storage.nbytes()
-        if name in self.known or storage.device.type == "meta":
+        if name in self.storages or storage.device.type == "meta":
             return
 
-        def forget(_: object) -> None:
-            del self.known[name]
+        def discard(_: object) -> None:
+            del self.storages[name]
             self.bytes -= size
 
-        self.known[name] = weakref.ref(storage, forget)
+        self.storages[name] = weakref.ref(storage, discard)
         self.bytes += size
         self.peak.bytes = max(self.peak.bytes, self.bytes)

@@ -1,17 +1,16 @@
-"""Operations: functions whose definition can be read where it stands, and which faster implementations may replace.
+"""Operations: functions with a readable definition that faster implementations may replace.
 
     @operation
     def run_cell(cell, x, state, mask): ...                        # the definition, in plain PyTorch
 
-    run_cell.register(applies=fits_kernel, run=run_kernel)         # done by `seqloom.accel`, and by nobody else
+    run_cell.register(applies=fits_kernel, run=run_kernel)         # only in `seqloom.accel`
 
-A call takes the first registered implementation whose `applies` accepts its arguments, else the
-definition. Both compute the same; the tests of `seqloom.accel` prove it. Within
-`definitions_only()` every call takes the definition.
+A call uses the first registered implementation whose `applies` accepts its arguments, otherwise the
+definition. The tests of `seqloom.accel` check that both compute the same. Within
+`definitions_only()` every call uses the definition.
 
-A function marked `compiled_region` is an ordinary one, too, until `compile_regions` names a
-compiler for it. Classes that are found by name, such as cells, are discovered by
-`subclasses_by_name`: adding one is adding a file.
+A function marked `compiled_region` is an ordinary function unless `compile_regions` sets a compiler.
+`subclasses_by_name` discovers classes such as cells: adding one takes one new file.
 """
 
 import functools
@@ -36,7 +35,7 @@ class Implementation(NamedTuple, Generic[P, R]):
 
 
 class Operation(Generic[P, R]):
-    """A function with a definition and perhaps faster implementations."""
+    """A function with a definition and optional faster implementations."""
 
     def __init__(self, definition: Callable[P, R]) -> None:
         functools.update_wrapper(self, definition)
@@ -44,12 +43,12 @@ class Operation(Generic[P, R]):
         self.implementations: list[Implementation[P, R]] = []
 
     def register(self, applies: Callable[P, bool], run: Callable[P, R]) -> None:
-        """Offer an implementation for the calls that `applies` accepts; those registered before it come first."""
-        if not any(known.run is run for known in self.implementations):
+        """Register an implementation for the calls that `applies` accepts; earlier ones take precedence."""
+        if not any(existing.run is run for existing in self.implementations):
             self.implementations.append(Implementation(applies, run))
 
     def select(self, *args: P.args, **kwargs: P.kwargs) -> Callable[P, R]:
-        """The implementation that a call with these arguments takes."""
+        """Return the implementation for a call with these arguments."""
         if torch.compiler.is_compiling() or not _thread.definitions_only:
             for implementation in self.implementations:
                 if implementation.applies(*args, **kwargs):
@@ -66,7 +65,7 @@ def always(*_: Any, **__: Any) -> bool:
 
 
 def operation(definition: Callable[P, R]) -> Operation[P, R]:
-    """Make an operation of its definition."""
+    """Create an operation from its definition."""
     return Operation(definition)
 
 
@@ -79,7 +78,7 @@ _thread = _Thread()
 
 @contextmanager
 def definitions_only() -> Iterator[None]:
-    """Compute every operation by its definition within this block, in this thread."""
+    """Use the definition of every operation in this block and thread."""
     before, _thread.definitions_only = _thread.definitions_only, True
     try:
         yield
@@ -95,7 +94,7 @@ _compiler: Compiler | None = None
 
 
 def compiled_region(function: Callable[P, R]) -> Callable[P, R]:
-    """Mark a function of tensors that can be compiled as a whole."""
+    """Mark a function of tensors that can be compiled as one region."""
 
     @functools.wraps(function)
     def region(*args: P.args, **kwargs: P.kwargs) -> R:
@@ -108,7 +107,7 @@ def compiled_region(function: Callable[P, R]) -> Callable[P, R]:
 
 @contextmanager
 def compile_regions(compiler: Compiler | None) -> Iterator[None]:
-    """Compile marked regions that are called in this block; None leaves them as they are."""
+    """Compile marked regions that are called in this block; None disables compilation."""
     global _compiler
     before, _compiler = _compiler, compiler
     try:
@@ -118,12 +117,11 @@ def compile_regions(compiler: Compiler | None) -> Iterator[None]:
 
 
 def subclasses_by_name(base: type[T], package: str, path: Iterable[str]) -> dict[str, type[T]]:
-    """Import every module of a package and return the subclasses of `base` that are defined there, by their `name`.
+    """Import every module of a package and return the subclasses of `base` defined there, by their `name`.
 
-    They are ordered by module and, within a module, as they are defined. Two of one name are an
-    error.
+    They are ordered by module and, within a module, by definition. Duplicate names are an error.
     """
-    found: dict[str, type[T]] = {}
+    classes: dict[str, type[T]] = {}
     for module in sorted(info.name for info in pkgutil.iter_modules(path)):
         for member in vars(importlib.import_module(f"{package}.{module}")).values():
             if not inspect.isclass(member) or not issubclass(member, base) or "name" not in vars(member):
@@ -131,9 +129,9 @@ def subclasses_by_name(base: type[T], package: str, path: Iterable[str]) -> dict
             if member.__module__ != f"{package}.{module}":
                 continue
             name = str(vars(member)["name"])
-            if name in found:
+            if name in classes:
                 raise ValueError(
-                    f"{package}: {found[name].__qualname__} and {member.__qualname__} are both called {name!r}"
+                    f"{package}: {classes[name].__qualname__} and {member.__qualname__} have the same name {name!r}"
                 )
-            found[name] = member
-    return found
+            classes[name] = member
+    return classes

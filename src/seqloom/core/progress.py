@@ -1,12 +1,12 @@
-"""Long computations: cancel them, and follow their progress. Both reach a computation without its knowing by whom.
+"""Cancellation and progress of long computations, independent of the caller.
 
     cancellation = Cancellation()
     with cancellation.active():     # in the thread that computes
-        compute()                   # its loops call `check_cancelled` at each step
+        compute()                   # its loops call `check_cancelled` in each step
     cancellation.cancel()           # from any thread
 
-    with report_progress(show):           # show("learning merges", characters so far, of how many where that is known)
-        learn()                     # goes through texts in `track`
+    with report_progress(show):     # calls show("learning merges", characters so far, total or None)
+        learn()                     # iterates over texts with `track`
 
 Outside these blocks `check_cancelled` does nothing and nothing is reported.
 """
@@ -17,11 +17,11 @@ from contextvars import ContextVar
 
 
 class Cancelled(Exception):
-    """The computation was cancelled: nobody waits for its result."""
+    """The computation was cancelled because its result is no longer needed."""
 
 
 class Cancellation:
-    """A request to stop a computation. A child is also cancelled when its parent is."""
+    """A request to stop a computation. Cancelling a parent also cancels its children."""
 
     def __init__(self, parent: "Cancellation | None" = None) -> None:
         self._parent = parent
@@ -36,7 +36,7 @@ class Cancellation:
 
     @contextmanager
     def active(self) -> Iterator[None]:
-        """Let `check_cancelled` obey this cancellation, in this thread and inside this block."""
+        """Make `check_cancelled` use this cancellation in this thread and block."""
         token = _active.set(self)
         try:
             yield
@@ -48,7 +48,7 @@ _active: ContextVar[Cancellation | None] = ContextVar("cancellation", default=No
 
 
 def active_cancellation() -> Cancellation | None:
-    """The cancellation that this thread obeys, to be the parent of those of the threads it starts."""
+    """Return the cancellation of this thread, for use as the parent of those of its threads."""
     return _active.get()
 
 
@@ -59,13 +59,13 @@ def check_cancelled() -> None:
         raise Cancelled
 
 
-Listener = Callable[[str, int, int | None], None]  # what is done, characters so far, of how many where that is known
+Listener = Callable[[str, int, int | None], None]  # label, characters so far, total or None
 _listener: ContextVar[Listener | None] = ContextVar("listener", default=None)
 
 
 @contextmanager
 def report_progress(listener: Listener) -> Iterator[None]:
-    """Call `listener` with the progress of all that is tracked in this block."""
+    """Call `listener` with the progress of everything tracked in this block."""
     token = _listener.set(listener)
     try:
         yield
@@ -74,7 +74,7 @@ def report_progress(listener: Listener) -> Iterator[None]:
 
 
 def track(pieces: Iterable[str], label: str, texts: Iterable[str]) -> Iterable[str]:
-    """Pass the pieces of `texts` on, reporting how many characters have been read."""
+    """Iterate over the pieces of `texts` and report the number of characters read."""
     listener = _listener.get()
     total = sum(map(len, texts)) if listener is not None and isinstance(texts, Sequence) else None
 

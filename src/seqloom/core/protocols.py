@@ -1,10 +1,10 @@
-"""The few agreements everything is built on.
+"""Protocols of models and tasks, and the results they return.
 
-The shape alphabet, used in every shape comment of the project:
+All shape comments of the project use these letters:
 
     B batch   T query time   S source time   H hidden   D model   N heads   V vocabulary   G gates   C variables
 
-Masks are boolean and True means "may be used"; a row with nothing to use gives zeros, never NaN.
+Masks are boolean, and True means "may be used"; a fully masked row gives zeros, never NaN.
 """
 
 import math
@@ -31,16 +31,16 @@ class DecodeState:
 
 
 def select(state: DecodeState, hypothesis_rows: Tensor, source_rows: Tensor) -> DecodeState:
-    """Reorder hypotheses, and let finished sources leave."""
+    """Reorder hypotheses and remove finished sources."""
     return DecodeState(select_rows(state.hidden, hypothesis_rows), select_rows(state.memory, source_rows))
 
 
 class _WithAttention:
-    attention: Tensor | None  # (B, S), or by layer and head, where the model has it
+    attention: Tensor | None  # (B, S), or by layer and head, if the model has attention
 
     @property
     def mean_attention(self) -> Tensor | None:
-        """The attention (B, S), the mean over layers and heads."""
+        """Return the mean attention (B, S) over layers and heads."""
         if self.attention is None or self.attention.dim() == 2:
             return self.attention
         return self.attention.flatten(1, -2).mean(dim=1)
@@ -55,7 +55,7 @@ class StepOutput(_WithAttention):
 
 @dataclass(frozen=True)
 class BestOutput(_WithAttention):
-    """Of a step, the most probable tokens alone, as `seqloom.core.tokens.best_tokens` gives them."""
+    """The most probable tokens of a step, in the order of `seqloom.core.tokens.best_tokens`."""
 
     values: Tensor  # (B, count) their log-probabilities
     ids: Tensor  # (B, count)
@@ -67,19 +67,19 @@ class BestOutput(_WithAttention):
 class Steppable(Protocol):
     """A model that predicts the next token. All decoding depends on this protocol only.
 
-    One that cannot say more than so many tokens, END included, may also have `longest_target`: a
-    search stops there.
+    A model with a limit on the number of tokens, END included, has an attribute `longest_target`
+    at which a search stops.
     """
 
     def start(self, source: Tree = None, rows: int | None = None) -> DecodeState:
-        """The state before the first token, for as many rows as `source` has, or `rows` of them."""
+        """Return the state before the first token for the rows of `source`, or for `rows` rows."""
         ...
 
     def step(self, tokens: Tensor, state: DecodeState, mask: Tensor | None = None) -> StepOutput:
-        """Read tokens (B, T) and predict what follows the last real one of each row.
+        """Read tokens (B, T) and predict the token after the last real one of each row.
 
         T > 1 reads a prompt, T = 1 decodes. `mask` (B, T) marks the real tokens. The state is
-        consumed: clone it first to branch.
+        consumed; clone it first to branch.
         """
         ...
 
@@ -94,7 +94,7 @@ class BestSteppable(Steppable, Protocol):
 
 
 def longest_target(model: Steppable) -> int | None:
-    """The most tokens that a model can say, END included; None for any number."""
+    """Return the maximum number of tokens a model can generate, END included, or None."""
     longest: int | None = getattr(model, "longest_target", None)
     return longest
 
@@ -104,33 +104,33 @@ class LanguageModel(Steppable, Protocol):
     """A Steppable that also scores given tokens."""
 
     def score(self, inputs: Tensor, targets: Tensor, state: DecodeState) -> tuple[Tensor, DecodeState]:
-        """log p(targets[b, t] | inputs[b, :t+1], state) for every position (B, T), and the state after the last."""
+        """Return log p(targets[b, t] | inputs[b, :t+1], state) (B, T) and the state after the last position."""
         ...
 
 
 @dataclass(frozen=True)
 class FutureStep:
-    """What a model expects next: a Gaussian, of each variable by itself (`deviation`) or of all (`covariance`)."""
+    """The predicted next values: independent Gaussians (`deviation`) or a joint one (`covariance`)."""
 
     mean: Tensor  # (B, C)
-    state: Tree  # with the batch in dimension 0: whoever wants to branch repeats its rows
+    state: Tree  # with the batch in dimension 0; repeat its rows to branch
     deviation: Tensor | None = None  # (B, C)
     covariance: Tensor | None = None  # (B, C, C)
 
 
 class SeriesModel(Protocol):
-    """A model of series, which can be asked for the next values. All forecasts are written against this.
+    """A model of series that predicts the next values. All forecasts depend on this protocol only.
 
-    Values come and go in the units of the data, NaN never; `mask` is True where one was observed,
-    and what stands at the others is not looked at.
+    Values are in the units of the data and never NaN. `mask` is True for observed values; others
+    are ignored.
     """
 
     def start(self, rows: int) -> Tree:
-        """The state before the first value."""
+        """Return the state before the first value."""
         ...
 
     def step(self, values: Tensor, state: Tree, mask: Tensor | None = None) -> FutureStep:
-        """Read values (B, T, C), T ≥ 1, and predict the one after the last. Without a mask all were observed."""
+        """Read values (B, T, C), T ≥ 1, and predict the next one. Without a mask all values are observed."""
         ...
 
 
@@ -139,7 +139,7 @@ class Forecastable(SeriesModel, Protocol):
     """A model of series that also scores given values."""
 
     def score(self, values: Tensor, mask: Tensor | None = None) -> Tensor:
-        """log p of what was observed at each step (B, T), given all steps before it; 0 where nothing was."""
+        """Return log p of the observed values of each step (B, T) given all previous steps, or 0 without any."""
         ...
 
 
@@ -148,7 +148,7 @@ class ExactForecastable(Protocol):
     """A model with an exact distribution of all future steps, which needs no sampling."""
 
     def exact_forecast(self, values: Tensor, mask: Tensor, horizon: int) -> tuple[Tensor, Tensor]:
-        """The mean (B, h, C) and the covariance (B, h, C, C) of the next h steps."""
+        """Return the mean (B, h, C) and the covariance (B, h, C, C) of the next h steps."""
         ...
 
 
@@ -171,27 +171,30 @@ class ResumableModel(Model, Protocol):
 
 @dataclass(frozen=True)
 class Loss:
-    value: Tensor  # scalar: the mean over the batch's predictions, still attached to the graph
+    value: Tensor  # scalar: the mean over the predictions of the batch, attached to the graph
     carry: Tree  # what the next batch may start from (truncated backpropagation), or None
-    tokens: int  # how many tokens, or vectors, were read: what speed is measured in
-    count: Tensor | None = None  # how many predictions `value` is the mean of; None: as many in every row
+    tokens: int  # number of inputs read, in units of `Task.counted`
+    count: Tensor | None = None  # number of predictions in `value`; None if it is equal in all rows
 
 
 @dataclass(frozen=True)
 class Monitor:
-    """The metric of dev that selects the best checkpoint."""
+    """The dev metric that selects the best checkpoint."""
 
     metric: str = "loss"
     higher_is_better: bool = False
-    unit: str = "nats"  # of the loss in training; exp(loss) is a perplexity only if this is "nats"
-    remark: str = ""  # how the loss in training differs from that of dev: smoothed, of samples …
+    unit: str = "nats"  # of the training loss; exp(loss) is a perplexity only for "nats"
+    remark: str = ""  # difference between training and dev loss, such as label smoothing or sampling
 
     def better(self, new: float, old: float) -> bool:
         return new > old if self.higher_is_better else new < old
 
     def prefers(self, new: Mapping[str, float], old: Mapping[str, float]) -> bool:
-        """Is one evaluation better than another? Any number is better than none; where they are equally good, the lower
-        loss decides, if it was measured, and else the earlier stays."""
+        """Return whether a new evaluation is better than an old one.
+
+        Any number is better than NaN. Ties are broken by the lower loss if it was measured, and
+        otherwise by the earlier evaluation.
+        """
         a, b = new[self.metric], old[self.metric]
         if a == b:
             return new.get("loss", math.nan) < old.get("loss", math.nan)
@@ -201,30 +204,30 @@ class Monitor:
 class Task(Protocol):
     """The interface of a task that is trained by gradient.
 
-    A class that inherits from it need not define what has a default here.
+    Subclasses may omit methods that have a default here.
     """
 
     monitor: Monitor
-    counted: str = "tokens"  # what speed is measured in
+    counted: str = "tokens"  # unit of the training speed
 
     def model(self) -> Any:
         """Return a newly initialised `nn.Module`; the caller sets the seed."""
         ...
 
     def model_section(self) -> Any:
-        """The recipe's section of the model, for messages; None where there is no recipe."""
+        """Return the model section of the recipe for messages, or None without a recipe."""
         return None
 
     def steps_per_epoch(self) -> int: ...
 
     def largest_step(self, seed: int) -> int | None:
-        """The step of the first epoch whose batch takes most memory; None where all batches have one shape."""
+        """Return the step of the first epoch with the largest batch, or None if all batches have one shape."""
         return None
 
     def batch(self, seed: int, step: int, rank: int = 0, world: int = 1) -> Tree:
-        """The batch of this step: a pure function of its arguments, of one of a finite set of shapes.
+        """Return the batch of a step: a pure function of the arguments with a finite set of shapes.
 
-        Where the shape does not say how many tokens it has, its entry "read" does.
+        The entry "read" is the number of tokens if the shape does not determine it.
         """
         ...
 
@@ -233,25 +236,25 @@ class Task(Protocol):
         ...
 
     def evaluate(self, model: Any, split: str) -> dict[str, float]:
-        """Every metric of a split by name; `monitor.metric` is among them."""
+        """Return the metrics of a split by name, including `monitor.metric`."""
         ...
 
     def validate(self, model: Any) -> dict[str, float]:
-        """The metrics of dev during training: all of them, unless a whole evaluation takes long."""
+        """Return the dev metrics during training: all of them, unless a full evaluation is slow."""
         return self.evaluate(model, "dev")
 
 
 @dataclass(frozen=True)
 class Estimate:
-    """One stage of an estimation: `model` is None while there is nothing worth keeping yet."""
+    """One stage of an estimation. `model` is None until there is a usable model."""
 
     step: int
     total: int
     model: Any | None
     values: Mapping[str, float]
-    read: int = 0  # words, or whatever `counted` says, that were read in it: what speed is measured in
+    read: int = 0  # number of inputs read, in units of `counted`
     counted: str = "words"
-    unit: str = "nats"  # of a loss among the values
+    unit: str = "nats"  # of the loss in `values`
 
 
 class Estimable(Protocol):
@@ -262,7 +265,7 @@ class Estimable(Protocol):
     def model(self) -> Any: ...
 
     def scale(self) -> tuple[int, str]:
-        """Return the number of parameters, 0 if it is not known before counting, and the device."""
+        """Return the number of parameters (0 if unknown before counting) and the device."""
         return 0, "cpu"
 
     def estimates(self, model: Any | None, step: int) -> Iterator[Estimate]:

@@ -1,10 +1,10 @@
 """Token ids: the special tokens of models, and the most probable tokens of a step.
 
-    [CLS]   where a whole text is summed up        [SEP]   after a text, before the next        [MASK]   hides a token
+    [CLS]   represents a whole text        [SEP]   separates texts        [MASK]   hides a token
 
-Special tokens are rows of the model's embedding after the V of its tokenizer. No text encodes to
-them, and no model predicts them: it has V outputs. `seqloom.text.model_inputs` has the forms in which
-texts stand between them.
+Special tokens are rows of the model's embedding after the V tokens of its tokenizer. No text encodes
+to them, and no model predicts them: it has V outputs. `seqloom.text.model_inputs` defines the input
+formats with special tokens.
 """
 
 from dataclasses import dataclass
@@ -14,22 +14,21 @@ import torch
 from torch import Tensor
 
 CLASSIFY_TEXT, SEPARATE_TEXT, MASK_TEXT = "[CLS]", "[SEP]", "[MASK]"
-EXTRA = 3  # how many there are
-BLOCK = 64  # tokens whose maximum is looked at first
-MANY = 1 << 18  # log-probabilities from which that is faster
+EXTRA = 3  # number of special tokens
+BLOCK = 64  # tokens of a block whose maximum is computed first
+MIN_BLOCKED_SIZE = 1 << 18  # log-probabilities from which blocks are faster
 
 
 def best_tokens(log_probs: Tensor, count: int) -> tuple[Tensor, Tensor]:
-    """The `count` most probable tokens of each row (B, V): their log-probabilities and ids (B, count), by rising id.
+    """Return the `count` most probable tokens of each row (B, V): log-probabilities and ids (B, count), by id.
 
-    Of equally probable tokens those of lower id are taken. `topk` promises nothing about equals, so
-    one more is asked for: if it equals the last of those wanted, equals were cut apart, and the
-    rows are looked at again.
+    Ties are broken by lower id. `topk` does not define the order of ties, so one more token is
+    selected: if it ties with the last one, the selection is repeated with the tie resolved.
     """
     count = min(count, log_probs.shape[1])
     values, ids = _top(log_probs, min(count + 1, log_probs.shape[1]))
     least = values[:, count - 1 : count]
-    cut = (values[:, count:] == least) & ~least.isneginf()  # which of the impossible ones does not matter
+    cut = (values[:, count:] == least) & ~least.isneginf()  # ties of impossible tokens do not matter
     if bool(cut.any()):
         values, ids = _top(_lowest_ids(log_probs, least, count), count)
     ids, order = ids[:, :count].sort(dim=1)
@@ -37,8 +36,10 @@ def best_tokens(log_probs: Tensor, count: int) -> tuple[Tensor, Tensor]:
 
 
 def rank_tokens(log_probs: Tensor, count: int) -> tuple[Tensor, Tensor]:
-    """The same tokens, most probable first, and nothing is asked of the device: a stable sort leaves equals in the
-    order of their ids. It is one of the `count` blocks of largest maximum alone, of which equals stand in order too."""
+    """Return the same tokens, most probable first, without device synchronisation.
+
+    A stable sort breaks ties by id. Only the `count` blocks with the largest maxima are sorted.
+    """
     rows, vocabulary = log_probs.shape
     blocks = vocabulary // BLOCK
     ids = torch.arange(vocabulary, device=log_probs.device).expand(rows, vocabulary)
@@ -53,23 +54,26 @@ def rank_tokens(log_probs: Tensor, count: int) -> tuple[Tensor, Tensor]:
 
 
 def _top(log_probs: Tensor, count: int) -> tuple[Tensor, Tensor]:
-    """`topk`, up to three times as fast on a CPU: the `count` largest lie in the `count` blocks of largest maximum."""
+    """Compute `topk` up to three times as fast on a CPU.
+
+    The `count` largest values lie in the `count` blocks with the largest maxima.
+    """
     rows, vocabulary = log_probs.shape
     blocks = vocabulary // BLOCK
-    if log_probs.is_cuda or log_probs.numel() < MANY or blocks < 4 * count or not log_probs.is_contiguous():
+    if log_probs.is_cuda or log_probs.numel() < MIN_BLOCKED_SIZE or blocks < 4 * count or not log_probs.is_contiguous():
         return log_probs.topk(count, dim=1)
     whole, rest = log_probs.split([blocks * BLOCK, vocabulary - blocks * BLOCK], dim=1)
     chosen = whole.unflatten(1, (blocks, BLOCK)).amax(2).topk(count, dim=1).indices  # (B, count)
     first = vocabulary * torch.arange(rows, device=chosen.device).unsqueeze(1) + chosen * BLOCK
-    anywhere = log_probs.as_strided((rows * vocabulary - BLOCK + 1, BLOCK), (1, 1))  # a block from every place on
-    kept = anywhere.index_select(0, first.flatten()).view(rows, -1)  # (B, count · BLOCK)
-    values, places = torch.cat([kept, rest], dim=1).topk(count, dim=1)
-    inside = chosen.gather(1, (places // BLOCK).clamp(max=count - 1)) * BLOCK + places % BLOCK
-    return values, torch.where(places < kept.shape[1], inside, places + blocks * BLOCK - kept.shape[1])
+    anywhere = log_probs.as_strided((rows * vocabulary - BLOCK + 1, BLOCK), (1, 1))  # blocks from every offset
+    selected = anywhere.index_select(0, first.flatten()).view(rows, -1)  # (B, count · BLOCK)
+    values, indices = torch.cat([selected, rest], dim=1).topk(count, dim=1)
+    inside = chosen.gather(1, (indices // BLOCK).clamp(max=count - 1)) * BLOCK + indices % BLOCK
+    return values, torch.where(indices < selected.shape[1], inside, indices + blocks * BLOCK - selected.shape[1])
 
 
 def _lowest_ids(log_probs: Tensor, least: Tensor, count: int) -> Tensor:
-    """The same rows, with only so many of those that equal `least` (B, 1) left possible that `count` are, by id."""
+    """Mask ties with `least` (B, 1) by descending id until `count` tokens of each row remain."""
     above, equal = log_probs > least, log_probs == least
     room = count - above.sum(1, keepdim=True)
     return log_probs.masked_fill(equal & (equal.cumsum(1) > room), -torch.inf)
@@ -85,7 +89,7 @@ class Specials:
 
     @classmethod
     def after(cls, vocabulary: int) -> Self:
-        """The rows that follow a tokenizer's `vocabulary` tokens."""
+        """Return the ids that follow the `vocabulary` tokens of a tokenizer."""
         return cls(vocabulary, vocabulary + 1, vocabulary + 2)
 
     @property

@@ -1,10 +1,9 @@
 """State trees: nested values whose leaves are tensors with the batch in dimension 0.
 
 A tree is a tensor, a `GrowingBuffer`, `None`, a number, a string, or a tuple, list or dict of trees.
-Models receive and return their state as such a value and keep nothing on themselves between calls,
-so whoever holds a state may clone it, reorder its rows, cut its gradient or write it to disk
-without knowing which model it belongs to. What is read from a file is compared with a template
-(`check_tree`) before anything is computed with it.
+Models receive and return their state as a tree and store nothing between calls, so a caller can
+clone a state, reorder its rows, detach it or write it to disk without knowing the model. Trees read
+from files are validated against a template with `check_tree`.
 """
 
 import math
@@ -22,7 +21,7 @@ Tree = Any
 
 @dataclass(frozen=True)
 class GrowingBuffer:
-    """A preallocated buffer (B, …, capacity, …) of which each row has filled the first `length` (B,) places."""
+    """A preallocated buffer (B, …, capacity, …) of which each row uses the first `length` (B,) positions."""
 
     buffer: Tensor
     length: Tensor
@@ -56,12 +55,12 @@ def leaves(tree: Tree) -> Iterator[Tensor]:
 
 
 def clone(tree: Tree) -> Tree:
-    """Copy a tree without sharing memory; needed before branching, because `step` consumes its state."""
+    """Copy a tree without sharing memory. Branching needs a copy, because `step` consumes its state."""
     return tree_map(Tensor.clone, tree)
 
 
 def detach(tree: Tree) -> Tree:
-    """Detach a tree from the graph, as truncated backpropagation does between chunks."""
+    """Detach a tree from the graph, for truncated backpropagation."""
     return tree_map(Tensor.detach, tree)
 
 
@@ -75,13 +74,13 @@ def select_rows(tree: Tree, rows: Tensor) -> Tree:
 
 
 def count_rows(tree: Tree) -> int:
-    """How many rows the tensors of a tree have; 1 if they do not agree, since it cannot be split then."""
+    """Return the number of rows of the tensors of a tree, or 1 if it differs and the tree cannot be split."""
     sizes = {len(leaf) if leaf.dim() else 0 for leaf in leaves(tree)}
     return sizes.pop() if len(sizes) == 1 else 1
 
 
 def slice_rows(tree: Tree, first: int, last: int, rows: int) -> Tree:
-    """Rows `first` to `last` of the `rows` of a tree; an integer counts something in all rows and is shared out."""
+    """Return rows `first` to `last` of a tree with `rows` rows; an integer is a count over all rows and is divided."""
     if isinstance(tree, dict):
         return {key: slice_rows(child, first, last, rows) for key, child in tree.items()}
     if isinstance(tree, tuple | list):
@@ -106,7 +105,7 @@ def concatenate_rows(trees: list[Tree]) -> Tree:
 
 
 def pack(tree: Tree) -> tuple[Tree, dict[str, Tensor]]:
-    """Split a tree into a JSON skeleton and its named tensors, so that it can be written without pickling."""
+    """Split a tree into a JSON skeleton and named tensors, which can be written without pickle."""
     tensors: dict[str, Tensor] = {}
 
     def walk(node: Tree) -> Tree:
@@ -128,7 +127,7 @@ def pack(tree: Tree) -> tuple[Tree, dict[str, Tensor]]:
 
 
 def unpack(skeleton: Tree, tensors: Mapping[str, Tensor]) -> Tree:
-    """Rebuild the tree that `pack` split; `ValueError` unless the skeleton names each tensor once."""
+    """Rebuild a tree from the result of `pack`; raise `ValueError` unless the skeleton names each tensor once."""
     unused = dict(tensors)
 
     def walk(node: Tree) -> Tree:
@@ -153,21 +152,21 @@ def unpack(skeleton: Tree, tensors: Mapping[str, Tensor]) -> Tree:
     except (AttributeError, KeyError, TypeError, RecursionError) as error:
         raise ValueError(f"not the skeleton of a tree ({type(error).__name__})") from error
     if unused:
-        raise ValueError(f"tensors without a place in the tree: {', '.join(sorted(unused)[:3])}")
+        raise ValueError(f"tensors that are not part of the tree: {', '.join(sorted(unused)[:3])}")
     return tree
 
 
 # --- validation -------------------------------------------------------------------------------------------------------
 
 ANYTHING = object()  # in a template: not checked here
-SHOWN_NAMES = 3  # names of entries that a message lists
+SHOWN_NAMES = 3  # names listed in a message
 
 
 @dataclass(frozen=True)
 class Expected:
-    """The shape (None: any size), dtype and range of a tensor.
+    """Expected shape (None: any size), dtype and range of a tensor.
 
-    NaN is always refused, and infinity too unless a bound is infinite.
+    NaN is never allowed, and infinity only if a bound is infinite.
     """
 
     shape: tuple[int | None, ...]
@@ -177,20 +176,20 @@ class Expected:
 
     @classmethod
     def like(cls, tensor: Tensor, low: float | None = None) -> "Expected":
-        """The shape and dtype of a tensor."""
+        """Expect the shape and dtype of a tensor."""
         return cls(tuple(tensor.shape), tensor.dtype, low)
 
     def check(self, tensor: Tree, name: str) -> None:
-        """Raise `CheckpointError` unless this is such a tensor."""
+        """Raise `CheckpointError` unless `tensor` matches."""
         if not isinstance(tensor, Tensor):
             raise CheckpointError(f"{name} must be a tensor, got {_kind(tensor)}")
-        shape, wanted = tuple(tensor.shape), self.shape
-        if len(shape) != len(wanted) or any(w not in (None, size) for size, w in zip(shape, wanted, strict=True)):
-            wanted_text, shape_text = (
+        shape = tuple(tensor.shape)
+        if len(shape) != len(self.shape) or any(e not in (None, s) for s, e in zip(shape, self.shape, strict=True)):
+            expected, actual = (
                 "(" + ", ".join("any" if size is None else str(size) for size in sizes) + ")"
-                for sizes in (wanted, shape)
+                for sizes in (self.shape, shape)
             )
-            raise CheckpointError(f"{name} must have the shape {wanted_text}, got {shape_text}")
+            raise CheckpointError(f"{name} must have the shape {expected}, got {actual}")
         if tensor.dtype != self.dtype:
             dtypes = [str(dtype).removeprefix("torch.") for dtype in (self.dtype, tensor.dtype)]
             raise CheckpointError(f"{name} must be {dtypes[0]}, got {dtypes[1]}")
@@ -201,7 +200,7 @@ class Expected:
         high = self.high if self.high is not None else math.inf
         infinite = (lowest == -math.inf and self.low is None) or (highest == math.inf and self.high is None)
         if math.isnan(lowest) or infinite:
-            raise CheckpointError(f"{name} must hold finite numbers, and holds NaN or infinity")
+            raise CheckpointError(f"{name} must contain finite numbers, but contains NaN or infinity")
         if lowest < low or highest > high:
             raise CheckpointError(
                 f"{name} must lie between {low:g} and {high:g}; its values are {lowest:g} to {highest:g}"
@@ -233,7 +232,7 @@ def check_tree(tree: Tree, template: Tree, name: str = "") -> None:
             more = f" and {len(keys) - SHOWN_NAMES} more" if len(keys) > SHOWN_NAMES else ""
             problems += [f"{', '.join(map(str, keys[:SHOWN_NAMES]))}{more} {what}"] if keys else []
         if problems:
-            raise CheckpointError(f"{name or 'it'} has other entries than expected: {', '.join(problems)}")
+            raise CheckpointError(f"{name or 'it'} does not have the expected entries: {', '.join(problems)}")
         for key, child in template.items():
             check_tree(tree[key], child, f"{name}.{key}" if name else str(key))
     elif isinstance(template, tuple | list):
@@ -250,11 +249,11 @@ def _kind(value: Tree) -> str:
 
 
 def require(holds: bool | Tensor, message: str) -> None:
-    """Raise `CheckpointError` unless something holds that relates several tensors."""
+    """Raise `CheckpointError` unless a condition on several tensors holds."""
     if not bool(holds):
         raise CheckpointError(message)
 
 
 def is_ascending(keys: Tensor) -> Tensor:
-    """Whether every key (n,) is larger than the one before it."""
+    """Return whether every key (n,) is larger than the previous one."""
     return (keys[1:] > keys[:-1]).all()

@@ -1,4 +1,4 @@
-"""Words for messages: the nearest valid word, values as a person would write them, names of metrics and languages."""
+"""Text for messages: suggestions for unknown words, formatted values, and lists of metrics and languages."""
 
 import difflib
 import re
@@ -6,33 +6,33 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 from unicodedata import category
 
-WHOLE_NUMBERS = range(-(2**63), 2**63)  # those that torch, numpy and JSON readers can hold
-CONTROL = ("Cc", "Cs", "Zl", "Zp")  # control characters, halves of pairs, ends of lines and paragraphs
-TURNING = "\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069"  # letters after these run another way
+WHOLE_NUMBERS = range(-(2**63), 2**63)  # 64-bit integers, which torch, numpy and JSON readers support
+CONTROL = ("Cc", "Cs", "Zl", "Zp")  # categories: control characters, surrogates, line and paragraph separators
+DIRECTION_MARKS = "\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069"  # change the writing direction
 
 
 def find_nearest(word: str, options: Iterable[str]) -> str | None:
     """Return the option most similar to `word`, or None if none is similar."""
     candidates = {option.lower(): option for option in options}
-    found = difflib.get_close_matches(word.lower(), candidates, n=1, cutoff=0.6)
-    return candidates[found[0]] if found else None
+    matches = difflib.get_close_matches(word.lower(), candidates, n=1, cutoff=0.6)
+    return candidates[matches[0]] if matches else None
 
 
 def did_you_mean(word: str, options: Iterable[str]) -> str:
     """Return advice on an unknown word: the most similar option and the list of all options."""
     known = list(options)
     close = find_nearest(word, known)
-    choices = f"choose from {', '.join(map(shorten, known))}" if known else "there is nothing to choose from"
+    choices = f"choose from {', '.join(map(shorten, known))}" if known else "no options are available"
     return f"did you mean {close}? ({choices})" if close else choices
 
 
-def format_count(count: int, what: str, several: str | None = None) -> str:
-    """`1 text`, `2,000 texts`"""
-    return f"1 {what}" if count == 1 else f"{count:,} {several or what + 's'}"
+def format_count(count: int, noun: str, plural: str | None = None) -> str:
+    """Format a count with its noun: `1 text`, `2,000 texts`."""
+    return f"1 {noun}" if count == 1 else f"{count:,} {plural or noun + 's'}"
 
 
 def is_unicode(text: str) -> bool:
-    """Whether UTF-8 can encode this text. Bytes of a command line or file name that are not UTF-8 become surrogates."""
+    """Return whether UTF-8 can encode a text; invalid bytes of arguments and file names are surrogates."""
     return not any("\ud800" <= character <= "\udfff" for character in text)
 
 
@@ -61,30 +61,29 @@ _ONE_LINE = {ord("\n"): " ", ord("\r"): " ", ord("\t"): " "}
 
 
 def one_line(text: str) -> str:
-    """Return a text that neither ends a line nor begins a new field."""
+    """Replace line breaks and tabs by spaces."""
     return text.translate(_ONE_LINE)
 
 
 def escape_controls(text: str) -> str:
-    """A text as a person may see it: what would command the terminal, or turn the order of letters, is spelled out."""
+    """Escape the characters that control a terminal or the writing direction."""
     return "".join(
         letter.encode("unicode_escape").decode("ascii")
-        if letter != "\t" and (letter in TURNING or category(letter) in CONTROL)
+        if letter != "\t" and (letter in DIRECTION_MARKS or category(letter) in CONTROL)
         else letter
         for letter in text
     )
 
 
-# Written without spaces between words.
-UNSPACED_LANGUAGES = frozenset({"bo", "dz", "ja", "km", "lo", "my", "th", "yue", "zh"})
+UNSPACED_LANGUAGES = frozenset({"bo", "dz", "ja", "km", "lo", "my", "th", "yue", "zh"})  # no spaces between words
 
 
 def is_unspaced(tag: str) -> bool:
     return re.split("[-_]", tag)[0].lower() in UNSPACED_LANGUAGES
 
 
-PERCENT_METRICS = ("bleu", "bleu_lowercase", "chrf", "copy_bleu")  # they go from 0 to 100
-# Of labels, tags, scores and answers, what matters first.
+PERCENT_METRICS = ("bleu", "bleu_lowercase", "chrf", "copy_bleu")  # from 0 to 100
+# Metrics of labels, tags, scores and answers, the most important first.
 ANSWER_METRICS = (
     *("span_f1", "token_accuracy", "accuracy", "macro_f1", "matthews"),
     *("pearson", "spearman", "answer_f1", "answer_exact"),
@@ -100,12 +99,12 @@ HIGHER_IS_BETTER = (
 
 
 def format_metric(name: str, value: float) -> str:
-    """Return a value with two digits after the point if it goes from 0 to 100, otherwise four."""
+    """Format a metric with two decimals if it ranges from 0 to 100, otherwise with four."""
     if name in PERCENT_METRICS:
         return f"{value:.2f}"
     return f"{value:{'.4f' if abs(value) < 1e6 else '.3e'}}"
 
 
 def format_sizes(counts: Mapping[str, int]) -> str:
-    """Return counts in words: 3 sentences, 12 words."""
+    """Format counts: `3 sentences, 12 words`."""
     return ", ".join(f"{count:,} {unit}" for unit, count in counts.items())
