@@ -69,7 +69,7 @@ def test_steps_in_words() -> None:
     run: Any = SimpleNamespace(path=Path("runs/one"))
 
     def words(steps: Iterable[int]) -> str:
-        return AveragedWeights([run], {}, list(steps)).what
+        return AveragedWeights([run], {}, list(steps)).description
 
     assert words([5]) == "1 checkpoint of runs/one, step 5"
     assert words([900, 1000]) == "2 checkpoints of runs/one, steps 900, 1,000"

@@ -14,7 +14,7 @@ from seqloom.core import files
 from seqloom.core.errors import CheckpointError, ResourceError, UsageError
 from seqloom.predict.loader import load
 from seqloom.runs import layout
-from seqloom.runs.layout import refuse_existing
+from seqloom.runs.layout import reject_existing
 from seqloom.runs.run import Run
 from seqloom.training import begin, resume
 
@@ -68,7 +68,7 @@ def test_a_run_that_exists_is_refused_with_both_ways_out(tmp_path):
     Run.create(tmp_path / "one", {}, {})
     (tmp_path / "one-2").mkdir()
     with pytest.raises(UsageError) as caught:
-        refuse_existing(tmp_path / "one")
+        reject_existing(tmp_path / "one")
     assert caught.value.exit_code == 2
     assert f"--resume {tmp_path / 'one'}" in str(caught.value)
     assert f"--out {tmp_path / 'one-3'}" in str(caught.value)
@@ -78,7 +78,7 @@ def test_a_run_that_exists_is_refused_with_both_ways_out(tmp_path):
 def test_something_else_of_that_name_is_refused_and_untouched(tmp_path, kind):
     path = tmp_path / "one"
     _ = (path.mkdir(), (path / "thesis.txt").write_text("x")) if kind == "folder" else path.write_text("x")
-    for attempt in (lambda: refuse_existing(path), lambda: Run.create(path, {}, {})):
+    for attempt in (lambda: reject_existing(path), lambda: Run.create(path, {}, {})):
         with pytest.raises(UsageError, match="is not a run") as caught:
             attempt()
         assert "--resume" not in str(caught.value)

@@ -95,7 +95,7 @@ def average(
     first = "bleu" if "bleu" in shown else averaged.monitor
     best = [f"{part.name.partition(', ')[0]} {format_metric(first, part.metrics[first])}" for part in alone]
     value = f"{METRICS.get(first, first)} {format_metric(first, metrics[first])}"
-    print(f"averaged {averaged.average.what}: dev {value}, {', '.join(best)}")
+    print(f"averaged {averaged.average.description}: dev {value}, {', '.join(best)}")
     columns = {"averaged": metrics, **{part.name: part.metrics for part in alone}}
     print(f"  {'':12}" + "".join(f"  {head:>10}" for head in columns))
     for name in shown:

@@ -23,7 +23,7 @@ from seqloom.predict.loader import load
 from seqloom.predict.translate import TranslationEvaluation, TranslatorPredictor
 from seqloom.runs import average as averages
 from seqloom.runs.average import AveragedWeights, DevMetrics
-from seqloom.runs.layout import refuse_existing
+from seqloom.runs.layout import reject_existing
 from seqloom.runs.record import vocabularies
 from seqloom.runs.run import Run
 from seqloom.train.config import FitConfig
@@ -302,7 +302,7 @@ def average_runs(paths: Sequence[Path], last: int | None, out: Path | None, devi
     else:
         mean = averages.mean_of_checkpoints(runs[0], last or DEFAULT_CHECKPOINTS)
     alone = [DevMetrics(_name(part.run, runs), _numbers(part.report("dev").to_dict())) for part in parts]
-    task, model = parts[0].training_task, runs[0].model_of(mean.weights, device, f"The mean of {mean.what}")
+    task, model = parts[0].training_task, runs[0].model_of(mean.weights, device, f"The mean of {mean.description}")
     metrics = task.report(model, "dev").to_dict()
     in_training = task.validate(model) if task.validates_part else _numbers(metrics)
     run = averages.create(target, mean, metrics, alone, in_training)
@@ -318,7 +318,7 @@ def _target(runs: Sequence[Run], out: Path | None) -> Path:
         out = source.with_name(f"{source.name}-averaged")
     if not out.name:
         raise UsageError(f"--out must name a new directory; got {str(out)!r}.")
-    refuse_existing(out)
+    reject_existing(out)
     check_writable(next(folder for folder in out.absolute().parents if folder.exists()) / out.name)
     return out
 

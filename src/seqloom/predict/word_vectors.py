@@ -33,7 +33,7 @@ from seqloom.predict.base import AnyPredictor, Prediction, Predictor, as_lines
 from seqloom.predict.embeddings import embed, get_state_reader
 from seqloom.predict.evaluation import Evaluation, EvaluationOptions
 from seqloom.predict.loader import load
-from seqloom.runs.layout import refuse_existing
+from seqloom.runs.layout import reject_existing
 from seqloom.tasks.word_vectors import create_vectors_run, plain_words, score_word_sets, space_of
 from seqloom.text import Words
 
@@ -196,7 +196,7 @@ def token_vectors(model: object, vocabulary: int) -> Tensor | None:
 
 def import_vectors(file: str | Path, out: str | Path) -> WordVectorsPredictor:
     """Convert a file in the text or binary format of word2vec to a run; GloVe and fastText also write these formats."""
-    refuse_existing(Path(out))
+    reject_existing(Path(out))
     words, vectors = read_all_vectors(Path(file))
     return WordVectorsPredictor(create_vectors_run(words, torch.from_numpy(vectors), Path(out)), "cpu")
 

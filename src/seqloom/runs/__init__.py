@@ -1,1 +1,1 @@
-"""A run on disk: what a training leaves behind, and where every command gets its trained model from."""
+"""The run directory, which training creates and every command for trained models opens."""

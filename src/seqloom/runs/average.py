@@ -23,7 +23,7 @@ from seqloom.core.errors import CheckpointError, UsageError
 from seqloom.core.files import to_json
 from seqloom.core.words import format_count, format_value
 from seqloom.runs.layout import FROZEN_FILE
-from seqloom.runs.record import data_section, machine, number, vocabularies
+from seqloom.runs.record import data_section, describe_machine, format_number, vocabularies
 from seqloom.runs.run import Run
 from seqloom.train.checkpoints import CheckpointStore
 from seqloom.train.events import Evaluated, Finished, event_to_json
@@ -41,7 +41,7 @@ class AveragedWeights:
     damaged: tuple[tuple[str, str], ...] = ()  # skipped checkpoints: (name, cause)
 
     @property
-    def what(self) -> str:
+    def description(self) -> str:
         """A description such as "10 checkpoints of runs/X, steps 100, 200 …"; long lists are shortened."""
         if not self.steps:
             return " and ".join(str(run.path) for run in self.runs)
@@ -97,11 +97,11 @@ def mean_of_checkpoints(run: Run, last: int) -> AveragedWeights:
         store = run.store()
         averaged = mean(weights(store))
     if len(steps) < last:
-        refuse_too_few(run, len(steps), last, store.damaged)
+        raise_too_few(run, len(steps), last, store.damaged)
     return AveragedWeights([run], averaged, steps[::-1], tuple(store.damaged))
 
 
-def refuse_too_few(run: Run, count: int, last: int, damaged: Sequence[tuple[str, str]]) -> NoReturn:
+def raise_too_few(run: Run, count: int, last: int, damaged: Sequence[tuple[str, str]]) -> NoReturn:
     """Raise an error that explains how to train with enough checkpoints."""
     if not (count or damaged):
         raise UsageError(f"{run.path} has no checkpoints to average: none was saved yet, or they were deleted.")
@@ -154,39 +154,39 @@ def difference_of(a: Run, b: Run) -> str | None:
 
 def create(
     out: Path,
-    made: AveragedWeights,
-    kept: Mapping[str, Json],
-    alone: Sequence[DevMetrics],
-    in_training: Mapping[str, float],
+    average: AveragedWeights,
+    metrics: Mapping[str, Json],
+    source_metrics: Sequence[DevMetrics],
+    training_metrics: Mapping[str, float],
 ) -> Run:
     """Create the run directory of an average atomically.
 
-    `kept` has the metrics of its evaluation on dev, `alone` those of its sources, `in_training`
-    the metrics that are computed during training.
+    `metrics` are those of its evaluation on dev, `source_metrics` those of its sources, and
+    `training_metrics` those that are computed during training.
     """
-    source = made.runs[0]
+    source = average.runs[0]
     documents = source.documents()
     documents["average.json"] = {
-        "runs": [str(run.path) for run in made.runs],
-        "steps": made.steps or None,
-        "alone": [{"name": one.name, **one.metrics} for one in alone],
+        "runs": [str(run.path) for run in average.runs],
+        "steps": average.steps or None,
+        "alone": [{"name": entry.name, **entry.metrics} for entry in source_metrics],
     }
     files = {FROZEN_FILE: source.file(FROZEN_FILE)} if FROZEN_FILE in source.manifest.files else {}
     records = {
-        "metrics/dev.json": to_json(dict(kept)).encode(),
-        "log.jsonl": _log(made, in_training).encode(),
-        "card.md": card(out.name, made, kept, alone).encode(),
+        "metrics/dev.json": to_json(dict(metrics)).encode(),
+        "log.jsonl": _log(average, training_metrics).encode(),
+        "card.md": card(out.name, average, metrics, source_metrics).encode(),
     }
-    return Run.create(out, source.recipe, documents, files, weights=made.weights, records=records)
+    return Run.create(out, source.recipe, documents, files, weights=average.weights, records=records)
 
 
-def _log(made: AveragedWeights, metrics: Mapping[str, float]) -> str:
+def _log(average: AveragedWeights, metrics: Mapping[str, float]) -> str:
     """Write a log with the sources of the average and the last events of a training."""
-    last = made.steps[-1] if made.steps else max((entry["step"] for entry in made.runs[0].log()), default=0)
-    parameters = next((entry["parameters"] for entry in made.runs[0].log() if "parameters" in entry), 0)
-    finished = Finished(last, f"the mean of {made.what}", last, metrics, parameters, 0.0, 0.0)
+    last = average.steps[-1] if average.steps else max((entry["step"] for entry in average.runs[0].log()), default=0)
+    parameters = next((entry["parameters"] for entry in average.runs[0].log() if "parameters" in entry), 0)
+    finished = Finished(last, f"the mean of {average.description}", last, metrics, parameters, 0.0, 0.0)
     entries: list[dict[str, Json]] = [
-        {"event": "averaged", "step": last, "runs": [str(run.path) for run in made.runs], "steps": made.steps},
+        {"event": "averaged", "step": last, "runs": [str(run.path) for run in average.runs], "steps": average.steps},
         event_to_json(Evaluated(last, "dev", metrics, best=True)),
         event_to_json(finished),
     ]
@@ -194,25 +194,26 @@ def _log(made: AveragedWeights, metrics: Mapping[str, float]) -> str:
     return "".join(json.dumps({"time": stamp, **entry}) + "\n" for entry in entries)
 
 
-def card(name: str, made: AveragedWeights, kept: Mapping[str, Json], alone: Sequence[DevMetrics]) -> str:
+def card(name: str, average: AveragedWeights, metrics: Mapping[str, Json], source_metrics: Sequence[DevMetrics]) -> str:
     """Write the card of an average: sources, data, and metrics compared with the sources."""
-    source = made.runs[0]
-    heads = " | ".join(["averaged", *(one.name for one in alone)])
-    figures = {
-        name: [value, *(one.metrics[name] for one in alone)] for name, value in kept.items() if isinstance(value, float)
-    }
-    rows = "\n".join(f"| {name} | {' | '.join(map(number, values))} |" for name, values in figures.items())
+    source = average.runs[0]
+    heads = " | ".join(["averaged", *(entry.name for entry in source_metrics)])
+    rows = "\n".join(
+        f"| {name} | {' | '.join(map(format_number, [value, *(entry.metrics[name] for entry in source_metrics)]))} |"
+        for name, value in metrics.items()
+        if isinstance(value, float)
+    )
     return f"""# {name}
 
 A `{source.recipe["model"]["kind"]}` model for the task `{source.recipe["task"]}`: the mean of the weights of
-{made.what}, made by seqloom {VERSION}. `recipe.yaml` is the recipe they were trained with.
+{average.description}, made by seqloom {VERSION}. `recipe.yaml` is the recipe they were trained with.
 
 {data_section(source.data)}
 ## Evaluation on dev
 
 | metric | {heads} |
-|---|{"---:|" * (1 + len(alone))}
+|---|{"---:|" * (1 + len(source_metrics))}
 {rows}
 
-{machine()}
+{describe_machine()}
 """

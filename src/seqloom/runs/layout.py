@@ -159,7 +159,7 @@ def read_run_file(run: Path, name: str) -> bytes:
         raise CheckpointError(f"{run / name} cannot be read ({error.strerror}).") from error
 
 
-def refuse_other_kinds(path: Path) -> None:
+def reject_special_files(path: Path) -> None:
     """Reject a run with a link, FIFO, device or directory in place of a file."""
     for name in (*OTHER_FILES, *DOCUMENTS):
         refuse_other_kind(path / name)
@@ -221,14 +221,14 @@ def claim(path: Path) -> Iterator[None]:
     A path that exists or is reserved by another process is rejected. Leftovers of a killed process
     are removed.
     """
-    refuse_existing(path)
+    reject_existing(path)
     missing = [folder for folder in path.absolute().parents if not folder.exists()]
     with disk_errors(path):
         path.parent.mkdir(parents=True, exist_ok=True)
     try:
         busy = f"{path} is being created by another process. Wait for it, or choose another path with --out."
         with reserve(path, busy):
-            refuse_existing(path)  # it may have been created meanwhile
+            reject_existing(path)  # it may have been created meanwhile
             remove_leftovers(path.parent, path.name)
             yield
     finally:
@@ -247,7 +247,7 @@ def write_directory(path: Path, files: Mapping[str, bytes]) -> None:
             flush_directory(subfolder)
 
 
-def refuse_existing(path: Path) -> None:
+def reject_existing(path: Path) -> None:
     """Raise `UsageError` if no new run can be created at a path."""
     if not is_unicode(str(path)):
         raise UsageError(f"The path of a run must be UTF-8, got {str(path)!r}. Choose another path with --out.")

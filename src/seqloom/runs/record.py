@@ -40,16 +40,16 @@ def record(events: Iterator[Event], run: Run) -> Iterator[Event]:
             if isinstance(event, Finished) and not was_finished:
                 write_atomic(run.path / "card.md", card(run, event))
             if not was_finished:
-                append_to_log(run, event, again=event.step == started.step)
+                append_to_log(run, event, is_repeated=event.step == started.step)
             if board is not None:
                 board.add(event)
             yield event
 
 
-def append_to_log(run: Run, event: Event, again: bool) -> None:
-    """Append an event to the log; an evaluation or save repeated after a resume (`again`) replaces the old one."""
+def append_to_log(run: Run, event: Event, is_repeated: bool) -> None:
+    """Append an event to the log; an evaluation or save that a resume repeats replaces the old one."""
     entry = {"time": datetime.now(UTC).isoformat(timespec="milliseconds"), **event_to_json(event)}
-    if again and isinstance(event, Evaluated | Saved):
+    if is_repeated and isinstance(event, Evaluated | Saved):
         rewrite_log(run, lambda old: (old["event"], old["step"]) != (entry["event"], entry["step"]))
     append_to_file(run.path / "log.jsonl", json.dumps(entry) + "\n")
 
@@ -128,40 +128,40 @@ def open_tensorboard(run: Run, step: int) -> EventWriter | None:
 
 def card(run: Run, event: Finished) -> str:
     """Write the card of a run: model, data, metrics and how to reproduce it."""
-    recipe, init, began, translated = run.recipe, run.data.get("init"), "", ""
-    metrics = "\n".join(f"| {name} | {number(value)} |" for name, value in event.best.items())
+    recipe, init, start, translations = run.recipe, run.data.get("init"), "", ""
+    metrics = "\n".join(f"| {name} | {format_number(value)} |" for name, value in event.best.items())
     speed = f"{event.tokens_per_second:,.0f} tokens/s, " if event.tokens_per_second else ""
     if isinstance(init, Mapping):
         imported = str(init["corpus"]).startswith("imported")
         source = f"`{init['from']}`, a {init['kind']} " + ("that was imported" if imported else f"of {init['corpus']}")
         if init["weights"]:
-            began = f"\nIts training started from the weights of {source} (sha256 {init['sha256'][:16]}…).\n"
+            start = f"\nIts training started from the weights of {source} (sha256 {init['sha256'][:16]}…).\n"
         else:
-            began = f"\nIt has the tokenizer and the architecture of {source}, but random initial weights.\n"
+            start = f"\nIt has the tokenizer and the architecture of {source}, but random initial weights.\n"
     if "bleu" in event.best:
         pairs = recipe["batch"]["dev_pairs"]
-        some = "all pairs" if pairs is None else f"at most {pairs:,} pairs"
-        translated = (
-            f"\nBLEU, chrF and exact match are of greedy translations of {some} of dev during training.\n"
+        pairs_text = "all pairs" if pairs is None else f"at most {pairs:,} pairs"
+        translations = (
+            f"\nBLEU, chrF and exact match are of greedy translations of {pairs_text} of dev during training.\n"
             "`seqloom evaluate` translates a complete split with the search options in `decode`.\n"
         )
     return f"""# {run.path.name}
 
 A `{recipe["model"]["kind"]}` model for the task `{recipe["task"]}`, trained by seqloom {VERSION}
 with seed {recipe["seed"]}. The complete recipe is in `recipe.yaml`; reproduce it with `seqloom train recipe.yaml`.
-{began}
+{start}
 {data_section(run.data)}
 ## Best evaluation on dev, at step {event.best_step}
 
 | metric | value |
 |---|---:|
 {metrics}
-{translated}
+{translations}
 ## Training
 
 {event.reason} at step {event.step}, {event.seconds:.0f} s since the last start.
 {speed}{event.parameters:,} parameters.
-{machine()}
+{describe_machine()}
 """
 
 
@@ -183,7 +183,7 @@ def data_section(data: Mapping[str, Json]) -> str:
 {ends}"""
 
 
-def machine() -> str:
+def describe_machine() -> str:
     return f"Python {platform.python_version()}, PyTorch {torch.__version__}, {platform.system()} {platform.machine()}."
 
 
@@ -199,5 +199,5 @@ def vocabularies(a: Run, b: Run) -> str:
     return " and ".join(different) if different else f"{full[0]} in both, but trained on different texts"
 
 
-def number(value: float) -> str:
+def format_number(value: float) -> str:
     return f"{value:.4f}" if math.isfinite(value) else str(value)

@@ -43,7 +43,7 @@ from seqloom.runs.layout import (
     read_recipe_file,
     read_run_file,
     recipe_text,
-    refuse_other_kinds,
+    reject_special_files,
     write_directory,
 )
 from seqloom.text import Characters, Tokenizer, tokenizer_from_json
@@ -91,7 +91,7 @@ class Run:
     @classmethod
     def open(cls, path: str | Path) -> "Run":
         path = Path(path)
-        refuse_other_kinds(path)
+        reject_special_files(path)
         content = read_recipe_file(path)
         recipe = parse_recipe(content, path)
         manifest = Manifest.read(path)
@@ -262,7 +262,7 @@ class Run:
     def _build_model(self, name: str) -> Any:
         """Build a new model of the recipe; `name` is that of the weights to load."""
         config, sizes = self._config(), self.sizes
-        with _refuse_unfitting(name), build_within_memory({"model": to_mapping(config), **sizes}):
+        with _convert_mismatch_errors(name), build_within_memory({"model": to_mapping(config), **sizes}):
             return config.build(**sizes)
 
     def _load_weights(self, model: Any, weights: Mapping[str, Tensor], device: str, name: str) -> Any:
@@ -271,7 +271,7 @@ class Run:
         `state_dict()` does not contain frozen tensors. Classical models validate their tensors.
         """
         frozen = self.frozen()
-        with _refuse_unfitting(name):
+        with _convert_mismatch_errors(name):
             if isinstance(model, nn.Module):
                 check_tree(dict(weights), dict(model.state_dict()))
             model.load_state_dict({**frozen, **weights})
@@ -331,7 +331,7 @@ class Run:
 
 
 @contextmanager
-def _refuse_unfitting(name: str) -> Iterator[None]:
+def _convert_mismatch_errors(name: str) -> Iterator[None]:
     """Convert errors of a model about weights or sizes into a `CheckpointError` of one line."""
     try:
         yield

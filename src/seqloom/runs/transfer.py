@@ -41,7 +41,7 @@ MAX_LISTED_MISMATCHES = 8
 
 
 @dataclass(frozen=True)
-class WholeModel:
+class CompleteModel:
     """A model that receives every weight of another model of its kind.
 
     If the other model has more tokens than `vocabulary`, the additional ones are dropped.
@@ -57,12 +57,12 @@ class WholeModel:
             size = len(here[name]) if name in here and here[name].dim() else None
             if size is not None and size == self.vocabulary and len(tensor) > size:  # a row for each token
                 there[name] = tensor[:size]
-        wrong = [f"{name} is not there" for name in here if name not in there]
+        wrong = [f"{name} is missing" for name in here if name not in there]
         for name, tensor in here.items():
             if name in there and tensor.shape != there[name].shape:
                 shapes = ["×".join(map(str, one.shape)) for one in (there[name], tensor)]
                 wrong.append(f"{name} is {shapes[0]} there and {shapes[1]} here")
-        wrong += [f"{name} has no place here" for name in there if name not in here]
+        wrong += [f"{name} is unexpected" for name in there if name not in here]
         if wrong:
             limit = MAX_LISTED_MISMATCHES
             more = f"; and {len(wrong) - limit} more" if len(wrong) > limit else ""
@@ -135,7 +135,7 @@ class Pretrained:
             )
         return sha256(read_run_file(self.run.path, WEIGHTS_FILE))
 
-    def give(self, backbone: Backbone | WholeModel) -> None:
+    def give(self, backbone: Backbone | CompleteModel) -> None:
         """Load the weights into a backbone; raise an error with the mismatches if they do not fit."""
         self.check_weights()
         weights: Mapping[str, Tensor] = self.run.weights()
@@ -210,14 +210,14 @@ def pretrained(recipe: Any) -> Pretrained | None:
 
 
 @dataclass(frozen=True)
-class StillNeeded:
+class ResumedSource:
     """The source of a resumed run: needed, unchanged, until the run has a checkpoint."""
 
     run: Run
     path: str
     kinds: Collection[str]
 
-    def give(self, backbone: Backbone | WholeModel) -> None:
+    def give(self, backbone: Backbone | CompleteModel) -> None:
         if any((self.run.path / "checkpoints").glob("step-*")):
             return
         source = Pretrained.open(self.path, self.kinds)
@@ -233,7 +233,7 @@ class StillNeeded:
         return {"init": self.run.data["init"]}
 
 
-def still_needed(recipe: Any, run: Run) -> StillNeeded | None:
+def resumed_source(recipe: Any, run: Run) -> ResumedSource | None:
     """Return the source of an existing run, in case it has to start again."""
     kinds = CONTINUED_KINDS.get(recipe.task, BACKBONE_KINDS)
-    return None if recipe.init is None or not recipe.init.weights else StillNeeded(run, recipe.init.from_, kinds)
+    return None if recipe.init is None or not recipe.init.weights else ResumedSource(run, recipe.init.from_, kinds)

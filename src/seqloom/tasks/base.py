@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from seqloom.data.corpus import Corpus, Fingerprinted
     from seqloom.data.series import Series
     from seqloom.runs.run import Run
-    from seqloom.runs.transfer import Pretrained, StillNeeded
+    from seqloom.runs.transfer import Pretrained, ResumedSource
 
 LOWER_IS_BETTER = ("loss", "mase", "crps")  # among the metrics that can select a checkpoint
 ModelSection = Any  # a section of one of several kinds of models, validated by its kind
@@ -146,7 +146,7 @@ class Task(protocols.Task, protocols.Estimable, Generic[R, M]):
     recipe: R
     corpus: Any  # a corpus of examples, or generated vectors
     tokenizer: Tokenizer
-    pretrained: "Pretrained | StillNeeded | None" = None  # the source of the initial weights
+    pretrained: "Pretrained | ResumedSource | None" = None  # the source of the initial weights
 
     def __init__(self, recipe: R, corpus: Any, tokenizer: Tokenizer | None = None, names: Sequence[str] = ()):
         """`names` are the labels or tags that a model predicts, in the order of its outputs."""
@@ -239,9 +239,9 @@ class Task(protocols.Task, protocols.Estimable, Generic[R, M]):
         tokenizer = run.tokenizer if cls.reads_tokens else None
         task = cls(recipe, corpus, tokenizer, run.labels if cls.predicts_labels(recipe) else ())
         if recipe.init is not None:
-            from seqloom.runs.transfer import still_needed
+            from seqloom.runs.transfer import resumed_source
 
-            task.pretrained = still_needed(recipe, run)
+            task.pretrained = resumed_source(recipe, run)
         return task
 
     @classmethod
@@ -306,9 +306,9 @@ class Task(protocols.Task, protocols.Estimable, Generic[R, M]):
 
     def receiver(self, model: M) -> Any:
         """Return the part of the model that receives pretrained weights, see `seqloom.runs.transfer`."""
-        from seqloom.runs.transfer import WholeModel
+        from seqloom.runs.transfer import CompleteModel
 
-        return WholeModel(model)
+        return CompleteModel(model)
 
     def model_section(self) -> object:
         return to_mapping(self.recipe.model)

@@ -119,9 +119,9 @@ class Task(BatchedTask[Recipe, Any]):
         return {**super().describe_data(), **languages}
 
     def receiver(self, model: Any) -> Any:
-        from seqloom.runs.transfer import WholeModel
+        from seqloom.runs.transfer import CompleteModel
 
-        return WholeModel(model, len(self.tokenizer))
+        return CompleteModel(model, len(self.tokenizer))
 
     def check_model(self) -> None:
         """Reject data with more tokens than the model has positions."""
