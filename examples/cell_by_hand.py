@@ -1,4 +1,4 @@
-"""One LSTM cell, step by step: everything its equations compute, and what each gate does.
+"""One LSTM cell, step by step: all values of its equations, and the meaning of each gate.
 
 Run it: python examples/cell_by_hand.py
 """
@@ -15,7 +15,7 @@ print("    " + (LSTM.__doc__ or "").partition("\n\n")[0])
 for gate, meaning in LSTM.gates.items():
     print(f"gate {gate}: {meaning}")
 
-inputs = torch.randn(1, 4, 2)  # one row of four steps
+inputs = torch.randn(1, 4, 2)  # one sequence of four steps
 state = cell.initial_state(rows=1)
 with torch.no_grad():
     for t, x_t in enumerate(inputs.unbind(dim=1), start=1):
@@ -23,8 +23,8 @@ with torch.no_grad():
         print(f"\nstep {t}, x = {[round(v, 3) for v in x_t[0].tolist()]}")
         for name, value in values.items():
             print(f"  {name} = {[round(v, 3) for v in value[0].tolist()]}")
-        state = {name: values[name] for name in cell.state_names}  # the state is a value: pass it on yourself
+        state = {name: values[name] for name in cell.state_names}  # the state is a value, passed to the next step
 
-    _, last = Recurrent(cell)(inputs)  # the loop does the same, by a fused kernel where there is one
+    _, last = Recurrent(cell)(inputs)  # the same computation, with a fused kernel if available
 difference = max((last[name] - state[name]).abs().max().item() for name in state)
 print(f"\nlargest difference from the fused kernel: {difference:.1e}")

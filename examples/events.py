@@ -1,4 +1,4 @@
-"""Training is a generator of events: consume them yourself, here to draw a curve out of text.
+"""Training is a generator of events; this script draws the loss curve as text.
 
 Run it: python examples/events.py
 """

@@ -1,4 +1,4 @@
-"""A Kneser–Ney trigram of three sentences: its discounts, its distribution, its ARPA file.
+"""A Kneser–Ney trigram model of three sentences: its discounts, a distribution and its ARPA file.
 
 Run it: python examples/ngram_by_hand.py
 """
@@ -16,10 +16,10 @@ from seqloom.text import WordsConfig, encode_documents, train_tokenizer
 SENTENCES = ["the cat sat on the mat", "the dog sat on the log", "a cat and a dog sat"]
 
 tokenizer = train_tokenizer(WordsConfig(), SENTENCES)
-stream = encode_documents(tokenizer, SENTENCES)  # each sentence, then 0, the end
+stream = encode_documents(tokenizer, SENTENCES)  # each sentence followed by END (0)
 model = kneser_ney(stream.numpy(), NGramConfig(order=3), len(tokenizer))
 for order, (discounts, fallback) in enumerate(zip(model.discounts.tolist(), model.fallback.tolist(), strict=True), 1):
-    origin = "taken as usual, the text is too small to give them" if fallback else "from the text"
+    origin = "default values, because the text is too small to estimate them" if fallback else "from the text"
     print(f"order {order}: D_1, D_2, D_3+ = {[round(d, 3) for d in discounts]}, {origin}")
 
 context = "sat on the"

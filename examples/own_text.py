@@ -1,4 +1,4 @@
-"""Your own text, from the file to a model that writes: any UTF-8 file or folder of .txt files will do.
+"""Train a language model on your own text: any UTF-8 file or folder of .txt files.
 
 Run it: python examples/own_text.py
 """

@@ -1,4 +1,4 @@
-"""Which sentence is likelier? A word LSTM and a 5-gram, on the same tokens.
+"""Compare the probabilities of sentences with a word LSTM and a 5-gram model on the same tokens.
 
 Run it: python examples/score_sentences.py
 """
@@ -21,10 +21,10 @@ with tempfile.TemporaryDirectory() as folder:
     }
     for pair in PAIRS:
         for name, model in models.items():
-            print(f"{name}, log-probability of the whole text, its end included:")
+            print(f"{name}, log-probability of the text, END included:")
             for scored in model.score(pair):
                 print(f"  {scored.log_prob:9.3f}  {scored.text}")
         if scored.unknown:
-            print(f"  Not in the vocabulary: {', '.join(scored.unknown)}. Each was read as <unk>, so what is compared")
-            print("  here is mostly where the unknown words stand. A model of newspaper text would know them.")
+            print(f"  Not in the vocabulary: {', '.join(scored.unknown)}. Each is read as <unk>, so the scores")
+            print("  compare mostly the positions of unknown words. A model of newspaper text would know them.")
         print()

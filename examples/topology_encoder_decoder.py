@@ -1,8 +1,8 @@
-"""Many to many, encoder–decoder: read everything, then write. One GRU reads a word, another writes it backwards.
+"""Many to many, encoder–decoder: one GRU reads a word, then another writes it in reverse order.
 
 Run it: python examples/topology_encoder_decoder.py
 
-All the decoder knows of the word is the encoder's last state, with which it begins.
+The last state of the encoder is the first state of the decoder and its only information about the word.
 """
 
 import torch
@@ -27,9 +27,11 @@ one_hot, encoder, decoder, output = torch.eye(len(LETTERS) + 1), stack(), stack(
 optimizer = torch.optim.Adam(nn.ModuleList([encoder, decoder, output]).parameters(), lr=0.005)
 for _ in range(500):
     word = words(64)
-    _, state = encoder(one_hot[word])  # what was written is not looked at: only where it ended
+    _, state = encoder(one_hot[word])  # only the last state is used, not the outputs
     backwards = word.flip(1)
-    read = torch.cat([torch.full((64, 1), START), backwards[:, :-1]], dim=1)  # each step reads the letter before
+    read = torch.cat(
+        [torch.full((64, 1), START), backwards[:, :-1]], dim=1
+    )  # teacher forcing: each step reads the previous letter
     hidden, _ = decoder(one_hot[read], state)
     loss = nn.functional.cross_entropy(output(hidden).flatten(0, 1), backwards.flatten())
     optimizer.zero_grad()
@@ -39,7 +41,7 @@ for _ in range(500):
 word = words(500)
 _, state = encoder(one_hot[word])
 letter, written = torch.full((500, 1), START), []
-for _ in range(LENGTH):  # now each step reads what it wrote itself
+for _ in range(LENGTH):  # each step reads its own previous output
     hidden, state = decoder(one_hot[letter], state)
     letter = output(hidden).argmax(dim=-1)
     written.append(letter)

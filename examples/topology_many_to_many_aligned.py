@@ -1,9 +1,9 @@
-"""Many to many, aligned: an answer at every step. An Elman network adds binary numbers, digit by digit.
+"""Many to many, aligned: one output per step. An Elman network adds binary numbers, digit by digit.
 
 Run it: python examples/topology_many_to_many_aligned.py
 
-Two bits come in, the lowest first, and one bit goes out. All it must remember is the carry; so what it learns on short
-numbers holds for long ones.
+Each step reads two bits, lowest first, and predicts one bit. The state needs to store the carry only, so a network
+trained on short numbers can add long ones.
 """
 
 import torch
@@ -14,7 +14,7 @@ from seqloom.nn.recurrent import Recurrent
 
 
 def sums(rows: int, digits: int) -> tuple[Tensor, Tensor]:
-    """Pairs of bits (B, T, 2), and the bits of their sum (B, T)."""
+    """Return pairs of bits (B, T, 2) and the bits of their sums (B, T)."""
     x, carry, bits = torch.randint(2, (rows, digits, 2)), torch.zeros(rows, dtype=torch.long), []
     for pair in x.unbind(dim=1):
         total = pair.sum(dim=1) + carry

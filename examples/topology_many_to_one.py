@@ -1,4 +1,4 @@
-"""Many to one: a sequence in, a single answer out. A GRU listens to a noisy wave and says what shape it has.
+"""Many to one: a GRU reads a noisy wave and predicts its shape.
 
 Run it: python examples/topology_many_to_one.py
 """
@@ -15,7 +15,7 @@ SHAPES = ["sine", "square", "sawtooth"]
 
 
 def waves(rows: int) -> tuple[Tensor, Tensor]:
-    """Waves (B, 40, 1) of any pitch, phase and loudness, in noise, and the shape of each (B,)."""
+    """Return noisy waves (B, 40, 1) of random frequency, phase and amplitude, and their shapes (B,)."""
     turns = torch.linspace(0, 1, 40) * (2 + 2 * torch.rand(rows, 1)) + torch.rand(rows, 1)  # (B, T)
     sine = torch.sin(2 * math.pi * turns)
     shapes = torch.stack([sine, sine.sign(), 2 * (turns % 1) - 1])  # (3, B, T)
@@ -30,7 +30,7 @@ optimizer = torch.optim.Adam([*reader.parameters(), *output.parameters()], lr=0.
 for step in range(301):
     x, answer = waves(64)
     hidden, _ = reader(x)
-    loss = nn.functional.cross_entropy(output(hidden[:, -1]), answer)  # only where it stands in the end
+    loss = nn.functional.cross_entropy(output(hidden[:, -1]), answer)  # only the last state is used
     optimizer.zero_grad()
     loss.backward()
     optimizer.step()
@@ -38,7 +38,7 @@ for step in range(301):
         print(f"step {step}: loss {loss:.3f}")
 
 x, answer = waves(1000)
-heard = output(reader(x)[0][:, -1]).argmax(dim=1)
+predicted = output(reader(x)[0][:, -1]).argmax(dim=1)
 for shape, name in enumerate(SHAPES):
-    print(f"{name}: {(heard[answer == shape] == shape).float().mean():.1%} recognised")
-print(f"right: {(heard == answer).float().mean():.3f} of new waves")
+    print(f"{name}: {(predicted[answer == shape] == shape).float().mean():.1%} recognised")
+print(f"right: {(predicted == answer).float().mean():.3f} of new waves")

@@ -1,9 +1,9 @@
-"""One to many: a single vector in, a sequence out. A number sets the first state; a GRU writes its English name.
+"""One to many: a vector that represents a number sets the first state of a GRU, which writes the number in words.
 
 Run it: python examples/topology_one_to_many.py
 
-The first state is made from the vector; after that each step reads the letter written before. A tenth of the numbers
-is never shown: their names must be put together from what the others taught.
+Each step reads the previous letter. A tenth of the numbers is held out: the network must compose their names from
+those of the others.
 """
 
 import torch
@@ -15,19 +15,22 @@ from seqloom.nn.recurrent import Recurrent
 ONES = ["zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine"]
 TENS = ["twenty", "thirty", "forty", "fifty", "sixty", "seventy", "eighty", "ninety"]
 NAMES = {10 * t + u: ten + (f"-{ONES[u]}" if u else "") for t, ten in enumerate(TENS, 2) for u in range(10)}
-ALPHABET = [".", *sorted({letter for name in NAMES.values() for letter in name})]  # . begins and ends a name
+ALPHABET = [
+    ".",
+    *sorted({letter for name in NAMES.values() for letter in name}),
+]  # . marks the beginning and the end of a name
 
 torch.manual_seed(1)
 numbers = [list(NAMES)[place] for place in torch.randperm(len(NAMES)).tolist()]
 seen, unseen = numbers[8:], sorted(numbers[:8])
 spelled = [[0, *map(ALPHABET.index, NAMES[number]), 0] for number in seen]
-letters = torch.tensor([ids + [0] * (16 - len(ids)) for ids in spelled])  # (B, 16): after the end, only ends
+letters = torch.tensor([ids + [0] * (16 - len(ids)) for ids in spelled])  # (B, 16), padded with ends
 eye, first, output = torch.eye(len(ALPHABET)), nn.Linear(20, 64), nn.Linear(64, len(ALPHABET))
 writer = Recurrent(CELLS["gru"](len(ALPHABET), 64))
 
 
 def start(numbers: list[int]) -> dict[str, torch.Tensor]:
-    """Tens and ones, each one-hot, to the state before the first letter (B, H)."""
+    """Return the state before the first letter (B, H) from one-hot tens and ones."""
     pair = torch.tensor([[number // 10, 10 + number % 10] for number in numbers])
     return {"h": torch.tanh(first(nn.functional.one_hot(pair, 20).sum(dim=1).float()))}
 
@@ -47,4 +50,4 @@ for _ in range(15):
     written = torch.cat([written, output(hidden).argmax(dim=-1)], dim=1)
 names = ["".join(ALPHABET[letter] for letter in row).strip(".") for row in written.tolist()]
 print("\n".join(f"{number} {name}" for number, name in zip(unseen, names, strict=True)))
-print(f"right: {sum(name == NAMES[number] for number, name in zip(unseen, names, strict=True))} of 8 never shown")
+print(f"right: {sum(name == NAMES[number] for number, name in zip(unseen, names, strict=True))} of 8 held-out numbers")

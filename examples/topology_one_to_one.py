@@ -1,8 +1,8 @@
-"""One to one: a single vector in, a single answer out. One step of a cell is a feed-forward network.
+"""One to one: a vector in, a label out. One step of a cell is a feed-forward network.
 
 Run it: python examples/topology_one_to_one.py
 
-Four bits in; is the number of ones odd? No single weight can tell: every bit turns the answer around.
+The input has four bits; the label says whether the number of ones is odd. A linear model cannot learn this parity.
 """
 
 import torch
@@ -11,7 +11,7 @@ from torch import nn
 from seqloom.nn.cells import CELLS
 
 torch.manual_seed(1)
-bits = torch.cartesian_prod(*[torch.arange(2.0)] * 4)  # (16, 4): all there are
+bits = torch.cartesian_prod(*[torch.arange(2.0)] * 4)  # (16, 4): all inputs
 odd = bits.sum(dim=1) % 2
 
 cell, output = CELLS["elman"](inputs=4, hidden=16), nn.Linear(16, 1)

@@ -1,8 +1,8 @@
-"""Train a small character model for a few seconds and let it write.
+"""Train a small character model for a few seconds and generate text.
 
 Run it: python examples/train_and_generate.py
 
-So short a training gets as far as spaces, letters and the odd word; `seqloom train lm-char-lstm` is the whole recipe.
+A training of a few seconds learns spaces, letters and some words; `seqloom train lm-char-lstm` runs the full recipe.
 """
 
 import tempfile
@@ -16,7 +16,7 @@ with tempfile.TemporaryDirectory() as folder:
         "lm-char-lstm", "train.steps=200", "train.warmup=10", "model.hidden=96", "batch.eval_size=8", out=place
     )
 
-    model = seqloom.load(place)  # a run is all it takes, today or in a year
+    model = seqloom.load(place)  # a run directory is self-contained
     print(model)
     print("\nThe class", end="")
     for piece in model.generate("The class", max_tokens=120, temperature=0.7, seed=7):

@@ -85,8 +85,8 @@ def test_ngram_by_hand(run: Run) -> None:
 
 def test_gradient_flow(run: Run) -> None:
     out = run("gradient_flow.py")
-    match = [(float(a), float(b)) for a, b in re.findall(r": (\S+) arrives, the bound is ([\d.e+-]+)", out)]
-    linear, tanh, shift = match[:3], match[3:6], match[6]
+    flows = [(float(a), float(b)) for a, b in re.findall(r": gradient (\S+), bound ([\d.e+-]+)", out)]
+    linear, tanh, shift = flows[:3], flows[3:6], flows[6]
     assert all(measured == bound for measured, bound in linear)
     assert linear[0][0] < 0.01 and linear[1][0] == 1 and linear[2][0] > 100
     assert all(measured < bound for measured, bound in tanh)

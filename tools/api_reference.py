@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 SOURCE = Path(__file__).parents[1] / "src" / "seqloom"
-TO_ROOT = "../../.."  # from the pages to the root of the repository
+TO_ROOT = "../../.."  # path from the pages to the root of the repository
 LINE_LENGTH = 100
 EQUATION = re.compile(r"\S.{0,40}? [=←≈] ")
 INTRODUCTION = """\
@@ -54,7 +54,7 @@ def docstring_of(module: Path) -> str:
 
 
 def module_text(path: Path) -> Iterator[str]:
-    """Yield blocks of Markdown that describe a module; a package without definitions of its own has none."""
+    """Yield blocks of Markdown that describe a module; a package without definitions has none."""
     relative = path.relative_to(SOURCE.parent)
     file = f"{TO_ROOT}/src/{relative.as_posix()}"
     definitions = list(public(ast.parse(path.read_text("utf-8"))))
@@ -100,7 +100,7 @@ def signature(node: ast.FunctionDef | ast.ClassDef) -> str:
 
 
 def split_arguments(text: str) -> list[str]:
-    """Split at the commas outside of brackets."""
+    """Split a text at commas outside brackets."""
     depth, parts = 0, [""]
     for letter in text:
         depth += (letter in "([{") - (letter in ")]}")

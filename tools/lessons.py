@@ -80,7 +80,7 @@ def link_quotes(markdown: str) -> str:
 
 
 def run_lesson(path: Path, folder: Path) -> Iterator[tuple[Block, str]]:
-    """Run the blocks of a lesson in `folder`; yield each with what it printed."""
+    """Run the blocks of a lesson in `folder`; yield each with its output."""
     namespace: dict[str, Any] = {"__name__": "__main__"}
     environment = {**os.environ, "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"}
     for block in filter(lambda block: block.is_run, read_blocks(path.read_text("utf-8"))):
@@ -106,7 +106,7 @@ def refresh(shown: str, printed: str) -> tuple[str, list[str]]:
     lines, missing = [], []
     for line in shown.splitlines():
         same = actual.get(without_numbers(line), []) if line.strip() else []
-        if same:  # of several lines with the same words, the most similar one
+        if same:  # the most similar of several lines with the same words
             lines.append(same.pop(same.index(max(same, key=lambda other: SequenceMatcher(None, line, other).ratio()))))
             continue
         lines.append(line)

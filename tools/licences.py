@@ -1,7 +1,7 @@
 """Write docs/reference/licences.md: the licence of every package in requirements.lock. Called by `make licences`.
 
 The licences are read from the metadata of the installed packages, so all of them must be installed: those that only
-`make docs` uses in .venv-docs. Where they are not, as in `make test`, the page keeps what it says of them.
+`make docs` uses in .venv-docs. If these are missing, as in `make test`, the page keeps their rows.
 """
 
 import re
@@ -21,8 +21,8 @@ PAGE = ROOT / "docs" / "reference" / "licences.md"
 BASE, DOCS = "always", "docs"
 COPYLEFT = re.compile(r"\b(A?GPL|LGPL|MPL|EPL|CDDL|EUPL)\b")
 
-# Licences that the metadata leave out or state loosely, from the licence files inside the packages. The metadata of
-# torch differ between its builds.
+# Licences that are missing or imprecise in the metadata, from the licence files of the packages. The metadata of torch
+# differ between its builds.
 FROM_LICENCE_FILES = {
     "axe-playwright-python": "MIT; contains axe-core, MPL-2.0",
     "docutils": "public domain; contains parts under BSD-2-Clause, BSD-3-Clause, PSF-2.0 and GPL-3.0-or-later",
@@ -30,7 +30,7 @@ FROM_LICENCE_FILES = {
     "num2words": "LGPL-2.1-or-later",
     "torch": "BSD-3-Clause; contains parts under Apache-2.0, BSD-2-Clause, BSL-1.0 and MIT",
 }
-# Identifiers of SPDX for what older metadata say in other words.
+# SPDX identifiers for the names in older metadata.
 SPDX = {
     "MIT License": "MIT",
     "Apache 2.0": "Apache-2.0",
@@ -72,12 +72,12 @@ All packages with such a licence:
 
 
 def pinned_packages() -> list[str]:
-    """The names in requirements.lock, in canonical form."""
+    """Return the names in requirements.lock, in canonical form."""
     return [canonicalize_name(name) for name in re.findall(r"^([\w.-]+)==", LOCK.read_text(), re.MULTILINE)]
 
 
 def licence(name: str) -> str:
-    """The licence that a package states: an SPDX expression, a licence field that is a name, or classifiers."""
+    """Return the licence of a package: its SPDX expression, licence field or classifiers."""
     if name in FROM_LICENCE_FILES:
         return FROM_LICENCE_FILES[name]
     try:
@@ -100,7 +100,7 @@ def licence(name: str) -> str:
 
 
 def dependencies(names: Iterable[str]) -> set[str]:
-    """These packages and all that they need, directly or not, as far as they are pinned."""
+    """Return these packages and their pinned direct and indirect requirements."""
     pinned, seen, waiting = set(pinned_packages()), set[str](), list(names)
     while waiting:
         name = canonicalize_name(waiting.pop())
@@ -111,13 +111,13 @@ def dependencies(names: Iterable[str]) -> set[str]:
 
 
 def required(requirements: Iterable[str]) -> list[str]:
-    """The names of requirements that belong to no extra."""
+    """Return the names of requirements without those of extras."""
     parsed = [Requirement(text) for text in requirements]
     return [entry.name for entry in parsed if entry.marker is None or "extra" not in str(entry.marker)]
 
 
 def users() -> dict[str, list[str]]:
-    """For each pin what needs it: `always`, or the extras of seqloom; `docs` if no other does."""
+    """Return the users of each pin: `always` or extras of seqloom; `docs` if there are no others."""
     project: dict[str, Any] = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     groups = {BASE: project["dependencies"], **project["optional-dependencies"]}
     reached = {group: dependencies(required(listed)) for group, listed in groups.items() if group != DOCS}

@@ -1,8 +1,8 @@
 """Write requirements.lock: one version of every dependency, with the hashes of all its files. Called by `make lock`.
 
-uv resolves for all platforms and all supported versions of Python at once. A version that requirements.lock already
+uv resolves for all platforms and all supported versions of Python together. A version that requirements.lock already
 pins is kept unless `--upgrade` is given. The pins that the extras `demo` and `docs` need are marked, so that
-`make demo` and `make docs` can install these alone.
+`make demo` and `make docs` can install only these.
 """
 
 import argparse
@@ -32,16 +32,16 @@ EXCLUDED = ("sentence-transformers", "httpx2-jsfetch")
 
 
 def configured_index() -> str | None:
-    """The package index that pip is configured to use; None for pip's default."""
+    """Return the package index in the configuration of pip; None for the default."""
     command = [sys.executable, "-m", "pip", "config", "get", "global.index-url"]
     configured = subprocess.run(command, capture_output=True, text=True, check=False).stdout.strip()
     return os.environ.get("PIP_INDEX_URL") or configured or None
 
 
 def resolve(extras: Collection[str], requirements: str, pins: str, upgrade: bool = False) -> str:
-    """The pins and hashes that uv finds for pyproject.toml with these extras, as the text of a requirements file.
+    """Return the pins and hashes that uv resolves for pyproject.toml with these extras, as a requirements file.
 
-    `requirements` are required as well, and alone if there are no extras. A version in `pins` is kept unless `upgrade`
+    `requirements` are added; without extras, only they are resolved. A version in `pins` is kept unless `upgrade`
     is true.
     """
     with tempfile.TemporaryDirectory() as folder:
@@ -65,7 +65,7 @@ def resolve(extras: Collection[str], requirements: str, pins: str, upgrade: bool
 
 
 def format_lock(resolved: str, users: Mapping[str, Collection[str]]) -> str:
-    """The text of requirements.lock: the header, then each pin in a paragraph of its own with its mark.
+    """Return the text of requirements.lock: the header, and each pin in a separate paragraph with its mark.
 
     `users` are the names that "demo", "docs" and the tests ("dev") need.
     """
@@ -87,7 +87,9 @@ def pinned_names(text: str) -> list[str]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--torch", required=True, help="The version of torch to pin.")
-    parser.add_argument("--upgrade", action="store_true", help="Take the newest versions instead of the pinned ones.")
+    parser.add_argument(
+        "--upgrade", action="store_true", help="Upgrade to the newest versions instead of keeping the pinned ones."
+    )
     arguments = parser.parse_args()
     torch, current = f"torch=={arguments.torch}\n", LOCK.read_text() if LOCK.exists() else ""
     docs = tomllib.loads(PROJECT.read_text())["project"]["optional-dependencies"]["docs"]

@@ -1,6 +1,6 @@
 """Convert the lessons in docs/learn to Jupyter notebooks in build/notebooks. Called by `make notebooks`.
 
-A block that runs becomes a code cell with the output that the lesson shows. Everything else becomes Markdown; pictures
+A block that runs becomes a code cell with the output that the lesson shows. Everything else becomes Markdown; images
 are embedded, and links point to the files of this checkout.
 """
 
@@ -19,7 +19,7 @@ import os
 import sys
 
 os.environ["PATH"] = os.path.dirname(sys.executable) + os.pathsep + os.environ["PATH"]"""
-PICTURE = re.compile(r"(!\[[^\]]*\])\((pictures/[^)]+)\)")
+IMAGE = re.compile(r"(!\[[^\]]*\])\((pictures/[^)]+)\)")
 LINK = re.compile(r"(\]\()(?!https:|attachment:|#)([^)#]+)")
 
 
@@ -33,9 +33,9 @@ def notebook(path: Path, out: Path = OUT) -> dict[str, Any]:
             cells.append({**cell, **content})
 
     def add_markdown(text: str) -> None:
-        pictures = {Path(name).name: path.parent / name for _, name in PICTURE.findall(text)}
-        files = {name: {"image/png": base64.b64encode(file.read_bytes()).decode()} for name, file in pictures.items()}
-        text = PICTURE.sub(lambda match: f"{match[1]}(attachment:{Path(match[2]).name})", text)
+        images = {Path(name).name: path.parent / name for _, name in IMAGE.findall(text)}
+        files = {name: {"image/png": base64.b64encode(file.read_bytes()).decode()} for name, file in images.items()}
+        text = IMAGE.sub(lambda match: f"{match[1]}(attachment:{Path(match[2]).name})", text)
         text = LINK.sub(lambda match: match[1] + os.path.relpath(path.parent / match[2], out), text)
         add("markdown", text, **({"attachments": files} if files else {}))
 
@@ -43,7 +43,7 @@ def notebook(path: Path, out: Path = OUT) -> dict[str, Any]:
     add_markdown(title)
     add("code", SETUP, execution_count=None, outputs=[])
     for part in re.split(r"(^<details.*?^</details>$)", rest, flags=re.MULTILINE | re.DOTALL):
-        if part.startswith("<details"):  # an answer stays whole
+        if part.startswith("<details"):  # an answer is not split
             add_markdown(part)
             continue
         end = 0
@@ -65,14 +65,14 @@ def notebook(path: Path, out: Path = OUT) -> dict[str, Any]:
 
 
 def as_code(language: str, text: str) -> str:
-    """Return a block as the source of a code cell: commands after `!`, and the pictures that they draw."""
+    """Return a block as the source of a code cell: commands after `!`, and the images that they draw."""
     if language == "python":
         return text
     marks = {"seqloom studio": "# in a terminal: ", "#": ""}
     lines = text.replace("\\\n", " ").splitlines()
     code = [next((mark for start, mark in marks.items() if line.startswith(start)), "!") + line for line in lines]
-    pictures = re.findall(r"--out (\S+\.png)", text)
-    code += ["from IPython.display import Image"] * bool(pictures) + [f'display(Image("{name}"))' for name in pictures]
+    images = re.findall(r"--out (\S+\.png)", text)
+    code += ["from IPython.display import Image"] * bool(images) + [f'display(Image("{name}"))' for name in images]
     return "\n".join(code)
 
 

@@ -2,7 +2,7 @@
 
 Keys, their order of appearance and their defaults come from the configs. A row keeps the meaning that the page gives;
 a new row takes it from where the key is defined: the comment at the end of its line, the comment lines above it, or
-else its type. Sections that are gone are removed with the text below their heading, and new ones are added.
+else its type. Removed sections are deleted with the text below their heading, and new ones are added.
 """
 
 import ast
@@ -25,16 +25,16 @@ from seqloom.config.yaml_text import parse_yaml
 TOP = "The top level"
 HEAD = ["| key | default | meaning |", "|---|---|---|"]
 ROW = re.compile(r"\| `(\w+)` \| (.+?) \| (.*?) ?\|")
-REQUIRED, SECTION = "required", "section"  # stand where there is no default, and where it is described further down
+REQUIRED, SECTION = "required", "section"  # for a key without a default, and for a default that is described elsewhere
 
 
-# --- what there is to describe ----------------------------------------------------------------------------------------
+# --- sections ---------------------------------------------------------------------------------------------------------
 
 
 def sections(recipe: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:
-    """Every config a recipe can hold, sections within sections too, with how its heading begins."""
+    """Yield every config of a recipe, nested sections included, with the beginning of its heading."""
     for name, annotation in field_types(recipe).items():
-        if name == "backbone":  # a model itself, described as such
+        if name == "backbone":  # a model, which has its own section
             continue
         allowed = options(annotation)
         for member in filter(is_dataclass, allowed.members):
@@ -47,7 +47,7 @@ def sections(recipe: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:
 
 
 def all_sections(names: Collection[str]) -> dict[str, Any]:
-    """The configs of these tasks by heading; a section without a kind is named by all tasks that share it."""
+    """Return the configs of these tasks by heading; the heading of a section without a kind lists its tasks."""
     users: dict[tuple[str, Any], dict[str, None]] = {}
     for task in names:
         for beginning, section in sections(tasks.task_info(task).recipe):
@@ -55,7 +55,7 @@ def all_sections(names: Collection[str]) -> dict[str, Any]:
     result: dict[str, Any] = {}
     for (beginning, section), those in users.items():
         *others, last = those
-        if beginning in result:  # a kind that means another model in this task
+        if beginning in result:  # a kind with a different model in this task
             beginning += " of the task"
         if beginning.endswith("of the task"):
             beginning += f"s {', '.join(others)} and {last}" if others else f" {last}"
@@ -64,14 +64,14 @@ def all_sections(names: Collection[str]) -> dict[str, Any]:
 
 
 def default_of(field: Field[Any]) -> Any:
-    """The default of a key, as plain values."""
+    """Return the default of a key as plain values."""
     if field.default is not MISSING:
         return to_mapping(field.default)
     return REQUIRED if field.default_factory is MISSING else to_mapping(field.default_factory())
 
 
 def meaning_of(config: Any, field: Field[Any]) -> str:
-    """The comment of a field where it is defined, or its type: `a whole number, at least 1, or null`."""
+    """Return the comment of a field, or its type: `a whole number, at least 1, or null`."""
     if key_of(field.name) in ("kind", "corpus"):
         return ""
     for base in config.__mro__:
@@ -90,7 +90,7 @@ def meaning_of(config: Any, field: Field[Any]) -> str:
 
 
 def comments_of(config: Any) -> dict[str, str]:
-    """The comments of the fields that a class defines itself."""
+    """Return the comments of the fields that a class defines, without inherited ones."""
     path = inspect.getsourcefile(config) or sys.modules[config.__module__].__file__
     lines = Path(str(path)).read_text(encoding="utf-8").split("\n")
     for node in ast.walk(ast.parse("\n".join(lines))):
@@ -103,7 +103,7 @@ def comments_of(config: Any) -> dict[str, str]:
 
 
 def comment_of(lines: list[str], field: ast.AnnAssign) -> str:
-    """The comment behind a field, or the comment lines above it."""
+    """Return the comment at the end of the line of a field, or the comment lines above it."""
     end = lines[(field.end_lineno or field.lineno) - 1].encode()[field.end_col_offset or 0 :].decode().strip()
     if end.startswith("#"):
         return end.lstrip("# ")
@@ -117,7 +117,7 @@ def comment_of(lines: list[str], field: ast.AnnAssign) -> str:
 
 
 def parts(text: str) -> list[tuple[str, list[str]]]:
-    """The page as headings and the lines from each to the next, the heading's own line included."""
+    """Return the headings of a page, each with its lines up to the next heading."""
     result: list[tuple[str, list[str]]] = [("", [])]
     in_code = False
     for line in text.split("\n"):
@@ -129,7 +129,7 @@ def parts(text: str) -> list[tuple[str, list[str]]]:
 
 
 def table(lines: list[str]) -> dict[str, tuple[str, str]]:
-    """The rows of the table of keys among these lines: key → default and meaning."""
+    """Return the rows of the table of keys in these lines: key → default and meaning."""
     return {row[1]: (row[2], row[3]) for line in lines if (row := ROW.fullmatch(line))}
 
 
@@ -139,8 +139,8 @@ def equal(text: str, value: Any) -> bool:
     return bool(given == value) and isinstance(given, bool) == isinstance(value, bool)
 
 
-def renew(lines: list[str], section: Any) -> list[str]:
-    """These lines with their table of keys as the config has them."""
+def update_table(lines: list[str], section: Any) -> list[str]:
+    """Return these lines with the table of keys updated from the config."""
     old = table(lines)
     rows: dict[str, str] = {}
     for field in fields(section):
@@ -150,21 +150,21 @@ def renew(lines: list[str], section: Any) -> list[str]:
         if not default or not equal(default, value):
             default = REQUIRED if value == REQUIRED else f"`{flow}`"
         rows[key] = f"| `{key}` | {default} | {meaning}{' ' * bool(meaning)}|"
-    kept = [key for key in old if key in rows]
-    for before, key in zip([None, *rows], rows, strict=False):  # new ones after those that they are defined after
-        if key not in kept:
-            kept.insert(kept.index(before) + 1 if before else 0, key)
+    keys = [key for key in old if key in rows]
+    for before, key in zip([None, *rows], rows, strict=False):  # a new key follows the key before it in the config
+        if key not in keys:
+            keys.insert(keys.index(before) + 1 if before else 0, key)
     if HEAD[0] not in lines:
         return [*lines[:-1], "", *HEAD, *rows.values(), ""]
     first = lines.index(HEAD[0])
     last = first + len(HEAD) + len(old)
-    return [*lines[:first], *HEAD, *(rows[key] for key in kept), *lines[last:]]
+    return [*lines[:first], *HEAD, *(rows[key] for key in keys), *lines[last:]]
 
 
-def update(text: str, wanted: dict[str, Any]) -> str:
-    """The page with a current table below the heading of each of these sections."""
-    described = [part for part in parts(text) if part[0] in (*wanted, TOP) or not table(part[1])]
-    for heading, section in wanted.items():
+def update(text: str, configs: dict[str, Any]) -> str:
+    """Return the page with an updated table below the heading of each section."""
+    described = [part for part in parts(text) if part[0] in (*configs, TOP) or not table(part[1])]
+    for heading, section in configs.items():
         if heading not in dict(described):
             key = heading.split("`")[1]
             same = [i for i, (other, _) in enumerate(described) if re.match(rf"`{key.split('.')[0]}\b", other)]
@@ -174,5 +174,7 @@ def update(text: str, wanted: dict[str, Any]) -> str:
             lines = [f"{'####' if '.' in key else '###'} {heading}", *(["", summary] if summary else []), ""]
             described.insert(same[-1] + 1 if same else len(described), (heading, lines))
     return "\n".join(
-        line for heading, lines in described for line in (renew(lines, wanted[heading]) if heading in wanted else lines)
+        line
+        for heading, lines in described
+        for line in (update_table(lines, configs[heading]) if heading in configs else lines)
     )

@@ -3,7 +3,7 @@
     python tools/recording.py record OUT [--plan tools/recording.yaml] [--data DIR] [--jobs N] [--only WORD…]
     python tools/recording.py compare OLD NEW
 
-A recording answers one question: did a change that should not change any result change one? `record` runs the seqloom
+A recording shows whether a refactoring has changed any result. `record` runs the seqloom
 that the current Python imports. It trains every recipe for a few steps on one thread and keeps the losses as
 hexadecimal floats, a digest of every weight tensor, the metrics of dev and the source files that were executed; then it
 runs every command of the plan and keeps standard output, standard error and the exit code. `compare` lists the
@@ -33,7 +33,7 @@ import yaml
 
 PLAN = Path(__file__).with_suffix(".yaml")
 TIMEOUT_SECONDS = 900
-# What differs from run to run: durations, speeds, memory, dates.
+# Values that differ between runs: durations, speeds, memory, dates.
 VARIABLE_KEYS = re.compile(r"seconds|per_second|time$|eta|left|memory|speed|threads|milliseconds|date|sha256|version")
 VARIABLE_TEXT = [
     (re.compile(r"\x1b\[[0-9;?]*[A-Za-z]|\r"), ""),
@@ -42,7 +42,7 @@ VARIABLE_TEXT = [
     (re.compile(r"\b\d+:\d\d(:\d\d)?\b"), "#:#"),
     (re.compile(r"[━╸╺█▏▎▍▌▋▊▉ ]{6,}"), " "),
 ]
-# Printed only where something takes long.
+# Printed only for slow operations.
 SLOW_PROGRESS = re.compile(r"^[\w ]+: ([\d.]+ million|\d+% of [\d,]+) characters")
 
 
@@ -56,11 +56,11 @@ def selected(names: Mapping[str, Any], words: list[str]) -> list[str]:
     return [name for name in names if not words or any(word in name for word in words)]
 
 
-# --- running seqloom -------------------------------------------------------------------------------------------------
+# --- running seqloom --------------------------------------------------------------------------------------------------
 
 
 def run_traced(arguments: list[str], files_path: Path) -> int:
-    """Run the command line in this process and write down which source files of seqloom were executed."""
+    """Run the command line in this process and record which source files of seqloom are executed."""
     import seqloom
     from seqloom.cli.app import main
 
@@ -83,7 +83,7 @@ def run_traced(arguments: list[str], files_path: Path) -> int:
 
 
 def call(arguments: list[str], folder: Path, key: str, data: Path | None, stdin: str = "") -> dict[str, Any]:
-    """Run one command of seqloom in `folder` and return what it printed and which files it executed."""
+    """Run a command of seqloom in `folder`; return its output and the files it executed."""
     environment = os.environ | {
         "OMP_NUM_THREADS": "1",
         "MKL_NUM_THREADS": "1",
@@ -114,7 +114,7 @@ def call(arguments: list[str], folder: Path, key: str, data: Path | None, stdin:
 
 
 def printed(text: str, folder: Path) -> list[str]:
-    """The lines of an output without what differs from run to run; JSON lines keep all their other values."""
+    """Return the lines of an output without values that differ between runs; JSON lines keep all other values."""
     lines = []
     for line in text.replace(str(folder.resolve()), "DIR").splitlines():
         if SLOW_PROGRESS.search(line):
@@ -140,11 +140,11 @@ def without_variable(value: Any) -> Any:
     return value
 
 
-# --- recording -------------------------------------------------------------------------------------------------------
+# --- recording --------------------------------------------------------------------------------------------------------
 
 
 def weight_digests(path: Path) -> list[str]:
-    """A digest of each tensor: dtype, shape and bytes, without its name."""
+    """Return a digest of each tensor: dtype, shape and bytes, without its name."""
     from safetensors import safe_open
 
     digests = []
@@ -164,7 +164,7 @@ def hexadecimal(value: Any) -> Any:
 
 
 def training_result(run: Path) -> dict[str, Any]:
-    """Losses, weights and metrics of a run."""
+    """Return the losses, weights and metrics of a run."""
     log = [json.loads(line) for line in (run / "log.jsonl").read_text().splitlines()] if run.exists() else []
     steps = [entry for entry in log if entry["event"] == "progress"]
     metrics = run / "metrics" / "dev.json"
@@ -203,7 +203,7 @@ def record(plan: Mapping[str, Any], folder: Path, data: Path | None, jobs: int, 
         save(results / f"command-{key}.json", call(shlex.split(entry["run"]), folder, key, data, stdin))
 
     names = selected(plan["trainings"], words)
-    first = [name for name in names if (plan["trainings"][name] or {}).get("first")]  # others start from these
+    first = [name for name in names if (plan["trainings"][name] or {}).get("first")]  # other trainings start from these
     with ThreadPoolExecutor(jobs) as pool:
         list(pool.map(train, first))
         list(pool.map(train, [name for name in names if name not in first]))
@@ -215,7 +215,7 @@ def save(path: Path, result: Mapping[str, Any]) -> None:
     print(f"{path.stem}: exit code {result['exit_code']}", flush=True)
 
 
-# --- comparing -------------------------------------------------------------------------------------------------------
+# --- comparing --------------------------------------------------------------------------------------------------------
 
 
 def renamed(value: Any, names: Mapping[str, str]) -> Any:
@@ -227,7 +227,7 @@ def renamed(value: Any, names: Mapping[str, str]) -> Any:
 
 
 def fast_paths(executed: list[str], names: Mapping[str, str]) -> set[str]:
-    """Those of the executed files that exist for speed, by their new names."""
+    """Return the executed files that implement fast paths, by their new names."""
     return {new for old, new in names.items() if old in executed or new in executed}
 
 
@@ -262,12 +262,12 @@ def compare(plan: Mapping[str, Any], old: Path, new: Path, texts: bool) -> int:
     different = 0
     for name in common:
         before, after = (json.loads((folder / "results" / name).read_text()) for folder in (old, new))
-        found = list(differences(before, after, plan))
+        lines = list(differences(before, after, plan))
         if not texts:
-            found = [line for line in found if not line.startswith(("stdout", "stderr", "    "))]
-        different += bool(found)
-        if found:
-            print(name, *found, sep="\n  ")
+            lines = [line for line in lines if not line.startswith(("stdout", "stderr", "    "))]
+        different += bool(lines)
+        if lines:
+            print(name, *lines, sep="\n  ")
     print(f"{len(common)} results compared, {different} differ")
     return int(different > 0)
 
@@ -281,7 +281,7 @@ def main() -> int:
     recorder.add_argument("out", type=Path)
     recorder.add_argument("--data", type=Path, help="folder with the real data sets; without it those recipes fail")
     recorder.add_argument("--jobs", type=int, default=1)
-    recorder.add_argument("--only", nargs="*", default=[], help="only what has one of these words in its name")
+    recorder.add_argument("--only", nargs="*", default=[], help="only results with one of these words in their names")
     comparer = commands.add_parser("compare", help="list the differences between two recordings")
     comparer.add_argument("old", type=Path)
     comparer.add_argument("new", type=Path)

@@ -71,7 +71,7 @@ def commands_page(_: str) -> str:
 
 
 def describe_commands(group: Any, parent: Any) -> Iterator[str]:
-    """Yield a part of the page for each command of a group, those of groups within it included."""
+    """Yield a part of the page for each command of a group, nested groups included."""
     for name, command in group.commands.items():
         context = command.make_context(name, [], parent=parent, resilient_parsing=True)
         yield f"{'#' * context.command_path.count(' ')}# {context.command_path}\n"
@@ -119,7 +119,7 @@ def annotation(field: "dataclasses.Field[Any]") -> str:
 
 
 def metrics_page(text: str) -> str:
-    """Return the page of metrics without those that are gone, and with new ones described by their label."""
+    """Return the page of metrics without removed ones; new ones are described by their labels."""
     judged = {name: label for name, (label, _) in word_vectors.JUDGED_METRICS.items()}
     names = {**judged, **forecast.METRICS, **word_vectors.METRICS, **evaluation.LABELS}
     lines = [line for line in text.split("\n") if not (row := METRIC.fullmatch(line)) or row[1] in names]

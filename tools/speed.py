@@ -33,7 +33,7 @@ def measure(checkout: Path, part: str, data: Path | None) -> dict[str, float]:
 
 
 def rates(part: str, result: dict[str, Any]) -> Iterator[tuple[str, float]]:
-    """Yield the row and the rate of everything that a part measured of seqloom."""
+    """Yield each row of a result of seqloom with its rate."""
     if part == "cells":
         for size, cells in result.items():
             for cell, ways in cells.items():
