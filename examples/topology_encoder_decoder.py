@@ -29,9 +29,7 @@ for _ in range(500):
     word = words(64)
     _, state = encoder(one_hot[word])  # only the last state is used, not the outputs
     backwards = word.flip(1)
-    read = torch.cat(
-        [torch.full((64, 1), START), backwards[:, :-1]], dim=1
-    )  # teacher forcing: each step reads the previous letter
+    read = torch.cat([torch.full((64, 1), START), backwards[:, :-1]], dim=1)  # teacher forcing
     hidden, _ = decoder(one_hot[read], state)
     loss = nn.functional.cross_entropy(output(hidden).flatten(0, 1), backwards.flatten())
     optimizer.zero_grad()
@@ -46,6 +44,6 @@ for _ in range(LENGTH):  # each step reads its own previous output
     letter = output(hidden).argmax(dim=-1)
     written.append(letter)
 answer = torch.cat(written, dim=1)
-for row, found in zip(word[:4].tolist(), answer[:4].tolist(), strict=True):
-    print("".join(LETTERS[i] for i in row), "→", "".join(LETTERS[i] for i in found))
-print(f"right: {(answer == word.flip(1)).all(dim=1).float().mean():.3f} of new words")
+for row, predicted in zip(word[:4].tolist(), answer[:4].tolist(), strict=True):
+    print("".join(LETTERS[i] for i in row), "→", "".join(LETTERS[i] for i in predicted))
+print(f"correct: {(answer == word.flip(1)).all(dim=1).float().mean():.3f} of new words")

@@ -36,5 +36,5 @@ for _ in range(500):
 
 for digits in (8, 64):
     x, bits = sums(rows=500, digits=digits)
-    right = ((output(network(x)[0]).squeeze(2) > 0) == bits.bool()).all(dim=1)
-    print(f"sums of {digits} digits right: {right.float().mean():.3f}")
+    is_correct = ((output(network(x)[0]).squeeze(2) > 0) == bits.bool()).all(dim=1)
+    print(f"sums of {digits} digits, correct: {is_correct.float().mean():.3f}")

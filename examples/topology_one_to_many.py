@@ -2,8 +2,7 @@
 
 Run it: python examples/topology_one_to_many.py
 
-Each step reads the previous letter. A tenth of the numbers is held out: the network must compose their names from
-those of the others.
+Each step reads the previous letter. The names of held-out numbers must be composed from those of the others.
 """
 
 import torch
@@ -15,13 +14,10 @@ from seqloom.nn.recurrent import Recurrent
 ONES = ["zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine"]
 TENS = ["twenty", "thirty", "forty", "fifty", "sixty", "seventy", "eighty", "ninety"]
 NAMES = {10 * t + u: ten + (f"-{ONES[u]}" if u else "") for t, ten in enumerate(TENS, 2) for u in range(10)}
-ALPHABET = [
-    ".",
-    *sorted({letter for name in NAMES.values() for letter in name}),
-]  # . marks the beginning and the end of a name
+ALPHABET = [".", *sorted({letter for name in NAMES.values() for letter in name})]  # . is start and end
 
 torch.manual_seed(1)
-numbers = [list(NAMES)[place] for place in torch.randperm(len(NAMES)).tolist()]
+numbers = [list(NAMES)[index] for index in torch.randperm(len(NAMES)).tolist()]
 seen, unseen = numbers[8:], sorted(numbers[:8])
 spelled = [[0, *map(ALPHABET.index, NAMES[number]), 0] for number in seen]
 letters = torch.tensor([ids + [0] * (16 - len(ids)) for ids in spelled])  # (B, 16), padded with ends
@@ -50,4 +46,6 @@ for _ in range(15):
     written = torch.cat([written, output(hidden).argmax(dim=-1)], dim=1)
 names = ["".join(ALPHABET[letter] for letter in row).strip(".") for row in written.tolist()]
 print("\n".join(f"{number} {name}" for number, name in zip(unseen, names, strict=True)))
-print(f"right: {sum(name == NAMES[number] for number, name in zip(unseen, names, strict=True))} of 8 held-out numbers")
+print(
+    f"correct: {sum(name == NAMES[number] for number, name in zip(unseen, names, strict=True))} of 8 held-out numbers"
+)

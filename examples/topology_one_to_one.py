@@ -26,4 +26,4 @@ for _ in range(400):
 answers = (output(cell(bits, cell.initial_state(rows=16))["h"]).squeeze(1) > 0).float()
 for row, answer in zip(bits[:4].int().tolist(), answers.tolist(), strict=False):
     print("".join(map(str, row)), "odd" if answer else "even")
-print(f"right: {(answers == odd).sum()} of 16")
+print(f"correct: {(answers == odd).sum()} of 16")

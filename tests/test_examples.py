@@ -10,7 +10,7 @@ import pytest
 from seqloom.data.corpora import pydocs
 
 EXAMPLES = Path(__file__).parents[1] / "examples"
-LONGEST = 50  # lines of an example
+MAX_LINES = 50
 
 Run = Callable[[str], str]
 
@@ -97,12 +97,12 @@ def test_gradient_flow(run: Run) -> None:
 def test_topology_one_to_one(run: Run) -> None:
     out = run("topology_one_to_one.py")
     assert "0001 odd" in out and "0011 even" in out
-    assert number(r"right: (\d+) of 16", out) == 16
+    assert number(r"correct: (\d+) of 16", out) == 16
 
 
 def test_topology_one_to_many(run: Run) -> None:
     out = run("topology_one_to_many.py")
-    assert number(r"right: (\d) of 8", out) >= 6
+    assert number(r"correct: (\d) of 8", out) >= 6
     for line in out.splitlines()[:8]:
         assert re.fullmatch(r"\d\d [a-z]+(-[a-z]+)?", line)
 
@@ -111,18 +111,18 @@ def test_topology_many_to_one(run: Run) -> None:
     out = run("topology_many_to_one.py")
     losses = [float(loss) for loss in re.findall(r"loss (\S+)", out)]
     assert losses[0] > 1 > 0.5 > losses[-1]
-    assert number(r"right: (\S+) of new waves", out) > 0.95
+    assert number(r"correct: (\S+) of new waves", out) > 0.95
 
 
 def test_topology_many_to_many_aligned(run: Run) -> None:
     out = run("topology_many_to_many_aligned.py")
-    assert number(r"8 digits right: (\S+)", out) > 0.99
-    assert number(r"64 digits right: (\S+)", out) > 0.95  # eight times as long as the training sequences
+    assert number(r"8 digits, correct: (\S+)", out) > 0.99
+    assert number(r"64 digits, correct: (\S+)", out) > 0.95  # eight times as long as the training sequences
 
 
 def test_topology_encoder_decoder(run: Run) -> None:
     out = run("topology_encoder_decoder.py")
-    assert number(r"right: (\S+) of new words", out) > 0.9
+    assert number(r"correct: (\S+) of new words", out) > 0.9
     pairs = re.findall(r"^([a-h]{5}) → ([a-h]{5})$", out, re.MULTILINE)
     assert len(pairs) == 4 and sum(word == match[::-1] for word, match in pairs) >= 3
 
@@ -132,5 +132,5 @@ def test_every_example_is_tested_and_short() -> None:
     assert [path.name for path in examples if f"test_{path.stem}" not in globals()] == []
     for path in examples:
         text = path.read_text("utf-8")
-        assert len(text.splitlines()) <= LONGEST, path.name
+        assert len(text.splitlines()) <= MAX_LINES, path.name
         assert f"Run it: python examples/{path.name}" in text
