@@ -31,8 +31,7 @@ def start(numbers: list[int]) -> dict[str, torch.Tensor]:
     return {"h": torch.tanh(first(nn.functional.one_hot(pair, 20).sum(dim=1).float()))}
 
 
-modules = nn.ModuleList([first, writer, output])
-optimizer = torch.optim.Adam(modules.parameters(), lr=0.003)
+optimizer = torch.optim.Adam(nn.ModuleList([first, writer, output]).parameters(), lr=0.003)
 for _ in range(300):
     hidden, _ = writer(eye[letters[:, :-1]], start(seen))
     loss = nn.functional.cross_entropy(output(hidden).flatten(0, 1), letters[:, 1:].flatten())
