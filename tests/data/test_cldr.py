@@ -54,7 +54,7 @@ def all_pairs(corpus: Corpus[ParallelExample]) -> list[ParallelExample]:
     return list(chain.from_iterable(corpus.splits.values()))
 
 
-# --- the splits -------------------------------------------------------------------------------------------------------
+# --- splits -----------------------------------------------------------------------------------------------------------
 
 
 def test_default_corpus_has_many_pairs_of_all_kinds(french: Corpus[ParallelExample]) -> None:
@@ -197,7 +197,7 @@ def test_fingerprint_is_equal_in_every_process_and_import_is_cheap() -> None:
     assert len(outputs) == 1
 
 
-# --- the texts, against babel -----------------------------------------------------------------------------------------
+# --- comparison with babel --------------------------------------------------------------------------------------------
 
 
 @pytest.fixture(scope="module", params=TAGS)
@@ -301,7 +301,7 @@ def test_phrases_have_plain_spaces_and_no_invisible_characters(corpus: Corpus[Pa
             assert "{" not in text and "duration-" not in text
 
 
-# --- the links --------------------------------------------------------------------------------------------------------
+# --- links ------------------------------------------------------------------------------------------------------------
 
 
 def linked_texts(pair: ParallelExample) -> list[tuple[str, str]]:
@@ -384,7 +384,7 @@ def test_links_are_consistent(corpus: Corpus[ParallelExample]) -> None:
             assert all(left[1] <= right[0] for left, right in pairwise(spans))
 
 
-# --- what is refused --------------------------------------------------------------------------------------------------
+# --- errors -----------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(

@@ -179,7 +179,7 @@ def test_separate_files_for_splits(tmp_path: Path) -> None:
         load(train, test=str(train))
 
 
-# --- what people get wrong --------------------------------------------------------------------------------------------
+# --- errors -----------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(

@@ -57,7 +57,7 @@ def corpus(request: pytest.FixtureRequest, folder: Path) -> Any:
     return load(request.param, folder)
 
 
-# --- all of them ------------------------------------------------------------------------------------------------------
+# --- all corpora ------------------------------------------------------------------------------------------------------
 
 
 def test_each_form_has_corpora() -> None:

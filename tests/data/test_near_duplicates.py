@@ -9,8 +9,8 @@ from seqloom.data.corpora import CORPORA
 from seqloom.data.splits import normal_form, split_of_group
 
 # Largest allowed fraction of dev or test examples whose normal form (lowercase words only) occurs in train.
-# `cldr` repeats its phrases with other digits, and the digits have to be translated too; `seqloom quickstart` prints
-# the copy baseline beside its BLEU.
+# `cldr` repeats phrases with other digits, which also have to be translated; `seqloom quickstart` prints
+# the copy baseline next to BLEU.
 MAX_DUPLICATE_FRACTION = {
     "cldr": 0.70,
     "digits": 0.0,

@@ -224,7 +224,7 @@ def test_noise_depends_only_on_draws() -> None:
         assert first.source.tolist() != other.source.tolist()
 
 
-# --- what is wrong ----------------------------------------------------------------------------------------------------
+# --- errors -----------------------------------------------------------------------------------------------------------
 
 
 def test_all_problems_are_reported_together() -> None:

@@ -52,7 +52,7 @@ def pairs_of(batch: dict[str, torch.Tensor]) -> Pairs:
     return restored
 
 
-# --- what a batch is --------------------------------------------------------------------------------------------------
+# --- contents of a batch ----------------------------------------------------------------------------------------------
 
 
 def test_batch_equals_worked_example() -> None:
@@ -180,7 +180,7 @@ def test_ragged_stores_sequences_in_one_array() -> None:
     assert len(ragged.take(np.array([], dtype=int))) == 0
 
 
-# --- how much is padding ----------------------------------------------------------------------------------------------
+# --- padding ----------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(("shapes", "limit"), [(None, 0.12), (24, 0.20), (16, 0.20)])

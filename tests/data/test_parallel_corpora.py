@@ -170,7 +170,7 @@ def test_missing_data_says_what_to_do(name: str, tmp_path: Path) -> None:
     assert str(tmp_path) in str(lacking.value) and "https://" in str(lacking.value)
 
 
-# --- what is held out -----------------------------------------------------------------------------------------------
+# --- held-out groups ------------------------------------------------------------------------------------------------
 
 
 @given(st.lists(st.sampled_from("abcdefgh"), max_size=30), st.integers(0, 5), st.integers(0, 5))
@@ -199,7 +199,7 @@ def test_transitively_linked_pairs_form_one_group() -> None:
     assert link_groups([("x", "y"), ("y", "z")]) == ["x", "y"]  # a source is not linked to an equal target
 
 
-# --- the real sets, where they are ----------------------------------------------------------------------------------
+# --- real data sets -------------------------------------------------------------------------------------------------
 
 needs_data = pytest.mark.skipif(
     data_folder() is None, reason="the data sets are missing: set SEQLOOM_DATA to their folder"

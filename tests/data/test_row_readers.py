@@ -62,7 +62,7 @@ def test_rows_fit_and_truncate_minimally() -> None:
             assert len(row.tokens) == max_length == len(row.segments)
 
 
-# --- words apart --------------------------------------------------------------------------------------------------
+# --- split punctuation --------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("tokenizer", [WORDS, BYTES], ids=["words", "byte-pair"])

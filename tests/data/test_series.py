@@ -80,7 +80,7 @@ def test_utc_offsets_are_converted() -> None:
         (("3", "2"), r"Line 3 of series.csv is earlier"),
         (
             ("2020-01-01 00:00:00.1", "2020-01-01 00:00:00.2"),
-            r"Line 3 of series.csv equals .* up to the second",
+            r"Line 3 of series.csv has the same time as .* to the second",
         ),
     ],
 )
@@ -227,7 +227,7 @@ def test_all_problems_of_config_are_reported() -> None:
         assert message in str(error.value)
 
 
-# --- those inside packages --------------------------------------------------------------------------------------------
+# --- series of packages -----------------------------------------------------------------------------------------------
 
 needs_packages = pytest.mark.skipif(
     not all(map(find_spec, ("statsmodels", "vega_datasets"))), reason="the extra `series` is missing"

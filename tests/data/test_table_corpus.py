@@ -173,7 +173,7 @@ def test_files_are_located_beside_recipe(tmp_path: Path, monkeypatch: pytest.Mon
     assert built.locate(tmp_path / "there").train == str(tmp_path / "there/a.tsv")
 
 
-# --- what people get wrong --------------------------------------------------------------------------------------------
+# --- errors -----------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(

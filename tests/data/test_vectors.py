@@ -50,7 +50,7 @@ def test_numbers_are_uniform_and_uncorrelated() -> None:
     assert abs(np.corrcoef(numbers[:-1, 0], numbers[1:, 0])[0, 1]) < 0.025, "correlation of consecutive indices"
 
 
-# --- what both promise ------------------------------------------------------------------------------------------------
+# --- both problems ----------------------------------------------------------------------------------------------------
 
 
 @given(st.sampled_from(DATA), SEEDS, FIRST, st.integers(0, 7))

@@ -89,7 +89,7 @@ def test_word_with_space_is_refused(tmp_path):
     assert not (tmp_path / "v").exists()
 
 
-# --- what people say of words -----------------------------------------------------------------------------------------
+# --- evaluation sets --------------------------------------------------------------------------------------------------
 
 
 @pytest.fixture

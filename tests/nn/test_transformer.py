@@ -25,7 +25,7 @@ def encoders_agree(activation: str, norm_first: bool, masked: bool) -> None:
     for weights in (False, True):
         ours.zero_grad()
         scope = AttentionScope.within(REAL if masked else None)
-        found = ours(x, scope, wanted=("self",) if weights else ())
+        found = ours(x, scope, return_weights=("self",) if weights else ())
         exactly(found.x[REAL], wanted[REAL])
         assert (found.self_weights is not None) == weights
         (found.x * made)[REAL].sum().backward()
@@ -46,7 +46,7 @@ def decoders_agree(activation: str, norm_first: bool, masked: bool) -> None:
         ours.zero_grad()
         keys_values = ours.cross_attention.keys_values(source)
         mask = REAL[:, None, None, :] if masked else None
-        found = ours(x, AttentionScope(is_causal=True), source=Source(keys_values, mask), wanted=names)
+        found = ours(x, AttentionScope(is_causal=True), source=Source(keys_values, mask), return_weights=names)
         exactly(found.x, wanted)
         assert [part is not None for part in (found.self_weights, found.cross_weights)] == [bool(names)] * 2
         (found.x * made).sum().backward()

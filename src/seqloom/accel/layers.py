@@ -16,7 +16,7 @@ from seqloom.nn import attention, masks
 from seqloom.nn.bidirectional import BidirectionalStack, read_sequences
 from seqloom.nn.masks import AttentionMask, AttentionScope, all_known_true, any_known_true, select_real
 from seqloom.nn.recurrent import Stack
-from seqloom.nn.transformer import Source, StackOutput, TransformerStack, Wanted, run_blocks, source_keys_values
+from seqloom.nn.transformer import Source, StackOutput, TransformerStack, WeightRequests, run_blocks, source_keys_values
 
 MAX_PLAIN_QUERIES = 16  # up to this length, the definition is faster than the fused kernel on a CPU
 SIMD_WIDTH = 16  # float32 values in a CPU register
@@ -101,14 +101,14 @@ def run_blocks_on_gpu(
     scope: AttentionScope,
     caches: Sequence[GrowingBuffer] | None,
     sources: Sequence[Source] | None,
-    wanted: Wanted,
+    return_weights: WeightRequests,
 ) -> StackOutput:
     """Disable cuDNN's attention if there are few keys; other kernels are then faster.
 
     This is a global setting of PyTorch, which is read when a block is compiled.
     """
     torch.backends.cuda.enable_cudnn_sdp(x.shape[1] >= CUDNN_TILE)
-    return run_blocks.definition(stack, x, scope, caches, sources, wanted)
+    return run_blocks.definition(stack, x, scope, caches, sources, return_weights)
 
 
 # --- dropout and padding ----------------------------------------------------------------------------------------------

@@ -72,7 +72,7 @@ def parse_times(texts: Sequence[str], lines: Sequence[int], where: str, form: st
         if times[row] != times[row + 1]:
             problem, hint = "is earlier than the line before it", "Sort the rows by time"
         elif texts[row] != texts[row + 1]:
-            problem, hint = "equals the line before it up to the second", "Write finer times as numbers"
+            problem, hint = "has the same time as the line before it, to the second", "Write finer times as numbers"
         raise DataError(f"Line {lines[row + 1]:,} of {where} {problem}: {format_value(texts[row + 1])}. {hint}.")
     return times
 

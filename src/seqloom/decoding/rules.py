@@ -72,7 +72,7 @@ class BeamConfig:
     n_best: PositiveInt = 1  # hypotheses to return, at most beam
     min_length: NonNegativeInt = 0  # minimum number of tokens before END
     max_length: PositiveInt | None = None  # maximum tokens including END; None: 2 × source tokens + 20, at most 1000
-    stopping: Literal["usual", "exact"] = "usual"  # finished ones beat unfinished ones as they are, or can become
+    stopping: Literal["usual", "exact"] = "usual"  # stop by current scores, or by the best scores still possible
 
     def problems(self) -> Iterator[str]:
         if self.n_best > self.beam >= 1:

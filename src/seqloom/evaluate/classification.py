@@ -146,14 +146,14 @@ class Confusion:
         """Normalise each row (K, K), so that the diagonal is the recall; rows of absent classes are 0."""
         return self.counts / np.maximum(self.counts.sum(axis=1, keepdims=True), 1)
 
-    def mistakes(self, most: int | None = None) -> list[Mistake]:
+    def mistakes(self, limit: int | None = None) -> list[Mistake]:
         """List confused classes, the most frequent mistakes first."""
         rates, wrong = self.rates(), self.counts * (1 - np.eye(len(self.labels), dtype=np.int64))
         mistakes = [
             Mistake(self.labels[row], self.labels[column], int(wrong[row, column]), float(rates[row, column]))
             for row, column in np.argwhere(wrong).tolist()
         ]
-        return sorted(mistakes, key=lambda mistake: (-mistake.count, -mistake.rate))[:most]
+        return sorted(mistakes, key=lambda mistake: (-mistake.count, -mistake.rate))[:limit]
 
 
 # --- metrics of batches of confusion matrices: (…, K, K) → (…) --------------------------------------------------------

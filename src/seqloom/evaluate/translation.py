@@ -70,12 +70,12 @@ class TranslationReport(TranslationScores):
         """Return the values that a run stores."""
         return {**self.metrics, "signatures": self.signatures, "decoding": self.decoding}
 
-    def examples(self, most: int = 5) -> list[TranslatedLine]:
+    def examples(self, limit: int = 5) -> list[TranslatedLine]:
         """Choose lines evenly from the split, those with a mistake first."""
         chosen: list[TranslatedLine] = []
         for exact in (False, True):
             lines = [line for line in self.lines if line.is_exact is exact]
-            count = min(most - len(chosen), len(lines))
+            count = min(limit - len(chosen), len(lines))
             chosen += [lines[number * len(lines) // count] for number in range(count)]
         return chosen
 

@@ -23,7 +23,7 @@ from seqloom.models.encoder_backbone import EncoderBackbone
 from seqloom.models.seq2seq import Batch, HiddenState, Memory
 from seqloom.models.transformer import Transformer, TransformerConfig, Weights
 from seqloom.nn.masks import mask_or_ones
-from seqloom.nn.transformer import Wanted
+from seqloom.nn.transformer import WeightRequests
 
 
 @config
@@ -88,10 +88,10 @@ class StartTokenTransformer(Transformer):
         inputs: Tensor,
         memory: Memory,
         mask: Tensor | None,
-        wanted: Wanted | None = None,
+        return_weights: WeightRequests | None = None,
         padding_last: bool = False,
     ) -> tuple[Tensor, Weights]:
-        y, weights = super().run_decoder(inputs, memory, mask, wanted, padding_last)
+        y, weights = super().run_decoder(inputs, memory, mask, return_weights, padding_last)
         return y, {**weights, "cross": [layer[..., self.added :] for layer in weights["cross"]]}
 
     def attentions(self, batch: Batch) -> Weights:
@@ -124,13 +124,13 @@ class ForcedStartTransformer(StartTokenTransformer):
         inputs: Tensor,
         memory: Memory,
         mask: Tensor | None,
-        wanted: Wanted | None = None,
+        return_weights: WeightRequests | None = None,
         padding_last: bool = False,
     ) -> tuple[Tensor, Weights]:
         """The two tokens before a target count as one in the attention weights."""
         mask = F.pad(mask_or_ones(mask, inputs), (1, 0), value=True)
         inputs = F.pad(inputs.masked_fill(inputs == END, self.target_bos), (1, 0), value=END)
-        y, weights = super().run_decoder(inputs, memory, mask, wanted, padding_last)
+        y, weights = super().run_decoder(inputs, memory, mask, return_weights, padding_last)
         weights = {name: [layer[:, :, 1:] for layer in layers] for name, layers in weights.items()}
         weights["decoder"] = [
             torch.cat([layer[..., :2].sum(dim=-1, keepdim=True), layer[..., 2:]], dim=-1)

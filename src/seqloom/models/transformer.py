@@ -26,7 +26,7 @@ from seqloom.nn.cache import empty_state, extend_caches
 from seqloom.nn.masks import AttentionMask, AttentionScope, hypotheses, last_real, mask_or_ones
 from seqloom.nn.mixers import MixerKind, make_mixer, mixer_class, mixer_problems
 from seqloom.nn.softmax import FullSoftmax
-from seqloom.nn.transformer import Activation, Source, TransformerStack, Wanted, source_keys_values
+from seqloom.nn.transformer import Activation, Source, TransformerStack, WeightRequests, source_keys_values
 
 Weights = dict[str, list[Tensor]]  # by layer: encoder (B, N, S, S), decoder (B, N, T, T), cross (B, N, T, S)
 
@@ -159,10 +159,10 @@ class Transformer(SourceEncoder, Seq2Seq):
         inputs: Tensor,
         memory: Memory,
         mask: Tensor | None,
-        wanted: Wanted | None = None,
+        return_weights: WeightRequests | None = None,
         padding_last: bool = False,
     ) -> tuple[Tensor, Weights]:
-        """Compute y (B, T, D) and the wanted attention weights from inputs (B, T).
+        """Compute y (B, T, D) and the requested attention weights from inputs (B, T).
 
         With `padding_last`, a causal decoder needs no mask of the padding, which is faster.
         """
@@ -173,22 +173,22 @@ class Transformer(SourceEncoder, Seq2Seq):
             keys, positions = mask[:, None, None, :], mask.cumsum(dim=1) - 1
         y = self.target_embed(inputs, positions, T, mask.sum(dim=1))
         scope = AttentionScope(keys, self.config.causal, positions)
-        output = self.decoder(y, scope, sources=sources_of(memory), wanted=wanted)
+        output = self.decoder(y, scope, sources=sources_of(memory), return_weights=return_weights)
         return self.decoder_norm(output.x), {"decoder": output.self_weights, "cross": output.cross_weights}
 
     def teacher_force(self, batch: Batch, weights: bool = False) -> tuple[Tensor, Tensor | None]:
         memory = self.encode(batch["source"], batch["source_mask"])
-        wanted: Wanted | None = {self.aligned: ("cross",)} if weights else None
-        y, layers = self.run_decoder(batch["inputs"], memory, batch["target_mask"], wanted, padding_last=True)
+        return_weights: WeightRequests | None = {self.aligned: ("cross",)} if weights else None
+        y, layers = self.run_decoder(batch["inputs"], memory, batch["target_mask"], return_weights, padding_last=True)
         return y, layers["cross"][0].mean(dim=1) if weights else None
 
     def attentions(self, batch: Batch) -> Weights:
         """Return the attention weights of all layers, 0 at padding; encoder layers without attention have none."""
         mask, target_mask = batch["source_mask"], batch["target_mask"]
         x, encoder = self.run_encoder(batch["source"], mask, weights=True)
-        wanted: Wanted = dict.fromkeys(range(len(self.decoder)), ("self", "cross"))
+        return_weights: WeightRequests = dict.fromkeys(range(len(self.decoder)), ("self", "cross"))
         memory = {"mask": mask, "layers": source_keys_values(self.decoder, x)}
-        _, weights = self.run_decoder(batch["inputs"], memory, target_mask, wanted)
+        _, weights = self.run_decoder(batch["inputs"], memory, target_mask, return_weights)
         padding = ~target_mask[:, None, :, None]
         decoder = {name: [layer.masked_fill(padding, 0) for layer in layers] for name, layers in weights.items()}
         return {"encoder": encoder, **decoder}

@@ -290,7 +290,7 @@ class Mixer(nn.Module, ABC):
         """Return the number of multiplications of a forward pass over n positions, including lower-order terms."""
 
     def notes(self) -> list[str]:
-        """Notes for the user on what the layer does beyond its equations."""
+        """Return notes for the user on what the layer does beyond its equations."""
         return []
 
 

@@ -65,24 +65,24 @@ class Embedded(nn.Module):
         self.dropout = Dropout(config.dropout)
 
     def forward(
-        self, tokens: Tensor, positions: Tensor, most: int, lengths: Tensor, segments: Tensor | None = None
+        self, tokens: Tensor, positions: Tensor, max_length: int, lengths: Tensor, segments: Tensor | None = None
     ) -> Tensor:
         """Embed tokens (B, T) at positions (T,) or (B, T) and segments (B, T), None for the first, as (B, T, D).
 
-        `lengths` (B,) are the lengths of the rows after these tokens, at most `most`. Only padding
+        `lengths` (B,) are the lengths of the rows after these tokens, at most `max_length`. Only padding
         may lie beyond them.
         """
         if self.bos is not None:
             tokens = tokens.masked_fill((tokens == END) & (positions == 0), self.bos)
-        return self.embed_vectors(self.embed(tokens), positions, most, lengths, segments)
+        return self.embed_vectors(self.embed(tokens), positions, max_length, lengths, segments)
 
     def embed_vectors(
-        self, x: Tensor, positions: Tensor, most: int, lengths: Tensor, segments: Tensor | None = None
+        self, x: Tensor, positions: Tensor, max_length: int, lengths: Tensor, segments: Tensor | None = None
     ) -> Tensor:
         """Embed vectors (B, T, D) instead of E[token]."""
         x = x * self.scale
         if self.positions is not None:
-            x = self.positions.add_to(x, positions, most, lengths, self.what)
+            x = self.positions.add_to(x, positions, max_length, lengths, self.what)
         if self.segments is not None:
             x = x + (self.segments.weight[0] if segments is None else self.segments(segments))
         embedded: Tensor = self.dropout(self.norm(x))
@@ -100,8 +100,8 @@ class SourceEncoder(nn.Module):
         """Return x (B, S, D) and, if requested, the attention weights (B, N, S, S) of each layer, 0 at padding."""
         S = tokens.shape[1]
         x = self.source_embed(tokens, torch.arange(S, device=tokens.device), S, mask.sum(dim=1))
-        wanted = dict.fromkeys(range(len(self.encoder)), ("self",)) if weights else None
-        output = self.encoder(x, AttentionScope.within(mask), wanted=wanted)
+        return_weights = dict.fromkeys(range(len(self.encoder)), ("self",)) if weights else None
+        output = self.encoder(x, AttentionScope.within(mask), return_weights=return_weights)
         padding = ~mask[:, None, :, None]
         return self.encoder_norm(output.x), [layer.masked_fill(padding, 0) for layer in output.self_weights]
 
@@ -141,7 +141,7 @@ class TransformerBackbone(nn.Module):
         return self.embedded.embed
 
     def layer_groups(self) -> list[list[nn.Parameter]]:
-        """The layer groups: the embeddings, then each block; the final norm belongs to the last."""
+        """Return the layer groups: the embeddings, then each block; the final norm belongs to the last."""
         groups = [list(part.parameters()) for part in (self.embedded, *self.blocks)]
         groups[-1].extend(self.norm.parameters())
         return groups

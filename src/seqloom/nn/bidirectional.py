@@ -7,8 +7,8 @@
     mix     y_t = g(W→ →h_t + W← ←h_t + b),  g = tanh
 
 The directions are combined after `each` layer, or kept `apart` as two stacks and combined at the
-top. Right to left reverses the real steps of each row, where `mask` (B, T) is True; padding is
-skipped.
+top. The backward direction reads the real steps of each row, where `mask` (B, T) is True, in reverse order and skips
+padding.
 """
 
 from collections.abc import Callable, Iterator
@@ -135,7 +135,7 @@ class BidirectionalStack(nn.Module):
             self.combine = Combine(hidden, combine)
 
     def notes(self) -> list[str]:
-        """Notes for the user on what the cells do beyond their equations, once for both directions."""
+        """Return notes for the user on what the cells do beyond their equations, once for both directions."""
         if self.depth == "apart":
             return self._stacks()[0].notes()
         return [note for layer in self._layers() for note in layer.forwards.cell.notes()]
@@ -189,7 +189,7 @@ class BidirectionalStack(nn.Module):
         return zero_padding(combine(right, left), mask), ends
 
     def _top(self) -> Combine:
-        """The combination of the top layer."""
+        """Return the combination of the top layer."""
         return self._layers()[-1].combine if self.depth == "each" else self.combine
 
     def _layers(self) -> list[Bidirectional]:

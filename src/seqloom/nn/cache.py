@@ -49,7 +49,7 @@ class CacheUpdate:
     start: int  # the first slot that is written
     end: int  # the slot after the last: k·T more
     positions: Tensor  # (k·T,) or (B, k·T); padding has the position of the last real token
-    mask: AttentionMask | None  # (B, 1, k·T, end): what each token may attend to, including itself
+    mask: AttentionMask | None  # (B, 1, k·T, end): the slots that each token may attend to, including its own
     state: CacheState  # of the hypotheses, after the step
     is_single_token: bool  # T is 1, and no token is padding
 
@@ -69,7 +69,7 @@ class CacheUpdate:
         return GrowingBuffer(buffer, cache.length + (self.end - self.start))
 
     def read(self, cache: GrowingBuffer) -> tuple[Tensor, Tensor]:
-        """All keys and values (B, Nkv, end, d) of the cache."""
+        """Return all keys and values (B, Nkv, end, d) of the cache."""
         keys, values = cache.buffer[:, :, :, : self.end].unbind(dim=2)
         return keys, values
 

@@ -42,7 +42,7 @@ class Encoder(nn.Module, ABC):
         return []
 
     def notes(self) -> list[str]:
-        """Notes for the user on what the encoder does beyond its equations."""
+        """Return notes for the user on what the encoder does beyond its equations."""
         return []
 
 

@@ -73,7 +73,7 @@ class CharacterRNNConfig:
     hidden: PositiveInt = 32  # size of the state per direction; a word vector is twice as large
 
     def problems(self) -> Iterator[str]:
-        cell_class(self.cell)  # a wrong name ends the list
+        cell_class(self.cell)  # `cell_class` raises an error for an unknown cell
         return iter(())
 
     def build(self, characters: int) -> "CharacterRNN":

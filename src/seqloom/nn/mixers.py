@@ -62,7 +62,7 @@ class WindowedSelfAttention(Mixer):
         )
         real = x.new_ones(B, S, dtype=torch.bool) if mask is None else mask
         query, key = torch.arange(b, device=x.device).unsqueeze(1), torch.arange(b + 2 * r, device=x.device)
-        band = (key - r - query).abs() <= r  # (b, b + 2r): query i stands at key i + r
+        band = (key - r - query).abs() <= r  # (b, b + 2r): query i is at key i + r
         near = band & _around(real, r, b, spare).unsqueeze(1)  # (B·C, b, b + 2r)
         y, local = self.attention.attend(q, (keys, values), near.unsqueeze(1), weights=weights)
         y = y.unflatten(0, (B, -1)).flatten(1, 2)[:, :S]
@@ -92,7 +92,7 @@ def _around(x: Tensor, r: int, b: int, spare: int) -> Tensor:
     """Divide x (B, S, …) into blocks of b with r neighbours on either side: (B·C, b + 2r, …), zeros beyond the ends."""
     blocks = F.pad(x, (0, 0) * (x.dim() - 2) + (0, spare)).unflatten(1, (-1, b))  # (B, C, b, …)
     inner = (0, 0) * (x.dim() - 1)
-    left = F.pad(blocks[:, :-1, b - r :], (*inner, 1, 0))  # of each block's left neighbour the last r
+    left = F.pad(blocks[:, :-1, b - r :], (*inner, 1, 0))  # the last r positions of each block's left neighbour
     right = F.pad(blocks[:, 1:, :r], (*inner, 0, 1))
     return torch.cat([left, blocks, right], dim=2).flatten(0, 1)
 

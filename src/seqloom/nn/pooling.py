@@ -144,7 +144,7 @@ def counts_in_row(tokens: Tensor, mask: Tensor) -> Tensor:
     ordered, positions = tokens.masked_fill(~mask, -1).sort(dim=1)  # equal tokens are adjacent, padding first
     begins = torch.ones_like(ordered, dtype=torch.bool)
     begins[:, 1:] = ordered[:, 1:] != ordered[:, :-1]
-    run = begins.long().cumsum(dim=1) - 1  # which run of equal tokens a position is in
+    run = begins.long().cumsum(dim=1) - 1  # the run of equal tokens that a position belongs to
     lengths = torch.zeros_like(run).scatter_add(1, run, torch.ones_like(run))
     counts = torch.zeros_like(run).scatter(1, positions, lengths.gather(1, run))
     return counts.masked_fill(~mask, 0)

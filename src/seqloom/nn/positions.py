@@ -31,10 +31,10 @@ class PositionsConfig:
     kind: Literal["sinusoidal", "learned", "rotary", "none"] = "sinusoidal"
     layout: Layout | None = None  # sinusoidal, rotary: order of sines and cosines; None is interleaved
     max_length: PositiveInt | None = (
-        None  # learned: the longest source, target or text, in tokens, END included; None is 512
+        None  # learned: maximum length of a source, target or text in tokens, including END; None is 512
     )
     base: Annotated[float, Gt(1)] | None = (
-        None  # sinusoidal, rotary: the slowest wave takes 2π·base places; None is 10000
+        None  # sinusoidal, rotary: the longest wavelength is 2π·base positions; None is 10000
     )
 
     def problems(self) -> Iterator[str]:
@@ -68,7 +68,7 @@ class PositionsConfig:
 
 
 def angles(positions: Tensor, width: int, base: float = BASE, like: Tensor | None = None) -> Tensor:
-    """pos / base^(2i/d) for i = 0 … d/2 − 1: positions (…) to (…, d/2).
+    """Return pos / base^(2i/d), i = 0 … d/2 − 1, of positions (…) as (…, d/2).
 
     At least in float32, so that positions are exact; in float64 if `like` is.
     """
@@ -112,18 +112,18 @@ class AddedPositions(nn.Module):
         self,
         x: Tensor,
         positions: Tensor,
-        most: int,
+        max_row_length: int,
         lengths: Tensor,
         what: str,
         key: str = "model.positions.max_length",
     ) -> Tensor:
         """Add the vectors of positions (T,) or (B, T) to x (B, T, D).
 
-        `lengths` (B,) are the lengths of the rows, at most `most`; they are read from the device only
-        if `most` exceeds the maximum. The error message names `what` is too long and the `key` that
-        sets the maximum. Only padding may lie beyond it.
+        `lengths` (B,) are the lengths of the rows, at most `max_row_length`; they are read from the device only if
+        that exceeds the maximum. `what` and `key`, the setting of the maximum, are for the error message. Only
+        padding may lie beyond it.
         """
-        if self.longest is not None and most > self.longest and (length := int(lengths.max())) > self.longest:
+        if self.longest is not None and max_row_length > self.longest and (length := int(lengths.max())) > self.longest:
             raise UsageError(
                 f"The model has {self.longest:,} positions, but a {what} has {length:,} tokens, including END. "
                 f"Shorten it, or train with a larger {key}."

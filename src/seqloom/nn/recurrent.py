@@ -127,7 +127,7 @@ class ResidualConnection(nn.Module):
         return {"y": h + (x if self.project is None else self.project(x))}
 
     def notes(self) -> list[str]:
-        """Notes for the user on what the connection does beyond its equation."""
+        """Return notes for the user on what the connection does beyond its equation."""
         if self.project is None:
             return []
         return [f"the {self.name} connection projects its input from {self.inputs} to {self.hidden} dimensions"]
@@ -208,12 +208,12 @@ class Stack(nn.Module):
                 module.reset_parameters(scale)
 
     def notes(self) -> list[str]:
-        """Notes for the user on what cells and connections do beyond their equations."""
+        """Return notes for the user on what cells and connections do beyond their equations."""
         parts = (module for module in self.modules() if isinstance(module, Cell | ResidualConnection))
         return [note for part in parts for note in part.notes()]
 
     def layer_groups(self) -> list[list[nn.Parameter]]:
-        """The parameters of each layer and its connection, lowest first."""
+        """Return the parameters of each layer and its connection, lowest first."""
         groups = [list(layer.parameters()) for layer in self.layers]
         for group, connection in zip(groups, self.around, strict=False):  # there may be no connections
             group.extend(connection.parameters())

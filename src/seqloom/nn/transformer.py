@@ -121,8 +121,8 @@ class Source(NamedTuple):
 class BlockOutput(NamedTuple):
     x: Tensor  # (B, T, D)
     cache: GrowingBuffer | None  # including these positions
-    self_weights: Tensor | None  # (B, N, T, ·) if wanted
-    cross_weights: Tensor | None  # (B, N, T, S) if wanted
+    self_weights: Tensor | None  # (B, N, T, ·) if requested
+    cross_weights: Tensor | None  # (B, N, T, S) if requested
 
 
 class TransformerBlock(nn.Module):
@@ -156,26 +156,28 @@ class TransformerBlock(nn.Module):
         scope: AttentionScope = EVERYWHERE,
         cache: GrowingBuffer | None = None,
         source: Source | None = None,
-        wanted: Collection[str] = (),
+        return_weights: Collection[str] = (),
     ) -> BlockOutput:
-        """Map x (B, T, D) to the same shape. `wanted` names the attention weights to return: self, cross."""
-        x, (cache, self_weights) = self.mixer_residual(x, lambda h: self.mixer.mix(h, scope, cache, "self" in wanted))
+        """Map x (B, T, D) to the same shape. `return_weights` names the attention weights to return: self, cross."""
+        x, (cache, self_weights) = self.mixer_residual(
+            x, lambda h: self.mixer.mix(h, scope, cache, "self" in return_weights)
+        )
         cross_weights = None
         if self.cross_attention is not None and self.cross_residual is not None:
             assert source is not None, "a decoder block needs a source"
             attend = partial(self.cross_attention.attend_to, keys_values=source.keys_values, mask=source.mask)
-            x, cross_weights = self.cross_residual(x, lambda h: attend(h, weights="cross" in wanted))
+            x, cross_weights = self.cross_residual(x, lambda h: attend(h, weights="cross" in return_weights))
         x, _ = self.feed_forward_residual(x, lambda h: (self.feed_forward(h), None))
         return BlockOutput(x, cache, self_weights, cross_weights)
 
 
-Wanted = Mapping[int, Collection[str]]  # the attention weights to return, by block: self, cross
+WeightRequests = Mapping[int, Collection[str]]  # the attention weights to return, by block: self, cross
 
 
 class StackOutput(NamedTuple):
     x: Tensor  # (B, T, D)
-    caches: tuple[GrowingBuffer, ...]  # one for each block, if there were any
-    self_weights: list[Tensor]  # (B, N, T, ·) of the blocks whose weights were wanted
+    caches: tuple[GrowingBuffer, ...]  # one per block, if caches were passed
+    self_weights: list[Tensor]  # (B, N, T, ·) of the blocks whose weights were requested
     cross_weights: list[Tensor]  # (B, N, T, S) of the blocks whose weights were requested
 
 
@@ -191,14 +193,14 @@ class TransformerStack(nn.ModuleList):
         scope: AttentionScope = EVERYWHERE,
         caches: Sequence[GrowingBuffer] | None = None,
         sources: Sequence[Source] | None = None,
-        wanted: Wanted | None = None,
+        return_weights: WeightRequests | None = None,
     ) -> StackOutput:
         """Apply all blocks to x (B, T, D); `caches` and `sources` have one entry per block."""
-        return run_blocks(self, x, scope, caches, sources, wanted or {})
+        return run_blocks(self, x, scope, caches, sources, return_weights or {})
 
     def attentions(self, x: Tensor, scope: AttentionScope, mask: Tensor | None = None) -> list[Tensor]:
         """Return the self-attention weights (B, N, T, T) of every block with attention, 0 at padding."""
-        weights = self(x, scope, wanted=dict.fromkeys(range(len(self)), ("self",))).self_weights
+        weights = self(x, scope, return_weights=dict.fromkeys(range(len(self)), ("self",))).self_weights
         return weights if mask is None else [layer.masked_fill(~mask[:, None, :, None], 0) for layer in weights]
 
     def empty_caches(self, sources: int) -> tuple[GrowingBuffer, ...]:
@@ -213,7 +215,7 @@ def run_blocks(
     scope: AttentionScope,
     caches: Sequence[GrowingBuffer] | None,
     sources: Sequence[Source] | None,
-    wanted: Wanted,
+    return_weights: WeightRequests,
 ) -> StackOutput:
     """Apply all blocks of a stack to x (B, T, D)."""
     new_caches: list[GrowingBuffer] = []
@@ -221,7 +223,7 @@ def run_blocks(
     for depth, block in enumerate(stack):
         cache = None if caches is None else caches[depth]
         source = None if sources is None else sources[depth]
-        output: BlockOutput = block(x, scope, cache, source, wanted.get(depth, ()))
+        output: BlockOutput = block(x, scope, cache, source, return_weights.get(depth, ()))
         x = output.x
         new_caches += [] if output.cache is None else [output.cache]
         self_weights += [] if output.self_weights is None else [output.self_weights]

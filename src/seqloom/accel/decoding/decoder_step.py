@@ -26,7 +26,7 @@ from seqloom.nn.transformer import (
     StackOutput,
     TransformerBlock,
     TransformerStack,
-    Wanted,
+    WeightRequests,
 )
 
 FUSED_ACTIVATIONS = {function: name for name, function in ACTIVATIONS.items() if name in ("relu", "gelu", "gelu-tanh")}
@@ -38,12 +38,16 @@ def applies(
     scope: AttentionScope,
     caches: Sequence[GrowingBuffer] | None,
     sources: Sequence[Source] | None,
-    wanted: Wanted,
+    return_weights: WeightRequests,
 ) -> bool:
     """Return whether the call is one token per hypothesis of a supported decoder on a CPU."""
     if scope.update is None or not scope.update.is_single_token or sources is None or x.device.type != "cpu":
         return False
-    return all(names == ("cross",) for names in wanted.values()) and len(wanted) <= 1 and is_supported_decoder(stack)
+    return (
+        all(names == ("cross",) for names in return_weights.values())
+        and len(return_weights) <= 1
+        and is_supported_decoder(stack)
+    )
 
 
 def run(
@@ -52,10 +56,10 @@ def run(
     scope: AttentionScope,
     caches: Sequence[GrowingBuffer] | None,
     sources: Sequence[Source] | None,
-    wanted: Wanted,
+    return_weights: WeightRequests,
 ) -> StackOutput:
     assert scope.update is not None and caches is not None and sources is not None
-    layer = next(iter(wanted), None)
+    layer = next(iter(return_weights), None)
     mask = AttentionMask.of(sources[0].mask)
     assert mask is not None
     keys_values = [source.keys_values for source in sources]

@@ -23,7 +23,7 @@ from seqloom.accel.decoding.packed import PackedWeights, cached_by_weights
 from seqloom.core.tree import GrowingBuffer
 from seqloom.nn.attention import SelfAttention
 from seqloom.nn.masks import AttentionScope
-from seqloom.nn.transformer import Source, StackOutput, TransformerBlock, TransformerStack, Wanted
+from seqloom.nn.transformer import Source, StackOutput, TransformerBlock, TransformerStack, WeightRequests
 
 TORCH_BACKEND = TorchBackend()
 MIN_WIDTH = 256  # narrower layers take less time than a launch, and PyTorch's kernels launch faster
@@ -35,10 +35,10 @@ def applies(
     scope: AttentionScope,
     caches: Sequence[GrowingBuffer] | None,
     sources: Sequence[Source] | None,
-    wanted: Wanted,
+    return_weights: WeightRequests,
 ) -> bool:
     """Return whether the call is a wide, supported encoder over all real positions, without attention weights."""
-    if scope.padding is None or scope.is_causal or caches is not None or sources is not None or wanted:
+    if scope.padding is None or scope.is_causal or caches is not None or sources is not None or return_weights:
         return False
     attentions = [block.mixer.attention for block in stack if type(block.mixer) is SelfAttention]
     return len(attentions) == len(stack) and _is_wide(attentions[0].q.weight) and is_supported(stack, attentions)

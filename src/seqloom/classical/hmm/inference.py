@@ -196,7 +196,7 @@ def _reverse(values: Tensor, mask: Tensor | None) -> Tensor:
 
 
 def check(initial: Tensor, transition: Tensor, emission: Tensor, mask: Tensor | None) -> None:
-    """Check shapes and NaN, which the loops over time would not notice."""
+    """Raise `ValueError` for wrong shapes or NaN, which the loops over time would not detect."""
     states = transition.shape[0]
     if transition.shape != (states, states) or initial.shape[-1] != states:
         raise ValueError(f"log A must be ({states}, {states}) and log π (…, {states}); got {tuple(transition.shape)}")

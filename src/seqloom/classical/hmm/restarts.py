@@ -33,7 +33,7 @@ class SearchConfig(EstimateConfig):
 
 
 class Search:
-    """The state of a search over restarts; once `finished`, only the best model.
+    """The state of a search over restarts; a `finished` search contains the best model only.
 
     `build` creates an empty model. `config` bounds the counters accepted from a checkpoint.
     """

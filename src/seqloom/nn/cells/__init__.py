@@ -56,8 +56,8 @@ class CellOptions:
 
     kind: str = ""
     cell: CellName = "lstm"  # elman, lstm, gru, gru-cho, mut1, mut2 or mut3; `seqloom list cells` shows them all
-    activation: Literal["tanh", "relu", "sigmoid"] = "tanh"  # of the elman cell; the others have their own
-    forget_bias: float | None = None  # of the lstm cell: how far its forget gate starts open; None is 1.0
+    activation: Literal["tanh", "relu", "sigmoid"] = "tanh"  # of the elman cell only
+    forget_bias: float | None = None  # of the lstm cell only: initial bias of the forget gate; None is 1.0
 
     def problems(self) -> Iterator[str]:
         options = cell_class(self.cell).options

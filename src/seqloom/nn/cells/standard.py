@@ -23,14 +23,14 @@ class Cell(nn.Module, ABC):
     """One time step of a recurrent network: maps inputs (B, D) and a state of tensors (B, H) to the next state."""
 
     name: ClassVar[str]  # in recipes: model.cell
-    blocks: ClassVar[tuple[str, ...]]  # what the rows of the weights are for, H rows each
-    x_blocks: ClassVar[tuple[str, ...]] = ()  # those weight_x has, where it has not all
-    h_blocks: ClassVar[tuple[str, ...]] = ()  # those weight_h has, where it has not all
-    projects: ClassVar[bool] = False  # adds x to h without a matrix, and so needs one where their sizes differ
+    blocks: ClassVar[tuple[str, ...]]  # the row blocks of the weights, H rows each
+    x_blocks: ClassVar[tuple[str, ...]] = ()  # the blocks of weight_x, if it lacks some
+    h_blocks: ClassVar[tuple[str, ...]] = ()  # the blocks of weight_h, if it lacks some
+    projects: ClassVar[bool] = False  # adds x to h without a matrix, so x is projected if their sizes differ
     state_names: ClassVar[tuple[str, ...]] = ("h",)
-    gates: ClassVar[dict[str, str]] = {}  # gate -> what it does when it is near 1
+    gates: ClassVar[dict[str, str]] = {}  # gate -> its effect when it is near 1
     options: ClassVar[tuple[str, ...]] = ()  # settings of this cell beyond its sizes
-    two_biases: ClassVar[bool] = False  # a second bias, beside weight_h
+    two_biases: ClassVar[bool] = False  # a second bias, added with weight_h
 
     def __init__(self, inputs: int, hidden: int) -> None:
         super().__init__()
@@ -56,7 +56,7 @@ class Cell(nn.Module, ABC):
         return dict(zip(names, self.weight_h.chunk(len(names)), strict=True))
 
     def notes(self) -> list[str]:
-        """Notes for the user on what this cell does beyond its equations."""
+        """Return notes for the user on what this cell does beyond its equations."""
         if self.weight_p is None:
             return []
         return [f"{type(self).__name__} projects its input from {self.inputs} to {self.hidden} dimensions first (W_xp)"]

@@ -40,7 +40,7 @@ class Score(nn.Module):
         return nn.Parameter(torch.zeros(()))
 
     def notes(self) -> list[str]:
-        """Notes for the user on what this score does beyond its equation."""
+        """Return notes for the user on what this score does beyond its equation."""
         if self.project is None:
             return []
         return [f"the {self.name} score projects the encoder states from {self.memory} to {self.query} dimensions"]
@@ -53,7 +53,7 @@ class Score(nn.Module):
         """Return scores (B, …, T, S) of states (B, …, T, H) and keys (B, S, …); `coverage` is (B, …, T, S)."""
         if (coverage is None) != (self.covered is None):
             raise ValueError("coverage must be passed if, and only if, the score was created with coverage")
-        flat = query.reshape(len(query), -1, query.shape[-1])  # (B, N, H), N all the states of one source
+        flat = query.reshape(len(query), -1, query.shape[-1])  # (B, N, H), N states per source
         flat_coverage = None if coverage is None else coverage.reshape(len(flat), flat.shape[1], -1)
         return self.scores(flat, keys, flat_coverage).reshape(*query.shape[:-1], keys.shape[1])
 
