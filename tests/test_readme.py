@@ -162,7 +162,7 @@ def workplace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]
     monkeypatch.setattr(ladder, "read_ladder", two_variants)
     monkeypatch.setattr(ladder, "train_ladder", train_sequentially)
     monkeypatch.setattr(doctor, "rehearse", lambda recipe: Rehearsal(12, 0.5, 2.0, memory=1 << 29))
-    monkeypatch.setattr(memory, "STEPS", dict.fromkeys(memory.STEPS, STEPS))
+    monkeypatch.setattr(memory, "DEFAULT_STEPS", dict.fromkeys(memory.DEFAULT_STEPS, STEPS))
     monkeypatch.chdir(tmp_path)
     shutil.copy(ROOT / "LICENSE", "corpus.txt")
     Path("sentences.txt").write_text("The class is an object.\nAn object is a class.\n", "utf-8")

@@ -293,7 +293,7 @@ def test_curves_show_accuracy_and_loss(seqloom: Any, runs: Path) -> None:
     assert (runs / "curves.png").read_bytes().startswith(PNG)
     loss, beside = draw_curves([Run.open(runs / "gru"), Run.open(runs / "bytes")]).axes
     assert loss.get_ylabel() == "loss, nats per text"
-    assert beside.get_ylabel() == "share of dev that is right"
+    assert beside.get_ylabel() == "accuracy on dev"
     assert "accuracy" in repr(load(runs / "gru", "cpu"))
     panels = draw_curves([Run.open(runs / "gru"), Run.open(runs / "tagger")]).axes  # no figure and no unit in common
     assert [axes.get_ylabel() for axes in panels] == ["loss, nats per text", "loss, nats per word"]
@@ -337,7 +337,7 @@ def test_doctor_reports_classes(seqloom: Any, made: Path, tmp_path: Path, monkey
     assert re.search(r"^data +texts +tokens +length: min", shown.out, re.MULTILINE)
     assert re.search(r"^classes: 2, in \d+ texts of train: good: \d+ \([\d.]+%\), bad: \d ", shown.out, re.MULTILINE)
     assert "longer than 4 tokens" in shown.out
-    assert "repetitions of others" in shown.out
+    assert "are duplicates" in shown.out
     assert "The class 'bad' has fewer than 10 training texts" in shown.out
     assert "times as many texts as the smallest" in shown.out
     assert "is read as <unk>" in shown.out

@@ -157,7 +157,7 @@ def test_heads_of_a_text_with_mask(seqloom: Any, folder: Path, tmp_path: Path, n
     seqloom("inspect", "attention", folder / name, SENTENCE, "--target", "x").refuses(
         2, "--beam and --target require a translator"
     )
-    seqloom("inspect", "attention", folder / name, "cats " * 60).refuses(2, "reads 24 tokens at once")
+    seqloom("inspect", "attention", folder / name, "cats " * 60).refuses(2, "reads at most 24 tokens")
 
 
 def test_curves_show_both_accuracies(seqloom: Any, folder: Path, tmp_path: Path) -> None:
@@ -166,9 +166,9 @@ def test_curves_show_both_accuracies(seqloom: Any, folder: Path, tmp_path: Path)
     assert [step for step, _ in found["masked_accuracy"]] == [step for step, _ in found["next_accuracy"]] == [2, 4]
     loss, beside = draw_curves([one]).axes
     assert loss.get_ylabel() == "loss, nats per masked token and pair (vocabulary 25)"
-    assert [line.get_label() for line in beside.lines] == ["words: hidden tokens", "words: next sentences"]
+    assert [line.get_label() for line in beside.lines] == ["words: masked tokens", "words: next sentences"]
     _, alone = draw_curves([packed]).axes
-    assert [line.get_label() for line in alone.lines] == ["packed: hidden tokens"]
+    assert [line.get_label() for line in alone.lines] == ["packed: masked tokens"]
     assert seqloom("compare", folder / "words", "--plot", tmp_path / "curves.png").code == 0
     assert (tmp_path / "curves.png").read_bytes().startswith(PNG)
 

@@ -136,10 +136,10 @@ def test_positions_of_runs(seqloom: Any, folder: Path) -> None:
     [
         ([TEXT, "--target", "x"], "--beam and --target require a translator"),
         ([TEXT, "--beam", "2"], "--beam and --target require a translator"),
-        ([TEXT, "--part", "cross"], "no attention weights to look at; only decoder"),
-        ([TEXT, "--layer", "3"], "There are 2 layers"),
+        ([TEXT, "--part", "cross"], "has no attention weights; only decoder"),
+        ([TEXT, "--layer", "3"], "The layer must be from 1 to 2"),
         (["  "], "The text is empty"),
-        ([TEXT * 5], "tokens at once, and the text has"),
+        ([TEXT * 5], "reads at most"),
     ],
 )
 def test_invalid_arguments_are_rejected(seqloom: Any, run: Path, words: list[str], told: str) -> None:
@@ -147,7 +147,7 @@ def test_invalid_arguments_are_rejected(seqloom: Any, run: Path, words: list[str
 
 
 def test_recurrent_model_has_no_heads(seqloom: Any, runs: Path) -> None:
-    seqloom("inspect", "attention", runs / "chars", TEXT).refuses(2, "is a language model", "has no heads to look at")
+    seqloom("inspect", "attention", runs / "chars", TEXT).refuses(2, "is a language model", "has no attention heads")
 
 
 @pytest.mark.parametrize(

@@ -137,7 +137,7 @@ def test_inspect_states_of_a_text(seqloom: Any, made: Path, tmp_path: Path) -> N
     assert sum(found["fractions"]) == pytest.approx(1)
     for shares in found["letter_kinds"].values():
         assert sum(shares) == pytest.approx(1)
-    seqloom("inspect", "states", made / "letters", "123").refuses(3, "nothing in this text")
+    seqloom("inspect", "states", made / "letters", "123").refuses(3, "has no tokens of the model")
     seqloom("inspect", "states", made / "names").refuses(2, "Only hidden Markov models have states")
     assert seqloom("inspect", "states", made / "words", "--out", tmp_path / "w.svg", "--top", "3").code == 0
 
@@ -165,8 +165,8 @@ def test_inspect_states_of_a_series(seqloom: Any, made: Path, tmp_path: Path) ->
     assert (tmp_path / "n.png").stat().st_size > 5000
     figures = seqloom("evaluate", made / "nile", "--split", "test", "--json").json
     assert figures["loss"] < figures["one_state"]
-    seqloom("inspect", "states", made / "nile", "text").refuses(2, "of a series, not of a text")
-    assert "never left again" in seqloom("inspect", "states", made / "nile").out
+    seqloom("inspect", "states", made / "nile", "text").refuses(2, "is a model of series and reads no text")
+    assert "never left" in seqloom("inspect", "states", made / "nile").out
 
 
 def test_resumed_training_equals_uninterrupted(

@@ -117,7 +117,7 @@ def test_unknown_words_are_noted(seqloom: Any, translators: Path) -> None:
     [
         (["pairs", ""], 2, "The text is empty"),
         (["pairs", "a", "--target", " "], 2, "The translation is empty"),
-        (["blind", "a cat"], 2, "blind has no attention to look at. Train a translator that has"),
+        (["blind", "a cat"], 2, "blind has no attention. Train a translator with attention"),
         (["nowhere", "a cat"], 4, "is not a run"),
         (["pairs", "a", "--beam", "2", "--target", "b"], 2, "--beam and --target exclude each other"),
         (["pairs", "a", "--beam", "0"], 2, "--beam must be at least 1; got 0"),
@@ -135,7 +135,7 @@ def test_invalid_arguments_are_rejected(
 
 
 def test_recurrent_language_model_is_rejected(seqloom: Any, runs: Path) -> None:
-    seqloom("inspect", "attention", runs / "chars", "the cat").refuses(2, "has no heads to look at")
+    seqloom("inspect", "attention", runs / "chars", "the cat").refuses(2, "has no attention heads")
 
 
 def test_invalid_plot_path_is_rejected_first(

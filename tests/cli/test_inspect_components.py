@@ -60,8 +60,12 @@ def test_column_plot_and_logarithms(seqloom: Any, runs: Path, tmp_path: Path) ->
 
 
 def test_models_without_components_are_rejected(seqloom: Any, runs: Path) -> None:
-    seqloom("inspect", "components", runs / "ar").refuses(2, "no model with a level", "model.kind=kalman", lines=1)
-    seqloom("inspect", "components", runs / "free").refuses(2, "is free", "model.structure=trend", lines=1)
+    seqloom("inspect", "components", runs / "ar").refuses(
+        2, "is not a structural model with level", "model.kind=kalman", lines=1
+    )
+    seqloom("inspect", "components", runs / "free").refuses(
+        2, "has no named components", "model.structure=trend", lines=1
+    )
     seqloom("inspect", "components", runs / "log", "--column", "wett").refuses(2, "did you mean wet", lines=1)
 
 

@@ -75,13 +75,13 @@ def test_heads_of_a_tagger_by_words(seqloom: Any, runs: Path) -> None:
 @pytest.mark.parametrize("task", ["classifier", "tagger"])
 def test_long_text_is_truncated_with_a_note(seqloom: Any, runs: Path, task: str) -> None:
     shown = seqloom("inspect", "attention", runs / f"{task}-gpt", f"{LINE} " * 9, "--view", "heat")
-    assert shown.code == 0 and "tokens are shown: so many are read at once" in shown.err
+    assert shown.code == 0 and "tokens are shown, the maximum that the model reads" in shown.err
 
 
 @pytest.mark.parametrize("task", ["classifier", "tagger"])
 def test_recurrent_backbone_has_no_heads(seqloom: Any, runs: Path, task: str) -> None:
     run = runs / f"{task}-recurrent-lm"
-    seqloom("inspect", "attention", run, LINE).refuses(2, "has no heads to look at: what reads in it is no Transformer")
+    seqloom("inspect", "attention", run, LINE).refuses(2, "has no attention heads: its encoder is not a Transformer")
 
 
 @pytest.mark.parametrize("task", ["pair", "choice", "answer"])

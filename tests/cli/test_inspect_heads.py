@@ -184,14 +184,14 @@ def test_characters_without_font_are_noted(
 @pytest.mark.parametrize(
     ("words", "code", "message"),
     [
-        (["heads", "a", "--layer", "0"], 2, "There are 3 layers, 1 to 3, in cross-attention; got layer 0."),
+        (["heads", "a", "--layer", "0"], 2, "The layer must be from 1 to 3 in cross-attention; got 0."),
         (
             ["heads", "a", "--part", "encoder", "--layer", "3"],
             2,
-            "There are 2 layers, 1 to 2, in encoder self-attention",
+            "The layer must be from 1 to 2 in encoder self-attention",
         ),
-        (["heads", "a", "--head", "5"], 2, "There are 4 heads, 1 to 4, in each layer of cross-attention; got head 5."),
-        (["heads", "a", "--view", "links", "--layer", "9"], 2, "There are 3 layers"),
+        (["heads", "a", "--head", "5"], 2, "The head must be from 1 to 4 in each layer of cross-attention; got 5."),
+        (["heads", "a", "--view", "links", "--layer", "9"], 2, "The layer must be from 1 to 3"),
         (["heads", "a", "--part", "encode"], 2, "encode"),
         (["heads", "a", "--view", "map"], 2, "map"),
         (["heads", " ", "--part", "cross"], 2, "The text is empty"),
@@ -201,9 +201,9 @@ def test_characters_without_font_are_noted(
             "--beam and --target exclude each other",
         ),
         (["reader", "a", "--part", "encoder"], 2, "The encoder of"),
-        (["recurrent", "a", "--part", "cross"], 2, "recurrent is no Transformer: it has no layers and heads"),
-        (["recurrent", "a", "--layer", "1"], 2, "recurrent is no Transformer"),
-        (["recurrent", "a", "--view", "grid"], 2, "recurrent is no Transformer"),
+        (["recurrent", "a", "--part", "cross"], 2, "recurrent is not a Transformer: it has no layers and heads"),
+        (["recurrent", "a", "--layer", "1"], 2, "recurrent is not a Transformer"),
+        (["recurrent", "a", "--view", "grid"], 2, "recurrent is not a Transformer"),
         (["learned", "a cat and a dog and a cat and a dog", "--part", "cross"], 3, "16"),
         (["learned", "a cat", "--target", "a cat and a dog and a cat and a dog", "--part", "cross"], 2, "16 positions"),
     ],
@@ -259,17 +259,17 @@ def test_positions_of_runs(seqloom: Any, translators: Path) -> None:
 @pytest.mark.parametrize(
     ("words", "code", "message"),
     [
-        (["--width", "7"], 2, "must be even, 2 at least; got 7"),
-        (["--length", "0"], 2, "got --length 0"),
-        (["--length", "100000"], 2, "2,000 positions can be shown at once"),
+        (["--width", "7"], 2, "must be even and at least 2"),
+        (["--length", "0"], 2, "--length must be from 1 to 2,000; got 0"),
+        (["--length", "100000"], 2, "--length must be from 1 to 2,000; got 100000"),
         (["--base", "1"], 2, "base must be above 1"),
         (["--layout", "thirds"], 2, "thirds"),
         (["--kind", "learned"], 2, "learned"),
         (["--side", "source"], 2, "--side selects a table of a run"),
         (["heads", "--width", "8"], 2, "--width applies to sinusoids only"),
-        (["learned", "--length", "17"], 2, "The run knows 16 positions"),
-        (["reader"], 2, "knows no positions: its recipe says model.positions.kind=none"),
-        (["recurrent"], 2, "has no positions to look at"),
+        (["learned", "--length", "17"], 2, "--length must be from 1 to 16, the positions of the run; got 17"),
+        (["reader"], 2, "has no position encodings: its recipe has model.positions.kind=none"),
+        (["recurrent"], 2, "has no position encodings"),
         (["nowhere"], 4, "is not a run"),
     ],
 )
@@ -283,7 +283,5 @@ def test_invalid_positions_are_rejected(
 
 
 def test_recurrent_language_model_has_no_positions(seqloom: Any, runs: Path) -> None:
-    seqloom("inspect", "positions", runs / "chars").refuses(
-        2, "has no positions to look at: it is of kind recurrent-lm"
-    )
-    seqloom("inspect", "positions", runs / "grams").refuses(2, "has no positions to look at")
+    seqloom("inspect", "positions", runs / "chars").refuses(2, "has no position encodings: it is of kind recurrent-lm")
+    seqloom("inspect", "positions", runs / "grams").refuses(2, "has no position encodings")

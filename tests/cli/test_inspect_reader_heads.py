@@ -87,20 +87,20 @@ def test_text_output_and_plots(seqloom: Any, runs: Path, tmp_path: Path) -> None
 
 def test_notes_about_the_text(seqloom: Any, runs: Path) -> None:
     shown = seqloom("inspect", "attention", runs / "tagger", f"{LINE} " * 9, "--view", "heat")
-    assert "tokens are shown: so many are read at once" in shown.err
+    assert "tokens are shown, the maximum that the model reads" in shown.err
     assert seqloom("inspect", "attention", runs / "classifier", "a zebra").err == ""  # it is read by its spelling
 
 
 @pytest.mark.parametrize(
     ("run", "words", "said"),
     [
-        ("recurrent", [FILM], "has no heads to look at: what reads in it is no Transformer"),
-        ("bag", [FILM], "has no heads to look at"),
+        ("recurrent", [FILM], "has no attention heads: its encoder is not a Transformer"),
+        ("bag", [FILM], "has no attention heads"),
         ("classifier", [" "], "The text is empty"),
         ("classifier", [FILM, "--target", "x"], "--beam and --target require a translator"),
         ("tagger", [LINE, "--beam", "2"], "is a tagger"),
         ("classifier", [FILM, "--part", "cross"], "The cross of"),
-        ("classifier", [FILM, "--layer", "3"], "There are 2 layers, 1 to 2"),
+        ("classifier", [FILM, "--layer", "3"], "The layer must be from 1 to 2"),
     ],
 )
 def test_invalid_arguments_are_rejected(seqloom: Any, runs: Path, run: str, words: list[str], said: str) -> None:

@@ -79,7 +79,7 @@ def test_model_without_attention(seqloom: Any, here: Path) -> None:
     shown = seqloom("quickstart", *TINY, "train.steps=2", "model.attention=null", "batch.dev_pairs=0")
     assert shown.code == 0, shown.err
     assert re.search(r"^step 2: loss \d", shown.out, re.MULTILINE)
-    assert "has no attention to look at" in shown.out and "Translate your own text" in shown.out
+    assert "has no attention. " in shown.out and "Translate your own text" in shown.out
 
 
 def test_unused_path_has_a_number(here: Path) -> None:

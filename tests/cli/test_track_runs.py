@@ -77,7 +77,7 @@ def test_run_of_another_task_is_rejected(seqloom: Any, run: Path, tmp_path: Path
     shutil.copytree(run, other)
     (other / "recipe.yaml").write_text((run / "recipe.yaml").read_text().replace("task: track", "task: ngram"))
     update_checksums(other)
-    seqloom("inspect", "track", other).refuses(2, "follows no track: its task is ngram", "kalman-track", lines=1)
+    seqloom("inspect", "track", other).refuses(2, "has the task ngram, not track", "kalman-track", lines=1)
 
 
 def test_all_recipe_errors_are_reported(seqloom: Any, tmp_path: Path) -> None:

@@ -217,9 +217,9 @@ def test_doctor_warnings(seqloom: Any, tmp_path: Path, canned: None) -> None:
     assert dev["target"]["unknown_rate"] == 0.5  # the other half is END
     said = "\n".join(found["warnings"])
     for sentence in (
-        "20% of the training pairs are repetitions",
-        "100% of the source sentences of dev stand in train too",
-        "67% of the pairs of test stand in train too",
+        "20% of the training pairs are duplicates",
+        "100% of the source sentences of dev also occur in train",
+        "67% of the pairs of test also occur in train",
         "50.0% of the target side of dev is read as <unk>",
     ):
         assert sentence in said

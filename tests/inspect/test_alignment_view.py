@@ -122,7 +122,7 @@ def test_a_translation_without_an_end() -> None:
     translator = make(seed=1)
     view = alignment_view(translator, "the cat", beam=1, max_length=3, min_length=3)
     assert not view.finished and len(view.tokens.rows) == len(view.tokens.weights) == 3
-    assert "did not end it" in view.notes[0]
+    assert "did not predict END" in view.notes[0]
     assert view.grid(tokens=True, end=False).rows == view.tokens.rows
 
 
@@ -153,7 +153,7 @@ def test_models_without_attention() -> None:
     translator = make()
     blind = RecurrentSeq2SeqConfig(hidden=8, attention=None).build(len(translator.tokenizer))
     for model in (blind, torch.nn.Linear(1, 1)):
-        with pytest.raises(UsageError, match="runs/x has no attention to look at"):
+        with pytest.raises(UsageError, match="runs/x has no attention"):
             alignment_view(Translator(model, translator.tokenizer), "the cat", "il gatto")
 
 

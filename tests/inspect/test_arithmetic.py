@@ -101,5 +101,5 @@ def test_other_weights_give_other_numbers() -> None:
 @pytest.mark.parametrize("unit", [-1, 5])
 def test_units_that_do_not_exist(unit: int) -> None:
     cell, x, state = step(CELLS["gru"])
-    with pytest.raises(UsageError, match=f"no unit {unit}: the layer has 5, from 0 to 4"):
+    with pytest.raises(UsageError, match=f"The unit must be from 0 to 4, the units of the layer; got {unit}"):
         arithmetic(cell, x, state, unit)

@@ -146,15 +146,15 @@ def test_pictures_say_which_part_and_layer_it_is(sources: Any) -> None:
 
 def test_what_cannot_be_shown_is_refused(sources: Any) -> None:
     source, (line,) = sources["classifier"]
-    with pytest.raises(UsageError, match="A translation is for translators"):
+    with pytest.raises(UsageError, match="Only translators accept a translation"):
         cell_traces(source, line, "something")
-    with pytest.raises(UsageError, match="at most 3 can be looked at"):
+    with pytest.raises(UsageError, match="at most 3 can be shown"):
         cell_traces(source, line, longest=3)
-    with pytest.raises(UsageError, match="for language models alone"):
+    with pytest.raises(UsageError, match="Only recurrent language models accept token ids"):
         cell_traces(source, [1, 2])
     with pytest.raises(UsageError, match="The text is empty"):
         cell_traces(source, "  ")
-    with pytest.raises(UsageError, match=r"no token 99: the text has"):
+    with pytest.raises(UsageError, match=r"The position must be from 0 to 5, the tokens of the text; got 99"):
         cell_traces(source, line)[None].step_of(99)
 
 

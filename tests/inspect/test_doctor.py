@@ -57,9 +57,9 @@ def test_a_corpus_by_hand(tmp_path: Path) -> None:
     assert dev.new_characters == ["x", "y", "z", "é"]
     assert dev.unknown_rate == pytest.approx(4 / (3 + 4 + 2 + 1 + 4))
     assert found.tokenizer == doctor.TokenizerFacts("characters", 10, 1.0, 1.0)
-    assert len(advice(found, "of the documents of dev stand in train too")) == 1
+    assert len(advice(found, "of the documents of dev also occur in train")) == 1
     assert len(advice(found, "of dev is read as <unk>")) == 1
-    assert len(advice(found, "repetitions")) == 1
+    assert len(advice(found, "duplicates")) == 1
 
 
 def test_a_corpus_without_fault_gets_no_warning(tmp_path: Path) -> None:
@@ -72,8 +72,8 @@ def test_a_corpus_without_fault_gets_no_warning(tmp_path: Path) -> None:
 def test_shared_lines_inside_of_documents_count_too(tmp_path: Path) -> None:
     shared, own = "x" * 50, "y" * 50
     train, dev = [f"a\n{shared}\nb"], [f"{shared}\n{own}\n{own}\nb"]
-    assert doctor.share_of_lines(dev, train) == pytest.approx(1 / 3)
-    assert doctor.share_of_lines(["b"], train) == 0
+    assert doctor.line_overlap(dev, train) == pytest.approx(1 / 3)
+    assert doctor.line_overlap(["b"], train) == 0
 
 
 @given(st.lists(st.lists(st.integers(1, 9), max_size=6), min_size=1, max_size=12))
@@ -94,7 +94,7 @@ def test_parameters_by_part_are_those_of_the_real_model(tmp_path: Path, cell: st
     assert facts.parameters == sum(facts.parts.values()) == sum(p.numel() for p in model.parameters())
     assert set(facts.parts) == {"embedding", "layers", "output"}
     assert facts.parts["embedding"] == model.embed.weight.numel()
-    assert ("every layer reads whole sequences at once" in facts.notes) == (cell in STANDARD_CELLS)
+    assert ("all recurrent layers use sequence kernels" in facts.notes) == (cell in STANDARD_CELLS)
 
 
 @pytest.mark.parametrize("cell", CELLS)
@@ -104,7 +104,7 @@ def test_cells_that_must_be_looped_over_are_named(cell: str, monkeypatch: pytest
     monkeypatch.setattr(run_cell, "implementations", [kernels])
     own = CELLS[cell](3, 4)
     (note,) = kernel_notes(Recurrent(own), torch.device("cpu"))
-    assert (f"{cell} is looped over step by step" in note) == (torch_kernels.kernel_name(own) is None)
+    assert (f"no sequence kernel for {cell}" in note) == (torch_kernels.kernel_name(own) is None)
 
 
 def test_the_budget(tmp_path: Path) -> None:
@@ -118,7 +118,7 @@ def test_the_budget(tmp_path: Path) -> None:
     ("change", "words"),
     [
         ("train.warmup=5000", "the learning rate never reaches"),
-        ("train.lr=0.1", "far above what adamw usually bears"),
+        ("train.lr=0.1", "far above the usual range of adamw"),
         ("train.clip_norm=null", "can explode"),
         ("batch.length=4000", "shorter than one chunk per sequence"),
     ],
@@ -133,14 +133,14 @@ def test_what_is_odd_is_said_once(tmp_path: Path, change: str, words: str) -> No
 def test_memory_that_will_not_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     checked = recipe(tmp_path, "some text\nto read\n" * 9, "more text")
     monkeypatch.setattr(doctor, "rehearse", lambda recipe: Rehearsal(12, 0.5, 2.0, memory=8 * GIB))
-    assert advice(doctor.examine(checked), "needs 8.0 GiB of memory. 4.0 GiB are free. Take a smaller batch.size")
+    assert advice(doctor.examine(checked), "needs 8.0 GiB of memory. 4.0 GiB are free. Use a smaller batch.size")
     ended = Rehearsal(failure="out of memory: the system ended it", out_of_memory_for="batch")
     monkeypatch.setattr(doctor, "rehearse", lambda recipe: ended)
-    assert advice(doctor.examine(checked), "Out of memory: the system ended it. 4.0 GiB are free. Take a smaller")
+    assert advice(doctor.examine(checked), "Out of memory: the system ended it. 4.0 GiB are free. Use a smaller")
     monkeypatch.setattr(doctor, "rehearse", lambda recipe: Rehearsal(12, 0.5, 2.0, memory=GIB, microbatches=4))
     assert advice(doctor.examine(checked), "A batch does not fit in memory and is split into 4 microbatches")
     monkeypatch.setattr(doctor, "rehearse", lambda recipe: Rehearsal(failure="something else"))
-    assert advice(doctor.examine(checked), "The rehearsal failed, and so will training: something else")
+    assert advice(doctor.examine(checked), "The rehearsal failed, so training will fail, too: something else")
 
 
 def test_what_cannot_fit_is_not_even_tried(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -151,8 +151,8 @@ def test_what_cannot_fit_is_not_even_tried(tmp_path: Path, monkeypatch: pytest.M
     huge = recipe(tmp_path, "some text\nto read\n" * 9, "more text", "model.hidden=30000", "model.layers=4")
     found = doctor.examine(huge)
     assert found.model is not None and found.model.parameters > 10**9
-    (told,) = advice(found, "Out of memory: the parameters, their gradients and the optimizer alone take")
-    assert told.endswith("Take a smaller model.")  # no batch is small enough
+    (told,) = advice(found, "Out of memory: parameters, gradients and optimizer state alone need")
+    assert told.endswith("Use a smaller model.")  # no batch is small enough
 
 
 def test_data_that_cannot_be_used_is_refused_as_training_refuses_it(tmp_path: Path) -> None:

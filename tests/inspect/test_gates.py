@@ -93,7 +93,7 @@ def test_an_open_forget_gate_and_a_closed_input_gate_keep_the_cell_for_ever(make
 def test_a_highway_shows_its_gate(make: Any, ids: list[int]) -> None:
     layer = gate_trace(make("gru", connections="highway"), ids).layers[0]
     assert list(layer.values) == ["r", "z", "T", "candidate", "h", "y"]
-    assert layer.describe("T") == "T near 1 hands on what the layer made; near 0 what it was given"
+    assert layer.describe("T") == "T near 1 passes on the output of the layer, near 0 its input"
 
 
 def trained(model: Any, alphabet: str) -> Any:
@@ -111,7 +111,7 @@ def test_text_is_read_as_tokens_after_end(make: Any) -> None:
 def test_what_cannot_be_read_is_refused(make: Any) -> None:
     model = make("gru")
     source = trained(model, "abcdefghi")
-    with pytest.raises(Exception, match=r"cannot spell 'x', 'y' in the text. .* in Python allow_unknown=True"):
+    with pytest.raises(Exception, match=r"does not have 'x', 'y' in the text. .* in Python allow_unknown=True"):
         gate_trace(source, "axby")
     assert gate_trace(source, "axb", allow_unknown=True).tokens == ["</s>", "a", "<unk>", "b"]
     nothing: list[Any] = ["", []]
@@ -121,7 +121,7 @@ def test_what_cannot_be_read_is_refused(make: Any) -> None:
     for strange in ([3, 11], [-1]):
         with pytest.raises(UsageError, match=r"from 0 to 10; got (11|-1)"):
             gate_trace(model, strange)
-    with pytest.raises(UsageError, match="give the ids"):
+    with pytest.raises(UsageError, match="give token ids"):
         gate_trace(model, "abc")
     with pytest.raises(Exception, match="must be UTF-8"):
         gate_trace(source, "a\udcff", allow_unknown=True)
@@ -133,11 +133,11 @@ def test_what_cannot_be_read_is_refused(make: Any) -> None:
 def test_layers_that_do_not_exist(make: Any, ids: list[int], number: int) -> None:
     trace: GateTrace = gate_trace(make("gru"), ids)
     assert trace.layer() is trace.layer(2) is trace.layers[1]
-    with pytest.raises(UsageError, match=f"no layer {number}: the model has 2 layers"):
+    with pytest.raises(UsageError, match=f"The layer must be from 1, the lowest, to 2; got {number}"):
         trace.layer(number)
 
 
 @pytest.mark.parametrize("number", [-1, 5])
 def test_units_that_do_not_exist(make: Any, ids: list[int], number: int) -> None:
-    with pytest.raises(UsageError, match=f"no unit {number}: the layer has 5, from 0 to 4"):
+    with pytest.raises(UsageError, match=f"The unit must be from 0 to 4, the units of the layer; got {number}"):
         gate_trace(make("gru"), ids).layer(1).unit(number)

@@ -106,7 +106,7 @@ def test_the_loss_of_any_token(make: Any, ids: list[int]) -> None:
     np.testing.assert_allclose(norms[:5], short.parts["reader"].layers[1]["h"], atol=1e-12)
     assert norms[5:].max() == 0
     assert whole.at == 4 and whole.loss == pytest.approx(short.loss)
-    with pytest.raises(UsageError, match="no token at place 9: 9 are told"):
+    with pytest.raises(UsageError, match="`at` must be from 0 to 8, the index of a token; got 9"):
         gradient_parts(model, ids, at=9)
 
 

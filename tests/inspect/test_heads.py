@@ -184,7 +184,7 @@ def test_every_kind_of_token(tokenizer: Any, source: str) -> None:
 
 def test_a_translation_that_was_cut(translator: Translator) -> None:
     view = heads_view(translator, "the cat", beam=1, max_length=3, min_length=3)
-    assert not view.finished and "did not end it" in view.notes[0]
+    assert not view.finished and "did not predict END" in view.notes[0]
     decoder = view.decoder
     read = ["</s>", *view.cross.tokens.rows[:-1]]  # what it said last it never read
     assert decoder.tokens.rows == decoder.tokens.columns == read
@@ -235,7 +235,9 @@ def test_a_head_and_the_mean_over_heads(view: HeadsView) -> None:
 @pytest.mark.parametrize(("layer", "head"), [(0, 1), (4, 1), (-1, 1), (1, 0), (1, 5)])
 def test_what_is_not_there(view: HeadsView, layer: int, head: int) -> None:
     there = (
-        "There are 3 layers, 1 to 3, in cross-attention" if head == 1 else "There are 4 heads, 1 to 4, in each layer"
+        "The layer must be from 1 to 3 in cross-attention"
+        if head == 1
+        else "The head must be from 1 to 4 in each layer"
     )
     with pytest.raises(UsageError, match=there):
         view.cross.grid(layer, head)
@@ -282,7 +284,7 @@ def test_parts_without_weights(translator: Translator) -> None:
     assert dict(parts_of({}, pair)) == dict(parts_of({"encoder": [], "cross": None}, pair)) == {}
     rest = heads_view(translator, "the cat", "il gatto")
     some = HeadsView(*(rest.name, "", "", True, True, 0.0), {"cross": rest.cross, "decoder": rest.decoder})
-    with pytest.raises(UsageError, match="The encoder of runs/x has no attention weights to look at; only cross and"):
+    with pytest.raises(UsageError, match="The encoder of runs/x has no attention weights; only cross and"):
         _ = some.encoder
     with pytest.raises(UsageError, match="no part 'cros': did you mean cross"):
         some.part("cros")
@@ -306,7 +308,7 @@ def test_an_encoder_that_sees_a_window() -> None:
 def test_models_without_heads() -> None:
     translator = make()
     model = RecurrentSeq2SeqConfig(hidden=8).build(len(translator.tokenizer))
-    with pytest.raises(UsageError, match="runs/x is no Transformer: it has no layers and heads"):
+    with pytest.raises(UsageError, match="runs/x is not a Transformer: it has no layers and heads"):
         heads_view(Translator(model, translator.tokenizer), "the cat", "il gatto")
 
 

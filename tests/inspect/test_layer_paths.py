@@ -79,11 +79,11 @@ def test_a_path_is_measured_not_recited() -> None:
         return mixer
 
     short = make_mixer("convolution", WIDTH, 1).path_length(9)
-    layer_paths.PATH_PATIENCE, usual = 0.2, layer_paths.PATH_PATIENCE
+    layer_paths.MAX_PATH_SECONDS, usual = 0.2, layer_paths.MAX_PATH_SECONDS
     try:
         assert short == 8 and path(lame, WIDTH, 9) is None, "it hears the right side only, and y_9 never hears of x_1"
     finally:
-        layer_paths.PATH_PATIENCE = usual
+        layer_paths.MAX_PATH_SECONDS = usual
 
 
 def test_no_number_of_layers_makes_a_gradient_vanish() -> None:

@@ -81,7 +81,7 @@ def test_a_busy_machine_is_told() -> None:
     cores = os.cpu_count() or 1
     assert found(None, cores).remarks() == found(0.1, cores).remarks() == []
     (remark,) = found(1.3, cores).remarks()
-    assert remark.startswith("other programs used up to 1.3 cores meanwhile: times are too long")
+    assert remark.startswith("other programs used up to 1.3 cores: times are too long")
     assert found(cores - 0.9, 1).remarks() == [], "a core was left"
 
 
@@ -158,7 +158,7 @@ def test_what_does_not_fit_is_said_and_nothing_crashes(monkeypatch: pytest.Monke
     found = {(one.kind, one.length): one for one in measure(wanted)}
     assert found["self-attention", 64].failure is None
     assert found["self-attention", 4096].failure == "out of memory; 60 MiB were free"
-    assert found["self-attention", 5000].failure == "not tried: 4,096 places were too many already"
+    assert found["self-attention", 5000].failure == "skipped: 4,096 positions did not fit in memory"
     assert found["dilated", 5000].failure is None
     together = collect(wanted, found.values())
     assert together.exponents("time")["self-attention"] is None
@@ -186,7 +186,7 @@ def test_settings_name_what_matters() -> None:
     assert collect(plan(), []).settings() == "d_model 8, 2 heads, window 2 on either side, cell lstm, kernel 3, batch 1"
     assert collect(plan(kinds=("recurrent",)), []).settings() == "d_model 8, cell lstm, batch 1"
     openly = plan(kinds=("self-attention",), heads=1, weights=True)
-    assert collect(openly, []).settings() == "d_model 8, 1 head, weights written down, batch 1"
+    assert collect(openly, []).settings() == "d_model 8, 1 head, explicit weights, batch 1"
 
 
 # --- the picture ------------------------------------------------------------------------------------------------------
@@ -293,4 +293,4 @@ def test_a_path_that_was_given_up_is_said() -> None:
     assert not any("given up" in line for line in found.remarks())
     *rows, last = found.measured["recurrent"]
     lost = dataclasses.replace(found, measured={"recurrent": (*rows, dataclasses.replace(last, path=None))})
-    assert "recurrent, n = 4,096: the path was given up after 30 s" in lost.remarks()
+    assert "recurrent, n = 4,096: measuring the path exceeded 30 s" in lost.remarks()

@@ -13,8 +13,8 @@ from seqloom.inspect.views.memory import (
     MemoryPlan,
     Outcome,
     collect,
+    count_parameters,
     measure,
-    parameters,
 )
 from seqloom.nn.cells import CELLS
 
@@ -39,8 +39,8 @@ def made_up(success: Any, lags: tuple[int, ...] = (5, 10, 20), blind: float = 0.
 def test_the_width_is_the_nearest_there_is(cell: str) -> None:
     """By trying them all."""
     for wanted in (300, 1000, 2345):
-        off = {width: abs(parameters(cell, width, 3, 2) - wanted) for width in range(1, 60)}
-        assert off[nearest_size(lambda width: parameters(cell, width, 3, 2), wanted)[0]] == min(off.values())
+        off = {width: abs(count_parameters(cell, width, 3, 2) - wanted) for width in range(1, 60)}
+        assert off[nearest_size(lambda width: count_parameters(cell, width, 3, 2), wanted)[0]] == min(off.values())
 
 
 @pytest.mark.parametrize("test", ["recall", "adding"])
@@ -160,7 +160,7 @@ def test_more_cells_than_colours_can_still_be_told_apart() -> None:
         ({"cells": ("gru", "gru")}, "cells of a memory test must differ"),
         ({"steps": 0}, "steps must be above 0; got 0"),
         ({"hidden": 0}, "hidden must be above 0"),
-        ({"test": "adding", "exact": True}, "leave out exact for adding"),
+        ({"test": "adding", "exact": True}, "exact is an option of recall"),
         ({"cells": ("gru",), "forget_bias": 2.0}, "not among gru"),
     ],
 )

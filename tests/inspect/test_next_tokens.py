@@ -156,9 +156,9 @@ def test_a_denoiser_restores(tmp_path: Path, kind: str) -> None:
 
 def test_refusals() -> None:
     trained = writer("lstm")
-    with pytest.raises(UsageError, match="Token ids go from 0 to 8; got 9"):
+    with pytest.raises(UsageError, match="Token ids must be from 0 to 8; got 9"):
         next_tokens(trained, "a", [9])
-    with pytest.raises(UsageError, match="Nothing comes after END"):
+    with pytest.raises(UsageError, match="END must be the last forced token"):
         stream_tokens(trained, "a", [0, 3])
     with pytest.raises(DataError, match="UTF-8"):
         stream_tokens(trained, "\ud800")
@@ -166,6 +166,6 @@ def test_refusals() -> None:
         next_tokens(translator(), "  ")
     with pytest.raises(UsageError, match="top_p"):
         next_tokens(trained, "a", top_p=0.0)
-    classifier = type("Other", (), {"name": "runs/x", "what": "a classifier", "tokenizer": trained.tokenizer})()
-    with pytest.raises(UsageError, match="runs/x is a classifier: it does not write"):
+    classifier = type("Other", (), {"name": "runs/x", "description": "a classifier", "tokenizer": trained.tokenizer})()
+    with pytest.raises(UsageError, match="runs/x is a classifier: it does not generate text"):
         next_tokens(classifier, "a")

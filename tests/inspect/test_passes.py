@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from seqloom.core.errors import is_out_of_memory
 from seqloom.inspect.views import layers as passes
-from seqloom.inspect.views.layers import TrainingPass, peak_memory, seconds, within
+from seqloom.inspect.views.layers import TrainingPass, memory_limit, peak_memory, seconds
 
 CPU = torch.device("cpu")
 MEBI = 2**20
@@ -109,7 +109,7 @@ def test_passes_are_counted_after_the_warm_up(monkeypatch: pytest.MonkeyPatch) -
 @pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="only Linux keeps such a limit")
 def test_no_more_than_there_is_can_be_taken() -> None:
     before = resource.getrlimit(resource.RLIMIT_DATA)
-    with within(200 * MEBI, CPU):
+    with memory_limit(200 * MEBI, CPU):
         torch.empty(100, MEBI, dtype=torch.uint8)
         with pytest.raises(RuntimeError) as caught:
             torch.empty(300, MEBI, dtype=torch.uint8)
@@ -121,21 +121,21 @@ def test_no_more_than_there_is_can_be_taken() -> None:
 @pytest.mark.skipif(not Path("/proc/stat").exists(), reason="only Linux tells")
 def test_neighbours_are_seen_and_oneself_is_not(monkeypatch: pytest.MonkeyPatch) -> None:
     used = iter([(10.0, 500.0, 30.0), (20.0, 525.0, 42.0), (10.01, 500.0, 30.0)])
-    monkeypatch.setattr(passes, "_used", lambda: next(used))
-    neighbours = passes.Neighbours()
-    assert neighbours.cores() == pytest.approx((25 - 12) / 10)
-    assert neighbours.cores() is None, "too short to tell"
+    monkeypatch.setattr(passes, "_processor_times", lambda: next(used))
+    other_load = passes.OtherLoad()
+    assert other_load.cores() == pytest.approx((25 - 12) / 10)
+    assert other_load.cores() is None, "too short to tell"
     monkeypatch.undo()
-    before = passes._used()
+    before = passes._processor_times()
     sum(range(3_000_000))
-    after = passes._used()
+    after = passes._processor_times()
     assert before is not None and after is not None
     assert after[2] > before[2] and after[1] >= before[1] and after[0] > before[0]
 
 
 def test_without_a_number_there_is_no_limit() -> None:
     before = resource.getrlimit(resource.RLIMIT_DATA)
-    with within(None, CPU):
+    with memory_limit(None, CPU):
         assert resource.getrlimit(resource.RLIMIT_DATA) == before
 
 

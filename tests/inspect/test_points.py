@@ -74,7 +74,7 @@ def divergence(p: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
 def test_the_gradient_of_tsne_is_that_of_the_divergence(
     scale: float, few: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("seqloom.inspect.views.points.FEW", few)
+    monkeypatch.setattr("seqloom.inspect.views.points.MAX_EXACT_POINTS", few)
     x, _ = cloud(150)
     p = affinities(x, 10)
     y = (scale * np.random.default_rng(2).normal(size=(150, 2))).astype(np.float32)
@@ -103,7 +103,7 @@ def test_rows_have_the_perplexity_that_is_wished_and_the_nearest_ones() -> None:
 @pytest.mark.parametrize("few", [0, 1000], ids=["by a grid", "by pairs"])
 def test_tsne_finds_the_groups_and_the_same_each_time(few: int, monkeypatch: pytest.MonkeyPatch) -> None:
     manifold = pytest.importorskip("sklearn.manifold")
-    monkeypatch.setattr("seqloom.inspect.views.points.FEW", few)
+    monkeypatch.setattr("seqloom.inspect.views.points.MAX_EXACT_POINTS", few)
     x, group = cloud(120)
     *before, last = tsne(x, pca(x).points, perplexity=15, steps=300)
     assert [one.step for one in before[:2]] == [25, 50] and last.step == last.of == 300
@@ -135,10 +135,10 @@ def test_neighbours_and_analogies_are_those_of_the_words() -> None:
 
 def test_too_few_points_and_equal_ones_are_refused() -> None:
     few = Points("words", WordSpace(["a", "b"], np.eye(2, dtype=np.float32)), [], "")
-    with pytest.raises(UsageError, match="four points"):
+    with pytest.raises(UsageError, match="at least 4 points"):
         next(project_tsne(few, 100))
     same = Points("words", WordSpace(list("abcdef"), np.ones((6, 3), np.float32)), [], "")
-    with pytest.raises(UsageError, match="all the same"):
+    with pytest.raises(UsageError, match="All vectors are the same"):
         next(project_tsne(same, 6))
 
 

@@ -100,7 +100,7 @@ def test_a_learned_table(side: Any) -> None:
     np.testing.assert_array_equal(view.table, own)
     assert (view.kind, view.length, view.layout, view.name) == ("learned", 20, None, f"runs/x, {side}")
     np.testing.assert_array_equal(run_positions(trained, 7, side).table, own[:7])
-    with pytest.raises(UsageError, match="The run knows 20 positions, and at least 1 must be; got --length 21"):
+    with pytest.raises(UsageError, match="--length must be from 1 to 20, the positions of the run; got 21"):
         run_positions(trained, 21)
 
 
@@ -118,21 +118,21 @@ def test_rotary_positions_are_as_wide_as_a_head() -> None:
 
 
 def test_runs_without_positions() -> None:
-    with pytest.raises(UsageError, match=r"runs/x knows no positions: its recipe says model.positions.kind=none"):
+    with pytest.raises(UsageError, match=r"runs/x has no position encodings: its recipe has model.positions.kind=none"):
         run_positions(transformer(kind="none"))
     run = SimpleNamespace(recipe={"model": {"kind": "recurrent-seq2seq"}})
     blind = Trained(RecurrentSeq2SeqConfig(hidden=4).build(9), run=run)
-    with pytest.raises(UsageError, match="has no positions to look at: it is of kind recurrent-seq2seq"):
+    with pytest.raises(UsageError, match="has no position encodings: it is of kind recurrent-seq2seq"):
         run_positions(blind)
 
 
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"width": 7}, "must be even, 2 at least; got 7"),
-        ({"width": 0}, "must be even, 2 at least; got 0"),
-        ({"length": 0}, "2,000 positions can be shown at once, and at least 1 must be; got --length 0"),
-        ({"length": 2001}, "got --length 2001"),
+        ({"width": 7}, "must be even and at least 2, for pairs of sine and cosine; got 7"),
+        ({"width": 0}, "must be even and at least 2, for pairs of sine and cosine; got 0"),
+        ({"length": 0}, "--length must be from 1 to 2,000; got 0"),
+        ({"length": 2001}, "--length must be from 1 to 2,000; got 2001"),
         ({"base": 1.0}, "base must be above 1; got 1"),
     ],
 )

@@ -63,7 +63,7 @@ def test_the_peak_is_foretold_within_a_fifth(tmp_path: Path) -> None:
     for name, words in SHAPES.items():
         found = rehearse(read_recipe(words[0], words[1:])[1])
         assert found.failure is None and found.complete
-        assert found.updates >= rehearsal.FEWEST and not found.skipped
+        assert found.updates >= rehearsal.MIN_UPDATES and not found.skipped
         assert found.memory is not None and found.seconds_per_update and found.evaluation_seconds
         peak, gpu = measured(words, tmp_path / name)
         assert found.memory == pytest.approx(peak, rel=0.2), name
@@ -85,7 +85,7 @@ def test_a_counting_is_made_in_full(tmp_path: Path) -> None:
 def test_a_process_that_fails_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     python = tmp_path / "python"
     monkeypatch.setattr(sys, "executable", str(python))
-    ends = {"exit 3": "the last line", "kill -9 $$": "out of memory: the system ended the rehearsal"}
+    ends = {"exit 3": "the last line", "kill -9 $$": "out of memory: the system killed the rehearsal"}
     for end, words in ends.items():
         python.write_text(f"#!/bin/sh\necho a line >&2\necho the last line >&2\n{end}\n")
         python.chmod(0o755)
@@ -107,8 +107,8 @@ def test_memory_that_runs_out_is_told_apart(
     def fail(recipe: Any, folder: Path) -> Rehearsal:
         raise error
 
-    monkeypatch.setattr(rehearsal, "perform", fail)
-    monkeypatch.setattr(rehearsal, "_volunteer", lambda: None)
+    monkeypatch.setattr(rehearsal, "run_rehearsal", fail)
+    monkeypatch.setattr(rehearsal, "_prefer_oom_kill", lambda: None)
     order = {"recipe": to_mapping(read_recipe("toys-copy")[1]), "data_dir": None}
     monkeypatch.setattr(sys, "stdin", io.StringIO(json.dumps(order)))
     assert rehearsal.main() == 0
@@ -116,14 +116,14 @@ def test_memory_that_runs_out_is_told_apart(
 
 
 def test_an_evaluation_that_takes_too_long_is_broken_off(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(rehearsal, "PATIENCE", 0.05)
+    monkeypatch.setattr(rehearsal, "MAX_EVALUATION_SECONDS", 0.05)
 
     def slow(*arguments: Any) -> None:
         for _ in range(500):
             time.sleep(0.02)
 
     monkeypatch.setattr(Task, "evaluate", slow)
-    found = rehearsal.perform(read_recipe(SMALL[0], SMALL[1:])[1], tmp_path)
+    found = rehearsal.run_rehearsal(read_recipe(SMALL[0], SMALL[1:])[1], tmp_path)
     assert not found.complete
     assert found.evaluation_seconds is not None and found.evaluation_seconds < 5
 
@@ -131,7 +131,7 @@ def test_an_evaluation_that_takes_too_long_is_broken_off(tmp_path: Path, monkeyp
 def test_layers_unfrozen_later_are_rehearsed_unfrozen(tmp_path: Path) -> None:
     source = pretrained_run(tmp_path / "gpt", "gpt")
     recipe = classify_recipe(tmp_path, source, "train.unfreeze_every=50", "train.freeze=1", "train.layer_decay=0.9")
-    rehearsal.perform(recipe, tmp_path)
+    rehearsal.run_rehearsal(recipe, tmp_path)
     saved = Run.open(tmp_path / "rehearsal").store(1).load()
     assert saved is not None
     model = Classify.prepare(recipe).model()

@@ -156,7 +156,7 @@ def test_a_recorder_changes_nothing() -> None:
 
 
 def test_refusals() -> None:
-    with pytest.raises(UsageError, match="Nothing comes after END"):
+    with pytest.raises(UsageError, match="The forced tokens end with END"):
         search_tree(writer("lstm"), "a", [0])
     with pytest.raises(UsageError, match="beam must be at least 1"):
         search_tree(writer("lstm"), "a", beam=0)

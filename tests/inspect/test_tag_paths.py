@@ -10,7 +10,7 @@ import torch
 from tests.understanding import sentences, tag_recipe, trained, write_sentences
 
 from seqloom.core.tree import to_device
-from seqloom.inspect.views.labels import NEVER, lattice_of, pairs_of, potentials, state_paths
+from seqloom.inspect.views.labels import FORBIDDEN_SCORE, lattice_of, pairs_of, potentials, state_paths
 from seqloom.predict.loader import load
 from seqloom.predict.tag import TaggerPredictor
 from seqloom.training import train_recipe
@@ -104,7 +104,7 @@ def test_one_word_has_no_steps_and_a_long_line_none_between_its_pieces(runs: Pat
 
 def test_pairs_of_very_sure_scores_stay_finite() -> None:
     table = torch.zeros(3, 3, 3, dtype=torch.float64)
-    table[:, 0, 1] = NEVER
+    table[:, 0, 1] = FORBIDDEN_SCORE
     scores = torch.tensor([[800.0, -800.0], [-800.0, 800.0], [0.0, 0.0]], dtype=torch.float64)
     found, _ = pairs_of(table, scores)
     assert np.isfinite(found).all() and found.sum(axis=(1, 2)) == pytest.approx(1)

@@ -38,9 +38,9 @@ def test_correlation_is_pearsons() -> None:
 
 
 def test_what_is_asked_must_make_sense() -> None:
-    with pytest.raises(UsageError, match=r"ordered by 'varience'.*variance"):
+    with pytest.raises(UsageError, match=r"ranked by 'varience'.*variance"):
         rank(VALUES, "varience")  # type: ignore[arg-type]
-    with pytest.raises(UsageError, match="name a class"):
+    with pytest.raises(UsageError, match="needs a class of tokens"):
         rank(VALUES, "correlation")
 
 

@@ -70,7 +70,7 @@ def test_a_word_goes_with_the_space_that_would_stand_twice() -> None:
 
 def test_what_cannot_be_asked_is_refused(runs: Path) -> None:
     gru = load(runs / "gru", "cpu", ClassifierPredictor)
-    with pytest.raises(UsageError, match="knows no label 'goood'"):
+    with pytest.raises(UsageError, match="has no label 'goood'"):
         gru.why(TEXT, "goood")
     with pytest.raises(UsageError, match="does not attend"):
         gru.why(TEXT, kind="attention")

@@ -25,9 +25,9 @@ def model() -> Any:
 def test_the_windows_of_a_stream() -> None:
     stream = torch.tensor([5, END, 6, 7, 8])
     joined = [[END, END, END], [END, END, 5], [END, 5, END], [5, END, 6], [END, 6, 7]]
-    assert windows_before(model(), stream, apart=False).tolist() == joined
+    assert windows_before(model(), stream, within_documents=False).tolist() == joined
     apart = [[END, END, END], [END, END, 5], [END, END, END], [END, END, 6], [END, 6, 7]]
-    assert windows_before(model(), stream, apart=True).tolist() == apart
+    assert windows_before(model(), stream, within_documents=True).tolist() == apart
 
 
 @pytest.mark.parametrize("place", range(1, K + 1))
@@ -42,7 +42,7 @@ def test_one_place_is_dealt_out_anew_and_no_other(place: int) -> None:
 
 def test_the_loss_is_that_of_the_scores_without_dropout() -> None:
     lm, stream = model(), torch.randint(V, (50,), generator=torch.Generator().manual_seed(1))
-    found = window_loss(lm, windows_before(lm, stream, apart=False), stream)
+    found = window_loss(lm, windows_before(lm, stream, within_documents=False), stream)
     assert lm.training  # as it was
     inputs = torch.cat([torch.tensor([END]), stream[:-1]])[None]
     scores, _ = lm.eval().score(inputs, stream[None], lm.start())
@@ -53,7 +53,7 @@ def test_a_place_that_the_model_does_not_look_at_is_worth_nothing() -> None:
     lm, stream = model(), torch.randint(V, (80,), generator=torch.Generator().manual_seed(1))
     with torch.no_grad():
         lm.hidden[0].weight[:, : 2 * 4] = 0  # blind but for the last token
-    seen = windows_before(lm, stream, apart=False)
+    seen = windows_before(lm, stream, within_documents=False)
     losses = [window_loss(lm, permute_position(seen, place), stream) for place in (1, 2, 3)]
     whole = window_loss(lm, seen, stream)
     assert losses[1] == losses[2] == whole != losses[0]

@@ -42,7 +42,7 @@ class Trained(TranslatingModel):
     name: str = "runs/x"
     what: str = "a model"
     labels: list[str] = field(default_factory=list)
-    longest: int | None = None
+    max_length: int | None = None
     longest_source: int | None = None
 
     @property

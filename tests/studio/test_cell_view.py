@@ -161,13 +161,13 @@ def test_invalid_requests_are_explained(client: Any) -> None:
     where = {"run": "lm-lstm", "text": TEXT}
     for wrong, words in (
         ({"part": "encoder"}, "no part 'encoder'"),
-        ({"layer": 3}, "no layer 3"),
+        ({"layer": 3}, "The layer must be from 1, the lowest, to 2; got 3"),
         ({"quantity": "z"}, "no 'z'"),
-        ({"units": [1, 99]}, "no unit 99"),
+        ({"units": [1, 99]}, "the units of the layer; got 99"),
         ({"by": "correlation", "token_class": "colour"}, "Unknown token class"),
         ({"text": "a" * 600}, "at most 512"),
         ({"text": ""}, "empty"),
-        ({"target": "a"}, "for translators"),
+        ({"target": "a"}, "Only translators accept a translation"),
     ):
         answer = client.post("/api/cell", json={**where, **wrong})
         assert answer.status_code == 400 and words in answer.json()["error"]

@@ -130,7 +130,11 @@ def test_encoder_receives_gradient(runs: Path, studio_page: Any) -> None:
 
 def test_invalid_requests_are_explained(client: Any) -> None:
     where = {"run": "lm-lstm", "text": TEXT}
-    for wrong, words in (({"at": 99}, "no token at place 99"), ({"text": ""}, "empty"), ({"run": "gpt"}, "cells")):
+    for wrong, words in (
+        ({"at": 99}, "the index of a token; got 99"),
+        ({"text": ""}, "empty"),
+        ({"run": "gpt"}, "cells"),
+    ):
         answer = client.post("/api/gradients", json={**where, **wrong})
         assert answer.status_code == 400 and words in answer.json()["error"]
     assert client.post("/api/gradients", json={**where, "of": "nothing"}).status_code == 422

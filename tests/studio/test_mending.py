@@ -21,7 +21,7 @@ def page(studio_page: StudioPage) -> StudioPage:
 
 def test_too_few_texts_can_be_corrected(page: StudioPage) -> None:
     shown = page.open("vectors", run="lm-lstm", kind="sentences", lines="one\ntwo\nthree")
-    expect(shown.locator(".notice")).to_contain_text("four points or more, got 3")
+    expect(shown.locator(".notice")).to_contain_text("at least 4 points; got 3")
     assert not shown.locator("figure[data-figure=vectors]").is_visible()
     box = shown.get_by_role("textbox", name="Texts", exact=True)
     assert box.input_value() == "one\ntwo\nthree"

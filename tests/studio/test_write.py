@@ -95,12 +95,12 @@ def test_invalid_requests_are_refused(client: TestClient) -> None:
         return answer.status_code, answer.json()["error"]
 
     assert refused(run="tagger", text="a")[0] == 400
-    assert "does not write" in refused(run="tagger", text="a")[1]
+    assert "does not generate text" in refused(run="tagger", text="a")[1]
     assert refused(run="nobody", text="a")[0] == 404
     assert refused(run="gpt", text="a", temperature=-1)[0] == 422
     assert refused(run="gpt", text="a", max_tokens=401)[0] == 422
     assert refused(run="gpt", text="a" * 2001)[0] == 422
-    assert refused(run="gpt", text="a", forced=[10**6]) == (400, "Token ids go from 0 to 399; got 1000000.")
+    assert refused(run="gpt", text="a", forced=[10**6]) == (400, "Token ids must be from 0 to 399; got 1000000.")
     assert refused(run="gpt", text="a", forced=[0, 5])[0] == 400
     assert "empty" in refused(run="translate-gru", text=" ")[1]
 

@@ -12,7 +12,7 @@ from tests.understanding import assert_same_checkpoints, trained
 from seqloom.core.errors import CheckpointError, DataError, UsageError
 from seqloom.data.examples import scores_of
 from seqloom.evaluate import correlation
-from seqloom.inspect.doctor import about_examples, example_facts
+from seqloom.inspect.doctor import example_facts, warn_examples
 from seqloom.predict import matching
 from seqloom.predict.loader import load
 from seqloom.runs.run import Run
@@ -283,4 +283,4 @@ def test_doctor_supports_matching_tasks(tmp_path: Path) -> None:
         assert metrics.unit == unit and bool(metrics.classes) == (name == "pair")
         assert [split.name for split in metrics.splits] == ["train", "dev", "test"]
         assert all(split.lengths.min > 0 for split in metrics.splits)
-        assert not any("class" in line for line in about_examples(metrics))
+        assert not any("class" in line for line in warn_examples(metrics))

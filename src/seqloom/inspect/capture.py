@@ -1,13 +1,13 @@
-"""What the modules of a model are given and what they return, while the model runs.
+"""Capture the inputs and outputs of modules while a model runs.
 
     with capture(model) as captured:
         model(batch)
     captured.output(model.encoder_norm)               of the last call, the first row of the batch
     captured.steps("decoder.layers.0.cell")[3].after["h"]      (B, H): the state after the fourth step
 
-While a model is captured every operation is computed by its definition, so a recurrent layer is a
-loop over its cell. Nothing is detached: with gradients on, a captured state is the very tensor that
-the next step starts from.
+While a model is captured, every operation is computed by its definition, so that a recurrent layer
+is a loop over its cell. Nothing is detached: with gradients enabled, a captured state is the tensor
+that the next step uses.
 """
 
 from collections.abc import Iterator
@@ -28,7 +28,7 @@ from seqloom.text import Tokenizer
 
 
 class TrainedModel(Protocol):
-    """A trained model in use, as `seqloom.load` returns it."""
+    """A trained model, as `seqloom.load` returns it."""
 
     @property
     def run(self) -> Run: ...
@@ -51,7 +51,7 @@ class TrainedModel(Protocol):
     def task(self) -> Any: ...
 
 
-Source = TrainedModel | nn.Module  # a view that needs no text takes a model alone, too
+Source = TrainedModel | nn.Module  # views without text accept a bare model, too
 
 
 class Call(NamedTuple):
@@ -70,7 +70,7 @@ class CellStep(NamedTuple):
 
 
 class Captured:
-    """The calls of all captured modules, in the order they were made."""
+    """The calls of all captured modules, in call order."""
 
     def __init__(self, model: nn.Module) -> None:
         self.names = dict(model.named_modules())
@@ -84,35 +84,35 @@ class Captured:
         return self._calls.get(module, [])
 
     def input(self, module: nn.Module) -> Tensor:
-        """The first argument of the last call, of the first row of the batch."""
+        """Return the first argument of the last call, for the first row of the batch."""
         return self.calls(module)[-1].inputs[0][0]
 
     def output(self, module: nn.Module) -> Tensor:
-        """The result of the last call, or the first of several results, of the first row of the batch."""
+        """Return the result of the last call, or the first of several results, for the first row of the batch."""
         result = self.calls(module)[-1].output
         return result[0][0] if isinstance(result, tuple) else result[0]
 
     def steps(self, name: str) -> list[CellStep]:
-        """The steps of a cell, by its name in the model."""
+        """Return the steps of a cell, by its name in the model."""
         return [CellStep(call.inputs[0], call.inputs[1], call.output) for call in self.calls(self.names[name])]
 
     def shortcuts(self, name: str) -> dict[str, Tensor]:
-        """What goes around the layer of a cell, each (T, H) of the first row; see `seqloom.nn.recurrent`."""
+        """Return the residual or highway values around a cell, each (T, H) of the first row; see `nn.recurrent`."""
         stack, _, layer = name.removesuffix(".cell").rpartition("layers.")
-        around = self.names.get(f"{stack}around.{layer}")
-        if around is None or not self.calls(around):
+        connection = self.names.get(f"{stack}around.{layer}")
+        if connection is None or not self.calls(connection):
             return {}
-        return {value_name: value[0] for value_name, value in self.calls(around)[-1].output.items()}
+        return {value_name: value[0] for value_name, value in self.calls(connection)[-1].output.items()}
 
 
 @contextmanager
-def capture(model: nn.Module, *kinds: type[nn.Module]) -> Iterator[Captured]:
-    """Capture the calls of the modules of these kinds, of every module if none is named."""
+def capture(model: nn.Module, *types: type[nn.Module]) -> Iterator[Captured]:
+    """Capture the calls of all modules of these types, by default of every module."""
     captured = Captured(model)
     hooks: list[RemovableHandle] = []
     try:
         for module in model.modules():
-            if isinstance(module, kinds or nn.Module):
+            if isinstance(module, types or nn.Module):
                 hooks.append(module.register_forward_hook(captured.add, with_kwargs=True))
         with definitions_only():
             yield captured
@@ -123,7 +123,7 @@ def capture(model: nn.Module, *kinds: type[nn.Module]) -> Iterator[Captured]:
 
 @contextmanager
 def eval_mode(model: object) -> Iterator[None]:
-    """Turn dropout off for a while, whatever mode the model is in; a model that was counted has none."""
+    """Put a model in evaluation mode and restore its mode on exit; models without modules are left unchanged."""
     if not isinstance(model, nn.Module):
         yield
         return
@@ -136,12 +136,12 @@ def eval_mode(model: object) -> Iterator[None]:
 
 
 def model_of(source: Source) -> Any:
-    """The model of a `TrainedModel`, or the one given."""
+    """Return the model of a `TrainedModel`, or the module itself."""
     return source if isinstance(source, nn.Module) else source.model
 
 
 def cells_of(model: object) -> dict[str, Cell]:
-    """The cells of a model that read its text, by their names: not those that spell its words."""
+    """Return the cells that read the text, by module name; cells of the character encoder are excluded."""
     named = model.named_modules() if isinstance(model, nn.Module) else ()
     return {name: part for name, part in named if isinstance(part, Cell) and "spelling" not in name.split(".")}
 
@@ -150,15 +150,15 @@ def cells_of(model: object) -> dict[str, Cell]:
 
 
 class AttentionValues(NamedTuple):
-    """One attention, all heads, for one text. The scores, the weights and their mixtures are computed in the open."""
+    """All heads of one attention on one text. Scores, weights and weighted sums are recomputed explicitly."""
 
     q: Tensor  # (N, T, d)
     k: Tensor  # (N, S, d)
     v: Tensor  # (N, S, d)
-    scores: Tensor  # q·k times the scale (N, T, S); −∞ where a position may not attend
+    scores: Tensor  # q·k times the scale (N, T, S); −∞ at masked positions
     weights: Tensor  # softmax of the scores (N, T, S)
     mixtures: Tensor  # Σ_j α_j v_j (N, T, d)
-    captured_mixtures: Tensor  # the same as the model computed it
+    captured_mixtures: Tensor  # the same as computed by the model
     output: Tensor  # [head_1; …; head_N] W^O (T, D)
 
 
@@ -166,27 +166,27 @@ class BlockValues(NamedTuple):
     """One block of a Transformer on one text."""
 
     before: Tensor  # (T, D)
-    self_attention: AttentionValues | None  # None where the block mixes positions without attention
+    self_attention: AttentionValues | None  # None if the block mixes positions without attention
     cross_attention: AttentionValues | None
     after_self: Tensor | None  # (T, D)
     after_cross: Tensor | None
     before_feed_forward: Tensor
-    features: Tensor  # inside the feed-forward layer (T, d_ff)
-    fed: Tensor  # what the feed-forward layer returns
+    features: Tensor  # hidden layer of the feed-forward network (T, d_ff)
+    feed_forward_output: Tensor
     after: Tensor
 
 
 def blocks_of(part: nn.Module) -> list[TransformerBlock]:
-    """The Transformer blocks within a module, the lowest first."""
+    """Return the Transformer blocks of a module, lowest first."""
     return [module for module in part.modules() if isinstance(module, TransformerBlock)]
 
 
 def block_values(captured: Captured, block: TransformerBlock, *, norm_first: bool, residual: bool) -> BlockValues:
-    """What a block computed. Its call must have returned its attention weights, too."""
+    """Return the values of a block. Its call must have returned the attention weights."""
     call = captured.calls(block)[-1]
     weights = [tensor[0] for tensor in _tensors(call.output) if tensor.dim() == 4]
     attentions = [module for module in block.modules() if isinstance(module, MultiHeadAttention)]
-    values = [attention_values(captured, module, own) for module, own in zip(attentions, weights, strict=True)]
+    values = [attention_values(captured, module, alpha) for module, alpha in zip(attentions, weights, strict=True)]
     feed_forward = block.feed_forward
     inputs = [captured.input(module.q) for module in attentions] + [captured.input(feed_forward)]
     x, afters = captured.input(block), []
@@ -194,9 +194,9 @@ def block_values(captured: Captured, block: TransformerBlock, *, norm_first: boo
         total = x + attention.output if residual else attention.output
         x = total if norm_first else next_input
         afters.append(x)
-    after, fed = captured.output(block), captured.output(feed_forward)
+    after, feed_forward_output = captured.output(block), captured.output(feed_forward)
     if not attentions:
-        x = after - fed if norm_first and residual else captured.input(feed_forward)
+        x = after - feed_forward_output if norm_first and residual else captured.input(feed_forward)
     return BlockValues(
         before=captured.input(block),
         self_attention=values[0] if values else None,
@@ -205,34 +205,34 @@ def block_values(captured: Captured, block: TransformerBlock, *, norm_first: boo
         after_cross=afters[1] if len(afters) > 1 else None,
         before_feed_forward=x,
         features=captured.input(feed_forward.down),
-        fed=fed,
+        feed_forward_output=feed_forward_output,
         after=after,
     )
 
 
 def attention_values(captured: Captured, attention: MultiHeadAttention, weights: Tensor) -> AttentionValues:
-    """What an attention computed; `weights` (N, T, S), those of the model, say which positions may be attended to."""
+    """Return the values of an attention; zeros in the model's `weights` (N, T, S) mark masked positions."""
     q = attention.queries(captured.input(attention.q)[None])[0]
     group = attention.heads // attention.kv_heads
     keys_values = attention.keys_values(captured.input(attention.k)[None])
     k, v = (each[0].repeat_interleave(group, dim=0) for each in keys_values)
     scores = (q @ k.transpose(1, 2) * attention.scale).masked_fill(weights == 0, -torch.inf)
-    own_weights = torch.softmax(scores, dim=-1)
+    recomputed_weights = torch.softmax(scores, dim=-1)
     joined = captured.input(attention.out)
     return AttentionValues(
         q=q,
         k=k,
         v=v,
         scores=scores,
-        weights=own_weights,
-        mixtures=own_weights @ v,
+        weights=recomputed_weights,
+        mixtures=recomputed_weights @ v,
         captured_mixtures=joined.unflatten(1, (attention.heads, -1)).transpose(0, 1),
         output=captured.output(attention.out),
     )
 
 
 def _tensors(tree: object) -> Iterator[Tensor]:
-    """The tensors of a result in their order."""
+    """Yield the tensors of a result in order."""
     if isinstance(tree, Tensor):
         yield tree
     elif isinstance(tree, dict | tuple | list):

@@ -1,7 +1,7 @@
-"""What would happen if a recipe were trained: its data, its model, its length, its memory, and what to mend first.
+"""Check a recipe before training: data, model size, duration, memory, and warnings.
 
-`examine` gives plain values. It raises what training would raise where the recipe or its data
-cannot be used at all.
+`examine` returns plain values. If the recipe or its data cannot be used at all, it raises the same
+error as training.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -27,20 +27,20 @@ from seqloom.tasks.translate import Task as TranslateTask
 from seqloom.train.config import FitConfig
 from seqloom.train.state import device_for
 
-REPEATED = 0.10  # of the training examples: more is worth a word
-OVERLAP = 0.05  # of a split's texts, or long lines, that stand in train too
-UNKNOWN = 0.05  # of a split's tokens read as <unk>, where the model does not read how words are spelled
-LONG_LINE = 40  # characters; shorter lines are alike by chance
-PADDING = 0.25  # of the cells of an epoch
-UNEVEN = 10.0  # times as many examples of the largest class as of the smallest
-LEAST_EXAMPLES = 10  # of a class in training: fewer are hard to learn from
-FULL = 0.9  # of the memory at hand
-SAVED_PER_WEIGHT = {"sgd": 0, "adam": 2, "adamw": 2}  # numbers the optimizer keeps beside each weight and its gradient
+MAX_DUPLICATE_FRACTION = 0.10  # of the training examples
+MAX_OVERLAP_FRACTION = 0.05  # of the texts or long lines of a split that also occur in train
+MAX_UNKNOWN_RATE = 0.05  # of the tokens of a split, if the model does not read characters
+LONG_LINE = 40  # characters; shorter lines coincide by chance
+MAX_PADDING_FRACTION = 0.25  # of all positions in the batches of an epoch
+MAX_CLASS_RATIO = 10.0  # examples of the largest class per example of the smallest
+MIN_CLASS_EXAMPLES = 10  # in the training split
+MAX_MEMORY_FRACTION = 0.9  # of the free memory
+OPTIMIZER_STATE_PER_WEIGHT = {"sgd": 0, "adam": 2, "adamw": 2}  # values per weight, besides its gradient
 
 
 @dataclass(frozen=True)
 class Lengths:
-    """The lengths of documents in tokens, END not counted."""
+    """Document lengths in tokens, without END."""
 
     min: int
     median: int
@@ -51,11 +51,11 @@ class Lengths:
     def of(cls, lengths: Array) -> "Lengths":
         if not len(lengths):
             return cls(0, 0, 0, 0)
-        return cls(*(int(np.quantile(lengths, share, method="lower")) for share in (0, 0.5, 0.95, 1)))
+        return cls(*(int(np.quantile(lengths, quantile, method="lower")) for quantile in (0, 0.5, 0.95, 1)))
 
     @classmethod
     def of_stream(cls, stream: Array, end: int) -> "Lengths":
-        """Every document is followed by END, which no text contains: so the stream itself says how long they are."""
+        """Compute the lengths from a token stream, in which END follows every document."""
         return cls.of(np.diff(np.flatnonzero(stream == end), prepend=-1) - 1)
 
 
@@ -66,46 +66,46 @@ class Split:
     name: str
     documents: int
     empty: int
-    tokens: int  # END after each document included
+    tokens: int  # with END after each document
     lengths: Lengths
-    duplicates: int  # documents that are not empty and stand earlier in the same split too
-    in_train: int  # documents that are not empty and stand in train too; 0 for train itself
-    line_overlap: float  # the share of long lines that stand in train too
+    duplicates: int  # non-empty documents that also occur earlier in the split
+    in_train: int  # non-empty documents that also occur in train; 0 for train itself
+    line_overlap: float  # fraction of the long lines that also occur in train
     unknown_rate: float
-    new_characters: list[str]  # that never occur in train
+    new_characters: list[str]  # characters that do not occur in train
 
 
 @dataclass(frozen=True)
 class ExampleSplit:
-    """A split of texts with labels, or of tagged sentences."""
+    """A split of labelled texts or tagged sentences."""
 
     name: str
     examples: int
-    tokens: int  # END after each text, or piece of one, or the special tokens around it, included
+    tokens: int  # with END after each text or piece of it, or with the special tokens of the model
     lengths: Lengths
-    duplicates: int  # texts that stand earlier in the same split too
-    in_train: int  # texts that stand in train too; 0 for train itself
+    duplicates: int  # texts that also occur earlier in the split
+    in_train: int  # texts that also occur in train; 0 for train itself
     unknown_rate: float
-    new_word_rate: float  # the share of words that never occur in train
-    unseen_labels: dict[str, int]  # labels or tags that train never has, and how often
+    new_word_rate: float  # fraction of the words that do not occur in train
+    unseen_labels: dict[str, int]  # counts of the labels or tags that do not occur in train
 
 
 @dataclass(frozen=True)
 class ExampleFacts:
-    """What a classifier, a tagger or another reader of texts learns from."""
+    """The training data of a classifier, a tagger or another model that reads texts."""
 
     splits: list[ExampleSplit]
-    unit: str  # what is counted: texts or sentences
-    classes: dict[str, int]  # of train, the largest first: labels, tags, or types of spans
-    class_unit: str  # what these are counted in: texts, words or spans
-    reads_characters: bool  # whether the model also reads how words are spelled
+    unit: str  # what an example is: texts or sentences
+    classes: dict[str, int]  # of train, largest first: labels, tags or span types
+    class_unit: str  # what `classes` counts: texts, words or spans
+    reads_characters: bool  # whether the model also reads the characters of words
     truncated: int  # training examples longer than batch.max_length
     max_length: int | None
-    tokens: int  # batch.tokens: the budget of a batch
+    tokens: int  # batch.tokens: the maximum per batch
     examples_per_batch: float
-    shapes: int  # different shapes of batches
-    has_max_shapes: bool  # whether batch.max_shapes says how many there may be
-    padding_fraction: float  # the share of an epoch's cells that hold no token
+    shapes: int  # number of batch shapes
+    has_max_shapes: bool  # whether batch.max_shapes limits the number of shapes
+    padding_fraction: float  # of all positions in the batches of an epoch
 
 
 @dataclass(frozen=True)
@@ -115,7 +115,7 @@ class Side:
     tokens: int  # END after each sentence included
     lengths: Lengths
     unknown_rate: float
-    new_characters: list[str]  # that never occur on this side of train
+    new_characters: list[str]  # characters that do not occur on this side of train
 
 
 @dataclass(frozen=True)
@@ -124,25 +124,25 @@ class PairSplit:
 
     name: str
     pairs: int
-    empty: int  # pairs with nothing on one side
-    duplicates: int  # pairs that stand earlier in the same split too
-    in_train: int  # pairs that stand in train too; 0 for train itself
-    sources_in_train: int  # pairs whose source does, whatever its translation
+    empty: int  # pairs with an empty side
+    duplicates: int  # pairs that also occur earlier in the split
+    in_train: int  # pairs that also occur in train; 0 for train itself
+    sources_in_train: int  # pairs whose source also occurs in train, with any translation
     source: Side
     target: Side
 
 
 @dataclass(frozen=True)
 class PairFacts:
-    """What a translator learns from."""
+    """The training data of a translator."""
 
     splits: list[PairSplit]
     skipped: int  # training pairs with a side longer than batch.max_length
-    tokens: int  # batch.tokens: the budget of a batch, on its longer side
+    tokens: int  # batch.tokens: the maximum per batch, on the longer side
     pairs_per_batch: float
-    shapes: int  # different shapes of batches
-    has_max_shapes: bool  # whether batch.max_shapes says how many there may be
-    padding_fraction: float  # the share of an epoch's cells that hold no token
+    shapes: int  # number of batch shapes
+    has_max_shapes: bool  # whether batch.max_shapes limits the number of shapes
+    padding_fraction: float  # of all positions in the batches of an epoch
 
 
 @dataclass(frozen=True)
@@ -151,38 +151,39 @@ class TokenizerFacts:
 
     kind: str
     size: int
-    coverage: float  # the share of the training tokens it can spell
+    coverage: float  # fraction of the training tokens that are not <unk>
     characters_per_token: float
 
 
 @dataclass(frozen=True)
 class Diagnosis:
-    """All that an examination finds."""
+    """The result of an examination."""
 
     task: str
     device: str
     splits: list[Split]
     tokenizer: TokenizerFacts | None
-    model: ModelFacts | None  # None for what is counted
+    model: ModelFacts | None  # None if the model is estimated from counts
     budget: Budget | None
     rehearsal: Rehearsal
-    free_memory: int | None  # bytes, of the device
+    free_memory: int | None  # bytes on the device
     warnings: list[str]
-    pairs: PairFacts | None = None  # of a translator, in place of `splits`
-    examples: ExampleFacts | None = None  # of a classifier or a tagger, in place of `splits`
-    sizes: dict[str, dict[str, int]] = field(default_factory=dict)  # of any other corpus: what its splits count
+    pairs: PairFacts | None = None  # for a translator, instead of `splits`
+    examples: ExampleFacts | None = None  # for a classifier or a tagger, instead of `splits`
+    sizes: dict[str, dict[str, int]] = field(default_factory=dict)  # for other corpora: counts by split
 
     @property
     def seconds(self) -> float | None:
-        """How long training will take, evaluations included; at least so long if the rehearsal was broken off."""
-        found = self.rehearsal
-        if self.budget is None or found.seconds_per_update is None:
-            return found.seconds_per_update
-        return self.budget.steps * found.seconds_per_update + self.budget.evaluations * (found.evaluation_seconds or 0)
+        """The duration of training with evaluations; a lower bound if the rehearsal was interrupted."""
+        rehearsal = self.rehearsal
+        if self.budget is None or rehearsal.seconds_per_update is None:
+            return rehearsal.seconds_per_update
+        evaluation_seconds = self.budget.evaluations * (rehearsal.evaluation_seconds or 0)
+        return self.budget.steps * rehearsal.seconds_per_update + evaluation_seconds
 
 
 def examine(recipe: Any) -> Diagnosis:
-    """Look a recipe over and rehearse it."""
+    """Examine a recipe and rehearse it."""
     by_gradient = isinstance(recipe.train, FitConfig)
     device = device_for(recipe.train) if by_gradient else torch.device("cpu")
     task = task_info(recipe.task).task.prepare(recipe)
@@ -193,28 +194,28 @@ def examine(recipe: Any) -> Diagnosis:
         tokenizer = tokenizer_facts(task)
     if isinstance(task, TextTask):
         splits = [split_facts(task, name) for name in task.corpus.splits]
-        warnings += _about_splits(splits, task.tokenizer.kind)
+        warnings += _warn_splits(splits, task.tokenizer.kind)
     elif isinstance(task, TranslateTask):
         pairs = pair_facts(task)
-        warnings += about_pairs(pairs)
+        warnings += warn_pairs(pairs)
     elif isinstance(task, ReadingTask):
         examples = example_facts(task)
-        warnings += about_examples(examples)
+        warnings += warn_examples(examples)
     elif isinstance(task.corpus, Corpus):
         sizes = {split: task.corpus.sizes(split) for split in task.corpus.splits}
     model = model_facts(task, device) if by_gradient else None
-    at_hand = free_memory(device)
+    free_bytes = free_memory(device)
     rehearsal = None
-    if model is not None and at_hand is not None:  # weights, gradients and the optimizer's numbers, four bytes each
-        least = 4 * model.parameters * (2 + SAVED_PER_WEIGHT.get(recipe.train.optimizer, 0))
-        if least > at_hand:
-            needed = f"the parameters, their gradients and the optimizer alone take {format_bytes(least)}"
+    if model is not None and free_bytes is not None:  # weights, gradients and optimizer state, four bytes each
+        min_bytes = 4 * model.parameters * (2 + OPTIMIZER_STATE_PER_WEIGHT.get(recipe.train.optimizer, 0))
+        if min_bytes > free_bytes:
+            needed = f"parameters, gradients and optimizer state alone need {format_bytes(min_bytes)}"
             rehearsal = Rehearsal(failure=f"out of memory: {needed}", out_of_memory_for="model")
     rehearsal = rehearsal or rehearse(recipe)
     warnings += task.warnings()
-    warnings += _about_training(task, budget) if budget is not None else []
-    warnings += _about_rehearsal(rehearsal, at_hand, to_mapping(recipe).get("batch") or {})
-    facts = (splits, tokenizer, model, budget, rehearsal, at_hand, warnings, pairs, examples, sizes)
+    warnings += _warn_training(task, budget) if budget is not None else []
+    warnings += _warn_rehearsal(rehearsal, free_bytes, to_mapping(recipe).get("batch") or {})
+    facts = (splits, tokenizer, model, budget, rehearsal, free_bytes, warnings, pairs, examples, sizes)
     return Diagnosis(recipe.task, str(device), *facts)
 
 
@@ -223,30 +224,30 @@ def examine(recipe: Any) -> Diagnosis:
 
 def split_facts(task: TextTask, name: str) -> Split:
     documents, train = task.corpus.split(name), task.corpus.split("train")
-    real = [document for document in documents if document.strip()]
-    known = set(train) if name != "train" else set()
+    non_empty = [document for document in documents if document.strip()]
+    train_examples = set(train) if name != "train" else set()
     return Split(
         name=name,
         documents=len(documents),
-        empty=len(documents) - len(real),
+        empty=len(documents) - len(non_empty),
         tokens=len(task.stream(name)),
         lengths=Lengths.of_stream(task.stream(name).numpy(), task.tokenizer.end),
-        duplicates=len(real) - len(set(real)),
-        in_train=sum(document in known for document in real),
-        line_overlap=share_of_lines(documents, train) if name != "train" else 0.0,
+        duplicates=len(non_empty) - len(set(non_empty)),
+        in_train=sum(document in train_examples for document in non_empty),
+        line_overlap=line_overlap(documents, train) if name != "train" else 0.0,
         unknown_rate=task.unknown_rate(name),
         new_characters=sorted(set().union(*documents) - set().union(*train)) if name != "train" else [],
     )
 
 
-def share_of_lines(documents: Sequence[str], train: Sequence[str]) -> float:
-    """The share of long lines that stand in train too: where a document is a whole file, only lines can be alike."""
-    lines, known = (
+def line_overlap(documents: Sequence[str], train: Sequence[str]) -> float:
+    """Return the fraction of the long lines that also occur in train. If documents are files, only lines can match."""
+    lines, train_lines = (
         [line.strip() for document in texts for line in document.split("\n") if len(line.strip()) >= LONG_LINE]
         for texts in (documents, train)
     )
-    there = set(known)
-    return sum(line in there for line in lines) / len(lines) if lines else 0.0
+    in_train = set(train_lines)
+    return sum(line in in_train for line in lines) / len(lines) if lines else 0.0
 
 
 def example_facts(task: ReadingTask) -> ExampleFacts:
@@ -290,8 +291,8 @@ def pair_facts(task: TranslateTask) -> PairFacts:
     batches, splits = task.batches, []
     train = set(zip(*(task.texts("train", side) for side in SIDES), strict=True))
     for name in task.corpus.splits:
-        known = train if name != "train" else set()
-        sources = {source for source, _ in known}
+        train_examples = train if name != "train" else set()
+        sources = {source for source, _ in train_examples}
         texts, sides = list(zip(*(task.texts(name, side) for side in SIDES), strict=True)), {}
         for side in SIDES:
             ids = task.side_tokens(name, side).ids
@@ -304,7 +305,7 @@ def pair_facts(task: TranslateTask) -> PairFacts:
                 pairs=len(texts),
                 empty=sum(not (source.strip() and target.strip()) for source, target in texts),
                 duplicates=len(texts) - len(set(texts)),
-                in_train=sum(pair in known for pair in texts),
+                in_train=sum(pair in train_examples for pair in texts),
                 sources_in_train=sum(source in sources for source, _ in texts),
                 source=sides["source"],
                 target=sides["target"],
@@ -322,11 +323,14 @@ def pair_facts(task: TranslateTask) -> PairFacts:
 
 
 def tokenizer_facts(task: TextTask | TranslateTask | ReadingTask) -> TokenizerFacts:
-    """The coverage of train, over both sides where there are two."""
+    """Measure the tokenizer on train, for pairs on both sides together."""
     if isinstance(task, ReadingTask):
         tokens = len(task.batches.texts.ids)
         unknown = tokens * task.unknown_rate("train")
-        characters = sum(len(text) + 1 for text in task.plain_texts("train"))  # each end counts as one, as for others
+        characters = sum(
+            len(text) + 1
+            for text in task.plain_texts("train")  # END counts as one character
+        )
     elif isinstance(task, TranslateTask):
         counts = {side: len(task.side_tokens("train", side).ids) for side in SIDES}
         tokens, unknown = sum(counts.values()), sum(n * task.unknown_rate("train", side) for side, n in counts.items())
@@ -337,114 +341,113 @@ def tokenizer_facts(task: TextTask | TranslateTask | ReadingTask) -> TokenizerFa
     return TokenizerFacts(task.tokenizer.kind, len(task.tokenizer), 1 - unknown / tokens, characters / tokens)
 
 
-# --- what to mend -----------------------------------------------------------------------------------------------------
+# --- warnings ---------------------------------------------------------------------------------------------------------
 
 
-def _about_repetitions(share: float, what: str) -> Iterator[str]:
-    if share > REPEATED:
+def _warn_duplicates(fraction: float, unit: str) -> Iterator[str]:
+    if fraction > MAX_DUPLICATE_FRACTION:
         yield (
-            f"{share:.0%} of the training {what} are repetitions of others. Leave them out, unless they are meant to "
-            "weigh more."
+            f"{fraction:.0%} of the training {unit} are duplicates. Remove them, unless their weight should be larger."
         )
 
 
-def _about_overlap(share: float, what: str, split: str, them: str) -> Iterator[str]:
-    if share > OVERLAP:
+def _warn_overlap(fraction: float, unit: str, split: str, data: str) -> Iterator[str]:
+    if fraction > MAX_OVERLAP_FRACTION:
         yield (
-            f"{share:.0%} of the {what} of {split} stand in train too: its figures will flatter the model. Split "
-            f"{them} so that nothing is in both."
+            f"{fraction:.0%} of the {unit} of {split} also occur in train, so its metrics are too good. Split {data} "
+            "so that nothing is in both."
         )
 
 
-def _about_padding(facts: ExampleFacts | PairFacts) -> Iterator[str]:
-    if facts.padding_fraction > PADDING:
+def _warn_padding(facts: ExampleFacts | PairFacts) -> Iterator[str]:
+    if facts.padding_fraction > MAX_PADDING_FRACTION:
         fix = "Lower batch.tokens: smaller batches mix fewer lengths."
         if facts.has_max_shapes:
             fix = "Raise batch.max_shapes, or set it to null, which allows any batch shape."
         yield f"{facts.padding_fraction:.0%} of the batches is padding. {fix}"
 
 
-def _about_splits(splits: Sequence[Split], kind: str) -> Iterator[str]:
+def _warn_splits(splits: Sequence[Split], kind: str) -> Iterator[str]:
     for split in splits:
         if split.name == "train":
-            yield from _about_repetitions(split.duplicates / max(1, split.documents), "documents")
+            yield from _warn_duplicates(split.duplicates / max(1, split.documents), "documents")
         documents = split.in_train / max(1, split.documents - split.empty)
         lines = f"lines of {LONG_LINE} characters and more"
-        what = "documents" if documents > split.line_overlap else lines
-        yield from _about_overlap(max(documents, split.line_overlap), what, split.name, "the text")
-    blind = [f"{split.unknown_rate:.1%} of {split.name}" for split in splits if split.unknown_rate > UNKNOWN]
-    if blind:
+        unit = "documents" if documents > split.line_overlap else lines
+        yield from _warn_overlap(max(documents, split.line_overlap), unit, split.name, "the text")
+    rates = [f"{split.unknown_rate:.1%} of {split.name}" for split in splits if split.unknown_rate > MAX_UNKNOWN_RATE]
+    if rates:
         more = "lower tokenizer.min_count, raise tokenizer.max_size, " if kind == "words" else ""
         yield (
-            f"{' and '.join(blind)} {'is' if len(blind) == 1 else 'are'} read as <unk>: the model cannot tell these "
-            f"tokens apart. Give more training text, {more}or take tokenizer.kind=byte-pair, which spells everything."
+            f"{' and '.join(rates)} {'is' if len(rates) == 1 else 'are'} read as <unk>: the model cannot distinguish "
+            f"these tokens. Add training text, {more}or use tokenizer.kind=byte-pair, which has no unknown tokens."
         )
 
 
-def about_examples(facts: ExampleFacts) -> Iterator[str]:
-    """What to mend first. Long texts and unseen labels the task itself speaks of."""
+def warn_examples(facts: ExampleFacts) -> Iterator[str]:
+    """Yield warnings about examples. Long texts and unseen labels are reported by the task."""
     for split in facts.splits:
         if split.name == "train":
-            yield from _about_repetitions(split.duplicates / max(1, split.examples), facts.unit)
-        yield from _about_overlap(split.in_train / max(1, split.examples), facts.unit, split.name, "them")
-        if split.name != "train" and split.unknown_rate > UNKNOWN and not facts.reads_characters:
+            yield from _warn_duplicates(split.duplicates / max(1, split.examples), facts.unit)
+        yield from _warn_overlap(split.in_train / max(1, split.examples), facts.unit, split.name, "them")
+        if split.name != "train" and split.unknown_rate > MAX_UNKNOWN_RATE and not facts.reads_characters:
             yield (
-                f"{split.unknown_rate:.1%} of {split.name} is read as <unk>: the model cannot tell these tokens apart. "
-                "Let it read characters too (model.characters.kind=cnn), or take tokenizer.kind=byte-pair."
+                f"{split.unknown_rate:.1%} of {split.name} is read as <unk>: the model cannot distinguish these "
+                "tokens. Add a character encoder (model.characters.kind=cnn), or use tokenizer.kind=byte-pair."
             )
     counts = list(facts.classes.values())
-    if rare := [name for name, count in facts.classes.items() if count < LEAST_EXAMPLES]:
-        few = (
+    if rare := [name for name, count in facts.classes.items() if count < MIN_CLASS_EXAMPLES]:
+        which = (
             f"{len(rare)} of {len(counts)} classes have" if len(rare) > 1 else f"The class {format_value(rare[0])} has"
         )
-        yield f"{few} fewer than {LEAST_EXAMPLES} training {facts.class_unit}: hardly enough to learn from."
-    if counts and facts.class_unit == "texts" and max(counts) > UNEVEN * min(counts):
+        yield f"{which} fewer than {MIN_CLASS_EXAMPLES} training {facts.class_unit}, which are hard to learn from."
+    if counts and facts.class_unit == "texts" and max(counts) > MAX_CLASS_RATIO * min(counts):
         yield (
             f"The largest class has {max(counts) / min(counts):.0f} times as many texts as the smallest. Watch macro "
-            "F1 beside accuracy; loss.class_weights=balanced makes all classes count the same."
+            "F1 in addition to accuracy; loss.class_weights=balanced gives all classes the same weight."
         )
-    yield from _about_padding(facts)
+    yield from _warn_padding(facts)
 
 
-def about_pairs(facts: PairFacts) -> Iterator[str]:
-    """What to mend first. Long pairs and unknown words of train the task itself speaks of."""
+def warn_pairs(facts: PairFacts) -> Iterator[str]:
+    """Yield warnings about pairs. Long pairs and unknown words of train are reported by the task."""
     for split in facts.splits:
         if split.name == "train":
-            yield from _about_repetitions(split.duplicates / max(1, split.pairs), "pairs")
+            yield from _warn_duplicates(split.duplicates / max(1, split.pairs), "pairs")
             continue
         pairs, sources = split.in_train / split.pairs, split.sources_in_train / split.pairs
-        share, what = (pairs, "pairs") if pairs > OVERLAP else (sources, "source sentences")
-        yield from _about_overlap(share, what, split.name, "the pairs")
+        fraction, unit = (pairs, "pairs") if pairs > MAX_OVERLAP_FRACTION else (sources, "source sentences")
+        yield from _warn_overlap(fraction, unit, split.name, "the pairs")
         for name, side in (("source", split.source), ("target", split.target)):
-            if side.unknown_rate > UNKNOWN:
+            if side.unknown_rate > MAX_UNKNOWN_RATE:
                 yield (
                     f"{side.unknown_rate:.1%} of the {name} side of {split.name} is read as <unk>: the model cannot "
-                    "tell these tokens apart. Give more pairs, or take tokenizer.kind=byte-pair: it spells everything."
+                    "distinguish these tokens. Add pairs, or use tokenizer.kind=byte-pair, which has no unknown tokens."
                 )
-    yield from _about_padding(facts)
+    yield from _warn_padding(facts)
 
 
-def _about_training(task: Task, budget: Budget) -> Iterator[str]:
+def _warn_training(task: Task, budget: Budget) -> Iterator[str]:
     train = task.recipe.train
     yield from train.warnings(budget.steps)
     if train.optimizer in ("adam", "adamw") and train.lr > 0.03:
-        yield f"train.lr={train.lr:g} is far above what {train.optimizer} usually bears (1e-4 to 1e-2)."
+        yield f"train.lr={train.lr:g} is far above the usual range of {train.optimizer}, 1e-4 to 1e-2."
     if train.clip_norm is None and to_mapping(task.recipe)["model"].get("cell"):
         yield "train.clip_norm is null: gradients through time can explode and ruin the weights in one step. Try 1.0."
 
 
-def _about_rehearsal(rehearsal: Rehearsal, at_hand: int | None, batch: Mapping[str, object]) -> Iterator[str]:
+def _warn_rehearsal(rehearsal: Rehearsal, free_bytes: int | None, batch: Mapping[str, object]) -> Iterator[str]:
     sizes = [f"batch.{name}" for name in ("tokens", "size", "length") if name in batch]
     smaller = f"a smaller {', '.join(sizes)}{' or ' if sizes else ''}model"
-    room = f" {format_bytes(at_hand)} are free." if at_hand is not None else ""
+    room = f" {format_bytes(free_bytes)} are free." if free_bytes is not None else ""
     failure = rehearsal.failure
     if failure is not None and rehearsal.out_of_memory_for is not None:
         smaller = "a smaller model" if rehearsal.out_of_memory_for == "model" else smaller
-        yield f"{failure[0].upper()}{failure[1:]}.{room} Take {smaller}."
+        yield f"{failure[0].upper()}{failure[1:]}.{room} Use {smaller}."
     elif failure is not None:
-        yield f"The rehearsal failed, and so will training: {failure}"
-    elif at_hand is not None and rehearsal.peak is not None and rehearsal.peak > FULL * at_hand:
-        yield f"Training needs {format_bytes(rehearsal.peak)} of memory.{room} Take {smaller}."
+        yield f"The rehearsal failed, so training will fail, too: {failure}"
+    elif free_bytes is not None and rehearsal.peak is not None and rehearsal.peak > MAX_MEMORY_FRACTION * free_bytes:
+        yield f"Training needs {format_bytes(rehearsal.peak)} of memory.{room} Use {smaller}."
     if rehearsal.microbatches > 1:
         yield (
             f"A batch does not fit in memory and is split into {rehearsal.microbatches} microbatches: the updates are "
@@ -452,4 +455,4 @@ def _about_rehearsal(rehearsal: Rehearsal, at_hand: int | None, batch: Mapping[s
         )
     if rehearsal.skipped:
         skipped = f"{rehearsal.skipped} of the first {rehearsal.updates} updates were not finite."
-        yield f"{skipped} Lower train.lr, or clip lower."
+        yield f"{skipped} Lower train.lr or train.clip_norm."

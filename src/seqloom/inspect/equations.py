@@ -1,4 +1,4 @@
-"""The equations of a recurrent cell, read off the operations that `Cell.equations` performs.
+"""Equations of a recurrent cell, derived from the operations in `Cell.equations`.
 
     for line in trace_equations(cell, x_t, state):
         print(line.formula)        f = σ(W_xf x_t + W_hf h_{t-1} + b_f)
@@ -7,11 +7,10 @@
     step.lines[1].terms         W_xf x_t = 0.41, W_hf h_{t-1} = −0.13, b_f = 1.02: their sum is 1.30
     step.lines[1].value         σ(1.30) = 0.786
 
-`Cell.equations` is run once in float64 while every operation is recorded. A value that it returns
-is a line of its own; so is an intermediate result that is multiplied as a whole. Nothing is known
-of any particular cell. `arithmetic` shows one unit of a step: a term that is a product with a
-matrix is one row of it times a vector, `summands` are the weight · input pairs it is made of, the
-largest first.
+`Cell.equations` runs once in float64 while every operation is recorded. Each value that it returns
+becomes a line, and so does an intermediate result that is multiplied as a expression. No code here is
+specific to a cell. `arithmetic` shows one unit of a step: a matrix product is one row of the matrix
+times a vector, and `summands` are its weight · input products, largest first.
 """
 
 import copy
@@ -27,19 +26,19 @@ from seqloom.core.errors import UsageError
 from seqloom.nn.cells import Cell, State
 
 FUNCTION_SYMBOLS = {"sigmoid": "σ", "tanh": "tanh", "relu": "ReLU"}
-CANDIDATE = "candidate"  # the block and the value that equations write as h̃
+CANDIDATE = "candidate"  # the block and the value written h̃ in equations
 INPUT = "x_t"
-SUMMANDS = 12  # of a product with a matrix
+MAX_SUMMANDS = 12  # shown of a matrix product
 
 
 @dataclass(eq=False)
 class Expression:
-    """A vector (H,), or a matrix of weights, and how it was computed."""
+    """A vector (H,) or a weight matrix, and the operation that computed it."""
 
     operation: str  # leaf, bias, sum, product, matrix, complement, or the name of a function
     value: Tensor
     arguments: tuple["Expression", ...] = ()
-    symbol: str = ""  # of a leaf, and of a value that has a line of its own
+    symbol: str = ""  # of a leaf, or of a value with its own line
 
     def __str__(self) -> str:
         if self.symbol:
@@ -73,13 +72,13 @@ class Expression:
         return all(argument.depends_on_input_alone for argument in self.arguments)
 
     def parts(self, operation: str) -> list["Expression"]:
-        """The terms of a sum, or the factors of a product, of anything else itself."""
+        """Return the terms of a sum or the factors of a product; otherwise the expression itself."""
         if self.symbol or self.operation != operation:
             return [self]
         return [part for argument in self.arguments for part in argument.parts(operation)]
 
     def block(self, number: int, count: int) -> "Expression":
-        """One of the blocks of stacked weights, or of what was computed with them."""
+        """Return one block of stacked weights, or of a value computed with them."""
         value = self.value.chunk(count)[number]
         if self.operation == "leaf":
             return Expression("leaf", value, symbol=f"{self.symbol}/{number}")
@@ -93,9 +92,9 @@ class Expression:
 class Equation:
     """value = function(Σ terms), each a vector (H,)."""
 
-    name: str  # as in `Cell.equations`; of an intermediate result, its symbol
+    name: str  # as in `Cell.equations`; for an intermediate result, its symbol
     symbol: str
-    function: str  # σ, tanh, ReLU, the name of another function, or nothing
+    function: str  # σ, tanh, ReLU, the name of another function, or empty
     terms: list[Expression]
     value: Tensor
 
@@ -114,7 +113,7 @@ class Equation:
 
 
 def trace_equations(cell: Cell, x_t: Tensor, state: State) -> list[Equation]:
-    """Trace one step with inputs (D,) and a state of (H,) each, in the order of computation."""
+    """Trace one step with inputs (D,) and a state of (H,) each, in computation order."""
     exact = copy.deepcopy(cell).cpu().double()
     recorder = _Recorder(exact)
     x, *before = (vector.detach().cpu().double().unsqueeze(0) for vector in (x_t, *state.values()))
@@ -127,20 +126,20 @@ def trace_equations(cell: Cell, x_t: Tensor, state: State) -> list[Equation]:
 
 @dataclass
 class _Recorder(TorchFunctionMode):
-    """Keeps an expression of every tensor that is computed, by the identity of the tensor."""
+    """Records an expression for every computed tensor, by tensor identity."""
 
     cell: Cell
-    known: dict[int, Expression] = field(default_factory=dict)
-    tensors: list[Tensor] = field(default_factory=list)  # kept alive, so that identities stay unique
+    expressions: dict[int, Expression] = field(default_factory=dict)
+    tensors: list[Tensor] = field(default_factory=list)  # kept alive so that identities stay unique
 
     def __post_init__(self) -> None:
         super().__init__()
         for name, parameter in self.cell.named_parameters():
-            self.known[id(parameter)] = Expression("leaf", parameter.detach(), symbol=name)
+            self.expressions[id(parameter)] = Expression("leaf", parameter.detach(), symbol=name)
 
     def add(self, tensor: Tensor, operation: str, arguments: Sequence[Expression] = (), symbol: str = "") -> Expression:
         value = tensor[0] if tensor.dim() == 2 and len(tensor) == 1 else tensor
-        expression = self.known[id(tensor)] = Expression(operation, value, tuple(arguments), symbol)
+        expression = self.expressions[id(tensor)] = Expression(operation, value, tuple(arguments), symbol)
         self.tensors.append(tensor)
         return expression
 
@@ -149,21 +148,21 @@ class _Recorder(TorchFunctionMode):
     ) -> object:
         output = func(*args, **(kwargs or {}))
         name = func.__name__.strip("_")
-        if isinstance(output, Tensor) and id(output) not in self.known:
+        if isinstance(output, Tensor) and id(output) not in self.expressions:
             self._record(name, output, [*args, *(kwargs or {}).values()])
         elif isinstance(output, tuple) and name in ("chunk", "split"):
             for number, part in enumerate(output):
-                self.known[id(part)] = self.known[id(args[0])].block(number, len(output))
+                self.expressions[id(part)] = self.expressions[id(args[0])].block(number, len(output))
                 self.tensors.append(part)
         return output
 
-    def _record(self, name: str, output: Tensor, given: Sequence[object]) -> None:
+    def _record(self, name: str, output: Tensor, inputs: Sequence[object]) -> None:
         arguments = [
-            self.known.get(id(each)) or self.add(each, "leaf", symbol="constant")
-            for each in given
-            if isinstance(each, Tensor)
+            self.expressions.get(id(value)) or self.add(value, "leaf", symbol="constant")
+            for value in inputs
+            if isinstance(value, Tensor)
         ]
-        numbers = [each for each in given if isinstance(each, int | float) and not isinstance(each, bool)]
+        numbers = [value for value in inputs if isinstance(value, int | float) and not isinstance(value, bool)]
         match name:
             case "linear":
                 vector, weight, *bias = arguments
@@ -180,12 +179,12 @@ class _Recorder(TorchFunctionMode):
 
 
 class _Writer:
-    """Puts names to what was recorded, and writes it down line by line."""
+    """Names the recorded expressions and writes them as lines."""
 
     def __init__(self, cell: Cell, recorder: _Recorder, returned: dict[str, Tensor]) -> None:
         self.cell = cell
-        self.order = list(recorder.known.values())
-        self.named = {name: recorder.known[id(value)] for name, value in returned.items()}
+        self.order = list(recorder.expressions.values())
+        self.named = {name: recorder.expressions[id(value)] for name, value in returned.items()}
         for name, expression in self.named.items():
             expression.symbol = f"{name}_t" if name in cell.state_names else symbol_of(name)
         self.intermediate = iter(["u", "v", "w", *(f"u{n}" for n in range(2, 100))])
@@ -194,11 +193,15 @@ class _Writer:
         for name in sorted(self.named, key=lambda name: self.order.index(self.named[name])):
             yield from self._write(name, self.named[name])
 
-    def _write(self, name: str, whole: Expression) -> Iterator[Equation]:
-        """A line, after those of the intermediate results it needs."""
-        is_function = whole.operation not in ("leaf", "sum", "product", "matrix", "complement")
-        function = is_function and len(whole.arguments) == 1
-        inner = whole.arguments[0] if function else Expression(whole.operation, whole.value, whole.arguments)
+    def _write(self, name: str, expression: Expression) -> Iterator[Equation]:
+        """Yield a line, after the lines of the intermediate results that it needs."""
+        is_function = expression.operation not in ("leaf", "sum", "product", "matrix", "complement")
+        function = is_function and len(expression.arguments) == 1
+        inner = (
+            expression.arguments[0]
+            if function
+            else Expression(expression.operation, expression.value, expression.arguments)
+        )
         terms = inner.parts("sum") if not inner.symbol else [inner]
         for term in terms:
             factors = term.parts("product")
@@ -209,11 +212,11 @@ class _Writer:
                     operand.symbol = symbol
                     yield from before
                     yield Equation(last.name, symbol, last.function, last.terms, last.value)
-        symbol = FUNCTION_SYMBOLS.get(whole.operation, whole.operation) if function else ""
-        yield Equation(name, whole.symbol, symbol, self._name_weights(terms), whole.value)
+        symbol = FUNCTION_SYMBOLS.get(expression.operation, expression.operation) if function else ""
+        yield Equation(name, expression.symbol, symbol, self._name_weights(terms), expression.value)
 
     def _name_weights(self, terms: Sequence[Expression]) -> list[Expression]:
-        """Name the weights; the two halves of a bias are one term, after all others."""
+        """Name the weights; the input and recurrent biases become one term, after all others."""
         cell, biases, others = self.cell, dict[str, list[Expression]](), list[Expression]()
         blocks = {"weight_x": cell.x_blocks or cell.blocks, "weight_h": cell.h_blocks or cell.blocks}
         for term in terms:
@@ -231,9 +234,9 @@ class _Writer:
                 named = Expression("leaf", weight.value, symbol=symbol)
                 others.append(Expression("matrix", term.value, (named, vector)))
         for letter, halves in biases.items():
-            which = halves[0].symbol[len("bias_")] if len(halves) == 1 and cell.bias_h is not None else ""
+            prefix = halves[0].symbol[len("bias_")] if len(halves) == 1 and cell.bias_h is not None else ""
             value = torch.stack([half.value for half in halves]).sum(dim=0)
-            others.append(Expression("bias", value, symbol=f"b_{which}{letter}"))
+            others.append(Expression("bias", value, symbol=f"b_{prefix}{letter}"))
         return others
 
 
@@ -243,7 +246,7 @@ def _block_letter(blocks: tuple[str, ...], number: str) -> str:
 
 
 def symbol_of(name: str) -> str:
-    """The symbol of a value that a cell computes on the way to its state."""
+    """Return the symbol of a value that a cell computes."""
     return "h̃" if name == CANDIDATE else name
 
 
@@ -251,9 +254,9 @@ def symbol_of(name: str) -> str:
 
 
 class Summand(NamedTuple):
-    """weight · input, one of those that a product with a matrix adds up."""
+    """weight · input, one summand of a matrix product."""
 
-    input_index: int  # of the input in its vector
+    input_index: int  # of the input
     weight: float
     input: float
     product: float
@@ -268,15 +271,15 @@ class Factor(NamedTuple):
 
 @dataclass(frozen=True)
 class UnitTerm:
-    """One of the numbers that a line adds up."""
+    """A term of a line."""
 
     symbol: str  # W_xf x_t, b_f, f ⊙ c_{t-1}
     value: float
-    factors: tuple[Factor, ...] = ()  # where it is a product of numbers
-    vector: str = ""  # where it is a row of a matrix times a vector: x_t, h_{t-1}, r ⊙ h_{t-1}
-    length: int = 0  # how many summands it has
-    summands: tuple[Summand, ...] = ()  # the largest of them, by size
-    remainder: float = 0.0  # what the others add up to
+    factors: tuple[Factor, ...] = ()  # if the term is a product of numbers
+    vector: str = ""  # if the term is a matrix row times a vector: x_t, h_{t-1}, r ⊙ h_{t-1}
+    length: int = 0  # number of summands
+    summands: tuple[Summand, ...] = ()  # largest absolute values first
+    remainder: float = 0.0  # sum of the other summands
 
     @classmethod
     def of(cls, term: Expression, unit: int) -> "UnitTerm":
@@ -288,25 +291,25 @@ class UnitTerm:
         weight, vector = term.arguments
         row = weight.value[unit]
         products = row * vector.value
-        largest = products.abs().topk(min(SUMMANDS, len(products))).indices.tolist()
+        largest = products.abs().topk(min(MAX_SUMMANDS, len(products))).indices.tolist()
         summands = tuple(Summand(k, row[k].item(), vector.value[k].item(), products[k].item()) for k in largest)
         total = products.sum().item()
-        rest = total - sum(summand.product for summand in summands)
-        return cls(str(term), total, (), str(vector), len(products), summands, rest)
+        remainder = total - sum(summand.product for summand in summands)
+        return cls(str(term), total, (), str(vector), len(products), summands, remainder)
 
 
 @dataclass(frozen=True)
 class UnitLine:
     """value = function(Σ terms)"""
 
-    name: str  # as in `Cell.equations`; of an intermediate result, its symbol
+    name: str  # as in `Cell.equations`; for an intermediate result, its symbol
     symbol: str
     formula: str
     terms: tuple[UnitTerm, ...]
-    function: str  # σ, tanh, ReLU or nothing
+    function: str  # σ, tanh, ReLU or empty
     total: float  # Σ terms
     value: float
-    purpose: str = ""  # what it is for, in words
+    purpose: str = ""  # in words
 
 
 @dataclass(frozen=True)
@@ -314,8 +317,8 @@ class Arithmetic:
     """One step of one unit."""
 
     unit: int
-    before: dict[str, float]  # the unit's state before the step
-    lines: tuple[UnitLine, ...]  # in the order of computing
+    before: dict[str, float]  # state of the unit before the step
+    lines: tuple[UnitLine, ...]  # in computation order
 
     def __getitem__(self, name: str) -> float:
         return next(line.value for line in self.lines if line.name == name)
@@ -342,19 +345,19 @@ def arithmetic(cell: Cell, x_t: Tensor, state: State, unit: int) -> Arithmetic:
 
 
 def check_unit(unit: int, hidden: int) -> None:
-    """Refuse a unit that a layer does not have."""
+    """Raise an error if a layer has no such unit."""
     if not 0 <= unit < hidden:
-        raise UsageError(f"There is no unit {unit}: the layer has {hidden}, from 0 to {hidden - 1}.")
+        raise UsageError(f"The unit must be from 0 to {hidden - 1}, the units of the layer; got {unit}.")
 
 
 def _describe_purpose(cell: Cell, equation: Equation) -> str:
-    """What a line is for, in words; nothing for an intermediate result."""
+    """Describe the purpose of a line; an intermediate result has none."""
     name, other_states = equation.name, set(cell.state_names) - {"h"}
     if name in cell.gates:
         return cell.gates[name]
     if name == "h":
-        return "the new state, which the next step goes on from"
+        return "the new hidden state, the input of the next step"
     if name in other_states:
-        return "the new content of the cell"
+        return "the new cell state"
     is_intermediate = equation.symbol in ("x'_t", name) and name not in cell.blocks
-    return "" if is_intermediate else f"new content, offered to the {'cell' if other_states else 'state'}"
+    return "" if is_intermediate else f"candidate for the new {'cell' if other_states else 'hidden'} state"

@@ -1,8 +1,7 @@
-"""What a training takes: parameters, updates, and the time and memory of a few real steps in a process of its own.
+"""The cost of training: parameters, updates, and the time and memory of a few real steps in a new process.
 
-Nothing is modelled: a rehearsal reads the same data, makes the same updates, evaluates and saves as
-the training will, so its peak is the training's peak. The process is fresh, so that what this one
-holds is not counted.
+A rehearsal reads the same data and makes the same updates, evaluation and checkpoint as training,
+so its peak memory is that of training. A new process excludes the memory of this one.
 """
 
 import json
@@ -44,11 +43,11 @@ from seqloom.train.state import TrainState, WithNotes, device_for
 from seqloom.train.stop import Stop
 from seqloom.train.wrappers import wrap
 
-UPDATES = 12  # at most …
-FEWEST = 3  # … and at least, the first of which only warms up
-SECONDS = 6.0  # no new update is begun after so many seconds of updates
-NO_ROOM = "can't allocate memory: "  # how torch says so on a CPU
-PATIENCE = 20.0  # an evaluation, or a counting, is broken off after so many seconds
+MAX_UPDATES = 12
+MIN_UPDATES = 3  # the first is a warm-up
+MAX_UPDATE_SECONDS = 6.0  # no further update is started after this time
+CPU_OUT_OF_MEMORY = "can't allocate memory: "  # in the message of PyTorch
+MAX_EVALUATION_SECONDS = 20.0  # of an evaluation, or of estimating a model from counts
 
 PARTS = {
     "embed": "embedding",
@@ -59,8 +58,8 @@ PARTS = {
     "lexicon": "embedding",
     "chain": "CRF",
 }
-LARGEST_SIZE = 1 << 20  # no size is looked for beyond this
-STEPS = 64  # of a sequence that layers are asked about
+MAX_SIZE = 1 << 20  # the limit of the search for a size
+PROBE_LENGTH = 64  # of the sequence for which an implementation is selected
 
 
 @dataclass(frozen=True)
@@ -68,54 +67,54 @@ class ModelFacts:
     """The model as it would be built."""
 
     kind: str
-    parts: dict[str, int]  # parameters by part; what is tied is counted once
+    parts: dict[str, int]  # parameters by part; tied parameters are counted once
     parameters: int
-    notes: list[str]  # what the kernels cover, what the parts do beyond their equations
+    notes: list[str]  # which kernels apply, and notes of the model
 
 
 @dataclass(frozen=True)
 class Budget:
-    """How long training would go on."""
+    """The length of training."""
 
     steps_per_epoch: int
     steps: int
     epochs: float
-    tokens_per_step: int | None  # predictions an update is made from; None where a batch does not say
+    tokens_per_step: int | None  # predictions per update; None if unknown
     evaluations: int
 
 
 @dataclass
 class Rehearsal:
-    """What was measured. Sizes are in bytes."""
+    """The measurements of a rehearsal. Sizes are in bytes."""
 
     updates: int = 0
     seconds_per_update: float | None = None
     evaluation_seconds: float | None = None
-    complete: bool = True  # False: the evaluation, or the counting, was broken off and takes longer than it says
-    memory: int | None = None  # peak of the process: code, data, and on a CPU everything else
-    gpu_allocated: int | None = None  # peak of the tensors on a CUDA device …
-    gpu_reserved: int | None = None  # … and of what PyTorch took from the device to hold them
+    complete: bool = True  # False if the evaluation or estimation was interrupted: its time is a lower bound
+    memory: int | None = None  # peak of the process, including tensors on a CPU
+    gpu_allocated: int | None = None  # peak of the tensors on a CUDA device
+    gpu_reserved: int | None = None  # peak of the memory that PyTorch reserved on the device
     skipped: int = 0  # updates that were not finite
-    microbatches: int = 1  # that a batch had to be taken in, for want of memory
-    sizes: dict[str, int] = field(default_factory=dict)  # what a counting counted, by name
-    failure: str | None = None  # why there is nothing more to say
-    out_of_memory_for: Literal["model", "batch"] | None = None  # where memory was the reason
+    microbatches: int = 1  # per batch, if a whole batch does not fit in memory
+    sizes: dict[str, int] = field(default_factory=dict)  # of a model estimated from counts, by name
+    failure: str | None = None  # the error message if the rehearsal failed
+    out_of_memory_for: Literal["model", "batch"] | None = None  # what did not fit in memory
 
     @property
     def peak(self) -> int | None:
-        """What must fit into the memory of the device."""
+        """The peak memory on the device."""
         return self.memory if self.gpu_reserved is None else self.gpu_reserved
 
 
-# --- what is known without training -----------------------------------------------------------------------------------
+# --- without training -------------------------------------------------------------------------------------------------
 
 
 def empty_model(task: Task) -> nn.Module:
-    """The model as it would be built, without memory for its weights where it can be built so."""
+    """Build the model on the meta device, which allocates no memory; on the CPU if that fails."""
     try:
         with torch.device("meta"):
             return task.model()
-    except (NotImplementedError, RuntimeError):  # something looks at its own weights while it is built
+    except (NotImplementedError, RuntimeError):  # a module reads its weights in `__init__`
         return task.model()
 
 
@@ -124,43 +123,43 @@ def parameters_of(task: Task) -> int:
 
 
 def nearest_size(count: Callable[[int], int], target: int) -> tuple[int, int]:
-    """The whole number n ≥ 1 whose count(n), which grows with n, is nearest to the target; and that count."""
+    """Return the integer n ≥ 1 whose count(n) is nearest to the target, and that count; count(n) must grow with n."""
     above = 1
-    while count(above) < target and above < LARGEST_SIZE:
+    while count(above) < target and above < MAX_SIZE:
         above *= 2
     below = max(1, above // 2)
     while above - below > 1:
         middle = (above + below) // 2
         below, above = (middle, above) if count(middle) < target else (below, middle)
-    return min(((n, count(n)) for n in (below, above)), key=lambda found: abs(found[1] - target))
+    return min(((n, count(n)) for n in (below, above)), key=lambda size: abs(size[1] - target))
 
 
 def model_facts(task: Task, device: torch.device) -> ModelFacts:
     model = empty_model(task)
     parts: dict[str, int] = {}
-    for name, parameter in model.named_parameters():  # what is tied comes once
+    for name, parameter in model.named_parameters():  # tied parameters occur once
         part = PARTS.get(name.partition(".")[0], name.partition(".")[0])
         parts[part] = parts.get(part, 0) + parameter.numel()
-    notes = model.notes() if isinstance(model, WithNotes) else ()  # as training shows them
+    notes = model.notes() if isinstance(model, WithNotes) else ()  # as printed by training
     all_notes = [*kernel_notes(model, device), *dict.fromkeys(notes)]
     return ModelFacts(task.recipe.model.kind, parts, sum(parts.values()), all_notes)
 
 
 def kernel_notes(model: nn.Module, device: torch.device) -> list[str]:
-    """Whether recurrent layers read whole sequences at once, or which of them must be looped over step by step."""
+    """Report whether recurrent layers run as sequence kernels, or which cells are looped over step by step."""
     layers = [module for module in model.modules() if isinstance(module, Recurrent)]
     if not layers:
         return []
     accel.install()
     names, looped = {cell: name for name, cell in CELLS.items()}, set()
     for layer in layers:
-        x = torch.empty(1, STEPS, layer.cell.inputs, device=device)
+        x = torch.empty(1, PROBE_LENGTH, layer.cell.inputs, device=device)
         if run_cell.select(layer.cell, x, layer.cell.initial_state(1)) is run_cell.definition:
             looped.add(names.get(type(layer.cell), type(layer.cell).__name__))
     if not looped:
-        return ["every layer reads whole sequences at once"]
+        return ["all recurrent layers use sequence kernels"]
     slower = "2×" if device.type == "cpu" else "10×"
-    return [f"{', '.join(sorted(looped))} is looped over step by step here: about {slower} slower"]
+    return [f"no sequence kernel for {', '.join(sorted(looped))}: computed step by step, about {slower} slower"]
 
 
 def budget_of(task: Task) -> Budget:
@@ -182,7 +181,7 @@ def budget_of(task: Task) -> Budget:
 
 
 def free_memory(device: torch.device) -> int | None:
-    """Bytes that are free on the device, or on the machine; None where there is no telling."""
+    """Return the free memory of the device, or of the machine, in bytes; None if unknown."""
     return torch.cuda.mem_get_info(device)[0] if device.type == "cuda" else available_memory()
 
 
@@ -190,104 +189,104 @@ def free_memory(device: torch.device) -> int | None:
 
 
 def rehearse(recipe: Any) -> Rehearsal:
-    """Rehearse a recipe in a fresh process. Whatever goes wrong there is reported, not raised."""
+    """Rehearse a recipe in a new process. Errors are reported, not raised."""
     folder = data_folder()
-    order = json.dumps({"recipe": to_mapping(recipe), "data_dir": str(folder) if folder else None})
+    request = json.dumps({"recipe": to_mapping(recipe), "data_dir": str(folder) if folder else None})
     root = str(Path(__file__).parents[2])
     paths = os.pathsep.join(filter(None, [root, os.environ.get("PYTHONPATH")]))
-    done = subprocess.run(
+    process = subprocess.run(
         [sys.executable, "-P", "-m", __name__],
-        input=order,
+        input=request,
         capture_output=True,
         text=True,
         env={**os.environ, "PYTHONPATH": paths},
     )
-    if done.returncode == 0:
-        return Rehearsal(**json.loads(done.stdout.splitlines()[-1]))
-    if done.returncode == -signal.SIGKILL:
-        return Rehearsal(failure="out of memory: the system ended the rehearsal", out_of_memory_for="batch")
-    lines = done.stderr.strip().splitlines() or ["no message"]
+    if process.returncode == 0:
+        return Rehearsal(**json.loads(process.stdout.splitlines()[-1]))
+    if process.returncode == -signal.SIGKILL:
+        return Rehearsal(failure="out of memory: the system killed the rehearsal", out_of_memory_for="batch")
+    lines = process.stderr.strip().splitlines() or ["no message"]
     return Rehearsal(failure=lines[-1])
 
 
-# --- in the other process -------------------------------------------------------------------------------------------
+# --- in the new process -----------------------------------------------------------------------------------------------
 
 
-def perform(recipe: Any, folder: Path) -> Rehearsal:
-    """Train a little, into `folder`."""
-    found = Rehearsal()
+def run_rehearsal(recipe: Any, folder: Path) -> Rehearsal:
+    """Make a few updates, with a run in `folder`."""
+    rehearsal = Rehearsal()
     task = task_info(recipe.task).task.prepare(recipe)
     run = Run.create(folder / "rehearsal", to_mapping(recipe), task.documents())
     accel.install()
     gradient = isinstance(recipe.train, FitConfig)
     method = _fit if gradient else _estimate
-    for _ in record(method(task, run.store(recipe.train.keep_checkpoints), found), run):
+    for _ in record(method(task, run.store(recipe.train.keep_checkpoints), rehearsal), run):
         pass
-    found.memory = peak_memory()
+    rehearsal.memory = peak_memory()
     device = device_for(recipe.train) if gradient else torch.device("cpu")
     if device.type == "cuda":
-        found.gpu_allocated = torch.cuda.max_memory_allocated(device)
-        found.gpu_reserved = torch.cuda.max_memory_reserved(device)
-    return found
+        rehearsal.gpu_allocated = torch.cuda.max_memory_allocated(device)
+        rehearsal.gpu_reserved = torch.cuda.max_memory_reserved(device)
+    return rehearsal
 
 
-def _fit(task: Task, store: CheckpointStore, found: Rehearsal) -> Iterator[Event]:
-    """A few updates, an evaluation, a checkpoint: everything a training holds in memory, as long as it holds it."""
+def _fit(task: Task, store: CheckpointStore, rehearsal: Rehearsal) -> Iterator[Event]:
+    """Make a few updates, an evaluation and a checkpoint, with the same objects in memory as training."""
     recipe = task.recipe
     state = TrainState(task, recipe.train, recipe.seed)
-    if state.layer_groups is not None:  # if layers are unfrozen, the peak is that of the last updates
+    if state.layer_groups is not None:  # all layers unfrozen: the peak of gradual unfreezing
         state.layer_groups = replace(state.layer_groups, every=None)
     step = wrap(state)
     yield Started(0, state.total, 0, str(state.device), False)
     seconds: list[float] = []
-    most = min(UPDATES, max(FEWEST, state.total))
-    while len(seconds) < most and (len(seconds) < FEWEST or sum(seconds) < SECONDS):
+    limit = min(MAX_UPDATES, max(MIN_UPDATES, state.total))
+    while len(seconds) < limit and (len(seconds) < MIN_UPDATES or sum(seconds) < MAX_UPDATE_SECONDS):
         began = time.perf_counter()
         result = make_step(state, step)
         state.settle()
         seconds.append(time.perf_counter() - began)
-        found.skipped += result.cause is not None
-        found.updates += 1
-    found.seconds_per_update = statistics.median(seconds[1:])
-    if (largest := task.largest_step(recipe.seed)) is not None:  # the peak is that of the largest batch
+        rehearsal.skipped += result.cause is not None
+        rehearsal.updates += 1
+    rehearsal.seconds_per_update = statistics.median(seconds[1:])
+    if (largest := task.largest_step(recipe.seed)) is not None:  # which has the peak memory
         state.tally.step = largest // recipe.train.accumulate_steps
         make_step(state, step)
-        state.tally.step = found.updates
-    found.microbatches = max([1, *(event.microbatches for event in state.events if isinstance(event, BatchSplit))])
-    yield Progress(found.updates, state.total, state.report(result))
+        state.tally.step = rehearsal.updates
+    rehearsal.microbatches = max([1, *(event.microbatches for event in state.events if isinstance(event, BatchSplit))])
+    yield Progress(rehearsal.updates, state.total, state.report(result))
     began = time.perf_counter()
-    with _broken_off() as stop:
+    with _time_limit() as stop:
         try:
             with stop.interruptible():
                 state.evaluate()
         except Interrupted:
-            found.complete = False
-    found.evaluation_seconds = time.perf_counter() - began
+            rehearsal.complete = False
+    rehearsal.evaluation_seconds = time.perf_counter() - began
     store.save_best(state.model.state_dict())
-    yield Saved(found.updates, store.save(found.updates, state.state_dict()))
+    yield Saved(rehearsal.updates, store.save(rehearsal.updates, state.state_dict()))
 
 
-def _estimate(task: Task, store: CheckpointStore, found: Rehearsal) -> Iterator[Event]:
-    """A counting is over so soon that the rehearsal is the thing itself."""
+def _estimate(task: Task, store: CheckpointStore, rehearsal: Rehearsal) -> Iterator[Event]:
+    """Estimate the model from counts, which is fast enough to be done in full."""
     began = time.perf_counter()
-    found.complete = False
-    with _broken_off() as stop:
+    rehearsal.complete = False
+    with _time_limit() as stop:
         for event in estimate(task, task.recipe.train, store, seed=task.recipe.seed, stop=stop):
             if isinstance(event, Progress) and "ngrams" in event.values:
-                found.sizes[f"{event.values['order']:.0f}-grams"] = int(event.values["ngrams"])
-            found.complete = isinstance(event, Finished)
-            if isinstance(event, Finished) and not found.sizes:
-                found.sizes["numbers"] = event.parameters
+                rehearsal.sizes[f"{event.values['order']:.0f}-grams"] = int(event.values["ngrams"])
+            rehearsal.complete = isinstance(event, Finished)
+            if isinstance(event, Finished) and not rehearsal.sizes:
+                rehearsal.sizes["numbers"] = event.parameters
             yield event
-    found.seconds_per_update = time.perf_counter() - began
+    rehearsal.seconds_per_update = time.perf_counter() - began
 
 
 @contextmanager
-def _broken_off() -> Iterator[Stop]:
-    """A request to stop comes after `PATIENCE` seconds."""
+def _time_limit() -> Iterator[Stop]:
+    """Request a stop after `MAX_EVALUATION_SECONDS`."""
     stop = Stop()
     previous = signal.signal(signal.SIGALRM, lambda number, frame: stop.request())
-    signal.setitimer(signal.ITIMER_REAL, PATIENCE)
+    signal.setitimer(signal.ITIMER_REAL, MAX_EVALUATION_SECONDS)
     try:
         yield stop
     finally:
@@ -296,36 +295,38 @@ def _broken_off() -> Iterator[Stop]:
 
 
 def peak_memory() -> int:
-    """The most memory this process ever held, in bytes."""
+    """Return the peak memory of this process in bytes."""
     status = Path("/proc/self/status")
     for line in status.read_text().splitlines() if status.exists() else []:
-        if line.startswith("VmHWM:"):  # unlike ru_maxrss, this forgets the process that started this one
+        if line.startswith("VmHWM:"):  # unlike ru_maxrss, without the parent process
             return int(line.split()[1]) * 1024
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     return peak if sys.platform == "darwin" else peak * 1024
 
 
-def _volunteer() -> None:
-    """Where memory runs out, this process is the one to go, and not the user's others."""
+def _prefer_oom_kill() -> None:
+    """Ask the system to kill this process first if memory runs out."""
     with suppress(OSError):
         Path("/proc/self/oom_score_adj").write_text("1000")
 
 
 def main() -> int:
-    _volunteer()
-    order = json.load(sys.stdin)
-    recipe = build(task_info(order["recipe"]["task"]).recipe, order["recipe"])
-    with use_data_folder(order["data_dir"]), tempfile.TemporaryDirectory() as folder:
+    _prefer_oom_kill()
+    request = json.load(sys.stdin)
+    recipe = build(task_info(request["recipe"]["task"]).recipe, request["recipe"])
+    with use_data_folder(request["data_dir"]), tempfile.TemporaryDirectory() as folder:
         try:
-            found = perform(recipe, Path(folder))
+            rehearsal = run_rehearsal(recipe, Path(folder))
         except SeqloomError as error:
-            found = Rehearsal(failure=str(error))
+            rehearsal = Rehearsal(failure=str(error))
         except (MemoryError, RuntimeError) as error:
             first = (str(error) or "no message").splitlines()[0]
-            if not (isinstance(error, MemoryError | torch.OutOfMemoryError) or NO_ROOM in first):
+            if not (isinstance(error, MemoryError | torch.OutOfMemoryError) or CPU_OUT_OF_MEMORY in first):
                 raise
-            found = Rehearsal(failure=f"out of memory: {first.split(NO_ROOM)[-1]}", out_of_memory_for="batch")
-    print(json.dumps(asdict(found)))
+            rehearsal = Rehearsal(
+                failure=f"out of memory: {first.split(CPU_OUT_OF_MEMORY)[-1]}", out_of_memory_for="batch"
+            )
+    print(json.dumps(asdict(rehearsal)))
     return 0
 
 

@@ -1,4 +1,4 @@
-"""Views as plain values: what JSON can carry."""
+"""Views as plain values that JSON can represent."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -16,8 +16,8 @@ Array = NDArray[np.floating]
 def to_plain(value: object) -> Any:
     """Convert a value to lists, numbers and strings: dataclasses and named tuples become objects, arrays lists.
 
-    A number that is not finite is None. A lone surrogate, which UTF-8 has no bytes for, is written as \\ud800. A field
-    of a dataclass whose metadata says `json: False` is left out.
+    A number that is not finite becomes None. A lone surrogate, which UTF-8 cannot encode, is written as \\ud800.
+    Dataclass fields whose metadata has `json: False` are omitted.
     """
     match value:
         case str():
@@ -41,7 +41,7 @@ def to_plain(value: object) -> Any:
 
 
 def check_choices(who: str, of_whom: str = "", **choices: Sequence[object]) -> None:
-    """Refuse a list of things to measure that is empty or names one twice."""
+    """Refuse a list of choices that is empty or has duplicates."""
     for name, values in choices.items():
         if not values:
             raise UsageError(f"{who} needs at least one of {name}; got none.")

@@ -244,7 +244,7 @@ class ClassifierPredictor(LabelPredictor[Classification]):
             raise UsageError(f"{self.name} has no attention pooling. Use the kind influence or occlusion.")
         labels = torch.tensor([self.labels.index(label)], device=self.device)
         by: WordWeightsKind | None = "influence" if kind == "occlusion" else kind
-        (reason,) = self.explain(reader, batch, [line], labels=labels, wanted=by)
+        (reason,) = self.explain(reader, batch, [line], labels=labels, kind=by)
         if kind == "occlusion":
             p, *rest = (
                 next((each.probability for each in one.candidates if each.label == label), None)

@@ -26,7 +26,7 @@ class TranslatingModel(SearchingModel):
 
     @abstractmethod
     def translate(self, lines: list[str], **options: Any) -> Iterator[Any]:
-        """Translate lines; `options` are those of `BeamConfig`."""
+        """Translate lines with options of `BeamConfig`."""
 
 
 class DenoisingModel(SearchingModel):
@@ -57,7 +57,7 @@ class DenoisingModel(SearchingModel):
 
 
 class WritingModel(ABC):
-    """A trained language model, which continues a text."""
+    """A trained language model that continues texts."""
 
     @abstractmethod
     def to_training_format(self, text: str, complete: bool = True) -> str:
@@ -73,7 +73,7 @@ class MaskFillingModel(ABC):
 
 
 class LineReadingModel(ABC):
-    """A trained model that reads a line and predicts a label or tags for it."""
+    """A trained model that predicts a label or tags for a line."""
 
     @abstractmethod
     def read_line(self, text: str) -> Any:

@@ -278,7 +278,8 @@ def _set_part(tour: Tour, part: str, query_tokens: Sequence[str], row: int) -> N
 
 def add_feed_forward(tour: Tour, part: str, block: BlockValues, query_tokens: Sequence[str], row: int) -> None:
     """Add the feed-forward layer of a block."""
-    before, fed, after = (each[: len(query_tokens)] for each in (block.before_feed_forward, block.fed, block.after))
+    values = block.before_feed_forward, block.feed_forward_output, block.after
+    before, fed, after = (each[: len(query_tokens)] for each in values)
     _set_part(tour, part, query_tokens, row)
     tour.set(
         d_model=before.shape[1],

@@ -1,4 +1,4 @@
-"""Attention weights as plain arrays, by tokens and by words: alignments of translators, every head of a Transformer.
+"""Attention weights as plain arrays, by tokens and by words: alignments of translators, all heads of Transformers.
 
     view = alignment_view(seqloom.load("runs/quickstart-en-fr"), "Sunday, November 15, 2026")
     view.words.weights      (target words, source words): each row sums to 1
@@ -8,18 +8,17 @@
 
 Three parts have heads:
 
-    encoder   self-attention: a word of the source attends to the source
-    decoder   self-attention: a word that was read attends to itself and to the words before it
-    cross     to produce a word, the decoder attends to the source
+    encoder   self-attention over the source
+    decoder   causal self-attention over the tokens read so far
+    cross     attention from the decoder to the source
 
-A GPT has a decoder alone; a BERT, and a classifier or tagger with a Transformer encoder, an encoder
-alone, in which [SEP], at the end of the text, takes the place of END. A denoiser has all three, and
-reads [MASK] where something is hidden.
+A GPT has a decoder only. A BERT, and a classifier or tagger with a Transformer encoder, has an encoder
+only, in which [SEP] ends the text instead of END. A denoiser has all three parts and reads [MASK] for
+masked tokens.
 
-A row is a query and a column a key. In encoder and decoder both have the same labels: the tokens
-that are read. A decoder reads END, which stands before every sentence, and then the target. In
-cross a row is labelled by the token that its query produces, as in alignments; the token that it
-reads is the one before it. `AttentionMap.axes` says which.
+Rows are queries and columns are keys. In encoder and decoder both are labelled with the tokens that
+are read. A decoder reads END, then the target. In cross-attention a row is labelled with the token that
+its query predicts, as in alignments; it reads the previous token. `AttentionMap.axes` names the labels.
 """
 
 from collections.abc import Mapping, Sequence
@@ -57,11 +56,11 @@ from seqloom.text.model_inputs import frame_texts, read_gaps
 PartName = Literal["encoder", "decoder", "cross"]
 PARTS: tuple[PartName, ...] = get_args(PartName)
 NAMES = {"encoder": "encoder self-attention", "decoder": "decoder self-attention", "cross": "cross-attention"}
-Sides = tuple[Sequence[str], Sequence[Word]]  # of rows or columns: their tokens, and the words these make
+AxisLabels = tuple[Sequence[str], Sequence[Word]]  # the tokens of the rows or columns, and their words
 
 
 class AxisTitles(NamedTuple):
-    """What the rows and the columns of an attention map are."""
+    """The titles of the rows and columns of an attention map."""
 
     row: str
     column: str
@@ -71,12 +70,12 @@ class AxisTitles(NamedTuple):
 
 
 SELF_ATTENTION = AxisTitles("query (attends)", "key (attended to)")
-# Position t of a decoder reads target token t - 1 and produces target token t. Alignments name it by what it produces.
+# Position t of a decoder reads target token t - 1 and predicts target token t. Alignments use the predicted token.
 CROSS_ATTENTION = AxisTitles("produces (target)", "key (source)")
 
 
 class AttentionMap(NamedTuple):
-    """Labelled attention weights, of one head or of many: queries down the side, keys across."""
+    """Labelled attention weights of one or more heads: rows are queries, columns are keys."""
 
     rows: list[str]
     columns: list[str]
@@ -84,7 +83,7 @@ class AttentionMap(NamedTuple):
     axes: AxisTitles = CROSS_ATTENTION
 
     def select(self, rows: slice, columns: slice) -> "AttentionMap":
-        """Some rows and columns, or all if none would be left. Rows keep their weights, whose sum may be below 1."""
+        """Select rows and columns; all if none would remain. Rows are not renormalised."""
         if not self.rows[rows] or not self.columns[columns]:
             return self
         return AttentionMap(self.rows[rows], self.columns[columns], self.weights[..., rows, columns], self.axes)
@@ -95,33 +94,33 @@ class AttentionMap(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class AlignmentView:
-    """A translation, and where the model attended in the source when it produced each token of it."""
+    """A translation, and the attention over the source for each of its tokens."""
 
     source: str
     text: str  # the translation
-    given: bool  # whether it was given, or else found
-    finished: bool  # whether it came to its end; if not, END is not among its tokens
-    log_prob: float  # of the translation, its end included
-    tokens: AttentionMap  # as the model reads and writes them; END last on both sides
-    words: AttentionMap  # the same by words
-    notes: tuple[str, ...] = ()  # what a person should know
+    given: bool  # whether it was given, not predicted
+    finished: bool  # whether it ends with END, not at the maximum length
+    log_prob: float  # of the translation, END included
+    tokens: AttentionMap  # by tokens of the model; END is last on both sides
+    words: AttentionMap
+    notes: tuple[str, ...] = ()  # for the user
 
     def grid(self, *, tokens: bool = False, end: bool = True) -> AttentionMap:
-        """Without `end`, END is left out on both sides, unless the translation is nothing else."""
+        """Return the map; `end=False` removes END from both sides, unless the translation is empty."""
         grid = self.tokens if tokens else self.words
         return grid if end else grid.select(slice(len(grid.rows) - self.finished), slice(-1))
 
     @property
     def links(self) -> str:
-        """Each word of the translation and the one it attends to most, as 0-0 1-2: source position, target position."""
+        """The most attended source word of each target word, in Pharaoh format: 0-0 1-2 (source, target)."""
         links = hard_links(self.words.weights[: len(self.words.rows) - self.finished])
-        return to_pharaoh(link for link in links if link[0] < len(self.words.columns) - 1)  # not to END
+        return to_pharaoh(link for link in links if link[0] < len(self.words.columns) - 1)  # without END
 
 
 def alignment_view(translator: TrainedModel, source: str, target: str | None = None, **options: Any) -> AlignmentView:
-    """Let a translator translate a line, or say the given translation of it, and keep its attention weights.
+    """Translate a line, or force the given translation, and return the attention weights.
 
-    `options` are those of its search (beam, max_length …). Dropout is off.
+    `options` are those of the search (beam, max_length …). Dropout is off.
     """
     model, weights = translator.model, None
     if isinstance(model, Seq2Seq | Ensemble):
@@ -131,8 +130,8 @@ def alignment_view(translator: TrainedModel, source: str, target: str | None = N
             weights, log_probs = model.attention(batch), model.target_log_probs(batch)
     if weights is None:
         raise UsageError(
-            f"{translator.name} has no attention to look at. Train a translator that has: "
-            "model.attention.order=luong, say."
+            f"{translator.name} has no attention. Train a translator with attention, for example "
+            "model.attention.order=luong."
         )
     array = weights[0].double().cpu().numpy()
     rows, columns = pair.target_words, pair.source_words
@@ -153,24 +152,24 @@ def alignment_view(translator: TrainedModel, source: str, target: str | None = N
 
 
 class HeadStatistics(NamedTuple):
-    """What a head does, in three numbers, each the mean over its rows."""
+    """Statistics of a head, each the mean over its rows."""
 
     layer: int  # from 1
     head: int  # from 1
-    entropy: float  # −Σ_j α_j log₂ α_j, in bits: n bits are as if 2^n positions had equal shares
-    distance: float  # Σ_j α_j · positions from its own to j; of cross, from the one as far through the source
-    end: float  # the share that lies on END
+    entropy: float  # −Σ_j α_j log₂ α_j, in bits: n bits correspond to equal weights on 2^n positions
+    distance: float  # Σ_j α_j · |j − own position|; in cross-attention, the own position scaled to the source length
+    end: float  # attention weight on END
 
 
 @dataclass(frozen=True, eq=False)
 class Part:
-    """All heads of one part. Layers and heads are counted from 1 by the methods, from 0 in the arrays."""
+    """All heads of one part. Methods count layers and heads from 1, arrays from 0."""
 
     name: PartName
-    tokens: AttentionMap  # as the model reads and writes them (layers, heads, rows, columns)
-    words: AttentionMap  # the same by words
-    default_layer: int  # the layer that is shown where none is named
-    ends: tuple[bool, bool] = (True, True)  # whether END is among the rows, and among the columns
+    tokens: AttentionMap  # by tokens of the model (layers, heads, rows, columns)
+    words: AttentionMap
+    default_layer: int  # shown unless another layer is selected
+    ends: tuple[bool, bool] = (True, True)  # whether the rows, and the columns, contain END
 
     @property
     def layers(self) -> int:
@@ -181,7 +180,7 @@ class Part:
         return len(self.tokens.weights[0])
 
     def maps(self, *, tokens: bool = False, end: bool = True) -> AttentionMap:
-        """Without `end`, END is left out on both sides, unless a side is nothing else."""
+        """Return the maps; `end=False` removes END from both sides, unless a side would be empty."""
         maps = self.tokens if tokens else self.words
         if end:
             return maps
@@ -192,10 +191,10 @@ class Part:
     def grid(
         self, layer: int | None = None, head: int | None = None, *, tokens: bool = False, end: bool = True
     ) -> AttentionMap:
-        """One heat map: of a head, or the mean over the layer's heads; of the usual layer where none is named."""
+        """Return the map of one head, or the mean over the heads of a layer."""
         maps = self.maps(tokens=tokens, end=end)
-        of_layer = maps.weights[self.layer(layer) - 1]  # (heads, rows, columns)
-        return maps._replace(weights=of_layer.mean(axis=0) if head is None else of_layer[self.head(head) - 1])
+        layer_weights = maps.weights[self.layer(layer) - 1]  # (heads, rows, columns)
+        return maps._replace(weights=layer_weights.mean(axis=0) if head is None else layer_weights[self.head(head) - 1])
 
     def layer(self, number: int | None) -> int:
         return self.default_layer if number is None else _check_number(number, self.layers, "layer", NAMES[self.name])
@@ -205,21 +204,21 @@ class Part:
 
     def title(self, layer: int | None = None, head: int | None = None) -> str:
         """`encoder self-attention, layer 2 of 4, head 3 of 8`"""
-        which = f"mean over its {self.heads} heads" if head is None else f"head {head} of {self.heads}"
-        return f"{NAMES[self.name]}, layer {self.layer(layer)} of {self.layers}, {which}"
+        heads = f"mean over its {self.heads} heads" if head is None else f"head {head} of {self.heads}"
+        return f"{NAMES[self.name]}, layer {self.layer(layer)} of {self.layers}, {heads}"
 
     def statistics(self) -> list[HeadStatistics]:
-        """What each head does, measured on tokens, over the rows that attend to anything."""
+        """Compute the statistics of each head by tokens, over the rows that attend to anything."""
         weights, end = self.tokens.weights, 0 if self.name == "decoder" else -1
         rows, columns = weights.shape[2:]
         positions = np.arange(rows)
-        here = (positions + 0.5) * columns / rows - 0.5 if self.name == "cross" else positions
-        distances = np.abs(np.arange(columns) - here[:, None])
-        surprise = -weights * np.log2(weights, out=np.zeros_like(weights), where=weights > 0)
+        own_positions = (positions + 0.5) * columns / rows - 0.5 if self.name == "cross" else positions
+        distances = np.abs(np.arange(columns) - own_positions[:, None])
+        entropy_terms = -weights * np.log2(weights, out=np.zeros_like(weights), where=weights > 0)
         statistics = []
         for layer, head in np.ndindex(weights.shape[:2]):
             alpha = weights[layer, head]
-            by_row = surprise[layer, head].sum(axis=1), (alpha * distances).sum(axis=1), alpha[:, end]
+            by_row = entropy_terms[layer, head].sum(axis=1), (alpha * distances).sum(axis=1), alpha[:, end]
             attends = alpha.sum(axis=1) > 0
             means = (float(values[attends].mean()) if attends.any() else 0.0 for values in by_row)
             statistics.append(HeadStatistics(layer + 1, head + 1, *means))
@@ -228,23 +227,22 @@ class Part:
 
 def _check_number(number: int, count: int, what: str, where: str) -> int:
     if not 1 <= number <= count:
-        which = f"is 1 {what}" if count == 1 else f"are {count} {what}s, 1 to {count}"
-        raise UsageError(f"There {which}, in {where}; got {what} {number}.")
+        raise UsageError(f"The {what} must be from 1 to {count} in {where}; got {number}.")
     return number
 
 
 @dataclass(frozen=True, eq=False)
 class HeadsView:
-    """What a model read and said, and the attention weights of all its heads."""
+    """The input and output of a model, and the attention weights of all heads."""
 
     name: str  # of the model
-    source: str | None  # None for a text alone
-    text: str  # what the model says: the translation, the label, the line with its tags; or the text alone
-    given: bool  # whether it was given, or else found
-    finished: bool  # whether it came to its end
-    log_prob: float | None  # of what it says, of a translation its end included; None where a model has none
-    parts: dict[str, Part]  # those that have attention weights
-    notes: tuple[str, ...] = ()  # what a person should know
+    source: str | None  # None if the model reads a single text
+    text: str  # the output (translation, label or tagged line), or else the text itself
+    given: bool  # whether it was given, not predicted
+    finished: bool  # whether it ends with END, not at the maximum length
+    log_prob: float | None  # of the output, of a translation with END; None if the model has no output
+    parts: dict[str, Part]  # those with attention weights
+    notes: tuple[str, ...] = ()  # for the user
     output_kind: Literal["translation", "denoised", "label", "tags", "text"] = "translation"
 
     def part(self, name: str) -> Part:
@@ -252,7 +250,7 @@ class HeadsView:
             raise UsageError(f"A Transformer has no part {name!r}: {did_you_mean(name, PARTS)}.")
         if name not in self.parts:
             others = " and ".join(self.parts)
-            raise UsageError(f"The {name} of {self.name} has no attention weights to look at; only {others} has them.")
+            raise UsageError(f"The {name} of {self.name} has no attention weights; only {others} has.")
         return self.parts[name]
 
     @property
@@ -268,7 +266,7 @@ class HeadsView:
         return self.part("cross")
 
     def to_json(self) -> dict[str, object]:
-        """All of it in lists, numbers and words."""
+        """Convert to lists, numbers and strings."""
         plain = {name: value for name, value in vars(self).items() if name != "parts"}
         for name, part in self.parts.items():
             plain[name] = {
@@ -288,16 +286,16 @@ class HeadsView:
 
 
 def heads_view(translator: TrainedModel, source: str, target: str | None = None, **options: Any) -> HeadsView:
-    """Let a Transformer translate a line, or say the given translation of it, and keep the weights of each head.
+    """Translate a line with a Transformer, or force the given translation, and return the weights of all heads.
 
-    `options` are those of its search (beam, max_length …). Dropout is off.
+    `options` are those of the search (beam, max_length …). Dropout is off.
     """
     _check_transformer(translator)
     return _view_pair(translator, translate_pair(translator, source, target, **options), "translation")
 
 
 def denoiser_heads_view(denoiser: TrainedModel, text: str, **options: Any) -> HeadsView:
-    """Let a denoiser restore a text; `options` are those of its search."""
+    """Restore a text with a denoiser, and return the weights of all heads; `options` are those of the search."""
     _check_transformer(denoiser)
     return _view_pair(denoiser, denoise_pair(denoiser, text, **options), "denoised")
 
@@ -305,8 +303,8 @@ def denoiser_heads_view(denoiser: TrainedModel, text: str, **options: Any) -> He
 def _check_transformer(trained: TrainedModel) -> None:
     if not isinstance(trained.model, Transformer):
         raise UsageError(
-            f"{trained.name} is no Transformer: it has no layers and heads to look at. `seqloom inspect attention` "
-            "without --part, --layer and --head shows its alignment, if it has one."
+            f"{trained.name} is not a Transformer: it has no layers and heads. `seqloom inspect attention` without "
+            "--part, --layer and --head shows its alignment, if it has attention."
         )
 
 
@@ -324,17 +322,17 @@ def _view_pair(trained: TrainedModel, pair: SequencePair, output_kind: Literal["
 def parts_of(
     attentions: Mapping[str, Sequence[Tensor] | None], pair: SequencePair, aligned: int | None = None
 ) -> dict[str, Part]:
-    """The parts that have weights: of each layer (B, N, rows, columns), whose first sentence is taken."""
+    """Build the parts from the weights of each layer (B, N, rows, columns), of the first sentence."""
     source = pair.source_tokens, pair.source_words
     read = [END_TEXT, *pair.target_tokens[:-1]], read_words(pair)
-    sides: dict[PartName, tuple[Sides, Sides]] = {
+    sides: dict[PartName, tuple[AxisLabels, AxisLabels]] = {
         "encoder": (source, source),
         "decoder": (read, read),
         "cross": ((pair.target_tokens, pair.target_words), source),
     }
     parts: dict[str, Part] = {}
     for name, (rows, columns) in sides.items():
-        if layers := attentions.get(name):  # convolutions and recurrence have no weights
+        if layers := attentions.get(name):  # convolutional and recurrent layers have none
             default_layer = aligned if name == "cross" else None
             ends = name == "encoder" or pair.finished, True
             parts[name] = part_of(name, layers, rows, columns, default_layer, ends)
@@ -344,15 +342,15 @@ def parts_of(
 def part_of(
     name: PartName,
     layers: Sequence[Tensor],
-    rows: Sides,
-    columns: Sides,
+    rows: AxisLabels,
+    columns: AxisLabels,
     default_layer: int | None = None,
     ends: tuple[bool, bool] = (True, True),
 ) -> Part:
-    """A part of the weights (B, N, rows, columns) of each layer, of the first sentence, by tokens and by words.
+    """Build a part from the weights (B, N, rows, columns) of each layer, of the first sentence, by tokens and by words.
 
-    A word's weights are A W B, where B sums over the columns of a word and A takes the mean over
-    its rows, as `evaluate.alignment.merge` does for one head.
+    The weights by words are A W B: B sums over the columns of a word and A takes the mean over its
+    rows, as `evaluate.alignment.merge` does for one head.
     """
     weights = np.stack([layer[0].double().cpu().numpy() for layer in layers])  # (layers, heads, rows, columns)
     members = []
@@ -370,30 +368,33 @@ def part_of(
 
 
 def read_words(pair: SequencePair) -> list[Word]:
-    """The words the decoder has read before it says each: END, then its own, a position later than it says them."""
+    """Return the words that the decoder reads: END, then the target words, each one position after its prediction."""
     return words_before(pair.target_words[: len(pair.target_words) - pair.finished], len(pair.target_ids))
 
 
-def words_before(said: Sequence[Word], tokens: int) -> list[Word]:
-    """The same for words that are said in so many tokens, the one that ends them included where there is one."""
-    later = shift_words(said, 1)
+def words_before(target_words: Sequence[Word], tokens: int) -> list[Word]:
+    """Return the same for target words with this number of tokens, END included if present."""
+    later = shift_words(target_words, 1)
     inside = [Word(word.text, tuple(token for token in word.tokens if token < tokens)) for word in later]
-    return [Word(END_TEXT, (0,)), *(word for word in inside if word.tokens)]  # of a cut one, the last is never read
+    return [
+        Word(END_TEXT, (0,)),
+        *(word for word in inside if word.tokens),
+    ]  # the last token of an unfinished target is not read
 
 
-# --- a text alone -----------------------------------------------------------------------------------------------------
+# --- single texts -----------------------------------------------------------------------------------------------------
 
 
 def gpt_heads_view(trained: TrainedModel, text: str) -> HeadsView:
-    """Let a GPT read a text, END before it: rows and columns are the tokens it reads. Dropout is off."""
+    """Run a GPT on a text with END before it, and return the weights of all heads. Dropout is off."""
     model, tokenizer = trained.model, trained.tokenizer
     if not isinstance(model, GPT):
-        raise UsageError(f"{trained.name} is {trained.description} and has no heads to look at: it is no GPT.")
+        raise UsageError(f"{trained.name} is {trained.description} and has no attention heads.")
     text = one_line(text, "text")
     ids = [*tokenizer.encode(text), END]
     if len(ids) > (window := model.config.window):
         raise UsageError(
-            f"{trained.name} sees {window} tokens at once, and the text has {len(ids):,}, its end included: shorten it."
+            f"{trained.name} reads at most {window} tokens; the text has {len(ids):,}, END included. Shorten it."
         )
     inputs, targets = (torch.tensor([row], device=trained.device) for row in ([END, *ids[:-1]], ids))
     with eval_mode(model), torch.no_grad():
@@ -406,7 +407,7 @@ def gpt_heads_view(trained: TrainedModel, text: str) -> HeadsView:
 
 
 def bert_heads_view(trained: TrainedModel, text: str) -> HeadsView:
-    """Let a BERT read a text, which may have masks, between [CLS] and [SEP]. Dropout is off."""
+    """Run a BERT on a text, which may contain [MASK], between [CLS] and [SEP]. Dropout is off."""
     tokenizer, longest = trained.tokenizer, trained.model.config.longest
     specials = Specials.after(len(tokenizer))
     text = one_line(text, "text")
@@ -414,7 +415,7 @@ def bert_heads_view(trained: TrainedModel, text: str) -> HeadsView:
     row = frame_texts(specials, "bert", gaps.ids).tokens
     if longest is not None and len(row) > longest:
         raise UsageError(
-            f"{trained.name} reads {longest:,} tokens at once, [CLS] and [SEP] included; the text has {len(row):,}. "
+            f"{trained.name} reads at most {longest:,} tokens, [CLS] and [SEP] included; the text has {len(row):,}. "
             "Shorten it."
         )
     with eval_mode(trained.model), torch.no_grad():
@@ -425,22 +426,22 @@ def bert_heads_view(trained: TrainedModel, text: str) -> HeadsView:
 
 
 def reader_heads_view(reader: TrainedModel, read: LinePrediction) -> HeadsView:
-    """Let a classifier or a tagger read a line, and keep the weights of its encoder. Dropout is off."""
+    """Run a classifier or tagger on a line, and return the weights of its encoder. Dropout is off."""
     with eval_mode(reader.model):
         layers = reader.model.attentions(read.batch)
     if not layers:
-        raise UsageError(f"{reader.name} has no heads to look at: what reads in it is no Transformer.")
+        raise UsageError(f"{reader.name} has no attention heads: its encoder is not a Transformer.")
     tokens = read.tokens(reader.tokenizer)
-    room = len(tokens) - read.before - 1  # END, or the frame's end, is the last
+    room = len(tokens) - read.before - 1  # the last token is END or [SEP]
     notes = read.notes(reader.run)
     if room < len(read.spans):
-        notes += (f"only the first {room:,} of {len(read.spans):,} tokens are shown: so many are read at once",)
+        notes += (f"only the first {room:,} of {len(read.spans):,} tokens are shown, the maximum that the model reads",)
     parts = {"encoder": _encoder_part(layers, tokens, group_words(read.text, read.spans[:room]), read.before)}
     return HeadsView(reader.name, read.line, read.answer, False, True, read.log_prob, parts, notes, read.output_kind)
 
 
 def _encoder_part(layers: Sequence[Tensor], tokens: Sequence[str], words: Sequence[Word], before: int) -> Part:
-    """Rows and columns are what is read: special tokens, the words of the text, and one token that ends them."""
+    """Build the encoder part; `before` special tokens precede the words, and one token ends them."""
     last = len(tokens) - 1
     first = [Word(tokens[position], (position,)) for position in range(before)]
     side = tokens, [*first, *shift_words(words, before), Word(tokens[last], (last,))]

@@ -1,11 +1,11 @@
-"""What a run's log says over its steps, in which units, and in what the recipes of several runs differ.
+"""Training curves of a run, their units, and the differences between the recipes of several runs.
 
     run_curves(Run.open("runs/lm-char-lstm"))["dev perplexity"].points      [(100, 14.2), (200, 11.9), …]
-    loss_scale(Run.open("runs/lm-char-lstm"))      Scale("nats per character", "nats per character")
-    loss_scale(Run.open("runs/gpt-pydocs"))        Scale("nats per token (vocabulary 2,000)", "nats per token 5f0c…")
+    loss_scale(Run.open("runs/lm-char-lstm")).unit      "nats per character"
+    loss_scale(Run.open("runs/gpt-pydocs")).unit        "nats per token (vocabulary 2,000)"
 
-A nat per character and a nat per token are different units, and so are nats per token of two
-vocabularies: the more a token spells, the more nats it costs. Curves share an axis only where
+Nats per character and nats per token are different units, and so are nats per token of two
+vocabularies: the longer the tokens, the more nats each costs. Curves share an axis only if their
 `Scale.key` is equal.
 """
 
@@ -18,52 +18,54 @@ from seqloom.runs.run import Run
 from seqloom.tasks import task_info
 
 Points = list[tuple[int, float]]
-MOST = 600  # points of a curve: more than a screen has places for
+MAX_POINTS = 600  # of a curve, about the width of a plot in pixels
 
 
 class Scale(NamedTuple):
     """The unit of an axis."""
 
-    unit: str  # the title of the axis
-    key: str  # equal for curves that may share an axis
+    unit: str  # axis title
+    key: str  # equal for curves that can share an axis
 
     @classmethod
     def of_tokens(cls, run: Run, unit: str) -> "Scale":
-        """A unit that counts tokens, with the name of this run's tokens if it reads texts."""
+        """Build a unit that counts tokens; `{token}` in it becomes the name of a token of this run."""
+        by_token = unit.replace("{token}", "token")
         if not run.of_text:
-            return cls(unit, unit)
+            return cls(by_token, by_token)
         tokenizer = run.tokenizer
-        if tokenizer.kind == "characters":  # a character is the same in every vocabulary
-            return cls(unit.replace("token", "character"), f"{unit} characters")
-        return cls(f"{unit} (vocabulary {len(tokenizer):,})", f"{unit} {tokenizer.fingerprint()}")
+        if tokenizer.kind == "characters":  # the same unit in every vocabulary
+            return cls(unit.replace("{token}", "character"), f"{unit} characters")
+        return cls(f"{by_token} (vocabulary {len(tokenizer):,})", f"{unit} {tokenizer.fingerprint()}")
 
 
 def loss_scale(run: Run) -> Scale:
-    """The unit of the loss, in training and on dev."""
+    """Return the unit of the loss, in training and on dev."""
     logged = [
         str(entry.get("unit", "nats"))
         for entry in run.log()
         if entry["event"] == "progress" and entry["values"].get("loss") is not None
     ]
     unit, per = logged[-1] if logged else "nats", task_info(run.recipe.get("task")).loss_per
-    unit = f"nats per {per}" if unit == "nats" and run.of_text else unit
+    if unit == "nats" and run.of_text:
+        unit = "nats per {token}" if per == "token" else f"nats per {per}"
     return Scale.of_tokens(run, unit) if per == "token" else Scale(unit, unit)
 
 
 @dataclass(frozen=True)
 class Curve:
-    """One figure of a log over its steps."""
+    """A metric of a log by step."""
 
     group: str  # what is measured: loss, perplexity, learning_rate …
     split: str  # train or dev
-    unit: str  # in words, for an axis
-    scale: str  # curves share an axis where both group and scale are equal
+    unit: str  # axis title
+    scale: str  # curves share an axis if group and scale are equal
     points: Points
-    remark: str = ""  # why it cannot be compared with another split's
+    remark: str = ""  # why it is not comparable with other splits
 
 
 def run_curves(run: Run) -> dict[str, Curve]:
-    """Every figure of the log by name, thinned to what can be drawn. What was trained twice counts as trained last."""
+    """Return all metrics of the log by name, thinned for plotting. For repeated steps the last value counts."""
     points: dict[str, dict[int, float]] = {}
     counted = "tokens"
     for entry in run.log():
@@ -85,33 +87,33 @@ def run_curves(run: Run) -> dict[str, Curve]:
         return {}
     scales = {
         "loss": loss_scale(run),
-        "perplexity": Scale.of_tokens(run, "perplexity per token" if run.of_text else "perplexity"),
-        "speed": Scale.of_tokens(run, "tokens/s") if counted == "tokens" else Scale(f"{counted}/s", f"{counted}/s"),
+        "perplexity": Scale.of_tokens(run, "perplexity per {token}" if run.of_text else "perplexity"),
+        "speed": Scale.of_tokens(run, "{token}s/s") if counted == "tokens" else Scale(f"{counted}/s", f"{counted}/s"),
         "bits_per_character": Scale("bits per character", ""),
     }
     curves = {}
-    for name, own in points.items():
+    for name, by_step in points.items():
         split, _, group = name.partition(" ")
         unit, scale = scales.get(group, Scale("", ""))
         remark = training_remark(run) if name in ("train loss", "train perplexity") else ""
-        curves[name] = Curve(group, split, unit, scale, thin_points(sorted(own.items())), remark)
+        curves[name] = Curve(group, split, unit, scale, thin_points(sorted(by_step.items())), remark)
     return curves
 
 
-def thin_points(points: Points, most: int = MOST) -> Points:
-    """At most so many points, evenly chosen, the first and the last among them."""
-    if len(points) <= most:
+def thin_points(points: Points, max_points: int = MAX_POINTS) -> Points:
+    """Select at most `max_points` evenly spaced points, including the first and the last."""
+    if len(points) <= max_points:
         return list(points)
-    places = {round(i * (len(points) - 1) / (most - 1)) for i in range(most)}
-    return [points[place] for place in sorted(places)]
+    indices = {round(i * (len(points) - 1) / (max_points - 1)) for i in range(max_points)}
+    return [points[index] for index in sorted(indices)]
 
 
 def differences(recipes: Mapping[str, Mapping[str, object]]) -> list[dict[str, object]]:
-    """The keys in which recipes are not all alike, each with what every one of them says; None where one is silent."""
+    """Return the keys in which recipes differ, with the value of each recipe; None if a recipe lacks the key."""
     flat = {name: dict(_flatten(recipe)) for name, recipe in recipes.items()}
     differing: list[dict[str, object]] = []
     for key in dict.fromkeys(key for values in flat.values() for key in values):
-        values = {name: own.get(key) for name, own in flat.items()}
+        values = {name: recipe.get(key) for name, recipe in flat.items()}
         if len({repr(value) for value in values.values()}) > 1:
             differing.append({"key": key, "values": values})
     return differing
@@ -125,34 +127,33 @@ def _flatten(value: object, path: str = "") -> Iterator[tuple[str, object]]:
         yield path, value
 
 
-# Figures on dev that are drawn beside the loss: of a translator, a tagger of spans or of words, a classifier, a masked
-# language model.
+# Titles of the dev metrics that are drawn next to the loss, in order of preference.
 DEV_METRIC_TITLES = {
     "bleu": "BLEU on dev, of greedy translations",
     "span_f1": "span F1 on dev",
-    "token_accuracy": "share of the words of dev that is right",
-    "accuracy": "share of dev that is right",
+    "token_accuracy": "tag accuracy on dev",
+    "accuracy": "accuracy on dev",
     "pearson": "Pearson correlation on dev",
     "answer_f1": "F1 of answers on dev",
-    "replaced_f1": "F1 of replaced tokens on dev, and share of gaps filled right",
-    "masked_accuracy": "share of dev that is told right",
-    "hidden_accuracy": "share of the hidden tokens of dev that is told right",
+    "replaced_f1": "F1 of replaced tokens, and accuracy at masked tokens, on dev",
+    "masked_accuracy": "accuracy at masked tokens on dev",
+    "hidden_accuracy": "accuracy at masked tokens on dev",
     "crps": "CRPS on dev",
 }
 
 
-# What is drawn in the same panel, dashed, and what the two are then called.
+# A second metric in the same panel, drawn dashed, and the legend labels of both.
 PAIRED_METRICS = {
-    "masked_accuracy": ("next_accuracy", "hidden tokens", "next sentences"),
-    "replaced_f1": ("masked_accuracy", "replaced tokens", "the generator's gaps"),
+    "masked_accuracy": ("next_accuracy", "masked tokens", "next sentences"),
+    "replaced_f1": ("masked_accuracy", "replaced tokens", "masked tokens (generator)"),
 }
 
 
 def curves(run: Run, scale: float = 1.0) -> dict[str, Points]:
-    """(step, loss · scale) as logged in training, and as evaluated on dev; of a model of text, in nats per token.
+    """Return (step, loss · scale) in training and on dev; for models of text in nats per token.
 
-    Of what is measured otherwise also (step, figure) on dev: the first of `DEV_METRIC_TITLES` that there is,
-    and what goes along.
+    If there are further dev metrics, also (step, metric) for the first of `DEV_METRIC_TITLES` and its
+    paired metric.
     """
     points: dict[str, Points] = {"train": [], "dev": []}
     for entry in run.log():
@@ -163,20 +164,20 @@ def curves(run: Run, scale: float = 1.0) -> dict[str, Points]:
             metrics = entry["metrics"]
             if (loss := metrics.get("loss")) is not None:
                 points["dev"].append((step, loss * scale))
-            beside = select_dev_metric(metrics)
-            for name in [] if beside is None else [beside, *PAIRED_METRICS.get(beside, ())[:1]]:
+            selected = select_dev_metric(metrics)
+            for name in [] if selected is None else [selected, *PAIRED_METRICS.get(selected, ())[:1]]:
                 if metrics.get(name) is not None:
                     points.setdefault(name, []).append((step, metrics[name]))
     return points
 
 
 def select_dev_metric(metrics: Mapping[str, float]) -> str | None:
-    """The metric on dev that is drawn beside the loss."""
+    """Return the dev metric that is drawn next to the loss."""
     return next((name for name in DEV_METRIC_TITLES if name in metrics), None)
 
 
 def training_remark(run: Run) -> str:
-    """Why the loss in training cannot be compared with that of dev, or of other runs, where it is another sum."""
+    """Return why the training loss is not comparable with dev or other runs; "" if it is."""
     remarks = [entry.get("remark") for entry in run.log() if entry["event"] == "progress"]
     return f"{remarks[-1]}: not comparable" if remarks and remarks[-1] else ""
 
@@ -184,13 +185,13 @@ def training_remark(run: Run) -> str:
 class LossPanel(NamedTuple):
     """Runs whose losses share an axis."""
 
-    title: str  # of the axis
-    runs: list[tuple[Run, float]]  # each with the factor that brings its loss into the unit
+    title: str  # axis title
+    runs: list[tuple[Run, float]]  # each with the factor that converts its loss to the unit
 
 
 def loss_panels(runs: Sequence[Run]) -> list[LossPanel]:
-    """One panel for each unit of loss. Language models over different tokens share one in bits per character, if all
-    have them: how many bits per character a nat per token is was measured on dev."""
+    """Return one panel per unit of loss. Language models with different tokens share a panel in bits per character, if
+    all have this metric: its ratio to the loss on dev converts the curve."""
     scales = [loss_scale(run) for run in runs]
     measured = [run.metrics("dev") or {} for run in runs]
     if len({scale.key for scale in scales}) > 1 and all("bits_per_character" in metrics for metrics in measured):

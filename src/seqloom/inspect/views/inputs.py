@@ -1,23 +1,21 @@
-"""What goes into a model: words as numbers, four ways, and what the model is told of positions.
+"""Inputs of a model: four encodings of words, and the encodings of positions.
 
-    one-hot   x_t = e_w            a row for each word of the text, a single 1 in the column of that word     (T, V)
+    one-hot   x_t = e_w            a row per word of the text, with a 1 in the column of the word             (T, V)
     counts    c = Σ_t e_w          one row for the whole text                                                 (V,)
     tf–idf    c_w · idf_w          idf_w = ln((1 + N) / (1 + df_w)) + 1                                       (V,)
-    dense     x_t = e_w E          a row of a table E (V, D) that is learned                                  (T, D)
+    dense     x_t = e_w E          a row of a learned table E (V, D)                                          (T, D)
 
-V words are in the vocabulary; df_w of the N documents have the word w. A sum does not know in which
-order it was made: texts with the same words have the same counts and the same tf–idf, and no model
-that reads only these can tell them apart (C01). A recurrent network reads the rows one after the
-other and can.
+The vocabulary has V words; df_w of the N documents contain the word w. A sum ignores word order: texts
+with the same words have the same counts and tf–idf, and no model that reads only these can
+distinguish them (C01). A recurrent network reads the rows in order and can.
 
     view = sinusoids_view(width=128, length=100)
-    view.table          (length, width): row p is what position p is told
+    view.table          (length, width): row p is the encoding of position p
     view.products       (length, length): PE(p) · PE(q)
-    view.by_distance    (length,): the mean of PE(p) · PE(p + k) over p, as a share of that at k = 0
+    view.by_distance    (length,): the mean of PE(p) · PE(p + k) over p, divided by that for k = 0
 
-Of sinusoids PE(p) · PE(p + k) = Σ_i cos(k / base^(2i/d)), whatever p is: they tell how far apart
-two positions are. Rotary positions leave the same sum in q·k, for q = k with all pairs equally
-long.
+For sinusoids PE(p) · PE(p + k) = Σ_i cos(k / base^(2i/d)) for every p: they encode distances. Rotary
+positions lead to the same sum in q·k, for q = k with pairs of equal length.
 """
 
 import math
@@ -34,15 +32,15 @@ from seqloom.core.errors import DataError, UsageError
 from seqloom.evaluate.alignment import word_spans
 from seqloom.inspect.values import Array, to_plain
 
-if TYPE_CHECKING:  # torch is imported where it is needed: words are counted without it
+if TYPE_CHECKING:  # counting words does not need torch
     from seqloom.inspect.capture import TrainedModel
     from seqloom.nn.positions import Layout
     from seqloom.text import Tokenizer
 
 UNKNOWN = "<unk>"
 SEED = 0
-LARGE_VOCABULARIES = (10_000, 100_000)  # vocabularies as models have them
-ALIKE = 1e-9  # distance up to which vectors are the same but for the order in which they were added up
+LARGE_VOCABULARIES = (10_000, 100_000)  # typical vocabulary sizes of models
+TOLERANCE = 1e-9  # distance of vectors that are equal up to rounding
 Split = Callable[[str], list[str]]
 
 
@@ -52,20 +50,20 @@ Split = Callable[[str], list[str]]
 class VocabularyWord(NamedTuple):
     """A word of a text."""
 
-    text: str  # as it stands in the text
-    column: int  # where its one-hot vector has its 1
+    text: str
+    column: int  # index of the 1 in its one-hot vector
 
 
 @dataclass(frozen=True)
 class Vocabulary:
-    """Words, by column, and how many documents have them."""
+    """Words by column, with their document frequencies."""
 
     words: Sequence[str]
     read: Callable[[str], list[VocabularyWord]]
-    source: str  # where the words come from
+    source: str  # origin of the words
     documents: int  # N
     frequency: Sequence[int]  # df of each word
-    unknown: int | None = None  # the column of all words that are not here
+    unknown: int | None = None  # column of unknown words
 
     def __len__(self) -> int:
         return len(self.words)
@@ -76,18 +74,18 @@ class Vocabulary:
 
 
 def splitter(keep_case: bool = False) -> Split:
-    """Words and punctuation marks apart, in scripts without spaces every character; <unk> is a word of its own."""
+    """Return a function that splits words and punctuation, or characters in scripts without spaces; <unk> is a word."""
 
     def split(text: str) -> list[str]:
         parts = (text if keep_case else text.lower()).split(UNKNOWN)
         words = [[part[start:end] for start, end in word_spans(part)] for part in parts]
-        return [*words[0], *(word for own in words[1:] for word in [UNKNOWN, *own])]
+        return [*words[0], *(word for part_words in words[1:] for word in [UNKNOWN, *part_words])]
 
     return split
 
 
 def vocabulary_of(documents: Iterable[str], source: str, split: Split, *, unknown: bool = True) -> Vocabulary:
-    """The words of these documents, the most frequent first; `unknown` adds a column for all others."""
+    """Build a vocabulary from documents, most frequent words first; `unknown` adds a column for all others."""
     counts, frequency, total = Counter[str](), Counter[str](), 0
     for document in documents:
         words = split(document)
@@ -95,20 +93,20 @@ def vocabulary_of(documents: Iterable[str], source: str, split: Split, *, unknow
         frequency.update(set(words))
         total += 1
     if unknown:
-        counts.pop(UNKNOWN, None)  # has its column already
+        counts.pop(UNKNOWN, None)  # it has a column already
     words = [UNKNOWN] * unknown + sorted(counts, key=lambda word: (-counts[word], word))
-    found = [frequency[word] for word in words]
-    return Vocabulary(words, _reader(words, split), source, total, found, 0 if unknown else None)
+    frequencies = [frequency[word] for word in words]
+    return Vocabulary(words, _reader(words, split), source, total, frequencies, 0 if unknown else None)
 
 
 def vocabulary_from_list(words: Iterable[str], source: str, texts: Sequence[str], split: Split) -> Vocabulary:
-    """These words in their order, after a column for all others; documents are the texts."""
-    known = list(dict.fromkeys([UNKNOWN, *words]))
-    return _vocabulary(known, _reader(known, split), source, texts, 0)
+    """Build a vocabulary from a list of words, after a column for all others; the texts are the documents."""
+    listed = list(dict.fromkeys([UNKNOWN, *words]))
+    return _vocabulary(listed, _reader(listed, split), source, texts, 0)
 
 
 def vocabulary_of_tokenizer(tokenizer: "Tokenizer", source: str, texts: Sequence[str]) -> Vocabulary:
-    """The tokens of a tokenizer under their own numbers; documents are the texts."""
+    """Build a vocabulary from a tokenizer, by token id; the texts are the documents."""
     words = [tokenizer.token(number) for number in range(len(tokenizer))]
 
     def read(text: str) -> list[VocabularyWord]:
@@ -137,12 +135,12 @@ def _vocabulary(
 
 
 class Size(NamedTuple):
-    """How large a text becomes."""
+    """The size of an encoded text."""
 
     encoding: str  # one-hot, counts, tf-idf, dense
     shape: tuple[int, ...]
     nonzero: int
-    parameters: int  # numbers that are learned, once for all texts
+    parameters: int  # learned, once for all texts
 
     @property
     def numbers(self) -> int:
@@ -151,7 +149,7 @@ class Size(NamedTuple):
 
 @dataclass(frozen=True)
 class Encoded:
-    """A text, four ways; what would be mostly zeros is kept by what is not."""
+    """A text in four encodings, stored sparsely."""
 
     text: str
     words: list[VocabularyWord]
@@ -159,7 +157,7 @@ class Encoded:
 
     @cached_property
     def columns(self) -> list[int]:
-        """The one-hot matrix: row t has its 1 in column `columns[t]`."""
+        """The one-hot matrix: row t has a 1 in column `columns[t]`."""
         return [word.column for word in self.words]
 
     @cached_property
@@ -172,15 +170,15 @@ class Encoded:
         return {column: count * float(self.vocabulary.idf[column]) for column, count in self.counts.items()}
 
     def one_hot(self, columns: Sequence[int]) -> Array:
-        """Some columns of the one-hot matrix (T, columns)."""
+        """Return some columns of the one-hot matrix (T, columns)."""
         return (np.array(self.columns)[:, None] == np.array(columns)[None, :]).astype(float)
 
     def unknown(self) -> list[str]:
-        """The words that the vocabulary lacks, each once."""
+        """Return the distinct words that are not in the vocabulary."""
         return list(dict.fromkeys(word.text for word in self.words if word.column == self.vocabulary.unknown))
 
     def sizes(self, widths: Sequence[int], vocabulary: int | None = None) -> list[Size]:
-        """With the vocabulary as it is, or as large as that."""
+        """Return the sizes of all encodings, with this vocabulary or one of another size."""
         length, v = len(self.words), len(self.vocabulary) if vocabulary is None else vocabulary
         return [
             Size("one-hot", (length, v), length, 0),
@@ -191,48 +189,48 @@ class Encoded:
 
 
 def encode(texts: Sequence[str], vocabulary: Vocabulary) -> list[Encoded]:
-    """Read each text with a vocabulary; refuse one without words."""
+    """Encode texts with a vocabulary; raise an error for a text without words."""
     encoded = [Encoded(text, vocabulary.read(text), vocabulary) for text in texts]
-    for number, one in enumerate(encoded, start=1):
-        if not one.words:
-            raise DataError(f"A text needs at least one word; text {number} has none: {one.text!r}.")
+    for number, text in enumerate(encoded, start=1):
+        if not text.words:
+            raise DataError(f"A text needs at least one word; text {number} has none: {text.text!r}.")
     return encoded
 
 
 def dense_table(vocabulary: Vocabulary, width: int, seed: int = SEED) -> Array:
-    """E (V, D) as a model begins with it: drawn from N(0, 1). Only training gives the numbers a meaning."""
+    """Return an initial table E (V, D), sampled from N(0, 1). Only training gives the numbers a meaning."""
     return np.random.default_rng(seed).normal(size=(len(vocabulary), width))
 
 
-def nonzero_columns(texts: Iterable[Encoded], most: int | None = None) -> list[int]:
-    """The columns that are not zero everywhere, in order: of the first words of each text, if there are too many."""
-    return sorted({column for text in texts for column in text.columns[:most]})[:most]
+def nonzero_columns(texts: Iterable[Encoded], max_columns: int | None = None) -> list[int]:
+    """Return the columns that occur in any text, in order; at most `max_columns`, of the first words of each text."""
+    return sorted({column for text in texts for column in text.columns[:max_columns]})[:max_columns]
 
 
 @dataclass(frozen=True)
 class Comparison:
-    """Two texts, and whether each encoding tells them apart."""
+    """The differences between two texts in each encoding."""
 
     first: int
     second: int
-    first_difference: int | None  # where their one-hot matrices differ first; None where they do not
-    counts: float  # cosine of the two vectors, 1 for the same direction
+    first_difference: int | None  # first row in which the one-hot matrices differ; None if they are equal
+    counts: float  # cosine of the two vectors
     tf_idf: float
-    mean: float  # distance of the means of their dense vectors
-    state: float  # distance of the last states of a recurrent network that read them
+    mean: float  # distance of the means of the dense vectors
+    state: float  # distance of the last states of a recurrent network
     same_counts: bool
 
     @property
     def same_mean(self) -> bool:
-        return self.mean < ALIKE
+        return self.mean < TOLERANCE
 
     @property
     def same_state(self) -> bool:
-        return self.state < ALIKE
+        return self.state < TOLERANCE
 
 
 def compare(texts: Sequence[Encoded], first: int, second: int, width: int, seed: int = SEED) -> Comparison:
-    """Texts number `first` and `second`, counted from 0; dense vectors and the network have `width` numbers."""
+    """Compare two texts by index; dense vectors and the network have size `width`."""
     one, other = texts[first], texts[second]
     table = dense_table(one.vocabulary, width, seed)
     states = last_states([one, other], table, seed)
@@ -250,14 +248,14 @@ def compare(texts: Sequence[Encoded], first: int, second: int, width: int, seed:
 
 
 def cosine(one: Mapping[int, float], other: Mapping[int, float]) -> float:
-    """Of two vectors, by column."""
+    """Return the cosine of two sparse vectors."""
     product = sum(value * other[column] for column, value in one.items() if column in other)
-    lengths = [math.sqrt(sum(value * value for value in own.values())) for own in (one, other)]
+    lengths = [math.sqrt(sum(value * value for value in vector.values())) for vector in (one, other)]
     return product / math.prod(lengths)
 
 
 def last_states(texts: Sequence[Encoded], table: Array, seed: int = SEED) -> list[Array]:
-    """h_T of an untrained Elman network, as wide as its inputs, that read each text in order."""
+    """Return h_T of an untrained Elman network on each text; its hidden size is that of the inputs."""
     import torch
 
     from seqloom.nn.cells import Elman
@@ -268,24 +266,24 @@ def last_states(texts: Sequence[Encoded], table: Array, seed: int = SEED) -> lis
         torch.manual_seed(seed)
         network = Recurrent(Elman(width, width)).double()
         rows = [torch.from_numpy(table[text.columns])[None] for text in texts]  # (1, T, D)
-        return [network(own)[1]["h"][0].numpy() for own in rows]
+        return [network(row)[1]["h"][0].numpy() for row in rows]
 
 
 # --- positions --------------------------------------------------------------------------------------------------------
 
 Side = Literal["source", "target"]
-WIDTH, LENGTH = 128, 100
-LONGEST = 2000  # positions: products are made of any two
-CURVES = 4
+DEFAULT_WIDTH, DEFAULT_LENGTH = 128, 100
+MAX_LENGTH = 2000  # all pairwise products are computed
+DEFAULT_CURVES = 4
 
 
 @dataclass(frozen=True, eq=False)
 class PositionsView:
-    """What a model is told of each position: the sinusoids, or a run's own table."""
+    """Position encodings: sinusoids of any size, or those of a run."""
 
     kind: Literal["sinusoidal", "learned", "rotary"]
-    table: Array  # (length, width); of rotary the sine and cosine of the angles, which are as wide as a head
-    layout: "Layout | None" = None  # None of what is learned
+    table: Array  # (length, width); for rotary positions sine and cosine of the angles, of head size
+    layout: "Layout | None" = None  # None for learned positions
     base: float | None = None
     name: str = ""  # of the run
 
@@ -301,34 +299,34 @@ class PositionsView:
     def products(self) -> Array:
         return self.table @ self.table.T
 
-    def _shares(self, reduce: Callable[[Array], Array]) -> Array:
-        """PE(p) · PE(p + k) over all p, reduced for each k, as a share of the mean of PE(p) · PE(p)."""
+    def _relative_products(self, reduce: Callable[[Array], Array]) -> Array:
+        """Return PE(p) · PE(p + k) reduced over p for each k, divided by the mean of PE(p) · PE(p)."""
         diagonals = [np.diagonal(self.products, distance) for distance in range(self.length)]
         return np.array(list(map(reduce, diagonals))) / (float(diagonals[0].mean()) or 1.0)
 
     @cached_property
     def by_distance(self) -> Array:
-        return self._shares(np.mean)
+        return self._relative_products(np.mean)
 
     @cached_property
     def spread(self) -> tuple[Array, Array]:
-        """The smallest and the largest product at each distance, as shares too."""
-        return self._shares(np.min), self._shares(np.max)
+        """The smallest and the largest product at each distance, relative to the mean at distance 0."""
+        return self._relative_products(np.min), self._relative_products(np.max)
 
     @property
     def wavelengths(self) -> list[float]:
-        """After how many positions each pair of sine and cosine begins again; [] of what is learned."""
+        """The wavelength of each pair of sine and cosine, in positions; [] for learned positions."""
         if self.base is None:
             return []
         return [2 * math.pi * self.base ** (2 * pair / self.width) for pair in range(self.width // 2)]
 
     def sines(self, pair: int) -> int:
-        """The dimension of a pair's sine."""
+        """Return the dimension of the sine of a pair."""
         return 2 * pair if self.layout == "interleaved" else pair
 
-    def informative_dimensions(self, count: int = CURVES) -> list[int]:
-        """A few dimensions worth a curve: sines from the fastest to one that still moves within the length; of what is
-        learned, those that vary most."""
+    def informative_dimensions(self, count: int = DEFAULT_CURVES) -> list[int]:
+        """Select dimensions to plot: sines from the fastest to one that varies within the length; for learned positions
+        those that vary most."""
         if not self.wavelengths:
             return sorted(np.argsort(-self.table.std(axis=0), kind="stable")[:count].tolist())
         moving = sum(wave <= 4 * self.length for wave in self.wavelengths)
@@ -341,19 +339,19 @@ class PositionsView:
 
 
 def sinusoids_view(
-    width: int = WIDTH,
-    length: int = LENGTH,
+    width: int = DEFAULT_WIDTH,
+    length: int = DEFAULT_LENGTH,
     layout: "Layout" = "interleaved",
     base: float | None = None,
     kind: Literal["sinusoidal", "rotary"] = "sinusoidal",
     name: str = "",
 ) -> PositionsView:
-    """Sinusoids of any size. Rotary positions turn by the same angles; their `width` is that of a head."""
+    """Compute sinusoids of any size. Rotary positions use the same angles; their `width` is the head size."""
     from seqloom.nn.positions import BASE, sinusoid_table
 
     base = BASE if base is None else base
     if width < 2 or width % 2:
-        raise UsageError(f"A sine and its cosine make a pair, so the width must be even, 2 at least; got {width}.")
+        raise UsageError(f"The width must be even and at least 2, for pairs of sine and cosine; got {width}.")
     if base <= 1:
         raise UsageError(f"The base must be above 1; got {base:g}.")
     _check_length(length)
@@ -361,8 +359,8 @@ def sinusoids_view(
 
 
 def run_positions(trained: "TrainedModel", length: int | None = None, side: Side | None = None) -> PositionsView:
-    """A run's own: what it adds to the tokens of its source (or its target: `side`) or of its text, a learned table or
-    sinusoids; or the angles by which it turns queries and keys."""
+    """Return the position encodings of a run: the learned table or sinusoids that are added to the tokens of its
+    source or text (or its target: `side`), or the rotation angles of queries and keys."""
     import torch
 
     from seqloom.models.bert import BERT
@@ -374,60 +372,59 @@ def run_positions(trained: "TrainedModel", length: int | None = None, side: Side
     model = trained.model
     if not isinstance(model, Transformer | GPT | BERT | Electra):
         kind = trained.run.recipe["model"]["kind"]
-        raise UsageError(f"{trained.name} has no positions to look at: it is of kind {kind}, not a transformer.")
+        raise UsageError(f"{trained.name} has no position encodings: it is of kind {kind}, not a Transformer.")
     config, positions = model.config, model.config.positions
     if positions.kind == "none":
-        raise UsageError(f"{trained.name} knows no positions: its recipe says model.positions.kind=none.")
-    known, layout, base = positions.longest, positions.layout or "interleaved", positions.base or BASE
-    length = min(LENGTH, known or LENGTH) if length is None else length
+        raise UsageError(f"{trained.name} has no position encodings: its recipe has model.positions.kind=none.")
+    max_length, layout, base = positions.longest, positions.layout or "interleaved", positions.base or BASE
+    length = min(DEFAULT_LENGTH, max_length or DEFAULT_LENGTH) if length is None else length
     if positions.kind == "rotary":
         return sinusoids_view(config.d_model // config.heads, length, layout, base, "rotary", trained.name)
-    _check_length(length, known)
-    which = ""
+    _check_length(length, max_length)
+    suffix = ""
     if isinstance(model, Transformer):
-        embedded, which = model.target_embed if side == "target" else model.source_embed, f", {side or 'source'}"
+        embedded, suffix = model.target_embed if side == "target" else model.source_embed, f", {side or 'source'}"
     elif side is None:
         embedded = model.backbone.embedded
     else:
-        raise UsageError(f"{trained.name} reads a text alone, and has one table: leave --side out.")
+        raise UsageError(f"{trained.name} reads a single text and has one table; omit --side.")
     assert embedded.positions is not None
     with torch.no_grad():
         table = embedded.positions(torch.arange(length)).double().cpu().numpy()
     if positions.kind == "learned":
-        return PositionsView("learned", table, name=f"{trained.name}{which}")
+        return PositionsView("learned", table, name=f"{trained.name}{suffix}")
     return PositionsView("sinusoidal", table, layout, base, trained.name)
 
 
-def _check_length(length: int, known: int | None = None) -> None:
-    longest = LONGEST if known is None else min(known, LONGEST)
-    if not 1 <= length <= longest:
-        can = f"{longest:,} positions can be shown at once"
-        what = can if longest == LONGEST else f"The run knows {longest:,} positions"
-        raise UsageError(f"{what}, and at least 1 must be; got --length {length}.")
+def _check_length(length: int, max_length: int | None = None) -> None:
+    limit = MAX_LENGTH if max_length is None else min(max_length, MAX_LENGTH)
+    if not 1 <= length <= limit:
+        whose = "" if limit == MAX_LENGTH else ", the positions of the run"
+        raise UsageError(f"--length must be from 1 to {limit:,}{whose}; got {length}.")
 
 
 @dataclass(frozen=True)
 class MixView:
-    """How much each layer has of h = γ Σ_j s_j h_j, the lowest first, where a task mixes the layers below it."""
+    """The weights of the layers in h = γ Σ_j s_j h_j, lowest first, if a task mixes the layers below it."""
 
     layers: list[str]
-    weights: list[float]  # s, which sum to 1
+    weights: list[float]  # s, with sum 1
     scale: float  # γ
 
 
 def mix_view(trained: "TrainedModel") -> MixView:
-    """The mix of a run that was fine-tuned from a bidirectional language model."""
+    """Return the layer mix of a run that was fine-tuned from a bidirectional language model."""
     from torch import nn
 
     from seqloom.models.bilm import BiLMBackbone
 
-    trained.run.tokenizer  # noqa: B018 (a run that is not about text says so here)
+    trained.run.tokenizer  # noqa: B018 (raises an error for a run without text)
     modules = trained.model.modules() if isinstance(trained.model, nn.Module) else ()
     backbone = next((module for module in modules if isinstance(module, BiLMBackbone)), None)
     if backbone is None:
         raise UsageError(
-            f"Only a model that was fine-tuned from a bidirectional language model (init.from) mixes its layers; "
-            f"{trained.name} is {trained.description}."
+            f"Only a model fine-tuned from a bidirectional language model (init.from) mixes its layers; {trained.name} "
+            f"is {trained.description}."
         )
     weights = backbone.mix.layer_weights.tolist()
     names = ["token vectors", *(f"layer {depth}" for depth in range(1, len(weights)))]

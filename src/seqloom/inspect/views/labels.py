@@ -1,24 +1,24 @@
-"""Why a classifier says what it says, every tag that a sentence could have, and the states of hidden Markov models.
+"""Word weights of classifiers, tag lattices of taggers, and states of hidden Markov models.
 
-How much each word weighed:
+Word weights:
 
-    attention   α_j, where the pooling attends: how much of its answer it took from word j
-    influence   x_jᵀ ∂s/∂x_j, gradient × input: what word j adds to the score s of the label, to first order
-    left out    p − p_{−j}: how much less probable the label would be had word j not been there
+    attention   α_j, the weight of word j in attention pooling
+    influence   x_jᵀ ∂s/∂x_j, gradient × input: the contribution of word j to the score s of the label, to first order
+    occlusion   p − p_{−j}: the decrease in the probability of the label if word j is removed
 
-Shares of attention are from 0 to 1, and with that of the text's end their sum is 1; they say where the model looked,
-not for what. Influences are for the label, or below 0 against it; for a bag of words they are exact. What is left out
-is not a guess: the text is read again without the word; but of two words that say the same, neither is missed.
+Attention weights are between 0 and 1 and sum to 1 with those of END and special tokens; they show where the model
+attends, not to what effect. Influence is positive for the label and negative against it; for a bag of words it is
+exact. Occlusion reads the text again without the word; of two words with the same meaning, neither is missed.
 
-All tags that a sentence could have, and the way through them that a tagger takes:
+The tag lattice of a sentence, and the path that a tagger takes:
 
-    posterior   p(y_t = k | x)                     how probable a tag is, whatever those of the other words
-    pairs       p(y_t = j, y_{t+1} = k | x)        how probable a step from one tag to the next is
-    best path   argmax_y p(y | x)                  by Viterbi; it need not go through the most probable tag of each word
+    posterior   p(y_t = k | x)                     the probability of a tag, for any tags of the other words
+    pairs       p(y_t = j, y_{t+1} = k | x)        the probability of two successive tags
+    best path   argmax_y p(y | x)                  by Viterbi; it may differ from the most probable tag of each word
 
-A tagger without a CRF, one with a CRF and a hidden Markov model are read alike: each gives every word and tag a score
-e_t(k) and every tag that follows two others a score A_ijk; a CRF's do not look at the first of them, and without a CRF
-they are 0, or −∞ where a tag may not follow another. Then
+Taggers with and without a CRF and hidden Markov models have the same form: a score e_t(k) of every word and tag, and
+a score A_ijk of a tag after two others. In a CRF it does not depend on i; without a CRF it is 0, or −∞ if a tag may
+not follow another. Then
 
     p(y | x) ∝ exp(Σ_t e_t(y_t) + Σ_t A(y_{t−2}, y_{t−1}, y_t))          END before the first word and after the last
 """
@@ -50,36 +50,36 @@ from seqloom.text.base import Span
 from seqloom.text.word_spans import word_spans
 
 WordWeightsKind = Literal["attention", "influence", "occlusion"]
-NEVER = -1e6  # what a tag scores that may not follow another; sums of it stay finite
-NAMING_SYMBOLS = 3  # by which a state is named
-STATE_SYMBOLS = 12  # of a state that are shown
-DEV_TOKENS = 280  # of the dev split that are shown, where no text is given
+FORBIDDEN_SCORE = -1e6  # of a forbidden transition; sums of it stay finite
+NAMING_SYMBOLS = 3  # in the name of a state
+STATE_SYMBOLS = 12  # shown per state
+DEV_TOKENS = 280  # of the dev split, if no text is given
 VOWELS = frozenset("aeiou")
-LETTERS = ("vowels", "consonants", "spaces", "others")
+LETTER_KINDS = ("vowels", "consonants", "spaces", "others")
 
-# --- why a label ------------------------------------------------------------------------------------------------------
+# --- word weights -----------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
 class WordWeight:
-    """A word, or a character where the model reads characters, and how much it weighed."""
+    """The weight of a word, or of a character if the model reads characters."""
 
     text: str
-    start: int  # where it stands in the text
+    start: int  # in the text
     end: int
     weight: float
 
 
 @dataclass(frozen=True)
 class WordWeights:
-    """How much each word of a text weighed."""
+    """The weights of all words of a text."""
 
     kind: WordWeightsKind
     words: list[WordWeight]
-    end: float  # what the end of the text weighed, and special tokens around it
+    end: float  # weight of END and special tokens
 
     def shift(self, by: int) -> "WordWeights":
-        """The same where so many letters stand before the text."""
+        """Shift the spans by a number of characters."""
         return replace(self, words=[replace(w, start=w.start + by, end=w.end + by) for w in self.words])
 
 
@@ -91,42 +91,41 @@ def explain(
     tokenizer: Tokenizer,
     before: int = 0,
     labels: Tensor | None = None,
-    wanted: WordWeightsKind | None = None,
+    kind: WordWeightsKind | None = None,
 ) -> list[WordWeights]:
-    """Explain the most probable label of each text, or those that `labels` (B,) names, by attention where the pooling
-    attends, unless influence is wanted.
+    """Compute the word weights for the most probable label of each text, or for `labels` (B,).
 
-    `batch` holds the texts in their order, `tokens` says where the tokens of each stand in it, `before` how many
-    special ones a row begins with.
+    The default is attention if the model has attention pooling, otherwise influence. `batch` has the texts
+    in order, `tokens` the spans of the tokens of each, and `before` special tokens begin each row.
     """
-    kind: WordWeightsKind = "attention"
-    weights = None if wanted == "influence" else model.attention(batch)
+    result_kind: WordWeightsKind = "attention"
+    weights = None if kind == "influence" else model.attention(batch)
     if weights is None:
-        with torch.backends.cudnn.flags(enabled=False):  # whose recurrent layers have no gradient outside of training
-            weights, kind = model.influence(batch, labels), "influence"
+        with torch.backends.cudnn.flags(enabled=False):  # cuDNN has no gradient in evaluation mode
+            weights, result_kind = model.influence(batch, labels), "influence"
     reasons = []
     rows = weights.float().cpu().tolist()  # (B, S)
     for text, spans, row, mask in zip(texts, tokens, rows, batch["mask"].cpu(), strict=True):
-        read = int(mask.sum()) - 1 - before  # without END, or the special tokens around
-        own, around = row[before : before + read], sum(row[:before]) + row[before + read]
-        reasons.append(WordWeights(kind, weigh_words(text, spans[:read], own, tokenizer), around))
+        read = int(mask.sum()) - 1 - before  # without END or special tokens
+        word_part, special_weight = row[before : before + read], sum(row[:before]) + row[before + read]
+        reasons.append(WordWeights(result_kind, weigh_words(text, spans[:read], word_part, tokenizer), special_weight))
     return reasons
 
 
 def weigh_words(text: str, tokens: Sequence[Span], weights: Sequence[float], tokenizer: Tokenizer) -> list[WordWeight]:
-    """The weights of words: a word that is spelled in several tokens has their sum."""
+    """Sum the weights of the tokens of each word."""
     if isinstance(tokenizer, Words | Characters):
         return [WordWeight(text[a:b], a, b, weight) for (a, b), weight in zip(tokens, weights, strict=True)]
     words = [span for span in word_spans(text) if tokens and span[0] < tokens[-1][1]]
     ends, sums = [end for _, end in words], [0.0] * len(words)
-    for (start, _), weight in zip(tokens, weights, strict=True):  # one may begin with the space before its word
+    for (start, _), weight in zip(tokens, weights, strict=True):  # a token may begin with a space
         if words:
             sums[min(bisect_right(ends, start), len(words) - 1)] += weight
     return [WordWeight(text[a:b], a, b, total) for (a, b), total in zip(words, sums, strict=True)]
 
 
 def remove_each_word(text: str, words: Sequence[WordWeight]) -> list[str]:
-    """The text once for each word, without that word and without the space that would stand twice."""
+    """Return the text without each of the words in turn, and without the resulting double space."""
     shorter = []
     for word in words:
         before, after = text[: word.start], text[word.end :]
@@ -134,38 +133,38 @@ def remove_each_word(text: str, words: Sequence[WordWeight]) -> list[str]:
     return shorter
 
 
-# --- paths through tags -----------------------------------------------------------------------------------------------
+# --- tag lattices -----------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
 class Lattice:
-    """The tags of a sentence, or of one piece of it: W words, K tags."""
+    """The tag lattice of a sentence or a piece of it: W words, K tags."""
 
     posterior: Array  # (W, K), each row sums to 1
-    pairs: Array  # (W − 1, K, K); 0 where a long sentence was read in two pieces
-    best: list[int]  # the tag of each word on the best path
+    pairs: Array  # (W − 1, K, K); 0 between two pieces of a long sentence
+    best: list[int]  # tags of the best path
     log_prob: float  # of the best path, log p(y | x)
 
 
 @dataclass(frozen=True)
 class TagPaths(Lattice):
-    """The tags of a sentence, in words."""
+    """The tag lattice of a sentence, with names."""
 
     words: list[str]
     tags: list[str]
-    scoring: str  # in words, how tags are judged
-    unknown: list[str]  # pieces of the text the vocabulary does not have
+    scoring: str  # how tags are scored, in words
+    unknown: list[str]  # parts of the text that are not in the vocabulary
 
     @property
     def most_probable(self) -> list[int]:
-        """The most probable tag of each word by itself."""
+        """The tag with the largest posterior of each word."""
         return self.posterior.argmax(axis=1).tolist()
 
     @classmethod
     def of(
         cls, pieces: Sequence[Lattice], words: list[str], tags: list[str], scoring: str, unknown: list[str]
     ) -> "TagPaths":
-        """Of a sentence that was read in several pieces; between two of them there are no pairs."""
+        """Join the lattices of the pieces of a sentence; there are no pairs between pieces."""
         between = np.zeros((1, len(tags), len(tags)))
         pairs = [part for piece in pieces for part in (piece.pairs, between)][:-1]
         posterior = np.concatenate([piece.posterior for piece in pieces])
@@ -175,7 +174,7 @@ class TagPaths(Lattice):
 
 @torch.no_grad()
 def lattice_of(model: TaggerBase | HMMTagger, batch: Tree, words: int) -> Lattice:
-    """Of the only sentence of a batch, which has so many words."""
+    """Compute the lattice of a batch with one sentence of this number of words."""
     best, posterior = (values[0, :words] for values in model.predict_with_probabilities(batch))
     table, scores = potentials(model, batch)
     pairs, total = pairs_of(table, scores[:words])
@@ -184,32 +183,32 @@ def lattice_of(model: TaggerBase | HMMTagger, batch: Tree, words: int) -> Lattic
 
 
 def describe_tagger(model: TaggerBase | HMMTagger) -> str:
-    """How a tagger judges tags, in words."""
+    """Describe how a tagger scores tags."""
     if isinstance(model, HMMTagger):
-        return f"hidden Markov model: a tag depends on the {'two' if model.config.order == 3 else 'one'} before it"
+        return f"hidden Markov model: a tag depends on the {'two tags' if model.config.order == 3 else 'tag'} before it"
     if model.chain.learned:
-        return "CRF: all tags of the sentence are judged together"
+        return "CRF: scores the whole tag sequence"
     if not bool(model.chain.allowed.all()):
-        return "softmax: each word by itself, only sequences that are valid"
-    return "softmax: each word by itself"
+        return "softmax: scores each word independently; valid sequences only"
+    return "softmax: scores each word independently"
 
 
 def potentials(model: TaggerBase | HMMTagger, batch: Tree) -> tuple[Tensor, Tensor]:
-    """A (K+1, K+1, K+1), whose last tag is END, and e (W, K) of the only sentence of a batch."""
+    """Return A (K+1, K+1, K+1), whose last tag is END, and e (W, K) of a batch with one sentence."""
     if isinstance(model, HMMTagger):
-        return model.transition.double().clamp(min=NEVER), model.emissions(batch)[0].double()
+        return model.transition.double().clamp(min=FORBIDDEN_SCORE), model.emissions(batch)[0].double()
     chain, scores = model.chain, model(batch)[0].double()
     table = scores.new_zeros(chain.tags + 1, chain.tags + 1)
     table[:-1, :-1], table[-1, :-1], table[:-1, -1] = chain.transitions.double(), chain.start, chain.end
-    return table.masked_fill(~chain.allowed, NEVER).expand(chain.tags + 1, -1, -1), scores
+    return table.masked_fill(~chain.allowed, FORBIDDEN_SCORE).expand(chain.tags + 1, -1, -1), scores
 
 
 def score_of(table: Tensor, scores: Tensor, tags: list[int]) -> float:
     """Σ_t e_t(y_t) + Σ_t A(y_{t−2}, y_{t−1}, y_t)"""
     end = scores.shape[1]
-    around = torch.tensor([end, end, *tags, end])
-    moves = table[around[:-2], around[1:-1], around[2:]].sum()
-    return float(moves + scores[torch.arange(len(tags)), around[2:-1]].sum())
+    padded_tags = torch.tensor([end, end, *tags, end])
+    moves = table[padded_tags[:-2], padded_tags[1:-1], padded_tags[2:]].sum()
+    return float(moves + scores[torch.arange(len(tags)), padded_tags[2:-1]].sum())
 
 
 def pairs_of(table: Tensor, scores: Tensor) -> tuple[Array, float]:
@@ -233,13 +232,13 @@ def pairs_of(table: Tensor, scores: Tensor) -> tuple[Array, float]:
 
 
 def state_paths(trained: TrainedModel, text: str) -> TagPaths:
-    """The same of a hidden Markov model of plain text, whose states nobody named: what they say most often is shown."""
+    """Compute the lattice of a hidden Markov model of text; states are named by their most probable symbols."""
     model, tokenizer = trained.model, trained.tokenizer
     assert isinstance(model, HiddenMarkov)
     tokens, states = _read_ids(trained, text), model.states
     scores = model.emission_log_probs(tokens[None])[0, :, :states]
     table = model.transition.clone()
-    table[:, states] = 0  # a text may end anywhere
+    table[:, states] = 0  # a text may end at any token
     table = table.expand(states + 1, -1, -1)
     pairs, total = pairs_of(table, scores)
     best, names = model.likeliest_states(tokens).tolist(), []
@@ -253,17 +252,17 @@ def state_paths(trained: TrainedModel, text: str) -> TagPaths:
         pairs=pairs,
         best=best,
         log_prob=score_of(table, scores, best) - total,
-        scoring="hidden Markov model without tags: its states were found, not taught",
+        scoring="hidden Markov model without tags: the states are learned without supervision",
         unknown=list(tokenizer.unknown_pieces(text)),
     )
 
 
 def _read_ids(trained: TrainedModel, text: str) -> Tensor:
-    """The tokens of a text, in the form of the training texts (T,)."""
+    """Return the tokens of a text (T,), in the form of the training texts."""
     assert isinstance(trained, WritingModel)
     ids = trained.tokenizer.encode(trained.to_training_format(text))
     if not ids:
-        raise DataError("There is nothing in this text that the model reads. Give it a word or two.")
+        raise DataError("The text has no tokens of the model. Give at least one word.")
     return torch.tensor(ids)
 
 
@@ -272,16 +271,16 @@ def _read_ids(trained: TrainedModel, text: str) -> Tensor:
 
 @dataclass(frozen=True)
 class TextStates:
-    """Of a model of text; its states are numbered from 1, END is none of them."""
+    """The states of a hidden Markov model of text, numbered from 1, without END."""
 
-    emissions: list[list[tuple[str, float]]]  # of each state the most probable symbols
-    transition: Array  # (N+1, N+1), the last is END
-    tokens: list[str]  # of the text that was read
-    path: list[int]  # the likeliest state of each of them, from 0
-    belief: list[float]  # how probable that state is, once all is read
-    fractions: list[float]  # how much of the measured text each state said
-    letter_kinds: dict[str, list[float]] | None  # of letters: by kind the share that each state said of it
-    measured_on: str  # what shares and kinds were measured on
+    emissions: list[list[tuple[str, float]]]  # the most probable symbols of each state
+    transition: Array  # (N+1, N+1), END last
+    tokens: list[str]
+    path: list[int]  # most probable state of each token, from 0
+    posterior: list[float]  # probability of that state given the text
+    fractions: list[float]  # of the tokens of the measured text, by state
+    letter_kinds: dict[str, list[float]] | None  # for letters: by kind, the fraction emitted by each state
+    measured_on: str  # the text of `fractions` and `letter_kinds`
 
     @property
     def states(self) -> int:
@@ -290,7 +289,7 @@ class TextStates:
 
 @dataclass(frozen=True)
 class SeriesStates:
-    """Of a model of series."""
+    """The states of a hidden Markov model of series."""
 
     columns: list[str]
     means: Array  # (N, C), in the units of the data
@@ -300,31 +299,31 @@ class SeriesStates:
     values: Array  # (T, C)
     times: list[str]
     path: list[int]
-    train: int  # steps that it learned from; what comes after them it had not seen
+    train: int  # training steps; later steps are unseen
 
     @property
     def states(self) -> int:
         return len(self.means)
 
     def describe_duration(self, state: int) -> str:
-        """How many steps a state lasts on average, 1 / (1 − A_kk)."""
+        """Describe the mean duration of a state, 1 / (1 − A_kk) steps."""
         steps = 1 / max(1 - float(self.transition[state, state]), 1e-12)
-        return f"{steps:.1f} steps at a time" if steps < len(self.path) else "never left again"
+        return f"{steps:.1f} steps on average" if steps < len(self.path) else "never left"
 
 
 def states_view(
     trained: TrainedModel, text: str | None = None, *, top: int = STATE_SYMBOLS
 ) -> TextStates | SeriesStates:
-    """What each state says, which follows which, and where a hidden Markov model was in a text or a series."""
+    """Return emissions, transitions and the most probable states of a hidden Markov model on a text or series."""
     model = trained.model
     if isinstance(model, GaussianHMM):
         if text is not None:
-            raise UsageError(f"{trained.name} is of a series, not of a text; leave the text out.")
+            raise UsageError(f"{trained.name} is a model of series and reads no text; omit the text.")
         return _series_states(trained, model)
     if isinstance(model, HiddenMarkov):
         return _text_states(trained, model, text, top)
     raise UsageError(
-        f"Only hidden Markov models have states (tasks hmm and hmm-series); {trained.name} is {trained.description} "
+        f"Only a hidden Markov model (tasks hmm and hmm-series) has states; {trained.name} is {trained.description} "
         f"of kind {trained.run.recipe['model']['kind']}."
     )
 
@@ -340,26 +339,28 @@ def _text_states(trained: TrainedModel, model: HiddenMarkov, text: str | None, t
     else:
         shown = stream = _read_ids(trained, text)
         measured = "this text"
-    everywhere = model.likeliest_states(stream)
-    inside = everywhere < model.states  # END is no state of theirs
-    counts = torch.bincount(everywhere[inside], minlength=model.states).double()
-    path, belief, emissions, kinds = model.likeliest_states(shown), model.state_posteriors(shown), [], None
+    all_states = model.likeliest_states(stream)
+    inside = all_states < model.states  # END is not a hidden state
+    counts = torch.bincount(all_states[inside], minlength=model.states).double()
+    path, posterior, emissions, kinds = model.likeliest_states(shown), model.state_posteriors(shown), [], None
     for row in model.emission[: model.states]:
         values, numbers = row.exp().topk(min(top, len(row)))
         emissions.append(
             [(tokenizer.token(n), value) for n, value in zip(numbers.tolist(), values.tolist(), strict=True)]
         )
-    if isinstance(tokenizer, Characters):  # what share of the vowels, and of the others, each state said
-        kind = torch.tensor([LETTERS.index(kind_of(tokenizer.token(number))) for number in range(len(tokenizer))])
-        cells = kind[stream[inside]] * model.states + everywhere[inside]
-        table = torch.bincount(cells, minlength=len(LETTERS) * model.states).view(-1, model.states).double()
-        kinds = {name: (row / row.sum()).tolist() for name, row in zip(LETTERS, table, strict=True) if row.sum() > 0}
+    if isinstance(tokenizer, Characters):  # fraction of each kind by state
+        kind = torch.tensor([LETTER_KINDS.index(kind_of(tokenizer.token(number))) for number in range(len(tokenizer))])
+        cells = kind[stream[inside]] * model.states + all_states[inside]
+        table = torch.bincount(cells, minlength=len(LETTER_KINDS) * model.states).view(-1, model.states).double()
+        kinds = {
+            name: (row / row.sum()).tolist() for name, row in zip(LETTER_KINDS, table, strict=True) if row.sum() > 0
+        }
     return TextStates(
         emissions=emissions,
         transition=model.transition.exp().numpy(),
         tokens=[tokenizer.token(number) for number in shown.tolist()],
         path=path.tolist(),
-        belief=belief.gather(1, path.unsqueeze(1)).squeeze(1).tolist(),
+        posterior=posterior.gather(1, path.unsqueeze(1)).squeeze(1).tolist(),
         fractions=(counts / counts.sum()).tolist(),
         letter_kinds=kinds,
         measured_on=measured,
@@ -367,7 +368,7 @@ def _text_states(trained: TrainedModel, model: HiddenMarkov, text: str | None, t
 
 
 def kind_of(letter: str) -> str:
-    """One of `LETTERS`."""
+    """Return the kind of a character, one of `LETTER_KINDS`."""
     if letter.isspace():
         return "spaces"
     if len(letter) != 1 or not letter.isalpha():
@@ -396,6 +397,6 @@ def _series_states(trained: TrainedModel, model: GaussianHMM) -> SeriesStates:
 
 
 def state_segments(path: Sequence[int]) -> list[tuple[int, int, int]]:
-    """State, first position and the position after the last of each stretch in one state."""
+    """Return state, first position and end position of each segment in one state."""
     borders = [0, *(t for t in range(1, len(path)) if path[t] != path[t - 1]), len(path)]
     return [(path[a], a, b) for a, b in pairwise(borders) if a < b]

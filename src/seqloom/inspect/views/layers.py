@@ -1,19 +1,19 @@
-"""What a layer costs as its sequence grows, measured on this machine: the comparison table as living code.
+"""Cost of layers by sequence length, measured on this machine: the comparison table of layers as code.
 
     plan = LayersPlan(lengths=(64, 256, 1024), d_model=128)
-    found = collect(plan, measure(plan))
-    found.exponents("time")["self-attention"]     # time ~ n^…, over the larger lengths
+    result = collect(plan, measure(plan))
+    result.exponents("time")["self-attention"]     # time ~ n^…, fitted to the larger lengths
 
 For every kind of layer (`seqloom.nn.mixers`) and every length n:
 
     time      seconds of a forward and a backward pass
-    memory    bytes such a pass holds at most, beyond the layer and its input
-    chain     operations that must wait for each other, counted in the graph that torch keeps of a computation
-    path      layers, or steps of a recurrent one, that ∂y_n/∂x_1 passes until it is not zero
-    count     multiplications of a forward pass, smaller terms of the complexity included
+    memory    peak bytes of such a pass, beyond the layer and its input
+    chain     the longest chain of dependent operations in the autograd graph
+    path      number of layers, or recurrent steps, until ∂y_n/∂x_1 is not zero
+    count     multiplications of a forward pass, with lower-order terms
 
-The last is not measured but counted: it says what exponent the arithmetic alone would have at these
-lengths. Chain and path do not depend on how wide a layer is, so both are found with narrow ones.
+The last is computed, not measured: it gives the exponent of the arithmetic alone at these lengths. Chain
+and path do not depend on d_model and are measured on narrow layers.
 """
 
 import math
@@ -43,30 +43,30 @@ from seqloom.nn.attention import Mixer, head_problems
 from seqloom.nn.mixers import MIXERS, DilatedConvolution, RecurrentMixer, make_mixer, mixer_problems
 
 QUANTITIES = ("time", "memory", "chain", "path", "count")
-NARROW = 4  # what only asks what depends on what needs no wider layers
-CROWDED = 0.2  # cores that others may use without a word
-HIDDEN = 0.15  # by so much may time's exponent be below that of the arithmetic, before something is said about it
-WARM_UP = 3  # passes at most that are not counted: the first one prepares kernels and takes memory …
-WARM_UP_SECONDS = 0.5  # … but no further one after so many seconds
-PATIENCE = 20.0  # no new pass is begun after so many seconds of passes
-PATH_PATIENCE = 30.0  # seconds after which a path is given up
+NARROW_D_MODEL = 4  # for chain and path
+MAX_OTHER_CORES = 0.2  # in use by other programs without a remark
+EXPONENT_TOLERANCE = 0.15  # by which the exponent of time may be below that of the arithmetic without a remark
+WARM_UP = 3  # maximum number of untimed passes: the first compiles kernels and allocates memory
+WARM_UP_SECONDS = 0.5  # no further warm-up pass is started after this time
+MAX_TIMING_SECONDS = 20.0  # no further pass is started after this time
+MAX_PATH_SECONDS = 30.0  # for measuring a path
 
 
 @dataclass(frozen=True)
 class LayersPlan:
-    """What to measure. Everything is checked when a plan is made, before any work."""
+    """The configuration of the measurements, checked when it is created."""
 
     lengths: tuple[int, ...] = (64, 256, 1024, 4096)
     d_model: int = 512
     kinds: tuple[str, ...] = tuple(MIXERS)
     heads: int = 8
     kernel: int = 3  # of the convolutions
-    window: int = 32  # windowed: positions seen on either side
+    window: int = 32  # windowed: positions on either side
     cell: str = "lstm"  # of the recurrent layer
-    batch: int = 1  # sequences in a pass
-    repeats: int = 5  # passes that are timed
-    weights: bool = False  # self-attention in the open, its weights written down
-    threads: int | None = None  # on a CPU; None is as many as torch takes
+    batch: int = 1  # sequences per pass
+    repeats: int = 5  # timed passes
+    weights: bool = False  # compute self-attention with explicit weights instead of the fused kernel
+    threads: int | None = None  # on a CPU; None is the default of torch
     seed: int = 1
     device: str = "auto"
 
@@ -97,7 +97,7 @@ class LayersPlan:
         return {name: getattr(self, name) for name in MIXERS[kind].options}
 
     def layer(self, kind: str, depth: int = 0, d_model: int | None = None) -> Mixer:
-        """One of these layers, or one `d_model` wide, its heads as narrow."""
+        """Build a layer; with another `d_model`, it has one head."""
         heads = self.heads if d_model is None else 1
         return make_mixer(kind, d_model or self.d_model, heads, depth=depth, **self.options(kind))
 
@@ -106,14 +106,14 @@ class LayersPlan:
 
 
 class TrainingPass:
-    """What training does with a layer: y from x, then the gradients of x and of all weights from one of y."""
+    """A forward and backward pass: y from x, then the gradients of x and of all weights."""
 
     def __init__(self, layer: nn.Module, x: Tensor, weights: bool = False) -> None:
         self.layer, self.x, self.gradient = layer, x, torch.randn_like(x)
         self.options = {"weights": True} if weights else {}
 
     def clear(self) -> None:
-        """Forget the last pass."""
+        """Clear the gradients of the last pass."""
         self.layer.zero_grad(set_to_none=True)
         self.x.grad = None
 
@@ -122,41 +122,41 @@ class TrainingPass:
         y.backward(self.gradient)
 
 
-def seconds(passing: TrainingPass, device: torch.device, repeats: int) -> list[float]:
+def seconds(training_pass: TrainingPass, device: torch.device, repeats: int) -> list[float]:
     """Time each pass after the warm-up; fewer than `repeats` if they take long."""
-    for most, patience in ((WARM_UP, WARM_UP_SECONDS), (repeats, PATIENCE)):
-        taken: list[float] = []
-        while len(taken) < most and sum(taken) < patience:
-            passing.clear()
+    for max_passes, max_seconds in ((WARM_UP, WARM_UP_SECONDS), (repeats, MAX_TIMING_SECONDS)):
+        times: list[float] = []
+        while len(times) < max_passes and sum(times) < max_seconds:
+            training_pass.clear()
             synchronize(device)
             began = time.perf_counter()
-            passing.run()
+            training_pass.run()
             synchronize(device)
-            taken.append(time.perf_counter() - began)
-    return taken
+            times.append(time.perf_counter() - began)
+    return times
 
 
 def synchronize(device: torch.device) -> None:
-    """A GPU works on while Python goes on; wait for it."""
+    """Wait for the device, which runs asynchronously."""
     if device.type == "cuda":
         torch.cuda.synchronize(device)
     elif device.type == "mps":
         torch.mps.synchronize()
 
 
-def peak_memory(passing: TrainingPass, device: torch.device) -> int | None:
-    """The most bytes that a pass holds at once beyond what was held before it; None where there is no telling.
+def peak_memory(training_pass: TrainingPass, device: torch.device) -> int | None:
+    """Measure the peak bytes of a pass beyond those allocated before it; None if the device has no counters.
 
-    On CUDA torch counts them itself. On a CPU they are added up from what torch's allocator hands
-    out and takes back during the pass, as its profiler saw it: temporary tensors inside of
-    operations are counted, what the libraries beneath take for themselves is not.
+    CUDA counts them. On a CPU they are summed from the allocations and deallocations of torch's allocator
+    during the pass, from its profiler: temporary tensors inside operations are included, memory of the
+    underlying libraries is not.
     """
-    passing.clear()
+    training_pass.clear()
     if device.type == "cuda":
         torch.cuda.synchronize(device)
         before = torch.cuda.memory_allocated(device)
         torch.cuda.reset_peak_memory_stats(device)
-        passing.run()
+        training_pass.run()
         torch.cuda.synchronize(device)
         return torch.cuda.max_memory_allocated(device) - before
     if device.type != "cpu":
@@ -164,49 +164,49 @@ def peak_memory(passing: TrainingPass, device: torch.device) -> int | None:
     from torch.profiler import ProfilerActivity, profile
 
     profiler = profile(activities=[ProfilerActivity.CPU], profile_memory=True)
-    with _silent():
+    with _silence_stderr():
         profiler.start()
     try:
-        passing.run()
-    finally:  # a profiler that is left on would see everything that follows
-        with _silent():
+        training_pass.run()
+    finally:  # an active profiler would record everything that follows
+        with _silence_stderr():
             profiler.stop()
     results: Any = profiler.profiler
     events = [event for event in results.kineto_results.events() if event.name() == "[memory]"]
-    held = most = 0
+    held = peak = 0
     for event in sorted(events, key=lambda event: event.start_ns()):
         held += event.nbytes()
-        most = max(most, held)
-    return most
+        peak = max(peak, held)
+    return peak
 
 
 @contextmanager
-def _silent() -> Iterator[None]:
-    """torch's profiler tells standard error that it starts and that it stops, past Python."""
-    kept = os.dup(2)
-    nowhere = os.open(os.devnull, os.O_WRONLY)
-    os.dup2(nowhere, 2)
+def _silence_stderr() -> Iterator[None]:
+    """Suppress the messages that torch's profiler writes to standard error from C++."""
+    saved = os.dup(2)
+    null = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(null, 2)
     try:
         yield
     finally:
-        os.dup2(kept, 2)
-        os.close(kept)
-        os.close(nowhere)
+        os.dup2(saved, 2)
+        os.close(saved)
+        os.close(null)
 
 
 @contextmanager
-def within(room: int | None, device: torch.device) -> Iterator[None]:
-    """On a CPU, have an allocation beyond `room` bytes fail at once, before the system ends some process for it."""
+def memory_limit(limit: int | None, device: torch.device) -> Iterator[None]:
+    """On a CPU, make allocations beyond `limit` bytes fail, before the system kills a process."""
     status = Path("/proc/self/status")
-    if room is None or device.type != "cpu" or not status.exists():
+    if limit is None or device.type != "cpu" or not status.exists():
         yield
         return
-    taken = next((int(line.split()[1]) for line in status.read_text().splitlines() if line.startswith("VmData:")), 0)
+    used = next((int(line.split()[1]) for line in status.read_text().splitlines() if line.startswith("VmData:")), 0)
     soft, hard = resource.getrlimit(resource.RLIMIT_DATA)
-    wanted = 1024 * taken + room
-    limits = [limit for limit in (soft, hard) if limit != resource.RLIM_INFINITY]
-    with suppress(OSError, ValueError):  # where it may not be set, things are as they were
-        resource.setrlimit(resource.RLIMIT_DATA, (min([wanted, *limits]), hard))
+    max_bytes = 1024 * used + limit
+    limits = [value for value in (soft, hard) if value != resource.RLIM_INFINITY]
+    with suppress(OSError, ValueError):  # without permission there is no limit
+        resource.setrlimit(resource.RLIMIT_DATA, (min([max_bytes, *limits]), hard))
     try:
         yield
     finally:
@@ -214,22 +214,22 @@ def within(room: int | None, device: torch.device) -> Iterator[None]:
 
 
 @dataclass
-class Neighbours:
-    """How much of this machine's processors others used meanwhile: times are too long if it was much."""
+class OtherLoad:
+    """The processor use of other programs, which makes measured times too long."""
 
-    began: tuple[float, float, float] | None = field(default_factory=lambda: _used())
+    began: tuple[float, float, float] | None = field(default_factory=lambda: _processor_times())
 
     def cores(self) -> float | None:
-        """On average since then; None where there is no telling."""
-        now = _used()
+        """Return the mean number of cores since the start; None if unknown."""
+        now = _processor_times()
         if self.began is None or now is None or now[0] - self.began[0] < 0.1:
             return None
-        passed, all_, own = (after - before for before, after in zip(self.began, now, strict=True))
-        return max(0.0, (all_ - own) / passed)
+        elapsed, total, own = (after - before for before, after in zip(self.began, now, strict=True))
+        return max(0.0, (total - own) / elapsed)
 
 
-def _used() -> tuple[float, float, float] | None:
-    """The time, seconds that all processors have worked, and those of them for this process."""
+def _processor_times() -> tuple[float, float, float] | None:
+    """Return the time, the seconds that all processors were busy, and those of this process."""
     stat = Path("/proc/stat")
     if not stat.exists():
         return None
@@ -242,60 +242,60 @@ def _used() -> tuple[float, float, float] | None:
 
 
 def longest_chain(y: Tensor) -> int:
-    """The most operations in a row between y and what it was made from, each of which needs the one before it."""
+    """Return the length of the longest chain of dependent operations from the inputs to y."""
     depth: dict[object, int] = {}
-    waiting = [y.grad_fn]
-    while waiting:
-        node = waiting[-1]
+    stack = [y.grad_fn]
+    while stack:
+        node = stack[-1]
         before = [] if node is None else [other for other, _ in node.next_functions if other is not None]
-        unknown = [other for other in before if other not in depth]
-        if unknown:
-            waiting += unknown
+        missing = [other for other in before if other not in depth]
+        if missing:
+            stack += missing
             continue
-        waiting.pop()
+        stack.pop()
         leaf = node is None or node.name().endswith("AccumulateGrad")
         depth[node] = 0 if leaf else 1 + max((depth[other] for other in before), default=0)
     return depth[y.grad_fn]
 
 
 def chain(mixer: Mixer, d_model: int, n: int) -> int:
-    """Of a layer's computation for n places, by the definition: kernels hide what they do."""
+    """Return the chain of a layer for n positions, by its definition: kernels hide their operations."""
     x = torch.randn(1, n, d_model).requires_grad_()
     with definitions_only():
         return longest_chain(mixer(x)[0])
 
 
 def path(make: Callable[[int], Mixer], d_model: int, n: int) -> int | None:
-    """How many layers, `make(depth)` at each depth, or steps lie between y_n and x_1; None if it takes too long.
+    """Return the number of layers, `make(depth)` at each depth, or steps between y_n and x_1; None after a time limit.
 
-    A gradient goes from y_n back through the layers' own backward passes. Where it is not zero it
-    is drawn anew after each, so that no number of them can make it vanish or explode: only which
-    positions it comes to is of interest.
+    A gradient passes from y_n back through the layers. Its nonzero values are replaced by random numbers
+    after each layer, so that it can neither vanish nor explode: only the positions it reaches matter.
     """
     mixer, began = make(0).double(), time.perf_counter()
     if isinstance(mixer, RecurrentMixer):
         return _steps_between(mixer, n, began)
-    tops = [_pass_back(mixer, d_model, n)]
+    backward_functions = [_pass_back(mixer, d_model, n)]
     gradient = torch.zeros(1, n, d_model, dtype=torch.float64)
     gradient[:, -1] = torch.randn(d_model, dtype=torch.float64)
-    last = gradient
+    output_gradient = gradient
     for layers in count(1):
-        if time.perf_counter() - began > PATH_PATIENCE:
+        if time.perf_counter() - began > MAX_PATH_SECONDS:
             return None
-        if isinstance(mixer, DilatedConvolution):  # depends on its depth: through stacks of one, two, three …
-            tops = tops if layers == 1 else [*tops, _pass_back(make(layers - 1).double(), d_model, n)]
-            gradient = last
-            for pass_back in reversed(tops):
+        if isinstance(mixer, DilatedConvolution):  # depends on its depth: stacks of one, two, three …
+            if layers > 1:
+                backward_functions.append(_pass_back(make(layers - 1).double(), d_model, n))
+            gradient = output_gradient
+            for pass_back in reversed(backward_functions):
                 gradient = pass_back(gradient)
         else:
-            gradient = tops[0](gradient)
+            gradient = backward_functions[0](gradient)
         if bool((gradient[:, 0] != 0).any()):
             return layers
     return None
 
 
 def _pass_back(mixer: Mixer, d_model: int, n: int) -> Callable[[Tensor], Tensor]:
-    """A function from a gradient (1, n, D) of y to one of x."""
+    """Return a function from a gradient (1, n, D) of y to one of x."""
     x = torch.randn(1, n, d_model, dtype=torch.float64).requires_grad_()
     y, _ = mixer(x)
 
@@ -307,11 +307,11 @@ def _pass_back(mixer: Mixer, d_model: int, n: int) -> Callable[[Tensor], Tensor]
 
 
 def _steps_between(mixer: RecurrentMixer, n: int, began: float) -> int | None:
-    """From the last state back: each step of the cell hands its gradient to its own input and to the state before."""
+    """Pass a gradient from the last state back through n steps of the cell."""
     cell = mixer.layer.forwards.cell
     gradients = {name: torch.randn(1, cell.hidden).double() for name in cell.state_names}
     for _ in range(n):
-        if time.perf_counter() - began > PATH_PATIENCE:
+        if time.perf_counter() - began > MAX_PATH_SECONDS:
             return None
         x_t = torch.randn(1, cell.inputs, dtype=torch.float64).requires_grad_()
         state = {name: torch.randn(1, cell.hidden).double().requires_grad_() for name in cell.state_names}
@@ -333,7 +333,7 @@ def _steps_between(mixer: RecurrentMixer, n: int, began: float) -> int | None:
 
 @dataclass(frozen=True)
 class Measurement:
-    """One kind of layer at one length. What could not be found is None, and `failure` says why."""
+    """One kind of layer at one length. Missing values are None, and `failure` has the reason."""
 
     kind: str
     length: int
@@ -342,26 +342,26 @@ class Measurement:
     chain: int | None = None
     path: int | None = None
     count: int | None = None
-    others: float | None = None  # cores that other programs used while passes were timed
+    other_cores: float | None = None  # used by other programs during timing
     failure: str | None = None
 
     @property
     def time(self) -> float | None:
-        """The median pass."""
+        """The median time of a pass."""
         return statistics.median(self.seconds) if self.seconds else None
 
 
 def measure(plan: LayersPlan) -> Iterator[Measurement]:
-    """Every kind at every length, from the shortest, each as soon as it is measured."""
+    """Measure every kind at every length, shortest first, and yield each result when it is complete."""
     accel.install()
     device = choose_device(plan.device)
-    too_long: dict[str, int] = {}  # by kind, the first length that did not fit
+    too_long: dict[str, int] = {}  # by kind, the shortest length that did not fit
     threads = torch.get_num_threads()
     torch.set_num_threads(plan.threads or threads)
     try:
         for length, kind in product(sorted(plan.lengths), plan.kinds):
             if kind in too_long:
-                yield Measurement(kind, length, failure=f"not tried: {too_long[kind]:,} places were too many already")
+                yield Measurement(kind, length, failure=f"skipped: {too_long[kind]:,} positions did not fit in memory")
                 continue
             measured = _measure(plan, kind, length, device)
             if measured.failure is not None:
@@ -372,37 +372,38 @@ def measure(plan: LayersPlan) -> Iterator[Measurement]:
 
 
 def _measure(plan: LayersPlan, kind: str, length: int, device: torch.device) -> Measurement:
-    room = free_memory(device)
+    free_bytes = free_memory(device)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(derive_seed(plan.seed, "layers", kind, length))
         try:
-            with within(room, device):
-                middle = plan.layer(kind, d_model=NARROW).path_length(length) // 2  # of a stack from end to end
+            with memory_limit(free_bytes, device):
+                # A layer in the middle of a stack that connects both ends.
+                middle = plan.layer(kind, d_model=NARROW_D_MODEL).path_length(length) // 2
                 layer = plan.layer(kind, middle).to(device)
                 x = torch.randn(plan.batch, length, plan.d_model).to(device).requires_grad_()
-                passing = TrainingPass(layer, x, plan.weights and kind == "self-attention")
-                neighbours = Neighbours()
-                taken = seconds(passing, device, plan.repeats)
+                training_pass = TrainingPass(layer, x, plan.weights and kind == "self-attention")
+                other_load = OtherLoad()
+                times = seconds(training_pass, device, plan.repeats)
                 return Measurement(
                     kind,
                     length,
-                    tuple(taken),
-                    others=neighbours.cores(),
-                    memory=peak_memory(passing, device),
-                    chain=chain(plan.layer(kind, d_model=NARROW), NARROW, length),
-                    path=path(lambda depth: plan.layer(kind, depth, NARROW), NARROW, length),
+                    tuple(times),
+                    other_cores=other_load.cores(),
+                    memory=peak_memory(training_pass, device),
+                    chain=chain(plan.layer(kind, d_model=NARROW_D_MODEL), NARROW_D_MODEL, length),
+                    path=path(lambda depth: plan.layer(kind, depth, NARROW_D_MODEL), NARROW_D_MODEL, length),
                     count=plan.batch * layer.multiplications(length),
                 )
         except (RuntimeError, MemoryError) as error:
             if not is_out_of_memory(error):
                 raise
-    free = "" if room is None else f"; {format_bytes(room)} were free"
+    free = "" if free_bytes is None else f"; {format_bytes(free_bytes)} were free"
     return Measurement(kind, length, failure=f"out of memory{free}")
 
 
 @dataclass(frozen=True)
 class Layers:
-    """What was found, by kind and from the shortest length."""
+    """The measurements by kind, shortest length first."""
 
     plan: LayersPlan
     device: str
@@ -414,7 +415,7 @@ class Layers:
         return tuple(sorted(self.plan.lengths))
 
     def settings(self) -> str:
-        """In words, as far as they matter to these kinds."""
+        """Describe the settings that affect these kinds."""
         plan, used = self.plan, {name for kind in self.measured for name in MIXERS[kind].options}
         attends = any(MIXERS[kind].attends for kind in self.measured)
         words = [f"d_model {plan.d_model}"]
@@ -422,7 +423,7 @@ class Layers:
         words += [f"window {plan.window} on either side"] if "window" in used else []
         words += [f"cell {plan.cell}"] if "cell" in used else []
         words += [f"kernel {plan.kernel}"] if "kernel" in used else []
-        words += ["weights written down"] if plan.weights and "self-attention" in self.measured else []
+        words += ["explicit weights"] if plan.weights and "self-attention" in self.measured else []
         return ", ".join([*words, f"batch {plan.batch}"])
 
     def machine(self) -> str:
@@ -431,15 +432,15 @@ class Layers:
         return f"float32 on a CPU, {self.threads} thread{'s' if self.threads > 1 else ''}"
 
     def values(self, quantity: str, kind: str) -> list[float | None]:
-        return [getattr(one, quantity) for one in self.measured[kind]]
+        return [getattr(row, quantity) for row in self.measured[kind]]
 
     def fitted(self, kind: str) -> tuple[int, ...]:
-        """The lengths an exponent is taken from: the larger half of those that could be measured, two at least."""
-        known = [one.length for one in self.measured[kind] if one.failure is None]
-        return tuple(known[-max(2, math.ceil(len(known) / 2)) :]) if len(known) > 1 else ()
+        """Return the lengths of the fit: the larger half of those measured, at least two."""
+        measured = [row.length for row in self.measured[kind] if row.failure is None]
+        return tuple(measured[-max(2, math.ceil(len(measured) / 2)) :]) if len(measured) > 1 else ()
 
     def fit(self) -> str:
-        """In words, which lengths exponents are taken from; nothing where there are none."""
+        """Describe the lengths of the fits; empty if there are none."""
         ranges: dict[tuple[int, ...], list[str]] = {}
         for kind in self.measured:
             ranges.setdefault(self.fitted(kind), []).append(kind)
@@ -450,49 +451,49 @@ class Layers:
         )
 
     def exponents(self, quantity: str) -> dict[str, float | None]:
-        """By kind, the slope of the logarithm of a quantity against that of the length; None where it has none."""
+        """Return by kind the slope of log(quantity) over log(length); None if it cannot be fitted."""
         exponents = {}
         for kind, rows in self.measured.items():
-            points = [(one.length, getattr(one, quantity)) for one in rows if one.length in self.fitted(kind)]
+            points = [(row.length, getattr(row, quantity)) for row in rows if row.length in self.fitted(kind)]
             exponents[kind] = slope([(length, value) for length, value in points if value is not None])
         return exponents
 
     def remarks(self) -> list[str]:
-        """Where time does not grow as the arithmetic does, and what could not be measured."""
+        """Report deviations of time from the arithmetic, and failed measurements."""
         time, count = self.exponents("time"), self.exponents("count")
         lines = []
         for kind in self.measured:
-            spent, due = time[kind], count[kind]
-            if spent is not None and due is not None and spent < due - HIDDEN:
+            measured, expected = time[kind], count[kind]
+            if measured is not None and expected is not None and measured < expected - EXPONENT_TOLERANCE:
                 lines.append(
-                    f"{kind}: time grows as n^{spent:.2f}, multiplications as n^{due:.2f}: at these lengths fixed "
-                    "costs, or processors that only longer sequences keep busy, still hide the rest"
+                    f"{kind}: time grows as n^{measured:.2f}, multiplications as n^{expected:.2f}: at these lengths "
+                    "fixed costs or idle processors dominate"
                 )
-        crowd = max((one.others or 0.0 for rows in self.measured.values() for one in rows), default=0.0)
-        spare = max(0, (os.cpu_count() or 1) - self.threads)  # cores that others may use without being in the way
-        if self.device == "cpu" and crowd > spare + CROWDED:
+        other_cores = max((row.other_cores or 0.0 for rows in self.measured.values() for row in rows), default=0.0)
+        spare = max(0, (os.cpu_count() or 1) - self.threads)  # cores that this process does not use
+        if self.device == "cpu" and other_cores > spare + MAX_OTHER_CORES:
             lines.append(
-                f"other programs used up to {crowd:.1f} cores meanwhile: times are too long, exponents of time doubtful"
+                f"other programs used up to {other_cores:.1f} cores: times are too long, exponents of time unreliable"
             )
         for rows in self.measured.values():
-            lines += [f"{one.kind}, n = {one.length:,}: {one.failure}" for one in rows if one.failure is not None]
+            lines += [f"{row.kind}, n = {row.length:,}: {row.failure}" for row in rows if row.failure is not None]
             lines += [
-                f"{one.kind}, n = {one.length:,}: the path was given up after {PATH_PATIENCE:.0f} s"
-                for one in rows
-                if one.failure is None and one.path is None
+                f"{row.kind}, n = {row.length:,}: measuring the path exceeded {MAX_PATH_SECONDS:.0f} s"
+                for row in rows
+                if row.failure is None and row.path is None
             ]
         return lines
 
 
 def slope(points: Sequence[tuple[float, float]]) -> float | None:
-    """Of the straight line nearest to the points' logarithms, by least squares; None for fewer than two."""
+    """Return the slope of a least-squares line through the logarithms of points; None for fewer than two."""
     logs = [(math.log(x), math.log(y)) for x, y in points if y > 0]
     return statistics.linear_regression(*zip(*logs, strict=True)).slope if len(logs) > 1 else None
 
 
-def collect(plan: LayersPlan, found: Iterable[Measurement]) -> Layers:
+def collect(plan: LayersPlan, measurements: Iterable[Measurement]) -> Layers:
     device = choose_device(plan.device)
     name = torch.cuda.get_device_name(device) if device.type == "cuda" else device.type
-    ordered = sorted(found, key=lambda one: one.length)
-    measured = {kind: tuple(one for one in ordered if one.kind == kind) for kind in plan.kinds}
+    ordered = sorted(measurements, key=lambda row: row.length)
+    measured = {kind: tuple(row for row in ordered if row.kind == kind) for kind in plan.kinds}
     return Layers(plan, name, plan.threads or torch.get_num_threads(), measured)

@@ -1,22 +1,21 @@
-"""How far back models remember: success at a memory test against the lag, and what each position of a window is worth.
+"""Memory of models: success at a memory test by lag, and the importance of each position of a window.
 
     plan = MemoryPlan(test="recall", cells=("elman", "lstm", "gru"), lags=(5, 10, 20), steps=500)
-    found = collect(plan, measure(plan))
-    found.success            # (cells, lags, seeds), shares of right answers on sequences no training has seen
+    result = collect(plan, measure(plan))
+    result.success            # (cells, lags, seeds): fraction of correct answers on test sequences
 
-All cells get the same number of parameters (those of an LSTM `hidden` wide), updates, sequences and
-learning rate, and a fresh training for every lag and seed. What `lag` means is up to the test:
+All cells have the same number of parameters (those of an LSTM with `hidden` units), updates, sequences
+and learning rate, and are trained separately for every lag and seed. `lag` depends on the test:
 
-    recall   symbols between the one to remember and the question
-    adding   the steps the first number must be kept, at least: the sequence is twice as long
+    recall   symbols between the symbol to remember and the query
+    adding   the minimum number of steps to remember the first number: the sequence is twice as long
 
-Of a feed-forward language model, `window_view` measures each position of its window, in nats per
-token:
+For a feed-forward language model, `window_view` measures the permutation importance of each position
+of the window, in nats per token:
 
-    worth(d) = loss, the tokens d positions back dealt out anew among all windows − loss
+    importance(d) = loss with the tokens at distance d permuted among all windows − loss
 
-how much worse the model predicts a text when one position tells it nothing true and all others are
-as they were. The dealing keeps how often each token stands there.
+The permutation keeps the token frequencies at that position, and all other positions unchanged.
 """
 
 from collections.abc import Iterable, Iterator
@@ -47,28 +46,28 @@ from seqloom.train.loop import make_step
 from seqloom.train.state import TrainState
 from seqloom.train.wrappers import wrap
 
-STEPS = {"recall": 500, "adding": 1000}  # updates, where the plan does not say
+DEFAULT_STEPS = {"recall": 500, "adding": 1000}  # updates
 
 
 @dataclass(frozen=True)
 class MemoryPlan:
-    """What to measure. Everything is checked when a plan is made, before any training."""
+    """The configuration of a memory test, checked when it is created."""
 
     test: str = "recall"
     cells: tuple[str, ...] = ("elman", "lstm", "gru")
     lags: tuple[int, ...] = (5, 10, 20, 40)
     seeds: tuple[int, ...] = (1, 2, 3)
-    steps: int | None = None  # updates of each training; None is as many as the test usually needs
-    hidden: int = 32  # width of the LSTM whose number of parameters all cells get
+    steps: int | None = None  # updates per training; None is the default of the test
+    hidden: int = 32  # units of the LSTM whose number of parameters all cells have
     batch_size: int = 32  # sequences per update
     lr: float = 5e-3
-    forget_bias: float | None = None  # of the lstm; None is its own habit
-    exact: bool = False  # recall: train at the lag that is tested alone, not at all up to it
+    forget_bias: float | None = None  # of the LSTM; None is its default
+    exact: bool = False  # recall: train on the tested lag only, not on all lags up to it
     device: str = "auto"
 
     def __post_init__(self) -> None:
-        if self.test not in STEPS:
-            raise UsageError(f"There is no memory test {self.test!r}: {did_you_mean(self.test, STEPS)}.")
+        if self.test not in DEFAULT_STEPS:
+            raise UsageError(f"There is no memory test {self.test!r}: {did_you_mean(self.test, DEFAULT_STEPS)}.")
         for name in self.cells:
             if name not in CELLS:
                 raise UsageError(f"There is no cell {name!r}: {did_you_mean(name, CELLS)}.")
@@ -80,16 +79,16 @@ class MemoryPlan:
             if value <= 0:
                 raise UsageError(f"{name} must be above 0; got {value}.")
         if self.exact and self.test != "recall":
-            raise UsageError("Only recall is trained at lags shorter than the one tested; leave out exact for adding.")
+            raise UsageError("exact is an option of recall, which trains on shorter lags, too; omit it for adding.")
         if self.forget_bias is not None and "lstm" not in self.cells:
-            raise UsageError(f"A forget bias is for the lstm cell, which is not among {', '.join(self.cells)}.")
+            raise UsageError(f"A forget bias needs the cell lstm, which is not among {', '.join(self.cells)}.")
 
     @property
     def updates(self) -> int:
-        return STEPS[self.test] if self.steps is None else self.steps
+        return DEFAULT_STEPS[self.test] if self.steps is None else self.steps
 
     def recipe(self, cell: str, lag: int, seed: int, hidden: int) -> Any:
-        """An ordinary recipe: `seqloom train` would do the same with it."""
+        """Build a recipe that `seqloom train` accepts, too."""
         data = {"length": 2 * lag} if self.test == "adding" else {"lag": lag, "min_lag": lag if self.exact else 1}
         model = {"kind": "recurrent-reader", "cell": cell, "hidden": hidden}
         if cell == "lstm":
@@ -99,30 +98,30 @@ class MemoryPlan:
         return build(task_info(self.test).recipe, {**mapping, "train": fit}, source="the memory test")
 
     def sizes(self) -> dict[str, tuple[int, int]]:
-        """For each cell its width, and the parameters it then has: as near as can be to those of the LSTM."""
+        """Return units and parameters of each cell, with the number of parameters nearest to that of the LSTM."""
         task = task_info(self.test).task.prepare(self.recipe("lstm", self.lags[0], 1, self.hidden))
-        wanted = parameters("lstm", self.hidden, **task.sizes())
-        return {cell: nearest_size(partial(parameters, cell, **task.sizes()), wanted) for cell in self.cells}
+        target = count_parameters("lstm", self.hidden, **task.sizes())
+        return {cell: nearest_size(partial(count_parameters, cell, **task.sizes()), target) for cell in self.cells}
 
 
-def parameters(cell: str, hidden: int, inputs: int, outputs: int) -> int:
+def count_parameters(cell: str, hidden: int, inputs: int, outputs: int) -> int:
     model = RecurrentReaderConfig(cell=cell, hidden=hidden).build(inputs, outputs)
     return sum(parameter.numel() for parameter in model.parameters())
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """One training."""
+    """The result of one training."""
 
     cell: str
     lag: int
     seed: int
     success: float
-    blind: float  # the success of one who has not read
+    blind: float  # success of the best guess without reading
 
 
 def measure(plan: MemoryPlan) -> Iterator[Outcome]:
-    """Every training of the plan, one after another, each as soon as it is over."""
+    """Run every training of the plan, and yield each result when it is complete."""
     accel.install()
     sizes = plan.sizes()
     for cell, lag, seed in product(plan.cells, plan.lags, plan.seeds):
@@ -132,38 +131,38 @@ def measure(plan: MemoryPlan) -> Iterator[Outcome]:
         step = wrap(state)
         for _ in range(plan.updates):
             make_step(state, step)
-        metrics = task.evaluate(state.model.eval(), "test")  # nothing was chosen by it
+        metrics = task.evaluate(state.model.eval(), "test")  # no selection uses this split
         yield Outcome(cell, lag, seed, metrics["success"], metrics["blind_success"])
 
 
 @dataclass(frozen=True)
 class Memory:
-    """What was found, as plain arrays."""
+    """The results of a memory test as plain arrays."""
 
     plan: MemoryPlan
     success: Array  # (cells, lags, seeds)
-    blind: float  # mean success of blind guesses
+    blind: float  # mean success of guessing without reading
     hidden: dict[str, int]  # by cell
     parameters: dict[str, int]
 
     def reach(self, cell: str) -> int | None:
-        """The longest lag, all shorter ones included, at which a cell is at least halfway from guessing to perfect."""
-        enough, found = (1 + self.blind) / 2, None
+        """Return the longest lag up to which a cell is at least halfway from guessing to perfect."""
+        threshold, reach = (1 + self.blind) / 2, None
         means = dict(zip(self.plan.lags, self.success[self.plan.cells.index(cell)].mean(axis=1), strict=True))
         for lag in sorted(means):
-            if means[lag] < enough:
+            if means[lag] < threshold:
                 break
-            found = lag
-        return found
+            reach = lag
+        return reach
 
 
 def collect(plan: MemoryPlan, outcomes: Iterable[Outcome]) -> Memory:
     success = np.full((len(plan.cells), len(plan.lags), len(plan.seeds)), np.nan)
     blind = []
-    for one in outcomes:
-        place = plan.cells.index(one.cell), plan.lags.index(one.lag), plan.seeds.index(one.seed)
-        success[place] = one.success
-        blind.append(one.blind)
+    for outcome in outcomes:
+        index = plan.cells.index(outcome.cell), plan.lags.index(outcome.lag), plan.seeds.index(outcome.seed)
+        success[index] = outcome.success
+        blind.append(outcome.blind)
     sizes = plan.sizes()
     hidden = {cell: size[0] for cell, size in sizes.items()}
     return Memory(plan, success, float(np.mean(blind)), hidden, {cell: size[1] for cell, size in sizes.items()})
@@ -174,12 +173,12 @@ def collect(plan: MemoryPlan, outcomes: Iterable[Outcome]) -> Memory:
 
 @dataclass(frozen=True)
 class WindowView:
-    """Of one model and one text."""
+    """The importance of each window position for one model on one text."""
 
     name: str
-    tokens: int  # how many were predicted
-    loss: float  # nats per token, the window as it is
-    shuffled: list[float]  # the same where the tokens 1, 2 … K places back are dealt out anew
+    tokens: int  # number of predictions
+    loss: float  # nats per token
+    shuffled: list[float]  # loss with the tokens at distance 1, 2 … K permuted
 
     @property
     def importance(self) -> list[float]:
@@ -187,47 +186,50 @@ class WindowView:
 
 
 def window_lm(trained: TrainedModel) -> WindowLM:
-    """The feed-forward model of a `Trained`; refused if it is another."""
+    """Return the feed-forward language model of a trained model; raise an error for other kinds."""
     if isinstance(trained.model, WindowLM):
         return trained.model
     raise UsageError(
-        f"Only a feed-forward language model (model.kind window-lm) has a window to look at; {trained.run.path} is of "
+        f"Only a feed-forward language model (model.kind=window-lm) has a window; {trained.run.path} is of "
         f"kind {trained.run.recipe['model']['kind']}."
     )
 
 
 def window_view(
-    trained: TrainedModel, recipe: Any, split: str = "dev", most: int | None = None, name: str = ""
+    trained: TrainedModel, recipe: Any, split: str = "dev", max_tokens: int | None = None, name: str = ""
 ) -> WindowView:
-    """What the window of a run, as `seqloom.load` gives it, is worth on a split, or on its first `most` tokens."""
+    """Measure the importance of each window position on a split, or on its first `max_tokens` tokens."""
     model = window_lm(trained)
     task = task_info(recipe.task).task.reopen(recipe, trained.run)
     assert isinstance(task, TextTask)
-    targets = task.stream(split)[:most].to(device_of(model))
-    seen = windows_before(model, targets, apart=recipe.batch.cross_document_attention is False)
-    losses = [window_loss(model, permute_position(seen, place), targets) for place in range(1, model.config.window + 1)]
-    return WindowView(name or trained.run.path.name, len(targets), window_loss(model, seen, targets), losses)
+    targets = task.stream(split)[:max_tokens].to(device_of(model))
+    inputs = windows_before(model, targets, within_documents=recipe.batch.cross_document_attention is False)
+    losses = [
+        window_loss(model, permute_position(inputs, distance), targets)
+        for distance in range(1, model.config.window + 1)
+    ]
+    return WindowView(name or trained.run.path.name, len(targets), window_loss(model, inputs, targets), losses)
 
 
-def windows_before(model: WindowLM, targets: Tensor, apart: bool) -> Tensor:
-    """The window before each token of a stream (N, K)."""
-    nothing = model.start().hidden  # (1, K)
-    inputs = torch.cat([nothing[:, -1:], targets[None, :-1]], dim=1)
-    found = token_windows(inputs, nothing)[0][0]
-    return hide_previous_documents(found) if apart else found
+def windows_before(model: WindowLM, targets: Tensor, within_documents: bool) -> Tensor:
+    """Return the window before each token of a stream (N, K)."""
+    initial = model.start().hidden  # (1, K)
+    tokens = torch.cat([initial[:, -1:], targets[None, :-1]], dim=1)
+    inputs = token_windows(tokens, initial)[0][0]
+    return hide_previous_documents(inputs) if within_documents else inputs
 
 
-def permute_position(seen: Tensor, place: int) -> Tensor:
-    """Windows (N, K) in which the tokens so many places back have changed places with each other."""
-    order = torch.randperm(len(seen), generator=make_generator(0, "window", place)).to(seen.device)
-    found = seen.clone()
-    found[:, -place] = seen[order, -place]
-    return found
+def permute_position(inputs: Tensor, distance: int) -> Tensor:
+    """Return windows (N, K) with the tokens at a distance permuted."""
+    order = torch.randperm(len(inputs), generator=make_generator(0, "window", distance)).to(inputs.device)
+    permuted = inputs.clone()
+    permuted[:, -distance] = inputs[order, -distance]
+    return permuted
 
 
 @torch.no_grad()
-def window_loss(model: WindowLM, seen: Tensor, targets: Tensor) -> float:
-    pieces = zip(seen.split(SCORED_POSITIONS), targets.split(SCORED_POSITIONS), strict=True)
+def window_loss(model: WindowLM, inputs: Tensor, targets: Tensor) -> float:
+    pieces = zip(inputs.split(SCORED_POSITIONS), targets.split(SCORED_POSITIONS), strict=True)
     with eval_mode(model):
-        scores = [model.output.target_log_probs(model.before_output(some), wanted) for some, wanted in pieces]
+        scores = [model.output.target_log_probs(model.before_output(window), target) for window, target in pieces]
     return -torch.cat(scores).double().mean().item()

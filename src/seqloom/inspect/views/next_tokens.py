@@ -1,18 +1,18 @@
-"""How models choose tokens: what they expect next, a text as it is written, a beam search as a tree, guesses at gaps.
+"""Token choices of models: next-token distributions, streamed generation, beam search trees, and mask predictions.
 
     expected = next_tokens(seqloom.load("runs/lm-word-lstm"), "The class", temperature=0.7, top_k=20)
     expected.probabilities[0]               of the most probable token, expected.ids[0]
     expected.sampling_probabilities[0]      the same after temperature and top-k
 
     tree = search_tree(seqloom.load("runs/quickstart-en-fr"), "Sunday, November 15, 2026", beam=3)
-    tree.candidates[0].text      what `seqloom translate --beam 3` prints
+    tree.candidates[0].text      the output of `seqloom translate --beam 3`
 
 A translator gets a line, a denoiser a damaged text and a language model a prompt: all of them start from a
 `DecodingStart`. `probabilities` are those of the model. The next token is sampled from `sampling_probabilities`, which
 `seqloom.decoding.processors` computes from them: banned tokens, temperature, top-k and top-p.
 
-At each step of a beam search up to 2k continuations of the k hypotheses are compared: those that may be kept, and those
-that are next best. Each of them is a node: `kept` in the beam, `ended` and set aside, or `pruned`.
+A step of beam search compares up to 2k continuations of the k hypotheses. Each of them is a node: `kept` in the beam,
+`ended` and set aside, or `pruned`.
 """
 
 import math
@@ -50,36 +50,36 @@ from seqloom.text.base import StreamDecoder
 from seqloom.text.model_inputs import read_gaps
 
 Ids = Sequence[int]
-ALTERNATIVES = 12  # that are kept of each token while a text is written
+ALTERNATIVES = 12  # named tokens at each step of streamed generation
 ONE_LINE = {ord("\n"): " ", ord("\r"): " "}
 
-# --- where a text begins ----------------------------------------------------------------------------------------------
+# --- start of decoding ------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
 class DecodingStart:
-    """What stands before the first token that is still to be chosen."""
+    """The context of the first token to be chosen."""
 
     trained: TrainedModel
-    text: str  # the line that is translated or restored, or the prompt
-    source: list[int] | None  # its tokens, END included, where it is translated or restored
-    prompt: list[int]  # tokens of the prompt, those that were forced after it not among them
-    forced: list[int]  # said because somebody wants them said; the last may be END
+    text: str  # the line to translate or restore, or the prompt
+    source: list[int] | None  # its tokens, END included, if it is translated or restored
+    prompt: list[int]  # tokens of the prompt, without forced tokens
+    forced: list[int]  # forced tokens after the prompt; the last may be END
     banned: tuple[int, ...]  # never chosen
     notes: tuple[str, ...]
-    names: Mapping[int, str] = field(default_factory=dict)  # of tokens that the model has beside its tokenizer's
+    names: Mapping[int, str] = field(default_factory=dict)  # of tokens that are not in the tokenizer
 
     @property
     def prefix(self) -> list[int]:
-        """All tokens that must come first, END not among them."""
+        """All tokens before the first choice, without END."""
         return [*self.prompt, *(token for token in self.forced if token != END)]
 
     def name(self, token: int) -> str:
-        """A token as it is shown to people."""
+        """Return the display name of a token."""
         return self.names.get(token) or self.trained.tokenizer.token(token)
 
     def tree(self) -> Tree:
-        """The source as the model's `start` takes it."""
+        """Return the source in the form of `model.start`."""
         if self.source is None:
             return None
         tokens = torch.tensor([self.source], device=self.trained.device)
@@ -89,52 +89,52 @@ class DecodingStart:
         return self.trained.model.start(self.tree())
 
     def inputs(self, tokens: Sequence[int]) -> Tensor:
-        """END before the text, as in training (1, T)."""
+        """Return tokens with END before them, as in training (1, T)."""
         return torch.tensor([[END, *tokens]], device=self.trained.device)
 
-    def room(self, wanted: int) -> int:
-        """How many of the tokens that are wanted after the prefix the model can say."""
+    def limit_length(self, max_tokens: int) -> int:
+        """Limit the number of new tokens to the maximum target length of the model."""
         model = self.trained.model
         longest = model.longest_target if isinstance(model, Transformer | Ensemble) else None
         if longest is None:
-            return wanted
+            return max_tokens
         if len(self.prefix) >= longest:
-            raise UsageError(f"This model can say {longest} tokens, and there are {len(self.prefix)} already.")
-        return min(wanted, longest - len(self.prefix))
+            raise UsageError(f"The prefix has {len(self.prefix)} tokens; the model generates at most {longest}.")
+        return min(max_tokens, longest - len(self.prefix))
 
     def decoder(self) -> StreamDecoder:
-        """A decoder of what is said after the prompt."""
+        """Return a decoder of the tokens after the prompt."""
         decoder = _NamingDecoder(self.trained.tokenizer.stream(), self.names)
         decoder.read([END, *self.prompt])
         return decoder
 
     def decode(self, tokens: Sequence[int]) -> str:
-        """The text of tokens that come after the prompt."""
+        """Return the text of tokens after the prompt."""
         decoder = self.decoder()
         return decoder.read(tokens) + decoder.flush()
 
-    def expect(self, log_probs: Tensor, sampling: SamplingConfig, top: int) -> "NextTokens":
-        """Sort log p of all tokens (1, V), and give the first `top` of them names."""
-        own = log_probs.detach().to("cpu", torch.float32)
-        if own.isnan().any():
+    def rank_tokens(self, log_probs: Tensor, sampling: SamplingConfig, top: int) -> "NextTokens":
+        """Sort all tokens by log p (1, V), and name the first `top`."""
+        values = log_probs.detach().to("cpu", torch.float32)
+        if values.isnan().any():
             raise DivergedError(
-                "The model's probabilities are not numbers: its weights are bad. Use another checkpoint."
+                "The probabilities of the model are NaN, so its weights are invalid. Use another checkpoint."
             )
-        shaped = process(own, torch.empty(1, 0, dtype=torch.long), sampling.processors(END))[0].double().exp()
+        probabilities = process(values, torch.empty(1, 0, dtype=torch.long), sampling.processors(END))[0].double().exp()
         if sampling.greedy:
-            shaped = torch.zeros_like(shaped).index_fill(0, shaped.argmax(), 1.0)
-        order = own[0].argsort(descending=True, stable=True)
+            probabilities = torch.zeros_like(probabilities).index_fill(0, probabilities.argmax(), 1.0)
+        order = values[0].argsort(descending=True, stable=True)
         return NextTokens(
             ids=order.numpy(),
-            log_probs=own[0][order].double().numpy(),
-            sampling_probabilities=shaped[order].numpy(),
+            log_probs=values[0][order].double().numpy(),
+            sampling_probabilities=probabilities[order].numpy(),
             banned=torch.isin(order, torch.tensor(self.banned, dtype=torch.long)).numpy(),
             tokens=[self.name(token) for token in order[:top].tolist()],
         )
 
 
 class _NamingDecoder(StreamDecoder):
-    """A decoder that also knows the names of tokens which are not its tokenizer's, and sets them off by spaces."""
+    """A decoder that adds the names of tokens that are not in the tokenizer, between spaces."""
 
     def __init__(self, decoder: StreamDecoder, names: Mapping[int, str]) -> None:
         self._decoder, self._names = decoder, names
@@ -148,18 +148,16 @@ class _NamingDecoder(StreamDecoder):
 
 
 def prepare_decoding(trained: TrainedModel, text: str, forced: Ids = ()) -> DecodingStart:
-    """`text` is the line to translate or restore, or the prompt to continue, which may be empty. `forced` are tokens
-    that come next, whatever the model thinks of them."""
+    """Check and encode the line to translate or restore, or the prompt to continue, which may be empty; the `forced`
+    tokens follow it."""
     if not isinstance(trained, TranslatingModel | DenoisingModel | WritingModel):
-        raise UsageError(f"{trained.name} is {trained.description}: it does not write text, token after token.")
+        raise UsageError(f"{trained.name} is {trained.description}: it does not generate text.")
     tokenizer, source, names, banned = trained.tokenizer, None, dict[int, str](), tuple(trained.tokenizer.banned)
     if isinstance(trained, TranslatingModel):
         text = one_line(text, "text")
         source, longest = [*tokenizer.encode(text), END], trained.longest_source
         if longest is not None and len(source) > longest:
-            raise DataError(
-                f"The text has {len(source):,} tokens, its end included, and this model can read {longest:,}."
-            )
+            raise DataError(f"The text has {len(source):,} tokens, END included; the model reads at most {longest:,}.")
         notes = unknown_notes(tokenizer.unknown_pieces(text), "text")
     elif isinstance(trained, DenoisingModel):
         text, names = one_line(text, "text"), special_names(tokenizer, trained.sentinels)
@@ -173,29 +171,29 @@ def prepare_decoding(trained: TrainedModel, text: str, forced: Ids = ()) -> Deco
         notes = unknown_notes(tokenizer.unknown_pieces(read), "prompt")
     for token in forced:
         if not (0 <= token < len(tokenizer) or token in names):
-            raise UsageError(f"Token ids go from 0 to {max(len(tokenizer) - 1, *names, 0)}; got {token}.")
+            raise UsageError(f"Token ids must be from 0 to {max(len(tokenizer) - 1, *names, 0)}; got {token}.")
     if END in forced[:-1]:
-        raise UsageError("Nothing comes after END: of the tokens that are forced only the last may be it.")
+        raise UsageError("END must be the last forced token.")
     prompt = tokenizer.encode(read) if source is None else []
     return DecodingStart(trained, text, source, prompt, list(forced), banned, notes, names)
 
 
-# --- what comes next --------------------------------------------------------------------------------------------------
+# --- next tokens ------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, eq=False)
 class NextTokens:
-    """All tokens of the vocabulary (V,), the most probable first; of equals, that of lower id."""
+    """All tokens of the vocabulary (V,), most probable first; ties by token id."""
 
     ids: NDArray[np.int64]
-    log_probs: Array  # the model's own
-    sampling_probabilities: Array  # what is drawn from; 0 for a token that was cut
-    banned: NDArray[np.bool_]  # never chosen, whatever the model thinks
-    tokens: list[str]  # of the first few, as they are shown to people
+    log_probs: Array  # of the model
+    sampling_probabilities: Array  # 0 for excluded tokens
+    banned: NDArray[np.bool_]  # never chosen
+    tokens: list[str]  # display names of the first tokens
 
     @property
     def nbytes(self) -> int:
-        return sum(own.nbytes for own in (self.ids, self.log_probs, self.sampling_probabilities, self.banned))
+        return sum(array.nbytes for array in (self.ids, self.log_probs, self.sampling_probabilities, self.banned))
 
     @property
     def probabilities(self) -> Array:
@@ -203,29 +201,29 @@ class NextTokens:
 
     @property
     def candidate_count(self) -> int:
-        """How many tokens can be drawn."""
+        """The number of tokens that can be sampled."""
         return int((self.sampling_probabilities > 0).sum())
 
     @property
     def entropy(self) -> float:
-        """Of the model's own distribution, in bits."""
+        """The entropy of the model's distribution, in bits."""
         p = self.probabilities
         return float(-(p * np.log2(p, out=np.zeros_like(p), where=p > 0)).sum())
 
     def rank(self, token: int) -> int:
-        """The rank of a token among all, 1 for the most probable."""
+        """Return the rank of a token, 1 for the most probable."""
         return int(np.flatnonzero(self.ids == token)[0]) + 1
 
 
 @dataclass(frozen=True, eq=False)
 class GeneratedToken:
-    """A token of a text that is being written, and what else might have stood there."""
+    """A generated token and its alternatives."""
 
     token: int
-    text: str  # what it adds to the text; "" while half a letter waits for the rest
-    name: str  # the token itself, as it is shown to people
-    forced: bool  # whether somebody wanted it, or else it was drawn
-    expected: NextTokens  # before it was chosen; names are kept of the first few
+    text: str  # the text it adds; "" while a character is incomplete
+    name: str  # display name
+    forced: bool  # forced, not sampled
+    expected: NextTokens  # the distribution before the choice, with a few names
 
     @property
     def probability(self) -> float:
@@ -233,18 +231,18 @@ class GeneratedToken:
 
 
 def next_tokens(trained: TrainedModel, text: str, forced: Ids = (), *, top: int = 200, **options: Any) -> NextTokens:
-    """What comes after a prompt, or in the translation of a text, and after the tokens that were `forced`.
+    """Return the distribution after a prompt, or in the translation of a text, and after the `forced` tokens.
 
-    `options` are those of `SamplingConfig`. The first `top` tokens get names.
+    `options` are those of `SamplingConfig`. The first `top` tokens are named.
     """
-    begun = prepare_decoding(trained, text, [token for token in forced if token != END])
+    start = prepare_decoding(trained, text, [token for token in forced if token != END])
     with eval_mode(trained.model), torch.no_grad():
-        output = trained.model.step(begun.inputs(begun.prefix), begun.start())
-    return begun.expect(output.log_probs, SamplingConfig(banned=begun.banned, **options), top)
+        output = trained.model.step(start.inputs(start.prefix), start.start())
+    return start.rank_tokens(output.log_probs, SamplingConfig(banned=start.banned, **options), top)
 
 
-class _Listener:
-    """A model whose last answer is kept."""
+class _RecordingModel:
+    """A wrapper that stores the last output of a model."""
 
     def __init__(self, model: Steppable) -> None:
         self.model = model
@@ -262,83 +260,85 @@ class _Listener:
 def stream_tokens(
     trained: TrainedModel, text: str, forced: Ids = (), *, max_tokens: int = 100, seed: int = 0, **options: Any
 ) -> Generator[GeneratedToken, None, None]:
-    """The tokens that were forced and, until END comes or `max_tokens` are there, those that are drawn after them.
+    """Yield the forced tokens, then sampled tokens until END or until there are `max_tokens`.
 
-    What is drawn is what `seqloom generate` draws from this seed after the same tokens. `options` are those of
-    `SamplingConfig`. Arguments are checked at the call, not at the first token.
+    `seqloom generate` samples the same tokens with the same seed and prefix. `options` are those of
+    `SamplingConfig`. Arguments are checked by the call, before the first token.
     """
-    begun = prepare_decoding(trained, text, forced)
-    sampling, room = SamplingConfig(banned=begun.banned, **options), begun.room(max_tokens)
-    listener, decoder = _Listener(trained.model), begun.decoder()
+    start = prepare_decoding(trained, text, forced)
+    sampling, max_tokens = SamplingConfig(banned=start.banned, **options), start.limit_length(max_tokens)
+    recorder, decoder = _RecordingModel(trained.model), start.decoder()
 
     def add(token: int, forced: bool) -> GeneratedToken:
         piece = decoder.flush() if token == END else decoder.push(token)
-        expected = begun.expect(listener.log_probs, sampling, ALTERNATIVES)
-        return GeneratedToken(token, piece, begun.name(token), forced, expected)
+        expected = start.rank_tokens(recorder.log_probs, sampling, ALTERNATIVES)
+        return GeneratedToken(token, piece, start.name(token), forced, expected)
 
     def steps() -> Generator[GeneratedToken, None, None]:
         with eval_mode(trained.model):
-            state, read = begun.start(), begun.inputs(begun.prompt)
-            for token in begun.forced:
+            state, read = start.start(), start.inputs(start.prompt)
+            for token in start.forced:
                 with torch.no_grad():
-                    state = listener.step(read, state).state
+                    state = recorder.step(read, state).state
                 yield add(token, True)
                 read = torch.tensor([[token]], device=read.device)
-            if END in begun.forced:
+            if END in start.forced:
                 return
-            prompt = begun.inputs(begun.prefix)
-            source = begun.tree()
-            drawn = generate(listener, prompt, options=sampling, max_tokens=room, end=END, seed=seed, source=source)
-            for step in drawn:
+            prompt = start.inputs(start.prefix)
+            source = start.tree()
+            sampled = generate(
+                recorder, prompt, options=sampling, max_tokens=max_tokens, end=END, seed=seed, source=source
+            )
+            for step in sampled:
                 yield add(int(step.tokens[0]), False)
 
     return steps()
 
 
-# --- a search as a tree -----------------------------------------------------------------------------------------------
+# --- search trees -----------------------------------------------------------------------------------------------------
 
-# What became of a continuation. A forced one belongs to a prompt or prefix; an open one was in the beam at the end.
+# The status of a continuation. Forced nodes belong to a prompt or prefix; open nodes were in the beam at the end.
 Status = Literal["root", "forced", "kept", "open", "ended", "pruned"]
 
 
 @dataclass(frozen=True)
 class TreeNode:
-    """A continuation: the tokens on the way from the root to it."""
+    """A continuation: the tokens from the root to this node."""
 
-    id: int  # its place in the tree's list
+    id: int  # index in the list of nodes
     parent: int | None
-    step: int  # which token it is, from 1; the root is 0
+    step: int  # token number, from 1; the root is 0
     token: int
-    text: str  # the token, as it is shown to people
+    text: str  # display name of the token
     log_prob: float  # of the token
     total: float  # Σ log p from the root
-    score: float  # what it is ranked by: the sum, made comparable between lengths
-    rank: int  # among all that were compared at its step, from 1
+    score: float  # length-normalised log-probability, by which it is ranked
+    rank: int  # among all continuations of its step, from 1
     status: Status
-    best: int | None = None  # the best of the n-best that it leads to, from 1
+    best: int | None = None  # rank of the best n-best hypothesis that contains it, from 1
 
 
 @dataclass(frozen=True)
 class TreeText:
-    """A text that was found."""
+    """A hypothesis."""
 
     text: str
     tokens: list[str]
     score: float
     log_prob: float
     finished: bool
-    node: int  # where it ends in the tree
+    node: int  # its last node
 
 
 @dataclass(frozen=True)
 class SearchTree:
-    """All that a search compared."""
+    """All continuations that a search compared."""
 
     nodes: list[TreeNode]
     candidates: list[TreeText]  # the n-best, best first
-    others: list[TreeText]  # that came to their end too, but are not among the n-best
+    others: list[TreeText]  # finished hypotheses outside the n-best
     options: BeamConfig
-    forced: int  # tokens of the prompt or prefix
+    forced: int  # number of tokens of the prompt or prefix
     notes: tuple[str, ...] = ()
 
     @property
@@ -346,7 +346,7 @@ class SearchTree:
         return max(node.step for node in self.nodes)
 
     def path(self, node: int) -> list[TreeNode]:
-        """From the first token to this one."""
+        """Return the nodes from the first token to this one."""
         path = []
         at: int | None = node
         while at:
@@ -359,7 +359,7 @@ class SearchTree:
 
 
 class _SearchRecorder:
-    """Keeps the steps of a search."""
+    """Records the steps of a search."""
 
     def __init__(self) -> None:
         self.steps: list[SearchStep] = []
@@ -371,60 +371,62 @@ class _SearchRecorder:
 def search_tree(
     trained: TrainedModel, text: str, forced: Ids = (), *, max_tokens: int = 20, **options: Any
 ) -> SearchTree:
-    """Search, and keep all that was compared; `options` are those of `BeamConfig`.
+    """Run a beam search and return its tree; `options` are those of `BeamConfig`.
 
-    A translator searches as it translates (`decode` in its recipe), and then as `options` say; a language model
-    continues a prompt by at most `max_tokens` tokens, as `seqloom generate --beam` does.
+    A translator uses the options of `decode` in its recipe, changed by `options`; a language model continues a
+    prompt by at most `max_tokens` tokens, as `seqloom generate --beam` does.
     """
-    begun = prepare_decoding(trained, text, forced)
-    if END in begun.forced:
-        raise UsageError("Nothing comes after END: there is nothing to search for.")
-    prefix, recorder = begun.prefix, _SearchRecorder()
+    start = prepare_decoding(trained, text, forced)
+    if END in start.forced:
+        raise UsageError("The forced tokens end with END, so there is nothing to search for.")
+    prefix, recorder = start.prefix, _SearchRecorder()
     try:
         if isinstance(trained, SearchingModel):
             config = trained.decode_options(**options)
-            config = replace(config, n_best=options.get("n_best", config.n_best))  # a denoiser's own is one answer
+            config = replace(config, n_best=options.get("n_best", config.n_best))  # a denoiser has one by default
         else:
-            config = BeamConfig(min_length=len(prefix), max_length=len(prefix) + begun.room(max_tokens), **options)
+            max_length = len(prefix) + start.limit_length(max_tokens)
+            config = BeamConfig(min_length=len(prefix), max_length=max_length, **options)
     except ValueError as error:
         raise UsageError(f"{error}.") from None
     (hypotheses,) = beam_search(
         trained.model,
-        source=begun.tree(),
-        prompt=torch.tensor([prefix], dtype=torch.long) if prefix or begun.source is None else None,
+        source=start.tree(),
+        prompt=torch.tensor([prefix], dtype=torch.long) if prefix or start.source is None else None,
         options=config,
         end=END,
-        banned=begun.banned,
+        banned=start.banned,
         recorder=recorder,
     )
-    nodes = _tree_nodes(begun, recorder.steps)
+    nodes = _tree_nodes(start, recorder.steps)
 
-    def found(tokens: Sequence[int], score: float, log_prob: float, finished: bool, node: int) -> TreeText:
-        said = tokens[len(begun.prompt) :]
-        text = begun.decode(said)
-        text = text.translate(ONE_LINE) if begun.source is not None else text  # as a translation is printed
-        return TreeText(text, [begun.name(token) for token in said], score, log_prob, finished, node)
+    def to_text(tokens: Sequence[int], score: float, log_prob: float, finished: bool, node: int) -> TreeText:
+        new_tokens = tokens[len(start.prompt) :]
+        text = start.decode(new_tokens)
+        text = text.translate(ONE_LINE) if start.source is not None else text  # as translations are printed
+        return TreeText(text, [start.name(token) for token in new_tokens], score, log_prob, finished, node)
 
     children, candidates = {(node.parent, node.token): node.id for node in nodes}, []
-    for number, one in enumerate(hypotheses, start=1):
+    for number, hypothesis in enumerate(hypotheses, start=1):
         at = 0
-        for token in [None, *one.tokens, *[END] * one.finished]:
+        for token in [None, *hypothesis.tokens, *[END] * hypothesis.finished]:
             at = at if token is None else children[at, token]
             if nodes[at].best is None:
                 nodes[at] = replace(nodes[at], best=number)
-        candidates.append(found(one.tokens, one.score, one.log_prob, one.finished, at))
-    tree, best = SearchTree(nodes, candidates, [], config, len(prefix), begun.notes), {one.node for one in candidates}
+        candidates.append(to_text(hypothesis.tokens, hypothesis.score, hypothesis.log_prob, hypothesis.finished, at))
+    tree = SearchTree(nodes, candidates, [], config, len(prefix), start.notes)
+    best = {candidate.node for candidate in candidates}
     ended = [node for node in nodes if node.status == "ended" and node.id not in best]
     for node in sorted(ended, key=lambda node: -node.score):
         tokens = [step.token for step in tree.path(node.id)][:-1]  # without END
-        tree.others.append(found(tokens, node.score, node.total, True, node.id))
+        tree.others.append(to_text(tokens, node.score, node.total, True, node.id))
     return tree
 
 
-def _tree_nodes(begun: DecodingStart, steps: Sequence[SearchStep]) -> list[TreeNode]:
-    """All that was compared, step after step. The search numbers what it keeps, `ids` says what that is here."""
-    nodes = [TreeNode(0, None, 0, END, begun.name(END), 0.0, 0.0, 0.0, 1, "root")]
-    ids, forced = {0: 0}, len(begun.prefix)
+def _tree_nodes(start: DecodingStart, steps: Sequence[SearchStep]) -> list[TreeNode]:
+    """Return the nodes of all steps; `ids` maps the numbers of the search to nodes."""
+    nodes = [TreeNode(0, None, 0, END, start.name(END), 0.0, 0.0, 0.0, 1, "root")]
+    ids, forced = {0: 0}, len(start.prefix)
     for step in steps:
         columns = (step.parent, step.token, step.token_log_prob, step.total, step.score, step.node, step.ended)
         rows = zip(*(column[0].tolist() for column in columns), strict=True)
@@ -440,27 +442,27 @@ def _tree_nodes(begun: DecodingStart, steps: Sequence[SearchStep]) -> list[TreeN
                 status = "open" if step is steps[-1] else "kept"
             if kept >= 0:
                 ids[kept] = len(nodes)
-            values = token, begun.name(token), own, total, score, rank, status
+            values = token, start.name(token), own, total, score, rank, status
             nodes.append(TreeNode(len(nodes), ids[parent], step.length, *values))
     return nodes
 
 
-# --- gaps -------------------------------------------------------------------------------------------------------------
+# --- mask predictions -------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
 class MaskPredictions:
-    """What a masked language model thinks may stand at each [MASK] of a text."""
+    """The predictions of a masked language model for each [MASK] of a text."""
 
     text: str
     around: list[str]  # the text before the first mask, between masks, after the last
-    masks: list[list[Any]]  # of each mask what may stand there, best first: `TokenProbability`
-    filled: str  # with the best guess at each
+    masks: list[list[Any]]  # predictions for each mask, best first: `TokenProbability`
+    filled: str  # with the best prediction at each mask
     notes: tuple[str, ...]
 
 
 def predict_masks(trained: TrainedModel, text: str, top: int = 200) -> MaskPredictions:
-    """Guess what stands at each mask of a text; one without a mask has no guesses."""
+    """Predict the token at each mask of a text."""
     assert isinstance(trained, MaskFillingModel)
     gaps = read_gaps(trained.tokenizer, Specials.after(len(trained.tokenizer)), text)
     notes = unknown_notes(gaps.unknown, "text")
@@ -474,11 +476,11 @@ def predict_masks(trained: TrainedModel, text: str, top: int = 200) -> MaskPredi
 
 
 def replace_mask(trained: TrainedModel, text: str, mask: int, token: int) -> str:
-    """The text with a token in the place of one of its masks, counted from 0."""
+    """Replace one mask of a text, counted from 0, by a token."""
     gaps = read_gaps(trained.tokenizer, Specials.after(len(trained.tokenizer)), text)
     if not 0 <= mask < len(gaps.masks):
-        raise UsageError(f"The text has {len(gaps.masks)} masks, counted from 0; got {mask}.")
+        raise UsageError(f"The mask must be from 0 to {len(gaps.masks) - 1}; got {mask}.")
     if not 0 <= token < len(trained.tokenizer):
-        raise UsageError(f"Token ids go from 0 to {len(trained.tokenizer) - 1}; got {token}.")
+        raise UsageError(f"Token ids must be from 0 to {len(trained.tokenizer) - 1}; got {token}.")
     start, end = gaps.spans[gaps.masks[mask]]
     return trained.tokenizer.append_token(text[:start], token) + text[end:]

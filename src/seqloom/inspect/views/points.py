@@ -1,21 +1,21 @@
-"""Words, tokens or texts as points of a plane: their projections, who is near whom, and what they can be coloured by.
+"""Words, tokens or texts as points of a plane: projections, neighbours and colourings.
 
-    PCA     y_i = Wᵀ (x_i − x̄), W the two directions along which the x vary most: a shadow of the vectors
-    t-SNE   points with the same neighbours as the vectors have: distances mean little
+    PCA     y_i = Wᵀ (x_i − x̄), W the two directions of largest variance
+    t-SNE   points with the neighbours of the vectors; large distances are not meaningful
 
-Both are of unit vectors, x / ‖x‖, so that what is near is what has a large cosine. In t-SNE
+Both use unit vectors, x / ‖x‖, so that near points have a large cosine. In t-SNE
 
-    p_{j|i} ∝ exp(−β_i ‖x_i − x_j‖²)  over the nearest j of i, β_i such that p_{·|i} has the perplexity that is wished
+    p_{j|i} ∝ exp(−β_i ‖x_i − x_j‖²)  over the nearest j of i, β_i such that p_{·|i} has the given perplexity
     p_ij = (p_{j|i} + p_{i|j}) / 2N
     q_ij = K(y_i − y_j) / Z           K(v) = 1 / (1 + ‖v‖²)           Z = Σ_{i≠j} K(y_i − y_j)
 
     ∂KL(p ‖ q)/∂y_i = 4 Σ_j p_ij K(y_i − y_j) (y_i − y_j)  −  4/Z Σ_j K(y_i − y_j)² (y_i − y_j)
                       neighbours attract each other           all repel each other
 
-the first sum is over neighbours only. The second, and Z, are convolutions: points are spread onto
-the nodes of a grid, convolved there with K(v) and K(v)² v by Fourier transforms, and read off again
-where they are (Linderman et al. 2019). So ten thousand points take seconds and not hours. Nothing
-is drawn at random: the same vectors make the same picture.
+The first sum is over neighbours only. The second, and Z, are convolutions: points are interpolated onto
+the nodes of a grid, convolved with K(v) and K(v)² v by Fourier transforms, and interpolated back
+(Linderman et al. 2019). Ten thousand points take seconds instead of hours. There is no randomness: the
+same vectors give the same plot.
 """
 
 import unicodedata
@@ -34,42 +34,42 @@ from seqloom.inspect.values import Array
 
 PointKind = Literal["words", "tokens", "sentences"]
 MIN_POINTS = 4  # of a plot
-FIRST = 50  # components that t-SNE sees
-GROUPS = 20  # that are told apart by colour; the others are "other"
-EXAGGERATION = 12.0  # p is so many times as large at first, so that groups find together …
-EXPLORED = 0.3  # … for this share of the steps
-NODE = 0.35  # between two nodes of the grid; K is 1 wide
-MOST_NODES = 352  # along a side; of a wider picture, nodes lie farther apart
-FEW = 500  # points, whose pairs are sooner added up than spread on a grid
-ROWS = 1024  # of a table of distances that are held at a time
+TSNE_COMPONENTS = 50  # principal components that are the input of t-SNE
+MAX_GROUPS = 20  # with a colour of their own; all others are "other"
+EXAGGERATION = 12.0  # factor of p in the first phase, which lets clusters form
+EXAGGERATED_FRACTION = 0.3  # of the steps
+GRID_SPACING = 0.35  # between two nodes; K has width 1
+MAX_GRID_NODES = 352  # per side; a wider layout has a larger spacing
+MAX_EXACT_POINTS = 500  # up to which summing all pairs is faster than the grid
+DISTANCE_ROWS = 1024  # of the distance matrix in memory
 
 
 @dataclass(frozen=True)
 class Colouring:
-    """A number for each point, or the group each belongs to."""
+    """A number or a group for each point."""
 
     name: str  # frequency, length, kind, label
     title: str  # in words
-    values: Array  # (N,) numbers, or numbers of groups
-    groups: list[str] = field(default_factory=list)  # their names; none where values are numbers
-    log: bool = False  # whether numbers are better told apart by their logarithms
+    values: Array  # (N,) numbers, or group indices
+    groups: list[str] = field(default_factory=list)  # group names; empty if values are numbers
+    log: bool = False  # whether a logarithmic scale is better
 
 
 @dataclass(frozen=True)
 class Points:
-    """What has vectors, the more important first."""
+    """Items with vectors, most important first."""
 
     kind: PointKind
     space: WordSpace
     colourings: list[Colouring]
-    source: str  # where they are from, in words
+    source: str  # origin of the vectors, in words
 
     def __len__(self) -> int:
         return len(self.space.words)
 
     @property
     def nbytes(self) -> int:
-        """Of the vectors, as they are and of length 1."""
+        """The size of the vectors and of the unit vectors."""
         return 2 * self.space.vectors.nbytes
 
 
@@ -77,12 +77,11 @@ class Projection(NamedTuple):
     """The first principal components of vectors."""
 
     points: Array  # (N, C), the first component first
-    explained_variance_ratio: Array  # (C,) of the variance
+    explained_variance_ratio: Array  # (C,)
 
 
 def pca(x: Array, components: int = 2) -> Projection:
-    """The first components of vectors (N, D). Either direction of an axis is as good: that of its farthest point is
-    taken."""
+    """Compute the first components of vectors (N, D). Axes are oriented so that the farthest point is positive."""
     x = np.asarray(x, dtype=np.float64)
     centred = x - x.mean(axis=0)
     values, directions = np.linalg.eigh(centred.T @ centred)  # ascending
@@ -90,25 +89,25 @@ def pca(x: Array, components: int = 2) -> Projection:
     points = centred @ directions
     far = np.abs(points).argmax(axis=0)
     points *= np.where(points[far, np.arange(points.shape[1])] < 0, -1.0, 1.0)
-    if points.shape[1] < 2:  # of vectors of one number
+    if points.shape[1] < 2:  # one-dimensional vectors
         points = np.pad(points, ((0, 0), (0, 1)))
     return Projection(points, values[:components] / max(float(values.sum()), 1e-30))
 
 
 def check_points(points: Points, count: int) -> None:
-    """Refuse a picture of fewer than four points, or of points that are all the same."""
+    """Raise an error for fewer than four points, or if all points are the same."""
     if min(count, len(points)) < MIN_POINTS:
-        raise UsageError(f"A picture needs four points or more, got {min(count, len(points))}.")
+        raise UsageError(f"A plot needs at least {MIN_POINTS} points; got {min(count, len(points))}.")
     if float(np.ptp(points.space.unit[:count], axis=0).max()) < 1e-9:
-        raise UsageError("These vectors are all the same: there is nothing to draw.")
+        raise UsageError("All vectors are the same, so there is nothing to plot.")
 
 
-# --- who is near whom -------------------------------------------------------------------------------------------------
+# --- neighbours -------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
 class Neighbour:
-    """A point that is near another."""
+    """A neighbour of a point."""
 
     name: str
     index: int  # among the points
@@ -116,61 +115,61 @@ class Neighbour:
 
 
 def neighbours(points: Points, name: str, top: int = 12) -> list[Neighbour]:
-    """The points whose vectors point most nearly the same way as that of one of them, best first."""
+    """Return the points with the largest cosine to a point, best first."""
     similar = points.space.similar(name, top)
-    return [Neighbour(one.word, points.space.indices[one.word], one.score) for one in similar]
+    return [Neighbour(match.word, points.space.indices[match.word], match.score) for match in similar]
 
 
 def analogy(points: Points, a: str, b: str, c: str, top: int = 8) -> list[Neighbour]:
-    """What stands to c as b stands to a: the nearest to b − a + c, best first."""
+    """Return the points nearest to b − a + c, best first: a is to b as c is to the result."""
     similar = points.space.analogy(a, b, c, top)
-    return [Neighbour(one.word, points.space.indices[one.word], one.score) for one in similar]
+    return [Neighbour(match.word, points.space.indices[match.word], match.score) for match in similar]
 
 
-# --- what they can be coloured by -------------------------------------------------------------------------------------
+# --- colourings -------------------------------------------------------------------------------------------------------
 
 
 def colour_by_frequency(counts: Sequence[float] | None, count: int) -> Colouring:
-    """How often each was seen, or where that is not known its rank."""
+    """Colour by frequency, or by frequency rank if counts are unknown."""
     if counts is not None:
         return Colouring("frequency", "count in the training text", np.asarray(counts, float), log=True)
     return Colouring("frequency", "rank by frequency", np.arange(1.0, count + 1), log=True)
 
 
 def colour_by_length(names: Sequence[str], words: bool = False) -> Colouring:
-    """How many words, or characters, each has."""
+    """Colour by the number of characters or words."""
     values = [len(name.split()) if words else len(name.strip()) for name in names]
     return Colouring("length", "number of words" if words else "number of characters", np.asarray(values, float))
 
 
 def colour_by_kind(names: Sequence[str], pieces: bool = False) -> Colouring:
-    """By script, and within it by how it is written; `pieces`: whether it begins a word, too."""
+    """Colour by script and form; with `pieces` by whether the piece begins a word."""
     return colour_by_group("kind", "script and form", [kind_of(name, pieces) for name in names])
 
 
 def colour_by_group(name: str, title: str, members: Sequence[str]) -> Colouring:
-    """The largest groups, the largest first, and "other" for all that are left and for those that have none."""
+    """Colour by group, largest first; small groups and items without a group become "other"."""
     sizes = Counter(member for member in members if member)
     order = sorted(sizes, key=lambda group: (-sizes[group], group))
-    named = order if len(order) <= GROUPS else order[: GROUPS - 1]
+    named = order if len(order) <= MAX_GROUPS else order[: MAX_GROUPS - 1]
     groups = [*named, "other"] if len(named) < len(order) or "" in members else named
     numbers = {group: number for number, group in enumerate(named)}
     return Colouring(name, title, np.asarray([numbers.get(member, len(named)) for member in members], float), groups)
 
 
 def kind_of(text: str, pieces: bool = False) -> str:
-    """punctuation, number, Latin, Latin capitalised, Han …; of pieces of words whether a word begins with them."""
+    """Return the kind of a text: punctuation, number, Latin, Han …; for pieces, whether they begin a word."""
     if text.startswith("<") and text.endswith(">") and len(text) > 2:
         return "special"
-    letter = next((letter for letter in text if letter.isalpha()), None)
-    if letter is None:
-        return "number" if any(letter.isnumeric() for letter in text) else "punctuation"
-    script = unicodedata.name(letter, "UNKNOWN").split()[0].split("-")[0].capitalize()
+    character = next((character for character in text if character.isalpha()), None)
+    if character is None:
+        return "number" if any(character.isnumeric() for character in text) else "punctuation"
+    script = unicodedata.name(character, "UNKNOWN").split()[0].split("-")[0].capitalize()
     script = {"Cjk": "Han"}.get(script, script)
     if pieces:
         return f"{script}, begins a word" if text[:1].isspace() else f"{script}, inside a word"
     if script == "Latin":
-        return "Latin, capital" if letter.isupper() else "Latin, small"
+        return "Latin, capital" if character.isupper() else "Latin, small"
     return script
 
 
@@ -179,7 +178,7 @@ def kind_of(text: str, pieces: bool = False) -> str:
 
 @dataclass(frozen=True)
 class Layout:
-    """A picture on its way."""
+    """An intermediate or final layout."""
 
     step: int
     of: int
@@ -187,38 +186,38 @@ class Layout:
 
 
 def project_tsne(points: Points, count: int, *, perplexity: float = 30.0) -> Iterator[Layout]:
-    """The picture of the first `count` points on its way."""
+    """Yield layouts of the first `count` points."""
     check_points(points, count)
     yield from project_unit_vectors(points.space.unit[:count], perplexity)
 
 
 def project_unit_vectors(unit: Array, perplexity: float = 30.0) -> Iterator[Layout]:
-    """Unit vectors (N, D) on their way to points (N, 2), from where PCA puts them."""
-    x = pca(unit, FIRST).points
+    """Yield layouts (N, 2) of unit vectors (N, D), initialised by PCA."""
+    x = pca(unit, TSNE_COMPONENTS).points
     yield from tsne(x, x[:, :2], perplexity=perplexity)
 
 
-def tsne(x: Array, begin: Array, *, perplexity: float = 30.0, steps: int = 750, every: int = 25) -> Iterator[Layout]:
-    """The picture of x (N, D) on its way, every few steps and at the end, from `begin` (N, 2) on."""
+def tsne(x: Array, initial: Array, *, perplexity: float = 30.0, steps: int = 750, every: int = 25) -> Iterator[Layout]:
+    """Yield layouts of x (N, D) every few steps and at the end, from `initial` (N, 2)."""
     count = len(x)
     p = affinities(x, min(perplexity, (count - 1) / 3))
-    y: Array = (begin / max(float(begin[:, 0].std()), 1e-12) * 1e-4).astype(np.float32)
+    y: Array = (initial / max(float(initial[:, 0].std()), 1e-12) * 1e-4).astype(np.float32)
     grid = RepulsionGrid()
     rate = max(count / EXAGGERATION / 4, 50.0)
     velocity, gains = np.zeros_like(y), np.ones_like(y)
     for step in range(1, steps + 1):
         check_cancelled()
-        explores = step <= EXPLORED * steps
-        slope = gradient(p, y, grid, EXAGGERATION if explores else 1.0)
+        is_exaggerated = step <= EXAGGERATED_FRACTION * steps
+        slope = gradient(p, y, grid, EXAGGERATION if is_exaggerated else 1.0)
         gains = np.maximum(np.where(velocity * slope < 0, gains + 0.2, gains * 0.8), 0.01)
-        velocity = (0.5 if explores else 0.8) * velocity - rate * gains * slope
+        velocity = (0.5 if is_exaggerated else 0.8) * velocity - rate * gains * slope
         y = y + velocity
         if step % every == 0 or step == steps:
             yield Layout(step, steps, y - y.mean(axis=0))
 
 
 class Affinities(NamedTuple):
-    """Of each point its nearest ones (N, k), and p_{j|i} / 2N of them; what is not among them is 0."""
+    """The nearest neighbours of each point (N, k), and p_{j|i} / 2N; p is 0 for all other pairs."""
 
     near: NDArray[np.int64]
     p: Array
@@ -230,9 +229,9 @@ def gradient(p: Affinities, y: Array, grid: "RepulsionGrid", exaggeration: float
     across, up = (y[:, None, side] - y[:, side][p.near] for side in (0, 1))  # (N, k)
     pull = p.p / (1 + across**2 + up**2)
     attraction = np.empty((len(y), 2), np.float32)  # Σ_j p_ij K(y_i − y_j) (y_i − y_j)
-    for side, way in enumerate((across, up)):
-        way *= pull  # what pulls i to j pulls j to i
-        attraction[:, side] = way.sum(axis=1) - np.bincount(p.near.ravel(), way.ravel(), len(y))
+    for side, difference in enumerate((across, up)):
+        difference *= pull  # the force is mutual
+        attraction[:, side] = difference.sum(axis=1) - np.bincount(p.near.ravel(), difference.ravel(), len(y))
     return (4 * (exaggeration * attraction - push / total)).astype(np.float32)
 
 
@@ -242,81 +241,82 @@ def affinities(x: Array, perplexity: float) -> Affinities:
 
 
 def nearest(x: Array, count: int) -> tuple[NDArray[np.int64], Array]:
-    """The nearest others of each vector (N, k) and their squared distances, some rows at a time."""
+    """Return the nearest neighbours of each vector (N, k) and their squared distances, in chunks of rows."""
     x = x.astype(np.float32)
     lengths = (x**2).sum(axis=1)
     near, far = np.empty((len(x), count), np.int64), np.empty((len(x), count), np.float32)
-    for start in range(0, len(x), ROWS):
+    for start in range(0, len(x), DISTANCE_ROWS):
         check_cancelled()
-        rows = np.arange(start, min(start + ROWS, len(x)))
+        rows = np.arange(start, min(start + DISTANCE_ROWS, len(x)))
         table = lengths[rows, None] + lengths - 2 * x[rows] @ x.T
-        table[np.arange(len(rows)), rows] = np.inf  # a point is not its own neighbour
-        some = np.argpartition(table, count - 1, axis=1)[:, :count]
-        near[rows], far[rows] = some, np.take_along_axis(table, some, axis=1)
+        table[np.arange(len(rows)), rows] = np.inf  # a point is not a neighbour of itself
+        nearest_columns = np.argpartition(table, count - 1, axis=1)[:, :count]
+        near[rows], far[rows] = nearest_columns, np.take_along_axis(table, nearest_columns, axis=1)
     return near, np.maximum(far, 0)
 
 
 def calibrate(distances: Array, perplexity: float) -> Array:
-    """p_{j|i} (N, k) of squared distances (N, k), each row of the perplexity that is wished: β by bisection."""
+    """Compute p_{j|i} (N, k) from squared distances (N, k), with the given perplexity per row: β by bisection."""
     d = (distances - distances.min(axis=1, keepdims=True)).astype(np.float64)
     low, high = np.zeros(len(d)), np.full(len(d), np.inf)
-    beta, wished = 1 / np.maximum(d.mean(axis=1), 1e-12), np.log(perplexity)
+    beta, target = 1 / np.maximum(d.mean(axis=1), 1e-12), np.log(perplexity)
     p = np.empty_like(d)
     for _ in range(60):
         p = np.exp(-beta[:, None] * d)
         total = p.sum(axis=1)
         p /= total[:, None]
         entropy = np.log(total) + beta * (p * d).sum(axis=1)
-        flat = entropy > wished
+        flat = entropy > target
         low, high = np.where(flat, beta, low), np.where(flat, high, beta)
         beta = np.where(np.isinf(high), np.minimum(2 * beta, 1e12), (low + high) / 2)
     return p
 
 
 class RepulsionGrid:
-    """Sums over all pairs of points by a grid; the transforms of the kernels are kept while it stays the same size."""
+    """Sums over all pairs of points on a grid; kernel transforms are cached while the grid has the same size."""
 
     def __init__(self) -> None:
-        self.size: tuple[int, float] = (0, 0.0)  # nodes along a side, and how far apart they are
+        self.size: tuple[int, float] = (0, 0.0)  # nodes per side, and their spacing
         self.kernels: list[NDArray[np.complexfloating]] = []  # the transforms of K, K² v_1 and K² v_2
 
     def repulsion(self, y: Array) -> tuple[float, Array]:
         """Z, and Σ_j K(y_i − y_j)² (y_i − y_j) (N, 2)"""
-        if len(y) <= FEW:
-            way = y[:, None] - y
-            k = 1 / (1 + (way**2).sum(axis=2))
-            return max(float(k.sum()) - len(y), 1e-12), np.einsum("ij,ijd->id", k**2, way)
+        if len(y) <= MAX_EXACT_POINTS:
+            difference = y[:, None] - y
+            k = 1 / (1 + (difference**2).sum(axis=2))
+            return max(float(k.sum()) - len(y), 1e-12), np.einsum("ij,ijd->id", k**2, difference)
         low = y.min(axis=0)
-        nodes, apart = self._resize(float((y.max(axis=0) - low).max()))
-        where, share = spread(y, low, nodes, apart)
-        density = np.bincount(where.ravel(), share.ravel(), nodes * nodes).astype(np.float32).reshape(nodes, nodes)
+        nodes, spacing = self._resize(float((y.max(axis=0) - low).max()))
+        nodes_around, weights = spread(y, low, nodes, spacing)
+        density = np.bincount(nodes_around.ravel(), weights.ravel(), nodes * nodes).astype(np.float32)
+        density = density.reshape(nodes, nodes)
         transformed, fields = np.fft.rfft2(density, (2 * nodes, 2 * nodes)), []
         for kernel in self.kernels:
             convolved = np.fft.irfft2(transformed * kernel, (2 * nodes, 2 * nodes))[:nodes, :nodes].ravel()
-            fields.append((convolved[where] * share).sum(axis=1))
-        # What points feel of themselves by way of the grid, K(0) = 1 each but for interpolation; of K² v that is 0.
+            fields.append((convolved[nodes_around] * weights).sum(axis=1))
+        # The action of points on themselves, K(0) = 1 each up to interpolation; for K² v it is 0.
         row, column = np.divmod(np.arange(16), 4)
         square = (row[:, None] - row) ** 2 + (column[:, None] - column) ** 2
-        own = float(((share @ (1 / (1 + apart**2 * square)).astype(np.float32)) * share).sum())
-        return max(float(fields[0].sum() - own), 1e-12), np.stack(fields[1:], axis=1)
+        self_action = float(((weights @ (1 / (1 + spacing**2 * square)).astype(np.float32)) * weights).sum())
+        return max(float(fields[0].sum() - self_action), 1e-12), np.stack(fields[1:], axis=1)
 
     def _resize(self, extent: float) -> tuple[int, float]:
-        apart = NODE
-        while extent / apart > MOST_NODES - 4:
-            apart *= 1.1
-        nodes = min(MOST_NODES, -(-(int(extent / apart) + 4) // 32) * 32)
-        if (nodes, apart) != self.size:  # kernels on a grid twice as wide, so that its two ends do not meet
-            steps = np.fft.fftfreq(2 * nodes, 1 / (2 * nodes)) * apart  # 0, 1, … −2, −1
+        spacing = GRID_SPACING
+        while extent / spacing > MAX_GRID_NODES - 4:
+            spacing *= 1.1
+        nodes = min(MAX_GRID_NODES, -(-(int(extent / spacing) + 4) // 32) * 32)
+        if (nodes, spacing) != self.size:  # kernels on a grid of twice the width, without wrap-around
+            steps = np.fft.fftfreq(2 * nodes, 1 / (2 * nodes)) * spacing  # 0, 1, … −2, −1
             across, up = steps[:, None], steps[None, :]
             k = 1 / (1 + across**2 + up**2)
             kernels = (k, k**2 * across, k**2 * up)
-            self.size, self.kernels = (nodes, apart), [np.fft.rfft2(own.astype(np.float32)) for own in kernels]
+            self.size, self.kernels = (nodes, spacing), [np.fft.rfft2(kernel.astype(np.float32)) for kernel in kernels]
         return self.size
 
 
-def spread(y: Array, low: Array, nodes: int, apart: float) -> tuple[NDArray[np.int64], Array]:
-    """The 16 nodes around each point (N, 16), and its share in each: cubic interpolation."""
-    position = (y - low) / apart + 1  # one node is left of the leftmost cell
+def spread(y: Array, low: Array, nodes: int, spacing: float) -> tuple[NDArray[np.int64], Array]:
+    """Return the 16 nodes around each point (N, 16), and the weights of cubic interpolation."""
+    position = (y - low) / spacing + 1  # one node lies left of the first cell
     cell = np.floor(position).astype(np.int64)
     t = (position - cell).astype(np.float32)  # (N, 2), from 0 to 1
     weights = np.stack(
@@ -328,6 +328,6 @@ def spread(y: Array, low: Array, nodes: int, apart: float) -> tuple[NDArray[np.i
         ]
     )  # (4, N, 2)
     around = np.arange(-1, 3)
-    where = (cell[:, 0, None, None] + around[:, None]) * nodes + cell[:, 1, None, None] + around
-    share = weights[:, :, 0].T[:, :, None] * weights[:, :, 1].T[:, None, :]
-    return where.reshape(len(y), 16), share.reshape(len(y), 16)
+    node = (cell[:, 0, None, None] + around[:, None]) * nodes + cell[:, 1, None, None] + around
+    products = weights[:, :, 0].T[:, :, None] * weights[:, :, 1].T[:, None, :]
+    return node.reshape(len(y), 16), products.reshape(len(y), 16)

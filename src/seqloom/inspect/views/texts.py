@@ -1,12 +1,12 @@
-"""Texts as models read them, and what models say of them: where every view of a text begins.
+"""Texts as model inputs, and the predictions for them: the basis of all views of a text.
 
     read = read_text(seqloom.load("runs/translate-gru"), "Sunday, November 15, 2026")
-    read.tokens["encoder"]      the tokens of the source; those of "decoder" are END and the translation
-    read.log_probs(model)       log p of each prediction, given the right ones before it
+    read.tokens["encoder"]      the source tokens; those of "decoder" are END and the translation
+    read.log_probs(model)       log p of each prediction, teacher forced
 
-A language model predicts the next token, a translator the translation, a tagger the tag of each
-word, a classifier a label, a bidirectional language model every token from either side. A tag, a
-label or a translation that is not given is the model's own answer.
+A language model predicts the next token, a translator the translation, a tagger the tag of each word, a
+classifier a label, a bidirectional language model every token from both sides. A missing translation,
+label or tag is predicted by the model.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -37,20 +37,20 @@ from seqloom.text import END, Tokenizer
 from seqloom.text.base import END_TEXT, Span
 from seqloom.text.model_inputs import read_gaps
 
-Text = str | Sequence[int]  # ids need no tokenizer
-LISTED = 8  # unknown pieces that a message names
+Text = str | Sequence[int]  # ids do not need a tokenizer
+MAX_LISTED_PIECES = 8  # unknown pieces in a message
 
 # --- lines ------------------------------------------------------------------------------------------------------------
 
 
 def check_unicode(text: str, what: str) -> None:
-    """Refuse what UTF-8 cannot encode."""
+    """Raise an error for text that UTF-8 cannot encode."""
     if not is_unicode(text):
-        raise DataError(f"The {what} must be UTF-8, but this is not: {text!r}.")
+        raise DataError(f"The {what} must be UTF-8; got {text!r}.")
 
 
 def one_line(text: str, what: str) -> str:
-    """Strip white space from both ends; refuse a text that is empty or cannot be encoded."""
+    """Strip white space; raise an error for a text that is empty or cannot be encoded."""
     check_unicode(text, what)
     if not text.strip():
         raise UsageError(f"The {what} is empty: give at least one word.")
@@ -59,65 +59,65 @@ def one_line(text: str, what: str) -> str:
 
 def list_pieces(pieces: Sequence[str]) -> str:
     """`'ä', 'ö' and 3 more`"""
-    more = f" and {len(pieces) - LISTED} more" if len(pieces) > LISTED else ""
-    return ", ".join(map(repr, pieces[:LISTED])) + more
+    more = f" and {len(pieces) - MAX_LISTED_PIECES} more" if len(pieces) > MAX_LISTED_PIECES else ""
+    return ", ".join(map(repr, pieces[:MAX_LISTED_PIECES])) + more
 
 
 def unknown_notes(unknown: Sequence[str], what: str) -> tuple[str, ...]:
-    """A note on the pieces of a text that the vocabulary lacks; none if it has them all."""
+    """Return a note about the pieces of a text that are not in the vocabulary."""
     return (f"the vocabulary lacks {list_pieces(unknown)} of the {what}: read as <unk>",) if unknown else ()
 
 
 def cut_notes(finished: bool, what: str) -> tuple[str, ...]:
-    """A note on an answer that did not come to its end."""
-    return () if finished else (f"{what} was cut at the longest allowed: the model did not end it",)
+    """Return a note about an output that was cut at the maximum length."""
+    return () if finished else (f"{what} was cut at the maximum length: the model did not predict END",)
 
 
 def show_tokens(tokenizer: Tokenizer, ids: Sequence[int], names: Mapping[int, str] | None = None) -> list[str]:
-    """The tokens as they are shown to people; `names` are of those that are not the tokenizer's."""
+    """Return the display names of tokens; `names` has those that are not in the tokenizer."""
     return [(names or {}).get(token) or tokenizer.token(token) for token in ids]
 
 
 def special_names(tokenizer: Tokenizer, sentinels: Sequence[int] = ()) -> dict[int, str]:
-    """The names of the tokens a denoiser has beside its tokenizer's: [MASK] …, and <1>, <2> … of its sentinels."""
+    """Return the names of a denoiser's special tokens: [MASK] …, and <1>, <2> … for its sentinels."""
     numbered = {sentinel: f"<{number}>" for number, sentinel in enumerate(sentinels, start=1)}
     return {**Specials.after(len(tokenizer)).names, **numbered}
 
 
-# --- a sentence and its translation -----------------------------------------------------------------------------------
+# --- source and target ------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
 class SequencePair:
-    """What the model reads and what it says, or is made to say; END ends both, unless the translation was cut."""
+    """A source and a target, predicted or forced. END ends both, unless the target was cut at the maximum length."""
 
     source: str
     text: str
-    given: bool  # whether the translation was given, or else found
+    given: bool  # whether the target was given, not predicted
     finished: bool
     source_ids: list[int]
     target_ids: list[int]
     source_tokens: list[str]
     target_tokens: list[str]
-    source_words: list[Word]  # and which tokens they are
+    source_words: list[Word]  # with their tokens
     target_words: list[Word]
     notes: tuple[str, ...]
 
     def batch(self, model: nn.Module) -> dict[str, Tensor]:
-        """The pair as in training, teacher forced."""
+        """Return the pair as a training batch, teacher forced."""
         device = device_of(model)
-        read, said = torch.tensor([self.source_ids], device=device), torch.tensor([self.target_ids], device=device)
+        source, target = torch.tensor([self.source_ids], device=device), torch.tensor([self.target_ids], device=device)
         return {
-            "source": read,
-            "source_mask": torch.ones_like(read, dtype=torch.bool),
-            "inputs": torch.cat([torch.full_like(said[:, :1], END), said[:, :-1]], dim=1),
-            "targets": said,
-            "target_mask": torch.ones_like(said, dtype=torch.bool),
+            "source": source,
+            "source_mask": torch.ones_like(source, dtype=torch.bool),
+            "inputs": torch.cat([torch.full_like(target[:, :1], END), target[:, :-1]], dim=1),
+            "targets": target,
+            "target_mask": torch.ones_like(target, dtype=torch.bool),
         }
 
 
 def translate_pair(translator: TrainedModel, source: str, target: str | None = None, **options: Any) -> SequencePair:
-    """Let a translator find a translation, or take the given one."""
+    """Translate a line, or use the given translation."""
     source, tokenizer = one_line(source, "text"), translator.tokenizer
     notes = unknown_notes(tokenizer.unknown_pieces(source), "text")
     if target is None:
@@ -128,19 +128,19 @@ def translate_pair(translator: TrainedModel, source: str, target: str | None = N
         text, spans = tokenizer.decode(ids), tokenizer.decoded_spans(ids)
         notes += cut_notes(finished, "the translation")
     else:
-        text, finished, speaker = one_line(target, "translation"), True, tokenizer.of_targets
-        ids, spans = speaker.encode(text), speaker.spans(text)
-        notes += unknown_notes(speaker.unknown_pieces(text), "translation")
-    read, said = [*tokenizer.encode(source), END], [*ids, *[END] * finished]
+        text, finished, target_tokenizer = one_line(target, "translation"), True, tokenizer.of_targets
+        ids, spans = target_tokenizer.encode(text), target_tokenizer.spans(text)
+        notes += unknown_notes(target_tokenizer.unknown_pieces(text), "translation")
+    source_ids, target_ids = [*tokenizer.encode(source), END], [*ids, *[END] * finished]
     return SequencePair(
         source,
         text,
         target is not None,
         finished,
-        read,
-        said,
-        show_tokens(tokenizer, read),
-        show_tokens(tokenizer, said),
+        source_ids,
+        target_ids,
+        show_tokens(tokenizer, source_ids),
+        show_tokens(tokenizer, target_ids),
         group_words(source, tokenizer.spans(source), END_TEXT),
         group_words(text, spans, END_TEXT if finished else None),
         notes,
@@ -148,12 +148,12 @@ def translate_pair(translator: TrainedModel, source: str, target: str | None = N
 
 
 def denoise_pair(denoiser: TrainedModel, text: str, **options: Any) -> SequencePair:
-    """Let a denoiser restore a text. One that says what gaps hide, and nothing else, names the gap first: <1>, <2> …"""
+    """Restore a text with a denoiser. A target of spans has the sentinel <1>, <2> … before each span."""
     assert isinstance(denoiser, DenoisingModel)
     text, tokenizer = one_line(text, "text"), denoiser.tokenizer
-    read, best = denoiser.search(text, **options)
+    source_ids, best = denoiser.search(text, **options)
     gaps = read_gaps(tokenizer, Specials.after(len(tokenizer)), text)
-    said, names = [*best.tokens, *[END] * best.finished], special_names(tokenizer, denoiser.sentinels)
+    target_ids, names = [*best.tokens, *[END] * best.finished], special_names(tokenizer, denoiser.sentinels)
     words: list[Word] = []
     for is_special, run in groupby(enumerate(best.tokens), key=lambda pair: pair[1] in names):
         positions, tokens = zip(*run, strict=True)
@@ -166,45 +166,45 @@ def denoise_pair(denoiser: TrainedModel, text: str, **options: Any) -> SequenceP
         " ".join(word.text for word in words) if denoiser.predicts_spans else tokenizer.decode(best.tokens),
         False,
         best.finished,
-        read,
-        said,
-        show_tokens(tokenizer, read, names),
-        show_tokens(tokenizer, said, names),
+        source_ids,
+        target_ids,
+        show_tokens(tokenizer, source_ids, names),
+        show_tokens(tokenizer, target_ids, names),
         group_words(text, gaps.spans, END_TEXT),
         [*words, *[Word(END_TEXT, (len(best.tokens),))] * best.finished],
-        unknown_notes(gaps.unknown, "text") + cut_notes(best.finished, "what it says"),
+        unknown_notes(gaps.unknown, "text") + cut_notes(best.finished, "the output"),
     )
 
 
 def shift_words(words: Sequence[Word], by: int) -> list[Word]:
-    """The same words, their tokens so many positions later."""
+    """Shift the token positions of words."""
     return [Word(word.text, tuple(token + by for token in word.tokens)) for word in words]
 
 
-# --- a text with an answer --------------------------------------------------------------------------------------------
+# --- single texts -----------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, eq=False)
 class LinePrediction:
-    """A line as a classifier or a tagger reads it, and what it says of it."""
+    """A line as input of a classifier or tagger, and its prediction."""
 
     line: str
-    text: str  # what its tokens are taken from
-    spans: Sequence[Span]  # where they stand in that, those that were not read too
-    batch: Tree  # it alone
+    text: str  # the text that is tokenized
+    spans: Sequence[Span]  # of all tokens in the text, including those beyond the maximum length
+    batch: Tree  # with this line only
     output_kind: Literal["label", "tags"]
     answer: str
     log_prob: float
-    unknown: Sequence[str]  # pieces the vocabulary does not have
-    frame: TextFrame | None = None  # of special tokens, in the place of END
+    unknown: Sequence[str]  # pieces that are not in the vocabulary
+    frame: TextFrame | None = None  # special tokens around the text, instead of END
 
     @property
     def before(self) -> int:
-        """How many special tokens the row begins with."""
+        """The number of special tokens before the text."""
         return 0 if self.frame is None else self.frame.before
 
     def notes(self, run: Run) -> tuple[str, ...]:
-        """A note on unknown words, unless the model reads how they are spelled."""
+        """Return a note about unknown words, unless the model reads characters."""
         return unknown_notes(self.unknown, "text") if run.characters is None else ()
 
     def tokens(self, tokenizer: Tokenizer) -> list[str]:
@@ -212,50 +212,48 @@ class LinePrediction:
         return show_tokens(tokenizer, self.batch["tokens"][0].tolist(), names)
 
 
-# --- a text as recurrent cells read it --------------------------------------------------------------------------------
+# --- inputs of recurrent cells ----------------------------------------------------------------------------------------
 
 
 class LogProbs(NamedTuple):
-    """What a model thinks of what it has to predict."""
+    """Log-probabilities of the targets."""
 
-    each: Tensor  # log p (N,) of each prediction
-    total: Tensor  # log p of all of them, ()
+    each: Tensor  # log p (N,) of each target
+    total: Tensor  # log p of all targets together, ()
 
 
 @dataclass(frozen=True, eq=False)
 class ReadText:
-    """Of each role that cells have: encoder and decoder, or reader."""
+    """A text as input of recurrent cells, by role: encoder and decoder, or reader."""
 
     tokens: dict[str, list[str]]
-    predictions: list[str]  # what is predicted: tokens, tags or a label
-    prediction_kind: str  # the word for one of them
-    log_probs: Callable[[Any], LogProbs]  # of a model, this one or a copy of it
+    predictions: list[str]  # tokens, tags or a label
+    prediction_kind: str  # what a prediction is: token, label …
+    log_probs: Callable[[Any], LogProbs]  # for a model, this one or a copy
     answer: str = ""  # the translation, the tagged line, the label
     notes: tuple[str, ...] = ()
-    targets: dict[str, list[str]] = field(
-        default_factory=dict
-    )  # what must be predicted at each token, where that is so
-    is_reversed: bool = False  # whether the encoder reads its source from the end, END last all the same
-    read: Callable[[Any], object] | None = None  # where a model reads more than it predicts from
+    targets: dict[str, list[str]] = field(default_factory=dict)  # the target at each token, if any
+    is_reversed: bool = False  # whether the encoder reads the source from the end, with END last
+    read: Callable[[Any], object] | None = None  # if the model reads more tokens than it predicts from
 
     def order(self, role: str) -> list[int]:
-        """The positions of the tokens in the order in which cells that go forwards read them."""
+        """Return the token positions in the order in which forward cells read them."""
         count = len(self.tokens[role])
         if role == "encoder" and self.is_reversed:
             return [*range(count - 2, -1, -1), count - 1]
         return list(range(count))
 
     def run(self, model: nn.Module) -> None:
-        """Let a model read the text."""
+        """Run a model on the text."""
         (self.read or self.log_probs)(model)
 
 
 def recurrent_lm(source: Source) -> RecurrentLM:
-    """The recurrent language model of a `TrainedModel`, or the one given."""
+    """Return the recurrent language model of a trained model, or the module itself."""
     model = model_of(source)
     if isinstance(model, RecurrentLM):
         return model
-    raise UsageError(f"Only a recurrent language model has gates and states to look at; {_kind_of(source)}.")
+    raise UsageError(f"Only a recurrent language model is supported here; {_kind_of(source)}.")
 
 
 def _kind_of(source: Source) -> str:
@@ -267,21 +265,23 @@ def _kind_of(source: Source) -> str:
 def read_text(
     source: Source, text: Text, target: str | None = None, *, allow_unknown: bool = False, longest: int | None = None
 ) -> ReadText:
-    """Encode a text for a model with recurrent cells; ids are for a `RecurrentLM`, which needs no tokenizer then.
+    """Encode a text for a model with recurrent cells. Ids are for a `RecurrentLM` without a tokenizer.
 
-    More tokens than `longest` are refused. Dropout is for the caller to turn off.
+    Texts with more than `longest` tokens are refused. The caller turns off dropout.
     """
     model = model_of(source)
     if not cells_of(model):
-        raise UsageError(f"Only a model with recurrent cells has gates and states to look at; {_kind_of(source)}.")
+        raise UsageError(f"Only a model with recurrent cells has gates and states; {_kind_of(source)}.")
     if target is not None and not isinstance(model, RecurrentSeq2Seq):
-        who = "this is none" if isinstance(source, nn.Module) else f"{source.name} is {source.description}"
-        raise UsageError(f"A translation is for translators; {who}.")
+        model_kind = (
+            "this is not a translator" if isinstance(source, nn.Module) else f"{source.name} is {source.description}"
+        )
+        raise UsageError(f"Only translators accept a translation; {model_kind}.")
     match model:
         case RecurrentLM() | BiLM():
             read = _read_tokens(source, model, text, allow_unknown)
         case _ if not isinstance(text, str):
-            raise UsageError("Token ids are for language models alone: give the text itself.")
+            raise UsageError("Only recurrent language models accept token ids; give a text.")
         case RecurrentSeq2Seq() if not isinstance(source, nn.Module):
             read = _read_translation(translate_pair(source, one_line(text, "text"), target), source.tokenizer, model)
         case ClassifierBase() | TaggerBase() if not isinstance(source, nn.Module) and isinstance(
@@ -290,35 +290,35 @@ def read_text(
             read = _read_answer(source, model, source.read_line(one_line(text, "text")))
         case _:
             name = "This model" if isinstance(source, nn.Module) else source.name
-            raise UsageError(f"{name} has cells, but reads no single text that could be shown.")
-    most = max(map(len, read.tokens.values()))
-    if longest is not None and most > longest:
-        raise UsageError(f"The text has {most:,} tokens; at most {longest} can be looked at. Shorten it.")
+            raise UsageError(f"{name} has recurrent cells, but does not read a single text.")
+    count = max(map(len, read.tokens.values()))
+    if longest is not None and count > longest:
+        raise UsageError(f"The text has {count:,} tokens; at most {longest} can be shown. Shorten it.")
     return read
 
 
 def _read_tokens(source: Source, model: RecurrentLM | BiLM, text: Text, allow_unknown: bool) -> ReadText:
-    """END and the text, END after it too where it is read both ways. The last token is read, though none follows it."""
+    """Read END and the text; for both directions also END after it. The last token is read, but predicts nothing."""
     tokenizer = None if isinstance(source, nn.Module) else source.tokenizer
     notes: tuple[str, ...] = ()
     if isinstance(text, str):
         if tokenizer is None or isinstance(source, nn.Module):
             raise UsageError(
-                "A model alone cannot read text: give the ids of its tokens, or what `seqloom.load` gives."
+                "A model without a tokenizer cannot read text: give token ids, or the result of `seqloom.load`."
             )
         check_unicode(text, "text")
         unknown = tokenizer.unknown_pieces(text)
         if unknown and not allow_unknown:
             raise DataError(
-                f"The vocabulary of {source.run.path} cannot spell {list_pieces(unknown)} in the text. "
-                "Leave them out, or have each read as <unk>: --allow-unknown, in Python allow_unknown=True."
+                f"The vocabulary of {source.run.path} does not have {list_pieces(unknown)} in the text. "
+                "Remove them, or read each as <unk>: --allow-unknown, in Python allow_unknown=True."
             )
         ids, notes = tokenizer.encode(text), unknown_notes(unknown, "text")
     else:
-        ids, vocabulary = list(text), recurrent_lm(source).embed.num_embeddings  # others read text alone
+        ids, vocabulary = list(text), recurrent_lm(source).embed.num_embeddings  # other models read text only
         for token in ids:
             if not 0 <= token < vocabulary:
-                raise UsageError(f"Token ids go from 0 to {vocabulary - 1}; got {token}.")
+                raise UsageError(f"Token ids must be from 0 to {vocabulary - 1}; got {token}.")
     if not ids:
         raise UsageError("The text is empty: give at least one word.")
     row = [END, *ids] if isinstance(model, RecurrentLM) else [END, *ids, END]
@@ -326,7 +326,7 @@ def _read_tokens(source: Source, model: RecurrentLM | BiLM, text: Text, allow_un
 
     def predict_next(model: RecurrentLM) -> LogProbs:
         inputs, state, scores = torch.tensor([row], device=device_of(model)), model.start(rows=1), []
-        for t in range(len(ids)):  # one by one, so that every step starts from the state tensors of the one before
+        for t in range(len(ids)):  # step by step, so that each step uses the state tensors of the last
             score, state = model.score(inputs[:, t : t + 1], inputs[:, t + 1 : t + 2], DecodeState(state.hidden))
             scores.append(score[0, 0])
         each = torch.stack(scores)
@@ -350,54 +350,54 @@ def _read_tokens(source: Source, model: RecurrentLM | BiLM, text: Text, allow_un
     )
 
 
-def _read_translation(said: SequencePair, tokenizer: Tokenizer, model: RecurrentSeq2Seq) -> ReadText:
-    inputs = show_tokens(tokenizer, said.batch(model)["inputs"][0].tolist())
+def _read_translation(pair: SequencePair, tokenizer: Tokenizer, model: RecurrentSeq2Seq) -> ReadText:
+    inputs = show_tokens(tokenizer, pair.batch(model)["inputs"][0].tolist())
 
     def predict_translation(model: RecurrentSeq2Seq) -> LogProbs:
-        each = model.target_log_probs(said.batch(model))[0]
+        each = model.target_log_probs(pair.batch(model))[0]
         return LogProbs(each, each.sum())
 
     return ReadText(
-        {"encoder": said.source_tokens, "decoder": inputs},
-        said.target_tokens,
+        {"encoder": pair.source_tokens, "decoder": inputs},
+        pair.target_tokens,
         "token of the translation",
         predict_translation,
-        answer=said.text,
-        notes=said.notes,
-        targets={"decoder": said.target_tokens},
+        answer=pair.text,
+        notes=pair.notes,
+        targets={"decoder": pair.target_tokens},
         is_reversed=model.config.reverse,
     )
 
 
-def _read_answer(source: TrainedModel, model: ClassifierBase | TaggerBase, looked: LinePrediction) -> ReadText:
-    """A label, or each word's tag, whatever the others are; with a CRF, the total is of the whole sequence of tags."""
-    ids, tokens = looked.batch["tokens"][0].tolist(), looked.tokens(source.tokenizer)
-    for position, (start, end) in enumerate(looked.spans[: len(ids) - looked.before], start=looked.before):
-        if ids[position] == source.tokenizer.unknown:  # people know which word it was, and so may its spelling
-            tokens[position] = looked.text[start:end]
-    labels, batch = source.run.labels, looked.batch
+def _read_answer(source: TrainedModel, model: ClassifierBase | TaggerBase, line: LinePrediction) -> ReadText:
+    """Read a label, or the tag of each word independently; with a CRF, the total is that of the tag sequence."""
+    ids, tokens = line.batch["tokens"][0].tolist(), line.tokens(source.tokenizer)
+    for position, (start, end) in enumerate(line.spans[: len(ids) - line.before], start=line.before):
+        if ids[position] == source.tokenizer.unknown:  # show the word; a character encoder may know it
+            tokens[position] = line.text[start:end]
+    labels, batch = source.run.labels, line.batch
     with eval_mode(model):
         if isinstance(model, TaggerBase):
             batch = {**batch, "tags": model.predict(batch)}  # (1, W)
             words = [tokens[position] for position in batch["first"][0].tolist()]
             tags = [labels[tag] for tag in batch["tags"][0].tolist()]
-            told, what = [f"{word}: {tag}" for word, tag in zip(words, tags, strict=True)], "word's tag"
+            predictions, what = [f"{word}: {tag}" for word, tag in zip(words, tags, strict=True)], "word's tag"
         else:
-            told, what = [looked.answer], "label"
+            predictions, what = [line.answer], "label"
 
     def predict_answer(model: ClassifierBase | TaggerBase) -> LogProbs:
         device = device_of(model)
         moved = {name: value.to(device) if isinstance(value, Tensor) else value for name, value in batch.items()}
         scores = model(moved)  # (1, L), or emissions (1, W, K)
         if isinstance(model, ClassifierBase):
-            label = labels.index(looked.answer)
+            label = labels.index(line.answer)
             each = scores.log_softmax(dim=1)[0, label : label + 1]
             return LogProbs(each, each.sum())
-        shares = model.chain.marginals(scores, moved["words"]) if model.chain.learned else scores.softmax(dim=2)
-        each = shares.gather(2, moved["tags"].unsqueeze(2))[0, :, 0].log()
+        probabilities = model.chain.marginals(scores, moved["words"]) if model.chain.learned else scores.softmax(dim=2)
+        each = probabilities.gather(2, moved["tags"].unsqueeze(2))[0, :, 0].log()
         if not model.chain.learned:
             return LogProbs(each, each.sum())
         return LogProbs(each, model.chain.log_likelihood(scores, moved["tags"], moved["words"]).sum())
 
-    notes = looked.notes(source.run)
-    return ReadText({"reader": tokens}, told, what, predict_answer, answer=looked.answer, notes=notes)
+    notes = line.notes(source.run)
+    return ReadText({"reader": tokens}, predictions, what, predict_answer, answer=line.answer, notes=notes)
