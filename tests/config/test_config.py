@@ -85,7 +85,7 @@ def problems(text: str) -> list[str]:
     return [line.strip() for line in lines]
 
 
-def test_sections_left_out_use_their_defaults() -> None:
+def test_omitted_sections_use_defaults() -> None:
     assert build(Recipe, {"task": "lm"}) == Recipe(task="lm")
     assert build(Recipe, load_yaml("task: lm\ntrain:\n  # lr: 1\n")) == Recipe(task="lm")
 
@@ -193,13 +193,13 @@ def test_all_broken_rules_of_a_section_are_reported_with_problems_of_others() ->
         Recurrent(hidden=7, heads=9)
 
 
-def test_missing_kind_is_suggested_if_the_keys_belong_to_one_kind() -> None:
+def test_missing_kind_is_suggested_from_its_keys() -> None:
     assert problems("task: lm\ndata: {path: x, betas: [0, 0]}") == [
         "data.corpus: missing; path, betas belong to text: set data.corpus=text too"
     ]
 
 
-def test_missing_kind_is_the_default_if_it_has_the_keys() -> None:
+def test_missing_kind_is_the_default_kind() -> None:
     for section in ({}, {"part": 2}):
         recipe = build(Recipe, {"task": "lm", "data": section})
         assert recipe == build(Recipe, {"task": "lm", "data": {"corpus": "pydocs", **section}})

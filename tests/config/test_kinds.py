@@ -54,7 +54,7 @@ def test_only_the_named_kind_is_imported() -> None:
     assert "kinds_blue" in sys.modules and "kinds_red" not in sys.modules
 
 
-def test_section_without_a_kind_is_of_the_default_kind() -> None:
+def test_section_without_kind_has_default_kind() -> None:
     assert build(Recipe, {}).model.apples == 7
     assert build(Recipe, {"model": {"apples": 4}}).model.apples == 4
     assert build(Recipe, {"model": None}).model.apples == 7
@@ -63,7 +63,7 @@ def test_section_without_a_kind_is_of_the_default_kind() -> None:
     assert build(Recipe, {"other": None}).other is None
 
 
-def test_extension_of_a_kind_is_allowed_where_the_kind_is() -> None:
+def test_extension_is_allowed_in_place_of_its_kind() -> None:
     kinds = Kinds("kind", {**KINDS.paths, "sky": "kinds_blue:Config"}, bases={"sky": "blue"})
     assert kinds.only("blue").names() == ["blue", "sky"] and kinds.only("red").names() == ["red"]
     assert [kinds.base(name) for name in ("sky", "blue", None)] == ["blue", "blue", None]

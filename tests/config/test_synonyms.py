@@ -1,4 +1,4 @@
-"""Names of settings in other toolkits are answered with the key of the recipe."""
+"""Names of settings in other toolkits lead to a suggestion of the recipe key."""
 
 import pytest
 
@@ -44,14 +44,14 @@ from seqloom.tasks import names, task_info
         ("word2vec-pydocs", "embedding_dim", "model.vector_size"),
     ],
 )
-def test_synonym_is_answered_with_the_key_of_the_recipe(recipe: str, key: str, suggestion: str) -> None:
+def test_synonym_suggests_recipe_key(recipe: str, key: str, suggestion: str) -> None:
     with pytest.raises(UsageError) as error:
         read_recipe(recipe, [f"{key}=3"])
     _, line = str(error.value).splitlines()
     assert line.strip().startswith(f"{key}: ") and line.endswith(f"; did you mean {suggestion}?")
 
 
-def test_keys_that_the_recipe_lacks_are_not_suggested() -> None:
+def test_missing_keys_are_not_suggested() -> None:
     with pytest.raises(UsageError, match=r"heads: no such key; (?!did you mean model)"):
         read_recipe("lm-char-lstm", ["train.num_heads=3"])
 

@@ -1,4 +1,4 @@
-"""Cooperative cancellation: what is cancelled stops at its next step, in its own thread alone."""
+"""Cooperative cancellation: a cancelled computation stops at its next check, in its own thread only."""
 
 import threading
 
@@ -7,13 +7,13 @@ import pytest
 from seqloom.core.progress import Cancellation, Cancelled, active_cancellation, check_cancelled
 
 
-def test_check_does_nothing_outside_an_active_block() -> None:
+def test_check_outside_active_block_does_nothing() -> None:
     Cancellation().cancel()
     check_cancelled()
     assert active_cancellation() is None
 
 
-def test_cancelled_computation_stops_at_its_next_check() -> None:
+def test_cancelled_computation_stops_at_next_check() -> None:
     cancellation = Cancellation()
     with cancellation.active():
         check_cancelled()
@@ -38,7 +38,7 @@ def test_other_threads_are_not_cancelled() -> None:
     assert seen == [None]
 
 
-def test_child_is_cancelled_with_its_parent_and_not_the_other_way_round() -> None:
+def test_cancelling_a_parent_cancels_its_child_only() -> None:
     parent = Cancellation()
     child, sibling = Cancellation(parent), Cancellation(parent)
     sibling.cancel()
@@ -47,7 +47,7 @@ def test_child_is_cancelled_with_its_parent_and_not_the_other_way_round() -> Non
     assert child.is_cancelled
 
 
-def test_inner_block_ends_with_the_outer_cancellation_active_again() -> None:
+def test_outer_cancellation_is_restored_after_inner_block() -> None:
     outer, inner = Cancellation(), Cancellation()
     inner.cancel()
     with outer.active():

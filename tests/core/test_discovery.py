@@ -1,4 +1,4 @@
-"""Members of a package are found by their files."""
+"""Members of a package are discovered by their files."""
 
 import sys
 from collections.abc import Iterator
@@ -41,7 +41,7 @@ def test_every_file_is_searched_in_order(package: Path) -> None:
     assert list(found) == ["first", "second"]
 
 
-def test_two_members_of_one_name_are_refused(package: Path) -> None:
+def test_duplicate_names_are_rejected(package: Path) -> None:
     from seqloom.nn.cells import Cell
 
     (package / "c.py").write_text(MEMBER.format(cls="Third", name="first"))

@@ -46,7 +46,7 @@ def failing(number: int) -> Callable[..., Any]:
     return fail
 
 
-def test_a_write_replaces_the_whole_file(tmp_path: Path) -> None:
+def test_write_replaces_complete_file(tmp_path: Path) -> None:
     path = tmp_path / "card.md"
     write_atomic(path, "old and long")
     write_atomic(path, "größer")
@@ -55,7 +55,7 @@ def test_a_write_replaces_the_whole_file(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("step", ["fsync", "replace"])
 @pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT])
-def test_a_full_disk_leaves_the_old_file_and_says_so(
+def test_full_disk_keeps_old_file_and_is_reported(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: str, number: int
 ) -> None:
     path = tmp_path / "recipe.yaml"
@@ -67,8 +67,8 @@ def test_a_full_disk_leaves_the_old_file_and_says_so(
     assert contents(tmp_path) == {"recipe.yaml": b"old"}
 
 
-def test_a_disk_that_is_really_full() -> None:
-    """/dev/full refuses every write, as a full disk does, but only when the bytes leave Python's buffer."""
+def test_write_to_dev_full_is_reported() -> None:
+    """/dev/full rejects writes like a full disk, but only when Python flushes its buffer."""
     full = Path("/dev/full")
     if not full.exists():
         pytest.skip("this system has no /dev/full")
@@ -76,7 +76,7 @@ def test_a_disk_that_is_really_full() -> None:
         file.write(b"x")
 
 
-def test_an_interrupt_while_writing_leaves_the_old_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_interrupted_write_keeps_old_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "log"
     write_atomic(path, b"old")
 
@@ -90,40 +90,40 @@ def test_an_interrupt_while_writing_leaves_the_old_file(tmp_path: Path, monkeypa
 
 
 @pytest.mark.parametrize("number", [errno.EACCES, errno.EPERM, errno.EROFS])
-def test_a_place_that_may_not_be_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int) -> None:
+def test_missing_permission_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int) -> None:
     monkeypatch.setattr(os, "replace", failing(number))
     with pytest.raises(ResourceError, match="Not allowed to write"):
         write_atomic(tmp_path / "x", b"")
 
 
-@pytest.mark.parametrize("place", ["missing/x", "file/x", "file/x/y", "folder", "n" * 300])
-def test_a_place_where_no_file_can_be(tmp_path: Path, place: str) -> None:
+@pytest.mark.parametrize("name", ["missing/x", "file/x", "file/x/y", "folder", "n" * 300])
+def test_invalid_path_is_reported(tmp_path: Path, name: str) -> None:
     (tmp_path / "file").write_text("")
     (tmp_path / "folder").mkdir()
     with pytest.raises(ResourceError, match="Could not write"):
-        write_atomic(tmp_path / place, b"")
-    if place.startswith("file"):
-        with pytest.raises(ResourceError, match="Could not write"), new_directory(tmp_path / place):
+        write_atomic(tmp_path / name, b"")
+    if name.startswith("file"):
+        with pytest.raises(ResourceError, match="Could not write"), new_directory(tmp_path / name):
             pass
         with pytest.raises(ResourceError, match="Could not write"):
-            check_writable(tmp_path / place)
+            check_writable(tmp_path / name)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["file", "folder"]
 
 
-@pytest.mark.skipif(not Path("/proc/self").is_dir(), reason="there is no /proc here")
-def test_a_folder_that_looks_writable_and_is_not() -> None:
+@pytest.mark.skipif(not Path("/proc/self").is_dir(), reason="needs /proc")
+def test_unwritable_proc_folder_is_reported() -> None:
     with pytest.raises(ResourceError, match="write /proc"):
         check_writable(Path("/proc/x.png"))
 
 
-def test_looking_whether_a_folder_can_be_written_leaves_nothing(tmp_path: Path) -> None:
+def test_check_writable_leaves_no_file(tmp_path: Path) -> None:
     check_writable(tmp_path / "x")
     assert not list(tmp_path.iterdir())
 
 
 @pytest.mark.parametrize("number", [errno.EIO, errno.EMFILE, errno.ENFILE, errno.ESTALE, errno.ENOLCK])
 @pytest.mark.parametrize("step", ["open", "fsync", "replace"])
-def test_every_other_error_of_the_system_is_one_line(
+def test_other_system_errors_are_one_line(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int, step: str
 ) -> None:
     write_atomic(tmp_path / "x", b"old")
@@ -135,8 +135,8 @@ def test_every_other_error_of_the_system_is_one_line(
     assert contents(tmp_path) == {"x": b"old"}
 
 
-def test_bytes_are_on_disk_before_the_name_moves(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """fsync of the file, then the rename, then fsync of the folder: any other order can lose it in a power cut."""
+def test_file_is_flushed_before_rename(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The order is fsync of the file, rename, fsync of the folder; any other order can lose data in a power failure."""
     order: list[str] = []
     fsync, replace = os.fsync, os.replace
 
@@ -153,7 +153,7 @@ def test_bytes_are_on_disk_before_the_name_moves(tmp_path: Path, monkeypatch: py
     assert order == ["fsync", "replace", "fsync"]
 
 
-def test_a_directory_appears_complete_or_not_at_all(tmp_path: Path) -> None:
+def test_directory_appears_complete_or_not_at_all(tmp_path: Path) -> None:
     path = tmp_path / "step-1"
     with pytest.raises(RuntimeError), new_directory(path) as folder:
         (folder / "half").write_text("x")
@@ -166,7 +166,7 @@ def test_a_directory_appears_complete_or_not_at_all(tmp_path: Path) -> None:
     assert contents(path) == {"whole": b"x"}
 
 
-def test_a_directory_that_exists_is_not_overwritten(tmp_path: Path) -> None:
+def test_existing_directory_is_not_overwritten(tmp_path: Path) -> None:
     with new_directory(tmp_path / "step-1") as folder:
         (folder / "old").write_text("x")
     with pytest.raises(ResourceError, match="step-1"), new_directory(tmp_path / "step-1") as folder:
@@ -223,7 +223,7 @@ def lock(path: Path) -> None:
     [read_file, tensors_from_file, lambda path: append_to_file(path, "x"), lock],
     ids=["read", "st", "add", "lock"],
 )
-def test_what_is_not_a_regular_file_is_refused_at_once(
+def test_other_kinds_of_files_are_rejected_without_blocking(
     tmp_path: Path, precious: Path, place: Callable[..., None], kind: str, use: Callable[[Path], object]
 ) -> None:
     path = tmp_path / "run-file"
@@ -234,32 +234,32 @@ def test_what_is_not_a_regular_file_is_refused_at_once(
     assert precious.read_text() == "precious"
 
 
-def test_atomic_write_replaces_a_link_and_not_its_target(tmp_path: Path, precious: Path) -> None:
+def test_atomic_write_replaces_link_not_target(tmp_path: Path, precious: Path) -> None:
     link = tmp_path / "card.md"
     link.symlink_to(precious)
     write_atomic(link, "new")
     assert (precious.read_text(), link.read_text(), link.is_symlink()) == ("precious", "new", False)
 
 
-def test_temporary_names_are_new_each_time_and_created_exclusively(
+def test_temporary_names_are_unique_and_created_exclusively(
     tmp_path: Path, precious: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert len({temporary_path(tmp_path / "x") for _ in range(100)}) == 100
-    monkeypatch.setattr(secrets, "token_hex", lambda _: "0" * 16)  # somebody guesses it all the same
+    monkeypatch.setattr(secrets, "token_hex", lambda _: "0" * 16)  # an attacker guesses the name
     (tmp_path / ".x.0000000000000000.tmp").symlink_to(precious)
     with pytest.raises(ResourceError, match="Could not write"):
         write_atomic(tmp_path / "x", b"new")
     assert precious.read_text() == "precious"
 
 
-def test_new_file_is_not_written_through_a_link(tmp_path: Path, precious: Path) -> None:
+def test_new_file_is_not_written_through_link(tmp_path: Path, precious: Path) -> None:
     (tmp_path / "x").symlink_to(precious)
     with pytest.raises(FileExistsError):
         write_flushed(tmp_path / "x", b"new")
     assert precious.read_text() == "precious"
 
 
-def test_make_directory_refuses_a_link_and_a_file(tmp_path: Path, precious: Path) -> None:
+def test_make_directory_rejects_link_and_file(tmp_path: Path, precious: Path) -> None:
     (tmp_path / "elsewhere").mkdir()
     (tmp_path / "metrics").symlink_to(tmp_path / "elsewhere")
     for path in (tmp_path / "metrics", precious):
@@ -270,7 +270,7 @@ def test_make_directory_refuses_a_link_and_a_file(tmp_path: Path, precious: Path
     assert (tmp_path / "new").is_dir()
 
 
-def test_append_adds_to_the_end_and_creates(tmp_path: Path) -> None:
+def test_append_creates_file_and_adds_to_end(tmp_path: Path) -> None:
     append_to_file(tmp_path / "log", "ä\n")
     append_to_file(tmp_path / "log", "b\n")
     assert (tmp_path / "log").read_text("utf-8") == "ä\nb\n"
@@ -279,7 +279,7 @@ def test_append_adds_to_the_end_and_creates(tmp_path: Path) -> None:
 # --- locks and leftovers ----------------------------------------------------------------------------------------------
 
 
-def test_lock_is_exclusive_and_leaves_the_file_as_it_was(tmp_path: Path) -> None:
+def test_lock_is_exclusive_and_does_not_change_file(tmp_path: Path) -> None:
     path = tmp_path / ".lock"
     path.write_text("kept")
     with hold_lock(path, "busy"), pytest.raises(UsageError, match="busy"), hold_lock(path, "busy"):
@@ -289,7 +289,7 @@ def test_lock_is_exclusive_and_leaves_the_file_as_it_was(tmp_path: Path) -> None
     assert path.read_text() == "kept"
 
 
-def test_reserved_name_is_released_at_the_end(tmp_path: Path) -> None:
+def test_reserved_name_is_released(tmp_path: Path) -> None:
     with reserve(tmp_path / "one", "busy"), reserve(tmp_path / "two", "busy"):
         with pytest.raises(UsageError, match="busy"), reserve(tmp_path / "one", "busy"):
             pass
@@ -297,8 +297,8 @@ def test_reserved_name_is_released_at_the_end(tmp_path: Path) -> None:
     assert not list(tmp_path.iterdir())
 
 
-def test_lock_on_a_file_that_was_just_removed_does_not_count(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A process that opened the file just before its holder removed it must not believe it holds the lock."""
+def test_lock_on_removed_file_is_retried(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A process that opened the file just before its holder removed it does not hold the lock."""
     lock, flock = tmp_path / ".one.lock", fcntl.flock
     removed: list[Path] = []
 
@@ -315,7 +315,7 @@ def test_lock_on_a_file_that_was_just_removed_does_not_count(tmp_path: Path, mon
             pass
 
 
-def test_reserving_where_nothing_can_be_written_names_what_was_reserved(tmp_path: Path) -> None:
+def test_failed_reservation_names_the_path(tmp_path: Path) -> None:
     with (
         pytest.raises(ResourceError, match=r"Could not write .*missing/one"),
         reserve(tmp_path / "missing/one", "busy"),
@@ -323,7 +323,7 @@ def test_reserving_where_nothing_can_be_written_names_what_was_reserved(tmp_path
         pass
 
 
-def test_leftovers_of_killed_processes_are_removed_and_nothing_else(tmp_path: Path, precious: Path) -> None:
+def test_only_leftovers_of_killed_processes_are_removed(tmp_path: Path, precious: Path) -> None:
     kept = {"precious", ".x.tmp", ".hidden", ".x.0123.tmp", "x.0123456789abcdef.tmp"}
     for name in kept - {"precious"}:
         (tmp_path / name).write_text("kept")
@@ -343,7 +343,7 @@ def test_leftovers_of_killed_processes_are_removed_and_nothing_else(tmp_path: Pa
     remove_leftovers(tmp_path / "missing")
 
 
-def test_json_keeps_letters_as_they_are() -> None:
+def test_json_is_not_ascii_escaped() -> None:
     assert to_json({"ß": [1, "ø"]}) == '{\n "ß": [\n  1,\n  "ø"\n ]\n}\n'
     assert sha256(b"") == "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855"
 
@@ -363,7 +363,7 @@ def written(tmp_path: Path, tensors: dict[str, Tensor]) -> Path:
     return path
 
 
-def test_tensors_come_back_to_the_bit(tmp_path: Path) -> None:
+def test_tensor_round_trip_is_bit_identical(tmp_path: Path) -> None:
     read = tensors_from_file(written(tmp_path, TENSORS))
     assert set(read) == set(TENSORS)
     for name, tensor in TENSORS.items():
@@ -371,16 +371,16 @@ def test_tensors_come_back_to_the_bit(tmp_path: Path) -> None:
         assert torch.equal(read[name], tensor)
 
 
-def test_tensors_begin_where_torch_lets_its_own_begin(tmp_path: Path) -> None:
-    """Products of the same numbers at other places in memory may differ in their last bit; so may a training."""
+def test_tensors_read_from_file_are_aligned(tmp_path: Path) -> None:
+    """Products of the same numbers with another alignment may differ in their last bit."""
     own = torch.empty(64).data_ptr()
     whole = next(power for power in (64, 32, 16) if own % power == 0)
-    for length in range(1, 9):  # of a name, and so of the header
+    for length in range(1, 9):  # changes the length of the header
         read = tensors_from_file(written(tmp_path, {"n" * length: torch.ones(3), "other": torch.ones(5, 7)}))
         assert [tensor.data_ptr() % whole for tensor in read.values()] == [0, 0]
 
 
-def test_tensors_that_are_views_or_need_gradients(tmp_path: Path) -> None:
+def test_views_and_parameters_are_written(tmp_path: Path) -> None:
     base = torch.arange(12.0).reshape(3, 4).requires_grad_()
     tensors: dict[str, Tensor] = {"transposed": base.T, "row": base[1], "column": base[:, 1], "base": base}
     read = tensors_from_file(written(tmp_path, tensors))
@@ -394,11 +394,11 @@ def test_single_number_with_any_stride(tmp_path: Path, shape: tuple[int, ...]) -
     assert tensors_from_file(tmp_path / "x")["x"].tolist() == torch.full(shape, 6.0).tolist()
 
 
-def test_the_same_tensors_are_the_same_bytes() -> None:
+def test_equal_tensors_give_equal_bytes() -> None:
     assert len({tensors_to_bytes(TENSORS) for _ in range(20)}) == 1
 
 
-def test_a_header_with_other_entries_is_refused(tmp_path: Path) -> None:
+def test_header_with_other_entries_is_rejected(tmp_path: Path) -> None:
     path = written(tmp_path, TENSORS)
     with safe_open(path, framework="pt") as file:
         digest = file.metadata()["sha256"]
@@ -407,7 +407,7 @@ def test_a_header_with_other_entries_is_refused(tmp_path: Path) -> None:
         tensors_from_file(path)
 
 
-def test_tensors_of_another_run_are_refused(tmp_path: Path) -> None:
+def test_tensors_of_another_run_are_rejected(tmp_path: Path) -> None:
     path = tmp_path / "one.safetensors"
     path.write_bytes(tensors_to_bytes(TENSORS, "abc"))
     assert set(tensors_from_file(path, "abc")) == set(tensors_from_file(path)) == set(TENSORS)
@@ -417,7 +417,7 @@ def test_tensors_of_another_run_are_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("content", [b"[" * 100_000, b"\xff", b"", b"{", b"1" * 5000])
-def test_json_that_cannot_be_parsed_is_a_value_error(content: bytes) -> None:
+def test_invalid_json_raises_value_error(content: bytes) -> None:
     with pytest.raises(ValueError):
         parse_json(content)
 
@@ -435,7 +435,7 @@ def test_tied_tensors_are_written_for_each_name(tmp_path: Path) -> None:
 CONTENT = tensors_to_bytes(TENSORS)
 
 
-def test_any_flipped_bit_is_noticed(tmp_path: Path) -> None:
+def test_every_flipped_bit_is_detected(tmp_path: Path) -> None:
     path = tmp_path / "x.safetensors"
     for place in range(len(CONTENT)):
         for bit in {place % 8, place * 3 % 8}:
@@ -444,8 +444,8 @@ def test_any_flipped_bit_is_noticed(tmp_path: Path) -> None:
                 tensors_from_file(path)
 
 
-def test_a_changed_kind_name_or_shape_is_noticed(tmp_path: Path) -> None:
-    """Headers that are still valid, over bytes that have not changed."""
+def test_changed_dtype_name_or_shape_is_detected(tmp_path: Path) -> None:
+    """The changed headers are valid, and the bytes after them are unchanged."""
     path = tmp_path / "x.safetensors"
     for old, new in ((b'"F32"', b'"I32"'), (b'"weight"', b'"height"'), (b"[2,3]", b"[3,2]"), (b'"BF16"', b'"F16" ')):
         assert CONTENT.count(old) == 1
@@ -455,14 +455,14 @@ def test_a_changed_kind_name_or_shape_is_noticed(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("length", [0, 4, 8, 100, len(CONTENT) - 1])
-def test_a_file_cut_short_is_noticed(tmp_path: Path, length: int) -> None:
+def test_truncated_file_is_detected(tmp_path: Path, length: int) -> None:
     path = tmp_path / "x.safetensors"
     path.write_bytes(CONTENT[:length])
     with pytest.raises(CheckpointError):
         tensors_from_file(path)
 
 
-def test_missing_and_foreign_files_are_told_apart(tmp_path: Path) -> None:
+def test_missing_and_foreign_files_have_different_messages(tmp_path: Path) -> None:
     path = tmp_path / "x.safetensors"
     with pytest.raises(CheckpointError, match="is missing"):
         tensors_from_file(path)

@@ -1,4 +1,4 @@
-"""Spans and tags: every scheme there and back, what is valid, and what is made of what is not."""
+"""Spans and tags: round trips in every scheme, validity, and repair of invalid sequences."""
 
 from itertools import pairwise, product
 
@@ -23,7 +23,7 @@ from seqloom.core.iob import (
 
 PREFIXES: dict[Scheme, str] = {"IOB1": "BI", "IOB2": "BI", "BIOES": "BIES"}
 PANKAJ = [Span("PER", 0, 2), Span("LOC", 4, 6), Span("LOC", 6, 7)]
-WRITTEN: dict[Scheme, str] = {
+TAGS: dict[Scheme, str] = {
     "IOB1": "I-PER I-PER O O I-LOC I-LOC B-LOC",
     "IOB2": "B-PER I-PER O O B-LOC I-LOC B-LOC",
     "BIOES": "B-PER E-PER O O B-LOC E-LOC S-LOC",
@@ -36,18 +36,18 @@ def alphabet(scheme: Scheme, types: str = "XY") -> list[str]:
 
 @st.composite
 def sentences(draw: st.DrawFn) -> tuple[list[Span], int]:
-    """Spans that do not overlap, some of them touching, and how many words there are."""
-    spans, place = [], 0
+    """Draw spans that do not overlap, some of them adjacent, and a number of words."""
+    spans, position = [], 0
     for _ in range(draw(st.integers(0, 5))):
-        start = place + draw(st.integers(0, 2))
-        place = start + draw(st.integers(1, 4))
-        spans.append(Span(draw(st.sampled_from(["PER", "LOC", "a-b", ""])), start, place))
-    return spans, place + draw(st.integers(0, 2))
+        start = position + draw(st.integers(0, 2))
+        position = start + draw(st.integers(1, 4))
+        spans.append(Span(draw(st.sampled_from(["PER", "LOC", "a-b", ""])), start, position))
+    return spans, position + draw(st.integers(0, 2))
 
 
 @pytest.mark.parametrize("scheme", SCHEMES)
-def test_the_schemes_by_hand(scheme: Scheme) -> None:
-    tags = WRITTEN[scheme].split()
+def test_schemes_of_hand_written_example(scheme: Scheme) -> None:
+    tags = TAGS[scheme].split()
     assert write_tags(PANKAJ, 7, scheme) == tags
     assert extract_spans(tags) == extract_strict_spans(tags, scheme) == PANKAJ
     assert read_tags(tags, scheme) == (PANKAJ, [])
@@ -56,7 +56,7 @@ def test_the_schemes_by_hand(scheme: Scheme) -> None:
 
 @pytest.mark.parametrize("scheme", SCHEMES)
 @given(sentences())
-def test_there_and_back(scheme: Scheme, sentence: tuple[list[Span], int]) -> None:
+def test_tags_round_trip(scheme: Scheme, sentence: tuple[list[Span], int]) -> None:
     spans, length = sentence
     tags = write_tags(spans[::-1], length, scheme)
     assert len(tags) == length and extract_spans(tags) == extract_strict_spans(tags, scheme) == spans
@@ -65,8 +65,8 @@ def test_there_and_back(scheme: Scheme, sentence: tuple[list[Span], int]) -> Non
 
 
 @pytest.mark.parametrize("scheme", SCHEMES)
-def test_a_sequence_is_valid_if_its_neighbours_are(scheme: Scheme) -> None:
-    """Every sequence of up to four tags: two ways to say what is valid, and no two valid ones with the same spans."""
+def test_sequence_is_valid_iff_all_neighbours_are(scheme: Scheme) -> None:
+    """Two definitions of validity agree on every sequence of up to four tags, and valid sequences have unique spans."""
     for length in range(5):
         seen: dict[tuple[Span, ...], tuple[str, ...]] = {}
         for tags in product(alphabet(scheme), repeat=length):
@@ -79,15 +79,15 @@ def test_a_sequence_is_valid_if_its_neighbours_are(scheme: Scheme) -> None:
 
 @pytest.mark.parametrize("scheme", SCHEMES)
 @given(st.lists(st.sampled_from(alphabet("BIOES")), max_size=12))
-def test_a_repair_keeps_the_spans_and_needs_no_other(scheme: Scheme, tags: list[str]) -> None:
+def test_repair_keeps_spans_and_is_valid(scheme: Scheme, tags: list[str]) -> None:
     spans, mistakes = read_tags(tags, scheme)
     repaired = write_tags(spans, len(tags), scheme)
     assert read_tags(repaired, scheme) == (spans, [])
-    assert [place for place, tag in enumerate(tags) if tag != repaired[place]] == mistakes
-    if scheme != "IOB1":  # there, as in seqeval, a span may begin after a misplaced B
+    assert [position for position, tag in enumerate(tags) if tag != repaired[position]] == mistakes
+    if scheme != "IOB1":  # in IOB1, as in seqeval, a span may begin after a misplaced B
         assert set(extract_strict_spans(tags, scheme)) <= set(spans)
-    covered = {place for span in spans for place in range(span.start, span.end)}
-    assert covered == {place for place, tag in enumerate(tags) if tag != "O"}  # no word is lost, none is added
+    covered = {position for span in spans for position in range(span.start, span.end)}
+    assert covered == {position for position, tag in enumerate(tags) if tag != "O"}  # spans cover the same words
 
 
 @pytest.mark.parametrize(
@@ -104,7 +104,7 @@ def test_a_repair_keeps_the_spans_and_needs_no_other(scheme: Scheme, tags: list[
         ("S-PER I-PER O", "IOB2", "B-PER B-PER O", []),
     ],
 )
-def test_invalid_sequences(tags: str, scheme: Scheme, repaired: str, strict: list[Span]) -> None:
+def test_invalid_sequences_are_repaired(tags: str, scheme: Scheme, repaired: str, strict: list[Span]) -> None:
     given_tags = tags.split()
     spans, mistakes = read_tags(given_tags, scheme)
     assert " ".join(write_tags(spans, len(given_tags), scheme)) == repaired
@@ -112,7 +112,7 @@ def test_invalid_sequences(tags: str, scheme: Scheme, repaired: str, strict: lis
     assert extract_strict_spans(given_tags, scheme) == strict
 
 
-def test_the_scheme_with_the_fewest_mistakes() -> None:
+def test_detected_scheme_has_fewest_mistakes() -> None:
     assert detect_scheme([]) == detect_scheme([["O", "O"]]) == "IOB2"
     assert detect_scheme([["I-X", "O", "I-Y"], ["B-X"]]) == "IOB1"
     assert detect_scheme([["B-X", "E-X", "S-Y"], ["I-X"]]) == "BIOES"
@@ -128,16 +128,16 @@ def test_the_scheme_with_the_fewest_mistakes() -> None:
         (["O"], False),
         ([], False),
         (["NOUN", "X", "O"], False),
-        (["S", "I"], False),  # letters that happen to be tags of something else
+        (["S", "I"], False),  # tags of another tag set
         (["B-PER", "U-PER", "O"], False),
     ],
 )
-def test_which_tags_mark_spans(tags: list[str], does: bool) -> None:
+def test_span_tags_are_recognised(tags: list[str], does: bool) -> None:
     assert marks_spans(tags) is does
 
 
 @pytest.mark.parametrize("tag", ["", "PER", "B-", "U-PER", "b-PER", "OO", "O-PER", "BPER", "-PER", "B PER"])
-def test_what_is_no_tag(tag: str) -> None:
+def test_invalid_tag_is_rejected(tag: str) -> None:
     with pytest.raises(DataError, match=r"must be O, or B-, I-, E- or S- followed by a type, such as B-PER; got "):
         parse_tag(tag)
 
@@ -152,6 +152,6 @@ def test_what_is_no_tag(tag: str) -> None:
         [Span("X", 0, 3), Span("X", 1, 2)],
     ],
 )
-def test_spans_that_cannot_be_written(spans: list[Span]) -> None:
+def test_invalid_spans_are_rejected(spans: list[Span]) -> None:
     with pytest.raises(DataError, match=r"within 4 words, contain at least one and not overlap; got Span"):
         write_tags(spans, 4)

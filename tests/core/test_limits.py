@@ -1,4 +1,4 @@
-"""Limits: constants, their environment variables, free memory, and models that do not fit into it."""
+"""Limits: constants, environment variables, free memory, and models that do not fit."""
 
 from pathlib import Path
 
@@ -19,7 +19,7 @@ from seqloom.core.limits import (
 from seqloom.core.memory import TooLargeError, build_within_memory
 
 
-def test_environment_replaces_limits(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_environment_overrides_limits(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SEQLOOM_MAX_LINE", "12k")
     monkeypatch.setenv("SEQLOOM_MAX_SOURCE", "77")
     monkeypatch.setenv("SEQLOOM_MEMORY", "2G")
@@ -27,13 +27,13 @@ def test_environment_replaces_limits(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("text", ["", "0", "-1", "many", "1.5G"])
-def test_wrong_environment_is_one_line(monkeypatch: pytest.MonkeyPatch, text: str) -> None:
+def test_invalid_environment_variable_is_reported(monkeypatch: pytest.MonkeyPatch, text: str) -> None:
     monkeypatch.setenv("SEQLOOM_MEMORY", text)
     with pytest.raises(UsageError, match="SEQLOOM_MEMORY must be a whole number above 0"):
         available_memory()
 
 
-def test_available_memory_is_that_of_the_machine() -> None:
+def test_available_memory_is_at_most_machine_memory() -> None:
     free = available_memory()
     total = next(line for line in Path("/proc/meminfo").read_text().splitlines() if line.startswith("MemTotal:"))
     assert free is not None
@@ -46,7 +46,7 @@ class Stack:
     hidden: int = 8
 
 
-def test_absurd_number_of_layers_is_refused_in_recipe_and_constructor() -> None:
+def test_too_many_layers_are_rejected() -> None:
     with pytest.raises(UsageError, match="layers must be at most 10,000, got 1,000,000"):
         build(Stack, {"layers": 1_000_000})
     with pytest.raises(ValueError, match="layers must be at most 10,000"):
@@ -54,12 +54,12 @@ def test_absurd_number_of_layers_is_refused_in_recipe_and_constructor() -> None:
     assert Stack(layers=10_000).layers == 10_000
 
 
-def test_largest_settings_are_named() -> None:
+def test_largest_settings_are_listed() -> None:
     settings = {"model": {"kind": "gpt", "layers": 3, "d_model": 512, "tied": True, "positions": {"max_length": 64}}}
     assert list_largest_settings(settings) == "model.d_model=512, model.positions.max_length=64, model.layers=3"
 
 
-def test_model_that_does_not_fit_is_refused_before_it_is_allocated() -> None:
+def test_too_large_model_is_rejected_before_allocation() -> None:
     with (
         pytest.raises(
             TooLargeError, match=r"does not fit .* shape \(4000000, 1000000\).*model\.hidden=1000000"
@@ -77,7 +77,7 @@ def test_many_small_tensors_are_counted_together(monkeypatch: pytest.MonkeyPatch
         del kept
 
 
-def test_model_that_fits_is_built_as_ever() -> None:
+def test_memory_guard_does_not_change_weights() -> None:
     torch.manual_seed(1)
     plain = nn.GRU(8, 16, 2)
     torch.manual_seed(1)
@@ -87,7 +87,7 @@ def test_model_that_fits_is_built_as_ever() -> None:
         assert torch.equal(value, watched.state_dict()[name])
 
 
-def test_devices_are_refused(tmp_path: Path) -> None:
+def test_devices_are_rejected(tmp_path: Path) -> None:
     with open("/dev/zero", "rb") as file, pytest.raises(DataError, match="/dev/zero is a device"):
         refuse_device("/dev/zero", file.fileno())
     (tmp_path / "file").write_text("a")
@@ -95,5 +95,5 @@ def test_devices_are_refused(tmp_path: Path) -> None:
         refuse_device(tmp_path / "file", file.fileno())
 
 
-def test_bytes_for_people() -> None:
+def test_format_bytes() -> None:
     assert format_bytes(3 << 40) == "3,072.0 GiB"

@@ -25,13 +25,13 @@ def run_faster(x: int) -> str:
     return f"faster {2 * x}"
 
 
-def test_definition_is_called_where_nothing_applies(doubled: Operation[[int], str]) -> None:
+def test_definition_is_called_if_no_implementation_applies(doubled: Operation[[int], str]) -> None:
     assert doubled(3) == "defined 6" and doubled.__doc__ == "Twice x."
     doubled.register(lambda x: x > 10, run_fast)
     assert (doubled(3), doubled(11)) == ("defined 6", "fast 22")
 
 
-def test_implementations_are_tried_in_the_order_of_registration(doubled: Operation[[int], str]) -> None:
+def test_implementations_are_tried_in_registration_order(doubled: Operation[[int], str]) -> None:
     doubled.register(lambda x: x > 10, run_faster)
     doubled.register(always, run_fast)
     assert (doubled(3), doubled(11)) == ("fast 6", "faster 22")
@@ -54,7 +54,7 @@ def test_definitions_only_is_restored_after_an_exception(doubled: Operation[[int
     assert doubled(1) == "fast 2"
 
 
-def test_definitions_only_does_not_reach_other_threads(doubled: Operation[[int], str]) -> None:
+def test_definitions_only_does_not_affect_other_threads(doubled: Operation[[int], str]) -> None:
     doubled.register(always, run_fast)
     results: list[str] = []
     with definitions_only():

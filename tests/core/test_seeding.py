@@ -16,12 +16,12 @@ def test_derived_seeds_fit_every_generator(seed: int, path: list[int | str]) -> 
     torch.Generator().manual_seed(derived)
 
 
-def test_derived_seeds_are_fixed_forever() -> None:
-    """Runs resumed with a later version must draw what they would have drawn with this one."""
+def test_derived_seeds_do_not_change_between_versions() -> None:
+    """Runs resumed with a later version must use the same random numbers."""
     assert derive_seed(1, "step", 0, 0) == 332971203732598461
 
 
-def test_purposes_do_not_share_seeds() -> None:
+def test_seeds_of_different_purposes_differ() -> None:
     seeds = {
         derive_seed(seed, name, step) for seed in range(5) for name in ("step", "order", "init") for step in range(200)
     }
@@ -30,7 +30,7 @@ def test_purposes_do_not_share_seeds() -> None:
 
 
 @pytest.mark.parametrize("steps_before", [0, 1, 5])
-def test_a_step_draws_the_same_whatever_came_before(steps_before: int) -> None:
+def test_random_numbers_of_step_are_independent_of_earlier_steps(steps_before: int) -> None:
     seed_step(7, 3)
     expected = torch.rand(4)
     for step in range(steps_before):
@@ -40,7 +40,7 @@ def test_a_step_draws_the_same_whatever_came_before(steps_before: int) -> None:
     assert torch.equal(torch.rand(4), expected)
 
 
-def test_steps_ranks_and_seeds_draw_differently() -> None:
+def test_steps_ranks_and_seeds_have_different_random_numbers() -> None:
     draws = set()
     for seed, step, rank in ((1, 0, 0), (1, 1, 0), (1, 0, 1), (2, 0, 0)):
         seed_step(seed, step, rank)
@@ -48,10 +48,10 @@ def test_steps_ranks_and_seeds_draw_differently() -> None:
     assert len(draws) == 4
 
 
-def test_a_generator_leaves_the_global_stream_alone() -> None:
+def test_generator_does_not_affect_global_random_state() -> None:
     torch.manual_seed(0)
     expected = torch.rand(2)
     torch.manual_seed(0)
-    made = make_generator(3, "order")
-    assert torch.equal(torch.rand(3, generator=made), torch.rand(3, generator=make_generator(3, "order")))
+    order = make_generator(3, "order")
+    assert torch.equal(torch.rand(3, generator=order), torch.rand(3, generator=make_generator(3, "order")))
     assert torch.equal(torch.rand(2), expected)

@@ -33,46 +33,46 @@ trees = st.recursive(
 )
 
 
-def same(a: Tree, b: Tree) -> bool:
-    """Equal in structure, kinds and every bit of every tensor."""
+def are_equal(a: Tree, b: Tree) -> bool:
+    """Return whether two trees are equal in structure, types and every bit of every tensor."""
     if type(a) is not type(b):
         return False
     if isinstance(a, Tensor):
         return a.dtype == b.dtype and a.shape == b.shape and torch.equal(a, b)
     if isinstance(a, GrowingBuffer):
-        return same(a.buffer, b.buffer) and same(a.length, b.length)
+        return are_equal(a.buffer, b.buffer) and are_equal(a.length, b.length)
     if isinstance(a, tuple | list):
-        return len(a) == len(b) and all(map(same, a, b))
+        return len(a) == len(b) and all(map(are_equal, a, b))
     if isinstance(a, dict):
-        return list(a) == list(b) and all(same(a[key], b[key]) for key in a)
+        return list(a) == list(b) and all(are_equal(a[key], b[key]) for key in a)
     return bool(a == b)
 
 
 @given(trees)
-def test_packed_trees_come_back_through_json(tree: Tree) -> None:
+def test_pack_round_trip_through_json(tree: Tree) -> None:
     skeleton, named = pack(tree)
-    assert same(unpack(json.loads(json.dumps(skeleton)), named), tree)
+    assert are_equal(unpack(json.loads(json.dumps(skeleton)), named), tree)
     assert all(a is b for a, b in zip(named.values(), leaves(tree), strict=True))
 
 
-def test_packing_tells_apart_what_json_would_not() -> None:
+def test_pack_distinguishes_types_that_json_merges() -> None:
     values: list[Tree] = [(), [], {}, {"tensor": "leaf0"}, {"value": 1}, (1,), [1], None, "leaf0"]
     for value in values:
-        assert same(unpack(json.loads(json.dumps(pack(value)[0])), {}), value)
+        assert are_equal(unpack(json.loads(json.dumps(pack(value)[0])), {}), value)
 
 
 @given(trees)
 def test_clone_shares_no_memory(tree: Tree) -> None:
     before = unpack(*pack(tree_map(lambda leaf: leaf.clone(), tree)))
     copy = clone(tree)
-    assert same(copy, tree)
+    assert are_equal(copy, tree)
     for leaf in leaves(copy):
         leaf.fill_(1)
-    assert same(tree, before)
+    assert are_equal(tree, before)
 
 
 @given(trees, st.lists(st.integers(0, ROWS - 1), max_size=5))
-def test_selecting_rows_of_a_tree_selects_them_in_every_leaf(tree: Tree, rows: list[int]) -> None:
+def test_select_rows_applies_to_every_leaf(tree: Tree, rows: list[int]) -> None:
     chosen = select_rows(tree, torch.tensor(rows, dtype=torch.long))
     for old, new in zip(leaves(tree), leaves(chosen), strict=True):
         assert torch.equal(new, old[rows])
@@ -87,17 +87,17 @@ def test_select_reorders_hypotheses_and_sources_separately() -> None:
     assert select(DecodeState(torch.arange(2)), torch.tensor([1]), torch.tensor([0])).memory is None
 
 
-def test_detach_cuts_the_graph_and_keeps_the_values() -> None:
+def test_detach_keeps_values() -> None:
     weight = torch.ones(2, requires_grad=True)
     tree: Tree = {"h": weight * 2, "n": 3}
-    cut = detach(tree)
-    assert not cut["h"].requires_grad
-    assert cut["n"] == 3
-    assert torch.equal(cut["h"], tree["h"])
+    detached = detach(tree)
+    assert not detached["h"].requires_grad
+    assert detached["n"] == 3
+    assert torch.equal(detached["h"], tree["h"])
     assert tree["h"].requires_grad
 
 
-def test_leaves_come_in_a_fixed_order_and_move_together() -> None:
+def test_leaves_have_fixed_order_and_move_together() -> None:
     a, b, c = torch.zeros(1), torch.ones(1), torch.tensor([1])
     tree = {"z": a, "a": [GrowingBuffer(b, c), None]}
     assert [id(leaf) for leaf in leaves(tree)] == [id(a), id(b), id(c)]

@@ -1,4 +1,4 @@
-"""Small recipes on the embedded toys, and a disk that does not wait for the platter."""
+"""Small recipes on the toy corpus, and file access without fsync."""
 
 import os
 from collections.abc import Callable
@@ -40,6 +40,6 @@ def recipe() -> Callable[..., Any]:
 
 
 @pytest.fixture(autouse=True)
-def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+def skip_fsync_and_tensorboard(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "fsync", lambda handle: None)
     monkeypatch.setattr(record, "open_tensorboard", lambda run, step: None)

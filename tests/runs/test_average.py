@@ -1,4 +1,4 @@
-"""The mean of weights, to the bit; and its run, whole or not at all."""
+"""Weight averaging: the mean is exact, and the averaged run appears complete or not at all."""
 
 import errno
 import json
@@ -23,49 +23,49 @@ from seqloom.training import begin
 # --- the mean ---------------------------------------------------------------------------------------------------------
 
 
-def test_it_is_the_sum_over_the_number() -> None:
+def test_mean_equals_sum_divided_by_count() -> None:
     draw = torch.Generator().manual_seed(1)
     parts = [{"a": torch.randn(4, 3, generator=draw), "b": torch.randn(5, generator=draw)} for _ in range(7)]
-    found = mean(iter(parts))
+    averaged = mean(iter(parts))
     for name in ("a", "b"):
-        wanted = torch.stack([part[name].double() for part in parts]).mean(0).float()
-        assert found[name].dtype == torch.float32
-        assert torch.equal(found[name], wanted)
+        expected = torch.stack([part[name].double() for part in parts]).mean(0).float()
+        assert averaged[name].dtype == torch.float32
+        assert torch.equal(averaged[name], expected)
 
 
-def test_it_is_added_up_in_double_precision() -> None:
+def test_mean_is_computed_in_double_precision() -> None:
     parts = [{"w": torch.tensor([value])} for value in (1e8, 1.0, -1e8)]
     assert mean(parts)["w"].item() == pytest.approx(1 / 3, rel=1e-6)
-    assert (parts[0]["w"] + parts[1]["w"] + parts[2]["w"]).item() == 0.0  # what single precision would make of it
+    assert (parts[0]["w"] + parts[1]["w"] + parts[2]["w"]).item() == 0.0  # in single precision
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16, torch.float16])
 @pytest.mark.parametrize("count", [1, 2, 3, 7, 10])
-def test_of_the_same_weights_it_is_those_weights(dtype: torch.dtype, count: int) -> None:
+def test_mean_of_equal_weights_is_unchanged(dtype: torch.dtype, count: int) -> None:
     weights = torch.randn(50, generator=torch.Generator().manual_seed(2), dtype=torch.float64).to(dtype)
-    if dtype == torch.float64:  # ten of them need four bits more than a double has
+    if dtype == torch.float64:  # the sum of ten needs four bits more than float64 has
         weights = weights.float().double()
-    found = mean([{"w": weights}] * count)["w"]
-    assert found.dtype == dtype and torch.equal(found, weights)
+    averaged = mean([{"w": weights}] * count)["w"]
+    assert averaged.dtype == dtype and torch.equal(averaged, weights)
 
 
-def test_what_was_counted_is_not_averaged() -> None:
+def test_integers_are_not_averaged() -> None:
     parts = [{"w": torch.tensor([value]), "counts": torch.tensor([3, 4])} for value in (1.0, 2.0)]
-    found = mean(parts)
-    assert found["w"].tolist() == [1.5]
-    assert found["counts"].dtype == torch.int64 and found["counts"].tolist() == [3, 4]
-    assert parts[0]["w"].tolist() == [1.0]  # and what was read is left as it was
+    averaged = mean(parts)
+    assert averaged["w"].tolist() == [1.5]
+    assert averaged["counts"].dtype == torch.int64 and averaged["counts"].tolist() == [3, 4]
+    assert parts[0]["w"].tolist() == [1.0]  # the inputs are unchanged
 
 
 @pytest.mark.parametrize(
     "other", [{"w": torch.ones(3)}, {"v": torch.ones(2)}, {"w": torch.ones(2), "v": torch.ones(2)}]
 )
-def test_other_names_or_shapes_have_no_mean(other: dict[str, torch.Tensor]) -> None:
+def test_different_names_or_shapes_are_rejected(other: dict[str, torch.Tensor]) -> None:
     with pytest.raises(CheckpointError, match="same names and shapes"):
         mean([{"w": torch.ones(2)}, other])
 
 
-def test_steps_in_words() -> None:
+def test_description_of_steps() -> None:
     run: Any = SimpleNamespace(path=Path("runs/one"))
 
     def words(steps: Iterable[int]) -> str:
@@ -86,23 +86,23 @@ def trained(recipe: Any, tmp_path: Path) -> Run:
     return training.run
 
 
-def test_it_is_made_of_the_checkpoints_on_disk(trained: Run) -> None:
-    made = average_runs([trained.path], 3, None)
+def test_average_uses_checkpoints_on_disk(trained: Run) -> None:
+    averaged_run = average_runs([trained.path], 3, None)
     folders = [trained.path / "checkpoints" / f"step-{step}" for step in (4, 8, 12)]
     parts = [tensors_from_file(folder / "model.safetensors") for folder in folders]
     names = [dict(json.loads((f / "state.json").read_text())["model"]["dict"]) for f in folders]
-    found = tensors_from_file(made.run.path / "model.safetensors")
-    assert made.average.steps == [4, 8, 12]
-    for name, tensor in found.items():
+    averaged = tensors_from_file(averaged_run.run.path / "model.safetensors")
+    assert averaged_run.average.steps == [4, 8, 12]
+    for name, tensor in averaged.items():
         stacked = torch.stack([p[n[name]["tensor"]].double() for p, n in zip(parts, names, strict=True)])
         assert torch.equal(tensor, stacked.mean(0).float()), name
-    assert any(not torch.equal(tensor, parts[-1][names[-1][name]["tensor"]]) for name, tensor in found.items())
+    assert any(not torch.equal(tensor, parts[-1][names[-1][name]["tensor"]]) for name, tensor in averaged.items())
 
 
-def test_what_it_keeps(trained: Run) -> None:
-    made = average_runs([trained.path], 2, None).run
-    assert made.path == trained.path.with_name("one-averaged")
-    opened = Run.open(made.path)
+def test_averaged_run_keeps_recipe_data_and_tokenizer(trained: Run) -> None:
+    averaged_run = average_runs([trained.path], 2, None).run
+    assert averaged_run.path == trained.path.with_name("one-averaged")
+    opened = Run.open(averaged_run.path)
     assert opened.recipe == trained.recipe
     for name in ("tokenizer.json", "data.json"):
         assert json.loads((opened.path / name).read_text()) == json.loads((trained.path / name).read_text())
@@ -118,7 +118,9 @@ def test_what_it_keeps(trained: Run) -> None:
 
 
 @pytest.mark.parametrize("error", [KeyboardInterrupt(), OSError(errno.ENOSPC, "full")])
-def test_it_appears_complete_or_not_at_all(trained: Run, monkeypatch: pytest.MonkeyPatch, error: BaseException) -> None:
+def test_averaged_run_appears_complete_or_not_at_all(
+    trained: Run, monkeypatch: pytest.MonkeyPatch, error: BaseException
+) -> None:
     write, failing = files.write_flushed, 1
     while True:
         calls: list[Path] = []
@@ -140,15 +142,15 @@ def test_it_appears_complete_or_not_at_all(trained: Run, monkeypatch: pytest.Mon
         failing += 1
     assert (
         len(calls) == 9
-    )  # recipe, manifest, data, tokenizer, average, metrics, weights, log, card: each was cut short once
+    )  # recipe, manifest, data, tokenizer, average, metrics, weights, log, card: each was truncated once
     assert (trained.path.parent / "one-averaged" / "metrics" / "dev.json").is_file()
 
 
-def test_nothing_is_measured_where_nothing_can_be_written(
+def test_unwritable_output_is_rejected_before_evaluation(
     trained: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def never(*_: Any) -> None:
-        raise AssertionError("this would have been for nothing")
+        raise AssertionError("must not be called")
 
     monkeypatch.setattr(averages, "mean_of_checkpoints", never)
     (tmp_path / "file").write_text("")
@@ -159,21 +161,21 @@ def test_nothing_is_measured_where_nothing_can_be_written(
         average_runs([trained.path], 2, tmp_path / "there")
 
 
-def test_a_run_that_is_being_trained_is_left_alone(trained: Run) -> None:
+def test_running_training_is_rejected(trained: Run) -> None:
     with trained.locked(), pytest.raises(UsageError, match="is being trained by another process"):
         average_runs([trained.path], 2, None)
     assert not trained.path.with_name("one-averaged").exists()
 
 
-def test_a_run_that_may_only_be_read(trained: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_read_only_run_can_be_averaged(trained: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("os.access", lambda path, mode: False)
     monkeypatch.setattr(Run, "locked", None)
     assert average_runs([trained.path], 2, tmp_path / "elsewhere").run.path.is_dir()
 
 
-def test_a_damaged_note_of_what_was_averaged(trained: Run) -> None:
-    made = average_runs([trained.path], 2, None).run
+def test_damaged_average_file_is_reported(trained: Run) -> None:
+    averaged_run = average_runs([trained.path], 2, None).run
     for text in ("{", "[]", "{}"):
-        (made.path / "average.json").write_text(text)
+        (averaged_run.path / "average.json").write_text(text)
         with pytest.raises(CheckpointError, match=r"average\.json is damaged"):
-            _ = Run.open(made.path).average
+            _ = Run.open(averaged_run.path).average

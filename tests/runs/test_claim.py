@@ -1,4 +1,4 @@
-"""The path of a new run belongs to one process; and what is deleted of a run that failed."""
+"""The path of a new run belongs to one process, and failed runs are deleted."""
 
 import multiprocessing
 import os
@@ -19,7 +19,7 @@ def names(folder: Path) -> list[str]:
     return sorted(path.name for path in folder.iterdir())
 
 
-def test_second_training_with_the_same_path_is_refused_before_it_does_anything(recipe: Any, tmp_path: Path) -> None:
+def test_second_training_with_same_path_is_rejected(recipe: Any, tmp_path: Path) -> None:
     with claim(tmp_path / "runs" / "one"):
         before = names(tmp_path / "runs")
         for attempt in (
@@ -35,7 +35,7 @@ def test_second_training_with_the_same_path_is_refused_before_it_does_anything(r
     assert names(tmp_path / "runs") == ["one", "two"]
 
 
-def test_of_many_that_create_one_run_exactly_one_succeeds(tmp_path: Path) -> None:
+def test_only_one_of_many_creators_succeeds(tmp_path: Path) -> None:
     start = threading.Barrier(8)
     outcomes: list[int | str] = []
 
@@ -66,7 +66,7 @@ def die_while_creating(path: Path) -> None:
         os.kill(os.getpid(), 9)
 
 
-def test_what_a_killed_process_left_does_not_block_the_path(recipe: Any, tmp_path: Path) -> None:
+def test_leftovers_of_killed_process_do_not_block_path(recipe: Any, tmp_path: Path) -> None:
     process = multiprocessing.get_context("spawn").Process(target=die_while_creating, args=(tmp_path / "one",))
     process.start()
     process.join(60)
@@ -82,14 +82,14 @@ def test_failed_preparation_leaves_nothing(recipe: Any, tmp_path: Path) -> None:
     assert names(tmp_path) == []
 
 
-def test_dangling_link_in_place_of_the_run_is_refused_before_any_work(tmp_path: Path) -> None:
+def test_dangling_link_is_rejected(tmp_path: Path) -> None:
     (tmp_path / "one").symlink_to(tmp_path / "nowhere")
     with pytest.raises(UsageError, match="exists and is not a run"), claim(tmp_path / "one"):
         pass
 
 
 @pytest.mark.parametrize("kind", ["link", "FIFO"])
-def test_lock_of_the_path_that_is_no_regular_file_is_refused(tmp_path: Path, kind: str) -> None:
+def test_irregular_lock_file_is_rejected(tmp_path: Path, kind: str) -> None:
     (tmp_path / "precious").write_text("precious")
     lock = tmp_path / ".one.lock"
     lock.symlink_to(tmp_path / "precious") if kind == "link" else os.mkfifo(lock)
@@ -98,11 +98,11 @@ def test_lock_of_the_path_that_is_no_regular_file_is_refused(tmp_path: Path, kin
     assert (tmp_path / "precious").read_text() == "precious"
 
 
-# --- a run that failed ------------------------------------------------------------------------------------------------
+# --- failed runs ------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("log", [None, b"", b'{"event": "started", "step": 0}\n', b"\xff\n"])
-def test_run_that_failed_before_its_first_step_is_deleted(tmp_path: Path, log: bytes | None) -> None:
+def test_run_that_failed_before_first_step_is_deleted(tmp_path: Path, log: bytes | None) -> None:
     run = Run.create(tmp_path / "one", {}, {})
     (run.path / "checkpoints").mkdir()
     if log is not None:
@@ -112,21 +112,21 @@ def test_run_that_failed_before_its_first_step_is_deleted(tmp_path: Path, log: b
 
 
 @pytest.mark.parametrize("name", ["checkpoints/step-3", "checkpoints/.step-3.aside", "model.safetensors"])
-def test_run_with_checkpoints_or_weights_is_kept_whatever_its_log_says(tmp_path: Path, name: str) -> None:
+def test_run_with_checkpoints_or_weights_is_kept(tmp_path: Path, name: str) -> None:
     run = Run.create(tmp_path / "one", {}, {})
     (run.path / name).mkdir(parents=True)
     run.discard_unstarted()
     assert (run.path / name).exists()
 
 
-def test_run_that_made_steps_is_kept(tmp_path: Path) -> None:
+def test_run_with_steps_is_kept(tmp_path: Path) -> None:
     run = Run.create(tmp_path / "one", {}, {})
     (run.path / "log.jsonl").write_text('{"event": "progress", "step": 1}\n')
     run.discard_unstarted()
     assert run.path.exists()
 
 
-def test_run_that_another_process_trains_is_kept(tmp_path: Path) -> None:
+def test_run_of_another_process_is_kept(tmp_path: Path) -> None:
     run = Run.create(tmp_path / "one", {}, {})
     with run.locked(), pytest.raises(UsageError, match="being trained by another process"):
         run.discard_unstarted()

@@ -1,4 +1,4 @@
-"""Runs on a GPU: exact resume of a real model when asked to be deterministic, and every model used where it was put."""
+"""Runs on a GPU: exact resume of deterministic training, and models that run on the selected device."""
 
 import pytest
 import torch
@@ -13,19 +13,19 @@ pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a C
 
 
 @pytest.fixture(autouse=True)
-def leave_as_found():
+def restore_determinism():
     yield
     torch.use_deterministic_algorithms(False)
 
 
 @pytest.mark.parametrize("precision", ["fp32", "bf16", "fp16"])
 @pytest.mark.parametrize("cell", ["lstm", "gru-cho"])
-def test_stopping_and_going_on_changes_not_a_bit(recipe, tmp_path, cell, precision):
+def test_resumed_training_is_bit_identical(recipe, tmp_path, cell, precision):
     options = ["train.device=cuda", "train.deterministic=true", f"train.precision={precision}", f"model.cell={cell}"]
-    made = recipe(*options, "model.layers=2", "train.log_every=1", "train.steps=20")
-    list(begin(made, tmp_path / "whole").events())
+    config = recipe(*options, "model.layers=2", "train.log_every=1", "train.steps=20")
+    list(begin(config, tmp_path / "full").events())
     stop = Stop()
-    for event in begin(made, tmp_path / "parts").events(stop):
+    for event in begin(config, tmp_path / "parts").events(stop):
         if isinstance(event, Progress) and event.step == 7:
             stop.request()
     assert isinstance(list(resume(tmp_path / "parts").events())[-1], Finished)
@@ -33,14 +33,14 @@ def test_stopping_and_going_on_changes_not_a_bit(recipe, tmp_path, cell, precisi
         "model.safetensors",
         *(f"checkpoints/step-20/{part}.safetensors" for part in ("model", "optimizer", "carry")),
     ):
-        whole, parts = (tensors_from_file(tmp_path / run / name) for run in ("whole", "parts"))
-        assert whole.keys() == parts.keys()
-        for tensor in whole:
-            assert torch.equal(whole[tensor], parts[tensor]), f"{name}: {tensor}"
+        full, parts = (tensors_from_file(tmp_path / run / name) for run in ("full", "parts"))
+        assert full.keys() == parts.keys()
+        for tensor in full:
+            assert torch.equal(full[tensor], parts[tensor]), f"{name}: {tensor}"
 
 
 @pytest.mark.parametrize("task", ["language-model", "ngram"])
-def test_a_model_on_the_gpu_evaluates_scores_and_generates_as_on_the_cpu(recipe, tmp_path, task):
+def test_gpu_results_equal_cpu_results(recipe, tmp_path, task):
     overrides = ["train.device=cpu"] if task == "language-model" else []
     events = list(begin(recipe(*overrides, task=task), tmp_path / "run").events())
     best = min(event.metrics["loss"] for event in events if isinstance(event, Evaluated))

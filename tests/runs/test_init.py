@@ -1,4 +1,4 @@
-"""Beginning with a run: what is filled in, what must agree, what cannot be begun with."""
+"""Training from another run (`init.from`): filled-in settings, conflicts and invalid sources."""
 
 import json
 import shutil
@@ -24,16 +24,16 @@ from seqloom.training import begin, resume
 
 @pytest.fixture(scope="module")
 def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A pretrained run of each kind, by its name."""
+    """Train a pretrained run of each kind in a folder of this name."""
     folder = tmp_path_factory.mktemp("pretrained")
     for kind in KINDS:
         pretrained_run(folder / kind, kind)
     return folder
 
 
-def test_the_key_is_from_in_a_recipe() -> None:
-    made = build(InitConfig, {"from": "runs/x"})
-    assert made == InitConfig(from_="runs/x") and to_mapping(made) == {"from": "runs/x", "weights": True}
+def test_recipe_key_is_from() -> None:
+    config = build(InitConfig, {"from": "runs/x"})
+    assert config == InitConfig(from_="runs/x") and to_mapping(config) == {"from": "runs/x", "weights": True}
     with pytest.raises(UsageError, match="from: missing"):
         build(InitConfig, {})
     with pytest.raises(UsageError, match=r"form: no such key; did you mean from\?"):
@@ -43,14 +43,14 @@ def test_the_key_is_from_in_a_recipe() -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_the_body_is_that_of_the_run(runs: Path, tmp_path: Path, kind: str) -> None:
+def test_backbone_is_filled_in_from_run(runs: Path, tmp_path: Path, kind: str) -> None:
     recipe = classify_recipe(tmp_path, runs / kind)
     assert to_mapping(recipe.model.backbone) == Run.open(runs / kind).recipe["model"]
     assert recipe.tokenizer is None
-    assert build_recipe(to_mapping(recipe), "again") == recipe  # what is filled in agrees with itself
+    assert build_recipe(to_mapping(recipe), "again") == recipe  # the filled-in recipe is valid
 
 
-def test_what_changes_no_weight_may_be_another(runs: Path, tmp_path: Path) -> None:
+def test_settings_without_weights_may_differ(runs: Path, tmp_path: Path) -> None:
     recipe = classify_recipe(
         tmp_path, runs / "gpt", "model.backbone.dropout=0.3", "model.backbone.attention_dropout=0.2"
     )
@@ -63,7 +63,7 @@ def test_what_changes_no_weight_may_be_another(runs: Path, tmp_path: Path) -> No
     assert same.model.backbone.positions.kind == "learned"
 
 
-def test_every_disagreement_is_named(runs: Path, tmp_path: Path) -> None:
+def test_every_conflicting_setting_is_reported(runs: Path, tmp_path: Path) -> None:
     words = [
         "model.backbone.layers=4",
         "model.backbone.d_model=16",
@@ -72,23 +72,23 @@ def test_every_disagreement_is_named(runs: Path, tmp_path: Path) -> None:
     ]
     with pytest.raises(UsageError, match=r"backbone must be that of init\.from") as caught:
         classify_recipe(tmp_path, runs / "bert", *words)
-    for said in (
+    for text in (
         "model.backbone.layers is 4 here and 2 there",
         "d_model is 16 here and 12",
         "max_length is 64 here and 32",
     ):
-        assert said in str(caught.value)
+        assert text in str(caught.value)
     assert "dropout" not in str(caught.value)
 
 
-def test_an_unknown_key_is_refused_with_the_recipe(runs: Path, tmp_path: Path) -> None:
+def test_unknown_key_is_rejected(runs: Path, tmp_path: Path) -> None:
     with pytest.raises(
         UsageError, match=r"model\.backbone\.laiers: no such key; did you mean model\.backbone\.layers\?"
     ):
         classify_recipe(tmp_path, runs / "bert", "model.backbone.laiers=4", "model.pooling=mode")
 
 
-def test_what_is_no_run(tmp_path: Path) -> None:
+def test_missing_run_is_reported(tmp_path: Path) -> None:
     with pytest.raises(CheckpointError, match=r"init\.from: there is no run .*nowhere\. Train one first"):
         classify_recipe(tmp_path, tmp_path / "nowhere")
     with pytest.raises(CheckpointError, match=r"`seqloom train lm-char-lstm`"):
@@ -98,13 +98,13 @@ def test_what_is_no_run(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("model", [{"kind": "ngram", "order": 3}, {"kind": "classifier"}, {}])
-def test_what_cannot_be_a_body(tmp_path: Path, model: dict[str, Any]) -> None:
+def test_model_without_backbone_is_rejected(tmp_path: Path, model: dict[str, Any]) -> None:
     Run.create(tmp_path / "other", {"task": "ngram", "model": model}, {})
     with pytest.raises(UsageError, match=rf"other cannot be fine-tuned: its model is of kind {model.get('kind')}"):
         classify_recipe(tmp_path, tmp_path / "other")
 
 
-def test_a_run_without_weights(runs: Path, tmp_path: Path) -> None:
+def test_run_without_weights_is_rejected(runs: Path, tmp_path: Path) -> None:
     shutil.copytree(runs / "gpt", tmp_path / "gpt")
     (tmp_path / "gpt" / "model.safetensors").unlink()
     with pytest.raises(CheckpointError, match=r"no model\.safetensors yet.*init\.weights=false"):
@@ -113,8 +113,8 @@ def test_a_run_without_weights(runs: Path, tmp_path: Path) -> None:
     begin(classify_recipe(tmp_path, tmp_path / "gpt", "init.weights=false"), tmp_path / "out")
 
 
-def test_weights_that_do_not_fit_are_refused_when_the_training_begins(runs: Path, tmp_path: Path) -> None:
-    """Only a run that was changed by hand gets there: its recipe and its weights disagree."""
+def test_mismatched_weights_are_rejected_at_start(runs: Path, tmp_path: Path) -> None:
+    """This needs a run that was edited: its recipe and its weights disagree."""
     shutil.copytree(runs / "gpt", tmp_path / "gpt")
     recipe = tmp_path / "gpt" / "recipe.yaml"
     recipe.write_text(recipe.read_text().replace("layers: 2", "layers: 3"))
@@ -124,7 +124,7 @@ def test_weights_that_do_not_fit_are_refused_when_the_training_begins(runs: Path
         next(training.events())
 
 
-def test_sections_that_do_not_go_together(runs: Path, tmp_path: Path) -> None:
+def test_conflicting_sections_are_rejected(runs: Path, tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=r"tokenizer comes from the run in init\.from"):
         classify_recipe(tmp_path, runs / "gpt", "tokenizer.kind=words")
     with pytest.raises(UsageError, match="tokenizer: missing") as caught:
@@ -138,23 +138,23 @@ def test_sections_that_do_not_go_together(runs: Path, tmp_path: Path) -> None:
         classify_recipe(tmp_path, runs / "bert", "batch.max_length=2")
 
 
-def test_what_has_no_body_is_left_alone() -> None:
+def test_recipe_without_backbone_is_unchanged() -> None:
     plain = {"task": "classify", "init": {"from": "nowhere"}, "model": {"kind": "classifier"}}
     assert fill_in(plain) == plain
     assert fill_in({"init": 3, "model": None}) == {"init": 3, "model": None}
 
 
-def test_no_more_is_read_than_the_body_was_made_for(runs: Path, tmp_path: Path) -> None:
+def test_rows_are_limited_to_backbone_length(runs: Path, tmp_path: Path) -> None:
     recipes = {kind: classify_recipe(tmp_path, runs / kind, "batch.max_length=100") for kind in KINDS}
     lengths = {kind: max_row_length(recipe) for kind, recipe in recipes.items()}
     assert lengths == {kind: 100 if "hidden" in SHAPES[kind] else 32 for kind in KINDS}
     assert max_row_length(classify_recipe(tmp_path, runs / "gpt", "batch.max_length=null")) == 32
 
 
-# --- what a run remembers ---------------------------------------------------------------------------------------------
+# --- records in the run -----------------------------------------------------------------------------------------------
 
 
-def test_data_and_card_say_where_it_came_from(runs: Path, tmp_path: Path) -> None:
+def test_data_and_card_name_the_source(runs: Path, tmp_path: Path) -> None:
     out = trained(classify_recipe(tmp_path, runs / "gpt", "train.steps=2"), tmp_path / "out")
     init = json.loads((out / "data.json").read_text())["init"]
     assert init == {
@@ -168,45 +168,49 @@ def test_data_and_card_say_where_it_came_from(runs: Path, tmp_path: Path) -> Non
         f"started from the weights of `{runs / 'gpt'}`, a gpt of text (sha256 {init['sha256'][:16]}"
         in (out / "card.md").read_text()
     )
-    twin = trained(classify_recipe(tmp_path, runs / "gpt", "train.steps=2", "init.weights=false"), tmp_path / "twin")
-    assert "but random initial weights" in (twin / "card.md").read_text()
+    from_scratch = trained(
+        classify_recipe(tmp_path, runs / "gpt", "train.steps=2", "init.weights=false"), tmp_path / "from-scratch"
+    )
+    assert "but random initial weights" in (from_scratch / "card.md").read_text()
 
 
-def test_a_run_needs_no_other_to_be_opened(runs: Path, tmp_path: Path) -> None:
+def test_run_opens_without_its_source(runs: Path, tmp_path: Path) -> None:
     source = Path(shutil.copytree(runs / "bert", tmp_path / "bert"))
     out = trained(tag_recipe(tmp_path, source, "train.steps=2", "train.evaluate_every=1"), tmp_path / "out")
     shutil.rmtree(source)
     tagger = load(out)
     assert tagger.evaluate("dev")["loss"] > 0
     assert len(next(tagger.tag("Ann sings")).words) == 2
-    for _ in resume(out, ["train.steps=3"]).events():  # a checkpoint has all that goes on
+    for _ in resume(out, ["train.steps=3"]).events():  # a checkpoint contains everything
         pass
     assert average(out, last=2, out=tmp_path / "mean").evaluate("dev")["loss"] > 0
 
 
-def test_without_a_checkpoint_the_source_is_needed_as_it_was(runs: Path, tmp_path: Path) -> None:
+def test_resume_without_checkpoint_needs_unchanged_source(runs: Path, tmp_path: Path) -> None:
     source = Path(shutil.copytree(runs / "gpt", tmp_path / "gpt"))
     recipe = classify_recipe(tmp_path, source, "train.steps=2")
     run = begin(recipe, tmp_path / "out").run  # killed before its first checkpoint
-    whole = trained(recipe, tmp_path / "whole")
+    uninterrupted = trained(recipe, tmp_path / "uninterrupted")
     for _ in resume(run.path).events():
         pass
-    assert (run.path / "model.safetensors").read_bytes() == (whole / "model.safetensors").read_bytes()
+    assert (run.path / "model.safetensors").read_bytes() == (uninterrupted / "model.safetensors").read_bytes()
     late = begin(recipe, tmp_path / "late").run
     shutil.copy(pretrained_run(tmp_path / "other", "gpt", layers=1) / "model.safetensors", source)
     with pytest.raises(CheckpointError, match="have changed, and it has no checkpoint"):
         next(resume(late.path).events())
 
 
-def test_what_was_fine_tuned_without_a_next_token_has_none_to_give(runs: Path, tmp_path: Path) -> None:
-    backbone = pretrained_run(tmp_path / "gpt", "gpt", tied=False)  # tied and without a bias there is nothing to miss
+def test_fine_tuned_classifier_has_no_language_model(runs: Path, tmp_path: Path) -> None:
+    backbone = pretrained_run(
+        tmp_path / "gpt", "gpt", tied=False
+    )  # a tied output layer without bias has no weights of its own
     first = trained(classify_recipe(tmp_path, backbone, "train.steps=1"), tmp_path / "first")
     again = begin(classify_recipe(tmp_path, first, "loss.language_model=0.5"), tmp_path / "second").task
     with pytest.raises(UsageError, match=r"output\.weight is missing; loss\.language_model needs the output layer"):
         again.model()
 
 
-def test_what_was_fine_tuned_can_be_fine_tuned_again(runs: Path, tmp_path: Path) -> None:
+def test_fine_tuned_run_can_be_fine_tuned(runs: Path, tmp_path: Path) -> None:
     first = trained(classify_recipe(tmp_path, runs / "bert", "train.steps=3"), tmp_path / "first")
     task = begin(tag_recipe(tmp_path, first), tmp_path / "second").task
     one, two = load(first).model.backbone.state_dict(), task.model().backbone.state_dict()

@@ -1,4 +1,4 @@
-"""What a training writes into its run: the log above all, the same whether or not it was interrupted."""
+"""Records of a training in its run: log, card and metrics, independent of interruptions."""
 
 import io
 import json
@@ -14,22 +14,22 @@ from seqloom.train.events import Evaluated, Finished, Progress, Saved, Started, 
 from seqloom.train.stop import Stop
 from seqloom.training import begin, resume
 
-TENSORBOARD = record_module.open_tensorboard  # as it is before tests begin, which do without
+TENSORBOARD = record_module.open_tensorboard  # the original, which a fixture replaces
 CLOCK = ("time", "tokens_per_second", "seconds_left", "seconds", "step_seconds")
 
 
 def close(events: Any) -> None:
-    """Drop a training without a word, as a crash would."""
+    """Abort a training like a crash."""
     events.close()
 
 
-def log_of(path, leave_out=("started",)):
-    """The log without what depends on the clock."""
-    entries = [entry for entry in Run.open(path).log() if entry["event"] not in leave_out]
+def read_log(path, omit=("started",)):
+    """Return the log without times."""
+    entries = [entry for entry in Run.open(path).log() if entry["event"] not in omit]
     return [{key: value for key, value in entry.items() if key not in CLOCK} for entry in entries]
 
 
-def test_every_event_is_in_the_log_as_it_was_yielded(recipe, tmp_path):
+def test_log_contains_every_event(recipe, tmp_path):
     events = list(begin(recipe(), tmp_path / "one").events())
     entries = list(Run.open(tmp_path / "one").log())
     assert all(entry.pop("time") for entry in entries)
@@ -37,46 +37,46 @@ def test_every_event_is_in_the_log_as_it_was_yielded(recipe, tmp_path):
     assert [type(event) for event in events].count(Progress) == 4
 
 
-def test_an_event_is_on_disk_before_it_is_passed_on(recipe, tmp_path):
-    """A consumer that dies of an event has it in its log."""
+def test_event_is_logged_before_it_is_yielded(recipe, tmp_path):
+    """The log contains an event even if its consumer crashes."""
     for count, _event in enumerate(begin(recipe(), tmp_path / "one").events(), start=1):
         assert len((tmp_path / "one" / "log.jsonl").read_text().splitlines()) == count
 
 
 @pytest.mark.parametrize("task", ["language-model", "ngram"])
-def test_broken_off_after_any_event_and_resumed_the_log_is_that_of_an_unbroken_run(recipe, tmp_path, task):
+def test_log_of_crashed_and_resumed_run_equals_uninterrupted_log(recipe, tmp_path, task):
     whole = list(begin(recipe(task=task), tmp_path / "whole").events())
-    expected = log_of(tmp_path / "whole")
+    expected = read_log(tmp_path / "whole")
     for count in range(1, len(whole)):
-        path = tmp_path / f"broken-{count}"
+        path = tmp_path / f"crashed-{count}"
         events = begin(recipe(task=task), path).events()
         for _ in range(count):
             next(events)
         close(events)
         with open(path / "log.jsonl", "a") as log:
-            log.write('{"event": "progress", "step": 7, "val')  # a line the crash tore
+            log.write('{"event": "progress", "step": 7, "val')  # a truncated line
         list(resume(path).events())
-        assert log_of(path) == expected, f"broken off after event {count}, {whole[count - 1]}"
+        assert read_log(path) == expected, f"crashed after event {count}, {whole[count - 1]}"
         for line in (path / "log.jsonl").read_text().splitlines():
             json.loads(line)
 
 
-def test_stopped_and_resumed_the_curve_is_that_of_an_unbroken_run(recipe, tmp_path):
+def test_curve_of_stopped_and_resumed_run_equals_uninterrupted_curve(recipe, tmp_path):
     list(begin(recipe(), tmp_path / "whole").events())
     stop = Stop()
     for event in begin(recipe(), tmp_path / "parts").events(stop):
         if isinstance(event, Progress) and event.step == 6:
             stop.request()
     list(resume(tmp_path / "parts").events())
-    parts = log_of(tmp_path / "parts", leave_out=())
-    assert [entry["event"] for entry in parts].count("stopped") == 1  # that it was stopped is part of the story
+    parts = read_log(tmp_path / "parts", omit=())
+    assert [entry["event"] for entry in parts].count("stopped") == 1  # the stop is logged
     assert [entry["step"] for entry in parts if entry["event"] == "started"] == [0, 6]
     session = ("started", "stopped", "saved")
-    assert log_of(tmp_path / "parts", session) == log_of(tmp_path / "whole", session)
+    assert read_log(tmp_path / "parts", session) == read_log(tmp_path / "whole", session)
 
 
-def test_an_evaluation_made_twice_is_in_the_log_once(recipe, tmp_path):
-    """Stopped before the evaluation of step 4, which is made after the resume; then broken off before it is saved."""
+def test_repeated_evaluation_is_logged_once(recipe, tmp_path):
+    """The training stops before the evaluation of step 4, resumes, and crashes before it is saved."""
     list(begin(recipe(), tmp_path / "whole").events())
     stop = Stop()
     training = begin(recipe("train.log_every=1"), tmp_path / "parts")
@@ -88,11 +88,11 @@ def test_an_evaluation_made_twice_is_in_the_log_once(recipe, tmp_path):
     close(events)
     list(resume(tmp_path / "parts").events())
     for kind in ("evaluated", "saved"):
-        whole, parts = ([e for e in log_of(tmp_path / name) if e["event"] == kind] for name in ("whole", "parts"))
+        whole, parts = ([e for e in read_log(tmp_path / name) if e["event"] == kind] for name in ("whole", "parts"))
         assert parts == whole
 
 
-def test_the_card_and_the_metrics(recipe, tmp_path):
+def test_card_and_metrics_are_written(recipe, tmp_path):
     events = list(begin(recipe(), tmp_path / "one").events())
     run = Run.open(tmp_path / "one")
     best = min((event for event in events if isinstance(event, Evaluated)), key=lambda event: event.metrics["loss"])
@@ -106,8 +106,8 @@ def test_the_card_and_the_metrics(recipe, tmp_path):
         assert run.data["sha256"][split][:16] in card
 
 
-def test_the_log_on_a_full_disk(recipe, tmp_path, monkeypatch):
-    """Closing such a log fails a second time; one clear line must come out of it all the same."""
+def test_full_disk_while_logging_is_reported(recipe, tmp_path, monkeypatch):
+    """Closing the log fails again, but the error is still a single line."""
 
     class Full(io.BytesIO):
         def flush(self):
@@ -116,10 +116,10 @@ def test_the_log_on_a_full_disk(recipe, tmp_path, monkeypatch):
         def close(self):
             raise OSError(28, "No space left on device")
 
-    def opened(file, mode):
+    def open_full(file, mode):
         return Full() if mode == "ab" else open(file, mode)
 
-    monkeypatch.setattr(files, "open", opened, raising=False)
+    monkeypatch.setattr(files, "open", open_full, raising=False)
     with pytest.raises(ResourceError, match=r"disk is full.*log\.jsonl") as caught:
         list(begin(recipe(), tmp_path / "one").events())
     assert caught.value.exit_code == 5
@@ -127,24 +127,24 @@ def test_the_log_on_a_full_disk(recipe, tmp_path, monkeypatch):
     assert isinstance(list(resume(tmp_path / "one").events())[-1], Finished)
 
 
-def test_a_full_disk_in_the_middle_is_resumable(recipe, tmp_path, monkeypatch):
+def test_training_resumes_after_full_disk(recipe, tmp_path, monkeypatch):
     list(begin(recipe(), tmp_path / "whole").events())
     seen = []
     with pytest.raises(ResourceError, match="disk is full"):
         for event in begin(recipe(), tmp_path / "parts").events():
             seen.append(event)
             if isinstance(event, Saved) and event.step == 4:
-                monkeypatch.setattr("seqloom.core.files.os.replace", _full)
+                monkeypatch.setattr("seqloom.core.files.os.replace", raise_disk_full)
     monkeypatch.undo()
     assert isinstance(list(resume(tmp_path / "parts").events())[-1], Finished)
-    assert log_of(tmp_path / "parts") == log_of(tmp_path / "whole")
+    assert read_log(tmp_path / "parts") == read_log(tmp_path / "whole")
 
 
-def _full(*_):
+def raise_disk_full(*_):
     raise OSError(28, "No space left on device")
 
 
-def test_tensorboard_gets_the_curves(recipe, tmp_path, monkeypatch):
+def test_tensorboard_receives_curves(recipe, tmp_path, monkeypatch):
     pytest.importorskip("tensorboard", reason="the extra tensorboard is not installed")
     monkeypatch.setattr(record_module, "open_tensorboard", TENSORBOARD)
     import warnings
@@ -157,7 +157,7 @@ def test_tensorboard_gets_the_curves(recipe, tmp_path, monkeypatch):
     board = EventAccumulator(str(tmp_path / "one" / "tensorboard"))
     board.Reload()
     evaluated = [(event.step, event.metrics["loss"]) for event in events if isinstance(event, Evaluated)]
-    found = [(scalar.step, scalar.value) for scalar in board.Scalars("dev/loss")]
-    assert [step for step, _ in found] == [step for step, _ in evaluated]
-    assert [value for _, value in found] == pytest.approx([value for _, value in evaluated], rel=1e-6)
+    logged = [(scalar.step, scalar.value) for scalar in board.Scalars("dev/loss")]
+    assert [step for step, _ in logged] == [step for step, _ in evaluated]
+    assert [value for _, value in logged] == pytest.approx([value for _, value in evaluated], rel=1e-6)
     assert [scalar.step for scalar in board.Scalars("train/loss")] == [3, 6, 9, 12]

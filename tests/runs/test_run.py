@@ -1,4 +1,4 @@
-"""A run directory: made whole or not at all, and every damage to it named with the right exit code."""
+"""Run directories: created atomically, and all damage is reported with the right exit code."""
 
 import errno
 import json
@@ -20,7 +20,7 @@ from seqloom.training import begin, resume
 
 
 def close(events: Any) -> None:
-    """Drop a training without a word, as a crash would."""
+    """Abort a training like a crash."""
     events.close()
 
 
@@ -31,20 +31,20 @@ def trained(request, recipe, tmp_path):
     return training.run
 
 
-# --- making one -------------------------------------------------------------------------------------------------------
+# --- creating a run ---------------------------------------------------------------------------------------------------
 
 
-def test_created_and_opened_again(tmp_path):
+def test_created_run_can_be_opened(tmp_path):
     recipe = {"task": "x", "seed": 7, "model": {"kind": "recurrent-lm", "sizes": [1, 2]}}
-    made = Run.create(tmp_path / "deep" / "er" / "one", recipe, {"data.json": {"a": 1}})
-    opened = Run.open(made.path)
-    assert opened.recipe == made.recipe == recipe
-    assert json.loads((made.path / "data.json").read_text()) == {"a": 1}
+    created = Run.create(tmp_path / "deep" / "er" / "one", recipe, {"data.json": {"a": 1}})
+    opened = Run.open(created.path)
+    assert opened.recipe == created.recipe == recipe
+    assert json.loads((created.path / "data.json").read_text()) == {"a": 1}
 
 
 @pytest.mark.parametrize("failing", [1, 2, 3])
 @pytest.mark.parametrize("error", [KeyboardInterrupt(), OSError(errno.ENOSPC, "full")])
-def test_it_appears_complete_or_not_at_all(tmp_path, monkeypatch, failing, error):
+def test_run_appears_complete_or_not_at_all(tmp_path, monkeypatch, failing, error):
     calls: list[Path] = []
     write = files.write_flushed
 
@@ -64,7 +64,7 @@ def test_it_appears_complete_or_not_at_all(tmp_path, monkeypatch, failing, error
     Run.create(tmp_path / "one", {"seed": 1}, {})
 
 
-def test_a_run_that_exists_is_refused_with_both_ways_out(tmp_path):
+def test_existing_run_is_rejected_with_alternatives(tmp_path):
     Run.create(tmp_path / "one", {}, {})
     (tmp_path / "one-2").mkdir()
     with pytest.raises(UsageError) as caught:
@@ -75,7 +75,7 @@ def test_a_run_that_exists_is_refused_with_both_ways_out(tmp_path):
 
 
 @pytest.mark.parametrize("kind", ["folder", "file"])
-def test_something_else_of_that_name_is_refused_and_untouched(tmp_path, kind):
+def test_existing_file_or_folder_is_rejected_and_unchanged(tmp_path, kind):
     path = tmp_path / "one"
     _ = (path.mkdir(), (path / "thesis.txt").write_text("x")) if kind == "folder" else path.write_text("x")
     for attempt in (lambda: reject_existing(path), lambda: Run.create(path, {}, {})):
@@ -86,10 +86,10 @@ def test_something_else_of_that_name_is_refused_and_untouched(tmp_path, kind):
     assert ((path / "thesis.txt") if kind == "folder" else path).read_text() == "x"
 
 
-# --- opening what is no run, or a damaged one -------------------------------------------------------------------------
+# --- opening invalid or damaged runs ----------------------------------------------------------------------------------
 
 
-def test_what_is_not_a_run(tmp_path):
+def test_path_that_is_not_a_run_is_rejected(tmp_path):
     (tmp_path / "folder").mkdir()
     (tmp_path / "file").write_text("x")
     for name, words in (("folder", "no recipe.yaml"), ("file", "is a file"), ("missing", "does not exist")):
@@ -100,7 +100,7 @@ def test_what_is_not_a_run(tmp_path):
 
 
 @pytest.mark.parametrize("text", ["format: 2\nseqloom: 9.9\nseed: 1\n", "format: 99\n", "seed: 1\n", ""])
-def test_another_format_is_refused_by_name(tmp_path, text):
+def test_other_run_format_is_rejected(tmp_path, text):
     run = Run.create(tmp_path / "one", {}, {})
     (run.path / "recipe.yaml").write_text(text)
     with pytest.raises(CheckpointError, match="run format" if text else "is empty") as caught:
@@ -112,7 +112,7 @@ def test_another_format_is_refused_by_name(tmp_path, text):
 
 
 @pytest.mark.parametrize("content", [b"\xff\xfe", b"format: [1", b"- 1\n", b"format: 1\nformat: 1\n", b"a: \x00"])
-def test_a_damaged_recipe(tmp_path, content):
+def test_damaged_recipe_is_reported(tmp_path, content):
     run = Run.create(tmp_path / "one", {}, {})
     (run.path / "recipe.yaml").write_bytes(content)
     with pytest.raises(CheckpointError, match=r"recipe\.yaml") as caught:
@@ -137,7 +137,7 @@ def damage(path, how):
 
 @pytest.mark.parametrize("how", ["flipped", "cut", "empty", "binary", "deleted"])
 @pytest.mark.parametrize("name", ["model.safetensors", "tokenizer.json"])
-def test_a_damaged_file_is_named(trained, name, how):
+def test_damaged_file_is_named(trained, name, how):
     damage(trained.path / name, how)
     with pytest.raises(CheckpointError) as caught:
         Run.open(trained.path).model()
@@ -147,7 +147,7 @@ def test_a_damaged_file_is_named(trained, name, how):
 
 
 @pytest.mark.parametrize("content", ["", "[]", "{}", '{"corpus": "toys"}', "\x00"])
-def test_a_damaged_account_of_the_data(trained, content):
+def test_damaged_data_file_is_reported(trained, content):
     (trained.path / "data.json").write_text(content)
     with pytest.raises(CheckpointError, match=r"data\.json"):
         resume(trained.path)
@@ -156,14 +156,14 @@ def test_a_damaged_account_of_the_data(trained, content):
 
 
 @pytest.mark.parametrize("change", [{"version": 99}, {"format": "other"}, {"kind": "runes"}, {"sha256": "0" * 64}])
-def test_a_tokenizer_that_is_foreign_or_newer(trained, change):
+def test_foreign_or_newer_tokenizer_is_rejected(trained, change):
     path = trained.path / "tokenizer.json"
     path.write_text(json.dumps({**json.loads(path.read_text()), **change}))
     with pytest.raises(CheckpointError, match=r"tokenizer\.json"):
         _ = Run.open(trained.path).tokenizer
 
 
-def test_weights_of_another_model(trained):
+def test_weights_of_another_model_are_rejected(trained):
     Run.open(trained.path).store().save_best({"x": torch.zeros(2)})
     with pytest.raises(CheckpointError, match=r"model\.safetensors does not fit"):
         Run.open(trained.path).model()
@@ -172,7 +172,7 @@ def test_weights_of_another_model(trained):
 @pytest.mark.parametrize(
     "section", [{"kind": "oracle"}, "text", {"kind": "recurrent-lm", "cell": "xlstm"}, {"kind": "ngram", "order": -1}]
 )
-def test_a_recipe_whose_model_is_not_known(trained, section):
+def test_unknown_model_in_recipe_is_reported(trained, section):
     run = Run.open(trained.path)
     run.update_recipe({**run.recipe, "model": section})
     for attempt in (
@@ -185,7 +185,7 @@ def test_a_recipe_whose_model_is_not_known(trained, section):
         assert caught.value.exit_code == 4
 
 
-def test_a_run_stopped_before_its_first_evaluation_has_no_model(recipe, tmp_path):
+def test_run_without_evaluation_has_no_model(recipe, tmp_path):
     training = begin(recipe(), tmp_path / "one")
     next(training.events())
     with pytest.raises(CheckpointError, match="--resume"):
@@ -195,7 +195,7 @@ def test_a_run_stopped_before_its_first_evaluation_has_no_model(recipe, tmp_path
 # --- log, metrics, lock -----------------------------------------------------------------------------------------------
 
 
-def test_a_torn_last_line_of_the_log_is_passed_over(tmp_path):
+def test_truncated_last_log_line_is_skipped(tmp_path):
     run = Run.create(tmp_path / "one", {}, {})
     assert list(run.log()) == []
     (run.path / "log.jsonl").write_text('{"event": "started", "step": 0}\n7\n{"event": "prog')
@@ -215,7 +215,7 @@ def test_metrics_by_split(tmp_path):
         run.metrics("dev")
 
 
-def test_a_second_trainer_of_the_same_run_is_refused(recipe, tmp_path):
+def test_second_trainer_is_rejected(recipe, tmp_path):
     first = begin(recipe(), tmp_path / "one").events()
     next(first)
     before = (tmp_path / "one" / "log.jsonl").read_bytes()
@@ -232,17 +232,17 @@ def test_a_second_trainer_of_the_same_run_is_refused(recipe, tmp_path):
     assert next(resume(tmp_path / "one").events()).step == 0
 
 
-def _hold(path, ready):
+def hold_lock_and_die(path, ready):
     with Run.open(path).locked():
         ready.set()
         os.kill(os.getpid(), 9)
 
 
-def test_the_lock_goes_with_the_process_however_it_ends(tmp_path):
+def test_lock_ends_with_killed_process(tmp_path):
     run = Run.create(tmp_path / "one", {}, {})
     context = multiprocessing.get_context("spawn")
     ready = context.Event()
-    process = context.Process(target=_hold, args=(run.path, ready))
+    process = context.Process(target=hold_lock_and_die, args=(run.path, ready))
     process.start()
     process.join(60)
     assert process.exitcode == -9

@@ -1,4 +1,4 @@
-"""A hostile or damaged run directory: nothing outside it is written, and nothing in it makes a command wait."""
+"""Hostile or damaged run directories: nothing outside is written, and no command blocks."""
 
 import contextlib
 import os
@@ -17,7 +17,7 @@ from seqloom.runs.run import Run
 from seqloom.train.events import Damaged, Finished
 from seqloom.training import begin
 
-TENSORBOARD = record_module.open_tensorboard  # the real one; the fixtures of this folder replace it
+TENSORBOARD = record_module.open_tensorboard  # the original, which a fixture replaces
 
 FILES = [
     "recipe.yaml",
@@ -46,7 +46,7 @@ OLD_TEMPORARY_NAMES = [
 
 @pytest.fixture(scope="module")
 def template(recipe: Callable[..., Any], tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A run of 12 steps, made once and copied for each test."""
+    """Train a run of 12 steps that each test copies."""
     path = tmp_path_factory.mktemp("template") / "run"
     with pytest.MonkeyPatch.context() as quick:
         quick.setattr(record_module, "open_tensorboard", lambda run, step: None)
@@ -93,7 +93,7 @@ def resume(run: Path, *overrides: str) -> list[object]:
 
 @pytest.mark.parametrize("make", ["link", "dangling link", "FIFO", "directory"])
 @pytest.mark.parametrize("name", FILES)
-def test_run_file_of_another_kind_is_refused_at_once(run: Path, outside: Path, name: str, make: str) -> None:
+def test_irregular_run_file_is_rejected_without_blocking(run: Path, outside: Path, name: str, make: str) -> None:
     replace_by(run / name, make, outside)
     kind = {"dangling link": "symbolic link", "link": "symbolic link"}.get(make, make)
     with pytest.raises(CheckpointError, match=rf"{name} must be a regular file; it is a {kind}\.") as caught:
@@ -104,7 +104,7 @@ def test_run_file_of_another_kind_is_refused_at_once(run: Path, outside: Path, n
 
 
 @pytest.mark.parametrize("name", FOLDERS)
-def test_linked_folder_is_refused_at_once(run: Path, outside: Path, name: str) -> None:
+def test_linked_folder_is_rejected_without_blocking(run: Path, outside: Path, name: str) -> None:
     shutil.rmtree(run / name, ignore_errors=True)
     (run / name).symlink_to(outside)
     with pytest.raises(CheckpointError, match=rf"{name} must be a directory; it is a symbolic link\."):
@@ -120,7 +120,7 @@ def test_links_with_guessed_temporary_names_are_not_followed(run: Path, outside:
 
 
 @pytest.mark.parametrize("name", ["log.jsonl", "card.md", "metrics", "tensorboard", "checkpoints"])
-def test_link_that_appears_while_a_training_runs_is_not_followed(
+def test_link_created_during_training_is_not_followed(
     run: Path, outside: Path, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
     pytest.importorskip("tensorboard", reason="the extra tensorboard is not installed")
@@ -136,7 +136,7 @@ def test_link_that_appears_while_a_training_runs_is_not_followed(
 
 @pytest.mark.parametrize("make", ["link", "FIFO", "directory"])
 @pytest.mark.parametrize("name", ["manifest.json", "state.json", "model.safetensors", ""])
-def test_checkpoint_file_of_another_kind_is_damage(run: Path, outside: Path, name: str, make: str) -> None:
+def test_irregular_checkpoint_file_counts_as_damage(run: Path, outside: Path, name: str, make: str) -> None:
     replace_by(run / "checkpoints" / "step-12" / name, make, outside)
     events = resume(run)
     assert [event.checkpoint for event in events if isinstance(event, Damaged)] == ["step-12"]
@@ -145,14 +145,14 @@ def test_checkpoint_file_of_another_kind_is_damage(run: Path, outside: Path, nam
 
 
 @pytest.mark.parametrize("make", ["link", "FIFO"])
-def test_checkpoint_pointer_of_another_kind_is_damage(run: Path, outside: Path, make: str) -> None:
+def test_irregular_checkpoint_pointer_counts_as_damage(run: Path, outside: Path, make: str) -> None:
     replace_by(run / "checkpoints" / "latest.json", make, outside)
     events = resume(run)
     assert [event.checkpoint for event in events if isinstance(event, Damaged)] == ["latest.json"]
     assert contents(outside) == {"precious": "precious"}
 
 
-def test_run_directory_itself_may_be_reached_through_links(run: Path, tmp_path: Path) -> None:
+def test_run_directory_may_be_a_link(run: Path, tmp_path: Path) -> None:
     (tmp_path / "runs").mkdir()
     (tmp_path / "runs" / "one").symlink_to(run)
     (tmp_path / "linked").symlink_to(tmp_path / "runs")
@@ -160,7 +160,7 @@ def test_run_directory_itself_may_be_reached_through_links(run: Path, tmp_path: 
     assert (tmp_path / "runs" / "one").is_symlink()
 
 
-def test_leftovers_of_a_kill_are_removed_when_training_resumes(run: Path) -> None:
+def test_resume_removes_leftovers_of_a_kill(run: Path) -> None:
     leftovers = [temporary_path(run / name) for name in ("card.md", "metrics/dev.json", "checkpoints/latest.json")]
     for leftover in leftovers:
         leftover.write_text("half")
@@ -171,7 +171,7 @@ def test_leftovers_of_a_kill_are_removed_when_training_resumes(run: Path) -> Non
     assert not [path for path in [*leftovers, folder] if path.exists()]
 
 
-def test_temporary_file_of_an_evaluation_that_runs_is_left_alone(run: Path) -> None:
+def test_temporary_file_of_running_evaluation_is_kept(run: Path) -> None:
     """`evaluate` holds no lock."""
     temporary = temporary_path(run / "metrics" / "test.json")
     temporary.write_text("half")
@@ -191,7 +191,7 @@ BAD_LINES = [
 
 
 @pytest.mark.parametrize("line", BAD_LINES, ids=lambda line: repr(line[:40]))
-def test_line_of_the_log_that_is_no_event_is_skipped(run: Path, line: bytes) -> None:
+def test_log_line_without_event_is_skipped(run: Path, line: bytes) -> None:
     before = list(Run.open(run).log())
     log = run / "log.jsonl"
     first, _, rest = log.read_bytes().partition(b"\n")

@@ -1,4 +1,4 @@
-"""What a run's data decided of its model: the tokenizer's vocabulary, and what sizes.json says besides."""
+"""Model sizes that depend on the data: the vocabulary of the tokenizer and the entries of sizes.json."""
 
 import json
 from pathlib import Path
@@ -20,22 +20,22 @@ from seqloom.runs.run import Run
 from seqloom.text.vocabularies import Words, WordsConfig
 
 ENCODER = RecurrentEncoderConfig(hidden=6)
-SPELLED: dict[str, Any] = {"characters": CharacterCNNConfig(filters=4)}
+WITH_CHARACTERS: dict[str, Any] = {"characters": CharacterCNNConfig(filters=4)}
 KINDS: dict[str, tuple[Any, dict[str, int]]] = {
     "classifier": (ClassifierConfig(embedding=8, encoder=ENCODER), {"labels": 3}),
     "classifier-characters": (
-        ClassifierConfig(embedding=8, encoder=ENCODER, **SPELLED),
+        ClassifierConfig(embedding=8, encoder=ENCODER, **WITH_CHARACTERS),
         {"labels": 3, "characters": 9},
     ),
     "tagger": (TaggerConfig(embedding=8, encoder=ENCODER), {"tags": 5}),
-    "tagger-characters": (TaggerConfig(embedding=8, encoder=ENCODER, **SPELLED), {"tags": 5, "characters": 9}),
+    "tagger-characters": (TaggerConfig(embedding=8, encoder=ENCODER, **WITH_CHARACTERS), {"tags": 5, "characters": 9}),
     "recurrent-lm": (RecurrentLMConfig(hidden=6), {}),
     "gpt": (GPTConfig(d_model=8, heads=2, layers=1), {}),
 }
 
 
-def make(path: Path, kind: str) -> tuple[Run, Any]:
-    """A run as a training would leave it, and its model."""
+def create_run(path: Path, kind: str) -> tuple[Run, Any]:
+    """Create a run like a finished training, and return it with its model."""
     config, sizes = KINDS[kind]
     tokenizer = Words.train(WordsConfig(), ["a few words, some of them twice: words"])
     torch.manual_seed(0)
@@ -47,24 +47,24 @@ def make(path: Path, kind: str) -> tuple[Run, Any]:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_the_model_comes_back_as_it_was(tmp_path, kind) -> None:
-    run, model = make(tmp_path / "one", kind)
+def test_model_is_restored(tmp_path, kind) -> None:
+    run, model = create_run(tmp_path / "one", kind)
     assert run.sizes == {"vocabulary": 10, **KINDS[kind][1]}
-    again = run.model("cpu")
-    assert type(again) is type(model) and not again.training
-    torch.testing.assert_close(dict(again.state_dict()), dict(model.state_dict()), atol=0, rtol=0)
+    restored = run.model("cpu")
+    assert type(restored) is type(model) and not restored.training
+    torch.testing.assert_close(dict(restored.state_dict()), dict(model.state_dict()), atol=0, rtol=0)
 
 
-def test_constraints_come_back_with_the_weights(tmp_path) -> None:
-    run, model = make(tmp_path / "one", "tagger")
+def test_constraints_are_restored_with_weights(tmp_path) -> None:
+    run, model = create_run(tmp_path / "one", "tagger")
     model.constrain(["B-LOC", "B-PER", "I-LOC", "I-PER", "O"])
     run.store().save_best(model.state_dict())
     assert torch.equal(run.model("cpu").chain.allowed, model.chain.allowed) and not model.chain.allowed.all()
 
 
-def test_what_is_missing_or_damaged_is_named(tmp_path) -> None:
+def test_missing_or_damaged_sizes_are_reported(tmp_path) -> None:
     path = tmp_path / "one"
-    make(path, "classifier")
+    create_run(path, "classifier")
     for content in ("{", "[]", '{"labels": 0}', '{"labels": "3"}', '{"labels": true}'):
         (path / "sizes.json").write_text(content)
         update_checksums(path)
@@ -75,9 +75,9 @@ def test_what_is_missing_or_damaged_is_named(tmp_path) -> None:
         Run.open(path).model("cpu")
 
 
-def test_sizes_of_another_model_do_not_fit(tmp_path) -> None:
+def test_sizes_of_another_model_are_rejected(tmp_path) -> None:
     path = tmp_path / "one"
-    make(path, "classifier")
+    create_run(path, "classifier")
     for sizes in ({"labels": 4}, {"tags": 3}, {"labels": 3, "wings": 2}):
         (path / "sizes.json").write_text(json.dumps(sizes))
         update_checksums(path)
@@ -85,4 +85,4 @@ def test_sizes_of_another_model_do_not_fit(tmp_path) -> None:
             Run.open(path).model("cpu")
     (path / "sizes.json").write_text(json.dumps({"labels": 3, "vocabulary": 77}))
     update_checksums(path)
-    assert Run.open(path).sizes == {"labels": 3, "vocabulary": 10}  # the tokenizer knows better
+    assert Run.open(path).sizes == {"labels": 3, "vocabulary": 10}  # the tokenizer takes precedence
